@@ -1,0 +1,39 @@
+# The whole process. `make demo` alone and `make test` alone do the set-up that they need.
+PYTHON ?= python3.11
+BIN := .venv/bin
+export HF_HUB_OFFLINE := 1
+
+.PHONY: setup demo test lint docs bench torture
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## print this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-14s%s\n", $$1, $$2}'
+
+# The stamp names what the environment was made from, so a changed requirement renews it.
+.venv/made: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+setup: .venv/made ## create .venv and install the package with its development tools
+
+demo: setup ## trace the teaching model, check the trace, train it, explain one number
+	@PATH="$(BIN):$$PATH" sh scripts/demo.sh
+
+test: lint ## format, lint, types and every test, as CI runs them
+	$(BIN)/python -m pytest -n 2
+
+lint: setup ## ruff format and check, mypy strict
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+docs: setup ## regenerate every page that the code can write
+	$(BIN)/python -m docs.generate
+
+bench: setup ## the specification's speed, beside its limit
+	$(BIN)/python -m benchmarks.specification
+
+torture: setup ## the same claims with the full counts
+	$(BIN)/python -m pytest -n 2 -m torture

@@ -1,0 +1,219 @@
+"""The sizes and choices of one model; frozen, and strict about what it is given."""
+
+import dataclasses
+import json
+import tomllib
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any, Self
+
+from pellucid.errors import ConfigError, did_you_mean
+from pellucid.parts import Part
+from pellucid.parts.masks import Mask
+from pellucid.parts.masks.causal import Causal
+from pellucid.parts.mlps import Mlp
+from pellucid.parts.mlps.swiglu import Swiglu
+from pellucid.parts.norms import Norm
+from pellucid.parts.norms.rms_norm import RmsNorm
+from pellucid.parts.outputs import Output
+from pellucid.parts.outputs.linear import LinearOutput
+from pellucid.parts.positions import Positions
+from pellucid.parts.positions.rope import Rope
+from pellucid.parts.residuals import Residual
+from pellucid.parts.residuals.plain import PlainResidual
+from pellucid.parts.unembeddings import Unembedding
+from pellucid.parts.unembeddings.tied import TiedUnembedding
+
+BIAS_PLACES = ("qkv", "output", "mlp", "norm", "unembed")
+Shapes = dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Sizes, one object per choice, and the places that have a bias.
+
+    Of the last three sizes, 0 means: chosen from the others.
+
+    >>> ModelConfig(vocab_size=4, context_length=8, n_layer=1, n_head=2, d_model=6).d_head
+    3
+    """
+
+    vocab_size: int
+    context_length: int
+    n_layer: int
+    n_head: int
+    d_model: int
+    n_kv_head: int = 0
+    d_head: int = 0
+    d_ff: int = 0
+    positions: Positions = field(default_factory=Rope)
+    mask: Mask = field(default_factory=Causal)
+    norm: Norm = field(default_factory=RmsNorm)
+    mlp: Mlp = field(default_factory=Swiglu)
+    residual: Residual = field(default_factory=PlainResidual)
+    output: Output = field(default_factory=LinearOutput)
+    unembedding: Unembedding = field(default_factory=TiedUnembedding)
+    biases: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for size in dataclasses.fields(self):
+            if size.type is int:
+                self._check_size(size.name, smallest=0 if size.default == 0 else 1)
+        if not self.d_head and self.d_model % self.n_head:
+            down, up = self.d_model // self.n_head * self.n_head, -self.d_model % self.n_head
+            works = f"d_model={down} or {self.d_model + up}" if down else f"d_model={self.n_head}"
+            raise ConfigError(
+                f"d_model={self.d_model} does not split into n_head={self.n_head} equal heads: "
+                f"{self.d_model} / {self.n_head} = {self.d_model / self.n_head:g}. "
+                f"Use {works}, or set d_head."
+            )
+        chosen = {
+            "n_kv_head": self.n_head,
+            "d_head": self.d_model // self.n_head,
+            "d_ff": self.mlp.width(self.d_model),
+        }
+        for name, value in chosen.items():
+            if not getattr(self, name):
+                object.__setattr__(self, name, value)
+        self._check_together()
+
+    def _check_size(self, name: str, smallest: int) -> None:
+        value = getattr(self, name)
+        if type(value) is not int or value < smallest:
+            raise ConfigError(f"{name} must be a whole number ≥ {smallest}, not {value!r}.")
+
+    def _check_together(self) -> None:
+        if self.n_head % self.n_kv_head:
+            works = [k for k in range(1, self.n_head + 1) if self.n_head % k == 0]
+            raise ConfigError(
+                f"n_head={self.n_head} query heads cannot share n_kv_head={self.n_kv_head} key heads "
+                f"evenly. Use n_kv_head = {', '.join(map(str, works))}."
+            )
+        if not self.output.parameters(1, 1) and self.n_head * self.d_head != self.d_model:
+            raise ConfigError(
+                f"without an output projection the heads are the output, and "
+                f"n_head · d_head = {self.n_head * self.d_head} is not d_model={self.d_model}. "
+                f'Use output = "linear", or d_head={self.d_model // self.n_head}.'
+            )
+        if why := self.positions.check(self.d_model, self.d_head):
+            raise ConfigError(why)
+        for place in self.biases:
+            if place not in BIAS_PLACES:
+                raise ConfigError(
+                    f"no bias place called {place!r}; have {', '.join(BIAS_PLACES)}."
+                    + did_you_mean(place, BIAS_PLACES)
+                )
+
+    def parameters(self) -> Shapes:
+        """Every parameter's name and shape, in the order of the computation; linear is (out, in)."""
+        heads, kv_heads = self.n_head * self.d_head, self.n_kv_head * self.d_head
+        attention: Shapes = {}
+        for name, width in (("q_proj", heads), ("k_proj", kv_heads), ("v_proj", kv_heads)):
+            attention |= {f"{name}.weight": (width, self.d_model), f"{name}.bias": (width,)}
+        block = (
+            self._with("norm", "attn_norm.", self.norm.parameters(self.d_model))
+            | self._with("qkv", "attn.", attention)
+            | self._with("output", "attn.", self.output.parameters(self.d_model, heads))
+        )
+        if mlp := self.mlp.parameters(self.d_model, self.d_ff):
+            block |= self._with("norm", "mlp_norm.", self.norm.parameters(self.d_model))
+            block |= self._with("mlp", "mlp.", mlp)
+        shapes = {"embed.weight": (self.vocab_size, self.d_model)}
+        shapes |= self.positions.parameters(self.context_length, self.d_model)
+        for layer in range(self.n_layer):
+            shapes |= {f"blocks.{layer}.{name}": shape for name, shape in block.items()}
+        shapes |= self._with("norm", "final_norm.", self.norm.parameters(self.d_model))
+        shapes |= {self.unembedding.weight: (self.vocab_size, self.d_model)}
+        shapes |= self._with("unembed", "unembed.", {"bias": (self.vocab_size,)})
+        return shapes
+
+    def _with(self, place: str, prefix: str, shapes: Shapes) -> Shapes:
+        """The shapes under a prefix, biases only where this config has them."""
+        return {
+            prefix + name: shape
+            for name, shape in shapes.items()
+            if place in self.biases or not name.endswith("bias")
+        }
+
+    @classmethod
+    def from_dict(cls, given: dict[str, Any]) -> Self:
+        """A config from plain data; a key that means nothing is an error, never ignored."""
+        fields = {entry.name: entry for entry in dataclasses.fields(cls)}
+        values: dict[str, Any] = {}
+        for key, value in given.items():
+            if key not in fields:
+                raise ConfigError(
+                    f"no config key {key!r}; have {', '.join(fields)}." + did_you_mean(key, fields)
+                )
+            kind = fields[key].type
+            if isinstance(kind, type) and issubclass(kind, Part):
+                value = kind.read(value)
+            if key == "biases":
+                if not isinstance(value, list | tuple) or not all(
+                    isinstance(v, str) for v in value
+                ):
+                    raise ConfigError(f"biases must be a list of places, not {value!r}.")
+                value = tuple(value)
+            values[key] = value
+        needed = [
+            entry.name
+            for entry in fields.values()
+            if entry.default is entry.default_factory is dataclasses.MISSING
+        ]
+        if missing := [name for name in needed if name not in values]:
+            raise ConfigError(f"a config needs {', '.join(needed)}; missing: {', '.join(missing)}.")
+        return cls(**values)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        try:
+            return cls.from_dict(_table(json.loads(text)))
+        except json.JSONDecodeError as error:
+            raise ConfigError(f"this config is not JSON: {error}.") from None
+
+    @classmethod
+    def from_toml(cls, text: str) -> Self:
+        try:
+            return cls.from_dict(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"this config is not TOML: {error}.") from None
+
+    def to_dict(self) -> dict[str, Any]:
+        values = ((entry.name, getattr(self, entry.name)) for entry in dataclasses.fields(self))
+        return {
+            name: value.to_dict()
+            if isinstance(value, Part)
+            else list(value)
+            if isinstance(value, tuple)
+            else value
+            for name, value in values
+        }
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2)
+
+
+def _table(given: Any) -> dict[str, Any]:
+    if not isinstance(given, dict):
+        raise ConfigError(f"a config is a table of keys, not {type(given).__name__}.")
+    return given
+
+
+def presets() -> list[str]:
+    """The names that `preset` knows: the files of `presets/`."""
+    folder = resources.files("pellucid") / "presets"
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir())
+
+
+def preset_text(name: str) -> str:
+    if name not in presets():
+        raise ConfigError(
+            f"no preset called {name!r}; have {', '.join(presets())}."
+            + did_you_mean(name, presets())
+        )
+    return (resources.files("pellucid") / "presets" / f"{name}.toml").read_text("utf-8")
+
+
+def preset(name: str) -> ModelConfig:
+    """A well-known shape: preset("gpt2")."""
+    return ModelConfig.from_dict(tomllib.loads(preset_text(name))["config"])

@@ -1,0 +1,76 @@
+"""Equal or not: where two sets of named values first part, told so that a person can act."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from pellucid.reference.op import Array, Index
+
+BETWEEN_ENGINES = 1e-10
+CACHED_AGAINST_FULL = 1e-12
+ELSEWHERE = 1e-12
+"""A replay on another machine: `exp` differs between processors in the last place."""
+
+
+@dataclass(frozen=True)
+class Departure:
+    """The first value that differs, at its worst cell."""
+
+    name: str
+    index: Index
+    got: float
+    wanted: float
+    note: str = ""
+
+    def __str__(self) -> str:
+        at = f"[{','.join(map(str, self.index))}]" if self.index else ""
+        return f"{self.name}{at}: got {self.got!r}, wanted {self.wanted!r}{self.note}"
+
+
+def largest(values: Iterable[Array]) -> float:
+    """The largest finite entry of all: the scale against which small values are judged."""
+    return max((float(np.abs(v[np.isfinite(v)]).max(initial=0.0)) for v in values), default=0.0)
+
+
+def departure(
+    name: str, got: Array, wanted: Array, tolerance: float, scale: float = 0.0
+) -> Departure | None:
+    """None where max|a − b| ≤ tolerance · max(max|b|, scale / 1000) and infinities and NaN coincide."""
+    if got.shape != wanted.shape:
+        return Departure(name, (), np.nan, np.nan, f" (shape {got.shape}, wanted {wanted.shape})")
+    finite = np.isfinite(wanted) & np.isfinite(got)
+    same = np.where(np.isnan(wanted), np.isnan(got), got == wanted)
+    strange = ~finite & ~same
+    if strange.any():
+        index = tuple(int(i) for i in np.argwhere(strange)[0])
+        return Departure(name, index, float(got[index]), float(wanted[index]))
+    error = np.abs(np.where(finite, got, 0.0) - np.where(finite, wanted, 0.0))
+    limit = tolerance * max(largest([wanted]), scale * 1e-3)
+    if error.size and error.max() > limit:
+        index = tuple(int(i) for i in np.unravel_index(int(error.argmax()), error.shape))
+        return Departure(name, index, float(got[index]), float(wanted[index]))
+    return None
+
+
+def first_departure(
+    got: Mapping[str, Array], wanted: Mapping[str, Array], tolerance: float
+) -> Departure | None:
+    """The first name, in the order of `wanted`, at which the two part.
+
+    Values of one kind (gradients, parameters after an update, activations) share a scale.
+    """
+    kinds: dict[str, list[Array]] = {}
+    for name, value in wanted.items():
+        kinds.setdefault(_kind(name), []).append(value)
+    scales = {kind: largest(values) for kind, values in kinds.items()}
+    for name, value in wanted.items():
+        if name not in got:
+            return Departure(name, (), np.nan, np.nan, " (missing)")
+        if found := departure(name, got[name], value, tolerance, scales[_kind(name)]):
+            return found
+    return None
+
+
+def _kind(name: str) -> str:
+    return "gradient" if name.startswith("d.") else "update" if "@" in name else "activation"

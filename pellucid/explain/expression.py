@@ -1,0 +1,165 @@
+"""The arithmetic of one number, as a small tree that can be printed and computed again."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from pellucid.reference.op import Index
+from pellucid.reference.ops.einsum import scaled_by
+
+
+@dataclass(frozen=True)
+class Number:
+    """A constant of the formula."""
+
+    value: float
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number that has a name: one cell of a value on the tape."""
+
+    name: str
+    index: Index
+    value: float
+
+
+@dataclass(frozen=True)
+class Apply:
+    """A function of one or more numbers, by the name of NumPy's ufunc."""
+
+    function: str
+    args: tuple["Expression", ...]
+    value: float
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A sum; where it is long, its largest terms and the exact sum of the `folded` others."""
+
+    terms: tuple["Expression", ...]
+    rest: float
+    folded: int
+    value: float
+
+
+Expression = Number | Cell | Apply | Sum
+
+_FUNCTIONS: dict[str, Callable[..., float]] = {
+    "add": lambda a, b: a + b,
+    "subtract": lambda a, b: a - b,
+    "multiply": lambda *factors: math.prod(factors),
+    "divide": lambda a, b: a / b,
+    "power": lambda a, b: a**b,
+    "negative": lambda a: -a,
+    "maximum": max,
+    "minimum": min,
+    "max": max,
+    "exp": lambda a: float(np.exp(a)),
+    "log": math.log,
+    "sqrt": math.sqrt,
+    "tanh": math.tanh,
+    "cos": math.cos,
+    "sin": math.sin,
+    "erf": math.erf,
+}
+
+
+def compute(expression: Expression) -> float:
+    """The number again, from the operands alone."""
+    match expression:
+        case Apply(function, args):
+            return float(_FUNCTIONS[function](*map(compute, args)))
+        case Sum(terms, rest):
+            return math.fsum(map(compute, terms)) + rest
+        case Number(value) | Cell(_, _, value):
+            return value
+
+
+def operands(expression: Expression, weight: float = math.inf) -> Iterator[tuple[Cell, float]]:
+    """Every named number with the size of the term it stands in; outside any sum it weighs most."""
+    match expression:
+        case Cell():
+            yield expression, weight
+        case Apply(_, args):
+            for arg in args:
+                yield from operands(arg, weight)
+        case Sum(terms):
+            for term in terms:
+                yield from operands(term, min(weight, abs(term.value)))
+
+
+def figure(value: float, digits: int) -> str:
+    """
+    >>> figure(1 / 3, 5), figure(-2.0, 5), figure(-0.0, 5), figure(-math.inf, 5)
+    ('0.33333', '-2', '0', '-∞')
+    """
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    return f"{value + 0.0:.{digits}g}"
+
+
+# How tightly each form binds: a part that binds looser than its place needs parentheses.
+_SUM, _PRODUCT, _POWER, _ATOM = range(4)
+_PREFIX = {"exp": "e^", "sqrt": "√"}
+_INFIX = {"add": (" + ", _SUM), "subtract": (" - ", _SUM), "divide": (" / ", _PRODUCT)}
+
+
+def written(expression: Expression, digits: int = 5) -> str:
+    """The arithmetic as one types it into a calculator, to so many significant digits."""
+    return _write(expression, digits)[0]
+
+
+def _write(expression: Expression, digits: int) -> tuple[str, int]:
+    match expression:
+        case Number(value) | Cell(_, _, value):
+            return figure(value, digits), _ATOM if value >= 0 else _SUM
+        case Sum(terms, rest, folded):
+            parts = [_inside(term, _PRODUCT, digits, signed=True) for term in terms]
+            if folded:
+                parts.append(f"{figure(rest, digits)} [{folded:,} smaller terms]")
+            if not parts:
+                return "0", _ATOM
+            return " + ".join(parts).replace(" + -", " - "), _SUM if len(parts) > 1 else _PRODUCT
+        case Apply("multiply", (*args, Number(scale))) if args and scale > 0:
+            return _inside(_product(args), _PRODUCT, digits, signed=True) + scaled_by(
+                scale
+            ), _PRODUCT
+        case Apply("multiply", args):
+            text = " · ".join(
+                _inside(arg, _PRODUCT, digits, signed=i == 0) for i, arg in enumerate(args)
+            )
+            return text, _PRODUCT
+        case Apply("negative", (arg,)):
+            return f"-{_inside(arg, _PRODUCT, digits)}", _SUM
+        case Apply("power", (base, Number(exponent))):
+            if exponent == -0.5:
+                return f"1 / √({_write(base, digits)[0]})", _PRODUCT
+            return (
+                f"{_inside(base, _ATOM, digits)}^{_inside(Number(exponent), _ATOM, digits)}",
+                _POWER,
+            )
+        case Apply(function, (left, right)) if function in _INFIX:
+            sign, level = _INFIX[function]
+            text = _inside(right, level + 1, digits, signed=function == "add")
+            text = (_inside(left, level, digits, signed=True) + sign + text).replace(" + -", " - ")
+            return text, level
+        case Apply(function, (arg,)) if function in _PREFIX:
+            return _PREFIX[function] + _inside(arg, _ATOM, digits), _POWER
+        case Apply(function, args):
+            name = {"maximum": "max", "minimum": "min", "log": "ln"}.get(function, function)
+            return f"{name}({', '.join(_write(arg, digits)[0] for arg in args)})", _ATOM
+
+
+def _product(factors: list[Expression]) -> Expression:
+    return factors[0] if len(factors) == 1 else Apply("multiply", tuple(factors), math.nan)
+
+
+def _inside(expression: Expression, needs: int, digits: int, signed: bool = False) -> str:
+    """Written as part of something; a leading minus may stand bare only where `signed`."""
+    text, binds = _write(expression, digits)
+    if signed and text.startswith("-") and isinstance(expression, Number | Cell):
+        return text
+    return text if binds >= needs else f"({text})"

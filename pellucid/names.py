@@ -1,0 +1,202 @@
+"""The glossary as data: every named value, its axes, its symbol and what it means.
+
+Both engines use these names and no others. `L` stands for a layer's number. Names are built by rule
+from the table, so the table stays short:
+
+    d.X           the gradient of the loss with respect to X
+    d.X.via.Y     the part of it that came through Y, where X has several users
+    d.X.clipped   the gradient after clipping by the global norm
+    X.m@k  X.v@k  a parameter's moments after k updates
+    X@k           a parameter after k updates, or a value in the forward pass after k updates
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+LETTERS = {
+    "b": "sequence of the batch",
+    "t": "position being computed",
+    "s": "position looked at",
+    "p": "position",
+    "c": "channel of the residual stream",
+    "h": "query head",
+    "k": "key/value head",
+    "d": "channel of one head",
+    "f": "hidden channel of the feed-forward",
+    "v": "token of the vocabulary",
+    "out": "output channel",
+    "in": "input channel",
+    "pair": "pair of channels that turn together",
+    "1": "one number for the row",
+}
+
+
+@dataclass(frozen=True)
+class Name:
+    """One row of the glossary.
+
+    `engines` is "both" where the fast engine emits the value too; agreement is over those.
+    A `transposed` symbol is the matrix that formulas use, x W, while the file holds (out, in).
+    """
+
+    name: str
+    axes: tuple[str, ...]
+    symbol: str
+    meaning: str
+    engines: str = "both"
+    invariant: str = ""
+    transposed: bool = False
+
+
+def _row(name: str, axes: str, symbol: str, meaning: str, **more: str | bool) -> Name:
+    return Name(name, tuple(axes.split()), symbol, meaning, **more)  # type: ignore[arg-type]
+
+
+def _linear(name: str, symbol: str, bias: str, meaning: str) -> list[Name]:
+    return [
+        _row(f"{name}.weight", "out in", symbol, meaning, transposed=True),
+        _row(f"{name}.bias", "out", bias, f"the bias of: {meaning}"),
+    ]
+
+
+def _norm(name: str, what: str) -> list[Name]:
+    return [
+        _row(f"{name}.weight", "c", "γ", f"the gain of the norm {what}"),
+        _row(f"{name}.bias", "c", "β", f"the shift of the norm {what}"),
+        _row(f"{name}.mean", "b t 1", "μ", f"the mean of each position's channels, {what}"),
+        _row(f"{name}.centered", "b t c", "X̄", f"the stream without its mean, {what}"),
+        _row(f"{name}.rstd", "b t 1", "r", f"one over the root mean square of the row, {what}"),
+        _row(f"{name}.normed", "b t c", "X̂", f"the stream at unit size, {what}"),
+        _row(f"{name}.out", "b t c", "Y", f"the normed stream with gain and shift, {what}"),
+    ]
+
+
+PARAMETERS_AND_VALUES: tuple[Name, ...] = (
+    # what is given
+    _row("ids", "b t", "id", "the token ids that the model reads"),
+    _row("targets", "b t", "y", "the token that should come next (−100: not counted)"),
+    _row("position_ids", "t", "pos", "the position of each token", engines="reference"),
+    _row("angles", "t pair", "θ", "how far each pair of channels is turned at each position"),
+    _row("mask", "b h t s", "mask", "1 where a position may be looked at, 0 where not"),
+    # from tokens to vectors
+    _row("embed.weight", "v c", "E", "one row of channels for each token"),
+    _row("positions.weight", "p c", "W_pos", "one learned row of channels for each position"),
+    _row("embedded", "b t c", "X_E", "each token's row of the embedding"),
+    _row("position_rows", "t c", "X_pos", "the row that each position adds"),
+    _row("positioned", "b t c", "X_0", "embedding plus position"),
+    # one block
+    _row("blocks.L.resid_pre", "b t c", "X", "the residual stream entering the block"),
+    *_norm("blocks.L.attn_norm", "before attention"),
+    *_linear("blocks.L.attn.q_proj", "W_Q", "b_Q", "what each position asks for"),
+    *_linear("blocks.L.attn.k_proj", "W_K", "b_K", "what each position answers to"),
+    *_linear("blocks.L.attn.v_proj", "W_V", "b_V", "what each position gives"),
+    *_linear("blocks.L.attn.o_proj", "W_O", "b_O", "how the heads write to the stream"),
+    _row("blocks.L.attn.q", "b h t d", "Q", "the queries"),
+    _row("blocks.L.attn.k", "b k s d", "K", "the keys"),
+    _row("blocks.L.attn.v", "b k s d", "V", "the values"),
+    _row("blocks.L.attn.q_rot", "b h t d", "Q'", "the queries turned", invariant="keeps norms"),
+    _row("blocks.L.attn.k_rot", "b k s d", "K'", "the keys turned", invariant="keeps norms"),
+    _row("blocks.L.attn.past_k", "b k p d", "K_past", "the cached keys, already turned"),
+    _row("blocks.L.attn.past_v", "b k p d", "V_past", "the cached values"),
+    _row("blocks.L.attn.k_all", "b k s d", "K_all", "cached and new keys"),
+    _row("blocks.L.attn.v_all", "b k s d", "V_all", "cached and new values"),
+    _row("blocks.L.attn.scores", "b h t s", "S", "how well each key answers each query"),
+    _row("blocks.L.attn.masked", "b h t s", "M", "the scores, −∞ where looking is forbidden"),
+    _row(
+        "blocks.L.attn.pattern",
+        "b h t s",
+        "P",
+        "how much each position takes from each other",
+        invariant="rows sum to 1",
+    ),
+    _row("blocks.L.attn.z", "b h t d", "Z", "each head's mixture of values"),
+    _row("blocks.L.attn_out", "b t c", "O", "what attention writes to the stream"),
+    _row("blocks.L.resid_mid", "b t c", "X_mid", "the stream after attention"),
+    *_norm("blocks.L.mlp_norm", "before the feed-forward"),
+    *_linear("blocks.L.mlp.gate_proj", "W_G", "b_G", "the gates of the hidden channels"),
+    *_linear("blocks.L.mlp.up_proj", "W_1", "b_1", "what the hidden channels look for"),
+    *_linear("blocks.L.mlp.down_proj", "W_2", "b_2", "what the hidden channels write"),
+    _row("blocks.L.mlp.gate", "b t f", "G", "each hidden channel's gate"),
+    _row("blocks.L.mlp.up", "b t f", "U", "each hidden channel before the activation or gate"),
+    _row("blocks.L.mlp.act", "b t f", "A", "the activation"),
+    _row("blocks.L.mlp.hidden", "b t f", "H", "the hidden channels that are written"),
+    _row("blocks.L.mlp_out", "b t c", "F", "what the feed-forward writes to the stream"),
+    _row("blocks.L.resid_post", "b t c", "X_post", "the stream leaving the block"),
+    # from vectors to probabilities and loss
+    *_norm("final_norm", "before the unembedding"),
+    _row("unembed.weight", "v c", "W_U", "one direction for each token", transposed=True),
+    _row("unembed.bias", "v", "b_U", "each token's head start"),
+    _row("logits", "b t v", "ℓ", "each token's score to come next"),
+    _row("probs", "b t v", "p", "each token's probability to come next", invariant="rows sum to 1"),
+    _row("lse", "b t", "lse", "log-sum-exp of the logits: −lse turns a logit into ln p"),
+    _row("nll", "b t", "nll", "surprise at the target, −ln p (0 where not counted)"),
+    _row("loss", "", "ℒ", "the mean surprise over the counted targets"),
+    _row("d.loss", "", "dℒ", "1, where the backward pass starts", engines="reference"),
+    # the update
+    _row("grad_norm", "", "‖g‖", "the length of all gradients taken as one vector"),
+    _row("clip", "", "clip", "the factor that keeps ‖g‖ within its limit"),
+)
+
+_TABLE = {row.name: row for row in PARAMETERS_AND_VALUES}
+_UPDATED = re.compile(r"(?P<base>.+?)(?P<moment>\.[mv])?@(?P<k>\d+)")
+_LAYER = re.compile(r"^blocks\.(\d+)\.")
+
+
+def describe(name: str, also: Mapping[str, Name] = MappingProxyType({})) -> Name | None:
+    """The glossary's entry for a full name, built by rule for gradients, moments and updates.
+
+    `also` holds entries that a tape's own steps brought along.
+
+    >>> describe("d.blocks.3.attn.q").symbol
+    'dQ'
+    >>> describe("embed.weight.m@2").axes
+    ('v', 'c')
+    """
+    found = also.get(name) or _TABLE.get(_LAYER.sub("blocks.L.", name))
+    if found:
+        return replace(found, name=name)
+    if updated := _UPDATED.fullmatch(name):
+        words = _UPDATE_WORDS[updated["moment"]]
+        return _derived(also, name, updated["base"], *words, updated["k"])
+    if name.startswith("d."):
+        base = name.removeprefix("d.")
+        if base.endswith(".clipped"):
+            return _derived(also, name, f"d.{base.removesuffix('.clipped')}", "{}ᶜ", "{}, clipped")
+        base, via, user = base.partition(".via.")
+        symbol, meaning = "d{}", "the gradient of: {}"
+        if via:
+            symbol, meaning = (
+                "d{}|" + _short(user),
+                "the part through {user} of the gradient of: {}",
+            )
+        return _derived(also, name, base, symbol, meaning.replace("{user}", user))
+    return None
+
+
+_UPDATE_WORDS = {
+    None: ("{}@{k}", "after update {k}: {}"),
+    ".m": ("m@{k}", "the running mean of the gradient after update {k}, of: {}"),
+    ".v": ("v@{k}", "the running mean of the squared gradient after update {k}, of: {}"),
+}
+
+
+def _derived(
+    also: Mapping[str, Name], name: str, base: str, symbol: str, meaning: str, k: str = ""
+) -> Name | None:
+    of = describe(base, also)
+    if of is None:
+        return None
+    return replace(
+        of,
+        name=name,
+        symbol=symbol.replace("{k}", k).replace("{}", of.symbol),
+        meaning=meaning.replace("{k}", k).replace("{}", of.meaning),
+        engines="both" if base == name.removeprefix("d.") else "reference",
+        invariant="",
+    )
+
+
+def _short(name: str) -> str:
+    return _LAYER.sub("", name).rpartition(".")[2]

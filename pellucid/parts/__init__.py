@@ -1,0 +1,85 @@
+"""One settings object per choice. The folder is the registry: a kind is the name of its file.
+
+`parts/positions/rope.py` holds one Part, `Rope`, and a config that says `{"kind": "rope"}` gets it.
+Adding a kind is adding a file; nothing else lists them.
+"""
+
+import dataclasses
+import importlib
+import pkgutil
+from typing import Any, ClassVar, Self
+
+from pellucid.errors import ConfigError, did_you_mean
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """The base of every choice; a family's base class sets `family`, the name of its folder."""
+
+    family: ClassVar[str]
+
+    @property
+    def kind(self) -> str:
+        return type(self).__module__.rpartition(".")[2]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind} | dataclasses.asdict(self)
+
+    @classmethod
+    def read(cls, given: Any) -> Self:
+        """A part from a config file: `"rope"` or `{"kind": "rope", "base": 500000}`."""
+        settings = {"kind": given} if isinstance(given, str) else given
+        if not isinstance(settings, dict) or not isinstance(settings.get("kind"), str):
+            raise ConfigError(
+                f'{cls.family} must be a kind such as "{kinds(cls.family)[0]}", or a table with a '
+                f"`kind`; got {given!r}."
+            )
+        part = find(cls.family, settings["kind"])
+        fields = {field.name: field for field in dataclasses.fields(part)}
+        values: dict[str, Any] = {}
+        for key, value in settings.items():
+            if key == "kind":
+                continue
+            if key not in fields:
+                has = f"has {', '.join(fields)}" if fields else "has no settings"
+                raise ConfigError(
+                    f"{cls.family} {settings['kind']!r} has no setting {key!r}; it {has}."
+                    + did_you_mean(key, fields)
+                )
+            if type(value) is int and fields[key].type is float:
+                value = float(value)
+            if not isinstance(value, fields[key].type):  # type: ignore[arg-type]
+                raise ConfigError(
+                    f"{cls.family} {settings['kind']!r}: {key} must be "
+                    f"{fields[key].type.__name__}, not {value!r}."  # type: ignore[union-attr]
+                )
+            values[key] = value
+        return part(**values)  # type: ignore[return-value]
+
+
+def kinds(family: str) -> list[str]:
+    """The kinds of one family, by listing its folder."""
+    package = importlib.import_module(f"{__name__}.{family}")
+    return sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+
+
+def families() -> list[str]:
+    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+
+
+def find(family: str, kind: str) -> type[Part]:
+    """The settings class of one choice: find("positions", "rope") is Rope."""
+    if kind not in kinds(family):
+        raise ConfigError(
+            f"no {family} called {kind!r}; have {', '.join(kinds(family))}."
+            + did_you_mean(kind, kinds(family))
+        )
+    module = importlib.import_module(f"{__name__}.{family}.{kind}")
+    mine = (
+        thing
+        for thing in vars(module).values()
+        if isinstance(thing, type)
+        and issubclass(thing, Part)
+        and thing.__module__ == module.__name__
+    )
+    return next(mine)

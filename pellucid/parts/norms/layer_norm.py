@@ -1,0 +1,13 @@
+"""LayerNorm: subtract the mean, divide by √(variance + eps); population variance.
+
+Ba et al. 2016, arXiv:1607.06450.
+"""
+
+from dataclasses import dataclass
+
+from pellucid.parts.norms import Norm
+
+
+@dataclass(frozen=True)
+class LayerNorm(Norm):
+    eps: float = 1e-5

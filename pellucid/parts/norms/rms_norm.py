@@ -1,0 +1,13 @@
+"""RMSNorm: divide by √(mean square + eps); the mean stays.
+
+Zhang and Sennrich 2019, arXiv:1910.07467.
+"""
+
+from dataclasses import dataclass
+
+from pellucid.parts.norms import Norm
+
+
+@dataclass(frozen=True)
+class RmsNorm(Norm):
+    eps: float = 1e-5

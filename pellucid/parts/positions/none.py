@@ -1,0 +1,10 @@
+"""No positions: order is known only through the causal mask."""
+
+from dataclasses import dataclass
+
+from pellucid.parts.positions import Positions
+
+
+@dataclass(frozen=True)
+class NoPositions(Positions):
+    pass

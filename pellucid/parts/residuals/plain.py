@@ -1,0 +1,11 @@
+"""The residual connection: X + f(X)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pellucid.parts.residuals import Residual
+
+
+@dataclass(frozen=True)
+class PlainResidual(Residual):
+    keep: ClassVar[float] = 1.0

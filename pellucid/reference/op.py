@@ -1,0 +1,137 @@
+"""What an operation is: a forward, the steps of its gradient, and what one cell of it reads.
+
+The arithmetic of one cell is the forward itself, run on the slices that the cell reads; so every
+view of a number (replay, explain, marking) is the computation and not a copy of it. Forwards
+therefore write nothing in place, use only what arrives, and never ask how large the whole is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Index = tuple[int, ...]
+Shape = tuple[int, ...]
+Attrs = dict[str, Any]
+Box = tuple[Array, ...]
+"""A part of an array: for each axis, the positions that are read."""
+
+
+class Ref(NamedTuple):
+    """A value on a tape, by name."""
+
+    name: str
+    shape: Shape
+
+
+class Call(NamedTuple):
+    """An operation with what it reads: a step that has no name yet."""
+
+    op: Op
+    inputs: tuple[Ref, ...]
+    attrs: Attrs
+
+
+class Reads(NamedTuple):
+    """What one cell needs: a box of each input, the attributes for so small a forward, and where
+    in that forward's result the cell stands."""
+
+    boxes: tuple[Box, ...]
+    attrs: Attrs
+    pick: Index
+
+
+Gradients = Iterable[tuple[Ref, Call | Ref]]
+"""Pairs (input, how): the step that makes its gradient, or the value that already is its gradient."""
+
+
+@dataclass(eq=False)
+class Op:
+    """One operation. `shown` is an equal forward that people would rather read."""
+
+    name: str
+    forward: Callable[..., Any]
+    reads: Callable[[Index, Sequence[Shape], Attrs], Reads]
+    formula: str | Callable[..., str]
+    back: Callable[..., Gradients] | None = None
+    shown: Callable[..., Any] | None = None
+    doc: str = field(default="", repr=False)
+
+    def __call__(self, *inputs: Ref, **attrs: Any) -> Call:
+        return Call(self, inputs, attrs)
+
+    def gradient(self, back: Callable[..., Gradients]) -> Callable[..., Gradients]:
+        """Decorator: `back(y, dy, *inputs, **attrs)` yields the steps of the gradient."""
+        self.back = back
+        return back
+
+    def show(self, shown: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorator: the friendlier equal form."""
+        self.shown = shown
+        return shown
+
+    def cell(self, index: Index, inputs: Sequence[Array], attrs: Attrs) -> float:
+        """One number of the result, from the slices that it reads."""
+        need = self.reads(index, [x.shape for x in inputs], attrs)
+        slices = [x[np.ix_(*box)] for x, box in zip(inputs, need.boxes, strict=True)]
+        return float(self.forward(*slices, **need.attrs)[need.pick])
+
+
+def operation(
+    reads: Callable[[Index, Sequence[Shape], Attrs], Reads], formula: str | Callable[..., str]
+) -> Callable[[Callable[..., Any]], Op]:
+    """Decorator: a forward becomes an operation of the same name.
+
+    The formula is a template: `{y}` the result, `{0}` `{1}` … the inputs, `{row}` the letter of the
+    last axis, and any attribute by its name.
+    """
+
+    def make(forward: Callable[..., Any]) -> Op:
+        name = forward.__name__.strip("_")
+        return Op(name, forward, reads, formula, doc=forward.__doc__ or "")
+
+    return make
+
+
+def one(i: int) -> Array:
+    return np.array([i])
+
+
+def all_of(size: int) -> Array:
+    return np.arange(size)
+
+
+def same_cell(index: Index, shape: Shape) -> Box:
+    """The cell of an input under the result's cell, right-aligned; an axis of length 1 is shared."""
+    aligned = index[len(index) - len(shape) :]
+    return tuple(one(0 if size == 1 else i) for i, size in zip(aligned, shape, strict=True))
+
+
+def same_row(index: Index, shape: Shape) -> Box:
+    """The row (all of the last axis) that belongs to the leading axes `index`, right-aligned."""
+    return (*same_cell(index, shape[:-1]), all_of(shape[-1]))
+
+
+def zeros(index: Index) -> Index:
+    return (0,) * len(index)
+
+
+def each(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
+    """A cell reads the same cell of every input."""
+    return Reads(tuple(same_cell(index, shape) for shape in shapes), attrs, zeros(index))
+
+
+def rows(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
+    """A cell reads its whole row of every input."""
+    boxes = tuple(same_row(index[:-1], shape) for shape in shapes)
+    return Reads(boxes, attrs, (*zeros(index[:-1]), index[-1]))
+
+
+def everything(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
+    """A cell reads all of every input."""
+    boxes = tuple(tuple(all_of(size) for size in shape) for shape in shapes)
+    return Reads(boxes, attrs, index)

@@ -1,0 +1,60 @@
+"""Putting arrays end to end, as a cache does, and taking a part out again."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pellucid.reference.op import (
+    Attrs,
+    Box,
+    Gradients,
+    Index,
+    Reads,
+    Ref,
+    Shape,
+    one,
+    operation,
+    zeros,
+)
+
+
+def _concat_reads(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
+    axis, offset = attrs["axis"], 0
+    boxes: list[Box] = []
+    for shape in shapes:
+        here = index[axis] - offset
+        inside = one(here) if 0 <= here < shape[axis] else np.array([], dtype=int)
+        boxes.append(tuple(inside if a == axis else one(i) for a, i in enumerate(index)))
+        offset += shape[axis]
+    return Reads(tuple(boxes), attrs, zeros(index))
+
+
+def _concat_formula(y: str, *inputs: str, axis: int) -> str:
+    return f"{y} = {' then '.join(inputs)}"
+
+
+@operation(_concat_reads, _concat_formula)
+def concat(*arrays: Any, axis: int) -> Any:
+    """y = the arrays one after the other along an axis."""
+    return np.concatenate(arrays, axis=axis)
+
+
+@concat.gradient
+def _(y: Ref, dy: Ref, *arrays: Ref, axis: int) -> Gradients:
+    start = 0
+    for array in arrays:
+        yield array, part(dy, axis=axis, start=start, length=array.shape[axis])
+        start += array.shape[axis]
+
+
+def _part_reads(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
+    start = {attrs["axis"]: attrs["start"]}
+    box = tuple(one(i + start.get(axis, 0)) for axis, i in enumerate(index))
+    return Reads((box,), attrs | {"start": 0, "length": 1}, zeros(index))
+
+
+@operation(_part_reads, "{y} = {0} from {start}")
+def part(x: Any, axis: int, start: int, length: int) -> Any:
+    """y = `length` entries of x along an axis, from `start`."""
+    return x[(slice(None),) * axis + (slice(start, start + length),)]

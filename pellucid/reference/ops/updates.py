@@ -1,0 +1,55 @@
+"""What an optimizer does to one parameter, cell by cell."""
+
+import functools
+import operator
+from typing import Any
+
+import numpy as np
+
+from pellucid.reference.op import each, everything, operation
+
+
+def _norm_formula(y: str, *inputs: str) -> str:
+    return f"{y} = √(Σ of the squares of every gradient)"
+
+
+@operation(everything, _norm_formula)
+def global_norm(*gradients: Any) -> Any:
+    """‖g‖ = √(Σ g²) over all gradients together."""
+    return np.sqrt(functools.reduce(operator.add, ((g**2).sum() for g in gradients)))
+
+
+@operation(each, "{y} = min(1, {limit} / {0})")
+def clip_factor(norm: Any, limit: float) -> Any:
+    """min(1, limit / ‖g‖); 1 where there is no gradient at all."""
+    return np.minimum(1.0, limit / np.maximum(norm, np.finfo(float).tiny))
+
+
+@operation(each, "{y} = {beta} {0} + (1 - {beta}) {1}^{power}")
+def ema(old: Any, g: Any, beta: float, power: int = 1) -> Any:
+    """m' = β m + (1 − β) g^n: a running mean; Adam's moments are n = 1 and n = 2."""
+    return beta * old + (1 - beta) * g**power
+
+
+@operation(each, "{y} = {beta} {0} + {1}")
+def accumulate(old: Any, g: Any, beta: float) -> Any:
+    """m' = β m + g: momentum as PyTorch has it."""
+    return beta * old + g
+
+
+@operation(each, "{y} = {0} - {lr} {1}")
+def sgd(w: Any, g: Any, lr: float) -> Any:
+    """w' = w − η g."""
+    return w - lr * g
+
+
+@operation(
+    each,
+    "{y} = {0} - {lr} ({1} / (1 - {beta1}^{t}) / (√({2} / (1 - {beta2}^{t})) + {eps}) + {decay} {0})",
+)
+def adamw(
+    w: Any, m: Any, v: Any, t: int, lr: float, beta1: float, beta2: float, eps: float, decay: float
+) -> Any:
+    """w' = w − η (m̂ / (√v̂ + ε) + λ w), with m̂ = m / (1 − β₁ᵗ) and v̂ = v / (1 − β₂ᵗ)."""
+    step = m / (1 - beta1**t) / (np.sqrt(v / (1 - beta2**t)) + eps)
+    return w - lr * (step + decay * w)

@@ -1,0 +1,220 @@
+"""The tape: a computation as a list of named steps, with its values kept beside it.
+
+    tape = Tape()
+    x = tape.parameter("x", 3.0)
+    y = tape("y", power, x, exponent=2)
+    tape.backward(y)
+    tape["d.x"]          # 6.0
+
+Forward, backward and update append the same kind of step, so whatever reads a tape is written once
+for all three. The tape needs no config; the transformer is one of its users, the first lessons others.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pellucid.errors import AddressError, TapeError, did_you_mean
+from pellucid.names import Name
+from pellucid.reference.op import Array, Attrs, Call, Op, Ref
+from pellucid.reference.ops.arithmetic import add
+
+
+@dataclass(frozen=True)
+class Step:
+    """One line of the program. `about` is the step's own entry for the glossary, if it brings one."""
+
+    name: str
+    op: Op
+    inputs: tuple[str, ...]
+    attrs: Attrs
+    phase: str
+    about: Name | None = None
+
+    def run(self, values: Mapping[str, Array]) -> Array:
+        """Its value, from somebody's values of its inputs."""
+        return np.asarray(self.op.forward(*(values[name] for name in self.inputs), **self.attrs))
+
+
+class Tape:
+    """Values by name, the steps that made them, and the names that are only other names."""
+
+    def __init__(self, dtype: Any = np.float64) -> None:
+        self.dtype = dtype
+        self.values: dict[str, Array] = {}
+        self.steps: dict[str, Step] = {}
+        self.aliases: dict[str, str] = {}
+        self.roles: dict[str, str] = {}
+        self.about: dict[str, Name] = {}
+        self.phase = "fwd"
+
+    # ---- writing
+
+    def parameter(self, name: str, value: Any, about: Name | None = None) -> Ref:
+        """A leaf that gradients are wanted for."""
+        return self._leaf(name, np.asarray(value, dtype=self.dtype), "param", about)
+
+    def constant(self, name: str, value: Any, about: Name | None = None) -> Ref:
+        """A leaf that is given: ids, masks, tables, samples. Whole numbers stay whole."""
+        array = np.asarray(value)
+        kept = array if array.dtype.kind in "iu" else array.astype(self.dtype, copy=False)
+        return self._leaf(name, kept, "leaf", about)
+
+    def __call__(
+        self, name: str, op: Op, *inputs: Ref, about: Name | None = None, **attrs: Any
+    ) -> Ref:
+        """Take a step: run the operation, keep its value under the name."""
+        names = tuple(ref.name for ref in inputs)
+        self._must_be_new(name)
+        step = Step(name, op, names, attrs, self.phase, about)
+        for read in names:
+            if read not in self.values:
+                raise TapeError(f"step {name!r} reads {read!r}, which is not on this tape.")
+        try:
+            value = step.run(self.values)
+        except (ValueError, IndexError, TypeError, KeyError) as error:
+            shapes = ", ".join(f"{read} {self.values[read].shape}" for read in names)
+            raise TapeError(f"step {name!r} ({op.name}) cannot read {shapes}: {error}.") from error
+        return self._keep(name, value, step)
+
+    def alias(self, name: str, ref: Ref) -> Ref:
+        """Another name for a value; never a step."""
+        self._must_be_new(name)
+        self.aliases[name] = ref.name
+        return ref
+
+    def scope(self, prefix: str) -> "Scope":
+        return Scope(self, prefix)
+
+    def _leaf(self, name: str, value: Array, role: str, about: Name | None) -> Ref:
+        self._must_be_new(name)
+        self.values[name], self.roles[name] = value, role
+        if about:
+            self.about[name] = about
+        return Ref(name, value.shape)
+
+    def _keep(self, name: str, value: Array, step: Step) -> Ref:
+        self.values[name], self.steps[name] = value, step
+        self.roles[name] = {"fwd": "act", "bwd": "grad", "upd": "update"}[step.phase]
+        if step.about:
+            self.about[name] = step.about
+        return Ref(name, value.shape)
+
+    def _must_be_new(self, name: str) -> None:
+        if name in self.values or name in self.aliases:
+            raise TapeError(f"{name!r} is already on this tape; every value has one name.")
+
+    # ---- reading
+
+    def resolve(self, name: str) -> str:
+        """The name of the value behind a name: an alias's target, also for its gradient; X@0 is X."""
+        name = name.removesuffix("@0")
+        while name in self.aliases:
+            name = self.aliases[name]
+        if name not in self.values and name.startswith("d."):
+            of = self.resolve(name.removeprefix("d."))
+            if f"d.{of}" != name:
+                return self.resolve(f"d.{of}")
+        return name
+
+    def __contains__(self, name: str) -> bool:
+        return self.resolve(name) in self.values
+
+    def __getitem__(self, name: str | Ref) -> Array:
+        return self.values[self.ref(name if isinstance(name, str) else name.name).name]
+
+    def ref(self, name: str) -> Ref:
+        """A handle to a value that is already on the tape."""
+        found = self.resolve(name)
+        if found not in self.values:
+            raise AddressError(
+                f"no value called {name!r} here.{did_you_mean(name, [*self.values, *self.aliases], 3)}"
+            )
+        return Ref(found, self.values[found].shape)
+
+    def parameters(self) -> Iterator[Ref]:
+        return (self.ref(name) for name, role in self.roles.items() if role == "param")
+
+    # ---- gradients
+
+    def backward(self, loss: Ref) -> None:
+        """Append the steps of every gradient: d.X is the gradient of X, d.X.via.Y its part through Y.
+
+        A value with one user gets its gradient in one step; with several, one step for each and their
+        sum. Where the derivative is 1, the gradient is an alias.
+        """
+        if loss.shape != ():
+            raise TapeError(
+                f"backward starts from one number; {loss.name!r} has shape {loss.shape}."
+            )
+        plan = list(self._plan(loss))
+        users = Counter(x.name for x, _, _ in plan)
+        readers = Counter((x.name, y.name) for x, y, _ in plan)
+        seen: Counter[tuple[str, str]] = Counter()
+        parts: dict[str, list[Ref]] = defaultdict(list)
+        self.phase = "bwd"
+        self.constant(f"d.{loss.name}", 1.0)
+        for x, y, how in plan:
+            name = f"d.{x.name}"
+            if users[x.name] > 1:
+                name += f".via.{y.name}"
+                if readers[x.name, y.name] > 1:
+                    name += f".{seen[x.name, y.name]}"
+                    seen[x.name, y.name] += 1
+            if isinstance(how, Call):
+                inputs = (self.ref(ref.name) for ref in how.inputs)
+                parts[x.name].append(self(name, how.op, *inputs, **how.attrs))
+            else:
+                parts[x.name].append(self.alias(name, self.ref(how.name)))
+            if 1 < users[x.name] == len(parts[x.name]):
+                self(f"d.{x.name}", add, *parts[x.name])
+
+    def _plan(self, loss: Ref) -> Iterator[tuple[Ref, Ref, Call | Ref]]:
+        """(input, user, how its gradient through that user is made), from the loss backwards."""
+        forward = [step for step in self.steps.values() if step.phase == "fwd"]
+        moves = {ref.name for ref in self.parameters()}
+        for step in forward:
+            if moves.intersection(step.inputs):
+                moves.add(step.name)
+        if loss.name not in moves:
+            raise TapeError(f"{loss.name!r} depends on no parameter, so there is no gradient.")
+        reached = {loss.name}
+        for step in reversed(forward):
+            if step.name not in reached:
+                continue
+            if step.op.back is None:
+                raise TapeError(f"operation {step.op.name!r} of {step.name!r} has no gradient.")
+            y = self.ref(step.name)
+            inputs = [self.ref(name) for name in step.inputs]
+            for x, how in step.op.back(y, Ref(f"d.{y.name}", y.shape), *inputs, **step.attrs):
+                if x.name in moves:
+                    reached.add(x.name)
+                    yield x, y, how
+
+
+class Scope:
+    """A tape seen from inside a part of the model: names are written short."""
+
+    def __init__(self, tape: Tape, prefix: str) -> None:
+        self.tape, self.prefix = tape, prefix
+
+    def __call__(self, name: str, op: Op, *inputs: Ref, **attrs: Any) -> Ref:
+        return self.tape(f"{self.prefix}.{name}", op, *inputs, **attrs)
+
+    def constant(self, name: str, value: Any) -> Ref:
+        return self.tape.constant(f"{self.prefix}.{name}", value)
+
+    def alias(self, name: str, ref: Ref) -> Ref:
+        return self.tape.alias(f"{self.prefix}.{name}", ref)
+
+    def ref(self, name: str) -> Ref:
+        return self.tape.ref(f"{self.prefix}.{name}")
+
+    def __contains__(self, name: str) -> bool:
+        return f"{self.prefix}.{name}" in self.tape
+
+    def scope(self, prefix: str) -> "Scope":
+        return Scope(self.tape, f"{self.prefix}.{prefix}")

@@ -1,0 +1,85 @@
+"""A few training steps on tapes, and their tapes as one, so that any number of any step has a name."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from pellucid.config import ModelConfig
+from pellucid.reference.op import Array
+from pellucid.reference.optimizers import update
+from pellucid.reference.tape import Step, Tape
+from pellucid.reference.transformer import loss, transformer
+
+Weights = Mapping[str, Array]
+
+
+def forward(
+    config: ModelConfig, weights: Weights, ids: Any, targets: Any = None, **more: Any
+) -> Tape:
+    """One forward pass on a fresh tape, with the loss where there are targets."""
+    tape = Tape()
+    for name, value in weights.items():
+        tape.parameter(name, value)
+    logits = transformer(tape, config, ids, **more)
+    if targets is not None:
+        loss(tape, logits, targets)
+    return tape
+
+
+def train(
+    config: ModelConfig,
+    weights: Weights,
+    ids: Any,
+    targets: Any,
+    rule: str,
+    steps: int,
+    **settings: Any,
+) -> list[Tape]:
+    """One tape per update, and a last one with the forward pass of the trained weights."""
+    tapes: list[Tape] = []
+    weights, state = dict(weights), {}
+    for k in range(1, steps + 1):
+        tape = forward(config, weights, ids, targets)
+        tape.backward(tape.ref("loss"))
+        updated = update(tape, rule, k, state=state, **settings)
+        weights |= {ref.name.removesuffix(f"@{k}"): tape[ref] for ref in updated}
+        state = {name: value for name, value in tape.values.items() if name.endswith(f"@{k}")}
+        tapes.append(tape)
+    return [*tapes, forward(config, weights, ids, targets)]
+
+
+def join(tapes: list[Tape]) -> Tape:
+    """The tapes of consecutive updates as one: VALUE@k is that value after k updates.
+
+    A parameter of tape k is the update that made it, X@k, so a number can be followed back through
+    the updates; what was given, and parameters that never moved, keep their one name.
+    """
+    joined = Tape()
+    for k, tape in enumerate(tapes):
+        new = {name: _renamed(joined, tape, name, k) for name in (*tape.values, *tape.aliases)}
+        for name, value in tape.values.items():
+            if new[name] in joined.values:
+                continue
+            joined.values[new[name]], joined.roles[new[name]] = value, tape.roles[name]
+            if name in tape.about:
+                joined.about[new[name]] = tape.about[name]
+            if step := tape.steps.get(name):
+                inputs = tuple(new[read] for read in step.inputs)
+                joined.steps[new[name]] = Step(new[name], step.op, inputs, step.attrs, step.phase)
+        for name, target in tape.aliases.items():
+            joined.aliases[new[name]] = new[target]
+    return joined
+
+
+def _renamed(joined: Tape, tape: Tape, name: str, k: int) -> str:
+    if k == 0 or "@" in name:
+        return name
+    given = tape.roles.get(name) in ("leaf", "param")
+    if (
+        given
+        and f"{name}@{k}" not in joined.values
+        and np.array_equal(joined.values.get(name, []), tape[name])
+    ):
+        return name
+    return f"{name}@{k}"
