@@ -118,7 +118,7 @@ class ModelConfig:
         if mlp := self.mlp.parameters(self.d_model, self.d_ff):
             block |= self._with("norm", "mlp_norm.", self.norm.parameters(self.d_model))
             block |= self._with("mlp", "mlp.", mlp)
-        shapes = {"embed.weight": (self.vocab_size, self.d_model)}
+        shapes: Shapes = {"embed.weight": (self.vocab_size, self.d_model)}
         shapes |= self.positions.parameters(self.context_length, self.d_model)
         for layer in range(self.n_layer):
             shapes |= {f"blocks.{layer}.{name}": shape for name, shape in block.items()}
@@ -149,9 +149,7 @@ class ModelConfig:
             if isinstance(kind, type) and issubclass(kind, Part):
                 value = kind.read(value)
             if key == "biases":
-                if not isinstance(value, list | tuple) or not all(
-                    isinstance(v, str) for v in value
-                ):
+                if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
                     raise ConfigError(f"biases must be a list of places, not {value!r}.")
                 value = tuple(value)
             values[key] = value
@@ -208,8 +206,7 @@ def presets() -> list[str]:
 def preset_text(name: str) -> str:
     if name not in presets():
         raise ConfigError(
-            f"no preset called {name!r}; have {', '.join(presets())}."
-            + did_you_mean(name, presets())
+            f"no preset called {name!r}; have {', '.join(presets())}." + did_you_mean(name, presets())
         )
     return (resources.files("pellucid") / "presets" / f"{name}.toml").read_text("utf-8")
 

@@ -47,10 +47,7 @@ def _index(trace: Trace, name: str, text: str) -> Index:
         given = dict(entry.partition("=")[::2] for entry in entries)
         if len(given) != len(entries) or not set(map(str.strip, given)) <= set(axes):
             raise wrong
-        places = [
-            given.get(axis, "0" if size == 1 else "")
-            for axis, size in zip(axes, shape, strict=True)
-        ]
+        places = [given.get(axis, "0" if size == 1 else "") for axis, size in zip(axes, shape, strict=True)]
     elif len(entries) == len(shape):
         places = entries
     elif len(entries) == sum(size > 1 for size in shape):
@@ -74,11 +71,7 @@ def _shape(trace: Trace, name: str) -> str:
     words = []
     for axis, size in zip(axes, shape, strict=True):
         labels = [trace.label(name, axis, i) for i in range(min(size, 8))]
-        tokens = (
-            f" ({' '.join(str(text) for text in labels)}{' …' if size > 8 else ''})"
-            if labels[0]
-            else ""
-        )
+        tokens = f" ({' '.join(str(text) for text in labels)}{' …' if size > 8 else ''})" if labels[0] else ""
         words.append(f"{axis} has 0…{size - 1}{tokens}" if size > 1 else f"{axis} has only 0")
     middle = tuple(size - 1 for size in shape)
     return f"{'; '.join(words)}. For example {trace.address(name, middle)}."

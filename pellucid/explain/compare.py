@@ -33,9 +33,7 @@ def largest(values: Iterable[Array]) -> float:
     return max((float(np.abs(v[np.isfinite(v)]).max(initial=0.0)) for v in values), default=0.0)
 
 
-def departure(
-    name: str, got: Array, wanted: Array, tolerance: float, scale: float = 0.0
-) -> Departure | None:
+def departure(name: str, got: Array, wanted: Array, tolerance: float, scale: float = 0.0) -> Departure | None:
     """None where max|a − b| ≤ tolerance · max(max|b|, scale / 1000) and infinities and NaN coincide."""
     if got.shape != wanted.shape:
         return Departure(name, (), np.nan, np.nan, f" (shape {got.shape}, wanted {wanted.shape})")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.errors import AddressError
 from pellucid.explain import address as addresses
 from pellucid.explain.expression import Cell, Expression, figure, operands, written
 from pellucid.explain.formula import formula
@@ -85,7 +86,7 @@ def derive(trace: Trace, at: str, depth: int = 3, top: int = 6) -> Derivation:
     """The derivation of one cell, down to `depth` steps below it."""
     name, index = addresses.parse(trace, at)
     if index is None:
-        raise addresses.AddressError(f"{at!r} is a whole value; name a cell of it.")
+        raise AddressError(f"{at!r} is a whole value; name a cell of it.")
     root = Derivation(trace, name, index, top=top)
     level = [root]
     for _ in range(depth + 1):
@@ -193,10 +194,7 @@ def as_data(node: Derivation) -> dict[str, Any]:
         "value": _json_number(node.value),
         "meaning": about.meaning,
         "role": node.trace.tape.roles[node.name],
-        "tokens": {
-            a: node.trace.label(node.name, a, i)
-            for a, i in node.trace.places(node.name, node.index)
-        },
+        "tokens": {a: node.trace.label(node.name, a, i) for a, i in node.trace.places(node.name, node.index)},
         "also": [
             {"at": node.trace.address(cell.name, cell.index), "value": _json_number(cell.value)}
             for cell in node.others

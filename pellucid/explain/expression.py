@@ -124,13 +124,9 @@ def _write(expression: Expression, digits: int) -> tuple[str, int]:
                 return "0", _ATOM
             return " + ".join(parts).replace(" + -", " - "), _SUM if len(parts) > 1 else _PRODUCT
         case Apply("multiply", (*args, Number(scale))) if args and scale > 0:
-            return _inside(_product(args), _PRODUCT, digits, signed=True) + scaled_by(
-                scale
-            ), _PRODUCT
+            return _inside(_product(args), _PRODUCT, digits, signed=True) + scaled_by(scale), _PRODUCT
         case Apply("multiply", args):
-            text = " · ".join(
-                _inside(arg, _PRODUCT, digits, signed=i == 0) for i, arg in enumerate(args)
-            )
+            text = " · ".join(_inside(arg, _PRODUCT, digits, signed=i == 0) for i, arg in enumerate(args))
             return text, _PRODUCT
         case Apply("negative", (arg,)):
             return f"-{_inside(arg, _PRODUCT, digits)}", _SUM

@@ -93,9 +93,7 @@ class Remembering(np.lib.mixins.NDArrayOperatorsMixin):
                 read = np.moveaxis(numbers, axis, -1)[at]
             where = [np.unravel_index(read, self.shape)] if self.ndim else []
             cells = list(zip(*where[0], strict=True)) if where else [()]
-            terms = Terms(
-                self.value.ravel()[read].ravel(), lambda i, k: self.story(_ints(cells[i]), k)
-            )
+            terms = Terms(self.value.ravel()[read].ravel(), lambda i, k: self.story(_ints(cells[i]), k))
             return tell(terms, top, float(value[index]))
 
         return Remembering(value, story)
@@ -150,8 +148,7 @@ def _moved(function: Callable[..., Array], source: Any) -> Remembering:
 
     def story(index: Index, top: int) -> Expression:
         numbers = [
-            np.arange(x.size).reshape(x.shape) + start
-            for x, start in zip(sources, starts, strict=False)
+            np.arange(x.size).reshape(x.shape) + start for x, start in zip(sources, starts, strict=False)
         ]
         number = int(apply(numbers)[index])
         which = int(np.searchsorted(starts, number, side="right")) - 1
@@ -181,26 +178,15 @@ def _einsum(spec: str, *arrays: Any) -> Remembering:
 
     def story(index: Index, top: int) -> Expression:
         fixed = dict(zip(result, index, strict=True))
-        slices = [
-            x[tuple(fixed.get(i, slice(None)) for i in t)]
-            for x, t in zip(values, terms, strict=True)
-        ]
+        slices = [x[tuple(fixed.get(i, slice(None)) for i in t)] for x, t in zip(values, terms, strict=True)]
         free = ["".join(i for i in t if i in summed) for t in terms]
         products = np.asarray(np.einsum(f"{','.join(free)}->{summed}", *slices))
 
         def told(number: int, top: int) -> Expression:
-            at = fixed | dict(
-                zip(summed, _ints(np.unravel_index(number, products.shape)), strict=True)
-            )
-            cells = [
-                _at(x, tuple(at[i] for i in t), top) for x, t in zip(arrays, terms, strict=True)
-            ]
+            at = fixed | dict(zip(summed, _ints(np.unravel_index(number, products.shape)), strict=True))
+            cells = [_at(x, tuple(at[i] for i in t), top) for x, t in zip(arrays, terms, strict=True)]
             factors = tuple(cell for cell in cells if cell != Number(1.0))
-            return (
-                factors[0]
-                if len(factors) == 1
-                else Apply("multiply", factors, products.flat[number])
-            )
+            return factors[0] if len(factors) == 1 else Apply("multiply", factors, products.flat[number])
 
         if not summed:
             return told(0, top)

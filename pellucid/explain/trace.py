@@ -5,9 +5,7 @@ from typing import Any
 
 from pellucid.names import Name, describe
 from pellucid.reference.op import Array, Index
-from pellucid.reference.tape import Tape
-
-ANY_AXES = ("i", "j", "k", "l", "m", "n")
+from pellucid.reference.tape import ANY_AXES, Tape
 
 
 @dataclass(frozen=True)

@@ -78,8 +78,6 @@ def find(family: str, kind: str) -> type[Part]:
     mine = (
         thing
         for thing in vars(module).values()
-        if isinstance(thing, type)
-        and issubclass(thing, Part)
-        and thing.__module__ == module.__name__
+        if isinstance(thing, type) and issubclass(thing, Part) and thing.__module__ == module.__name__
     )
     return next(mine)

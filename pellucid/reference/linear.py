@@ -13,6 +13,4 @@ def linear(t: Tape | Scope, name: str, x: Ref, layer: str, spec: str, **sizes: i
     reads, _, gives = spec.partition("->")
     out = reads.partition(",")[2]
     out = out[: out.index(")") + 1] if out.startswith("(") else out[0]
-    return t(
-        name, einsum, x, weight, t.ref(f"{layer}.bias"), spec=f"{reads}+{out}->{gives}", **sizes
-    )
+    return t(name, einsum, x, weight, t.ref(f"{layer}.bias"), spec=f"{reads}+{out}->{gives}", **sizes)

@@ -21,9 +21,7 @@ def sgd(tape: Tape, w: Ref, g: Ref, k: int, state: State, *, lr: float) -> Ref:
     return tape(f"{w.name}@{k}", updates.sgd, w, g, lr=lr)
 
 
-def momentum(
-    tape: Tape, w: Ref, g: Ref, k: int, state: State, *, lr: float, beta: float = 0.9
-) -> Ref:
+def momentum(tape: Tape, w: Ref, g: Ref, k: int, state: State, *, lr: float, beta: float = 0.9) -> Ref:
     """Accumulating momentum: m ← β m + g; w − η m."""
     m = tape(f"{w.name}.m@{k}", updates.accumulate, _moment(tape, w, "m", k, state), g, beta=beta)
     return tape(f"{w.name}@{k}", updates.sgd, w, m, lr=lr)
@@ -52,9 +50,7 @@ def adamw(
     """Both moments, their bias corrected, and decay of the weight itself (arXiv:1711.05101)."""
     beta1, beta2 = betas
     m = tape(f"{w.name}.m@{k}", updates.ema, _moment(tape, w, "m", k, state), g, beta=beta1)
-    v = tape(
-        f"{w.name}.v@{k}", updates.ema, _moment(tape, w, "v", k, state), g, beta=beta2, power=2
-    )
+    v = tape(f"{w.name}.v@{k}", updates.ema, _moment(tape, w, "v", k, state), g, beta=beta2, power=2)
     settings = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "decay": decay}
     return tape(f"{w.name}@{k}", updates.adamw, w, m, v, t=k, **settings)
 
@@ -79,9 +75,7 @@ def update(
     With `clip`, all gradients together are first shortened to that length where they are longer.
     """
     if rule not in RULES:
-        raise TapeError(
-            f"no update called {rule!r}; have {', '.join(RULES)}." + did_you_mean(rule, RULES)
-        )
+        raise TapeError(f"no update called {rule!r}; have {', '.join(RULES)}." + did_you_mean(rule, RULES))
     with_gradient = [w for w in tape.parameters() if f"d.{w.name}" in tape]
     chosen = [w for w in with_gradient if fnmatchcase(w.name, only)]
     if not chosen:

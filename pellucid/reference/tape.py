@@ -22,17 +22,19 @@ from pellucid.names import Name
 from pellucid.reference.op import Array, Attrs, Call, Op, Ref
 from pellucid.reference.ops.arithmetic import add
 
+ANY_AXES = ("i", "j", "k", "l", "m", "n")
+"""The axes of a value that nobody described."""
+
 
 @dataclass(frozen=True)
 class Step:
-    """One line of the program. `about` is the step's own entry for the glossary, if it brings one."""
+    """One line of the program."""
 
     name: str
     op: Op
     inputs: tuple[str, ...]
     attrs: Attrs
     phase: str
-    about: Name | None = None
 
     def run(self, values: Mapping[str, Array]) -> Array:
         """Its value, from somebody's values of its inputs."""
@@ -53,23 +55,21 @@ class Tape:
 
     # ---- writing
 
-    def parameter(self, name: str, value: Any, about: Name | None = None) -> Ref:
+    def parameter(self, name: str, value: Any) -> Ref:
         """A leaf that gradients are wanted for."""
-        return self._leaf(name, np.asarray(value, dtype=self.dtype), "param", about)
+        return self._leaf(name, np.asarray(value, dtype=self.dtype), "param")
 
-    def constant(self, name: str, value: Any, about: Name | None = None) -> Ref:
+    def constant(self, name: str, value: Any) -> Ref:
         """A leaf that is given: ids, masks, tables, samples. Whole numbers stay whole."""
         array = np.asarray(value)
         kept = array if array.dtype.kind in "iu" else array.astype(self.dtype, copy=False)
-        return self._leaf(name, kept, "leaf", about)
+        return self._leaf(name, kept, "leaf")
 
-    def __call__(
-        self, name: str, op: Op, *inputs: Ref, about: Name | None = None, **attrs: Any
-    ) -> Ref:
+    def __call__(self, name: str, op: Op, *inputs: Ref, **attrs: Any) -> Ref:
         """Take a step: run the operation, keep its value under the name."""
         names = tuple(ref.name for ref in inputs)
         self._must_be_new(name)
-        step = Step(name, op, names, attrs, self.phase, about)
+        step = Step(name, op, names, attrs, self.phase)
         for read in names:
             if read not in self.values:
                 raise TapeError(f"step {name!r} reads {read!r}, which is not on this tape.")
@@ -89,18 +89,20 @@ class Tape:
     def scope(self, prefix: str) -> "Scope":
         return Scope(self, prefix)
 
-    def _leaf(self, name: str, value: Array, role: str, about: Name | None) -> Ref:
+    def describe(self, ref: Ref, axes: str = "", symbol: str = "", meaning: str = "") -> Ref:
+        """Give a value its own entry in the glossary, for views to print."""
+        letters = tuple(axes.split()) or ANY_AXES[: len(ref.shape)]
+        self.about[ref.name] = Name(ref.name, letters, symbol or ref.name, meaning, engines="reference")
+        return ref
+
+    def _leaf(self, name: str, value: Array, role: str) -> Ref:
         self._must_be_new(name)
         self.values[name], self.roles[name] = value, role
-        if about:
-            self.about[name] = about
         return Ref(name, value.shape)
 
     def _keep(self, name: str, value: Array, step: Step) -> Ref:
         self.values[name], self.steps[name] = value, step
         self.roles[name] = {"fwd": "act", "bwd": "grad", "upd": "update"}[step.phase]
-        if step.about:
-            self.about[name] = step.about
         return Ref(name, value.shape)
 
     def _must_be_new(self, name: str) -> None:
@@ -147,9 +149,7 @@ class Tape:
         sum. Where the derivative is 1, the gradient is an alias.
         """
         if loss.shape != ():
-            raise TapeError(
-                f"backward starts from one number; {loss.name!r} has shape {loss.shape}."
-            )
+            raise TapeError(f"backward starts from one number; {loss.name!r} has shape {loss.shape}.")
         plan = list(self._plan(loss))
         users = Counter(x.name for x, _, _ in plan)
         readers = Counter((x.name, y.name) for x, y, _ in plan)

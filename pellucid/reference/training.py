@@ -14,9 +14,7 @@ from pellucid.reference.transformer import loss, transformer
 Weights = Mapping[str, Array]
 
 
-def forward(
-    config: ModelConfig, weights: Weights, ids: Any, targets: Any = None, **more: Any
-) -> Tape:
+def forward(config: ModelConfig, weights: Weights, ids: Any, targets: Any = None, **more: Any) -> Tape:
     """One forward pass on a fresh tape, with the loss where there are targets."""
     tape = Tape()
     for name, value in weights.items():
@@ -38,7 +36,7 @@ def train(
 ) -> list[Tape]:
     """One tape per update, and a last one with the forward pass of the trained weights."""
     tapes: list[Tape] = []
-    weights, state = dict(weights), {}
+    weights, state = dict(weights), dict[str, Array]()
     for k in range(1, steps + 1):
         tape = forward(config, weights, ids, targets)
         tape.backward(tape.ref("loss"))

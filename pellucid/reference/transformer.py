@@ -72,9 +72,7 @@ def embed(tape: Tape, config: ModelConfig, ids: Ref, positions: Array) -> Ref:
     return tape("positioned", add, x, rows)
 
 
-def whereabouts(
-    tape: Tape, config: ModelConfig, positions: Array, batch: int, padding: Any
-) -> Where:
+def whereabouts(tape: Tape, config: ModelConfig, positions: Array, batch: int, padding: Any) -> Where:
     """The angles of the positions, and the mask [B 1 T S]: the config's, less what is padding."""
     keys = np.arange(positions[-1] + 1)
     turn = config.positions.turn(positions, config.d_head)
@@ -96,9 +94,7 @@ def block(t: Scope, config: ModelConfig, x: Ref, where: Where, past: Cache | Non
     if config.mlp.form == "none":
         return t.alias("resid_post", x)
     hidden = feed_forward(t.scope("mlp"), normed(t.scope("mlp_norm"), x, config.norm), config.mlp)
-    return residual(
-        t, "resid_post", config, x, linear(t, "mlp_out", hidden, "mlp.down_proj", "btf,cf->btc")
-    )
+    return residual(t, "resid_post", config, x, linear(t, "mlp_out", hidden, "mlp.down_proj", "btf,cf->btc"))
 
 
 def residual(t: Scope, name: str, config: ModelConfig, x: Ref, update: Ref) -> Ref:
@@ -118,9 +114,7 @@ def attention(block: Scope, config: ModelConfig, x: Ref, where: Where, past: Cac
         k = t("k_all", concat, t.constant("past_k", past[f"{t.prefix}.past_k"]), k, axis=2)
         v = t("v_all", concat, t.constant("past_v", past[f"{t.prefix}.past_v"]), v, axis=2)
     scores = t("scores", einsum, q, k, spec="b(kg)td,bksd->b(kg)ts", scale=config.d_head**-0.5)
-    masked = (
-        t("masked", mask, scores, where.allowed) if where.allowed else t.alias("masked", scores)
-    )
+    masked = t("masked", mask, scores, where.allowed) if where.allowed else t.alias("masked", scores)
     pattern = t("pattern", softmax, masked)
     z = t("z", einsum, pattern, v, spec="b(kg)ts,bksd->b(kg)td")
     if "o_proj.weight" in t:

@@ -17,6 +17,4 @@ def normed(t: Scope, x: Ref, norm: Norm) -> Ref:
 def gain(t: Scope, x: Ref) -> Ref:
     """Y = γ ⊙ X̂ (+ β)."""
     shift = [t.ref("bias")] if "bias" in t else []
-    return t(
-        "out", einsum, x, t.ref("weight"), *shift, spec="btc,c+c->btc" if shift else "btc,c->btc"
-    )
+    return t("out", einsum, x, t.ref("weight"), *shift, spec="btc,c+c->btc" if shift else "btc,c->btc")

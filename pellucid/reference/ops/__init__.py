@@ -11,14 +11,9 @@ from pellucid.reference.op import Op
 @functools.cache
 def table() -> dict[str, Op]:
     """Every operation by name, found by listing the folder."""
-    modules = (
-        importlib.import_module(f"{__name__}.{m.name}") for m in pkgutil.iter_modules(__path__)
-    )
+    modules = (importlib.import_module(f"{__name__}.{m.name}") for m in pkgutil.iter_modules(__path__))
     return {
-        thing.name: thing
-        for module in modules
-        for thing in vars(module).values()
-        if isinstance(thing, Op)
+        thing.name: thing for module in modules for thing in vars(module).values() if isinstance(thing, Op)
     }
 
 

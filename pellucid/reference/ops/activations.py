@@ -120,9 +120,7 @@ def gelu_tanh(x: Any) -> Any:
     return 0.5 * x * (1 + np.tanh(_gelu_tanh_inner(x)))
 
 
-@operation(
-    each, "{y} = ½ (1 + tanh u + {0} (1 - tanh² u) u') {1},  u = √(2/π) ({0} + 0.044715 {0}³)"
-)
+@operation(each, "{y} = ½ (1 + tanh u + {0} (1 - tanh² u) u') {1},  u = √(2/π) ({0} + 0.044715 {0}³)")
 def gelu_tanh_back(x: Any, dy: Any) -> Any:
     """dx = ½ (1 + tanh u + x (1 − tanh² u) u') dy."""
     t = np.tanh(_gelu_tanh_inner(x))

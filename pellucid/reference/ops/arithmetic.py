@@ -77,8 +77,7 @@ def letters(shape: Shape, of: Shape) -> str:
     """The letters of an array that is shared over one of shape `of`; an axis of length 1 is "1"."""
     skipped = len(of) - len(shape)
     return "".join(
-        "1" if size == 1 and of[skipped + i] != 1 else LETTERS[skipped + i]
-        for i, size in enumerate(shape)
+        "1" if size == 1 and of[skipped + i] != 1 else LETTERS[skipped + i] for i, size in enumerate(shape)
     )
 
 

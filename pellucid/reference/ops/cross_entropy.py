@@ -46,9 +46,7 @@ def _(y: Ref, dy: Ref, logits: Ref, lse: Ref, targets: Ref) -> Gradients:
 
 def _target_reads(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
     boxes = tuple(same_cell(index[:-1], shape) for shape in shapes)
-    return Reads(
-        boxes, attrs | {"first": attrs.get("first", 0) + index[-1], "width": 1}, zeros(index)
-    )
+    return Reads(boxes, attrs | {"first": attrs.get("first", 0) + index[-1], "width": 1}, zeros(index))
 
 
 @operation(_target_reads, "{y} = -{0} at the target {1}, 0 elsewhere")

@@ -62,15 +62,11 @@ def written(axes: Axes) -> str:
     return "".join("1" if axis == "" else axis if len(axis) == 1 else f"({axis})" for axis in axes)
 
 
-def sizes_of(
-    operands: Sequence[Axes], shapes: Sequence[Shape], given: dict[str, int]
-) -> dict[str, int]:
+def sizes_of(operands: Sequence[Axes], shapes: Sequence[Shape], given: dict[str, int]) -> dict[str, int]:
     """Every letter's size: as given, from its own axis, or what a group leaves for its last letter."""
     sizes = dict(given)
     pairs = [
-        pair
-        for axes, shape in zip(operands, shapes, strict=True)
-        for pair in zip(axes, shape, strict=True)
+        pair for axes, shape in zip(operands, shapes, strict=True) for pair in zip(axes, shape, strict=True)
     ]
     for axis, size in sorted(pairs, key=lambda pair: len(pair[0])):
         unknown = [letter for letter in axis if letter not in sizes]
@@ -112,9 +108,7 @@ def _reads(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
         grid = grid.reshape([sizes[letter] for letter in axis])
         return np.atleast_1d(grid[tuple(fixed.get(letter, slice(None)) for letter in axis)].ravel())
 
-    boxes: tuple[Box, ...] = tuple(
-        tuple(positions(axis) for axis in axes) for axes in parsed.operands
-    )
+    boxes: tuple[Box, ...] = tuple(tuple(positions(axis) for axis in axes) for axes in parsed.operands)
     small = attrs | {letter: 1 for letter in given if letter in fixed}
     return Reads(boxes, small, zeros(index))
 
@@ -137,13 +131,9 @@ def einsum(*arrays: Any, spec: str, scale: float = 1.0, **sizes: int) -> Any:
     if parsed.bias is not None:
         total = total + np.reshape(split[-1], _broadcast("".join(parsed.bias), found, size))
     if found != letters:  # letters that only the result has: repeat
-        total = np.reshape(
-            total, tuple(size[letter] if letter in found else 1 for letter in letters)
-        )
+        total = np.reshape(total, tuple(size[letter] if letter in found else 1 for letter in letters))
         total = np.broadcast_to(total, tuple(size[letter] for letter in letters))
-    return np.reshape(
-        total, tuple(math.prod(size[letter] for letter in axis) for axis in parsed.result)
-    )
+    return np.reshape(total, tuple(math.prod(size[letter] for letter in axis) for axis in parsed.result))
 
 
 def _broadcast(bias: str, result: str, size: dict[str, int]) -> Shape:

@@ -38,7 +38,7 @@ def _(y: Ref, dy: Ref, table: Ref, ids: Ref) -> Gradients:
 
 
 def _scatter_reads(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
-    dy, ids = shapes
+    _, ids = shapes
     row, column = index
     everywhere = tuple(all_of(size) for size in ids)
     small = attrs | {"first": attrs.get("first", 0) + row, "rows": 1}
