@@ -30,7 +30,7 @@ lint: setup ## ruff format and check, mypy strict
 	$(BIN)/mypy
 
 docs: setup ## regenerate every page that the code can write
-	$(BIN)/python -m docs.generate
+	$(BIN)/python scripts/generate_docs.py
 
 bench: setup ## the specification's speed, beside its limit
 	$(BIN)/python -m benchmarks.specification

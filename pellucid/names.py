@@ -158,8 +158,10 @@ def describe(name: str, also: Mapping[str, Name] = MappingProxyType({})) -> Name
     if found:
         return replace(found, name=name)
     if updated := _UPDATED.fullmatch(name):
-        words = _UPDATE_WORDS[updated["moment"]]
-        return _derived(also, name, updated["base"], *words, updated["k"])
+        base, moment, k = updated["base"], updated["moment"], updated["k"]
+        if moment and describe(base + moment, also):  # attention's v after an update, no moment
+            base, moment = base + moment, None
+        return _derived(also, name, base, *_UPDATE_WORDS[moment], k)
     if name.startswith("d."):
         base = name.removeprefix("d.")
         if base.endswith(".clipped"):

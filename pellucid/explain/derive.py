@@ -41,6 +41,9 @@ class Derivation:
     def address(self) -> str:
         return self.trace.address(self.name, self.index)
 
+    def __str__(self) -> str:
+        return "\n".join(lines(self))
+
     def expand(self) -> None:
         """Run the step's own forward on arrays that remember, and read off this cell's arithmetic."""
         self.step = self.trace.tape.steps.get(self.name)
@@ -152,7 +155,7 @@ def _headline(node: Derivation, digits: int, scope: str) -> str:
     trace = node.trace
     short = node.name
     for d in ("", "d."):
-        if scope and short.startswith(f"{d}{scope}."):
+        if scope.startswith("blocks.") and short.startswith(f"{d}{scope}."):
             short = d + short.removeprefix(f"{d}{scope}.")
     text = f"{short}{node.address.removeprefix(node.name)} = {figure(node.value, digits)}"
     if tokens := _tokens(trace, node.name, node.index):

@@ -91,10 +91,11 @@ class Remembering(np.lib.mixins.NDArrayOperatorsMixin):
             else:
                 at = index[:-1] if keepdims else index
                 read = np.moveaxis(numbers, axis, -1)[at]
-            where = [np.unravel_index(read, self.shape)] if self.ndim else []
-            cells = list(zip(*where[0], strict=True)) if where else [()]
-            terms = Terms(self.value.ravel()[read].ravel(), lambda i, k: self.story(_ints(cells[i]), k))
-            return tell(terms, top, float(value[index]))
+
+            def told(i: int, top: int) -> Expression:
+                return self.story(_ints(np.unravel_index(read[i], self.shape)), top)
+
+            return tell(Terms(self.value.ravel()[read], told), top, float(value[index]))
 
         return Remembering(value, story)
 

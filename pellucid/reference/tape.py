@@ -113,7 +113,8 @@ class Tape:
 
     def resolve(self, name: str) -> str:
         """The name of the value behind a name: an alias's target, also for its gradient; X@0 is X."""
-        name = name.removesuffix("@0")
+        if name not in self.values:
+            name = name.removesuffix("@0")
         while name in self.aliases:
             name = self.aliases[name]
         if name not in self.values and name.startswith("d."):
@@ -139,6 +140,14 @@ class Tape:
 
     def parameters(self) -> Iterator[Ref]:
         return (self.ref(name) for name, role in self.roles.items() if role == "param")
+
+    def rerun(self, given: Mapping[str, Array]) -> dict[str, Array]:
+        """Every value of the same program where some values, leaves or not, are given."""
+        values = self.values | dict(given)
+        for name, step in self.steps.items():
+            if name not in given:
+                values[name] = step.run(values)
+        return values
 
     # ---- gradients
 

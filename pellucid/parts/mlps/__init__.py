@@ -15,6 +15,8 @@ class Mlp(Part):
     family: ClassVar[str] = "mlps"
     form: ClassVar[str]
     activation: ClassVar[str]
+    values: ClassVar[tuple[str, ...]] = ("up", "act")
+    """The named values it makes, in order."""
 
     def width(self, d_model: int) -> int:
         """The hidden width F where the config names none."""
@@ -28,6 +30,7 @@ class Mlp(Part):
 @dataclass(frozen=True)
 class GatedMlp(Mlp):
     form: ClassVar[str] = "gated"
+    values: ClassVar[tuple[str, ...]] = ("gate", "up", "act", "hidden")
 
     def width(self, d_model: int) -> int:
         """8C/3: three matrices then weigh as much as two of 4C."""

@@ -9,6 +9,7 @@ from pellucid.parts.mlps import Mlp
 @dataclass(frozen=True)
 class NoMlp(Mlp):
     form: ClassVar[str] = "none"
+    values: ClassVar[tuple[str, ...]] = ()
 
     def width(self, d_model: int) -> int:
         return 0

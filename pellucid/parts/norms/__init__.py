@@ -9,6 +9,8 @@ from pellucid.parts import Part
 @dataclass(frozen=True)
 class Norm(Part):
     family: ClassVar[str] = "norms"
+    values: ClassVar[tuple[str, ...]]
+    """The named values it makes, in order."""
 
     def parameters(self, width: int) -> dict[str, tuple[int, ...]]:
         """Shapes by name; a `bias` exists where the config asks for one."""

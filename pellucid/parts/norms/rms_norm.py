@@ -4,10 +4,13 @@ Zhang and Sennrich 2019, arXiv:1910.07467.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from pellucid.parts.norms import Norm
 
 
 @dataclass(frozen=True)
 class RmsNorm(Norm):
+    values: ClassVar[tuple[str, ...]] = ("rstd", "normed", "out")
+
     eps: float = 1e-5

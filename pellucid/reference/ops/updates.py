@@ -25,19 +25,23 @@ def clip_factor(norm: Any, limit: float) -> Any:
     return np.minimum(1.0, limit / np.maximum(norm, np.finfo(float).tiny))
 
 
-@operation(each, "{y} = {beta} {0} + (1 - {beta}) {1}^{power}")
+def _ema_formula(y: str, old: str, g: str, beta: float, power: int = 1) -> str:
+    return f"{y} = {beta:g} · {old} + (1 - {beta:g}) · {g}{'²' if power == 2 else ''}"
+
+
+@operation(each, _ema_formula)
 def ema(old: Any, g: Any, beta: float, power: int = 1) -> Any:
     """m' = β m + (1 − β) g^n: a running mean; Adam's moments are n = 1 and n = 2."""
-    return beta * old + (1 - beta) * g**power
+    return beta * old + (1 - beta) * (g if power == 1 else g**power)
 
 
-@operation(each, "{y} = {beta} {0} + {1}")
+@operation(each, "{y} = {beta} · {0} + {1}")
 def accumulate(old: Any, g: Any, beta: float) -> Any:
     """m' = β m + g: momentum as PyTorch has it."""
     return beta * old + g
 
 
-@operation(each, "{y} = {0} - {lr} {1}")
+@operation(each, "{y} = {0} - {lr} · {1}")
 def sgd(w: Any, g: Any, lr: float) -> Any:
     """w' = w − η g."""
     return w - lr * g
@@ -45,7 +49,7 @@ def sgd(w: Any, g: Any, lr: float) -> Any:
 
 @operation(
     each,
-    "{y} = {0} - {lr} ({1} / (1 - {beta1}^{t}) / (√({2} / (1 - {beta2}^{t})) + {eps}) + {decay} {0})",
+    "{y} = {0} - {lr} · ({1} / (1 - {beta1}^{t}) / (√({2} / (1 - {beta2}^{t})) + {eps}) + {decay} · {0})",
 )
 def adamw(
     w: Any, m: Any, v: Any, t: int, lr: float, beta1: float, beta2: float, eps: float, decay: float

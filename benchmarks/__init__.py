@@ -1,0 +1,1 @@
+"""Figures with their limits; `make bench` runs them."""

@@ -1,0 +1,63 @@
+"""The command line: one file per command.
+
+Exit codes: 0 all right, 1 a check failed, 2 asked wrongly, 130 interrupted.
+"""
+
+import os
+import sys
+
+import typer
+
+from pellucid.cli.explain import explain
+from pellucid.cli.replay import replay
+from pellucid.cli.trace import trace
+from pellucid.errors import PellucidError
+
+app = typer.Typer(
+    name="pellucid",
+    help="A language-model workbench in which every number can be seen, checked and reproduced.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (explain, trace, replay):
+    app.command()(command)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        import platform
+        from importlib import metadata
+
+        from pellucid import __version__
+
+        print(f"pellucid {__version__}")
+        print(f"python {platform.python_version()} on {platform.platform()}, {os.cpu_count()} cores")
+        for package in ("numpy", "torch", "safetensors", "tokenizers", "tiktoken"):
+            try:
+                print(f"{package} {metadata.version(package)}")
+            except metadata.PackageNotFoundError:
+                print(f"{package} not installed")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="What a bug report needs, and exit."
+    ),
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run a command; what a person asked wrongly is told in one message, without a traceback."""
+    try:
+        app()
+    except PellucidError as error:
+        print(f"pellucid: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:  # the reader of our output, such as `head`, has left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

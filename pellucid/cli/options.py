@@ -1,0 +1,30 @@
+"""What several commands ask for in the same words."""
+
+from typing import Annotated, Any
+
+import typer
+
+from pellucid.errors import TapeError
+
+Target = Annotated[
+    str | None, typer.Option(help="The text that should follow; the loss is the mean over its tokens.")
+]
+Update = Annotated[
+    str | None,
+    typer.Option(help="Train on the target: sgd, momentum, averaging_momentum or adamw.", metavar="RULE"),
+]
+Rate = Annotated[float, typer.Option("--lr", help="The learning rate of the update.")]
+Only = Annotated[
+    str, typer.Option(help="Update only parameters whose names fit this pattern.", metavar="PATTERN")
+]
+Steps = Annotated[int, typer.Option(help="How many updates.", min=1, max=1000)]
+Digits = Annotated[int, typer.Option(help="Significant digits.", min=1, max=17)]
+
+
+def training(update: str | None, lr: float, only: str, steps: int) -> dict[str, Any]:
+    """The settings of `Model.trace`; asking for a part of an update without one is a mistake."""
+    if update:
+        return {"update": update, "lr": lr, "only": only, "steps": steps}
+    if (lr, only, steps) != (1.0, "*", 1):
+        raise TapeError("--lr, --only and --steps belong to an update: give --update sgd, for example.")
+    return {}

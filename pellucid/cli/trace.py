@@ -1,0 +1,37 @@
+"""`pellucid trace`: run the specification on a prompt and keep every number in a file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pellucid.cli.options import Only, Rate, Steps, Target, Update, training
+
+
+def trace(
+    model: Annotated[str, typer.Argument(help="A model's name, or a .toml file.")],
+    prompt: Annotated[str, typer.Argument(help="The text to read.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The trace file to write, FILE.json.")],
+    target: Target = None,
+    backward: Annotated[bool, typer.Option("--backward", help="Append the gradients of the loss.")] = False,
+    update: Update = None,
+    lr: Rate = 1.0,
+    only: Only = "*",
+    steps: Steps = 1,
+) -> None:
+    """Run the specification on a prompt and keep every number in a file."""
+    from pellucid.errors import FileError
+    from pellucid.explain.expression import figure
+    from pellucid.explain.trace_file import write
+    from pellucid.workbench import load
+
+    if output.suffix != ".json":
+        raise FileError(f"a trace is a .json file; use -o {output.with_suffix('.json')}.")
+    run = load(model).trace(prompt, target=target, backward=backward, **training(update, lr, only, steps))
+    files = write(run, output)
+    tape = run.tape
+    print(f"{' and '.join(map(str, files))}: {len(tape.steps)} steps, {len(tape.values)} tensors")
+    if "loss" in tape:
+        names = ["loss", *(f"loss@{k}" for k in range(1, steps + 1) if update)]
+        losses = [figure(float(tape[name]), 5) for name in names]
+        print(f"loss {' → '.join(losses)}" + (f" after {steps} update{'s' * (steps > 1)}" if update else ""))

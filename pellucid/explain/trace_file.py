@@ -1,0 +1,271 @@
+"""The trace file: a run as JSON that can be read, replayed and explained without the model.
+
+Small values stand in the file; larger ones in a safetensors file of the same name beside it.
+"""
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pellucid.errors import FileError, TapeError
+from pellucid.explain.trace import Trace
+from pellucid.names import Name
+from pellucid.reference.op import Array
+from pellucid.reference.ops import named
+from pellucid.reference.tape import Step, Tape
+
+FORMAT, VERSION = "pellucid-trace", 1
+INLINE = 4096
+"""Values of up to so many numbers stand in the JSON itself."""
+
+_ROLES = ("leaf", "act", "grad", "param", "update")
+_PHASES = ("fwd", "bwd", "upd")
+_LARGEST_ATTRIBUTE = 2**31
+"""No size in an honest trace is larger; a stranger's must not make us reserve terabytes."""
+
+
+def write(trace: Trace, path: Path) -> list[Path]:
+    """Write the file (and its store, where one is needed); nothing is left half-written."""
+    tape, store = trace.tape, path.with_suffix(".safetensors")
+    large = {name: value for name, value in tape.values.items() if value.size > INLINE}
+    tensors = {name: tensor_entry(trace, name, store.name if name in large else None) for name in tape.values}
+    steps = [
+        {
+            "i": i,
+            "phase": step.phase,
+            "op": step.op.name,
+            "in": list(step.inputs),
+            "out": step.name,
+            "attrs": step.attrs,
+        }
+        for i, step in enumerate(tape.steps.values())
+    ]
+    head = {"format": FORMAT, "version": VERSION, "run": trace.run, "aliases": tape.aliases}
+    written = []
+    if large:
+        from safetensors.numpy import save
+
+        data = save({name: np.ascontiguousarray(value) for name, value in large.items()})
+        _replace(store, data)
+        written.append(store)
+    _replace(path, _json(head, tensors, steps).encode())
+    return [path, *written]
+
+
+def _json(head: dict[str, Any], tensors: dict[str, Any], steps: list[Any]) -> str:
+    """One line per tensor and per step, so that people and `diff` can read it."""
+
+    def line(value: Any) -> str:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+    top = ",\n".join(f"{line(key)}: {line(value)}" for key, value in head.items())
+    rows = ",\n".join(f"  {line(name)}: {line(entry)}" for name, entry in tensors.items())
+    lines = ",\n".join(f"  {line(step)}" for step in steps)
+    return f'{{{top},\n"tensors": {{\n{rows}\n}},\n"steps": [\n{lines}\n]}}\n'
+
+
+def tensor_entry(trace: Trace, name: str, store: str | None = None) -> dict[str, Any]:
+    value, about = trace.value(name), trace.about(name)
+    entry: dict[str, Any] = {
+        "shape": list(value.shape),
+        "axes": list(about.axes),
+        "role": trace.tape.roles[name],
+    }
+    labels = {
+        axis: [trace.label(name, axis, i) for i in range(size)]
+        for axis, size in zip(about.axes, value.shape, strict=True)
+        if axis in trace.labels and size <= INLINE
+    }
+    if labels := {axis: texts for axis, texts in labels.items() if None not in texts}:
+        entry["labels"] = labels
+    if name in trace.tape.about:
+        entry |= {"symbol": about.symbol, "meaning": about.meaning}
+    if store:
+        return entry | {"store": store}
+    strange = [] if value.dtype.kind in "iu" else np.argwhere(~np.isfinite(value)).tolist()
+    plain = value.astype(object)
+    for index in strange:
+        plain[tuple(index)] = None
+    entry["values"] = plain.tolist()
+    if strange:
+        entry["special"] = [[index, str(value[tuple(index)])] for index in strange]
+    return entry
+
+
+def _replace(path: Path, data: bytes) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        partial.write_bytes(data)
+        os.replace(partial, path)
+    except OSError as error:
+        raise FileError(f"cannot write {path}: {error.strerror}.") from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+# ---- reading: the file may come from a stranger
+
+
+def read(path: Path) -> Trace:
+    """The trace of a file, or one FileError that says what is wrong with it."""
+    try:
+        data = json.loads(path.read_bytes())
+    except OSError as error:
+        raise FileError(f"cannot read {path}: {error.strerror}.") from None
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{path} is not JSON: {error}.") from None
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise FileError(f'{path} is no trace: it does not say "format": "{FORMAT}".')
+    if data.get("version") != VERSION:
+        raise FileError(
+            f"{path} has trace format {data.get('version')!r}; this version of Pellucid reads {VERSION}. "
+            "Use the version that wrote it, or a newer one."
+        )
+    try:
+        return _trace(data, path)
+    except _Damaged as error:
+        raise FileError(f"{path} is damaged: {error}.") from None
+
+
+class _Damaged(Exception):
+    pass
+
+
+def _need(holds: bool, complaint: str) -> None:
+    if not holds:
+        raise _Damaged(complaint)
+
+
+def _trace(data: dict[str, Any], path: Path) -> Trace:
+    kinds = {"run": dict, "tensors": dict, "steps": list}
+    for key, kind in kinds.items():
+        _need(isinstance(data.get(key), kind), f"{key!r} is missing or no {kind.__name__}")
+    tape, labels = Tape(), dict[str, list[str]]()
+    stores: dict[str, dict[str, Array]] = {}
+    for name, entry in data["tensors"].items():
+        _need(isinstance(entry, dict), f"tensor {name!r} is no table")
+        _need(entry.get("role") in _ROLES, f"tensor {name!r} has the role {entry.get('role')!r}")
+        tape.values[name] = _value(name, entry, path, stores)
+        tape.roles[name] = entry["role"]
+        axes = entry.get("axes")
+        _need(
+            _texts(axes) and len(axes) == tape.values[name].ndim == len(set(axes)),
+            f"tensor {name!r}: axes {axes!r} do not fit its shape",
+        )
+        if isinstance(entry.get("symbol"), str):
+            meaning = str(entry.get("meaning", ""))
+            tape.about[name] = Name(name, tuple(axes), entry["symbol"], meaning, engines="reference")
+        _need(isinstance(entry.get("labels", {}), dict), f"tensor {name!r}: labels are no table")
+        for axis, texts in entry.get("labels", {}).items():
+            _need(axis in axes and _texts(texts), f"tensor {name!r}: labels of {axis!r} are no texts")
+            labels[axis] = max(labels.get(axis, []), texts, key=len)
+    for step in data["steps"]:
+        _step(tape, step)
+    for name, role in tape.roles.items():
+        given = role in ("leaf", "param")
+        _need(given != (name in tape.steps), f"{name!r} has the role {role!r}, which its steps belie")
+    aliases = data.get("aliases", {})
+    _need(
+        isinstance(aliases, dict)
+        and all(target in tape.values and name not in tape.values for name, target in aliases.items()),
+        "aliases do not name tensors",
+    )
+    tape.aliases |= aliases
+    return Trace(tape, data["run"], labels)
+
+
+def _texts(given: Any) -> bool:
+    return isinstance(given, list) and all(isinstance(text, str) for text in given)
+
+
+def _value(name: str, entry: dict[str, Any], path: Path, stores: dict[str, dict[str, Array]]) -> Array:
+    shape = entry.get("shape")
+    _need(
+        isinstance(shape, list) and all(type(size) is int and 0 <= size < 2**40 for size in shape),
+        f"tensor {name!r} has the shape {shape!r}",
+    )
+    shape = tuple(entry["shape"])
+    if "store" in entry:
+        value = _stored(name, entry["store"], path, stores)
+        _need(value.shape == shape, f"tensor {name!r} has the shape {value.shape} in its store, not {shape}")
+        return value
+    _need("values" in entry, f"tensor {name!r} has neither values nor a store that this version can read")
+    special = {}
+    _need(isinstance(entry.get("special", []), list), f"tensor {name!r}: special is no list")
+    for item in entry.get("special", []):
+        _need(
+            isinstance(item, list) and len(item) == 2 and item[1] in ("inf", "-inf", "nan"),
+            f"tensor {name!r}: special has {item!r}",
+        )
+        special[tuple(item[0]) if isinstance(item[0], list) else ()] = float(item[1])
+    flat: list[Any] = []
+    _flatten(name, entry["values"], shape, (), special, flat)
+    whole = bool(flat) and all(type(number) is int for number in flat)
+    try:
+        return np.array(flat, dtype=np.int64 if whole else np.float64).reshape(shape)
+    except OverflowError:
+        raise _Damaged(f"tensor {name!r} holds a number too large to compute with") from None
+
+
+def _flatten(
+    name: str,
+    given: Any,
+    shape: tuple[int, ...],
+    at: tuple[int, ...],
+    special: dict[Any, float],
+    into: list[Any],
+) -> None:
+    if not shape:
+        number = special.get(at) if given is None else given
+        _need(type(number) in (int, float), f"tensor {name!r} has {given!r} at {list(at)}")
+        into.append(number)
+        return
+    _need(isinstance(given, list) and len(given) == shape[0], f"tensor {name!r}: values do not fit its shape")
+    for i, inner in enumerate(given):
+        _flatten(name, inner, shape[1:], (*at, i), special, into)
+
+
+def _stored(name: str, file: Any, path: Path, stores: dict[str, dict[str, Array]]) -> Array:
+    _need(
+        isinstance(file, str) and Path(file).name == file and file.endswith(".safetensors"),
+        f"tensor {name!r} is stored in {file!r}, which is no .safetensors file beside the trace",
+    )
+    if file not in stores:
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        try:
+            stores[file] = load((path.parent / file).read_bytes())
+        except OSError as error:
+            raise _Damaged(f"its store {file} cannot be read: {error.strerror}") from None
+        except SafetensorError as error:
+            raise _Damaged(f"its store {file} is no safetensors file: {error}") from None
+    _need(name in stores[file], f"its store {file} has no tensor {name!r}")
+    return stores[file][name]
+
+
+def _step(tape: Tape, step: Any) -> None:
+    _need(isinstance(step, dict), "a step is no table")
+    name, inputs, attrs = step.get("out"), step.get("in"), step.get("attrs", {})
+    _need(isinstance(name, str) and name in tape.values, f"a step makes {name!r}, which is no tensor")
+    _need(name not in tape.steps, f"two steps make {name!r}")
+    _need(step.get("phase") in _PHASES, f"step {name!r} has the phase {step.get('phase')!r}")
+    _need(_texts(inputs), f"step {name!r}: its inputs are no names")
+    for read in inputs:
+        known = read in tape.steps or (read in tape.values and tape.roles[read] in ("leaf", "param"))
+        _need(known, f"step {name!r} reads {read!r} before anything makes it")
+    _need(isinstance(attrs, dict), f"step {name!r}: its attributes are no table")
+    for key, value in attrs.items():
+        small = isinstance(value, str) or (
+            type(value) in (int, float) and math.isfinite(value) and abs(value) < _LARGEST_ATTRIBUTE
+        )
+        _need(small, f"step {name!r} has the attribute {key}={value!r}")
+    try:
+        op = named(str(step.get("op")))
+    except TapeError as error:
+        raise _Damaged(f"step {name!r}: {error}".rstrip(".")) from None
+    tape.steps[name] = Step(name, op, tuple(inputs), attrs, step["phase"])

@@ -1,0 +1,153 @@
+"""Write every page that the code can write; with --check, only say whether they are up to date.
+
+The README's tree, its example and the pages below are made here, so they cannot drift from the code.
+"""
+
+import ast
+import inspect
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import typer.main
+
+from pellucid.cli import app
+from pellucid.names import LETTERS, PARAMETERS_AND_VALUES, Name
+from pellucid.reference.op import Op
+from pellucid.reference.ops import table
+
+ROOT = Path(__file__).parent.parent
+EXAMPLE = ["explain", "abcd", "A B", "--at", "probs[t=1,v=2]", "--depth", "4"]
+MADE = "<!-- made by `make docs`; do not edit -->\n\n"
+
+
+def purpose(file: Path) -> str:
+    """The first sentence of a file's docstring."""
+    text = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
+    return text.partition("\n")[0].rstrip(".")
+
+
+def tree() -> Iterator[str]:
+    """The package as the README shows it: folders and files with their one-line purpose."""
+    yield "pellucid/"
+    for path in sorted((ROOT / "pellucid").iterdir(), key=lambda path: (path.is_file(), path.name)):
+        if path.suffix == ".py" and path.stem != "__init__":
+            yield f"  {path.name:<15} {purpose(path)}"
+        elif (path / "__init__.py").exists():
+            yield f"  {path.name + '/':<15} {purpose(path / '__init__.py')}"
+            if path.name in ("reference", "explain"):
+                for file in sorted(path.glob("*.py")):
+                    if file.stem != "__init__":
+                        yield f"    {file.name:<15} {purpose(file)}"
+        elif path.is_dir() and path.name == "presets":
+            yield f"  {path.name + '/':<15} Well-known shapes, and the teaching model with its weights"
+    yield "tests/            Claims: mirrors the package, plus agreement, golden numbers and architecture"
+    yield "docs/             Commands, glossary, decisions, and the log of experiments"
+    yield "benchmarks/       Figures with their limits"
+
+
+def shell(arguments: list[str]) -> str:
+    """A command as one types it."""
+    quoted = (f'"{word}"' if re.search(r"[^\w.@/-]", word) else word for word in arguments)
+    return f"$ pellucid {' '.join(quoted)}"
+
+
+def output(arguments: list[str]) -> str:
+    command = [sys.executable, "-m", "pellucid.cli", *arguments]
+    return subprocess.run(
+        command, check=True, capture_output=True, text=True, encoding="utf-8"
+    ).stdout.rstrip()
+
+
+def readme() -> str:
+    text = (ROOT / "README.md").read_text("utf-8")
+    parts = {"tree": "\n".join(tree()), "example": f"{shell(EXAMPLE)}\n{output(EXAMPLE)}"}
+    for name, body in parts.items():
+        pattern = rf"(<!-- {name} -->\n```text\n).*?(\n```\n<!-- /{name} -->)"
+        text, found = re.subn(pattern, lambda m, body=body: m[1] + body + m[2], text, flags=re.DOTALL)
+        assert found == 1, f"README.md has no place for its {name}"
+    return text
+
+
+def commands() -> Iterator[str]:
+    yield "# Commands\n"
+    yield "Exit codes: 0 all right, 1 a check failed, 2 asked wrongly, 130 interrupted.\n"
+    group = typer.main.get_command(app)
+    for name, command in group.commands.items():  # type: ignore[attr-defined]
+        arguments = " ".join(
+            p.human_readable_name if p.required else f"[{p.human_readable_name}]"
+            for p in command.params
+            if p.param_type_name == "argument"
+        )
+        yield f"## pellucid {name} {arguments}\n"
+        yield inspect.cleandoc(command.help or "") + "\n"
+        yield "| option | default | meaning |\n|---|---|---|"
+        for parameter in command.params:
+            default = (
+                "" if parameter.default in (None, False) or parameter.required else f"`{parameter.default}`"
+            )
+            names = ", ".join(f"`{option}`" for option in parameter.opts)
+            if parameter.param_type_name == "argument":
+                names = f"`{parameter.human_readable_name}`"
+            yield f"| {names} | {default} | {parameter.help or ''} |"
+        yield ""
+
+
+def glossary() -> Iterator[str]:
+    yield "# Glossary\n"
+    yield (
+        inspect.cleandoc(__import__("pellucid.names").names.__doc__ or "").replace("\n    ", "\n\n    ", 1)
+        + "\n"
+    )
+    yield "## Axes\n\n| letter | means |\n|---|---|"
+    yield from (f"| {letter} | {meaning} |" for letter, meaning in LETTERS.items())
+    for title, wanted in (("Parameters", True), ("Values", False)):
+        yield f"\n## {title}\n\n| name | axes | symbol | meaning |\n|---|---|---|---|"
+        for row in PARAMETERS_AND_VALUES:
+            if row.name.endswith(("weight", "bias")) is wanted:
+                yield f"| `{row.name}` | {' '.join(row.axes)} | {_symbol(row)} | {_meaning(row)} |"
+    yield "\n## Operations\n\n`y` is the result, 0, 1, … the inputs.\n"
+    yield "| operation | formula | where |\n|---|---|---|"
+    for op in sorted(table().values(), key=lambda op: op.name):
+        yield f"| `{op.name}` | {_formula(op)} | [{_file(op).name}](../{_file(op)}) |"
+
+
+def _symbol(row: Name) -> str:
+    return row.symbol.replace("|", "\\|") + (" (transposed)" if row.transposed else "")
+
+
+def _meaning(row: Name) -> str:
+    return row.meaning + (f"; {row.invariant}" if row.invariant else "")
+
+
+def _formula(op: Op) -> str:
+    return " ".join(inspect.cleandoc(op.doc).split()).replace("|", "\\|")
+
+
+def _file(op: Op) -> Path:
+    return Path(inspect.getsourcefile(op.forward) or "").relative_to(ROOT)
+
+
+def pages() -> dict[Path, str]:
+    return {
+        ROOT / "README.md": readme(),
+        ROOT / "docs" / "commands.md": MADE + "\n".join(commands()),
+        ROOT / "docs" / "glossary.md": MADE + "\n".join(glossary()) + "\n",
+    }
+
+
+def main() -> None:
+    stale = [path for path, text in pages().items() if not path.exists() or path.read_text("utf-8") != text]
+    if "--check" in sys.argv:
+        for path in stale:
+            print(f"{path.relative_to(ROOT)} is not what the code generates; run `make docs`.")
+        sys.exit(bool(stale))
+    for path in stale:
+        path.write_text(pages()[path], "utf-8")
+        print(f"wrote {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
