@@ -1,5 +1,5 @@
 # The whole process. `make demo` alone and `make test` alone do the set-up that they need.
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 export HF_HUB_OFFLINE := 1
 
@@ -22,7 +22,8 @@ demo: setup ## trace the teaching model, check the trace, train it, explain one 
 	@PATH="$(BIN):$$PATH" sh scripts/demo.sh
 
 test: lint ## format, lint, types and every test, as CI runs them
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 -m "not timed and not torture"
+	$(BIN)/python -m pytest -m timed tests
 
 lint: setup ## ruff format and check, mypy strict
 	$(BIN)/ruff format --check .

@@ -3,6 +3,7 @@
 Small values stand in the file; larger ones in a safetensors file of the same name beside it.
 """
 
+import itertools
 import json
 import math
 import os
@@ -16,6 +17,7 @@ from pellucid.explain.trace import Trace
 from pellucid.names import Name
 from pellucid.reference.op import Array
 from pellucid.reference.ops import named
+from pellucid.reference.ops.einsum import einsum, result_shape
 from pellucid.reference.tape import Step, Tape
 
 FORMAT, VERSION = "pellucid-trace", 1
@@ -24,8 +26,8 @@ INLINE = 4096
 
 _ROLES = ("leaf", "act", "grad", "param", "update")
 _PHASES = ("fwd", "bwd", "upd")
-_LARGEST_ATTRIBUTE = 2**31
-"""No size in an honest trace is larger; a stranger's must not make us reserve terabytes."""
+SMALL = 16
+"""Whole-number attributes up to so many are exponents and axes, not sizes."""
 
 
 def write(trace: Trace, path: Path) -> list[Path]:
@@ -171,6 +173,7 @@ def _trace(data: dict[str, Any], path: Path) -> Trace:
     aliases = data.get("aliases", {})
     _need(
         isinstance(aliases, dict)
+        and _texts(list(aliases.values()))
         and all(target in tape.values and name not in tape.values for name, target in aliases.items()),
         "aliases do not name tensors",
     )
@@ -259,13 +262,25 @@ def _step(tape: Tape, step: Any) -> None:
         known = read in tape.steps or (read in tape.values and tape.roles[read] in ("leaf", "param"))
         _need(known, f"step {name!r} reads {read!r} before anything makes it")
     _need(isinstance(attrs, dict), f"step {name!r}: its attributes are no table")
-    for key, value in attrs.items():
-        small = isinstance(value, str) or (
-            type(value) in (int, float) and math.isfinite(value) and abs(value) < _LARGEST_ATTRIBUTE
-        )
-        _need(small, f"step {name!r} has the attribute {key}={value!r}")
     try:
-        op = named(str(step.get("op")))
+        made = Step(name, named(str(step.get("op"))), tuple(inputs), attrs, step["phase"])
     except TapeError as error:
         raise _Damaged(f"step {name!r}: {error}".rstrip(".")) from None
-    tape.steps[name] = Step(name, op, tuple(inputs), attrs, step["phase"])
+    for key, value in attrs.items():
+        plain = isinstance(value, str) or (type(value) in (int, float) and math.isfinite(value))
+        _need(plain, f"step {name!r} has the attribute {key}={value!r}")
+    _need(_sizes_hold(tape, made), f"step {name!r} has attributes {attrs} that do not fit its shapes")
+    tape.steps[name] = made
+
+
+def _sizes_hold(tape: Tape, step: Step) -> bool:
+    """Whether the step's sizes are those of its tensors, so that running it reserves no more than they do."""
+    shapes = [tape.values[name].shape for name in step.inputs]
+    if step.op is einsum:
+        try:
+            return bool(result_shape(shapes, **step.attrs) == tape.values[step.name].shape)
+        except (ValueError, TypeError, KeyError, AttributeError):
+            return False
+    largest = max(itertools.chain(*shapes, tape.values[step.name].shape, [SMALL]))
+    numbers = {key: value for key, value in step.attrs.items() if type(value) is int}
+    return step.op.name == "adamw" or all(abs(value) <= largest for value in numbers.values())

@@ -38,7 +38,8 @@ class Step:
 
     def run(self, values: Mapping[str, Array]) -> Array:
         """Its value, from somebody's values of its inputs."""
-        return np.asarray(self.op.forward(*(values[name] for name in self.inputs), **self.attrs))
+        made = self.op.forward(*(values[name] for name in self.inputs), **self.attrs)
+        return np.asarray(made, order="C")  # sums follow the layout: a replay must meet the same one
 
 
 class Tape:
@@ -57,11 +58,11 @@ class Tape:
 
     def parameter(self, name: str, value: Any) -> Ref:
         """A leaf that gradients are wanted for."""
-        return self._leaf(name, np.asarray(value, dtype=self.dtype), "param")
+        return self._leaf(name, np.asarray(value, dtype=self.dtype, order="C"), "param")
 
     def constant(self, name: str, value: Any) -> Ref:
         """A leaf that is given: ids, masks, tables, samples. Whole numbers stay whole."""
-        array = np.asarray(value)
+        array = np.asarray(value, order="C")
         kept = array if array.dtype.kind in "iu" else array.astype(self.dtype, copy=False)
         return self._leaf(name, kept, "leaf")
 

@@ -136,6 +136,13 @@ def einsum(*arrays: Any, spec: str, scale: float = 1.0, **sizes: int) -> Any:
     return np.reshape(total, tuple(math.prod(size[letter] for letter in axis) for axis in parsed.result))
 
 
+def result_shape(shapes: Sequence[Shape], spec: str, scale: float = 1.0, **sizes: int) -> Shape:
+    """The shape of an einsum's result, without computing it."""
+    parsed = parse(spec)
+    size = sizes_of(parsed.operands, shapes, sizes)
+    return tuple(math.prod(size[letter] for letter in axis) for axis in parsed.result)
+
+
 def _broadcast(bias: str, result: str, size: dict[str, int]) -> Shape:
     return tuple(size[letter] if letter in bias else 1 for letter in result)
 

@@ -1,0 +1,1 @@
+"""One computation done twice, by different means, value by value."""

@@ -1,0 +1,41 @@
+"""What the docs say is what the code generates."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = sorted(path for path in ROOT.rglob("*.md") if ".venv" not in path.parts)
+
+
+def test_generated_pages_are_up_to_date() -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "generate_docs.py"), "--check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_readme_names_its_two_commands_and_fits_two_screens() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert "make demo" in readme
+    assert "make test" in readme
+    prose = re.sub(r"```.*?```", "", readme, flags=re.DOTALL)
+    assert len(prose.splitlines()) < 60
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_files_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text("utf-8")):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_skipped_test_is_listed_with_its_reason() -> None:
+    """No test is skipped today; a skip needs a line in tests/SKIPPED.md."""
+    marks = re.compile(r"pytest\.(?:mark\.)?(?:skip|xfail|importorskip)")
+    listed = ROOT / "tests" / "SKIPPED.md"
+    reasons = listed.read_text("utf-8") if listed.exists() else ""
+    for file in (ROOT / "tests").rglob("*.py"):
+        if file != Path(__file__) and marks.search(file.read_text("utf-8")):
+            assert file.name in reasons, f"{file.name} skips without a reason in tests/SKIPPED.md"

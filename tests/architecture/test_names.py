@@ -1,0 +1,122 @@
+"""Every value that the specification emits is in the glossary, with the axes that its shape has."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from pellucid.config import ModelConfig, preset
+from pellucid.names import LETTERS, PARAMETERS_AND_VALUES, describe
+from pellucid.parts import families, find, kinds
+from pellucid.reference.ops import table
+from pellucid.reference.training import forward, join, train
+from tests.reference.models import CONFIGS, weights
+
+IDS, TARGETS = [[1, 2, 0], [3, 1, 1]], [[-100, 0, 2], [1, -100, 3]]
+SIZES = {"b": 2, "t": 3, "s": 3}
+
+
+def sizes(config: ModelConfig) -> dict[str, int]:
+    return SIZES | {
+        "c": config.d_model,
+        "h": config.n_head,
+        "k": config.n_kv_head,
+        "d": config.d_head,
+        "f": config.d_ff,
+        "v": config.vocab_size,
+        "p": config.context_length,
+        "pair": config.d_head // 2,
+        "1": 1,
+    }
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_every_emitted_value_has_a_name_and_the_axes_of_its_shape(name: str) -> None:
+    config = CONFIGS[name]
+    tape = join(train(config, weights(config), IDS, TARGETS, "adamw", 2, lr=0.1, clip=1.0))
+    for value, array in tape.values.items():
+        about = describe(value)
+        assert about is not None, value
+        assert len(about.axes) == array.ndim, value
+        for axis, size in zip(about.axes, array.shape, strict=True):
+            if axis in ("out", "in"):
+                continue
+            assert size == sizes(config)[axis] or (value == "mask" and axis == "h" and size == 1), value
+    for alias in tape.aliases:
+        assert describe(alias) is not None, alias
+
+
+def test_emitted_values_of_a_cached_call_have_names() -> None:
+    from pellucid.reference.transformer import cache
+
+    config = CONFIGS["llama"]
+    first = forward(config, weights(config), [[1, 2]])
+    tape = forward(config, weights(config), [[0]], past=cache(first, config))
+    for value, array in tape.values.items():
+        about = describe(value)
+        assert about is not None and len(about.axes) == array.ndim, value
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_parameters_on_the_tape_are_those_of_the_config(name: str) -> None:
+    config = CONFIGS[name]
+    tape = forward(config, weights(config), IDS)
+    assert {ref.name: ref.shape for ref in tape.parameters()} == config.parameters()
+
+
+def test_names_and_letters_are_unique_and_used() -> None:
+    names = [row.name for row in PARAMETERS_AND_VALUES]
+    assert len(names) == len(set(names))
+    assert set(itertools.chain.from_iterable(row.axes for row in PARAMETERS_AND_VALUES)) == set(LETTERS)
+
+
+def test_every_name_of_the_glossary_is_emitted_by_some_config() -> None:
+    emitted: set[str] = set()
+    for config in CONFIGS.values():
+        tape = join(train(config, weights(config), IDS, TARGETS, "adamw", 1, lr=0.1, clip=1.0))
+        emitted |= {name.replace("blocks.0.", "blocks.L.") for name in (*tape.values, *tape.aliases)}
+    cached = {f"blocks.L.attn.{name}" for name in ("past_k", "past_v", "k_all", "v_all")}
+    biases_of_gated = {"blocks.L.mlp.gate_proj.bias"}
+    missing = {row.name for row in PARAMETERS_AND_VALUES} - emitted - cached - biases_of_gated
+    assert not missing
+
+
+def test_a_gradient_update_or_moment_is_described_from_its_value() -> None:
+    about = describe("d.blocks.3.attn.scores.via.blocks.3.attn.masked")
+    assert about is not None
+    assert about.axes == ("b", "h", "t", "s")
+    assert about.engines == "reference"
+    moment, value = describe("embed.weight.v@2"), describe("blocks.0.attn.v@2")
+    assert moment is not None and moment.symbol == "v@2"
+    assert value is not None and value.symbol == "V@2"
+    assert describe("d.blocks.0.attn.q_proj.weight") is not None
+    assert describe("blocks.0.attn.nonsense") is None
+    assert describe("d.nonsense") is None
+
+
+def test_every_choice_is_a_file_with_one_part_and_the_engine_has_its_twin() -> None:
+    import importlib
+
+    for family in families():
+        for kind in kinds(family):
+            part = find(family, kind)
+            assert part.family == family
+            assert part.__doc__ or part.__module__
+    for kind in kinds("norms"):
+        importlib.import_module(f"pellucid.reference.norms.{kind}")
+    for kind in kinds("mlps"):
+        part = find("mlps", kind)
+        if kind != "none":
+            importlib.import_module(f"pellucid.reference.mlps.{part.form}")  # type: ignore[attr-defined]
+            assert part.activation in table()  # type: ignore[attr-defined]
+
+
+def test_presets_without_weights_build() -> None:
+    assert preset("gpt2").d_head == 64
+
+
+def test_every_choice_has_a_test_of_its_own() -> None:
+    """A table shared by both engines is only as right as its number from outside."""
+    tests = Path(__file__).parent.parent / "parts"
+    wanted = {f"{family}/test_{kind}.py" for family in families() for kind in kinds(family) if kind != "none"}
+    assert not [file for file in sorted(wanted) if not (tests / file).exists()]

@@ -1,0 +1,142 @@
+"""The story of a number: right, followed where it matters, short enough, and about gradients too."""
+
+import math
+import re
+
+import pytest
+
+import pellucid
+from pellucid.explain.derive import as_data, derive, lines
+from pellucid.explain.trace import Trace
+from pellucid.reference.ops.arithmetic import add, power
+from pellucid.reference.tape import Tape
+from pellucid.workbench import Model
+from tests.reference.models import CONFIGS, weights
+
+
+@pytest.fixture(scope="module")
+def abcd() -> Model:
+    return pellucid.load("abcd")
+
+
+def test_depth_four_of_a_probability_reaches_the_pattern(abcd: Model) -> None:
+    """probs ← logits ← attn_out ← z ← pattern: the three aliases between cost nothing."""
+    text = str(abcd.explain("A B", at="probs[t=1,v=2]", depth=4))
+    assert "probs[t=1,v=2] = 0.32384  (t=1 B, v=2 C)" in text
+    assert "= e^0.80443 / (e^0.19557 + e^0.80443 + e^0.80443 + e^0.19557)" in text
+    assert "P[t,s] = e^M[t,s] / Σ_s e^M[t,s]" in text
+    assert "= e^1.4142 / (e^0 + e^1.4142)" in text
+    assert "e^M[t,s]" not in str(abcd.explain("A B", at="probs[t=1,v=2]", depth=3))
+
+
+def test_a_gradient_is_told_like_a_value(abcd: Model) -> None:
+    """The p − y of the textbooks, in its two parts: 0.32384 − 1."""
+    text = str(abcd.explain("A B", at="d.logits[t=1,v=2]", target="C"))
+    assert text.startswith("d.logits[t=1,v=2] = -0.67616  (t=1 B, v=2 C)")
+    assert "dℓ[t,v] = dℓ|nll[t,v] + dℓ|lse[t,v]" in text
+    assert "= -1 + 0.32384" in text
+    assert "d.loss = 1   given: 1, where the backward pass starts" in text
+
+
+def test_an_update_is_told_like_a_value(abcd: Model) -> None:
+    text = str(abcd.explain("A B", at="unembed.weight@1[v=2,c=1]", target="C", update="sgd", lr=1.0))
+    assert "W_U@1[c,v] = W_U[c,v] - 1 · dW_U[c,v]" in text
+    assert "= 1 - 1 · (-0.54392)" in text
+
+
+def test_a_value_after_an_update_is_followed_through_it(abcd: Model) -> None:
+    text = str(
+        abcd.explain(
+            "A B", at="probs@1[1,2]", target="C", update="sgd", lr=1.0, only="unembed.weight", depth=2
+        )
+    )
+    assert text.startswith("probs@1[t=1,v=2] = 0.47381")
+    assert "W_U@1[c,v] = W_U[c,v] - 1 · dW_U[c,v]" in text
+
+
+def test_the_operand_in_the_largest_term_is_followed_and_the_others_are_listed(abcd: Model) -> None:
+    root = abcd.explain("A B", at="blocks.0.attn.z[t=1,d=1]", depth=0)
+    pattern, _ = root.operands
+    assert pattern.address == "blocks.0.attn.pattern[t=1,s=1]"
+    assert [cell.value for cell in pattern.others] == pytest.approx([0.19557], abs=5e-6)
+
+
+def test_a_probability_follows_its_own_logit_even_where_another_is_larger(abcd: Model) -> None:
+    root = abcd.explain("A B", at="probs[t=1,v=0]", depth=0)
+    assert [operand.address for operand in root.operands] == ["logits[t=1,v=0]"]
+
+
+def test_a_cell_is_told_once(abcd: Model) -> None:
+    text = str(abcd.explain("A B", at="loss", target="C", depth=6))
+    assert text.count("Z[t,d] = Σ_s P[t,s] V[s,d]") == 1
+    assert "(told once, at its other place)" in text
+
+
+@pytest.mark.parametrize("most", [1, 5, 12, 40])
+def test_text_keeps_within_its_lines_nearest_first(abcd: Model, most: int) -> None:
+    root = abcd.explain("A B", at="d.embed.weight[1,1]", target="C", depth=20)
+    short = list(lines(root, most=most))
+    assert len(short) <= most
+    assert len(list(lines(root, most=None))) > 60
+    if most >= 5:
+        assert "dE[v,c] = Σ dX_E[t,c] over the places that took this row" in short[1]
+
+
+def test_aliases_are_explained_as_what_they_name(abcd: Model) -> None:
+    root = abcd.explain("A B", at="blocks.0.resid_post[t=1,c=1]")
+    assert root.address == "blocks.0.attn_out[t=1,c=1]"
+    gradient = abcd.explain("A B", at="d.final_norm.out[t=1,c=1]", target="C")
+    assert gradient.address == "d.blocks.0.attn_out[t=1,c=1]"
+
+
+def test_data_holds_the_numbers_in_full(abcd: Model) -> None:
+    data = as_data(abcd.explain("A B", at="probs[t=1,v=2]", depth=1))
+    share = 1 / (1 + math.exp(-math.sqrt(2)))
+    assert data["value"] == pytest.approx(0.5 / (1 + math.exp(1 - 2 * share)), rel=1e-14)
+    assert data["tokens"] == {"t": "B", "v": "C"}
+    assert data["operation"] == "softmax"
+    assert [cell["at"] for cell in data["operands"][0]["also"]] == [f"logits[t=1,v={v}]" for v in (0, 1, 3)]
+    assert "operands" not in data["operands"][0]["operands"][0], "depth 1 tells the logit, not what made it"
+
+
+def test_a_long_sum_is_folded_exactly() -> None:
+    config = CONFIGS["gpt2"]
+    from pellucid.reference.training import forward
+
+    trace = Trace(forward(config, weights(config), [[1, 2, 0]]))
+    text = str(derive(trace, "logits[t=2,v=1]", depth=0, top=2))
+    assert re.search(rf"\[{config.d_model - 2} smaller terms\]", text)
+
+
+def test_a_lesson_brings_its_own_words() -> None:
+    tape = Tape()
+    x = tape.describe(tape.parameter("x", 3.0), symbol="x", meaning="where we stand")
+    y = tape.describe(tape.parameter("y", 4.0), symbol="y")
+    squares = [tape(f"{ref.name}_squared", power, ref, exponent=2) for ref in (x, y)]
+    f = tape.describe(tape("f", add, *squares), symbol="f", meaning="the height of the bowl")
+    tape.backward(f)
+    text = str(derive(Trace(tape), "f"))
+    assert text.splitlines()[:3] == [
+        "f = 25   the height of the bowl",
+        "│  f = x_squared + y_squared",
+        "│  = 9 + 16",
+    ]
+    assert "x = 3   a parameter: where we stand" in text
+    slope = str(derive(Trace(tape), "d.x"))
+    assert "= 2 · 3^1 · 1" in slope
+    assert slope.startswith("d.x = 6   the gradient of: where we stand")
+
+
+def test_masked_scores_print_as_minus_infinity(abcd: Model) -> None:
+    text = str(abcd.explain("A B", at="blocks.0.attn.pattern[t=0,s=0]"))
+    assert "= e^1.4142 / (e^1.4142 + e^(-∞))" in text
+
+
+def test_softmax_that_would_overflow_is_told_with_its_maximum() -> None:
+    from pellucid.reference.ops.softmax import softmax
+
+    tape = Tape()
+    tape("p", softmax, tape.constant("s", [[900.0, 901.0]]))
+    assert "= e^(900 - max(901, 900)) / (e^(900 - max(901, 900)) + e^(901 - max(901, 900)))" in str(
+        derive(Trace(tape), "p[j=0]")
+    )

@@ -1,0 +1,75 @@
+"""A test that the tests can fail: planted bugs are caught at their name, and named."""
+
+import numpy as np
+import pytest
+
+from pellucid.explain.compare import BETWEEN_ENGINES, first_departure
+from pellucid.explain.mistakes import MISTAKES, diagnose, planted
+from pellucid.reference.tape import Tape
+from pellucid.reference.training import forward
+from tests.reference.models import CONFIGS, weights
+
+PLANTS = {
+    "blocks.0.attn.scores": "left out the factor",
+    "blocks.1.attn.scores": "used the factor squared (1/D for 1/√D)",
+    "blocks.0.attn.masked": "let each position see one too far",
+    "blocks.1.attn.masked": "left out the mask",
+    "blocks.0.attn_out": "used the matrix transposed",
+    "blocks.0.attn_norm.rstd": "divided by N − 1 in the variance",
+    "blocks.1.mlp_norm.rstd": "put eps outside the root",
+    "blocks.1.attn.pattern": "took the softmax down the columns",
+    "d.blocks.0.resid_mid": "lost the first branch of the sum",
+    "d.logits": "lost the last branch of the sum",
+}
+
+
+@pytest.fixture(scope="module")
+def tape() -> Tape:
+    config = CONFIGS["gpt2"]
+    tape = forward(config, weights(config), [[1, 2, 0], [3, 0, 1]], [[2, -100, 1], [0, 1, 2]])
+    tape.backward(tape.ref("loss"))
+    return tape
+
+
+@pytest.mark.parametrize(("name", "mistake"), PLANTS.items())
+def test_a_planted_bug_is_caught_at_its_name_and_named(tape: Tape, name: str, mistake: str) -> None:
+    name = tape.resolve(name)
+    wrong = planted(tape, name, mistake)
+    found = first_departure(wrong, {n: tape.values[n] for n in tape.steps}, BETWEEN_ENGINES)
+    assert found is not None
+    assert found.name == name
+    assert mistake in diagnose(tape, name, wrong[name])
+
+
+def test_the_right_answer_is_no_mistake(tape: Tape) -> None:
+    for name in tape.steps:
+        assert diagnose(tape, name, tape[name]) == []
+
+
+def test_an_answer_that_no_mistake_explains_is_not_blamed_on_one(tape: Tape) -> None:
+    assert diagnose(tape, "blocks.0.attn.scores", tape["blocks.0.attn.scores"] + 0.1) == []
+
+
+def test_a_mistake_that_does_not_apply_is_refused(tape: Tape) -> None:
+    with pytest.raises(ValueError, match="does not apply to 'embedded'"):
+        planted(tape, "embedded", "left out the mask")
+
+
+def test_going_up_the_slope_is_named() -> None:
+    from pellucid.reference.optimizers import update
+
+    config = CONFIGS["bare"]
+    tape = forward(config, weights(config), [[1, 2]], [[2, 1]])
+    tape.backward(tape.ref("loss"))
+    update(tape, "sgd", lr=0.5)
+    up = tape["embed.weight"] + 0.5 * tape["d.embed.weight"]
+    assert diagnose(tape, "embed.weight@1", up) == ["went up the slope instead of down"]
+
+
+def test_every_mistake_is_planted_somewhere() -> None:
+    assert set(MISTAKES) - set(PLANTS.values()) == {"went up the slope instead of down"}
+
+
+def test_an_unchanged_program_gives_the_same_values_again(tape: Tape) -> None:
+    again = tape.rerun({})
+    assert all(np.array_equal(again[name], tape.values[name], equal_nan=True) for name in tape.values)

@@ -1,0 +1,181 @@
+"""A trace file keeps every bit, is never half-written, and a damaged one gives one clear error."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pellucid
+from pellucid.errors import FileError
+from pellucid.explain.derive import derive
+from pellucid.explain.replay import replay
+from pellucid.explain.trace import Trace
+from pellucid.explain.trace_file import read, write
+from pellucid.reference.training import forward, join, train
+from tests.reference.models import CONFIGS, weights
+
+IDS, TARGETS = [[1, 2, 0]], [[-100, 0, 2]]
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Path:
+    write(pellucid.load("abcd").trace("A B", target="C", backward=True), tmp_path / "t.json")
+    return tmp_path / "t.json"
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_trace_comes_back_bit_for_bit_and_replays(name: str, tmp_path: Path) -> None:
+    config = CONFIGS[name]
+    tape = join(train(config, weights(config), IDS, TARGETS, "adamw", 2, lr=0.1, clip=1.0))
+    write(Trace(tape), tmp_path / "t.json")
+    again = read(tmp_path / "t.json")
+    assert list(again.tape.values) == list(tape.values)
+    for value in tape.values:
+        assert np.array_equal(again.tape.values[value], tape.values[value]), value
+        assert again.tape.values[value].dtype == tape.values[value].dtype, value
+    assert again.tape.aliases == tape.aliases
+    done = replay(again)
+    assert (done.exact, done.mismatches) == (done.steps, [])
+
+
+def test_the_file_has_the_form_that_others_rely_on(toy: Path) -> None:
+    data = json.loads(toy.read_text("utf-8"))
+    assert (data["format"], data["version"]) == ("pellucid-trace", 1)
+    assert data["run"] == {
+        "model": "abcd",
+        "tokens": ["A", "B"],
+        "ids": [[0, 1]],
+        "targets": [[-100, 2]],
+        "dtype": "float64",
+        "path": "reference",
+    }
+    masked = data["tensors"]["blocks.0.attn.masked"]
+    assert masked["shape"] == [1, 1, 2, 2]
+    assert masked["axes"] == ["b", "h", "t", "s"]
+    assert masked["role"] == "act"
+    assert masked["labels"] == {"t": ["A", "B"], "s": ["A", "B"]}
+    assert masked["values"][0][0][0][1] is None
+    assert masked["special"] == [[[0, 0, 0, 1], "-inf"]]
+    step = next(step for step in data["steps"] if step["out"] == "d.blocks.0.attn.masked")
+    assert {"phase": "bwd", "op": "softmax_back", "attrs": {}}.items() <= step.items()
+    assert step["in"] == ["blocks.0.attn.pattern", "d.blocks.0.attn.pattern"]
+    assert [step["i"] for step in data["steps"]] == list(range(len(data["steps"])))
+    assert {entry["role"] for entry in data["tensors"].values()} == {"leaf", "act", "grad", "param"}
+
+
+def test_a_trace_file_is_explained_without_its_model(toy: Path) -> None:
+    assert "= e^0.80443 / (e^0.19557" in str(derive(read(toy), "probs[t=1,v=2]"))
+
+
+def test_large_values_go_to_a_store_beside_the_file(tmp_path: Path) -> None:
+    config = CONFIGS["gpt2"]
+    many = np.arange(config.context_length)[None] % config.vocab_size
+    batch = np.repeat(many, 4096 // many.size + 1, axis=0)
+    tape = forward(config, weights(config), batch)
+    assert [path.name for path in write(Trace(tape), tmp_path / "t.json")] == ["t.json", "t.safetensors"]
+    again = read(tmp_path / "t.json")
+    assert all(np.array_equal(again.tape.values[name], value) for name, value in tape.values.items())
+    assert replay(again).mismatches == []
+    (tmp_path / "t.safetensors").write_bytes(b"not safetensors")
+    with pytest.raises(FileError, match="no safetensors file"):
+        read(tmp_path / "t.json")
+    (tmp_path / "t.safetensors").unlink()
+    with pytest.raises(FileError, match="cannot be read"):
+        read(tmp_path / "t.json")
+
+
+def test_a_changed_number_is_named_where_it_stands(toy: Path) -> None:
+    data = json.loads(toy.read_text("utf-8"))
+    data["tensors"]["blocks.0.attn.z"]["values"][0][0][1][1] += 1e-9
+    toy.write_text(json.dumps(data), "utf-8")
+    done = replay(read(toy))
+    assert [found.name for found in done.mismatches][:2] == ["blocks.0.attn.z", "blocks.0.attn_out"]
+    assert done.mismatches[0].index == (0, 0, 1, 1)
+
+
+def test_nothing_is_left_behind_where_a_file_cannot_be_written(tmp_path: Path) -> None:
+    trace = pellucid.load("abcd").trace("A B")
+    with pytest.raises(FileError, match="cannot write"):
+        write(trace, tmp_path / "missing" / "t.json")
+    (tmp_path / "t.json").mkdir()
+    with pytest.raises(FileError, match="cannot write"):
+        write(trace, tmp_path / "t.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["t.json"]
+
+
+Change = Callable[[dict[str, Any]], Any]
+DAMAGE: dict[str, tuple[Change, str]] = {
+    "another format": (lambda d: d.update(format="x"), "is no trace"),
+    "a newer format": (lambda d: d.update(version=2), "has trace format 2; this version of Pellucid reads 1"),
+    "no steps": (lambda d: d.pop("steps"), "'steps' is missing"),
+    "tensors as list": (lambda d: d.update(tensors=[]), "'tensors' is missing or no dict"),
+    "unknown role": (lambda d: d["tensors"]["probs"].update(role="x"), "role 'x'"),
+    "wrong role": (lambda d: d["tensors"]["probs"].update(role="leaf"), "steps belie"),
+    "wrong shape": (lambda d: d["tensors"]["probs"].update(shape=[1, 2, 5]), "do not fit its shape"),
+    "huge shape": (lambda d: d["tensors"]["probs"].update(shape=[2**50]), "has the shape"),
+    "negative shape": (lambda d: d["tensors"]["probs"].update(shape=[-1]), "has the shape"),
+    "wrong axes": (lambda d: d["tensors"]["probs"].update(axes=["t"]), "axes ['t'] do not fit"),
+    "text for a number": (lambda d: d["tensors"]["loss"].update(values="1"), "has '1' at []"),
+    "null without special": (lambda d: d["tensors"]["loss"].update(values=None), "has None at []"),
+    "truth for a number": (lambda d: d["tensors"]["loss"].update(values=True), "has True at []"),
+    "strange special": (lambda d: d["tensors"]["loss"].update(special=[[[], "big"]]), "special has"),
+    "a number too large": (lambda d: d["tensors"]["loss"].update(values=10**400), "too large"),
+    "no values": (lambda d: d["tensors"]["loss"].pop("values"), "neither values nor a store"),
+    "a store elsewhere": (
+        lambda d: d["tensors"]["loss"].update(store="../x.safetensors"),
+        "beside the trace",
+    ),
+    "unknown operation": (
+        lambda d: d["steps"][0].update(op="tak"),
+        "no operation called 'tak'. Did you mean take?",
+    ),
+    "unknown input": (lambda d: d["steps"][0].update({"in": ["x"]}), "reads 'x' before anything makes it"),
+    "a step before its input": (lambda d: d["steps"].reverse(), "before anything makes it"),
+    "a step twice": (lambda d: d["steps"].append(d["steps"][0]), "two steps make 'embedded'"),
+    "a step less": (lambda d: d["steps"].pop(), "steps belie"),
+    "unknown phase": (lambda d: d["steps"][0].update(phase="x"), "has the phase 'x'"),
+    "huge attribute": (lambda d: d["steps"][-1].update(attrs={"rows": 2**60}), "that do not fit its shapes"),
+    "an outer product too many": (
+        lambda d: d["steps"][1]["attrs"].update(spec="abc,de->abcde"),
+        "do not fit",
+    ),
+    "nested attribute": (lambda d: d["steps"][0].update(attrs={"spec": []}), "has the attribute spec"),
+    "alias to nothing": (lambda d: d.update(aliases={"x": "y"}), "aliases do not name tensors"),
+    "labels as list": (lambda d: d["tensors"]["probs"].update(labels=[]), "labels are no table"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_file_gives_one_clear_error(toy: Path, damage: str) -> None:
+    change, words = DAMAGE[damage]
+    data = json.loads(toy.read_text("utf-8"))
+    change(data)
+    toy.write_text(json.dumps(data), "utf-8")
+    with pytest.raises(FileError) as error:
+        read(toy)
+    assert words in str(error.value)
+
+
+def test_a_step_that_cannot_run_is_a_mismatch_not_a_crash(toy: Path) -> None:
+    data = json.loads(toy.read_text("utf-8"))
+    scores = next(step for step in data["steps"] if step["out"].endswith("scores"))
+    scores["op"], scores["attrs"] = "sgd", {"lr": "fast"}
+    toy.write_text(json.dumps(data), "utf-8")
+    assert "cannot run" in replay(read(toy)).mismatches[0].note
+
+
+@pytest.mark.parametrize("cut", [0, 1, 100, -2])
+def test_a_truncated_file_is_refused(toy: Path, cut: int) -> None:
+    toy.write_bytes(toy.read_bytes()[:cut])
+    with pytest.raises(FileError, match="is not JSON"):
+        read(toy)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"[" * 100_000, b"\x00" * 10, b"[]", b"3"])
+def test_what_is_no_trace_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "t.json").write_bytes(content)
+    with pytest.raises(FileError):
+        read(tmp_path / "t.json")

@@ -1,0 +1,1 @@
+"""Numbers made by others, and the computations that must reproduce them."""

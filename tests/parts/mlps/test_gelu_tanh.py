@@ -1,0 +1,19 @@
+"""GELU in its tanh form against PyTorch's, over the whole line."""
+
+import numpy as np
+import pytest
+import torch
+
+from pellucid.parts import find
+from pellucid.reference.ops import named
+
+X = np.concatenate([np.linspace(-6, 6, 49), [-40.0, 40.0]])
+
+
+def test_gelu_tanh_curve_equals_pytorch() -> None:
+    def theirs(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.gelu(x, approximate="tanh")
+
+    op = named(find("mlps", "gelu_tanh").activation)  # type: ignore[attr-defined]
+    assert op.name == "gelu_tanh"
+    assert op.forward(X) == pytest.approx(theirs(torch.tensor(X)).numpy(), rel=1e-12, abs=1e-15)

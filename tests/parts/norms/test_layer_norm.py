@@ -1,0 +1,28 @@
+"""LayerNorm against PyTorch's and against a hand calculation."""
+
+import numpy as np
+import pytest
+import torch
+
+from pellucid.parts.norms.layer_norm import LayerNorm
+from pellucid.reference.norms import normed
+from pellucid.reference.tape import Tape
+
+
+def layer_norm(x: list[float], weight: list[float], bias: list[float], eps: float = 1e-5) -> np.ndarray:
+    tape = Tape()
+    tape.parameter("n.weight", weight)
+    tape.parameter("n.bias", bias)
+    return tape[normed(tape.scope("n"), tape.constant("x", [[x]]), LayerNorm(eps=eps))][0, 0]
+
+
+def test_layer_norm_of_a_row_one_can_check_by_hand() -> None:
+    assert layer_norm([1, 1, 5, 5], [1] * 4, [0] * 4, eps=0.0) == pytest.approx([-1, -1, 1, 1])
+
+
+def test_layer_norm_equals_pytorch() -> None:
+    x, weight, bias = [0.5, 2.3, -1.2, 5.6], [1.0, 2.0, 0.5, -1.0], [0.1, 0.0, -0.2, 0.3]
+    wanted = torch.nn.functional.layer_norm(
+        torch.tensor(x, dtype=torch.float64), (4,), torch.tensor(weight).double(), torch.tensor(bias).double()
+    )
+    assert layer_norm(x, weight, bias) == pytest.approx(wanted.numpy(), abs=1e-7)

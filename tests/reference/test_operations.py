@@ -1,0 +1,466 @@
+"""Every operation: its gradient against central differences, its cells, its extremes and its errors."""
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from pellucid.errors import TapeError
+from pellucid.explain.compare import departure, largest
+from pellucid.reference.op import Array, Op, Ref, Shape
+from pellucid.reference.ops import activations, named, table, updates
+from pellucid.reference.ops.arithmetic import LETTERS, add, divide, power, subtract
+from pellucid.reference.ops.cross_entropy import IGNORED, cross_entropy
+from pellucid.reference.ops.einsum import einsum
+from pellucid.reference.ops.join import concat
+from pellucid.reference.ops.lookup import take
+from pellucid.reference.ops.mask import mask
+from pellucid.reference.ops.mean_squared_error import mean_squared_error
+from pellucid.reference.ops.rotate import rotate
+from pellucid.reference.ops.rstd import rstd
+from pellucid.reference.ops.softmax import logsumexp, softmax
+from pellucid.reference.tape import Tape
+from tests.reference.models import alone, explained, wrong_cell
+
+RANDOM = np.random.default_rng(0)
+
+
+def normal(*shape: int) -> Array:
+    return RANDOM.standard_normal(shape)
+
+
+def positive(*shape: int) -> Array:
+    return 0.5 + np.abs(normal(*shape))
+
+
+def off_zero(*shape: int) -> Array:
+    x = normal(*shape)
+    return x + np.copysign(0.1, x)
+
+
+class Case(NamedTuple):
+    """One operation on parameters, whose gradients are checked, and then constants."""
+
+    op: Op
+    parameters: tuple[Array, ...]
+    constants: tuple[Any, ...] = ()
+    attrs: Mapping[str, Any] = MappingProxyType({})
+    then: Op | None = None
+
+
+EINSUMS: list[tuple[str, dict[str, Any], list[list[Shape]]]] = [
+    ("btc,fc->btf", {}, [[(1, 1, 1), (1, 1)], [(1, 3, 2), (4, 2)], [(2, 2, 3), (1, 3)]]),
+    (
+        "btc,(hd)c+(hd)->bhtd",
+        {"h": 2},
+        [[(1, 1, 1), (2, 1), (2,)], [(1, 3, 4), (4, 4), (4,)], [(2, 2, 3), (6, 3), (6,)]],
+    ),
+    (
+        "b(kg)td,bksd->b(kg)ts",
+        {"scale": 0.5},
+        [
+            [(1, 1, 1, 1), (1, 1, 1, 1)],
+            [(1, 4, 3, 2), (1, 2, 3, 2)],
+            [(2, 2, 1, 3), (2, 1, 4, 3)],
+        ],
+    ),
+    (
+        "b(kg)ts,bksd->b(kg)td",
+        {},
+        [
+            [(1, 1, 1, 1), (1, 1, 1, 1)],
+            [(1, 4, 3, 3), (1, 2, 3, 2)],
+            [(2, 2, 1, 4), (2, 1, 4, 3)],
+        ],
+    ),
+    ("bhtd->bt(hd)", {}, [[(1, 1, 1, 1)], [(1, 2, 3, 2)], [(2, 3, 1, 2)]]),
+    (
+        "bhtd,c(hd)+c->btc",
+        {"scale": 3.0},
+        [
+            [(1, 1, 1, 1), (1, 1), (1,)],
+            [(1, 2, 3, 2), (4, 4), (4,)],
+            [(2, 3, 1, 2), (2, 6), (2,)],
+        ],
+    ),
+    ("ab->", {"scale": -0.25}, [[(1, 1)], [(2, 3)], [(4, 1)]]),
+    ("abc->ab1", {"scale": 1 / 3}, [[(1, 1, 1)], [(2, 2, 3)], [(1, 4, 1)]]),
+    ("a->ab", {"b": 3}, [[(1,)], [(2,)], [(4,)]]),
+    ("a1->ba", {"b": 2}, [[(1, 1)], [(2, 1)], [(4, 1)]]),
+    ("btc,bt1->btc", {}, [[(1, 1, 1), (1, 1, 1)], [(2, 1, 3), (2, 1, 1)], [(1, 3, 4), (1, 3, 1)]]),
+    ("btc,c+c->btc", {}, [[(1, 1, 1), (1,), (1,)], [(2, 1, 3), (3,), (3,)], [(1, 3, 2), (2,), (2,)]]),
+    (
+        "ab,bc,c->a",
+        {"scale": 2.0},
+        [[(1, 1), (1, 1), (1,)], [(2, 3), (3, 4), (4,)], [(3, 1), (1, 2), (2,)]],
+    ),
+    ("ab,->ab", {}, [[(1, 1), ()], [(2, 3), ()], [(3, 1), ()]]),
+    ("a,a->", {}, [[(1,), (1,)], [(3,), (3,)], [(5,), (5,)]]),
+    ("ab+ba->ab", {}, [[(1, 1), (1, 1)], [(2, 3), (3, 2)], [(3, 1), (1, 3)]]),
+]
+
+SHAPES: list[Shape] = [(1,), (3,), (2, 1, 4)]
+
+
+def cases() -> Iterator[tuple[str, Case]]:
+    for spec, attrs, several in EINSUMS:
+        for shapes in several:
+            arrays = tuple(normal(*shape) for shape in shapes)
+            yield f"einsum {spec} {shapes}", Case(einsum, arrays, attrs={"spec": spec, **attrs})
+
+    for terms in ([(1,), (1,)], [(2, 3), (3,), (2, 1)], [(3, 1), (1, 4)], [(), (2,)], [(2, 2)]):
+        yield f"add {terms}", Case(add, tuple(normal(*shape) for shape in terms))
+    for a, b in ([(1,), (1,)], [(2, 3), (2, 3)], [(2, 3), (2, 1)], [(1,), (3,)], [(2, 1, 3), ()]):
+        yield f"subtract {a} {b}", Case(subtract, (normal(*a), normal(*b)))
+        yield f"divide {a} {b}", Case(divide, (normal(*a), positive(*b)))
+
+    for shape in SHAPES:
+        for exponent in (2, 0.5, -1):
+            yield f"power {exponent} {shape}", Case(power, (positive(*shape),), attrs={"exponent": exponent})
+        for name in ("relu", "sigmoid", "tanh", "silu", "gelu", "gelu_tanh"):
+            yield f"{name} {shape}", Case(named(name), (off_zero(*shape),))
+        for op in (softmax, logsumexp):
+            yield f"{op.name} {shape}", Case(op, (normal(*shape),))
+        yield f"rstd {shape}", Case(rstd, (normal(*shape),), attrs={"eps": 0.01})
+        predicted, wanted, samples = normal(*shape), normal(*shape), {"samples": shape[0]}
+        yield f"mean_squared_error {shape}", Case(mean_squared_error, (predicted,), (wanted,), samples)
+    both = (normal(2, 3), normal(2, 3))
+    yield "mean_squared_error of two parameters", Case(mean_squared_error, both, attrs={"samples": 2})
+
+    for logits, targets in (
+        ((1, 1), [0]),
+        ((3, 5), [4, IGNORED, 0]),
+        ((2, 2, 3), [[1, 1], [IGNORED, 2]]),
+    ):
+        lse = normal(*logits[:-1])
+        yield f"cross_entropy {logits}", Case(cross_entropy, (normal(*logits), lse), (targets,))
+
+    causal = np.tril(np.ones((3, 3)))
+    for scores, allowed in (
+        ((1, 1), [[1.0]]),
+        ((2, 2, 3, 3), causal),
+        ((1, 3), [[1.0, 0.0, 1.0]]),
+        ((2,), [[1.0, 1.0], [0.0, 1.0]]),
+    ):
+        yield f"mask {scores}", Case(mask, (normal(*scores),), (allowed,), then=softmax)
+
+    for x, angles in (((1, 2), (1, 1)), ((2, 3, 4), (3, 2)), ((1, 2, 1, 6), (1, 3))):
+        for layout in ("halves", "pairs"):
+            yield (
+                f"rotate {layout} {x}",
+                Case(rotate, (normal(*x),), (normal(*angles),), {"layout": layout}),
+            )
+
+    for axis, parts in (
+        (0, [(1,), (1,)]),
+        (1, [(2, 1, 3), (2, 4, 3)]),
+        (1, [(2, 1), (2, 3), (2, 2)]),
+        (-1, [(2, 1), (2, 3)]),
+    ):
+        arrays = tuple(normal(*shape) for shape in parts)
+        yield f"concat axis {axis} {parts}", Case(concat, arrays, attrs={"axis": axis})
+
+    for rows, ids in (((1, 1), [0]), ((4, 3), [[1, 1, 3], [0, 1, 1]]), ((3, 2), [2, 2])):
+        yield f"take {rows}", Case(take, (normal(*rows),), (ids,))
+
+
+CASES = dict(cases())
+with_every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+
+
+def weighed(tape: Tape, y: Ref) -> Ref:
+    """One number that depends on every cell of y in its own way."""
+    letters = LETTERS[: len(y.shape)]
+    weight = tape.constant("weight", np.random.default_rng(1).uniform(0.5, 2.0, y.shape))
+    return tape("loss", einsum, y, weight, spec=f"{letters},{letters}->")
+
+
+def run(case: Case, parameters: tuple[Array, ...]) -> Tape:
+    tape = Tape()
+    inputs = [tape.parameter(f"x{i}", x) for i, x in enumerate(parameters)]
+    inputs += [tape.constant(f"given{i}", x) for i, x in enumerate(case.constants)]
+    y = tape("y", case.op, *inputs, **case.attrs)
+    weighed(tape, tape("then", case.then, y) if case.then else y)
+    return tape
+
+
+def backpropagated(case: Case) -> Tape:
+    tape = run(case, case.parameters)
+    tape.backward(tape.ref("loss"))
+    return tape
+
+
+def central_difference(case: Case, i: int, step: float = 1e-5) -> Array:
+    """The slope of the loss along each cell of parameter i."""
+    x = case.parameters[i]
+    slope = np.empty(x.shape)
+    for index in np.ndindex(x.shape):
+        move = np.zeros(x.shape)
+        move[index] = step
+        ends = [
+            run(case, (*case.parameters[:i], moved, *case.parameters[i + 1 :]))["loss"]
+            for moved in (x + move, x - move)
+        ]
+        slope[index] = (ends[0] - ends[1]) / (2 * step)
+    return slope
+
+
+@with_every_case
+def test_the_gradient_is_the_slope(case: Case) -> None:
+    tape = backpropagated(case)
+    slopes = [central_difference(case, i) for i in range(len(case.parameters))]
+    for i, slope in enumerate(slopes):
+        assert departure(f"d.x{i}", tape[f"d.x{i}"], slope, 1e-7, largest(slopes)) is None
+
+
+@with_every_case
+def test_each_cell_can_be_computed_and_explained_by_itself(case: Case) -> None:
+    tape = backpropagated(case)
+    assert wrong_cell(tape, alone) is None
+    assert wrong_cell(tape, explained(top=100)) is None
+    assert wrong_cell(tape, explained(top=2)) is None
+
+
+def test_every_operation_with_a_gradient_has_three_cases() -> None:
+    counted = [case.op.name for case in CASES.values()]
+    few = {name for name, op in table().items() if op.back and counted.count(name) < 3}
+    assert few == set()
+
+
+def test_an_operation_without_a_gradient_is_part_of_a_gradient_or_an_update() -> None:
+    backward = {
+        step.op.name
+        for case in CASES.values()
+        for step in backpropagated(case).steps.values()
+        if step.phase == "bwd"
+    }
+    update = {op.name for op in vars(updates).values() if isinstance(op, Op)}
+    assert {name for name, op in table().items() if op.back is None} <= backward | update
+
+
+def test_the_folder_knows_every_operation_by_name() -> None:
+    assert named("softmax") is softmax
+    with pytest.raises(TapeError, match=r"no operation called 'sofmax'\. Did you mean softmax\?"):
+        named("sofmax")
+
+
+# ---- extremes; the test run makes a warning an error
+
+
+def gradient_of(op: Op, x: Any, *constants: Any, then: Op | None = None, **attrs: Any) -> Array:
+    return backpropagated(Case(op, (np.asarray(x),), constants, attrs, then))["d.x0"]
+
+
+def value_of(op: Op, *inputs: Any, **attrs: Any) -> Array:
+    tape = Tape()
+    return tape[tape("y", op, *(tape.constant(f"x{i}", x) for i, x in enumerate(inputs)), **attrs)]
+
+
+def test_softmax_of_huge_scores_is_the_softmax_of_their_differences() -> None:
+    small = value_of(softmax, [0.0, 1.0, 2.0])
+    np.testing.assert_array_equal(value_of(softmax, [1e6, 1e6 + 1, 1e6 + 2]), small)
+    np.testing.assert_array_equal(value_of(softmax, [-1e6, -1e6 + 1, -1e6 + 2]), small)
+    np.testing.assert_array_equal(value_of(softmax, [1e300, 0.0, -1e300]), [1, 0, 0])
+
+
+def test_softmax_gives_a_masked_score_exactly_nothing() -> None:
+    np.testing.assert_array_equal(value_of(softmax, [[0.0, -np.inf, 0.0]]), [[0.5, 0, 0.5]])
+
+
+def test_softmax_of_a_fully_masked_row_is_zero() -> None:
+    scores = [[-np.inf, -np.inf], [0.0, 0.0]]
+    np.testing.assert_array_equal(value_of(softmax, scores), [[0, 0], [0.5, 0.5]])
+
+
+def test_a_fully_masked_row_gets_a_zero_gradient() -> None:
+    gradient = gradient_of(mask, [[3.0, 1.0], [2.0, 1.0]], [[0.0, 0.0], [1.0, 1.0]], then=softmax)
+    np.testing.assert_array_equal(gradient[0], [0, 0])
+    assert np.isfinite(gradient).all()
+    assert gradient[1].any()
+
+
+def test_a_masked_score_gets_no_gradient() -> None:
+    gradient = gradient_of(mask, [[3.0, 1.0, 2.0]], [[1.0, 0.0, 1.0]], then=softmax)
+    assert gradient[0, 1] == 0
+    assert gradient[0, 0] == pytest.approx(-gradient[0, 2])
+
+
+def test_nothing_flows_back_to_a_forbidden_score_whatever_arrives() -> None:
+    tape = backpropagated(Case(mask, (np.array([3.0, 1.0]),), ([1.0, 0.0],)))
+    np.testing.assert_array_equal(tape["d.x0"], [tape["weight"][0], 0])
+
+
+def test_logsumexp_of_thousands_neither_overflows_nor_vanishes() -> None:
+    assert value_of(logsumexp, [1000.0, 1000.0]) == 1000 + np.log(2)
+    assert value_of(logsumexp, [-1000.0, -1000.0]) == -1000 + np.log(2)
+    tape = Tape()
+    tape.backward(tape("loss", logsumexp, tape.parameter("x", [1000.0, 1000.0])))
+    np.testing.assert_allclose(tape["d.x"], [0.5, 0.5], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [
+        ("relu", 0, 800),
+        ("sigmoid", 0, 1),
+        ("tanh", -1, 1),
+        ("silu", 0, 800),
+        ("gelu", 0, 800),
+        ("gelu_tanh", 0, 800),
+    ],
+)
+def test_an_activation_is_flat_or_straight_far_out(name: str, low: float, high: float) -> None:
+    np.testing.assert_array_equal(value_of(named(name), [-800.0, 800.0]), [low, high])
+    slope = value_of(named(f"{name}_back"), [-800.0, 800.0], [1.0, 1.0])
+    np.testing.assert_array_equal(slope, [0, high == 800])
+
+
+def test_relu_takes_the_slope_zero_at_its_kink() -> None:
+    assert value_of(activations.relu_back, 0.0, 5.0) == 0
+
+
+def test_an_ignored_target_costs_nothing_and_gets_no_gradient() -> None:
+    case = Case(cross_entropy, (normal(2, 3), normal(2)), ([IGNORED, 1],))
+    tape = backpropagated(case)
+    assert tape["y"][0] == 0
+    assert not tape["d.x0"][0].any()
+    assert tape["d.x1"][0] == 0
+    assert tape["d.x0"][1, 1] < 0 < tape["d.x1"][1]
+
+
+def test_a_row_taken_twice_gets_both_gradients_and_an_untaken_row_none() -> None:
+    tape = Tape()
+    rows = tape("rows", take, tape.parameter("table", np.eye(3)), tape.constant("ids", [1, 1, 2]))
+    tape.backward(tape("loss", einsum, rows, spec="ab->"))
+    np.testing.assert_array_equal(tape["d.table"], [[0, 0, 0], [2, 2, 2], [1, 1, 1]])
+
+
+def test_turning_keeps_lengths_and_turning_back_undoes_it() -> None:
+    x, angles = normal(2, 3, 4), normal(3, 2)
+    for layout in ("halves", "pairs"):
+        turned = value_of(rotate, x, angles, layout=layout)
+        np.testing.assert_allclose((turned**2).sum(-1), (x**2).sum(-1), rtol=1e-14)
+        back = value_of(rotate, turned, angles, layout=layout, direction=-1.0)
+        np.testing.assert_allclose(back, x, rtol=1e-13)
+
+
+def test_the_layouts_pair_different_channels() -> None:
+    quarter = [[np.pi / 2, 0.0]]
+    halves = value_of(rotate, [[1.0, 2, 3, 4]], quarter, layout="halves")
+    pairs = value_of(rotate, [[1.0, 2, 3, 4]], quarter, layout="pairs")
+    np.testing.assert_allclose(halves, [[-3, 2, 1, 4]], atol=1e-15)
+    np.testing.assert_allclose(pairs, [[-2, 1, 3, 4]], atol=1e-15)
+
+
+def test_clipping_without_any_gradient_changes_nothing() -> None:
+    assert value_of(updates.clip_factor, 0.0, limit=1.0) == 1
+    assert value_of(updates.clip_factor, 0.0, limit=10.0) == 1
+
+
+# ---- einsum by hand
+
+
+@pytest.mark.parametrize(
+    ("spec", "attrs", "inputs", "wanted"),
+    [
+        ("tc,oc+o->to", {}, [[[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]], [10.0, 20.0]], [[21, 37]]),
+        ("tc,(hd)c->htd", {"h": 2}, [[[1.0]], [[1.0], [2.0], [3.0], [4.0]]], [[[1, 2]], [[3, 4]]]),
+        ("htd->t(hd)", {}, [[[[1.0, 2.0]], [[3.0, 4.0]]]], [[1, 2, 3, 4]]),
+        ("(kg)d,kd->(kg)", {}, [[[1.0], [2.0], [3.0], [4.0]], [[10.0], [100.0]]], [10, 20, 300, 400]),
+        ("ab->a1", {"scale": 0.5}, [[[1.0, 3.0], [5.0, 7.0]]], [[2], [6]]),
+        ("a->ba", {"b": 2}, [[1.0, 2.0]], [[1, 2], [1, 2]]),
+        ("a+a->a", {"scale": 2.0}, [[1.0, 2.0], [10.0, 20.0]], [12, 24]),
+        ("ab+ba->ab", {}, [np.zeros((2, 3)), [[1.0, 2], [3, 4], [5, 6]]], [[1, 3, 5], [2, 4, 6]]),
+    ],
+)
+def test_einsum_follows_its_letters(
+    spec: str, attrs: dict[str, Any], inputs: list[Any], wanted: list[Any]
+) -> None:
+    np.testing.assert_array_equal(value_of(einsum, *inputs, spec=spec, **attrs), wanted)
+
+
+# ---- errors
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attrs", "shapes"),
+    [
+        (einsum, [np.ones((2, 3)), np.ones(4)], {"spec": "ab,b->a"}, r"x0 \(2, 3\), x1 \(4,\)"),
+        (einsum, [np.ones((2, 3))], {"spec": "ab,b->a"}, r"x0 \(2, 3\)"),
+        (einsum, [np.ones((2, 3))], {"spec": "a1->a"}, r"x0 \(2, 3\)"),
+        (einsum, [np.ones(5)], {"spec": "(hd)->hd", "h": 2}, r"x0 \(5,\)"),
+        (einsum, [np.ones(2)], {"spec": "a->ab"}, r"x0 \(2,\)"),
+        (add, [np.ones(2), np.ones(3)], {}, r"x0 \(2,\), x1 \(3,\)"),
+        (mask, [np.ones((2, 2)), np.ones(3)], {}, r"x0 \(2, 2\), x1 \(3,\)"),
+        (concat, [np.ones((1, 2)), np.ones((1, 3))], {"axis": 0}, r"x0 \(1, 2\), x1 \(1, 3\)"),
+        (take, [np.ones((3, 2)), [3]], {}, r"x0 \(3, 2\), x1 \(1,\)"),
+        (cross_entropy, [np.ones((1, 3)), np.ones(1), [3]], {}, r"x0 \(1, 3\)"),
+        (rotate, [np.ones((1, 4)), np.ones((1, 1))], {"layout": "halves"}, r"x0 \(1, 4\), x1 \(1, 1\)"),
+        (mean_squared_error, [np.ones((2, 1)), np.ones(2)], {"samples": 2}, r"x0 \(2, 1\), x1 \(2,\)"),
+        (power, [np.ones(2)], {}, r"x0 \(2,\)"),
+    ],
+)
+def test_a_step_that_cannot_be_taken_names_itself_its_operation_and_the_shapes(
+    op: Op, inputs: list[Any], attrs: dict[str, Any], shapes: str
+) -> None:
+    tape = Tape()
+    refs = [tape.constant(f"x{i}", x) for i, x in enumerate(inputs)]
+    with pytest.raises(TapeError, match=rf"step 'y' \({op.name}\) cannot read {shapes}"):
+        tape("y", op, *refs, **attrs)
+    assert "y" not in tape
+
+
+@pytest.mark.parametrize("number", [3, -1])
+def test_a_number_outside_the_table_is_refused(number: int) -> None:
+    with pytest.raises(TapeError, match="'y'"):
+        value_of(take, np.ones((3, 2)), [0, number])
+    with pytest.raises(TapeError, match="'y'"):
+        value_of(cross_entropy, np.ones((1, 3)), np.ones(1), [number])
+
+
+def test_a_letter_twice_in_one_operand_is_refused() -> None:
+    with pytest.raises(TapeError, match="'y'"):
+        value_of(einsum, np.eye(3), spec="aa->")
+
+
+def test_a_name_is_taken_once() -> None:
+    tape = Tape()
+    x = tape.parameter("x", 1.0)
+    tape.alias("other", x)
+    for name in ("x", "other"):
+        with pytest.raises(TapeError, match=f"'{name}' is already on this tape"):
+            tape(name, add, x)
+        with pytest.raises(TapeError, match=f"'{name}' is already on this tape"):
+            tape.constant(name, 2.0)
+        with pytest.raises(TapeError, match=f"'{name}' is already on this tape"):
+            tape.alias(name, x)
+
+
+def test_a_step_reads_only_its_own_tape() -> None:
+    elsewhere = Tape().parameter("x", 1.0)
+    with pytest.raises(TapeError, match="step 'y' reads 'x', which is not on this tape"):
+        Tape()("y", add, elsewhere)
+
+
+def test_backward_starts_from_one_number() -> None:
+    tape = Tape()
+    y = tape("y", add, tape.parameter("x", [1.0, 2.0]))
+    with pytest.raises(TapeError, match=r"backward starts from one number; 'y' has shape \(2,\)"):
+        tape.backward(y)
+
+
+def test_backward_needs_a_parameter_to_arrive_at() -> None:
+    tape = Tape()
+    tape.parameter("unused", 1.0)
+    y = tape("y", add, tape.constant("x", 1.0))
+    with pytest.raises(TapeError, match="'y' depends on no parameter, so there is no gradient"):
+        tape.backward(y)
+
+
+def test_backward_refuses_an_operation_that_has_no_gradient() -> None:
+    tape = Tape()
+    y = tape("y", updates.sgd, tape.parameter("x", 1.0), tape.constant("g", 1.0), lr=0.1)
+    with pytest.raises(TapeError, match="operation 'sgd' of 'y' has no gradient"):
+        tape.backward(y)

@@ -1,0 +1,106 @@
+"""Loading a model, one's own included, and what is said where it cannot be."""
+
+from pathlib import Path
+
+import pytest
+
+import pellucid
+from pellucid.config import preset_text
+from pellucid.errors import PellucidError
+
+
+def refused(tmp_path: Path, text: str) -> str:
+    (tmp_path / "mine.toml").write_text(text, "utf-8")
+    with pytest.raises(PellucidError) as error:
+        pellucid.load(tmp_path / "mine.toml")
+    return str(error.value)
+
+
+def test_the_public_names_exist() -> None:
+    assert all(hasattr(pellucid, name) for name in pellucid.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'lode'"):
+        pellucid.lode  # noqa: B018
+
+
+def test_a_model_of_ones_own_is_a_text_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(
+        preset_text("abcd").replace("[[2, 0], [0, 2]]", "[[1, 0], [0, 1]]"), "utf-8"
+    )
+    tape = pellucid.load(tmp_path / "mine.toml").trace("A B").tape
+    assert tape["blocks.0.attn.pattern"][0, 0, 1] == pytest.approx([0.33024, 0.66976], abs=5e-6)
+
+
+def test_a_shape_without_weights_says_what_it_can_show() -> None:
+    with pytest.raises(PellucidError, match="a shape without weights: `pellucid explain gpt2`"):
+        pellucid.load("gpt2")
+
+
+def test_an_unknown_model_is_named_with_the_nearest() -> None:
+    with pytest.raises(PellucidError, match=r"no model called 'abdc'.*Did you mean abcd"):
+        pellucid.load("abdc")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("[config]", "[confg]", "a model has config, words and weights, not confg"),
+        ('words = ["A", "B", "C", "D"]', 'words = ["A"]', "words must be 4 texts, as vocab_size says; got 1"),
+        (
+            '"unembed.weight" = ',
+            '"unembd.weight" = ',
+            "no weight called 'unembd.weight'. Did you mean unembed.weight?",
+        ),
+        ("[[1, 0], [0, 1], [0, 1], [1, 0]]", "[[1, 0]]", "'unembed.weight' has shape (1, 2), not (4, 2)"),
+        ("[[1, 0], [0, 1], [0, 1], [1, 0]]", '"x"', "'unembed.weight' is not a table of numbers"),
+        ("[[1, 0], [0, 1], [0, 1], [1, 0]]", "[[1], [0, 1]]", "'unembed.weight' is not a table of numbers"),
+        (
+            '"unembed.weight" = [[1, 0], [0, 1], [0, 1], [1, 0]]',
+            "",
+            "'unembed.weight' is missing; its shape is (4, 2)",
+        ),
+        ("vocab_size = 4", "vocab_size =", "this is not TOML"),
+        ("d_model = 2", "d_model = 2\nd_heads = 1", "no config key 'd_heads'"),
+    ],
+)
+def test_a_wrong_model_file_is_told_what_is_wrong(tmp_path: Path, old: str, new: str, words: str) -> None:
+    assert words in refused(tmp_path, preset_text("abcd").replace(old, new))
+
+
+def test_a_model_without_config_or_file_is_refused(tmp_path: Path) -> None:
+    assert "needs a [config]" in refused(tmp_path, "words = []")
+    with pytest.raises(PellucidError, match=r"cannot read .*: No such file"):
+        pellucid.load(tmp_path / "other.toml")
+    (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(PellucidError, match="it is not text"):
+        pellucid.load(tmp_path / "bytes.toml")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "more", "words"),
+    [
+        ("", {}, "the prompt is empty"),
+        ("A", {"target": " "}, "the target is empty"),
+        ("A X", {}, "the word 'X' is not in this model's vocabulary"),
+        ("A " * 17, {}, "17 tokens do not fit this model's context of 16"),
+        ("A", {"backward": True}, "a loss needs a target"),
+        ("A", {"update": "sgd", "lr": 1.0}, "a loss needs a target"),
+        ("A", {"update": "sdg", "lr": 1.0, "target": "B"}, "no update called 'sdg'.*Did you mean sgd"),
+        (
+            "A",
+            {"update": "sgd", "lr": 1.0, "target": "B", "only": "x*"},
+            "no parameter with a gradient fits 'x\\*'",
+        ),
+    ],
+)
+def test_a_wrong_run_is_told_what_is_wrong(prompt: str, more: dict[str, object], words: str) -> None:
+    with pytest.raises(PellucidError, match=words):
+        pellucid.load("abcd").trace(prompt, **more)  # type: ignore[arg-type]
+
+
+def test_the_target_follows_the_prompt_and_only_its_tokens_count() -> None:
+    trace = pellucid.load("abcd").trace("A B", target="C D")
+    assert trace.run["ids"] == [[0, 1, 2]]
+    assert trace.run["targets"] == [[-100, 2, 3]]
+    nll = trace.tape["nll"][0]
+    assert nll[0] == 0
+    assert trace.tape["loss"] == pytest.approx(nll[1:].mean())
