@@ -67,18 +67,17 @@ def arithmetic(trace: Trace, step: Step, index: Index, top: int) -> Expression:
     need = step.op.reads(index, [x.shape for x in inputs], step.attrs)
     parts = [remember(*entry) for entry in zip(step.inputs, inputs, need.boxes, strict=True)]
     actual = float(trace.value(step.name)[index])
+    if step.op.shown:
+        try:
+            with np.errstate(over="raise", invalid="raise", divide="raise"):
+                friendly: Remembering = step.op.shown(*parts, **need.attrs)
+            if _same(float(friendly.value[need.pick]), actual):
+                return friendly.story(need.pick, top)
+        except FloatingPointError:  # e^1000: only the form with the maximum can be computed
+            pass
     with np.errstate(all="ignore"):
-        for forward in filter(None, (step.op.shown, step.op.forward)):
-            made = forward(*parts, **need.attrs)
-            if forward is step.op.forward or _same(float(_plain(made)[need.pick]), actual):
-                break
-    if isinstance(made, Remembering):
-        return made.story(need.pick, top)
-    raise AssertionError(f"{step.op.name} forgot where its numbers came from")
-
-
-def _plain(made: Any) -> Any:
-    return made.value if isinstance(made, Remembering) else made
+        made: Remembering = step.op.forward(*parts, **need.attrs)
+    return made.story(need.pick, top)
 
 
 def _same(a: float, b: float) -> bool:

@@ -56,7 +56,7 @@ _FUNCTIONS: dict[str, Callable[..., float]] = {
     "negative": lambda a: -a,
     "maximum": max,
     "minimum": min,
-    "max": max,
+    "max": lambda *numbers: max(numbers),
     "exp": lambda a: float(np.exp(a)),
     "log": math.log,
     "sqrt": math.sqrt,
@@ -124,7 +124,7 @@ def _write(expression: Expression, digits: int) -> tuple[str, int]:
                 return "0", _ATOM
             return " + ".join(parts).replace(" + -", " - "), _SUM if len(parts) > 1 else _PRODUCT
         case Apply("multiply", (*args, Number(scale))) if args and scale > 0:
-            return _inside(_product(args), _PRODUCT, digits, signed=True) + scaled_by(scale), _PRODUCT
+            return _inside(_product(args), _PRODUCT, digits, signed=True) + scaled_by(scale, digits), _PRODUCT
         case Apply("multiply", args):
             text = " · ".join(_inside(arg, _PRODUCT, digits, signed=i == 0) for i, arg in enumerate(args))
             return text, _PRODUCT

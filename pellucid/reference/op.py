@@ -69,6 +69,15 @@ class Op:
         self.back = back
         return back
 
+    def slope(self, back: Op) -> Op:
+        """Decorator, for a function of one input: the operation that makes dx from x and dy."""
+
+        def gradient(y: Ref, dy: Ref, x: Ref) -> Gradients:
+            yield x, back(x, dy)
+
+        self.back = gradient
+        return back
+
     def show(self, shown: Callable[..., Any]) -> Callable[..., Any]:
         """Decorator: the friendlier equal form."""
         self.shown = shown

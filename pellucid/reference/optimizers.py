@@ -1,5 +1,6 @@
 """Updates as steps: each rule reads a parameter and its gradient and names the parameter X@k."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
@@ -76,6 +77,10 @@ def update(
     """
     if rule not in RULES:
         raise TapeError(f"no update called {rule!r}; have {', '.join(RULES)}." + did_you_mean(rule, RULES))
+    known = [p.name for p in inspect.signature(RULES[rule]).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    if unknown := sorted(set(settings) - set(known)):
+        hint = did_you_mean(unknown[0], known)
+        raise TapeError(f"{rule} has no setting {unknown[0]!r}; it has {', '.join(known)}.{hint}")
     with_gradient = [w for w in tape.parameters() if f"d.{w.name}" in tape]
     chosen = [w for w in with_gradient if fnmatchcase(w.name, only)]
     if not chosen:
@@ -85,7 +90,9 @@ def update(
     gradients = {w.name: tape.ref(f"d.{w.name}") for w in chosen}
     if clip is not None:
         gradients = _clipped(tape, gradients, clip)
-    return [RULES[rule](tape, w, gradients[w.name], k, state or {}, **settings) for w in chosen]
+    updated = [RULES[rule](tape, w, gradients[w.name], k, state or {}, **settings) for w in chosen]
+    tape.phase = "fwd"
+    return updated
 
 
 def _clipped(tape: Tape, gradients: dict[str, Ref], limit: float) -> dict[str, Ref]:

@@ -176,11 +176,18 @@ class Tape:
                     seen[x.name, y.name] += 1
             if isinstance(how, Call):
                 inputs = (self.ref(ref.name) for ref in how.inputs)
-                parts[x.name].append(self(name, how.op, *inputs, **how.attrs))
+                part = self(name, how.op, *inputs, **how.attrs)
             else:
-                parts[x.name].append(self.alias(name, self.ref(how.name)))
+                part = self.alias(name, self.ref(how.name))
+            if part.shape != x.shape:
+                raise TapeError(
+                    f"{x.name!r} {x.shape} is shared along an axis in {y.name!r}, and that operation's "
+                    f"gradient cannot follow: give it the shape {part.shape} first."
+                )
+            parts[x.name].append(part)
             if 1 < users[x.name] == len(parts[x.name]):
                 self(f"d.{x.name}", add, *parts[x.name])
+        self.phase = "fwd"
 
     def _plan(self, loss: Ref) -> Iterator[tuple[Ref, Ref, Call | Ref]]:
         """(input, user, how its gradient through that user is made), from the loss backwards."""
@@ -199,7 +206,12 @@ class Tape:
                 raise TapeError(f"operation {step.op.name!r} of {step.name!r} has no gradient.")
             y = self.ref(step.name)
             inputs = [self.ref(name) for name in step.inputs]
-            for x, how in step.op.back(y, Ref(f"d.{y.name}", y.shape), *inputs, **step.attrs):
+            gradients = list(step.op.back(y, Ref(f"d.{y.name}", y.shape), *inputs, **step.attrs))
+            if lost := moves.intersection(step.inputs) - {x.name for x, _ in gradients}:
+                raise TapeError(
+                    f"operation {step.op.name!r} of {step.name!r} has no gradient for {min(lost)!r}."
+                )
+            for x, how in gradients:
                 if x.name in moves:
                     reached.add(x.name)
                     yield x, y, how

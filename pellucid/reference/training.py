@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.config import ModelConfig
+from pellucid.errors import TapeError
 from pellucid.reference.op import Array
 from pellucid.reference.optimizers import update
 from pellucid.reference.tape import Step, Tape
@@ -17,8 +18,13 @@ Weights = Mapping[str, Array]
 def forward(config: ModelConfig, weights: Weights, ids: Any, targets: Any = None, **more: Any) -> Tape:
     """One forward pass on a fresh tape, with the loss where there are targets."""
     tape = Tape()
-    for name, value in weights.items():
-        tape.parameter(name, value)
+    for name, shape in config.parameters().items():
+        if name not in weights or np.shape(weights[name]) != shape:
+            has = f"has the shape {np.shape(weights[name])}" if name in weights else "is missing"
+            raise TapeError(f"the weight {name!r} {has}; this config needs {shape}.")
+        tape.parameter(name, weights[name])
+    if strange := [name for name in weights if name not in config.parameters()]:
+        raise TapeError(f"this config has no weight {strange[0]!r}.")
     logits = transformer(tape, config, ids, **more)
     if targets is not None:
         loss(tape, logits, targets)
@@ -67,6 +73,9 @@ def join(tapes: list[Tape]) -> Tape:
                 joined.steps[new[name]] = Step(new[name], step.op, inputs, step.attrs, step.phase)
         for name, target in tape.aliases.items():
             joined.aliases[new[name]] = new[target]
+        for name in tape.values:
+            if k and new[name] == name and "@" not in name:
+                joined.aliases[f"{name}@{k}"] = name
     return joined
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid.config import ModelConfig
+from pellucid.errors import TapeError
 from pellucid.parts.positions import Turn
 from pellucid.reference.linear import linear
 from pellucid.reference.mlps import feed_forward
@@ -47,8 +48,8 @@ def transformer(
 
     `past` is the cache of the tokens before; `padding` [B S] is 1 for a real token, 0 for padding.
     """
-    ids = tape.constant("ids", ids)
     start = past["blocks.0.attn.past_k"].shape[2] if past else 0
+    ids = tape.constant("ids", checked(config, ids, start))
     positions = np.arange(start, start + ids.shape[1])
     x = embed(tape, config, ids, positions)
     where = whereabouts(tape, config, positions, ids.shape[0], padding)
@@ -56,6 +57,18 @@ def transformer(
         x = block(tape.scope(f"blocks.{layer}"), config, x, where, past)
     x = normed(tape.scope("final_norm"), x, config.norm)
     return unembed(tape, config, x)
+
+
+def checked(config: ModelConfig, ids: Any, start: int) -> Array:
+    """Ids [B T] that this model can read."""
+    array = np.asarray(ids)
+    if array.ndim != 2 or array.size == 0 or array.dtype.kind not in "iu":
+        raise TapeError(f"ids must be whole numbers [B T], at least one; got shape {array.shape}.")
+    if array.min() < 0 or array.max() >= config.vocab_size:
+        raise TapeError(f"ids go from 0 to {config.vocab_size - 1}; got {array.min()} to {array.max()}.")
+    if start + array.shape[1] > config.context_length:
+        raise TapeError(f"{start + array.shape[1]} tokens do not fit the context of {config.context_length}.")
+    return array
 
 
 def embed(tape: Tape, config: ModelConfig, ids: Ref, positions: Array) -> Ref:

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-
 Named = dict[str, Tensor]
 Keep = Callable[[str, Tensor], Tensor]
 

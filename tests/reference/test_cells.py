@@ -13,7 +13,7 @@ import pytest
 from pellucid.config import preset, preset_text
 from pellucid.explain.compare import departure
 from pellucid.explain.derive import arithmetic
-from pellucid.explain.expression import compute, written
+from pellucid.explain.expression import Apply, Cell, Expression, Number, Sum, compute, written
 from pellucid.explain.trace import Trace
 from pellucid.reference.op import Index
 from pellucid.reference.ops import table
@@ -134,6 +134,35 @@ def test_the_calculator_reads_what_is_printed() -> None:
     assert calculated("ln(e^1e-05) + 5 [3,000 smaller terms]") == 1e-05 + 5
     with pytest.raises(NameError):
         calculated("sofmax(1)")
+
+
+TWO, MINUS = Cell("x", (0,), 2.0), Cell("x", (1,), -3.0)
+SUM = Sum((TWO, MINUS), 0.0, 0, -1.0)
+PRODUCT = Apply("multiply", (MINUS, TWO), -6.0)
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        (Apply("negative", (SUM,), 1.0), "-(2 - 3)"),
+        (Apply("negative", (MINUS,), 3.0), "-(-3)"),
+        (Apply("subtract", (TWO, SUM), 3.0), "2 - (2 - 3)"),
+        (Apply("subtract", (TWO, MINUS), 5.0), "2 - (-3)"),
+        (Apply("add", (TWO, PRODUCT), -4.0), "2 - 3 · 2"),
+        (Apply("divide", (TWO, PRODUCT), -1 / 3), "2 / (-3 · 2)"),
+        (Apply("multiply", (TWO, MINUS), -6.0), "2 · (-3)"),
+        (Apply("multiply", (SUM, SUM), 1.0), "(2 - 3) · (2 - 3)"),
+        (Apply("power", (MINUS, Number(2.0)), 9.0), "(-3)^2"),
+        (Apply("power", (TWO, Number(-1.0)), 0.5), "2^(-1)"),
+        (Apply("exp", (PRODUCT,), math.exp(-6)), "e^(-3 · 2)"),
+        (Apply("sqrt", (Apply("power", (MINUS, Number(2.0)), 9.0),), 3.0), "√((-3)^2)"),
+        (Sum((TWO, MINUS), -0.5, 40_000, -1.5), "2 - 3 - 0.5 [40,000 smaller terms]"),
+    ],
+)
+def test_parentheses_stand_where_a_calculator_needs_them(expression: Expression, text: str) -> None:
+    assert written(expression) == text
+    assert calculated(text) == pytest.approx(expression.value, rel=1e-15)
+    assert compute(expression) == pytest.approx(expression.value, rel=1e-15)
 
 
 def test_a_scale_is_printed_with_as_many_digits_as_asked() -> None:

@@ -29,7 +29,7 @@ def unit_directions(config: ModelConfig, seed: int = 1) -> dict[str, Array]:
     return {name: direction / np.linalg.norm(direction) for name, direction in drawn.items()}
 
 
-def slope(config: ModelConfig, values: Weights, name: str, direction: Array) -> Array:
+def slope(config: ModelConfig, values: dict[str, Array], name: str, direction: Array) -> Array:
     """Central differences of the loss at two widths, extrapolated to none (Richardson)."""
 
     def loss(step: float) -> Array:

@@ -11,7 +11,7 @@ from pellucid.explain.compare import departure
 from pellucid.explain.trace import Trace
 from pellucid.reference.op import Array, Ref
 from pellucid.reference.ops import named
-from pellucid.reference.ops.arithmetic import add, divide, power, subtract
+from pellucid.reference.ops.arithmetic import add, power, subtract
 from pellucid.reference.ops.einsum import einsum
 from pellucid.reference.ops.mean_squared_error import mean_squared_error
 from pellucid.reference.ops.softmax import logsumexp, softmax
@@ -221,8 +221,8 @@ def test_euclidean_distance() -> None:
 
 def test_cosine() -> None:
     tape, v, w = vectors()
-    norms = tape("norms", einsum, norm(tape, "norm", v), norm(tape, "other_norm", w), spec=",->")
-    cosine = tape("cosine", divide, dot(tape, "dot", v, w), norms)
+    factors = [tape(f"1/{x.name}", power, norm(tape, f"|{x.name}|", x), exponent=-1) for x in (v, w)]
+    cosine = tape("cosine", einsum, dot(tape, "dot", v, w), *factors, spec=",,->")
     assert round(float(tape[cosine]), 5) == 0.97850
     tape.backward(cosine)
     along = float(tape[cosine])
@@ -232,7 +232,8 @@ def test_cosine() -> None:
 
 def test_a_vector_divided_by_its_norm_has_length_one_and_no_slope_outwards() -> None:
     tape, v, w = vectors()
-    unit = tape("unit", divide, v, norm(tape, "norm", v))
+    factor = tape("factor", power, norm(tape, "norm", v), exponent=-1)
+    unit = tape("unit", einsum, v, factor, spec="i,->i")
     assert (tape[unit] ** 2).sum() == pytest.approx(1, rel=1e-15)
     tape.backward(dot(tape, "along", unit, w))
     assert tape["d.v"].shape == (3,)

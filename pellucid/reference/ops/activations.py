@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.reference.op import Gradients, Op, Ref, each, operation
+from pellucid.reference.op import each, operation
 
 _erf = np.frompyfunc(math.erf, 1, 1)
 
@@ -42,6 +42,7 @@ def relu(x: Any) -> Any:
     return np.maximum(0.0, x)
 
 
+@relu.slope
 @operation(each, "{y} = {1} where {0} > 0, else 0")
 def relu_back(x: Any, dy: Any) -> Any:
     """dx = dy where x > 0, else 0."""
@@ -57,6 +58,7 @@ def sigmoid(x: Any) -> Any:
 sigmoid.show(_plain_sigmoid)
 
 
+@sigmoid.slope
 @operation(each, "{y} = σ({0}) (1 - σ({0})) {1}")
 def sigmoid_back(x: Any, dy: Any) -> Any:
     """dx = σ(x) (1 − σ(x)) dy."""
@@ -74,6 +76,7 @@ def tanh(x: Any) -> Any:
     return np.tanh(x)
 
 
+@tanh.slope
 @operation(each, "{y} = (1 - tanh²({0})) {1}")
 def tanh_back(x: Any, dy: Any) -> Any:
     """dx = (1 − tanh² x) dy."""
@@ -91,6 +94,7 @@ def _(x: Any) -> Any:
     return x / (1 + np.exp(-x))
 
 
+@silu.slope
 @operation(each, "{y} = σ({0}) (1 + {0} (1 - σ({0}))) {1}")
 def silu_back(x: Any, dy: Any) -> Any:
     """dx = σ(x) (1 + x (1 − σ(x))) dy."""
@@ -108,6 +112,7 @@ def gelu(x: Any) -> Any:
     return x * _normal_cdf(x)
 
 
+@gelu.slope
 @operation(each, "{y} = (Φ({0}) + {0} φ({0})) {1},  φ(x) = e^(-x²/2) / √(2π)")
 def gelu_back(x: Any, dy: Any) -> Any:
     """dx = (Φ(x) + x φ(x)) dy."""
@@ -120,27 +125,10 @@ def gelu_tanh(x: Any) -> Any:
     return 0.5 * x * (1 + np.tanh(_gelu_tanh_inner(x)))
 
 
+@gelu_tanh.slope
 @operation(each, "{y} = ½ (1 + tanh u + {0} (1 - tanh² u) u') {1},  u = √(2/π) ({0} + 0.044715 {0}³)")
 def gelu_tanh_back(x: Any, dy: Any) -> Any:
     """dx = ½ (1 + tanh u + x (1 − tanh² u) u') dy."""
     t = np.tanh(_gelu_tanh_inner(x))
     slope = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x**2)
     return 0.5 * (1 + t + x * (1 - t**2) * slope) * dy
-
-
-def _slope(activation: Op, back: Op) -> None:
-    def gradient(y: Ref, dy: Ref, x: Ref) -> Gradients:
-        yield x, back(x, dy)
-
-    activation.gradient(gradient)
-
-
-for _activation, _back in (
-    (relu, relu_back),
-    (sigmoid, sigmoid_back),
-    (tanh, tanh_back),
-    (silu, silu_back),
-    (gelu, gelu_back),
-    (gelu_tanh, gelu_tanh_back),
-):
-    _slope(_activation, _back)

@@ -1,4 +1,4 @@
-"""Sums, differences, quotients and powers, cell by cell."""
+"""Sums, differences and powers, cell by cell; products and quotients are einsums of them."""
 
 import functools
 import operator
@@ -36,24 +36,6 @@ def subtract(a: Any, b: Any) -> Any:
 def _(y: Ref, dy: Ref, a: Ref, b: Ref) -> Gradients:
     yield a, shared(dy, a.shape)
     yield b, shared(dy, b.shape, -1.0)
-
-
-@operation(each, "{y} = {0} / {1}")
-def divide(a: Any, b: Any) -> Any:
-    """y = a / b."""
-    return a / b
-
-
-@divide.gradient
-def _(y: Ref, dy: Ref, a: Ref, b: Ref) -> Gradients:
-    yield a, divide(dy, b)
-    yield b, divide_back(y, dy, b)
-
-
-@operation(each, "{y} = -{1} {0} / {2}")
-def divide_back(y: Any, dy: Any, b: Any) -> Any:
-    """db = −dy · y / b."""
-    return -dy * y / b
 
 
 @operation(each, "{y} = {0}^{exponent}")

@@ -33,6 +33,8 @@ def _reads(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
 def cross_entropy(logits: Any, lse: Any, targets: Any) -> Any:
     """nll = lse − s_target = −ln p_target, and 0 where the target is IGNORED."""
     counted = targets != IGNORED
+    if (targets[counted] < 0).any():
+        raise IndexError(f"targets count from 0 (or are {IGNORED}), and {targets[counted].min()} was given")
     wanted = np.take_along_axis(logits, np.where(counted, targets, 0)[..., None], axis=-1)[..., 0]
     return np.where(counted, lse - wanted, 0.0)
 

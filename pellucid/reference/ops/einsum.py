@@ -52,6 +52,10 @@ def axes_of(term: str) -> Axes:
 
 
 def parse(spec: str) -> Spec:
+    if any(
+        len(set(term)) < len(term) for term in (re.sub(r"[()1]", "", t) for t in re.split(r",|\+|->", spec))
+    ):
+        raise ValueError(f"a letter stands twice in one term of {spec!r}")
     left, _, right = spec.partition("->")
     products, plus, bias = left.partition("+")
     inputs = tuple(axes_of(term) for term in products.split(","))
@@ -64,6 +68,9 @@ def written(axes: Axes) -> str:
 
 def sizes_of(operands: Sequence[Axes], shapes: Sequence[Shape], given: dict[str, int]) -> dict[str, int]:
     """Every letter's size: as given, from its own axis, or what a group leaves for its last letter."""
+    for axes, shape in zip(operands, shapes, strict=True):
+        if len(axes) != len(shape):
+            raise ValueError(f"{written(axes)!r} names {len(axes)} axes, and there are {len(shape)}")
     sizes = dict(given)
     pairs = [
         pair for axes, shape in zip(operands, shapes, strict=True) for pair in zip(axes, shape, strict=True)
@@ -78,8 +85,8 @@ def sizes_of(operands: Sequence[Axes], shapes: Sequence[Shape], given: dict[str,
     return sizes
 
 
-def scaled_by(scale: float) -> str:
-    """A factor as people write it.
+def scaled_by(scale: float, digits: int = 5) -> str:
+    """A factor as people write it, to so many significant digits.
 
     >>> scaled_by(1.0), scaled_by(0.25), scaled_by(2**-0.5), scaled_by(-1.0), scaled_by(0.3)
     ('', ' / 4', ' / √2', ' · (-1)', ' · 0.3')
@@ -90,7 +97,7 @@ def scaled_by(scale: float) -> str:
         whole = round(abs(scale) ** -power) if 0 < abs(scale) < 1 else 0
         if whole > 1 and scale > 0 and math.isclose(scale**power * whole, 1, rel_tol=1e-14):
             return f" / {sign}{whole}"
-    return f" · {scale:.5g}" if scale > 0 else f" · ({scale:.5g})"
+    return f" · {scale:.{digits}g}" if scale > 0 else f" · ({scale:.{digits}g})"
 
 
 def _reads(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
@@ -129,7 +136,9 @@ def einsum(*arrays: Any, spec: str, scale: float = 1.0, **sizes: int) -> Any:
     if scale != 1:
         total = total * scale
     if parsed.bias is not None:
-        total = total + np.reshape(split[-1], _broadcast("".join(parsed.bias), found, size))
+        bias, ordered = "".join(parsed.bias), "".join(i for i in found if i in "".join(parsed.bias))
+        shift = np.einsum(f"{bias}->{ordered}", split[-1])
+        total = total + np.reshape(shift, tuple(size[i] if i in bias else 1 for i in found))
     if found != letters:  # letters that only the result has: repeat
         total = np.reshape(total, tuple(size[letter] if letter in found else 1 for letter in letters))
         total = np.broadcast_to(total, tuple(size[letter] for letter in letters))
@@ -141,10 +150,6 @@ def result_shape(shapes: Sequence[Shape], spec: str, scale: float = 1.0, **sizes
     parsed = parse(spec)
     size = sizes_of(parsed.operands, shapes, sizes)
     return tuple(math.prod(size[letter] for letter in axis) for axis in parsed.result)
-
-
-def _broadcast(bias: str, result: str, size: dict[str, int]) -> Shape:
-    return tuple(size[letter] if letter in bias else 1 for letter in result)
 
 
 @einsum.gradient

@@ -36,7 +36,9 @@ def _concat_formula(y: str, *inputs: str, axis: int) -> str:
 
 @operation(_concat_reads, _concat_formula)
 def concat(*arrays: Any, axis: int) -> Any:
-    """y = the arrays one after the other along an axis."""
+    """y = the arrays one after the other along an axis, counted from 0."""
+    if axis < 0:
+        raise ValueError(f"axes count from 0, and axis={axis}")
     return np.concatenate(arrays, axis=axis)
 
 

@@ -29,6 +29,8 @@ def _take_reads(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
 @operation(_take_reads, "{y} = {0} in row {1}")
 def take(table: Any, ids: Any) -> Any:
     """y = the row of the table with that number; the same as a one-hot row times the table."""
+    if (ids < 0).any():
+        raise IndexError(f"rows count from 0, and {ids.min()} was asked for")
     return table[ids]
 
 

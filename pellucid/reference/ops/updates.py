@@ -19,10 +19,10 @@ def global_norm(*gradients: Any) -> Any:
     return np.sqrt(functools.reduce(operator.add, ((g**2).sum() for g in gradients)))
 
 
-@operation(each, "{y} = min(1, {limit} / {0})")
+@operation(each, "{y} = {limit} / max({0}, {limit})")
 def clip_factor(norm: Any, limit: float) -> Any:
-    """min(1, limit / ‖g‖); 1 where there is no gradient at all."""
-    return np.minimum(1.0, limit / np.maximum(norm, np.finfo(float).tiny))
+    """limit / max(‖g‖, limit): 1 while the gradients are no longer than the limit."""
+    return limit / np.maximum(norm, limit)
 
 
 def _ema_formula(y: str, old: str, g: str, beta: float, power: int = 1) -> str:
