@@ -34,8 +34,8 @@ class ModelConfig:
 
     Of the last three sizes, 0 means: chosen from the others.
 
-    >>> ModelConfig(vocab_size=4, context_length=8, n_layer=1, n_head=2, d_model=6).d_head
-    3
+    >>> ModelConfig(vocab_size=4, context_length=8, n_layer=1, n_head=2, d_model=8).d_head
+    4
     """
 
     vocab_size: int

@@ -10,7 +10,6 @@ import numpy as np
 
 from pellucid.config import ModelConfig
 from pellucid.errors import TapeError
-from pellucid.parts.positions import Turn
 from pellucid.reference.linear import linear
 from pellucid.reference.mlps import feed_forward
 from pellucid.reference.norms import normed
@@ -29,10 +28,10 @@ Cache = Mapping[str, Array]
 
 
 class Where(NamedTuple):
-    """What attention needs to know about places: how far to turn, what may be seen."""
+    """What attention needs to know about places: how far to turn, which pairs, what may be seen."""
 
-    turn: Turn | None
     angles: Ref | None
+    layout: str
     allowed: Ref | None
 
 
@@ -49,7 +48,7 @@ def transformer(
     `past` is the cache of the tokens before; `padding` [B S] is 1 for a real token, 0 for padding.
     """
     start = past["blocks.0.attn.past_k"].shape[2] if past else 0
-    ids = tape.constant("ids", checked(config, ids, start))
+    ids = tape.constant("ids", _checked(config, ids, start))
     positions = np.arange(start, start + ids.shape[1])
     x = embed(tape, config, ids, positions)
     where = whereabouts(tape, config, positions, ids.shape[0], padding)
@@ -57,18 +56,6 @@ def transformer(
         x = block(tape.scope(f"blocks.{layer}"), config, x, where, past)
     x = normed(tape.scope("final_norm"), x, config.norm)
     return unembed(tape, config, x)
-
-
-def checked(config: ModelConfig, ids: Any, start: int) -> Array:
-    """Ids [B T] that this model can read."""
-    array = np.asarray(ids)
-    if array.ndim != 2 or array.size == 0 or array.dtype.kind not in "iu":
-        raise TapeError(f"ids must be whole numbers [B T], at least one; got shape {array.shape}.")
-    if array.min() < 0 or array.max() >= config.vocab_size:
-        raise TapeError(f"ids go from 0 to {config.vocab_size - 1}; got {array.min()} to {array.max()}.")
-    if start + array.shape[1] > config.context_length:
-        raise TapeError(f"{start + array.shape[1]} tokens do not fit the context of {config.context_length}.")
-    return array
 
 
 def embed(tape: Tape, config: ModelConfig, ids: Ref, positions: Array) -> Ref:
@@ -89,14 +76,14 @@ def whereabouts(tape: Tape, config: ModelConfig, positions: Array, batch: int, p
     """The angles of the positions, and the mask [B 1 T S]: the config's, less what is padding."""
     keys = np.arange(positions[-1] + 1)
     turn = config.positions.turn(positions, config.d_head)
-    angles = tape.constant("angles", turn.angles) if turn else None
+    angles, layout = (tape.constant("angles", turn.angles), turn.layout) if turn else (None, "")
     allowed = config.mask.allowed(positions, keys)
     if allowed is None and padding is None:
-        return Where(turn, angles, None)
+        return Where(angles, layout, None)
     seen = np.ones((batch, 1, len(positions), len(keys)))
     seen = seen if allowed is None else seen * allowed
     seen = seen if padding is None else seen * np.asarray(padding)[:, None, None, :]
-    return Where(turn, angles, tape.constant("mask", seen))
+    return Where(angles, layout, tape.constant("mask", seen))
 
 
 def block(t: Scope, config: ModelConfig, x: Ref, where: Where, past: Cache | None) -> Ref:
@@ -120,9 +107,9 @@ def attention(block: Scope, config: ModelConfig, x: Ref, where: Where, past: Cac
     q = linear(t, "q", x, "q_proj", "btc,(hd)c->bhtd", h=config.n_head)
     k = linear(t, "k", x, "k_proj", "bsc,(kd)c->bksd", k=config.n_kv_head)
     v = linear(t, "v", x, "v_proj", "bsc,(kd)c->bksd", k=config.n_kv_head)
-    if where.turn and where.angles:
-        q = t("q_rot", rotate, q, where.angles, layout=where.turn.layout)
-        k = t("k_rot", rotate, k, where.angles, layout=where.turn.layout)
+    if where.angles:
+        q = t("q_rot", rotate, q, where.angles, layout=where.layout)
+        k = t("k_rot", rotate, k, where.angles, layout=where.layout)
     if past:
         k = t("k_all", concat, t.constant("past_k", past[f"{t.prefix}.past_k"]), k, axis=2)
         v = t("v_all", concat, t.constant("past_v", past[f"{t.prefix}.past_v"]), v, axis=2)
@@ -137,11 +124,9 @@ def attention(block: Scope, config: ModelConfig, x: Ref, where: Where, past: Cac
 
 def unembed(tape: Tape, config: ModelConfig, x: Ref) -> Ref:
     """One score per token, and the probabilities that they mean."""
-    weight, bias = tape.ref(config.unembedding.weight), "unembed.bias" in tape
-    if bias:
-        logits = tape("logits", einsum, x, weight, tape.ref("unembed.bias"), spec="btc,vc+v->btv")
-    else:
-        logits = tape("logits", einsum, x, weight, spec="btc,vc->btv")
+    bias = [tape.ref("unembed.bias")] if "unembed.bias" in tape else []
+    spec = "btc,vc+v->btv" if bias else "btc,vc->btv"
+    logits = tape("logits", einsum, x, tape.ref(config.unembedding.weight), *bias, spec=spec)
     tape("probs", softmax, logits)
     return logits
 
@@ -165,3 +150,15 @@ def cache(tape: Tape, config: ModelConfig) -> dict[str, Array]:
         found[f"{t.prefix}.past_k"] = tape[t.ref(keys)]
         found[f"{t.prefix}.past_v"] = tape[t.ref(values)]
     return found
+
+
+def _checked(config: ModelConfig, ids: Any, start: int) -> Array:
+    """Ids [B T] that this model can read."""
+    array = np.asarray(ids)
+    if array.ndim != 2 or array.size == 0 or array.dtype.kind not in "iu":
+        raise TapeError(f"ids must be whole numbers [B T], at least one; got shape {array.shape}.")
+    if array.min() < 0 or array.max() >= config.vocab_size:
+        raise TapeError(f"ids go from 0 to {config.vocab_size - 1}; got {array.min()} to {array.max()}.")
+    if start + array.shape[1] > config.context_length:
+        raise TapeError(f"{start + array.shape[1]} tokens do not fit the context of {config.context_length}.")
+    return array

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parent.parent.parent
+
 
 def pellucid(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONIOENCODING": "utf-8", "NO_COLOR": "1"}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1"}
     return subprocess.run(
         [sys.executable, "-m", "pellucid.cli", *arguments],
         capture_output=True, text=True, encoding="utf-8", cwd=cwd, env=environment, check=False,
