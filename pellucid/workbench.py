@@ -14,7 +14,7 @@ from pellucid.explain.trace import Trace
 from pellucid.reference.op import Array
 from pellucid.reference.ops.cross_entropy import IGNORED
 from pellucid.reference.training import forward, join, train
-from pellucid.text import Tokenizer
+from pellucid.text.tokenizer import Tokenizer
 from pellucid.text.words import Words
 
 

@@ -10,6 +10,7 @@ import typer
 
 from pellucid.cli.explain import explain
 from pellucid.cli.replay import replay
+from pellucid.cli.tokenizer import app as tokenizer
 from pellucid.cli.trace import trace
 from pellucid.errors import PellucidError
 
@@ -23,6 +24,7 @@ app = typer.Typer(
 )
 for command in (explain, trace, replay):
     app.command()(command)
+app.add_typer(tokenizer)
 
 
 def _version(asked: bool) -> None:

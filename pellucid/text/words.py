@@ -1,40 +1,46 @@
 """Whole words, separated by white space: the tokenizer of the teaching model."""
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from pellucid.errors import TokenError, did_you_mean
+from pellucid.text.listed import Listed
+from pellucid.text.tokenizer import Stream
 
 
 @dataclass(frozen=True)
-class Words:
-    """Ids are places in the list.
-
+class Words(Listed):
+    """
     >>> Words(("A", "B", "C", "D")).encode("B A")
     [1, 0]
     """
 
-    words: tuple[str, ...]
+    what: ClassVar[str] = "word"
+    pattern: ClassVar[re.Pattern[str]] = re.compile(r"[\S\x1c-\x1f]+")  # Unicode's white space, not Python's
+    pre_tokenizer: ClassVar[dict[str, Any]] = {"type": "WhitespaceSplit"}
+    decoder: ClassVar[dict[str, Any] | None] = None
 
     @property
-    def vocab_size(self) -> int:
-        return len(self.words)
+    def kind(self) -> str:
+        return "words"
 
-    def encode(self, text: str) -> list[int]:
-        return [self._id(word) for word in text.split()]
-
-    def _id(self, word: str) -> int:
-        if word not in self.words:
-            some = ", ".join(self.words[:20]) + (", …" if len(self.words) > 20 else "")
-            raise TokenError(
-                f"the word {word!r} is not in this model's vocabulary; it knows {some}."
-                + did_you_mean(word, self.words)
-            )
-        return self.words.index(word)
-
-    def decode(self, ids: list[int]) -> str:
+    def decode(self, ids: Iterable[int]) -> str:
         return " ".join(self.token(id) for id in ids)
 
-    def token(self, id: int) -> str:
-        if not 0 <= id < len(self.words):
-            raise TokenError(f"no token has the id {id}; ids go from 0 to {len(self.words) - 1}.")
-        return self.words[id]
+    def stream(self) -> Stream:
+        return _Spaced(self)
+
+
+class _Spaced(Stream):
+    """A word is certain when it comes; a space goes before every word but the first."""
+
+    def __init__(self, words: Words) -> None:
+        self.words, self.between = words, ""
+
+    def feed(self, id: int) -> str:
+        piece, self.between = self.between + self.words.token(id), " "
+        return piece
+
+    def end(self) -> str:
+        return ""

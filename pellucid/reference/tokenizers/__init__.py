@@ -1,0 +1,1 @@
+"""How tokenizers cut a word, step by step: the readable twins of the fast ones."""

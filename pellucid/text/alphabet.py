@@ -1,0 +1,27 @@
+"""The alphabet in which byte-level tokenizers write bytes: one printable character for each of the 256.
+
+Radford et al. 2019. Printable Latin-1 bytes stand for themselves, the others are moved up from 256, so that a
+vocabulary file holds no control characters: a space is Ġ, a line feed Ċ.
+"""
+
+_OWN = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+_MOVED = [byte for byte in range(256) if byte not in set(_OWN)]
+
+LETTER = {byte: chr(byte) for byte in _OWN} | {byte: chr(256 + i) for i, byte in enumerate(_MOVED)}
+BYTE = {letter: byte for byte, letter in LETTER.items()}
+
+
+def letters(data: bytes) -> str:
+    """
+    >>> letters(b" caf\\xc3\\xa9")
+    'ĠcafÃ©'
+    """
+    return "".join(LETTER[byte] for byte in data)
+
+
+def data(letters: str) -> bytes:
+    """
+    >>> data("ĠcafÃ©").decode()
+    ' café'
+    """
+    return bytes(BYTE[letter] for letter in letters)

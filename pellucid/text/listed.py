@@ -1,0 +1,122 @@
+"""Tokenizers whose vocabulary is a plain list: whole words, or single characters.
+
+They need no library, so the teaching model starts at once; what they save is a standard `tokenizer.json`.
+"""
+
+import json
+import re
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pellucid.errors import TokenError, did_you_mean
+from pellucid.text.folder import write_folder
+from pellucid.text.tokenizer import ByteStream, Special, Stream, Tokenizer, checked, known
+
+
+@dataclass(frozen=True)
+class Listed(Tokenizer):
+    """Ids are places in the list; without an `unknown` token, what is not listed is an error."""
+
+    words: tuple[str, ...]
+    special: Special = field(default_factory=Special)
+    unknown: str | None = None
+    what: ClassVar[str]
+    pattern: ClassVar[re.Pattern[str]]
+    pre_tokenizer: ClassVar[dict[str, Any]]
+    decoder: ClassVar[dict[str, Any] | None]
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.words)
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {word: id for id, word in enumerate(self.words)}
+
+    @cached_property
+    def _hidden(self) -> set[str]:
+        """What a user's text cannot name."""
+        return {*self.special.names(), *([self.unknown] if self.unknown else [])}
+
+    @cached_property
+    def _specials(self) -> re.Pattern[str]:
+        return re.compile(
+            "|".join(map(re.escape, sorted(self.special.names(), key=len, reverse=True))) or r"(?!)"
+        )
+
+    def encode(self, text: str, parse_special: bool = False) -> list[int]:
+        if not parse_special:
+            return self._plain(text)
+        ids, start = [], 0
+        for found in self._specials.finditer(text):
+            ids += [*self._plain(text[start : found.start()]), self._ids[found[0]]]
+            start = found.end()
+        return ids + self._plain(text[start:])
+
+    def _plain(self, text: str) -> list[int]:
+        return [self._id(word) for word in self.pattern.findall(checked(text))]
+
+    def _id(self, word: str) -> int:
+        id = self._ids.get(word)
+        if id is not None and word not in self._hidden:
+            return id
+        if self.unknown is not None:
+            return self._ids[self.unknown]
+        known = [entry for entry in self.words if entry not in self._hidden]
+        some = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
+        raise TokenError(
+            f"the {self.what} {word!r} is not in this model's vocabulary; it knows {some}."
+            + did_you_mean(word, known)
+        )
+
+    @abstractmethod
+    def decode(self, ids: Iterable[int]) -> str: ...
+
+    def token(self, id: int) -> str:
+        return self.words[known(id, self.vocab_size)]
+
+    def bytes_of(self, id: int) -> bytes:
+        return self.token(id).encode()
+
+    def stream(self) -> Stream:
+        return ByteStream(self)
+
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        found, at, bytes_before = [], 0, 0
+        for match in self.pattern.finditer(text):
+            bytes_before += len(text[at : match.start()].encode())
+            end = bytes_before + len(match[0].encode())
+            found.append((bytes_before, end))
+            at, bytes_before = match.end(), end
+        return found
+
+    def save(self, folder: Path) -> None:
+        model = {"type": "WordLevel", "vocab": self._ids, "unk_token": self.unknown or "<unk>"}
+        added = [
+            {
+                "id": self._ids[name],
+                "content": name,
+                "single_word": False,
+                "lstrip": False,
+                "rstrip": False,
+                "normalized": False,
+                "special": True,
+            }
+            for name in self.special.names()
+        ]
+        file = {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "added_tokens": added,
+            "normalizer": None,
+            "pre_tokenizer": self.pre_tokenizer,
+            "post_processor": None,
+            "decoder": self.decoder,
+            "model": model,
+        }
+        write_folder(folder, json.dumps(file, ensure_ascii=False), self.special, self.kind, self.unknown)

@@ -1,0 +1,96 @@
+"""Opening a tokenizer: a folder with `tokenizer.json`, or with GPT-2's `vocab.bpe` and `encoder.json`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pellucid.errors import FileError
+from pellucid.text.characters import Characters
+from pellucid.text.folder import FORMAT, read_json, special_of
+from pellucid.text.tokenizer import Special, Tokenizer
+from pellucid.text.words import Words
+
+
+def from_pretrained(folder: str | Path) -> Tokenizer:
+    """The tokenizer of a folder, or of a `tokenizer.json` file."""
+    path = Path(folder)
+    path = path.parent if path.name == "tokenizer.json" else path
+    if (path / "vocab.bpe").exists() and (path / "encoder.json").exists():
+        return _gpt2(path)
+    if not (path / "tokenizer.json").exists():
+        raise FileError(
+            f"{folder} holds no tokenizer: give a folder with tokenizer.json, "
+            "or with vocab.bpe and encoder.json."
+        )
+    file = read_json(path / "tokenizer.json")
+    config = read_json(path / "tokenizer_config.json") if (path / "tokenizer_config.json").exists() else {}
+    if not isinstance(file, dict) or not isinstance(config, dict):
+        raise FileError(f"{path / 'tokenizer.json'} is no tokenizer: it is no table.")
+    own = config.get("pellucid", {})
+    if not isinstance(own, dict) or own.get("format", FORMAT) != FORMAT:
+        raise FileError(
+            f"{path} has tokenizer format {own.get('format') if isinstance(own, dict) else own!r}; "
+            f"this version of Pellucid reads {FORMAT}."
+        )
+    special = special_of(config)
+    for listed in (Words, Characters):
+        if _is_listed(file, listed):
+            return _listed(path, file, special, listed)
+    from pellucid.text.standard import StandardTokenizer
+
+    text = (path / "tokenizer.json").read_text("utf-8")
+    return StandardTokenizer(text, special, str(own.get("kind", "")), str(path / "tokenizer.json"))
+
+
+def _is_listed(file: dict[str, Any], listed: type[Words | Characters]) -> bool:
+    model = file.get("model")
+    plain = not file.get("normalizer") and not file.get("post_processor")
+    words = isinstance(model, dict) and model.get("type") == "WordLevel"
+    same = file.get("pre_tokenizer") == listed.pre_tokenizer and file.get("decoder") == listed.decoder
+    return plain and words and same
+
+
+def _listed(
+    path: Path, file: dict[str, Any], special: Special, listed: type[Words | Characters]
+) -> Tokenizer:
+    vocab, unknown = file["model"].get("vocab"), file["model"].get("unk_token")
+    if not isinstance(vocab, dict) or sorted(vocab.values(), key=str) != sorted(range(len(vocab)), key=str):
+        raise FileError(f"{path / 'tokenizer.json'}: the ids of its words are not 0, 1, 2, …")
+    if missing := [name for name in special.names() if name not in vocab]:
+        raise FileError(
+            f"{path / 'tokenizer.json'} has no token {missing[0]!r}, which its configuration names."
+        )
+    words = tuple(sorted(vocab, key=vocab.__getitem__))
+    return listed(words, special, unknown if unknown in vocab else None)
+
+
+def _gpt2(path: Path) -> Tokenizer:
+    """GPT-2's own two files: the ids of the tokens, and the merges in order."""
+    from pellucid.text.standard import StandardTokenizer
+
+    vocab = read_json(path / "encoder.json")
+    lines = (path / "vocab.bpe").read_text("utf-8").split("\n")
+    merges = [line.split(" ") for line in lines if line and not line.startswith("#version")]
+    if not isinstance(vocab, dict) or not all(len(merge) == 2 for merge in merges):
+        raise FileError(f"{path}: encoder.json must be a table and vocab.bpe two tokens a line.")
+    end = "<|endoftext|>"
+    return StandardTokenizer(
+        json.dumps(byte_level_bpe(vocab, merges, [end])), Special(end, end), "bpe", str(path)
+    )
+
+
+def byte_level_bpe(vocab: dict[str, int], merges: list[list[str]], special: list[str]) -> dict[str, Any]:
+    """A byte-level BPE as a `tokenizer.json` has it."""
+    bytes_ = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": vocab[name], "content": name} | flags for name in special if name in vocab],
+        "normalizer": None,
+        "pre_tokenizer": bytes_,
+        "post_processor": None,
+        "decoder": bytes_,
+        "model": {"type": "BPE", "vocab": vocab, "merges": merges},
+    }

