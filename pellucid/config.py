@@ -25,6 +25,7 @@ from pellucid.parts.unembeddings import Unembedding
 from pellucid.parts.unembeddings.tied import TiedUnembedding
 
 BIAS_PLACES = ("qkv", "output", "mlp", "norm", "unembed")
+LARGEST = {"n_layer": 10_000, "n_head": 100_000, "n_kv_head": 100_000}
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -78,16 +79,18 @@ class ModelConfig:
         self._check_together()
 
     def _check_size(self, name: str, smallest: int) -> None:
-        value = getattr(self, name)
+        value, largest = getattr(self, name), LARGEST.get(name, 2**31)
         if type(value) is not int or value < smallest:
             raise ConfigError(f"{name} must be a whole number ≥ {smallest}, not {value!r}.")
+        if value > largest:
+            raise ConfigError(f"{name}={value} is beyond any model; use at most {largest:,}.")
 
     def _check_together(self) -> None:
         if self.n_head % self.n_kv_head:
-            works = [k for k in range(1, self.n_head + 1) if self.n_head % k == 0]
+            down = next(k for k in range(min(self.n_kv_head, self.n_head), 0, -1) if self.n_head % k == 0)
             raise ConfigError(
                 f"n_head={self.n_head} query heads cannot share n_kv_head={self.n_kv_head} key heads "
-                f"evenly. Use n_kv_head = {', '.join(map(str, works))}."
+                f"evenly. Use n_kv_head={down} or {self.n_head}."
             )
         if not self.output.parameters(1, 1) and self.n_head * self.d_head != self.d_model:
             raise ConfigError(
@@ -126,6 +129,23 @@ class ModelConfig:
         shapes |= {self.unembedding.weight: (self.vocab_size, self.d_model)}
         shapes |= self._with("unembed", "unembed.", {"bias": (self.vocab_size,)})
         return shapes
+
+    def sizes(self, batch: int, length: int) -> dict[str, int]:
+        """How many places each axis of the glossary has, for so many sequences of so many tokens."""
+        return {
+            "b": batch,
+            "t": length,
+            "s": length,
+            "p": self.context_length,
+            "c": self.d_model,
+            "h": self.n_head,
+            "k": self.n_kv_head,
+            "d": self.d_head,
+            "pair": self.d_head // 2,
+            "f": self.d_ff,
+            "v": self.vocab_size,
+            "1": 1,
+        }
 
     def _with(self, place: str, prefix: str, shapes: Shapes) -> Shapes:
         """The shapes under a prefix, biases only where this config has them."""

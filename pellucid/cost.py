@@ -5,12 +5,13 @@ twice as many again. Activations are the named values of one forward pass, every
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from pellucid.config import ModelConfig
-from pellucid.names import describe
+from pellucid.names import Name, describe
 
 
 @dataclass(frozen=True)
@@ -40,15 +41,16 @@ def cost(config: ModelConfig, batch: int = 1, length: int = 0, width: int = 2) -
     flops = dict.fromkeys(PARTS, 0)
     for name, shape in config.parameters().items():
         parameters[_part(name)] += math.prod(shape)
-        if len(shape) == 2 and name not in ("embed.weight", "positions.weight"):
+        if _row(name).transposed:  # a matrix that x is multiplied with, not a table that is looked up
             flops[_part(name)] += 2 * batch * length * math.prod(shape)
     if config.unembedding.weight == "embed.weight":
         flops["unembedding"] += 2 * batch * length * config.vocab_size * config.d_model
     # scores and mixture: every query with every key, as computed before the mask
     flops["attention"] += 4 * config.n_layer * batch * config.n_head * length**2 * config.d_head
     kept = dict.fromkeys(PARTS, 0)
+    sizes = config.sizes(batch, length)
     for name, part in _activations(config).items():
-        kept[part] += size(config, name, batch, length)
+        kept[part] += math.prod(sizes[axis] for axis in _row(name).axes)
     cache = 2 * config.n_layer * batch * config.n_kv_head * length * config.d_head
     return {
         part: Cost(
@@ -62,23 +64,22 @@ def total(costs: dict[str, Cost]) -> Cost:
     return sum(costs.values(), Cost())
 
 
-def size(config: ModelConfig, name: str, batch: int, length: int) -> int:
-    """How many numbers a named value holds."""
-    letters = {
-        "b": batch,
-        "t": length,
-        "s": length,
-        "c": config.d_model,
-        "h": config.n_head,
-        "k": config.n_kv_head,
-        "d": config.d_head,
-        "f": config.d_ff,
-        "v": config.vocab_size,
-        "1": 1,
-    }
-    about = describe(name)
-    assert about is not None, name
-    return math.prod(letters[axis] for axis in about.axes)
+def table(config: ModelConfig) -> Iterator[str]:
+    """The cost of one sequence as long as the context, for people."""
+    costs = cost(config)
+    yield f"one sequence of {config.context_length:,} tokens forward, two bytes a number:"
+    yield f"{'part':<14}{'parameters':>18}{'GFLOP':>14}{'activation MB':>16}{'cache MB':>12}"
+    for part, c in (costs | {"total": total(costs)}).items():
+        yield (
+            f"{part:<14}{c.parameters:>18,}{c.flops / 1e9:>14,.1f}"
+            f"{c.activation_bytes / 1e6:>16,.1f}{c.cache_bytes / 1e6:>12,.1f}"
+        )
+
+
+def _row(name: str) -> Name:
+    row = describe(name)
+    assert row is not None, name
+    return row
 
 
 def _part(name: str) -> str:
@@ -97,13 +98,13 @@ def _part(name: str) -> str:
 def _activations(config: ModelConfig) -> dict[str, str]:
     """The values that one forward pass makes, each with the part it belongs to."""
     start = np.arange(1)
-    table = config.positions.parameters(1, config.d_model)
-    rows = bool(table) or config.positions.rows(start, config.d_model) is not None
+    learned = config.positions.row_ids(start) is not None
+    rows = learned or config.positions.rows(start, config.d_model) is not None
     turned = config.positions.turn(start, config.d_head) is not None
     masked = config.mask.allowed(start, start) is not None
     found = {"embedded": "embedding"}
     found |= dict.fromkeys(
-        (["position_rows"] if table else []) + (["positioned"] if rows else []), "positions"
+        (["position_rows"] if learned else []) + (["positioned"] if rows else []), "positions"
     )
     for layer in range(config.n_layer):
         block = f"blocks.{layer}"
@@ -115,7 +116,7 @@ def _activations(config: ModelConfig) -> dict[str, str]:
         found |= dict.fromkeys((f"{block}.mlp.{name}" for name in config.mlp.values), "feed-forward")
         if config.mlp.values:
             found[f"{block}.mlp_out"] = "feed-forward"
-        streams = ["resid_mid"] + ["resid_post"] * bool(config.mlp.values)
-        found |= dict.fromkeys((f"{block}.{name}" for name in streams if config.residual.keep), "residual")
+        streams = config.residual.values if config.mlp.values else config.residual.values[:1]
+        found |= dict.fromkeys((f"{block}.{name}" for name in streams), "residual")
     found |= dict.fromkeys((f"final_norm.{name}" for name in config.norm.values), "norms")
     return found | {"logits": "unembedding", "probs": "unembedding"}

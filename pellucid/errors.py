@@ -5,7 +5,8 @@ PellucidError
 ├── AddressError    a name or an index that is not there
 ├── TokenError      text that the tokenizer cannot read
 ├── FileError       a file that is missing, foreign, damaged or newer than this program
-└── TapeError       a step that cannot be taken
+├── TapeError       a step that cannot be taken
+└── AskedWrongly    options that do not go together
 
 The command line prints the message alone and exits with 2: it was asked wrongly.
 """
@@ -35,6 +36,10 @@ class FileError(PellucidError):
 
 
 class TapeError(PellucidError):
+    pass
+
+
+class AskedWrongly(PellucidError):
     pass
 
 

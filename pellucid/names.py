@@ -22,11 +22,11 @@ LETTERS = {
     "p": "position",
     "c": "channel of the residual stream",
     "h": "query head",
-    "k": "key/value head",
+    "k": "key/value head; query head h reads k, and h = kg is h = k·G + g",
     "d": "channel of one head",
     "f": "hidden channel of the feed-forward",
     "v": "token of the vocabulary",
-    "out": "output channel",
+    "out": "output channel; of a projection into heads, out = hd is out = h·D + d",
     "in": "input channel",
     "pair": "pair of channels that turn together",
     "1": "one number for the row",
@@ -67,7 +67,7 @@ def _norm(name: str, what: str) -> list[Name]:
         _row(f"{name}.bias", "c", "β", f"the shift of the norm {what}"),
         _row(f"{name}.mean", "b t 1", "μ", f"the mean of each position's channels, {what}"),
         _row(f"{name}.centered", "b t c", "X̄", f"the stream without its mean, {what}"),
-        _row(f"{name}.rstd", "b t 1", "r", f"one over the root mean square of the row, {what}"),
+        _row(f"{name}.rstd", "b t 1", "r", f"one over the root mean square of what is normed, {what}"),
         _row(f"{name}.normed", "b t c", "X̂", f"the stream at unit size, {what}"),
         _row(f"{name}.out", "b t c", "Y", f"the normed stream with gain and shift, {what}"),
     ]
@@ -79,7 +79,7 @@ PARAMETERS_AND_VALUES: tuple[Name, ...] = (
     _row("targets", "b t", "y", "the token that should come next (−100: not counted)"),
     _row("position_ids", "t", "pos", "the position of each token", engines="reference"),
     _row("angles", "t pair", "θ", "how far each pair of channels is turned at each position"),
-    _row("mask", "b h t s", "mask", "1 where a position may be looked at, 0 where not"),
+    _row("mask", "b 1 t s", "mask", "1 where a position may be looked at, 0 where not"),
     # from tokens to vectors
     _row("embed.weight", "v c", "E", "one row of channels for each token"),
     _row("positions.weight", "p c", "W_pos", "one learned row of channels for each position"),
@@ -118,11 +118,11 @@ PARAMETERS_AND_VALUES: tuple[Name, ...] = (
     *_linear("blocks.L.mlp.gate_proj", "W_G", "b_G", "the gates of the hidden channels"),
     *_linear("blocks.L.mlp.up_proj", "W_1", "b_1", "what the hidden channels look for"),
     *_linear("blocks.L.mlp.down_proj", "W_2", "b_2", "what the hidden channels write"),
-    _row("blocks.L.mlp.gate", "b t f", "G", "each hidden channel's gate"),
+    _row("blocks.L.mlp.gate", "b t f", "U_G", "each hidden channel's gate"),
     _row("blocks.L.mlp.up", "b t f", "U", "each hidden channel before the activation or gate"),
     _row("blocks.L.mlp.act", "b t f", "A", "the activation"),
-    _row("blocks.L.mlp.hidden", "b t f", "H", "the hidden channels that are written"),
-    _row("blocks.L.mlp_out", "b t c", "F", "what the feed-forward writes to the stream"),
+    _row("blocks.L.mlp.hidden", "b t f", "U_H", "the hidden channels that are written"),
+    _row("blocks.L.mlp_out", "b t c", "O_F", "what the feed-forward writes to the stream"),
     _row("blocks.L.resid_post", "b t c", "X_post", "the stream leaving the block"),
     # from vectors to probabilities and loss
     *_norm("final_norm", "before the unembedding"),
@@ -179,7 +179,7 @@ def describe(name: str, also: Mapping[str, Name] = MappingProxyType({})) -> Name
 
 _UPDATE_WORDS = {
     None: ("{}@{k}", "after update {k}: {}"),
-    ".m": ("m@{k}", "the running mean of the gradient after update {k}, of: {}"),
+    ".m": ("m@{k}", "the momentum after update {k}, of: {}"),
     ".v": ("v@{k}", "the running mean of the squared gradient after update {k}, of: {}"),
 }
 

@@ -10,13 +10,21 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import typer.main
 
-from pellucid.cli import app
+from pellucid.cli.app import app
+from pellucid.config import ModelConfig
+from pellucid.explain.formula import formula
+from pellucid.explain.trace import Trace
 from pellucid.names import LETTERS, PARAMETERS_AND_VALUES, Name
 from pellucid.reference.op import Op
 from pellucid.reference.ops import table
+from pellucid.reference.optimizers import update
+from pellucid.reference.training import forward
+from pellucid.reference.transformer import cache
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ["explain", "abcd", "A B", "--at", "probs[t=1,v=2]", "--depth", "4"]
@@ -71,11 +79,19 @@ def readme() -> str:
     return text
 
 
+def every(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command with its full name, those of groups too."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from every(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
+
+
 def commands() -> Iterator[str]:
     yield "# Commands\n"
     yield "Exit codes: 0 all right, 1 a check failed, 2 asked wrongly, 130 interrupted.\n"
-    group = typer.main.get_command(app)
-    for name, command in group.commands.items():  # type: ignore[attr-defined]
+    for name, command in every(typer.main.get_command(app)):
         arguments = " ".join(
             p.human_readable_name if p.required else f"[{p.human_readable_name}]"
             for p in command.params
@@ -103,15 +119,61 @@ def glossary() -> Iterator[str]:
     )
     yield "## Axes\n\n| letter | means |\n|---|---|"
     yield from (f"| {letter} | {meaning} |" for letter, meaning in LETTERS.items())
-    for title, wanted in (("Parameters", True), ("Values", False)):
-        yield f"\n## {title}\n\n| name | axes | symbol | meaning |\n|---|---|---|---|"
-        for row in PARAMETERS_AND_VALUES:
-            if row.name.endswith(("weight", "bias")) is wanted:
-                yield f"| `{row.name}` | {' '.join(row.axes)} | {_symbol(row)} | {_meaning(row)} |"
-    yield "\n## Operations\n\n`y` is the result, 0, 1, … the inputs.\n"
-    yield "| operation | formula | where |\n|---|---|---|"
+    parameters = [row for row in PARAMETERS_AND_VALUES if row.name.endswith(("weight", "bias"))]
+    yield "\n## Parameters\n\n| name | axes | symbol | meaning |\n|---|---|---|---|"
+    for row in parameters:
+        yield f"| `{row.name}` | {' '.join(row.axes)} | {_symbol(row)} | {_meaning(row)} |"
+    yield "\n## Values\n\nFormulas as runs of a small Llama, a small GPT-2 and a cached call have them."
+    yield "\n| name | axes | symbol | formula | meaning |\n|---|---|---|---|---|"
+    told = formulas()
+    for row in PARAMETERS_AND_VALUES:
+        if row not in parameters:
+            text = told.get(row.name, "").replace("|", "\\|")
+            yield f"| `{row.name}` | {' '.join(row.axes)} | {_symbol(row)} | {text} | {_meaning(row)} |"
+    yield "\n## Gradients\n\n`dX` is the gradient of X, `dX|Y` its part through Y, `dXᶜ` the clipped one.\n"
+    yield "| name | formula |\n|---|---|"
+    for name in GRADIENTS:
+        yield f"| `{name}` | {told[name].replace('|', chr(92) + '|')} |"
+    yield "\n## Operations\n\n| operation | what it computes | where |\n|---|---|---|"
     for op in sorted(table().values(), key=lambda op: op.name):
         yield f"| `{op.name}` | {_formula(op)} | [{_file(op).name}](../{_file(op)}) |"
+
+
+GRADIENTS = [
+    f"d.{name}"
+    for name in (
+        "logits", "unembed.weight", "final_norm.normed", "blocks.L.mlp.hidden", "blocks.L.mlp.gate",
+        "blocks.L.mlp_norm.rstd", "blocks.L.attn.z", "blocks.L.attn.pattern", "blocks.L.attn.masked",
+        "blocks.L.attn.scores", "blocks.L.attn.q_rot", "blocks.L.attn.k_rot", "blocks.L.attn.v",
+        "blocks.L.attn.q_proj.weight", "embed.weight",
+    )
+]  # fmt: skip
+
+
+def formulas() -> dict[str, str]:
+    """Every value's formula, as `explain` prints it for some cell of a run."""
+    sizes = {"vocab_size": 5, "context_length": 4, "n_layer": 2, "n_head": 4, "d_model": 8, "d_head": 4}
+    gpt2 = {
+        "positions": "learned",
+        "norm": "layer_norm",
+        "mlp": "gelu_tanh",
+        "biases": ["qkv", "output", "mlp", "norm"],
+    }
+    llama = {"n_kv_head": 2, "unembedding": "linear"}
+    found: dict[str, str] = {}
+    for choices in (llama, gpt2):
+        config = ModelConfig.from_dict(sizes | choices)
+        draw = np.random.default_rng(0)
+        weights = {name: draw.normal(size=shape) for name, shape in config.parameters().items()}
+        tape = forward(config, weights, [[1, 2, 3], [3, 1, 0]], [[2, 3, 1], [1, 0, 2]])
+        tape.backward(tape.ref("loss"))
+        update(tape, "adamw", lr=0.1, clip=1.0)
+        past = cache(forward(config, weights, [[1, 2]]), config)
+        for trace in (Trace(tape), Trace(forward(config, weights, [[3]], past=past))):
+            for name, step in trace.tape.steps.items():
+                last = tuple(size - 1 for size in trace.value(name).shape)
+                found.setdefault(re.sub(r"blocks\.\d+", "blocks.L", name), formula(trace, step, last))
+    return found
 
 
 def _symbol(row: Name) -> str:

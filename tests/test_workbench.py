@@ -44,7 +44,11 @@ def test_an_unknown_model_is_named_with_the_nearest() -> None:
     ("old", "new", "words"),
     [
         ("[config]", "[confg]", "a model has config, words and weights, not confg"),
-        ('words = ["A", "B", "C", "D"]', 'words = ["A"]', "words must be 4 texts, as vocab_size says; got 1"),
+        (
+            'words = ["A", "B", "C", "D"]',
+            'words = ["A"]',
+            "there must be 4 different words, as vocab_size says; got 1",
+        ),
         (
             '"unembed.weight" = ',
             '"unembd.weight" = ',
@@ -59,6 +63,11 @@ def test_an_unknown_model_is_named_with_the_nearest() -> None:
             "'unembed.weight' is missing; its shape is (4, 2)",
         ),
         ("vocab_size = 4", "vocab_size =", "this is not TOML"),
+        ('["A", "B", "C", "D"]', "4", "words must be a list of texts without blanks"),
+        ('["A", "B", "C", "D"]', '["A", "B", "C", "C"]', "there must be 4 different words"),
+        ('["A", "B", "C", "D"]', '["A", "B", "C", "D E"]', "words must be a list of texts without blanks"),
+        ("[[1, 0], [0, 1], [0, 1], [1, 0]]", "[[true, false]]", "is not a table of numbers"),
+        ("[weights]", "[[weights]]", "[weights] must be a table of names"),
         ("d_model = 2", "d_model = 2\nd_heads = 1", "no config key 'd_heads'"),
     ],
 )
@@ -84,6 +93,9 @@ def test_a_model_without_config_or_file_is_refused(tmp_path: Path) -> None:
         ("A " * 17, {}, "17 tokens do not fit this model's context of 16"),
         ("A", {"backward": True}, "a loss needs a target"),
         ("A", {"update": "sgd", "lr": 1.0}, "a loss needs a target"),
+        ("A", {"tagret": "B"}, "'tagret' belongs to an update"),
+        ("A", {"target": "B", "update": "sgd", "clip": -1.0}, "cannot be clipped to the length -1.0"),
+        ("A", {"target": "B", "update": "sgd", "lr": float("nan")}, "lr=nan is no number to train with"),
         ("A", {"update": "sdg", "lr": 1.0, "target": "B"}, "no update called 'sdg'.*Did you mean sgd"),
         (
             "A",

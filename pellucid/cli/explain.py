@@ -1,5 +1,6 @@
 """`pellucid explain`: where a number came from."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -30,61 +31,64 @@ def explain(
 ) -> None:
     """Where a number came from: its formula, the formula with its numbers, and so on for its operands.
 
-    Without --at, every name with its shape. A preset without weights shows its parameters and cost.
+    Without --at, every name with its shape. A shape without weights shows its parameters and cost.
     """
     from pellucid.explain import derive as views
     from pellucid.explain.address import parse
     from pellucid.explain.overview import overview, window
 
-    trace = _trace(model, prompt, target, training(update, lr, only, steps))
+    trace = _trace(model, prompt, target, training(update, lr, only, steps), at)
     if trace is None:
-        _print_cost(model, json)
-        return
-    name, index = parse(trace, at) if at else (None, None)
-    if name is None:
-        _say(_names(trace) if json else overview(trace), json)
-    elif index is None:
-        _say(_whole(trace, name) if json else window(trace, name, digits), json)
+        _say(_cost(model) if not json else _cost_data(model), json, None)
+    elif at is None:
+        _say(overview(trace) if not json else _names(trace), json, lines)
+    elif parse(trace, at)[1] is None:
+        name = parse(trace, at)[0]
+        _say(window(trace, name, digits) if not json else _whole(trace, name), json, lines)
     else:
-        root = views.derive(trace, at or "", depth, top)
-        _say(views.as_data(root) if json else views.lines(root, digits, lines or None), json)
+        root = views.derive(trace, at, depth, top, most=None if json else lines or None)
+        _say(views.lines(root, digits) if not json else views.as_data(root), json, None)
 
 
-def _trace(model: str, prompt: str | None, target: str | None, settings: dict[str, Any]) -> "Trace | None":
+def _trace(
+    model: str, prompt: str | None, target: str | None, settings: dict[str, Any], at: str | None
+) -> "Trace | None":
     """The trace to explain, or None where the model is a shape without weights."""
     from pathlib import Path
 
-    from pellucid.config import preset_text, presets
-    from pellucid.errors import TokenError
+    from pellucid.errors import AskedWrongly
     from pellucid.explain.trace_file import read
-    from pellucid.workbench import load
+    from pellucid.workbench import load, weightless
 
     if model.endswith(".json"):
         if prompt is not None or target is not None or settings:
-            raise TokenError("a trace file holds its own run; leave the prompt and its options away.")
+            raise AskedWrongly("a trace file holds its own run; leave the prompt and its options away.")
         return read(Path(model))
-    if model in presets() and "[weights]" not in preset_text(model):
+    if weightless(model):
+        if prompt is not None or at is not None:
+            raise AskedWrongly(
+                f"{model} is a shape without weights, so there are no numbers to explain: "
+                f'`pellucid explain {model}` shows its parts and cost, `pellucid explain abcd "A B"` numbers.'
+            )
         return None
     found = load(model)
     if prompt is None:
-        raise TokenError(
-            f"{model} needs a prompt, for example: pellucid explain {model} {_example(found)!r}."
-        )
+        example = found.tokenizer.decode(list(range(min(2, found.config.vocab_size))))
+        raise AskedWrongly(f"{model} needs a prompt, for example: pellucid explain {model} {example!r}.")
     return found.trace(prompt, target=target, backward=target is not None, **settings)
 
 
-def _example(model: Any) -> str:
-    return str(model.tokenizer.decode(list(range(min(2, model.config.vocab_size)))))
-
-
-def _say(what: Any, json: bool) -> None:
+def _say(what: Any, json: bool, most: int | None) -> None:
     if json:
         from json import dumps
 
         print(dumps(what, ensure_ascii=False, indent=1))
-    else:
-        for line in what:
-            print(line)
+        return
+    told = list(what)
+    for line in told[: most or None]:
+        print(line)
+    if most and len(told) > most:
+        print(f"… {len(told) - most} more lines: --lines 0")
 
 
 def _names(trace: "Trace") -> list[dict[str, Any]]:
@@ -106,26 +110,28 @@ def _whole(trace: "Trace", name: str) -> dict[str, Any]:
     return {"name": name} | tensor_entry(trace, name)
 
 
-def _print_cost(model: str, json: bool) -> None:
+def _cost(model: str) -> Iterable[str]:
+    from pellucid.cost import table
+    from pellucid.explain.overview import tree
+    from pellucid.workbench import config_of
+
+    config = config_of(model)
+    yield f"{model}: a shape without weights; its parameters:"
+    yield from tree(config.parameters())
+    yield ""
+    yield from table(config)
+
+
+def _cost_data(model: str) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from pellucid.config import preset
     from pellucid.cost import cost, total
-    from pellucid.explain.overview import tree
+    from pellucid.workbench import config_of
 
-    config = preset(model)
+    config = config_of(model)
     costs = cost(config)
-    everything = costs | {"total": total(costs)}
-    if json:
-        shapes = {name: list(shape) for name, shape in config.parameters().items()}
-        _say({"parameters": shapes, "cost": {part: asdict(c) for part, c in everything.items()}}, json)
-        return
-    print(f"{model}: a shape without weights; its parameters:")
-    _say(tree(config.parameters()), json)
-    print(f"\none sequence of {config.context_length:,} tokens forward, two bytes a number:")
-    print(f"{'part':<14}{'parameters':>18}{'GFLOP':>14}{'activation MB':>16}{'cache MB':>12}")
-    for part, c in everything.items():
-        print(
-            f"{part:<14}{c.parameters:>18,}{c.flops / 1e9:>14,.1f}"
-            f"{c.activation_bytes / 1e6:>16,.1f}{c.cache_bytes / 1e6:>12,.1f}"
-        )
+    shapes = {name: list(shape) for name, shape in config.parameters().items()}
+    return {
+        "parameters": shapes,
+        "cost": {part: asdict(c) for part, c in (costs | {"total": total(costs)}).items()},
+    }

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pellucid.errors import TapeError
+from pellucid.errors import AskedWrongly
 
 Target = Annotated[
     str | None, typer.Option(help="The text that should follow; the loss is the mean over its tokens.")
@@ -26,5 +26,5 @@ def training(update: str | None, lr: float, only: str, steps: int) -> dict[str, 
     if update:
         return {"update": update, "lr": lr, "only": only, "steps": steps}
     if (lr, only, steps) != (1.0, "*", 1):
-        raise TapeError("--lr, --only and --steps belong to an update: give --update sgd, for example.")
+        raise AskedWrongly("--lr, --only and --steps belong to an update: give --update sgd, for example.")
     return {}

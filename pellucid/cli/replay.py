@@ -16,7 +16,8 @@ def replay(file: Annotated[Path, typer.Argument(help="A trace file, FILE.json.")
     if done.mismatches:
         first = done.mismatches[0]
         step = trace.tape.steps[first.name]
-        print(f"{done.steps} steps, {len(done.mismatches)} mismatches. The first:")
+        count = len(done.mismatches)
+        print(f"{done.steps} steps, {count} mismatch{'es' * (count > 1)}. The first:")
         print(f"  {first.name}{list(first.index) or ''} = {step.op.name}({', '.join(step.inputs)})")
         print(f"  the file says {first.got!r}, its inputs give {first.wanted!r}{first.note}")
         raise typer.Exit(1)

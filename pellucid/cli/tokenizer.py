@@ -89,7 +89,7 @@ def explain(
     words: Annotated[int, typer.Option(help="How many words to take apart.", min=0)] = 40,
     json: Json = False,
 ) -> None:
-    """Why a text was cut into these tokens: merge by merge, or every piece with its score and the best path."""
+    """Why a text was cut into these tokens: merge by merge, or all pieces with scores and the best path."""
     from pellucid.explain.tokens import explained
 
     tokenizer, given = _open(folder), _given(text)

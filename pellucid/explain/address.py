@@ -19,7 +19,8 @@ def parse(trace: Trace, address: str) -> tuple[str, Index | None]:
         )
     name = _name(trace, found["name"])
     if found["index"] is None:
-        return name, () if trace.value(name).ndim == 0 else None
+        value = trace.value(name)
+        return name, (0,) * value.ndim if value.size == 1 else None
     return name, _index(trace, name, found["index"])
 
 
@@ -28,15 +29,19 @@ def _name(trace: Trace, asked: str) -> str:
     if asked in tape:
         return tape.resolve(asked)
     known = [*tape.values, *tape.aliases]
-    close = did_you_mean(asked, known, 3) or " Without --at, every name is listed."
-    gradient = asked.startswith("d.") and asked.removeprefix("d.") in tape
-    if gradient and not any(name.startswith("d.") for name in tape.values):
-        close = " This trace has no gradients: give --target."
-    elif gradient:
-        close = " It has no gradient: the loss does not depend on it."
-    elif "@" in asked and asked.partition("@")[0] in tape:
-        close = " This trace has not so many updates: give --update and --steps."
-    raise AddressError(f"no value called {asked!r} here.{close}")
+    hint = did_you_mean(asked, known, 3) or " Without --at, the names are listed."
+    base, _, updates = asked.removeprefix("d.").partition("@")
+    if base in ("loss", "nll", "lse") and "loss" not in tape:
+        hint = " There is no loss: give --target."
+    elif asked.startswith("d.") and base in tape and not any(name.startswith("d.") for name in tape.values):
+        hint = " This trace has no gradients: give --target."
+    elif asked.startswith("d.") and updates and f"{base}@{updates}" in tape:
+        hint = " No backward pass follows the last update: give one --steps more."
+    elif asked.startswith("d.") and asked.removeprefix("d.") in tape:
+        hint = " It has no gradient: the loss does not depend on it."
+    elif updates and base in tape:
+        hint = " This trace has not so many updates: give --update and --steps."
+    raise AddressError(f"no value called {asked!r} here.{hint}")
 
 
 def _index(trace: Trace, name: str, text: str) -> Index:
@@ -44,8 +49,8 @@ def _index(trace: Trace, name: str, text: str) -> Index:
     wrong = AddressError(f"{name}[{text}] is not a cell: {_shape(trace, name)}")
     entries = [entry.strip() for entry in text.split(",")] if text.strip() else []
     if any("=" in entry for entry in entries):
-        given = dict(entry.partition("=")[::2] for entry in entries)
-        if len(given) != len(entries) or not set(map(str.strip, given)) <= set(axes):
+        given = {axis.strip(): place for axis, _, place in (entry.partition("=") for entry in entries)}
+        if len(given) != len(entries) or not set(given) <= set(axes):
             raise wrong
         places = [given.get(axis, "0" if size == 1 else "") for axis, size in zip(axes, shape, strict=True)]
     elif len(entries) == len(shape):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import AddressError
+from pellucid.errors import AddressError, TapeError
 from pellucid.explain import address as addresses
 from pellucid.explain.expression import Cell, Expression, figure, operands, written
 from pellucid.explain.formula import formula
@@ -28,10 +28,14 @@ class Derivation:
     name: str
     index: Index
     others: list[Cell] = field(default_factory=list)
-    top: int = 6
-    step: Step | None = None
     expression: Expression | None = None
     operands: list["Derivation"] = field(default_factory=list)
+    told_at: "Derivation | None" = None
+    """The other place in the same story where this very cell is taken apart."""
+
+    @property
+    def step(self) -> Step | None:
+        return self.trace.tape.steps.get(self.name)
 
     @property
     def value(self) -> float:
@@ -44,25 +48,23 @@ class Derivation:
     def __str__(self) -> str:
         return "\n".join(lines(self))
 
-    def expand(self) -> None:
-        """Run the step's own forward on arrays that remember, and read off this cell's arithmetic."""
-        self.step = self.trace.tape.steps.get(self.name)
-        if self.step is None:
-            return
-        self.expression = arithmetic(self.trace, self.step, self.index, self.top)
+    def expand(self, step: Step, top: int) -> None:
+        """Read off this cell's arithmetic, and follow of each name the cell in the largest term."""
+        self.expression = arithmetic(self.trace, step, self.index, top)
         found: dict[str, list[tuple[Cell, float]]] = {}
-        for cell, weight in operands(self.expression):
+        for cell, weight in (*operands(self.expression), *_selectors(self.trace, step, self.index)):
             cells = found.setdefault(cell.name, [])
             if all(cell.index != other.index for other, _ in cells):
                 cells.append((cell, weight))
         for name, cells in found.items():
             followed = max(cells, key=lambda entry: entry[1])[0]
             others = [cell for cell, _ in cells if cell is not followed]
-            self.operands.append(Derivation(self.trace, name, followed.index, others, self.top))
+            self.operands.append(Derivation(self.trace, name, followed.index, others))
 
 
 def arithmetic(trace: Trace, step: Step, index: Index, top: int) -> Expression:
-    """One cell's arithmetic: the friendlier form where the operation has one and it gives the number."""
+    """One cell's arithmetic: the step's own forward on arrays that remember, in the friendlier form where the
+    operation has one and it gives the number."""
     inputs = [trace.value(name) for name in step.inputs]
     need = step.op.reads(index, [x.shape for x in inputs], step.attrs)
     parts = [remember(*entry) for entry in zip(step.inputs, inputs, need.boxes, strict=True)]
@@ -84,99 +86,112 @@ def _same(a: float, b: float) -> bool:
     return a == b or math.isclose(a, b, rel_tol=1e-12, abs_tol=1e-300)
 
 
-def derive(trace: Trace, at: str, depth: int = 3, top: int = 6) -> Derivation:
-    """The derivation of one cell, down to `depth` steps below it."""
+def _selectors(trace: Trace, step: Step, index: Index) -> Iterator[tuple[Cell, float]]:
+    """The one whole number of each input that decides what the cell reads: its token, its target."""
+    inputs = [trace.value(name) for name in step.inputs]
+    need = step.op.reads(index, [x.shape for x in inputs], step.attrs)
+    for name, value, box in zip(step.inputs, inputs, need.boxes, strict=True):
+        if value.dtype.kind in "iu" and all(len(axis) == 1 for axis in box):
+            cell = tuple(int(axis[0]) for axis in box)
+            yield Cell(name, cell, float(value[cell])), 0.0
+
+
+def derive(trace: Trace, at: str, depth: int = 3, top: int = 6, most: int | None = 40) -> Derivation:
+    """The derivation of one cell, down to `depth` steps below it, each cell taken apart once.
+
+    Told as text it has no more than `most` lines: what stands nearest to the number is taken apart first.
+    """
     name, index = addresses.parse(trace, at)
     if index is None:
         raise AddressError(f"{at!r} is a whole value; name a cell of it.")
-    root = Derivation(trace, name, index, top=top)
-    level = [root]
+    root = Derivation(trace, name, index)
+    told: dict[tuple[str, Index], Derivation] = {}
+    used, level = 2, [root]
     for _ in range(depth + 1):
         for node in level:
-            node.expand()
+            node.told_at = told.get((node.name, node.index))
+            if node.step is None or node.told_at:
+                continue
+            try:
+                node.expand(node.step, top)
+            except Exception as error:  # a trace from a stranger may hold a step that cannot run
+                raise TapeError(
+                    f"{node.name!r} cannot be computed again from this trace: {error}."
+                ) from error
+            used += 2 + len(node.operands)
+            if most is not None and used > most:
+                node.expression, node.operands = None, []
+                return root
+            told[node.name, node.index] = node
         level = [operand for node in level for operand in node.operands]
+    for node in level:
+        node.told_at = told.get((node.name, node.index))
     return root
 
 
 # ---- as text
 
 
-def lines(root: Derivation, digits: int = 5, most: int | None = 40) -> Iterator[str]:
-    """The derivation as indented text. Where it would be longer than `most`, the deepest levels are
-    told as bare numbers: what stands nearest to the number asked for is told first."""
-    yield from _lines(root, "", "", _fitting(root, most), digits, scope="")
+def lines(root: Derivation, digits: int = 5) -> Iterator[str]:
+    """The derivation as indented text; `…` marks a number that could be taken apart further."""
+    places = {id(node): i for i, node in enumerate(_walk(root))}
+    yield from _lines(root, "", "", digits, "", places)
+    if any(node.step and not node.expression and not node.told_at for node in _walk(root)):
+        yield "… could be taken apart further: a larger --depth, or --lines 0"
 
 
-def _fitting(root: Derivation, most: int | None) -> dict[tuple[str, Index], Derivation]:
-    """The nodes that tell their arithmetic, nearest first and each cell once, so that all fits."""
-    told: dict[tuple[str, Index], Derivation] = {}
-    used, level = 1, [root]
-    while level:
-        for node in level:
-            cost = 2 + len(node.operands)
-            fits = most is None or used + cost <= most
-            if node.expression and fits and (node.name, node.index) not in told:
-                told[node.name, node.index] = node
-                used += cost
-        level = [
-            operand
-            for node in level
-            if told.get((node.name, node.index)) is node
-            for operand in node.operands
-        ]
-    return told
+def _walk(node: Derivation) -> Iterator[Derivation]:
+    yield node
+    for operand in node.operands:
+        yield from _walk(operand)
 
 
 def _lines(
-    node: Derivation,
-    first: str,
-    after: str,
-    told: dict[tuple[str, Index], Derivation],
-    digits: int,
-    scope: str,
+    node: Derivation, first: str, after: str, digits: int, scope: str, places: dict[int, int]
 ) -> Iterator[str]:
-    teller = told.get((node.name, node.index))
-    elsewhere = "   (told once, at its other place)" if teller and teller is not node else ""
-    yield first + _headline(node, digits, scope) + elsewhere
-    if teller is not node or node.expression is None or node.step is None:
+    yield first + _headline(node, digits, scope, is_root=not first) + _pointer(node, places)
+    if node.expression is None or node.step is None:
         return
     bar = after + ("│  " if node.operands else "   ")
     yield f"{bar}{formula(node.trace, node.step, node.index)}"
     yield f"{bar}= {written(node.expression, digits)}"
+    inner = node.name.removeprefix("d.").rpartition(".")[0]
     for i, operand in enumerate(node.operands):
-        last = i == len(node.operands) - 1
-        corner, under = ("└─ ", "   ") if last else ("├─ ", "│  ")
-        inner = node.name.removeprefix("d.").rpartition(".")[0]
-        yield from _lines(operand, after + corner, after + under, told, digits, inner)
+        corner, under = ("└─ ", "   ") if i == len(node.operands) - 1 else ("├─ ", "│  ")
+        yield from _lines(operand, after + corner, after + under, digits, inner, places)
 
 
-def _headline(node: Derivation, digits: int, scope: str) -> str:
+def _pointer(node: Derivation, places: dict[int, int]) -> str:
+    if node.told_at:
+        return f"   (told {'above' if places[id(node.told_at)] < places[id(node)] else 'below'})"
+    return " …" if node.step and not node.expression else ""
+
+
+def _headline(node: Derivation, digits: int, scope: str, is_root: bool) -> str:
     trace = node.trace
     short = node.name
     for d in ("", "d."):
         if scope.startswith("blocks.") and short.startswith(f"{d}{scope}."):
             short = d + short.removeprefix(f"{d}{scope}.")
     text = f"{short}{node.address.removeprefix(node.name)} = {figure(node.value, digits)}"
-    if tokens := _tokens(trace, node.name, node.index):
+    if tokens := _tokens(trace, node):
         text += f"  ({tokens})"
     if node.others:
-        text += "   also " + ", ".join(
-            f"{_difference(trace, node, cell)} {figure(cell.value, digits)}" for cell in node.others
-        )
-    return f"{text}   {_remark(node, is_root=not scope)}".rstrip()
+        others = (f"{_difference(trace, node, cell)}: {figure(cell.value, digits)}" for cell in node.others)
+        return f"{text}   also {'; '.join(others)}"
+    role, meaning = trace.tape.roles[node.name], trace.about(node.name).meaning
+    if role == "grad" and not is_root:
+        return text
+    return f"{text}   {f'{LEAVES[role]}: ' if role in LEAVES else ''}{meaning}".rstrip(": ")
 
 
-def _remark(node: Derivation, is_root: bool) -> str:
-    """What the value means, where there is room to say it."""
-    role, meaning = node.trace.tape.roles[node.name], node.trace.about(node.name).meaning
-    if node.others or (role == "grad" and not is_root):
-        return ""
-    return f"{LEAVES[role]}: {meaning}" if role in LEAVES and meaning else meaning
-
-
-def _tokens(trace: Trace, name: str, index: Index) -> str:
-    labels = ((axis, trace.label(name, axis, i), i) for axis, i in trace.places(name, index))
-    return ", ".join(f"{axis}={i} {text}" for axis, text, i in labels if text is not None)
+def _tokens(trace: Trace, node: Derivation) -> str:
+    labels = [(axis, trace.label(node.name, axis, i), i) for axis, i in trace.places(node.name, node.index)]
+    shown = [f"{axis}={i} {text}" for axis, text, i in labels if text is not None]
+    vocabulary = trace.labels.get("v", [])
+    if node.name.partition("@")[0] in ("ids", "targets") and 0 <= node.value < len(vocabulary):
+        shown.append(f"the token {vocabulary[int(node.value)]}")
+    return ", ".join(shown)
 
 
 def _difference(trace: Trace, node: Derivation, cell: Cell) -> str:
@@ -189,7 +204,7 @@ def _difference(trace: Trace, node: Derivation, cell: Cell) -> str:
 
 
 def as_data(node: Derivation) -> dict[str, Any]:
-    """The derivation as plain data, numbers in full."""
+    """The derivation as plain data, numbers in full; a cell that is told elsewhere in it says so."""
     about = node.trace.about(node.name)
     data: dict[str, Any] = {
         "at": node.address,
@@ -202,6 +217,8 @@ def as_data(node: Derivation) -> dict[str, Any]:
             for cell in node.others
         ],
     }
+    if node.told_at:
+        data["told_elsewhere"] = True
     if node.step and node.expression:
         data |= {
             "operation": node.step.op.name,

@@ -45,7 +45,16 @@ class Sum:
     value: float
 
 
-Expression = Number | Cell | Apply | Sum
+@dataclass(frozen=True)
+class Chosen:
+    """One of two numbers, and the condition that chose it: U > 0, or mask = 1."""
+
+    what: "Expression"
+    condition: "Expression"
+    value: float
+
+
+Expression = Number | Cell | Apply | Sum | Chosen
 
 _FUNCTIONS: dict[str, Callable[..., float]] = {
     "add": lambda a, b: a + b,
@@ -74,6 +83,8 @@ def compute(expression: Expression) -> float:
             return float(_FUNCTIONS[function](*map(compute, args)))
         case Sum(terms, rest):
             return math.fsum(map(compute, terms)) + rest
+        case Chosen(what):
+            return compute(what)
         case Number(value) | Cell(_, _, value):
             return value
 
@@ -89,6 +100,9 @@ def operands(expression: Expression, weight: float = math.inf) -> Iterator[tuple
         case Sum(terms):
             for term in terms:
                 yield from operands(term, min(weight, abs(term.value)))
+        case Chosen(what, condition):
+            yield from operands(what, weight)
+            yield from operands(condition, 0.0)
 
 
 def figure(value: float, digits: int) -> str:
@@ -114,12 +128,14 @@ def written(expression: Expression, digits: int = 5) -> str:
 
 def _write(expression: Expression, digits: int) -> tuple[str, int]:
     match expression:
+        case Chosen(what):
+            return _write(what, digits)
         case Number(value) | Cell(_, _, value):
             return figure(value, digits), _ATOM if value >= 0 else _SUM
         case Sum(terms, rest, folded):
             parts = [_inside(term, _PRODUCT, digits, signed=True) for term in terms]
             if folded:
-                parts.append(f"{figure(rest, digits)} [{folded:,} smaller terms]")
+                parts.append(f"{figure(rest, digits)} [{folded:,} smaller term{'s' * (folded > 1)}]")
             if not parts:
                 return "0", _ATOM
             return " + ".join(parts).replace(" + -", " - "), _SUM if len(parts) > 1 else _PRODUCT

@@ -1,7 +1,8 @@
 """A whole run or a whole value at a glance: the tree of names, or a window of one tensor."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -83,7 +84,8 @@ def window(trace: Trace, name: str, digits: int = 5) -> Iterator[str]:
     axes = about.axes
     symbol = about.symbol if about.symbol != name else ""
     sizes = " ".join(f"{a}={size}" for a, size in zip(axes, value.shape, strict=True))
-    yield f"{name} [{sizes}]" + (f"   {symbol}: {about.meaning}" if about.meaning else "")
+    told = f"{symbol}: {about.meaning}" if symbol and about.meaning else about.meaning
+    yield f"{name} [{sizes}]   {told}".rstrip()
     if about.transposed and value.ndim == 2:
         value, axes = value.T, axes[::-1]
         yield f"shown as the formulas use it, {symbol}[{','.join(axes)}]"
@@ -110,9 +112,9 @@ def window(trace: Trace, name: str, digits: int = 5) -> Iterator[str]:
         )
 
 
-def _extreme(trace: Trace, name: str, find: object) -> tuple[str, float]:
+def _extreme(trace: Trace, name: str, find: Callable[[Any], Any]) -> tuple[str, float]:
     value = trace.value(name)
-    index: Index = tuple(int(i) for i in np.unravel_index(int(find(value)), value.shape))  # type: ignore[operator]
+    index: Index = tuple(int(i) for i in np.unravel_index(int(find(value)), value.shape))
     return trace.address(name, index), float(value[index])
 
 
@@ -126,11 +128,15 @@ def _table(trace: Trace, name: str, grid: Array, axes: tuple[str, ...], digits: 
     rows, columns = (_cut(size) for size in grid.shape)
     table = [["", *("…" if j is None else heading(axes[1], j) for j in columns)]]
     for i in rows:
-        numbers = ("…" if i is None or j is None else figure(float(grid[i, j]), digits) for j in columns)
+        numbers = ("…" if i is None or j is None else _number(grid[i, j], digits) for j in columns)
         table.append(["…" if i is None else heading(axes[0], i), *numbers])
     widths = [max(len(row[j]) for row in table) for j in range(len(table[0]))]
     for row in table:
         yield "  " + "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _number(value: Any, digits: int) -> str:
+    return str(int(value)) if value.dtype.kind in "iu" else figure(float(value), digits)
 
 
 def _cut(size: int) -> list[int | None]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.explain.expression import Apply, Cell, Expression, Number, Sum
+from pellucid.explain.expression import Apply, Cell, Chosen, Expression, Number, Sum
 from pellucid.reference.op import Array, Box, Index
 
 Story = Callable[[Index, int], Expression]
@@ -165,7 +165,8 @@ def _where(condition: Any, yes: Any, no: Any) -> Remembering:
 
     def story(index: Index, top: int) -> Expression:
         holds = np.broadcast_to(chosen, value.shape)[index]
-        return _at(yes if holds else no, index, top)
+        what = _at(yes if holds else no, index, top)
+        return Chosen(what, _at(condition, index, top), float(value[index]))
 
     return Remembering(value, story)
 

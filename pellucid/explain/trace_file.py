@@ -3,6 +3,7 @@
 Small values stand in the file; larger ones in a safetensors file of the same name beside it.
 """
 
+import contextlib
 import itertools
 import json
 import math
@@ -26,8 +27,6 @@ INLINE = 4096
 
 _ROLES = ("leaf", "act", "grad", "param", "update")
 _PHASES = ("fwd", "bwd", "upd")
-SMALL = 16
-"""Whole-number attributes up to so many are exponents and axes, not sizes."""
 
 
 def write(trace: Trace, path: Path) -> list[Path]:
@@ -62,7 +61,7 @@ def _json(head: dict[str, Any], tensors: dict[str, Any], steps: list[Any]) -> st
     """One line per tensor and per step, so that people and `diff` can read it."""
 
     def line(value: Any) -> str:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, default=lambda number: number.item())
 
     top = ",\n".join(f"{line(key)}: {line(value)}" for key, value in head.items())
     rows = ",\n".join(f"  {line(name)}: {line(entry)}" for name, entry in tensors.items())
@@ -106,7 +105,8 @@ def _replace(path: Path, data: bytes) -> None:
     except OSError as error:
         raise FileError(f"cannot write {path}: {error.strerror}.") from None
     finally:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 # ---- reading: the file may come from a stranger
@@ -146,12 +146,15 @@ def _trace(data: dict[str, Any], path: Path) -> Trace:
     kinds = {"run": dict, "tensors": dict, "steps": list}
     for key, kind in kinds.items():
         _need(isinstance(data.get(key), kind), f"{key!r} is missing or no {kind.__name__}")
-    tape, labels = Tape(), dict[str, list[str]]()
+    dtype = data["run"].get("dtype", "float64")
+    _need(dtype in ("float64", "float32"), f"it was run in {dtype!r}, which this version cannot replay")
+    tape, labels = Tape(np.dtype(dtype)), dict[str, list[str]]()
     stores: dict[str, dict[str, Array]] = {}
     for name, entry in data["tensors"].items():
         _need(isinstance(entry, dict), f"tensor {name!r} is no table")
         _need(entry.get("role") in _ROLES, f"tensor {name!r} has the role {entry.get('role')!r}")
-        tape.values[name] = _value(name, entry, path, stores)
+        value = _value(name, entry, path, stores)
+        tape.values[name] = value if value.dtype.kind in "iu" else value.astype(tape.dtype)
         tape.roles[name] = entry["role"]
         axes = entry.get("axes")
         _need(
@@ -281,6 +284,8 @@ def _sizes_hold(tape: Tape, step: Step) -> bool:
             return bool(result_shape(shapes, **step.attrs) == tape.values[step.name].shape)
         except (ValueError, TypeError, KeyError, AttributeError):
             return False
-    largest = max(itertools.chain(*shapes, tape.values[step.name].shape, [SMALL]))
-    numbers = {key: value for key, value in step.attrs.items() if type(value) is int}
-    return step.op.name == "adamw" or all(abs(value) <= largest for value in numbers.values())
+    largest = max(itertools.chain(*shapes, tape.values[step.name].shape, [1]))
+    return all(
+        type(step.attrs.get(key, 0)) is int and 0 <= step.attrs.get(key, 0) <= largest
+        for key in step.op.sizes
+    )

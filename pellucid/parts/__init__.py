@@ -6,6 +6,7 @@ Adding a kind is adding a file; nothing else lists them.
 
 import dataclasses
 import importlib
+import math
 import pkgutil
 from typing import Any, ClassVar, Self
 
@@ -52,6 +53,10 @@ class Part:
                 raise ConfigError(
                     f"{cls.family} {settings['kind']!r}: {key} must be "
                     f"{fields[key].type.__name__}, not {value!r}."  # type: ignore[union-attr]
+                )
+            if isinstance(value, float) and not 0 <= value < math.inf:
+                raise ConfigError(
+                    f"{cls.family} {settings['kind']!r}: {key}={value} must be finite and not below 0."
                 )
             values[key] = value
         return part(**values)  # type: ignore[return-value]

@@ -57,6 +57,7 @@ class Op:
     forward: Callable[..., Any]
     reads: Callable[[Index, Sequence[Shape], Attrs], Reads]
     formula: str | Callable[..., str]
+    sizes: tuple[str, ...] = ()
     back: Callable[..., Gradients] | None = None
     shown: Callable[..., Any] | None = None
     doc: str = field(default="", repr=False)
@@ -91,17 +92,21 @@ class Op:
 
 
 def operation(
-    reads: Callable[[Index, Sequence[Shape], Attrs], Reads], formula: str | Callable[..., str]
+    reads: Callable[[Index, Sequence[Shape], Attrs], Reads],
+    formula: str | Callable[..., str],
+    sizes: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Any]], Op]:
     """Decorator: a forward becomes an operation of the same name.
 
-    The formula is a template: `{y}` the result, `{0}` `{1}` … the inputs, `{row}` the letter of the
-    last axis, and any attribute by its name.
+    The formula is a template: `{y}` the result, `{0}` `{1}` … the inputs, and any attribute by its name; in a
+    sum over the row, `{row}` is its letter and `{r0}` `{r1}` … the inputs at that letter. Or it is a function
+    of the cell's index, the inputs' shapes, these symbols and the attributes. `sizes` names the attributes
+    that are sizes, so that a reader of strangers' files can bound them.
     """
 
     def make(forward: Callable[..., Any]) -> Op:
         name = forward.__name__.strip("_")
-        return Op(name, forward, reads, formula, doc=forward.__doc__ or "")
+        return Op(name, forward, reads, formula, sizes, doc=forward.__doc__ or "")
 
     return make
 

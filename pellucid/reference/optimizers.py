@@ -81,6 +81,11 @@ def update(
     if unknown := sorted(set(settings) - set(known)):
         hint = did_you_mean(unknown[0], known)
         raise TapeError(f"{rule} has no setting {unknown[0]!r}; it has {', '.join(known)}.{hint}")
+    if clip is not None and not clip > 0:
+        raise TapeError(f"gradients cannot be clipped to the length {clip}; use a number above 0.")
+    for key, value in settings.items():
+        if not np.all(np.isfinite(value)):
+            raise TapeError(f"{key}={value} is no number to train with.")
     with_gradient = [w for w in tape.parameters() if f"d.{w.name}" in tape]
     chosen = [w for w in with_gradient if fnmatchcase(w.name, only)]
     if not chosen:

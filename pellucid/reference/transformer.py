@@ -22,6 +22,7 @@ from pellucid.reference.ops.lookup import take
 from pellucid.reference.ops.mask import mask
 from pellucid.reference.ops.rotate import rotate
 from pellucid.reference.ops.softmax import logsumexp, softmax
+from pellucid.reference.residuals import joined
 from pellucid.reference.tape import Scope, Tape
 
 Cache = Mapping[str, Array]
@@ -61,12 +62,12 @@ def transformer(
 def embed(tape: Tape, config: ModelConfig, ids: Ref, positions: Array) -> Ref:
     """Each token's row of the embedding, plus its position's row where the positions have rows."""
     x = tape("embedded", take, tape.ref("embed.weight"), ids)
-    fixed = config.positions.rows(positions, config.d_model)
+    fixed, learned = config.positions.rows(positions, config.d_model), config.positions.row_ids(positions)
     if fixed is not None:
         rows = tape.constant("position_rows", fixed)
-    elif "positions.weight" in tape:
-        table, numbers = tape.ref("positions.weight"), tape.constant("position_ids", positions)
-        rows = tape("position_rows", take, table, numbers)
+    elif learned is not None:
+        ids = tape.constant("position_ids", learned)
+        rows = tape("position_rows", take, tape.ref("positions.weight"), ids)
     else:
         return tape.alias("positioned", x)
     return tape("positioned", add, x, rows)
@@ -75,6 +76,8 @@ def embed(tape: Tape, config: ModelConfig, ids: Ref, positions: Array) -> Ref:
 def whereabouts(tape: Tape, config: ModelConfig, positions: Array, batch: int, padding: Any) -> Where:
     """The angles of the positions, and the mask [B 1 T S]: the config's, less what is padding."""
     keys = np.arange(positions[-1] + 1)
+    if padding is not None and np.shape(padding) != (batch, len(keys)):
+        raise TapeError(f"padding {np.shape(padding)} must have one for each place, {(batch, len(keys))}.")
     turn = config.positions.turn(positions, config.d_head)
     angles, layout = (tape.constant("angles", turn.angles), turn.layout) if turn else (None, "")
     allowed = config.mask.allowed(positions, keys)
@@ -90,15 +93,11 @@ def block(t: Scope, config: ModelConfig, x: Ref, where: Where, past: Cache | Non
     """X_mid = X + Attention(norm X);  X_post = X_mid + FeedForward(norm X_mid)."""
     x = t.alias("resid_pre", x)
     attended = attention(t, config, normed(t.scope("attn_norm"), x, config.norm), where, past)
-    x = residual(t, "resid_mid", config, x, attended)
-    if config.mlp.form == "none":
+    x = joined(t, "resid_mid", x, attended, config.residual)
+    if not config.mlp.values:
         return t.alias("resid_post", x)
-    hidden = feed_forward(t.scope("mlp"), normed(t.scope("mlp_norm"), x, config.norm), config.mlp)
-    return residual(t, "resid_post", config, x, linear(t, "mlp_out", hidden, "mlp.down_proj", "btf,cf->btc"))
-
-
-def residual(t: Scope, name: str, config: ModelConfig, x: Ref, update: Ref) -> Ref:
-    return t(name, add, x, update) if config.residual.keep else t.alias(name, update)
+    written = feed_forward(t, normed(t.scope("mlp_norm"), x, config.norm), config.mlp)
+    return joined(t, "resid_post", x, written, config.residual)
 
 
 def attention(block: Scope, config: ModelConfig, x: Ref, where: Where, past: Cache | None) -> Ref:
@@ -134,6 +133,8 @@ def unembed(tape: Tape, config: ModelConfig, x: Ref) -> Ref:
 def loss(tape: Tape, logits: Ref, targets: Any) -> Ref:
     """The mean of −ln p(target) over the targets [B T] that are not IGNORED."""
     targets = np.asarray(targets)
+    if targets.shape != logits.shape[:-1]:
+        raise TapeError(f"targets {targets.shape} must have one for each position, {logits.shape[:-1]}.")
     counted = int((targets != IGNORED).sum())
     lse = tape("lse", logsumexp, logits)
     nll = tape("nll", cross_entropy, logits, lse, tape.constant("targets", targets))

@@ -8,6 +8,7 @@ import torch
 
 from pellucid.config import ModelConfig
 from pellucid.explain.compare import BETWEEN_ENGINES, departure, first_departure
+from pellucid.explain.mistakes import planted
 from pellucid.names import describe
 from pellucid.parts.unembeddings.linear import LinearUnembedding
 from pellucid.reference.tape import Tape
@@ -99,3 +100,29 @@ def test_parts_of_the_tied_gradient_are_the_untied_gradients() -> None:
         "d.unembed.weight": tied["d.embed.weight.via.logits"],
     }
     assert first_departure({name: untied[name] for name in parts}, parts, 1e-15) is None
+
+
+PLANTED = {
+    "blocks.0.attn.scores": ("left out the factor", "blocks.0.attn.scores"),
+    "blocks.1.attn.masked": ("let each position see one too far", "blocks.1.attn.masked"),
+    "blocks.0.attn_out": ("used the matrix transposed", "blocks.0.attn_out"),
+    "blocks.0.attn_norm.rstd": ("divided by N − 1 in the variance", "blocks.0.attn_norm.out"),
+    "d.blocks.0.resid_mid": ("lost the first branch of the sum", "d.blocks.0.resid_mid"),
+}
+"""A bug in one step of our program, and the first value at which the comparison with PyTorch must stop;
+PyTorch shows no rstd, so that one is first seen in the norm's result."""
+
+
+@pytest.mark.parametrize("step", PLANTED)
+def test_a_bug_planted_in_the_specification_is_caught_by_the_comparison_with_torch(step: str) -> None:
+    mistake, seen_at = PLANTED[step]
+    tape = ours(GPT2, weights(GPT2))
+    wrong = planted(tape, tape.resolve(step), mistake)
+    w, kept = theirs(GPT2, weights(GPT2))
+    shown = {name: value.detach().numpy() for name, value in kept.items()}
+    shown |= {f"d.{name}": x.grad.numpy() for name, x in (kept | w).items() if x.grad is not None}
+    wanted = {name: shown[name] for name in tape.steps if name in shown}
+    found = first_departure(wrong, wanted, BETWEEN_ENGINES)
+    assert found is not None
+    assert found.name == seen_at
+    assert first_departure(tape.values, wanted, BETWEEN_ENGINES) is None

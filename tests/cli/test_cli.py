@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -36,7 +37,7 @@ def test_trace_and_replay_agree_and_a_changed_file_exits_with_one(tmp_path: Path
     (tmp_path / "t.json").write_text(json.dumps(data), "utf-8")
     done = pellucid("replay", "t.json", cwd=tmp_path)
     assert done.returncode == 1
-    assert "1 mismatches. The first:\n  loss = einsum(nll)\n  the file says 1.6275" in done.stdout
+    assert "1 mismatch. The first:\n  loss = einsum(nll)\n  the file says 1.6275" in done.stdout
 
 
 def test_trace_of_an_update_prints_the_losses(tmp_path: Path) -> None:
@@ -60,7 +61,7 @@ def test_json_is_json() -> None:
     whole = json.loads(pellucid("explain", "abcd", "A B", "--at", "probs", "--json").stdout)
     assert whole["shape"] == [1, 2, 4]
     names = json.loads(pellucid("explain", "abcd", "A B", "--json").stdout)
-    assert {"name": "loss"}.items() <= names[-1].items() or names[-1]["name"] == "probs"
+    assert names[-1] == {"name": "probs", "shape": [1, 2, 4], "axes": ["b", "t", "v"], "role": "act"}
     cost = json.loads(pellucid("explain", "smollm2-135m", "--json").stdout)
     assert cost["cost"]["total"]["parameters"] == 134_515_008
 
@@ -75,6 +76,12 @@ def test_json_is_json() -> None:
         (["explain", "abcd"], "abcd needs a prompt"),
         (["explain", "abdc", "A"], "Did you mean abcd?"),
         (["explain", "no.json"], "cannot read no.json: No such file"),
+        (["explain", "gpt2", "A B", "--at", "probs"], "gpt2 is a shape without weights"),
+        (
+            ["trace", "abcd", "A B", "--target", "C", "--update", "sgd", "--lr", "nan", "-o", "x.json"],
+            "lr=nan",
+        ),
+        (["trace", "abcd", "A", "-o", "x" * 250 + ".json"], "File name too long"),
         (["explain", "abcd", "A B", "--lr", "2"], "--lr, --only and --steps belong to an update"),
         (["explain", "abcd", "A B", "--depth", "x"], "--depth"),
         (["trace", "gpt2", "A", "-o", "x.json"], "a shape without weights"),
@@ -104,8 +111,9 @@ def test_version_prints_what_a_bug_report_needs() -> None:
 def test_a_reader_that_leaves_early_is_no_error() -> None:
     """The list of names is longer than one pipe read of `head -1`."""
     command = f"{sys.executable} -m pellucid.cli explain abcd 'A B' --target C --json | head -1"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
-    assert done.stdout == "[\n"
+    command += "; echo ${PIPESTATUS[0]}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.stdout == "[\n0\n"
     assert done.stderr == ""
 
 
@@ -118,3 +126,41 @@ def test_a_command_without_torch_starts_within_a_third_of_a_second(arguments: li
         assert pellucid(*arguments).returncode == 0
         best = min(best, time.perf_counter() - start)
     assert best <= 0.35
+
+
+def test_a_terminal_that_cannot_write_symbols_gets_what_it_can() -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "pellucid.cli", "explain", "abcd", "A B", "--at", "probs[1,2]"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0
+    assert "probs[t=1,v=2] = 0.32384" in done.stdout
+
+
+def test_a_full_disk_is_told_in_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "pellucid.cli", "explain", "gpt2"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 2
+    assert done.stderr == "pellucid: No space left on device.\n"
+
+
+def test_an_interrupted_command_exits_with_130(tmp_path: Path) -> None:
+    """Standard input never ends, so the command waits until it is interrupted."""
+    command = [sys.executable, "-m", "pellucid.cli", "tokenizer", "train", "-", "-o", str(tmp_path / "never")]
+    running = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    time.sleep(1.5)
+    running.send_signal(signal.SIGINT)
+    _, told = running.communicate(timeout=10)
+    assert running.returncode == 130
+    assert told.strip().endswith("interrupted")
+
+
+def test_what_a_stranger_s_trace_cannot_compute_is_told(tmp_path: Path) -> None:
+    pellucid("trace", "abcd", "A B", "-o", "t.json", cwd=tmp_path)
+    data = json.loads((tmp_path / "t.json").read_text("utf-8"))
+    scores = next(step for step in data["steps"] if step["out"].endswith("scores"))
+    scores["op"], scores["attrs"] = "sgd", {"lr": "fast"}
+    (tmp_path / "t.json").write_text(json.dumps(data), "utf-8")
+    done = pellucid("explain", "t.json", "--at", "blocks.0.attn.scores[0,0]", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "cannot be computed again from this trace" in done.stderr

@@ -21,7 +21,7 @@ def trace() -> Trace:
         "probs[t=1,v=2]",
         "probs[v=2,t=1]",
         "probs[b=0,v=2,t=1]",
-        " probs [ t=1 , v=2 ] ",
+        " probs [ t = 1 , v =2 ] ",
     ],
 )
 def test_all_spellings_name_the_same_cell(trace: Trace, address: str) -> None:
@@ -43,7 +43,7 @@ def refused(trace: Trace, address: str) -> str:
 
 def test_a_wrong_name_gets_the_closest(trace: Trace) -> None:
     assert "Did you mean blocks.0.attn.pattern" in refused(trace, "blocks.0.attn.patern[0,0]")
-    assert "Without --at, every name is listed" in refused(trace, "zzzzzzzz")
+    assert "Without --at, the names are listed" in refused(trace, "zzzzzzzz")
 
 
 @pytest.mark.parametrize(
@@ -84,3 +84,6 @@ def test_a_missing_gradient_or_update_says_what_to_give(trace: Trace) -> None:
     assert refused(bare, "d.logits[0,0]").endswith("This trace has no gradients: give --target.")
     assert refused(trace, "d.probs[0,0]").endswith("It has no gradient: the loss does not depend on it.")
     assert refused(trace, "probs@7[0,0]").endswith("give --update and --steps.")
+    assert refused(bare, "loss").endswith("There is no loss: give --target.")
+    trained = pellucid.load("abcd").trace("A B", target="C", update="sgd")
+    assert refused(trained, "d.unembed.weight@1[0,0]").endswith("give one --steps more.")

@@ -1,15 +1,19 @@
 """The story of a number: right, followed where it matters, short enough, and about gradients too."""
 
+import dataclasses
 import math
 import re
+import time
 
+import numpy as np
 import pytest
 
 import pellucid
-from pellucid.explain.derive import as_data, derive, lines
+from pellucid.explain.derive import as_data, derive
 from pellucid.explain.trace import Trace
 from pellucid.reference.ops.arithmetic import add, power
 from pellucid.reference.tape import Tape
+from pellucid.reference.training import forward
 from pellucid.workbench import Model
 from tests.reference.models import CONFIGS, weights
 
@@ -24,7 +28,7 @@ def test_depth_four_of_a_probability_reaches_the_pattern(abcd: Model) -> None:
     text = str(abcd.explain("A B", at="probs[t=1,v=2]", depth=4))
     assert "probs[t=1,v=2] = 0.32384  (t=1 B, v=2 C)" in text
     assert "= e^0.80443 / (e^0.19557 + e^0.80443 + e^0.80443 + e^0.19557)" in text
-    assert "P[t,s] = e^M[t,s] / Σ_s e^M[t,s]" in text
+    assert "P[t,s] = e^M[t,s] / Σ_s' e^M[t,s']" in text
     assert "= e^1.4142 / (e^0 + e^1.4142)" in text
     assert "e^M[t,s]" not in str(abcd.explain("A B", at="probs[t=1,v=2]", depth=3))
 
@@ -67,19 +71,50 @@ def test_a_probability_follows_its_own_logit_even_where_another_is_larger(abcd: 
 
 
 def test_a_cell_is_told_once(abcd: Model) -> None:
-    text = str(abcd.explain("A B", at="loss", target="C", depth=6))
+    text = str(abcd.explain("A B", at="loss", target="C", depth=6, lines=None))
     assert text.count("Z[t,d] = Σ_s P[t,s] V[s,d]") == 1
-    assert "(told once, at its other place)" in text
+    assert "(told below)" in text or "(told above)" in text
 
 
 @pytest.mark.parametrize("most", [1, 5, 12, 40])
-def test_text_keeps_within_its_lines_nearest_first(abcd: Model, most: int) -> None:
-    root = abcd.explain("A B", at="d.embed.weight[1,1]", target="C", depth=20)
-    short = list(lines(root, most=most))
-    assert len(short) <= most
-    assert len(list(lines(root, most=None))) > 60
+def test_text_keeps_within_its_lines_nearest_first_and_says_where_it_stopped(abcd: Model, most: int) -> None:
+    short = str(abcd.explain("A B", at="d.embed.weight[1,1]", target="C", depth=20, lines=most)).splitlines()
+    assert len(short) <= max(most, 2)
+    assert " …" in "".join(short)
+    assert short[-1] == "… could be taken apart further: a larger --depth, or --lines 0"
     if most >= 5:
         assert "dE[v,c] = Σ dX_E[t,c] over the places that took this row" in short[1]
+    whole = str(abcd.explain("A B", at="d.embed.weight[1,1]", target="C", depth=20, lines=None))
+    assert len(whole.splitlines()) > 60
+    assert "…" not in whole
+
+
+def test_the_depth_of_a_deep_model_costs_no_more_than_its_lines() -> None:
+    """Each cell is taken apart once, though the ways to it double with every layer."""
+    config = dataclasses.replace(CONFIGS["relu"], n_layer=8)
+    trace = Trace(forward(config, weights(config), [[1, 2, 0]]))
+    start = time.perf_counter()
+    assert len(str(derive(trace, "logits[t=2,v=1]", depth=1000)).splitlines()) <= 40
+    assert len(str(derive(trace, "logits[t=2,v=1]", depth=1000, most=None)).splitlines()) > 200
+    assert time.perf_counter() - start < 5
+
+
+def test_a_choice_tells_what_decided_it(abcd: Model) -> None:
+    text = str(abcd.explain("A B", at="d.logits.via.nll[t=1,v=0]", target="C"))
+    assert "targets[t=1] = 2  (t=1 B, the token C)" in text
+    assert "mask[t=0,s=1] = 0" in str(abcd.explain("A B", at="blocks.0.attn.masked[t=0,s=1]"))
+    config = CONFIGS["relu"]
+    tape = forward(config, weights(config), [[1, 2, 0]], [[2, 1, 1]])
+    tape.backward(tape.ref("loss"))
+    closed = tuple(int(i) for i in np.argwhere(tape["blocks.0.mlp.up"] < 0)[0])
+    root = derive(Trace(tape), f"d.blocks.0.mlp.up[{','.join(map(str, closed))}]", depth=0)
+    assert "blocks.0.mlp.up" in [operand.name for operand in root.operands]
+
+
+def test_a_layer_s_stream_is_not_said_to_be_made_of_itself() -> None:
+    config = CONFIGS["gpt2"]
+    trace = Trace(forward(config, weights(config), [[1, 2, 0]]))
+    assert "X_mid[t,c] = X[t,c] + O[t,c]" in str(derive(trace, "blocks.1.resid_mid[t=2,c=1]", depth=0))
 
 
 def test_aliases_are_explained_as_what_they_name(abcd: Model) -> None:
@@ -101,8 +136,6 @@ def test_data_holds_the_numbers_in_full(abcd: Model) -> None:
 
 def test_a_long_sum_is_folded_exactly() -> None:
     config = CONFIGS["gpt2"]
-    from pellucid.reference.training import forward
-
     trace = Trace(forward(config, weights(config), [[1, 2, 0]]))
     text = str(derive(trace, "logits[t=2,v=1]", depth=0, top=2))
     assert re.search(rf"\[{config.d_model - 2} smaller terms\]", text)

@@ -1,4 +1,4 @@
-"""A test that the tests can fail: planted bugs are caught at their name, and named."""
+"""Planted bugs are seen at their name, and named; tests/agreement shows that PyTorch catches them too."""
 
 import numpy as np
 import pytest

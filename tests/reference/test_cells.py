@@ -51,7 +51,7 @@ CALCULATOR = {
 
 def calculated(text: str) -> float:
     """The number that a person with a calculator gets from the printed arithmetic."""
-    text = re.sub(r" \[[\d,]+ smaller terms\]", "", text)
+    text = re.sub(r" \[[\d,]+ smaller terms?\]", "", text)
     for printed, typed in (("√", "root**"), ("e^", "power_of_e**"), ("^", "**"), ("·", "*"), ("∞", "inf")):
         text = text.replace(printed, typed)
     return float(eval(text, {"__builtins__": {}}, CALCULATOR))

@@ -212,7 +212,7 @@ def test_heads_writing_one_by_one_equal_their_concatenation_times_w_o(seed: int)
     assert parted({"blocks.0.attn_out": concatenated}, written) is None
 
 
-@pytest.mark.parametrize("name", [name for name, config in CONFIGS.items() if config.residual.keep])
+@pytest.mark.parametrize("name", [name for name, config in CONFIGS.items() if config.residual.values])
 def test_zero_output_projections_make_a_block_the_identity(name: str) -> None:
     config = CONFIGS[name]
     tape = forward(config, silenced(config, "o_proj", "down_proj"), IDS)

@@ -16,7 +16,7 @@ class Mlp(Part):
     form: ClassVar[str]
     activation: ClassVar[str]
     values: ClassVar[tuple[str, ...]] = ("up", "act")
-    """The named values it makes, in order."""
+    """The named values it makes, in order; none where there is no feed-forward."""
 
     def width(self, d_model: int) -> int:
         """The hidden width F where the config names none."""

@@ -31,6 +31,10 @@ class Positions(Part):
         """Shapes of learned tables, by parameter name."""
         return {}
 
+    def row_ids(self, positions: Table) -> Table | None:
+        """Which rows [T] of the learned table `positions.weight` are added to the embedding."""
+        return None
+
     def rows(self, positions: Table, d_model: int) -> Table | None:
         """Fixed rows [T C] added to the embedding."""
         return None

@@ -1,4 +1,4 @@
-"""How a sub-layer's output meets the stream: X' = keep · X + f(X)."""
+"""How a sub-layer's output meets the stream."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,4 +9,5 @@ from pellucid.parts import Part
 @dataclass(frozen=True)
 class Residual(Part):
     family: ClassVar[str] = "residuals"
-    keep: ClassVar[float]
+    values: ClassVar[tuple[str, ...]]
+    """The named values it makes, in order."""

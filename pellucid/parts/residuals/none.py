@@ -8,4 +8,4 @@ from pellucid.parts.residuals import Residual
 
 @dataclass(frozen=True)
 class NoResidual(Residual):
-    keep: ClassVar[float] = 0.0
+    values: ClassVar[tuple[str, ...]] = ()

@@ -8,4 +8,4 @@ from pellucid.parts.residuals import Residual
 
 @dataclass(frozen=True)
 class PlainResidual(Residual):
-    keep: ClassVar[float] = 1.0
+    values: ClassVar[tuple[str, ...]] = ("resid_mid", "resid_post")

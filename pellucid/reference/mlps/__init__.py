@@ -1,4 +1,4 @@
-"""The feed-forward, one file per form of `parts/mlps/`; each has `apply(t, x, mlp)`."""
+"""The feed-forward, one file per form of `parts/mlps/`; each has `apply(block, x, mlp)`."""
 
 import importlib
 
@@ -7,7 +7,7 @@ from pellucid.reference.op import Ref
 from pellucid.reference.tape import Scope
 
 
-def feed_forward(t: Scope, x: Ref, mlp: Mlp) -> Ref:
-    """The hidden channels [B T F] of each position by itself."""
-    ref: Ref = importlib.import_module(f"{__name__}.{mlp.form}").apply(t, x, mlp)
+def feed_forward(block: Scope, x: Ref, mlp: Mlp) -> Ref:
+    """What the feed-forward writes to the stream [B T C], each position by itself."""
+    ref: Ref = importlib.import_module(f"{__name__}.{mlp.form}").apply(block, x, mlp)
     return ref

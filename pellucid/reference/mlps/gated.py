@@ -1,4 +1,4 @@
-"""The gated feed-forward: H = A(x W_G) ⊙ x W_1."""
+"""The gated feed-forward: (A(x W_G) ⊙ x W_1) W_2."""
 
 from pellucid.parts.mlps import Mlp
 from pellucid.reference.linear import linear
@@ -8,8 +8,10 @@ from pellucid.reference.ops.einsum import einsum
 from pellucid.reference.tape import Scope
 
 
-def apply(t: Scope, x: Ref, mlp: Mlp) -> Ref:
+def apply(block: Scope, x: Ref, mlp: Mlp) -> Ref:
+    t = block.scope("mlp")
     gate = linear(t, "gate", x, "gate_proj", "btc,fc->btf")
     up = linear(t, "up", x, "up_proj", "btc,fc->btf")
     act = t("act", named(mlp.activation), gate)
-    return t("hidden", einsum, act, up, spec="btf,btf->btf")
+    hidden = t("hidden", einsum, act, up, spec="btf,btf->btf")
+    return linear(block, "mlp_out", hidden, "mlp.down_proj", "btf,cf->btc")

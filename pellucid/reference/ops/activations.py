@@ -43,7 +43,7 @@ def relu(x: Any) -> Any:
 
 
 @relu.slope
-@operation(each, "{y} = {1} where {0} > 0, else 0")
+@operation(each, "{y} = {1} if {0} > 0, else 0")
 def relu_back(x: Any, dy: Any) -> Any:
     """dx = dy where x > 0, else 0."""
     return np.where(x > 0, dy, 0.0)
@@ -59,7 +59,7 @@ sigmoid.show(_plain_sigmoid)
 
 
 @sigmoid.slope
-@operation(each, "{y} = σ({0}) (1 - σ({0})) {1}")
+@operation(each, "{y} = σ({0}) · (1 - σ({0})) · {1}")
 def sigmoid_back(x: Any, dy: Any) -> Any:
     """dx = σ(x) (1 − σ(x)) dy."""
     return _sigmoid(x) * (1 - _sigmoid(x)) * dy
@@ -77,7 +77,7 @@ def tanh(x: Any) -> Any:
 
 
 @tanh.slope
-@operation(each, "{y} = (1 - tanh²({0})) {1}")
+@operation(each, "{y} = (1 - tanh({0})²) · {1}")
 def tanh_back(x: Any, dy: Any) -> Any:
     """dx = (1 − tanh² x) dy."""
     return (1 - np.tanh(x) ** 2) * dy
@@ -95,7 +95,7 @@ def _(x: Any) -> Any:
 
 
 @silu.slope
-@operation(each, "{y} = σ({0}) (1 + {0} (1 - σ({0}))) {1}")
+@operation(each, "{y} = σ({0}) · (1 + {0} · (1 - σ({0}))) · {1}")
 def silu_back(x: Any, dy: Any) -> Any:
     """dx = σ(x) (1 + x (1 − σ(x))) dy."""
     return _sigmoid(x) * (1 + x * (1 - _sigmoid(x))) * dy
@@ -106,27 +106,31 @@ def _(x: Any, dy: Any) -> Any:
     return _plain_sigmoid(x) * (1 + x * (1 - _plain_sigmoid(x))) * dy
 
 
-@operation(each, "{y} = {0} Φ({0}),  Φ(x) = (1 + erf(x / √2)) / 2")
+@operation(each, "{y} = {0} · Φ({0}),  Φ(x) = (1 + erf(x / √2)) / 2")
 def gelu(x: Any) -> Any:
     """y = x Φ(x), Φ the standard normal distribution."""
     return x * _normal_cdf(x)
 
 
 @gelu.slope
-@operation(each, "{y} = (Φ({0}) + {0} φ({0})) {1},  φ(x) = e^(-x²/2) / √(2π)")
+@operation(each, "{y} = (Φ({0}) + {0} · φ({0})) · {1},  φ(x) = e^(-x² / 2) / √(2π)")
 def gelu_back(x: Any, dy: Any) -> Any:
     """dx = (Φ(x) + x φ(x)) dy."""
     return (_normal_cdf(x) + x * _normal_pdf(x)) * dy
 
 
-@operation(each, "{y} = {0} (1 + tanh(√(2/π) ({0} + 0.044715 {0}³))) / 2")
+@operation(each, "{y} = {0} · (1 + tanh(u({0}))) / 2,  u(x) = √(2/π) · (x + 0.044715 · x³)")
 def gelu_tanh(x: Any) -> Any:
     """y = ½ x (1 + tanh u), u = √(2/π) (x + 0.044715 x³)."""
     return 0.5 * x * (1 + np.tanh(_gelu_tanh_inner(x)))
 
 
 @gelu_tanh.slope
-@operation(each, "{y} = ½ (1 + tanh u + {0} (1 - tanh² u) u') {1},  u = √(2/π) ({0} + 0.044715 {0}³)")
+@operation(
+    each,
+    "{y} = (1 + tanh(u({0})) + {0} · (1 - tanh(u({0}))²) · w({0})) / 2 · {1},  "
+    "w(x) = √(2/π) · (1 + 0.134145 · x²)",
+)
 def gelu_tanh_back(x: Any, dy: Any) -> Any:
     """dx = ½ (1 + tanh u + x (1 − tanh² u) u') dy."""
     t = np.tanh(_gelu_tanh_inner(x))

@@ -2,15 +2,16 @@
 
 import functools
 import operator
+from collections.abc import Sequence
 from typing import Any
 
-from pellucid.reference.op import Gradients, Ref, Shape, each, operation
+from pellucid.reference.op import Gradients, Index, Ref, Shape, each, operation
 from pellucid.reference.ops.einsum import einsum
 
 LETTERS = "abcdefghij"
 
 
-def _added(y: str, *inputs: str) -> str:
+def _added(index: Index, shapes: Sequence[Shape], y: str, *inputs: str) -> str:
     return f"{y} = {' + '.join(inputs)}"
 
 
@@ -49,7 +50,7 @@ def _(y: Ref, dy: Ref, x: Ref, exponent: float) -> Gradients:
     yield x, power_back(x, dy, exponent=exponent)
 
 
-@operation(each, "{y} = {exponent} · {0}^({exponent} - 1) {1}")
+@operation(each, "{y} = {exponent} · {0}^({exponent} - 1) · {1}")
 def power_back(x: Any, dy: Any, exponent: float) -> Any:
     """dx = n x^(n−1) dy."""
     return exponent * x ** (exponent - 1) * dy

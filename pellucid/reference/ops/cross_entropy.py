@@ -29,7 +29,7 @@ def _reads(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
     return Reads(boxes, attrs, zeros(index))
 
 
-@operation(_reads, "{y} = {1} - {0} of the target {2}")
+@operation(_reads, "{y} = {1} - {0} at v = {2}")
 def cross_entropy(logits: Any, lse: Any, targets: Any) -> Any:
     """nll = lse − s_target = −ln p_target, and 0 where the target is IGNORED."""
     counted = targets != IGNORED
@@ -51,14 +51,14 @@ def _target_reads(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
     return Reads(boxes, attrs | {"first": attrs.get("first", 0) + index[-1], "width": 1}, zeros(index))
 
 
-@operation(_target_reads, "{y} = -{0} at the target {1}, 0 elsewhere")
+@operation(_target_reads, "{y} = -{0} if v = {1}, else 0", sizes=("width",))
 def target_back(dnll: Any, targets: Any, width: int, first: int = 0) -> Any:
     """ds_i = −dnll where i is the target."""
     hit = targets[..., None] == np.arange(first, first + width)
     return np.where(hit, -dnll[..., None], 0.0)
 
 
-@operation(each, "{y} = {0} where {1} is counted, else 0")
+@operation(each, "{y} = {0} if {1} ≥ 0, else 0")
 def counted_back(dnll: Any, targets: Any) -> Any:
     """dlse = dnll, and 0 where the target is IGNORED."""
     return np.where(targets != IGNORED, dnll, 0.0)

@@ -30,7 +30,7 @@ def _concat_reads(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
     return Reads(tuple(boxes), attrs, zeros(index))
 
 
-def _concat_formula(y: str, *inputs: str, axis: int) -> str:
+def _concat_formula(index: Index, shapes: Sequence[Shape], y: str, *inputs: str, axis: int) -> str:
     return f"{y} = {' then '.join(inputs)}"
 
 
@@ -56,7 +56,7 @@ def _part_reads(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
     return Reads((box,), attrs | {"start": 0, "length": 1}, zeros(index))
 
 
-@operation(_part_reads, "{y} = {0} from {start}")
+@operation(_part_reads, "{y} = {0} from {start}", sizes=("length",))
 def part(x: Any, axis: int, start: int, length: int) -> Any:
     """y = `length` entries of x along an axis, from `start`."""
     return x[(slice(None),) * axis + (slice(start, start + length),)]

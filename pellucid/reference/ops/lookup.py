@@ -47,7 +47,7 @@ def _scatter_reads(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads
     return Reads(((*everywhere, one(column)), everywhere), small, zeros(index))
 
 
-@operation(_scatter_reads, "{y} = Σ {0} over the places that took this row")
+@operation(_scatter_reads, "{y} = Σ {0} over the places that took this row", sizes=("rows",))
 def scatter(dy: Any, ids: Any, rows: int, first: int = 0) -> Any:
     """dW[r] = Σ of dy over the places whose id is r: the gradient of `take`."""
     flat = ids.reshape(ids.size)

@@ -9,7 +9,7 @@ from pellucid.reference.ops.arithmetic import LETTERS, letters
 from pellucid.reference.ops.einsum import einsum
 
 
-@operation(each, "{y} = {0} where {1} = 1, −∞ elsewhere")
+@operation(each, "{y} = {0} if {1} = 1, else -∞")
 def mask(scores: Any, allowed: Any) -> Any:
     """y = s where allowed, else −∞."""
     return np.where(allowed, scores, -np.inf)

@@ -19,7 +19,7 @@ def _(y: Ref, dy: Ref, predicted: Ref, wanted: Ref, samples: int) -> Gradients:
     yield wanted, mean_squared_error_back(wanted, predicted, dy, samples=samples)
 
 
-@operation(each, "{y} = 2 ({0} - {1}) {2} / {samples}")
+@operation(each, "{y} = 2 · ({0} - {1}) · {2} / {samples}")
 def mean_squared_error_back(predicted: Any, wanted: Any, dy: Any, samples: int) -> Any:
     """dŷ = (2/N) (ŷ − y) dL."""
     return 2 * (predicted - wanted) * dy / samples

@@ -1,10 +1,12 @@
 """Turning pairs of channels by an angle: the heart of rotary positions."""
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from pellucid.reference.op import Array, Gradients, Ref, operation, rows
+from pellucid.reference.op import Array, Gradients, Index, Ref, Shape, operation, rows
 
 
 def partners(layout: str, width: int) -> tuple[Array, Array, Array]:
@@ -16,13 +18,23 @@ def partners(layout: str, width: int) -> tuple[Array, Array, Array]:
     return channel ^ 1, channel // 2, channel % 2 == 1
 
 
-@operation(rows, "{y} = {0} cos({1}) ± partner sin({1})")
+def _formula(
+    index: Index, shapes: Sequence[Shape], y: str, x: str, angle: str, layout: str, direction: float = 1.0
+) -> str:
+    """This channel's own line: its partner by number, and its sign."""
+    partner, pair, second = (table[index[-1]] for table in partners(layout, shapes[0][-1]))
+    sign = "+" if (direction > 0) == bool(second) else "-"
+    other, turn = (re.sub(r"\w+\]$", f"{i}]", symbol) for symbol, i in ((x, partner), (angle, pair)))
+    return f"{y} = {x} · cos({turn}) {sign} {other} · sin({turn})"
+
+
+@operation(rows, _formula)
 def rotate(x: Any, angles: Any, layout: str, direction: float = 1.0) -> Any:
     """y_i = x_i cos θ − x_partner sin θ for the first of a pair, + for the second."""
     partner, pair, second = partners(layout, x.shape[-1])
-    sign = np.where(second, direction, -direction)
     turn = angles[..., pair]
-    return x * np.cos(turn) + sign * x[..., partner] * np.sin(turn)
+    along, across = x * np.cos(turn), x[..., partner] * np.sin(turn)
+    return np.where(second == (direction > 0), along + across, along - across)
 
 
 @rotate.gradient

@@ -21,7 +21,7 @@ def _row_to_keep(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
     return Reads((same_row(index[:-1], shapes[0]),), attrs, zeros(index))
 
 
-@operation(_row_to_keep, "{y} = 1 / √(mean_{row} {0}² + {eps})")
+@operation(_row_to_keep, "{y} = 1 / √(mean_{row} {r0}² + {eps})")
 def rstd(x: Any, eps: float) -> Any:
     """r = (mean(x²) + eps)^−½ along the last axis, which stays with length 1."""
     return ((x**2).mean(axis=-1, keepdims=True) + eps) ** -0.5
@@ -32,7 +32,7 @@ def _(y: Ref, dy: Ref, x: Ref, eps: float) -> Gradients:
     yield x, rstd_back(x, y, dy, width=x.shape[-1])
 
 
-@operation(each, "{y} = -{1}³ {0} {2} / {width}")
+@operation(each, "{y} = -{1}³ · {0} · {2} / {width}")
 def rstd_back(x: Any, r: Any, dr: Any, width: int) -> Any:
     """dx = −r³ x dr / C."""
     return -(r**3) * x * dr / width

@@ -26,7 +26,7 @@ def _top(scores: Any) -> Any:
     return np.where(np.isfinite(top), top, 0.0)
 
 
-@operation(rows, "{y} = e^{0} / Σ_{row} e^{0}")
+@operation(rows, "{y} = e^{0} / Σ_{row} e^{r0}")
 def softmax(scores: Any) -> Any:
     """p_i = e^{s_i} / Σ_j e^{s_j} along the last axis; a row of −∞ alone gives zeros."""
     powers = np.exp(scores - _top(scores))
@@ -45,7 +45,7 @@ def _(y: Ref, dy: Ref, scores: Ref) -> Gradients:
     yield scores, softmax_back(y, dy)
 
 
-@operation(rows, "{y} = {0} ({1} - Σ_{row} {0} {1})")
+@operation(rows, "{y} = {0} · ({1} - Σ_{row} {r0} · {r1})")
 def softmax_back(p: Any, dp: Any) -> Any:
     """ds_i = p_i (dp_i − Σ_j p_j dp_j): a score rises when its probability is wanted more than the
     row's average."""
@@ -56,7 +56,7 @@ def _row_to_one(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
     return Reads(tuple(same_row(index, shape) for shape in shapes), attrs, zeros(index))
 
 
-@operation(_row_to_one, "{y} = ln Σ_{row} e^{0}")
+@operation(_row_to_one, "{y} = ln Σ_{row} e^{r0}")
 def logsumexp(scores: Any) -> Any:
     """ln Σ_j e^{s_j} along the last axis, which goes away."""
     top = _top(scores)
@@ -79,7 +79,7 @@ def _own_row(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
     return Reads(boxes, attrs, zeros(index))
 
 
-@operation(_own_row, "{y} = e^({0} - {1}) {2}")
+@operation(_own_row, "{y} = e^({0} - {1}) · {2}")
 def logsumexp_back(scores: Any, lse: Any, dlse: Any) -> Any:
     """ds_i = e^{s_i − lse} dlse: the softmax probability times what arrives."""
     return np.exp(scores - lse[..., None]) * dlse[..., None]

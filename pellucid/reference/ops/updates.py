@@ -2,14 +2,15 @@
 
 import functools
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from pellucid.reference.op import each, everything, operation
+from pellucid.reference.op import Index, Shape, each, everything, operation
 
 
-def _norm_formula(y: str, *inputs: str) -> str:
+def _norm_formula(index: Index, shapes: Sequence[Shape], y: str, *inputs: str) -> str:
     return f"{y} = √(Σ of the squares of every gradient)"
 
 
@@ -25,7 +26,9 @@ def clip_factor(norm: Any, limit: float) -> Any:
     return limit / np.maximum(norm, limit)
 
 
-def _ema_formula(y: str, old: str, g: str, beta: float, power: int = 1) -> str:
+def _ema_formula(
+    index: Index, shapes: Sequence[Shape], y: str, old: str, g: str, beta: float, power: int = 1
+) -> str:
     return f"{y} = {beta:g} · {old} + (1 - {beta:g}) · {g}{'²' if power == 2 else ''}"
 
 

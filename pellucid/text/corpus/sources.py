@@ -1,0 +1,68 @@
+"""Which files a person means: names, folders, patterns, or `-` for standard input."""
+
+import glob
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from pellucid.errors import FileError
+
+STDIN = "-"
+TEXTS = (".txt", ".md", ".jsonl")
+PACKED = (".gz", ".xz", ".zst")
+ENDINGS = tuple(text + packed for text in TEXTS for packed in ("", *PACKED))
+"""What is read from a folder; a file called by its name is read whatever its ending."""
+
+
+def files(sources: Iterable[str | Path]) -> tuple[str, ...]:
+    """Every file once: sources as given, folders and patterns in the order of their names."""
+    found: dict[str, str] = {}
+    for source in map(str, sources):
+        for file in _matching(source):
+            found.setdefault(file if file == STDIN else os.path.realpath(file), file)
+    if not found:
+        raise FileError("no text was named; name files, folders, patterns such as 'data/*.txt', or - .")
+    return tuple(found.values())
+
+
+def shown(file: str) -> str:
+    """A file as messages call it."""
+    return "standard input" if file == STDIN else file
+
+
+def is_jsonl(file: str) -> bool:
+    """Whether the name says that its lines are JSON, packed or not."""
+    return file.endswith(tuple(ending for ending in ENDINGS if ending.startswith(".jsonl")))
+
+
+def _matching(source: str) -> list[str]:
+    # A name that exists is that file, even where its name looks like a pattern.
+    if source == STDIN or (os.path.exists(source) and not os.path.isdir(source)):
+        return [source]
+    if os.path.isdir(source):
+        if inside := list(_inside(source)):
+            return inside
+        raise FileError(
+            f"the folder {source} holds no text: no file in it ends in {' '.join(TEXTS)}, "
+            f"packed as {' '.join(PACKED)} or not. Other files can be called by their names."
+        )
+    if not glob.has_magic(source) or "\0" in source:
+        raise FileError(f"there is no file or folder {source!r}.")
+    matches = sorted(match for match in glob.glob(source, recursive=True) if os.path.isfile(match))
+    if not matches:
+        raise FileError(f"the pattern {source} matches no file; in a pattern ** stands for any folders.")
+    return matches
+
+
+def _inside(folder: str) -> Iterator[str]:
+    for here, folders, names in os.walk(folder, onerror=_refuse):
+        # Sorting in place is how os.walk is told the order; hidden folders are not the user's text.
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            if name.endswith(ENDINGS) and not name.startswith("."):
+                yield os.path.join(here, name)
+
+
+def _refuse(error: OSError) -> None:
+    # Left to itself, os.walk would leave out a folder that it may not open, without a word.
+    raise FileError(f"cannot read the folder {error.filename}: {error.strerror}.")

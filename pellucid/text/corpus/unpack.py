@@ -1,0 +1,89 @@
+"""The bytes of a file as a stream of chunks, decompressed on the way.
+
+Memory is that of one chunk: a small file that unpacks into a huge one is as harmless as the huge one.
+"""
+
+import contextlib
+import gzip
+import importlib
+import itertools
+import lzma
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
+
+from pellucid.errors import FileError
+from pellucid.text.corpus.sources import STDIN, shown
+
+BOM = b"\xef\xbb\xbf"
+
+
+def chunks(file: str, size: int) -> Iterator[bytes]:
+    """The unpacked bytes of a file; whatever goes wrong is a FileError that says after how many."""
+    name, offset = shown(file), 0
+    unpack = next((unpack for ending, unpack in UNPACKERS.items() if file.endswith(ending)), _plain)
+    try:
+        with contextlib.nullcontext(sys.stdin.buffer) if file == STDIN else open(file, "rb") as raw:
+            for chunk in unpack(raw, size):
+                yield chunk
+                offset += len(chunk)
+    except EOFError:
+        raise FileError(f"{name} is cut short: its packed data ends at byte {offset} of the text.") from None
+    except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, _ZstdError) as error:
+        raise FileError(f"{name} is damaged at byte {offset} of its text: {error}.") from None
+    except OSError as error:
+        raise FileError(f"cannot read {name} at byte {offset}: {error.strerror or error}.") from None
+
+
+def without_bom(stream: Iterator[bytes]) -> tuple[Iterator[bytes], int]:
+    """The stream without the byte-order mark that some editors put first, and how many bytes that were."""
+    head = b""
+    while len(head) < len(BOM) and (chunk := next(stream, b"")):
+        head += chunk
+    rest = head.removeprefix(BOM)
+    return itertools.chain([rest] if rest else [], stream), len(head) - len(rest)
+
+
+def _plain(raw: Any, size: int) -> Iterator[bytes]:
+    # read1 gives what there is: a pipe is read as it fills, and no byte before an error is lost.
+    while chunk := raw.read1(size):
+        yield chunk
+
+
+def _gz(raw: BinaryIO, size: int) -> Iterator[bytes]:
+    return _plain(gzip.GzipFile(fileobj=raw), size)
+
+
+def _xz(raw: BinaryIO, size: int) -> Iterator[bytes]:
+    return _plain(lzma.LZMAFile(raw), size)
+
+
+class _ZstdError(Exception):
+    pass
+
+
+def _zst(raw: BinaryIO, size: int) -> Iterator[bytes]:
+    try:
+        zstandard = importlib.import_module("zstandard")
+    except ImportError:
+        raise FileError(f"reading {raw.name} needs the package zstandard: pip install zstandard") from None
+    # Its stream reader takes a truncated file for a whole one, so the frames are fed here.
+    begun, packed = None, b""
+    # Four bytes of zstd can stand for 128 KiB: small bites keep what one of them unpacks to small.
+    while packed := packed or raw.read(min(size, 1024)):
+        begun = begun or zstandard.ZstdDecompressor().decompressobj()
+        try:
+            text = begun.decompress(packed)
+        except zstandard.ZstdError as error:
+            raise _ZstdError(str(error)) from None
+        packed = begun.unused_data
+        if begun.eof:
+            begun = None
+        if text:
+            yield text
+    if begun:
+        raise EOFError
+
+
+UNPACKERS: dict[str, Callable[[BinaryIO, int], Iterator[bytes]]] = {".gz": _gz, ".xz": _xz, ".zst": _zst}

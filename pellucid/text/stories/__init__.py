@@ -1,0 +1,47 @@
+"""Stories: an endless corpus of short children's stories whose every probability is known.
+
+>>> one = story("tiny", seed=1, number=3)
+>>> one.text
+'Once there was a kind hen named Rose. She had a red ball, ... A frog found it there.'
+>>> one.log_probability == log_probability("tiny", one.text)
+True
+"""
+
+from pellucid.text.stories.annotate import Annotation, annotate
+from pellucid.text.stories.exact import entropy, how_many, longest, mean_words, n_bytes, n_words, vocabulary
+from pellucid.text.stories.generate import Story, stories, story
+from pellucid.text.stories.grammar import GrammarError
+from pellucid.text.stories.levels import LEVELS
+from pellucid.text.stories.measure import Fences, Floor, fences, floor, overlap
+from pellucid.text.stories.parse import ForeignText, log_probability, parse, read
+from pellucid.text.stories.spelling import join, words_of
+from pellucid.text.stories.unambiguous import is_unambiguous
+
+__all__ = [
+    "LEVELS",
+    "Annotation",
+    "Fences",
+    "Floor",
+    "ForeignText",
+    "GrammarError",
+    "Story",
+    "annotate",
+    "entropy",
+    "fences",
+    "floor",
+    "how_many",
+    "is_unambiguous",
+    "join",
+    "log_probability",
+    "longest",
+    "mean_words",
+    "n_bytes",
+    "n_words",
+    "overlap",
+    "parse",
+    "read",
+    "stories",
+    "story",
+    "vocabulary",
+    "words_of",
+]

@@ -1,0 +1,80 @@
+"""The limit that no model can beat on a sample of stories, and two fences it must jump on the way there."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from pellucid.text.stories.generate import Story
+from pellucid.text.stories.grammar import GrammarError
+from pellucid.text.stories.spelling import words_of
+
+_END = "<end>"
+
+
+@dataclass(frozen=True)
+class Floor:
+    """−Σ ln P over what was counted; each `error` is the standard error of the figure before it."""
+
+    nats_per_token: float
+    nats_error: float
+    bits_per_byte: float
+    bits_error: float
+
+
+@dataclass(frozen=True)
+class Fences:
+    """Nats per word of a model that knows only how often words come, or which word follows which."""
+
+    unigram: float
+    bigram: float
+
+
+def floor(stories: Sequence[Story], lengths: Sequence[int]) -> Floor:
+    """The entropy of a sample per token, when story i has lengths[i] tokens.
+
+    A row is <end> story <end>; its first token is given, so a story counts one token more than it has.
+    """
+    if len(stories) != len(lengths) or len(stories) < 2:
+        raise GrammarError(
+            f"the floor of {len(stories)} stories with {len(lengths)} lengths cannot be told: "
+            "give one length for each story, and two stories or more."
+        )
+    nats = -np.array([story.log_probability for story in stories])
+    tokens = np.array(lengths) + 1
+    n_bytes = np.array([len(story.text.encode()) for story in stories])
+    per_token, per_byte = _ratio(nats, tokens), _ratio(nats / math.log(2), n_bytes)
+    return Floor(*per_token, *per_byte)
+
+
+def _ratio(above: np.ndarray, below: np.ndarray) -> tuple[float, float]:
+    """Σ above / Σ below, with the standard error that both of them cause by varying together."""
+    ratio = above.sum() / below.sum()
+    spread = (above - ratio * below).std(ddof=1)
+    return float(ratio), float(spread / math.sqrt(len(above)) / below.mean())
+
+
+def fences(stories: Iterable[Story]) -> Fences:
+    """From the counts of a sample, over words and punctuation marks, the <end> of each story included."""
+    pairs: Counter[tuple[str, str]] = Counter()
+    for story in stories:
+        words = [_END, *words_of(story.text), _END]
+        pairs.update(pairwise(words))
+    first: Counter[str] = Counter()
+    second: Counter[str] = Counter()
+    for (before, word), count in pairs.items():
+        first[before] += count
+        second[word] += count
+    total = pairs.total()
+    unigram = -sum(count / total * math.log(count / total) for count in second.values())
+    bigram = -sum(count / total * math.log(count / first[before]) for (before, _), count in pairs.items())
+    return Fences(unigram, bigram)
+
+
+def overlap(training: Iterable[Story], validation: Iterable[Story]) -> int:
+    """How many validation stories were also drawn for training."""
+    known = {story.text for story in training}
+    return sum(story.text in known for story in validation)

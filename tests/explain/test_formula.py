@@ -1,0 +1,159 @@
+"""The formula in symbols is true: filled with numbers it gives the operation's own result."""
+
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pellucid.explain.derive import derive
+from pellucid.explain.formula import formula
+from pellucid.explain.trace import Trace
+from pellucid.reference.op import Op
+from pellucid.reference.ops import named, table
+from pellucid.reference.tape import Tape
+from pellucid.reference.training import forward
+from tests.reference.models import CONFIGS, weights
+
+ROW = np.random.default_rng(0).normal(size=(2, 3))
+OTHER = np.random.default_rng(1).normal(size=(2, 3))
+ONE = np.abs(np.random.default_rng(2).normal(size=(2, 1))) + 0.5
+MASK = np.array([[1.0, 0.0, 1.0], [1.0, 1.0, 0.0]])
+TARGETS = np.array([2, -100])
+ADAMW = {"t": 3, "lr": 0.1, "beta1": 0.9, "beta2": 0.99, "eps": 1e-3, "decay": 0.2}
+
+CASES: dict[str, tuple[list[Any], dict[str, Any]]] = {
+    "subtract": ([ROW, OTHER], {}),
+    "power": ([abs(ROW)], {"exponent": 1.5}),
+    "power_back": ([abs(ROW), OTHER], {"exponent": 1.5}),
+    "softmax": ([ROW], {}),
+    "softmax_back": ([ROW, OTHER], {}),
+    "logsumexp": ([ROW], {}),
+    "logsumexp_back": ([ROW, ONE[:, 0], OTHER[:, 0]], {}),
+    "rstd": ([ROW], {"eps": 0.3}),
+    "rstd_back": ([ROW, ONE, OTHER[:, :1]], {"width": 3}),
+    "mask": ([ROW, MASK], {}),
+    "counted_back": ([ROW[:, 0], TARGETS], {}),
+    "target_back": ([ROW[:, 0], TARGETS], {"width": 3}),
+    "mean_squared_error": ([ROW, OTHER], {"samples": 2}),
+    "mean_squared_error_back": ([ROW, OTHER, np.array(0.7)], {"samples": 2}),
+    "sgd": ([ROW, OTHER], {"lr": 0.3}),
+    "accumulate": ([ROW, OTHER], {"beta": 0.9}),
+    "clip_factor": ([np.array(3.0)], {"limit": 2.0}),
+    "adamw": ([ROW, OTHER, abs(OTHER)], ADAMW),
+    **{name: ([ROW], {}) for name in ("relu", "sigmoid", "tanh", "silu", "gelu", "gelu_tanh")},
+    **{
+        f"{name}_back": ([ROW, OTHER], {})
+        for name in ("relu", "sigmoid", "tanh", "silu", "gelu", "gelu_tanh")
+    },
+}
+IN_WORDS = {"take", "scatter", "cross_entropy", "part", "einsum"}
+"""Their formulas say which cell is meant, or are built from the letters; tested by example below."""
+
+FUNCTIONS = {
+    "exp": np.exp, "sqrt": np.sqrt, "ln": np.log, "tanh": np.tanh, "where": np.where, "inf": np.inf,
+    "max": np.maximum,
+    "S": lambda x: x.sum(-1, keepdims=True), "A": lambda x: x.sum(), "M": lambda x: x.mean(-1, keepdims=True),
+    "σ": lambda x: 1 / (1 + np.exp(-x)), "Φ": np.vectorize(lambda x: (1 + math.erf(x / math.sqrt(2))) / 2),
+    "φ": lambda x: np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi),
+    "u": lambda x: math.sqrt(2 / math.pi) * (x + 0.044715 * x**3),
+    "w": lambda x: math.sqrt(2 / math.pi) * (1 + 0.134145 * x**2),
+}  # fmt: skip
+
+
+def read(op: Op, arrays: list[np.ndarray], attrs: dict[str, Any]) -> Any:
+    """The right-hand side of the template, as a person would compute it."""
+    names = [f"x{i}" for i in range(len(arrays))]
+    rows = {f"r{i}": name for i, name in enumerate(names)}
+    assert isinstance(op.formula, str)
+    text = op.formula.format(*names, y="y", row="j", **rows, **attrs)
+    text = text.partition(" = ")[2].partition(",  ")[0]
+    text = re.sub(r"(.+) if (.+) (=|>|≥) (.+), else (.+)", r"where(\2 \3 \4, \1, \5)", text)
+    text = text.replace(" = ", " == ").replace("≥", ">=").replace("-∞", "-inf")
+    for mark, function, until in (("Σ_j ", "S", r"[)]|$"), ("mean_j ", "M", r" \+"), ("Σ ", "A", r" /")):
+        text = re.sub(rf"{mark}(.+?)(?={until})", rf"{function}(\1)", text)
+    text = re.sub(r"e\^(\([^()]*\)|[\w.]+)", r"exp(\1)", text).replace("√", "sqrt").replace("ln S", "ln(S")
+    text += ")" * (text.count("(") - text.count(")"))
+    for old, new in (("²", "**2"), ("³", "**3"), ("^", "**"), ("·", "*")):
+        text = text.replace(old, new)
+    per_row = op.name in ("logsumexp_back", "target_back")
+    values = {
+        name: array[:, None] if per_row and array.ndim == 1 else array
+        for name, array in zip(names, arrays, strict=True)
+    }
+    return eval(text, {"__builtins__": {}}, FUNCTIONS | values | {"v": np.arange(3)})
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_formula_gives_the_operation_s_result(name: str) -> None:
+    arrays, attrs = CASES[name]
+    wanted = named(name).forward(*arrays, **attrs)
+    got = np.asarray(read(named(name), arrays, attrs))
+    got = got.reshape(wanted.shape) if got.size == wanted.size else got
+    np.testing.assert_allclose(got, wanted, rtol=1e-12)
+
+
+def test_every_formula_that_is_a_template_is_read() -> None:
+    templates = {name for name, op in table().items() if isinstance(op.formula, str)}
+    assert templates - IN_WORDS == set(CASES)
+
+
+TOOK = "over the places that took this row"
+
+
+def told(config: str, at: str, backward: bool = False) -> str:
+    tape = forward(CONFIGS[config], weights(CONFIGS[config]), [[1, 2, 0]], [[2, 1, -100]])
+    if backward:
+        tape.backward(tape.ref("loss"))
+    trace = Trace(tape)
+    root = derive(trace, at, depth=0)
+    assert root.step is not None
+    return formula(trace, root.step, root.index)
+
+
+@pytest.mark.parametrize(
+    ("config", "at", "wanted"),
+    [
+        ("gpt2", "embedded[t=1,c=0]", "X_E[t,c] = E[v,c] in row id[t]"),
+        ("gpt2", "blocks.0.attn_norm.mean[t=1]", "μ[t] = Σ_c X_0[t,c] / 4"),
+        ("gpt2", "blocks.0.attn_norm.rstd[t=1]", "r[t] = 1 / √(mean_c' X̄[t,c']² + 1e-05)"),
+        ("gpt2", "blocks.0.attn.q[1,2,1]", "Q[h,t,d] = Σ_c Y[t,c] W_Q[c,hd] + b_Q[hd]"),
+        ("gpt2", "blocks.0.attn.scores[1,2,1]", "S[h,t,s] = Σ_d Q[h,t,d] K[h,s,d] / √2"),
+        ("gpt2", "blocks.0.attn.z[1,2,1]", "Z[h,t,d] = Σ_s P[h,t,s] V[h,s,d]"),
+        ("gpt2", "blocks.0.attn_out[2,1]", "O[t,c] = Σ_hd Z[h,t,d] W_O[hd,c] + b_O[c]"),
+        ("gpt2", "blocks.0.mlp_out[2,1]", "O_F[t,c] = Σ_f A[t,f] W_2[f,c] + b_2[c]"),
+        ("llama", "blocks.0.attn.scores[3,2,1]", "S[h,t,s] = Σ_d Q'[h,t,d] K'[k,s,d] / 2,  h = kg"),
+        ("llama", "blocks.0.attn.q_rot[1,2,0]",
+         "Q'[h,t,d] = Q[h,t,d] · cos(θ[t,0]) - Q[h,t,2] · sin(θ[t,0])"),
+        ("llama", "blocks.0.attn.k_rot[1,2,3]",
+         "K'[k,s,d] = K[k,s,d] · cos(θ[s,1]) + K[k,s,1] · sin(θ[s,1])"),
+        ("llama_pairs", "blocks.0.attn.scores[1,2,1]", "S[h,t,s] = Σ_d Q'[h,t,d] K'[s,d] / 2"),
+        ("llama", "blocks.0.mlp.hidden[2,1]", "U_H[t,f] = A[t,f] U[t,f]"),
+        ("bare", "blocks.0.attn_out[2,1]", "O[t,c] = Z[h,t,d],  c = hd"),
+        ("llama", "loss", "ℒ = Σ_t nll[t] / 2"),
+    ],
+)  # fmt: skip
+def test_a_formula_goes_by_the_axes_of_the_glossary(config: str, at: str, wanted: str) -> None:
+    assert told(config, at) == wanted
+
+
+@pytest.mark.parametrize(
+    ("config", "at", "wanted"),
+    [
+        ("gpt2", "d.blocks.0.attn_norm.mean[t=1]", "dμ[t] = Σ_c dX̄[t,c] · (-1)"),
+        ("gpt2", "d.blocks.0.attn.q_proj.weight[1,2]", "dW_Q[c,hd] = Σ_t dQ[h,t,d] Y[t,c]"),
+        ("gpt2", "d.blocks.0.attn.k[1,2,1]", "dK[k,s,d] = Σ_t dS[k,t,s] Q[k,t,d] / √2"),
+        ("llama", "d.blocks.0.attn.v[1,2,1]", "dV[k,s,d] = Σ_gt dZ[h,t,d] P[h,t,s],  h = kg"),
+        ("bare", "d.embed.weight.via.embedded[1,1]", "dE|embedded[v,c] = Σ dX_E[t,c] " + TOOK),
+    ],
+)  # fmt: skip
+def test_the_formula_of_a_gradient_too(config: str, at: str, wanted: str) -> None:
+    assert told(config, at, backward=True) == wanted
+
+
+def test_letters_of_one_place_are_left_out() -> None:
+    tape = Tape()
+    x = tape.describe(tape.constant("x", [[1.0, 2.0]]), axes="i j", symbol="x")
+    y = tape.describe(tape("y", named("einsum"), x, spec="ab->a"), axes="i", symbol="y")
+    assert formula(Trace(tape), tape.steps[y.name], (0,)) == "y = Σ_j x[j]"
