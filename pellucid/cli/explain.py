@@ -33,21 +33,31 @@ def explain(
 
     Without --at, every name with its shape. A shape without weights shows its parameters and cost.
     """
-    from pellucid.explain import derive as views
-    from pellucid.explain.address import parse
+    from pellucid.explain.derive import as_data, derive
+    from pellucid.explain.derive import lines as told
     from pellucid.explain.overview import overview, window
 
     trace = _trace(model, prompt, target, training(update, lr, only, steps), at)
     if trace is None:
-        _say(_cost(model) if not json else _cost_data(model), json, None)
+        _say(_cost_data(model) if json else _cost(model), json)
     elif at is None:
-        _say(overview(trace) if not json else _names(trace), json, lines)
-    elif parse(trace, at)[1] is None:
-        name = parse(trace, at)[0]
-        _say(window(trace, name, digits) if not json else _whole(trace, name), json, lines)
+        _say(_names(trace) if json else overview(trace), json, lines)
+    elif (whole := _whole_value(trace, at, json)) is not None:
+        _say(_tensor(trace, whole) if json else window(trace, whole, digits), json, lines)
     else:
-        root = views.derive(trace, at, depth, top, most=None if json else lines or None)
-        _say(views.lines(root, digits) if not json else views.as_data(root), json, None)
+        root = derive(trace, at, depth, top, most=None if json else lines or None)
+        _say(as_data(root) if json else told(root, digits), json)
+
+
+def _whole_value(trace: "Trace", at: str, json: bool) -> str | None:
+    """The value's name where the address names no cell of it; says so where the name is only another name."""
+    from pellucid.explain.address import parse
+
+    name, index = parse(trace, at)
+    asked = at.partition("[")[0].strip()
+    if name != asked and not json:
+        print(f"{asked} is another name of {name}.")
+    return name if index is None else None
 
 
 def _trace(
@@ -78,7 +88,7 @@ def _trace(
     return found.trace(prompt, target=target, backward=target is not None, **settings)
 
 
-def _say(what: Any, json: bool, most: int | None) -> None:
+def _say(what: Any, json: bool, most: int | None = None) -> None:
     if json:
         from json import dumps
 
@@ -104,7 +114,7 @@ def _names(trace: "Trace") -> list[dict[str, Any]]:
     ]
 
 
-def _whole(trace: "Trace", name: str) -> dict[str, Any]:
+def _tensor(trace: "Trace", name: str) -> dict[str, Any]:
     from pellucid.explain.trace_file import tensor_entry
 
     return {"name": name} | tensor_entry(trace, name)
