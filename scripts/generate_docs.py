@@ -45,7 +45,7 @@ def tree() -> Iterator[str]:
             yield f"  {path.name:<15} {purpose(path)}"
         elif (path / "__init__.py").exists():
             yield f"  {path.name + '/':<15} {purpose(path / '__init__.py')}"
-            if path.name in ("reference", "explain"):
+            if path.name == "reference":
                 for file in sorted(path.glob("*.py")):
                     if file.stem != "__init__":
                         yield f"    {file.name:<15} {purpose(file)}"

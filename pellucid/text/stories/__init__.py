@@ -12,7 +12,7 @@ from pellucid.text.stories.exact import entropy, how_many, longest, mean_words, 
 from pellucid.text.stories.generate import Story, stories, story
 from pellucid.text.stories.grammar import GrammarError
 from pellucid.text.stories.levels import LEVELS
-from pellucid.text.stories.measure import Fences, Floor, fences, floor, overlap
+from pellucid.text.stories.measure import Fences, Floor, Gap, fences, floor, gap, overlap
 from pellucid.text.stories.parse import ForeignText, log_probability, parse, read
 from pellucid.text.stories.spelling import join, words_of
 from pellucid.text.stories.unambiguous import is_unambiguous
@@ -23,12 +23,14 @@ __all__ = [
     "Fences",
     "Floor",
     "ForeignText",
+    "Gap",
     "GrammarError",
     "Story",
     "annotate",
     "entropy",
     "fences",
     "floor",
+    "gap",
     "how_many",
     "is_unambiguous",
     "join",

@@ -26,6 +26,30 @@ class Floor:
 
 
 @dataclass(frozen=True)
+class Gap:
+    """How far a model is from the limit: an estimate of its KL divergence per token, and its standard error."""
+
+    model: float
+    floor: float
+    nats: float
+    error: float
+
+    def __str__(self) -> str:
+        """
+        >>> str(Gap(0.25, 0.21, 0.04, 0.003))
+        '0.2500 nats per token, 0.0400 ± 0.0030 above the limit of 0.2100'
+        >>> str(Gap(0.2098, 0.21, -0.0002, 0.003))
+        '0.2098 nats per token, at the limit of 0.2100 (-0.0002 ± 0.0030: below it by chance)'
+        """
+        figure = f"{self.nats:.4f} ± {self.error:.4f}"
+        if self.nats < 0:
+            where = f"at the limit of {self.floor:.4f} ({figure}: below it by chance)"
+        else:
+            where = f"{figure} above the limit of {self.floor:.4f}"
+        return f"{self.model:.4f} nats per token, {where}"
+
+
+@dataclass(frozen=True)
 class Fences:
     """Nats per word of a model that knows only how often words come, or which word follows which."""
 
@@ -48,6 +72,19 @@ def floor(stories: Sequence[Story], lengths: Sequence[int]) -> Floor:
     n_bytes = np.array([len(story.text.encode()) for story in stories])
     per_token, per_byte = _ratio(nats, tokens), _ratio(nats / math.log(2), n_bytes)
     return Floor(*per_token, *per_byte)
+
+
+def gap(stories: Sequence[Story], lengths: Sequence[int], log_likelihoods: Sequence[float]) -> Gap:
+    """A model's distance to the limit, from its ln Q of each story with its <end>; lengths as for `floor`."""
+    limit = floor(stories, lengths)
+    if len(log_likelihoods) != len(stories):
+        raise GrammarError(
+            f"{len(log_likelihoods)} likelihoods for {len(stories)} stories: give one for each story."
+        )
+    tokens = np.array(lengths) + 1
+    model = -np.array(log_likelihoods)
+    beyond = model + np.array([story.log_probability for story in stories])
+    return Gap(float(model.sum() / tokens.sum()), limit.nats_per_token, *_ratio(beyond, tokens))
 
 
 def _ratio(above: np.ndarray, below: np.ndarray) -> tuple[float, float]:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from pellucid.text.stories import GrammarError, entropy, fences, floor, mean_words, n_words, stories
+from pellucid.text.stories import GrammarError, entropy, fences, floor, gap, mean_words, n_words, stories
 
 
 @pytest.mark.parametrize("level", ["easy", "full"])
@@ -43,3 +43,24 @@ def test_lengths_that_do_not_fit_the_stories_are_refused() -> None:
         GrammarError, match="3 stories with 2 lengths cannot be told: give one length for each"
     ):
         floor(list(stories("easy", 1, count=3)), [1, 2])
+
+
+def test_a_model_that_knows_the_law_is_at_the_limit_and_one_that_does_not_is_above_it() -> None:
+    sample = list(stories("easy", seed=5, count=400))
+    lengths = [n_words(story.text) for story in sample]
+    exact = gap(sample, lengths, [story.log_probability for story in sample])
+    assert (exact.nats, exact.error) == (0, 0)
+    assert exact.model == exact.floor == floor(sample, lengths).nats_per_token
+    off = gap(
+        sample,
+        lengths,
+        [story.log_probability - 0.5 * (n + 1) for story, n in zip(sample, lengths, strict=True)],
+    )
+    assert off.nats == pytest.approx(0.5)
+    assert off.model == pytest.approx(exact.floor + 0.5)
+
+
+def test_a_gap_needs_a_likelihood_for_each_story() -> None:
+    sample = list(stories("tiny", seed=5, count=3))
+    with pytest.raises(GrammarError, match="2 likelihoods for 3 stories"):
+        gap(sample, [1, 2, 3], [0.0, 0.0])
