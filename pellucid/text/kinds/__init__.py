@@ -35,11 +35,3 @@ def train(
         texts, vocab_size, special, progress
     )
     return trained
-
-
-def need(vocab_size: int, least: int, why: str) -> None:
-    """Refuse a vocabulary that cannot hold what must be in it."""
-    if vocab_size < least:
-        raise ConfigError(
-            f"a vocabulary of {vocab_size} is too small: {why} takes {least}. Use at least that many."
-        )

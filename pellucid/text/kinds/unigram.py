@@ -6,9 +6,9 @@ Kudo 2018, arXiv:1804.10959; over bytes, so that nothing is unknown.
 import json
 from collections.abc import Iterable
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import models, trainers
 
-from pellucid.text.kinds import need
+from pellucid.text.byte_level import learned
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special
 
@@ -17,20 +17,10 @@ STEP = 1e-4
 
 
 def train(texts: Iterable[str], vocab_size: int, special: Special, progress: bool) -> StandardTokenizer:
-    names = special.names()
-    need(vocab_size, 256 + len(names), "256 bytes and the special tokens")
-    library = Tokenizer(models.Unigram())
-    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    library.decoder = decoders.ByteLevel()
-    trainer = trainers.UnigramTrainer(
-        vocab_size=vocab_size,
-        special_tokens=names,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=progress,
+    file = json.loads(
+        learned(models.Unigram(), trainers.UnigramTrainer, texts, vocab_size, special, progress)
     )
-    library.train_from_iterator(texts, trainer)
-    file = json.loads(library.to_str())
-    file["model"]["vocab"] = _ordered(file["model"]["vocab"], len(names))
+    file["model"]["vocab"] = _ordered(file["model"]["vocab"], len(special.names()))
     return StandardTokenizer(json.dumps(file, ensure_ascii=False), special, "unigram")
 
 

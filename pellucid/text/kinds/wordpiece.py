@@ -9,7 +9,6 @@ from collections.abc import Iterable
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from pellucid.text.kinds import need
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special
 
@@ -19,7 +18,6 @@ UNKNOWN = "[UNK]"
 def train(texts: Iterable[str], vocab_size: int, special: Special, progress: bool) -> StandardTokenizer:
     texts = list(texts)
     names = [*special.names(), UNKNOWN]
-    need(vocab_size, len(names) + 1, "the special tokens and one letter")
     library = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
     library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     library.decoder = decoders.WordPiece(cleanup=False)

@@ -27,7 +27,7 @@ class Floor:
 
 @dataclass(frozen=True)
 class Gap:
-    """How far a model is from the limit: an estimate of its KL divergence per token, and its standard error."""
+    """How far a model is from the limit: an estimate of its KL divergence per token, with its error."""
 
     model: float
     floor: float

@@ -289,7 +289,7 @@ def test_training_does_not_depend_on_the_number_of_threads(threads: str) -> None
 
 def test_training_refuses_what_cannot_be() -> None:
     for kind, size, words in (
-        ("bpe", 100, "a vocabulary of 100 is too small: 256 bytes and the special tokens takes 258"),
+        ("bpe", 100, "a vocabulary of 100 is too small: 256 bytes and the special tokens take 258"),
         ("bpe", 0, "a vocabulary of 0 tokens holds nothing"),
         ("bpee", 400, "no kind of tokenizer called 'bpee'"),
     ):

@@ -1,0 +1,34 @@
+"""Learning tokens over bytes: what BPE and Unigram share."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, pre_tokenizers
+
+from pellucid.errors import ConfigError
+from pellucid.text.tokenizer import Special
+
+
+def learned(
+    model: Any, trainer: Any, texts: Iterable[str], vocab_size: int, special: Special, progress: bool
+) -> str:
+    """The `tokenizer.json` that a trainer of the library makes of texts cut into words as GPT-2 cuts them."""
+    least = 256 + len(special.names())
+    if vocab_size < least:
+        raise ConfigError(
+            f"a vocabulary of {vocab_size} is too small: 256 bytes and the special tokens take {least}. "
+            "Use at least that many."
+        )
+    library = Tokenizer(model)
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    library.train_from_iterator(
+        texts,
+        trainer(
+            vocab_size=vocab_size,
+            special_tokens=special.names(),
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=progress,
+        ),
+    )
+    return str(library.to_str())
