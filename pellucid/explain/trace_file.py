@@ -3,11 +3,9 @@
 Small values stand in the file; larger ones in a safetensors file of the same name beside it.
 """
 
-import contextlib
 import itertools
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import numpy as np
 
 from pellucid.errors import FileError, TapeError
 from pellucid.explain.trace import Trace
+from pellucid.files import read_format, whole_file
 from pellucid.names import Name
 from pellucid.reference.op import Array
 from pellucid.reference.ops import named
@@ -50,10 +49,11 @@ def write(trace: Trace, path: Path) -> list[Path]:
     if large:
         from safetensors.numpy import save
 
-        data = save({name: np.ascontiguousarray(value) for name, value in large.items()})
-        _replace(store, data)
+        with whole_file(store) as file:
+            file.write(save({name: np.ascontiguousarray(value) for name, value in large.items()}))
         written.append(store)
-    _replace(path, _json(head, tensors, steps).encode())
+    with whole_file(path) as file:
+        file.write(_json(head, tensors, steps).encode())
     return [path, *written]
 
 
@@ -97,36 +97,12 @@ def tensor_entry(trace: Trace, name: str, store: str | None = None) -> dict[str,
     return entry
 
 
-def _replace(path: Path, data: bytes) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        partial.write_bytes(data)
-        os.replace(partial, path)
-    except OSError as error:
-        raise FileError(f"cannot write {path}: {error.strerror}.") from None
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
-
-
 # ---- reading: the file may come from a stranger
 
 
 def read(path: Path) -> Trace:
     """The trace of a file, or one FileError that says what is wrong with it."""
-    try:
-        data = json.loads(path.read_bytes())
-    except OSError as error:
-        raise FileError(f"cannot read {path}: {error.strerror}.") from None
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"{path} is not JSON: {error}.") from None
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise FileError(f'{path} is no trace: it does not say "format": "{FORMAT}".')
-    if data.get("version") != VERSION:
-        raise FileError(
-            f"{path} has trace format {data.get('version')!r}; this version of Pellucid reads {VERSION}. "
-            "Use the version that wrote it, or a newer one."
-        )
+    data = read_format(path, "trace", FORMAT, VERSION)
     try:
         return _trace(data, path)
     except _Damaged as error:

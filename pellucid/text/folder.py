@@ -1,11 +1,11 @@
 """A tokenizer's folder: `tokenizer.json` and `tokenizer_config.json`, written whole or not at all."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from pellucid.errors import FileError
+from pellucid.files import whole_file
 from pellucid.text.tokenizer import Special
 
 FORMAT = 1
@@ -29,24 +29,14 @@ def write_folder(
     config |= {key: name for key, name in names.items() if name is not None}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in (
-            ("tokenizer.json", tokenizer),
-            ("tokenizer_config.json", json.dumps(config, ensure_ascii=False, indent=2)),
-        ):
-            partial = folder / f".{name}.{os.getpid()}.partial"
-            partial.write_text(text + "\n", "utf-8")
-            os.replace(partial, folder / name)
     except OSError as error:
         raise FileError(f"cannot write the tokenizer to {folder}: {error.strerror}.") from None
-
-
-def read_json(file: Path) -> Any:
-    try:
-        return json.loads(file.read_bytes())
-    except OSError as error:
-        raise FileError(f"cannot read {file}: {error.strerror}.") from None
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"{file} is not JSON: {error}.") from None
+    for name, text in (
+        ("tokenizer.json", tokenizer),
+        ("tokenizer_config.json", json.dumps(config, ensure_ascii=False, indent=2)),
+    ):
+        with whole_file(folder / name) as file:
+            file.write(f"{text}\n".encode())
 
 
 def special_of(config: dict[str, Any]) -> Special:

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.errors import FileError
+from pellucid.files import read_json
 from pellucid.text.characters import Characters
-from pellucid.text.folder import FORMAT, read_json, special_of
+from pellucid.text.folder import FORMAT, special_of
 from pellucid.text.tokenizer import Special, Tokenizer
 from pellucid.text.words import Words
 

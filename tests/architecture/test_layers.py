@@ -12,6 +12,7 @@ import pellucid
 PACKAGE = Path(pellucid.__file__).parent
 LAYERS = (
     {"errors"},
+    {"files"},
     {"names"},
     {"parts"},
     {"config"},
