@@ -33,8 +33,9 @@ lint: setup ## ruff format and check, mypy strict
 docs: setup ## regenerate every page that the code can write
 	$(BIN)/python scripts/generate_docs.py
 
-bench: setup ## the specification's speed, beside its limit
+bench: setup ## speed beside its limit and its peers; PELLUCID_DATA names a folder with texts
 	$(BIN)/python -m benchmarks.specification
+	$(BIN)/python -m benchmarks.text
 
 torture: setup ## the same claims with the full counts
 	$(BIN)/python -m pytest -n 2 -m torture

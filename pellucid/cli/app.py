@@ -4,6 +4,7 @@ import os
 
 import typer
 
+from pellucid.cli.data import app as data
 from pellucid.cli.explain import explain
 from pellucid.cli.replay import replay
 from pellucid.cli.tokenizer import app as tokenizer
@@ -20,6 +21,7 @@ app = typer.Typer(
 for command in (explain, trace, replay):
     app.command()(command)
 app.add_typer(tokenizer)
+app.add_typer(data)
 
 
 def _version(asked: bool) -> None:

@@ -6,7 +6,11 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 
 from pellucid.errors import ConfigError
+from pellucid.text.seams import pieces
 from pellucid.text.tokenizer import Special
+
+PIECE = 1 << 14
+"""Characters given to the library at a time: it counts the words of many pieces at once."""
 
 
 def learned(
@@ -23,7 +27,7 @@ def learned(
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     library.decoder = decoders.ByteLevel()
     library.train_from_iterator(
-        texts,
+        (piece for text in texts for piece in pieces(text, PIECE)),
         trainer(
             vocab_size=vocab_size,
             special_tokens=special.names(),

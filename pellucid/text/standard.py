@@ -17,13 +17,18 @@ import tokenizers
 from pellucid.errors import FileError, TokenError
 from pellucid.text import alphabet
 from pellucid.text.folder import write_folder
-from pellucid.text.tokenizer import ByteStream, Special, Stream, Tokenizer, checked, known
+from pellucid.text.tokenizer import ByteStream, Ids, Special, Stream, Tokenizer, checked, known
 
 _STRAY = re.compile("([^\udc80-\udcff]+)|([\udc80-\udcff])")
 """Stretches of text, and the single bytes that are no text, as `surrogateescape` writes them."""
 
 GPT2_SPLIT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 """How GPT-2 cuts a text into words before merging, and how `tokenizers`' ByteLevel does."""
+
+_SAME_WORDS = {
+    GPT2_SPLIT: r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
+}
+"""Patterns that cut the same words without going back over what they have read: `++` keeps what it took."""
 
 
 class StandardTokenizer(Tokenizer):
@@ -113,7 +118,10 @@ class StandardTokenizer(Tokenizer):
         vocab = self.file["model"]["vocab"]
         ranks = {alphabet.data(token): id for token, id in vocab.items() if token not in self.added}
         return tiktoken.Encoding(
-            self.name, pat_str=self.split, mergeable_ranks=ranks, special_tokens=self.added
+            self.name,
+            pat_str=_SAME_WORDS.get(self.split, self.split),
+            mergeable_ranks=ranks,
+            special_tokens=self.added,
         )
 
     def encode(self, text: str, parse_special: bool = False) -> list[int]:
@@ -127,6 +135,11 @@ class StandardTokenizer(Tokenizer):
         if parse_special:
             return list(self._parsing.encode(text, add_special_tokens=False).ids)
         return list(self._encoding(text).ids)
+
+    def encode_array(self, text: str) -> Ids:
+        if self._fast is None:
+            return super().encode_array(text)
+        return self._fast.encode_to_numpy(checked(text), disallowed_special=())
 
     def encode_bytes(self, data: bytes) -> list[int]:
         """The ids of any bytes, text or not; `decode_bytes` gives them back. For byte-level tokenizers."""

@@ -1,0 +1,169 @@
+"""`pellucid data`: text to token files, and what token files hold."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from pellucid.data.prepare import Progress
+    from pellucid.data.tokens import Tokens
+    from pellucid.text.tokenizer import Tokenizer
+
+app = typer.Typer(name="data", help="Text to token files, and what they hold.", no_args_is_help=True)
+
+Report = Callable[["Progress"], None]
+
+
+@app.command()
+def prepare(
+    sources: Annotated[list[str], typer.Argument(help="Files, folders, patterns, or - for standard input.")],
+    tokenizer: Annotated[Path, typer.Option(help="The tokenizer's folder.", metavar="DIR")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make, or to go on with.")],
+    split: Annotated[
+        str, typer.Option(help="Documents: file, line, paragraph, separator=TEXT or jsonl.", metavar="RULE")
+    ] = "file",
+    field: Annotated[str, typer.Option(help="The field of a JSON line that holds the text.")] = "text",
+    validation: Annotated[float, typer.Option(help="The share of documents to hold out.")] = 0.0,
+    workers: Annotated[int | None, typer.Option(help="Processes that encode; as many as cores.")] = None,
+    keep_duplicates: Annotated[
+        bool, typer.Option("--keep-duplicates", help="Keep copies; saves 110 bytes of memory a document.")
+    ] = False,
+) -> None:
+    """Encode texts into token files, with every core; given again after an interruption, it goes on."""
+    from pellucid.data import prepare as library
+    from pellucid.text.corpus import Corpus
+
+    corpus = Corpus(sources, split, field, validation=validation, unique=not keep_duplicates)
+    try:
+        with _progress() as report:
+            manifest = library.prepare(corpus, tokenizer, output, workers, report)
+    except KeyboardInterrupt:
+        print(
+            f"Interrupted. Finished shards are kept in {output}: give the same command again to go on.",
+            file=sys.stderr,
+        )
+        raise typer.Exit(130) from None
+    for part, entries in manifest.parts.items():
+        documents, tokens = manifest.total(part, "documents"), manifest.total(part, "tokens")
+        if tokens:
+            ratio = manifest.total(part, "text_bytes") / tokens
+            print(
+                f"{output}: {part}, {_many(documents, 'document')}, {_many(tokens, 'token')}, "
+                f"{ratio:.2f} bytes per token, in {_many(len(entries), 'shard')}"
+            )
+    left_out = corpus.report
+    if left_out.duplicates or left_out.empty:
+        print(f"left out: {_many(left_out.duplicates, 'duplicate')}, {left_out.empty:,} empty")
+
+
+@app.command()
+def show(
+    folder: Annotated[Path, typer.Argument(help="A folder made by `pellucid data prepare`.")],
+    samples: Annotated[int, typer.Option(help="Documents to print.", min=0, max=100)] = 3,
+    verify: Annotated[bool, typer.Option("--verify", help="Read everything and check it.")] = False,
+) -> None:
+    """What token files hold: counts, lengths of documents, frequent tokens, and a few documents."""
+    from pellucid.data.tokens import TokenFolder
+
+    opened = TokenFolder(folder)
+    tokenizer, about = opened.tokenizer, opened.manifest.tokenizer
+    end = "none" if about.end is None else f"{about.end} ({tokenizer.token(about.end)})"
+    print(f"tokenizer        {about.kind}, {about.vocab_size:,} tokens, sha256 {about.sha256[:16]}…")
+    print(f"end of document  {end}")
+    print(f"split by         {opened.manifest.settings.get('split')}")
+    for part, entries in opened.manifest.parts.items():
+        if len(opened[part]):
+            size = sum(entry.text_bytes for entry in entries)
+            _show_part(part, size, opened[part], tokenizer, samples)
+    if verify:
+        opened.verify()
+        print("every checksum, id and document end is right")
+
+
+def _show_part(part: str, size: int, tokens: "Tokens", tokenizer: "Tokenizer", samples: int) -> None:
+    from pellucid.data.statistics import PERCENTILES, statistics
+
+    figures = statistics(tokens)
+    print()
+    counts = (tokens.documents, "document"), (len(tokens), "token"), (len(tokens.shards), "shard")
+    print(f"{part}: {', '.join(_many(*count) for count in counts)}")
+    print(f"text                  {_many(size, 'byte')}, {size / len(tokens):.2f} bytes per token")
+    lengths = "  ".join(f"{p} %: {n:,}" for p, n in zip(PERCENTILES, figures.percentiles, strict=True))
+    print(f"tokens per document   {lengths}")
+    frequent = "  ".join(f"{tokenizer.decode([id])!r} {share:.1%}" for id, share in figures.frequent)
+    sampled = "" if figures.counted == len(tokens) else "  (of a sample)"
+    print(f"most frequent         {frequent}{sampled}")
+    for i in range(min(samples, tokens.documents)):
+        number = i * tokens.documents // samples if samples <= tokens.documents else i
+        ids = tokens.document(number)
+        text = tokenizer.decode(ids[:40].tolist())
+        print(f"document {number:<12,} {len(ids):,} tokens: {text!r}{' …' if len(ids) > 40 else ''}")
+
+
+@contextmanager
+def _progress() -> Iterator[Report]:
+    """A bar where a person looks on, and now and then a line where a file does."""
+    if sys.stderr.isatty():
+        with _bar() as report:
+            yield report
+    else:
+        yield _lines()
+
+
+@contextmanager
+def _bar() -> Iterator[Report]:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        BarColumn(),
+        DownloadColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
+    )
+    with Bar(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("", total=None, rate="", left="")
+
+        def report(now: "Progress") -> None:
+            bar.update(task, completed=now.bytes, total=now.total, rate=_rate(now), left=_left(now))
+
+        yield report
+
+
+def _lines(every: float = 10.0) -> Report:
+    import time
+
+    last = time.monotonic()
+
+    def report(now: "Progress") -> None:
+        nonlocal last
+        if time.monotonic() - last >= every:
+            last = time.monotonic()
+            share = "" if now.total is None else f" of {now.total / 1e6:.0f}"
+            words = [f"{now.bytes / 1e6:.0f}{share} MB", f"{now.tokens:,} tokens", _rate(now), _left(now)]
+            print(", ".join(filter(None, words)), file=sys.stderr, flush=True)
+
+    return report
+
+
+def _rate(now: "Progress") -> str:
+    return f"{now.rate / 1e6:.1f} MB/s"
+
+
+def _left(now: "Progress") -> str:
+    """How long it will take; nothing where nobody knows."""
+    if now.seconds_left is None:
+        return ""
+    minutes, seconds = divmod(round(now.seconds_left), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d} left"
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -1,0 +1,1 @@
+"""From any amount of text to token files, and from token files to batches."""

@@ -1,0 +1,157 @@
+"""The manifest of a folder of token files: what they hold, what made them, and the checksum of each.
+
+While a folder is being made its entries stand in `progress.json`; `manifest.json` is written last, so a
+folder that has one is whole.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from pellucid.errors import FileError
+from pellucid.files import read_format, whole_file
+
+NAME, PROGRESS = "manifest.json", "progress.json"
+FORMAT, VERSION = "pellucid-tokens", 1
+PARTS = ("train", "validation")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One shard."""
+
+    file: str
+    documents: int
+    tokens: int
+    text_bytes: int
+    """Of the documents' UTF-8."""
+    text_sha256: str
+    """Of the same, one document after the other: how a restart knows that the text has not changed."""
+    file_bytes: int
+    sha256: str
+    """Of the shard's file."""
+
+
+@dataclass(frozen=True)
+class TokenizerEntry:
+    sha256: str
+    kind: str
+    vocab_size: int
+    begin: int | None
+    """The token that stands for the beginning of a text, where the tokenizer has one; it is not stored."""
+    end: int | None
+    """The token stored after each document, where the tokenizer has one."""
+    pad: int | None
+
+
+@dataclass
+class Manifest:
+    tokenizer: TokenizerEntry
+    settings: dict[str, Any]
+    """Whatever decides what is in the shards: sources with their sizes, and how they are read."""
+    parts: dict[str, list[Entry]] = field(default_factory=lambda: {part: [] for part in PARTS})
+
+    def total(self, part: str, count: str) -> int:
+        return sum(getattr(entry, count) for entry in self.parts[part])
+
+    def write(self, folder: Path, name: str = NAME) -> None:
+        counts = ("documents", "tokens", "text_bytes")
+        data = {
+            "format": FORMAT,
+            "version": VERSION,
+            "tokenizer": asdict(self.tokenizer),
+            "settings": self.settings,
+            "totals": {part: {count: self.total(part, count) for count in counts} for part in PARTS},
+            "parts": {part: [asdict(entry) for entry in entries] for part, entries in self.parts.items()},
+        }
+        with whole_file(folder / name) as file:
+            file.write((json.dumps(data, ensure_ascii=False, indent=1) + "\n").encode())
+
+    def differences(self, other: "Manifest") -> Iterator[str]:
+        """What was asked for another time, in words: what it is in this one, and in the other."""
+        ours, theirs = asdict(self.tokenizer), asdict(other.tokenizer)
+        if ours != theirs:
+            for key in ours:
+                if ours[key] != theirs[key]:
+                    yield f"the tokenizer's {key} is {_short(ours[key])}, not {_short(theirs[key])}"
+        for key in dict.fromkeys([*self.settings, *other.settings]):
+            mine, its = self.settings.get(key), other.settings.get(key)
+            if mine != its:
+                yield f"{key} is {_short(mine)}, not {_short(its)}"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+# ---- reading: the file may come from a stranger
+
+
+def read(path: Path) -> Manifest:
+    """The manifest of a file, or one FileError that says what is wrong with it."""
+    data = read_format(path, "token-file manifest", FORMAT, VERSION)
+    try:
+        return _manifest(data)
+    except _Damaged as error:
+        raise FileError(f"{path} is damaged: {error}.") from None
+
+
+class _Damaged(Exception):
+    pass
+
+
+def _need(holds: bool, complaint: str) -> None:
+    if not holds:
+        raise _Damaged(complaint)
+
+
+def _manifest(data: dict[str, Any]) -> Manifest:
+    for key in ("tokenizer", "settings", "totals", "parts"):
+        _need(isinstance(data.get(key), dict), f"{key!r} is missing or no table")
+    tokenizer = _record(data["tokenizer"], TokenizerEntry, "'tokenizer'")
+    _need(1 <= tokenizer.vocab_size <= 2**32, f"'vocab_size' is {tokenizer.vocab_size}")
+    for name in ("begin", "end", "pad"):
+        id = getattr(tokenizer, name)
+        _need(id is None or id < tokenizer.vocab_size, f"{name!r} is {id}, beyond the vocabulary")
+    _need(set(data["parts"]) == set(PARTS), f"'parts' are {_short(list(data['parts']))}")
+    manifest = Manifest(tokenizer, data["settings"])
+    for part in PARTS:
+        entries = data["parts"][part]
+        _need(isinstance(entries, list), f"the shards of {part!r} are no list")
+        for i, given in enumerate(entries):
+            entry = _record(given, Entry, f"shard {i} of {part!r}")
+            _need(entry.file == shard_name(part, i), f"shard {i} of {part!r} is called {entry.file!r}")
+            manifest.parts[part].append(entry)
+        totals = data["totals"].get(part)
+        _need(isinstance(totals, dict), f"the totals of {part!r} are no table")
+        for count in ("documents", "tokens", "text_bytes"):
+            _need(
+                totals.get(count) == manifest.total(part, count),
+                f"{part!r} has {totals.get(count)!r} {count}, and its shards {manifest.total(part, count)}",
+            )
+    return manifest
+
+
+def shard_name(part: str, i: int) -> str:
+    return f"{part}-{i:05d}.tokens"
+
+
+def _record(given: Any, kind: Any, what: str) -> Any:
+    """A table with exactly the fields of a dataclass, each of its type."""
+    names = [entry.name for entry in fields(kind)]
+    _need(isinstance(given, dict) and set(given) == set(names), f"{what} does not have {', '.join(names)}")
+    for entry in fields(kind):
+        value = given[entry.name]
+        whole = type(value) is int and 0 <= value < 2**63
+        right = {
+            int: whole,
+            int | None: whole or value is None,
+            str: isinstance(value, str)
+            and (not entry.name.endswith("sha256") or bool(re.fullmatch("[0-9a-f]{64}", value))),
+        }[entry.type]  # type: ignore[index]
+        _need(right, f"{what} has {entry.name}={_short(value)}")
+    return kind(**given)

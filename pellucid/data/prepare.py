@@ -1,0 +1,266 @@
+"""Text to token files: encoded by every core, in shards, and the same to the byte however it was done.
+
+    corpus = Corpus(["books/"], validation=0.01)
+    manifest = prepare(corpus, Path("tokenizer"), Path("books.tokens"))
+
+What is in the shards depends on the text, the tokenizer and the settings alone: documents stay in order, and
+a shard is full when it has `shard_tokens` ids or more at the end of a document. A run that was
+interrupted goes on after the last full shard.
+
+Memory. This process holds the batches that are under way (a few for each worker, a mebibyte each, or one
+document where documents are larger and cannot be cut), the shard's document ends (8 bytes each) and, in the
+corpus, the document being read; a worker holds one batch. None of it grows with the corpus, except that
+leaving out duplicates keeps about 110 bytes per document: a terabyte of documents of 4 kB has 250 million of
+them, 27 GB, so there `unique=False` is the choice, and what is left is what 120 MB take.
+"""
+
+import fcntl
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pellucid.data.batches import Finished, batches
+from pellucid.data.encoders import Encoded, Encoders
+from pellucid.data.manifest import NAME, PARTS, PROGRESS, Entry, Manifest, read, shard_name
+from pellucid.data.shard import Shard, ShardWriter, id_type
+from pellucid.data.tokenizer_copy import describe, read_files, write_copy
+from pellucid.errors import ConfigError, FileError
+from pellucid.files import PARTIAL, whole_file
+from pellucid.text.corpus import Corpus
+from pellucid.text.pretrained import from_pretrained
+from pellucid.text.seams import can_cut
+
+SHARD_TOKENS = 1 << 25
+"""Small enough that an interruption costs seconds, large enough that a terabyte is a few thousand files."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    bytes: int
+    """Of text, encoded and written, by earlier runs too."""
+    total: int | None
+    """How many there will be, as far as one can tell; None where sources are packed or come from a pipe."""
+    documents: int
+    tokens: int
+    rate: float
+    """Bytes per second since encoding began."""
+
+    @property
+    def seconds_left(self) -> float | None:
+        if self.total is None or not self.rate:
+            return None
+        return max(0.0, (self.total - self.bytes) / self.rate)
+
+
+def prepare(
+    corpus: Corpus,
+    tokenizer: Path,
+    out: Path,
+    workers: int | None = None,
+    progress: Callable[[Progress], None] = lambda _: None,
+    shard_tokens: int = SHARD_TOKENS,
+) -> Manifest:
+    """Encode a corpus into a folder, or go on with it; its manifest."""
+    workers = (os.cpu_count() or 1) if workers is None else workers
+    if workers < 1:
+        raise ConfigError(f"workers={workers} encode nothing: use 1 or more.")
+    if shard_tokens < 1:
+        raise ConfigError(f"shard_tokens={shard_tokens} hold nothing: use 1 or more.")
+    files = read_files(tokenizer)
+    opened = from_pretrained(tokenizer)
+    asked = Manifest(describe(opened, files), _settings(corpus, shard_tokens))
+    with _locked(out):
+        manifest = _begun(out, asked)
+        if (out / NAME).exists() and manifest.parts == read(out / NAME).parts:
+            (out / PROGRESS).unlink(missing_ok=True)
+            return manifest
+        manifest.write(out, PROGRESS)
+        (out / NAME).unlink(missing_ok=True)
+        encoders = Encoders(write_copy(files, out), id_type(opened.vocab_size), workers)
+        _encode(corpus, manifest, out, encoders, can_cut(opened), progress)
+        manifest.write(out)
+        (out / PROGRESS).unlink()
+    return manifest
+
+
+def _encode(
+    corpus: Corpus,
+    manifest: Manifest,
+    out: Path,
+    encoders: Encoders,
+    cut: bool,
+    progress: Callable[[Progress], None],
+) -> None:
+    shard_tokens = manifest.settings["shard_tokens"]
+    finished = {part: Finished(part, list(manifest.parts[part])) for part in PARTS}
+    before = sum(manifest.total(part, "text_bytes") for part in PARTS)
+    total = _total(corpus)
+    with ExitStack() as stack:
+        stack.enter_context(encoders)
+        parts = {part: stack.enter_context(_Part(part, manifest, out, shard_tokens)) for part in PARTS}
+        start = time.perf_counter()
+
+        def now(expected: int | None) -> Progress:
+            written = sum(part.written for part in parts.values())
+            tokens = sum(manifest.total(name, "tokens") + part.tokens for name, part in parts.items())
+            rate = written / (time.perf_counter() - start)
+            return Progress(before + written, expected, corpus.report.documents, tokens, rate)
+
+        for encoded in encoders.encode(batches(corpus, finished, cut)):
+            parts[encoded.batch.part].add(encoded)
+            progress(now(_expected(corpus, total)))
+        progress(now(before + sum(part.written for part in parts.values())))
+        for part in parts.values():
+            part.close()
+
+
+@dataclass
+class _Part:
+    """The shards of one part, one of them being written."""
+
+    name: str
+    manifest: Manifest
+    out: Path
+    shard_tokens: int
+    written: int = 0
+    """Bytes of text, in all."""
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _writer: ShardWriter | None = None
+
+    def __enter__(self) -> "_Part":
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)  # a shard that is not full is not kept
+
+    @property
+    def tokens(self) -> int:
+        """In the shard being written."""
+        return self._writer.tokens if self._writer else 0
+
+    def add(self, encoded: Encoded) -> None:
+        """Pieces into the shard; where it is full and a document ends, into the next."""
+        batch, whole = encoded.batch, np.frombuffer(encoded.batch.whole, np.bool_)
+        if len(encoded.ids) and encoded.ids.max() >= self.manifest.tokenizer.vocab_size:
+            raise FileError(
+                f"the tokenizer made the id {encoded.ids.max()}, and its ids go from 0 to "
+                f"{self.manifest.tokenizer.vocab_size - 1}: its vocabulary is damaged."
+            )
+        ids_at = np.concatenate([[0], np.cumsum(encoded.lengths)])
+        text_at = np.concatenate([[0], np.cumsum(batch.lengths)])
+        text, first = memoryview(batch.data), 0
+        while first < len(whole):
+            writer = self._writer or self._open()
+            sizes = writer.tokens + ids_at[first + 1 :] - ids_at[first]
+            full = np.flatnonzero((sizes >= self.shard_tokens) & whole[first:])
+            after = first + int(full[0]) + 1 if len(full) else len(whole)
+            ends = (ids_at[first + 1 : after + 1] - ids_at[first])[whole[first:after]]
+            writer.add(encoded.ids[ids_at[first] : ids_at[after]], ends)
+            self._text.update(text[text_at[first] : text_at[after]])
+            self._documents += len(ends)
+            self._bytes += int(text_at[after] - text_at[first])
+            if len(full):
+                self.close()
+            first = after
+        self.written += len(batch.data)
+
+    def _open(self) -> ShardWriter:
+        self._file = shard_name(self.name, len(self.manifest.parts[self.name]))
+        self._text, self._documents, self._bytes = hashlib.sha256(), 0, 0
+        file = self._stack.enter_context(whole_file(self.out / self._file))
+        self._writer = ShardWriter(file, self.manifest.tokenizer.vocab_size)
+        return self._writer
+
+    def close(self) -> None:
+        """Finish the shard, if there is one, and remember that it is done."""
+        if self._writer is None:
+            return
+        tokens, sha256 = self._writer.tokens, self._writer.finish()
+        self._stack.close()
+        self._writer = None
+        size = (self.out / self._file).stat().st_size
+        self.manifest.parts[self.name].append(
+            Entry(self._file, self._documents, tokens, self._bytes, self._text.hexdigest(), size, sha256)
+        )
+        self.manifest.write(self.out, PROGRESS)
+
+
+def _begun(out: Path, asked: Manifest) -> Manifest:
+    """What an earlier run of the same command has finished in this folder, each shard read and verified."""
+    begun = next((out / name for name in (NAME, PROGRESS) if (out / name).exists()), None)
+    if begun is None:
+        if strange := sorted(path.name for path in out.iterdir() if path.suffix != PARTIAL):
+            raise FileError(
+                f"{out} holds something else, {strange[0]} for example: name a new folder for the tokens."
+            )
+        return asked
+    found = read(begun)
+    if differences := list(found.differences(asked)):
+        raise FileError(
+            f"{out} was made otherwise: {'; '.join(differences)}. Ask for the same, name another folder, or "
+            "remove this one."
+        )
+    for path in out.glob(f"*{PARTIAL}"):
+        path.unlink()
+    for part in PARTS:
+        for entry in found.parts[part]:
+            try:
+                Shard(out / entry.file).verify(entry.sha256)
+            except FileError:
+                break
+            asked.parts[part].append(entry)
+    return asked
+
+
+@contextmanager
+def _locked(out: Path) -> Iterator[None]:
+    """Only one process makes a folder at a time; the lock goes with the process, however it ends."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        handle = os.open(out, os.O_RDONLY)
+    except OSError as error:
+        raise FileError(f"cannot make the folder {out}: {error.strerror}.") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise FileError(
+            f"{out} is being made by another process: wait for it, or name another folder."
+        ) from None
+    finally:
+        os.close(handle)
+
+
+def _settings(corpus: Corpus, shard_tokens: int) -> dict[str, Any]:
+    sizes = [os.path.getsize(file) if os.path.isfile(file) else None for file in corpus.files]
+    return {
+        "sources": [{"file": file, "bytes": size} for file, size in zip(corpus.files, sizes, strict=True)],
+        "split": corpus.split,
+        "field": corpus.field,
+        "errors": corpus.errors,
+        "validation": corpus.validation,
+        "seed": corpus.seed,
+        "unique": corpus.unique,
+        "shard_tokens": shard_tokens,
+    }
+
+
+def _expected(corpus: Corpus, total: int | None) -> int | None:
+    """How much text there will be: what was found, and as large a part of what is not yet read."""
+    read = corpus.report.bytes
+    if total is None or read < 8 * corpus.chunk:  # of little, one cannot tell
+        return total
+    found = sum(count.bytes for count in corpus.report.parts.values())
+    return round(found + (total - read) * found / read)
+
+
+def _total(corpus: Corpus) -> int | None:
+    plain = all(os.path.isfile(file) and not file.endswith((".gz", ".xz", ".zst")) for file in corpus.files)
+    return sum(map(os.path.getsize, corpus.files)) if plain else None

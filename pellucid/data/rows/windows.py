@@ -1,0 +1,96 @@
+"""Windows: the tokens as one ring, cut into stretches of equal length that come in a random order.
+
+An epoch begins at a random place o of the ring (the last token is followed by the first) and cuts it into
+W = ⌈N / T⌉ windows; a keyed permutation says in which order they come. Window w reads the tokens
+o + wT … o + wT + T − 1 and predicts the token after each. Where T does not divide N, the last window is
+longer than what is left, and its places beyond that are not counted. So in every epoch each of the N tokens
+is a target exactly once.
+"""
+
+import numpy as np
+
+from pellucid.data.permutation import Permutation, keys
+from pellucid.data.rows import NOT_COUNTED, Batch, Rows, need_length, need_tokens
+from pellucid.data.shard import Ids, id_type
+from pellucid.data.tokens import Tokens
+
+BLOCK = 1 << 12
+"""Windows found at a time; one by one, NumPy's calls would cost more than the rows. Fewer where an epoch is
+short, since each epoch has an order of its own."""
+
+
+class Windows(Rows):
+    def __init__(self, tokens: Tokens, length: int, seed: int = 0) -> None:
+        need_length(length)
+        need_tokens(tokens)
+        self.tokens, self.length, self.seed = tokens, length, seed
+        self.per_epoch = -(-len(tokens) // length)
+        self.row = 0
+        self._size = min(BLOCK, max(64, self.per_epoch))
+        self._block, self._starts = -1, np.empty(0, np.int64)
+
+    def offset(self, epoch: int) -> int:
+        """Where on the ring an epoch begins."""
+        return keys(self.seed, epoch, 0, count=1)[0] % len(self.tokens)
+
+    def take(self, count: int, mine: slice) -> Batch:
+        first, last = self.row + mine.start, self.row + mine.stop
+        self.row += count
+        starts, counted = self._places(first, last)
+        raw = np.empty((len(starts), self.length + 1), id_type(self.tokens.vocab_size))
+        for row, start in enumerate(starts):
+            raw[row] = self._ring(start)
+        if raw.max(initial=0) >= self.tokens.vocab_size:
+            for start in starts:  # read once more, to say which token it is
+                self.tokens.read(start, min(start + self.length + 1, len(self.tokens)))
+            self.tokens.read(0, min(self.length, len(self.tokens)))
+        ids, targets = raw[:, :-1].astype(np.int64), raw[:, 1:].astype(np.int64)
+        for row in np.flatnonzero(counted < self.length).tolist():
+            targets[row, counted[row] :] = NOT_COUNTED
+        return Batch(ids, targets)
+
+    def _ring(self, start: int) -> Ids:
+        stop, size = start + self.length + 1, len(self.tokens)
+        if stop <= size:
+            return self.tokens.unchecked(start, stop)  # a check for all rows is faster than one for each
+        pieces = [self.tokens.unchecked(start, size)]
+        left = stop - size
+        while left:
+            pieces.append(self.tokens.unchecked(0, min(left, size)))
+            left -= len(pieces[-1])
+        return np.concatenate(pieces)
+
+    def _places(self, first: int, last: int) -> tuple[list[int], Ids]:
+        """For each of these rows, where its window begins and how many of its targets count."""
+        found: list[Ids] = []
+        at = first
+        while at < last:
+            if at // self._size != self._block:
+                self._block = at // self._size
+                self._starts = self._computed(self._block * self._size)
+            inside = self._starts[at % self._size : at % self._size + last - at]
+            found.append(inside)
+            at += len(inside)
+        windows = np.concatenate([*found, np.empty((0, 2), np.int64)])
+        return windows[:, 0].tolist(), windows[:, 1]
+
+    def _computed(self, row: int) -> Ids:
+        rows = np.arange(row, row + self._size)
+        epochs, size = rows // self.per_epoch, len(self.tokens)
+        found = np.empty((self._size, 2), np.int64)
+        for epoch in range(int(epochs[0]), int(epochs[-1]) + 1):
+            here = epochs == epoch
+            order = Permutation(self.per_epoch, self.seed, epoch, 1)
+            begin = order(rows[here] % self.per_epoch) * self.length
+            found[here, 0] = (begin + self.offset(epoch)) % size
+            found[here, 1] = np.minimum(self.length, size - begin)
+        return found
+
+    def state(self) -> dict[str, int]:
+        return {"row": self.row}
+
+    def restore(self, state: dict[str, int]) -> None:
+        self.row = state["row"]
+
+    def identity(self) -> dict[str, int]:
+        return {"tokens": len(self.tokens), "length": self.length, "seed": self.seed}

@@ -1,0 +1,59 @@
+"""The tokenizer's copy inside a folder of token files, so that the ids can always be read."""
+
+import hashlib
+from pathlib import Path
+
+from pellucid.data.manifest import TokenizerEntry
+from pellucid.errors import FileError
+from pellucid.files import whole_file
+from pellucid.text.pretrained import from_pretrained
+from pellucid.text.tokenizer import Tokenizer
+
+FOLDER = "tokenizer"
+_FILES = ("tokenizer.json", "tokenizer_config.json", "encoder.json", "vocab.bpe")
+
+
+def read_files(tokenizer: Path) -> dict[str, bytes]:
+    """What a tokenizer's folder holds of a tokenizer's files."""
+    folder = tokenizer.parent if tokenizer.name == "tokenizer.json" else tokenizer
+    try:
+        return {name: (folder / name).read_bytes() for name in _FILES if (folder / name).is_file()}
+    except OSError as error:
+        raise FileError(f"cannot read {error.filename}: {error.strerror}.") from None
+
+
+def describe(tokenizer: Tokenizer, files: dict[str, bytes]) -> TokenizerEntry:
+    """What the manifest says of a tokenizer."""
+
+    def id(name: str | None) -> int | None:
+        return None if name is None else tokenizer.id_of(name)
+
+    # tokenizer.json alone decides the ids, unless they come from GPT-2's own two files.
+    decisive = ("encoder.json", "vocab.bpe") if "vocab.bpe" in files else ("tokenizer.json",)
+    digest = hashlib.sha256(b"".join(files.get(name, b"") for name in decisive)).hexdigest()
+    special = tokenizer.special
+    return TokenizerEntry(
+        digest, tokenizer.kind, tokenizer.vocab_size, id(special.bos), id(special.eos), id(special.pad)
+    )
+
+
+def write_copy(files: dict[str, bytes], out: Path) -> Path:
+    """Put the files into a folder of token files; where they are now."""
+    folder = out / FOLDER
+    folder.mkdir(exist_ok=True)
+    for name, data in files.items():
+        with whole_file(folder / name) as file:
+            file.write(data)
+    return folder
+
+
+def open_copy(out: Path, said: TokenizerEntry) -> Tokenizer:
+    """The tokenizer of a folder of token files, held against what the manifest says."""
+    tokenizer = from_pretrained(out / FOLDER)
+    found = describe(tokenizer, read_files(out / FOLDER))
+    if found != said:
+        raise FileError(
+            f"{out / FOLDER} is not the tokenizer of these token files: its checksum is "
+            f"{found.sha256[:16]}…, not {said.sha256[:16]}…. Put that one there, or prepare the text anew."
+        )
+    return tokenizer

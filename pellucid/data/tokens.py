@@ -1,0 +1,130 @@
+"""Reading token files: a folder of them is opened without reading them, and any stretch is a slice away."""
+
+from bisect import bisect_right
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+
+from pellucid.data.manifest import NAME, PARTS, PROGRESS, Manifest, read
+from pellucid.data.shard import Ids, Shard, id_type
+from pellucid.data.tokenizer_copy import open_copy
+from pellucid.errors import ConfigError, FileError, did_you_mean
+from pellucid.text.tokenizer import Tokenizer
+
+
+class Tokens:
+    """The ids of one part, as one long row; it may be cut by tokens or by documents."""
+
+    def __init__(self, folder: Path, manifest: Manifest, part: str) -> None:
+        self.folder, self.part, self.tokenizer = folder, part, manifest.tokenizer
+        self.entries = manifest.parts[part]
+        self.vocab_size = manifest.tokenizer.vocab_size
+        self.shards = [Shard(folder / entry.file) for entry in self.entries]
+        for shard, entry in zip(self.shards, self.entries, strict=True):
+            for name, found, said in (
+                ("vocabulary", shard.vocab_size, self.vocab_size),
+                ("tokens", shard.tokens, entry.tokens),
+                ("documents", shard.documents, entry.documents),
+            ):
+                if found != said:
+                    raise FileError(f"{shard.path} does not fit its manifest: {name} {found}, not {said}.")
+        self.starts = [0, *accumulate(shard.tokens for shard in self.shards)]
+        self.document_starts = [0, *accumulate(shard.documents for shard in self.shards)]
+        self._size: int = self.starts[-1]
+
+    def __len__(self) -> int:
+        """How many tokens."""
+        return self._size
+
+    @property
+    def documents(self) -> int:
+        count: int = self.document_starts[-1]
+        return count
+
+    def read(self, start: int, stop: int) -> Ids:
+        """The ids from one place to another; a view of the file where one shard has them all."""
+        ids = self.unchecked(start, stop)
+        if len(ids) and ids.max() >= self.vocab_size:
+            at = start + int(np.argmax(ids >= self.vocab_size))
+            i = bisect_right(self.starts, at) - 1
+            self.shards[i].refuse(at - self.starts[i])
+        return ids
+
+    def unchecked(self, start: int, stop: int) -> Ids:
+        """The same, for a reader that looks itself whether every id is a token."""
+        if not 0 <= start <= stop <= self._size:
+            raise ConfigError(f"tokens {start} to {stop} are not all there: {self.part} has {len(self)}.")
+        i = bisect_right(self.starts, start) - 1
+        if i < len(self.shards) and stop <= self.starts[i + 1]:
+            first = self.starts[i]
+            return self.shards[i].ids[start - first : stop - first]
+        found = np.empty(stop - start, id_type(self.vocab_size))
+        at = start
+        while at < stop:
+            i = bisect_right(self.starts, at) - 1
+            end = min(stop, self.starts[i + 1])
+            found[at - start : end - start] = self.shards[i].ids[at - self.starts[i] : end - self.starts[i]]
+            at = end
+        return found
+
+    def bounds(self, documents: Ids) -> tuple[Ids, Ids]:
+        """Where documents of these numbers begin and end."""
+        if len(documents) and not 0 <= documents.min() <= documents.max() < self.documents:
+            raise ConfigError(f"no document {documents.max()}: {self.part} has {self.documents}, from 0.")
+        begins, ends = np.empty_like(documents), np.empty_like(documents)
+        shard_of = np.searchsorted(self.document_starts, documents, side="right") - 1
+        for i in np.unique(shard_of):
+            here = shard_of == i
+            local = documents[here] - self.document_starts[i]
+            all_ends = self.shards[i].ends
+            ends[here] = all_ends[local] + self.starts[i]
+            begins[here] = np.where(local > 0, all_ends[local - 1], 0) + self.starts[i]
+        return begins, ends
+
+    def document(self, number: int) -> Ids:
+        """The ids of one document, with its end token where there is one."""
+        begins, ends = self.bounds(np.array([number]))
+        return self.read(int(begins[0]), int(ends[0]))
+
+    def verify(self) -> None:
+        """Read everything: every checksum, every id, every document end."""
+        for shard, entry in zip(self.shards, self.entries, strict=True):
+            shard.verify(entry.sha256)
+
+
+class TokenFolder:
+    """A folder made by `pellucid data prepare`."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.path = Path(folder)
+        if not (self.path / NAME).exists():
+            unfinished = (self.path / PROGRESS).exists()
+            raise FileError(
+                f"{folder} is not finished: give the command that prepared it once more, and it goes on."
+                if unfinished
+                else f"{folder} holds no token files ({NAME} is not there). Make them: "
+                f"pellucid data prepare TEXTS --tokenizer DIR -o {folder}"
+            )
+        self.manifest = read(self.path / NAME)
+
+    def __getitem__(self, part: str) -> Tokens:
+        if part not in PARTS:
+            raise ConfigError(f"no part {part!r}; have {', '.join(PARTS)}." + did_you_mean(part, PARTS))
+        return self._parts[part]
+
+    @cached_property
+    def _parts(self) -> dict[str, Tokens]:
+        return {part: Tokens(self.path, self.manifest, part) for part in PARTS}
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The one that made the ids."""
+        return open_copy(self.path, self.manifest.tokenizer)
+
+    def verify(self) -> None:
+        """Read everything; see `Tokens.verify`."""
+        _ = self.tokenizer
+        for part in PARTS:
+            self[part].verify()

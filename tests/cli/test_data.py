@@ -1,0 +1,117 @@
+"""`pellucid data`: prepare says what it made, show what is there, and Ctrl-C how to go on."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pellucid.cli.data import _lines, app
+from pellucid.data.prepare import Progress
+from pellucid.errors import FileError
+from tests.data.made_up import copy_of_prepared, text_file, tokenizer_folder
+
+
+def run(*words: object) -> str:
+    result = CliRunner().invoke(app, [str(word) for word in words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_prepare_says_what_it_made_and_show_what_is_there(tmp_path: Path) -> None:
+    text = text_file(tmp_path / "text.txt", 50)
+    text.write_text(text.read_text("utf-8") + "\n" + text.read_text("utf-8").split("\n")[0], "utf-8")
+    out, tokenizer = tmp_path / "out", tokenizer_folder(tmp_path / "tokenizer")
+    words = (
+        text,
+        "--tokenizer",
+        tokenizer,
+        "-o",
+        out,
+        "--split",
+        "line",
+        "--validation",
+        0.3,
+        "--workers",
+        1,
+    )
+    made = run("prepare", *words)
+    assert (
+        f"{out}: train, " in made and f"{out}: validation, " in made and "bytes per token, in 1 shard" in made
+    )
+    assert "left out: 1 duplicate, 0 empty" in made
+    shown = run("show", out, "--samples", 2, "--verify")
+    for line in (
+        "tokenizer        bpe, 300 tokens, sha256 ",
+        "end of document  0 (<end>)",
+        "split by         line",
+        "train: ",
+        "validation: ",
+        "tokens per document   0 %: ",
+        "most frequent         ",
+        "document 0",
+        "every checksum, id and document end is right",
+    ):
+        assert line in shown
+    assert shown.count(" tokens: ") == 4 and "the " in shown
+
+
+def test_copies_are_kept_when_asked(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("the cat\nthe cat\n")
+    words = ("--split", "line", "--tokenizer", tokenizer_folder(tmp_path / "tokenizer"), "--workers", 1)
+    assert "train, 1 document," in run("prepare", tmp_path / "a.txt", *words, "-o", tmp_path / "once")
+    kept = run("prepare", tmp_path / "a.txt", *words, "-o", tmp_path / "twice", "--keep-duplicates")
+    assert "train, 2 documents," in kept and "left out" not in kept
+
+
+def test_json_lines_are_read_by_their_field(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"body": "the cat"}\n{"body": "sat on a mat"}\n')
+    tokenizer = tokenizer_folder(tmp_path / "tokenizer")
+    made = run(
+        "prepare", tmp_path / "a.jsonl", "--field", "body", "--tokenizer", tokenizer, "-o", tmp_path / "o"
+    )
+    assert "train, 2 documents" in made
+
+
+def test_show_finds_damage(tmp_path: Path) -> None:
+    folder = copy_of_prepared(tmp_path)
+    shard = folder / "train-00000.tokens"
+    shard.write_bytes(shard.read_bytes().replace(b"PELLDONE", b"PELLDONT"))
+    with pytest.raises(FileError, match="cut short or damaged"):
+        run("show", folder)
+
+
+def test_where_no_person_looks_on_progress_is_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    report = _lines(every=0)
+    report(Progress(5_000_000, 20_000_000, 10, 1_250_000, 10e6))
+    report(Progress(5_000_000, None, 10, 1_250_000, 10e6))
+    assert capsys.readouterr().err.splitlines() == [
+        "5 of 20 MB, 1,250,000 tokens, 10.0 MB/s, 0:00:02 left",
+        "5 MB, 1,250,000 tokens, 10.0 MB/s",
+    ]
+
+
+def test_ctrl_c_says_how_to_go_on_and_exits_with_130(tmp_path: Path) -> None:
+    text, tokenizer = text_file(tmp_path / "text.txt", 20), tokenizer_folder(tmp_path / "tokenizer")
+    # Standard input that stays open: the command waits in the middle of its work.
+    command = [sys.executable, "-c", "from pellucid.cli.data import app; app()", "prepare", str(text), "-"]
+    command += ["--tokenizer", str(tokenizer), "-o", str(tmp_path / "out"), "--workers", "1"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "out" / "tokenizer" / "tokenizer_config.json").exists():
+        time.sleep(0.02)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert said.strip() == (
+        f"Interrupted. Finished shards are kept in {tmp_path / 'out'}: give the same command again to go on."
+    )
+
+
+def test_the_command_is_there_before_anything_heavy_is_imported() -> None:
+    heavy = {"numpy", "torch", "tiktoken", "tokenizers", "rich.progress"}
+    script = f"import sys, pellucid.cli.data; sys.exit(bool({heavy} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

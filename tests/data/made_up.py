@@ -1,0 +1,67 @@
+"""Small corpora and tokenizers that the tests make themselves."""
+
+import functools
+import random
+import shutil
+import tempfile
+from pathlib import Path
+
+from pellucid.data.prepare import prepare
+from pellucid.data.tokens import TokenFolder, Tokens
+from pellucid.text.corpus import Corpus
+from pellucid.text.kinds import train
+from pellucid.text.tokenizer import Special
+
+WORDS = (
+    *("the", "cat", "sat", "on", "a", "mat", "and", "then", "it", "ran", "over", "hills", "far", "away"),
+    *("—", "naïve", "café", "42", "times,", "said", "I'll", "go"),
+)
+
+
+def document(draw: random.Random, words: int) -> str:
+    return " ".join(draw.choice(WORDS) for _ in range(words)) + draw.choice([".", "!", "\n", " \n\n", "?"])
+
+
+def text_file(path: Path, documents: int, seed: int = 0, longest: int = 60) -> Path:
+    """One document a line."""
+    draw = random.Random(seed)
+    lines = [document(draw, draw.randint(1, longest)).replace("\n", " ") + f" {i}" for i in range(documents)]
+    path.write_text("\n".join(lines), "utf-8")
+    return path
+
+
+def tokenizer_folder(path: Path, kind: str = "bpe", special: Special | None = None) -> Path:
+    special = Special("<end>", "<end>", "<pad>") if special is None else special
+    train(kind, [" ".join(WORDS) * 3 + " 0123456789.!?"], 300, special).save(path)
+    return path
+
+
+def prepared(folder: Path, documents: int = 40, shard_tokens: int = 200, validation: float = 0.0) -> Path:
+    """A folder of several shards."""
+    text = text_file(folder / "text.txt", documents)
+    corpus = Corpus([text], split="line", validation=validation)
+    tokenizer = tokenizer_folder(folder / "tokenizer")
+    prepare(corpus, tokenizer, folder / "out", workers=1, shard_tokens=shard_tokens)
+    return folder / "out"
+
+
+@functools.cache
+def _master(documents: int, shard_tokens: int) -> tempfile.TemporaryDirectory[str]:
+    folder = tempfile.TemporaryDirectory()
+    prepared(Path(folder.name), documents, shard_tokens)
+    return folder
+
+
+def copy_of_prepared(folder: Path, documents: int = 40, shard_tokens: int = 200) -> Path:
+    """The same, copied from one that was made before: for tests that only read, or damage."""
+    shutil.copytree(Path(_master(documents, shard_tokens).name) / "out", folder / "out")
+    return folder / "out"
+
+
+def tokens(folder: Path, documents: int = 40, shard_tokens: int = 200) -> Tokens:
+    return TokenFolder(copy_of_prepared(folder, documents, shard_tokens))["train"]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder, by its name."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}

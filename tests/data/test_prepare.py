@@ -1,0 +1,357 @@
+"""Token files: the same to the byte however they were made, and never half-made."""
+
+import gzip
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pellucid.data import batches as batching
+from pellucid.data.manifest import NAME, PROGRESS
+from pellucid.data.prepare import Progress, prepare
+from pellucid.data.tokens import TokenFolder
+from pellucid.errors import ConfigError, FileError, TokenError
+from pellucid.text.corpus import Corpus
+from pellucid.text.pretrained import from_pretrained
+from pellucid.text.tokenizer import Special
+from tests.data.made_up import contents, prepared, text_file, tokenizer_folder
+
+
+def corpus(folder: Path, documents: int = 60, **settings: object) -> Corpus:
+    text = folder / "text.txt"
+    if not text.exists():
+        text_file(text, documents)
+    return Corpus([text], **{"split": "line", **settings})  # type: ignore[arg-type]
+
+
+def test_token_files_hold_the_documents_in_order_each_with_its_end(tmp_path: Path) -> None:
+    out = TokenFolder(prepared(tmp_path))
+    tokenizer, train = from_pretrained(tmp_path / "tokenizer"), out["train"]
+    lines = (tmp_path / "text.txt").read_text("utf-8").split("\n")
+    assert train.documents == len(lines) and len(train.shards) > 5
+    for i, line in enumerate(lines):
+        assert train.document(i).tolist() == [*tokenizer.encode(line), tokenizer.id_of("<end>")]
+    assert len(train) == sum(len(tokenizer.encode(line)) + 1 for line in lines)
+    out.verify()
+
+
+def test_the_manifest_says_what_is_there(tmp_path: Path) -> None:
+    manifest = json.loads((prepared(tmp_path, validation=0.3) / NAME).read_text("utf-8"))
+    text, totals = (tmp_path / "text.txt").read_bytes(), manifest["totals"]
+    assert sum(part["documents"] for part in totals.values()) == text.count(b"\n") + 1
+    assert sum(part["text_bytes"] for part in totals.values()) == len(text.replace(b"\n", b""))
+    assert totals["validation"]["documents"] > 3
+    assert manifest["tokenizer"]["end"] == 0 and manifest["tokenizer"]["kind"] == "bpe"
+    assert manifest["settings"]["sources"] == [{"file": str(tmp_path / "text.txt"), "bytes": len(text)}]
+
+
+def test_a_document_goes_to_the_part_that_the_corpus_gives_it(tmp_path: Path) -> None:
+    out = TokenFolder(prepared(tmp_path, validation=0.3))
+    tokenizer = from_pretrained(tmp_path / "tokenizer")
+    for part in ("train", "validation"):
+        texts = [document.text for document in corpus(tmp_path, validation=0.3).documents(part)]
+        stored = [tokenizer.decode(out[part].document(i)[:-1].tolist()) for i in range(out[part].documents)]
+        assert stored == texts
+
+
+def test_without_an_end_token_none_is_stored(tmp_path: Path) -> None:
+    folder = tokenizer_folder(tmp_path / "tokenizer", special=Special())
+    manifest = prepare(corpus(tmp_path), folder, tmp_path / "out", workers=1)
+    first = (tmp_path / "text.txt").read_text("utf-8").split("\n")[0]
+    assert manifest.tokenizer.end is None
+    assert TokenFolder(tmp_path / "out")["train"].document(0).tolist() == from_pretrained(folder).encode(
+        first
+    )
+
+
+def test_the_bytes_are_the_same_for_any_number_of_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batching, "SIZE", 300)  # many batches, and documents that are cut
+    source, tokenizer = corpus(tmp_path, validation=0.2), tokenizer_folder(tmp_path / "tokenizer")
+    for workers in (1, 2, 5):
+        prepare(source, tokenizer, tmp_path / f"out{workers}", workers, shard_tokens=300)
+    assert contents(tmp_path / "out1") == contents(tmp_path / "out2") == contents(tmp_path / "out5")
+
+
+@pytest.mark.parametrize("size", [1, 300, 1 << 20])
+def test_the_bytes_do_not_depend_on_how_documents_are_gathered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    source, tokenizer = corpus(tmp_path, documents=15), tokenizer_folder(tmp_path / "tokenizer")
+    prepare(source, tokenizer, tmp_path / "one", 1, shard_tokens=300)
+    monkeypatch.setattr(batching, "SIZE", size)
+    prepare(source, tokenizer, tmp_path / "other", 1, shard_tokens=300)
+    assert contents(tmp_path / "one") == contents(tmp_path / "other")
+
+
+def test_a_document_that_is_cut_for_encoding_is_one_document(tmp_path: Path) -> None:
+    draw = random.Random(1)
+    text = " ".join(draw.choice(["the", "cat", "sat"]) for _ in range(600_000))
+    (tmp_path / "long.txt").write_text(text)
+    tokenizer = tokenizer_folder(tmp_path / "tokenizer")
+    prepare(Corpus([tmp_path / "long.txt"]), tokenizer, tmp_path / "out", workers=2)
+    train = TokenFolder(tmp_path / "out")["train"]
+    assert train.documents == 1 and len(text) > 2 * batching.SIZE
+    assert train.document(0)[:-1].tolist() == from_pretrained(tokenizer).encode(text)
+
+
+# ---- going on after an interruption
+
+SCRIPT = """
+import sys, time
+from pathlib import Path
+from pellucid.data import batches
+from pellucid.data.prepare import prepare
+from pellucid.text.corpus import Corpus
+batches.SIZE = 2000
+text, tokenizer, out = map(Path, sys.argv[1:4])
+corpus = Corpus([text], split="line", validation=0.2)
+prepare(corpus, tokenizer, out, 2, lambda _: time.sleep(0.003), shard_tokens=3000)
+"""
+
+
+FULL = 40_000
+"""Bytes that a file may have on the disk that is full: more than the tokenizer has, fewer than the shard."""
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(100, marks=pytest.mark.torture)])
+def test_killed_at_any_time_and_started_again_the_bytes_are_the_same(tmp_path: Path, kills: int) -> None:
+    text = text_file(tmp_path / "text.txt", 1200)
+    command = [sys.executable, "-c", SCRIPT, str(text), str(tokenizer_folder(tmp_path / "tokenizer"))]
+    start = time.monotonic()
+    subprocess.run([*command, str(tmp_path / "whole")], check=True)
+    whole, draw, run = time.monotonic() - start, random.Random(kills), 0
+    killed = 0
+    while killed < kills:
+        out, run = tmp_path / f"killed{run}", run + 1
+        for _ in range(8):
+            process = subprocess.Popen([*command, str(out)])
+            try:
+                process.wait(draw.uniform(0.3, 1.0) * whole)
+                break
+            except subprocess.TimeoutExpired:
+                os.kill(process.pid, signal.SIGKILL)
+                process.wait()
+                killed += 1
+        subprocess.run([*command, str(out)], check=True)
+        assert contents(out) == contents(tmp_path / "whole")
+
+
+def interrupt_after(shards: int, out: Path) -> Callable[[Progress], None]:
+    def stop(_: Progress) -> None:
+        if len(list(out.glob("*.tokens"))) >= shards:
+            raise KeyboardInterrupt
+
+    return stop
+
+
+def half_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Corpus, Path, Path]:
+    monkeypatch.setattr(batching, "SIZE", 300)
+    source, tokenizer, out = corpus(tmp_path), tokenizer_folder(tmp_path / "tokenizer"), tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt):
+        prepare(source, tokenizer, out, 1, interrupt_after(3, out), shard_tokens=200)
+    return source, tokenizer, out
+
+
+def test_finished_shards_are_kept_and_nothing_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, tokenizer, out = half_done(tmp_path, monkeypatch)
+    names = {path.name for path in out.iterdir()}
+    assert {"train-00000.tokens", "train-00002.tokens", PROGRESS} <= names and NAME not in names
+    assert not [name for name in names if "partial" in name]
+    before = (out / "train-00000.tokens").stat().st_mtime_ns
+    prepare(source, tokenizer, out, 1, shard_tokens=200)
+    assert (out / "train-00000.tokens").stat().st_mtime_ns == before
+    prepare(source, tokenizer, tmp_path / "whole", 1, shard_tokens=200)
+    assert contents(out) == contents(tmp_path / "whole")
+
+
+def test_a_finished_shard_that_is_damaged_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, tokenizer, out = half_done(tmp_path, monkeypatch)
+    shard = out / "train-00001.tokens"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    prepare(source, tokenizer, out, 1, shard_tokens=200)
+    whole = contents(out)
+    shard.unlink()
+    prepare(source, tokenizer, out, 1, shard_tokens=200)
+    assert contents(out) == whole
+
+
+def test_text_that_changed_meanwhile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, tokenizer, out = half_done(tmp_path, monkeypatch)
+    text = tmp_path / "text.txt"
+    text.write_bytes(bytes([text.read_bytes()[0] ^ 1]) + text.read_bytes()[1:])
+    with pytest.raises(FileError, match=r"the text has changed since train-00000\.tokens was made from it"):
+        prepare(source, tokenizer, out, 1, shard_tokens=200)
+
+
+def test_text_that_ends_before_the_finished_shards_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, tokenizer, out = half_done(tmp_path, monkeypatch)
+    text = tmp_path / "text.txt"
+    size = text.stat().st_size
+    text.write_bytes(text.read_bytes()[:50].ljust(size))
+    with pytest.raises(FileError, match="the text has changed"):
+        prepare(source, tokenizer, out, 1, shard_tokens=200)
+
+
+def test_a_finished_folder_is_left_as_it_is(tmp_path: Path) -> None:
+    out = prepared(tmp_path)
+    times = {path: path.stat().st_mtime_ns for path in out.iterdir()}
+    assert prepared(tmp_path) == out
+    assert times == {path: path.stat().st_mtime_ns for path in out.iterdir()}
+
+
+def test_other_settings_are_refused_and_named(tmp_path: Path) -> None:
+    out = prepared(tmp_path)
+    with pytest.raises(
+        FileError, match=r"was made otherwise: validation is 0.0, not 0.5; shard_tokens is 200"
+    ):
+        prepare(corpus(tmp_path, validation=0.5), tmp_path / "tokenizer", out)
+
+
+def test_another_tokenizer_is_refused_and_named(tmp_path: Path) -> None:
+    out, other = prepared(tmp_path), tokenizer_folder(tmp_path / "other", special=Special(eos="<stop>"))
+    with pytest.raises(FileError, match="the tokenizer's sha256 is"):
+        prepare(corpus(tmp_path), other, out, shard_tokens=200)
+
+
+def test_a_folder_with_something_else_is_not_touched(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=r"holds something else, text.txt for example"):
+        prepare(corpus(tmp_path), tokenizer_folder(tmp_path / "tokenizer"), tmp_path)
+
+
+def test_two_processes_do_not_make_one_folder(tmp_path: Path) -> None:
+    source, tokenizer, out = corpus(tmp_path), tokenizer_folder(tmp_path / "tokenizer"), tmp_path / "out"
+
+    def meanwhile(_: Progress) -> None:
+        prepare(source, tokenizer, out, 1)
+
+    with pytest.raises(FileError, match="is being made by another process"):
+        prepare(source, tokenizer, out, 1, meanwhile)
+
+
+def test_no_process_is_left_when_the_main_one_is_killed(tmp_path: Path) -> None:
+    text = text_file(tmp_path / "text.txt", 2000)
+    command = [sys.executable, "-c", SCRIPT, str(text), str(tokenizer_folder(tmp_path / "tokenizer"))]
+    process = subprocess.Popen([*command, str(tmp_path / "out")])
+    children: list[int] = []
+    while not children:
+        found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        children = [int(pid) for pid in found]
+        time.sleep(0.01)
+    time.sleep(0.5)
+    process.kill()
+    process.wait()
+    until = time.monotonic() + 10
+    while any(_runs(child) for child in children) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not [child for child in children if _runs(child)]
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+
+
+# ---- what cannot be
+
+
+def test_text_that_the_tokenizer_cannot_read_is_named_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("the cat\nthe dog", "utf-8")
+    tokenizer = tokenizer_folder(tmp_path / "tokenizer", kind="words", special=Special(eos="<end>"))
+    config = json.loads((tokenizer / "tokenizer.json").read_text("utf-8"))
+    config["model"]["unk_token"] = None
+    (tokenizer / "tokenizer.json").write_text(json.dumps(config))
+    with pytest.raises(
+        TokenError, match=r"text.txt, the document that begins at byte 8: the word 'dog' is not"
+    ):
+        prepare(corpus(tmp_path), tokenizer, tmp_path / "out", 1)
+
+
+def test_a_worker_that_dies_is_an_error_that_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batching, "SIZE", 300)
+    me = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
+    others = set(me.read_text().split())
+
+    def kill_one(_: Progress) -> None:
+        for child in set(me.read_text().split()) - others:
+            os.kill(int(child), signal.SIGKILL)
+
+    with pytest.raises(FileError, match="a process that encodes has ended with code -9"):
+        prepare(corpus(tmp_path), tokenizer_folder(tmp_path / "tokenizer"), tmp_path / "out", 1, kill_one)
+
+
+def test_a_disk_that_cannot_be_written_is_an_error_with_the_name(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileError, match="cannot make the folder"):
+        prepare(corpus(tmp_path), tokenizer_folder(tmp_path / "tokenizer"), tmp_path / "file" / "out")
+
+
+def test_a_full_disk_is_one_error_and_leaves_nothing_half_written(tmp_path: Path) -> None:
+    text, tokenizer = text_file(tmp_path / "text.txt", 1200), tokenizer_folder(tmp_path / "tokenizer")
+    full = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, 2 * ({FULL},))"
+    script = f"{full}\n{SCRIPT.replace('3000', '10**6')}"
+    command = [sys.executable, "-c", script, str(text), str(tokenizer), str(tmp_path / "out")]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    last = done.stderr.strip().splitlines()[-1]
+    assert "FileError: cannot write" in last and "train-00000.tokens: File too large." in last
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {PROGRESS, "tokenizer"}
+
+
+def test_a_folder_without_a_tokenizer_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="holds no tokenizer"):
+        prepare(corpus(tmp_path), tmp_path / "none", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"workers": 0}, "workers=0 encode nothing"), ({"shard_tokens": 0}, "shard_tokens=0 hold nothing")],
+)
+def test_impossible_settings_are_refused(tmp_path: Path, settings: dict[str, int], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        prepare(corpus(tmp_path), tmp_path / "tokenizer", tmp_path / "out", **settings)
+
+
+def test_progress_reaches_the_size_of_the_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "SIZE", 300)
+    seen: list[Progress] = []
+    prepare(corpus(tmp_path), tokenizer_folder(tmp_path / "tokenizer"), tmp_path / "out", 1, seen.append)
+    assert [p.bytes for p in seen] == sorted(p.bytes for p in seen)
+    text = (tmp_path / "text.txt").read_bytes()
+    assert seen[0].total == len(text) and seen[0].seconds_left
+    assert seen[-1].bytes == seen[-1].total == len(text.replace(b"\n", b"")) and seen[-1].seconds_left == 0
+
+
+def test_the_size_that_is_expected_is_that_of_the_text_not_of_its_wrapping(tmp_path: Path) -> None:
+    lines = [json.dumps({"meta": "x" * 60, "text": f"the cat sat {i}"}) for i in range(200)]
+    (tmp_path / "text.jsonl").write_text("\n".join(lines))
+    seen: list[Progress] = []
+    source = Corpus([tmp_path / "text.jsonl"], chunk=100)
+    prepare(source, tokenizer_folder(tmp_path / "tokenizer"), tmp_path / "out", 1, seen.append)
+    assert seen[0].total == seen[-1].bytes == sum(len(f"the cat sat {i}") for i in range(200))
+
+
+def test_of_packed_text_nobody_knows_the_size(tmp_path: Path) -> None:
+    (tmp_path / "text.txt.gz").write_bytes(gzip.compress(b"the cat\nsat"))
+    seen: list[Progress] = []
+    source = Corpus([tmp_path / "text.txt.gz"], split="line")
+    prepare(source, tokenizer_folder(tmp_path / "tokenizer"), tmp_path / "out", 1, seen.append)
+    assert seen[0].total is None and seen[0].seconds_left is None and seen[0].bytes == 10
