@@ -62,13 +62,23 @@ def prepare(
 
 @app.command()
 def show(
-    folder: Annotated[Path, typer.Argument(help="A folder made by `pellucid data prepare`.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(help="A folder made by `pellucid data prepare`, or stories:easy or stories:full."),
+    ],
     samples: Annotated[int, typer.Option(help="Documents to print.", min=0, max=100)] = 3,
     verify: Annotated[bool, typer.Option("--verify", help="Read everything and check it.")] = False,
 ) -> None:
-    """What token files hold: counts, lengths of documents, frequent tokens, and a few documents."""
+    """What token files hold: counts, lengths of documents, frequent tokens, and a few documents.
+
+    Of the built-in stories: how many there are, the loss that no model can beat, and a few of them.
+    """
     from pellucid.data.tokens import TokenFolder
 
+    source, _, level = str(folder).partition(":")
+    if source == "stories" and not folder.exists():
+        _show_stories(level or "easy", samples)
+        return
     opened = TokenFolder(folder)
     tokenizer, about = opened.tokenizer, opened.manifest.tokenizer
     end = "none" if about.end is None else f"{about.end} ({tokenizer.token(about.end)})"
@@ -82,6 +92,17 @@ def show(
     if verify:
         opened.verify()
         print("every checksum, id and document end is right")
+
+
+def _show_stories(level: str, samples: int) -> None:
+    from pellucid.errors import ConfigError
+    from pellucid.text.stories import LEVELS
+    from pellucid.text.stories.about import described
+
+    if level not in LEVELS:
+        raise ConfigError(f"stories have no level {level!r}; have {', '.join(LEVELS)}.")
+    for line in described(level, samples):
+        print(line)
 
 
 def _show_part(part: str, size: int, tokens: "Tokens", tokenizer: "Tokenizer", samples: int) -> None:

@@ -187,7 +187,8 @@ def _einsum(spec: str, *arrays: Any) -> Remembering:
         def told(number: int, top: int) -> Expression:
             at = fixed | dict(zip(summed, _ints(np.unravel_index(number, products.shape)), strict=True))
             cells = [_at(x, tuple(at[i] for i in t), top) for x, t in zip(arrays, terms, strict=True)]
-            factors = tuple(cell for cell in cells if cell != Number(1.0))
+            # as they stand in the formula: the operation hands its operands over last to first
+            factors = tuple(cell for cell in reversed(cells) if cell != Number(1.0))
             return factors[0] if len(factors) == 1 else Apply("multiply", factors, products.flat[number])
 
         if not summed:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from pellucid.cli.data import _lines, app
 from pellucid.data.prepare import Progress
-from pellucid.errors import FileError
+from pellucid.errors import ConfigError, FileError
 from tests.data.made_up import copy_of_prepared, text_file, tokenizer_folder
 
 
@@ -115,3 +115,11 @@ def test_the_command_is_there_before_anything_heavy_is_imported() -> None:
     heavy = {"numpy", "torch", "tiktoken", "tokenizers", "rich.progress"}
     script = f"import sys, pellucid.cli.data; sys.exit(bool({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_the_stories_are_shown_with_their_limit() -> None:
+    shown = run("show", "stories:easy", "--samples", 2)
+    assert "nats per story: no model can know more" in shown
+    assert shown.count("ln P = ") == 2
+    with pytest.raises(ConfigError, match="stories have no level 'hard'; have tiny, easy, full"):
+        run("show", "stories:hard")

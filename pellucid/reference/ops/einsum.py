@@ -132,7 +132,7 @@ def einsum(*arrays: Any, spec: str, scale: float = 1.0, **sizes: int) -> Any:
     terms = ["".join(axes) for axes in parsed.inputs]
     letters = "".join(parsed.result)
     found = "".join(letter for letter in letters if any(letter in term for term in terms))
-    total = np.einsum(f"{','.join(terms)}->{found}", *split[: len(terms)], optimize=len(terms) > 1)
+    total = product(terms, found, split[: len(terms)])
     if scale != 1:
         total = total * scale
     if parsed.bias is not None:
@@ -143,6 +143,12 @@ def einsum(*arrays: Any, spec: str, scale: float = 1.0, **sizes: int) -> Any:
         total = np.reshape(total, tuple(size[letter] if letter in found else 1 for letter in letters))
         total = np.broadcast_to(total, tuple(size[letter] for letter in letters))
     return np.reshape(total, tuple(math.prod(size[letter] for letter in axis) for axis in parsed.result))
+
+
+def product(terms: list[str], result: str, arrays: list[Any]) -> Any:
+    """Σ of products by letters. NumPy multiplies from the last operand to the first and turns the result over
+    at the end; given in reverse, the operands make it in order, and a large one need not be copied."""
+    return np.einsum(f"{','.join(terms[::-1])}->{result}", *arrays[::-1], optimize=len(terms) > 1)
 
 
 def result_shape(shapes: Sequence[Shape], spec: str, scale: float = 1.0, **sizes: int) -> Shape:

@@ -18,6 +18,7 @@ from pellucid.reference.op import (
     same_cell,
     zeros,
 )
+from pellucid.reference.ops.einsum import product
 
 
 def _take_reads(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
@@ -52,4 +53,4 @@ def scatter(dy: Any, ids: Any, rows: int, first: int = 0) -> Any:
     """dW[r] = Σ of dy over the places whose id is r: the gradient of `take`."""
     flat = ids.reshape(ids.size)
     taken = (flat[:, None] == np.arange(first, first + rows)).astype(dy.dtype)
-    return np.einsum("nr,nc->rc", taken, np.reshape(dy, (ids.size, dy.shape[-1])), optimize=True)
+    return product(["nr", "nc"], "rc", [taken, np.reshape(dy, (ids.size, dy.shape[-1]))])
