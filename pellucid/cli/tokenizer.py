@@ -30,6 +30,9 @@ def train(
     kind: Annotated[str, typer.Option(help="bpe, unigram, wordpiece, words, characters or bytes.")] = "bpe",
     vocab_size: Annotated[int, typer.Option(help="How many tokens at most.", min=1)] = 8192,
     field: Annotated[str, typer.Option(help="Which field of a JSON line is the text.")] = "text",
+    replace_errors: Annotated[
+        bool, typer.Option("--replace-errors", help="Put U+FFFD for bytes that are no UTF-8, and count them.")
+    ] = False,
 ) -> None:
     """Train a tokenizer; the same text gives the same tokenizer."""
     import time
@@ -37,7 +40,8 @@ def train(
     from pellucid.text.corpus import Corpus
     from pellucid.text.kinds import train as learn
 
-    corpus = Corpus(sources, field=field, unique=False)
+    errors = "replace" if replace_errors else "strict"
+    corpus = Corpus(sources, field=field, errors=errors, unique=False)
     start = time.perf_counter()
     tokenizer = learn(kind, _pieces(corpus), vocab_size, progress=sys.stderr.isatty())
     tokenizer.save(output)
@@ -46,7 +50,11 @@ def train(
         f"{output}: {tokenizer.kind} with {tokenizer.vocab_size:,} tokens, from {report.bytes / 1e6:,.1f} MB "
         f"in {time.perf_counter() - start:.1f} s"
     )
-    sample = next(_pieces(Corpus(sources, field=field, unique=False)), "") if "-" not in sources else ""
+    sample = (
+        next(_pieces(Corpus(sources, field=field, errors=errors, unique=False)), "")
+        if "-" not in sources
+        else ""
+    )
     if ids := tokenizer.encode(sample):
         print(f"{len(sample.encode()) / len(ids):.2f} bytes per token on the beginning of the text")
     print(f'see how it cuts: pellucid tokenizer explain {output} "some words of yours"')

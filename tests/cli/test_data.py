@@ -123,3 +123,20 @@ def test_the_stories_are_shown_with_their_limit() -> None:
     assert shown.count("ln P = ") == 2
     with pytest.raises(ConfigError, match="stories have no level 'hard'; have tiny, easy, full"):
         run("show", "stories:hard")
+
+
+def test_bytes_that_are_no_text_are_replaced_only_when_asked(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_bytes(b"the cat" + b"\xff sat")
+    words = (
+        tmp_path / "text.txt",
+        "--tokenizer",
+        tokenizer_folder(tmp_path / "tokenizer"),
+        "--workers",
+        1,
+        "-o",
+    )
+    with pytest.raises(FileError, match=r"text\.txt.*byte 7"):
+        run("prepare", *words, tmp_path / "strict")
+    assert "replaced: 1 byte that are no UTF-8" in run(
+        "prepare", *words, tmp_path / "lenient", "--replace-errors"
+    )
