@@ -70,8 +70,10 @@ class StandardTokenizer(Tokenizer):
 
     @cached_property
     def byte_level(self) -> bool:
-        """Whether a token's letters are bytes."""
-        return (self.file.get("decoder") or {}).get("type") == "ByteLevel"
+        """Whether every token's letters are bytes."""
+        letters = set().union(*(token for token in self._tokens.values() if token not in self.added))
+        is_decoded_so = (self.file.get("decoder") or {}).get("type") == "ByteLevel"
+        return is_decoded_so and letters <= alphabet.BYTE.keys()
 
     @cached_property
     def split(self) -> str | None:
