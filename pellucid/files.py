@@ -60,3 +60,21 @@ def read_format(path: Path, what: str, format: str, version: int) -> dict[str, A
             "Use the version that wrote it, or a newer one."
         )
     return data
+
+
+class Damaged(Exception):
+    """What is wrong inside a file; `strict` adds which file it is."""
+
+
+def need(holds: bool, complaint: str) -> None:
+    if not holds:
+        raise Damaged(complaint)
+
+
+@contextlib.contextmanager
+def strict(path: Path) -> Iterator[None]:
+    """In this block a broken `need` is a FileError about the file."""
+    try:
+        yield
+    except Damaged as error:
+        raise FileError(f"{path} is damaged: {error}.") from None

@@ -11,8 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import FileError
-from pellucid.files import read_format, whole_file
+from pellucid.files import need, read_format, strict, whole_file
 
 NAME, PROGRESS = "manifest.json", "progress.json"
 FORMAT, VERSION = "pellucid-tokens", 1
@@ -94,42 +93,31 @@ def _short(value: Any) -> str:
 def read(path: Path) -> Manifest:
     """The manifest of a file, or one FileError that says what is wrong with it."""
     data = read_format(path, "token-file manifest", FORMAT, VERSION)
-    try:
+    with strict(path):
         return _manifest(data)
-    except _Damaged as error:
-        raise FileError(f"{path} is damaged: {error}.") from None
-
-
-class _Damaged(Exception):
-    pass
-
-
-def _need(holds: bool, complaint: str) -> None:
-    if not holds:
-        raise _Damaged(complaint)
 
 
 def _manifest(data: dict[str, Any]) -> Manifest:
     for key in ("tokenizer", "settings", "totals", "parts"):
-        _need(isinstance(data.get(key), dict), f"{key!r} is missing or no table")
+        need(isinstance(data.get(key), dict), f"{key!r} is missing or no table")
     tokenizer = _record(data["tokenizer"], TokenizerEntry, "'tokenizer'")
-    _need(1 <= tokenizer.vocab_size <= 2**32, f"'vocab_size' is {tokenizer.vocab_size}")
+    need(1 <= tokenizer.vocab_size <= 2**32, f"'vocab_size' is {tokenizer.vocab_size}")
     for name in ("begin", "end", "pad"):
         id = getattr(tokenizer, name)
-        _need(id is None or id < tokenizer.vocab_size, f"{name!r} is {id}, beyond the vocabulary")
-    _need(set(data["parts"]) == set(PARTS), f"'parts' are {_short(list(data['parts']))}")
+        need(id is None or id < tokenizer.vocab_size, f"{name!r} is {id}, beyond the vocabulary")
+    need(set(data["parts"]) == set(PARTS), f"'parts' are {_short(list(data['parts']))}")
     manifest = Manifest(tokenizer, data["settings"])
     for part in PARTS:
         entries = data["parts"][part]
-        _need(isinstance(entries, list), f"the shards of {part!r} are no list")
+        need(isinstance(entries, list), f"the shards of {part!r} are no list")
         for i, given in enumerate(entries):
             entry = _record(given, Entry, f"shard {i} of {part!r}")
-            _need(entry.file == shard_name(part, i), f"shard {i} of {part!r} is called {entry.file!r}")
+            need(entry.file == shard_name(part, i), f"shard {i} of {part!r} is called {entry.file!r}")
             manifest.parts[part].append(entry)
         totals = data["totals"].get(part)
-        _need(isinstance(totals, dict), f"the totals of {part!r} are no table")
+        need(isinstance(totals, dict), f"the totals of {part!r} are no table")
         for count in ("documents", "tokens", "text_bytes"):
-            _need(
+            need(
                 totals.get(count) == manifest.total(part, count),
                 f"{part!r} has {totals.get(count)!r} {count}, and its shards {manifest.total(part, count)}",
             )
@@ -143,7 +131,7 @@ def shard_name(part: str, i: int) -> str:
 def _record(given: Any, kind: Any, what: str) -> Any:
     """A table with exactly the fields of a dataclass, each of its type."""
     names = [entry.name for entry in fields(kind)]
-    _need(isinstance(given, dict) and set(given) == set(names), f"{what} does not have {', '.join(names)}")
+    need(isinstance(given, dict) and set(given) == set(names), f"{what} does not have {', '.join(names)}")
     for entry in fields(kind):
         value = given[entry.name]
         whole = type(value) is int and 0 <= value < 2**63
@@ -153,5 +141,5 @@ def _record(given: Any, kind: Any, what: str) -> Any:
             str: isinstance(value, str)
             and (not entry.name.endswith("sha256") or bool(re.fullmatch("[0-9a-f]{64}", value))),
         }[entry.type]  # type: ignore[index]
-        _need(right, f"{what} has {entry.name}={_short(value)}")
+        need(right, f"{what} has {entry.name}={_short(value)}")
     return kind(**given)

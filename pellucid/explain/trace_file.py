@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import FileError, TapeError
+from pellucid.errors import TapeError
 from pellucid.explain.trace import Trace
-from pellucid.files import read_format, whole_file
+from pellucid.files import Damaged, need, read_format, strict, whole_file
 from pellucid.names import Name
 from pellucid.reference.op import Array
 from pellucid.reference.ops import named
@@ -103,54 +103,43 @@ def tensor_entry(trace: Trace, name: str, store: str | None = None) -> dict[str,
 def read(path: Path) -> Trace:
     """The trace of a file, or one FileError that says what is wrong with it."""
     data = read_format(path, "trace", FORMAT, VERSION)
-    try:
+    with strict(path):
         return _trace(data, path)
-    except _Damaged as error:
-        raise FileError(f"{path} is damaged: {error}.") from None
-
-
-class _Damaged(Exception):
-    pass
-
-
-def _need(holds: bool, complaint: str) -> None:
-    if not holds:
-        raise _Damaged(complaint)
 
 
 def _trace(data: dict[str, Any], path: Path) -> Trace:
     kinds = {"run": dict, "tensors": dict, "steps": list}
     for key, kind in kinds.items():
-        _need(isinstance(data.get(key), kind), f"{key!r} is missing or no {kind.__name__}")
+        need(isinstance(data.get(key), kind), f"{key!r} is missing or no {kind.__name__}")
     dtype = data["run"].get("dtype", "float64")
-    _need(dtype in ("float64", "float32"), f"it was run in {dtype!r}, which this version cannot replay")
+    need(dtype in ("float64", "float32"), f"it was run in {dtype!r}, which this version cannot replay")
     tape, labels = Tape(np.dtype(dtype)), dict[str, list[str]]()
     stores: dict[str, dict[str, Array]] = {}
     for name, entry in data["tensors"].items():
-        _need(isinstance(entry, dict), f"tensor {name!r} is no table")
-        _need(entry.get("role") in _ROLES, f"tensor {name!r} has the role {entry.get('role')!r}")
+        need(isinstance(entry, dict), f"tensor {name!r} is no table")
+        need(entry.get("role") in _ROLES, f"tensor {name!r} has the role {entry.get('role')!r}")
         value = _value(name, entry, path, stores)
         tape.values[name] = value if value.dtype.kind in "iu" else value.astype(tape.dtype)
         tape.roles[name] = entry["role"]
         axes = entry.get("axes")
-        _need(
+        need(
             _texts(axes) and len(axes) == tape.values[name].ndim == len(set(axes)),
             f"tensor {name!r}: axes {axes!r} do not fit its shape",
         )
         if isinstance(entry.get("symbol"), str):
             meaning = str(entry.get("meaning", ""))
             tape.about[name] = Name(name, tuple(axes), entry["symbol"], meaning, engines="reference")
-        _need(isinstance(entry.get("labels", {}), dict), f"tensor {name!r}: labels are no table")
+        need(isinstance(entry.get("labels", {}), dict), f"tensor {name!r}: labels are no table")
         for axis, texts in entry.get("labels", {}).items():
-            _need(axis in axes and _texts(texts), f"tensor {name!r}: labels of {axis!r} are no texts")
+            need(axis in axes and _texts(texts), f"tensor {name!r}: labels of {axis!r} are no texts")
             labels[axis] = max(labels.get(axis, []), texts, key=len)
     for step in data["steps"]:
         _step(tape, step)
     for name, role in tape.roles.items():
         given = role in ("leaf", "param")
-        _need(given != (name in tape.steps), f"{name!r} has the role {role!r}, which its steps belie")
+        need(given != (name in tape.steps), f"{name!r} has the role {role!r}, which its steps belie")
     aliases = data.get("aliases", {})
-    _need(
+    need(
         isinstance(aliases, dict)
         and _texts(list(aliases.values()))
         and all(target in tape.values and name not in tape.values for name, target in aliases.items()),
@@ -166,20 +155,20 @@ def _texts(given: Any) -> bool:
 
 def _value(name: str, entry: dict[str, Any], path: Path, stores: dict[str, dict[str, Array]]) -> Array:
     shape = entry.get("shape")
-    _need(
+    need(
         isinstance(shape, list) and all(type(size) is int and 0 <= size < 2**40 for size in shape),
         f"tensor {name!r} has the shape {shape!r}",
     )
     shape = tuple(entry["shape"])
     if "store" in entry:
         value = _stored(name, entry["store"], path, stores)
-        _need(value.shape == shape, f"tensor {name!r} has the shape {value.shape} in its store, not {shape}")
+        need(value.shape == shape, f"tensor {name!r} has the shape {value.shape} in its store, not {shape}")
         return value
-    _need("values" in entry, f"tensor {name!r} has neither values nor a store that this version can read")
+    need("values" in entry, f"tensor {name!r} has neither values nor a store that this version can read")
     special = {}
-    _need(isinstance(entry.get("special", []), list), f"tensor {name!r}: special is no list")
+    need(isinstance(entry.get("special", []), list), f"tensor {name!r}: special is no list")
     for item in entry.get("special", []):
-        _need(
+        need(
             isinstance(item, list) and len(item) == 2 and item[1] in ("inf", "-inf", "nan"),
             f"tensor {name!r}: special has {item!r}",
         )
@@ -190,7 +179,7 @@ def _value(name: str, entry: dict[str, Any], path: Path, stores: dict[str, dict[
     try:
         return np.array(flat, dtype=np.int64 if whole else np.float64).reshape(shape)
     except OverflowError:
-        raise _Damaged(f"tensor {name!r} holds a number too large to compute with") from None
+        raise Damaged(f"tensor {name!r} holds a number too large to compute with") from None
 
 
 def _flatten(
@@ -203,16 +192,16 @@ def _flatten(
 ) -> None:
     if not shape:
         number = special.get(at) if given is None else given
-        _need(type(number) in (int, float), f"tensor {name!r} has {given!r} at {list(at)}")
+        need(type(number) in (int, float), f"tensor {name!r} has {given!r} at {list(at)}")
         into.append(number)
         return
-    _need(isinstance(given, list) and len(given) == shape[0], f"tensor {name!r}: values do not fit its shape")
+    need(isinstance(given, list) and len(given) == shape[0], f"tensor {name!r}: values do not fit its shape")
     for i, inner in enumerate(given):
         _flatten(name, inner, shape[1:], (*at, i), special, into)
 
 
 def _stored(name: str, file: Any, path: Path, stores: dict[str, dict[str, Array]]) -> Array:
-    _need(
+    need(
         isinstance(file, str) and Path(file).name == file and file.endswith(".safetensors"),
         f"tensor {name!r} is stored in {file!r}, which is no .safetensors file beside the trace",
     )
@@ -223,32 +212,32 @@ def _stored(name: str, file: Any, path: Path, stores: dict[str, dict[str, Array]
         try:
             stores[file] = load((path.parent / file).read_bytes())
         except OSError as error:
-            raise _Damaged(f"its store {file} cannot be read: {error.strerror}") from None
+            raise Damaged(f"its store {file} cannot be read: {error.strerror}") from None
         except SafetensorError as error:
-            raise _Damaged(f"its store {file} is no safetensors file: {error}") from None
-    _need(name in stores[file], f"its store {file} has no tensor {name!r}")
+            raise Damaged(f"its store {file} is no safetensors file: {error}") from None
+    need(name in stores[file], f"its store {file} has no tensor {name!r}")
     return stores[file][name]
 
 
 def _step(tape: Tape, step: Any) -> None:
-    _need(isinstance(step, dict), "a step is no table")
+    need(isinstance(step, dict), "a step is no table")
     name, inputs, attrs = step.get("out"), step.get("in"), step.get("attrs", {})
-    _need(isinstance(name, str) and name in tape.values, f"a step makes {name!r}, which is no tensor")
-    _need(name not in tape.steps, f"two steps make {name!r}")
-    _need(step.get("phase") in _PHASES, f"step {name!r} has the phase {step.get('phase')!r}")
-    _need(_texts(inputs), f"step {name!r}: its inputs are no names")
+    need(isinstance(name, str) and name in tape.values, f"a step makes {name!r}, which is no tensor")
+    need(name not in tape.steps, f"two steps make {name!r}")
+    need(step.get("phase") in _PHASES, f"step {name!r} has the phase {step.get('phase')!r}")
+    need(_texts(inputs), f"step {name!r}: its inputs are no names")
     for read in inputs:
         known = read in tape.steps or (read in tape.values and tape.roles[read] in ("leaf", "param"))
-        _need(known, f"step {name!r} reads {read!r} before anything makes it")
-    _need(isinstance(attrs, dict), f"step {name!r}: its attributes are no table")
+        need(known, f"step {name!r} reads {read!r} before anything makes it")
+    need(isinstance(attrs, dict), f"step {name!r}: its attributes are no table")
     try:
         made = Step(name, named(str(step.get("op"))), tuple(inputs), attrs, step["phase"])
     except TapeError as error:
-        raise _Damaged(f"step {name!r}: {error}".rstrip(".")) from None
+        raise Damaged(f"step {name!r}: {error}".rstrip(".")) from None
     for key, value in attrs.items():
         plain = isinstance(value, str) or (type(value) in (int, float) and math.isfinite(value))
-        _need(plain, f"step {name!r} has the attribute {key}={value!r}")
-    _need(_sizes_hold(tape, made), f"step {name!r} has attributes {attrs} that do not fit its shapes")
+        need(plain, f"step {name!r} has the attribute {key}={value!r}")
+    need(_sizes_hold(tape, made), f"step {name!r} has attributes {attrs} that do not fit its shapes")
     tape.steps[name] = made
 
 

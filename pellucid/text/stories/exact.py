@@ -5,6 +5,7 @@ only through the forms that are still copied or asked for; everything else is fo
 number of distinct pasts small enough to visit them all.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
@@ -33,7 +34,7 @@ def n_words(text: str) -> int:
     return len(words_of(text))
 
 
-class _Walk:
+class _Walk(ABC):
     """A recursion over (place, what is remembered of the past)."""
 
     def __init__(self, program: Grammar, measure: Measure | None) -> None:
@@ -110,8 +111,9 @@ class _Walk:
     def add(self, length: int, value: Any) -> Any:
         return length + value
 
+    @abstractmethod
     def meet(self, followed: list[tuple[Option, Any]]) -> Any:
-        raise NotImplementedError
+        """The value of a choice, from what each of its options leads to."""
 
 
 class _Entropy(_Walk):
