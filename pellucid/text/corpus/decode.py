@@ -44,5 +44,5 @@ class Decoder:
         )
         return FileError(
             f"{self.file} is not UTF-8: byte {place} is 0x{data[error.start]:02x} ({error.reason}). "
-            f"{remedy}, or ask for errors='replace'."
+            f"{remedy}, or have such bytes replaced (--replace-errors)."
         )

@@ -37,8 +37,8 @@ def _field(line: str, field: str, where: str, replace: bool) -> bytes:
             return text.encode(errors="surrogatepass")  # bad UTF-8, which the decoder replaces and counts
         half = f"\\u{ord(text[error.start]):04x}"
         raise FileError(
-            f"{where}: the field {field!r} holds {half}, half a character. Mend it, or ask for "
-            "errors='replace'."
+            f"{where}: the field {field!r} holds {half}, half a character. Mend it, or have "
+            "it replaced (--replace-errors)."
         ) from None
 
 
