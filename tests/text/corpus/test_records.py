@@ -47,7 +47,7 @@ def test_a_field_of_white_space_is_an_empty_document(tmp_path: Path) -> None:
         ('{"text": true}', r"line 2: the field 'text' is no text, but true or false\."),
         (
             '{"text": "a\\ud83d"}',
-            r"line 2: the field 'text' holds \\ud83d, half a character\. Mend it, or ask",
+            r"line 2: the field 'text' holds \\ud83d, half a character\. Mend it, or have",
         ),
     ],
 )
