@@ -1,8 +1,8 @@
 """Where a token stands, and how the model gets to know.
 
-Position can enter in four places: rows added to the embedding, angles that turn queries and keys,
-a bias on the scores, a mask. A kind supplies the tables of those it uses and inherits "nothing" for
-the rest; each engine knows the places, not the kinds.
+Position can enter as rows added to the embedding, fixed or learned, and as angles that turn queries and keys.
+A kind supplies the tables of those it uses and inherits "nothing" for the rest; each engine knows the places,
+not the kinds.
 """
 
 from dataclasses import dataclass
