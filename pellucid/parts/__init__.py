@@ -5,11 +5,10 @@ Adding a kind is adding a file; nothing else lists them.
 """
 
 import dataclasses
-import importlib
 import math
-import pkgutil
 from typing import Any, ClassVar, Self
 
+from pellucid import registry
 from pellucid.errors import ConfigError, did_you_mean
 
 
@@ -63,26 +62,14 @@ class Part:
 
 
 def kinds(family: str) -> list[str]:
-    """The kinds of one family, by listing its folder."""
-    package = importlib.import_module(f"{__name__}.{family}")
-    return sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+    """The kinds of one family."""
+    return registry.kinds(f"{__name__}.{family}")
 
 
 def families() -> list[str]:
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return registry.kinds(__name__)
 
 
 def find(family: str, kind: str) -> type[Part]:
     """The settings class of one choice: find("positions", "rope") is Rope."""
-    if kind not in kinds(family):
-        raise ConfigError(
-            f"no {family} called {kind!r}; have {', '.join(kinds(family))}."
-            + did_you_mean(kind, kinds(family))
-        )
-    module = importlib.import_module(f"{__name__}.{family}.{kind}")
-    mine = (
-        thing
-        for thing in vars(module).values()
-        if isinstance(thing, type) and issubclass(thing, Part) and thing.__module__ == module.__name__
-    )
-    return next(mine)
+    return registry.class_of(f"{__name__}.{family}", kind, family, Part)

@@ -12,7 +12,7 @@ import pellucid
 PACKAGE = Path(pellucid.__file__).parent
 LAYERS = (
     {"errors"},
-    {"files"},
+    {"files", "registry"},
     {"names"},
     {"parts"},
     {"config"},

@@ -148,7 +148,7 @@ def test_an_interrupted_command_exits_with_130(tmp_path: Path) -> None:
     """Standard input never ends, so the command waits until it is interrupted."""
     command = [sys.executable, "-m", "pellucid.cli", "tokenizer", "train", "-", "-o", str(tmp_path / "never")]
     running = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
-    time.sleep(1.5)
+    time.sleep(3)  # long enough to have started, also on a busy machine
     running.send_signal(signal.SIGINT)
     _, told = running.communicate(timeout=10)
     assert running.returncode == 130

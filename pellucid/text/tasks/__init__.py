@@ -13,13 +13,12 @@ has learned the task loses nothing on it, and any loss left is the model's.
 """
 
 import hashlib
-import importlib
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, TypeVar
 
+from pellucid import registry
 from pellucid.errors import ConfigError, did_you_mean
 
 PARTS = ("train", "validation")
@@ -166,20 +165,9 @@ class LettersTask(Task):
 
 
 def kinds() -> list[str]:
-    """The tasks, by listing the folder."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return registry.kinds(__name__)
 
 
 def find(kind: str) -> type[Task]:
     """The settings class of one task: find("copy") is Copy."""
-    if kind not in kinds():
-        raise ConfigError(
-            f"no task called {kind!r}; have {', '.join(kinds())}." + did_you_mean(kind, kinds())
-        )
-    module = importlib.import_module(f"{__name__}.{kind}")
-    mine = (
-        thing
-        for thing in vars(module).values()
-        if isinstance(thing, type) and issubclass(thing, Task) and thing.__module__ == module.__name__
-    )
-    return next(mine)
+    return registry.class_of(__name__, kind, "task", Task)  # type: ignore[type-abstract]
