@@ -1,0 +1,24 @@
+"""One token from the scores: the largest, or a draw from the probabilities at a temperature."""
+
+import torch
+from torch import Tensor
+
+from pellucid.errors import AskedWrongly
+
+
+def check_temperature(temperature: float) -> None:
+    if not 0 <= temperature < float("inf"):
+        raise AskedWrongly(
+            f"the temperature must be 0 (always the likeliest token) or more, not {temperature}."
+        )
+
+
+def draw(logits: Tensor, temperature: float, dice: torch.Generator) -> int:
+    """The first token v with p_0 + … + p_v > u, where p = softmax(ℓ / temperature) and u is one number of the
+    dice; in float64 on the CPU, so that the same scores and dice give the same token everywhere."""
+    if temperature == 0:
+        return int(logits.argmax())
+    probabilities = torch.softmax(logits.double().cpu() / temperature, -1)
+    reached = probabilities.cumsum(-1)
+    u = torch.rand((), dtype=torch.float64, generator=dice) * reached[-1]
+    return int(torch.searchsorted(reached, u, right=True).clamp_max(len(reached) - 1))

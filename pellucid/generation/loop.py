@@ -1,0 +1,91 @@
+"""The loop that writes: read the prompt into the cache, then one token at a time.
+
+for tokens in generate(model, [[1, 2, 3]], max_new_tokens=20):
+    print(tokens[0])
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from pellucid.errors import AskedWrongly, TokenError
+from pellucid.generation.draw import check_temperature, draw
+from pellucid.model.cache import Cache
+from pellucid.model.transformer import Transformer
+
+CHUNK = 512
+"""Tokens of a prompt that are read at once: the memory of a long prompt's attention stays bounded."""
+
+
+def generate(
+    model: Transformer,
+    prompts: Sequence[Sequence[int]],
+    *,
+    max_new_tokens: int,
+    temperature: float = 0.0,
+    seed: int | None = None,
+    stop: Collection[int] = (),
+    cache_dtype: torch.dtype | None = None,
+) -> Iterator[list[int | None]]:
+    """One token for each prompt at each step, None for a prompt whose text has ended.
+
+    A text ends with a token of `stop`, which is given out, or where the context is full. Each prompt throws
+    dice of its own, from the seed, so its text does not depend on its neighbours.
+    """
+    check_temperature(temperature)
+    if max_new_tokens < 0:
+        raise AskedWrongly(f"max_new_tokens must be 0 or more, not {max_new_tokens}.")
+    if not prompts or not all(prompts):
+        raise TokenError("a prompt is empty; give at least one token.")
+    room = model.config.context_length
+    if (longest := max(map(len, prompts))) > room:
+        raise TokenError(f"{longest} tokens do not fit this model's context of {room}; shorten the prompt.")
+    dice = [_dice(seed) for _ in prompts]
+    capacity = min(longest + max_new_tokens, room)
+    cache = Cache(model.config, len(prompts), capacity, dtype=cache_dtype or model.dtype, device=model.device)
+    lengths = [len(prompt) for prompt in prompts]
+    going = [True] * len(prompts)
+    with torch.inference_mode():
+        scores = prefill(model, prompts, cache) if max_new_tokens else None
+        for step in range(max_new_tokens):
+            assert scores is not None
+            tokens: list[int | None] = [
+                draw(scores[row, 0], temperature, dice[row]) if going[row] else None
+                for row in range(len(prompts))
+            ]
+            yield tokens
+            for row, token in enumerate(tokens):
+                lengths[row] += token is not None
+                going[row] = token is not None and token not in stop and lengths[row] < room
+            if not any(going) or step == max_new_tokens - 1:
+                return
+            if not all(going):  # rows that have ended give their room back
+                cache.crop([length if on else 0 for length, on in zip(lengths, going, strict=True)])
+            ids = torch.tensor([[token or 0] for token in tokens], device=model.device)
+            scores = model.extend(ids, cache, None if all(going) else [int(on) for on in going])
+
+
+def prefill(model: Transformer, prompts: Sequence[Sequence[int]], cache: Cache, chunk: int = CHUNK) -> Tensor:
+    """Read the prompts into the cache, some at a time; the scores [B 1 V] after each prompt's last token."""
+    longest = max(map(len, prompts))
+    scores: list[Tensor | None] = [None] * len(prompts)
+    for start in range(0, longest, chunk):
+        parts = [list(prompt[start : start + chunk]) for prompt in prompts]
+        width = max(map(len, parts))
+        ids = torch.tensor([part + [0] * (width - len(part)) for part in parts], device=model.device)
+        model.check(ids)
+        counts = [len(part) for part in parts]
+        found = model.extend(ids, cache, None if len(set(counts)) == 1 else counts, last=True)
+        for row, count in enumerate(counts):
+            scores[row] = found[row] if count else scores[row]
+    return torch.stack([score for score in scores if score is not None])
+
+
+def _dice(seed: int | None) -> torch.Generator:
+    dice = torch.Generator()
+    if seed is None:
+        dice.seed()
+    else:
+        dice.manual_seed(seed)
+    return dice

@@ -1,0 +1,90 @@
+"""A model as a file holds it: what every reader returns and every writer takes."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pellucid.config import ModelConfig
+from pellucid.errors import did_you_mean
+from pellucid.files import need
+from pellucid.text.tokenizer import Tokenizer
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a model came from. `types` says how each weight is stored there: "F32", "BF16", "Q4_1"."""
+
+    path: Path
+    format: str
+    architecture: str
+    types: Mapping[str, str]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A weight that is read when it is asked for."""
+
+    shape: Shape
+    read: Callable[[], Array]
+
+
+class Weights(Mapping[str, Array]):
+    """Arrays under our names, each read from its file when asked for, so that a large model is never in
+    memory twice. float32, or as wide as it is stored."""
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self.tensors = tensors
+
+    def __getitem__(self, name: str) -> Array:
+        return self.tensors[name].read()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.tensors
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """`generation` holds what the file says about ends and sampling, in Hugging Face's keys; `add_bos`
+    whether a text begins with the tokenizer's bos token."""
+
+    name: str
+    config: ModelConfig
+    weights: Mapping[str, Array]
+    tokenizer: Tokenizer | None
+    source: Source
+    chat_template: str | None = None
+    add_bos: bool = False
+    generation: dict[str, Any] = field(default_factory=dict)
+
+
+def check_shapes(config: ModelConfig, found: Mapping[str, Shape]) -> None:
+    """A file's tensors are exactly the config's parameters; inside `files.strict`."""
+    wanted = config.parameters()
+    for name, shape in wanted.items():
+        need(name in found, f"the weight {name} {shape} is missing")
+        need(
+            tuple(found[name]) == shape, f"the weight {name} has the shape {tuple(found[name])}, not {shape}"
+        )
+    for name in found:
+        need(
+            name in wanted,
+            f"the weight {name!r} belongs to nothing in this config{did_you_mean(name, wanted)}",
+        )
+
+
+def parameter_count(shapes: Mapping[str, Shape]) -> int:
+    return sum(math.prod(shape) for shape in shapes.values())

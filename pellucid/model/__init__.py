@@ -1,0 +1,1 @@
+"""The fast engine: the specification's computation in PyTorch, with the same names."""

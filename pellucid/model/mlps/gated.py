@@ -1,0 +1,27 @@
+"""The gated feed-forward: (A(x W_G) ⊙ x W_1) W_2."""
+
+from torch import Tensor, nn
+
+from pellucid.config import Shapes
+from pellucid.model import mlps
+from pellucid.model.linear import Linear
+from pellucid.model.taps import Scope
+from pellucid.parts import mlps as parts
+
+
+class Mlp(nn.Module):
+    def __init__(self, shapes: Shapes, path: str, mlp: parts.Mlp) -> None:
+        super().__init__()
+        self.t = Scope(path)
+        self.curve = mlps.CURVES[mlp.activation]
+        self.gate_proj = Linear(shapes, f"{path}.gate_proj")
+        self.up_proj = Linear(shapes, f"{path}.up_proj")
+        self.down_proj = Linear(shapes, f"{path}.down_proj")
+
+    def forward(self, x: Tensor) -> Tensor:
+        t = self.t
+        gate = t("gate", self.gate_proj(x))
+        up = t("up", self.up_proj(x))
+        hidden = t("hidden", t("act", self.curve(gate)) * up)
+        y: Tensor = self.down_proj(hidden)
+        return y

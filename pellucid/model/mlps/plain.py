@@ -1,0 +1,25 @@
+"""The plain feed-forward: A(x W_1) W_2."""
+
+from torch import Tensor, nn
+
+from pellucid.config import Shapes
+from pellucid.model import mlps
+from pellucid.model.linear import Linear
+from pellucid.model.taps import Scope
+from pellucid.parts import mlps as parts
+
+
+class Mlp(nn.Module):
+    def __init__(self, shapes: Shapes, path: str, mlp: parts.Mlp) -> None:
+        super().__init__()
+        self.t = Scope(path)
+        self.curve = mlps.CURVES[mlp.activation]
+        self.up_proj = Linear(shapes, f"{path}.up_proj")
+        self.down_proj = Linear(shapes, f"{path}.down_proj")
+
+    def forward(self, x: Tensor) -> Tensor:
+        t = self.t
+        up = t("up", self.up_proj(x))
+        hidden = t("hidden", t("act", self.curve(up)))
+        y: Tensor = self.down_proj(hidden)
+        return y

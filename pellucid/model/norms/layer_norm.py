@@ -1,0 +1,21 @@
+"""LayerNorm: RMSNorm of the stream without its mean."""
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from pellucid.config import Shapes
+from pellucid.model.norms import Gain, wide
+from pellucid.model.taps import explicit
+from pellucid.parts.norms.layer_norm import LayerNorm
+
+
+class Norm(Gain):
+    def __init__(self, shapes: Shapes, path: str, norm: LayerNorm) -> None:
+        super().__init__(shapes, path)
+        self.eps = norm.eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        if explicit():
+            mean = self.t("mean", wide(x).mean(-1, keepdim=True))
+            return self.gain(self.unit_size(self.t("centered", wide(x) - mean), self.eps), x.dtype)
+        return self.t("out", F.layer_norm(x, x.shape[-1:], self.weight, self.bias, self.eps))

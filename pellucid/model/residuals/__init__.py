@@ -1,0 +1,16 @@
+"""How a sub-layer's output meets the stream, one file per kind of `parts/residuals/`; each has `join`."""
+
+import importlib
+from collections.abc import Callable
+
+from torch import Tensor
+
+from pellucid.parts.residuals import Residual
+
+Join = Callable[[Tensor, Tensor], Tensor]
+
+
+def make(residual: Residual) -> Join:
+    """The stream after a sub-layer, from the stream before and what the sub-layer wrote."""
+    join: Join = importlib.import_module(f"{__name__}.{residual.kind}").join
+    return join
