@@ -1,14 +1,23 @@
 """The commands together."""
 
 import os
+from collections.abc import Callable
 
 import typer
 
+from pellucid.cli.compare import compare
 from pellucid.cli.data import app as data
 from pellucid.cli.explain import explain
+from pellucid.cli.export import export
+from pellucid.cli.generate import generate
+from pellucid.cli.get import get
+from pellucid.cli.import_ import import_
+from pellucid.cli.inspect import inspect
+from pellucid.cli.models import list_models
 from pellucid.cli.replay import replay
 from pellucid.cli.tokenizer import app as tokenizer
 from pellucid.cli.trace import trace
+from pellucid.cli.verify import verify
 
 app = typer.Typer(
     name="pellucid",
@@ -18,8 +27,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (explain, trace, replay):
-    app.command()(command)
+COMMANDS: dict[str, Callable[..., None]] = {
+    "get": get,
+    "list": list_models,
+    "inspect": inspect,
+    "generate": generate,
+    "explain": explain,
+    "trace": trace,
+    "replay": replay,
+    "verify": verify,
+    "compare": compare,
+    "export": export,
+    "import": import_,
+}
+for name, command in COMMANDS.items():
+    app.command(name)(command)
 app.add_typer(tokenizer)
 app.add_typer(data)
 

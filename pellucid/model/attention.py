@@ -79,8 +79,8 @@ class Attention(nn.Module):
 
 
 def softmax(scores: Tensor) -> Tensor:
-    """Along the last axis; a row of −∞ alone gives zeros, as in the specification."""
+    """Along the last axis; a row of −∞ alone gives zeros and gets zeros back, as in the specification."""
     exact = torch.float64 if scores.dtype == torch.float64 else torch.float32
-    pattern = torch.softmax(scores, -1, dtype=exact)
     nothing = torch.isneginf(scores).all(-1, keepdim=True)
+    pattern = torch.softmax(scores.masked_fill(nothing, 0.0), -1, dtype=exact)
     return pattern.masked_fill(nothing, 0.0).to(scores.dtype)

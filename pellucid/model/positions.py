@@ -46,9 +46,11 @@ class Positions(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Positions":
         """Moving the model moves the tables; rounding its weights must not round them."""
+        table = self.rows if self.angles is None else self.angles
         self.rows = self.angles = None
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.make_tables(fn(torch.empty(0)).device)
+        if table is not None:
+            self.make_tables(fn(table[:0]).device)
         return self
 
     def added(self, x: Tensor, positions: Tensor) -> Tensor:

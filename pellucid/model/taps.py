@@ -15,7 +15,9 @@ one watcher at a time in a process, for all of its models.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -103,6 +105,10 @@ class Recording(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self._last)
 
+    def arrays(self) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
+        """The last call's values as the specification's views read them, in float64."""
+        return {name: value.double().cpu().numpy() for name, value in self.items()}
+
     @property
     def _last(self) -> dict[str, Tensor]:
         return self.calls[-1] if self.calls else {}
@@ -122,6 +128,36 @@ def record(*patterns: str, gradients: bool = False, fused: bool = False) -> Iter
             yield recording
         finally:
             watching.recordings.remove(recording)
+
+
+class _Collect(Watch):
+    """A watcher so plain that the compiler can follow it: the values become results of the graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fused, self.values = True, dict[str, Tensor]()
+
+    def __call__(self, name: str, value: Tensor) -> Tensor:
+        self.values[name] = value
+        return value
+
+    def begin(self) -> None:
+        pass
+
+
+def compiled_values(run: Callable[[], Tensor]) -> dict[str, Tensor]:
+    """The named values of a forward that is compiled together with its taps."""
+    global _watch
+    _watch = collect = _Collect()
+
+    def traced() -> dict[str, Tensor]:
+        run()
+        return dict(collect.values)
+
+    try:
+        return torch.compile(traced, fullgraph=True)()
+    finally:
+        _watch = None
 
 
 @contextmanager

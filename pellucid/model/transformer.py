@@ -48,14 +48,12 @@ class Transformer(nn.Module):
         """A model with these weights. It is planned without memory, then filled one parameter at a time."""
         with torch.device("meta"):
             model = cls(config)
-        for name, shape in config.parameters().items():
-            if name not in weights:
-                raise AskedWrongly(f"the weight {name!r} {shape} is missing.")
-            array = weights[name]
-            if np.shape(array) != shape:
-                raise AskedWrongly(f"the weight {name!r} has the shape {np.shape(array)}, not {shape}.")
+        shapes = config.parameters()
+        if strange := [name for name in weights if name not in shapes]:
+            raise AskedWrongly(f"this config has no weight {strange[0]!r}.")
+        for name, shape in shapes.items():
             filled = torch.empty(shape, dtype=dtype, device=device)
-            filled.copy_(torch.from_numpy(np.require(array, requirements=("C", "W"))))
+            filled.copy_(_read(weights, name, shape))
             owner, _, last = name.rpartition(".")
             setattr(model.get_submodule(owner), last, nn.Parameter(filled))
         model.positions.make_tables(device)
@@ -175,10 +173,10 @@ class Transformer(nn.Module):
         `end` is where the new tokens end, if the program knows it without asking the device.
         """
         count = slots.shape[-1]
-        if self.config.mask.causal and padding is None and end == reach:
+        if self.config.mask.causal and padding is None and end == reach and not explicit():
             if count == 1:
                 return None, False  # the newest position sees everything
-            if count == reach and not explicit():
+            if count == reach:
                 return None, True
         seen: Tensor | None = self.config.mask.allowed(slots, torch.arange(reach, device=slots.device))
         if padding is not None:
@@ -197,3 +195,13 @@ class Unembedding(nn.Module):
         super().__init__()
         self.weight = None if weight is None else nn.Parameter(torch.empty(weight))
         self.bias = None if bias is None else nn.Parameter(torch.empty(bias))
+
+
+def _read(weights: Weights, name: str, shape: tuple[int, ...]) -> Tensor:
+    """One weight, if it is there and fits; nobody holds it once it is copied."""
+    if name not in weights:
+        raise AskedWrongly(f"the weight {name!r} {shape} is missing.")
+    array = weights[name]
+    if np.shape(array) != shape:
+        raise AskedWrongly(f"the weight {name!r} has the shape {np.shape(array)}, not {shape}.")
+    return torch.from_numpy(np.require(array, requirements=("C", "W")))

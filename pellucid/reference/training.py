@@ -19,10 +19,11 @@ def forward(config: ModelConfig, weights: Weights, ids: Any, targets: Any = None
     """One forward pass on a fresh tape, with the loss where there are targets."""
     tape = Tape()
     for name, shape in config.parameters().items():
-        if name not in weights or np.shape(weights[name]) != shape:
-            has = f"has the shape {np.shape(weights[name])}" if name in weights else "is missing"
+        value = weights.get(name)  # once: it may be read from a file
+        if value is None or np.shape(value) != shape:
+            has = "is missing" if value is None else f"has the shape {np.shape(value)}"
             raise TapeError(f"the weight {name!r} {has}; this config needs {shape}.")
-        tape.parameter(name, weights[name])
+        tape.parameter(name, value)
     if strange := [name for name in weights if name not in config.parameters()]:
         raise TapeError(f"this config has no weight {strange[0]!r}.")
     logits = transformer(tape, config, ids, **more)

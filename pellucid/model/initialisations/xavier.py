@@ -15,4 +15,4 @@ def matrix(name: str, shape: tuple[int, ...], config: ModelConfig, dice: torch.G
         return normal(shape, config.d_model**-0.5, dice)
     limit = (6 / sum(shape)) ** 0.5
     spread = torch.empty(shape, dtype=torch.float64).uniform_(-1.0, 1.0, generator=dice)
-    return spread * limit
+    return spread.mul(limit)

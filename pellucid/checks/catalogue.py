@@ -1,0 +1,51 @@
+"""Every check in the order in which they are made: the nearest to the arithmetic first."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from pellucid.checks import (
+    conventions,
+    engines,
+    equivalences,
+    huggingface,
+    int8_cache,
+    llamacpp,
+    saving,
+    slopes,
+    tokens,
+)
+from pellucid.checks.finding import Check, Finding
+from pellucid.checks.subject import Subject
+
+CHECKS: tuple[Check, ...] = (
+    *engines.CHECKS,
+    *equivalences.CHECKS,
+    *int8_cache.CHECKS,
+    *slopes.CHECKS,
+    *saving.CHECKS,
+    *tokens.CHECKS,
+    *conventions.CHECKS,
+    *huggingface.CHECKS,
+    *llamacpp.CHECKS,
+)
+
+
+@dataclass(frozen=True)
+class Result:
+    check: Check
+    finding: Finding
+    seconds: float
+
+
+def verify(
+    subject: Subject, quick: bool = False, begin: Callable[[Check], None] = lambda check: None
+) -> Iterator[Result]:
+    """Make the checks one by one; `begin` hears of each before it starts."""
+    for check in CHECKS:
+        if quick and not check.quick:
+            continue
+        begin(check)
+        start = time.perf_counter()
+        finding = check.measure(subject)
+        yield Result(check, finding, time.perf_counter() - start)

@@ -1,0 +1,82 @@
+"""What a check is, and what it finds."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pellucid.explain.compare import departure, kind, largest, told
+from pellucid.explain.trace import Trace
+from pellucid.explain.verdict import Replayed
+from pellucid.reference.op import Array
+
+if TYPE_CHECKING:
+    from pellucid.checks.subject import Subject
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`verdict` is "equal", "noise", "BUG" or "skipped"; `measured` the figure, `at` the name where a bug
+    is, `story` the lines that help to mend it."""
+
+    verdict: str
+    measured: str
+    at: str = ""
+    story: str = ""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One claim about a model. A `quick` one is made with `--quick` too."""
+
+    name: str
+    claim: str
+    budget: str
+    measure: Callable[["Subject"], Finding]
+    quick: bool = True
+
+
+def compared(
+    got: Mapping[str, Array], wanted: Mapping[str, Array], tolerance: float, trace: Trace | None = None
+) -> Finding:
+    """Equal where every value of `wanted` is within the tolerance, else a bug at the first that is not."""
+    scales: dict[str, float] = {}
+    for name, value in wanted.items():
+        scales[kind(name)] = max(scales.get(kind(name), 0.0), largest([value]))
+    worst = 0.0
+    for name, value in wanted.items():
+        scale = scales[kind(name)]
+        if found := departure(name, got[name], value, tolerance, scale):
+            story = told(found, trace) if trace and name in trace.tape else str(found)
+            return Finding("BUG", _far(found.got, found.wanted), name, story)
+        worst = max(worst, _error(got[name], value) / (max(largest([value]), scale * 1e-3) or 1.0))
+    return Finding("equal", f"{worst:.1e} of {_many(len(wanted), 'value')}")
+
+
+def judged(replayed: Replayed) -> Finding:
+    """The verdict of a local replay."""
+    if replayed.bugs:
+        first = replayed.bugs[0]
+        return Finding(
+            "BUG", f"{first.units:.3g} units, {first.allowed:.3g} allowed", first.place, str(replayed)
+        )
+    worst, count = replayed.worst, _many(len(replayed.values), "value")
+    if worst is None or not worst.units:
+        return Finding("equal", count)
+    return Finding(
+        replayed.verdict, f"{worst.units:.2g} of {worst.allowed:.3g} units at {worst.name}, {count}"
+    )
+
+
+def _error(got: Array, wanted: Array) -> float:
+    finite = np.isfinite(wanted)
+    return float(np.abs(got[finite] - wanted[finite]).max(initial=0.0))
+
+
+def _far(got: float, wanted: float) -> str:
+    return f"{got:.6g} for {wanted:.6g}"
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"

@@ -1,0 +1,88 @@
+"""Against `transformers`: their model of the same file, layer by layer."""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pellucid.checks.finding import Check, Finding, judged
+from pellucid.checks.subject import Subject
+from pellucid.errors import PellucidError
+from pellucid.explain.local_replay import Recorded, local_replay
+from pellucid.interop import huggingface
+from pellucid.reference.training import forward
+
+MEAN, WORST = 1e-4, 1e-2
+
+
+@contextlib.contextmanager
+def their_model(subject: Subject) -> Iterator[Any]:
+    """Their model of the subject's own file; where they cannot read it, of our export of it."""
+    from transformers import AutoModelForCausalLM
+
+    path = subject.model.pretrained.source.path
+    quiet = {"dtype": torch.float32, "local_files_only": True}
+    if subject.model.pretrained.source.format == "huggingface":
+        yield AutoModelForCausalLM.from_pretrained(path, **quiet)
+        return
+    if path.suffix == ".gguf":
+        with contextlib.suppress(ImportError):  # they need the gguf package for it
+            model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, **quiet)
+            yield model
+            return
+    with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:
+        huggingface.write(Path(folder) / "model", subject.model.pretrained)
+        yield AutoModelForCausalLM.from_pretrained(Path(folder) / "model", **quiet)
+
+
+def logits(subject: Subject) -> Finding:
+    """Each of their layers recomputed by the specification from what they gave it; then the log-probabilities
+    of the fast engine in float32 against theirs."""
+    try:
+        with their_model(subject) as theirs, torch.no_grad():
+            found = theirs.eval()(torch.tensor([subject.ids]), output_hidden_states=True)
+    except ImportError:
+        return Finding("skipped", "transformers is not installed: pip install transformers")
+    except PellucidError as error:
+        return Finding("skipped", f"no family of theirs expresses this model: {error}")
+    except Exception as error:  # another library on somebody's files
+        return Finding(
+            "skipped", f"transformers cannot read this model: {str(error).partition(chr(10))[0][:200]}"
+        )
+    last = len(found.hidden_states) - 1
+    names = {i: f"blocks.{i - 1}.resid_post" for i in range(1, last)} | {
+        0: "positioned",
+        last: "final_norm.out",
+    }
+    recorded = {name: found.hidden_states[i] for i, name in names.items()} | {"logits": found.logits}
+    tape = forward(subject.config, subject.model.weights, [subject.ids])
+    values = {
+        name: Recorded(value.double().numpy(), "float32") for name, value in recorded.items() if name in tape
+    }
+    verdict = judged(local_replay(subject.trace(tape, subject.ids), values))
+    if verdict.verdict == "BUG":
+        return verdict
+    ours = subject.module(torch.float32)
+    with torch.no_grad():
+        mine = ours(torch.tensor([subject.ids], device=ours.device)).cpu()
+    apart = (torch.log_softmax(mine.double(), -1) - torch.log_softmax(found.logits.double(), -1)).abs()
+    mean, worst = float(apart.mean()), float(apart.max())
+    measured = f"log-probabilities {mean:.1e} apart, {worst:.1e} at worst"
+    return Finding(
+        "BUG" if mean > MEAN or worst > WORST else "noise",
+        measured,
+        "logits" if mean > MEAN or worst > WORST else "",
+    )
+
+
+CHECKS = (
+    Check(
+        "transformers",
+        "transformers computes the same from the same file, layer by layer",
+        f"rounding; {MEAN:g} on average, {WORST:g} at worst",
+        logits,
+    ),
+)

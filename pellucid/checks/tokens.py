@@ -1,0 +1,104 @@
+"""The tokenizer: what it reads it can write, and others read it alike."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from pellucid.checks.finding import Check, Finding
+from pellucid.checks.subject import Subject
+from pellucid.errors import TokenError
+from pellucid.text.tokenizer import Tokenizer
+
+TEXTS = (
+    "It's 12:30, isn't it?  Twenty-three spaces:                       end.\n\n\ttabs\tand\r\nlines",
+    "naïve façade Ångström — “quoted” … ½ ² ™ 𝒳 👩‍🚀 العربية 日本語 עברית Ελληνικά कि",
+    "def f(x):\n    return x ** 2  # 10_000 == 1e4\n",
+    " leading, trailing ",
+    "<|im_start|>user\n<s> </s> <|endoftext|> [INST]",
+)
+"""What tends to go wrong: blanks, digits, contractions, joined characters, names of special tokens."""
+NONE_READ = "it reads none of the sample texts"
+
+
+def round_trip(subject: Subject) -> Finding:
+    tokenizer = subject.model.pretrained.tokenizer
+    if tokenizer is None:
+        return Finding("skipped", "it came without a tokenizer")
+    texts, read = _readable(tokenizer, (subject.text, *TEXTS)), 0
+    if not texts:
+        return Finding("skipped", NONE_READ)
+    for text in texts:
+        back = tokenizer.decode(tokenizer.encode(text))
+        if back != text and tokenizer.encode(back) != tokenizer.encode(text):
+            return Finding("BUG", "another text", "tokenizer.decode", f"{text!r}\n{back!r}")
+        read += back == text
+    verdict = "equal" if read == len(texts) else "noise"
+    return Finding(verdict, f"{read} of {len(texts)} texts return letter for letter")
+
+
+def like_huggingface(subject: Subject) -> Finding:
+    tokenizer = subject.model.pretrained.tokenizer
+    if tokenizer is None:
+        return Finding("skipped", "it came without a tokenizer")
+    texts = _readable(tokenizer, (subject.text, *TEXTS[:-1]))  # they would parse the special tokens
+    if not texts:
+        return Finding("skipped", NONE_READ)
+    try:
+        theirs = _theirs(subject, tokenizer)
+    except ImportError:
+        return Finding("skipped", "transformers is not installed: pip install transformers")
+    except Exception as error:  # another library on somebody's files
+        return Finding("skipped", f"transformers cannot read this tokenizer: {_line(error)}")
+    count = 0
+    for text in texts:
+        ours, found = tokenizer.encode(text), theirs.encode(text, add_special_tokens=False)
+        if ours != found:
+            i = next(
+                (i for i, (a, b) in enumerate(zip(ours, found, strict=False)) if a != b),
+                min(len(ours), len(found)),
+            )
+            return Finding(
+                "BUG",
+                f"token {i} of {text[:30]!r}…",
+                "tokenizer.encode",
+                f"ours {ours[i : i + 5]}, theirs {found[i : i + 5]}",
+            )
+        count += len(ours)
+    return Finding("equal", f"{count:,} tokens alike")
+
+
+def _readable(tokenizer: Tokenizer, texts: tuple[str, ...]) -> list[str]:
+    readable = []
+    for text in texts:
+        try:
+            tokenizer.encode(text)
+            readable.append(text)
+        except TokenError:
+            continue
+    return readable
+
+
+def _theirs(subject: Subject, tokenizer: Tokenizer) -> Any:
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    path = subject.model.pretrained.source.path
+    if path.is_dir() and (path / "tokenizer_config.json").exists():
+        return AutoTokenizer.from_pretrained(path)
+    if path.suffix == ".gguf":
+        try:
+            return AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+        except ImportError:
+            pass  # without the gguf package they can read our tokenizer.json
+    with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:
+        tokenizer.save(Path(folder))
+        return PreTrainedTokenizerFast(tokenizer_file=str(Path(folder) / "tokenizer.json"))
+
+
+def _line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).partition("\n")[0][:200]
+
+
+CHECKS = (
+    Check("tokenizer", "decoding gives back the text that was encoded", "letter for letter", round_trip),
+    Check("tokenizer, outside", "transformers reads the same ids", "id for id", like_huggingface),
+)

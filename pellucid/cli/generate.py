@@ -1,0 +1,55 @@
+"""`pellucid generate`: what follows a text."""
+
+import sys
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+
+def generate(
+    model: Annotated[str, typer.Argument(help="A folder, a .gguf or .toml file, or a model's name.")],
+    prompt: Annotated[str, typer.Argument(help="The text to go on with, or - for standard input.")],
+    max_new_tokens: Annotated[int, typer.Option(help="How many tokens at most.", min=0)] = 128,
+    temperature: Annotated[
+        float, typer.Option(help="0: always the likeliest token; 1: as probable as the model says.", min=0.0)
+    ] = 0.0,
+    seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.")] = None,
+    device: Annotated[str, typer.Option(help="Where to run: cpu, cuda.")] = "cpu",
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
+    json: Annotated[bool, typer.Option("--json", help="Text, tokens and speed as one JSON line.")] = False,
+) -> None:
+    """Go on with a text, token by token as they come."""
+    import time
+
+    from pellucid.workbench import load
+
+    text = sys.stdin.read() if prompt == "-" else prompt
+    found = load(model, device=device, dtype=dtype)
+    ids, pieces, times = list[int](), list[str](), list[float]()
+
+    def seen() -> Iterator[int]:
+        for id in found.tokens(text, max_new_tokens, temperature, seed):
+            ids.append(id)
+            times.append(time.perf_counter())
+            yield id
+
+    if not json:
+        print(text, end="", flush=True)
+    try:
+        for piece in found.decoded(text, seen()):
+            pieces.append(piece)
+            if not json:
+                print(piece, end="", flush=True)
+    finally:  # what is written stays, also after Ctrl-C
+        if not json:
+            print()
+    rate = (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else None
+    if json:
+        from json import dumps
+
+        end = "stop" if ids and ids[-1] in found.stop else "length"
+        data = {"prompt": text, "text": "".join(pieces), "ids": ids, "finish": end, "tokens_per_second": rate}
+        print(dumps(data, ensure_ascii=False))
+    elif rate and sys.stderr.isatty():
+        print(f"{len(ids)} tokens, {rate:.1f} a second", file=sys.stderr)

@@ -1,0 +1,67 @@
+"""A model that fits a page: config, words and weights in one TOML file, as the teaching models have it."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pellucid.config import ModelConfig
+from pellucid.errors import FileError, did_you_mean
+from pellucid.interop.pretrained import Array, Pretrained, Source
+from pellucid.text.words import Words
+
+
+def read(name: str, text: str) -> Pretrained:
+    """The model of a TOML text; `name` is its file's, or its own where it comes with the package."""
+    data = tables(name, text)
+    config, words = config_of(name, data), data.get("words", [])
+    if not isinstance(words, list) or not all(
+        isinstance(word, str) and word.split() == [word] for word in words
+    ):
+        raise FileError(f"{name}: words must be a list of texts without blanks.")
+    if len(words) != config.vocab_size or len(set(words)) != len(words):
+        raise FileError(
+            f"{name}: there must be {config.vocab_size} different words, as vocab_size says; "
+            f"got {len(set(words))}."
+        )
+    weights = _weights(name, config, data["weights"])
+    source = Source(Path(name), "toml", "pellucid", dict.fromkeys(weights, "F64"), len(text.encode()))
+    return Pretrained(Path(name).stem, config, weights, Words(tuple(words)), source)
+
+
+def tables(name: str, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise FileError(f"{name}: this is not TOML: {error}.") from None
+
+
+def config_of(name: str, data: dict[str, Any]) -> ModelConfig:
+    if unknown := sorted(set(data) - {"config", "weights", "words"}):
+        raise FileError(f"{name}: a model has config, words and weights, not {', '.join(unknown)}.")
+    if not isinstance(data.get("config"), dict):
+        raise FileError(f"{name}: a model needs a [config].")
+    return ModelConfig.from_dict(data["config"])
+
+
+def _weights(name: str, config: ModelConfig, given: Any) -> dict[str, Array]:
+    shapes = config.parameters()
+    if not isinstance(given, dict):
+        raise FileError(f"{name}: [weights] must be a table of names.")
+    if strange := [key for key in given if key not in shapes]:
+        raise FileError(f"{name}: no weight called {strange[0]!r}." + did_you_mean(strange[0], shapes))
+    weights = {}
+    for key, shape in shapes.items():
+        if key not in given:
+            raise FileError(f"{name}: the weight {key!r} is missing; its shape is {shape}.")
+        try:
+            array = np.array(given[key])
+        except ValueError:
+            array = np.array("ragged")
+        if array.dtype.kind not in "if" or not np.isfinite(array).all():
+            raise FileError(f"{name}: the weight {key!r} is not a table of numbers.")
+        if array.shape != shape:
+            raise FileError(f"{name}: the weight {key!r} has shape {array.shape}, not {shape}.")
+        weights[key] = array.astype(np.float64)
+    return weights

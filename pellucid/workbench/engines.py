@@ -1,0 +1,80 @@
+"""One run in both engines: the fast engine's own numbers, laid on the specification's program.
+
+The program (which step reads which) is the specification's. The leaves are what the fast engine holds: its
+weights in its type, widened. So each of its values can be judged from its own inputs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pellucid.errors import AskedWrongly
+from pellucid.model import taps
+from pellucid.model.loss import loss
+from pellucid.model.transformer import Transformer
+from pellucid.reference.op import Array
+from pellucid.reference.tape import Tape
+from pellucid.reference.training import forward
+
+PATHS = ("eager", "fused", "compiled")
+
+
+@dataclass(frozen=True)
+class Run:
+    """`values` are the fast engine's under its names, in float64; `types` says in which type it held each.
+    `tape` is the specification's own run on the same weights."""
+
+    tape: Tape
+    values: Mapping[str, Array]
+    types: Mapping[str, str]
+    path: str
+
+    def laid(self) -> Tape:
+        """The program with the fast engine's numbers where it has shown them."""
+        laid = Tape(self.tape.dtype)
+        laid.steps, laid.aliases, laid.roles = self.tape.steps, self.tape.aliases, self.tape.roles
+        laid.about = self.tape.about
+        laid.values = {name: self.values.get(name, value) for name, value in self.tape.values.items()}
+        return laid
+
+
+def run(
+    module: Transformer, ids: Any, targets: Any = None, *, path: str = "eager", backward: bool = False
+) -> Run:
+    """Both engines on ids [B T]: every name of both, with gradients where asked for."""
+    if path not in PATHS:
+        raise AskedWrongly(f"no path called {path!r}; have {', '.join(PATHS)}.")
+    tape = forward(module.config, module.weights(), ids, targets)
+    if backward:
+        tape.backward(tape.ref("loss"))
+    found = _watched(
+        module, torch.tensor(ids), None if targets is None else torch.tensor(targets), path, backward
+    )
+    types = {name: str(value.dtype).removeprefix("torch.") for name, value in found.items()}
+    values = {name: value.detach().double().cpu().numpy() for name, value in found.items()}
+    return Run(tape, values, types, path)
+
+
+def _watched(
+    module: Transformer, ids: torch.Tensor, targets: torch.Tensor | None, path: str, backward: bool
+) -> dict[str, torch.Tensor]:
+    ids = ids.to(module.device)
+    targets = None if targets is None else targets.to(module.device)
+    module.zero_grad(set_to_none=True)
+    with torch.set_grad_enabled(backward):
+        if path == "compiled":
+            return taps.compiled_values(lambda: _forward(module, ids, targets))
+        with taps.record(gradients=backward, fused=path == "fused") as seen:
+            made = _forward(module, ids, targets)
+            if backward:
+                made.backward()
+    gradients = {f"d.{name}": p.grad for name, p in module.named_parameters() if p.grad is not None}
+    module.zero_grad(set_to_none=True)
+    return dict(seen) | gradients
+
+
+def _forward(module: Transformer, ids: torch.Tensor, targets: torch.Tensor | None) -> torch.Tensor:
+    logits: torch.Tensor = module(ids)
+    return logits if targets is None else loss(logits, targets)

@@ -1,0 +1,74 @@
+"""A model by what people call it: a file, a folder, a name of the library, a name that comes with us."""
+
+from pathlib import Path
+
+from pellucid.config import ModelConfig, preset_text, presets
+from pellucid.errors import ConfigError, FileError, did_you_mean
+from pellucid.interop import library, toml_model
+from pellucid.interop.open import open_model
+from pellucid.interop.pretrained import Pretrained
+from pellucid.workbench.model import Model
+
+
+def load(name: str | Path, *, device: str = "cpu", dtype: str = "float32") -> Model:
+    """A model with its weights.
+
+    `name` is a folder (ours or Hugging Face's), a `.gguf` file, a `.toml` file of one's own, the name of a
+    fetched model ("smollm2") or of the teaching model ("abcd"). `device` and `dtype` are those of the
+    fast engine; the specification always computes in float64.
+    """
+    return Model(opened(name), device, dtype)
+
+
+def opened(name: str | Path) -> Pretrained:
+    """What the file says; its weights are read when they are asked for."""
+    text = _toml(name)
+    if text is None:
+        return open_model(_path(name))
+    if "weights" not in toml_model.tables(str(name), text):
+        raise FileError(
+            f"{name} is a shape without weights: `pellucid explain {name}` shows its parts and cost. "
+            "To see numbers, use a model that has some, such as abcd."
+        )
+    return toml_model.read(str(name), text)
+
+
+def config_of(name: str | Path) -> ModelConfig:
+    """The config of a model or a shape."""
+    text = _toml(name)
+    if text is None:
+        return opened(name).config
+    return toml_model.config_of(str(name), toml_model.tables(str(name), text))
+
+
+def weightless(name: str | Path) -> bool:
+    """Whether the name is a shape without weights."""
+    text = _toml(name)
+    return text is not None and "weights" not in toml_model.tables(str(name), text)
+
+
+def _toml(name: str | Path) -> str | None:
+    """The text of a model that is written down in TOML; None for every other."""
+    path = Path(name)
+    if path.suffix == ".toml":
+        try:
+            return path.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "it is not text"
+            raise FileError(f"cannot read {path}: {why}.") from None
+    return preset_text(str(name)) if str(name) in presets() else None
+
+
+def _path(name: str | Path) -> Path:
+    path = Path(name)
+    if path.exists():
+        return path
+    if path.suffix == ".gguf" or (len(path.parts) > 1 and not str(name).startswith(library.HUB)):
+        raise FileError(f"{name}: there is no such file or folder.")
+    if found := library.find(str(name)):
+        return found
+    known = sorted({*presets(), *library.KNOWN, *(entry.name for entry in library.names())})
+    raise ConfigError(
+        f"no model called {str(name)!r}; have {', '.join(known)}, or give a folder, a .gguf or a .toml file."
+        + did_you_mean(str(name), known)
+    )
