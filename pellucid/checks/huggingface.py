@@ -20,7 +20,7 @@ MEAN, WORST = 1e-4, 1e-2
 
 @contextlib.contextmanager
 def their_model(subject: Subject) -> Iterator[Any]:
-    """Their model of the subject's own file; where they cannot read it, of our export of it."""
+    """Their model of the subject's own file; where they cannot open it, of our export of it."""
     from transformers import AutoModelForCausalLM
 
     path = subject.model.pretrained.source.path
@@ -29,8 +29,10 @@ def their_model(subject: Subject) -> Iterator[Any]:
         yield AutoModelForCausalLM.from_pretrained(path, **quiet)
         return
     if path.suffix == ".gguf":
-        with contextlib.suppress(ImportError):  # they need the gguf package for it
+        model = None
+        with contextlib.suppress(Exception):  # they need two more packages for it
             model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, **quiet)
+        if model is not None:
             yield model
             return
     with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:

@@ -84,11 +84,7 @@ def _theirs(subject: Subject, tokenizer: Tokenizer) -> Any:
     path = subject.model.pretrained.source.path
     if path.is_dir() and (path / "tokenizer_config.json").exists():
         return AutoTokenizer.from_pretrained(path)
-    if path.suffix == ".gguf":
-        try:
-            return AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-        except ImportError:
-            pass  # without the gguf package they can read our tokenizer.json
+    # Of a GGUF file they read the words' cuts otherwise than llama.cpp does; so they get what we would save.
     with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:
         tokenizer.save(Path(folder))
         return PreTrainedTokenizerFast(tokenizer_file=str(Path(folder) / "tokenizer.json"))

@@ -5,6 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pellucid.errors import TapeError
+from pellucid.explain.derive import arithmetic
+from pellucid.explain.expression import written
+from pellucid.explain.formula import formula
+from pellucid.explain.trace import Trace
 from pellucid.reference.op import Array, Index
 
 BETWEEN_ENGINES = 1e-10
@@ -60,15 +65,35 @@ def first_departure(
     """
     kinds: dict[str, list[Array]] = {}
     for name, value in wanted.items():
-        kinds.setdefault(_kind(name), []).append(value)
+        kinds.setdefault(kind(name), []).append(value)
     scales = {kind: largest(values) for kind, values in kinds.items()}
     for name, value in wanted.items():
         if name not in got:
             return Departure(name, (), np.nan, np.nan, " (missing)")
-        if found := departure(name, got[name], value, tolerance, scales[_kind(name)]):
+        if found := departure(name, got[name], value, tolerance, scales[kind(name)]):
             return found
     return None
 
 
-def _kind(name: str) -> str:
+def kind(name: str) -> str:
+    """Values of one kind share a scale."""
     return "gradient" if name.startswith("d.") else "update" if "@" in name else "activation"
+
+
+def told(found: Departure, trace: Trace, head: bool = True, top: int = 6) -> str:
+    """A departure as a person wants it: where, both numbers, and the arithmetic that makes the wanted one.
+
+    For tests: `assert not found, told(found, trace)`.
+    """
+    if not found.index and trace.value(found.name).ndim:
+        return str(found)
+    at = trace.address(found.name, found.index)
+    lines = [f"{at}: got {found.got!r}, wanted {found.wanted!r}{found.note}"] if head else []
+    step = trace.tape.steps.get(trace.tape.resolve(found.name))
+    if step is None:
+        return "\n".join([*lines, f"  {at} is given"])
+    try:
+        made = arithmetic(trace, step, found.index, top)
+    except Exception as error:  # a trace from a stranger may hold a step that cannot run
+        raise TapeError(f"{found.name!r} cannot be computed again from this trace: {error}.") from error
+    return "\n".join([*lines, f"  {formula(trace, step, found.index)}", f"  = {written(made, 6)}"])

@@ -18,6 +18,7 @@ CHUNK = 512
 """Tokens of a prompt that are read at once: the memory of a long prompt's attention stays bounded."""
 
 
+@torch.inference_mode()  # as a decorator: between two tokens the caller is in its own mode
 def generate(
     model: Transformer,
     prompts: Sequence[Sequence[int]],
@@ -41,29 +42,29 @@ def generate(
     room = model.config.context_length
     if (longest := max(map(len, prompts))) > room:
         raise TokenError(f"{longest} tokens do not fit this model's context of {room}; shorten the prompt.")
+    lengths = [len(prompt) for prompt in prompts]
+    going = [length < room for length in lengths]
+    if not max_new_tokens or not any(going):
+        return
     dice = [_dice(seed) for _ in prompts]
     capacity = min(longest + max_new_tokens, room)
     cache = Cache(model.config, len(prompts), capacity, dtype=cache_dtype or model.dtype, device=model.device)
-    lengths = [len(prompt) for prompt in prompts]
-    going = [True] * len(prompts)
-    with torch.inference_mode():
-        scores = prefill(model, prompts, cache) if max_new_tokens else None
-        for step in range(max_new_tokens):
-            assert scores is not None
-            tokens: list[int | None] = [
-                draw(scores[row, 0], temperature, dice[row]) if going[row] else None
-                for row in range(len(prompts))
-            ]
-            yield tokens
-            for row, token in enumerate(tokens):
-                lengths[row] += token is not None
-                going[row] = token is not None and token not in stop and lengths[row] < room
-            if not any(going) or step == max_new_tokens - 1:
-                return
-            if not all(going):  # rows that have ended give their room back
-                cache.crop([length if on else 0 for length, on in zip(lengths, going, strict=True)])
-            ids = torch.tensor([[token or 0] for token in tokens], device=model.device)
-            scores = model.extend(ids, cache, None if all(going) else [int(on) for on in going])
+    scores = prefill(model, prompts, cache)
+    for step in range(max_new_tokens):
+        tokens: list[int | None] = [
+            draw(scores[row, 0], temperature, dice[row]) if going[row] else None
+            for row in range(len(prompts))
+        ]
+        yield tokens
+        for row, token in enumerate(tokens):
+            lengths[row] += token is not None
+            going[row] = token is not None and token not in stop and lengths[row] < room
+        if not any(going) or step == max_new_tokens - 1:
+            return
+        if not all(going):  # rows that have ended give their room back
+            cache.crop([length if on else 0 for length, on in zip(lengths, going, strict=True)])
+        ids = torch.tensor([[token or 0] for token in tokens], device=model.device)
+        scores = model.extend(ids, cache, None if all(going) else [int(on) for on in going])
 
 
 def prefill(model: Transformer, prompts: Sequence[Sequence[int]], cache: Cache, chunk: int = CHUNK) -> Tensor:

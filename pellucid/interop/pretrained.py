@@ -80,10 +80,8 @@ def check_shapes(config: ModelConfig, found: Mapping[str, Shape]) -> None:
             tuple(found[name]) == shape, f"the weight {name} has the shape {tuple(found[name])}, not {shape}"
         )
     for name in found:
-        need(
-            name in wanted,
-            f"the weight {name!r} belongs to nothing in this config{did_you_mean(name, wanted)}",
-        )
+        hint = "" if name in wanted else did_you_mean(name[:80], wanted)  # slow, so only where it is needed
+        need(name in wanted, f"the weight {name!r} belongs to nothing in this config{hint}")
 
 
 def parameter_count(shapes: Mapping[str, Shape]) -> int:

@@ -56,7 +56,8 @@ def _toml(name: str | Path) -> str | None:
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "it is not text"
             raise FileError(f"cannot read {path}: {why}.") from None
-    return preset_text(str(name)) if str(name) in presets() else None
+    is_preset = str(name) in presets() and not path.exists()  # a folder of one's own comes first
+    return preset_text(str(name)) if is_preset else None
 
 
 def _path(name: str | Path) -> Path:

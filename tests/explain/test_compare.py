@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from pellucid.explain.compare import departure, first_departure
+from pellucid.explain.compare import departure, first_departure, told
+from pellucid.workbench import load
 
 
 def test_equal_is_relative_to_the_largest_entry() -> None:
@@ -38,3 +39,30 @@ def test_the_first_departure_is_the_first_in_order() -> None:
     found = first_departure({"a": np.zeros(1), "b": np.zeros(1)}, wanted, 1e-10)
     assert found is not None
     assert found.name == "a"
+
+
+def test_a_departure_is_told_with_the_arithmetic_of_its_cell() -> None:
+    trace = load("abcd").trace("A B")
+    wrong = trace.tape["blocks.0.attn.scores"].copy()
+    wrong[0, 0, 1, 1] = 2.0
+    found = departure("blocks.0.attn.scores", wrong, trace.tape["blocks.0.attn.scores"], 1e-10)
+    assert found is not None
+    assert told(found, trace) == (
+        "blocks.0.attn.scores[t=1,s=1]: got 2.0, wanted 1.4142135623730951\n"
+        "  S[t,s] = Σ_d Q[t,d] K[s,d] / √2\n"
+        "  = (0 · 0 + 2 · 1) / √2"
+    )
+
+
+def test_a_departure_of_something_given_says_so() -> None:
+    trace = load("abcd").trace("A B")
+    moved = trace.tape["embed.weight"] + 1
+    found = departure("embed.weight", moved, trace.tape["embed.weight"], 1e-10)
+    assert found is not None
+    assert told(found, trace).endswith("\n  embed.weight[v=0,c=0] is given")
+
+
+def test_a_missing_value_is_told_by_its_name_alone() -> None:
+    found = first_departure({}, {"logits": np.zeros((1, 2))}, 1)
+    assert found is not None
+    assert told(found, load("abcd").trace("A B")) == str(found)

@@ -1,0 +1,197 @@
+"""`pellucid compare`: two runs, or anybody's arrays against ours; noise or bug, and where."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pellucid.cli.options import Target
+
+if TYPE_CHECKING:
+    from pellucid.explain.local_replay import Recorded
+    from pellucid.explain.trace import Trace
+    from pellucid.explain.verdict import Replayed
+
+
+def compare(
+    a: Annotated[str, typer.Argument(help="Ours: a trace file (.json) or a model.", metavar="A")],
+    b: Annotated[
+        str, typer.Argument(help="Theirs: a trace, a model, or arrays (.npz, .safetensors).", metavar="B")
+    ],
+    prompt: Annotated[str | None, typer.Argument(help="The text that a model reads.")] = None,
+    target: Target = None,
+    names: Annotated[
+        Path | None,
+        typer.Option(
+            help='Their names to ours, TOML: "h.{l}.attn.q" = "blocks.{l}.attn.q".', metavar="MAP.TOML"
+        ),
+    ] = None,
+    dtype: Annotated[
+        str | None,
+        typer.Option(help="The type their run computed in; else that of their arrays.", metavar="TYPE"),
+    ] = None,
+    only: Annotated[str, typer.Option(help="Judge only values whose names fit.", metavar="PATTERN")] = "*",
+    tolerance: Annotated[
+        float | None, typer.Option(help="What counts as equal, relative to the largest entry.", min=0)
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Plain data, numbers in full.")] = False,
+) -> None:
+    """Is this number right? Each value of B, recomputed from B's own numbers by A's program.
+
+    Equal, noise (rounding explains it), or BUG at a name: exit code 1.
+    """
+    from pellucid.errors import AskedWrongly
+    from pellucid.explain.arrays_file import SUFFIXES
+    from pellucid.explain.local_replay import local_replay
+
+    if a.endswith(SUFFIXES) and not b.endswith(SUFFIXES):
+        a, b = b, a  # arrays are always theirs
+    _check(a, b, prompt, target, names, dtype)
+    if a.endswith(SUFFIXES):
+        _two_files(Path(a), Path(b), only, tolerance, json)
+        return
+    ours = _trace(a, prompt, target)
+    theirs, unmatched = _theirs(b, prompt, target, ours, names, dtype)
+    if not any(_fits(name, only) for name in theirs):
+        raise AskedWrongly(
+            f"no value that both have fits {only!r}; both have {', '.join(list(theirs)[:5])} …."
+        )
+    done = local_replay(ours, theirs, tolerance=tolerance, only=only)
+    if json:
+        _print_json(done, unmatched)
+    else:
+        print(done)
+        if unmatched:
+            count = len(unmatched)
+            print(f"  not compared, {count} name{'s' * (count > 1)} of theirs: {', '.join(unmatched[:5])}")
+    if done.bugs:
+        raise typer.Exit(1)
+
+
+def _fits(name: str, only: str) -> bool:
+    from fnmatch import fnmatchcase
+
+    return fnmatchcase(name, only)
+
+
+def _check(
+    a: str, b: str, prompt: str | None, target: str | None, names: Path | None, dtype: str | None
+) -> None:
+    """Options that go together, before anything is read."""
+    from pellucid.errors import AskedWrongly, did_you_mean
+    from pellucid.explain.arrays_file import SUFFIXES
+    from pellucid.explain.rounding import PRECISIONS
+
+    models = [side for side in (a, b) if not side.endswith((".json", *SUFFIXES))]
+    if models and prompt is None:
+        raise AskedWrongly(f'{models[0]} needs a prompt, for example: pellucid compare {a} {b} "A B".')
+    if not models and (prompt is not None or target is not None):
+        raise AskedWrongly("files hold their own run; leave the prompt and --target away.")
+    if names and not b.endswith(SUFFIXES):
+        raise AskedWrongly("--names belongs to somebody's arrays, a .npz or .safetensors file.")
+    if dtype is not None and dtype not in PRECISIONS:
+        hint = did_you_mean(dtype, PRECISIONS)
+        raise AskedWrongly(f"no type called {dtype!r}; have {', '.join(PRECISIONS)}.{hint}")
+
+
+def _trace(side: str, prompt: str | None, target: str | None) -> "Trace":
+    from pellucid.explain.trace_file import read
+    from pellucid.workbench import load
+
+    if side.endswith(".json"):
+        return read(Path(side))
+    return load(side).trace(prompt or "", target=target, backward=target is not None)
+
+
+def _theirs(
+    b: str, prompt: str | None, target: str | None, ours: "Trace", names: Path | None, dtype: str | None
+) -> tuple[dict[str, "Recorded"], list[str]]:
+    """The values of B under our names, and the names that have no counterpart."""
+    from pellucid.explain import arrays_file
+    from pellucid.explain.local_replay import Recorded
+
+    if b.endswith(arrays_file.SUFFIXES):
+        arrays = arrays_file.read(Path(b))
+        rules = arrays_file.read_rules(names) if names else []
+    else:
+        trace = _trace(b, prompt, target)
+        _same_length(ours, trace)
+        arrays = {name: Recorded(value, value.dtype.name) for name, value in trace.tape.values.items()}
+        rules = []
+    if dtype:
+        arrays = {
+            n: Recorded(x.value, dtype if x.value.dtype.kind == "f" else x.type) for n, x in arrays.items()
+        }
+    return arrays_file.ours(arrays, ours, rules)
+
+
+def _same_length(ours: "Trace", theirs: "Trace") -> None:
+    from pellucid.errors import AskedWrongly
+
+    if "ids" in ours.tape and "ids" in theirs.tape and ours.tape["ids"].shape != theirs.tape["ids"].shape:
+        here, there = (" ".join(map(str, side.run.get("tokens", []))) for side in (ours, theirs))
+        raise AskedWrongly(f"the two did not read the same text: {here!r} and {there!r}.")
+
+
+def _two_files(a: Path, b: Path, only: str, tolerance: float | None, json: bool) -> None:
+    """Arrays against arrays: no program is known, so the plain difference."""
+    from json import dumps
+
+    from pellucid.errors import AskedWrongly
+    from pellucid.explain.arrays_file import read
+    from pellucid.explain.compare import BETWEEN_ENGINES, first_departure
+
+    first, second = ({n: x.value for n, x in read(side).items() if _fits(n, only)} for side in (a, b))
+    shared = {name: value for name, value in first.items() if name in second}
+    if not shared:
+        raise AskedWrongly(
+            f"{a} and {b} have no name in common: {', '.join([*first][:3])}; {', '.join([*second][:3])}."
+        )
+    found = first_departure(second, shared, BETWEEN_ENGINES if tolerance is None else tolerance)
+    if json:
+        data = {
+            "verdict": "different" if found else "equal",
+            "values": len(shared),
+            "departure": found and str(found),
+        }
+        print(dumps(data, ensure_ascii=False, indent=1))
+    elif found:
+        print(f"different (no program is known, so nothing can be said of noise)\n  {found}")
+    else:
+        print(f"equal: {len(shared)} values")
+    if found:
+        raise typer.Exit(1)
+
+
+def _print_json(done: "Replayed", unmatched: list[str]) -> None:
+    from json import dumps
+    from math import isfinite
+
+    def number(value: float) -> float | str:
+        return value if isfinite(value) else str(value)
+
+    data: dict[str, Any] = {
+        "verdict": done.verdict,
+        "at": done.bugs[0].place if done.bugs else None,
+        "story": done.story or None,
+        "departure": done.departure and {
+            "at": done.departs_at,
+            "theirs": number(done.departure.got),
+            "ours": number(done.departure.wanted),
+        },
+        "values": [
+            {
+                "name": value.name,
+                "span_since": value.since,
+                "at": value.address,
+                "theirs": number(value.got),
+                "from_their_inputs": number(value.wanted),
+                "units": number(value.units),
+                "allowed": value.allowed,
+                "bug": value.is_bug,
+            }
+            for value in done.values
+        ],
+        "not_compared": unmatched,
+    }  # fmt: skip
+    print(dumps(data, ensure_ascii=False, indent=1))

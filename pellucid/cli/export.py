@@ -1,0 +1,124 @@
+"""`pellucid export`: a model as a Hugging Face folder, a GGUF file, or a folder of ours."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+FORMATS = ("hf", "gguf", "pellucid")
+
+
+def export(
+    model: Annotated[str, typer.Argument(help="A folder, a .gguf file, or a name of `pellucid list`.")],
+    to: Annotated[str, typer.Option("--to", help="hf, gguf or pellucid.", metavar="FORMAT")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make; for gguf, FILE.gguf.")],
+    dtype: Annotated[
+        str | None,
+        typer.Option(help="float32, float16 or bfloat16 (hf, pellucid); as in the source where not given."),
+    ] = None,
+    type: Annotated[
+        str | None,
+        typer.Option("--type", help="F32, F16 or Q8_0 (gguf); F16 where not given.", metavar="TYPE"),
+    ] = None,
+    no_tokenizer: Annotated[
+        bool, typer.Option("--no-tokenizer", help="Leave it out, where the format cannot hold it.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a model that is there already.")] = False,
+) -> None:
+    """Write a model for other programs, or as a folder of ours; it is there whole or not at all."""
+    from dataclasses import replace
+
+    from pellucid.errors import AskedWrongly, FileError, did_you_mean
+    from pellucid.workbench import opened
+
+    if to not in FORMATS:
+        raise AskedWrongly(f"no format {to!r}; have {', '.join(FORMATS)}." + did_you_mean(to, FORMATS))
+    if to == "gguf" and dtype is not None:
+        raise AskedWrongly("--dtype is for folders; a GGUF file has a --type: F32, F16 or Q8_0.")
+    if to != "gguf" and type is not None:
+        raise AskedWrongly("--type is for GGUF; a folder has a --dtype: float32, float16 or bfloat16.")
+    if to == "gguf" and output.suffix != ".gguf":
+        raise FileError(f"a GGUF model is one file; use -o {output.with_name(output.name + '.gguf')}.")
+    found = opened(model)
+    if no_tokenizer:
+        found = replace(found, tokenizer=None)
+    with fresh(output, force) as new:
+        if to == "gguf":
+            from pellucid.interop import gguf
+
+            gguf.write(new, found, type or "F16")
+        elif to == "hf":
+            from pellucid.interop import huggingface
+
+            huggingface.write(new, found, dtype)
+        else:
+            from pellucid.interop import model_folder
+
+            model_folder.write(new, found, dtype)
+    print(written(output))
+
+
+@contextmanager
+def fresh(output: Path, force: bool) -> Iterator[Path]:
+    """Where to write so that `output` is made, or with `force` replaced, only when all went well.
+
+    A folder is replaced only if there is nothing but a model in it.
+    """
+    import os
+    import shutil
+    import tempfile
+
+    from pellucid.errors import FileError
+
+    there = output.exists() and not (output.is_dir() and not any(output.iterdir()))
+    if there and not force:
+        raise FileError(f"{output} is there already; --force replaces it.")
+    if there and output.is_dir():
+        _must_be_a_model(output)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        if not (there and output.is_dir()):
+            yield output
+            return
+        aside = Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=".partial", dir=output.parent))
+        try:
+            yield aside / "new"
+            os.replace(output, aside / "old")
+            os.replace(aside / "new", output)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+    except OSError as error:
+        raise FileError(f"cannot write {output}: {error.strerror or error}.") from None
+
+
+def _must_be_a_model(folder: Path) -> None:
+    from fnmatch import fnmatch
+
+    from pellucid.errors import FileError
+    from pellucid.interop.fetch import WANTED
+
+    ours = (*WANTED, "special_tokens_map.json")
+    others = [path.name for path in folder.iterdir() if not any(fnmatch(path.name, name) for name in ours)]
+    if others or not (folder / "config.json").is_file():
+        why = f"holds {min(others)}" if others else "has no config.json"
+        raise FileError(f"{folder} {why}, so it is no model that --force could replace. Give another folder.")
+
+
+def written(output: Path) -> str:
+    """One line about a model that was just written, read from what is on the disk."""
+    from collections import Counter
+
+    from pellucid.explain.conventions import readable_bytes
+    from pellucid.interop.library import size_of
+    from pellucid.interop.open import open_model
+    from pellucid.interop.pretrained import parameter_count
+
+    model = open_model(output)
+    types = ", ".join(f"{count} {type}" for type, count in Counter(model.source.types.values()).most_common())
+    count = parameter_count(model.config.parameters())
+    return (
+        f"{output}: {model.source.architecture}, {readable_bytes(size_of(output))}, "
+        f"{count:,} parameters in {len(model.source.types)} tensors ({types})"
+    )

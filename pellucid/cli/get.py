@@ -1,0 +1,65 @@
+"""`pellucid get`: fetch a model into the library."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from pellucid.interop.fetch import Progress, Report
+
+
+def get(
+    model: Annotated[str, typer.Argument(help="A name that `pellucid list` shows, or hf:ORG/NAME.")],
+    force: Annotated[bool, typer.Option("--force", help="Fetch it again, and replace what is here.")] = False,
+) -> None:
+    """Fetch a model into the library: whole and checked, or not at all. Nothing that comes with it is run."""
+    from pellucid.explain.conventions import readable_bytes
+    from pellucid.interop.fetch import get as fetch
+    from pellucid.interop.library import KNOWN, size_of
+
+    with _progress(model) as report:
+        got = fetch(model, force=force, report=report)
+    if not got.fresh:
+        print(f"{model} is here already: {got.path} (--force fetches it again)")
+        return
+    print(f"{model}: {got.path}, {readable_bytes(size_of(got.path))}")
+    if known := KNOWN.get(model):
+        print(f"{known.about}; {known.licence}; sha256 {known.sha256[:16]}… as pinned")
+
+
+@contextmanager
+def _progress(model: str) -> Iterator["Report"]:
+    """A bar where a person looks on, one line where a file does; nothing where there is nothing to fetch."""
+    if not sys.stderr.isatty():
+        told = False
+
+        def once(now: "Progress") -> None:
+            nonlocal told
+            if not told:
+                size = "" if now.total is None else f" ({now.total / 1e6:.0f} MB)"
+                print(f"fetching {model}{size} …", file=sys.stderr, flush=True)
+                told = True
+
+        yield once
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, SpinnerColumn, TextColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(model, total=None)
+
+        def report(now: "Progress") -> None:
+            bar.update(task, completed=now.bytes, total=now.total)
+
+        yield report

@@ -1,0 +1,28 @@
+"""`pellucid import`: weights in pickles, made into a folder with safetensors."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def import_(
+    source: Annotated[
+        Path, typer.Argument(help="A Hugging Face folder with .bin weights, or a .bin or .pt file in one.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make.")],
+    dtype: Annotated[
+        str | None, typer.Option(help="float32, float16 or bfloat16; as in the source where not given.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a model that is there already.")] = False,
+) -> None:
+    """Turn a pickle (.bin, .pt) into safetensors. A pickle is a program; it is read without running it."""
+    from pellucid.cli.export import fresh, written
+    from pellucid.errors import FileError
+    from pellucid.interop.pickled import import_pickled
+
+    if not source.exists():
+        raise FileError(f"{source}: there is no such file or folder.")
+    with fresh(output, force) as new:
+        import_pickled(source, new, dtype)
+    print(written(output))

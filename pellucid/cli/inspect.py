@@ -1,0 +1,119 @@
+"""`pellucid inspect`: the convention card of a model, and what a wrong convention would cost."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from pellucid.explain.probe import Finding, Probe
+    from pellucid.interop.pretrained import Pretrained
+
+
+def inspect(
+    model: Annotated[
+        str, typer.Argument(help="A folder, a .gguf file, a name of `pellucid list`, or a preset.")
+    ],
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Measure what a wrong choice would do to the loss.")
+    ] = False,
+    text: Annotated[str | None, typer.Option(help="The text that the probe reads.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Plain data.")] = False,
+) -> None:
+    """Everything about a model that its weights' shapes do not tell, and why each choice matters."""
+    from dataclasses import asdict
+
+    from pellucid.errors import AskedWrongly
+    from pellucid.explain.conventions import card, lines
+    from pellucid.workbench import config_of, opened, weightless
+
+    if text is not None and not probe:
+        raise AskedWrongly("--text is what the probe reads: give --probe with it.")
+    if weightless(model):
+        if probe:
+            raise AskedWrongly(f"{model} is a shape without weights, so there is no loss to measure.")
+        found, made = None, card(model, config_of(model))
+    else:
+        found = opened(model)
+        made = card(model if model == found.name else f"{model}: {found.name}", found.config, found)
+    if not json:
+        for line in lines(made, width=_width()):
+            print(line, flush=True)
+    done = _probed(found, text) if found and probe else None
+    if json:
+        from json import dumps
+
+        about = asdict(made) | ({"probe": _data(done)} if done else {})
+        print(dumps(about, ensure_ascii=False, indent=1))
+    elif done:
+        from pellucid.explain.probe import lines as measured
+
+        print()
+        for line in measured(done, width=_width()):
+            print(line)
+
+
+def _probed(found: "Pretrained", text: str | None) -> "Probe":
+    from pellucid.errors import AskedWrongly
+    from pellucid.explain.probe import ALTERNATIVES, SAMPLE, case
+    from pellucid.explain.probe import probe as run
+    from pellucid.interop.pretrained import parameter_count
+
+    # float64 weights, a changed copy of some of them, and the values of one forward pass
+    needed, here = 14 * parameter_count(found.config.parameters()), _memory()
+    if here is not None and needed > here:
+        raise AskedWrongly(
+            f"the probe computes in float64 and needs about {needed / 1e9:.0f} GB of memory for this model; "
+            f"this machine has {here / 1e9:.0f} GB. Take a smaller model of the same family."
+        )
+    if found.tokenizer is None:
+        raise AskedWrongly(f"{found.name} has no tokenizer, so the probe has nothing to read a text with.")
+    seen = 0
+
+    def report(_: "Finding") -> None:
+        nonlocal seen
+        seen += 1
+        if sys.stderr.isatty():
+            print(f"\r{seen} of {len(ALTERNATIVES)} ", end="", file=sys.stderr, flush=True)
+
+    done = run(case(found.config, found.weights, found.tokenizer, found.add_bos, text or SAMPLE), report)
+    if sys.stderr.isatty():
+        print("\r", end="", file=sys.stderr)
+    return done
+
+
+def _data(done: "Probe") -> dict[str, Any]:
+    import math
+
+    from pellucid.explain.probe import remark
+
+    return {
+        "tokens": done.tokens,
+        "loss": done.loss,
+        "alternatives": [
+            {
+                "alternative": f.alternative,
+                "loss": f.loss if f.loss is not None and math.isfinite(f.loss) else None,
+                "remark": remark(done.loss, f),
+            }
+            for f in done.findings
+        ],
+        "not_applied": list(done.not_applied),
+    }
+
+
+def _memory() -> int | None:
+    """The bytes of memory of this machine, where it says."""
+    import os
+
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _width() -> int:
+    """As wide as the terminal, within what is readable."""
+    import shutil
+
+    return min(max(shutil.get_terminal_size((110, 24)).columns, 80), 110)

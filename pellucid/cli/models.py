@@ -1,0 +1,91 @@
+"""`pellucid list`: the models that are here, those that can be fetched, and the shapes that are known.
+
+The file is not called list.py, because then `list` in this package would be that file.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from pellucid.interop.library import Entry
+
+
+def list_models(json: Annotated[bool, typer.Option("--json", help="Plain data.")] = False) -> None:
+    """The models of the library, what `get` could fetch, and the presets: mostly shapes without weights."""
+    from pellucid.config import preset, presets
+    from pellucid.interop import library
+    from pellucid.interop.pretrained import parameter_count
+    from pellucid.workbench import weightless
+
+    entries = library.names()
+    here = [_about(entry) for entry in entries]
+    names = {entry.name for entry in entries}
+    known: list[dict[str, Any]] = [
+        {"name": known.name, "about": known.about, "licence": known.licence, "bytes": known.wheel_bytes}
+        for known in library.KNOWN.values()
+        if known.name not in names
+    ]
+    shapes: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "parameters": parameter_count(preset(name).parameters()),
+            "weights": not weightless(name),
+        }
+        for name in presets()
+    ]
+    if json:
+        from json import dumps
+
+        found = {"library": str(library.folder()), "models": here, "known": known, "presets": shapes}
+        print(dumps(found, ensure_ascii=False, indent=1))
+        return
+    print(f"models in {library.folder()}:" if here else f"no models yet in {library.folder()}")
+    _columns([_row(model) for model in here])
+    print("\n`pellucid get NAME` fetches:")
+    _columns(
+        [
+            *([k["name"], f"{k['bytes'] / 1e6:.0f} MB", k["licence"], k["about"]] for k in known),
+            ["hf:ORG/NAME", "", "", "a model of the Hugging Face hub"],
+        ]
+    )
+    print("\npresets:")
+    _columns([[s["name"], f"{s['parameters']:,} parameters", "with weights" * s["weights"]] for s in shapes])
+
+
+def _about(entry: "Entry") -> dict[str, Any]:
+    """What a model is, or why it cannot be opened; one broken model does not hide the others."""
+    from collections import Counter
+
+    from pellucid.errors import PellucidError
+    from pellucid.interop.open import open_model
+    from pellucid.interop.pretrained import parameter_count
+
+    about: dict[str, Any] = {"name": entry.name, "path": str(entry.path), "bytes": entry.bytes}
+    try:
+        model = open_model(entry.path)
+    except PellucidError as error:
+        return about | {"broken": str(error)}
+    return about | {
+        "architecture": model.source.architecture,
+        "parameters": parameter_count(model.config.parameters()),
+        "types": dict(Counter(model.source.types.values()).most_common()),
+    }
+
+
+def _row(model: dict[str, Any]) -> list[str]:
+    from pellucid.explain.conventions import readable_bytes
+
+    size = readable_bytes(model["bytes"])
+    if "broken" in model:
+        return [model["name"], "broken", "", size, model["broken"]]
+    stored = ", ".join(model["types"])
+    count = f"{model['parameters']:,} parameters"
+    return [model["name"], model["architecture"], count, size, f"{stored}  {model['path']}"]
+
+
+def _columns(rows: list[list[str]]) -> None:
+    """Rows under each other, each column as wide as its longest text, the last as long as it is."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  " + "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())

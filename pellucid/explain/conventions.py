@@ -1,0 +1,312 @@
+"""The convention card: everything about a model that its weights' shapes do not tell.
+
+A file that is read with the wrong convention loads without complaint and writes almost the same text; so
+each choice is printed, with why it matters. `probe` measures how much.
+"""
+
+import dataclasses
+import math
+import sys
+import textwrap
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from pellucid.config import BIAS_PLACES, ModelConfig
+from pellucid.cost import cost, total
+from pellucid.parts import Part
+from pellucid.reference.ops import named
+from pellucid.text.tokenizer import Tokenizer
+
+
+class Source(Protocol):
+    """Where a model came from, and how each weight is stored there."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def format(self) -> str: ...
+    @property
+    def architecture(self) -> str: ...
+    @property
+    def types(self) -> Mapping[str, str]: ...
+    @property
+    def bytes(self) -> int: ...
+
+
+class Opened(Protocol):
+    """What a reader knows about a model besides its config: `interop.pretrained.Pretrained` fits."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def config(self) -> ModelConfig: ...
+    @property
+    def tokenizer(self) -> Tokenizer | None: ...
+    @property
+    def source(self) -> Source: ...
+    @property
+    def chat_template(self) -> str | None: ...
+    @property
+    def add_bos(self) -> bool: ...
+    @property
+    def generation(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Row:
+    label: str
+    value: str
+    why: str
+    formula: str = ""
+
+
+@dataclass(frozen=True)
+class Card:
+    name: str
+    rows: tuple[Row, ...]
+
+    def __getitem__(self, label: str) -> Row:
+        return next(row for row in self.rows if row.label == label)
+
+
+def card(name: str, config: ModelConfig, opened: Opened | None = None) -> Card:
+    """The card of a shape, or of an opened model with its tokenizer and its file."""
+    rows = [*_sizes(config), *_choices(config), *_attention(config), *_biases(config)]
+    if opened:
+        rows = [*_origin(opened.source), *rows, *_text(opened)]
+    rows += _memory(config)
+    if opened and opened.source.types:
+        rows += _storage(config, opened.source)
+    return Card(name, tuple(rows))
+
+
+def lines(card: Card, width: int = 110) -> Iterator[str]:
+    """The card in three columns; the last says why it matters."""
+    first = max(len(row.label) for row in card.rows) + 2
+    second = (width - first) * 5 // 9
+    yield card.name
+    for row in card.rows:
+        value = [*_wrapped(row.value, second - 2), *_wrapped(row.formula, second - 2)]
+        why = _wrapped(row.why, max(width - first - second, 24))
+        for i in range(max(len(value), len(why))):
+            left = row.label if i == 0 else ""
+            middle, right = (texts[i] if i < len(texts) else "" for texts in (value, why))
+            yield f"{left:<{first}}{middle:<{second}}{right}".rstrip()
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, max(width, 24))
+
+
+# ---- what the config says
+
+
+def _sizes(config: ModelConfig) -> Iterator[Row]:
+    yield Row("layers", _number(config.n_layer), "blocks of attention and feed-forward, one after the other")
+    yield Row("width", f"{config.d_model:,} channels", "C, the residual stream")
+    if config.mlp.values:
+        yield Row("feed-forward", f"{config.d_ff:,} hidden channels", "F; with a gate, three matrices of it")
+    yield Row("vocabulary", f"{config.vocab_size:,} tokens", "V, the rows of the embedding")
+    yield Row("context", f"{config.context_length:,} tokens", "positions beyond it were never trained")
+
+
+WHY = {
+    "positions": "positions read wrongly change no shape, and text still comes out",
+    "positions.rope": "pairs: channels 2i, 2i + 1; halves: i, i + D/2. No shape tells which, nor the base",
+    "mask": "without it a position reads the token that it should guess",
+    "norm": "another kind or eps shifts every layer a little, and nothing fails",
+    "mlp": "gate and up have one shape: swapped, they load",
+    "residual": "what a sub-layer gives is added to what it read",
+    "output": "how the heads are mixed before they join the stream; stored transposed in places",
+    "unembedding": "a file without a matrix of its own for it means tied; none may be made up",
+}
+"""Why a choice matters, by its field in the config, or by field and kind; a new choice needs none."""
+
+
+def _choices(config: ModelConfig) -> Iterator[Row]:
+    for entry in dataclasses.fields(config):
+        part = getattr(config, entry.name)
+        if isinstance(part, Part):
+            why = WHY.get(f"{entry.name}.{part.kind}", WHY.get(entry.name, "") if part.kind != "none" else "")
+            yield Row(entry.name, _told(part), why, _idea(part))
+    if config.mlp.values:
+        op = named(config.mlp.activation)
+        formula = op.formula if isinstance(op.formula, str) else op.doc
+        told = formula.replace("{y}", "A(x)").replace("{0}", "x")
+        yield Row(
+            "activation",
+            f"{op.name}: {told}",
+            "near relations go by the same name: a wrong one reads like a worse model",
+        )
+    if config.norm.values:
+        yield Row(
+            "norm placement",
+            "before each sub-layer (pre), and once before the unembedding",
+            "after it (post) the same weights mean something else",
+        )
+
+
+def _told(part: Part) -> str:
+    """A part's kind and settings: rope, base 10,000, layout halves."""
+    settings = dataclasses.asdict(part).items()
+    return ", ".join([part.kind, *(f"{key} {_number(value)}" for key, value in settings)])
+
+
+def _idea(part: Part) -> str:
+    """The first line of the file that defines the part."""
+    return (sys.modules[type(part).__module__].__doc__ or "").strip().partition("\n")[0]
+
+
+def _attention(config: ModelConfig) -> Iterator[Row]:
+    heads, shared, width = config.n_head, config.n_kv_head, config.d_head
+    kind = (
+        "each with its own"
+        if heads == shared
+        else "all on one"
+        if shared == 1
+        else f"{heads // shared} on each"
+    )
+    yield Row(
+        "heads",
+        f"{_many(heads, 'query head')} of {width} channels on {_many(shared, 'key/value head')} ({kind})",
+        "query head h reads key head h // G; read as h % K, every layer mixes the wrong heads"
+        if 1 < shared < heads
+        else "channels are cut into heads in order",
+    )
+    yield Row(
+        "scale of scores",
+        f"1/√D = {1 / math.sqrt(width):.6g}",
+        "left out, attention looks at one token where it should weigh several",
+    )
+
+
+def _biases(config: ModelConfig) -> Iterator[Row]:
+    has = [place for place in BIAS_PLACES if place in config.biases]
+    without = [place for place in BIAS_PLACES if place not in config.biases]
+    told = f"at {', '.join(has)}; none at {', '.join(without)}" if has and without else ""
+    yield Row(
+        "biases",
+        told or (f"at {', '.join(has)}" if has else "none"),
+        "a bias left out is a shift in every layer",
+    )
+
+
+def _memory(config: ModelConfig) -> Iterator[Row]:
+    costs = total(cost(config, length=1, width=4))
+    count = costs.parameters
+    yield Row("parameters", f"{count:,}", "a tied matrix is counted once")
+    yield Row(
+        "in memory",
+        f"{readable_bytes(4 * count)} in float32, {readable_bytes(8 * count)} in float64",
+        "float64 is what the specification computes with",
+    )
+    yield Row(
+        "cache", f"{readable_bytes(costs.cache_bytes)} a token in float32", "keys and values of every layer"
+    )
+
+
+# ---- what the file says
+
+
+def _origin(source: Source) -> Iterator[Row]:
+    yield Row("architecture", source.architecture, "whose reading of the same names applies")
+    size = f", {readable_bytes(source.bytes)}" if source.bytes else ""
+    yield Row("file", f"{source.path} ({source.format}{size})", "")
+
+
+def _text(opened: Opened) -> Iterator[Row]:
+    tokenizer = opened.tokenizer
+    if tokenizer is None:
+        yield Row("tokenizer", "none in the file", "ids must be given instead of text")
+    else:
+        spare = opened.config.vocab_size - tokenizer.vocab_size
+        rest = f"; the embedding has {spare:,} rows more" if spare > 0 else ""
+        yield Row(
+            "tokenizer",
+            f"{tokenizer.kind}, {tokenizer.vocab_size:,} tokens{rest}",
+            "another one gives other ids, and the model reads another text",
+        )
+    yield _bos(opened.add_bos, tokenizer)
+    ends = _ends(opened)
+    yield Row(
+        "eos",
+        ", ".join(f"{id} ({_token(tokenizer, id)})" for id in ends) if ends else "none named",
+        "generation stops at these; one missing and it runs on",
+    )
+    template = opened.chat_template
+    yield Row(
+        "chat template",
+        "none" if template is None else f"{len(template):,} characters",
+        "a chat in other words than it was trained with gives weaker answers",
+    )
+
+
+def _bos(add_bos: bool, tokenizer: Tokenizer | None) -> Row:
+    bos = tokenizer.special.bos if tokenizer else None
+    if add_bos:
+        told = (
+            f"a text begins with {bos}"
+            if bos
+            else "a text begins with a bos token that the file does not name"
+        )
+    else:
+        told = "nothing is put before a text" + (f" (there is a {bos})" if bos else "")
+    return Row("bos", told, "with or without it, the first tokens are guessed quite differently")
+
+
+def _ends(opened: Opened) -> list[int]:
+    """The ids that end a text: as the file says, or else the tokenizer's eos."""
+    given = opened.generation.get("eos_token_id")
+    ids = given if isinstance(given, list) else [given]
+    found = [id for id in ids if type(id) is int]
+    if not found and opened.tokenizer and opened.tokenizer.special.eos is not None:
+        eos = opened.tokenizer.id_of(opened.tokenizer.special.eos)
+        found = [] if eos is None else [eos]
+    return found
+
+
+def _token(tokenizer: Tokenizer | None, id: int) -> str:
+    return tokenizer.token(id) if tokenizer and 0 <= id < tokenizer.vocab_size else "not in the tokenizer"
+
+
+BYTES = {
+    "F64": 8.0, "F32": 4.0, "F16": 2.0, "BF16": 2.0, "Q8_0": 34 / 32,
+    "Q4_0": 18 / 32, "Q4_1": 20 / 32, "Q5_0": 22 / 32, "Q5_1": 24 / 32,
+    "Q2_K": 84 / 256, "Q3_K": 110 / 256, "Q4_K": 144 / 256, "Q5_K": 176 / 256, "Q6_K": 210 / 256,
+}  # fmt: skip
+"""What one number takes in a file, its share of the block's scales included."""
+
+
+def _storage(config: ModelConfig, source: Source) -> Iterator[Row]:
+    counts = Counter(source.types.values())
+    numbers: dict[str, int] = defaultdict(int)
+    shapes = config.parameters()
+    for name, type in source.types.items():
+        numbers[type] += math.prod(shapes.get(name, (0,)))
+    told = [
+        f"{type}: {_many(count, 'tensor')}, {numbers[type]:,} numbers"
+        + (f", {readable_bytes(numbers[type] * BYTES[type])}" if type in BYTES else "")
+        for type, count in counts.most_common()
+    ]
+    yield Row("stored as", "; ".join(told), "fewer bits are another model, a little: compare by loss")
+
+
+def readable_bytes(count: float) -> str:
+    """1,234 B, 1.2 kB, 98.4 MB, 1.08 GB."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}" if count < 1000 * size else f"{count / size:,.0f} {unit}"
+    return f"{count:,.0f} B"
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, float) and not value.is_integer():
+        return f"{value:g}"
+    return f"{int(value):,}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)

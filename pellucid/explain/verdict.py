@@ -1,0 +1,123 @@
+"""The verdict on somebody's run: equal, noise and how much, or BUG at a name; told so that one can act."""
+
+from dataclasses import dataclass
+
+from pellucid.explain.compare import Departure
+from pellucid.explain.expression import figure
+from pellucid.reference.op import Index
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One recorded value: its worst cell, how many units it is off, and how many rounding may use.
+
+    `since` is the recorded value that it was recomputed from, where steps between were not recorded.
+    """
+
+    name: str
+    address: str
+    index: Index
+    got: float
+    wanted: float
+    units: float
+    allowed: float
+    given: bool = False
+    since: str | None = None
+    excused: bool = False
+    """More units than rounding may use, and yet as equal as was asked for."""
+    fits: str = ""
+    """Another operation, whose numbers they are: told apart where rounding would hide the difference."""
+
+    @property
+    def share(self) -> float:
+        """The part of its budget that the error uses."""
+        return self.units / self.allowed
+
+    @property
+    def is_bug(self) -> bool:
+        return not self.excused and (bool(self.fits) or self.units > self.allowed)
+
+    @property
+    def place(self) -> str:
+        """The name, or the span of names that it ends."""
+        if self.since is None:
+            return self.name
+        scope, dot, _ = self.since.rpartition(".")
+        return f"{self.since} … {self.name.removeprefix(scope + dot)}"
+
+    def __str__(self) -> str:
+        got, wanted = _apart(self.got, self.wanted)
+        why = f"{figure(self.units, 3)} units of rounding, {figure(self.allowed, 3)} allowed"
+        if self.fits:
+            why = f"these are the numbers of {self.fits}"
+        return f"{self.address}: {got}, where its inputs give {wanted}: {why}"
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """Every recorded value judged. `departure` is the first that is not what the specification itself gives;
+    `story` is the formula of the first bug, with their numbers in it."""
+
+    values: tuple[Judged, ...]
+    departure: Departure | None = None
+    departs_at: str = ""
+    story: str = ""
+
+    @property
+    def bugs(self) -> list[Judged]:
+        return [value for value in self.values if value.is_bug]
+
+    @property
+    def worst(self) -> Judged | None:
+        """The value that uses the largest part of its budget."""
+        return max(self.values, key=lambda value: value.share, default=None)
+
+    @property
+    def verdict(self) -> str:
+        return "BUG" if self.bugs else "noise" if self.departure else "equal"
+
+    def __bool__(self) -> bool:
+        """Whether all is well."""
+        return not self.bugs
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> list[str]:
+        count = f"{len(self.values)} value{'s' * (len(self.values) != 1)}"
+        if self.verdict == "equal":
+            return [f"equal: {count}"]
+        if self.verdict == "noise":
+            lines = [f"noise: {count}, each follows from its own inputs"]
+            if self.worst and self.worst.units:
+                lines.append(f"  the largest error: {self.worst.place}")
+                lines.append(f"  {self.worst}")
+            return [*lines, *self._drift()]
+        first, *others = self.bugs
+        lines = [f"BUG at {first.place}"]
+        if first.given:
+            got, wanted = _apart(first.got, first.wanted)
+            lines.append(
+                f"  {first.address} is given, and the two runs were not given the same: "
+                f"theirs {got}, ours {wanted}"
+            )
+        else:
+            lines += [f"  {first}", *self.story.splitlines()]
+        names = ", ".join(bug.place for bug in others[:3]) + (" …" if len(others) > 3 else "")
+        rest = f"{len(others)} more: {names}" if others else "all others follow from their own inputs"
+        lines.append(f"  of {count}, {rest}")
+        return lines + (self._drift() if self.departure and self.departure.name != first.name else [])
+
+    def _drift(self) -> list[str]:
+        if self.departure is None:
+            return []
+        if not self.departure.index and self.departure.note:
+            return [f"  the first that departs from ours: {self.departure}"]
+        got, wanted = _apart(self.departure.got, self.departure.wanted)
+        return [f"  the first that departs from ours: {self.departs_at}: theirs {got}, ours {wanted}"]
+
+
+def _apart(a: float, b: float) -> tuple[str, str]:
+    """Two numbers, with as many digits as it takes to tell them apart."""
+    digits = next((n for n in range(6, 17) if figure(a, n) != figure(b, n)), 17)
+    return figure(a, digits), figure(b, digits)

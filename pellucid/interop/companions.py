@@ -1,0 +1,180 @@
+"""What stands beside the weights in a folder: the tokenizer, the chat template, how to generate.
+
+The files are those of Hugging Face, in its folders and in ours: `tokenizer.json`, `tokenizer_config.json`,
+`chat_template.jinja`, `generation_config.json`.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pellucid.errors import FileError, PellucidError
+from pellucid.files import need, strict
+from pellucid.interop.folder import has, read_bytes, read_table, shown, within, write_table, write_text
+from pellucid.interop.pretrained import Pretrained
+from pellucid.text.pretrained import byte_level_bpe, from_pretrained
+from pellucid.text.standard import StandardTokenizer
+from pellucid.text.tokenizer import Special, Tokenizer
+
+LARGEST_TEMPLATE, LARGEST_TOKENIZER = 1 << 20, 1 << 28
+TOKENIZER, SETTINGS, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
+GENERATION = "generation_config.json"
+ABOUT_THE_FILE = ("transformers_version", "_from_model_config")
+GPT2_END = "<|endoftext|>"
+
+
+@dataclass(frozen=True)
+class Companions:
+    tokenizer: Tokenizer | None
+    chat_template: str | None
+    add_bos: bool
+    generation: dict[str, Any]
+
+
+def read_companions(folder: Path, ids: dict[str, Any]) -> Companions:
+    """What a folder has of them; a folder without a tokenizer still takes token ids. `ids` are the special
+    tokens of config.json, which generation_config.json may change."""
+    settings = _table(folder, SETTINGS)
+    generation = ids | _table(folder, GENERATION)
+    with strict(folder / (GENERATION if has(folder, GENERATION) else "config.json")):
+        for key, value in generation.items():
+            if key.endswith("_token_id"):
+                several = isinstance(value, list) and all(type(id) is int for id in value)
+                need(
+                    value is None or type(value) is int or several, f"{key} is {shown(value)}, no token's id"
+                )
+    generation = {key: value for key, value in generation.items() if key not in ABOUT_THE_FILE}
+    tokenizer = _tokenizer(folder, settings)
+    if isinstance(tokenizer, StandardTokenizer):
+        tokenizer.special = _completed(tokenizer, generation)
+    return Companions(
+        tokenizer=tokenizer,
+        chat_template=_template(folder, settings),
+        add_bos=_adds_bos(tokenizer, settings),
+        generation=generation,
+    )
+
+
+def _table(folder: Path, name: str) -> dict[str, Any]:
+    return read_table(within(folder, name)) if has(folder, name) else {}
+
+
+def _tokenizer(folder: Path, settings: dict[str, Any]) -> Tokenizer | None:
+    whole, gpt2 = has(folder, TOKENIZER), has(folder, "vocab.json") and has(folder, "merges.txt")
+    if not whole and not gpt2 and not (has(folder, "vocab.bpe") and has(folder, "encoder.json")):
+        return None
+    try:
+        return _gpt2(folder, settings) if gpt2 and not whole else from_pretrained(folder)
+    except PellucidError:
+        raise
+    except Exception as error:
+        raise FileError(f"{folder} holds no tokenizer that can be used: {shown(str(error), 200)}.") from None
+
+
+def _gpt2(folder: Path, settings: dict[str, Any]) -> Tokenizer:
+    """GPT-2's tokenizer in two files: the ids of the tokens, and the merges in order."""
+    path = within(folder, "vocab.json")
+    vocab = read_table(path, LARGEST_TOKENIZER) | _table(folder, "added_tokens.json")
+    text = read_bytes(within(folder, "merges.txt"), LARGEST_TOKENIZER).decode("utf-8")
+    merges = [line.split(" ") for line in text.splitlines() if line and not line.startswith("#version")]
+    with strict(path):
+        need(all(type(id) is int for id in vocab.values()), "an id is no whole number")
+    with strict(folder / "merges.txt"):
+        need(all(len(merge) == 2 for merge in merges), "a line is not two tokens")
+    added = [*_table(folder, "added_tokens.json"), GPT2_END]
+    file = json.dumps(byte_level_bpe(vocab, merges, list(dict.fromkeys(added))))
+    end = GPT2_END if GPT2_END in vocab else None
+    return StandardTokenizer(file, Special(end, end), "bpe", str(path))
+
+
+def _completed(tokenizer: StandardTokenizer, generation: dict[str, Any]) -> Special:
+    """The special tokens, with those that the tokenizer's own files do not name found by their ids."""
+
+    def named(own: str | None, key: str) -> str | None:
+        ids = generation.get(key)
+        id = (ids or [None])[0] if isinstance(ids, list) else ids
+        known = type(id) is int and 0 <= id < tokenizer.vocab_size
+        return own if own is not None or not known else tokenizer.token(int(id or 0))
+
+    special = tokenizer.special
+    return Special(
+        named(special.bos, "bos_token_id"),
+        named(special.eos, "eos_token_id"),
+        named(special.pad, "pad_token_id"),
+    )
+
+
+def _template(folder: Path, settings: dict[str, Any]) -> str | None:
+    """The template of `chat_template.jinja`, or of the settings: a text, or several with names."""
+    if has(folder, TEMPLATE):
+        path = within(folder, TEMPLATE)
+        try:
+            return read_bytes(path, LARGEST_TEMPLATE).decode("utf-8")
+        except UnicodeDecodeError:
+            raise FileError(f"{path} is not UTF-8.") from None
+    given = settings.get("chat_template")
+    if isinstance(given, list):
+        named = [entry for entry in given if isinstance(entry, dict) and entry.get("name") == "default"]
+        given = named[0].get("template") if named else None
+    with strict(folder / SETTINGS):
+        need(given is None or isinstance(given, str), f"chat_template is {shown(given)}, no text")
+    return given
+
+
+def _adds_bos(tokenizer: Tokenizer | None, settings: dict[str, Any]) -> bool:
+    """A tokenizer.json with a template for whole texts decides; older files say it in their settings."""
+    if tokenizer is None or tokenizer.special.bos is None:
+        return False
+    processor = tokenizer.file.get("post_processor") if isinstance(tokenizer, StandardTokenizer) else None
+    templates = _templates(processor)
+    if templates:
+        return any(_first(template) == tokenizer.special.bos for template in templates)
+    return settings.get("add_bos_token") is True
+
+
+def _templates(processor: Any) -> list[dict[str, Any]]:
+    if not isinstance(processor, dict):
+        return []
+    steps = processor.get("processors", []) if processor.get("type") == "Sequence" else [processor]
+    return [step for step in steps if step.get("type") == "TemplateProcessing"]
+
+
+def _first(template: dict[str, Any]) -> str | None:
+    first = (template.get("single") or [{}])[0]
+    return first.get("SpecialToken", {}).get("id") if isinstance(first, dict) else None
+
+
+def write_companions(folder: Path, pretrained: Pretrained, for_others: bool = False) -> None:
+    """Write what a model has of them. For others, tokenizer.json itself says that a text begins with bos:
+    `transformers` looks nowhere else."""
+    tokenizer = pretrained.tokenizer
+    if tokenizer is not None:
+        tokenizer.save(folder)
+        if tokenizer.special.bos is not None:
+            settings = read_table(folder / SETTINGS)
+            write_table(folder / SETTINGS, settings | {"add_bos_token": pretrained.add_bos})
+        if for_others and pretrained.add_bos and isinstance(tokenizer, StandardTokenizer):
+            _begin_with_bos(folder / TOKENIZER, tokenizer)
+    if pretrained.chat_template is not None:
+        write_text(folder / TEMPLATE, pretrained.chat_template)
+    if pretrained.generation:
+        write_table(folder / GENERATION, pretrained.generation)
+
+
+def _begin_with_bos(path: Path, tokenizer: StandardTokenizer) -> None:
+    bos = tokenizer.special.bos
+    before = tokenizer.file.get("post_processor")
+    if bos is None or _templates(before):
+        return
+    text = {"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}
+    start = [{"SpecialToken": {"id": bos, "type_id": 0}}, text[0]]
+    template = {
+        "type": "TemplateProcessing",
+        "single": start,
+        "pair": [*start, text[1]],
+        "special_tokens": {bos: {"id": bos, "ids": [tokenizer.id_of(bos)], "tokens": [bos]}},
+    }
+    steps = [] if before is None else before["processors"] if before["type"] == "Sequence" else [before]
+    whole = {"type": "Sequence", "processors": [*steps, template]} if steps else template
+    write_text(path, json.dumps(tokenizer.file | {"post_processor": whole}, ensure_ascii=False))

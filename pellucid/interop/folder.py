@@ -1,0 +1,123 @@
+"""A model's folder: reading the files of a stranger's, and writing a new one whole or not at all."""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pellucid.errors import FileError
+from pellucid.files import Damaged, need, settle, strict, whole_file
+
+LARGEST_JSON = 1 << 24
+_PLAIN = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+
+def within(folder: Path, name: str) -> Path:
+    """The file of that name in the folder itself: no path, and no link that leads elsewhere.
+
+    Hugging Face's own cache is made of links, from `snapshots/REVISION/` to `blobs/`; those are followed.
+    """
+    if not _PLAIN.fullmatch(name) or name in (".", ".."):
+        raise FileError(f"{folder}: {shown(name)} is not the name of a file in this folder.")
+    try:
+        home, target = folder.resolve(), (folder / name).resolve()
+    except (OSError, RuntimeError):
+        raise FileError(f"{folder / name} is a link that leads nowhere.") from None
+    cache = home.parent.parent / "blobs" if home.parent.name == "snapshots" else home
+    if target.parent not in (home, cache):
+        raise FileError(
+            f"{folder / name} is a link to {target}, outside the folder. Put the file itself there."
+        )
+    return folder / name
+
+
+def has(folder: Path, name: str) -> bool:
+    try:
+        return (folder / name).is_file()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
+
+
+def read_table(path: Path, largest: int = LARGEST_JSON) -> dict[str, Any]:
+    """The table of a JSON file: not too long, and no key twice."""
+    data = read_bytes(path, largest)
+    with strict(path):
+        return table(data)
+
+
+def read_bytes(path: Path, largest: int) -> bytes:
+    try:
+        if not path.is_file():
+            raise FileError(f"{path} is not there.")
+        if path.stat().st_size > largest:
+            raise FileError(f"{path} has {path.stat().st_size:,} bytes; such a file has at most {largest:,}.")
+        return path.read_bytes()
+    except OSError as error:
+        raise FileError(f"cannot read {path}: {error.strerror}.") from None
+
+
+def table(data: bytes) -> dict[str, Any]:
+    """JSON that is a table; inside `files.strict`."""
+    try:
+        found = json.loads(data, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"it is not JSON: {error}") from None
+    need(isinstance(found, dict), f"it is {type(found).__name__}, not a table of keys")
+    return dict(found)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of a key that comes twice one reader takes the first, another the last: they would see two models."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        need(key not in found, f"the key {shown(key)} comes twice")
+        found[key] = value
+    return found
+
+
+def write_table(path: Path, values: dict[str, Any]) -> None:
+    write_text(path, json.dumps(values, ensure_ascii=False, indent=2) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    with whole_file(path) as file:
+        file.write(text.encode())
+
+
+def shown(value: Any, most: int = 80) -> str:
+    """A value from a stranger's file, short enough for a message."""
+    text = repr(value)
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+@contextlib.contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """A folder to write into; it gets its name when the block ends well, and is gone when it does not."""
+    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
+        raise FileError(f"{path} is there already. Give a new folder, or remove it first.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
+    except OSError as error:
+        raise FileError(f"cannot write {path}: {error.strerror}.") from None
+    try:
+        partial.chmod(0o777 & ~_umask())
+        yield partial
+        os.replace(partial, path)
+        settle(path.parent)
+    except OSError as error:
+        raise FileError(f"cannot write {path}: {error.strerror or error}.") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _umask() -> int:
+    """The system tells it only to whoever sets it."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,6 @@
+"""GGUF, the single-file format of llama.cpp: weights, often quantised, with everything needed to run them."""
+
+from pellucid.interop.gguf.reading import read
+from pellucid.interop.gguf.writing import write
+
+__all__ = ["read", "write"]

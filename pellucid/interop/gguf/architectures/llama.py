@@ -1,0 +1,95 @@
+"""Llama, and all that share its shape: RMSNorm, RoPE in pairs, SwiGLU, shared key/value heads.
+
+The rows of W_Q and W_K are in the order in which neighbouring channels turn together, whatever order the
+model was trained in; so are their biases.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pellucid.config import ModelConfig
+from pellucid.interop.gguf.architectures import Architecture, Place
+from pellucid.interop.gguf.container import Value
+from pellucid.interop.gguf.facts import Facts
+from pellucid.interop.gguf.opening import support
+from pellucid.parts.norms.rms_norm import RmsNorm
+from pellucid.parts.positions.rope import Rope
+
+
+class Llama(Architecture):
+    names: ClassVar[Mapping[str, str | Place]] = {
+        "embed.weight": "token_embd.weight",
+        "blocks.L.attn_norm.weight": "blk.L.attn_norm.weight",
+        "blocks.L.attn.q_proj.weight": "blk.L.attn_q.weight",
+        "blocks.L.attn.q_proj.bias": "blk.L.attn_q.bias",
+        "blocks.L.attn.k_proj.weight": "blk.L.attn_k.weight",
+        "blocks.L.attn.k_proj.bias": "blk.L.attn_k.bias",
+        "blocks.L.attn.v_proj.weight": "blk.L.attn_v.weight",
+        "blocks.L.attn.v_proj.bias": "blk.L.attn_v.bias",
+        "blocks.L.attn.o_proj.weight": "blk.L.attn_output.weight",
+        "blocks.L.attn.o_proj.bias": "blk.L.attn_output.bias",
+        "blocks.L.mlp_norm.weight": "blk.L.ffn_norm.weight",
+        "blocks.L.mlp.gate_proj.weight": "blk.L.ffn_gate.weight",
+        "blocks.L.mlp.gate_proj.bias": "blk.L.ffn_gate.bias",
+        "blocks.L.mlp.up_proj.weight": "blk.L.ffn_up.weight",
+        "blocks.L.mlp.up_proj.bias": "blk.L.ffn_up.bias",
+        "blocks.L.mlp.down_proj.weight": "blk.L.ffn_down.weight",
+        "blocks.L.mlp.down_proj.bias": "blk.L.ffn_down.bias",
+        "final_norm.weight": "output_norm.weight",
+        "unembed.weight": "output.weight",
+    }
+    biases: ClassVar[Mapping[str, str]] = {
+        "qkv": "blk.0.attn_q.bias",
+        "output": "blk.0.attn_output.bias",
+        "mlp": "blk.0.ffn_up.bias",
+    }
+    harmless: ClassVar[Mapping[str, Value]] = {
+        "attention.causal": True,
+        "attention.sliding_window": 0,
+        "expert_count": 0,
+        "expert_used_count": 0,
+        "rope.scale_linear": 1.0,
+        "rope.scaling.type": "none",
+        "tensor_data_layout": "Meta AI original pth",
+        "use_parallel_residual": False,
+    }
+
+    def choices(self, facts: Facts) -> dict[str, Any]:
+        d_model, n_head = facts.whole("embedding_length"), facts.whole("attention.head_count")
+        d_head = facts.whole("attention.key_length", max(1, d_model // n_head))
+        for other in ("attention.value_length", "rope.dimension_count"):
+            width = facts.whole(other, d_head)
+            support(width == d_head, f"llama.{other} = {width} is not the width of a head, {d_head}")
+        return {
+            "vocab_size": facts.whole("vocab_size"),
+            "context_length": facts.whole("context_length"),
+            "n_layer": facts.whole("block_count"),
+            "n_head": n_head,
+            "n_kv_head": facts.whole("attention.head_count_kv", n_head),
+            "d_head": d_head,
+            "d_model": d_model,
+            "d_ff": facts.whole("feed_forward_length"),
+            "positions": {
+                "kind": "rope",
+                "layout": "pairs",
+                "base": facts.number("rope.freq_base", 10_000.0),
+            },
+            "norm": {"kind": "rms_norm", "eps": facts.number("attention.layer_norm_rms_epsilon")},
+            "mlp": "swiglu",
+        }
+
+    def facts(self, config: ModelConfig) -> dict[str, Value]:
+        return {
+            "vocab_size": config.vocab_size,
+            "context_length": config.context_length,
+            "embedding_length": config.d_model,
+            "block_count": config.n_layer,
+            "feed_forward_length": config.d_ff,
+            "attention.head_count": config.n_head,
+            "attention.head_count_kv": config.n_kv_head,
+            "attention.key_length": config.d_head,
+            "attention.value_length": config.d_head,
+            "rope.dimension_count": config.d_head,
+            "rope.freq_base": config.positions.base if isinstance(config.positions, Rope) else 0.0,
+            "attention.layer_norm_rms_epsilon": config.norm.eps if isinstance(config.norm, RmsNorm) else 0.0,
+        }

@@ -1,0 +1,253 @@
+"""How GGUF stores numbers: a row is cut into blocks, and a block holds small integers with their scale.
+
+Each type is the layout of a block, byte for byte, and the function that gives its numbers back. Numbers are
+named as llama.cpp names them: d the scale, m or dmin the shift, q the integers, s the scales of groups in a
+block of 256. Scales are float16; the arithmetic is float32, in the order of the formulas.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pellucid.errors import FileError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+CHUNK = 1 << 17
+"""Numbers handled at a time: few enough that they and their integers stay in the processor's cache."""
+
+
+@dataclass(frozen=True)
+class Type:
+    """One way to store numbers. `size` numbers make a block; `decode` turns blocks [N] into numbers [N size],
+    their groups still apart, and `encode` numbers [N size] into blocks, for the types that are written."""
+
+    code: int
+    name: str
+    size: int
+    block: np.dtype[Any]
+    decode: Callable[[Array], Array]
+    encode: Callable[[Array], Array] | None = None
+
+    @property
+    def number(self) -> np.dtype[Any]:
+        """The type of the numbers given back: float32, or float64 where that is stored."""
+        return np.dtype(np.float64 if self.block == np.dtype("<f8") else np.float32)
+
+    def bytes(self, count: int) -> int:
+        return count // self.size * self.block.itemsize
+
+
+def dequantise(type: Type, data: memoryview) -> Array:
+    """The numbers of some whole blocks, one after the other."""
+    blocks = np.frombuffer(data, type.block)
+    numbers = np.empty((len(blocks), type.size), type.number)
+    step = CHUNK // type.size
+    with np.errstate(all="ignore"):  # a scale may be infinite or no number; then so are its weights
+        for at in range(0, len(blocks), step):
+            numbers[at : at + step] = type.decode(blocks[at : at + step]).reshape(-1, type.size)
+    return numbers.reshape(-1)
+
+
+def quantise(type: Type, numbers: Array, name: str) -> Iterator[bytes]:
+    """The blocks of some numbers, a piece at a time; `name` is what the numbers are called."""
+    assert type.encode is not None, f"{type.name} is only read"
+    rows = numbers.reshape(-1, type.size)
+    step = CHUNK // type.size
+    for at in range(0, len(rows), step):
+        piece = rows[at : at + step]
+        with np.errstate(all="ignore"):
+            blocks = type.encode(piece)
+            kept = np.isfinite(type.decode(blocks)).all()
+        if not kept:
+            raise FileError(
+                f"the weight {name} has numbers that {type.name} cannot hold (the largest is "
+                f"{np.abs(piece).max():g}). Use F32, or mend the weights."
+            )
+        yield blocks.tobytes()
+
+
+def _plain(blocks: Array) -> Array:
+    """The numbers themselves."""
+    return blocks[:, None]
+
+
+def _bf16(blocks: Array) -> Array:
+    """The upper half of a float32."""
+    return (blocks.astype(np.uint32) << 16).view(np.float32)[:, None]
+
+
+def _fields(packed: Array, width: int) -> Array:
+    """The bit fields of every byte, lowest first: bytes [… n] give numbers [… 8/width n]."""
+    shifts = np.arange(0, 8, width, dtype=np.uint8)[:, None]
+    return (packed[..., None, :] >> shifts) & np.uint8(2**width - 1)
+
+
+def _column(half: Array) -> Array:
+    """A number of each block in float32, standing beside the block's integers."""
+    return half.astype(np.float32)[:, None]
+
+
+def _times(d: Array, q: Array) -> Array:
+    """d q, with each block's own d."""
+    return np.multiply(_column(d), q)
+
+
+def _nibbles(blocks: Array) -> Array:
+    """32 integers of 4 bits: the low halves of 16 bytes, then the high halves."""
+    return _fields(blocks["q"], 4).reshape(-1, 32)
+
+
+def _five_bits(blocks: Array) -> Array:
+    """32 integers of 5 bits, the fifth kept apart: bit i of `high` belongs to integer i."""
+    high: Array = np.unpackbits(blocks["high"], axis=-1, bitorder="little")
+    integers: Array = _nibbles(blocks) | (high << 4)
+    return integers
+
+
+def _q4_0(blocks: Array) -> Array:
+    """x = d (q − 8), 4 bits."""
+    q: Array = _nibbles(blocks).view(np.int8) - np.int8(8)
+    return _times(blocks["d"], q)
+
+
+def _q4_1(blocks: Array) -> Array:
+    """x = d q + m, 4 bits."""
+    return _times(blocks["d"], _nibbles(blocks)) + _column(blocks["m"])
+
+
+def _q5_0(blocks: Array) -> Array:
+    """x = d (q − 16), 5 bits."""
+    q: Array = _five_bits(blocks).view(np.int8) - np.int8(16)
+    return _times(blocks["d"], q)
+
+
+def _q5_1(blocks: Array) -> Array:
+    """x = d q + m, 5 bits."""
+    return _times(blocks["d"], _five_bits(blocks)) + _column(blocks["m"])
+
+
+def _q8_0(blocks: Array) -> Array:
+    """x = d q, q from −127 to 127."""
+    return _times(blocks["d"], blocks["q"])
+
+
+def _to_q8_0(numbers: Array) -> Array:
+    """d = max|x| / 127, q = x / d rounded, halves away from zero."""
+    d = np.abs(numbers).max(axis=-1, keepdims=True) / np.float32(127)
+    scaled = numbers * np.where(d == 0, np.float32(0), 1 / d)
+    whole = np.trunc(scaled)
+    blocks = np.empty(len(numbers), Q8_0)
+    blocks["d"] = d[:, 0]
+    blocks["q"] = whole + np.trunc(2 * (scaled - whole))
+    return blocks
+
+
+def _q2_k(blocks: Array) -> Array:
+    """16 groups of 16: x = d s q − dmin m, q of 2 bits, s and m the halves of a byte."""
+    s, m = blocks["s"] & np.uint8(15), blocks["s"] >> np.uint8(4)
+    q = _fields(blocks["q"].reshape(-1, 2, 32), 2).reshape(-1, 16, 16)
+    return _grouped(blocks["d"], s, q) - _shift(blocks["dmin"], m)
+
+
+def _q3_k(blocks: Array) -> Array:
+    """16 groups of 16: x = d (s − 32) (q − 4), q of 3 bits with the third apart, s of 6 with two apart."""
+    low = _fields(blocks["q"].reshape(-1, 2, 32), 2)
+    high = _fields(blocks["high"], 1).reshape(low.shape)
+    q = (low | (high << np.uint8(2))).view(np.int8) - np.int8(4)
+    s = _fields(blocks["s"][:, :8], 4).reshape(-1, 16)
+    s = s | (_fields(blocks["s"][:, 8:], 2).reshape(-1, 16) << np.uint8(4))
+    return _grouped(blocks["d"], s.view(np.int8) - np.int8(32), q.reshape(-1, 16, 16))
+
+
+def _q4_k(blocks: Array) -> Array:
+    """8 groups of 32: x = d s q − dmin m, q of 4 bits."""
+    s, m = _six_bits(blocks["s"])
+    return _grouped(blocks["d"], s, _nibble_groups(blocks)) - _shift(blocks["dmin"], m)
+
+
+def _q5_k(blocks: Array) -> Array:
+    """8 groups of 32: x = d s q − dmin m, q of 5 bits; bit g of `high` belongs to group g."""
+    s, m = _six_bits(blocks["s"])
+    q = _nibble_groups(blocks) | (_fields(blocks["high"], 1) << np.uint8(4))
+    return _grouped(blocks["d"], s, q) - _shift(blocks["dmin"], m)
+
+
+def _q6_k(blocks: Array) -> Array:
+    """16 groups of 16: x = d s (q − 32), q of 6 bits with the upper two apart, s signed."""
+    low = _fields(blocks["q"].reshape(-1, 2, 64), 4).reshape(-1, 8, 32)
+    high = _fields(blocks["high"].reshape(-1, 2, 32), 2).reshape(-1, 8, 32)
+    q = (low | (high << np.uint8(4))).view(np.int8) - np.int8(32)
+    return _grouped(blocks["d"], blocks["s"], q.reshape(-1, 16, 16))
+
+
+def _grouped(d: Array, s: Array, q: Array) -> Array:
+    """d s q, where every group of a block has its own s."""
+    return np.multiply(_times(d, s)[:, :, None], q)
+
+
+def _shift(dmin: Array, m: Array) -> Array:
+    return _times(dmin, m)[:, :, None]
+
+
+def _nibble_groups(blocks: Array) -> Array:
+    """32 bytes hold two groups of 32: their low halves, then their high halves."""
+    return _fields(blocks["q"].reshape(-1, 4, 32), 4).reshape(-1, 8, 32)
+
+
+def _six_bits(packed: Array) -> tuple[Array, Array]:
+    """Eight scales and eight shifts of 6 bits in 12 bytes: those of groups 0 to 3 are the low bits of bytes
+    0 to 3 and 4 to 7, whose upper two bits belong to groups 4 to 7; bytes 8 to 11 hold the rest of those."""
+    first, rest = packed[:, :8].reshape(-1, 2, 4), packed[:, None, 8:]
+    last = _fields(rest[:, 0], 4) | ((first >> np.uint8(2)) & np.uint8(0b110000))
+    both = np.concatenate([first & np.uint8(63), last], axis=-1)
+    return both[:, 0], both[:, 1]
+
+
+Q8_0 = np.dtype([("d", "<f2"), ("q", "i1", 32)])
+
+TYPES: tuple[Type, ...] = (
+    Type(0, "F32", 1, np.dtype("<f4"), _plain, lambda numbers: numbers[:, 0].astype("<f4")),
+    Type(1, "F16", 1, np.dtype("<f2"), _plain, lambda numbers: numbers[:, 0].astype("<f2")),
+    Type(28, "F64", 1, np.dtype("<f8"), _plain),
+    Type(30, "BF16", 1, np.dtype("<u2"), _bf16),
+    Type(2, "Q4_0", 32, np.dtype([("d", "<f2"), ("q", "u1", 16)]), _q4_0),
+    Type(3, "Q4_1", 32, np.dtype([("d", "<f2"), ("m", "<f2"), ("q", "u1", 16)]), _q4_1),
+    Type(6, "Q5_0", 32, np.dtype([("d", "<f2"), ("high", "u1", 4), ("q", "u1", 16)]), _q5_0),
+    Type(7, "Q5_1", 32, np.dtype([("d", "<f2"), ("m", "<f2"), ("high", "u1", 4), ("q", "u1", 16)]), _q5_1),
+    Type(8, "Q8_0", 32, Q8_0, _q8_0, _to_q8_0),
+    Type(10, "Q2_K", 256, np.dtype([("s", "u1", 16), ("q", "u1", 64), ("d", "<f2"), ("dmin", "<f2")]), _q2_k),
+    Type(
+        11, "Q3_K", 256, np.dtype([("high", "u1", 32), ("q", "u1", 64), ("s", "u1", 12), ("d", "<f2")]), _q3_k
+    ),
+    Type(
+        12, "Q4_K", 256, np.dtype([("d", "<f2"), ("dmin", "<f2"), ("s", "u1", 12), ("q", "u1", 128)]), _q4_k
+    ),
+    Type(
+        13,
+        "Q5_K",
+        256,
+        np.dtype([("d", "<f2"), ("dmin", "<f2"), ("s", "u1", 12), ("high", "u1", 32), ("q", "u1", 128)]),
+        _q5_k,
+    ),
+    Type(
+        14,
+        "Q6_K",
+        256,
+        np.dtype([("q", "u1", 128), ("high", "u1", 64), ("s", "i1", 16), ("d", "<f2")]),
+        _q6_k,
+    ),
+)
+BY_CODE = {type.code: type for type in TYPES}
+BY_NAME = {type.name: type for type in TYPES}
+
+NAMES = dict(
+    enumerate(
+        """F32 F16 Q4_0 Q4_1 Q4_2 Q4_3 Q5_0 Q5_1 Q8_0 Q8_1 Q2_K Q3_K Q4_K Q5_K Q6_K Q8_K
+        IQ2_XXS IQ2_XS IQ3_XXS IQ1_S IQ4_NL IQ3_S IQ2_S IQ4_XS I8 I16 I32 I64 F64 IQ1_M BF16
+        Q4_0_4_4 Q4_0_4_8 Q4_0_8_8 TQ1_0 TQ2_0 IQ4_NL_4_4 IQ4_NL_4_8 IQ4_NL_8_8 MXFP4 NVFP4 Q1_0""".split()  # noqa: SIM905
+    )
+)
+"""What llama.cpp calls every type there is or was; those that are not in TYPES are refused by name."""

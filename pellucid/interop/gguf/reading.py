@@ -1,0 +1,89 @@
+"""Reading a GGUF file: facts become a config, tensors our weights, words a tokenizer."""
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from pellucid.config import ModelConfig
+from pellucid.files import need
+from pellucid.interop.gguf import architectures
+from pellucid.interop.gguf.architectures import Architecture, Place
+from pellucid.interop.gguf.container import Container, read_container, shown
+from pellucid.interop.gguf.facts import Facts
+from pellucid.interop.gguf.opening import opening, support
+from pellucid.interop.gguf.tokenizer import read_words
+from pellucid.interop.pretrained import Pretrained, Shape, Source, Tensor, Weights
+
+
+def read(path: str | Path) -> Pretrained:
+    """The model of a file. Weights are read when they are asked for, and then are float32."""
+    path = Path(path)
+    with opening(path):
+        container = read_container(path)
+        kind = container.facts.get("general.architecture")
+        need(isinstance(kind, str) and len(kind) < 64, "general.architecture is missing, or no name")
+        _check_whole_model(container)
+        architecture = architectures.find(str(kind))
+        embedding = container.tensors.get("token_embd.weight")
+        implied = {"vocab_size": embedding.shape[0]} if embedding else {}
+        config = architecture.config(Facts(container.facts, str(kind), implied), container.tensors)
+        need(config.n_layer <= len(container.tensors), f"it says that it has {config.n_layer:,} layers")
+        places = _places(container, architecture, config.n_layer)
+        tensors = {name: _tensor(container, place) for name, place in places.items()}
+        _check_shapes(config, tensors)
+        words = read_words(container.facts, config.vocab_size, str(path))
+    name = container.facts.get("general.name")
+    types = {name: container.tensors[place.tensor].type.name for name, place in places.items()}
+    return Pretrained(
+        name if isinstance(name, str) and name else path.stem,
+        config,
+        Weights({name: tensors[name] for name in config.parameters()}),
+        words.tokenizer,
+        Source(path, "gguf", str(kind), types, len(container.data)),
+        words.chat_template,
+        words.add_bos,
+        words.generation,
+    )
+
+
+def _check_whole_model(container: Container) -> None:
+    kind, parts = container.facts.get("general.type", "model"), container.facts.get("split.count", 1)
+    model, alone = isinstance(kind, str) and kind == "model", isinstance(parts, int) and parts in (0, 1)
+    support(model, f"it holds a thing of the type {kind!r:.80}, and only models are read")
+    support(alone, f"it is one of {parts!r:.80} files of a model; join them into one first")
+
+
+def _places(container: Container, architecture: Architecture, layers: int) -> dict[str, Place]:
+    """The weights that the file has, each with its place; every tensor of the file is one of them."""
+    places = {
+        name: place
+        for name, place in architecture.places(layers).items()
+        if place.tensor in container.tensors
+    }
+    known = {place.tensor for place in places.values()}
+    for name in container.tensors:
+        support(name in known, f"it has a tensor {shown(name)!r}, which is not known here")
+    return places
+
+
+def _check_shapes(config: ModelConfig, tensors: Mapping[str, Tensor]) -> None:
+    """The tensors are exactly the config's parameters."""
+    wanted = config.parameters()
+    for name, shape in wanted.items():
+        need(name in tensors, f"the weight {name} {shape} is missing")
+        found = tensors[name].shape
+        need(found == shape, f"the weight {name} has the shape {found}, not {shape}")
+    for name in tensors:
+        need(name in wanted, f"it holds {name}, and not all layers do")
+
+
+def _tensor(container: Container, place: Place) -> Tensor:
+    stored = container.tensors[place.tensor]
+    shape: Shape = stored.shape
+    need(shape[0] % place.of == 0, f"the tensor {place.tensor} does not split into {place.of} equal parts")
+    begin, end = place.rows(shape[0])
+    shape = (end - begin, *shape[1:])
+    whole = math.prod(shape) % stored.type.size == 0
+    need(whole, f"the parts of the tensor {place.tensor} do not fill blocks of {stored.type.name}")
+    return Tensor(shape, partial(container.rows, place.tensor, begin, end))

@@ -1,0 +1,176 @@
+"""Writing a GGUF file that llama.cpp runs: the two tables first, then one tensor after the other."""
+
+import dataclasses
+import math
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pellucid.config import ModelConfig
+from pellucid.errors import ConfigError, FileError, did_you_mean
+from pellucid.files import whole_file
+from pellucid.interop.gguf import architectures
+from pellucid.interop.gguf.architectures import Architecture
+from pellucid.interop.gguf.container import (
+    ALIGNMENT,
+    ARRAY,
+    BOOL,
+    FLOAT32,
+    LONGEST_NAME,
+    MAGIC,
+    TEXT,
+    VERSIONS,
+    Value,
+    padded,
+)
+from pellucid.interop.gguf.facts import Facts
+from pellucid.interop.gguf.opening import NotSupported
+from pellucid.interop.gguf.quants import BY_NAME, Array, Type, quantise
+from pellucid.interop.gguf.tokenizer import Words, words_as_facts
+from pellucid.interop.rope_layout import in_layout
+from pellucid.interop.pretrained import Pretrained, Shape
+
+KINDS = {"F32": 0, "F16": 1, "Q8_0": 7}
+"""How the matrices are stored, and the number under which llama.cpp knows such a file."""
+
+UINT32, INT32 = 4, 5
+
+
+@dataclass(frozen=True)
+class Written:
+    """One tensor of the file: the weights of ours that it holds, one below the other."""
+
+    name: str
+    weights: tuple[str, ...]
+    shape: Shape
+    type: Type
+
+    @property
+    def bytes(self) -> int:
+        return self.type.bytes(math.prod(self.shape))
+
+
+def write(path: str | Path, pretrained: Pretrained, kind: str = "F16") -> None:
+    """Write a model with its matrices as F32, F16 or Q8_0; vectors stay F32, as llama.cpp keeps them."""
+    if kind not in KINDS:
+        raise FileError(f"GGUF is written as {', '.join(KINDS)}, not {kind!r}.{did_you_mean(kind, KINDS)}")
+    config, weights = in_layout(pretrained.config, pretrained.weights, "pairs")
+    name, architecture = _architecture_for(config)
+    words = Words(pretrained.tokenizer, pretrained.chat_template, pretrained.add_bos, pretrained.generation)
+    facts: dict[str, Value] = {
+        "general.architecture": name,
+        "general.type": "model",
+        "general.name": pretrained.name,
+        "general.file_type": KINDS[kind],
+        "general.quantization_version": 2,
+        **{f"{name}.{key}": value for key, value in architecture.facts(config).items()},
+        **words_as_facts(words, config.vocab_size),
+    }
+    tensors = list(_tensors(architecture, config, kind))
+    with whole_file(Path(path)) as file:
+        header = _header(facts, tensors)
+        file.write(header + bytes(padded(len(header), ALIGNMENT) - len(header)))
+        for tensor in tensors:
+            for piece in quantise(tensor.type, _numbers(tensor, weights), tensor.name):
+                file.write(piece)
+            file.write(bytes(padded(tensor.bytes, ALIGNMENT) - tensor.bytes))
+
+
+def _architecture_for(config: ModelConfig) -> tuple[str, Architecture]:
+    """The architecture that says this config and nothing else: the facts are written, read again, and what
+    comes back is compared. A choice that an architecture has no fact for is therefore found, not lost."""
+    refusals = []
+    for name in architectures.architectures():
+        architecture = architectures.find(name)
+        if not (why := _refusal(config, name, architecture)):
+            return name, architecture
+        refusals.append(f"{name} {why}")
+    raise FileError(f"no GGUF architecture can hold this model: {'; '.join(refusals)}.")
+
+
+def _refusal(config: ModelConfig, name: str, architecture: Architecture) -> str | None:
+    places = architecture.places(config.n_layer)
+    facts = {f"{name}.{key}": value for key, value in architecture.facts(config).items()}
+    tensors = {places[weight].tensor for weight in config.parameters() if weight in places}
+    try:
+        back = architecture.config(Facts(facts, name, {}), tensors)
+    except (ConfigError, NotSupported) as error:
+        return f"cannot: {error}"
+    for field in dataclasses.fields(config):
+        has, wanted = getattr(back, field.name), getattr(config, field.name)
+        if field.name == "biases":
+            has, wanted = sorted(has), sorted(set(wanted))
+        if _stored(has) != _stored(wanted):
+            return f"has {field.name} = {_plain(has)}, not {_plain(wanted)}"
+    if strange := [weight for weight in config.parameters() if weight not in places]:
+        return f"has no weight {strange[0]}"
+    return None
+
+
+def _plain(value: Any) -> Any:
+    return value.to_dict() if hasattr(value, "to_dict") else value
+
+
+def _stored(value: Any) -> Any:
+    """A value as the file keeps it: its numbers in float32."""
+    value = _plain(value)
+    if isinstance(value, dict):
+        return {key: _stored(entry) for key, entry in value.items()}
+    return float(np.float32(value)) if isinstance(value, float) else value
+
+
+def _tensors(architecture: Architecture, config: ModelConfig, kind: str) -> Iterator[Written]:
+    """The tensors in the order of the computation; weights that share one are joined."""
+    places, shapes = architecture.places(config.n_layer), config.parameters()
+    joined: dict[str, list[str]] = {}
+    for weight in sorted(shapes, key=lambda weight: places[weight].part):
+        joined.setdefault(places[weight].tensor, []).append(weight)
+    for name in dict.fromkeys(places[weight].tensor for weight in shapes):
+        weights = joined[name]
+        shape = (sum(shapes[weight][0] for weight in weights), *shapes[weights[0]][1:])
+        small = len(shape) == 1 or name in architecture.always_f32
+        # A row that does not fill its blocks is kept in 16 bits, as llama.cpp's own converter does.
+        fits = shape[-1] % BY_NAME[kind].size == 0
+        yield Written(name, tuple(weights), shape, BY_NAME["F32" if small else kind if fits else "F16"])
+
+
+def _numbers(tensor: Written, weights: Mapping[str, Array]) -> Array:
+    parts = [weights[name] for name in tensor.weights]
+    return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts), dtype=np.float32)
+
+
+def _header(facts: Mapping[str, Value], tensors: list[Written]) -> bytes:
+    pieces = [MAGIC, struct.pack("<IQQ", VERSIONS[-1], len(tensors), len(facts))]
+    for key, value in facts.items():
+        pieces += [_text(key), _value(value)]
+    place = 0
+    for tensor in tensors:
+        assert len(tensor.name) < LONGEST_NAME
+        pieces += [_text(tensor.name), struct.pack("<I", len(tensor.shape))]
+        pieces += [struct.pack(f"<{len(tensor.shape)}QIQ", *tensor.shape[::-1], tensor.type.code, place)]
+        place += padded(tensor.bytes, ALIGNMENT)
+    return b"".join(pieces)
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def _value(value: Value) -> bytes:
+    """A fact with its type: sizes as uint32 and numbers as float32, as llama.cpp looks for them."""
+    if isinstance(value, bool):
+        return struct.pack("<I?", BOOL, value)
+    if isinstance(value, int):
+        return struct.pack("<II", UINT32, value)
+    if isinstance(value, float):
+        return struct.pack("<If", FLOAT32, value)
+    if isinstance(value, str):
+        return struct.pack("<I", TEXT) + _text(value)
+    if isinstance(value, list):
+        return struct.pack("<IIQ", ARRAY, TEXT, len(value)) + b"".join(map(_text, value))
+    return struct.pack("<IIQ", ARRAY, INT32, len(value)) + value.astype("<i4").tobytes()

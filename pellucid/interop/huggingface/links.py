@@ -1,0 +1,47 @@
+"""One tensor of theirs and the weights of ours that it holds, taken apart and put together again exactly."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from pellucid.interop.number_types import narrowed, widened
+from pellucid.interop.pretrained import Array, Shape, Tensor
+from pellucid.interop.safetensors_file import Stored
+
+
+@dataclass(frozen=True)
+class Link:
+    """`ours` lie one above the other, by their rows, in the (out, in) form of `theirs`."""
+
+    theirs: str
+    ours: tuple[str, ...]
+    transposed: bool = False
+
+    def shape(self, shapes: Mapping[str, Shape]) -> Shape:
+        rows = sum(shapes[name][0] for name in self.ours)
+        shape = (rows, *shapes[self.ours[0]][1:])
+        return shape[::-1] if self.transposed else shape
+
+    def apart(self, stored: Stored, shapes: Mapping[str, Shape]) -> Iterator[tuple[str, Tensor]]:
+        start = 0
+        for name in self.ours:
+            rows = slice(start, start := start + shapes[name][0])
+            yield name, Tensor(shapes[name], partial(self._rows, stored, rows))
+
+    def _rows(self, stored: Stored, rows: slice) -> Array:
+        """Only these rows are read and widened."""
+        bits = stored.bits()
+        bits = (bits.T if self.transposed else bits)[rows]
+        return widened(np.ascontiguousarray(bits), stored.type)
+
+    def together(
+        self, weights: Mapping[str, Array], shapes: Mapping[str, Shape], type: str, exact: bool
+    ) -> Stored:
+        return Stored(type, self.shape(shapes), partial(self._joined, weights, type, exact))
+
+    def _joined(self, weights: Mapping[str, Array], type: str, exact: bool) -> Array:
+        bits = [narrowed(np.asarray(weights[name]), type, exact) for name in self.ours]
+        joined = bits[0] if len(bits) == 1 else np.concatenate(bits)
+        return joined.T if self.transposed else joined

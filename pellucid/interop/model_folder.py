@@ -1,0 +1,92 @@
+"""Our model folder: `config.json` with our config, `model.safetensors` with our names, and a tokenizer."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pellucid.config import ModelConfig
+from pellucid.errors import ConfigError, FileError
+from pellucid.files import need, read_format, strict
+from pellucid.interop.companions import read_companions, write_companions
+from pellucid.interop.folder import shown, whole_folder, within, write_table
+from pellucid.interop.number_types import BITS, narrowed, number_type, type_of
+from pellucid.interop.pretrained import Array, Pretrained, Source, Tensor, Weights, check_shapes
+from pellucid.interop.safetensors_file import (
+    SHARD_BYTES,
+    Stored,
+    not_a_weight,
+    read_tensors,
+    write_tensors,
+)
+
+MODEL_TYPE, FORMAT, VERSION = "pellucid", "pellucid-model", 1
+KEYS = ("model_type", "format", "version", "name", "config")
+
+
+def read(folder: str | Path) -> Pretrained:
+    path = Path(folder)
+    table = read_format(within(path, "config.json"), "model", FORMAT, VERSION)
+    with strict(path / "config.json"):
+        need(table.get("model_type") == MODEL_TYPE, f"model_type is {shown(table.get('model_type'))}")
+        for key in table:
+            need(key in KEYS, f"it has the key {shown(key)}; have {', '.join(KEYS)}")
+        need(isinstance(table.get("name"), str), f"name is {shown(table.get('name'))}, no text")
+        need(isinstance(table.get("config"), dict), "it has no config")
+    config = _config(path / "config.json", table["config"])
+    stored = read_tensors(path)
+    with strict(path):
+        check_shapes(config, {name: tensor.shape for name, tensor in stored.items()})
+        for name, tensor in stored.items():
+            need(tensor.type in BITS, not_a_weight(name, tensor.type))
+    beside = read_companions(path, {})
+    size = sum(int(np.prod(tensor.shape)) * BITS[tensor.type].itemsize for tensor in stored.values())
+    types = {name: tensor.type for name, tensor in stored.items()}
+    return Pretrained(
+        name=table["name"],
+        config=config,
+        weights=Weights(
+            {name: Tensor(stored[name].shape, stored[name].read) for name in config.parameters()}
+        ),
+        tokenizer=beside.tokenizer,
+        source=Source(path, MODEL_TYPE, MODEL_TYPE, types, size),
+        chat_template=beside.chat_template,
+        add_bos=beside.add_bos,
+        generation=beside.generation,
+    )
+
+
+def _config(path: Path, given: dict[str, Any]) -> ModelConfig:
+    try:
+        return ModelConfig.from_dict(given)
+    except ConfigError as error:
+        raise FileError(f"{path}: {error}") from None
+    except OverflowError:  # a whole number that no float can hold
+        raise FileError(f"{path}: a number in its config is too large.") from None
+
+
+def write(
+    folder: str | Path, pretrained: Pretrained, dtype: str | None = None, shard_bytes: int = SHARD_BYTES
+) -> None:
+    """Write a model as our folder. Without a `dtype` every weight keeps the type of its file."""
+    wanted = number_type(dtype)
+    tensors = {}
+    for name, shape in pretrained.config.parameters().items():
+        type = wanted or type_of(pretrained, name)
+        tensors[name] = Stored(type, shape, partial(_bits, pretrained, name, type, wanted is None))
+    table = {
+        "model_type": MODEL_TYPE,
+        "format": FORMAT,
+        "version": VERSION,
+        "name": pretrained.name,
+        "config": pretrained.config.to_dict(),
+    }
+    with whole_folder(Path(folder)) as new:
+        write_tensors(new, tensors, shard_bytes)
+        write_companions(new, pretrained)
+        write_table(new / "config.json", table)
+
+
+def _bits(pretrained: Pretrained, name: str, type: str, exact: bool) -> Array:
+    return narrowed(np.asarray(pretrained.weights[name]), type, exact)

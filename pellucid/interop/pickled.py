@@ -1,0 +1,85 @@
+"""Weights in pickles, `pytorch_model.bin`: opened only to be imported, and never so that they could run code.
+
+A pickle is a program. `torch.load(weights_only=True)` is an interpreter that knows tensors and plain tables
+and no other call; what asks for more is refused. The result is a folder with safetensors, and the pickle
+is not needed again.
+"""
+
+import warnings
+import zipfile
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pellucid.errors import FileError
+from pellucid.interop.folder import has, shown, within
+from pellucid.interop.huggingface.reading import PICKLED, assembled, read_config
+from pellucid.interop.huggingface.writing import write
+from pellucid.interop.pretrained import Array
+from pellucid.interop.safetensors_file import LONGEST_NAME, MOST_TENSORS, Stored, read_shards
+
+ONE_FILE, INDEX = PICKLED
+TYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+
+
+def import_pickled(source: str | Path, out: str | Path, dtype: str | None = None) -> None:
+    """Turn a Hugging Face folder with `.bin` weights, or one `.bin` or `.pt` file beside its config.json,
+    into a folder with safetensors."""
+    path = Path(source)
+    folder = path if path.is_dir() else path.parent
+    given = read_config(folder)
+    tensors = read_pickled(path)
+    write(out, assembled(folder, given, tensors), dtype)
+
+
+def read_pickled(path: Path) -> Mapping[str, Stored]:
+    if not path.is_dir():
+        return read_file(within(path.parent, path.name))
+    if has(path, ONE_FILE):
+        return read_file(within(path, ONE_FILE))
+    if has(path, INDEX):
+        return read_shards(path, INDEX, ".bin", read_file)
+    raise FileError(f"{path} holds neither {ONE_FILE} nor {INDEX}; there is nothing to import.")
+
+
+def read_file(path: Path) -> dict[str, Stored]:
+    """The tensors of one pickle, mapped where its format allows it."""
+    import torch
+
+    if not path.is_file():
+        raise FileError(f"{path} is not there.")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found: Any = torch.load(
+                path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
+            )
+    except Exception as error:  # whatever a hostile file makes of it
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise FileError(f"{path} holds more than tensors, or is damaged: {shown(reason, 200)}.") from None
+    if not isinstance(found, dict) or not all(type(name) is str for name in found):
+        raise FileError(f"{path} holds {type(found).__name__}, not a table of tensors by name.")
+    if len(found) > MOST_TENSORS or any(len(name) > LONGEST_NAME for name in found):
+        raise FileError(f"{path} holds more tensors, or longer names, than any model has.")
+    return {name: _stored(path, name, tensor) for name, tensor in found.items()}
+
+
+def _stored(path: Path, name: str, tensor: Any) -> Stored:
+    import torch
+
+    plain = (
+        isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and tensor.device.type == "cpu"
+    )
+    if not plain or tensor.is_quantized or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        raise FileError(f"{path}: {shown(name)} is {shown(type(tensor).__name__)}, not a plain tensor.")
+    own = str(tensor.dtype).removeprefix("torch.")
+    return Stored(TYPES.get(own, own), tuple(tensor.shape), partial(_bits, tensor.detach()))
+
+
+def _bits(tensor: Any) -> Array:
+    import torch
+
+    tensor = tensor.contiguous()
+    bits: Array = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return bits

@@ -1,0 +1,151 @@
+"""Both engines on the same numbers: models that try every pair of choices, and what each engine says."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from pellucid.config import BIAS_PLACES, ModelConfig
+from pellucid.errors import ConfigError
+from pellucid.model.loss import IGNORED, loss
+from pellucid.model.taps import record
+from pellucid.model.transformer import Transformer
+from pellucid.names import describe
+from pellucid.parts import Part, families, kinds
+from pellucid.reference.op import Array
+from pellucid.reference.tape import Tape
+from pellucid.reference.training import forward
+from tests.reference.models import weights
+
+Choice = dict[str, Any]
+
+SIZES = {"vocab_size": 7, "context_length": 8, "n_layer": 2, "n_head": 4, "d_model": 16, "d_ff": 10}
+IDS = [[1, 3, 1, 5, 0], [0, 2, 4, 4, 6]]
+TARGETS = [[3, IGNORED, 5, 0, 2], [2, 4, 4, 6, 1]]
+PADDINGS = {"none": None, "left": [[0, 0, 1, 1, 1], [1] * 5], "right": [[1] * 5, [1, 1, 1, 0, 0]]}
+GIVEN = {"ids", "targets"}
+"""Marked `both` in the glossary, but handed to an engine rather than made by it."""
+
+FIELD = {
+    entry.type.family: entry.name
+    for entry in dataclasses.fields(ModelConfig)
+    if isinstance(entry.type, type) and issubclass(entry.type, Part)
+}
+FACTORS: dict[str, Sequence[Any]] = (
+    {FIELD[family]: kinds(family) for family in families()}
+    | {"positions": [*kinds("positions"), {"kind": "rope", "layout": "pairs"}]}
+    | {f"bias {place}": (False, True) for place in BIAS_PLACES}
+    | {"n_kv_head": (0, 1, 2), "d_head": (0, 6), "padding": tuple(PADDINGS)}
+)
+"""Everything that can be chosen, found by listing the folders; a size of 0 is chosen by the config."""
+
+
+def config_of(choice: Choice, sizes: Mapping[str, int] = SIZES) -> ModelConfig | None:
+    """The model of a choice, or None where these choices do not go together."""
+    biases = [place for place in BIAS_PLACES if choice.get(f"bias {place}")]
+    fields = {key: value for key, value in choice.items() if not key.startswith("bias ") and key != "padding"}
+    try:
+        return ModelConfig.from_dict({**sizes, **fields, "biases": biases})
+    except ConfigError:
+        return None
+
+
+def pairwise(
+    factors: Mapping[str, Sequence[Any]], possible: Callable[[Choice], object] = lambda choice: True
+) -> Iterator[Choice]:
+    """Rows that hold every possible pair of values at least once.
+
+    Each row starts from the first pair still missing, and takes for every other factor the value that brings
+    the most missing pairs; `possible` is asked of every row that is begun.
+    """
+    spots = [(name, i) for name, values in factors.items() for i in range(len(values))]
+    missing = dict.fromkeys(pair for pair in itertools.combinations(spots, 2) if pair[0][0] != pair[1][0])
+    order = {spot: at for at, spot in enumerate(spots)}
+
+    def choice(row: Mapping[str, int]) -> Choice:
+        return {name: factors[name][i] for name, i in row.items()}
+
+    def brought(row: Mapping[str, int], name: str, i: int) -> int:
+        return sum(tuple(sorted([(name, i), spot], key=order.__getitem__)) in missing for spot in row.items())
+
+    while missing:
+        row = dict(next(iter(missing)))
+        if not possible(choice(row)):
+            missing.pop(next(iter(missing)))
+            continue
+        for name, values in factors.items():
+            if name not in row:
+                best = sorted(range(len(values)), key=lambda i: -brought(row, name, i))
+                row[name] = next(i for i in best if possible(choice({**row, name: i})))
+        for pair in itertools.combinations(sorted(row.items(), key=order.__getitem__), 2):
+            missing.pop(pair, None)
+        yield choice(row)
+
+
+def text(choice: Choice) -> str:
+    """A choice as the name of a test: what differs from saying nothing."""
+    said = (f"{key.replace(' ', '_')}={value}" for key, value in choice.items() if value)
+    return ",".join(said).replace("{'kind': 'rope', 'layout': 'pairs'}", "rope_pairs")
+
+
+COVER = list(pairwise(FACTORS, config_of))
+CHOICES = {
+    f"{family}/{kind}": ModelConfig.from_dict(SIZES | {FIELD[family]: kind})
+    for family in families()
+    for kind in kinds(family)
+}
+"""One model for each file of `parts/`."""
+DIFFERENT = {name: config for config, name in {config: name for name, config in CHOICES.items()}.items()}
+"""The same, without those that choose what is chosen anyway."""
+CACHED = {name: config for name, config in DIFFERENT.items() if not config.mask.looks_ahead}
+"""Those whose past stands still, so that it can be kept."""
+
+
+def fast(config: ModelConfig, seed: int = 0, dtype: torch.dtype = torch.float64) -> Transformer:
+    """The fast engine with random weights, by default in the specification's precision."""
+    return Transformer.from_weights(config, weights(config, seed), dtype=dtype)
+
+
+def specified(config: ModelConfig, values: Mapping[str, Array], ids: Any, targets: Any, padding: Any) -> Tape:
+    """The specification, forward and backward."""
+    tape = forward(config, values, ids, targets, padding=padding)
+    tape.backward(tape.ref("loss"))
+    return tape
+
+
+def shared(tape: Tape) -> dict[str, Array]:
+    """The values of a tape that the glossary marks for both engines, under every name they have."""
+    names = [name for name in (*tape.values, *tape.aliases) if name not in GIVEN]
+    return {name: tape[name] for name in names if (entry := describe(name)) and entry.engines == "both"}
+
+
+def recorded(
+    config: ModelConfig,
+    values: Mapping[str, Array],
+    ids: Any,
+    targets: Any,
+    padding: Any,
+    fused: bool = False,
+) -> dict[str, Array]:
+    """Every value that the fast engine names, forward and backward; its parameters and their gradients."""
+    model = Transformer.from_weights(config, values, dtype=torch.float64)
+    with record(gradients=True, fused=fused) as seen:
+        run(model, ids, targets, padding).backward()
+    return {**{name: array(value) for name, value in seen.items()}, **gradients(model), **model.weights()}
+
+
+def run(model: Transformer, ids: Any, targets: Any, padding: Any = None) -> torch.Tensor:
+    """The loss of the fast engine."""
+    real = None if padding is None else torch.tensor(padding)
+    return loss(model(torch.tensor(ids), padding=real), torch.tensor(targets))
+
+
+def gradients(model: Transformer) -> dict[str, Array]:
+    return {f"d.{name}": array(p.grad) for name, p in model.named_parameters() if p.grad is not None}
+
+
+def array(value: torch.Tensor) -> Array:
+    """A tensor as the specification reads it."""
+    return value.detach().double().cpu().numpy()

@@ -1,0 +1,143 @@
+"""The promise of the product: in float64 both engines agree on every value that both of them name."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pellucid.config import ModelConfig
+from pellucid.explain.compare import BETWEEN_ENGINES, first_departure, told
+from pellucid.explain.trace import Trace
+from pellucid.model import attention
+from pellucid.reference.op import Array
+from tests.agreement.engines import (
+    CHOICES,
+    COVER,
+    DIFFERENT,
+    FACTORS,
+    FIELD,
+    IDS,
+    PADDINGS,
+    TARGETS,
+    Choice,
+    config_of,
+    fast,
+    gradients,
+    pairwise,
+    recorded,
+    run,
+    shared,
+    specified,
+    text,
+)
+from tests.reference.models import weights
+
+every_pair = pytest.mark.parametrize("choice", COVER, ids=text)
+
+
+def agree(config: ModelConfig, values: dict[str, Array], *given: Any) -> None:
+    """The same names in both engines, and under each the same numbers, forward and backward."""
+    tape = specified(config, values, *given)
+    wanted, got = shared(tape), recorded(config, values, *given)
+    if "mask" in wanted:  # one for all rows where they do not differ
+        got["mask"] = np.broadcast_to(got["mask"], wanted["mask"].shape)
+    assert [name for name in got if name not in tape] == []
+    assert [name for name in wanted if name not in got] == []
+    found = first_departure(got, {name: tape[name] for name in (*wanted, *got)}, BETWEEN_ENGINES)
+    assert not found, told(found, Trace(tape))
+
+
+def test_the_cover_holds_every_kind_of_every_family() -> None:
+    for family, field in FIELD.items():
+        assert {str(row[field]) for row in COVER} == {str(value) for value in FACTORS[field]}, family
+
+
+def test_a_pairwise_cover_holds_every_pair_that_is_possible() -> None:
+    factors = {"a": (1, 2, 3), "b": (1, 2), "c": (1, 2, 3)}
+    rows = list(pairwise(factors, lambda row: (row.get("a"), row.get("c")) != (3, 3)))
+    pairs = {(x, row[x], y, row[y]) for row in rows for x in factors for y in factors if x < y}
+    every = {(x, i, y, j) for x in factors for y in factors if x < y for i in factors[x] for j in factors[y]}
+    assert every - pairs == {("a", 3, "c", 3)}
+    assert len(rows) < 18
+
+
+@every_pair
+def test_both_engines_agree_on_every_value_and_gradient(choice: Choice) -> None:
+    config = config_of(choice)
+    assert config
+    agree(config, weights(config), IDS, TARGETS, PADDINGS[choice["padding"]])
+
+
+@every_pair
+def test_the_fused_path_gives_the_same_logits_loss_and_gradients(choice: Choice) -> None:
+    config = config_of(choice)
+    assert config
+    model = fast(config)
+    padding = PADDINGS[choice["padding"]]
+    value = run(model, IDS, TARGETS, padding)
+    value.backward()
+    tape = specified(config, weights(config), IDS, TARGETS, padding)
+    with torch.no_grad():
+        real = None if padding is None else torch.tensor(padding)
+        logits = model(torch.tensor(IDS), padding=real).numpy()
+    got = {"logits": logits, "loss": value.detach().numpy(), **gradients(model)}
+    assert first_departure(got, {name: tape[name] for name in got}, BETWEEN_ENGINES) is None
+    assert set(gradients(model)) == {f"d.{name}" for name in config.parameters() if f"d.{name}" in tape}
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_what_the_fused_path_shows_is_what_the_specification_has(name: str) -> None:
+    config = CHOICES[name]
+    given = (config, weights(config), IDS, TARGETS, None)
+    tape, got = specified(*given), recorded(*given, fused=True)
+    got.pop("mask", None)
+    assert {"blocks.0.attn.q", "blocks.1.attn.z", "logits", "loss", "d.blocks.0.resid_pre"} <= set(got)
+    assert not [name for name in got if name.endswith((".scores", ".pattern", ".rstd", "lse"))]
+    assert first_departure(got, {name: tape[name] for name in got}, BETWEEN_ENGINES) is None
+
+
+@pytest.mark.parametrize("count", [1, 8])
+def test_both_engines_agree_on_a_single_token_and_on_a_full_context(count: int) -> None:
+    config = CHOICES["positions/rope"]
+    ids = [[i % 7 for i in range(count)]]
+    agree(config, weights(config), ids, [[3] * count], None)
+
+
+def test_where_no_target_counts_both_losses_are_zero() -> None:
+    config = CHOICES["positions/learned"]
+    agree(config, weights(config), [[1, 2]], [[-100, -100]], None)
+
+
+def test_a_wrong_fast_engine_is_found_at_the_name_where_it_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    turned = attention.rotate
+    monkeypatch.setattr(attention, "rotate", lambda x, turn: turned(x, turn._replace(sin=-turn.sin)))
+    config = CHOICES["positions/rope"]
+    with pytest.raises(AssertionError, match=r"blocks\.0\.attn\.q_rot"):
+        agree(config, weights(config), IDS, TARGETS, None)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("seed", range(1000))
+def test_both_engines_agree_on_any_choices_at_any_sizes(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    config = None
+    while config is None:
+        choice = {key: values[random.integers(len(values))] for key, values in FACTORS.items()}
+        head = int(random.integers(1, 6))
+        sizes = {
+            "vocab_size": int(random.integers(1, 40)),
+            "context_length": int(random.integers(1, 20)),
+            "n_layer": int(random.integers(1, 4)),
+            "n_head": head,
+            "d_model": head * int(random.integers(1, 9)),
+            "d_ff": int(random.integers(1, 30)),
+        }
+        choice["d_head"] = choice["d_head"] and int(random.integers(1, 9))
+        config = config_of(choice, sizes)
+    shape = (int(random.integers(1, 4)), int(random.integers(1, config.context_length + 1)))
+    ids, targets = random.integers(0, config.vocab_size, (2, *shape))
+    targets[random.random(shape) < 0.2] = -100
+    padding = None if choice["padding"] == "none" else random.random(shape) < 0.7
+    scale = config.d_model**-0.5  # larger and without norms, rounding alone grows beyond any tolerance
+    agree(config, weights(config, seed, scale), ids, targets, padding)

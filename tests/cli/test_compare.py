@@ -1,0 +1,282 @@
+"""`pellucid compare`: traces, models and anybody's arrays; noise or bug, by its exit code."""
+
+import contextlib
+import io
+import json
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+from safetensors.numpy import save_file
+from typer.testing import CliRunner
+
+from pellucid.cli.compare import compare
+from pellucid.config import preset_text
+from pellucid.errors import AskedWrongly, FileError, PellucidError
+from pellucid.explain import arrays_file
+from pellucid.explain.local_replay import Recorded
+from pellucid.explain.trace import Trace
+from pellucid.explain.trace_file import write
+from pellucid.reference.training import forward
+from pellucid.workbench import load
+from tests.reference.models import CONFIGS, IDS, weights
+
+APP = typer.Typer()
+APP.command()(compare)
+
+
+@APP.callback()
+def _several() -> None:
+    """So that `compare` is a command among others."""
+
+
+def asked(*arguments: Any) -> Any:
+    """What the command prints and its exit code; what a person asked wrongly is raised."""
+    done = CliRunner().invoke(APP, ["compare", *map(str, arguments)])
+    if isinstance(done.exception, PellucidError):
+        raise done.exception
+    assert done.exception is None or isinstance(done.exception, SystemExit), repr(done.exception)
+    return done
+
+
+def traced(path: Path, prompt: str = "A B C D", target: str | None = None) -> Path:
+    write(load("abcd").trace(prompt, target=target, backward=target is not None), path)
+    return path
+
+
+def arrays(prompt: str = "A B C D") -> dict[str, Any]:
+    return {name: load("abcd").trace(prompt).tape[name] for name in load("abcd").trace(prompt).tape.steps}
+
+
+def test_two_traces_of_one_run_are_equal(tmp_path: Path) -> None:
+    a, b = traced(tmp_path / "a.json", target="A"), traced(tmp_path / "b.json", target="A")
+    done = asked(a, b)
+    assert (done.exit_code, done.stdout[:7]) == (0, "equal: ")
+
+
+def test_a_changed_number_in_a_trace_is_a_bug_at_its_name_and_nothing_after_it(tmp_path: Path) -> None:
+    a, b = traced(tmp_path / "a.json"), traced(tmp_path / "b.json")
+    data = json.loads(b.read_text("utf-8"))
+    data["tensors"]["blocks.0.attn.scores"]["values"][0][0][2][1] += 0.5
+    b.write_text(json.dumps(data), "utf-8")
+    done = asked(a, b)
+    assert done.exit_code == 1
+    assert done.stdout.startswith("BUG at blocks.0.attn.scores\n  blocks.0.attn.scores[t=2,s=1]: ")
+    assert "S[t,s] = Σ_d Q[t,d] K[s,d] / √2" in done.stdout
+    assert "1 more: blocks.0.attn.masked" in done.stdout  # the changed score is not what was masked
+    assert "pattern" not in done.stdout
+
+
+def test_two_models_differ_where_their_weights_do(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(preset_text("abcd").replace("[[2, 0], [0, 2]]", "[[2, 0], [0, 3]]"), "utf-8")
+    done = asked("abcd", mine, "A B")
+    assert done.exit_code == 1
+    assert done.stdout.startswith("BUG at blocks.0.attn.q_proj.weight\n")
+    assert "[out=1,in=1] is given, and the two runs were not given the same: theirs 3, ours 2" in done.stdout
+    assert "all others follow from their own inputs" in done.stdout
+    assert asked("abcd", "abcd", "A B", "--target", "C").exit_code == 0
+
+
+def test_arrays_in_half_precision_are_noise(tmp_path: Path) -> None:
+    halves = {name: value.astype(np.float16) for name, value in arrays().items()}
+    np.savez(tmp_path / "theirs.npz", **halves)
+    done = asked("abcd", tmp_path / "theirs.npz", "A B C D")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("noise: ")
+    assert asked(tmp_path / "theirs.npz", "abcd", "A B C D").stdout == done.stdout
+    strict = asked("abcd", tmp_path / "theirs.npz", "A B C D", "--dtype", "float32")
+    assert strict.exit_code == 1
+
+
+def test_their_names_and_axes_become_ours(tmp_path: Path) -> None:
+    ours = arrays()
+    theirs = {
+        "h.0.attn.q": ours["blocks.0.attn.q"].transpose(0, 2, 1, 3).reshape(4, 2).astype(np.float32),
+        "h.0.attn.w": ours["blocks.0.attn.pattern"][0].astype(np.float32),
+        "probs": np.asfortranarray(ours["probs"].astype(np.float32)),
+        "extra": np.zeros(3),
+    }
+    names = tmp_path / "names.toml"
+    names.write_text(
+        '"h.{l}.attn.q" = {name = "blocks.{l}.attn.q", axes = "t (h d)"}\n'
+        '"h.{l}.attn.w" = "blocks.{l}.attn.pattern"',
+        "utf-8",
+    )
+    save_file({name: np.ascontiguousarray(x) for name, x in theirs.items()}, tmp_path / "theirs.safetensors")
+    np.savez_compressed(tmp_path / "theirs.npz", **theirs)
+    for file in ("theirs.safetensors", "theirs.npz"):
+        done = asked(traced(tmp_path / "a.json"), tmp_path / file, "--names", names)
+        assert done.exit_code == 0, done.stdout
+        assert "not compared, 1 name of theirs: extra" in done.stdout
+    theirs["h.0.attn.q"][2, 0] *= -1
+    np.savez(tmp_path / "theirs.npz", **theirs)
+    done = asked(tmp_path / "a.json", tmp_path / "theirs.npz", "--names", names)
+    assert done.exit_code == 1
+    assert "blocks.0.attn.q[t=2,d=0]" in done.stdout
+
+
+def test_bfloat16_is_read_from_both_kinds_of_file(tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import save_file as save_tensors
+
+    wide = np.linspace(0.1, 3, 24, dtype=np.float32).reshape(2, 12)
+    bits = (wide.view(np.uint32) >> 16).astype(np.uint16)
+    kept = (bits.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    save_tensors({"x": torch.tensor(kept).to(torch.bfloat16)}, tmp_path / "x.safetensors")
+    np.savez(tmp_path / "x.npz", x=bits.view("V2"), y=kept, z=kept.astype(np.float32))
+    for file in ("x.safetensors", "x.npz"):
+        for name, found in arrays_file.read(tmp_path / file).items():
+            assert found.type == "bfloat16", name
+            assert (found.value == kept).all()
+
+
+def test_json_is_json(tmp_path: Path) -> None:
+    wrong = arrays()
+    wrong["blocks.0.attn.masked"] = np.zeros_like(wrong["blocks.0.attn.masked"])
+    np.savez(tmp_path / "x.npz", **wrong)
+    done = asked("abcd", tmp_path / "x.npz", "A B C D", "--json")
+    data = json.loads(done.stdout)
+    assert (done.exit_code, data["verdict"], data["at"]) == (1, "BUG", "blocks.0.attn.masked")
+    assert [value["name"] for value in data["values"] if value["bug"]] == [
+        "blocks.0.attn.masked",
+        "blocks.0.attn.pattern",
+    ]
+
+
+def test_only_and_tolerance(tmp_path: Path) -> None:
+    wrong = arrays()
+    wrong["logits"] = wrong["logits"] * 1.001
+    np.savez(tmp_path / "x.npz", **wrong)
+    assert asked("abcd", tmp_path / "x.npz", "A B C D").exit_code == 1
+    assert asked("abcd", tmp_path / "x.npz", "A B C D", "--only", "blocks.*").exit_code == 0
+    assert asked("abcd", tmp_path / "x.npz", "A B C D", "--tolerance", "0.01").exit_code == 0
+
+
+def test_two_files_of_arrays_are_compared_plainly(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.array([1.0, 2.0]))
+    np.savez(tmp_path / "b.npz", x=np.array([1.0, 2.5]))
+    done = asked(tmp_path / "a.npz", tmp_path / "b.npz")
+    assert done.exit_code == 1
+    assert "x[1]: got 2.5, wanted 2.0" in done.stdout
+    assert asked(tmp_path / "a.npz", tmp_path / "a.npz").stdout == "equal: 1 values\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["abcd", "abcd"], "needs a prompt"),
+        (["a.json", "a.json", "A B"], "leave the prompt"),
+        (["a.json", "a.json", "--names", "n.toml"], "--names belongs to"),
+        (["a.json", "x.npz", "--dtype", "float31"], "Did you mean float32"),
+        (["a.json", "x.npz"], "none of their names is ours: theirs; ours are embedded"),
+        (["a.json", "x.npz", "--names", "wrong.toml"], "Did you mean blocks.0.attn.scores"),
+        (["a.json", "x.npz", "--names", "shape.toml"], r"has the shape \(3,\), and probs \[b t v\] has"),
+        (["a.json", "x.npz", "--names", "axes.toml"], "must be letters of probs: b t v"),
+        (["a.json", "a.json", "--only", "nothing*"], "no value that both have fits"),
+        (["a.json", "b.json"], "did not read the same text: 'A B C D' and 'A B'"),
+    ],
+)
+def test_what_is_asked_wrongly_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], complaint: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    traced(Path("a.json"))
+    traced(Path("b.json"), "A B")
+    np.savez("x.npz", theirs=np.zeros(3))
+    Path("wrong.toml").write_text('theirs = "blocks.0.attn.score"', "utf-8")
+    Path("shape.toml").write_text('theirs = "probs"', "utf-8")
+    Path("axes.toml").write_text('theirs = {name = "probs", axes = "q"}', "utf-8")
+    with pytest.raises(AskedWrongly, match=complaint):
+        asked(*arguments)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x", "x = 1", "x.y = 'z'", "x = {axes = 't'}", "'{l}.{l}' = 'x'", "'{1}' = 'x'", "x = '{l}'", "\0"],
+)
+def test_a_broken_map_of_names_is_one_error(tmp_path: Path, text: str) -> None:
+    (tmp_path / "names.toml").write_text(text, "utf-8")
+    with pytest.raises(FileError):
+        arrays_file.read_rules(tmp_path / "names.toml")
+
+
+class Bomb:
+    """Would leave a file behind if it were ever unpickled."""
+
+    def __init__(self, canary: Path) -> None:
+        self.canary = canary
+
+    def __reduce__(self) -> Any:
+        return (Path.touch, (self.canary,))
+
+
+def test_python_objects_are_never_loaded(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.array([Bomb(tmp_path / "canary")], dtype=object))
+    with pytest.raises(FileError, match="Python objects, which are never loaded"):
+        arrays_file.read(tmp_path / "x.npz")
+    (tmp_path / "y.npz").write_bytes(pickle.dumps(Bomb(tmp_path / "canary")))
+    with pytest.raises(FileError, match=r"cannot be read as \.npz"):
+        arrays_file.read(tmp_path / "y.npz")
+    assert not (tmp_path / "canary").exists()
+
+
+def test_a_file_that_claims_more_than_it_holds_is_refused(tmp_path: Path) -> None:
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        head, {"descr": "<f8", "fortran_order": False, "shape": (2**40, 2**18)}
+    )
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("x.npy", head.getvalue() + bytes(16))
+    with pytest.raises(FileError, match="and the file has"):
+        arrays_file.read(tmp_path / "x.npz")
+    with zipfile.ZipFile(tmp_path / "y.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", bytes(2**20))
+    data = bytearray((tmp_path / "y.npz").read_bytes())
+    central = data.rindex(b"PK\x01\x02")
+    data[central + 24 : central + 28] = (0xFFFFFFF0).to_bytes(4, "little")
+    (tmp_path / "y.npz").write_bytes(bytes(data))
+    with pytest.raises(FileError):
+        arrays_file.read(tmp_path / "y.npz")
+
+
+@pytest.mark.parametrize("suffix", arrays_file.SUFFIXES)
+def test_damaged_bytes_raise_nothing_but_our_errors(tmp_path: Path, suffix: str) -> None:
+    good = tmp_path / f"good{suffix}"
+    values = {"x": np.arange(12, dtype=np.float32).reshape(3, 4), "y": np.arange(3)}
+    if suffix == ".npz":
+        np.savez(good, **values)
+    else:
+        save_file(values, good)
+    data, random = good.read_bytes(), np.random.default_rng(0)
+    bad = tmp_path / f"bad{suffix}"
+    for _ in range(300):
+        broken = bytearray(data[: random.integers(len(data)) if random.random() < 0.3 else None])
+        for place in random.integers(len(broken) or 1, size=random.integers(1, 4)) if broken else ():
+            broken[place] = random.integers(256)
+        bad.write_bytes(bytes(broken))
+        with contextlib.suppress(FileError):
+            arrays_file.read(bad)
+
+
+@pytest.mark.parametrize(
+    ("axes", "move"),
+    [
+        ("b t h d", lambda q: q.transpose(0, 2, 1, 3)),
+        ("t b (h d)", lambda q: q.transpose(2, 0, 1, 3).reshape(3, 2, 16)),
+        ("(b t) d h", lambda q: q.transpose(0, 2, 3, 1).reshape(6, 4, 4)),
+        (None, lambda q: q),
+    ],
+)
+def test_axes_in_any_order_and_grouping_come_back_to_ours(axes: str | None, move: Any) -> None:
+    trace = Trace(forward(CONFIGS["llama"], weights(CONFIGS["llama"]), IDS))
+    q = trace.tape["blocks.1.attn.q"]
+    assert q.shape == (2, 4, 3, 4)
+    rules = [arrays_file.Rule("layer{l}/q", "blocks.{l}.attn.q", axes)]
+    found, unmatched = arrays_file.ours({"layer1/q": Recorded(move(q)), "other": Recorded(q)}, trace, rules)
+    assert (found["blocks.1.attn.q"].value == q).all()
+    assert unmatched == ["other"]

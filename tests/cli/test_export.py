@@ -1,0 +1,177 @@
+"""`export` and `import`: what is written opens again, and nothing is overwritten unasked."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from pellucid.cli.export import export
+from pellucid.cli.import_ import import_
+from pellucid.config import ModelConfig
+from pellucid.interop import huggingface, model_folder
+from pellucid.interop.open import open_model
+from pellucid.interop.pretrained import Pretrained, Source
+from pellucid.text.tokenizer import Special
+from pellucid.text.words import Words
+
+app = typer.Typer()
+app.command("export")(export)
+app.command("import")(import_)
+
+CONFIG = ModelConfig(
+    vocab_size=8, context_length=16, n_layer=2, n_head=4, n_kv_head=2, d_model=16, d_ff=22, d_head=4
+)
+WORDS = Words(("<s>", "</s>", *"abcdef"), Special(bos="<s>", eos="</s>"))
+
+
+def tiny() -> Pretrained:
+    rng = np.random.default_rng(3)
+    shapes = CONFIG.parameters().items()
+    weights = {name: rng.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes}
+    return Pretrained("tiny", CONFIG, weights, WORDS, Source(Path("tiny"), "made up", "llama", {}, 0))
+
+
+def save_tiny(folder: Path, **more: Any) -> Pretrained:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    model_folder.write(folder, tiny(), **more)
+    return tiny()
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments)
+
+
+@pytest.mark.parametrize("to", ["hf", "pellucid"])
+@pytest.mark.parametrize(("dtype", "error"), [("float32", 0.0), ("float16", 2**-11), ("bfloat16", 2**-8)])
+def test_an_exported_folder_opens_again_with_the_same_numbers(
+    tmp_path: Path, to: str, dtype: str, error: float
+) -> None:
+    given = save_tiny(tmp_path / "tiny")
+    out = tmp_path / "made" / "out"
+    done = run("export", str(tmp_path / "tiny"), "--to", to, "-o", str(out), "--dtype", dtype)
+    assert done.exit_code == 0, done.exception
+    type = {"float32": "F32", "float16": "F16", "bfloat16": "BF16"}[dtype]
+    family = "llama" if to == "hf" else "pellucid"
+    assert done.stdout.startswith(f"{out}: {family}, ")
+    assert done.stdout.endswith(f" kB, 3,856 parameters in 20 tensors (20 {type})\n")
+    assert done.stdout.count("\n") == 1
+    made = open_model(out)
+    assert made.config == given.config
+    for name, weight in given.weights.items():
+        assert np.all(abs(made.weights[name] - weight) <= error * abs(weight) + 1e-7 * bool(error))
+
+
+def test_a_gguf_file_opens_again_with_the_same_numbers(tmp_path: Path) -> None:
+    """Words are no vocabulary that llama.cpp knows, so they stay behind when asked to."""
+    given = save_tiny(tmp_path / "tiny")
+    out = tmp_path / "tiny.gguf"
+    asked = ["export", str(tmp_path / "tiny"), "--to", "gguf", "-o", str(out), "--type", "F32"]
+    assert "without its tokenizer" in str(run(*asked).exception)
+    assert not out.exists()
+    done = run(*asked, "--no-tokenizer")
+    assert done.exit_code == 0, done.exception
+    assert done.stdout.endswith("3,856 parameters in 20 tensors (20 F32)\n")
+    made = open_model(out)
+    assert made.config.n_kv_head == 2
+    assert np.array_equal(made.weights["embed.weight"], given.weights["embed.weight"])
+    assert "--force replaces it" in str(run(*asked, "--no-tokenizer").exception)
+    assert run(*asked, "--no-tokenizer", "--force").exit_code == 0
+
+
+def test_a_teaching_model_can_be_exported(tmp_path: Path) -> None:
+    done = run("export", "abcd", "--to", "pellucid", "-o", str(tmp_path / "abcd"))
+    assert "28 parameters in 5 tensors (5 F64)" in done.stdout
+    assert open_model(tmp_path / "abcd").tokenizer.encode("A B") == [0, 1]  # type: ignore[union-attr]
+
+
+def test_nothing_is_overwritten_unasked_and_only_models_when_asked(tmp_path: Path) -> None:
+    save_tiny(tmp_path / "tiny")
+    (tmp_path / "out").mkdir()  # an empty folder is free
+    asked = ["export", str(tmp_path / "tiny"), "--to", "pellucid", "-o", str(tmp_path / "out")]
+    assert run(*asked).exit_code == 0
+    before = (tmp_path / "out" / "model.safetensors").read_bytes()
+    assert "is there already; --force replaces it" in str(run(*asked, "--dtype", "float16").exception)
+    assert (tmp_path / "out" / "model.safetensors").read_bytes() == before
+    assert run(*asked, "--dtype", "float16", "--force").exit_code == 0
+    assert len((tmp_path / "out" / "model.safetensors").read_bytes()) < len(before)
+    (tmp_path / "out" / "diary.txt").write_text("dear")
+    assert "holds diary.txt, so it is no model" in str(run(*asked, "--force").exception)
+    assert (tmp_path / "out" / "diary.txt").read_text() == "dear"
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_model_can_replace_itself(tmp_path: Path) -> None:
+    given = save_tiny(tmp_path / "tiny")
+    here = str(tmp_path / "tiny")
+    assert run("export", here, "--to", "hf", "-o", here, "--force").exit_code == 0
+    made = open_model(here)
+    assert made.source.architecture == "llama"
+    assert all(np.array_equal(made.weights[name], weight) for name, weight in given.weights.items())
+
+
+def test_an_export_that_fails_leaves_the_old_model(tmp_path: Path) -> None:
+    save_tiny(tmp_path / "tiny")
+    done = run("export", "abcd", "--to", "hf", "-o", str(tmp_path / "tiny"), "--force")
+    assert done.exception is not None  # no family of Hugging Face's has a model without norms
+    assert open_model(tmp_path / "tiny").config == CONFIG
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--to", "onnx", "-o", "x"], "no format 'onnx'; have hf, gguf, pellucid"),
+        (["--to", "gguf", "-o", "x"], "use -o x.gguf"),
+        (["--to", "gguf", "-o", "x.gguf", "--dtype", "float32"], "a GGUF file has a --type"),
+        (["--to", "hf", "-o", "x", "--type", "F16"], "a folder has a --dtype"),
+        (["--to", "hf", "-o", "x", "--dtype", "float8"], "no type called 'float8'"),
+        (["--to", "gguf", "-o", "x.gguf", "--type", "Q9"], "not 'Q9'"),
+    ],
+)
+def test_what_is_asked_wrongly_is_told(
+    arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    save_tiny(tmp_path / "mine")
+    assert words in str(run("export", "mine", *arguments).exception)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_shape_and_a_missing_model_cannot_be_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PELLUCID_HOME", str(tmp_path))
+    for model, words in (("gpt2", "a shape without weights"), ("smollm2", "is not here yet")):
+        assert words in str(run("export", model, "--to", "hf", "-o", str(tmp_path / "x")).exception)
+
+
+def pickled(folder: Path) -> Pretrained:
+    """A Hugging Face folder whose weights are in a pickle."""
+    import torch
+    from safetensors.numpy import load_file
+
+    huggingface.write(folder, tiny())
+    tensors = {name: torch.from_numpy(w) for name, w in load_file(folder / "model.safetensors").items()}
+    torch.save(tensors, folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    return tiny()
+
+
+@pytest.mark.parametrize("what", ["", "pytorch_model.bin"])
+def test_import_turns_a_pickle_into_safetensors(tmp_path: Path, what: str) -> None:
+    given = pickled(tmp_path / "old")
+    done = run("import", str(tmp_path / "old" / what), "-o", str(tmp_path / "new"))
+    assert done.exit_code == 0, done.exception
+    assert done.stdout.startswith(f"{tmp_path / 'new'}: llama, ")
+    assert "3,856 parameters in 20 tensors" in done.stdout
+    made = open_model(tmp_path / "new")
+    assert all(np.array_equal(made.weights[name], weight) for name, weight in given.weights.items())
+    again = run("import", str(tmp_path / "old" / what), "-o", str(tmp_path / "new"))
+    assert "--force replaces it" in str(again.exception)
+
+
+def test_import_of_nothing_is_told(tmp_path: Path) -> None:
+    assert "no such file" in str(run("import", str(tmp_path / "no"), "-o", str(tmp_path / "new")).exception)

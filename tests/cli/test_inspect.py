@@ -1,0 +1,102 @@
+"""`inspect` as a person meets it: the card, the probe, and what is asked wrongly."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from pellucid.cli import inspect as command
+from pellucid.cli.inspect import inspect
+from tests.cli.test_export import save_tiny
+
+app = typer.Typer()
+app.command("inspect")(inspect)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PELLUCID_HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "110")
+    return tmp_path / "models"
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments)
+
+
+def test_a_preset_is_inspected_without_weights() -> None:
+    done = run("gpt2")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("gpt2\nlayers ")
+    assert "learned" in done.stdout and "124,439,808" in done.stdout
+
+
+def test_a_model_is_inspected_by_path_and_by_name(home: Path) -> None:
+    save_tiny(home / "mine")
+    by_name, by_path = run("mine").stdout, run(str(home / "mine")).stdout
+    assert by_name.splitlines()[0] == "mine: tiny"
+    assert by_name.splitlines()[1:] == by_path.splitlines()[1:]
+    assert "rope, base 10,000, layout halves" in by_name
+    assert "F32: 20 tensors, 3,856 numbers, 15.4 kB" in by_name
+
+
+def test_the_probe_shows_the_loss_with_each_wrong_choice(home: Path) -> None:
+    save_tiny(home / "mine")
+    done = run("mine", "--probe", "--text", "a b c d e f")
+    assert done.exit_code == 0
+    assert "loss over 5 tokens, in float64:\nas given " in done.stdout
+    assert "RoPE layout: pairs for halves" in done.stdout
+    assert "does not apply to this model: learned positions counted from 1; biases left out" in done.stdout
+
+
+def test_a_teaching_model_can_be_probed_as_well() -> None:
+    assert "no mask" in run("abcd", "--probe", "--text", "A B C D").stdout
+
+
+def test_the_card_and_the_probe_as_data_are_json(home: Path) -> None:
+    save_tiny(home / "mine")
+    found = json.loads(run("mine", "--probe", "--text", "a b c d", "--json").stdout)
+    assert found["rows"][0] == {
+        "label": "architecture", "value": "pellucid", "why": found["rows"][0]["why"], "formula": "",
+    }  # fmt: skip
+    assert found["probe"]["tokens"] == 3
+    assert all(isinstance(entry["loss"], float) for entry in found["probe"]["alternatives"])
+    assert "probe" not in json.loads(run("gpt2", "--json").stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["gpt2", "--probe"], "gpt2 is a shape without weights"),
+        (["gpt2", "--text", "a"], "--text is what the probe reads"),
+        (["smollm2"], "`pellucid get smollm2` fetches it"),
+        (["smolm2"], "Did you mean smollm2?"),
+        (["no/such.gguf"], "no such file"),
+        (["abcd", "--probe"], "is not in this model's vocabulary"),
+        (["."], "no config.json"),
+    ],
+)
+def test_what_is_asked_wrongly_is_told(
+    arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert words in str(run(*arguments).exception)
+
+
+def test_a_probe_that_does_not_fit_the_memory_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_tiny(home / "mine")
+    monkeypatch.setattr(command, "_memory", lambda: 1000)
+    assert "Take a smaller model" in str(run("mine", "--probe").exception)
+
+
+@pytest.mark.skipif("PELLUCID_SMOLLM2" not in os.environ, reason="needs the real model")
+def test_the_card_of_a_real_model() -> None:
+    told = run(os.environ["PELLUCID_SMOLLM2"]).stdout
+    for words in (
+        "rope, base 100,000, layout pairs", "rms_norm, eps 1e-05", "9 query heads of 64 channels",
+        "134,515,008", "2 (<|im_end|>)", "Q4_1: 210 tensors", "bpe, 49,152 tokens",
+    ):  # fmt: skip
+        assert words in told, words

@@ -1,0 +1,138 @@
+"""llama.cpp, by way of xllamacpp, reads the files that we write as we do: tokens, probabilities, texts."""
+
+import json
+import random
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pellucid.interop import gguf
+from pellucid.interop.gguf.tokenizer import Words, words_as_facts
+from pellucid.interop.gguf.word_cuts import CUTS
+from pellucid.interop.pretrained import Pretrained
+from pellucid.reference.training import forward
+from pellucid.text import alphabet
+from tests.interop.gguf.made_up import GPT2, LLAMA, MANY_MERGES, SIZE, model, tokenizer, write_with_facts
+
+xllamacpp = pytest.importorskip("xllamacpp")
+
+HARMLESS = 3 + list(alphabet.BYTE).index("a")
+IDS = [5, 9, 200, 31, 31, 260, 7, 100]
+TEXTS = [
+    "the cat in the hat, 1234567 times",
+    "  two  spaces\n\n\tand tabs \r\n end   ",
+    "don't DON'T I'LL we've x=y+z; if (a<=b) {return $100.00;}",
+    "naïve café 東京 ١٢٣ ½ ² Ⅷ 🙂‍↔️ e\u0301 \u00a0\u3000x",
+    "12 123 1234 12345 a1b22c333",
+    "!!!???... --- ''' \"quoted\" it's",
+    "",
+]
+
+
+class LlamaCpp:
+    """A model running in llama.cpp, with everything in float32 that can be."""
+
+    def __init__(self, path: Path) -> None:
+        params = xllamacpp.CommonParams()
+        params.model.path = str(path)
+        params.n_ctx, params.n_parallel, params.warmup, params.verbosity = 256, 1, False, -1
+        params.cpuparams.n_threads = 1
+        params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+        params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        self.server = xllamacpp.Server(params)
+
+    def tokens(self, text: str, parse_special: bool = False) -> list[int]:
+        body = {"content": text, "add_special": False, "parse_special": parse_special}
+        request = urllib.request.Request(
+            f"{self.server.listening_address}/tokenize",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request) as answer:
+            return list(json.loads(answer.read())["tokens"])
+
+    def next(self, ids: list[int], most: int) -> dict[int, float]:
+        """The log-probabilities of the likeliest next tokens. A harmless token is forced to be the one
+        chosen, because the server reports nothing beside half a character."""
+        asked = {"prompt": ids, "n_predict": 1, "n_probs": most, "cache_prompt": False}
+        answer = self.server.handle_completions(
+            asked | {"temperature": 0.0, "logit_bias": [[HARMLESS, 1000.0]]}
+        )
+        (step,) = answer["choices"][0]["logprobs"]["content"]
+        return {entry["id"]: entry["logprob"] for entry in step["top_logprobs"]}
+
+
+def log_probabilities(model: Pretrained, ids: list[int]) -> np.ndarray[Any, np.dtype[Any]]:
+    weights = {name: array.astype(np.float64) for name, array in model.weights.items()}
+    logits = forward(model.config, weights, [ids])["logits"][0, -1]
+    shifted = logits - logits.max()
+    return np.asarray(shifted - np.log(np.exp(shifted).sum()))
+
+
+MODELS = {
+    "llama": LLAMA,
+    "llama in halves": LLAMA | {"positions": {"kind": "rope", "layout": "halves", "base": 500.0}},
+    "llama, untied with biases": LLAMA
+    | {"unembedding": "linear", "biases": ["qkv", "output", "mlp"], "n_kv_head": 1},
+    "llama with wide heads": LLAMA | {"d_head": 32},
+    "gpt2": GPT2,
+    "gpt2, untied": GPT2 | {"unembedding": "linear"},
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_llama_cpp_gives_the_probabilities_of_the_specification(name: str, tmp_path: Path) -> None:
+    ours = model(MODELS[name])
+    gguf.write(tmp_path / "m.gguf", ours, "F32")
+    theirs = LlamaCpp(tmp_path / "m.gguf").next(IDS, ours.config.vocab_size)
+    wanted = log_probabilities(ours, IDS)
+    # llama.cpp looks GELU up in a table of float16.
+    assert max(abs(wanted[id] - value) for id, value in theirs.items()) < (2e-2 if "gpt2" in name else 5e-5)
+    assert len(theirs) > 200
+
+
+@pytest.mark.parametrize(("kind", "tolerance"), [("F16", 0.05), ("Q8_0", 0.5)])
+def test_llama_cpp_continues_a_rewritten_model_as_the_specification_does(
+    kind: str, tolerance: float, tmp_path: Path
+) -> None:
+    """llama.cpp brings activations to the type of the matrix, so random weights leave a difference."""
+    gguf.write(tmp_path / "m.gguf", model(LLAMA), kind)
+    read, theirs, ids = gguf.read(tmp_path / "m.gguf"), LlamaCpp(tmp_path / "m.gguf"), list(IDS)
+    for _ in range(6):
+        wanted, found = log_probabilities(read, ids), theirs.next(ids, 5)
+        assert max(abs(wanted[id] - value) for id, value in found.items()) < tolerance
+        ids.append(int(wanted.argmax()))
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_every_word_cut_gives_the_tokens_of_llama_cpp(cut: str, tmp_path: Path) -> None:
+    """The file is written with one cut and its name replaced, so each name is tried with the same merges."""
+    path = tmp_path / "m.gguf"
+    facts = words_as_facts(Words(tokenizer(MANY_MERGES), None, False, {}), SIZE)
+    facts["tokenizer.ggml.pre"] = cut
+    tiny = {"vocab_size": SIZE, "context_length": 64, "n_layer": 1, "n_head": 1, "d_model": 32, "d_ff": 32}
+    write_with_facts(path, model(tiny, tokenizer=None), facts)
+    theirs, ours = LlamaCpp(path), gguf.read(path).tokenizer
+    assert ours is not None
+    for text in [*TEXTS, *random_texts(60)]:
+        assert ours.encode(text) == theirs.tokens(text), (cut, text)
+        assert ours.encode(text, parse_special=True) == theirs.tokens(text, parse_special=True), (cut, text)
+
+
+def random_texts(count: int) -> list[str]:
+    """Letters, digits, marks, spaces and special tokens of many scripts, thrown together."""
+    draw = random.Random(0)
+    pieces = [
+        *"aZé東ñß 12٣½²!?.,'$+<=>^~|_-\"\n\r\t\u00a0\u3000🙂",
+        "'s",
+        "'LL",
+        "  ",
+        "the",
+        "123",
+        "\r\n",
+        "<|end|>",
+    ]
+    return ["".join(draw.choices(pieces, k=draw.randrange(1, 30))) for _ in range(count)]

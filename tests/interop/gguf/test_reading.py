@@ -1,0 +1,181 @@
+"""What a GGUF file says is what the model is; what is not known is refused by name, never ignored."""
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf as outside
+import numpy as np
+import pytest
+
+from pellucid.errors import FileError
+from pellucid.interop import gguf
+from pellucid.interop.gguf import writing
+from pellucid.interop.gguf.container import Value
+from tests.interop.gguf.made_up import GPT2, LLAMA, model
+
+
+def rewritten(path: Path, change: Callable[[dict[str, Any]], None], config: dict[str, Any] = LLAMA) -> Path:
+    """A tiny model with its facts changed before they are written."""
+    whole = writing._header
+
+    def header(facts: dict[str, Value], tensors: list[writing.Written]) -> bytes:
+        facts = dict(facts)
+        change(facts)
+        return whole(facts, tensors)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writing, "_header", header)
+        gguf.write(path, model(config), "F32")
+    return path
+
+
+@pytest.mark.parametrize("config", [LLAMA, GPT2], ids=["llama", "gpt2"])
+@pytest.mark.parametrize("kind", ["F32", "F16"])
+def test_a_written_model_is_read_back_whole(config: dict[str, Any], kind: str, tmp_path: Path) -> None:
+    config = config | ({"positions": {"kind": "rope", "layout": "pairs"}} if config is LLAMA else {})
+    ours = model(config, chat_template="{{ messages }}", add_bos=True)
+    gguf.write(tmp_path / "m.gguf", ours, kind)
+    back = gguf.read(tmp_path / "m.gguf")
+    assert back.config == ours.config
+    assert list(back.weights) == list(ours.config.parameters())
+    for name, array in ours.weights.items():
+        assert np.array_equal(back.weights[name], array), name
+        assert back.weights[name].flags.writeable
+    assert (back.name, back.chat_template, back.add_bos) == (ours.name, ours.chat_template, ours.add_bos)
+    assert back.generation == ours.generation
+    assert back.source.types["embed.weight"] == kind
+    assert back.source.types["final_norm.weight"] == "F32"
+    assert back.source.bytes == (tmp_path / "m.gguf").stat().st_size
+
+
+def test_the_gguf_package_reads_what_we_write_and_we_what_it_writes(tmp_path: Path) -> None:
+    ours = model(LLAMA | {"positions": {"kind": "rope", "layout": "pairs"}})
+    gguf.write(tmp_path / "ours.gguf", ours, "F32")
+    theirs = outside.GGUFReader(tmp_path / "ours.gguf")
+    writer = outside.GGUFWriter(tmp_path / "theirs.gguf", "llama")
+    for key in theirs.fields.values():
+        if key.name.startswith("llama."):
+            writer.add_key_value(key.name, key.contents(), key.types[0])
+    for tensor in theirs.tensors:
+        writer.add_tensor(tensor.name, np.array(tensor.data))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    back = gguf.read(tmp_path / "theirs.gguf")
+    assert back.config == ours.config
+    assert back.tokenizer is None
+    assert all(np.array_equal(back.weights[name], array) for name, array in ours.weights.items())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("rope.scaling.type", "linear"),
+        ("rope.scaling.factor", 4.0),
+        ("rope.dimension_count", 8),
+        ("attention.value_length", 8),
+        ("attention.sliding_window", 16),
+        ("attention.scale", 0.5),
+        ("attention.causal", False),
+        ("logit_scale", 0.25),
+        ("expert_count", 8),
+        ("a fact from the future", 1),
+        ("attention.head_count_kv", np.array([2, 1], np.int32)),
+        ("feed_forward_length", np.array([96, 64], np.int32)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_fact_that_would_change_the_arithmetic_is_refused_by_name(
+    key: str, value: Any, tmp_path: Path
+) -> None:
+    path = rewritten(tmp_path / "m.gguf", lambda facts: facts.update({f"llama.{key}": value}))
+    with pytest.raises(FileError, match=f"m.gguf cannot be read here.*llama.{key}"):
+        gguf.read(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "complaint"),
+    [
+        ("general.architecture", "mamba", "no GGUF architecture called 'mamba'; have gpt2, llama"),
+        ("general.type", "adapter", "only models are read"),
+        ("split.count", 3, "one of 3 files"),
+        ("split.count", np.array([1, 1]), "files of a model"),
+        ("general.type", np.array([1, 2]), "only models are read"),
+        ("tokenizer.ggml.eos_token_id", np.array([1, 2]), "eos_token_id is array"),
+        ("tokenizer.ggml.token_type", np.array([1, 2]), "the kind of every token"),
+        ("tokenizer.ggml.pre", np.array([1, 2]), "tokenizer.ggml.pre is no text"),
+        ("tokenizer.ggml.model", 7, "tokenizer.ggml.model is no text"),
+        ("tokenizer.ggml.add_bos_token", "yes", "neither true nor false"),
+        ("tokenizer.ggml.pre", "gpt-5", "cuts words in the way 'gpt-5'"),
+        ("llama.block_count", 3, "blocks.2.attn_norm.weight .* is missing"),
+        ("llama.block_count", 1, "has a tensor 'blk.1"),
+        ("llama.block_count", 2_000_000_000, "n_layer"),
+        ("llama.block_count", 9999, "it says that it has 9,999 layers"),
+        ("llama.embedding_length", 32, "has the shape"),
+        ("llama.context_length", 0, "not a whole number above 0"),
+        ("llama.attention.layer_norm_rms_epsilon", "small", "not a number"),
+        ("llama.attention.layer_norm_rms_epsilon", float("nan"), "must be finite"),
+        ("tokenizer.ggml.eos_token_id", 5000, "eos_token_id is 5000"),
+        ("tokenizer.ggml.tokens", ["a", "a"], "two of its tokens are the same"),
+        ("tokenizer.ggml.merges", ["abc"], "not two tokens"),
+        ("tokenizer.chat_template", 3, "no text"),
+    ],
+)
+def test_what_cannot_be_is_refused(key: str, value: Any, complaint: str, tmp_path: Path) -> None:
+    path = rewritten(tmp_path / "m.gguf", lambda facts: facts.update({key: value}))
+    with pytest.raises(FileError, match=complaint):
+        gguf.read(path)
+
+
+def test_a_missing_size_is_named(tmp_path: Path) -> None:
+    path = rewritten(tmp_path / "m.gguf", lambda facts: facts.pop("llama.block_count"))
+    with pytest.raises(FileError, match=r"llama.block_count is missing"):
+        gguf.read(path)
+
+
+def test_sizes_that_a_file_may_leave_out_are_those_of_llama_cpp(tmp_path: Path) -> None:
+    def change(facts: dict[str, Any]) -> None:
+        for key in ("vocab_size", "rope.freq_base", "rope.dimension_count", "attention.key_length"):
+            del facts[f"llama.{key}"]
+        facts["llama.expert_count"], facts["llama.rope.scaling.type"] = 0, "none"
+
+    config = gguf.read(rewritten(tmp_path / "m.gguf", change)).config
+    assert (config.vocab_size, config.d_head, config.positions.to_dict()["base"]) == (272, 16, 10_000.0)
+
+
+def test_a_model_whose_tokenizer_is_of_another_kind_takes_ids(tmp_path: Path) -> None:
+    path = rewritten(tmp_path / "m.gguf", lambda facts: facts.update({"tokenizer.ggml.model": "llama"}))
+    read = gguf.read(path)
+    assert read.tokenizer is None
+    assert read.generation == {"bos_token_id": 0, "eos_token_id": [1, 2]}
+
+
+def test_the_frequencies_of_scaled_rope_are_refused_by_the_name_of_their_tensor(tmp_path: Path) -> None:
+    places = {"final_norm.weight": "rope_freqs.weight"}
+    with pytest.MonkeyPatch.context() as patch:
+        from pellucid.interop.gguf.architectures.llama import Llama
+
+        patch.setattr(Llama, "names", Llama.names | places)
+        gguf.write(tmp_path / "m.gguf", model(LLAMA), "F32")
+    with pytest.raises(FileError, match=r"a tensor 'rope_freqs.weight', which is not known here"):
+        gguf.read(tmp_path / "m.gguf")
+
+
+def test_a_float32_fact_is_the_decimal_that_was_meant(tmp_path: Path) -> None:
+    gguf.write(tmp_path / "m.gguf", model(LLAMA | {"norm": {"kind": "rms_norm", "eps": 1e-6}}), "F32")
+    assert struct.pack("<f", 1e-6) in (tmp_path / "m.gguf").read_bytes()
+    assert gguf.read(tmp_path / "m.gguf").config.norm.to_dict()["eps"] == 1e-6
+
+
+@pytest.mark.parametrize("kind", ["IQ4_XS", "TQ1_0", "MXFP4", "Q8_K"])
+def test_a_type_that_is_not_read_is_refused_by_name(kind: str, tmp_path: Path) -> None:
+    gguf.write(tmp_path / "m.gguf", model(LLAMA), "Q8_0")
+    data = bytearray((tmp_path / "m.gguf").read_bytes())
+    at = data.index(b"token_embd.weight") + len(b"token_embd.weight") + 4 + 2 * 8
+    data[at : at + 4] = struct.pack("<I", outside.GGMLQuantizationType[kind].value)
+    (tmp_path / "m.gguf").write_bytes(data)
+    with pytest.raises(FileError, match=f"token_embd.weight is stored as {kind}; F32, F16"):
+        gguf.read(tmp_path / "m.gguf")

@@ -1,0 +1,134 @@
+"""A model is written as it is, or the choice that GGUF cannot say is named."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pellucid.errors import FileError
+from pellucid.interop import gguf
+from pellucid.interop.pretrained import Tensor, Weights
+from pellucid.reference.training import forward
+from pellucid.text.characters import Characters
+from pellucid.text.kinds import train
+from pellucid.text.tokenizer import Special
+from tests.interop.gguf.made_up import GPT2, LLAMA, model, tokenizer
+
+IDS = [[5, 9, 200, 31, 260, 7]]
+
+
+@pytest.mark.parametrize("biases", [[], ["qkv"]], ids=["plain", "with biases"])
+def test_a_model_in_halves_computes_the_same_after_its_rows_went_to_pairs(
+    biases: list[str], tmp_path: Path
+) -> None:
+    ours = model(LLAMA | {"positions": {"kind": "rope", "layout": "halves", "base": 300.0}, "biases": biases})
+    gguf.write(tmp_path / "m.gguf", ours, "F32")
+    back = gguf.read(tmp_path / "m.gguf")
+    assert back.config.positions.to_dict() == {"kind": "rope", "base": 300.0, "layout": "pairs"}
+    wanted = forward(ours.config, ours.weights, IDS)["logits"]
+    found = forward(back.config, dict(back.weights), IDS)["logits"]
+    assert np.abs(wanted - found).max() < 1e-10 * np.abs(wanted).max()
+    name = "blocks.0.attn.q_proj.weight"
+    assert not np.array_equal(back.weights[name], ours.weights[name])
+
+
+@pytest.mark.parametrize(
+    ("base", "change", "complaint"),
+    [
+        (LLAMA, {"norm": "layer_norm"}, "llama has norm = .*rms_norm.*, not .*layer_norm"),
+        (LLAMA, {"mlp": "relu"}, "llama has mlp = .*swiglu.*, not .*relu"),
+        (LLAMA, {"mask": "none"}, "llama has mask = .*causal.*, not .*none"),
+        (LLAMA, {"positions": "none"}, "llama has positions"),
+        (LLAMA, {"residual": "none"}, "llama has residual"),
+        (LLAMA, {"biases": ["unembed"]}, "llama has biases"),
+        (LLAMA, {"biases": ["norm"]}, "llama has biases"),
+        (GPT2, {"mlp": "gelu"}, "gpt2 has mlp = .*gelu_tanh.*, not .*gelu"),
+        (GPT2, {"biases": ["qkv"]}, "gpt2 has biases"),
+        (GPT2, {"n_kv_head": 2}, "gpt2 has n_kv_head = 4, not 2"),
+        (GPT2, {"d_head": 32}, "gpt2 has d_head = 16, not 32"),
+    ],
+)
+def test_a_choice_that_no_architecture_has_is_named(
+    base: dict[str, Any], change: dict[str, Any], complaint: str, tmp_path: Path
+) -> None:
+    with pytest.raises(FileError, match=f"no GGUF architecture can hold this model: .*{complaint}"):
+        gguf.write(tmp_path / "m.gguf", model(base | change))
+    assert os.listdir(tmp_path) == []
+
+
+def test_matrices_take_the_asked_type_and_rows_that_fill_no_block_take_f16(tmp_path: Path) -> None:
+    gguf.write(tmp_path / "m.gguf", model(LLAMA | {"d_ff": 80}), "Q8_0")
+    types = gguf.read(tmp_path / "m.gguf").source.types
+    assert types["embed.weight"] == types["blocks.1.attn.k_proj.weight"] == "Q8_0"
+    assert types["blocks.0.mlp.up_proj.weight"] == "Q8_0"
+    assert types["blocks.0.mlp.down_proj.weight"] == "F16"
+    assert types["blocks.0.attn_norm.weight"] == "F32"
+
+
+def test_learned_positions_and_biases_stay_f32(tmp_path: Path) -> None:
+    gguf.write(tmp_path / "m.gguf", model(GPT2), "F16")
+    types = gguf.read(tmp_path / "m.gguf").source.types
+    assert types["positions.weight"] == types["blocks.0.attn.q_proj.bias"] == "F32"
+    assert types["blocks.0.attn.q_proj.weight"] == "F16"
+
+
+def test_an_unknown_type_gets_a_hint(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=r"F32, F16, Q8_0, not 'Q8_O'. Did you mean Q8_0"):
+        gguf.write(tmp_path / "m.gguf", model(LLAMA), "Q8_O")
+
+
+def test_weights_are_asked_for_one_tensor_at_a_time(tmp_path: Path) -> None:
+    ours, asked = model(LLAMA), list[str]()
+
+    def lazily(name: str) -> Tensor:
+        def read() -> np.ndarray[Any, np.dtype[Any]]:
+            asked.append(name)
+            return ours.weights[name]
+
+        return Tensor(ours.weights[name].shape, read)
+
+    lazy = Weights({name: lazily(name) for name in ours.weights})
+    gguf.write(tmp_path / "m.gguf", model(LLAMA, weights=lazy), "F32")
+    assert sorted(asked) == sorted(ours.weights)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(b"old")
+    broken = model(LLAMA)
+    broken.weights["final_norm.weight"][3] = np.nan
+    with pytest.raises(FileError, match=r"output_norm.weight has numbers"):
+        gguf.write(path, broken)
+    assert os.listdir(tmp_path) == ["m.gguf"]
+    assert path.read_bytes() == b"old"
+
+
+def test_a_trained_tokenizer_comes_back_with_the_same_ids(tmp_path: Path) -> None:
+    texts = ["the cat sat on the mat, and the dog ate 1234 hats\n"] * 20
+    trained = train("bpe", texts, 290, Special("<end>", "<end>", "<pad>"))
+    gguf.write(tmp_path / "m.gguf", model(LLAMA | {"vocab_size": 300}, tokenizer=trained, generation={}))
+    back = gguf.read(tmp_path / "m.gguf")
+    assert back.tokenizer is not None
+    assert back.tokenizer.special == trained.special
+    assert back.generation["eos_token_id"] == [trained.id_of("<end>")]
+    for text in (*texts[:1], "naïve 東京 🙂 <end> \x00", ""):
+        assert back.tokenizer.encode(text) == trained.encode(text)
+        assert back.tokenizer.encode(text, parse_special=True) == trained.encode(text, parse_special=True)
+        assert back.tokenizer.decode(trained.encode(text)) == text
+
+
+def test_a_tokenizer_that_gguf_cannot_hold_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        FileError, match="byte-level BPE can be written to GGUF; this one is of the kind char"
+    ):
+        gguf.write(tmp_path / "m.gguf", model(LLAMA, tokenizer=Characters(tuple("abc"), Special(), None)))
+    unigram = train("unigram", ["the cat sat on the mat"] * 9, 270)
+    with pytest.raises(FileError, match="the kind unigram"):
+        gguf.write(tmp_path / "m.gguf", model(LLAMA, tokenizer=unigram))
+    with pytest.raises(FileError, match="has 267 tokens and the model 200 rows"):
+        gguf.write(tmp_path / "m.gguf", model(LLAMA | {"vocab_size": 200}, tokenizer=tokenizer()))
+    with pytest.raises(FileError, match="at most 3 tokens that end"):
+        gguf.write(tmp_path / "m.gguf", model(LLAMA, generation={"eos_token_id": [1, 2, 3, 4]}))
+    assert os.listdir(tmp_path) == []

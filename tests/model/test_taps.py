@@ -1,0 +1,221 @@
+"""Taps show every named value, change what is asked and nothing else, and cost nothing unwatched."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from pellucid.errors import AskedWrongly
+from pellucid.generation.loop import generate
+from pellucid.model import taps
+from pellucid.model.taps import edit, record
+from pellucid.names import describe
+from tests.agreement.engines import CHOICES, DIFFERENT, IDS, TARGETS, fast, run
+
+CONFIG = CHOICES["positions/rope"]
+IDS_ = torch.tensor(IDS)
+
+
+def without_head(z: Tensor) -> Tensor:
+    """Head 2 silenced."""
+    return z * torch.tensor([1.0, 1.0, 0.0, 1.0], dtype=z.dtype)[:, None, None]
+
+
+def test_a_pattern_chooses_the_names_that_are_kept() -> None:
+    model = fast(CONFIG)
+    with record("blocks.*.attn.pattern", "logits") as seen:
+        model(IDS_)
+    assert list(seen) == ["blocks.0.attn.pattern", "blocks.1.attn.pattern", "logits"]
+    assert len(seen) == 3 and "probs" not in seen
+    assert seen.arrays()["logits"].dtype == float
+    assert torch.allclose(seen["blocks.1.attn.pattern"].sum(-1), torch.ones(()).double())
+
+
+def test_a_recording_that_saw_nothing_is_empty() -> None:
+    with record() as seen:
+        pass
+    assert not seen and seen.calls == [] and seen.arrays() == {}
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_every_value_has_the_axes_that_the_glossary_says(name: str) -> None:
+    config = CHOICES[name]
+    with record(gradients=True) as seen:
+        run(fast(config), IDS, TARGETS).backward()
+    sizes = config.sizes(batch=len(IDS), length=len(IDS[0]))
+    for value in seen:
+        entry = describe(value)
+        assert entry, value
+        wanted = tuple(sizes[axis] for axis in entry.axes)
+        assert value == "mask" or tuple(seen[value].shape) == wanted, value
+
+
+def test_every_forward_call_is_kept_by_itself_also_while_generating() -> None:
+    model = fast(CONFIG)
+    with record("embedded", "logits") as seen:
+        written = [step[0] for step in generate(model, [[1, 2, 3]], max_new_tokens=4)]
+    assert [call["embedded"].shape[1] for call in seen.calls] == [3, 1, 1, 1]
+    assert [int(call["logits"][0, -1].argmax()) for call in seen.calls] == written
+    assert seen["logits"] is seen.calls[-1]["logits"]
+
+
+def test_gradients_join_when_the_backward_pass_has_reached_them() -> None:
+    model = fast(CONFIG)
+    with record("blocks.0.resid_*", "loss", gradients=True) as seen:
+        value = run(model, IDS, TARGETS)
+        before = set(seen)
+        value.backward()
+    assert set(seen) - before == {f"d.{name}" for name in before}
+
+
+def test_a_recording_keeps_no_graph_and_gradients_are_kept_only_if_asked() -> None:
+    with record() as seen:
+        run(fast(CONFIG), IDS, TARGETS).backward()
+    assert not any(value.requires_grad for value in seen.values())
+    assert not [name for name in seen if name.startswith("d.")]
+
+
+def test_an_edit_changes_what_comes_after_it_and_nothing_before() -> None:
+    model = fast(CONFIG)
+    with record() as before:
+        model(IDS_)
+    with edit("blocks.1.attn.z", without_head), record() as after:
+        model(IDS_)
+    assert list(before) == list(after)
+    first = list(before).index("blocks.1.attn.z")
+    for i, name in enumerate(before):
+        same = torch.equal(before[name], after[name])
+        assert same is (i < first), name
+
+
+def test_a_silenced_head_is_what_its_columns_of_the_output_matrix_wrote() -> None:
+    model, name = fast(CONFIG), "blocks.1.attn_out"
+    with record() as before:
+        model(IDS_)
+    with edit("blocks.1.attn.z", without_head), record() as after:
+        model(IDS_)
+    columns = model.blocks[1].attn.o_proj.weight[:, 2 * CONFIG.d_head : 3 * CONFIG.d_head]
+    wrote = before["blocks.1.attn.z"][:, 2] @ columns.detach().mT
+    torch.testing.assert_close(before[name] - after[name], wrote, rtol=0, atol=1e-14)
+    assert torch.equal(after["blocks.1.attn.z"][:, 2], torch.zeros_like(wrote)[..., : CONFIG.d_head])
+
+
+def test_gradients_follow_an_edit() -> None:
+    """A head that is silenced by a product with 0 gets no gradient: nothing it does matters."""
+    model = fast(CONFIG)
+    with edit("blocks.*.attn.z", without_head), record(gradients=True) as seen:
+        run(model, IDS, TARGETS).backward()
+    queries = seen["d.blocks.0.attn.q"]
+    assert not queries[:, 2].any() and queries[:, 1].any()
+    weight = model.blocks[0].attn.q_proj.weight.grad
+    assert weight is not None
+    by_head = weight.unflatten(0, (CONFIG.n_head, -1)).abs().sum((1, 2))
+    assert (by_head == 0).tolist() == [False, False, True, False]
+
+
+def test_edits_of_one_name_happen_in_the_order_given() -> None:
+    model = fast(CONFIG)
+    with record("logits") as plain:
+        model(IDS_)
+    with edit("logits", lambda x: x + 1), edit("log*", lambda x: x * 2), record("logits") as seen:
+        got = model(IDS_)
+    assert torch.equal(seen["logits"], (plain["logits"] + 1) * 2) and torch.equal(got, seen["logits"])
+
+
+def test_recordings_nest_and_the_inner_one_ends_first() -> None:
+    model = fast(CONFIG)
+    with record("embedded") as outer:
+        with record("logits") as inner:
+            model(IDS_)
+        model(IDS_)
+    assert (len(outer.calls), len(inner.calls)) == (2, 1)
+    assert list(outer) == ["embedded"] and list(inner) == ["logits"]
+
+
+def bad_shape(x: Tensor) -> Tensor:
+    return x[:1]
+
+
+def bad_type(x: Tensor) -> Tensor:
+    return x.float()
+
+
+def bad_thing(x: Tensor) -> Tensor:
+    return None  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("change", "gave"),
+    [
+        (bad_shape, r"\(1, 5, 7\) torch.float64"),
+        (bad_type, r"\(2, 5, 7\) torch.float32"),
+        (bad_thing, "NoneType"),
+    ],
+)
+def test_a_wrong_edit_is_refused_with_both_shapes(change: Callable[[Tensor], Tensor], gave: str) -> None:
+    words = r"the edit of logits must give back \(2, 5, 7\) torch.float64; it gave " + gave
+    with pytest.raises(AskedWrongly, match=words), edit("logits", change):
+        fast(CONFIG)(IDS_)
+    assert taps.watch() is None
+
+
+def test_nothing_remains_after_an_exception() -> None:
+    model = fast(CONFIG)
+
+    def fail() -> None:
+        model(IDS_)
+        raise ZeroDivisionError
+
+    for watch in (record(), edit("blocks.*", lambda x: x * 0), record(fused=True)):
+        with pytest.raises(ZeroDivisionError), watch:
+            fail()
+        assert taps.watch() is None and not taps.explicit()
+    with record("logits") as outer:
+        with pytest.raises(ZeroDivisionError), edit("*", lambda x: x):
+            fail()
+        model(IDS_)
+    assert outer["logits"].any()
+
+
+def test_the_fused_and_the_explicit_path_are_not_watched_at_once() -> None:
+    with record(fused=True), pytest.raises(AskedWrongly, match="not both"), edit("z", lambda x: x):
+        pass
+    with record(), pytest.raises(AskedWrongly, match="not both"), record(fused=True):
+        pass
+    assert taps.watch() is None
+
+
+def test_watching_changes_no_logits() -> None:
+    model = fast(CONFIG)
+    plain = model(IDS_)
+    for fused in (False, True):
+        with record("nothing at all", fused=fused):
+            torch.testing.assert_close(model(IDS_), plain, rtol=0, atol=1e-12)
+
+
+@pytest.mark.timed
+def test_a_tap_that_nobody_watches_costs_less_than_a_hundredth_of_the_forward() -> None:
+    config = CONFIG.from_dict(CONFIG.to_dict() | {"d_model": 256, "d_head": 64, "d_ff": 1024, "n_kv_head": 4})
+    model, calls, value = fast(config, dtype=torch.float32), 100_000, torch.zeros(())
+    with record(fused=True) as seen:
+        model(IDS_)
+    scope = taps.Scope("blocks.0.attn")
+
+    def seconds(times: int, act: Callable[[], object]) -> float:
+        best = float("inf")
+        for _ in range(5):
+            start = time.perf_counter()
+            for _ in range(times):
+                act()
+            best = min(best, (time.perf_counter() - start) / times)
+        return best
+
+    with torch.inference_mode():
+        one, forward = seconds(calls, lambda: scope("q", value)), seconds(20, lambda: model(IDS_))
+    print(
+        f"a tap takes {one * 1e9:.0f} ns; {len(seen)} of them, {one * len(seen) / forward:.2%} of a forward"
+    )
+    assert one < 0.5e-6
+    assert one * len(seen) < 0.01 * forward
