@@ -36,6 +36,7 @@ docs: setup ## regenerate every page that the code can write
 bench: setup ## speed beside its limit and its peers; PELLUCID_DATA names a folder with texts
 	$(BIN)/python -m benchmarks.specification
 	$(BIN)/python -m benchmarks.text
+	$(BIN)/python -m benchmarks.engine
 
 torture: setup ## the same claims with the full counts
 	$(BIN)/python -m pytest -n 2 -m torture

@@ -75,8 +75,8 @@ def _norm(name: str, what: str) -> list[Name]:
 
 PARAMETERS_AND_VALUES: tuple[Name, ...] = (
     # what is given
-    _row("ids", "b t", "id", "the token ids that the model reads"),
-    _row("targets", "b t", "y", "the token that should come next (−100: not counted)"),
+    _row("ids", "b t", "id", "the token ids that the model reads", engines="reference"),
+    _row("targets", "b t", "y", "the token that should come next (−100: not counted)", engines="reference"),
     _row("position_ids", "t", "pos", "the position of each token", engines="reference"),
     _row("angles", "t pair", "θ", "how far each pair of channels is turned at each position"),
     _row("mask", "b 1 t s", "mask", "1 where a position may be looked at, 0 where not"),

@@ -9,7 +9,6 @@ from pellucid.checks.finding import Check, Finding, compared, judged
 from pellucid.checks.subject import Subject
 from pellucid.explain.compare import BETWEEN_ENGINES
 from pellucid.explain.local_replay import Recorded, local_replay
-from pellucid.names import describe
 from pellucid.workbench.engines import run
 
 GRADIENT_TOKENS = 8
@@ -18,13 +17,9 @@ COMPILED_LAYERS = 2
 """The compiler is given the first blocks only; the others are the same code."""
 
 
-def _shared(values: dict[str, object]) -> list[str]:
-    return [name for name in values if (row := describe(name)) and row.engines == "both"]
-
-
 def values(subject: Subject) -> Finding:
     ids, targets = subject.pair
-    both = run(subject.module(torch.float64), [ids], [targets])
+    both = run(subject.module(torch.float64), [ids], [targets], program=subject.program)
     wanted = {name: both.tape[name] for name in both.values}
     return compared(both.values, wanted, BETWEEN_ENGINES, subject.trace(both.tape, ids))
 
@@ -43,8 +38,9 @@ def replayed(dtype: torch.dtype, path: str) -> Callable[[Subject], Finding]:
         ids, targets = subject.pair
         layers = min(COMPILED_LAYERS, subject.config.n_layer) if path == "compiled" else None
         module = subject.module(dtype, layers)
+        program = subject.program if layers in (None, subject.config.n_layer) else None
         with torch.no_grad():
-            both = run(module, [ids], [targets], path=path)
+            both = run(module, [ids], [targets], path=path, program=program)
         recorded = {name: Recorded(both.values[name], both.types[name]) for name in both.values}
         recorded = {name: value for name, value in recorded.items() if name not in ("mask", "angles")}
         return judged(local_replay(subject.trace(both.tape, ids), recorded))

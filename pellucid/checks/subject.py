@@ -12,6 +12,7 @@ from pellucid.errors import TokenError
 from pellucid.explain.trace import Trace
 from pellucid.model.transformer import Transformer
 from pellucid.reference.tape import Tape
+from pellucid.reference.training import forward
 from pellucid.workbench import Model
 
 TEXT = (
@@ -62,6 +63,12 @@ class Subject:
         return module
 
     _made: tuple[Any, Transformer] | None = None
+
+    @cached_property
+    def program(self) -> Tape:
+        """The specification's run on the pair of ids, which several checks share."""
+        ids, targets = self.pair
+        return forward(self.config, self.model.weights, [ids], [targets])
 
     def trace(self, tape: Tape, ids: list[int]) -> Trace:
         """A tape with the tokens of its places, for messages."""

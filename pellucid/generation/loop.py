@@ -61,10 +61,10 @@ def generate(
             going[row] = token is not None and token not in stop and lengths[row] < room
         if not any(going) or step == max_new_tokens - 1:
             return
-        if not all(going):  # rows that have ended give their room back
+        if not all(going):  # rows that have ended give their room back, again at every step
             cache.crop([length if on else 0 for length, on in zip(lengths, going, strict=True)])
         ids = torch.tensor([[token or 0] for token in tokens], device=model.device)
-        scores = model.extend(ids, cache, None if all(going) else [int(on) for on in going])
+        scores = model.extend(ids, cache)
 
 
 def prefill(model: Transformer, prompts: Sequence[Sequence[int]], cache: Cache, chunk: int = CHUNK) -> Tensor:

@@ -21,6 +21,7 @@ LARGEST_TEMPLATE, LARGEST_TOKENIZER = 1 << 20, 1 << 28
 TOKENIZER, SETTINGS, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
 GENERATION = "generation_config.json"
 ABOUT_THE_FILE = ("transformers_version", "_from_model_config")
+MOST_IDS = 1 << 24
 GPT2_END = "<|endoftext|>"
 
 
@@ -64,12 +65,26 @@ def _tokenizer(folder: Path, settings: dict[str, Any]) -> Tokenizer | None:
     whole, gpt2 = has(folder, TOKENIZER), has(folder, "vocab.json") and has(folder, "merges.txt")
     if not whole and not gpt2 and not (has(folder, "vocab.bpe") and has(folder, "encoder.json")):
         return None
+    if whole:
+        path = within(folder, TOKENIZER)
+        table = read_table(path, LARGEST_TOKENIZER)
+        with strict(path):
+            _check_ids(table.get("model"), table.get("added_tokens"))
     try:
         return _gpt2(folder, settings) if gpt2 and not whole else from_pretrained(folder)
     except PellucidError:
         raise
     except Exception as error:
         raise FileError(f"{folder} holds no tokenizer that can be used: {shown(str(error), 200)}.") from None
+
+
+def _check_ids(model: Any, added: Any) -> None:
+    """The library keeps a place for every id below the largest: one id of 2³¹ would take eight gigabytes."""
+    vocab = model.get("vocab") if isinstance(model, dict) else None
+    ids = list(vocab.values()) if isinstance(vocab, dict) else []
+    ids += [entry.get("id") for entry in added if isinstance(entry, dict)] if isinstance(added, list) else []
+    largest = max((id for id in ids if type(id) is int), default=0)
+    need(largest < MOST_IDS, f"a token has the id {shown(largest)}, beyond any vocabulary")
 
 
 def _gpt2(folder: Path, settings: dict[str, Any]) -> Tokenizer:
@@ -80,6 +95,7 @@ def _gpt2(folder: Path, settings: dict[str, Any]) -> Tokenizer:
     merges = [line.split(" ") for line in text.splitlines() if line and not line.startswith("#version")]
     with strict(path):
         need(all(type(id) is int for id in vocab.values()), "an id is no whole number")
+        _check_ids({"vocab": vocab}, [])
     with strict(folder / "merges.txt"):
         need(all(len(merge) == 2 for merge in merges), "a line is not two tokens")
     added = [*_table(folder, "added_tokens.json"), GPT2_END]

@@ -66,7 +66,7 @@ class Int8Layer(LayerCache):
 
 def put(buffer: Tensor, new: Tensor, slots: Tensor) -> None:
     """buffer[b, :, slots[b, t]] = new[b, :, t]; with slots [T] the same for every row."""
-    new = new.to(buffer.dtype)
+    new = new.detach().to(buffer.dtype)  # what is kept is past: no gradient flows into it
     if slots.ndim == 1:
         buffer.index_copy_(2, slots, new)
     else:
@@ -91,6 +91,8 @@ class Cache:
             raise AskedWrongly(
                 f"a cache of {capacity} tokens: the context has room for 1 to {config.context_length}."
             )
+        if stride < 1:
+            raise AskedWrongly(f"a cache's reach grows by 1 slot or more at a time, not {stride}.")
         if config.mask.looks_ahead:
             raise AskedWrongly(
                 f"with the mask {config.mask.kind!r} a token changes what came before it, so nothing can be "
@@ -143,7 +145,10 @@ class Cache:
 
     def crop(self, length: int | list[int]) -> None:
         """Forget the tokens from these positions on: roll back."""
-        self._set(torch.minimum(self.lengths, torch.tensor(length, device=self.lengths.device)))
+        wanted = torch.tensor(length, device=self.lengths.device)
+        if int(wanted.min()) < 0:
+            raise AskedWrongly(f"a cache can be cropped to 0 tokens or more, not {length}.")
+        self._set(torch.minimum(self.lengths, wanted))
 
     def reorder(self, rows: Tensor | list[int]) -> None:
         """Row i continues what row rows[i] was: beams that live on, or rows that are dropped."""

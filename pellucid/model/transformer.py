@@ -154,6 +154,10 @@ class Transformer(nn.Module):
         self, ids: Tensor, cache: Cache | None, padding: Tensor | None, positions: Tensor | None
     ) -> tuple[Tensor, Where]:
         """The stream entering the first block, and what attention needs to know about places."""
+        if cache is not None and padding is not None:
+            raise AskedWrongly(
+                "with a cache, padding stands on the right: give `extend` the counts of real tokens."
+            )
         count = ids.shape[1]
         slots = torch.arange(count, device=ids.device) if cache is None else cache.slots(count)
         places = slots if positions is None else positions

@@ -33,21 +33,29 @@ class Run:
 
     def laid(self) -> Tape:
         """The program with the fast engine's numbers where it has shown them."""
-        laid = Tape(self.tape.dtype)
-        laid.steps, laid.aliases, laid.roles = self.tape.steps, self.tape.aliases, self.tape.roles
-        laid.about = self.tape.about
-        laid.values = {name: self.values.get(name, value) for name, value in self.tape.values.items()}
-        return laid
+        return with_values(self.tape, self.values)
 
 
 def run(
-    module: Transformer, ids: Any, targets: Any = None, *, path: str = "eager", backward: bool = False
+    module: Transformer,
+    ids: Any,
+    targets: Any = None,
+    *,
+    path: str = "eager",
+    backward: bool = False,
+    program: Tape | None = None,
 ) -> Run:
-    """Both engines on ids [B T]: every name of both, with gradients where asked for."""
+    """Both engines on ids [B T]: every name of both, with gradients where asked for.
+
+    `program` is a run of the specification on the same ids that may be used again: its parameters are
+    replaced by those of the module, its own values stay what they were.
+    """
     if path not in PATHS:
         raise AskedWrongly(f"no path called {path!r}; have {', '.join(PATHS)}.")
-    tape = forward(module.config, module.weights(), ids, targets)
-    if backward:
+    tape = forward(module.config, module.weights(), ids, targets) if program is None else program
+    if program is not None:
+        tape = with_values(program, module.weights())
+    elif backward:
         tape.backward(tape.ref("loss"))
     found = _watched(
         module, torch.tensor(ids), None if targets is None else torch.tensor(targets), path, backward
@@ -55,6 +63,15 @@ def run(
     types = {name: str(value.dtype).removeprefix("torch.") for name, value in found.items()}
     values = {name: value.detach().double().cpu().numpy() for name, value in found.items()}
     return Run(tape, values, types, path)
+
+
+def with_values(program: Tape, values: Mapping[str, Array]) -> Tape:
+    """The same program, holding these numbers where they are given."""
+    tape = Tape(program.dtype)
+    tape.steps, tape.aliases, tape.roles = program.steps, program.aliases, program.roles
+    tape.about = program.about
+    tape.values = {name: values.get(name, value) for name, value in program.values.items()}
+    return tape
 
 
 def _watched(

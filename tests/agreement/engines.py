@@ -25,8 +25,6 @@ SIZES = {"vocab_size": 7, "context_length": 8, "n_layer": 2, "n_head": 4, "d_mod
 IDS = [[1, 3, 1, 5, 0], [0, 2, 4, 4, 6]]
 TARGETS = [[3, IGNORED, 5, 0, 2], [2, 4, 4, 6, 1]]
 PADDINGS = {"none": None, "left": [[0, 0, 1, 1, 1], [1] * 5], "right": [[1] * 5, [1, 1, 1, 0, 0]]}
-GIVEN = {"ids", "targets"}
-"""Marked `both` in the glossary, but handed to an engine rather than made by it."""
 
 FIELD = {
     entry.type.family: entry.name
@@ -117,7 +115,7 @@ def specified(config: ModelConfig, values: Mapping[str, Array], ids: Any, target
 
 def shared(tape: Tape) -> dict[str, Array]:
     """The values of a tape that the glossary marks for both engines, under every name they have."""
-    names = [name for name in (*tape.values, *tape.aliases) if name not in GIVEN]
+    names = [*tape.values, *tape.aliases]
     return {name: tape[name] for name in names if (entry := describe(name)) and entry.engines == "both"}
 
 

@@ -139,6 +139,20 @@ def test_generation_settings_have_the_last_word_on_ids(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("place", ["vocab", "added"])
+def test_an_id_beyond_any_vocabulary_is_refused_before_memory_is_taken_for_it(
+    tmp_path: Path, place: str
+) -> None:
+    table = json.loads((bpe_file(tmp_path) / "tokenizer.json").read_text())
+    if place == "vocab":
+        table["model"]["vocab"]["t"] = 2**31
+    else:
+        table["added_tokens"][0]["id"] = 2**31
+    (tmp_path / "tokenizer.json").write_text(json.dumps(table))
+    with pytest.raises(FileError, match="the id 2147483648, beyond any vocabulary"):
+        read_companions(tmp_path, {})
+
+
 @pytest.mark.parametrize(
     ("name", "text", "complaint"),
     [

@@ -31,8 +31,8 @@ from pellucid.interop.gguf.facts import Facts
 from pellucid.interop.gguf.opening import NotSupported
 from pellucid.interop.gguf.quants import BY_NAME, Array, Type, quantise
 from pellucid.interop.gguf.tokenizer import Words, words_as_facts
-from pellucid.interop.rope_layout import in_layout
 from pellucid.interop.pretrained import Pretrained, Shape
+from pellucid.interop.rope_layout import in_layout
 
 KINDS = {"F32": 0, "F16": 1, "Q8_0": 7}
 """How the matrices are stored, and the number under which llama.cpp knows such a file."""

@@ -10,9 +10,9 @@ from pellucid.interop.folder import whole_folder, write_table
 from pellucid.interop.huggingface import families
 from pellucid.interop.huggingface.families import Family
 from pellucid.interop.huggingface.keys import TOKEN_IDS
-from pellucid.interop.rope_layout import in_layout
 from pellucid.interop.number_types import TORCH_NAMES, number_type, type_of, widest
 from pellucid.interop.pretrained import Pretrained
+from pellucid.interop.rope_layout import in_layout
 from pellucid.interop.safetensors_file import SHARD_BYTES, write_tensors
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from pellucid.config import ModelConfig
 from pellucid.interop.huggingface import read, write
-from pellucid.interop.rope_layout import halves_to_pairs, in_layout, pairs_to_halves
 from pellucid.interop.pretrained import Pretrained, Source
+from pellucid.interop.rope_layout import halves_to_pairs, in_layout, pairs_to_halves
 from pellucid.parts.positions.rope import Rope
 from pellucid.parts.unembeddings.linear import LinearUnembedding
 from pellucid.reference.op import Array
