@@ -118,28 +118,31 @@ def main() -> None:
     prompt = draw.integers(0, config.vocab_size, PROMPT).tolist()
     long = torch.tensor([draw.integers(0, config.vocab_size, LONG).tolist()], device=options.device)
     for dtype in (torch.bfloat16, torch.float32):
-        name = str(dtype).removeprefix("torch.")
         ours = Transformer.from_weights(config, held, options.device, dtype).eval()
-        peer = theirs(config, ours, dtype)
-        limit = bandwidth(ours) / sum(p.nbytes for p in ours.parameters())
-        with torch.inference_mode():
-            mine, other = best(lambda: ours(long)), best(lambda: peer(long))
-            print(
-                f"forward of {LONG}, {name:<9}            {LONG / mine:8.0f} tokens/s; transformers "
-                f"{LONG / other:.0f}: {other / mine:.2f} × (asked ≥ 1.0 in bfloat16)"
-            )
-            mine = NEW / best(lambda: decode(ours, prompt), 3)
-            ids = torch.tensor([prompt], device=options.device)
-            told = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False, "pad_token_id": 0}
-            other = NEW / best(lambda: peer.generate(ids, **told), 3)
-            print(
-                f"decode, plain loop, {name:<9}      {mine:8.1f} tokens/s; transformers {other:.1f}: "
-                f"{mine / other:.2f} × (asked ≥ 2); {mine / limit:.0%} of reading the weights once a token"
-            )
+        measure(ours, theirs(config, ours, dtype), prompt, long)
         if options.compile:
-            rate = compiled_decode(ours, prompt)
-            print(f"decode, compiled step, {name:<9}   {rate:8.1f} tokens/s: {rate / limit:.0%} of the limit")
-        del ours, peer
+            told = str(dtype).removeprefix("torch.")
+            print(f"decode, compiled step, {told:<9}   {compiled_decode(ours, prompt):8.1f} tokens/s")
+
+
+def measure(ours: Transformer, peer: Any, prompt: list[int], long: torch.Tensor) -> None:
+    """Forward and decoding, ours and theirs, one after the other."""
+    name = str(ours.dtype).removeprefix("torch.")
+    limit = bandwidth(ours) / sum(p.nbytes for p in ours.parameters())
+    ids = torch.tensor([prompt], device=ours.device)
+    told = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False, "pad_token_id": 0}
+    with torch.inference_mode():
+        mine, other = best(lambda: ours(long)), best(lambda: peer(long))
+        print(
+            f"forward of {LONG}, {name:<9}            {LONG / mine:8.0f} tokens/s; transformers "
+            f"{LONG / other:.0f}: {other / mine:.2f} × (asked ≥ 1.0 in bfloat16)"
+        )
+        mine = NEW / best(lambda: decode(ours, prompt), 3)
+        other = NEW / best(lambda: peer.generate(ids, **told), 3)
+        print(
+            f"decode, plain loop, {name:<9}      {mine:8.1f} tokens/s; transformers {other:.1f}: "
+            f"{mine / other:.2f} × (asked ≥ 2); {mine / limit:.0%} of reading the weights once a token"
+        )
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Conventions: no other way of reading these weights makes better sense of a text."""
 
+import math
 from dataclasses import replace
 
 from pellucid.checks.finding import Check, Finding
@@ -10,6 +11,9 @@ from pellucid.explain.probe import case, findings
 TOKENS = 24
 CLEARLY = 0.3
 """Nats by which another reading must be better before this one is called wrong."""
+SENSE = 0.75
+"""The part of ln V, the surprise of guessing, below which a reading makes any sense: about what is left when
+one knows how common each token is."""
 SEES_AHEAD = ("no mask", "mask one token ahead", "bos")
 """These change what is asked, not how the weights are read."""
 
@@ -32,6 +36,8 @@ def best_reading(subject: Subject) -> Finding:
     nearest = min(others, key=lambda found: found.loss or 0.0)
     assert nearest.loss is not None
     measured = f"loss {loss:.4f}; nearest {nearest.loss:.4f} ({nearest.alternative}), of {len(others)}"
+    if min(loss, nearest.loss) > SENSE * math.log(subject.config.vocab_size):
+        return Finding("skipped", f"it makes no sense of English in any reading: {measured}")
     if nearest.loss < loss - CLEARLY:
         story = (
             f"the loss is {loss:.4f}, and with another convention ({nearest.alternative}) it is "

@@ -3,13 +3,16 @@ running it."""
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 
 from pellucid.checks.finding import Check, Finding, compared, judged
 from pellucid.checks.subject import Subject
+from pellucid.config import ModelConfig
 from pellucid.explain.compare import BETWEEN_ENGINES
 from pellucid.explain.local_replay import Recorded, local_replay
-from pellucid.workbench.engines import run
+from pellucid.reference.op import Array
+from pellucid.workbench.engines import Run, run, with_values
 
 GRADIENT_TOKENS = 8
 """The specification's backward pass keeps every gradient: few tokens are enough for every formula."""
@@ -41,11 +44,38 @@ def replayed(dtype: torch.dtype, path: str) -> Callable[[Subject], Finding]:
         program = subject.program if layers in (None, subject.config.n_layer) else None
         with torch.no_grad():
             both = run(module, [ids], [targets], path=path, program=program)
-        recorded = {name: Recorded(both.values[name], both.types[name]) for name in both.values}
-        recorded = {name: value for name, value in recorded.items() if name not in ("mask", "angles")}
-        return judged(local_replay(subject.trace(both.tape, ids), recorded))
+        return _judged(subject, both)
 
     return measure
+
+
+def far(subject: Subject) -> Finding:
+    """The same text at the far end of the context: positions that were rounded are off by whole turns there,
+    and hardly at all near the beginning."""
+    ids, targets = subject.pair
+    places = np.arange(subject.config.context_length)[-len(ids) :]
+    given = _given(subject.config, places)
+    if not given:
+        return Finding("skipped", "it does not know where a token stands")
+    module = subject.module(torch.bfloat16)
+    program = with_values(subject.program, given)
+    with torch.no_grad():
+        both = run(module, [ids], [targets], program=program, positions=places)
+    return _judged(subject, both)
+
+
+def _given(config: ModelConfig, places: Array) -> dict[str, Array]:
+    """What the specification's run is told about positions, for these."""
+    rows, ids = config.positions.rows(places, config.d_model), config.positions.row_ids(places)
+    turn = config.positions.turn(places, config.d_head)
+    told = {"position_rows": rows, "position_ids": ids, "angles": turn.angles if turn else None}
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _judged(subject: Subject, both: Run) -> Finding:
+    recorded = {name: Recorded(both.values[name], both.types[name]) for name in both.values}
+    recorded = {name: value for name, value in recorded.items() if name not in ("mask", "angles")}
+    return judged(local_replay(subject.trace(both.tape, subject.pair[0]), recorded))
 
 
 ROUNDING = "(8 + √n) units of Σ|terms|"
@@ -70,6 +100,7 @@ CHECKS = (
         replayed(torch.float32, "eager"),
     ),
     Check("bfloat16", "so in bfloat16", ROUNDING, replayed(torch.bfloat16, "eager")),
+    Check("far positions", "so at the far end of its context", ROUNDING, far),
     Check("fused", "so through the fused kernels, in bfloat16", ROUNDING, replayed(torch.bfloat16, "fused")),
     Check(
         "compiled",

@@ -1,6 +1,7 @@
 """Against `transformers`: their model of the same file, layer by layer."""
 
 import contextlib
+import io
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,23 +22,28 @@ MEAN, WORST = 1e-4, 1e-2
 @contextlib.contextmanager
 def their_model(subject: Subject) -> Iterator[Any]:
     """Their model of the subject's own file; where they cannot open it, of our export of it."""
-    from transformers import AutoModelForCausalLM
-
     path = subject.model.pretrained.source.path
-    quiet = {"dtype": torch.float32, "local_files_only": True}
     if subject.model.pretrained.source.format == "huggingface":
-        yield AutoModelForCausalLM.from_pretrained(path, **quiet)
+        yield _loaded(path)
         return
     if path.suffix == ".gguf":
         model = None
         with contextlib.suppress(Exception):  # they need two more packages for it
-            model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, **quiet)
+            model = _loaded(path.parent, gguf_file=path.name)
         if model is not None:
             yield model
             return
     with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:
         huggingface.write(Path(folder) / "model", subject.model.pretrained)
-        yield AutoModelForCausalLM.from_pretrained(Path(folder) / "model", **quiet)
+        yield _loaded(Path(folder) / "model")
+
+
+def _loaded(path: Path, **more: str) -> Any:
+    """Without their bars of progress, which would stand among our lines."""
+    from transformers import AutoModelForCausalLM
+
+    with contextlib.redirect_stderr(io.StringIO()):
+        return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, local_files_only=True, **more)
 
 
 def logits(subject: Subject) -> Finding:

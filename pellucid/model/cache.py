@@ -104,6 +104,9 @@ class Cache:
             Int8Layer(shape, device) if dtype == torch.int8 else FullLayer(shape, dtype, device)
             for _ in range(config.n_layer)
         ]
+        if stride == capacity and self.layers[0].buffers[0].is_cuda:
+            for buffer in (buffer for layer in self.layers for buffer in layer.buffers):
+                torch._dynamo.mark_static_address(buffer)  # a CUDA graph may write where it was recorded
         self.lengths = torch.zeros(batch, dtype=torch.int64, device=device)
         self.longest, self.uniform = 0, True
         self.reach = min(stride, capacity)

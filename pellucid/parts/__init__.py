@@ -47,7 +47,7 @@ class Part:
                     + did_you_mean(key, fields)
                 )
             if type(value) is int and fields[key].type is float:
-                value = float(value)
+                value = float(value) if abs(value) < 2**1000 else math.inf
             if not isinstance(value, fields[key].type):  # type: ignore[arg-type]
                 raise ConfigError(
                     f"{cls.family} {settings['kind']!r}: {key} must be "

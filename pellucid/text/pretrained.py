@@ -62,7 +62,8 @@ def _listed(
             f"{path / 'tokenizer.json'} has no token {missing[0]!r}, which its configuration names."
         )
     words = tuple(sorted(vocab, key=vocab.__getitem__))
-    return listed(words, special, unknown if unknown in vocab else None)
+    known = isinstance(unknown, str) and unknown in vocab
+    return listed(words, special, unknown if known else None)
 
 
 def _gpt2(path: Path) -> Tokenizer:

@@ -31,11 +31,18 @@ _SAME_WORDS = {
 """Patterns that cut the same words without going back over what they have read: `++` keeps what it took."""
 
 
+LARGEST_ID = 1 << 24
+
+
 class StandardTokenizer(Tokenizer):
     def __init__(self, text: str, special: Special, kind: str = "", name: str = "tokenizer.json") -> None:
         self.text, self.special, self.name = text, special, name
         self.library = _guarded(name, lambda: tokenizers.Tokenizer.from_str(text))
         self.library.encode_special_tokens = True  # a user's text cannot name a special token
+        if max(self.library.get_vocab().values(), default=0) >= LARGEST_ID:
+            raise FileError(
+                f"{name} has a token id beyond any vocabulary."
+            )  # writing it out would fill the memory
         self.file: dict[str, Any] = json.loads(self.library.to_str())
         self._kind = kind or str(self.file["model"]["type"]).lower()
         self.added: dict[str, int] = {entry["content"]: entry["id"] for entry in self.file["added_tokens"]}

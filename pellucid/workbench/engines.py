@@ -44,11 +44,13 @@ def run(
     path: str = "eager",
     backward: bool = False,
     program: Tape | None = None,
+    positions: Any = None,
 ) -> Run:
     """Both engines on ids [B T]: every name of both, with gradients where asked for.
 
     `program` is a run of the specification on the same ids that may be used again: its parameters are
-    replaced by those of the module, its own values stay what they were.
+    replaced by those of the module, its own values stay what they were. `positions` [T] are the fast
+    engine's; the program is told of them by whoever gives it.
     """
     if path not in PATHS:
         raise AskedWrongly(f"no path called {path!r}; have {', '.join(PATHS)}.")
@@ -57,9 +59,7 @@ def run(
         tape = with_values(program, module.weights())
     elif backward:
         tape.backward(tape.ref("loss"))
-    found = _watched(
-        module, torch.tensor(ids), None if targets is None else torch.tensor(targets), path, backward
-    )
+    found = _watched(module, ids, targets, positions, path, backward)
     types = {name: str(value.dtype).removeprefix("torch.") for name, value in found.items()}
     values = {name: value.detach().double().cpu().numpy() for name, value in found.items()}
     return Run(tape, values, types, path)
@@ -75,23 +75,25 @@ def with_values(program: Tape, values: Mapping[str, Array]) -> Tape:
 
 
 def _watched(
-    module: Transformer, ids: torch.Tensor, targets: torch.Tensor | None, path: str, backward: bool
+    module: Transformer, ids: Any, targets: Any, positions: Any, path: str, backward: bool
 ) -> dict[str, torch.Tensor]:
-    ids = ids.to(module.device)
-    targets = None if targets is None else targets.to(module.device)
+    ids, targets, positions = (
+        None if given is None else torch.as_tensor(given, device=module.device)
+        for given in (ids, targets, positions)
+    )
+
+    def forward() -> torch.Tensor:
+        logits: torch.Tensor = module(ids, positions=positions)
+        return logits if targets is None else loss(logits, targets)
+
     module.zero_grad(set_to_none=True)
     with torch.set_grad_enabled(backward):
         if path == "compiled":
-            return taps.compiled_values(lambda: _forward(module, ids, targets))
+            return taps.compiled_values(forward)
         with taps.record(gradients=backward, fused=path == "fused") as seen:
-            made = _forward(module, ids, targets)
+            made = forward()
             if backward:
                 made.backward()
     gradients = {f"d.{name}": p.grad for name, p in module.named_parameters() if p.grad is not None}
     module.zero_grad(set_to_none=True)
     return dict(seen) | gradients
-
-
-def _forward(module: Transformer, ids: torch.Tensor, targets: torch.Tensor | None) -> torch.Tensor:
-    logits: torch.Tensor = module(ids)
-    return logits if targets is None else loss(logits, targets)

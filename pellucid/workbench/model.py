@@ -148,11 +148,11 @@ class Model:
 
     def decoded(self, prompt: str, tokens: Iterable[int]) -> Iterator[str]:
         """The text of tokens that follow a prompt, without those that end it; one piece for each token."""
-        decoder = self.tokenizer.stream()
+        decoder, ends = self.tokenizer.stream(), self.stop
         for id in self.ids(prompt):  # a first word may need a blank before it
             decoder.feed(id)
         for id in tokens:
-            yield "" if id in self.stop else decoder.feed(id)
+            yield "" if id in ends else decoder.feed(id)
         yield decoder.end()
 
     def tokens(

@@ -25,7 +25,9 @@ def opened(name: str | Path) -> Pretrained:
     text = _toml(name)
     if text is None:
         return open_model(_path(name))
-    if "weights" not in toml_model.tables(str(name), text):
+    data = toml_model.tables(str(name), text)
+    toml_model.config_of(str(name), data)  # what is wrong with a shape is told first
+    if "weights" not in data:
         raise FileError(
             f"{name} is a shape without weights: `pellucid explain {name}` shows its parts and cost. "
             "To see numbers, use a model that has some, such as abcd."

@@ -1,0 +1,97 @@
+"""Every check passes on a healthy model, or says why it was not made."""
+
+from pathlib import Path
+
+import pytest
+
+import pellucid
+from pellucid.checks.catalogue import CHECKS, verify
+from pellucid.checks.finding import Check, Finding
+from pellucid.checks.subject import LENGTH, Subject
+from pellucid.interop.pretrained import Pretrained
+from pellucid.workbench import Model
+from tests.interop.gguf import made_up
+
+Models = dict[str, str | Path]
+HEALTHY = ("abcd", "llama", "gpt2", "gguf")
+NOT_ABCD = ("far positions", "tokenizer", "tokenizer, outside", "conventions", "transformers", "llama.cpp")
+"""It has no positions, reads four words, and nobody else's program has its shape."""
+UNTRAINED = "it makes no sense of English in any reading"
+
+
+def by_name(name: str) -> Check:
+    return next(check for check in CHECKS if check.name == name)
+
+
+def healthy(name: str, check: Check, finding: Finding) -> None:
+    if finding.verdict == "skipped":
+        assert (name == "abcd" and check.name in NOT_ABCD) or finding.measured.startswith(UNTRAINED)
+    assert finding.verdict in ("equal", "noise", "skipped"), f"{finding.at}\n{finding.story}"
+    assert finding.measured and not finding.at and not finding.story
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_model_passes_every_check_or_is_told_why_not(name: str, models: Models) -> None:
+    subject = Subject(pellucid.load(models[name]))
+    for check in CHECKS:
+        if check.name != "compiled":
+            healthy(name, check, check.measure(subject))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own
+def test_a_healthy_model_passes_compiled() -> None:
+    """Some seconds: the compiler writes, compiles and loads C++."""
+    finding = by_name("compiled").measure(Subject(pellucid.load("abcd")))
+    healthy("abcd", by_name("compiled"), finding)
+    assert finding.verdict == "noise"
+
+
+def test_every_check_has_a_name_of_its_own_a_claim_and_a_budget() -> None:
+    assert len({check.name for check in CHECKS}) == len(CHECKS)
+    assert all(check.claim and check.budget for check in CHECKS)
+
+
+def test_quick_leaves_out_the_slow_checks_and_each_is_announced_before_it_is_made() -> None:
+    seen: list[str] = []
+    for result in verify(
+        Subject(pellucid.load("abcd")), quick=True, begin=lambda check: seen.append(check.name)
+    ):
+        assert seen[-1] == result.check.name
+        assert result.seconds >= 0
+    assert seen == [check.name for check in CHECKS if check.quick]
+    assert {check.name for check in CHECKS} - set(seen) == {"gradients", "compiled", "slopes", "saved"}
+
+
+# ---- models at the edges
+
+
+def subject(**more: object) -> Subject:
+    return Subject(Model(made_up.model(made_up.LLAMA | more)))
+
+
+def test_a_model_without_a_tokenizer_is_verified_on_ids() -> None:
+    given: Pretrained = made_up.model(made_up.LLAMA, tokenizer=None)
+    mute = Subject(Model(given))
+    assert len(mute.ids) == LENGTH
+    found = {check.name: check.measure(mute) for check in CHECKS if check.quick}
+    for name in ("tokenizer", "tokenizer, outside", "conventions"):
+        assert found.pop(name).measured.startswith("it came without a tokenizer")
+    assert {finding.verdict for finding in found.values()} <= {"equal", "noise", "skipped"}
+    assert found["transformers"].verdict == "noise"
+
+
+def test_a_model_that_sees_ahead_has_no_cache_to_check() -> None:
+    ahead = subject(mask="none")
+    for name in ("cached", "chunked prefill", "int8 cache"):
+        assert by_name(name).measure(ahead).measured == "its mask looks ahead, so there is no cache"
+    for name in ("specification", "batched", "padded", "fused"):
+        assert by_name(name).measure(ahead).verdict in ("equal", "noise")
+
+
+@pytest.mark.parametrize("context", [1, 2, 3])
+def test_a_model_with_hardly_any_context_is_verified(context: int) -> None:
+    short = subject(context_length=context)
+    for check in CHECKS:
+        if check.name != "compiled":
+            finding = check.measure(short)
+            assert finding.verdict in ("equal", "noise", "skipped"), f"{check.name} at {finding.at}"

@@ -1,0 +1,295 @@
+"""Every check can fail: a fault is planted, and the check that guards against it names the place."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import pellucid
+from pellucid.checks.catalogue import CHECKS
+from pellucid.checks.finding import Finding
+from pellucid.checks.subject import Subject
+from pellucid.interop import model_folder
+from pellucid.model import attention, cache, mlps, positions, transformer
+from pellucid.parts.positions.rope import Rope
+from pellucid.reference.op import Array
+from pellucid.text.tokenizer import Tokenizer
+from pellucid.workbench import Model
+
+Patch = pytest.MonkeyPatch
+Fault = Callable[[Model, Patch], Model]
+QUERIES = "blocks.1.attn.q_proj.weight"
+
+
+def checked(name: str, model: Model) -> Finding:
+    check = next(check for check in CHECKS if check.name == name)
+    return check.measure(Subject(model))
+
+
+def with_parts(model: Model, **changes: Any) -> Model:
+    """The same model otherwise, still at the path where its file is."""
+    return Model(replace(model.pretrained, **changes), dtype=model.dtype)
+
+
+def two_heads_swapped(weight: Array, width: int = 8) -> Array:
+    """The first two query heads, which read the same keys."""
+    return np.concatenate((weight[width : 2 * width], weight[:width], weight[2 * width :]))
+
+
+# ---- faults of a file's reader
+
+
+def layout_flipped(model: Model, patch: Patch) -> Model:
+    rope = model.config.positions
+    assert isinstance(rope, Rope) and rope.layout == "halves"
+    return with_parts(model, config=replace(model.config, positions=replace(rope, layout="pairs")))
+
+
+def heads_swapped(model: Model, patch: Patch) -> Model:
+    weights = dict(model.weights)
+    return with_parts(model, weights=weights | {QUERIES: two_heads_swapped(weights[QUERIES])})
+
+
+# ---- faults of the fast engine
+
+
+def heads_swapped_when_loading(model: Model, patch: Patch) -> Model:
+    made = transformer.Transformer.from_weights
+
+    def wrong(config: Any, weights: Any, *more: Any) -> Any:
+        return made(config, {**weights, QUERIES: two_heads_swapped(weights[QUERIES])}, *more)
+
+    patch.setattr(transformer.Transformer, "from_weights", wrong)
+    return model
+
+
+class Steeper(torch.autograd.Function):
+    """x, whose gradient is a thousandth too large."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradient: Tensor) -> Tensor:
+        return 1.001 * gradient[0]
+
+
+def gradient_wrong(model: Model, patch: Patch) -> Model:
+    curve = mlps.CURVES["silu"]
+    patch.setitem(mlps.CURVES, "silu", lambda x: Steeper.apply(curve(x)))
+    return model
+
+
+def softmax_in_float16(model: Model, patch: Patch) -> Model:
+    right = attention.softmax
+
+    def wrong(scores: Tensor) -> Tensor:
+        return right(scores.half()).to(scores.dtype) if scores.dtype == torch.float32 else right(scores)
+
+    patch.setattr(attention, "softmax", wrong)
+    return model
+
+
+def another_curve_in_bfloat16(model: Model, patch: Patch) -> Model:
+    right = mlps.CURVES["silu"]
+    patch.setitem(mlps.CURVES, "silu", lambda x: F.gelu(x) if x.dtype == torch.bfloat16 else right(x))
+    return model
+
+
+def positions_rounded(model: Model, patch: Patch) -> Model:
+    """The classic: positions and frequencies in the model's type, before the angles."""
+    turned = positions.Positions.turn
+
+    def wrong(self: positions.Positions, places: Tensor, dtype: torch.dtype) -> Any:
+        turn = turned(self, places, dtype)
+        assert turn and self.angles is not None
+        angles = places.to(dtype)[:, None] * self.angles[1].to(dtype)
+        return turn._replace(cos=angles.cos().to(turn.cos.dtype), sin=angles.sin().to(turn.sin.dtype))
+
+    patch.setattr(positions.Positions, "turn", wrong)
+    return model
+
+
+def kernel_sees_ahead(model: Model, patch: Patch) -> Model:
+    fused = attention.Attention._fused
+    patch.setattr(
+        attention.Attention,
+        "_fused",
+        lambda self, q, k, v, where: fused(self, q, k, v, where._replace(causal=False)),
+    )
+    return model
+
+
+def neighbours_mixed(model: Model, patch: Patch) -> Model:
+    right = attention.softmax
+    patch.setattr(attention, "softmax", lambda scores: right(scores + 0.01 * scores.mean(0, keepdim=True)))
+    return model
+
+
+def padding_seen(model: Model, patch: Patch) -> Model:
+    seen = transformer.Transformer._seen
+    patch.setattr(
+        transformer.Transformer,
+        "_seen",
+        lambda self, slots, reach, end, _: seen(self, slots, reach, end, None),
+    )
+    return model
+
+
+# ---- faults of the cache
+
+
+def written_one_late(model: Model, patch: Patch) -> Model:
+    right = cache.put
+
+    def wrong(buffer: Tensor, new: Tensor, slots: Tensor) -> None:
+        late = slots + 1 if new.shape[2] == 1 else slots
+        right(buffer, new, late.clamp_max(buffer.shape[2] - 1))
+
+    patch.setattr(cache, "put", wrong)
+    return model
+
+
+def chunks_blind_to_themselves(model: Model, patch: Patch) -> Model:
+    """From the second piece on, a token does not see itself."""
+    seen = transformer.Transformer._seen
+
+    def wrong(self: Any, slots: Tensor, reach: int, *more: Any) -> Any:
+        later = slots.shape[-1] > 1 and reach > slots.shape[-1]
+        return seen(self, slots - 1 if later else slots, reach, *more)
+
+    patch.setattr(transformer.Transformer, "_seen", wrong)
+    return model
+
+
+def scales_too_large(model: Model, patch: Patch) -> Model:
+    read = cache.Int8Layer.read
+
+    def wrong(self: cache.Int8Layer, *given: Any) -> tuple[Tensor, Tensor]:
+        keys, values = read(self, *given)
+        return keys * 1.5, values * 1.5
+
+    patch.setattr(cache.Int8Layer, "read", wrong)
+    return model
+
+
+# ---- faults of files and tokenizers
+
+
+def saved_wrongly(model: Model, patch: Patch) -> Model:
+    write = model_folder.write
+
+    def wrong(folder: Path, pretrained: Any) -> None:
+        changed = {QUERIES: np.nextafter(pretrained.weights[QUERIES], np.float32(9))}
+        write(folder, replace(pretrained, weights={**pretrained.weights, **changed}))
+
+    patch.setattr(model_folder, "write", wrong)
+    return model
+
+
+class Changed:
+    """A tokenizer whose ids are others when it encodes, and perhaps when it decodes."""
+
+    def __init__(self, tokenizer: Tokenizer, both: bool) -> None:
+        self.tokenizer, self.both = tokenizer, both
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.tokenizer, name)
+
+    def encode(self, text: str, parse_special: bool = False) -> list[int]:
+        return [self.other(id) for id in self.tokenizer.encode(text, parse_special)]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return self.tokenizer.decode([self.other(id) for id in ids] if self.both else ids)
+
+    @staticmethod
+    def other(id: int) -> int:
+        """Two letters change places."""
+        return {68: 69, 69: 68}.get(id, id)
+
+
+def encoded_wrongly(model: Model, patch: Patch) -> Model:
+    return with_parts(model, tokenizer=Changed(model.tokenizer, both=False))
+
+
+def ids_renumbered(model: Model, patch: Patch) -> Model:
+    return with_parts(model, tokenizer=Changed(model.tokenizer, both=True))
+
+
+FAULTS: dict[str, tuple[Fault, str, str, str]] = {
+    "layout": (layout_flipped, "llama", "transformers", "embedded … blocks.0.resid_post"),
+    "heads in memory": (
+        heads_swapped, "llama", "transformers", "blocks.0.resid_post … blocks.1.resid_post",
+    ),
+    "heads in the engine": (heads_swapped_when_loading, "llama", "specification", "blocks.1.attn.q"),
+    "gradient": (gradient_wrong, "gguf", "gradients", "d.blocks.1.mlp.gate"),
+    "slope": (gradient_wrong, "gguf", "slopes", "d.embed.weight"),
+    "float16 inside": (softmax_in_float16, "llama", "float32", "blocks.0.attn.pattern"),
+    "curve": (another_curve_in_bfloat16, "llama", "bfloat16", "blocks.0.mlp.act"),
+    "rounded positions": (positions_rounded, "llama", "far positions", "blocks.0.attn.q_rot"),
+    "kernel": (kernel_sees_ahead, "llama", "fused", "blocks.0.attn.q_rot … z"),
+    "batch": (neighbours_mixed, "llama", "batched", "blocks.0.attn.pattern"),
+    "padding": (padding_seen, "llama", "padded", "blocks.0.attn.pattern (left)"),
+    "slot": (written_one_late, "llama", "cached", "blocks.0.attn.k_all"),
+    "chunk": (chunks_blind_to_themselves, "gpt2", "chunked prefill", "mask"),
+    "int8": (scales_too_large, "gpt2", "int8 cache", "position "),
+    "file": (saved_wrongly, "gpt2", "saved", QUERIES),
+    "encoding": (encoded_wrongly, "llama", "tokenizer", "tokenizer.decode"),
+    "numbering": (ids_renumbered, "llama", "tokenizer, outside", "tokenizer.encode"),
+    "another file": (heads_swapped, "gguf", "llama.cpp", "logits[t="),
+}  # fmt: skip
+"""The fault, the model that has it, the check that finds it, and the place that is named."""
+ELSEWHERE = {"compiled", "conventions"}
+"""tests/agreement/test_paths.py and test_conventions.py."""
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found_and_named(
+    name: str, models: dict[str, str | Path], monkeypatch: Patch
+) -> None:
+    fault, which, check, place = FAULTS[name]
+    model = pellucid.load(models[which])
+    assert checked(check, model).verdict in ("equal", "noise")
+    found = checked(check, fault(model, monkeypatch))
+    assert found.verdict == "BUG", found
+    assert found.at == place or (place[-1] in " =" and found.at.startswith(place))
+    assert found.measured
+
+
+def test_every_check_has_a_planted_fault() -> None:
+    assert {check.name for check in CHECKS} == {check for _, _, check, _ in FAULTS.values()} | ELSEWHERE
+
+
+@pytest.mark.parametrize(
+    ("fault", "check"),
+    [
+        (positions_rounded, "specification"),
+        (positions_rounded, "float32"),
+        (another_curve_in_bfloat16, "float32"),
+        (kernel_sees_ahead, "bfloat16"),
+        (chunks_blind_to_themselves, "cached"),
+        (ids_renumbered, "tokenizer"),
+        (heads_swapped, "specification"),
+        (layout_flipped, "gradients"),
+    ],
+)
+def test_a_fault_is_not_blamed_on_what_it_does_not_touch(
+    fault: Fault, check: str, models: dict[str, str | Path], monkeypatch: Patch
+) -> None:
+    assert checked(check, fault(pellucid.load(models["llama"]), monkeypatch)).verdict in ("equal", "noise")
+
+
+def test_a_bug_is_told_with_its_place_both_numbers_and_the_formula(
+    models: dict[str, str | Path], monkeypatch: Patch
+) -> None:
+    model = pellucid.load(models["llama"])
+    story = checked("far positions", positions_rounded(model, monkeypatch)).story
+    assert story.startswith("BUG at blocks.0.attn.q_rot\n  blocks.0.attn.q_rot[h=")
+    assert "where its inputs give" in story and "cos" in story and "sin" in story

@@ -1,0 +1,38 @@
+"""Tiny models as people have them: folders that `transformers` saved, a GGUF file, a folder of ours."""
+
+from pathlib import Path
+from typing import Any
+
+from pellucid.interop import gguf, model_folder
+from tests.interop.gguf import made_up
+from tests.interop.huggingface.models import random_model
+from tests.interop.tokenizers import bpe_file
+
+SIZES: dict[str, dict[str, Any]] = {
+    "llama": {
+        "vocab_size": 300,
+        "max_position_embeddings": 64,
+        "hidden_size": 16,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+    },
+    "gpt2": {"vocab_size": 300, "n_positions": 64, "n_embd": 16, "n_layer": 3, "n_head": 4},
+}
+
+
+def huggingface(folder: Path, family: str, **changes: Any) -> Path:
+    """As `transformers` saves it in float32, with a byte-level tokenizer beside it."""
+    _, writer = random_model(family, 0, **(SIZES[family] | changes))
+    return bpe_file(writer(folder, dtype="float32"))
+
+
+def gguf_file(path: Path, **more: Any) -> Path:
+    gguf.write(path, made_up.model(made_up.LLAMA, **more), "F32")
+    return path
+
+
+def ours(folder: Path, **more: Any) -> Path:
+    model_folder.write(folder, made_up.model(made_up.LLAMA, **more))
+    return folder
