@@ -14,11 +14,13 @@ from pellucid.checks import (
     saving,
     slopes,
     tokens,
+    weights,
 )
 from pellucid.checks.finding import Check, Finding
 from pellucid.checks.subject import Subject
 
 CHECKS: tuple[Check, ...] = (
+    *weights.CHECKS,
     *engines.CHECKS,
     *equivalences.CHECKS,
     *int8_cache.CHECKS,

@@ -25,11 +25,12 @@ CLEARLY = 0.1
 def said_next(path: Path, ids: list[int], letter: list[int]) -> list[tuple[int, float]]:
     """After each beginning of the ids: the token that llama.cpp would say, and its log-probability."""
     command = [sys.executable, "-m", "pellucid.checks.llamacpp_process"]
-    asked = json.dumps({"path": str(path.absolute()), "ids": ids, "letter": letter})
+    asked = {"path": str(path.absolute()), "ids": ids, "letter": letter, "threads": torch.get_num_threads()}
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
-        command, input=asked, capture_output=True, text=True, errors="replace", env=environment, check=False
-    )
+        command, input=json.dumps(asked), capture_output=True, text=True, errors="replace", env=environment,
+        check=False,
+    )  # fmt: skip
     if done.returncode:
         raise RuntimeError(done.stderr.strip().rpartition("\n")[2] or f"it ended with {done.returncode}")
     return [(int(token), float(logprob)) for token, logprob in json.loads(done.stdout.splitlines()[-1])]

@@ -1,11 +1,11 @@
 """A process of its own for llama.cpp: on a file that it does not like it aborts, and would take us with it.
 
-Reads {"path", "ids", "letter"} as JSON and writes, for each beginning of the ids, what it would say next.
+Reads {"path", "ids", "letter", "threads"} as JSON, and writes for each beginning of the ids what it would say
+next.
 """
 
 import importlib
 import json
-import os
 import sys
 from typing import Any
 
@@ -30,7 +30,7 @@ def main() -> None:
     settings.model.path = given["path"]
     settings.n_ctx, settings.n_parallel, settings.warmup = max(len(ids) + 8, 256), 1, False
     settings.verbosity = -1
-    settings.cpuparams.n_threads = os.cpu_count() or 1
+    settings.cpuparams.n_threads = given["threads"]
     server = xllamacpp.Server(settings)
     said = [next_token(server, ids[: t + 1], given["letter"]) for t in range(len(ids))]
     print(json.dumps(said), flush=True)

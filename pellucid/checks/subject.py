@@ -58,7 +58,7 @@ class Subject:
         self._made = None  # one at a time: a real model in float64 is large
         config = self.config if layers is None else replace(self.config, n_layer=layers)
         weights = {name: self.model.weights[name] for name in config.parameters()}
-        module = Transformer.from_weights(config, weights, self.model.device, dtype).eval()
+        module = Transformer.from_weights(config, weights, self.model.place(), dtype).eval()
         self._made = (dtype, layers), module
         return module
 

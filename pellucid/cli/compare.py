@@ -95,11 +95,11 @@ def _check(
 
 
 def _trace(side: str, prompt: str | None, target: str | None) -> "Trace":
-    from pellucid.explain.trace_file import read
     from pellucid.workbench import load
+    from pellucid.workbench.tracing import read_trace
 
     if side.endswith(".json"):
-        return read(Path(side))
+        return read_trace(side)
     return load(side).trace(prompt or "", target=target, backward=target is not None)
 
 
@@ -108,7 +108,7 @@ def _theirs(
 ) -> tuple[dict[str, "Recorded"], list[str]]:
     """The values of B under our names, and the names that have no counterpart."""
     from pellucid.explain import arrays_file
-    from pellucid.explain.local_replay import Recorded
+    from pellucid.explain.local_replay import Recorded, recorded_in
 
     if b.endswith(arrays_file.SUFFIXES):
         arrays = arrays_file.read(Path(b))
@@ -116,7 +116,7 @@ def _theirs(
     else:
         trace = _trace(b, prompt, target)
         _same_length(ours, trace)
-        arrays = {name: Recorded(value, value.dtype.name) for name, value in trace.tape.values.items()}
+        arrays = recorded_in(trace)
         rules = []
     if dtype:
         arrays = {

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 
 def explain(
-    model: Annotated[str, typer.Argument(help="A model's name, a .toml file, or a trace file (.json).")],
+    model: Annotated[
+        str, typer.Argument(help="A folder, a .gguf or .toml file, a model's name, or a trace file (.json).")
+    ],
     prompt: Annotated[str | None, typer.Argument(help="The text to read.")] = None,
     at: Annotated[
         str | None,
@@ -64,16 +66,14 @@ def _trace(
     model: str, prompt: str | None, target: str | None, settings: dict[str, Any], at: str | None
 ) -> "Trace | None":
     """The trace to explain, or None where the model is a shape without weights."""
-    from pathlib import Path
-
     from pellucid.errors import AskedWrongly
-    from pellucid.explain.trace_file import read
     from pellucid.workbench import load, weightless
+    from pellucid.workbench.tracing import read_trace
 
     if model.endswith(".json"):
         if prompt is not None or target is not None or settings:
             raise AskedWrongly("a trace file holds its own run; leave the prompt and its options away.")
-        return read(Path(model))
+        return read_trace(model)
     if weightless(model):
         if prompt is not None or at is not None:
             raise AskedWrongly(

@@ -1,10 +1,13 @@
 """`pellucid generate`: what follows a text."""
 
 import sys
-from collections.abc import Iterator
-from typing import Annotated
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from pellucid.workbench import Model
 
 
 def generate(
@@ -19,17 +22,24 @@ def generate(
     dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
     json: Annotated[bool, typer.Option("--json", help="Text, tokens and speed as one JSON line.")] = False,
 ) -> None:
-    """Go on with a text, token by token as they come."""
+    """Go on with a text, token by token as they come.
+
+    A model without a tokenizer goes on with ids: '[1, 2, 3]'.
+    """
+    import itertools
     import time
 
     from pellucid.workbench import load
 
-    text = sys.stdin.read() if prompt == "-" else prompt
+    text = _standard_input() if prompt == "-" else prompt
     found = load(model, device=device, dtype=dtype)
+    given = _ids(found, text)
     ids, pieces, times = list[int](), list[str](), list[float]()
+    tokens = found.tokens(text if given is None else given, max_new_tokens, temperature, seed)
+    first = list(itertools.islice(tokens, 1))  # what is asked wrongly is told before anything is written
 
     def seen() -> Iterator[int]:
-        for id in found.tokens(text, max_new_tokens, temperature, seed):
+        for id in itertools.chain(first, tokens):
             ids.append(id)
             times.append(time.perf_counter())
             yield id
@@ -37,7 +47,7 @@ def generate(
     if not json:
         print(text, end="", flush=True)
     try:
-        for piece in found.decoded(text, seen()):
+        for piece in _numbers(seen()) if given is not None else found.decoded(text, seen()):
             pieces.append(piece)
             if not json:
                 print(piece, end="", flush=True)
@@ -53,3 +63,29 @@ def generate(
         print(dumps(data, ensure_ascii=False))
     elif rate and sys.stderr.isatty():
         print(f"{len(ids)} tokens, {rate:.1f} a second", file=sys.stderr)
+
+
+def _standard_input() -> str:
+    from pellucid.errors import TokenError
+
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise TokenError(
+            f"standard input is not text: byte {error.start} is no UTF-8. Convert it first, for example with "
+            "iconv."
+        ) from None
+
+
+def _ids(model: "Model", text: str) -> list[int] | None:
+    """The ids that a prompt lists, for a model that has no other way of reading it."""
+    import re
+
+    listed = re.fullmatch(r"\s*\[([\d,\s]*)\]\s*", text)
+    if listed is None or model.pretrained.tokenizer is not None:
+        return None
+    return [int(id) for id in re.findall(r"\d+", listed[1])]
+
+
+def _numbers(ids: Iterable[int]) -> Iterator[str]:
+    return (f" {id}" for id in ids)

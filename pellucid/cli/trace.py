@@ -9,7 +9,7 @@ from pellucid.cli.options import Only, Rate, Steps, Target, Update, training
 
 
 def trace(
-    model: Annotated[str, typer.Argument(help="A model's name, or a .toml file.")],
+    model: Annotated[str, typer.Argument(help="A folder, a .gguf or .toml file, or a model's name.")],
     prompt: Annotated[str, typer.Argument(help="The text to read.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The trace file to write, FILE.json.")],
     target: Target = None,
@@ -18,17 +18,26 @@ def trace(
     lr: Rate = 1.0,
     only: Only = "*",
     steps: Steps = 1,
+    path: Annotated[
+        str, typer.Option(help="Who computes: reference (the specification), eager, fused or compiled.")
+    ] = "reference",
+    dtype: Annotated[str, typer.Option(help="The type of the fast engine's paths.")] = "float32",
 ) -> None:
-    """Run the specification on a prompt and keep every number in a file."""
+    """Run the specification on a prompt and keep every number in a file.
+
+    With --path the fast engine runs instead, and `pellucid replay` then tells noise from bugs.
+    """
     from pellucid.errors import FileError
     from pellucid.explain.expression import figure
-    from pellucid.explain.trace_file import write
     from pellucid.workbench import load
+    from pellucid.workbench.tracing import write_trace
 
     if output.suffix != ".json":
         raise FileError(f"a trace is a .json file; use -o {output.with_suffix('.json')}.")
-    run = load(model).trace(prompt, target=target, backward=backward, **training(update, lr, only, steps))
-    files = write(run, output)
+    found = load(model, dtype=dtype)
+    settings = training(update, lr, only, steps)
+    run = found.trace(prompt, target=target, backward=backward, path=path, **settings)
+    files = write_trace(found, run, output)
     tape = run.tape
     print(f"{' and '.join(map(str, files))}: {len(tape.steps)} steps, {len(tape.values)} tensors")
     if "loss" in tape:

@@ -30,6 +30,7 @@ def verify(
     from pellucid.workbench import load
 
     subject = Subject(load(model, device=device))
+    subject.model.place()  # a device that is not here is told before anything else
     results: list[Result] = []
     with _shown(json) as (begin, show):
         for result in catalogue(subject, quick, begin):
@@ -52,6 +53,7 @@ def _shown(json: bool) -> Iterator[tuple[Callable[["Check"], None], Show]]:
         yield (lambda check: None), _line
         return
     from rich.console import Console
+    from rich.markup import escape
 
     console = Console(highlight=False)
     quiet = not sys.stdout.isatty()
@@ -59,14 +61,13 @@ def _shown(json: bool) -> Iterator[tuple[Callable[["Check"], None], Show]]:
 
     def begin(check: "Check") -> None:
         if status:
-            status.update(f"{check.name}: {check.claim}")
+            status.update(escape(f"{check.name}: {check.claim}"))
 
     def show(result: "Result") -> None:
         verdict = result.finding.verdict
         colour = COLOURS[verdict]
-        console.print(
-            f"[{colour}]{verdict:<8}[/] {result.check.name:<19}{result.check.claim}", soft_wrap=True
-        )
+        claim = escape(f"{result.check.name:<19}{result.check.claim}")
+        console.print(f"[{colour}]{verdict:<8}[/] {claim}", soft_wrap=True)
         detail = f"{result.finding.measured}"
         if verdict != "skipped":
             detail += f"  (allowed: {result.check.budget})"
@@ -105,7 +106,7 @@ def _summary(model: str, results: "list[Result]", bugs: "list[Result]") -> None:
     seconds = sum(result.seconds for result in results)
     skipped = sum(result.finding.verdict == "skipped" for result in results)
     made = len(results) - skipped
-    told = f"{made} checks in {seconds:.0f} s" + (f", {skipped} skipped" if skipped else "")
+    told = f"{made} check{'s' * (made != 1)} in {seconds:.0f} s" + (f", {skipped} skipped" if skipped else "")
     if bugs:
         names = ", ".join(f"{bug.check.name} (at {bug.finding.at})" for bug in bugs)
         print(f"\n{model}: do not trust it yet. {told}; {len(bugs)} found a bug: {names}.")

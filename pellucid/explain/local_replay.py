@@ -206,6 +206,18 @@ def _index(number: int, shape: Shape) -> Index:
     return tuple(int(i) for i in np.unravel_index(number, shape))
 
 
+def recorded_in(trace: Trace) -> dict[str, Recorded]:
+    """The numbers of a run, each in the type in which it was held; of a run of the fast engine, those that it
+    made and the parameters that it read."""
+    types, values = trace.run.get("types"), trace.tape.values
+    if not isinstance(types, dict):
+        return {name: Recorded(value, value.dtype.name) for name, value in values.items()}
+    given = {name: str(trace.run.get("dtype")) for name, role in trace.tape.roles.items() if role == "param"}
+    return {
+        name: Recorded(values[name], str(type)) for name, type in (given | types).items() if name in values
+    }
+
+
 def _theirs(tape: Tape, recorded: Mapping[str, Recorded | tuple[Array, str]]) -> dict[str, Recorded]:
     """What was recorded, in the shapes of the program."""
     theirs = {}

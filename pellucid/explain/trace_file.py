@@ -1,17 +1,21 @@
-"""The trace file: a run as JSON that can be read, replayed and explained without the model.
+"""The trace file: a run as JSON that can be read, replayed and explained by itself.
 
-Small values stand in the file; larger ones in a safetensors file of the same name beside it.
+Small values stand in the file; larger ones in a safetensors file of the same name beside it. The weights of a
+model that lies in a file of its own are only referred to: where it is, under which name, and the checksum of
+the numbers.
 """
 
+import hashlib
 import itertools
 import json
 import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pellucid.errors import TapeError
+from pellucid.errors import PellucidError, TapeError
 from pellucid.explain.trace import Trace
 from pellucid.files import Damaged, need, read_format, strict, whole_file
 from pellucid.names import Name
@@ -24,15 +28,28 @@ FORMAT, VERSION = "pellucid-trace", 1
 INLINE = 4096
 """Values of up to so many numbers stand in the JSON itself."""
 
+WeightsOf = Callable[[str, str], Mapping[str, Array]]
+"""Opens the model that a trace refers to, its weights rounded to the type of the run."""
+
 _ROLES = ("leaf", "act", "grad", "param", "update")
 _PHASES = ("fwd", "bwd", "upd")
 
 
-def write(trace: Trace, path: Path) -> list[Path]:
-    """Write the file (and its store, where one is needed); nothing is left half-written."""
+def write(trace: Trace, path: Path, model: str | None = None) -> list[Path]:
+    """Write the file (and its store, where one is needed); nothing is left half-written.
+
+    `model` is where the weights lie, if they lie in a file: the trace then refers to them.
+    """
     tape, store = trace.tape, path.with_suffix(".safetensors")
     large = {name: value for name, value in tape.values.items() if value.size > INLINE}
-    tensors = {name: tensor_entry(trace, name, store.name if name in large else None) for name in tape.values}
+    referred = {name for name in large if model and tape.roles[name] == "param"}
+    large = {name: value for name, value in large.items() if name not in referred}
+    tensors = {}
+    for name, value in tape.values.items():
+        where: dict[str, Any] = {"store": store.name} if name in large else {}
+        if name in referred:
+            where["ref"] = {"path": model, "sha256": checksum(value), "key": name}
+        tensors[name] = tensor_entry(trace, name, where)
     steps = [
         {
             "i": i,
@@ -69,7 +86,12 @@ def _json(head: dict[str, Any], tensors: dict[str, Any], steps: list[Any]) -> st
     return f'{{{top},\n"tensors": {{\n{rows}\n}},\n"steps": [\n{lines}\n]}}\n'
 
 
-def tensor_entry(trace: Trace, name: str, store: str | None = None) -> dict[str, Any]:
+def checksum(value: Array) -> str:
+    """Of the numbers, however a file may hold them."""
+    return hashlib.sha256(np.ascontiguousarray(value, dtype="<f8").data).hexdigest()
+
+
+def tensor_entry(trace: Trace, name: str, elsewhere: Mapping[str, Any] | None = None) -> dict[str, Any]:
     value, about = trace.value(name), trace.about(name)
     entry: dict[str, Any] = {
         "shape": list(value.shape),
@@ -85,8 +107,8 @@ def tensor_entry(trace: Trace, name: str, store: str | None = None) -> dict[str,
         entry["labels"] = labels
     if name in trace.tape.about:
         entry |= {"symbol": about.symbol, "meaning": about.meaning}
-    if store:
-        return entry | {"store": store}
+    if elsewhere:
+        return entry | dict(elsewhere)
     strange = [] if value.dtype.kind in "iu" else np.argwhere(~np.isfinite(value)).tolist()
     plain = value.astype(object)
     for index in strange:
@@ -100,25 +122,29 @@ def tensor_entry(trace: Trace, name: str, store: str | None = None) -> dict[str,
 # ---- reading: the file may come from a stranger
 
 
-def read(path: Path) -> Trace:
-    """The trace of a file, or one FileError that says what is wrong with it."""
+def read(path: Path, weights_of: WeightsOf | None = None) -> Trace:
+    """The trace of a file, or one FileError that says what is wrong with it.
+
+    `weights_of` opens the model that it refers to, where it refers to one.
+    """
     data = read_format(path, "trace", FORMAT, VERSION)
     with strict(path):
-        return _trace(data, path)
+        need(isinstance(data.get("run"), dict), "'run' is missing or no dict")
+        return _trace(data, _Elsewhere(path, str(data["run"].get("dtype", "float64")), weights_of))
 
 
-def _trace(data: dict[str, Any], path: Path) -> Trace:
+def _trace(data: dict[str, Any], elsewhere: "_Elsewhere") -> Trace:
     kinds = {"run": dict, "tensors": dict, "steps": list}
     for key, kind in kinds.items():
         need(isinstance(data.get(key), kind), f"{key!r} is missing or no {kind.__name__}")
-    dtype = data["run"].get("dtype", "float64")
+    run = data["run"]
+    dtype = run.get("dtype", "float64") if run.get("path", "reference") == "reference" else "float64"
     need(dtype in ("float64", "float32"), f"it was run in {dtype!r}, which this version cannot replay")
     tape, labels = Tape(np.dtype(dtype)), dict[str, list[str]]()
-    stores: dict[str, dict[str, Array]] = {}
     for name, entry in data["tensors"].items():
         need(isinstance(entry, dict), f"tensor {name!r} is no table")
         need(entry.get("role") in _ROLES, f"tensor {name!r} has the role {entry.get('role')!r}")
-        value = _value(name, entry, path, stores)
+        value = _value(name, entry, elsewhere)
         tape.values[name] = value if value.dtype.kind in "iu" else value.astype(tape.dtype)
         tape.roles[name] = entry["role"]
         axes = entry.get("axes")
@@ -153,16 +179,21 @@ def _texts(given: Any) -> bool:
     return isinstance(given, list) and all(isinstance(text, str) for text in given)
 
 
-def _value(name: str, entry: dict[str, Any], path: Path, stores: dict[str, dict[str, Array]]) -> Array:
+def _value(name: str, entry: dict[str, Any], elsewhere: "_Elsewhere") -> Array:
     shape = entry.get("shape")
     need(
         isinstance(shape, list) and all(type(size) is int and 0 <= size < 2**40 for size in shape),
         f"tensor {name!r} has the shape {shape!r}",
     )
     shape = tuple(entry["shape"])
-    if "store" in entry:
-        value = _stored(name, entry["store"], path, stores)
-        need(value.shape == shape, f"tensor {name!r} has the shape {value.shape} in its store, not {shape}")
+    if "store" in entry or "ref" in entry:
+        where = "store" if "store" in entry else "model"
+        value = (
+            elsewhere.stored(name, entry["store"])
+            if where == "store"
+            else elsewhere.referred(name, entry["ref"])
+        )
+        need(value.shape == shape, f"tensor {name!r} has the shape {value.shape} in its {where}, not {shape}")
         return value
     need("values" in entry, f"tensor {name!r} has neither values nor a store that this version can read")
     special = {}
@@ -200,23 +231,49 @@ def _flatten(
         _flatten(name, inner, shape[1:], (*at, i), special, into)
 
 
-def _stored(name: str, file: Any, path: Path, stores: dict[str, dict[str, Array]]) -> Array:
-    need(
-        isinstance(file, str) and Path(file).name == file and file.endswith(".safetensors"),
-        f"tensor {name!r} is stored in {file!r}, which is no .safetensors file beside the trace",
-    )
-    if file not in stores:
-        from safetensors import SafetensorError
-        from safetensors.numpy import load
+class _Elsewhere:
+    """What does not stand in the file itself: its store, and the models that it refers to."""
 
-        try:
-            stores[file] = load((path.parent / file).read_bytes())
-        except OSError as error:
-            raise Damaged(f"its store {file} cannot be read: {error.strerror}") from None
-        except SafetensorError as error:
-            raise Damaged(f"its store {file} is no safetensors file: {error}") from None
-    need(name in stores[file], f"its store {file} has no tensor {name!r}")
-    return stores[file][name]
+    def __init__(self, path: Path, dtype: str, weights_of: WeightsOf | None) -> None:
+        self.path, self.dtype, self.weights_of = path, dtype, weights_of
+        self.stores: dict[str, dict[str, Array]] = {}
+        self.models: dict[str, Mapping[str, Array]] = {}
+
+    def stored(self, name: str, file: Any) -> Array:
+        need(
+            isinstance(file, str) and Path(file).name == file and file.endswith(".safetensors"),
+            f"tensor {name!r} is stored in {file!r}, which is no .safetensors file beside the trace",
+        )
+        if file not in self.stores:
+            from safetensors import SafetensorError
+            from safetensors.numpy import load
+
+            try:
+                self.stores[file] = load((self.path.parent / file).read_bytes())
+            except OSError as error:
+                raise Damaged(f"its store {file} cannot be read: {error.strerror}") from None
+            except SafetensorError as error:
+                raise Damaged(f"its store {file} is no safetensors file: {error}") from None
+        need(name in self.stores[file], f"its store {file} has no tensor {name!r}")
+        return self.stores[file][name]
+
+    def referred(self, name: str, ref: Any) -> Array:
+        need(
+            isinstance(ref, dict) and all(isinstance(ref.get(key), str) for key in ("path", "sha256", "key")),
+            f"tensor {name!r} refers to {ref!r}",
+        )
+        need(self.weights_of is not None, f"tensor {name!r} lies in {ref['path']}, which is not opened here")
+        model, key = ref["path"], ref["key"]
+        if model not in self.models:
+            assert self.weights_of is not None
+            try:
+                self.models[model] = self.weights_of(model, self.dtype)
+            except PellucidError as error:
+                raise Damaged(f"its weights lie in {model}: {str(error).rstrip('.')}") from None
+        need(key in self.models[model], f"{model} has no weight {key!r}")
+        value = np.asarray(self.models[model][key], dtype=np.float64)
+        need(checksum(value) == ref["sha256"], f"{model} has changed since: {key} holds other numbers")
+        return value
 
 
 def _step(tape: Tape, step: Any) -> None:

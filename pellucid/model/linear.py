@@ -34,13 +34,28 @@ class Embedding(nn.Embedding):
         pass
 
 
+NARROW_IS_SLOW = torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2")
+"""This processor has no instructions for products in half precision, so the library makes them one by one."""
+MANY_ROWS = 16
+"""From so many rows on, widening the weight costs less than it saves."""
+
+
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x Wᵀ + b. A single row on a CPU, the step of every decoder, takes another way to the same sums: the
-    library's matrix-vector product in float32 uses one thread and a third of the memory's speed, its product
-    of a batch of smaller matrices all of both."""
-    if x.numel() == weight.shape[1] and x.dtype == torch.float32 and x.device.type == "cpu":
-        parts = math.gcd(weight.shape[0], 16)
-        y = torch.bmm(weight.view(parts, -1, weight.shape[1]), x.reshape(1, -1, 1).expand(parts, -1, 1))
-        y = y.reshape(*x.shape[:-1], -1)
-        return y if bias is None else y + bias
+    """x Wᵀ + b, on a CPU by the quickest way to the same sums, which are float32's in any case."""
+    if x.device.type == "cpu":
+        rows = x.numel() // weight.shape[1]
+        if rows == 1 and x.dtype == torch.float32:
+            return _one_row(x, weight, bias)
+        if rows >= MANY_ROWS and x.element_size() == 2 and NARROW_IS_SLOW:
+            y = F.linear(x.float(), weight.float(), None if bias is None else bias.float())
+            return y.to(x.dtype)
     return F.linear(x, weight, bias)
+
+
+def _one_row(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The step of every decoder. The library's matrix-vector product uses one thread and a third of the
+    memory's speed; its product of a batch of smaller matrices uses all of both."""
+    parts = math.gcd(weight.shape[0], 16)
+    column = x.reshape(1, 1, -1).expand(parts, 1, -1).mT
+    y = torch.bmm(weight.view(parts, -1, weight.shape[1]), column).view(*x.shape[:-1], -1)
+    return y if bias is None else y + bias

@@ -74,9 +74,9 @@ class Positions(nn.Module):
 
 def rotate(x: Tensor, turn: Turn) -> Tensor:
     """y_i = x_i cos θ − x_partner sin θ for the first of a pair, + for the second; x [B H T D]."""
-    halves = turn.layout == "halves"
-    first, second = x.chunk(2, -1) if halves else x.unflatten(-1, (-1, 2)).unbind(-1)
-    along = first * turn.cos - second * turn.sin
-    across = second * turn.cos + first * turn.sin
+    halves, wide = turn.layout == "halves", x.to(turn.cos.dtype)
+    first, second = wide.chunk(2, -1) if halves else wide.unflatten(-1, (-1, 2)).unbind(-1)
+    along = torch.addcmul(first * turn.cos, second, turn.sin, value=-1)
+    across = torch.addcmul(second * turn.cos, first, turn.sin)
     turned = torch.cat((along, across), -1) if halves else torch.stack((along, across), -1).flatten(-2)
     return turned.to(x.dtype)

@@ -19,6 +19,7 @@ from pellucid.workbench.score import Score
 
 if TYPE_CHECKING:  # torch is imported when the fast engine is first asked for
     from torch import Tensor
+    from torch import device as Device
 
     from pellucid.model.transformer import Transformer
 
@@ -62,15 +63,21 @@ class Model:
 
         from pellucid.model.transformer import Transformer
 
+        return Transformer.from_weights(
+            self.config, self.pretrained.weights, self.place(), getattr(torch, self.dtype)
+        ).eval()
+
+    def place(self) -> "Device":
+        """The device, if it can be used here."""
+        import torch
+
         try:
             device = torch.device(self.device)
             torch.empty(0, device=device)
-        except (RuntimeError, AssertionError) as error:
-            reason = str(error).partition("\n")[0]
+        except (RuntimeError, AssertionError, NotImplementedError) as error:
+            reason = str(error).partition("\n")[0].rstrip(".")
             raise AskedWrongly(f"the device {self.device!r} cannot be used here: {reason}.") from None
-        return Transformer.from_weights(
-            self.config, self.pretrained.weights, device, getattr(torch, self.dtype)
-        ).eval()
+        return device
 
     # ---- text to ids
 
@@ -147,12 +154,14 @@ class Model:
         yield from self.decoded(prompt, self.tokens(prompt, max_new_tokens, temperature, seed))
 
     def decoded(self, prompt: str, tokens: Iterable[int]) -> Iterator[str]:
-        """The text of tokens that follow a prompt, without those that end it; one piece for each token."""
-        decoder, ends = self.tokenizer.stream(), self.stop
+        """The text of tokens that follow a prompt, without those that end it; one piece for each token.
+
+        A model may have more rows than its tokenizer has tokens; the rest have no text."""
+        decoder, ends, known = self.tokenizer.stream(), self.stop, self.tokenizer.vocab_size
         for id in self.ids(prompt):  # a first word may need a blank before it
             decoder.feed(id)
         for id in tokens:
-            yield "" if id in ends else decoder.feed(id)
+            yield "" if id in ends or id >= known else decoder.feed(id)
         yield decoder.end()
 
     def tokens(
@@ -202,12 +211,12 @@ class Model:
         if update and path != "reference":
             raise AskedWrongly(f"an update is taken by the specification; leave path={path!r} away.")
         wanted = None if targets is None else [targets]
-        dtype = "float64"
+        dtype, types = "float64", dict[str, str]()
         if path != "reference":
             from pellucid.workbench import engines
 
-            tape = engines.run(self.module, [ids], wanted, path=path, backward=backward).laid()
-            dtype = self.dtype
+            done = engines.run(self.module, [ids], wanted, path=path, backward=backward)
+            tape, dtype, types = done.laid(), self.dtype, dict(done.types)
         elif update:
             tape = join(train(self.config, self.weights, [ids], [targets], update, steps, lr=lr, **settings))
         else:
@@ -215,7 +224,7 @@ class Model:
             if backward:
                 tape.backward(tape.ref("loss"))
         tokens = [self.token(id) for id in ids]
-        run = {
+        run: dict[str, Any] = {
             "model": self.name,
             "tokens": tokens,
             "ids": [ids],
@@ -223,6 +232,8 @@ class Model:
             "dtype": dtype,
             "path": path,
         }
+        if types:  # the fast engine keeps some values wider than others
+            run["types"] = {name: type for name, type in types.items() if name in tape.values}
         vocabulary = [self.token(id) for id in range(self.config.vocab_size)]
         return Trace(tape, run, {"t": tokens, "s": tokens, "v": vocabulary})
 

@@ -56,6 +56,12 @@ def heads_swapped(model: Model, patch: Patch) -> Model:
     return with_parts(model, weights=weights | {QUERIES: two_heads_swapped(weights[QUERIES])})
 
 
+def one_number_missing(model: Model, patch: Patch) -> Model:
+    weight = model.weights[QUERIES].copy()
+    weight[1, 2] = np.inf
+    return with_parts(model, weights=model.weights | {QUERIES: weight})
+
+
 # ---- faults of the fast engine
 
 
@@ -224,6 +230,7 @@ def ids_renumbered(model: Model, patch: Patch) -> Model:
 
 
 FAULTS: dict[str, tuple[Fault, str, str, str]] = {
+    "infinity": (one_number_missing, "gpt2", "weights", QUERIES),
     "layout": (layout_flipped, "llama", "transformers", "embedded … blocks.0.resid_post"),
     "heads in memory": (
         heads_swapped, "llama", "transformers", "blocks.0.resid_post … blocks.1.resid_post",

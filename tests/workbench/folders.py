@@ -1,5 +1,6 @@
 """Tiny models as people have them: folders that `transformers` saved, a GGUF file, a folder of ours."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,6 @@ def gguf_file(path: Path, **more: Any) -> Path:
     return path
 
 
-def ours(folder: Path, **more: Any) -> Path:
-    model_folder.write(folder, made_up.model(made_up.LLAMA, **more))
+def ours(folder: Path, shape: Mapping[str, Any] = made_up.LLAMA, **more: Any) -> Path:
+    model_folder.write(folder, made_up.model(shape, **more))
     return folder

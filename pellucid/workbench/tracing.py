@@ -1,0 +1,39 @@
+"""Trace files with their models: a trace refers to the weights of a model that lies in a file."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from pellucid.explain import trace_file
+from pellucid.explain.trace import Trace
+from pellucid.interop.number_types import narrowed, number_type, widened
+from pellucid.interop.pretrained import Array, Tensor, Weights
+from pellucid.workbench.model import Model
+from pellucid.workbench.opening import opened
+
+
+def read_trace(path: str | Path) -> Trace:
+    """The trace of a file; the weights that it refers to are read from their model and checked."""
+    return trace_file.read(Path(path), _weights)
+
+
+def _weights(model: str, dtype: str) -> Weights:
+    """A model's weights as a run in that type held them."""
+    found = opened(model)
+
+    def rounded(name: str) -> Array:
+        value, type = np.asarray(found.weights[name]), number_type(dtype) or "F64"
+        return value if type == "F64" else widened(narrowed(value, type), type)
+
+    shapes = found.config.parameters()
+    return Weights({name: Tensor(shape, partial(rounded, name)) for name, shape in shapes.items()})
+
+
+def write_trace(model: Model, trace: Trace, path: str | Path) -> list[Path]:
+    """Write a trace of this model, with the numbers in it or beside it, and the weights where they are."""
+    source = model.pretrained.source
+    where = str(source.path.resolve()) if source.path.exists() and source.format != "toml" else None
+    if any("@" in name for name in trace.tape.values):  # an update makes weights that no file has
+        where = None
+    return trace_file.write(trace, Path(path), where)

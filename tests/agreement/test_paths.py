@@ -1,0 +1,203 @@
+"""The promise in every other precision and path: what the fast engine records follows from its own inputs.
+
+In float64 the engines are compared (`test_engines.py`). Elsewhere each value is recomputed from what the run
+itself recorded before it; a healthy run is noise, and a planted bug is named where it stands.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from pellucid.checks import equivalences
+from pellucid.checks.finding import Finding
+from pellucid.config import ModelConfig
+from pellucid.explain.compare import BETWEEN_ENGINES, first_departure
+from pellucid.explain.local_replay import Recorded, local_replay
+from pellucid.explain.verdict import Replayed
+from pellucid.model import cache, mlps, positions
+from pellucid.model.transformer import Transformer
+from pellucid.workbench.engines import run
+from tests.agreement.engines import CHOICES, COVER, DIFFERENT, IDS, TARGETS, Choice, config_of, fast, text
+from tests.reference.models import weights
+
+TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+every_type = pytest.mark.parametrize("type", TYPES)
+every_path = pytest.mark.parametrize("path", ["eager", "fused"])
+CONSTANTS = ("mask", "angles")
+"""Handed to an engine rather than made by it."""
+ROPE = CHOICES["positions/rope"]
+LONG = {
+    family: dataclasses.replace(CHOICES[family], context_length=300, n_layer=1, vocab_size=50)
+    for family in ("positions/rope", "positions/learned", "positions/sinusoidal", "masks/none")
+}
+
+
+def replayed(
+    config: ModelConfig, type: str, path: str, ids: Any = IDS, targets: Any = TARGETS, **more: Any
+) -> Replayed:
+    model = fast(config, dtype=getattr(torch, type), **more)
+    done = run(model, ids, targets, path=path)
+    recorded = {name: Recorded(value, done.types[name]) for name, value in done.values.items()}
+    assert set(done.types.values()) <= {type, "float32", "float64", "bool"}
+    return local_replay(done.tape, {name: x for name, x in recorded.items() if name not in CONSTANTS})
+
+
+def long_ids(config: ModelConfig) -> tuple[Any, Any]:
+    random = np.random.default_rng(0)
+    ids, targets = random.integers(0, config.vocab_size, (2, 1, config.context_length)).tolist()
+    return ids, targets
+
+
+# ---- healthy runs
+
+
+@every_path
+@every_type
+@pytest.mark.parametrize("choice", COVER, ids=text)
+def test_a_healthy_run_is_never_a_bug(choice: Choice, type: str, path: str) -> None:
+    config = config_of(choice)
+    assert config
+    done = replayed(config, type, path)
+    assert done.verdict != "BUG", str(done)
+    assert len(done.values) >= 15
+
+
+@pytest.mark.torture
+@every_path
+@every_type
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("choice", COVER, ids=text)
+def test_no_healthy_run_is_ever_a_bug(choice: Choice, seed: int, type: str, path: str) -> None:
+    config = config_of(choice)
+    assert config
+    done = replayed(config, type, path, seed=seed)
+    assert done.verdict != "BUG", str(done)
+
+
+@every_path
+@every_type
+@pytest.mark.parametrize("name", LONG)
+def test_a_healthy_run_over_many_positions_is_never_a_bug(name: str, type: str, path: str) -> None:
+    """Beyond 256, where a position no longer fits into bfloat16."""
+    config = LONG[name]
+    done = replayed(config, type, path, *long_ids(config))
+    assert done.verdict != "BUG", str(done)
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_in_float64_both_paths_are_equal_and_not_only_noise(name: str) -> None:
+    for path in ("eager", "fused"):
+        assert replayed(CHOICES[name], "float64", path).verdict == "equal"
+
+
+# ---- a bug that only one precision has
+
+
+def in_the_model_s_type(self: positions.Positions, places: Tensor, dtype: torch.dtype) -> Any:
+    """Positions and frequencies cast before they are multiplied: exact in float64."""
+    assert self.angles is not None
+    angles = (places.to(dtype)[:, None] * self.angles[1].to(dtype)).double()
+    exact = torch.float64 if dtype == torch.float64 else torch.float32
+    return positions.Turn(angles.cos().to(exact), angles.sin().to(exact), self.layout)
+
+
+@every_path
+def test_positions_rounded_to_bfloat16_are_a_bug_in_bfloat16_alone(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(positions.Positions, "turn", in_the_model_s_type)
+    config = LONG["positions/rope"]
+    given = long_ids(config)
+    assert replayed(config, "float64", path, *given).verdict == "equal"
+    both = run(fast(config), *given)
+    wanted = {name: both.tape[name] for name in both.values}
+    assert first_departure(both.values, wanted, BETWEEN_ENGINES) is None
+    done = replayed(config, "bfloat16", path, *given)
+    assert str(done).startswith("BUG at blocks.0.attn.q_rot\n"), str(done)
+    assert {bug.name for bug in done.bugs} == {"blocks.0.attn.q_rot", "blocks.0.attn.k_rot"}
+    assert done.bugs[0].units > 100
+
+
+def test_a_bug_is_told_with_its_place_both_numbers_and_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(positions.Positions, "turn", in_the_model_s_type)
+    config = LONG["positions/rope"]
+    done = replayed(config, "bfloat16", "eager", *long_ids(config))
+    first, second, third, *_ = str(done).splitlines()
+    bug = done.bugs[0]
+    (_, h, t, d) = bug.index
+    assert first == "BUG at blocks.0.attn.q_rot"
+    assert second.strip().startswith(f"blocks.0.attn.q_rot[h={h},t={t},d={d}]: ")
+    assert f"{bug.got:.3g}"[:4] in second and f"{bug.wanted:.3g}"[:4] in second
+    assert "where its inputs give" in second and "units of rounding" in second
+    assert third.strip().startswith("Q'[") and "cos" in third and "sin" in third
+
+
+# ---- a bug that only the compiled code has
+
+
+TINY = dataclasses.replace(ROPE, n_layer=1)
+
+
+@pytest.fixture
+def _fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.usefixtures("_fresh")
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own
+@pytest.mark.parametrize("healthy", [True, False])
+def test_compiled_code_is_judged_like_any_other(healthy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above 5 s each where nothing is cached: the compiler writes, compiles and loads C++. The planted bug
+    flips the sign of a curve for whoever compiles."""
+    curve = mlps.CURVES["silu"]
+    if not healthy:
+        flipped = lambda x: -curve(x) if torch.compiler.is_compiling() else curve(x)  # noqa: E731
+        monkeypatch.setitem(mlps.CURVES, "silu", flipped)
+    for path in ("eager", "fused"):
+        assert replayed(TINY, "float32", path).verdict == "noise"
+    done = replayed(TINY, "float32", "compiled")
+    if healthy:
+        assert done.verdict == "noise", str(done)
+        assert {"blocks.0.attn.q", "blocks.0.mlp.act", "logits", "loss"} <= {v.name for v in done.values}
+    else:
+        assert [bug.name for bug in done.bugs] == ["blocks.0.mlp.act"]
+        assert str(done).startswith("BUG at blocks.0.mlp.act\n")
+
+
+# ---- a bug that only the cache has
+
+
+class Read:
+    """As much of a subject as the checks of the cache ask for."""
+
+    config, ids = ROPE, [1, 3, 1, 5, 0, 2]
+
+    def module(self, dtype: torch.dtype) -> Transformer:
+        return Transformer.from_weights(ROPE, weights(ROPE), dtype=dtype)
+
+
+def cached() -> Finding:
+    return equivalences.cached(Read())  # type: ignore[arg-type]
+
+
+def test_a_cache_written_one_slot_late_is_named_at_the_first_value_that_departs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert cached().verdict == "equal"
+    right = cache.put
+
+    def late(buffer: Tensor, new: Tensor, slots: Tensor) -> None:
+        right(buffer, new, (slots + (slots[0] > 0)).clamp_max(buffer.shape[2] - 1))
+
+    monkeypatch.setattr(cache, "put", late)
+    found = cached()
+    assert (found.verdict, found.at) == ("BUG", "blocks.0.attn.k_all")
+    assert found.story.startswith("blocks.0.attn.k_all[0,")
+    assert ": got " in found.story and ", wanted " in found.story

@@ -1,0 +1,32 @@
+"""A command run in this process, as a person meets it: what it prints and its exit code."""
+
+import io
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from pellucid.cli import main
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+
+class Shell:
+    def __init__(self, capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
+        self.capsys, self.patch = capsys, patch
+
+    def __call__(self, *arguments: object, stdin: bytes = b"") -> Done:
+        self.patch.setenv("NO_COLOR", "1")
+        self.patch.setattr(sys, "argv", ["pellucid", *map(str, arguments)])
+        self.patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"))
+        self.capsys.readouterr()
+        with pytest.raises(SystemExit) as exit:
+            main()
+        out, err = self.capsys.readouterr()
+        assert "Traceback" not in err
+        return Done(int(exit.value.code or 0), out, err)

@@ -1,0 +1,199 @@
+"""`generate`: the text comes token by token, and what cannot be is told before anything is written."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pellucid
+from pellucid.workbench import Model
+from tests.cli.commands import Shell
+from tests.interop.gguf import made_up
+from tests.workbench import folders
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    return Shell(capsys, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return folders.ours(tmp_path_factory.mktemp("ours") / "tiny", generation={})
+
+
+@pytest.fixture(scope="module")
+def mute(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return folders.ours(tmp_path_factory.mktemp("mute") / "tiny", generation={}, tokenizer=None)
+
+
+def test_the_prompt_and_what_follows_it_are_printed(shell: Shell, folder: Path) -> None:
+    done = shell("generate", folder, "the cat", "--max-new-tokens", 9)
+    assert done.code == 0 and done.err == ""
+    assert done.out == "the cat" + pellucid.load(folder).generate("the cat", 9) + "\n"
+
+
+def test_each_piece_is_written_when_it_comes(
+    shell: Shell, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two tokens, what has been said so far is already out."""
+    ids, written = pellucid.load(folder).ids("abcd"), []
+
+    def tokens(*given: Any) -> Iterator[int]:
+        for id in ids:
+            written.append(sys.stdout.getvalue())  # type: ignore[attr-defined]
+            yield id
+
+    monkeypatch.setattr(Model, "tokens", tokens)
+    assert shell("generate", folder, ">").out == ">abcd\n"
+    assert written == ["", ">a", ">ab", ">abc"]
+
+
+def test_a_seed_repeats_the_text_and_another_gives_another(shell: Shell, folder: Path) -> None:
+    one, same, other = (
+        shell("generate", folder, "the", "--temperature", 2, "--seed", seed).out for seed in (1, 1, 2)
+    )
+    assert one == same != other
+
+
+def test_json_is_one_line_with_text_ids_and_the_reason_for_the_end(shell: Shell, folder: Path) -> None:
+    done = shell("generate", folder, "the", "--max-new-tokens", 5, "--json")
+    (line,) = done.out.splitlines()
+    data = json.loads(line)
+    model = pellucid.load(folder)
+    assert data["prompt"] == "the"
+    assert data["text"] == model.generate("the", 5)
+    assert data["ids"] == model.generate(model.ids("the"), 5)
+    assert data["finish"] == "length" and data["tokens_per_second"] > 0
+
+
+def test_json_tells_when_the_model_itself_came_to_an_end(shell: Shell, tmp_path: Path) -> None:
+    plain = Model(made_up.model(made_up.LLAMA, generation={}))
+    second = plain.generate(plain.ids("the"), 2)[1]
+    ends = folders.ours(tmp_path / "ends", generation={"eos_token_id": second})
+    data = json.loads(shell("generate", ends, "the", "--json").out)
+    assert data["finish"] == "stop" and len(data["ids"]) == 2 and data["ids"][-1] == second
+
+
+def test_a_minus_reads_standard_input(shell: Shell, folder: Path) -> None:
+    typed = shell("generate", folder, "-", "--max-new-tokens", 4, stdin="naïve".encode())
+    assert typed == shell("generate", folder, "naïve", "--max-new-tokens", 4)
+    done = shell("generate", folder, "-", stdin=b"ab\xff")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("pellucid: standard input is not text: byte 2 is no UTF-8.")
+
+
+def test_no_new_tokens_print_the_prompt_alone(shell: Shell, folder: Path) -> None:
+    assert shell("generate", folder, "the", "--max-new-tokens", 0).out == "the\n"
+    data = json.loads(shell("generate", folder, "the", "--max-new-tokens", 0, "--json").out)
+    assert (data["text"], data["ids"], data["tokens_per_second"]) == ("", [], None)
+
+
+def test_an_empty_prompt_is_refused_unless_the_model_begins_with_a_token_of_its_own(
+    shell: Shell, folder: Path, tmp_path: Path
+) -> None:
+    done = shell("generate", folder, "")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "pellucid: the prompt is empty; give at least one token.\n"
+    begins = folders.ours(tmp_path / "bos", add_bos=True)
+    assert shell("generate", begins, "", "--max-new-tokens", 3).code == 0
+
+
+def test_the_text_ends_where_the_context_does(shell: Shell, folder: Path) -> None:
+    context = pellucid.load(folder).config.context_length
+    done = shell("generate", folder, "a" * (context - 3), "--max-new-tokens", 100, "--json")
+    data = json.loads(done.out)
+    assert len(data["ids"]) == 3 and data["finish"] == "length"
+    done = shell("generate", folder, "a" * (context + 1))
+    assert (done.code, done.out) == (2, "")
+    assert f"{context + 1} tokens do not fit this model's context of {context}" in done.err
+
+
+def test_a_model_without_a_tokenizer_goes_on_with_ids(shell: Shell, mute: Path) -> None:
+    done = shell("generate", mute, "the cat")
+    assert (done.code, done.out) == (2, "")
+    assert "came without a tokenizer: give token ids, [1, 2, 3], instead of text." in done.err
+    wanted = pellucid.load(mute).generate([1, 2, 3], 4)
+    done = shell("generate", mute, "[1, 2, 3]", "--max-new-tokens", 4)
+    assert done.out == f"[1, 2, 3] {' '.join(map(str, wanted))}\n"
+    assert (
+        json.loads(shell("generate", mute, "[1,2,3]", "--max-new-tokens", 4, "--json").out)["ids"] == wanted
+    )
+    assert "ids go from 0 to 271; got 272 to 272" in shell("generate", mute, "[272]").err
+    assert "the prompt is empty" in shell("generate", mute, "[]").err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--temperature", "-1"], "--temperature"),
+        (["--temperature", "nan"], "the temperature must be 0 (always the likeliest token) or more, not nan"),
+        (["--temperature", "inf"], "the temperature must be 0"),
+        (["--temperature", "warm"], "--temperature"),
+        (["--max-new-tokens", "-1"], "--max-new-tokens"),
+        (["--dtype", "float8"], "no dtype called 'float8'; have float64, float32, bfloat16, float16"),
+        (["--device", "toaster"], "the device 'toaster' cannot be used here"),
+        (["--seed", "x"], "--seed"),
+    ],
+)
+def test_what_is_asked_wrongly_is_told_in_words(
+    shell: Shell, folder: Path, options: list[str], words: str
+) -> None:
+    done = shell("generate", folder, "the", *options)
+    assert (done.code, done.out) == (2, "")
+    assert words in done.err
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("gpt2", "gpt2 is a shape without weights"),
+        ("abdc", "no model called 'abdc'"),
+        ("no/such/folder", "no/such/folder: there is no such file or folder"),
+    ],
+)
+def test_a_model_that_is_not_there_is_told_in_one_line(shell: Shell, model: str, words: str) -> None:
+    done = shell("generate", model, "the")
+    assert (done.code, done.out) == (2, "")
+    assert words in done.err and done.err.count("\n") == 1
+
+
+def test_ctrl_c_keeps_what_was_written_and_exits_with_130(
+    shell: Shell, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = pellucid.load(folder).ids("abcd")
+
+    def tokens(*given: Any) -> Iterator[int]:
+        yield from ids
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Model, "tokens", tokens)
+    done = shell("generate", folder, ">")
+    assert dataclasses.astuple(done) == (130, ">abcd\n", "interrupted\n")
+
+
+def test_a_real_interrupt_ends_a_real_process(tmp_path: Path) -> None:
+    """A context so long that it is still writing when the signal comes."""
+    shape = made_up.LLAMA | {"context_length": 50_000, "n_layer": 1}
+    endless = str(folders.ours(tmp_path / "endless", shape, generation={}))
+    command = [sys.executable, "-m", "pellucid.cli", "generate", endless, "the", "--max-new-tokens", "50000"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    assert running.stdout
+    start = running.stdout.read(5)
+    time.sleep(0.1)
+    running.send_signal(signal.SIGINT)
+    out, told = running.communicate(timeout=20)
+    assert running.returncode == 130
+    assert start.startswith(b"the") and out.endswith(b"\n") and len(out) > 1
+    assert told == b"interrupted\n"

@@ -1,0 +1,169 @@
+"""`verify`: one line for each claim, exit code 0 where all hold, 1 where one does not, 2 where none could be
+tried."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pellucid.checks.catalogue import CHECKS
+from pellucid.checks.finding import Check, Finding
+from pellucid.interop import huggingface
+from pellucid.interop.rope_layout import in_layout
+from tests.checks.trained import trained
+from tests.cli.commands import Shell
+from tests.interop.gguf import made_up
+from tests.workbench import folders
+
+QUICK = [check.name for check in CHECKS if check.quick]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Threads that wait for each other on a busy machine take minutes over a tiny model."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    return Shell(capsys, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return folders.huggingface(tmp_path_factory.mktemp("theirs") / "llama", "llama")
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_json_is_one_line_for_each_check(shell: Shell, llama: Path) -> None:
+    done = shell("verify", llama, "--quick", "--json")
+    assert done.code == 0 and done.err == ""
+    found = lines(done.out)
+    assert [line["check"] for line in found] == QUICK
+    for line in found:
+        assert set(line) == {
+            "check", "claim", "budget", "verdict", "measured", "at", "story", "seconds",
+        }  # fmt: skip
+        assert line["verdict"] in ("equal", "noise", "skipped")
+        assert line["measured"] and not line["at"]
+
+
+def test_a_person_reads_each_verdict_and_a_last_line(shell: Shell, llama: Path) -> None:
+    done = shell("verify", llama, "--quick")
+    assert done.code == 0 and done.err == ""
+    first, *_, last = done.out.splitlines()
+    assert first == "equal    weights            every weight is a finite number"
+    assert last.startswith(f"{llama}: every number is accounted for. {len(QUICK) - 1} checks in ")
+    assert last.endswith(" s, 1 skipped.")
+    assert all(f" {name} " in done.out for name in QUICK)
+
+
+def test_without_quick_every_check_is_made(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = next(check for check in CHECKS if check.name == "compiled")
+    monkeypatch.setattr("pellucid.checks.catalogue.CHECKS", [c for c in CHECKS if c is not compiled])
+    found = lines(shell("verify", "abcd", "--json").out)
+    assert [line["check"] for line in found] == [check.name for check in CHECKS if check is not compiled]
+
+
+def test_a_folder_whose_tensors_are_in_the_other_layout_exits_with_one(shell: Shell, tmp_path: Path) -> None:
+    """As a converter leaves it that forgets the permutation: it loads, and only its loss says so."""
+    made = trained()
+    _, turned = in_layout(made.config, made.weights, "pairs")
+    huggingface.write(tmp_path / "broken", replace(made, weights=turned))
+    done = shell("verify", tmp_path / "broken", "--quick")
+    assert done.code == 1 and done.err == ""
+    assert "BUG      conventions        no other convention makes better sense of a text\n" in done.out
+    assert "\n         BUG at convention: RoPE layout: pairs for halves\n" in done.out
+    *_, last = done.out.splitlines()
+    assert last.startswith(f"{tmp_path / 'broken'}: do not trust it yet. ")
+    assert last.endswith("; 1 found a bug: conventions (at convention: RoPE layout: pairs for halves).")
+
+
+def test_a_weight_that_is_no_number_exits_with_one(shell: Shell, tmp_path: Path) -> None:
+    name = "blocks.1.mlp.up_proj.weight"
+    weights = made_up.model(made_up.LLAMA).weights
+    damaged = {**weights, name: weights[name].copy()}
+    damaged[name][3, 5] = float("nan")
+    folder = folders.ours(tmp_path / "nan", weights=damaged)
+    done = shell("verify", folder, "--quick", "--json")
+    assert done.code == 1
+    first = lines(done.out)[0]
+    assert (first["check"], first["verdict"], first["at"]) == ("weights", "BUG", name)
+    assert first["story"] == f"1 of its 6,144 numbers are none; {name}[3,5] is nan"
+    assert sum(line["verdict"] == "BUG" for line in lines(done.out)) > 1
+
+
+def test_the_json_of_a_bug_has_its_place_and_its_story(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Finding("BUG", "1 [bold]", "logits[t=0]", "two\n[red]lines[/]")
+    check = Check("made [up]", "a claim [with marks]", "none", lambda subject: found)
+    monkeypatch.setattr("pellucid.checks.catalogue.CHECKS", (check,))
+    done = shell("verify", "abcd", "--json")
+    assert done.code == 1
+    (line,) = lines(done.out)
+    assert (line["verdict"], line["at"], line["story"]) == ("BUG", "logits[t=0]", "two\n[red]lines[/]")
+    text = shell("verify", "abcd").out
+    assert "BUG      made [up]          a claim [with marks]\n" in text
+    assert "         BUG at logits[t=0]\n         two\n         [red]lines[/]\n" in text
+
+
+def damaged(folder: Path, name: str, data: bytes | None) -> Path:
+    """A folder of ours with one file changed, or without it."""
+    folders.ours(folder)
+    if data is None:
+        (folder / name).unlink()
+    else:
+        (folder / name).write_bytes(data)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("gpt2", "gpt2 is a shape without weights: `pellucid explain gpt2` shows its parts and cost."),
+        ("abdc", "no model called 'abdc'"),
+        ("no/such.gguf", "no/such.gguf: there is no such file or folder."),
+        ("no.toml", "cannot read no.toml: No such file or directory."),
+        ("smollm2", "smollm2 is not here yet: `pellucid get smollm2` fetches it (93 MB)."),
+    ],
+)
+def test_a_model_that_is_not_there_is_told_in_one_line(
+    shell: Shell, model: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PELLUCID_HOME", str(tmp_path))
+    done = shell("verify", model)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"pellucid: {words}") and done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("config.json", b"{"),
+        ("config.json", None),
+        ("model.safetensors", b"\x00" * 100),
+        ("model.safetensors", None),
+        ("tokenizer.json", b"[]"),
+    ],
+)
+def test_a_damaged_folder_is_told_in_one_line(
+    shell: Shell, tmp_path: Path, name: str, data: bytes | None
+) -> None:
+    done = shell("verify", damaged(tmp_path / "damaged", name, data))
+    assert (done.code, done.out) == (2, "")
+    assert str(tmp_path / "damaged") in done.err and done.err.count("\n") == 1
+
+
+def test_a_device_that_is_not_there_is_told_in_words(shell: Shell) -> None:
+    done = shell("verify", "abcd", "--device", "toaster", "--json")
+    assert (done.code, done.out) == (2, "")
+    assert "the device 'toaster' cannot be used here" in done.err

@@ -1,0 +1,229 @@
+"""Logits, scores and texts of the model that `load` returns."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import pellucid
+from pellucid.errors import TokenError
+from pellucid.explain.compare import CACHED_AGAINST_FULL
+from pellucid.workbench import Model
+from tests.interop.gguf import made_up
+
+Places = dict[str, Path]
+IDS = [3, 1, 4, 1, 5, 9, 2, 6]
+
+
+def tiny(**more: Any) -> Model:
+    return Model(made_up.model(made_up.LLAMA, **more), dtype="float64")
+
+
+def near(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return float((a - b).abs().max()) <= CACHED_AGAINST_FULL * float(b.abs().max())
+
+
+# ---- logits
+
+
+def test_one_list_gives_one_row_of_scores_for_each_token() -> None:
+    model = tiny()
+    logits = model.logits(IDS)
+    assert logits.shape == (len(IDS), model.config.vocab_size) and not logits.requires_grad
+    wanted = model.trace(IDS).tape["logits"][0]
+    assert np.abs(logits.numpy() - wanted).max() < 1e-10
+
+
+@pytest.mark.parametrize("make", [list, tuple, np.array, torch.tensor, lambda ids: np.array(ids, np.uint16)])
+def test_ids_may_be_any_kind_of_list(make: Any) -> None:
+    model = tiny()
+    assert torch.equal(model.logits(make(IDS)), model.logits(IDS))
+    assert torch.equal(model.logits(make([IDS, IDS[::-1]])), model.logits([IDS, IDS[::-1]]))
+
+
+@pytest.mark.parametrize("kind", ["ours", "learned positions"])
+def test_rows_of_different_lengths_are_what_each_is_alone(kind: str, places: Places) -> None:
+    model = pellucid.load(places[kind], dtype="float64")
+    rows = [IDS, IDS[:3], [7], IDS[::-1]]
+    logits = model.logits(rows)
+    assert logits.shape == (4, len(IDS), model.config.vocab_size)
+    for row, got in zip(rows, logits, strict=True):
+        assert near(got[: len(row)], model.logits(row))
+    assert not logits.isnan().any()
+
+
+@pytest.mark.parametrize(
+    ("ids", "words"),
+    [
+        ([], "ids must be whole numbers"),
+        ([[]], "ids must be whole numbers"),
+        ([[], []], "ids must be whole numbers"),
+        ([272], "ids go from 0 to 271; got 272 to 272"),
+        ([[1, 2], [-1]], "ids go from 0 to 271; got -1"),
+        ([0.5, 1.0], "ids must be whole numbers"),
+        ([0] * 65, "65 tokens do not fit this model's context of 64"),
+        ([[1], 2], "ids must be whole numbers"),
+        ([1, [2]], "ids must be whole numbers"),
+        ([[[1]]], "ids must be whole numbers"),
+        ("abc", "ids must be whole numbers"),
+        (7, "ids must be whole numbers"),
+        (None, "ids must be whole numbers"),
+        ([2**70], "ids"),
+        ([None], "ids must be whole numbers"),
+    ],
+)
+def test_ids_that_cannot_be_read_are_refused_in_words(ids: Any, words: str) -> None:
+    with pytest.raises(TokenError, match=words):
+        tiny().logits(ids)
+
+
+def test_an_empty_row_beside_a_full_one_is_only_padding() -> None:
+    model = tiny()
+    logits = model.logits([IDS, []])
+    assert near(logits[0], model.logits(IDS)) and not logits.isnan().any()
+
+
+# ---- scores
+
+
+def test_a_score_is_the_log_probability_of_each_token_given_those_before() -> None:
+    model = tiny()
+    score = model.score(IDS)
+    wanted = torch.log_softmax(model.logits(IDS), -1)
+    assert score.ids == IDS and len(score) == len(IDS)
+    assert score.logprobs[0] is None
+    assert score.logprobs[1:] == pytest.approx([float(wanted[t, id]) for t, id in enumerate(IDS[1:])])
+    assert score.total == pytest.approx(sum(found for found in score.logprobs if found is not None))
+    assert score.perplexity == pytest.approx(math.exp(-score.total / (len(IDS) - 1)))
+
+
+def test_a_score_agrees_with_the_specification_s_loss() -> None:
+    model = tiny()
+    trace = model.trace(IDS[:1], target=IDS[1:])
+    assert model.score(IDS).perplexity == pytest.approx(math.exp(trace.tape["loss"]), rel=1e-12)
+
+
+def test_a_text_is_scored_token_by_token_and_can_be_printed() -> None:
+    model = tiny()
+    score = model.score("the cat")
+    assert "".join(score.tokens) == "the cat"
+    first, *rest = str(score).splitlines()
+    assert first.strip() == repr(score.tokens[0]) and len(rest) == len(score) - 1
+    assert dict(score)[score.tokens[-1]] == score.logprobs[-1]
+
+
+def test_a_single_token_has_no_score() -> None:
+    score = tiny().score([3])
+    assert score.logprobs == [None] and score.total == 0 and math.isnan(score.perplexity)
+
+
+# ---- texts
+
+
+def test_text_goes_on_as_text_and_ids_as_ids() -> None:
+    model = tiny(generation={})
+    ids = model.generate(model.ids("the cat"), 6)
+    assert isinstance(ids, list) and len(ids) == 6
+    text = model.generate("the cat", 6)
+    assert isinstance(text, str)
+    known = [id for id in ids if id < model.tokenizer.vocab_size]
+    assert text == model.tokenizer.decode(known)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.5])
+def test_the_stream_s_pieces_are_the_text(temperature: float) -> None:
+    model = tiny(generation={})
+    pieces = list(model.stream("naïve 日本", 20, temperature, seed=4))
+    assert "".join(pieces) == model.generate("naïve 日本", 20, temperature, seed=4)
+    assert len(pieces) == 21  # one for each token, and what was held back
+
+
+def test_the_text_of_greedy_ids_is_the_argmax_of_the_logits() -> None:
+    model = tiny(generation={})
+    ids = list(IDS)
+    for id in model.tokens(IDS, 5):
+        assert id == int(model.logits(ids)[-1].argmax())
+        ids.append(id)
+
+
+def test_a_text_stops_at_an_end_token_which_is_given_out_but_not_written() -> None:
+    free = tiny(generation={}).generate(IDS, 6)
+    end = free[2]
+    for generation in ({"eos_token_id": end}, {"eos_token_id": [9999, end]}):
+        model = tiny(generation=generation)
+        assert model.generate(IDS, 6) == free[: free.index(end) + 1]
+    model = tiny(generation={})
+    prompt = "the cat"
+    ids = model.generate(model.ids(prompt), 6)
+    stopped = tiny(generation={"eos_token_id": ids[3]})
+    before = [id for id in ids[: ids.index(ids[3])] if id < model.tokenizer.vocab_size]
+    assert stopped.generate(prompt, 6) == model.tokenizer.decode(before)
+
+
+def test_where_the_file_names_no_end_the_tokenizer_s_is_taken() -> None:
+    model = tiny(generation={})
+    assert model.stop == [model.tokenizer.id_of("<|end|>")]
+    assert tiny(generation={"eos_token_id": [1, 2]}).stop == [1, 2]
+    assert tiny(generation={}, tokenizer=None).stop == []
+
+
+def test_a_model_that_wants_a_first_token_gets_it() -> None:
+    plain, begun = tiny(generation={}), tiny(generation={}, add_bos=True)
+    bos = begun.tokenizer.id_of("<|begin|>")
+    assert begun.ids("the") == [bos, *plain.ids("the")]
+    assert begun.ids([5, 6]) == [5, 6]  # ids are taken as they are
+    assert begun.ids("") == [bos]
+    assert begun.score("the").ids == begun.trace("the").run["ids"][0] == begun.ids("the")
+    assert begun.generate("the", 5) == "".join(begun.decoded("the", plain.generate(begun.ids("the"), 5)))
+
+
+def test_a_target_gets_no_first_token_of_its_own() -> None:
+    model = tiny(add_bos=True)
+    run = model.trace("the", target=" cat").run
+    assert run["ids"][0] == (model.ids("the") + model.tokenizer.encode(" cat"))[:-1]
+
+
+def test_an_id_beyond_the_tokenizer_is_written_as_nothing() -> None:
+    """Vocabularies are padded to round numbers, and a random model may say such a number."""
+    model = tiny(generation={})
+    beyond = model.tokenizer.vocab_size
+    assert beyond < model.config.vocab_size
+    assert "".join(model.decoded("a", [*model.ids("b"), beyond, *model.ids("c")])) == "bc"
+    assert model.token(beyond) == str(beyond)
+
+
+def test_a_model_without_a_tokenizer_takes_ids_and_says_so_for_text(places: Places) -> None:
+    model = pellucid.load(places["without a tokenizer"])
+    assert len(model.generate(IDS, 4)) == 4
+    assert model.score(IDS).tokens == [str(id) for id in IDS]
+    assert model.trace(IDS).run["tokens"] == [str(id) for id in IDS]
+    for ask in (model.generate, model.score, model.trace, model.ids):
+        with pytest.raises(TokenError, match=r"came without a tokenizer: give token ids, \[1, 2, 3\]"):
+            ask("the cat")
+    with pytest.raises(TokenError, match="came without a tokenizer"):
+        model.trace(IDS, target="the")
+
+
+def test_a_seed_is_one_text() -> None:
+    model = tiny(generation={})
+    one, same, other = (model.generate("the", 20, 1.0, seed) for seed in (1, 1, 2))
+    assert one == same != other
+
+
+def test_an_empty_prompt_is_refused() -> None:
+    for prompt in ("", []):
+        with pytest.raises(TokenError, match="the prompt is empty; give at least one token"):
+            tiny().generate(prompt)
+
+
+def test_changing_the_dtype_changes_only_the_fast_engine(places: Places) -> None:
+    wide, narrow = (pellucid.load(places["ours"], dtype=dtype) for dtype in ("float64", "bfloat16"))
+    assert not torch.equal(wide.logits(IDS), narrow.logits(IDS).double())
+    assert np.array_equal(wide.trace(IDS).tape["logits"], narrow.trace(IDS).tape["logits"])
+    assert replace(wide.pretrained, weights={}) == replace(
+        narrow.pretrained, weights={}, tokenizer=wide.tokenizer
+    )
