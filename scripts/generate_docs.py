@@ -19,6 +19,7 @@ from pellucid.cli.app import app
 from pellucid.config import ModelConfig
 from pellucid.explain.formula import formula
 from pellucid.explain.trace import Trace
+from pellucid.interop import library
 from pellucid.names import LETTERS, PARAMETERS_AND_VALUES, Name
 from pellucid.reference.op import Op
 from pellucid.reference.ops import table
@@ -27,7 +28,8 @@ from pellucid.reference.training import forward
 from pellucid.reference.transformer import cache
 
 ROOT = Path(__file__).parent.parent
-EXAMPLE = ["explain", "abcd", "A B", "--at", "probs[t=1,v=2]", "--depth", "4"]
+EXAMPLE = ["explain", "abcd", "A B", "--at", "probs[t=1,v=2]", "--depth", "2"]
+REAL = ["explain", "smollm2", "The cat sat on", "--at", "blocks.5.attn.pattern[h=3,t=3,s=1]", "--depth", "2"]
 MADE = "<!-- made by `make docs`; do not edit -->\n\n"
 
 
@@ -45,10 +47,6 @@ def tree() -> Iterator[str]:
             yield f"  {path.name:<15} {purpose(path)}"
         elif (path / "__init__.py").exists():
             yield f"  {path.name + '/':<15} {purpose(path / '__init__.py')}"
-            if path.name == "reference":
-                for file in sorted(path.glob("*.py")):
-                    if file.stem != "__init__":
-                        yield f"    {file.name:<15} {purpose(file)}"
         elif path.is_dir() and path.name == "presets":
             yield f"  {path.name + '/':<15} Well-known shapes, and the teaching model with its weights"
     yield "tests/            Claims: mirrors the package, plus agreement, golden numbers and architecture"
@@ -72,9 +70,11 @@ def output(arguments: list[str]) -> str:
 def readme() -> str:
     text = (ROOT / "README.md").read_text("utf-8")
     parts = {"tree": "\n".join(tree()), "example": f"{shell(EXAMPLE)}\n{output(EXAMPLE)}"}
+    if any(entry.name == "smollm2" for entry in library.names()):  # else the last run's numbers stay
+        parts["real example"] = f"{shell(REAL)}\n{output(REAL)}"
     for name, body in parts.items():
-        pattern = rf"(<!-- {name} -->\n```text\n).*?(\n```\n<!-- /{name} -->)"
-        text, found = re.subn(pattern, lambda m, body=body: m[1] + body + m[2], text, flags=re.DOTALL)
+        pattern = rf"(<!-- {name} -->\n```text\n).*?(```\n<!-- /{name} -->)"
+        text, found = re.subn(pattern, lambda m, body=body: m[1] + body + "\n" + m[2], text, flags=re.DOTALL)
         assert found == 1, f"README.md has no place for its {name}"
     return text
 

@@ -37,6 +37,10 @@ def _judge(trace: "Trace") -> None:
     from pellucid.explain.local_replay import local_replay, recorded_in
 
     done = local_replay(trace, recorded_in(trace))
-    print(f"{trace.run['path']} in {trace.run.get('dtype')}: {done}")
+    print(f"a run of the fast engine, {trace.run['path']}, in {trace.run.get('dtype')}")
     if done.bugs:
+        print(done)
         raise typer.Exit(1)
+    print(f"{len(done.values)} values, each follows from its own inputs within rounding")
+    if done.worst and done.worst.units:
+        print(f"  the largest error: {done.worst}")

@@ -1,5 +1,6 @@
 """A model: config, weights, tokenizer, the specification that explains it, the fast engine that runs it."""
 
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -84,7 +85,7 @@ class Model:
     def ids(self, prompt: Prompt) -> list[int]:
         """The ids of a prompt as this model reads it, its bos token in front where it wants one."""
         if not isinstance(prompt, str):
-            ids = [int(id) for id in prompt]
+            ids = _whole(prompt)
         else:
             tokenizer = self.tokenizer
             bos = tokenizer.id_of(tokenizer.special.bos) if tokenizer.special.bos else None
@@ -115,15 +116,11 @@ class Model:
         """Scores [T V] of a list of ids, or [B T V] of several, the shorter ones padded on the right."""
         import torch
 
-        rows = ids.tolist() if hasattr(ids, "tolist") else list(ids)
-        single = not rows or not isinstance(rows[0], Sequence)
-        batch = [rows] if single else [list(row) for row in rows]
-        longest = max(map(len, batch), default=0)
-        padded = torch.tensor([row + [0] * (longest - len(row)) for row in batch], device=self.device)
+        batch, single = _rows(ids)
+        longest, device = max(map(len, batch), default=0), self.module.device
+        padded = torch.tensor([row + [0] * (longest - len(row)) for row in batch], device=device)
         self.module.check(padded)
-        real = torch.tensor(
-            [[1] * len(row) + [0] * (longest - len(row)) for row in batch], device=self.device
-        )
+        real = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in batch], device=device)
         padding = None if bool(real.all()) else real.bool()
         with torch.no_grad():
             logits: Tensor = self.module(padded, padding=padding)
@@ -210,6 +207,10 @@ class Model:
             )
         if update and path != "reference":
             raise AskedWrongly(f"an update is taken by the specification; leave path={path!r} away.")
+        if backward and path == "compiled":
+            raise AskedWrongly(
+                'compiled code shows its forward pass alone; gradients are seen with path="eager".'
+            )
         wanted = None if targets is None else [targets]
         dtype, types = "float64", dict[str, str]()
         if path != "reference":
@@ -273,7 +274,7 @@ class Model:
         start = self.ids(prompt)
         goal: list[int] = []
         if target is not None:
-            goal = self.tokenizer.encode(target) if isinstance(target, str) else [int(id) for id in target]
+            goal = self.tokenizer.encode(target) if isinstance(target, str) else _whole(target)
             if not goal:
                 raise TokenError("the target is empty; give at least one token, or none at all.")
         ids = (start + goal)[: -1 if goal else None]
@@ -283,3 +284,27 @@ class Model:
                 "shorten the prompt."
             )
         return ids, [IGNORED] * (len(start) - 1) + goal if goal else None
+
+
+def _rows(ids: Any) -> tuple[list[list[int]], bool]:
+    """Lists of ids, and whether it was one list alone."""
+    try:
+        rows = list(map(_plain, _plain(ids)))
+        single = not any(isinstance(row, Sequence) for row in rows)
+        return list(map(_whole, [rows] if single else rows)), single
+    except TypeError:  # a number, or numbers among lists
+        raise TokenError(_NOT_IDS) from None
+
+
+def _plain(given: Any) -> Any:
+    return given.tolist() if hasattr(given, "tolist") else given
+
+
+def _whole(ids: Iterable[Any]) -> list[int]:
+    try:
+        return [operator.index(id) for id in ids]
+    except TypeError:
+        raise TokenError(_NOT_IDS) from None
+
+
+_NOT_IDS = "ids must be whole numbers, in a list or in several."

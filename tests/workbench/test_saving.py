@@ -52,8 +52,10 @@ def test_transformers_loads_what_save_pretrained_writes(kind: str, places: Place
     with torch.no_grad():
         found = theirs(tmp_path / "saved")(torch.tensor([IDS])).logits[0]
     assert float((found - model.logits(IDS)).abs().max()) < 1e-4
-    again = pellucid.load(tmp_path / "saved")
-    assert torch.equal(again.logits(IDS), model.logits(IDS))
+    again = pellucid.load(
+        tmp_path / "saved"
+    )  # of a GGUF file in the other layout, so sums are in another order
+    assert float((again.logits(IDS) - model.logits(IDS)).abs().max()) < 1e-4
 
 
 def test_an_edit_of_the_module_is_saved(places: Places, tmp_path: Path) -> None:

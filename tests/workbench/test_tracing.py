@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import pellucid
-from pellucid.errors import AskedWrongly, TokenError
+from pellucid.errors import AskedWrongly, PellucidError, TokenError
 from pellucid.model.taps import record
 from pellucid.workbench import Model
 from tests.interop.gguf import made_up
@@ -91,11 +91,15 @@ def test_explaining_with_a_target_reaches_the_gradients() -> None:
             "an update is taken by the specification",
         ),
         ({"path": "eager", "backward": True}, TokenError, "a gradient needs a loss"),
-        ({"path": "compiled", "backward": True, "target": [1]}, AskedWrongly, "compiled"),
+        (
+            {"path": "compiled", "backward": True, "target": [1]},
+            AskedWrongly,
+            "compiled code shows its forward",
+        ),
         ({"target": []}, TokenError, "the target is empty"),
-        ({"ids": [272]}, TokenError, "272"),
-        ({"ids": [-1]}, TokenError, "-1"),
-        ({"ids": [272], "path": "eager"}, TokenError, "272"),
+        ({"ids": [272]}, PellucidError, "ids go from 0 to 271; got 272"),
+        ({"ids": [-1]}, PellucidError, "ids go from 0 to 271; got -1"),
+        ({"ids": [272], "path": "eager"}, PellucidError, "ids go from 0 to 271; got 272"),
         ({"ids": [1] * 65}, TokenError, "65 tokens do not fit this model's context of 64"),
     ],
 )
