@@ -94,13 +94,25 @@ def _check(
         raise AskedWrongly(f"no type called {dtype!r}; have {', '.join(PRECISIONS)}.{hint}")
 
 
-def _trace(side: str, prompt: str | None, target: str | None) -> "Trace":
+def _trace(side: str, prompt: str | None, target: str | None, layout: str | None = None) -> "Trace":
+    """A trace file, or a model's run; with a `layout`, the same model with its RoPE in that one."""
     from pellucid.workbench import load
     from pellucid.workbench.tracing import read_trace
 
     if side.endswith(".json"):
         return read_trace(side)
-    return load(side).trace(prompt or "", target=target, backward=target is not None)
+    model = load(side)
+    own = getattr(model.config.positions, "layout", None)
+    if layout and own and own != layout:
+        print(f"{side} holds its queries and keys in {own}: reordered to {layout}, which changes no score.")
+        model = model.in_layout(layout)
+    return model.trace(prompt or "", target=target, backward=target is not None)
+
+
+def _layout(trace: "Trace") -> str | None:
+    """How a run turned its queries and keys, if it did."""
+    turned = (step for step in trace.tape.steps.values() if step.op.name == "rotate")
+    return next((str(step.attrs.get("layout")) for step in turned), None)
 
 
 def _theirs(
@@ -114,7 +126,7 @@ def _theirs(
         arrays = arrays_file.read(Path(b))
         rules = arrays_file.read_rules(names) if names else []
     else:
-        trace = _trace(b, prompt, target)
+        trace = _trace(b, prompt, target, _layout(ours))
         _same_length(ours, trace)
         arrays = recorded_in(trace)
         rules = []

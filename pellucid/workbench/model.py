@@ -13,6 +13,7 @@ from pellucid.explain.derive import Derivation, derive
 from pellucid.explain.trace import Trace
 from pellucid.interop.number_types import number_type
 from pellucid.interop.pretrained import Array, Pretrained
+from pellucid.interop.rope_layout import in_layout
 from pellucid.reference.ops.cross_entropy import IGNORED
 from pellucid.reference.training import forward, join, train
 from pellucid.text.tokenizer import Tokenizer
@@ -244,6 +245,11 @@ class Model:
         """Where a number came from: print it, or walk its operands. `run` is as for `trace`."""
         backward = run.get("target") is not None and not run.get("update")
         return derive(self.trace(prompt, **({"backward": backward} | run)), at, depth, top, lines)
+
+    def in_layout(self, layout: str) -> "Model":
+        """The same model with the channels of its queries and keys in RoPE's other order."""
+        config, weights = in_layout(self.config, self.pretrained.weights, layout)
+        return Model(replace(self.pretrained, config=config, weights=weights), self.device, self.dtype)
 
     # ---- files
 

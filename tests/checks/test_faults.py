@@ -16,11 +16,12 @@ from pellucid.checks.catalogue import CHECKS
 from pellucid.checks.finding import Finding
 from pellucid.checks.subject import Subject
 from pellucid.interop import model_folder
-from pellucid.model import attention, cache, mlps, positions, transformer
+from pellucid.model import attention, cache, positions, transformer
 from pellucid.parts.positions.rope import Rope
 from pellucid.reference.op import Array
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.workbench import Model
+from tests.agreement import other_curve
 
 Patch = pytest.MonkeyPatch
 Fault = Callable[[Model, Patch], Model]
@@ -88,8 +89,7 @@ class Steeper(torch.autograd.Function):
 
 
 def gradient_wrong(model: Model, patch: Patch) -> Model:
-    curve = mlps.CURVES["silu"]
-    patch.setitem(mlps.CURVES, "silu", lambda x: Steeper.apply(curve(x)))
+    other_curve.plant(patch, lambda right, x: Steeper.apply(right(x)))
     return model
 
 
@@ -104,8 +104,7 @@ def softmax_in_float16(model: Model, patch: Patch) -> Model:
 
 
 def another_curve_in_bfloat16(model: Model, patch: Patch) -> Model:
-    right = mlps.CURVES["silu"]
-    patch.setitem(mlps.CURVES, "silu", lambda x: F.gelu(x) if x.dtype == torch.bfloat16 else right(x))
+    other_curve.plant(patch, lambda right, x: F.gelu(x) if x.dtype == torch.bfloat16 else right(x))
     return model
 
 

@@ -3,17 +3,17 @@
 from torch import Tensor, nn
 
 from pellucid.config import Shapes
-from pellucid.model import mlps
+from pellucid.model import activations
 from pellucid.model.linear import Linear
 from pellucid.model.taps import Scope
-from pellucid.parts import mlps as parts
+from pellucid.parts import mlps
 
 
 class Mlp(nn.Module):
-    def __init__(self, shapes: Shapes, path: str, mlp: parts.Mlp) -> None:
+    def __init__(self, shapes: Shapes, path: str, mlp: mlps.Mlp) -> None:
         super().__init__()
         self.t = Scope(path)
-        self.curve = mlps.CURVES[mlp.activation]
+        self.curve = activations.make(mlp.activation)
         self.gate_proj = Linear(shapes, f"{path}.gate_proj")
         self.up_proj = Linear(shapes, f"{path}.up_proj")
         self.down_proj = Linear(shapes, f"{path}.down_proj")
