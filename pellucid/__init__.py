@@ -8,9 +8,16 @@ print(model.explain("A B", at="probs[t=1,v=2]", depth=4))
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["ModelConfig", "Tape", "load"]
+__all__ = ["Model", "ModelConfig", "Tape", "edit", "load", "record"]
 
-_WHERE = {"load": "pellucid.workbench", "ModelConfig": "pellucid.config", "Tape": "pellucid.reference.tape"}
+_WHERE = {
+    "load": "pellucid.workbench",
+    "Model": "pellucid.workbench",
+    "ModelConfig": "pellucid.config",
+    "Tape": "pellucid.reference.tape",
+    "record": "pellucid.model.taps",
+    "edit": "pellucid.model.taps",
+}
 
 
 def __getattr__(name: str) -> Any:

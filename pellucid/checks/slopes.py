@@ -31,23 +31,16 @@ def slopes(subject: Subject) -> Finding:
         kinds[_kind(name)].append(name)
     module.zero_grad(set_to_none=True)
     loss(module(ids), targets).backward()
-    dice = torch.Generator().manual_seed(0)
     told: dict[str, float] = {}
-    shifted: dict[str, Callable[[float], float]] = {}
     for kind, names in kinds.items():
-        way = {
-            name: torch.randn(parameters[name].shape, dtype=torch.float64, generator=dice) for name in names
-        }
-        length = math.sqrt(sum(float(w.square().sum()) for w in way.values()))
-        way = {name: (w / length).to(module.device) for name, w in way.items()}
-        gradients = {name: parameters[name].grad for name in names}
+        way, gradients = _direction(module, names), {name: parameters[name].grad for name in names}
         told[kind] = sum(float((g * way[name]).sum()) for name, g in gradients.items() if g is not None)
-        shifted[kind] = partial(_loss_at, module, way, ids, targets)
     module.zero_grad(set_to_none=True)
     size, worst = max(map(abs, told.values())), 0.0
     for kind, slope in told.items():
+        loss_at = partial(_loss_at, module, _direction(module, kinds[kind]), ids, targets)
         for step in STEPS:
-            measured = _slope(shifted[kind], step)
+            measured = _slope(loss_at, step)
             error = abs(slope - measured) / (max(abs(slope), size * 1e-3) or 1.0)
             if error <= TOLERANCE:
                 break
@@ -56,6 +49,15 @@ def slopes(subject: Subject) -> Finding:
             return Finding("BUG", f"{error:.1e}", f"d.{kind}", story)
         worst = max(worst, error)
     return Finding("equal", f"{worst:.1e} of {len(told)} directions")
+
+
+def _direction(module: Transformer, names: list[str]) -> dict[str, torch.Tensor]:
+    """One direction of length 1, the same whenever it is asked for."""
+    dice = torch.Generator().manual_seed(0)
+    shapes = {name: module.get_parameter(name).shape for name in names}
+    way = {name: torch.randn(shape, dtype=torch.float64, generator=dice) for name, shape in shapes.items()}
+    length = math.sqrt(sum(float(part.square().sum()) for part in way.values()))
+    return {name: (part / length).to(module.device) for name, part in way.items()}
 
 
 @torch.no_grad()

@@ -37,6 +37,13 @@ class Model:
             raise ConfigError(f"no dtype called {dtype!r}; have {', '.join(DTYPES)}.")
         self.pretrained, self.device, self.dtype = pretrained, device, dtype
 
+    @classmethod
+    def from_pretrained(cls, name: str | Path, *, device: str = "cpu", dtype: str = "float32") -> "Model":
+        """`pellucid.load`, under the name that habit expects."""
+        from pellucid.workbench.opening import load
+
+        return load(name, device=device, dtype=dtype)
+
     @property
     def name(self) -> str:
         return self.pretrained.name

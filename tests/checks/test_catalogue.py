@@ -11,6 +11,7 @@ from pellucid.checks.subject import LENGTH, Subject
 from pellucid.interop.pretrained import Pretrained
 from pellucid.workbench import Model
 from tests.interop.gguf import made_up
+from tests.interop.huggingface.models import FAMILIES, random_model
 
 Models = dict[str, str | Path]
 HEALTHY = ("abcd", "llama", "gpt2", "gguf")
@@ -36,6 +37,18 @@ def test_a_healthy_model_passes_every_check_or_is_told_why_not(name: str, models
     for check in CHECKS:
         if check.name != "compiled":
             healthy(name, check, check.measure(subject))
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_healthy_model_is_ever_called_wrong(family: str, seed: int, tmp_path: Path) -> None:
+    _, writer = random_model(family, seed)
+    subject = Subject(pellucid.load(writer(tmp_path, dtype="float32")))
+    for check in CHECKS:
+        if check.name != "compiled":
+            finding = check.measure(subject)
+            assert finding.verdict in ("equal", "noise", "skipped"), f"{check.name}: {finding}"
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own

@@ -1,111 +1,82 @@
-"""Every number of a run: the specification's, or those of a path of the fast engine on its program."""
+"""A trace of a model in a file refers to its weights, and is refused when they have changed."""
 
-import functools
-from typing import Any
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import pellucid
-from pellucid.errors import AskedWrongly, PellucidError, TokenError
-from pellucid.model.taps import record
+from pellucid.config import ModelConfig
+from pellucid.errors import FileError
+from pellucid.explain.local_replay import local_replay, recorded_in
+from pellucid.explain.replay import replay
+from pellucid.interop import model_folder
+from pellucid.interop.pretrained import Pretrained, Source
 from pellucid.workbench import Model
-from tests.interop.gguf import made_up
+from pellucid.workbench.tracing import read_trace, write_trace
+from tests.reference.models import weights
 
-IDS = [3, 1, 4, 1, 5]
-
-
-def tiny(dtype: str = "float32", **more: Any) -> Model:
-    return Model(made_up.model(made_up.LLAMA | more), dtype=dtype)
+CONFIG = ModelConfig(vocab_size=300, context_length=8, n_layer=1, n_head=2, d_model=16)
+IDS = [1, 299, 7]
 
 
-def test_a_trace_says_what_was_run() -> None:
-    model = tiny("bfloat16")
-    run = model.trace("the cat", target=" sat").run
-    assert run["model"] == "made up"
-    assert run["ids"][0] == (model.ids("the cat") + model.tokenizer.encode(" sat"))[:-1]
-    assert run["tokens"] == [model.token(id) for id in run["ids"][0]]
-    assert (run["path"], run["dtype"]) == ("reference", "float64")
+@pytest.fixture
+def model(tmp_path: Path) -> Model:
+    held = {name: value.astype(np.float32) for name, value in weights(CONFIG).items()}
+    source = Source(tmp_path, "pellucid", "pellucid", dict.fromkeys(held, "F32"), 0)
+    model_folder.write(tmp_path / "model", Pretrained("tiny", CONFIG, held, None, source))
+    return pellucid.load(tmp_path / "model")
 
 
-@pytest.mark.parametrize("path", ["eager", "fused"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_path_of_the_fast_engine_shows_its_own_numbers(dtype: str, path: str) -> None:
-    model = tiny(dtype)
-    trace = model.trace(IDS, path=path)
-    assert (trace.run["path"], trace.run["dtype"]) == (path, dtype)
-    with torch.no_grad(), record(fused=path == "fused") as seen:
-        model.module(torch.tensor([IDS]))
-    assert len(seen) > 20
-    for name, value in seen.arrays().items():
-        if name != "mask":
-            assert np.array_equal(trace.value(name), value), name
-    assert not np.array_equal(trace.value("logits"), model.trace(IDS).value("logits"))
-    embed = model.module.embed.weight.detach().double().numpy()
-    assert np.array_equal(trace.value("embed.weight"), embed)
+def test_large_weights_are_referred_to_and_read_back(model: Model, tmp_path: Path) -> None:
+    trace = model.trace(IDS)
+    write_trace(model, trace, tmp_path / "t.json")
+    entry = json.loads((tmp_path / "t.json").read_text())["tensors"]["embed.weight"]
+    assert entry["ref"]["key"] == "embed.weight" and "values" not in entry and "store" not in entry
+    again = read_trace(tmp_path / "t.json")
+    assert np.array_equal(again.tape["embed.weight"], trace.tape["embed.weight"])
+    done = replay(again)
+    assert done.steps == done.exact and not done.mismatches
 
 
-def test_the_compiled_path_shows_its_own_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Traced by the compiler's front end; tests/agreement/test_paths.py waits for the whole of it."""
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
-    model = tiny()
-    trace = model.trace(IDS, path="compiled")
-    assert (trace.run["path"], trace.run["dtype"]) == ("compiled", "float32")
-    logits = trace.value("logits")
-    assert logits == pytest.approx(model.trace(IDS).value("logits"), abs=1e-4)
-    assert np.array_equal(logits, logits.astype(np.float32))
+def test_a_model_that_changed_since_is_refused_by_the_weight(model: Model, tmp_path: Path) -> None:
+    write_trace(model, model.trace(IDS), tmp_path / "t.json")
+    changed = dict(model.weights)
+    changed["embed.weight"] = changed["embed.weight"] + np.float32(1)
+    (tmp_path / "model").rename(tmp_path / "old")
+    source = model.pretrained.source
+    model_folder.write(tmp_path / "model", Pretrained("tiny", CONFIG, changed, None, source))
+    with pytest.raises(FileError, match=r"has changed since: embed\.weight holds other numbers"):
+        read_trace(tmp_path / "t.json")
 
 
-def test_gradients_are_those_of_the_path() -> None:
-    model = tiny("float64")
-    ours, fast = (
-        model.trace(IDS[:3], target=IDS[3:], backward=True, path=path) for path in ("reference", "eager")
-    )
-    name = "d.blocks.0.attn.q_proj.weight"
-    assert np.array_equal(fast.value(name), fast.tape[name])
-    assert fast.value(name) == pytest.approx(ours.value(name), rel=1e-9, abs=1e-12)
-    assert not np.array_equal(fast.value(name), ours.value(name))
-    assert all(p.grad is None for p in model.module.parameters())
+def test_a_model_that_is_gone_is_named(model: Model, tmp_path: Path) -> None:
+    write_trace(model, model.trace(IDS), tmp_path / "t.json")
+    (tmp_path / "model").rename(tmp_path / "elsewhere")
+    with pytest.raises(FileError, match=r"its weights lie in .*model: .*no such file or folder"):
+        read_trace(tmp_path / "t.json")
 
 
-def test_a_number_of_any_path_can_be_explained() -> None:
-    model = tiny("bfloat16")
-    found = model.explain(IDS, "blocks.0.attn.q[h=1,t=2,d=3]", path="eager", depth=1)
-    assert float(found.value) == float(model.trace(IDS, path="eager").value("blocks.0.attn.q")[0, 1, 2, 3])
-    assert str(found).startswith("blocks.0.attn.q[h=1,t=2,d=3] = ")
+def test_an_update_keeps_its_weights_in_the_file(model: Model, tmp_path: Path) -> None:
+    trace = model.trace(IDS, target=[5], update="sgd", lr=0.1)
+    write_trace(model, trace, tmp_path / "t.json")
+    assert '"ref"' not in (tmp_path / "t.json").read_text()
+    assert replay(read_trace(tmp_path / "t.json")).mismatches == []
 
 
-def test_explaining_with_a_target_reaches_the_gradients() -> None:
-    model = pellucid.load("abcd")
-    assert str(model.explain("A B", "d.logits[t=1,v=2]", target="C")).startswith("d.logits[t=1,v=2] = ")
-    assert str(model.explain("A B", "loss@1", target="C", update="sgd", lr=1.0)).startswith("loss@1 = ")
-
-
-@pytest.mark.parametrize(
-    ("more", "error", "words"),
-    [
-        ({"path": "fast"}, AskedWrongly, "no path called 'fast'; have .*eager, fused, compiled"),
-        (
-            {"path": "eager", "update": "sgd", "target": [1]},
-            AskedWrongly,
-            "an update is taken by the specification",
-        ),
-        ({"path": "eager", "backward": True}, TokenError, "a gradient needs a loss"),
-        (
-            {"path": "compiled", "backward": True, "target": [1]},
-            AskedWrongly,
-            "compiled code shows its forward",
-        ),
-        ({"target": []}, TokenError, "the target is empty"),
-        ({"ids": [272]}, PellucidError, "ids go from 0 to 271; got 272"),
-        ({"ids": [-1]}, PellucidError, "ids go from 0 to 271; got -1"),
-        ({"ids": [272], "path": "eager"}, PellucidError, "ids go from 0 to 271; got 272"),
-        ({"ids": [1] * 65}, TokenError, "65 tokens do not fit this model's context of 64"),
-    ],
-)
-def test_what_cannot_be_traced_is_refused_in_words(
-    more: dict[str, Any], error: type[Exception], words: str
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_a_trace_of_the_fast_engine_survives_the_file_and_is_noise(
+    model: Model, tmp_path: Path, dtype: str
 ) -> None:
-    with pytest.raises(error, match=words):
-        tiny().trace(more.pop("ids", IDS), **more)
+    fast = pellucid.load(tmp_path / "model", dtype=dtype)
+    trace = fast.trace(IDS, path="eager")
+    write_trace(fast, trace, tmp_path / "t.json")
+    again = read_trace(tmp_path / "t.json")
+    assert again.run["path"] == "eager" and again.run["types"]["blocks.0.attn.q"] == dtype
+    done = local_replay(again, recorded_in(again))
+    assert done and done.worst is not None and done.worst.units > 0
+    wrong = again.tape.values["blocks.0.attn.z"].copy()
+    wrong[0, 1, 2, 3] += 0.5
+    again.tape.values["blocks.0.attn.z"] = wrong
+    assert local_replay(again, recorded_in(again)).bugs[0].name == "blocks.0.attn.z"
