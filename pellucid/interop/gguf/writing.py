@@ -12,7 +12,7 @@ import numpy as np
 
 from pellucid.config import ModelConfig
 from pellucid.errors import ConfigError, FileError, did_you_mean
-from pellucid.files import whole_file
+from pellucid.files import Damaged, whole_file
 from pellucid.interop.gguf import architectures
 from pellucid.interop.gguf.architectures import Architecture
 from pellucid.interop.gguf.container import (
@@ -98,7 +98,7 @@ def _refusal(config: ModelConfig, name: str, architecture: Architecture) -> str 
     tensors = {places[weight].tensor for weight in config.parameters() if weight in places}
     try:
         back = architecture.config(Facts(facts, name, {}), tensors)
-    except (ConfigError, NotSupported) as error:
+    except (ConfigError, NotSupported, Damaged) as error:
         return f"cannot: {error}"
     for field in dataclasses.fields(config):
         has, wanted = getattr(back, field.name), getattr(config, field.name)
