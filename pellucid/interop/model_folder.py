@@ -62,8 +62,6 @@ def _config(path: Path, given: dict[str, Any]) -> ModelConfig:
         return ModelConfig.from_dict(given)
     except ConfigError as error:
         raise FileError(f"{path}: {error}") from None
-    except OverflowError:  # a whole number that no float can hold
-        raise FileError(f"{path}: a number in its config is too large.") from None
 
 
 def write(

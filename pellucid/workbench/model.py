@@ -256,7 +256,11 @@ class Model:
     def in_layout(self, layout: str) -> "Model":
         """The same model with the channels of its queries and keys in RoPE's other order."""
         config, weights = in_layout(self.config, self.pretrained.weights, layout)
-        return Model(replace(self.pretrained, config=config, weights=weights), self.device, self.dtype)
+        return self.changed(config=config, weights=weights)
+
+    def changed(self, **changes: Any) -> "Model":
+        """The same with another `config`, other `weights`, another `tokenizer`: for trying a variant."""
+        return Model(replace(self.pretrained, **changes), self.device, self.dtype)
 
     # ---- files
 

@@ -8,11 +8,11 @@ import pellucid
 from pellucid.parts.unembeddings.tied import TiedUnembedding
 
 
-def tied() -> "pellucid.workbench.Model":
+def tied() -> pellucid.Model:
     model = pellucid.load("abcd")
     weights = {name: value for name, value in model.weights.items() if name != "unembed.weight"}
     config = dataclasses.replace(model.config, unembedding=TiedUnembedding())
-    return dataclasses.replace(model, config=config, weights=weights)
+    return model.changed(config=config, weights=weights)
 
 
 def test_tied_unembedding_compares_with_the_embedding() -> None:
