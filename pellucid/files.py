@@ -1,6 +1,7 @@
 """Files of ours: written whole or not at all, and read as strictly as a stranger's must be."""
 
 import contextlib
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -10,14 +11,18 @@ from typing import Any, BinaryIO
 from pellucid.errors import FileError
 
 PARTIAL = ".partial"
+_COUNT = itertools.count()
 
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write into; it gets its name when the block ends well, and is gone when it does not."""
-    partial = path.with_name(path.name + PARTIAL)
+    """A file to write into; it gets its name when the block ends well, and is gone when it does not.
+
+    Until then its name is its own, so two that write the same file do not write into each other's.
+    """
+    partial = path.with_name(f"{path.name}.{os.getpid()}-{next(_COUNT)}{PARTIAL}")
     try:
-        with partial.open("wb") as file:
+        with partial.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

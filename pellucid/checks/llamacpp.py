@@ -66,7 +66,10 @@ def choices(subject: Subject) -> Finding:
         apart += abs(logprob - float(ours[t, token])) / len(theirs)
         if float(ours[t].max() - ours[t, token]) > CLEARLY:
             clearly_other.append(t)
-    measured = f"{alike} of {len(ids)} choices alike, log-probabilities {apart:.1e} apart"
+    measured = (
+        f"{alike} of {len(ids)} choices alike, {len(clearly_other)} clearly other, "
+        f"log-probabilities {apart:.1e} apart"
+    )
     if len(clearly_other) > (1 - AGREEMENT) * len(ids):
         t = clearly_other[0]
         story = (

@@ -52,3 +52,9 @@ def _run() -> int:
     except PellucidError as error:
         print(f"pellucid: {error}", file=sys.stderr)
         return 2
+    except MemoryError:
+        print(
+            "pellucid: the memory is full; a smaller model, a shorter text or a narrower --dtype needs less.",
+            file=sys.stderr,
+        )
+        return 2

@@ -60,7 +60,19 @@ def _version(asked: bool) -> None:
                 print(f"{package} {metadata.version(package)}")
             except metadata.PackageNotFoundError:
                 print(f"{package} not installed")
+        _machine()
         raise typer.Exit
+
+
+def _machine() -> None:
+    """What the numbers and their speed depend on besides versions."""
+    import shutil
+
+    import torch
+
+    cuda = torch.cuda.get_device_name() if torch.cuda.is_available() else "no CUDA device"
+    print(f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}, {cuda}")
+    print(f"compiler {shutil.which('c++') or shutil.which('g++') or 'none, so no torch.compile on the CPU'}")
 
 
 @app.callback()

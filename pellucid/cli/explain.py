@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pellucid.cli.options import Digits, Only, Rate, Steps, Target, Update, training
+from pellucid.cli.options import Digits, Only, Rate, Steps, Target, Update, prompt_of, training
 
 if TYPE_CHECKING:
     from pellucid.explain.trace import Trace
@@ -83,9 +83,11 @@ def _trace(
         return None
     found = load(model)
     if prompt is None:
-        example = found.tokenizer.decode(list(range(min(2, found.config.vocab_size))))
+        known, some = found.pretrained.tokenizer, list(range(min(2, found.config.vocab_size)))
+        example = known.decode(some) if known else str(some)
         raise AskedWrongly(f"{model} needs a prompt, for example: pellucid explain {model} {example!r}.")
-    return found.trace(prompt, target=target, backward=target is not None, **settings)
+    reads, wants = prompt_of(found, prompt), prompt_of(found, target)
+    return found.trace(reads, target=wants, backward=target is not None, **settings)
 
 
 def _say(what: Any, json: bool, most: int | None = None) -> None:

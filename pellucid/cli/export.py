@@ -16,7 +16,9 @@ def export(
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make; for gguf, FILE.gguf.")],
     dtype: Annotated[
         str | None,
-        typer.Option(help="float32, float16 or bfloat16 (hf, pellucid); as in the source where not given."),
+        typer.Option(
+            help="float64, float32, float16 or bfloat16 (hf, pellucid); as in the source where not given."
+        ),
     ] = None,
     type: Annotated[
         str | None,
@@ -88,6 +90,8 @@ def fresh(output: Path, force: bool) -> Iterator[Path]:
             os.replace(output, aside / "old")
             os.replace(aside / "new", output)
         finally:
+            if not output.exists() and (aside / "old").exists():  # stopped between the two renames
+                os.replace(aside / "old", output)
             shutil.rmtree(aside, ignore_errors=True)
     except OSError as error:
         raise FileError(f"cannot write {output}: {error.strerror or error}.") from None

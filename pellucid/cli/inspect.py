@@ -76,7 +76,10 @@ def _probed(found: "Pretrained", text: str | None) -> "Probe":
         if sys.stderr.isatty():
             print(f"\r{seen} of {len(ALTERNATIVES)} ", end="", file=sys.stderr, flush=True)
 
-    done = run(case(found.config, found.weights, found.tokenizer, found.add_bos, text or SAMPLE), report)
+    done = run(
+        case(found.config, found.weights, found.tokenizer, found.add_bos, SAMPLE if text is None else text),
+        report,
+    )
     if sys.stderr.isatty():
         print("\r", end="", file=sys.stderr)
     return done

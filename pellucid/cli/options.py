@@ -1,10 +1,14 @@
 """What several commands ask for in the same words."""
 
-from typing import Annotated, Any
+import re
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pellucid.errors import AskedWrongly
+
+if TYPE_CHECKING:
+    from pellucid.workbench import Model
 
 Target = Annotated[
     str | None, typer.Option(help="The text that should follow; the loss is the mean over its tokens.")
@@ -19,6 +23,14 @@ Only = Annotated[
 ]
 Steps = Annotated[int, typer.Option(help="How many updates.", min=1, max=1000)]
 Digits = Annotated[int, typer.Option(help="Significant digits.", min=1, max=17)]
+
+
+def prompt_of(model: "Model", text: str | None) -> Any:
+    """What a model reads: the text, or for one without a tokenizer the ids that it lists, '[1, 2, 3]'."""
+    listed = re.fullmatch(r"\s*\[([\d,\s]*)\]\s*", text or "")
+    if listed is None or model.pretrained.tokenizer is not None:
+        return text
+    return [int(id) for id in re.findall(r"\d+", listed[1])]
 
 
 def training(update: str | None, lr: float, only: str, steps: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pellucid.cli.options import Only, Rate, Steps, Target, Update, training
+from pellucid.cli.options import Only, Rate, Steps, Target, Update, prompt_of, training
 
 
 def trace(
@@ -36,7 +36,8 @@ def trace(
         raise FileError(f"a trace is a .json file; use -o {output.with_suffix('.json')}.")
     found = load(model, dtype=dtype)
     settings = training(update, lr, only, steps)
-    run = found.trace(prompt, target=target, backward=backward, path=path, **settings)
+    reads, wants = prompt_of(found, prompt), prompt_of(found, target)
+    run = found.trace(reads, target=wants, backward=backward, path=path, **settings)
     files = write_trace(found, run, output)
     tape = run.tape
     print(f"{' and '.join(map(str, files))}: {len(tape.steps)} steps, {len(tape.values)} tensors")

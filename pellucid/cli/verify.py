@@ -104,11 +104,12 @@ def _line(result: "Result") -> None:
 
 def _summary(model: str, results: "list[Result]", bugs: "list[Result]") -> None:
     seconds = sum(result.seconds for result in results)
-    skipped = sum(result.finding.verdict == "skipped" for result in results)
-    made = len(results) - skipped
-    told = f"{made} check{'s' * (made != 1)} in {seconds:.0f} s" + (f", {skipped} skipped" if skipped else "")
+    skipped = [result.check.name for result in results if result.finding.verdict == "skipped"]
+    made = len(results) - len(skipped)
+    told = f"{made} check{'s' * (made != 1)} in {seconds:.0f} s"
+    told += f"; not checked: {', '.join(skipped)}" if skipped else ""
     if bugs:
         names = ", ".join(f"{bug.check.name} (at {bug.finding.at})" for bug in bugs)
         print(f"\n{model}: do not trust it yet. {told}; {len(bugs)} found a bug: {names}.")
     else:
-        print(f"\n{model}: every number is accounted for. {told}.")
+        print(f"\n{model}: no bug found. {told}.")

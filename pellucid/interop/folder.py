@@ -39,6 +39,8 @@ def within(folder: Path, name: str) -> Path:
 def has(folder: Path, name: str) -> bool:
     try:
         return (folder / name).is_file()
+    except PermissionError as error:
+        raise FileError(f"cannot read {folder}: {error.strerror}.") from None
     except (OSError, ValueError):  # a name that no file can have
         return False
 

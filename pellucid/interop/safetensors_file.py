@@ -75,9 +75,9 @@ def read_file(path: Path) -> dict[str, Stored]:
     if not path.is_file():
         raise FileError(f"{path} is not there.")
     try:
-        with safe_open(path, framework="numpy"):
-            pass
-        with path.open("rb") as file:
+        with path.open("rb") as file:  # before the library, which calls every refusal an absence
+            with safe_open(path, framework="numpy"):
+                pass
             start = 8 + int.from_bytes(file.read(8), "little")
             header = file.read(start - 8)
         data: Array = np.asarray(np.memmap(path, np.uint8, "r"))[start:]

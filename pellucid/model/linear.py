@@ -1,7 +1,5 @@
 """The layers that hold parameters. They start empty: an initialisation or a file fills them."""
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -38,6 +36,8 @@ NARROW_IS_SLOW = torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2")
 """This processor has no instructions for products in half precision, so the library makes them one by one."""
 MANY_ROWS = 16
 """From so many rows on, widening the weight costs less than it saves."""
+PARTS = 16
+"""Matrices that one row's product is divided into; the threads share them."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -55,7 +55,10 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def _one_row(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """The step of every decoder. The library's matrix-vector product uses one thread and a third of the
     memory's speed; its product of a batch of smaller matrices uses all of both."""
-    parts = math.gcd(weight.shape[0], 16)
-    column = x.reshape(1, 1, -1).expand(parts, 1, -1).mT
-    y = torch.bmm(weight.view(parts, -1, weight.shape[1]), column).view(*x.shape[:-1], -1)
+    out, width = weight.shape
+    even = out // PARTS * PARTS
+    column = x.reshape(1, 1, -1).expand(PARTS, 1, -1).mT
+    y = torch.bmm(weight[:even].view(PARTS, -1, width), column).view(*x.shape[:-1], -1)
+    if even < out:
+        y = torch.cat((y, F.linear(x, weight[even:])), -1)
     return y if bias is None else y + bias
