@@ -23,9 +23,14 @@ def test_two_that_write_one_file_do_not_write_into_each_other_s(tmp_path: Path) 
 def test_what_ends_badly_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "model"
     path.write_bytes(b"old")
-    with pytest.raises(RuntimeError), whole_file(path) as file:
-        file.write(b"new")
-        raise RuntimeError
+
+    def stopped() -> None:
+        with whole_file(path) as file:
+            file.write(b"new")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        stopped()
     assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
 
 

@@ -67,7 +67,9 @@ def test_every_unit_of_the_package_has_a_layer() -> None:
 def test_no_command_without_torch_imports_torch() -> None:
     script = (
         "import sys, pellucid.cli, pellucid.workbench, pellucid.cost, pellucid.explain.mistakes, "
-        "pellucid.explain.overview, pellucid.explain.trace_file, pellucid.explain.replay\n"
+        "pellucid.explain.overview, pellucid.explain.trace_file, pellucid.explain.replay, "
+        "pellucid.explain.local_replay, pellucid.explain.arrays_file, pellucid.explain.probe, "
+        "pellucid.explain.conventions, pellucid.interop.open, pellucid.interop.gguf\n"
         "pellucid.workbench.load('abcd').explain('A B', at='probs[1,2]')\n"
         "sys.exit('torch' in sys.modules)"
     )
@@ -83,3 +85,20 @@ def test_every_file_says_its_idea_in_its_first_line() -> None:
     for file in FILES:
         doc = ast.get_docstring(ast.parse(file.read_text("utf-8")))
         assert doc or file.name == "__main__.py", file
+
+
+def test_nothing_of_a_stranger_s_is_ever_run() -> None:
+    """No pickle, no evaluated text, no code from a model's folder; `torch.load` with weights_only alone."""
+    calls = {"eval", "exec", "pickle.load", "pickle.loads", "yaml.load", "marshal.loads", "np.load"}
+    for file in FILES:
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            called, given = (
+                ast.unparse(node.func),
+                {word.arg: ast.unparse(word.value) for word in node.keywords},
+            )
+            assert called not in calls, f"{file}: {called}"
+            assert "trust_remote_code" not in given, file
+            if called == "torch.load":
+                assert given.get("weights_only") == "True", file
