@@ -24,7 +24,7 @@ def best_reading(subject: Subject) -> Finding:
     if opened.tokenizer is None:
         return Finding("skipped", "it came without a tokenizer, so it reads no text")
     try:
-        given = case(subject.config, subject.model.weights, opened.tokenizer, opened.add_bos)
+        given = case(subject.config, subject.weights, opened.tokenizer, opened.add_bos)
         given = replace(given, ids=given.ids[:TOKENS])
     except TokenError:
         return Finding("skipped", "it does not read English")

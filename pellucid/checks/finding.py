@@ -8,7 +8,7 @@ import numpy as np
 
 from pellucid.explain.compare import departure, kind, largest, told
 from pellucid.explain.trace import Trace
-from pellucid.explain.verdict import Replayed
+from pellucid.explain.verdict import Judged, Replayed
 from pellucid.reference.op import Array
 
 if TYPE_CHECKING:
@@ -58,15 +58,19 @@ def judged(replayed: Replayed) -> Finding:
     """The verdict of a local replay."""
     if replayed.bugs:
         first = replayed.bugs[0]
-        return Finding(
-            "BUG", f"{first.units:.3g} units, {first.allowed:.3g} allowed", first.place, str(replayed)
-        )
+        return Finding("BUG", _used(first), first.place, str(replayed))
     worst, count = replayed.worst, _many(len(replayed.values), "value")
+    if replayed.verdict == "cannot tell":
+        return Finding("skipped", str(replayed).partition("\n")[0])
     if worst is None or not worst.units:
         return Finding("equal", count)
-    return Finding(
-        replayed.verdict, f"{worst.units:.2g} of {worst.allowed:.3g} units at {worst.name}, {count}"
-    )
+    return Finding(replayed.verdict, f"{_used(worst)} at {worst.name}, {count}")
+
+
+def _used(value: Judged) -> str:
+    """The part of its budget that a value uses, in the budget's own unit."""
+    unit = f"times a replay's error in {value.replayed}" if value.replayed else "units"
+    return f"{value.units:.2g} of {value.allowed:.3g} {unit}"
 
 
 def _error(got: Array, wanted: Array) -> float:

@@ -66,7 +66,7 @@ def logits(subject: Subject) -> Finding:
         last: "final_norm.out",
     }
     recorded = {name: found.hidden_states[i] for i, name in names.items()} | {"logits": found.logits}
-    tape = forward(subject.config, subject.model.weights, [subject.ids])
+    tape = forward(subject.config, subject.weights, [subject.ids])
     values = {
         name: Recorded(value.double().numpy(), "float32") for name, value in recorded.items() if name in tape
     }

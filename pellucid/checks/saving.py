@@ -19,7 +19,7 @@ def saved(subject: Subject) -> Finding:
         if after.config != before.config:
             return Finding("BUG", "another config", "config", f"{before.config}\n{after.config}")
         for name in before.weights:
-            if not np.array_equal(subject.model.weights[name], after.weights[name], equal_nan=True):
+            if not np.array_equal(subject.weights[name], after.weights[name], equal_nan=True):
                 return Finding("BUG", "other numbers", name)
         if _tokens(before.tokenizer, subject.text) != _tokens(after.tokenizer, subject.text):
             return Finding("BUG", "other tokens", "tokenizer")

@@ -11,6 +11,7 @@ from pellucid.config import ModelConfig
 from pellucid.errors import TokenError
 from pellucid.explain.trace import Trace
 from pellucid.model.transformer import Transformer
+from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
 from pellucid.workbench import Model
@@ -32,6 +33,11 @@ class Subject:
     @property
     def config(self) -> ModelConfig:
         return self.model.config
+
+    @cached_property
+    def weights(self) -> dict[str, Array]:
+        """Held here, because many checks read them, and a file would be read again for each."""
+        return dict(self.model.weights)
 
     @cached_property
     def all_ids(self) -> list[int]:
@@ -57,7 +63,7 @@ class Subject:
             return self._made[1]
         self._made = None  # one at a time: a real model in float64 is large
         config = self.config if layers is None else replace(self.config, n_layer=layers)
-        weights = {name: self.model.weights[name] for name in config.parameters()}
+        weights = {name: self.weights[name] for name in config.parameters()}
         module = Transformer.from_weights(config, weights, self.model.place(), dtype).eval()
         self._made = (dtype, layers), module
         return module
@@ -68,7 +74,7 @@ class Subject:
     def program(self) -> Tape:
         """The specification's run on the pair of ids, which several checks share."""
         ids, targets = self.pair
-        return forward(self.config, self.model.weights, [ids], [targets])
+        return forward(self.config, self.weights, [ids], [targets])
 
     def trace(self, tape: Tape, ids: list[int]) -> Trace:
         """A tape with the tokens of its places, for messages."""

@@ -9,7 +9,7 @@ from pellucid.checks.subject import Subject
 def finite(subject: Subject) -> Finding:
     """One NaN makes every value after it NaN, and two engines that agree on NaN agree on nothing."""
     count = 0
-    for name, weight in subject.model.weights.items():
+    for name, weight in subject.weights.items():
         strange = np.argwhere(~np.isfinite(weight))
         if len(strange):
             index = tuple(int(i) for i in strange[0])

@@ -1,5 +1,6 @@
 """`pellucid compare`: two runs, or anybody's arrays against ours; noise or bug, and where."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,6 +31,13 @@ def compare(
         str | None,
         typer.Option(help="The type their run computed in; else that of their arrays.", metavar="TYPE"),
     ] = None,
+    layout: Annotated[
+        str | None,
+        typer.Option(
+            help="How theirs orders the channels of q and k: halves (Hugging Face) or pairs (GGUF).",
+            metavar="LAYOUT",
+        ),
+    ] = None,
     only: Annotated[str, typer.Option(help="Judge only values whose names fit.", metavar="PATTERN")] = "*",
     tolerance: Annotated[
         float | None, typer.Option(help="What counts as equal, relative to the largest entry.", min=0)
@@ -38,7 +46,8 @@ def compare(
 ) -> None:
     """Is this number right? Each value of B, recomputed from B's own numbers by A's program.
 
-    Equal, noise (rounding explains it), or BUG at a name: exit code 1.
+    Equal, or noise (rounding explains it): exit code 0. BUG at a name, or different (each value follows from
+    its inputs, and the weights are not the same): exit code 1. Cannot tell (too little is recorded): 0.
     """
     from pellucid.errors import AskedWrongly
     from pellucid.explain.arrays_file import SUFFIXES
@@ -46,11 +55,11 @@ def compare(
 
     if a.endswith(SUFFIXES) and not b.endswith(SUFFIXES):
         a, b = b, a  # arrays are always theirs
-    _check(a, b, prompt, target, names, dtype)
+    _check(a, b, prompt, target, names, dtype, layout, tolerance)
     if a.endswith(SUFFIXES):
         _two_files(Path(a), Path(b), only, tolerance, json)
         return
-    ours = _trace(a, prompt, target)
+    ours = _trace(a, prompt, target, layout)
     theirs, unmatched = _theirs(b, prompt, target, ours, names, dtype)
     if not any(_fits(name, only) for name in theirs):
         raise AskedWrongly(
@@ -64,7 +73,7 @@ def compare(
         if unmatched:
             count = len(unmatched)
             print(f"  not compared, {count} name{'s' * (count > 1)} of theirs: {', '.join(unmatched[:5])}")
-    if done.bugs:
+    if not done:
         raise typer.Exit(1)
 
 
@@ -75,9 +84,18 @@ def _fits(name: str, only: str) -> bool:
 
 
 def _check(
-    a: str, b: str, prompt: str | None, target: str | None, names: Path | None, dtype: str | None
+    a: str,
+    b: str,
+    prompt: str | None,
+    target: str | None,
+    names: Path | None,
+    dtype: str | None,
+    layout: str | None,
+    tolerance: float | None,
 ) -> None:
     """Options that go together, before anything is read."""
+    from math import isnan
+
     from pellucid.errors import AskedWrongly, did_you_mean
     from pellucid.explain.arrays_file import SUFFIXES
     from pellucid.explain.rounding import PRECISIONS
@@ -92,6 +110,12 @@ def _check(
     if dtype is not None and dtype not in PRECISIONS:
         hint = did_you_mean(dtype, PRECISIONS)
         raise AskedWrongly(f"no type called {dtype!r}; have {', '.join(PRECISIONS)}.{hint}")
+    if layout not in (None, "halves", "pairs"):
+        raise AskedWrongly(f"no layout called {layout!r}; have halves, pairs.")
+    if layout and (a not in models or not b.endswith(SUFFIXES)):
+        raise AskedWrongly("--layout belongs to somebody's arrays against a model; a trace says its own.")
+    if tolerance is not None and isnan(tolerance):
+        raise AskedWrongly("--tolerance must be a number, for example 1e-6.")
 
 
 def _trace(side: str, prompt: str | None, target: str | None, layout: str | None = None) -> "Trace":
@@ -104,7 +128,10 @@ def _trace(side: str, prompt: str | None, target: str | None, layout: str | None
     model = load(side)
     own = getattr(model.config.positions, "layout", None)
     if layout and own and own != layout:
-        print(f"{side} holds its queries and keys in {own}: reordered to {layout}, which changes no score.")
+        print(
+            f"{side} holds its queries and keys in {own}: reordered to {layout}, which changes no score.",
+            file=sys.stderr,
+        )
         model = model.in_layout(layout)
     return model.trace(prompt or "", target=target, backward=target is not None)
 
@@ -141,8 +168,12 @@ def _same_length(ours: "Trace", theirs: "Trace") -> None:
     from pellucid.errors import AskedWrongly
 
     if "ids" in ours.tape and "ids" in theirs.tape and ours.tape["ids"].shape != theirs.tape["ids"].shape:
-        here, there = (" ".join(map(str, side.run.get("tokens", []))) for side in (ours, theirs))
-        raise AskedWrongly(f"the two did not read the same text: {here!r} and {there!r}.")
+        here, there = (side.tape["ids"].shape[-1] for side in (ours, theirs))
+        texts = [" ".join(map(str, side.run.get("tokens", []))) for side in (theirs, ours)]
+        raise AskedWrongly(
+            f"the two did not read the same text, {texts[0]!r} and {texts[1]!r}: "
+            f"{there} tokens there, {here} here: another prompt, or a bos?"
+        )
 
 
 def _two_files(a: Path, b: Path, only: str, tolerance: float | None, json: bool) -> None:
@@ -186,6 +217,7 @@ def _print_json(done: "Replayed", unmatched: list[str]) -> None:
         "verdict": done.verdict,
         "at": done.bugs[0].place if done.bugs else None,
         "story": done.story or None,
+        "given_differently": [value.name for value in done.given_differently],
         "departure": done.departure and {
             "at": done.departs_at,
             "theirs": number(done.departure.got),
@@ -200,6 +232,7 @@ def _print_json(done: "Replayed", unmatched: list[str]) -> None:
                 "from_their_inputs": number(value.wanted),
                 "units": number(value.units),
                 "allowed": value.allowed,
+                "unit": f"a replay in {value.replayed}" if value.replayed else "u · Σ|terms|",
                 "bug": value.is_bug,
             }
             for value in done.values

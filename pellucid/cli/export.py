@@ -1,7 +1,5 @@
 """`pellucid export`: a model as a Hugging Face folder, a GGUF file, or a folder of ours."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +32,7 @@ def export(
 
     from pellucid.errors import AskedWrongly, FileError, did_you_mean
     from pellucid.workbench import opened
+    from pellucid.workbench.replacing import fresh
 
     if to not in FORMATS:
         raise AskedWrongly(f"no format {to!r}; have {', '.join(FORMATS)}." + did_you_mean(to, FORMATS))
@@ -60,54 +59,6 @@ def export(
 
             model_folder.write(new, found, dtype)
     print(written(output))
-
-
-@contextmanager
-def fresh(output: Path, force: bool) -> Iterator[Path]:
-    """Where to write so that `output` is made, or with `force` replaced, only when all went well.
-
-    A folder is replaced only if there is nothing but a model in it.
-    """
-    import os
-    import shutil
-    import tempfile
-
-    from pellucid.errors import FileError
-
-    there = output.exists() and not (output.is_dir() and not any(output.iterdir()))
-    if there and not force:
-        raise FileError(f"{output} is there already; --force replaces it.")
-    if there and output.is_dir():
-        _must_be_a_model(output)
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        if not (there and output.is_dir()):
-            yield output
-            return
-        aside = Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=".partial", dir=output.parent))
-        try:
-            yield aside / "new"
-            os.replace(output, aside / "old")
-            os.replace(aside / "new", output)
-        finally:
-            if not output.exists() and (aside / "old").exists():  # stopped between the two renames
-                os.replace(aside / "old", output)
-            shutil.rmtree(aside, ignore_errors=True)
-    except OSError as error:
-        raise FileError(f"cannot write {output}: {error.strerror or error}.") from None
-
-
-def _must_be_a_model(folder: Path) -> None:
-    from fnmatch import fnmatch
-
-    from pellucid.errors import FileError
-    from pellucid.interop.fetch import WANTED
-
-    ours = (*WANTED, "special_tokens_map.json")
-    others = [path.name for path in folder.iterdir() if not any(fnmatch(path.name, name) for name in ours)]
-    if others or not (folder / "config.json").is_file():
-        why = f"holds {min(others)}" if others else "has no config.json"
-        raise FileError(f"{folder} {why}, so it is no model that --force could replace. Give another folder.")
 
 
 def written(output: Path) -> str:

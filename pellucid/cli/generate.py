@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pellucid.cli.options import prompt_of
+
 if TYPE_CHECKING:
-    from pellucid.workbench import Model
+    pass
 
 
 def generate(
@@ -20,6 +22,12 @@ def generate(
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.")] = None,
     device: Annotated[str, typer.Option(help="Where to run: cpu, cuda.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
+    cache: Annotated[
+        str | None, typer.Option(help="How keys and values are kept: float32, bfloat16, int8.")
+    ] = None,
+    parse_special: Annotated[
+        bool, typer.Option("--parse-special", help="Read special tokens in the prompt, such as <|im_start|>.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Text, tokens and speed as one JSON line.")] = False,
 ) -> None:
     """Go on with a text, token by token as they come.
@@ -33,9 +41,11 @@ def generate(
 
     text = _standard_input() if prompt == "-" else prompt
     found = load(model, device=device, dtype=dtype)
-    given = _ids(found, text)
+    reads = prompt_of(found, text)
+    given = None if isinstance(reads, str) else reads
     ids, pieces, times = list[int](), list[str](), list[float]()
-    tokens = found.tokens(text if given is None else given, max_new_tokens, temperature, seed)
+    start = found.ids(text if given is None else given, parse_special)
+    tokens = found.tokens(start, max_new_tokens, temperature, seed, cache=cache)
     first = list(itertools.islice(tokens, 1))  # what is asked wrongly is told before anything is written
 
     def seen() -> Iterator[int]:
@@ -47,7 +57,7 @@ def generate(
     if not json:
         print(text, end="", flush=True)
     try:
-        for piece in _numbers(seen()) if given is not None else found.decoded(text, seen()):
+        for piece in _numbers(seen()) if given is not None else found.decoded(start, seen()):
             pieces.append(piece)
             if not json:
                 print(piece, end="", flush=True)
@@ -75,16 +85,6 @@ def _standard_input() -> str:
             f"standard input is not text: byte {error.start} is no UTF-8. Convert it first, for example with "
             "iconv."
         ) from None
-
-
-def _ids(model: "Model", text: str) -> list[int] | None:
-    """The ids that a prompt lists, for a model that has no other way of reading it."""
-    import re
-
-    listed = re.fullmatch(r"\s*\[([\d,\s]*)\]\s*", text)
-    if listed is None or model.pretrained.tokenizer is not None:
-        return None
-    return [int(id) for id in re.findall(r"\d+", listed[1])]
 
 
 def _numbers(ids: Iterable[int]) -> Iterator[str]:

@@ -17,9 +17,10 @@ def import_(
     force: Annotated[bool, typer.Option("--force", help="Replace a model that is there already.")] = False,
 ) -> None:
     """Turn a pickle (.bin, .pt) into safetensors. A pickle is a program; it is read without running it."""
-    from pellucid.cli.export import fresh, written
+    from pellucid.cli.export import written
     from pellucid.errors import FileError
     from pellucid.interop.pickled import import_pickled
+    from pellucid.workbench.replacing import fresh
 
     if not source.exists():
         raise FileError(f"{source}: there is no such file or folder.")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pellucid.errors import AskedWrongly
+from pellucid.errors import AskedWrongly, TokenError
 
 if TYPE_CHECKING:
     from pellucid.workbench import Model
@@ -30,7 +30,10 @@ def prompt_of(model: "Model", text: str | None) -> Any:
     listed = re.fullmatch(r"\s*\[([\d,\s]*)\]\s*", text or "")
     if listed is None or model.pretrained.tokenizer is not None:
         return text
-    return [int(id) for id in re.findall(r"\d+", listed[1])]
+    ids: list[str] = re.findall(r"\d+", listed[1])
+    if strange := [id for id in ids if len(id) > 18]:
+        raise TokenError(f"an id is beyond every vocabulary: it has {len(strange[0])} digits.")
+    return [int(id) for id in ids]
 
 
 def training(update: str | None, lr: float, only: str, steps: int) -> dict[str, Any]:

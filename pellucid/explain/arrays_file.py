@@ -5,7 +5,7 @@ import math
 import re
 import tomllib
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from pellucid.errors import AskedWrongly, FileError, PellucidError, did_you_mean
 from pellucid.explain.local_replay import Recorded
 from pellucid.explain.trace import Trace
 from pellucid.files import Damaged, need, strict
-from pellucid.reference.op import Array
+from pellucid.reference.op import Array, Shape
 
 SUFFIXES = (".npz", ".safetensors")
 MOST_BYTES = 2**33
@@ -208,12 +208,26 @@ def _some(names: list[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+def _other_length(theirs: Shape, ours: Shape, letters: Sequence[str]) -> int | None:
+    """How many tokens they read, where nothing but that makes their shape another."""
+    for tokens in {*theirs, 1}:
+        other = [tokens if letter in "ts" else n for letter, n in zip(letters, ours, strict=True)]
+        if "t" in letters and [n for n in theirs if n > 1] == [n for n in other if n > 1]:
+            return tokens
+    return None
+
+
 def _arranged(name: str, value: Array, called: str, axes: str | None, trace: Trace) -> Array:
     """Their array with our axes in our order; an axis of length 1 may be left out."""
     shape, letters = trace.value(called).shape, trace.about(called).axes
     here = f"{called} [{' '.join(letters)}] has {shape} here"
     if axes is None:
         if tuple(n for n in value.shape if n > 1) != tuple(n for n in shape if n > 1):
+            if (tokens := _other_length(value.shape, shape, letters)) is not None:
+                raise AskedWrongly(
+                    f"{name!r} has the shape {value.shape}, and {here}: {tokens} tokens there, "
+                    f"{shape[letters.index('t')]} here: another prompt, or a bos?"
+                )
             raise AskedWrongly(f"{name!r} has the shape {value.shape}, and {here}; say its axes in --names.")
         return value.reshape(shape)
     groups = [re.findall(r"\w+", group) for group in re.findall(r"\([\w\s]+\)|\w+", axes)]

@@ -2,6 +2,9 @@
 
 `Bounded` arrays carry Σ|terms| through an operation's own forward, as remembering arrays carry its story; so
 a new operation has its error budget the day it is written, and no table of budgets can fall behind.
+
+Over many steps that nobody recorded, Σ|terms| multiplies up to a bound that excuses anything. There the steps
+are taken once more and each is rounded (`rounded`): what that does, and not what it could do, is the measure.
 """
 
 from __future__ import annotations
@@ -28,6 +31,20 @@ PRECISIONS = {
     "float32": Precision(2.0**-24, 2.0**-126),
     "float64": Precision(2.0**-53, 2.0**-1022),
 }
+
+
+ENOUGH = 64
+"""So many cells show what rounding does; fewer may all have been lucky."""
+
+
+def rounded(value: Array, precision: Precision) -> Array:
+    """Each number as the type would hold it: to the nearest, ties to even, with fewer digits below the
+    smallest full number. Nothing overflows."""
+    digits = round(-math.log2(precision.unit))
+    _, exponent = np.frexp(np.maximum(np.abs(value), precision.smallest))
+    with np.errstate(all="ignore"):
+        near = np.ldexp(np.rint(np.ldexp(value, digits - exponent)), exponent - digits)
+    return np.where(np.isfinite(value), near, value)
 
 
 class Bounded(np.lib.mixins.NDArrayOperatorsMixin):
@@ -68,12 +85,28 @@ class Bounded(np.lib.mixins.NDArrayOperatorsMixin):
         Where there is no term, or infinity, the number must be the same: it is 0 or ∞ units off. Below the
         type's smallest full number its digits thin out, so the unit shrinks no further.
         """
-        bulk = self.bulk
+        bulk = np.where(np.isnan(self.bulk), np.inf, self.bulk)  # ∞ · 0 on the way: no bound at all
         same = (got == self.value) | (np.isnan(got) & np.isnan(self.value))
         with np.errstate(all="ignore"):
             error = np.abs(got - self.value) / (precision.unit * np.maximum(bulk, precision.smallest))
         judged = (bulk > 0) & np.isfinite(got) & np.isfinite(self.value)
         return np.where(same, 0.0, np.where(judged, error, np.inf))
+
+    def against(self, narrow: Array, got: Array, precision: Precision) -> Array:
+        """|error| of somebody's numbers in multiples of what rounding did to the same row in a replay.
+
+        One cell may have been lucky, so a row counts by its worst, and no row by less than the median row;
+        where rows are short, the whole value counts by its worst.
+        """
+        with np.errstate(all="ignore"):
+            apart = np.nan_to_num(np.abs(narrow - self.value))
+            row = apart.max(axis=-1, keepdims=True) if self.shape[-1] >= ENOUGH else apart.max(keepdims=True)
+            one = np.maximum(row, np.median(row)) + precision.unit * np.maximum(
+                _size(self.value), precision.smallest
+            )
+            error = np.abs(got - self.value) / one
+        same = (got == self.value) | (np.isnan(got) & np.isnan(self.value))
+        return np.where(same, 0.0, np.where(np.isfinite(got) & np.isfinite(self.value), error, np.inf))
 
     # ---- NumPy's functions
 

@@ -1,4 +1,5 @@
-"""The verdict on somebody's run: equal, noise and how much, or BUG at a name; told so that one can act."""
+"""The verdict on somebody's run: equal, noise and how much, BUG at a name, or different, where other weights
+were given; told so that one can act."""
 
 from dataclasses import dataclass
 
@@ -21,12 +22,20 @@ class Judged:
     wanted: float
     units: float
     allowed: float
-    given: bool = False
+    given: str = ""
+    """"param" or "leaf": a value that no step made."""
     since: str | None = None
     excused: bool = False
-    """More units than rounding may use, and yet as equal as was asked for."""
+    """As equal as was asked for, however many units that is."""
     fits: str = ""
     """Another operation, whose numbers they are: told apart where rounding would hide the difference."""
+
+    replayed: str = ""
+    """The type of the replay whose error is the unit; none where the unit is u · Σ|terms|."""
+    layout: str = ""
+    """The order of channels in which their numbers would be right."""
+    told: bool = True
+    """Whether there is any bound: none is left where all of a long way is hidden."""
 
     @property
     def share(self) -> float:
@@ -34,8 +43,13 @@ class Judged:
         return self.units / self.allowed
 
     @property
-    def is_bug(self) -> bool:
+    def differs(self) -> bool:
         return not self.excused and (bool(self.fits) or self.units > self.allowed)
+
+    @property
+    def is_bug(self) -> bool:
+        """A weight that differs is another model's, and no bug of whoever computed with it."""
+        return self.differs and self.given != "param"
 
     @property
     def place(self) -> str:
@@ -48,15 +62,23 @@ class Judged:
     def __str__(self) -> str:
         got, wanted = _apart(self.got, self.wanted)
         why = f"{figure(self.units, 3)} units of rounding, {figure(self.allowed, 3)} allowed"
-        if self.fits:
+        if self.replayed:
+            why = (
+                f"{figure(self.units, 3)} times the error of a replay in {self.replayed}, "
+                f"{figure(self.allowed, 3)} allowed"
+            )
+        if self.layout:
+            why = f"these are the numbers in the order of {self.layout}: give --layout {self.layout}"
+        elif self.fits:
             why = f"these are the numbers of {self.fits}"
         return f"{self.address}: {got}, where its inputs give {wanted}: {why}"
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """Every recorded value judged. `departure` is the first that is not what the specification itself gives;
-    `story` is the formula of the first bug, with their numbers in it."""
+    """Every recorded value judged. `departure` is the first that is not what the specification itself gives
+    (the first computed one, where weights differ); `story` is the formula of the first bug, else of that one,
+    with their numbers in it."""
 
     values: tuple[Judged, ...]
     departure: Departure | None = None
@@ -73,12 +95,23 @@ class Replayed:
         return max(self.values, key=lambda value: value.share, default=None)
 
     @property
+    def given_differently(self) -> list[Judged]:
+        return [value for value in self.values if value.differs and value.given == "param"]
+
+    @property
     def verdict(self) -> str:
-        return "BUG" if self.bugs else "noise" if self.departure else "equal"
+        if self.bugs:
+            return "BUG"
+        if self.given_differently:
+            return "different"
+        if self.departure and not all(value.told for value in self.values):
+            return "cannot tell"
+        same = all(value.excused or not value.units for value in self.values)
+        return "equal" if same and not self.departure else "noise"
 
     def __bool__(self) -> bool:
         """Whether all is well."""
-        return not self.bugs
+        return self.verdict not in ("BUG", "different")
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
@@ -87,6 +120,13 @@ class Replayed:
         count = f"{len(self.values)} value{'s' * (len(self.values) != 1)}"
         if self.verdict == "equal":
             return [f"equal: {count}"]
+        if self.verdict == "different":
+            lines = [f"different: {count}, each follows from its own inputs, of other weights"]
+            return [*lines, *self._given(), *self._drift(), *self.story.splitlines()]
+        if self.verdict == "cannot tell":
+            hidden = next(value for value in self.values if not value.told)
+            lines = [f"cannot tell: too much is hidden in {hidden.place}; record more values"]
+            return [*lines, *self._drift()]
         if self.verdict == "noise":
             lines = [f"noise: {count}, each follows from its own inputs"]
             if self.worst and self.worst.units:
@@ -106,7 +146,18 @@ class Replayed:
         names = ", ".join(bug.place for bug in others[:3]) + (" …" if len(others) > 3 else "")
         rest = f"{len(others)} more: {names}" if others else "all others follow from their own inputs"
         lines.append(f"  of {count}, {rest}")
+        lines += self._given()
         return lines + (self._drift() if self.departure and self.departure.name != first.name else [])
+
+    def _given(self) -> list[str]:
+        """The first few weights that are others, and how many more."""
+        lines = []
+        for value in self.given_differently[:3]:
+            got, wanted = _apart(value.got, value.wanted)
+            lines.append(f"  given differently: {value.address}: theirs {got}, ours {wanted}")
+        if more := len(self.given_differently) - len(lines):
+            lines.append(f"  given differently: {more} more")
+        return lines
 
     def _drift(self) -> list[str]:
         if self.departure is None:

@@ -25,20 +25,22 @@ def generate(
     *,
     max_new_tokens: int,
     temperature: float = 0.0,
-    seed: int | None = None,
+    seed: int | Sequence[int] | None = None,
     stop: Collection[int] = (),
     cache_dtype: torch.dtype | None = None,
 ) -> Iterator[list[int | None]]:
     """One token for each prompt at each step, None for a prompt whose text has ended.
 
     A text ends with a token of `stop`, which is given out, or where the context is full. Each prompt throws
-    dice of its own, from the seed, so its text does not depend on its neighbours.
+    dice of its own, from the seed or from its own of several, so its text does not depend on its neighbours.
     """
     check_temperature(temperature)
     if max_new_tokens < 0:
         raise AskedWrongly(f"max_new_tokens must be 0 or more, not {max_new_tokens}.")
     if not prompts or not all(prompts):
         raise TokenError("a prompt is empty; give at least one token.")
+    if min(map(min, prompts)) < -(2**63) or max(map(max, prompts)) >= 2**63:  # no tensor holds them
+        raise TokenError(f"ids go from 0 to {model.config.vocab_size - 1}; a prompt has one far beyond.")
     room = model.config.context_length
     if (longest := max(map(len, prompts))) > room:
         raise TokenError(f"{longest} tokens do not fit this model's context of {room}; shorten the prompt.")
@@ -46,7 +48,7 @@ def generate(
     going = [length < room for length in lengths]
     if not max_new_tokens or not any(going):
         return
-    dice = [_dice(seed) for _ in prompts]
+    dice = _dice(seed, len(prompts))
     capacity = min(longest + max_new_tokens, room)
     cache = Cache(model.config, len(prompts), capacity, dtype=cache_dtype or model.dtype, device=model.device)
     scores = prefill(model, prompts, cache)
@@ -83,10 +85,16 @@ def prefill(model: Transformer, prompts: Sequence[Sequence[int]], cache: Cache, 
     return torch.stack([score for score in scores if score is not None])
 
 
-def _dice(seed: int | None) -> torch.Generator:
-    dice = torch.Generator()
-    if seed is None:
-        dice.seed()
-    else:
-        dice.manual_seed(seed)
+def _dice(seed: int | Sequence[int] | None, count: int) -> list[torch.Generator]:
+    seeds = list(seed) if isinstance(seed, Sequence) else [seed] * count
+    if len(seeds) != count:
+        raise AskedWrongly(f"{len(seeds)} seeds for {count} prompts; give one for all, or one for each.")
+    dice = [torch.Generator() for _ in seeds]
+    for each, one in zip(dice, seeds, strict=True):
+        if one is None:
+            each.seed()
+        elif hasattr(one, "__index__") and -(2**63) <= one < 2**63:
+            each.manual_seed(int(one))
+        else:
+            raise AskedWrongly("a seed must be a whole number from -2^63 to 2^63 - 1.")
     return dice

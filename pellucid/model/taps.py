@@ -15,28 +15,50 @@ one watcher at a time in a process, for all of its models.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pellucid.errors import AskedWrongly
+from pellucid.errors import AskedWrongly, did_you_mean
 
 Change = Callable[[Tensor], Tensor]
+T = TypeVar("T")
+
+
+class Wanted:
+    """Patterns of names, and what passed them: a pattern that met no name was written wrongly."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        self.patterns = tuple(patterns)
+        self.met, self.passed = set[str](), set[str]()
+
+    def meets(self, name: str) -> bool:
+        self.passed.add(name)
+        found = [pattern for pattern in self.patterns if fnmatchcase(name, pattern)]
+        self.met.update(found)
+        return bool(found)
+
+    def check(self) -> None:
+        """Every pattern has met a name, if there was anything to meet."""
+        for pattern in self.patterns:
+            if self.passed and pattern not in self.met:
+                hint = did_you_mean(pattern, sorted(self.passed))
+                raise AskedWrongly(f"no value called {pattern!r} passed.{hint}")
 
 
 class Watch:
     """What is done at the taps: first the changes, in the order given, then the recording."""
 
     def __init__(self) -> None:
-        self.changes: list[tuple[str, Change]] = []
+        self.changes: list[tuple[Wanted, Change]] = []
         self.recordings: list[Recording] = []
         self.fused = False
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
-        for pattern, change in self.changes:
-            if fnmatchcase(name, pattern):
+        for wanted, change in self.changes:
+            if wanted.meets(name):
                 value = _changed(name, value, change)
         for recording in self.recordings:
             recording.keep(name, value)
@@ -65,6 +87,9 @@ def tap(name: str, value: Tensor) -> Tensor:
     return value if _watch is None else _watch(name, value)
 
 
+GRADIENT = "d."
+
+
 class Scope:
     """Taps seen from inside a part of the model: names are written short."""
 
@@ -78,23 +103,29 @@ class Scope:
 class Recording(Mapping[str, Tensor]):
     """The values that passed, of the last forward call; `calls` holds those of each call, in order.
 
-    With gradients, `d.X` joins when the backward pass has reached X.
+    The gradient of X is called `d.X`, and joins when the backward pass has reached X.
     """
 
     def __init__(self, patterns: Sequence[str], gradients: bool) -> None:
-        self.patterns, self.gradients = tuple(patterns) or ("*",), gradients
+        plain = [pattern for pattern in patterns if not pattern.startswith(GRADIENT)]
+        slopes = [pattern for pattern in patterns if pattern.startswith(GRADIENT)]
+        self.wanted = Wanted(plain if patterns else ["*"])
+        self.slopes = Wanted(slopes + [GRADIENT + pattern for pattern in self.wanted.patterns if gradients])
         self.calls: list[dict[str, Tensor]] = []
         self.path = "eager"
 
     def keep(self, name: str, value: Tensor) -> None:
-        if not any(fnmatchcase(name, pattern) for pattern in self.patterns):
-            return
         if not self.calls:
             self.calls.append({})
-        call = self.calls[-1]
-        call[name] = value.detach()
-        if self.gradients and value.requires_grad:
-            value.register_hook(lambda gradient: call.__setitem__(f"d.{name}", gradient.detach()))
+        call, slope = self.calls[-1], GRADIENT + name
+        if self.wanted.meets(name):
+            call[name] = _kept(value)
+        if self.slopes.meets(slope) and value.requires_grad:
+            value.register_hook(lambda gradient: call.__setitem__(slope, gradient.detach()))
+
+    def check(self) -> None:
+        self.wanted.check()
+        self.slopes.check()
 
     def __getitem__(self, name: str) -> Tensor:
         return self._last[name]
@@ -118,16 +149,15 @@ class Recording(Mapping[str, Tensor]):
 def record(*patterns: str, gradients: bool = False, fused: bool = False) -> Iterator[Recording]:
     """Keep the values whose names match a pattern (`*` by default), for each forward call in this block.
 
+    A pattern `d.X` keeps gradients of X; with `gradients`, every pattern keeps them beside its values.
     `fused` leaves the fused kernels in place and records what they do not hide.
     """
     with _watching(fused) as watching:
         recording = Recording(patterns, gradients)
         recording.path = "fused" if fused else "eager"
-        watching.recordings.append(recording)
-        try:
+        with _among(watching.recordings, recording):
             yield recording
-        finally:
-            watching.recordings.remove(recording)
+    recording.check()
 
 
 class _Collect(Watch):
@@ -148,6 +178,8 @@ class _Collect(Watch):
 def compiled_values(run: Callable[[], Tensor]) -> dict[str, Tensor]:
     """The named values of a forward that is compiled together with its taps."""
     global _watch
+    if _watch is not None:
+        raise AskedWrongly("compiled code is watched by itself: leave the record and edit blocks first.")
     _watch = collect = _Collect()
 
     def traced() -> dict[str, Tensor]:
@@ -163,13 +195,22 @@ def compiled_values(run: Callable[[], Tensor]) -> dict[str, Tensor]:
 @contextmanager
 def edit(pattern: str, change: Change) -> Iterator[None]:
     """In this block, every value whose name matches is replaced by `change(value)`; gradients follow."""
-    with _watching() as watching:
-        entry = (pattern, change)
-        watching.changes.append(entry)
-        try:
-            yield
-        finally:
-            watching.changes.remove(entry)
+    if pattern == "probs":
+        raise AskedWrongly("nothing is computed from probs, so an edit would do nothing: edit logits.")
+    wanted = Wanted([pattern])
+    with _watching() as watching, _among(watching.changes, (wanted, change)):
+        yield
+    wanted.check()
+
+
+@contextmanager
+def _among(things: list[T], one: T) -> Iterator[None]:
+    """In this block it is one of them; which one is told by identity, for tensors have no plain equality."""
+    things.append(one)
+    try:
+        yield
+    finally:
+        things[:] = [thing for thing in things if thing is not one]
 
 
 @contextmanager
@@ -198,3 +239,11 @@ def _changed(name: str, value: Tensor, change: Change) -> Tensor:
             f"the edit of {name} must give back {tuple(value.shape)} {value.dtype}; it gave {got}."
         )
     return new
+
+
+def _kept(value: Tensor) -> Tensor:
+    """The value for good. What inference mode makes is of no use outside it, so that is copied."""
+    if not value.is_inference():
+        return value.detach()
+    with torch.inference_mode(False):
+        return value.clone()

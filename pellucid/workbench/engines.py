@@ -86,14 +86,15 @@ def _watched(
         logits: torch.Tensor = module(ids, positions=positions)
         return logits if targets is None else loss(logits, targets)
 
-    module.zero_grad(set_to_none=True)
+    trained = {name: value for name, value in module.named_parameters() if value.requires_grad}
+    if backward and not trained:
+        raise AskedWrongly("every parameter of the module is frozen, so there is no gradient to show.")
     with torch.set_grad_enabled(backward):
         if path == "compiled":
             return taps.compiled_values(forward)
         with taps.record(gradients=backward, fused=path == "fused") as seen:
             made = forward()
-            if backward:
-                made.backward()
-    gradients = {f"d.{name}": p.grad for name, p in module.named_parameters() if p.grad is not None}
-    module.zero_grad(set_to_none=True)
-    return dict(seen) | gradients
+            # the gradients are given to us, so that the parameters' own .grad stays the user's
+            found = torch.autograd.grad(made, list(trained.values()), allow_unused=True) if backward else ()
+    slopes = zip(trained, found, strict=backward)
+    return dict(seen) | {f"d.{name}": slope for name, slope in slopes if slope is not None}

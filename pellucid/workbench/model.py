@@ -1,18 +1,22 @@
 """A model: config, weights, tokenizer, the specification that explains it, the fast engine that runs it."""
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pellucid.config import ModelConfig
-from pellucid.errors import AskedWrongly, ConfigError, TokenError
+from pellucid.errors import AskedWrongly, ConfigError, FileError, TokenError
 from pellucid.explain.derive import Derivation, derive
 from pellucid.explain.trace import Trace
 from pellucid.interop.number_types import number_type
-from pellucid.interop.pretrained import Array, Pretrained
+from pellucid.interop.pretrained import Array, Pretrained, Weights, parameter_count
+from pellucid.interop.pretrained import Tensor as Unread
 from pellucid.interop.rope_layout import in_layout
 from pellucid.reference.ops.cross_entropy import IGNORED
 from pellucid.reference.training import forward, join, train
@@ -22,27 +26,34 @@ from pellucid.workbench.score import Score
 if TYPE_CHECKING:  # torch is imported when the fast engine is first asked for
     from torch import Tensor
     from torch import device as Device
+    from torch import dtype as Dtype
 
     from pellucid.model.transformer import Transformer
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")
+CACHES = (*DTYPES, "int8")
 Prompt = str | Sequence[int]
 
 
 class Model:
     """What `pellucid.load` returns."""
 
-    def __init__(self, pretrained: Pretrained, device: str = "cpu", dtype: str = "float32") -> None:
-        if dtype not in DTYPES:
-            raise ConfigError(f"no dtype called {dtype!r}; have {', '.join(DTYPES)}.")
-        self.pretrained, self.device, self.dtype = pretrained, device, dtype
+    def __init__(self, pretrained: Pretrained, device: str = "cpu", dtype: "str | Dtype" = "float32") -> None:
+        self.pretrained, self._asked = pretrained, (str(device), _dtype(dtype, DTYPES))
+        self._module: Transformer | None = None
 
     @classmethod
-    def from_pretrained(cls, name: str | Path, *, device: str = "cpu", dtype: str = "float32") -> "Model":
+    def from_pretrained(
+        cls, name: str | Path, *, device: str = "cpu", dtype: "str | Dtype" = "float32"
+    ) -> "Model":
         """`pellucid.load`, under the name that habit expects."""
         from pellucid.workbench.opening import load
 
         return load(name, device=device, dtype=dtype)
+
+    def __repr__(self) -> str:
+        count = parameter_count(self.config.parameters())
+        return f"<Model {self.name}: {count:,} parameters, {self.dtype} on {self.device}>"
 
     @property
     def name(self) -> str:
@@ -60,21 +71,64 @@ class Model:
             )
         return self.pretrained.tokenizer
 
-    @cached_property
-    def weights(self) -> dict[str, Array]:
-        """Every parameter under our name, as an array."""
-        return dict(self.pretrained.weights)
+    @property
+    def device(self) -> str:
+        """Where the fast engine is, or will be."""
+        return self._asked[0] if self._module is None else str(self._module.device)
 
-    @cached_property
+    @property
+    def dtype(self) -> str:
+        """The type that the fast engine computes in."""
+        return self._asked[1] if self._module is None else _name(self._module.dtype)
+
+    @property
+    def weights(self) -> Mapping[str, Array]:
+        """Every parameter under our name, as it now is: from the file, or from the module where it was
+        trained. Each is read when it is asked for."""
+        if self._module is None:
+            return self.pretrained.weights
+        shapes = self.config.parameters()
+        return Weights({name: Unread(shape, partial(self._weight, name)) for name, shape in shapes.items()})
+
+    @property
     def module(self) -> "Transformer":
-        """The fast engine's model: a `torch.nn.Module` on the device, in the dtype asked for."""
+        """The fast engine's model: a `torch.nn.Module` on the device, in the dtype asked for.
+
+        Train it, edit its parameters, `module.compile()` it: this model is then what it has become.
+        """
         import torch
 
         from pellucid.model.transformer import Transformer
 
-        return Transformer.from_weights(
-            self.config, self.pretrained.weights, self.place(), getattr(torch, self.dtype)
-        ).eval()
+        if self._module is None:
+            dtype = getattr(torch, self.dtype)
+            self._module = Transformer.from_weights(
+                self.config, self.pretrained.weights, self.place(), dtype
+            ).eval()
+        return self._module
+
+    def trained(self, name: str) -> "Tensor | None":
+        """The module's parameter, if it is no longer the file's weight in the dtype asked for."""
+        if self._module is None:
+            return None
+        import torch
+
+        try:
+            held = self._module.get_parameter(name).detach()
+        except AttributeError:
+            raise AskedWrongly(f"the module no longer has the parameter {name}.") from None
+        array = self.pretrained.weights[name]
+        if held.shape != array.shape:
+            raise AskedWrongly(f"the module's {name} is {tuple(held.shape)}, no longer {array.shape}.")
+        if _name(held.dtype) != self._asked[1]:
+            return held
+        given = torch.from_numpy(np.require(array, requirements=("C", "W"))).to(held.dtype)
+        bits = (one.contiguous().view(torch.uint8) for one in (given, held.cpu()))
+        return None if torch.equal(*bits) else held
+
+    def _weight(self, name: str) -> Array:
+        held = self.trained(name)
+        return self.pretrained.weights[name] if held is None else held.clone().double().cpu().numpy()
 
     def place(self) -> "Device":
         """The device, if it can be used here."""
@@ -90,15 +144,18 @@ class Model:
 
     # ---- text to ids
 
-    def ids(self, prompt: Prompt) -> list[int]:
-        """The ids of a prompt as this model reads it, its bos token in front where it wants one."""
+    def ids(self, prompt: Prompt, parse_special: bool = False) -> list[int]:
+        """The ids of a prompt as this model reads it, its bos token in front where it wants one.
+
+        Special tokens in a text, such as <|im_start|>, are ordinary text unless they are to be parsed.
+        """
         if not isinstance(prompt, str):
             ids = _whole(prompt)
         else:
             tokenizer = self.tokenizer
             bos = tokenizer.id_of(tokenizer.special.bos) if tokenizer.special.bos else None
             start = [bos] if self.pretrained.add_bos and bos is not None else []
-            ids = start + tokenizer.encode(prompt)
+            ids = start + tokenizer.encode(prompt, parse_special)
         if not ids:
             raise TokenError("the prompt is empty; give at least one token.")
         return ids
@@ -124,8 +181,11 @@ class Model:
         """Scores [T V] of a list of ids, or [B T V] of several, the shorter ones padded on the right."""
         import torch
 
-        batch, single = _rows(ids)
-        longest, device = max(map(len, batch), default=0), self.module.device
+        rows, single = _apart(ids)
+        batch = list(map(_whole, rows))
+        if not all(batch):
+            raise TokenError(_NOT_IDS)
+        longest, device = max(map(len, batch)), self.module.device
         padded = torch.tensor([row + [0] * (longest - len(row)) for row in batch], device=device)
         self.module.check(padded)
         real = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in batch], device=device)
@@ -134,31 +194,58 @@ class Model:
             logits: Tensor = self.module(padded, padding=padding)
         return logits[0] if single else logits
 
-    def score(self, prompt: Prompt) -> Score:
+    def score(self, prompt: Prompt, parse_special: bool = False) -> Score:
         """The log-probability of every token of a text, given those before it."""
         import torch
 
-        ids = self.ids(prompt)
+        ids = self.ids(prompt, parse_special)
         logits = self.logits(ids)
         chosen = torch.tensor(ids[1:], device=logits.device)
         found = torch.log_softmax(logits[:-1].double(), -1).gather(-1, chosen[:, None])[:, 0]
         return Score(ids, [self.token(id) for id in ids], [None, *found.tolist()])
 
     def generate(
-        self, prompt: Prompt, max_new_tokens: int = 64, temperature: float = 0.0, seed: int | None = None
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        max_new_tokens: int = 64,
+        temperature: float = 0.0,
+        seed: int | Sequence[int] | None = None,
+        *,
+        cache: "str | Dtype | None" = None,
+        parse_special: bool = False,
     ) -> Any:
-        """What follows a text, as text; what follows a list of ids, as ids."""
-        if isinstance(prompt, str):
-            return "".join(self.stream(prompt, max_new_tokens, temperature, seed))
-        return list(self.tokens(prompt, max_new_tokens, temperature, seed))
+        """What follows a text, as text; what follows a list of ids, as ids; of several prompts, a list.
+
+        A prompt and a seed are one text, whatever stands beside them; several prompts may have a seed each.
+        `cache` is the type that keys and values are kept in: by default the model's own.
+        """
+        prompts, single = _apart(prompt)
+        starts = [self.ids(each, parse_special) for each in prompts]
+        written: list[list[int]] = [[] for _ in prompts]
+        for step in self._steps(starts, max_new_tokens, temperature, seed, cache):
+            for ids, id in zip(written, step, strict=True):
+                ids.extend([] if id is None else [id])
+        found = [
+            "".join(self.decoded(start, ids)) if isinstance(each, str) else ids
+            for each, start, ids in zip(prompts, starts, written, strict=True)
+        ]
+        return found[0] if single else found
 
     def stream(
-        self, prompt: str, max_new_tokens: int = 64, temperature: float = 0.0, seed: int | None = None
+        self,
+        prompt: str,
+        max_new_tokens: int = 64,
+        temperature: float = 0.0,
+        seed: int | None = None,
+        *,
+        cache: "str | Dtype | None" = None,
+        parse_special: bool = False,
     ) -> Iterator[str]:
         """What follows a text, piece by piece as it is written; never half a character."""
-        yield from self.decoded(prompt, self.tokens(prompt, max_new_tokens, temperature, seed))
+        ids = self.ids(prompt, parse_special)
+        yield from self.decoded(ids, self.tokens(ids, max_new_tokens, temperature, seed, cache=cache))
 
-    def decoded(self, prompt: str, tokens: Iterable[int]) -> Iterator[str]:
+    def decoded(self, prompt: Prompt, tokens: Iterable[int]) -> Iterator[str]:
         """The text of tokens that follow a prompt, without those that end it; one piece for each token.
 
         A model may have more rows than its tokenizer has tokens; the rest have no text."""
@@ -170,20 +257,41 @@ class Model:
         yield decoder.end()
 
     def tokens(
-        self, prompt: Prompt, max_new_tokens: int = 64, temperature: float = 0.0, seed: int | None = None
+        self,
+        prompt: Prompt,
+        max_new_tokens: int = 64,
+        temperature: float = 0.0,
+        seed: int | None = None,
+        *,
+        cache: "str | Dtype | None" = None,
+        parse_special: bool = False,
     ) -> Iterator[int]:
         """The ids that follow, one by one; the last may be a token that ends the text."""
+        ids = self.ids(prompt, parse_special)
+        steps = self._steps([ids], max_new_tokens, temperature, seed, cache)
+        return (row[0] for row in steps if row[0] is not None)
+
+    def _steps(
+        self,
+        prompts: list[list[int]],
+        max_new_tokens: int,
+        temperature: float,
+        seed: int | Sequence[int] | None,
+        cache: "str | Dtype | None",
+    ) -> Iterator[list[int | None]]:
+        import torch
+
         from pellucid.generation.loop import generate
 
-        steps = generate(
+        return generate(
             self.module,
-            [self.ids(prompt)],
+            prompts,
             max_new_tokens=max_new_tokens,
             temperature=temperature,
             seed=seed,
             stop=self.stop,
+            cache_dtype=None if cache is None else getattr(torch, _dtype(cache, CACHES)),
         )
-        return (row[0] for row in steps if row[0] is not None)
 
     # ---- every number
 
@@ -255,37 +363,62 @@ class Model:
 
     def in_layout(self, layout: str) -> "Model":
         """The same model with the channels of its queries and keys in RoPE's other order."""
-        config, weights = in_layout(self.config, self.pretrained.weights, layout)
+        config, weights = in_layout(self.config, self.weights, layout)
         return self.changed(config=config, weights=weights)
 
     def changed(self, **changes: Any) -> "Model":
         """The same with another `config`, other `weights`, another `tokenizer`: for trying a variant."""
-        return Model(replace(self.pretrained, **changes), self.device, self.dtype)
+        return Model(replace(self._as_it_is(), **changes), self.device, self.dtype)
 
     # ---- files
 
-    def save(self, folder: str | Path) -> None:
-        """Write our model folder: config, weights as they now are, tokenizer."""
+    def save(self, folder: str | Path, force: bool = False) -> None:
+        """Write our model folder: config, weights as they now are, tokenizer; with `force` in the place of
+        a model that is there."""
         from pellucid.interop import model_folder
 
-        model_folder.write(Path(folder), self._as_it_is())
+        with self._place_for(Path(folder), force) as new:
+            model_folder.write(new, self._as_it_is())
 
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Write a folder that `transformers` loads, where one of its families expresses this config."""
+    def save_pretrained(
+        self,
+        folder: str | Path,
+        force: bool = False,
+        *,
+        safe_serialization: bool = True,
+        max_shard_size: int | str | None = None,
+    ) -> None:
+        """Write a folder that `transformers` loads, where one of its families expresses this config.
+
+        The last two are accepted from habit: the weights are always safetensors, in shards of our size.
+        """
         from pellucid.interop import huggingface
 
-        huggingface.write(Path(folder), self._as_it_is())
+        if not safe_serialization:
+            raise TypeError("weights are written as safetensors alone; leave safe_serialization away")
+        with self._place_for(Path(folder), force) as new:
+            huggingface.write(new, self._as_it_is())
+
+    @contextmanager
+    def _place_for(self, folder: Path, force: bool) -> Iterator[Path]:
+        from pellucid.workbench.replacing import fresh
+
+        source = self.pretrained.source.path
+        if force and source.exists() and folder.resolve() in (source.resolve(), *source.resolve().parents):
+            raise FileError(f"{folder}: this model's weights are read from there. Give another folder.")
+        with fresh(folder, force) as new:
+            yield new
 
     def _as_it_is(self) -> Pretrained:
-        """With the fast engine's weights and type where it has been made: it may have been trained."""
-        if "module" not in self.__dict__:
-            return self.pretrained
-        weights = {
-            name: (value.float() if value.element_size() == 2 else value).detach().cpu().numpy()
-            for name, value in self.module.named_parameters()
+        """With what has been trained, each weight in the type that it now has."""
+        held = {name: self.trained(name) for name in self.config.parameters()}
+        types = {
+            name: number_type(_name(value.dtype)) or "F32"
+            for name, value in held.items()
+            if value is not None
         }
-        types = dict.fromkeys(weights, number_type(self.dtype) or "F32")
-        return replace(self.pretrained, weights=weights, source=replace(self.pretrained.source, types=types))
+        source = replace(self.pretrained.source, types={**self.pretrained.source.types, **types})
+        return replace(self.pretrained, weights=self.weights, source=source)
 
     def _ids(self, prompt: Prompt, target: Prompt | None) -> tuple[list[int], list[int] | None]:
         start = self.ids(prompt)
@@ -303,14 +436,27 @@ class Model:
         return ids, [IGNORED] * (len(start) - 1) + goal if goal else None
 
 
-def _rows(ids: Any) -> tuple[list[list[int]], bool]:
-    """Lists of ids, and whether it was one list alone."""
+def _name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _dtype(given: Any, known: Sequence[str]) -> str:
+    """The name of a type that is given by its name, or as torch has it."""
+    if (name := _name(given)) not in known:
+        raise ConfigError(f"no dtype called {name!r}; have {', '.join(known)}.")
+    return name
+
+
+def _apart(given: Any) -> tuple[list[Any], bool]:
+    """The prompts that are given, texts or lists of ids, and whether it was one alone."""
+    if isinstance(given, str):
+        return [given], True
     try:
-        rows = list(map(_plain, _plain(ids)))
-        single = not any(isinstance(row, Sequence) for row in rows)
-        return list(map(_whole, [rows] if single else rows)), single
-    except TypeError:  # a number, or numbers among lists
+        rows = list(map(_plain, _plain(given)))
+    except TypeError:  # a number
         raise TokenError(_NOT_IDS) from None
+    single = not any(isinstance(row, Sequence) for row in rows)
+    return [rows] if single else rows, single
 
 
 def _plain(given: Any) -> Any:
@@ -319,9 +465,12 @@ def _plain(given: Any) -> Any:
 
 def _whole(ids: Iterable[Any]) -> list[int]:
     try:
-        return [operator.index(id) for id in ids]
+        found = [operator.index(id) for id in ids]
     except TypeError:
         raise TokenError(_NOT_IDS) from None
+    if any(not -(2**63) <= id < 2**63 for id in found):  # no tensor holds them
+        raise TokenError("an id is beyond every vocabulary; ids count a model's tokens from 0.")
+    return found
 
 
-_NOT_IDS = "ids must be whole numbers, in a list or in several."
+_NOT_IDS = "ids must be whole numbers, in a list or in several, at least one in each."

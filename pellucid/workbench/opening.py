@@ -1,6 +1,7 @@
 """A model by what people call it: a file, a folder, a name of the library, a name that comes with us."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pellucid.config import ModelConfig, preset_text, presets
 from pellucid.errors import ConfigError, FileError, did_you_mean
@@ -9,8 +10,11 @@ from pellucid.interop.open import open_model
 from pellucid.interop.pretrained import Pretrained
 from pellucid.workbench.model import Model
 
+if TYPE_CHECKING:
+    from torch import dtype as Dtype
 
-def load(name: str | Path, *, device: str = "cpu", dtype: str = "float32") -> Model:
+
+def load(name: str | Path, *, device: str = "cpu", dtype: "str | Dtype" = "float32") -> Model:
     """A model with its weights.
 
     `name` is a folder (ours or Hugging Face's), a `.gguf` file, a `.toml` file of one's own, the name of a
@@ -57,21 +61,35 @@ def _toml(name: str | Path) -> str | None:
             return path.read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "it is not text"
-            raise FileError(f"cannot read {path}: {why}.") from None
-    is_preset = str(name) in presets() and not path.exists()  # a folder of one's own comes first
+            raise FileError(f"cannot read {_short(path)}: {why}.") from None
+    is_preset = str(name) in presets() and not _exists(path)  # a folder of one's own comes first
     return preset_text(str(name)) if is_preset else None
 
 
 def _path(name: str | Path) -> Path:
+    if name == "":  # a path that is empty would be the folder one stands in
+        raise ConfigError("the model's name is empty; give a folder, a file or a name, such as abcd.")
     path = Path(name)
-    if path.exists():
+    if _exists(path):
         return path
     if path.suffix == ".gguf" or (len(path.parts) > 1 and not str(name).startswith(library.HUB)):
-        raise FileError(f"{name}: there is no such file or folder.")
+        raise FileError(f"{_short(name)}: there is no such file or folder.")
     if found := library.find(str(name)):
         return found
     known = sorted({*presets(), *library.KNOWN, *(entry.name for entry in library.names())})
     raise ConfigError(
-        f"no model called {str(name)!r}; have {', '.join(known)}, or give a folder, a .gguf or a .toml file."
-        + did_you_mean(str(name), known)
+        f"no model called {_short(name)!r}; have {', '.join(known)}, "
+        "or give a folder, a .gguf or a .toml file." + did_you_mean(str(name), known)
     )
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name that no file can have
+        return False
+
+
+def _short(name: str | Path) -> str:
+    """A name, not too long for a message."""
+    return text if len(text := str(name)) <= 300 else text[:80] + "…"

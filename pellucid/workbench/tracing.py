@@ -34,6 +34,7 @@ def write_trace(model: Model, trace: Trace, path: str | Path) -> list[Path]:
     """Write a trace of this model, with the numbers in it or beside it, and the weights where they are."""
     source = model.pretrained.source
     where = str(source.path.resolve()) if source.path.exists() and source.format != "toml" else None
-    if any("@" in name for name in trace.tape.values):  # an update makes weights that no file has
-        where = None
+    updated = any("@" in name for name in trace.tape.values)
+    if updated or any(model.trained(name) is not None for name in model.config.parameters()):
+        where = None  # no file has these weights
     return trace_file.write(trace, Path(path), where)

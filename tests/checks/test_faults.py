@@ -22,6 +22,7 @@ from pellucid.reference.op import Array
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.workbench import Model
 from tests.agreement import other_curve
+from tests.interop.tokenizers import bpe_file
 
 Patch = pytest.MonkeyPatch
 Fault = Callable[[Model, Patch], Model]
@@ -60,7 +61,7 @@ def heads_swapped(model: Model, patch: Patch) -> Model:
 def one_number_missing(model: Model, patch: Patch) -> Model:
     weight = model.weights[QUERIES].copy()
     weight[1, 2] = np.inf
-    return with_parts(model, weights=model.weights | {QUERIES: weight})
+    return with_parts(model, weights={**model.weights, QUERIES: weight})
 
 
 # ---- faults of the fast engine
@@ -245,7 +246,7 @@ FAULTS: dict[str, tuple[Fault, str, str, str]] = {
     "padding": (padding_seen, "llama", "padded", "blocks.0.attn.pattern (left)"),
     "slot": (written_one_late, "llama", "cached", "blocks.0.attn.k_all"),
     "chunk": (chunks_blind_to_themselves, "gpt2", "chunked prefill", "mask"),
-    "int8": (scales_too_large, "gpt2", "int8 cache", "position "),
+    "int8": (scales_too_large, "gpt2", "int8 cache", "blocks.0.attn.k_all"),
     "file": (saved_wrongly, "gpt2", "saved", QUERIES),
     "encoding": (encoded_wrongly, "llama", "tokenizer", "tokenizer.decode"),
     "numbering": (ids_renumbered, "llama", "tokenizer, outside", "tokenizer.encode"),
@@ -267,6 +268,23 @@ def test_a_planted_fault_is_found_and_named(
     assert found.verdict == "BUG", found
     assert found.at == place or (place[-1] in " =" and found.at.startswith(place))
     assert found.measured
+
+
+def test_a_fault_in_one_layer_of_a_real_width_is_named_at_its_layer(tmp_path: Path) -> None:
+    """Where only the stream between the layers is seen, and rounding in 576 channels could excuse much."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    shape = LlamaConfig(
+        vocab_size=300, max_position_embeddings=64, num_hidden_layers=3, hidden_size=576,
+        intermediate_size=768, num_attention_heads=9, num_key_value_heads=3, initializer_range=0.04,
+    )  # fmt: skip
+    LlamaForCausalLM(shape).save_pretrained(tmp_path)
+    model = pellucid.load(bpe_file(tmp_path))
+    assert checked("transformers", model).verdict == "noise"
+    swapped = {QUERIES: two_heads_swapped(model.weights[QUERIES], 64)}
+    found = checked("transformers", with_parts(model, weights=dict(model.weights) | swapped))
+    assert (found.verdict, found.at) == ("BUG", "blocks.0.resid_post … blocks.1.resid_post"), found
 
 
 def test_every_check_has_a_planted_fault() -> None:

@@ -21,8 +21,10 @@ from pellucid.explain import arrays_file
 from pellucid.explain.local_replay import Recorded
 from pellucid.explain.trace import Trace
 from pellucid.explain.trace_file import write
+from pellucid.interop import gguf, huggingface
 from pellucid.reference.training import forward
 from pellucid.workbench import load
+from tests.interop.gguf import made_up
 from tests.reference.models import CONFIGS, IDS, weights
 
 APP = typer.Typer()
@@ -76,9 +78,12 @@ def test_two_models_differ_where_their_weights_do(tmp_path: Path) -> None:
     mine.write_text(preset_text("abcd").replace("[[2, 0], [0, 2]]", "[[2, 0], [0, 3]]"), "utf-8")
     done = asked("abcd", mine, "A B")
     assert done.exit_code == 1
-    assert done.stdout.startswith("BUG at blocks.0.attn.q_proj.weight\n")
-    assert "[out=1,in=1] is given, and the two runs were not given the same: theirs 3, ours 2" in done.stdout
-    assert "all others follow from their own inputs" in done.stdout
+    assert done.stdout.startswith("different: ")
+    assert "given differently: blocks.0.attn.q_proj.weight[out=1,in=1]: theirs 3, ours 2" in done.stdout
+    assert "the first that departs from ours: blocks.0.attn.q[t=1,d=1]: theirs 3, ours 2" in done.stdout
+    assert "Q[t,d] = Σ_c" in done.stdout and "BUG" not in done.stdout
+    data = json.loads(asked("abcd", mine, "A B", "--json").stdout)
+    assert (data["verdict"], data["given_differently"]) == ("different", ["blocks.0.attn.q_proj.weight"])
     assert asked("abcd", "abcd", "A B", "--target", "C").exit_code == 0
 
 
@@ -157,6 +162,22 @@ def test_only_and_tolerance(tmp_path: Path) -> None:
     assert asked("abcd", tmp_path / "x.npz", "A B C D", "--tolerance", "0.01").exit_code == 0
 
 
+def test_channels_in_the_other_order_are_told_and_a_layout_mends_it(tmp_path: Path) -> None:
+    halves, pairs = tmp_path / "halves", tmp_path / "pairs.gguf"
+    made = made_up.model(made_up.LLAMA)
+    gguf.write(pairs, made, "F32")
+    huggingface.write(halves, made, "float32")
+    theirs = load(halves).trace("ab").tape
+    given = {name: theirs[name].astype(np.float32) for name in theirs.steps}
+    np.savez(tmp_path / "theirs.npz", **given)
+    done = asked(pairs, tmp_path / "theirs.npz", "ab")
+    assert done.exit_code == 1 and done.stdout.startswith("BUG at blocks.0.attn.q\n"), done.stdout
+    assert "these are the numbers in the order of halves: give --layout halves" in done.stdout
+    done = asked(pairs, tmp_path / "theirs.npz", "ab", "--layout", "halves", "--json")
+    assert json.loads(done.stdout)["verdict"] == "noise", done.stdout
+    assert "reordered to halves" in done.stderr
+
+
 def test_two_files_of_arrays_are_compared_plainly(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.array([1.0, 2.0]))
     np.savez(tmp_path / "b.npz", x=np.array([1.0, 2.5]))
@@ -178,7 +199,11 @@ def test_two_files_of_arrays_are_compared_plainly(tmp_path: Path) -> None:
         (["a.json", "x.npz", "--names", "shape.toml"], r"has the shape \(3,\), and probs \[b t v\] has"),
         (["a.json", "x.npz", "--names", "axes.toml"], "must be letters of probs: b t v"),
         (["a.json", "a.json", "--only", "nothing*"], "no value that both have fits"),
-        (["a.json", "b.json"], "did not read the same text: 'A B C D' and 'A B'"),
+        (["a.json", "b.json"], "'A B' and 'A B C D': 2 tokens there, 4 here: another prompt, or a bos?"),
+        (["a.json", "short.npz"], "2 tokens there, 4 here: another prompt, or a bos?"),
+        (["a.json", "x.npz", "--tolerance", "nan"], "must be a number"),
+        (["abcd", "x.npz", "A", "--layout", "half"], "have halves, pairs"),
+        (["a.json", "x.npz", "--layout", "pairs"], "a trace says its own"),
     ],
 )
 def test_what_is_asked_wrongly_is_told(
@@ -188,6 +213,7 @@ def test_what_is_asked_wrongly_is_told(
     traced(Path("a.json"))
     traced(Path("b.json"), "A B")
     np.savez("x.npz", theirs=np.zeros(3))
+    np.savez("short.npz", **arrays("A B"))
     Path("wrong.toml").write_text('theirs = "blocks.0.attn.score"', "utf-8")
     Path("shape.toml").write_text('theirs = "probs"', "utf-8")
     Path("axes.toml").write_text('theirs = {name = "probs", axes = "q"}', "utf-8")

@@ -49,7 +49,7 @@ def test_each_piece_is_written_when_it_comes(
     """Between two tokens, what has been said so far is already out."""
     ids, written = pellucid.load(folder).ids("abcd"), []
 
-    def tokens(*given: Any) -> Iterator[int]:
+    def tokens(*given: Any, **more: Any) -> Iterator[int]:
         for id in ids:
             written.append(sys.stdout.getvalue())  # type: ignore[attr-defined]
             yield id
@@ -131,6 +131,15 @@ def test_a_model_without_a_tokenizer_goes_on_with_ids(shell: Shell, mute: Path) 
     )
     assert "ids go from 0 to 271; got 272 to 272" in shell("generate", mute, "[272]").err
     assert "the prompt is empty" in shell("generate", mute, "[]").err
+    assert "an id is beyond every vocabulary" in shell("generate", mute, f"[{'9' * 5000}]").err
+    assert shell("generate", mute, f"[{'0' * 5000}1]").code == 0
+
+
+def test_special_tokens_and_the_cache_s_type_are_options(shell: Shell, folder: Path) -> None:
+    model, prompt = pellucid.load(folder), "the<|end|>cat"
+    done = shell("generate", folder, prompt, "--parse-special", "--cache", "int8", "--max-new-tokens", 6)
+    assert done.code == 0
+    assert done.out == prompt + model.generate(prompt, 6, cache="int8", parse_special=True) + "\n"
 
 
 @pytest.mark.parametrize(
@@ -144,6 +153,8 @@ def test_a_model_without_a_tokenizer_goes_on_with_ids(shell: Shell, mute: Path) 
         (["--dtype", "float8"], "no dtype called 'float8'; have float64, float32, bfloat16, float16"),
         (["--device", "toaster"], "the device 'toaster' cannot be used here"),
         (["--seed", "x"], "--seed"),
+        (["--seed", "9" * 30], "a seed must be a whole number from -2^63 to 2^63 - 1"),
+        (["--cache", "int4"], "no dtype called 'int4'; have float64, float32, bfloat16, float16, int8"),
     ],
 )
 def test_what_is_asked_wrongly_is_told_in_words(
@@ -173,7 +184,7 @@ def test_ctrl_c_keeps_what_was_written_and_exits_with_130(
 ) -> None:
     ids = pellucid.load(folder).ids("abcd")
 
-    def tokens(*given: Any) -> Iterator[int]:
+    def tokens(*given: Any, **more: Any) -> Iterator[int]:
         yield from ids
         raise KeyboardInterrupt
 

@@ -1,14 +1,18 @@
 """Noise or bug: healthy runs in any type are noise, and each planted bug is named where it stands."""
 
+import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from pellucid.errors import AddressError, AskedWrongly
 from pellucid.explain.local_replay import Recorded, local_replay
+from pellucid.explain.rounding import Bounded
 from pellucid.explain.verdict import Replayed
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
@@ -150,7 +154,81 @@ def test_one_wrong_weight_is_a_bug_at_the_value_that_reads_it_first(type: str) -
     assert "all others follow from their own inputs" in str(done)
 
 
+# ---- only what a library hands out: the stream between the blocks, at the width of a real model
+
+STREAM = re.compile(r"positioned|embedded|.*resid_post|final_norm\.out|logits")
+SWAPPED = [*range(64, 128), *range(64), *range(128, 576)]  # two heads of 64 channels
+FIRST, THIRD = "embedded … blocks.0.resid_post", "blocks.1.resid_post … blocks.2.resid_post"
+
+
+def streamed(
+    type: str,
+    bugs: Bugs | None = None,
+    *,
+    base: float | None = None,
+    keep: re.Pattern[str] = STREAM,
+    seed: int = 0,
+) -> Replayed:
+    shape = config("llama", 576, 24, 9, 4)
+    turned = replace(shape, positions=replace(shape.positions, base=base)) if base else shape  # type: ignore[call-arg]
+    w = weights(shape, TYPES[type], seed)
+    ids = torch.randint(0, shape.vocab_size, (1, 24), generator=torch.Generator().manual_seed(seed))
+    recorded = {name: x for name, x in run(turned, w, ids, ids, bugs).items() if keep.fullmatch(name)}
+    return local_replay(forward(shape, widened(w), ids.numpy(), ids.numpy()), recorded)
+
+
+@pytest.mark.parametrize("type", TYPES)
+def test_a_healthy_stream_is_noise_and_so_are_logits_alone(type: str) -> None:
+    for seed in range(2):
+        done = streamed(type, seed=seed)
+        assert done.verdict == "noise", str(done)
+    done = streamed(type, keep=re.compile("logits"))
+    assert done.verdict == "noise", str(done)
+
+
+@pytest.mark.parametrize(
+    ("fault", "place"),
+    [
+        ({"base": 20_000.0}, FIRST),
+        ({"bugs": {"scale": lambda scale: 2 * scale}}, FIRST),
+        ({"bugs": {"eps": lambda _: 1e-3}}, FIRST),
+        ({"bugs": {"blocks.2.attn.q_proj.weight": lambda w: w[SWAPPED]}}, THIRD),
+    ],
+    ids=["base", "scores", "eps", "heads"],
+)  # fmt: skip
+def test_a_bug_between_two_recorded_streams_is_named_at_its_block(fault: dict[str, Any], place: str) -> None:
+    done = streamed("float32", **fault)
+    assert done.verdict == "BUG" and done.bugs[0].place == place, str(done)
+    assert "times the error of a replay in float32, 20 allowed" in str(done)
+    assert len(done.bugs) == 1 or place == FIRST, str(done)
+
+
+def test_another_curve_in_one_layer_is_named_at_its_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    curves = iter((F.silu, F.silu, F.gelu, F.silu))
+    monkeypatch.setattr(F, "silu", lambda x: next(curves)(x))
+    done = streamed("float32")
+    assert [bug.place for bug in done.bugs] == [THIRD], str(done)
+
+
+def test_one_number_from_which_nothing_can_be_told_is_neither_noise_nor_bug(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tape = forward(CONFIGS["llama"], random_weights(CONFIGS["llama"]), IDS, TARGETS)
+    monkeypatch.setattr(Bounded, "bulk", property(lambda self: np.full(self.shape, np.nan)))
+    done = local_replay(tape, {"loss": (tape["loss"] * 1.01, "float32")})
+    assert done.verdict == "cannot tell", str(done)
+    assert "record more values" in str(done)
+
+
 # ---- the rest of the contract
+
+
+def test_a_run_judged_against_itself_is_noise_where_it_was_rounded() -> None:
+    tape = forward(CONFIGS["llama"], random_weights(CONFIGS["llama"]), IDS)
+    assert local_replay(tape, {name: Recorded(tape[name]) for name in tape.steps}).verdict == "equal"
+    for name in tape.steps:
+        tape.values[name] = tape.values[name].astype(np.float32).astype(np.float64)
+    assert local_replay(tape, {name: (tape[name], "float32") for name in tape.steps}).verdict == "noise"
 
 
 def test_a_run_in_float64_is_equal() -> None:
@@ -211,8 +289,11 @@ def test_what_was_given_differently_is_told_as_given() -> None:
     moved = tape["embed.weight"].copy()
     moved[2, 1] += 1
     done = local_replay(tape, theirs | {"embed.weight": Recorded(moved)})
-    assert done.bugs[0].address == "embed.weight[v=2,c=1]"
-    assert "is given, and the two runs were not given the same" in str(done)
+    assert [value.address for value in done.given_differently] == ["embed.weight[v=2,c=1]"]
+    assert done.bugs[0].name == "embedded"  # which still holds the rows of the other weights
+    rest = local_replay(tape, {"embed.weight": Recorded(moved)})
+    assert rest.verdict == "different" and not rest, str(rest)
+    assert "given differently: embed.weight[v=2,c=1]" in str(rest)
 
 
 def test_names_and_shapes_that_do_not_fit_are_refused() -> None:

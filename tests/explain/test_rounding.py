@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from pellucid.explain.rounding import PRECISIONS, Bounded, table
+from pellucid.explain.rounding import PRECISIONS, Bounded, rounded, table
 from pellucid.reference.op import Array
 from pellucid.reference.ops.activations import gelu, relu, silu
 from pellucid.reference.ops.einsum import einsum
@@ -71,6 +72,26 @@ def test_equal_terms_round_alike_so_they_count_squared() -> None:
     ones = np.ones((1, 300))
     assert einsum.forward(Bounded(same), Bounded(ones), spec="ts,ds->td").allowed == 308
     assert einsum.forward(Bounded(different), Bounded(ones), spec="ts,ds->td").allowed == 8 + math.sqrt(300)
+
+
+@pytest.mark.parametrize("type", ["bfloat16", "float16", "float32"])
+def test_numbers_are_rounded_as_the_type_rounds_them(type: str) -> None:
+    random = np.random.default_rng(0)
+    x = random.standard_normal(20_000) * np.exp(random.uniform(-20, 8, 20_000))
+    x = np.concatenate((x.astype(np.float32), [0.0, -0.0, np.inf, -np.inf]))
+    wanted = torch.tensor(x).to(getattr(torch, type)).double().numpy()
+    assert np.array_equal(rounded(x, PRECISIONS[type]), wanted)
+
+
+def test_no_bound_at_all_is_no_verdict() -> None:
+    assert Bounded(np.ones(2), np.array([np.nan, np.inf])).units(np.zeros(2), SINGLE).tolist() == [0.0, 0.0]
+
+
+def test_a_row_that_rounding_happened_to_spare_counts_as_the_others() -> None:
+    value = np.ones((3, 64))
+    narrow = value + np.array([[0.0], [1e-6], [1e-5]])
+    assert Bounded(value).against(narrow, value + 2e-6, SINGLE).max() < 2
+    assert Bounded(value).against(narrow, value, SINGLE).max() == 0
 
 
 def test_a_function_that_nobody_described_is_measured() -> None:

@@ -78,7 +78,7 @@ def test_no_warmth_is_the_likeliest_token_and_throws_no_dice() -> None:
     assert draw(torch.tensor([1.0, 2.0, 2.0]), 0, dice) == 1  # of equals the first
 
 
-@pytest.mark.parametrize("temperature", [1e-6, 1e-300])
+@pytest.mark.parametrize("temperature", [1e-6, 1e-300, 1e-320])
 def test_hardly_any_warmth_is_the_likeliest_token(temperature: float) -> None:
     assert counts(LOGITS, temperature, 50).argmax() == 3
     assert counts(LOGITS, temperature, 50)[3] == 50
@@ -101,3 +101,12 @@ def test_the_same_scores_and_dice_give_the_same_token_in_every_type(dtype: torch
 def test_a_temperature_that_means_nothing_is_refused(temperature: float) -> None:
     with pytest.raises(AskedWrongly, match=r"the temperature must be 0 .* or more, not"):
         check_temperature(temperature)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(
+    "scores", [[0.0, math.nan, 1.0], [-math.inf] * 3, [0.0, math.inf, 1.0], [math.nan] * 3]
+)
+def test_scores_that_are_no_numbers_are_refused(scores: list[float], temperature: float) -> None:
+    with pytest.raises(AskedWrongly, match="the model's scores are not numbers: try another dtype"):
+        draw(torch.tensor(scores), temperature, torch.Generator())

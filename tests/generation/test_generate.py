@@ -49,6 +49,14 @@ def test_the_text_of_a_seed_does_not_depend_on_its_neighbours(order: list[int], 
     assert texts(model, [PROMPTS[row] for row in order], **options) == [alone[row] for row in order]
 
 
+def test_each_prompt_may_have_a_seed_of_its_own() -> None:
+    model, options = fast(ROPE), {"max_new_tokens": 6, "temperature": 3.0}
+    alone = [texts(model, [p], seed=i, **options)[0] for i, p in enumerate(PROMPTS)]
+    assert texts(model, PROMPTS, seed=range(3), **options) == alone
+    same = texts(model, [[1]] * 4, seed=[5, 6, 5, 6], **options)
+    assert same[0] == same[2] != same[1] == same[3]
+
+
 def test_a_seed_means_one_text_and_no_seed_means_any() -> None:
     model, options = fast(ROPE), {"max_new_tokens": 5, "temperature": 5.0}
     one, same, other = (texts(model, PROMPTS, seed=seed, **options) for seed in (1, 1, 2))
@@ -142,6 +150,12 @@ def test_a_smaller_cache_writes_text_of_the_right_shape(dtype: torch.dtype) -> N
         ([[7]], {}, TokenError, "ids go from 0 to 6; got 7"),
         ([[1], [-1, 2]], {}, TokenError, "ids go from 0 to 6; got -1"),
         ([[1]], {"max_new_tokens": -1}, AskedWrongly, "max_new_tokens must be 0 or more, not -1"),
+        ([[1], [2, 10**30]], {}, TokenError, "ids go from 0 to 6; a prompt has one far beyond"),
+        ([[-(10**5000)]], {}, TokenError, "ids go from 0 to 6; a prompt has one far beyond"),
+        ([[1]], {"seed": 2**63}, AskedWrongly, "a seed must be a whole number from"),
+        ([[1]], {"seed": -(10**5000)}, AskedWrongly, "a seed must be a whole number from"),
+        ([[1]], {"seed": 1.5}, AskedWrongly, "a seed must be a whole number from"),
+        ([[1], [2]], {"seed": [1]}, AskedWrongly, "1 seeds for 2 prompts"),
         ([[1]], {"temperature": -0.5}, AskedWrongly, "the temperature must be 0"),
         ([[1]], {"temperature": float("nan")}, AskedWrongly, "the temperature must be 0"),
     ],

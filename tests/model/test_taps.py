@@ -134,6 +134,80 @@ def test_recordings_nest_and_the_inner_one_ends_first() -> None:
     assert list(outer) == ["embedded"] and list(inner) == ["logits"]
 
 
+def test_recordings_and_edits_that_look_alike_are_told_apart() -> None:
+    """What ends is the one that was begun, however equal another looks."""
+    model = fast(CONFIG)
+    plain = model(IDS_)
+    with record() as outer:
+        with record() as inner:
+            model(IDS_)
+        model(IDS_)
+    assert (len(outer.calls), len(inner.calls)) == (2, 1)
+
+    def twice(x: Tensor) -> Tensor:
+        return x * 2
+
+    with edit("logits", twice), edit("logits", lambda x: x + 1):
+        with edit("logits", twice):
+            torch.testing.assert_close(model(IDS_), (plain * 2 + 1) * 2)
+        torch.testing.assert_close(model(IDS_), plain * 2 + 1)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("blocks.0.attn.patern", "'blocks.0.attn.patern' passed. Did you mean blocks.0.attn.pattern?"),
+        ("blocks.9.*", r"'blocks.9.\*' passed\."),
+        ("logit", "'logit' passed. Did you mean logits?"),
+    ],
+)
+def test_a_pattern_that_met_no_value_is_told_when_the_block_ends(pattern: str, words: str) -> None:
+    model = fast(CONFIG)
+    for watch in (record("logits", pattern), edit(pattern, lambda x: x)):
+        with pytest.raises(AskedWrongly, match=f"no value called {words}"), watch:
+            model(IDS_)
+        assert taps.watch() is None
+    with edit(pattern, lambda x: x), record(pattern):
+        pass  # no forward ran: nothing can be said about it
+    with pytest.raises(TypeError), edit(pattern, lambda x: x):
+        len(model(IDS_), 1)  # type: ignore[call-arg]  # the first complaint is the one that is told
+
+
+def test_an_edit_that_would_do_nothing_is_refused() -> None:
+    with pytest.raises(AskedWrongly, match=r"nothing is computed from probs.*edit logits"):
+        edit("probs", lambda x: x * 0).__enter__()
+    assert taps.watch() is None
+
+
+def test_a_pattern_may_name_gradients() -> None:
+    model = fast(CONFIG)
+    with record("d.blocks.*.attn.q", "logits") as seen:
+        run(model, IDS, TARGETS).backward()
+    assert set(seen) == {"logits", "d.blocks.0.attn.q", "d.blocks.1.attn.q"}
+    with record("d.*") as slopes, record(gradients=True) as both:
+        run(model, IDS, TARGETS).backward()
+    assert set(slopes) == {name for name in both if name.startswith("d.")}
+    assert all(torch.equal(slopes[name], both[name]) for name in slopes)
+    with pytest.raises(AskedWrongly, match=r"'d\.logit' passed\. Did you mean d\.logits"), record("d.logit"):
+        model(IDS_)
+
+
+def test_what_was_recorded_while_generating_can_be_trained_on() -> None:
+    model = fast(CONFIG)
+    with record("embedded") as seen:
+        list(generate(model, [[1, 2, 3]], max_new_tokens=2))
+    assert not any(value.is_inference() for call in seen.calls for value in call.values())
+    (seen["embedded"] * torch.ones((), dtype=torch.float64, requires_grad=True)).sum().backward()
+
+
+def test_compiled_code_is_not_watched_inside_another_block() -> None:
+    model = fast(CONFIG)
+    with edit("logits", lambda x: x * 0):
+        with pytest.raises(AskedWrongly, match="compiled code is watched by itself"):
+            taps.compiled_values(lambda: model(IDS_))
+        assert not model(IDS_).any()  # the edit goes on
+
+
 def bad_shape(x: Tensor) -> Tensor:
     return x[:1]
 
@@ -192,7 +266,7 @@ def test_watching_changes_no_logits() -> None:
     model = fast(CONFIG)
     plain = model(IDS_)
     for fused in (False, True):
-        with record("nothing at all", fused=fused):
+        with record("embedded", fused=fused):
             torch.testing.assert_close(model(IDS_), plain, rtol=0, atol=1e-12)
 
 

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 import pellucid
-from pellucid.errors import TokenError
+from pellucid.errors import AskedWrongly, ConfigError, TokenError
 from pellucid.explain.compare import CACHED_AGAINST_FULL
-from pellucid.workbench import Model
+from pellucid.generation import loop
+from pellucid.workbench import Model, engines
 from tests.interop.gguf import made_up
 
 Places = dict[str, Path]
@@ -73,6 +74,9 @@ def test_rows_of_different_lengths_are_what_each_is_alone(kind: str, places: Pla
         (7, "ids must be whole numbers"),
         (None, "ids must be whole numbers"),
         ([None], "ids must be whole numbers"),
+        ([[1, 2], []], "at least one in each"),
+        ([10**30], "an id is beyond every vocabulary"),
+        ([[1], [-(10**5000)]], "an id is beyond every vocabulary"),
     ],
 )
 def test_ids_that_cannot_be_read_are_refused_in_words(ids: Any, words: str) -> None:
@@ -81,17 +85,14 @@ def test_ids_that_cannot_be_read_are_refused_in_words(ids: Any, words: str) -> N
 
 
 def test_ids_are_never_rounded() -> None:
-    for ask in (tiny().ids, tiny().score, tiny().trace, tiny().generate):
+    for ask in (tiny().ids, tiny().score, tiny().trace):
         for ids in ([0.5], ["1"], [[1]], [None]):
             with pytest.raises(TokenError, match="ids must be whole numbers"):
                 ask(ids)
+    for ids in ([0.5], [None], [[0.5]], [[1], 2], [[[1]]], 7):
+        with pytest.raises(TokenError, match="ids must be whole numbers"):
+            tiny().generate(ids)
     assert tiny().ids(np.array([3, 4], np.uint8)) == tiny().ids(torch.tensor([3, 4])) == [3, 4]
-
-
-def test_an_empty_row_beside_a_full_one_is_only_padding() -> None:
-    model = tiny()
-    logits = model.logits([IDS, []])
-    assert near(logits[0], model.logits(IDS)) and not logits.isnan().any()
 
 
 # ---- scores
@@ -234,3 +235,144 @@ def test_changing_the_dtype_changes_only_the_fast_engine(places: Places) -> None
     assert replace(wide.pretrained, weights={}) == replace(
         narrow.pretrained, weights={}, tokenizer=wide.tokenizer
     )
+
+
+def test_an_id_or_a_seed_that_no_machine_word_holds_is_refused_in_words() -> None:
+    for ask in (tiny().score, tiny().trace, tiny().generate):
+        with pytest.raises(TokenError, match="an id is beyond every vocabulary"):
+            ask([1, 10**30])
+    with pytest.raises(AskedWrongly, match="a seed must be a whole number"):
+        tiny().generate([1], temperature=1.0, seed=10**30)
+
+
+# ---- several prompts
+
+
+@pytest.mark.parametrize("make", [list, torch.tensor, np.array])
+def test_several_lists_of_ids_give_a_list_of_each(make: Any) -> None:
+    model, rows = tiny(generation={}), [IDS[:3], IDS[3:6]]
+    options: dict[str, Any] = {"max_new_tokens": 7, "temperature": 2.0}
+    together = model.generate(make(rows), seed=5, **options)
+    assert together == [model.generate(row, seed=5, **options) for row in rows]
+    together = model.generate(make(rows), seed=[5, 9], **options)
+    assert together == [
+        model.generate(row, seed=seed, **options) for row, seed in zip(rows, [5, 9], strict=True)
+    ]
+
+
+def test_several_texts_give_a_list_of_texts_that_do_not_depend_on_each_other() -> None:
+    model, prompts = tiny(generation={}), ["the", "a naïve cat", "the"]
+    options: dict[str, Any] = {"max_new_tokens": 9, "temperature": 1.5, "seed": 3}
+    assert model.generate(prompts, **options) == [model.generate(prompt, **options) for prompt in prompts]
+    assert model.generate(["the"], 3) == [model.generate("the", 3)]
+    with pytest.raises(TokenError, match="the prompt is empty"):
+        model.generate(["the", ""])
+
+
+# ---- the cache, special tokens
+
+
+@pytest.mark.parametrize("cache", ["float32", "bfloat16", "int8", torch.int8, "torch.bfloat16"])
+def test_the_cache_may_be_of_a_smaller_type(cache: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[torch.dtype] = []
+    kept = loop.Cache
+
+    def noted(*given: Any, dtype: torch.dtype, **more: Any) -> Any:
+        made.append(dtype)
+        return kept(*given, dtype=dtype, **more)
+
+    monkeypatch.setattr(loop, "Cache", noted)
+    model = tiny(generation={})
+    assert len(model.generate(IDS, 4, cache=cache)) == 4
+    assert "".join(model.stream("the", 4, cache=cache)) == model.generate("the", 4, cache=cache)
+    assert {str(dtype).removeprefix("torch.") for dtype in made} == {str(cache).removeprefix("torch.")}
+    with pytest.raises(ConfigError, match=r"no dtype called 'int4'; have .*int8"):
+        model.generate(IDS, 4, cache="int4")
+
+
+def test_special_tokens_of_a_prompt_are_parsed_only_if_asked() -> None:
+    model = tiny(generation={})
+    end, prompt = model.tokenizer.id_of("<|end|>"), "the<|end|>cat"
+    assert end not in model.ids(prompt) and end in model.ids(prompt, parse_special=True)
+    parsed = model.ids(prompt, True)
+    assert model.score(prompt, parse_special=True).ids == parsed
+    assert list(model.tokens(prompt, 5, parse_special=True)) == model.generate(parsed, 5)
+    text = model.generate(prompt, 5, parse_special=True)
+    assert text == "".join(model.decoded(parsed, model.generate(parsed, 5)))
+    assert text == "".join(model.stream(prompt, 5, parse_special=True))
+
+
+# ---- the module
+
+
+def test_the_module_cannot_be_put_in_another_s_place() -> None:
+    model = tiny()
+    with pytest.raises(AttributeError, match="module"):
+        model.module = torch.nn.Linear(1, 1)  # type: ignore[misc, assignment]
+
+
+def test_a_module_that_is_compiled_in_place_goes_on(tmp_path: Path) -> None:
+    model = tiny(generation={})
+    logits, text = model.logits(IDS), model.generate("the", 5)
+    model.module.compile(backend="eager")  # the names are what is tested; code is slow to make
+    assert near(model.logits(IDS), logits) and model.generate("the", 5) == text
+    model.save(tmp_path / "saved")
+    assert torch.equal(pellucid.load(tmp_path / "saved", dtype="float64").logits(IDS), logits)
+
+
+def test_every_view_shows_the_weights_that_the_module_has_now() -> None:
+    model, name = tiny(), "blocks.0.attn.q_proj.weight"
+    before, old = model.trace(IDS).tape["logits"], np.array(model.weights[name])
+    assert model.module and np.array_equal(model.trace(IDS).tape["logits"], before)
+    model.module.get_parameter(name).data.mul_(-3)  # behind autograd's back
+    assert np.array_equal(model.weights[name], -3 * old)
+    spec, fast = (model.trace(IDS, path=path).tape for path in ("reference", "eager"))
+    assert not np.allclose(spec["logits"], before)
+    assert np.abs(spec["logits"] - fast["logits"]).max() < 1e-10
+    assert np.array_equal(model.changed().weights[name], -3 * old)
+
+
+def test_what_is_no_longer_there_is_told_by_its_name() -> None:
+    model = tiny()
+    del model.module.final_norm.weight
+    with pytest.raises(AskedWrongly, match=r"the module no longer has the parameter final_norm.weight"):
+        model.weights["final_norm.weight"]
+    model.module.embed.weight = torch.nn.Parameter(torch.zeros(2, 2))
+    with pytest.raises(AskedWrongly, match=r"the module's embed.weight is \(2, 2\), no longer"):
+        model.weights["embed.weight"]
+
+
+def test_a_model_says_what_it_is() -> None:
+    model = tiny()
+    count = sum(value.size for value in model.weights.values())
+    assert repr(model) == f"<Model {model.name}: {count:,} parameters, float64 on cpu>"
+    model.module.to(torch.bfloat16)
+    assert (model.dtype, model.device) == ("bfloat16", "cpu") and "bfloat16" in repr(model)
+
+
+@pytest.mark.parametrize("path", ["eager", "fused"])
+def test_a_trace_leaves_the_module_s_gradients_alone(path: str) -> None:
+    model = tiny()
+    model.module.logits(model.module.stream(torch.tensor([IDS]))).sum().backward()
+    held = {name: value.grad for name, value in model.module.named_parameters()}
+    kept = {name: None if slope is None else slope.clone() for name, slope in held.items()}
+    model.trace(IDS, target=[1], path=path, backward=True)
+    for name, value in model.module.named_parameters():
+        slope, wanted = value.grad, kept[name]
+        assert slope is held[name] and (slope is wanted or torch.equal(slope, wanted))  # type: ignore[arg-type]
+
+
+def test_a_frozen_module_has_no_gradient_to_show() -> None:
+    model = tiny()
+    model.module.requires_grad_(False)
+    with pytest.raises(AskedWrongly, match="every parameter of the module is frozen"):
+        model.trace(IDS, target=[1], path="eager", backward=True)
+
+
+def test_gradients_of_a_partly_frozen_module_are_those_that_are_left() -> None:
+    model = tiny()
+    whole = model.trace(IDS, target=[1], path="eager", backward=True).tape
+    model.module.embed.requires_grad_(False)
+    part = engines.run(model.module, [IDS], [[1] * len(IDS)], backward=True)
+    assert "d.embed.weight" in whole and "d.embed.weight" not in part.values
+    assert "d.blocks.0.attn.q_proj.weight" in part.values

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import pellucid
 from pellucid.config import preset_text
@@ -111,3 +112,26 @@ assert "torch" in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["a" * 5000, "a/" * 3000, "a" * 5000 + ".toml", "a" * 5000 + ".gguf"])
+def test_a_name_that_no_file_can_have_is_told_in_few_words(name: str) -> None:
+    with pytest.raises((ConfigError, FileError)) as told:
+        pellucid.load(name)
+    assert len(str(told.value)) < 1000
+
+
+def test_an_empty_name_is_not_the_folder_one_stands_in(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(places["ours"])
+    assert pellucid.load(".").name
+    with pytest.raises(ConfigError, match="the model's name is empty"):
+        pellucid.load("")
+
+
+def test_a_dtype_may_be_torch_s_own() -> None:
+    for dtype in (torch.bfloat16, "torch.bfloat16", "bfloat16"):
+        assert pellucid.load("abcd", dtype=dtype).dtype == "bfloat16"
+    with pytest.raises(ConfigError, match="no dtype called 'int8'"):
+        pellucid.load("abcd", dtype=torch.int8)

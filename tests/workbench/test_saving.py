@@ -9,6 +9,7 @@ import torch
 
 import pellucid
 from pellucid.errors import FileError, PellucidError
+from pellucid.interop import model_folder
 from pellucid.workbench import Model
 from tests.interop.gguf import made_up
 
@@ -59,30 +60,101 @@ def test_transformers_loads_what_save_pretrained_writes(kind: str, places: Place
 
 
 def test_an_edit_of_the_module_is_saved(places: Places, tmp_path: Path) -> None:
-    model = pellucid.load(places["ours"])
+    model, name = pellucid.load(places["ours"]), "blocks.0.attn.q_proj.weight"
     with torch.no_grad():
-        model.module.blocks[0].attn.q_proj.weight.mul_(-1)  # type: ignore[union-attr, operator]
+        model.module.get_parameter(name).mul_(-1)
     model.save(tmp_path / "saved")
     again = pellucid.load(tmp_path / "saved")
     assert torch.equal(again.logits(IDS), model.logits(IDS))
-    name = "blocks.0.attn.q_proj.weight"
-    assert np.array_equal(again.weights[name], -model.weights[name])
+    assert np.array_equal(again.weights[name], -pellucid.load(places["ours"]).weights[name])
     model.save_pretrained(tmp_path / "theirs")
     assert torch.equal(pellucid.load(tmp_path / "theirs").logits(IDS), model.logits(IDS))
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+@pytest.mark.parametrize("stored", ["float64", "float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+def test_what_was_only_run_is_saved_bit_for_bit(stored: str, dtype: str, tmp_path: Path) -> None:
+    model_folder.write(tmp_path / "given", made_up.model(made_up.LLAMA), stored)
+    model = pellucid.load(tmp_path / "given", dtype=dtype)
+    model.logits(IDS)
+    model.save(tmp_path / "saved")
+    weights = (files(tmp_path / name)["model.safetensors"] for name in ("given", "saved"))
+    assert next(weights) == next(weights)
 
 
 @pytest.mark.parametrize(
     ("dtype", "type"), [("float64", "F64"), ("float32", "F32"), ("bfloat16", "BF16"), ("float16", "F16")]
 )
-def test_a_made_engine_is_saved_in_its_own_type(
+def test_what_was_trained_is_saved_in_its_own_type(
     dtype: str, type: str, places: Places, tmp_path: Path
 ) -> None:
-    model = pellucid.load(places["ours"], dtype=dtype)
-    assert model.module
+    model, name = pellucid.load(places["ours"], dtype=dtype), "embed.weight"
+    with torch.no_grad():
+        model.module.get_parameter(name).add_(0.1)
     model.save(tmp_path / "saved")
     again = pellucid.load(tmp_path / "saved", dtype=dtype)
-    assert set(again.pretrained.source.types.values()) == {type}
+    kept = dict(model.pretrained.source.types)
+    assert again.pretrained.source.types == kept | {name: type}
     assert torch.equal(again.logits(IDS), model.logits(IDS))
+
+
+def test_a_module_in_another_type_is_another_model(places: Places, tmp_path: Path) -> None:
+    model = pellucid.load(places["ours"])
+    model.module.to(torch.bfloat16)
+    model.save(tmp_path / "saved")
+    again = pellucid.load(tmp_path / "saved", dtype="bfloat16")
+    assert set(again.pretrained.source.types.values()) == {"BF16"}
+    assert torch.equal(again.logits(IDS), model.logits(IDS))
+    assert all(np.array_equal(again.weights[name], value) for name, value in model.weights.items())
+
+
+def test_force_replaces_a_model_and_nothing_else(places: Places, tmp_path: Path) -> None:
+    model, other = pellucid.load(places["ours"]), pellucid.load(places["gguf"])
+    model.save(tmp_path / "saved")
+    other.save(tmp_path / "saved", force=True)
+    assert pellucid.load(tmp_path / "saved").name == other.name
+    model.save_pretrained(tmp_path / "saved", force=True)
+    assert near_to(pellucid.load(tmp_path / "saved"), model)
+    (tmp_path / "saved" / "thesis.txt").write_text("years of work")
+    before = files(tmp_path / "saved")
+    with pytest.raises(FileError, match=r"holds thesis\.txt, so it is no model that could be replaced"):
+        model.save(tmp_path / "saved", force=True)
+    assert files(tmp_path / "saved") == before
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+
+
+def near_to(a: Model, b: Model) -> bool:
+    return float((a.logits(IDS) - b.logits(IDS)).abs().max()) < 1e-4
+
+
+def test_a_model_does_not_replace_what_it_is_read_from(tmp_path: Path) -> None:
+    model_folder.write(tmp_path / "given", made_up.model(made_up.LLAMA))
+    before = files(tmp_path / "given")
+    with pytest.raises(FileError, match="this model's weights are read from there"):
+        pellucid.load(tmp_path / "given").save(tmp_path / "given", force=True)
+    assert files(tmp_path / "given") == before
+
+
+def test_a_replacement_that_fails_leaves_what_was_there(places: Places, tmp_path: Path) -> None:
+    pellucid.load(places["ours"]).save(tmp_path / "saved")
+    before = files(tmp_path / "saved")
+    with pytest.raises(PellucidError, match="no Hugging Face family expresses this config"):
+        Model(made_up.model(made_up.LLAMA | {"residual": "none"})).save_pretrained(tmp_path / "saved", True)
+    assert files(tmp_path / "saved") == before and [path.name for path in tmp_path.iterdir()] == ["saved"]
+
+
+def test_the_keywords_of_habit_are_taken_where_they_change_nothing(places: Places, tmp_path: Path) -> None:
+    model = pellucid.load(places["ours"])
+    model.save_pretrained(tmp_path / "saved", safe_serialization=True, max_shard_size="5GB")
+    with pytest.raises(TypeError, match="safetensors alone"):
+        model.save_pretrained(tmp_path / "other", safe_serialization=False)
+    with pytest.raises(TypeError):
+        model.save_pretrained(tmp_path / "other", push_to_hub=True)  # type: ignore[call-arg]
+    assert not (tmp_path / "other").exists()
 
 
 def test_tied_weights_are_saved_once(places: Places, tmp_path: Path) -> None:

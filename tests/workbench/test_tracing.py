@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import pellucid
 from pellucid.config import ModelConfig
@@ -63,6 +64,15 @@ def test_an_update_keeps_its_weights_in_the_file(model: Model, tmp_path: Path) -
     write_trace(model, trace, tmp_path / "t.json")
     assert '"ref"' not in (tmp_path / "t.json").read_text()
     assert replay(read_trace(tmp_path / "t.json")).mismatches == []
+
+
+def test_a_trace_of_a_trained_model_keeps_its_weights_itself(model: Model, tmp_path: Path) -> None:
+    with torch.no_grad():
+        model.module.get_parameter("embed.weight").mul_(2)
+    write_trace(model, model.trace(IDS), tmp_path / "t.json")
+    again = read_trace(tmp_path / "t.json")
+    assert np.array_equal(again.tape["embed.weight"], model.weights["embed.weight"])
+    assert replay(again).mismatches == []
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
