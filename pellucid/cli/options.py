@@ -30,7 +30,7 @@ def prompt_of(model: "Model", text: str | None) -> Any:
     listed = re.fullmatch(r"\s*\[([\d,\s]*)\]\s*", text or "")
     if listed is None or model.pretrained.tokenizer is not None:
         return text
-    ids: list[str] = re.findall(r"\d+", listed[1])
+    ids = [id.lstrip("0") or "0" for id in re.findall(r"\d+", listed[1])]
     if strange := [id for id in ids if len(id) > 18]:
         raise TokenError(f"an id is beyond every vocabulary: it has {len(strange[0])} digits.")
     return [int(id) for id in ids]
