@@ -35,10 +35,11 @@ lint: setup ## ruff format and check, mypy strict
 docs: setup ## regenerate every page that the code can write
 	$(BIN)/python scripts/generate_docs.py
 
-bench: setup ## speed beside its limit and its peers; PELLUCID_DATA names a folder with texts
+bench: setup ## speed beside its limit and its peers; PELLUCID_DATA names a folder with texts, PELLUCID_SMOLLM2 a .gguf
 	$(BIN)/python -m benchmarks.specification
 	$(BIN)/python -m benchmarks.text
 	$(BIN)/python -m benchmarks.engine
+	[ -z "$$PELLUCID_SMOLLM2" ] || $(BIN)/python -m benchmarks.smollm2
 
 torture: setup ## the same claims with the full counts
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m torture
