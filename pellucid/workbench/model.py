@@ -1,6 +1,5 @@
 """A model: config, weights, tokenizer, the specification that explains it, the fast engine that runs it."""
 
-import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pellucid.config import ModelConfig
-from pellucid.errors import AskedWrongly, ConfigError, FileError, TokenError
+from pellucid.errors import AskedWrongly, FileError, TokenError
 from pellucid.explain.derive import Derivation, derive
 from pellucid.explain.trace import Trace
 from pellucid.interop.number_types import number_type
@@ -21,6 +20,8 @@ from pellucid.interop.rope_layout import in_layout
 from pellucid.reference.ops.cross_entropy import IGNORED
 from pellucid.reference.training import forward, join, train
 from pellucid.text.tokenizer import Tokenizer
+from pellucid.workbench.dtypes import CACHES, DTYPES, known, name_of
+from pellucid.workbench.prompts import NOT_IDS, Prompt, apart, whole
 from pellucid.workbench.score import Score
 
 if TYPE_CHECKING:  # torch is imported when the fast engine is first asked for
@@ -30,16 +31,12 @@ if TYPE_CHECKING:  # torch is imported when the fast engine is first asked for
 
     from pellucid.model.transformer import Transformer
 
-DTYPES = ("float64", "float32", "bfloat16", "float16")
-CACHES = (*DTYPES, "int8")
-Prompt = str | Sequence[int]
-
 
 class Model:
     """What `pellucid.load` returns."""
 
     def __init__(self, pretrained: Pretrained, device: str = "cpu", dtype: "str | Dtype" = "float32") -> None:
-        self.pretrained, self._asked = pretrained, (str(device), _dtype(dtype, DTYPES))
+        self.pretrained, self._asked = pretrained, (str(device), known(dtype, DTYPES))
         self._module: Transformer | None = None
 
     @classmethod
@@ -79,7 +76,7 @@ class Model:
     @property
     def dtype(self) -> str:
         """The type that the fast engine computes in."""
-        return self._asked[1] if self._module is None else _name(self._module.dtype)
+        return self._asked[1] if self._module is None else name_of(self._module.dtype)
 
     @property
     def weights(self) -> Mapping[str, Array]:
@@ -120,7 +117,7 @@ class Model:
         array = self.pretrained.weights[name]
         if held.shape != array.shape:
             raise AskedWrongly(f"the module's {name} is {tuple(held.shape)}, no longer {array.shape}.")
-        if _name(held.dtype) != self._asked[1]:
+        if name_of(held.dtype) != self._asked[1]:
             return held
         given = torch.from_numpy(np.require(array, requirements=("C", "W"))).to(held.dtype)
         bits = (one.contiguous().view(torch.uint8) for one in (given, held.cpu()))
@@ -150,7 +147,7 @@ class Model:
         Special tokens in a text, such as <|im_start|>, are ordinary text unless they are to be parsed.
         """
         if not isinstance(prompt, str):
-            ids = _whole(prompt)
+            ids = whole(prompt)
         else:
             tokenizer = self.tokenizer
             bos = tokenizer.id_of(tokenizer.special.bos) if tokenizer.special.bos else None
@@ -162,8 +159,8 @@ class Model:
 
     def token(self, id: int) -> str:
         """One token as people should see it; its number where there is no tokenizer."""
-        known = self.pretrained.tokenizer
-        return known.token(id) if known and id < known.vocab_size else str(id)
+        reader = self.pretrained.tokenizer
+        return reader.token(id) if reader and id < reader.vocab_size else str(id)
 
     @property
     def stop(self) -> list[int]:
@@ -171,8 +168,8 @@ class Model:
         given = self.pretrained.generation.get("eos_token_id")
         if given is not None:
             return [given] if isinstance(given, int) else list(given)
-        known = self.pretrained.tokenizer
-        eos = known.id_of(known.special.eos) if known and known.special.eos else None
+        reader = self.pretrained.tokenizer
+        eos = reader.id_of(reader.special.eos) if reader and reader.special.eos else None
         return [] if eos is None else [eos]
 
     # ---- the fast engine
@@ -181,10 +178,10 @@ class Model:
         """Scores [T V] of a list of ids, or [B T V] of several, the shorter ones padded on the right."""
         import torch
 
-        rows, single = _apart(ids)
-        batch = list(map(_whole, rows))
+        rows, single = apart(ids)
+        batch = list(map(whole, rows))
         if not all(batch):
-            raise TokenError(_NOT_IDS)
+            raise TokenError(NOT_IDS)
         longest, device = max(map(len, batch)), self.module.device
         padded = torch.tensor([row + [0] * (longest - len(row)) for row in batch], device=device)
         self.module.check(padded)
@@ -219,7 +216,7 @@ class Model:
         A prompt and a seed are one text, whatever stands beside them; several prompts may have a seed each.
         `cache` is the type that keys and values are kept in: by default the model's own.
         """
-        prompts, single = _apart(prompt)
+        prompts, single = apart(prompt)
         starts = [self.ids(each, parse_special) for each in prompts]
         written: list[list[int]] = [[] for _ in prompts]
         for step in self._steps(starts, max_new_tokens, temperature, seed, cache):
@@ -249,11 +246,11 @@ class Model:
         """The text of tokens that follow a prompt, without those that end it; one piece for each token.
 
         A model may have more rows than its tokenizer has tokens; the rest have no text."""
-        decoder, ends, known = self.tokenizer.stream(), self.stop, self.tokenizer.vocab_size
+        decoder, ends, readable = self.tokenizer.stream(), self.stop, self.tokenizer.vocab_size
         for id in self.ids(prompt):  # a first word may need a blank before it
             decoder.feed(id)
         for id in tokens:
-            yield "" if id in ends or id >= known else decoder.feed(id)
+            yield "" if id in ends or id >= readable else decoder.feed(id)
         yield decoder.end()
 
     def tokens(
@@ -290,7 +287,7 @@ class Model:
             temperature=temperature,
             seed=seed,
             stop=self.stop,
-            cache_dtype=None if cache is None else getattr(torch, _dtype(cache, CACHES)),
+            cache_dtype=None if cache is None else getattr(torch, known(cache, CACHES)),
         )
 
     # ---- every number
@@ -413,7 +410,7 @@ class Model:
         """With what has been trained, each weight in the type that it now has."""
         held = {name: self.trained(name) for name in self.config.parameters()}
         types = {
-            name: number_type(_name(value.dtype)) or "F32"
+            name: number_type(name_of(value.dtype)) or "F32"
             for name, value in held.items()
             if value is not None
         }
@@ -424,7 +421,7 @@ class Model:
         start = self.ids(prompt)
         goal: list[int] = []
         if target is not None:
-            goal = self.tokenizer.encode(target) if isinstance(target, str) else _whole(target)
+            goal = self.tokenizer.encode(target) if isinstance(target, str) else whole(target)
             if not goal:
                 raise TokenError("the target is empty; give at least one token, or none at all.")
         ids = (start + goal)[: -1 if goal else None]
@@ -434,43 +431,3 @@ class Model:
                 "shorten the prompt."
             )
         return ids, [IGNORED] * (len(start) - 1) + goal if goal else None
-
-
-def _name(dtype: Any) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def _dtype(given: Any, known: Sequence[str]) -> str:
-    """The name of a type that is given by its name, or as torch has it."""
-    if (name := _name(given)) not in known:
-        raise ConfigError(f"no dtype called {name!r}; have {', '.join(known)}.")
-    return name
-
-
-def _apart(given: Any) -> tuple[list[Any], bool]:
-    """The prompts that are given, texts or lists of ids, and whether it was one alone."""
-    if isinstance(given, str):
-        return [given], True
-    try:
-        rows = list(map(_plain, _plain(given)))
-    except TypeError:  # a number
-        raise TokenError(_NOT_IDS) from None
-    single = not any(isinstance(row, Sequence) for row in rows)
-    return [rows] if single else rows, single
-
-
-def _plain(given: Any) -> Any:
-    return given.tolist() if hasattr(given, "tolist") else given
-
-
-def _whole(ids: Iterable[Any]) -> list[int]:
-    try:
-        found = [operator.index(id) for id in ids]
-    except TypeError:
-        raise TokenError(_NOT_IDS) from None
-    if any(not -(2**63) <= id < 2**63 for id in found):  # no tensor holds them
-        raise TokenError("an id is beyond every vocabulary; ids count a model's tokens from 0.")
-    return found
-
-
-_NOT_IDS = "ids must be whole numbers, in a list or in several, at least one in each."
