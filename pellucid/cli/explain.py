@@ -68,11 +68,12 @@ def _trace(
     """The trace to explain, or None where the model is a shape without weights."""
     from pellucid.errors import AskedWrongly
     from pellucid.workbench import load, weightless
-    from pellucid.workbench.tracing import read_trace
 
     if model.endswith(".json"):
         if prompt is not None or target is not None or settings:
             raise AskedWrongly("a trace file holds its own run; leave the prompt and its options away.")
+        from pellucid.workbench.tracing import read_trace
+
         return read_trace(model)
     if weightless(model):
         if prompt is not None or at is not None:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from pellucid.config import ModelConfig, preset_text, presets
 from pellucid.errors import ConfigError, FileError, did_you_mean
 from pellucid.interop import library, toml_model
-from pellucid.interop.open import open_model
 from pellucid.interop.pretrained import Pretrained
 from pellucid.workbench.model import Model
 
@@ -28,6 +27,8 @@ def opened(name: str | Path) -> Pretrained:
     """What the file says; its weights are read when they are asked for."""
     text = _toml(name)
     if text is None:
+        from pellucid.interop.open import open_model  # the readers of real files take a tenth of a start
+
         return open_model(_path(name))
     data = toml_model.tables(str(name), text)
     toml_model.config_of(str(name), data)  # what is wrong with a shape is told first
