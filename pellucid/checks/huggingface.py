@@ -57,7 +57,7 @@ def logits(subject: Subject) -> Finding:
     except ImportError:
         return Finding("skipped", "transformers is not installed: pip install transformers")
     except PellucidError as error:
-        return Finding("skipped", f"no family of theirs expresses this model: {error}")
+        return Finding("skipped", str(error))
     except Exception as error:  # another library on somebody's files
         return Finding(
             "skipped", f"transformers cannot read this model: {str(error).partition(chr(10))[0][:200]}"

@@ -55,7 +55,7 @@ def choices(subject: Subject) -> Finding:
                 gguf.write(path, subject.model.pretrained, "F32")
             theirs = said_next(path, ids, _letter(tokenizer))
     except PellucidError as error:
-        return Finding("skipped", f"no GGUF architecture expresses this model: {error}")
+        return Finding("skipped", str(error))
     except Exception as error:  # another program on somebody's file
         return Finding(
             "skipped", f"llama.cpp cannot read this model: {str(error).partition(chr(10))[0][:200]}"

@@ -96,5 +96,5 @@ def _line(error: Exception) -> str:
 
 CHECKS = (
     Check("tokenizer", "decoding gives back the text that was encoded", "letter for letter", round_trip),
-    Check("tokenizer, outside", "transformers reads the same ids", "id for id", like_huggingface),
+    Check("tokenizer outside", "transformers reads the same ids", "id for id", like_huggingface),
 )

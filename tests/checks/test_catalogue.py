@@ -15,7 +15,7 @@ from tests.interop.huggingface.models import FAMILIES, random_model
 
 Models = dict[str, str | Path]
 HEALTHY = ("abcd", "llama", "gpt2", "gguf")
-NOT_ABCD = ("far positions", "tokenizer", "tokenizer, outside", "conventions", "transformers", "llama.cpp")
+NOT_ABCD = ("far positions", "tokenizer", "tokenizer outside", "conventions", "transformers", "llama.cpp")
 """It has no positions, reads four words, and nobody else's program has its shape."""
 UNTRAINED = "it makes no sense of English in any reading"
 
@@ -87,7 +87,7 @@ def test_a_model_without_a_tokenizer_is_verified_on_ids() -> None:
     mute = Subject(Model(given))
     assert len(mute.ids) == LENGTH
     found = {check.name: check.measure(mute) for check in CHECKS if check.quick}
-    for name in ("tokenizer", "tokenizer, outside", "conventions"):
+    for name in ("tokenizer", "tokenizer outside", "conventions"):
         assert found.pop(name).measured.startswith("it came without a tokenizer")
     assert {finding.verdict for finding in found.values()} <= {"equal", "noise", "skipped"}
     assert found["transformers"].verdict == "noise"

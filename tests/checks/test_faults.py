@@ -249,7 +249,7 @@ FAULTS: dict[str, tuple[Fault, str, str, str]] = {
     "int8": (scales_too_large, "gpt2", "int8 cache", "blocks.0.attn.k_all"),
     "file": (saved_wrongly, "gpt2", "saved", QUERIES),
     "encoding": (encoded_wrongly, "llama", "tokenizer", "tokenizer.decode"),
-    "numbering": (ids_renumbered, "llama", "tokenizer, outside", "tokenizer.encode"),
+    "numbering": (ids_renumbered, "llama", "tokenizer outside", "tokenizer.encode"),
     "another file": (heads_swapped, "gguf", "llama.cpp", "logits[t="),
 }  # fmt: skip
 """The fault, the model that has it, the check that finds it, and the place that is named."""
