@@ -166,7 +166,7 @@ class Transformer(nn.Module):
         if cache is None:
             return x, Where(turn, *self._seen(slots, count, count, padding))
         past = cache.longest if cache.exact else None
-        seen = self._seen(slots, cache.reach, None if past is None else past + count, padding)
+        seen = self._seen(slots, cache.reach, None if past is None else past + count, None)
         return x, Where(turn, *seen, slots, cache.reach)
 
     def _seen(
