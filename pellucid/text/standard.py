@@ -97,7 +97,10 @@ class StandardTokenizer(Tokenizer):
         if any(entry["id"] in self._merged for entry in self.file["added_tokens"]):
             return None
         merged = [model["vocab"].get("".join(_pair(merge)), -1) for merge in model["merges"]]
-        if merged != sorted(set(merged)) or not all(letter in model["vocab"] for letter in alphabet.BYTE):
+        plain_bytes = (letter in model["vocab"] and letter not in self.added for letter in alphabet.BYTE)
+        if merged != sorted(set(merged)) or not all(
+            plain_bytes
+        ):  # tiktoken panics at a byte it does not know
             return None
         plain = {"type": "ByteLevel", "add_prefix_space": False}
         if before.items() >= (plain | {"use_regex": True}).items():
