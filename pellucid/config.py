@@ -8,15 +8,24 @@ from importlib import resources
 from typing import Any, Self
 
 from pellucid.errors import ConfigError, did_you_mean
-from pellucid.parts import Part
+from pellucid.parts import Part, Shapes
+from pellucid.parts.attentions import Attention
+from pellucid.parts.attentions.softmax import SoftmaxAttention
+from pellucid.parts.caps import Cap
+from pellucid.parts.caps.none import NoCap
+from pellucid.parts.dropouts import Dropout
+from pellucid.parts.dropouts.none import NoDropout
 from pellucid.parts.masks import Mask
 from pellucid.parts.masks.causal import Causal
 from pellucid.parts.mlps import Mlp
 from pellucid.parts.mlps.swiglu import Swiglu
 from pellucid.parts.norms import Norm
+from pellucid.parts.norms.none import NoNorm
 from pellucid.parts.norms.rms_norm import RmsNorm
 from pellucid.parts.outputs import Output
 from pellucid.parts.outputs.linear import LinearOutput
+from pellucid.parts.placements import Placement
+from pellucid.parts.placements.pre import Pre
 from pellucid.parts.positions import Positions
 from pellucid.parts.positions.rope import Rope
 from pellucid.parts.residuals import Residual
@@ -26,7 +35,7 @@ from pellucid.parts.unembeddings.tied import TiedUnembedding
 
 BIAS_PLACES = ("qkv", "output", "mlp", "norm", "unembed")
 LARGEST = {"n_layer": 10_000, "n_head": 100_000, "n_kv_head": 100_000}
-Shapes = dict[str, tuple[int, ...]]
+__all__ = ["BIAS_PLACES", "ModelConfig", "Shapes", "preset", "preset_text", "presets"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +57,19 @@ class ModelConfig:
     d_head: int = 0
     d_ff: int = 0
     positions: Positions = field(default_factory=Rope)
+    attention: Attention = field(default_factory=SoftmaxAttention)
     mask: Mask = field(default_factory=Causal)
+    score_cap: Cap = field(default_factory=NoCap)
     norm: Norm = field(default_factory=RmsNorm)
+    placement: Placement = field(default_factory=Pre)
+    embed_norm: Norm = field(default_factory=NoNorm)
+    qk_norm: Norm = field(default_factory=NoNorm)
     mlp: Mlp = field(default_factory=Swiglu)
     residual: Residual = field(default_factory=PlainResidual)
     output: Output = field(default_factory=LinearOutput)
     unembedding: Unembedding = field(default_factory=TiedUnembedding)
+    logit_cap: Cap = field(default_factory=NoCap)
+    dropout: Dropout = field(default_factory=NoDropout)
     biases: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -98,8 +114,9 @@ class ModelConfig:
                 f"n_head · d_head = {self.n_head * self.d_head} is not d_model={self.d_model}. "
                 f'Use output = "linear", or d_head={self.d_model // self.n_head}.'
             )
-        if why := self.positions.check(self.d_model, self.d_head):
-            raise ConfigError(why)
+        for part in self.parts().values():
+            if why := part.check(self):
+                raise ConfigError(why)
         for place in self.biases:
             if place not in BIAS_PLACES:
                 raise ConfigError(
@@ -113,22 +130,27 @@ class ModelConfig:
         attention: Shapes = {}
         for name, width in (("q_proj", heads), ("k_proj", kv_heads), ("v_proj", kv_heads)):
             attention |= {f"{name}.weight": (width, self.d_model), f"{name}.bias": (width,)}
-        block = (
-            self._with("norm", "attn_norm.", self.norm.parameters(self.d_model))
-            | self._with("qkv", "attn.", attention)
-            | self._with("output", "attn.", self.output.parameters(self.d_model, heads))
-        )
+        block = self._norms("attn") | self._with("qkv", "attn.", attention)
+        for name in ("q_norm", "k_norm"):
+            block |= self._with("norm", f"attn.{name}.", self.qk_norm.parameters(self.d_head))
+        block |= self._with("output", "attn.", self.output.parameters(self.d_model, heads))
         if mlp := self.mlp.parameters(self.d_model, self.d_ff):
-            block |= self._with("norm", "mlp_norm.", self.norm.parameters(self.d_model))
-            block |= self._with("mlp", "mlp.", mlp)
+            block |= self._norms("mlp") | self._with("mlp", "mlp.", mlp)
         shapes: Shapes = {"embed.weight": (self.vocab_size, self.d_model)}
-        shapes |= self.positions.parameters(self.context_length, self.d_model)
+        shapes |= self.positions.parameters(self)
+        shapes |= self._with("norm", "embed_norm.", self.embed_norm.parameters(self.d_model))
         for layer in range(self.n_layer):
             shapes |= {f"blocks.{layer}.{name}": shape for name, shape in block.items()}
-        shapes |= self._with("norm", "final_norm.", self.norm.parameters(self.d_model))
+        if self.placement.final:
+            shapes |= self._with("norm", "final_norm.", self.norm.parameters(self.d_model))
         shapes |= {self.unembedding.weight: (self.vocab_size, self.d_model)}
         shapes |= self._with("unembed", "unembed.", {"bias": (self.vocab_size,)})
         return shapes
+
+    def parts(self) -> dict[str, Part]:
+        """The choices, by the names of their fields."""
+        values = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, Part)}
 
     def sizes(self, batch: int, length: int) -> dict[str, int]:
         """How many places each axis of the glossary has, for so many sequences of so many tokens."""
@@ -144,8 +166,16 @@ class ModelConfig:
             "pair": self.d_head // 2,
             "f": self.d_ff,
             "v": self.vocab_size,
+            "r": self.attention.feature_count(self),
+            "n": self.parameters().get("position_bias.weight", (0,))[0],
             "1": 1,
         }
+
+    def _norms(self, sub_layer: str) -> Shapes:
+        shapes: Shapes = {}
+        for place in self.placement.places:
+            shapes |= self._with("norm", f"{sub_layer}_{place}.", self.norm.parameters(self.d_model))
+        return shapes
 
     def _with(self, place: str, prefix: str, shapes: Shapes) -> Shapes:
         """The shapes under a prefix, biases only where this config has them."""

@@ -30,6 +30,7 @@ class Cost:
         )
 
 
+STREAMS = ("resid_mid", "resid_post")
 PARTS = ("embedding", "positions", "norms", "attention", "feed-forward", "residual", "unembedding")
 
 
@@ -45,13 +46,13 @@ def cost(config: ModelConfig, batch: int = 1, length: int = 0, width: int = 2) -
             flops[_part(name)] += 2 * batch * length * math.prod(shape)
     if config.unembedding.weight == "embed.weight":
         flops["unembedding"] += 2 * batch * length * config.vocab_size * config.d_model
-    # scores and mixture: every query with every key, as computed before the mask
-    flops["attention"] += 4 * config.n_layer * batch * config.n_head * length**2 * config.d_head
+    flops["attention"] += config.n_layer * batch * config.attention.operations(config, length)
     kept = dict.fromkeys(PARTS, 0)
     sizes = config.sizes(batch, length)
     for name, part in _activations(config).items():
         kept[part] += math.prod(sizes[axis] for axis in _row(name).axes)
-    cache = 2 * config.n_layer * batch * config.n_kv_head * length * config.d_head
+    kept["attention"] += config.n_layer * config.attention.numbers(config, sizes)
+    cache = config.n_layer * batch * config.attention.cached(config, length)
     return {
         part: Cost(
             parameters[part], flops[part], width * kept[part], width * cache if part == "attention" else 0
@@ -88,6 +89,7 @@ def _part(name: str) -> str:
     parts = {
         "embed": "embedding",
         "positions": "positions",
+        "position_bias": "positions",
         "attn": "attention",
         "mlp": "feed-forward",
         "unembed": "unembedding",
@@ -96,27 +98,30 @@ def _part(name: str) -> str:
 
 
 def _activations(config: ModelConfig) -> dict[str, str]:
-    """The values that one forward pass makes, each with the part it belongs to."""
+    """The values that one forward pass makes, but those between q, k, v and z: each with its part."""
     start = np.arange(1)
     learned = config.positions.row_ids(start) is not None
     rows = learned or config.positions.rows(start, config.d_model) is not None
     turned = config.positions.turn(start, config.d_head) is not None
-    masked = config.mask.allowed(start, start) is not None
-    found = {"embedded": "embedding"}
-    found |= dict.fromkeys(
-        (["position_rows"] if learned else []) + (["positioned"] if rows else []), "positions"
-    )
+    positions = ["position_rows"] * learned + ["positioned"] * rows
+    positions += ["bias_rows", "position_bias"] * (config.positions.bias_ids(start) is not None)
+    found = {"embedded": "embedding"} | dict.fromkeys(positions, "positions")
+    found |= dict.fromkeys((f"embed_norm.{name}" for name in config.embed_norm.values), "norms")
     for layer in range(config.n_layer):
         block = f"blocks.{layer}"
-        attn = ["q", "k", "v"] + ["q_rot", "k_rot"] * turned + ["scores"] + ["masked"] * masked
-        found |= dict.fromkeys((f"{block}.attn.{name}" for name in [*attn, "pattern", "z"]), "attention")
+        attn = ["q", "k", "v", *["q_rot", "k_rot"] * turned, "z"]
+        attn += [f"{which}_norm.{name}" for which in "qk" for name in config.qk_norm.values]
+        found |= dict.fromkeys((f"{block}.attn.{name}" for name in attn), "attention")
         found[f"{block}.attn_out"] = "attention"
-        norms = ["attn_norm"] + ["mlp_norm"] * bool(config.mlp.values)
-        found |= dict.fromkeys((f"{block}.{norm}.{v}" for norm in norms for v in config.norm.values), "norms")
         found |= dict.fromkeys((f"{block}.mlp.{name}" for name in config.mlp.values), "feed-forward")
         if config.mlp.values:
             found[f"{block}.mlp_out"] = "feed-forward"
-        streams = config.residual.values if config.mlp.values else config.residual.values[:1]
-        found |= dict.fromkeys((f"{block}.{name}" for name in streams), "residual")
-    found |= dict.fromkeys((f"final_norm.{name}" for name in config.norm.values), "norms")
-    return found | {"logits": "unembedding", "probs": "unembedding"}
+        for sub_layer, stream in zip(["attn"] + ["mlp"] * bool(config.mlp.values), STREAMS, strict=False):
+            norms = [f"{sub_layer}_{place}" for place in config.placement.places]
+            found |= dict.fromkeys((f"{block}.{n}.{v}" for n in norms for v in config.norm.values), "norms")
+            if stream in config.residual.values:
+                found[f"{block}.{stream}"] = "residual"
+    if config.placement.final:
+        found |= dict.fromkeys((f"final_norm.{name}" for name in config.norm.values), "norms")
+    capped = ["unembedded"] * (config.logit_cap.kind != "none")
+    return found | dict.fromkeys([*capped, "logits", "probs"], "unembedding")

@@ -1,5 +1,6 @@
 """The folder is the registry: a kind is the name of its file, and nothing else lists it."""
 
+import functools
 import importlib
 import pkgutil
 from types import ModuleType
@@ -12,7 +13,13 @@ Thing = TypeVar("Thing")
 
 def kinds(package: str) -> list[str]:
     """The kinds of a package, by listing its folder."""
-    return sorted(module.name for module in pkgutil.iter_modules(importlib.import_module(package).__path__))
+    return list(_listed(package))
+
+
+@functools.cache
+def _listed(package: str) -> tuple[str, ...]:
+    found = pkgutil.iter_modules(importlib.import_module(package).__path__)
+    return tuple(sorted(module.name for module in found))
 
 
 def module_of(package: str, kind: str, what: str) -> ModuleType:

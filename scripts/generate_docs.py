@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import typer.main
+from choices_page import choices_files
 
 from pellucid.cli.app import app
 from pellucid.config import ModelConfig
@@ -50,7 +51,7 @@ def tree() -> Iterator[str]:
         elif path.is_dir() and path.name == "presets":
             yield f"  {path.name + '/':<15} Well-known shapes, and the teaching model with its weights"
     yield "tests/            Claims: mirrors the package, plus agreement, golden numbers and architecture"
-    yield "docs/             Commands, glossary, decisions, and the log of experiments"
+    yield "docs/             Commands, choices, glossary, decisions, and the log of experiments"
     yield "benchmarks/       Figures with their limits"
 
 
@@ -197,17 +198,20 @@ def pages() -> dict[Path, str]:
         ROOT / "README.md": readme(),
         ROOT / "docs" / "commands.md": MADE + "\n".join(commands()),
         ROOT / "docs" / "glossary.md": MADE + "\n".join(glossary()) + "\n",
+        **choices_files(ROOT / "docs", MADE),
     }
 
 
 def main() -> None:
-    stale = [path for path, text in pages().items() if not path.exists() or path.read_text("utf-8") != text]
+    made = pages()
+    stale = [path for path, text in made.items() if not path.exists() or path.read_text("utf-8") != text]
     if "--check" in sys.argv:
         for path in stale:
             print(f"{path.relative_to(ROOT)} is not what the code generates; run `make docs`.")
         sys.exit(bool(stale))
     for path in stale:
-        path.write_text(pages()[path], "utf-8")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(made[path], "utf-8")
         print(f"wrote {path.relative_to(ROOT)}")
 
 

@@ -69,12 +69,16 @@ def _given(config: ModelConfig, places: Array) -> dict[str, Array]:
     rows, ids = config.positions.rows(places, config.d_model), config.positions.row_ids(places)
     turn = config.positions.turn(places, config.d_head)
     told = {"position_rows": rows, "position_ids": ids, "angles": turn.angles if turn else None}
-    return {name: value for name, value in told.items() if value is not None}
+    given = {name: value for name, value in told.items() if value is not None}
+    seen = config.mask.allowed(places, places)
+    if given and seen is not None:
+        given["mask"] = seen[None, None].astype(float)
+    return given
 
 
 def _judged(subject: Subject, both: Run) -> Finding:
-    recorded = {name: Recorded(both.values[name], both.types[name]) for name in both.values}
-    recorded = {name: value for name, value in recorded.items() if name not in ("mask", "angles")}
+    made = [name for name in both.values if both.tape.roles.get(name) != "leaf"]  # the rest was handed to it
+    recorded = {name: Recorded(both.values[name], both.types[name]) for name in made}
     return judged(local_replay(subject.trace(both.tape, subject.pair[0]), recorded))
 
 

@@ -1,11 +1,13 @@
 """The int8 cache: what it costs, in nats."""
 
+import math
+
 import torch
 
 from pellucid.checks.equivalences import NO_CACHE
 from pellucid.checks.finding import Check, Finding
 from pellucid.checks.subject import Subject
-from pellucid.model.cache import Cache
+from pellucid.model.cache import Cache, SlotLayer
 
 MEAN, WORST = 0.05, 0.5
 """Nats. A real model is far within; random weights make flat distributions, which move more easily."""
@@ -13,8 +15,10 @@ MEAN, WORST = 0.05, 0.5
 
 def divergence(subject: Subject) -> Finding:
     """KL(full ‖ int8) of the next token, at every position that reads the cache."""
-    if subject.config.mask.looks_ahead:
+    if subject.config.mask.together == math.inf:
         return Finding("skipped", NO_CACHE)
+    if not isinstance(Cache(subject.config, 1, 1).layers[0], SlotLayer):
+        return Finding("skipped", "its cache is a sum and holds no keys")
     module = subject.module(torch.float32)
     ids = torch.tensor([subject.all_ids], device=module.device)
     half = max(1, ids.shape[1] // 2)
@@ -40,7 +44,8 @@ def divergence(subject: Subject) -> Finding:
 
 def _off(full: Cache, int8: Cache) -> float:
     """How many steps of its scale the first layer's worst number is off; both caches were given the same."""
-    wide, narrow = (cache.layers[0].read(cache.reach, torch.float64) for cache in (full, int8))
+    layers = (cache.layers[0] for cache in (full, int8))
+    wide, narrow = (layer.read(full.reach, torch.float64) for layer in layers if isinstance(layer, SlotLayer))
     scales = int8.layers[0].buffers[2:]
     return max(
         float(((a - b).abs() / scale[:, :, : int8.reach].double().clamp_min(1e-30)).max()) * (1 - 1e-5)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import typer
 
+from pellucid.cli.choices import choices
 from pellucid.cli.compare import compare
 from pellucid.cli.data import app as data
 from pellucid.cli.explain import explain
@@ -31,6 +32,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "get": get,
     "list": list_models,
     "inspect": inspect,
+    "choices": choices,
     "generate": generate,
     "explain": explain,
     "trace": trace,

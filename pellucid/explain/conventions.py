@@ -117,6 +117,12 @@ WHY = {
     "positions": "positions read wrongly change no shape, and text still comes out",
     "positions.rope": "pairs: channels 2i, 2i + 1; halves: i, i + D/2. No shape tells which, nor the base",
     "mask": "without it a position reads the token that it should guess",
+    "attention": "how scores become shares; another way reads the same weights without complaint",
+    "score_cap": "left out, large scores win over all others",
+    "placement": "norms elsewhere have the same shapes, and the same weights mean something else",
+    "embed_norm": "left out, the first block reads a stream of another size",
+    "qk_norm": "left out, scores have another size in every layer",
+    "logit_cap": "left out, the most likely token is too likely",
     "norm": "another kind or eps shifts every layer a little, and nothing fails",
     "mlp": "gate and up have one shape: swapped, they load",
     "residual": "what a sub-layer gives is added to what it read",
@@ -124,14 +130,18 @@ WHY = {
     "unembedding": "a file without a matrix of its own for it means tied; none may be made up",
 }
 """Why a choice matters, by its field in the config, or by field and kind; a new choice needs none."""
+ALWAYS = ("positions", "mask", "norm", "mlp", "residual", "output")
+"""Choices that are worth a line of their own where there is none, too."""
 
 
 def _choices(config: ModelConfig) -> Iterator[Row]:
-    for entry in dataclasses.fields(config):
-        part = getattr(config, entry.name)
-        if isinstance(part, Part):
-            why = WHY.get(f"{entry.name}.{part.kind}", WHY.get(entry.name, "") if part.kind != "none" else "")
-            yield Row(entry.name, _told(part), why, _idea(part))
+    for key, part in config.parts().items():
+        if part.kind != "none" or key in ALWAYS:
+            why = WHY.get(f"{key}.{part.kind}", WHY.get(key, "") if part.kind != "none" else "")
+            yield Row(key, _told(part), why, _idea(part))
+    without = [key for key, part in config.parts().items() if part.kind == "none" and key not in ALWAYS]
+    if without:
+        yield Row("without", ", ".join(without), "each would change what the same weights compute")
     if config.mlp.values:
         op = named(config.mlp.activation)
         formula = op.formula if isinstance(op.formula, str) else op.doc
@@ -140,12 +150,6 @@ def _choices(config: ModelConfig) -> Iterator[Row]:
             "activation",
             f"{op.name}: {told}",
             "near relations go by the same name: a wrong one reads like a worse model",
-        )
-    if config.norm.values:
-        yield Row(
-            "norm placement",
-            "before each sub-layer (pre), and once before the unembedding",
-            "after it (post) the same weights mean something else",
         )
 
 
@@ -178,7 +182,8 @@ def _attention(config: ModelConfig) -> Iterator[Row]:
     )
     yield Row(
         "scale of scores",
-        f"1/√D = {1 / math.sqrt(width):.6g}",
+        f"1/√D = {1 / math.sqrt(width):.6g}"
+        + (f", times {sharp:.6g}" if (sharp := config.positions.sharpness) != 1 else ""),
         "left out, attention looks at one token where it should weigh several",
     )
 

@@ -13,12 +13,17 @@ import numpy as np
 
 from pellucid.config import ModelConfig
 from pellucid.errors import TokenError
+from pellucid.parts import Part
+from pellucid.parts.caps.none import NoCap
 from pellucid.parts.masks import Mask
+from pellucid.parts.masks.causal import Causal
 from pellucid.parts.masks.none import NoMask
 from pellucid.parts.mlps import Mlp
 from pellucid.parts.norms.layer_norm import LayerNorm
+from pellucid.parts.norms.none import NoNorm
 from pellucid.parts.norms.rms_norm import RmsNorm
 from pellucid.parts.positions.learned import Learned
+from pellucid.parts.positions.none import NoPositions
 from pellucid.parts.positions.rope import Rope
 from pellucid.parts.unembeddings.linear import LinearUnembedding
 from pellucid.parts.unembeddings.tied import TiedUnembedding
@@ -203,7 +208,7 @@ def positions_from_one(given: Case) -> Case | None:
 @dataclass(frozen=True)
 class OneAhead(Mask):
     def allowed(self, queries: Any, keys: Any) -> Any:
-        return keys <= queries[..., :, None] + 1
+        return keys[..., None, :] <= queries[..., :, None] + 1
 
 
 def mask_one_ahead(given: Case) -> Case | None:
@@ -212,6 +217,38 @@ def mask_one_ahead(given: Case) -> Case | None:
 
 def no_mask(given: Case) -> Case | None:
     return None if isinstance(given.config.mask, NoMask) else _config(given, mask=NoMask())
+
+
+def mask_plain(given: Case) -> Case | None:
+    mask = given.config.mask
+    return None if mask.causal or mask.together else _config(given, f"causal for {mask.kind}", mask=Causal())
+
+
+def rope_plain(given: Case) -> Case | None:
+    rope = given.config.positions
+    if not isinstance(rope, Rope) or rope.kind == "rope":
+        return None
+    return _config(given, f"rope for {rope.kind}", positions=Rope(rope.base, rope.layout))
+
+
+def no_bias_of_distance(given: Case) -> Case | None:
+    positions = given.config.positions
+    return _without(given, "positions", NoPositions()) if positions.biased() else None
+
+
+def left_out(field: str, nothing: Part) -> Change:
+    """The model without one of its optional parts, whose weights are left aside."""
+
+    def change(given: Case) -> Case | None:
+        there = getattr(given.config, field).kind != "none"
+        return _without(given, field, nothing) if there else None
+
+    return change
+
+
+def _without(given: Case, field: str, nothing: Part) -> Case:
+    config = replace(given.config, **{field: nothing})  # type: ignore[arg-type]
+    return replace(given, config=config, weights={name: given.weights[name] for name in config.parameters()})
 
 
 def norm_kind(given: Case) -> Case | None:
@@ -235,7 +272,7 @@ def norm_gain(given: Case) -> Case | None:
     return _weights(given, lambda name, old: old + 1.0 if name.endswith("norm.weight") else None)
 
 
-NEAR = {"silu": "gelu", "gelu": "gelu_tanh", "gelu_tanh": "gelu", "relu": "gelu"}
+NEAR = {"silu": "gelu", "gelu": "gelu_tanh", "gelu_tanh": "gelu", "relu": "gelu", "relu_squared": "relu"}
 """The curve that each is most easily taken for."""
 
 
@@ -345,6 +382,13 @@ ALTERNATIVES: dict[str, Change] = {
     "learned positions counted from 1": positions_from_one,
     "mask one token ahead": mask_one_ahead,
     "no mask": no_mask,
+    "mask's pattern left out": mask_plain,
+    "RoPE's scaling left out": rope_plain,
+    "bias of distances left out": no_bias_of_distance,
+    "norm of the embedding left out": left_out("embed_norm", NoNorm()),
+    "norms of queries and keys left out": left_out("qk_norm", NoNorm()),
+    "soft cap of scores left out": left_out("score_cap", NoCap()),
+    "soft cap of logits left out": left_out("logit_cap", NoCap()),
     "norm": norm_kind,
     "norm eps": norm_eps,
     "norm gain read as 1 + γ": norm_gain,

@@ -72,6 +72,7 @@ def generate(
 def prefill(model: Transformer, prompts: Sequence[Sequence[int]], cache: Cache, chunk: int = CHUNK) -> Tensor:
     """Read the prompts into the cache, some at a time; the scores [B 1 V] after each prompt's last token."""
     longest = max(map(len, prompts))
+    chunk = max(chunk, int(cache.together))
     scores: list[Tensor | None] = [None] * len(prompts)
     for start in range(0, longest, chunk):
         parts = [list(prompt[start : start + chunk]) for prompt in prompts]

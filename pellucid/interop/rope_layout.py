@@ -1,9 +1,9 @@
 """RoPE's two layouts, and the order of rows that turns a model of one into the same model of the other.
 
 "pairs" turns channels 2i and 2i + 1 of a head together, "halves" turns i and i + D/2. Putting row 2i of each
-head's W_Q and W_K (and b_Q, b_K) at i, and row 2i + 1 at i + D/2, gives the same turned channels in another
-order. The order is the same for queries and keys, so every score stays what it was, to the last bit but for
-the order of a sum. Values are not turned and stay.
+head's W_Q and W_K (and b_Q, b_K, and the gains of a norm over the head) at i, and row 2i + 1 at i + D/2,
+gives the same turned channels in another order. The order is the same for queries and keys, so every score
+stays what it was, to the last bit but for the order of a sum. Values are not turned and stay.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from pellucid.config import ModelConfig
 from pellucid.interop.pretrained import Array
 from pellucid.parts.positions.rope import Rope
 
-TURNED = re.compile(r"blocks\.\d+\.attn\.(q|k)_proj\.(weight|bias)")
+TURNED = re.compile(r"blocks\.\d+\.attn\.(q|k)_(proj|norm)\.(weight|bias)")
 
 
 def pairs_to_halves(rows: Array, d_head: int) -> Array:

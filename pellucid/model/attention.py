@@ -1,30 +1,34 @@
-"""Attention: each position takes from the others, P = softmax(Q Kᵀ / √D), as much as its query finds."""
+"""Attention: queries, keys and values, what each position takes from the others, and what that writes.
+
+How much is taken is the config's choice, one file per form in `attentions/`; the rest is the same for all.
+"""
 
 from typing import NamedTuple
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pellucid.config import ModelConfig, Shapes
-from pellucid.model.cache import LayerCache
+from pellucid.model import attentions, norms
+from pellucid.model.cache import LayerCache, Plan
 from pellucid.model.linear import Linear
 from pellucid.model.positions import Turn, rotate
-from pellucid.model.taps import Scope, explicit
+from pellucid.model.taps import Scope
 
 
 class Where(NamedTuple):
     """What attention needs to know about places, the same in every layer.
 
-    `seen` [B 1 T S] is true where a position may be looked at; None where all may, or where `causal` says
-    it to the kernel without a table. `slots` and `reach` are the cache's.
+    `bias` [H T S] is added to the scores; `seen` [B 1 T S] is true where a position may be looked at, None
+    where all may, or where `causal` says it to the kernel without a table; `real` [B S] is false for padding;
+    `plan` is the cache's.
     """
 
     turn: Turn | None
+    bias: Tensor | None
     seen: Tensor | None
     causal: bool = False
-    slots: Tensor | None = None
-    reach: int = 0
+    real: Tensor | None = None
+    plan: Plan | None = None
 
 
 class Attention(nn.Module):
@@ -35,6 +39,11 @@ class Attention(nn.Module):
         self.q_proj = Linear(shapes, f"{path}.q_proj")
         self.k_proj = Linear(shapes, f"{path}.k_proj")
         self.v_proj = Linear(shapes, f"{path}.v_proj")
+        self.normed = bool(config.qk_norm.values)
+        if self.normed:
+            self.q_norm = norms.make(shapes, f"{path}.q_norm", config.qk_norm)
+            self.k_norm = norms.make(shapes, f"{path}.k_norm", config.qk_norm)
+        self.mix = attentions.make(config, path)
         self.o_proj = Linear(shapes, f"{path}.o_proj") if f"{path}.o_proj.weight" in shapes else None
 
     def forward(self, x: Tensor, where: Where, cache: LayerCache | None = None) -> Tensor:
@@ -42,13 +51,11 @@ class Attention(nn.Module):
         q = t("q", self._heads(self.q_proj(x), self.n_head))
         k = t("k", self._heads(self.k_proj(x), self.n_kv_head))
         v = t("v", self._heads(self.v_proj(x), self.n_kv_head))
+        if self.normed:
+            q, k = t("q_normed", self.q_norm(q)), t("k_normed", self.k_norm(k))
         if where.turn:
             q, k = t("q_rot", rotate(q, where.turn)), t("k_rot", rotate(k, where.turn))
-        if cache is not None and where.slots is not None:
-            cache.write(k, v, where.slots)
-            k, v = cache.read(where.reach, q.dtype)
-            k, v = t("k_all", k), t("v_all", v)
-        z = t("z", self._explicit(q, k, v, where) if explicit() else self._fused(q, k, v, where))
+        z = t("z", self.mix(q, k, v, where, cache))
         joined = z.transpose(1, 2).flatten(2)
         return joined if self.o_proj is None else self.o_proj(joined)
 
@@ -56,31 +63,3 @@ class Attention(nn.Module):
         """[B T (heads D)] → [B heads T D]."""
         batch, count, _ = x.shape
         return x.view(batch, count, heads, self.d_head).transpose(1, 2)
-
-    def _explicit(self, q: Tensor, k: Tensor, v: Tensor, where: Where) -> Tensor:
-        """Z = softmax(mask(Q Kᵀ / √D)) V, a named value at each step; query head h = k·G + g reads k."""
-        t, groups = self.t, self.n_head // self.n_kv_head
-        per_key = q.unflatten(1, (self.n_kv_head, groups)) @ k[:, :, None].mT
-        scores = t("scores", per_key.flatten(1, 2) * self.d_head**-0.5)
-        masked = t("masked", scores if where.seen is None else scores.masked_fill(~where.seen, -torch.inf))
-        pattern = t("pattern", softmax(masked))
-        mixed: Tensor = pattern.unflatten(1, (self.n_kv_head, groups)) @ v[:, :, None]
-        return mixed.flatten(1, 2)
-
-    def _fused(self, q: Tensor, k: Tensor, v: Tensor, where: Where) -> Tensor:
-        """The same in one kernel, which keeps none of the values between."""
-        groups = self.n_head // self.n_kv_head
-        if q.shape[2] == 1 and groups > 1:  # one query: the heads that share a key are rows of one product
-            folded = q.unflatten(1, (self.n_kv_head, groups)).squeeze(3)
-            return F.scaled_dot_product_attention(folded, k, v, where.seen).flatten(1, 2).unsqueeze(2)
-        return F.scaled_dot_product_attention(
-            q, k, v, where.seen, is_causal=where.causal, enable_gqa=groups > 1
-        )
-
-
-def softmax(scores: Tensor) -> Tensor:
-    """Along the last axis; a row of −∞ alone gives zeros and gets zeros back, as in the specification."""
-    exact = torch.float64 if scores.dtype == torch.float64 else torch.float32
-    nothing = torch.isneginf(scores).all(-1, keepdim=True)
-    pattern = torch.softmax(scores.masked_fill(nothing, 0.0), -1, dtype=exact)
-    return pattern.masked_fill(nothing, 0.0).to(scores.dtype)

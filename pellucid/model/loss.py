@@ -1,24 +1,102 @@
-"""The loss: the mean surprise over the targets that count."""
+"""The loss: the mean surprise over the targets that count; smoothed, weighted and penalised where asked.
+
+The specification (`reference/loss.py`) says what the settings mean; this file has its names.
+"""
+
+import math
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pellucid.errors import AskedWrongly
 from pellucid.model.taps import explicit, tap
 
 IGNORED = -100
 """A target that is not counted."""
 
 
-def loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """The mean of −ln p(target) over the targets [B T] that are not IGNORED; 0 where none is."""
-    counted = targets != IGNORED
-    count = counted.sum().clamp_min(1)
+class _Counts(NamedTuple):
+    """Which targets count [B T], what each weighs [B T] (None: all the same), and what all weigh together."""
+
+    counted: Tensor
+    weights: Tensor | None
+    total: Tensor
+
+
+def loss(
+    logits: Tensor,
+    targets: Tensor,
+    *,
+    smoothing: float = 0.0,
+    z: float = 0.0,
+    class_weights: Tensor | None = None,
+) -> Tensor:
+    """The loss of the targets [B T] that are not IGNORED; 0 where none counts, or none has any weight."""
+    _check(smoothing, z, class_weights, logits.shape[-1])
     exact = logits if logits.element_size() >= 4 else logits.float()
-    if not explicit():
-        total = F.cross_entropy(exact.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum")
-        return tap("loss", total / count)
-    lse = tap("lse", torch.logsumexp(exact, -1))
-    chosen = exact.gather(-1, targets.clamp_min(0)[..., None])[..., 0]
-    nll = tap("nll", torch.where(counted, lse - chosen, 0.0))
-    return tap("loss", nll.sum() / count)
+    classes = None if class_weights is None else class_weights.to(exact)
+    counts = _counts(targets, classes)
+    lse = tap("lse", torch.logsumexp(exact, -1)) if explicit() else None
+    if lse is None:
+        surprised = _fused(exact, targets, classes, counts, smoothing)
+    else:
+        surprised = _named(exact, lse, targets, classes, counts, smoothing)
+    if not z:
+        return tap("loss", surprised)
+    squares = tap("z_penalty", (torch.logsumexp(exact, -1) if lse is None else lse).square())
+    penalty = torch.where(counts.counted, squares, 0.0).sum() / counts.counted.sum().clamp_min(1)
+    return tap("loss", tap("cross_entropy", surprised) + tap("z_loss", z * penalty))
+
+
+def _fused(
+    logits: Tensor, targets: Tensor, classes: Tensor | None, counts: _Counts, smoothing: float
+) -> Tensor:
+    """The same in one kernel."""
+    total = F.cross_entropy(
+        logits.flatten(0, 1),
+        targets.flatten(),
+        weight=classes,
+        ignore_index=IGNORED,
+        reduction="sum",
+        label_smoothing=smoothing,
+    )
+    return total / counts.total
+
+
+def _named(
+    logits: Tensor, lse: Tensor, targets: Tensor, classes: Tensor | None, counts: _Counts, smoothing: float
+) -> Tensor:
+    """The mean surprise from values that each have a name."""
+    chosen = logits.gather(-1, targets.clamp_min(0)[..., None])[..., 0]
+    each = tap("nll", torch.where(counts.counted, lse - chosen, 0.0))
+    if counts.weights is not None:
+        each = tap("weighted_nll", each * counts.weights)
+    if smoothing:
+        every = tap("surprises", lse[..., None] - logits)
+        uniform = tap("uniform_nll", (every if classes is None else every * classes).mean(-1))
+        each = tap("smoothed", (1 - smoothing) * each + smoothing * uniform)
+        each = torch.where(counts.counted, each, 0.0)
+    return each.sum() / counts.total
+
+
+def _counts(targets: Tensor, classes: Tensor | None) -> _Counts:
+    counted = targets != IGNORED
+    if classes is None:
+        return _Counts(counted, None, counted.sum().clamp_min(1))
+    weights = torch.where(counted, classes[targets.clamp_min(0)], 0.0)
+    total = weights.sum()
+    return _Counts(counted, weights, torch.where(total > 0, total, math.inf))  # x / ∞ = 0
+
+
+def _check(smoothing: float, z: float, class_weights: Tensor | None, vocabulary: int) -> None:
+    if not 0 <= smoothing <= 1:
+        raise AskedWrongly(f"smoothing is a share, from 0 to 1; got {smoothing:g}.")
+    if not 0 <= z < math.inf:
+        raise AskedWrongly(f"z is a factor, finite and not below 0; got {z:g}.")
+    if class_weights is not None and class_weights.shape != (vocabulary,):
+        raise AskedWrongly(
+            f"class_weights must be {vocabulary} numbers, one for each token; "
+            f"got the shape {tuple(class_weights.shape)}."
+        )

@@ -1,10 +1,8 @@
-"""Where each token stands: the rows added to the embedding, and the angles that turn queries and keys.
+"""Where each token stands: rows added to the embedding, angles that turn queries and keys, biases on scores.
 
-The tables come from `parts/positions/` in float64 and stay in float64 whatever the weights are: a position
-times a frequency in half precision is off by whole turns. They are small, and are looked up once a forward.
+The tables come from `parts/positions/`; they are small, and are looked up once a forward.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.config import ModelConfig
+from pellucid.model.tables import Tables
 from pellucid.model.taps import tap
 
 
@@ -23,35 +22,25 @@ class Turn(NamedTuple):
     layout: str
 
 
-class Positions(nn.Module):
+class Positions(Tables):
+    """Rows and angles."""
+
+    rows: Tensor | None
+    angles: Tensor | None
+
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        if "positions.weight" in config.parameters():
-            self.weight = nn.Parameter(torch.empty(config.context_length, config.d_model))
-        self.rows: Tensor | None
-        self.angles: Tensor | None
-        self.register_buffer("rows", None, persistent=False)
-        self.register_buffer("angles", None, persistent=False)
+        if shape := config.parameters().get("positions.weight"):
+            self.weight = nn.Parameter(torch.empty(shape))
         self.make_tables(torch.get_default_device())
 
     def make_tables(self, device: Any) -> None:
-        """The tables for every position of the context, on a device."""
         places = np.arange(self.config.context_length)
-        rows = self.config.positions.rows(places, self.config.d_model)
         turn = self.config.positions.turn(places, self.config.d_head)
         self.layout = turn.layout if turn else ""
-        self.rows = None if rows is None else torch.as_tensor(rows, dtype=torch.float64, device=device)
-        self.angles = None if turn is None else torch.as_tensor(turn.angles, device=device)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Positions":
-        """Moving the model moves the tables; rounding its weights must not round them."""
-        table = self.rows if self.angles is None else self.angles
-        self.rows = self.angles = None
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        if table is not None:
-            self.make_tables(fn(table[:0]).device)
-        return self
+        self.hold("rows", self.config.positions.rows(places, self.config.d_model), device)
+        self.hold("angles", turn.angles if turn else None, device)
 
     def added(self, x: Tensor, positions: Tensor) -> Tensor:
         """The embedding [B T C] with each position's row, where the positions have rows."""
@@ -70,6 +59,42 @@ class Positions(nn.Module):
         angles = angles if positions.ndim == 1 else angles[:, None]
         exact = torch.float64 if dtype == torch.float64 else torch.float32
         return Turn(angles.cos().to(exact), angles.sin().to(exact), self.layout)
+
+
+class PositionBias(Tables):
+    """What is added to each score for the distance of its positions: a fixed table, or learned rows."""
+
+    table: Tensor | None
+    ids: Tensor | None
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        if shape := config.parameters().get("position_bias.weight"):
+            self.weight = nn.Parameter(torch.empty(shape))
+        self.make_tables(torch.get_default_device())
+
+    def make_tables(self, device: Any) -> None:
+        """For every distance from −(P − 1) to P − 1."""
+        far, positions = self.config.context_length - 1, self.config.positions
+        here = np.arange(-far, far + 1) if positions.biased() else np.arange(0)
+        self.hold("table", positions.bias(here, self.config.n_head), device)
+        self.hold("ids", positions.bias_ids(here), device)
+
+    def forward(self, queries: Tensor, keys: Tensor, dtype: torch.dtype) -> Tensor | None:
+        """[H T S], or [B H T S] where the rows stand at different places."""
+        if self.table is None and self.ids is None:
+            return None
+        far = self.config.context_length - 1
+        distances = (queries[..., :, None] - keys[..., None, :]).clamp(-far, far) + far
+        if self.table is not None:
+            found = self.table[:, distances]
+            found = found if found.ndim == 3 else found.transpose(0, 1)
+            exact = torch.float64 if dtype == torch.float64 else torch.float32
+            return tap("position_bias", found.to(exact))
+        assert self.ids is not None
+        rows = tap("bias_rows", self.weight[self.ids[distances]])
+        return tap("position_bias", rows.movedim(-1, -3))
 
 
 def rotate(x: Tensor, turn: Turn) -> Tensor:

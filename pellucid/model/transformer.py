@@ -14,19 +14,23 @@ from torch.utils.checkpoint import checkpoint
 
 from pellucid.config import ModelConfig
 from pellucid.errors import AskedWrongly, TokenError
-from pellucid.model import norms
-from pellucid.model.attention import Where, softmax
+from pellucid.model import caps, norms
+from pellucid.model.attention import Where
+from pellucid.model.attentions.softmax import softmax
 from pellucid.model.block import Block
 from pellucid.model.cache import Cache
+from pellucid.model.dropout import Dropout
 from pellucid.model.linear import Embedding, linear
-from pellucid.model.positions import Positions
+from pellucid.model.positions import PositionBias, Positions
+from pellucid.model.tables import Tables
 from pellucid.model.taps import explicit, tap, watch
 
 Weights = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
 
 
 class Transformer(nn.Module):
-    """Every config's model. Its parameters are the config's, under the same names; they start empty."""
+    """Every config's model. Its parameters are the config's, under the same names; they start empty, and
+    nothing is dropped out until it is told to train."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -35,11 +39,18 @@ class Transformer(nn.Module):
         shapes = config.parameters()
         self.embed = Embedding(shapes, "embed")
         self.positions = Positions(config)
+        self.position_bias = PositionBias(config)
+        self.drop = Dropout("positioned", config.dropout.rates.get("embedding", 0.0))
+        self.embed_norm = (
+            norms.make(shapes, "embed_norm", config.embed_norm) if config.embed_norm.values else None
+        )
         self.blocks = nn.ModuleList(
             Block(shapes, f"blocks.{layer}", config) for layer in range(config.n_layer)
         )
-        self.final_norm = norms.make(shapes, "final_norm", config.norm)
+        self.final_norm = norms.make(shapes, "final_norm", config.norm) if config.placement.final else None
         self.unembed = Unembedding(shapes.get("unembed.weight"), shapes.get("unembed.bias"))
+        self.cap = caps.make(config.logit_cap)
+        self.eval()
 
     @classmethod
     def from_weights(
@@ -56,7 +67,9 @@ class Transformer(nn.Module):
             filled.copy_(_read(weights, name, shape))
             owner, _, last = name.rpartition(".")
             setattr(model.get_submodule(owner), last, nn.Parameter(filled))
-        model.positions.make_tables(device)
+        for module in model.modules():
+            if isinstance(module, Tables):
+                module.make_tables(device)
         return model
 
     @classmethod
@@ -111,13 +124,15 @@ class Transformer(nn.Module):
                 x = checkpoint(block, x, where, layer, use_reentrant=False)
             else:
                 x = block(x, where, layer)
-        y: Tensor = self.final_norm(x)
-        return y
+        return x if self.final_norm is None else self.final_norm(x)
 
     def logits(self, x: Tensor) -> Tensor:
         """One score per token, from the final stream."""
         tied = self.embed.weight if self.unembed.weight is None else self.unembed.weight
-        logits = tap("logits", linear(x, tied, self.unembed.bias))
+        logits = linear(x, tied, self.unembed.bias)
+        if self.cap is not None:
+            logits = self.cap(tap("unembedded", logits))
+        logits = tap("logits", logits)
         if watch():
             tap("probs", softmax(logits))
         return logits
@@ -129,7 +144,7 @@ class Transformer(nn.Module):
 
         Rows may bring different numbers of tokens: row b's first `counts[b]` are real, the rest padding.
         """
-        cache.reserve(ids.shape[1])
+        cache.reserve(ids.shape[1], counts)
         x = self.stream(ids, cache=cache)
         cache.advance(ids.shape[1] if counts is None else counts)
         if last and counts is None:
@@ -154,38 +169,46 @@ class Transformer(nn.Module):
         self, ids: Tensor, cache: Cache | None, padding: Tensor | None, positions: Tensor | None
     ) -> tuple[Tensor, Where]:
         """The stream entering the first block, and what attention needs to know about places."""
+        if cache is not None and positions is not None:
+            raise AskedWrongly("with a cache, the positions follow what it holds: give none.")
         if cache is not None and padding is not None:
             raise AskedWrongly(
                 "with a cache, padding stands on the right: give `extend` the counts of real tokens."
             )
-        count = ids.shape[1]
-        slots = torch.arange(count, device=ids.device) if cache is None else cache.slots(count)
-        places = slots if positions is None else positions
-        x = self.positions.added(tap("embedded", self.embed(ids)), places)
-        turn = self.positions.turn(places, x.dtype)
-        if cache is None:
-            return x, Where(turn, *self._seen(slots, count, count, padding))
-        past = cache.longest if cache.exact else None
-        seen = self._seen(slots, cache.reach, None if past is None else past + count, None)
-        return x, Where(turn, *seen, slots, cache.reach)
+        plan = None if cache is None else cache.plan(ids.shape[1])
+        queries = torch.arange(ids.shape[1], device=ids.device) if plan is None else plan.queries
+        if plan is None and positions is not None:
+            queries = positions
+        keys = queries if plan is None else plan.keys
+        x = self.drop(self.positions.added(tap("embedded", self.embed(ids)), queries))
+        x = x if self.embed_norm is None else self.embed_norm(x)
+        turn = self.positions.turn(queries, x.dtype)
+        bias = self.position_bias(queries, keys, x.dtype)
+        real = None if padding is None else padding.bool()
+        if plan is not None and self.config.mask.together and plan.real is not None:
+            real = plan.real
+        plain = cache.exact if cache is not None else positions is None
+        plain &= bias is None and self.config.score_cap.kind == "none"  # a kernel takes either the flag or these
+        seen, causal = self._seen(queries, keys, real, plain)
+        return x, Where(turn, bias, seen, causal, real, plan)
 
     def _seen(
-        self, slots: Tensor, reach: int, end: int | None, padding: Tensor | None
+        self, queries: Tensor, keys: Tensor, real: Tensor | None, plain: bool
     ) -> tuple[Tensor | None, bool]:
-        """The mask [B 1 T S] for these slots, or None and whether the kernel's own causal one is meant.
+        """The mask [B 1 T S] for these positions, or None and whether the kernel's own causal one is meant.
 
-        `end` is where the new tokens end, if the program knows it without asking the device.
+        `plain` says that the keys are all positions up to the last query's, and that a kernel does the rest.
         """
-        count = slots.shape[-1]
-        if self.config.mask.causal and padding is None and end == reach and not explicit():
+        count = queries.shape[-1]
+        if self.config.mask.causal and plain and real is None and not explicit():
             if count == 1:
                 return None, False  # the newest position sees everything
-            if count == reach:
+            if count == keys.shape[-1]:
                 return None, True
-        seen: Tensor | None = self.config.mask.allowed(slots, torch.arange(reach, device=slots.device))
-        if padding is not None:
-            real = padding.bool()[:, None, :]
-            seen = real.expand(-1, count, -1) if seen is None else seen & real
+        seen: Tensor | None = self.config.mask.allowed(queries, keys)
+        if real is not None:
+            among = real[:, None, :]
+            seen = among.expand(-1, count, -1) if seen is None else seen & among
         if seen is None:
             return None, False
         seen = seen[None, None] if seen.ndim == 2 else seen[:, None]

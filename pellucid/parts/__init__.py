@@ -6,17 +6,60 @@ Adding a kind is adding a file; nothing else lists them.
 
 import dataclasses
 import math
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 from pellucid import registry
 from pellucid.errors import ConfigError, did_you_mean
 
+Shapes = dict[str, tuple[int, ...]]
+
+
+class Model(Protocol):
+    """The config as its parts see it: the sizes, and the other choices that they have to go with."""
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def context_length(self) -> int: ...
+    @property
+    def n_layer(self) -> int: ...
+    @property
+    def n_head(self) -> int: ...
+    @property
+    def n_kv_head(self) -> int: ...
+    @property
+    def d_model(self) -> int: ...
+    @property
+    def d_head(self) -> int: ...
+    @property
+    def d_ff(self) -> int: ...
+    @property
+    def positions(self) -> Any: ...
+    @property
+    def mask(self) -> Any: ...
+    @property
+    def score_cap(self) -> Any: ...
+    @property
+    def dropout(self) -> Any: ...
+    @property
+    def attention(self) -> Any: ...
+
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """The base of every choice; a family's base class sets `family`, the name of its folder."""
+    """The base of every choice; a family's base class sets `family`, the name of its folder.
+
+    `formula` and `source` are for people: what is computed, and who says so.
+    """
 
     family: ClassVar[str]
+    formula: ClassVar[str] = ""
+    source: ClassVar[str] = ""
+
+    def check(self, model: Model) -> str | None:
+        """Why this choice cannot go with a model's sizes and other choices, and what would work; None where
+        it can."""
+        return None
 
     @property
     def kind(self) -> str:
@@ -48,7 +91,7 @@ class Part:
                 )
             if type(value) is int and fields[key].type is float:
                 value = float(value) if abs(value) < 2**1000 else math.inf
-            if not isinstance(value, fields[key].type):  # type: ignore[arg-type]
+            if type(value) is not fields[key].type:
                 raise ConfigError(
                     f"{cls.family} {settings['kind']!r}: {key} must be "
                     f"{fields[key].type.__name__}, not {value!r}."  # type: ignore[union-attr]

@@ -45,8 +45,9 @@ class Reads(NamedTuple):
     pick: Index
 
 
-Gradients = Iterable[tuple[Ref, Call | Ref]]
-"""Pairs (input, how): the step that makes its gradient, or the value that already is its gradient."""
+Gradients = Iterable[tuple[Ref, Call | Ref | None]]
+"""Pairs (input, how): the step that makes its gradient, the value that already is its gradient, or None where
+nobody follows it back, because what flows through it is in the other inputs' gradients."""
 
 
 @dataclass(eq=False)

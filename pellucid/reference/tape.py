@@ -212,7 +212,7 @@ class Tape:
                     f"operation {step.op.name!r} of {step.name!r} has no gradient for {min(lost)!r}."
                 )
             for x, how in gradients:
-                if x.name in moves:
+                if how is not None and x.name in moves:
                     reached.add(x.name)
                     yield x, y, how
 

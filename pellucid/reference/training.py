@@ -7,16 +7,26 @@ import numpy as np
 
 from pellucid.config import ModelConfig
 from pellucid.errors import TapeError
+from pellucid.reference.loss import loss
 from pellucid.reference.op import Array
 from pellucid.reference.optimizers import update
 from pellucid.reference.tape import Step, Tape
-from pellucid.reference.transformer import loss, transformer
+from pellucid.reference.transformer import transformer
 
 Weights = Mapping[str, Array]
 
 
-def forward(config: ModelConfig, weights: Weights, ids: Any, targets: Any = None, **more: Any) -> Tape:
-    """One forward pass on a fresh tape, with the loss where there are targets."""
+def forward(
+    config: ModelConfig,
+    weights: Weights,
+    ids: Any,
+    targets: Any = None,
+    *,
+    objective: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Tape:
+    """One forward pass on a fresh tape, with the loss where there are targets; `objective` holds the loss's
+    settings."""
     tape = Tape()
     for name, shape in config.parameters().items():
         value = weights.get(name)  # once: it may be read from a file
@@ -28,7 +38,7 @@ def forward(config: ModelConfig, weights: Weights, ids: Any, targets: Any = None
         raise TapeError(f"this config has no weight {strange[0]!r}.")
     logits = transformer(tape, config, ids, **more)
     if targets is not None:
-        loss(tape, logits, targets)
+        loss(tape, logits, targets, **(objective or {}))
     return tape
 
 
@@ -39,19 +49,21 @@ def train(
     targets: Any,
     rule: str,
     steps: int,
+    *,
+    objective: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> list[Tape]:
     """One tape per update, and a last one with the forward pass of the trained weights."""
     tapes: list[Tape] = []
     weights, state = dict(weights), dict[str, Array]()
     for k in range(1, steps + 1):
-        tape = forward(config, weights, ids, targets)
+        tape = forward(config, weights, ids, targets, objective=objective)
         tape.backward(tape.ref("loss"))
         updated = update(tape, rule, k, state=state, **settings)
         weights |= {ref.name.removesuffix(f"@{k}"): tape[ref] for ref in updated}
         state = {name: value for name, value in tape.values.items() if name.endswith(f"@{k}")}
         tapes.append(tape)
-    return [*tapes, forward(config, weights, ids, targets)]
+    return [*tapes, forward(config, weights, ids, targets, objective=objective)]
 
 
 def join(tapes: list[Tape]) -> Tape:

@@ -1,39 +1,26 @@
-"""The transformer, from token ids to logits and loss: the definition of what the product computes.
+"""The transformer, from token ids to logits: the definition of what the product computes.
 
 Read it beside the glossary (`names.py`): every first argument below is a name in it.
 """
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from pellucid.config import ModelConfig
 from pellucid.errors import TapeError
-from pellucid.reference.linear import linear
+from pellucid.reference.attention import Past, Where, attention
+from pellucid.reference.caps import capped
+from pellucid.reference.dropout import Dropped, dropped
 from pellucid.reference.mlps import feed_forward
 from pellucid.reference.norms import normed
 from pellucid.reference.op import Array, Ref
 from pellucid.reference.ops.arithmetic import add
-from pellucid.reference.ops.cross_entropy import IGNORED, cross_entropy
 from pellucid.reference.ops.einsum import einsum
-from pellucid.reference.ops.join import concat
 from pellucid.reference.ops.lookup import take
-from pellucid.reference.ops.mask import mask
-from pellucid.reference.ops.rotate import rotate
-from pellucid.reference.ops.softmax import logsumexp, softmax
+from pellucid.reference.ops.softmax import softmax
 from pellucid.reference.residuals import joined
 from pellucid.reference.tape import Scope, Tape
-
-Cache = Mapping[str, Array]
-
-
-class Where(NamedTuple):
-    """What attention needs to know about places: how far to turn, which pairs, what may be seen."""
-
-    angles: Ref | None
-    layout: str
-    allowed: Ref | None
 
 
 def transformer(
@@ -41,104 +28,113 @@ def transformer(
     config: ModelConfig,
     ids: Any,
     *,
-    past: Cache | None = None,
+    past: Past | None = None,
     padding: Any = None,
+    dropout: Dropped | None = None,
 ) -> Ref:
     """Logits [B T V] of the ids [B T]; the parameters are already on the tape.
 
-    `past` is the cache of the tokens before; `padding` [B S] is 1 for a real token, 0 for padding.
+    `past` is the cache of the tokens before; `padding` [B S] is 1 for a real token, 0 for padding; `dropout`
+    holds what each value X that is dropped out is multiplied with, under the name X.keep.
     """
     start = past["blocks.0.attn.past_k"].shape[2] if past else 0
     ids = tape.constant("ids", _checked(config, ids, start))
     positions = np.arange(start, start + ids.shape[1])
-    x = embed(tape, config, ids, positions)
+    x = embed(tape, config, ids, positions, dropout)
     where = whereabouts(tape, config, positions, ids.shape[0], padding)
     for layer in range(config.n_layer):
-        x = block(tape.scope(f"blocks.{layer}"), config, x, where, past)
-    x = normed(tape.scope("final_norm"), x, config.norm)
+        x = block(tape.scope(f"blocks.{layer}"), config, x, where, past, dropout)
+    if config.placement.final:
+        x = normed(tape.scope("final_norm"), x, config.norm)
     return unembed(tape, config, x)
 
 
-def embed(tape: Tape, config: ModelConfig, ids: Ref, positions: Array) -> Ref:
+def embed(tape: Tape, config: ModelConfig, ids: Ref, positions: Array, dropout: Dropped | None) -> Ref:
     """Each token's row of the embedding, plus its position's row where the positions have rows."""
     x = tape("embedded", take, tape.ref("embed.weight"), ids)
     fixed, learned = config.positions.rows(positions, config.d_model), config.positions.row_ids(positions)
     if fixed is not None:
-        rows = tape.constant("position_rows", fixed)
+        x = tape("positioned", add, x, tape.constant("position_rows", fixed))
     elif learned is not None:
         ids = tape.constant("position_ids", learned)
-        rows = tape("position_rows", take, tape.ref("positions.weight"), ids)
+        x = tape("positioned", add, x, tape("position_rows", take, tape.ref("positions.weight"), ids))
     else:
-        return tape.alias("positioned", x)
-    return tape("positioned", add, x, rows)
+        tape.alias("positioned", x)
+    x = dropped(tape, "positioned", x, dropout)
+    return normed(tape.scope("embed_norm"), x, config.embed_norm) if config.embed_norm.values else x
 
 
 def whereabouts(tape: Tape, config: ModelConfig, positions: Array, batch: int, padding: Any) -> Where:
-    """The angles of the positions, and the mask [B 1 T S]: the config's, less what is padding."""
+    """The angles of the positions, the bias [H T S] of their distances, and the mask [B 1 T S]: the config's,
+    less what is padding."""
     keys = np.arange(positions[-1] + 1)
     if padding is not None and np.shape(padding) != (batch, len(keys)):
         raise TapeError(f"padding {np.shape(padding)} must have one for each place, {(batch, len(keys))}.")
     turn = config.positions.turn(positions, config.d_head)
     angles, layout = (tape.constant("angles", turn.angles), turn.layout) if turn else (None, "")
+    bias = position_bias(tape, config, positions[:, None] - keys)
     allowed = config.mask.allowed(positions, keys)
     if allowed is None and padding is None:
-        return Where(angles, layout, None)
+        return Where(angles, layout, bias, None)
     seen = np.ones((batch, 1, len(positions), len(keys)))
     seen = seen if allowed is None else seen * allowed
     seen = seen if padding is None else seen * np.asarray(padding)[:, None, None, :]
-    return Where(angles, layout, tape.constant("mask", seen))
+    return Where(angles, layout, bias, tape.constant("mask", seen))
 
 
-def block(t: Scope, config: ModelConfig, x: Ref, where: Where, past: Cache | None) -> Ref:
-    """X_mid = X + Attention(norm X);  X_post = X_mid + FeedForward(norm X_mid)."""
+def position_bias(tape: Tape, config: ModelConfig, distances: Array) -> Ref | None:
+    """What the positions add to the scores, the same in every layer: a fixed table, or looked-up rows."""
+    fixed, learned = config.positions.bias(distances, config.n_head), config.positions.bias_ids(distances)
+    if fixed is not None:
+        return tape.constant("position_bias", fixed)
+    if learned is None:
+        return None
+    rows = tape("bias_rows", take, tape.ref("position_bias.weight"), tape.constant("bias_ids", learned))
+    return tape("position_bias", einsum, rows, spec="tsh->hts")
+
+
+def block(
+    t: Scope, config: ModelConfig, x: Ref, where: Where, past: Past | None, dropout: Dropped | None
+) -> Ref:
+    """X_mid = X + Attention(norm X);  X_post = X_mid + FeedForward(norm X_mid); the norms where the config
+    places them."""
     x = t.alias("resid_pre", x)
-    attended = attention(t, config, normed(t.scope("attn_norm"), x, config.norm), where, past)
-    x = joined(t, "resid_mid", x, attended, config.residual)
+    attended = attention(t, config, _placed(t, config, "attn_norm", x), where, past, dropout)
+    x = _joined(t, config, "attn", "resid_mid", x, attended, dropout)
     if not config.mlp.values:
         return t.alias("resid_post", x)
-    written = feed_forward(t, normed(t.scope("mlp_norm"), x, config.norm), config.mlp)
-    return joined(t, "resid_post", x, written, config.residual)
+    written = feed_forward(t, _placed(t, config, "mlp_norm", x), config.mlp, dropout)
+    return _joined(t, config, "mlp", "resid_post", x, written, dropout)
 
 
-def attention(block: Scope, config: ModelConfig, x: Ref, where: Where, past: Cache | None) -> Ref:
-    """Each position takes from the others, P = softmax(Q Kᵀ / √D), as much as its query finds."""
-    t = block.scope("attn")
-    q = linear(t, "q", x, "q_proj", "btc,(hd)c->bhtd", h=config.n_head)
-    k = linear(t, "k", x, "k_proj", "bsc,(kd)c->bksd", k=config.n_kv_head)
-    v = linear(t, "v", x, "v_proj", "bsc,(kd)c->bksd", k=config.n_kv_head)
-    if where.angles:
-        q = t("q_rot", rotate, q, where.angles, layout=where.layout)
-        k = t("k_rot", rotate, k, where.angles, layout=where.layout)
-    if past:
-        k = t("k_all", concat, t.constant("past_k", past[f"{t.prefix}.past_k"]), k, axis=2)
-        v = t("v_all", concat, t.constant("past_v", past[f"{t.prefix}.past_v"]), v, axis=2)
-    scores = t("scores", einsum, q, k, spec="b(kg)td,bksd->b(kg)ts", scale=config.d_head**-0.5)
-    masked = t("masked", mask, scores, where.allowed) if where.allowed else t.alias("masked", scores)
-    pattern = t("pattern", softmax, masked)
-    z = t("z", einsum, pattern, v, spec="b(kg)ts,bksd->b(kg)td")
-    if "o_proj.weight" in t:
-        return linear(block, "attn_out", z, "attn.o_proj", "bhtd,c(hd)->btc")
-    return block("attn_out", einsum, z, spec="bhtd->bt(hd)")
+def _joined(
+    t: Scope, config: ModelConfig, sub_layer: str, stream: str, x: Ref, written: Ref, dropout: Dropped | None
+) -> Ref:
+    """The stream after a sub-layer, from the stream before and what the sub-layer wrote."""
+    written = _placed(t, config, f"{sub_layer}_out_norm", dropped(t, f"{sub_layer}_out", written, dropout))
+    if "post_norm" not in config.placement.places:
+        return joined(t, stream, x, written, config.residual)
+    x = joined(t, f"{sub_layer}_sum", x, written, config.residual)
+    return t.alias(stream, _placed(t, config, f"{sub_layer}_post_norm", x))
+
+
+def _placed(t: Scope, config: ModelConfig, name: str, x: Ref) -> Ref:
+    """Normed where the config has a norm at this place, and else as it is."""
+    there = name.partition("_")[2] in config.placement.places
+    return normed(t.scope(name), x, config.norm) if there else x
 
 
 def unembed(tape: Tape, config: ModelConfig, x: Ref) -> Ref:
     """One score per token, and the probabilities that they mean."""
     bias = [tape.ref("unembed.bias")] if "unembed.bias" in tape else []
     spec = "btc,vc+v->btv" if bias else "btc,vc->btv"
-    logits = tape("logits", einsum, x, tape.ref(config.unembedding.weight), *bias, spec=spec)
+    cap = config.logit_cap.kind != "none"
+    name = "unembedded" if cap else "logits"
+    logits = tape(name, einsum, x, tape.ref(config.unembedding.weight), *bias, spec=spec)
+    if cap:
+        logits = capped(tape, "logits", logits, config.logit_cap)
     tape("probs", softmax, logits)
     return logits
-
-
-def loss(tape: Tape, logits: Ref, targets: Any) -> Ref:
-    """The mean of −ln p(target) over the targets [B T] that are not IGNORED."""
-    targets = np.asarray(targets)
-    if targets.shape != logits.shape[:-1]:
-        raise TapeError(f"targets {targets.shape} must have one for each position, {logits.shape[:-1]}.")
-    counted = int((targets != IGNORED).sum())
-    lse = tape("lse", logsumexp, logits)
-    nll = tape("nll", cross_entropy, logits, lse, tape.constant("targets", targets))
-    return tape("loss", einsum, nll, spec="bt->", scale=1 / max(counted, 1))
 
 
 def cache(tape: Tape, config: ModelConfig) -> dict[str, Array]:

@@ -13,7 +13,7 @@ from pellucid.model.loss import IGNORED, loss
 from pellucid.model.taps import record
 from pellucid.model.transformer import Transformer
 from pellucid.names import describe
-from pellucid.parts import Part, families, kinds
+from pellucid.parts import Part, kinds
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
@@ -26,13 +26,14 @@ IDS = [[1, 3, 1, 5, 0], [0, 2, 4, 4, 6]]
 TARGETS = [[3, IGNORED, 5, 0, 2], [2, 4, 4, 6, 1]]
 PADDINGS = {"none": None, "left": [[0, 0, 1, 1, 1], [1] * 5], "right": [[1] * 5, [1, 1, 1, 0, 0]]}
 
-FIELD = {
-    entry.type.family: entry.name
+FAMILY = {
+    entry.name: entry.type.family
     for entry in dataclasses.fields(ModelConfig)
     if isinstance(entry.type, type) and issubclass(entry.type, Part)
 }
+"""The family of each field of the config that holds a choice; a family may stand in several."""
 FACTORS: dict[str, Sequence[Any]] = (
-    {FIELD[family]: kinds(family) for family in families()}
+    {field: kinds(family) for field, family in FAMILY.items()}
     | {"positions": [*kinds("positions"), {"kind": "rope", "layout": "pairs"}]}
     | {f"bias {place}": (False, True) for place in BIAS_PLACES}
     | {"n_kv_head": (0, 1, 2), "d_head": (0, 6), "padding": tuple(PADDINGS)}
@@ -90,15 +91,15 @@ def text(choice: Choice) -> str:
 
 COVER = list(pairwise(FACTORS, config_of))
 CHOICES = {
-    f"{family}/{kind}": ModelConfig.from_dict(SIZES | {FIELD[family]: kind})
-    for family in families()
+    f"{field}/{kind}": ModelConfig.from_dict(SIZES | {field: kind})
+    for field, family in FAMILY.items()
     for kind in kinds(family)
 }
-"""One model for each file of `parts/`."""
+"""One model for each file of `parts/` in each field that may hold it."""
 DIFFERENT = {name: config for config, name in {config: name for name, config in CHOICES.items()}.items()}
 """The same, without those that choose what is chosen anyway."""
-CACHED = {name: config for name, config in DIFFERENT.items() if not config.mask.looks_ahead}
-"""Those whose past stands still, so that it can be kept."""
+CACHED = {name: config for name, config in DIFFERENT.items() if not config.mask.together}
+"""Those whose past stands still from the first token on, so that it can be kept."""
 
 
 def fast(config: ModelConfig, seed: int = 0, dtype: torch.dtype = torch.float64) -> Transformer:
@@ -106,9 +107,16 @@ def fast(config: ModelConfig, seed: int = 0, dtype: torch.dtype = torch.float64)
     return Transformer.from_weights(config, weights(config, seed), dtype=dtype)
 
 
-def specified(config: ModelConfig, values: Mapping[str, Array], ids: Any, targets: Any, padding: Any) -> Tape:
-    """The specification, forward and backward."""
-    tape = forward(config, values, ids, targets, padding=padding)
+def specified(
+    config: ModelConfig,
+    values: Mapping[str, Array],
+    ids: Any,
+    targets: Any,
+    padding: Any,
+    dropout: Mapping[str, Array] | None = None,
+) -> Tape:
+    """The specification, forward and backward, with what dropout kept."""
+    tape = forward(config, values, ids, targets, padding=padding, dropout=dropout)
     tape.backward(tape.ref("loss"))
     return tape
 
@@ -127,8 +135,12 @@ def recorded(
     padding: Any,
     fused: bool = False,
 ) -> dict[str, Array]:
-    """Every value that the fast engine names, forward and backward; its parameters and their gradients."""
-    model = Transformer.from_weights(config, values, dtype=torch.float64)
+    """Every value that the fast engine names, forward and backward; its parameters and their gradients.
+
+    Under a recording of every value it trains, so that dropout throws its dice.
+    """
+    model = Transformer.from_weights(config, values, dtype=torch.float64).train(not fused)
+    torch.manual_seed(0)
     with record(gradients=True, fused=fused) as seen:
         run(model, ids, targets, padding).backward()
     return {**{name: array(value) for name, value in seen.items()}, **gradients(model), **model.weights()}

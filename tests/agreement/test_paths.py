@@ -35,7 +35,7 @@ CONSTANTS = ("mask", "angles")
 ROPE = CHOICES["positions/rope"]
 LONG = {
     family: dataclasses.replace(CHOICES[family], context_length=300, n_layer=1, vocab_size=50)
-    for family in ("positions/rope", "positions/learned", "positions/sinusoidal", "masks/none")
+    for family in ("positions/rope", "positions/learned", "positions/sinusoidal", "mask/none")
 }
 
 

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -29,6 +30,16 @@ def test_readme_names_its_two_commands_and_fits_two_screens() -> None:
 def test_links_between_files_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text("utf-8")):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_picture_of_a_choice_is_small_whole_and_on_the_page() -> None:
+    page = (ROOT / "docs" / "choices.md").read_text("utf-8")
+    for picture in (ROOT / "docs" / "choices").iterdir():
+        text = picture.read_text("utf-8")
+        assert len(text.encode()) < 60_000, picture.name
+        assert not re.search(r"\b(nan|inf)\b", text), picture.name
+        assert ElementTree.fromstring(text).tag.endswith("svg")
+        assert f"](choices/{picture.name})" in page, f"{picture.name} is not on the page; remove it"
 
 
 def test_every_skipped_test_is_listed_with_its_reason() -> None:

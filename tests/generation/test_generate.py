@@ -169,7 +169,7 @@ def test_what_cannot_be_written_is_refused_in_words(
 
 def test_a_model_that_sees_ahead_says_why_it_cannot_write() -> None:
     with pytest.raises(AskedWrongly, match="with the mask 'none'"):
-        next(generate(fast(CHOICES["masks/none"]), [[1]], max_new_tokens=1))
+        next(generate(fast(CHOICES["mask/none"]), [[1]], max_new_tokens=1))
 
 
 def test_prompts_may_be_any_sequences() -> None:

@@ -13,6 +13,7 @@ from pellucid.parts.masks.none import NoMask
 from pellucid.parts.norms.layer_norm import LayerNorm
 from pellucid.parts.positions.rope import Rope
 from pellucid.parts.positions.sinusoidal import Sinusoidal
+from pellucid.reference.loss import loss
 from pellucid.reference.norms import normed
 from pellucid.reference.op import Array
 from pellucid.reference.ops.activations import gelu
@@ -25,7 +26,6 @@ from pellucid.reference.ops.softmax import softmax
 from pellucid.reference.optimizers import update
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward, train
-from pellucid.reference.transformer import loss
 
 A, B, C, D = range(4)
 

@@ -63,7 +63,7 @@ def in_chunks(model: Transformer, cache: Cache, sizes: list[int]) -> Tensor:
     return torch.cat([model.extend(part, cache) for part in parts], dim=1)
 
 
-cached_covers = [row for row in COVER if (config := config_of(row)) and not config.mask.looks_ahead]
+cached_covers = [row for row in COVER if (config := config_of(row)) and not config.mask.together]
 
 
 @pytest.mark.parametrize("choice", cached_covers, ids=text)
@@ -86,7 +86,7 @@ def test_chunks_of_any_size_equal_the_whole(name: str, stride: int) -> None:
 
 
 def test_every_choice_that_does_not_look_ahead_is_here() -> None:
-    assert set(DIFFERENT) - set(CACHED) == {"masks/none"}
+    assert set(DIFFERENT) - set(CACHED) == {"mask/none", "mask/prefix", "mask/window_global"}
 
 
 @pytest.mark.parametrize("name", CACHED)
@@ -209,7 +209,7 @@ def test_a_cache_beyond_the_context_is_refused(capacity: int) -> None:
 
 def test_where_all_see_all_nothing_can_be_kept() -> None:
     with pytest.raises(AskedWrongly, match="with the mask 'none' a token changes what came before it"):
-        new(CHOICES["masks/none"])
+        new(CHOICES["mask/none"])
 
 
 def test_a_static_reach_never_changes() -> None:

@@ -59,8 +59,8 @@ def test_weights_come_back_as_they_went_in(name: str) -> None:
 
 
 def test_a_tied_model_has_no_unembedding_of_its_own() -> None:
-    assert "unembed.weight" not in fast(CHOICES["unembeddings/tied"]).state_dict()
-    assert "unembed.weight" in fast(CHOICES["unembeddings/linear"]).state_dict()
+    assert "unembed.weight" not in fast(CHOICES["unembedding/tied"]).state_dict()
+    assert "unembed.weight" in fast(CHOICES["unembedding/linear"]).state_dict()
 
 
 def test_a_model_is_filled_one_parameter_at_a_time() -> None:

@@ -10,17 +10,25 @@ import pytest
 from pellucid.errors import TapeError
 from pellucid.explain.compare import departure, largest
 from pellucid.reference.op import Array, Op, Ref, Shape
-from pellucid.reference.ops import activations, named, table, updates
+from pellucid.reference.ops import activations, named, running, table, updates
 from pellucid.reference.ops.arithmetic import LETTERS, add, power, subtract
+from pellucid.reference.ops.blend import blend
 from pellucid.reference.ops.cross_entropy import IGNORED, cross_entropy
+from pellucid.reference.ops.cut import cut
 from pellucid.reference.ops.einsum import einsum
 from pellucid.reference.ops.join import concat
 from pellucid.reference.ops.lookup import take
 from pellucid.reference.ops.mask import mask
 from pellucid.reference.ops.mean_squared_error import mean_squared_error
+from pellucid.reference.ops.per_row import per_row
+from pellucid.reference.ops.random_features import random_features
 from pellucid.reference.ops.rotate import rotate
 from pellucid.reference.ops.rstd import rstd
+from pellucid.reference.ops.scaled_sum import scaled_sum
+from pellucid.reference.ops.shares import shares
+from pellucid.reference.ops.soft_cap import soft_cap
 from pellucid.reference.ops.softmax import logsumexp, softmax
+from pellucid.reference.ops.surprise import surprise
 from pellucid.reference.tape import Tape
 from tests.reference.models import alone, explained, wrong_cell
 
@@ -114,14 +122,25 @@ def cases() -> Iterator[tuple[str, Case]]:
         yield f"add {terms}", Case(add, tuple(normal(*shape) for shape in terms))
     for a, b in ([(1,), (1,)], [(2, 3), (2, 3)], [(2, 3), (2, 1)], [(1,), (3,)], [(2, 1, 3), ()]):
         yield f"subtract {a} {b}", Case(subtract, (normal(*a), normal(*b)))
+        yield f"blend {a} {b}", Case(blend, (normal(*a), normal(*b)), attrs={"share": 0.1})
+        yield f"scaled_sum {a} {b}", Case(scaled_sum, (normal(*a), normal(*b)), attrs={"alpha": 0.3})
 
     for shape in SHAPES:
         for exponent in (2, 0.5, -1):
             yield f"power {exponent} {shape}", Case(power, (positive(*shape),), attrs={"exponent": exponent})
-        for name in ("relu", "sigmoid", "tanh", "silu", "gelu", "gelu_tanh"):
+        for name in ("relu", "sigmoid", "tanh", "silu", "gelu", "gelu_tanh", "relu_squared", "elu_plus_one"):
             yield f"{name} {shape}", Case(named(name), (off_zero(*shape),))
         for op in (softmax, logsumexp):
             yield f"{op.name} {shape}", Case(op, (normal(*shape),))
+        yield f"soft_cap {shape}", Case(soft_cap, (normal(*shape),), attrs={"limit": 1.5})
+        yield f"shares {shape}", Case(shares, (positive(*shape),))
+        one_each = (normal(*shape), positive(*shape[:-1], 1))
+        yield f"per_row {shape}", Case(per_row, one_each)
+        directions, settings = normal(3, shape[-1]), {"scale": 0.7, "features": 3}
+        yield (
+            f"random_features {shape}",
+            Case(random_features, (normal(*shape),), (directions,), settings),
+        )
         yield f"rstd {shape}", Case(rstd, (normal(*shape),), attrs={"eps": 0.01})
         predicted, wanted, samples = normal(*shape), normal(*shape), {"samples": shape[0]}
         yield f"mean_squared_error {shape}", Case(mean_squared_error, (predicted,), (wanted,), samples)
@@ -134,6 +153,7 @@ def cases() -> Iterator[tuple[str, Case]]:
         ((2, 2, 3), [[1, 1], [IGNORED, 2]]),
     ):
         lse = normal(*logits[:-1])
+        yield f"surprise {logits}", Case(surprise, (normal(*logits), lse))
         yield f"cross_entropy {logits}", Case(cross_entropy, (normal(*logits), lse), (targets,))
 
     causal = np.tril(np.ones((3, 3)))
@@ -160,6 +180,13 @@ def cases() -> Iterator[tuple[str, Case]]:
     ):
         arrays = tuple(normal(*shape) for shape in parts)
         yield f"concat axis {axis} {parts}", Case(concat, arrays, attrs={"axis": axis})
+
+    for shape, where in (
+        ((1,), {"axis": 0, "start": 0, "length": 1}),
+        ((2, 4, 3), {"axis": 1, "start": 1, "length": 2}),
+        ((2, 3), {"axis": 1, "start": 2, "length": 1}),
+    ):
+        yield f"cut {shape} {where}", Case(cut, (normal(*shape),), attrs=where)
 
     for rows, ids in (((1, 1), [0]), ((4, 3), [[1, 1, 3], [0, 1, 1]]), ((3, 2), [2, 2])):
         yield f"take {rows}", Case(take, (normal(*rows),), (ids,))
@@ -225,7 +252,7 @@ def test_each_cell_can_be_computed_and_explained_by_itself(case: Case) -> None:
 def test_every_operation_with_a_gradient_has_three_cases() -> None:
     counted = [case.op.name for case in CASES.values()]
     few = {name for name, op in table().items() if op.back and counted.count(name) < 3}
-    assert few == set()
+    assert few == {"mixture"}  # whose gradient is that of all its tiles: tests/reference/test_tiled.py
 
 
 def test_an_operation_without_a_gradient_is_part_of_a_gradient_or_an_update() -> None:
@@ -236,7 +263,8 @@ def test_an_operation_without_a_gradient_is_part_of_a_gradient_or_an_update() ->
         if step.phase == "bwd"
     }
     update = {op.name for op in vars(updates).values() if isinstance(op, Op)}
-    assert {name for name, op in table().items() if op.back is None} <= backward | update
+    tiles = {op.name for op in vars(running).values() if isinstance(op, Op)}
+    assert {name for name, op in table().items() if op.back is None} <= backward | update | tiles
 
 
 def test_the_folder_knows_every_operation_by_name() -> None:
@@ -318,6 +346,18 @@ def test_an_activation_is_flat_or_straight_far_out(name: str, low: float, high: 
 
 def test_relu_takes_the_slope_zero_at_its_kink() -> None:
     assert value_of(activations.relu_back, 0.0, 5.0) == 0
+
+
+def test_the_square_of_relu_is_flat_at_zero() -> None:
+    np.testing.assert_array_equal(
+        value_of(named("relu_squared_back"), [-1.0, 0.0, 1.0], [5.0] * 3), [0, 0, 10]
+    )
+
+
+def test_a_soft_cap_is_straight_at_zero_and_flat_far_out() -> None:
+    np.testing.assert_array_equal(value_of(soft_cap, [-1e6, 0.0, 1e6], limit=30.0), [-30, 0, 30])
+    slope = value_of(named("soft_cap_back"), [-1e6, 0.0, 1e6], [5.0] * 3, limit=30.0)
+    np.testing.assert_array_equal(slope, [0, 5, 0])
 
 
 def test_an_ignored_target_costs_nothing_and_gets_no_gradient() -> None:

@@ -59,10 +59,10 @@ class Keys:
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.values = values
 
-    def size(self, name: str) -> int:
+    def size(self, name: str, smallest: int = 1) -> int:
         value = self.values[name]
-        if type(value) is not int or value < 1:
-            raise ConfigError(f"{name} must be a whole number ≥ 1, not {shown(value)}.")
+        if type(value) is not int or value < smallest:
+            raise ConfigError(f"{name} must be a whole number ≥ {smallest}, not {shown(value)}.")
         return value
 
     def size_or(self, name: str, otherwise: int) -> int:
@@ -120,29 +120,3 @@ def understood(
             reason = REASONS.get(key, "as far as Pellucid knows, a field that changes the arithmetic")
             raise ConfigError(f"{shown(key)} is not understood: {reason}.{did_you_mean(key[:80], defaults)}")
     return Keys(values)
-
-
-def rope_base(keys: Keys) -> float:
-    """RoPE's base, in the old spelling (`rope_theta`, `rope_scaling`) or the new (`rope_parameters`)."""
-    found = [] if keys["rope_theta"] is None else [number("rope_theta", keys["rope_theta"])]
-    for name in ("rope_parameters", "rope_scaling"):
-        table = keys[name]
-        if table is None:
-            continue
-        if not isinstance(table, dict):
-            raise ConfigError(f"{name} must be a table, not {shown(table)}.")
-        for key in ("rope_type", "type"):
-            if table.get(key, "default") != "default":
-                raise ConfigError(
-                    f"{name} has the {key} {shown(table[key])}, a scaling that is not read yet; "
-                    "have 'default'."
-                )
-        for key in table:
-            usual = key == "partial_rotary_factor" and table[key] == 1
-            if key not in ("rope_type", "type", "rope_theta") and not usual:
-                raise ConfigError(f"{name} has {shown(key)}: {shown(table[key])}, which is not understood.")
-        if table.get("rope_theta") is not None:
-            found.append(number("rope_theta", table["rope_theta"]))
-    if len(set(found)) > 1:
-        raise ConfigError(f"rope_theta is given twice, as {' and as '.join(map(str, found))}.")
-    return found[0] if found else 10_000.0

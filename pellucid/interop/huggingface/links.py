@@ -13,11 +13,16 @@ from pellucid.interop.safetensors_file import Stored
 
 @dataclass(frozen=True)
 class Link:
-    """`ours` lie one above the other, by their rows, in the (out, in) form of `theirs`."""
+    """`ours` lie one above the other, by their rows, in the (out, in) form of `theirs`.
+
+    With several `groups` the rows of each are cut into so many equal pieces, and theirs has the first piece
+    of each, then the second of each: q, k, v of head 0, then of head 1.
+    """
 
     theirs: str
     ours: tuple[str, ...]
     transposed: bool = False
+    groups: int = 1
 
     def shape(self, shapes: Mapping[str, Shape]) -> Shape:
         rows = sum(shapes[name][0] for name in self.ours)
@@ -27,13 +32,13 @@ class Link:
     def apart(self, stored: Stored, shapes: Mapping[str, Shape]) -> Iterator[tuple[str, Tensor]]:
         start = 0
         for name in self.ours:
-            rows = slice(start, start := start + shapes[name][0])
-            yield name, Tensor(shapes[name], partial(self._rows, stored, rows))
+            rows = slice(start, start := start + shapes[name][0] // self.groups)
+            yield name, Tensor(shapes[name], partial(self._rows, stored, rows, shapes[name]))
 
-    def _rows(self, stored: Stored, rows: slice) -> Array:
-        """Only these rows are read and widened."""
+    def _rows(self, stored: Stored, rows: slice, shape: Shape) -> Array:
+        """Only these rows of each group are read and widened."""
         bits = stored.bits()
-        bits = (bits.T if self.transposed else bits)[rows]
+        bits = self._grouped(bits.T if self.transposed else bits)[:, rows].reshape(shape)
         return widened(np.ascontiguousarray(bits), stored.type)
 
     def together(
@@ -43,5 +48,11 @@ class Link:
 
     def _joined(self, weights: Mapping[str, Array], type: str, exact: bool) -> Array:
         bits = [narrowed(np.asarray(weights[name]), type, exact) for name in self.ours]
-        joined = bits[0] if len(bits) == 1 else np.concatenate(bits)
+        joined = bits[0]
+        if len(bits) > 1:
+            joined = np.concatenate([self._grouped(part) for part in bits], axis=1)
+            joined = joined.reshape(-1, *bits[0].shape[1:])
         return joined.T if self.transposed else joined
+
+    def _grouped(self, rows: Array) -> Array:
+        return rows.reshape(self.groups, -1, *rows.shape[1:])

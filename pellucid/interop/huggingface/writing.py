@@ -21,7 +21,7 @@ def write(
 ) -> None:
     """Write a folder that `transformers` opens. Without a `dtype` every weight keeps the type of its file."""
     config, weights = in_layout(pretrained.config, pretrained.weights, "halves")
-    model_type = expressing(config)
+    model_type = expressing(config, pretrained.source.architecture)
     family, shapes = families.find(model_type), config.parameters()
     wanted = number_type(dtype)
     tensors = {}
@@ -42,9 +42,10 @@ def write(
         write_table(new / "config.json", table)
 
 
-def expressing(config: ModelConfig) -> str:
-    """The family that says all of a config."""
-    complaints = {name: unsaid(families.find(name), config) for name in families.known()}
+def expressing(config: ModelConfig, before: str = "") -> str:
+    """The family that says all of a config; of several, the one that it was `before`."""
+    names = sorted(families.known(), key=lambda name: name != before)
+    complaints = {name: unsaid(families.find(name), config) for name in names}
     for name, complaint in complaints.items():
         if not complaint:
             return name
@@ -57,12 +58,13 @@ def expressing(config: ModelConfig) -> str:
 
 
 def unsaid(family: Family, config: ModelConfig) -> list[str]:
-    """What a family cannot say of a config: all that is not the same after writing it down and reading it."""
+    """What a family cannot say of a config: all that is not the same after writing it down and reading it.
+    Dropout is for training alone, and neither written nor missed."""
     try:
         back = family.config(family.understood(family.keys(config))).to_dict()
     except ConfigError as error:
         return [str(error).rstrip(".")]
-    ours = config.to_dict()
+    ours = config.to_dict() | {"dropout": back["dropout"]}
     back["biases"], ours["biases"] = sorted(back["biases"]), sorted(ours["biases"])
     return [
         f"{key} is {_short(value)} and would be {_short(back[key])}"

@@ -11,6 +11,9 @@ from pellucid import registry
 from pellucid.config import ModelConfig
 from pellucid.model.transformer import Transformer
 
+TABLES = ("embed.weight", "positions.weight", "position_bias.weight")
+"""What is looked up by rows, and so has no inputs."""
+
 
 def initialise(model: Transformer, kind: str = "gpt2", seed: int = 0) -> Transformer:
     """Fill the parameters of a model, whatever its type and device."""
@@ -31,6 +34,11 @@ def _start(
     assert callable(matrix)
     filled: Tensor = matrix(name, shape, config, dice)
     return filled
+
+
+def writes(name: str) -> bool:
+    """Whether a matrix writes to the stream."""
+    return name.endswith(("o_proj.weight", "down_proj.weight"))
 
 
 def normal(shape: tuple[int, ...], deviation: float, dice: torch.Generator) -> Tensor:

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from pellucid.config import ModelConfig
-from pellucid.model.initialisations import normal
+from pellucid.model.initialisations import normal, writes
 
 DEVIATION = 0.02
 
 
 def matrix(name: str, shape: tuple[int, ...], config: ModelConfig, dice: torch.Generator) -> Tensor:
-    writes = name.endswith(("o_proj.weight", "down_proj.weight"))
-    return normal(shape, DEVIATION / (2 * config.n_layer) ** 0.5 if writes else DEVIATION, dice)
+    depth = 2 * config.n_layer if writes(name) else 1
+    return normal(shape, DEVIATION / depth**0.5, dice)

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from pellucid.config import ModelConfig
-from pellucid.model.initialisations import normal
+from pellucid.model.initialisations import TABLES, normal
 
 
 def matrix(name: str, shape: tuple[int, ...], config: ModelConfig, dice: torch.Generator) -> Tensor:
-    if name in ("embed.weight", "positions.weight"):
+    if name in TABLES:
         return normal(shape, config.d_model**-0.5, dice)
     limit = (6 / sum(shape)) ** 0.5
     spread = torch.empty(shape, dtype=torch.float64).uniform_(-1.0, 1.0, generator=dice)

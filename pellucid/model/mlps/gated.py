@@ -2,20 +2,21 @@
 
 from torch import Tensor, nn
 
-from pellucid.config import Shapes
+from pellucid.config import ModelConfig, Shapes
 from pellucid.model import activations
+from pellucid.model.dropout import Dropout
 from pellucid.model.linear import Linear
 from pellucid.model.taps import Scope
-from pellucid.parts import mlps
 
 
 class Mlp(nn.Module):
-    def __init__(self, shapes: Shapes, path: str, mlp: mlps.Mlp) -> None:
+    def __init__(self, shapes: Shapes, path: str, config: ModelConfig) -> None:
         super().__init__()
         self.t = Scope(path)
-        self.curve = activations.make(mlp.activation)
+        self.curve = activations.make(config.mlp.activation)
         self.gate_proj = Linear(shapes, f"{path}.gate_proj")
         self.up_proj = Linear(shapes, f"{path}.up_proj")
+        self.drop = Dropout(f"{path}.hidden", config.dropout.rates.get("hidden", 0.0))
         self.down_proj = Linear(shapes, f"{path}.down_proj")
 
     def forward(self, x: Tensor) -> Tensor:
@@ -23,5 +24,5 @@ class Mlp(nn.Module):
         gate = t("gate", self.gate_proj(x))
         up = t("up", self.up_proj(x))
         hidden = t("hidden", t("act", self.curve(gate)) * up)
-        y: Tensor = self.down_proj(hidden)
+        y: Tensor = self.down_proj(self.drop(hidden))
         return y

@@ -1,5 +1,7 @@
-"""How a sub-layer's output meets the stream, one file per kind of `parts/residuals/`; each has `join`."""
+"""How a sub-layer's output meets the stream, one file per kind of `parts/residuals/`; each has
+`join(x, update, residual)`."""
 
+import functools
 import importlib
 from collections.abc import Callable
 
@@ -12,5 +14,5 @@ Join = Callable[[Tensor, Tensor], Tensor]
 
 def make(residual: Residual) -> Join:
     """The stream after a sub-layer, from the stream before and what the sub-layer wrote."""
-    join: Join = importlib.import_module(f"{__name__}.{residual.kind}").join
-    return join
+    join = importlib.import_module(f"{__name__}.{residual.kind}").join
+    return functools.partial(join, residual=residual)

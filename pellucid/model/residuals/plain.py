@@ -2,6 +2,8 @@
 
 from torch import Tensor
 
+from pellucid.parts.residuals.plain import PlainResidual
 
-def join(x: Tensor, update: Tensor) -> Tensor:
+
+def join(x: Tensor, update: Tensor, residual: PlainResidual) -> Tensor:
     return x + update

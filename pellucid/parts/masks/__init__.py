@@ -4,11 +4,16 @@ Written with operators alone, so that each engine gives it arrays of its own kin
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import Any, ClassVar, NamedTuple
 
 from pellucid.parts import Part
+
+
+class Kept(NamedTuple):
+    """The past that can still be seen: the first so many positions, and the last so many."""
+
+    first: int
+    last: int
 
 
 @dataclass(frozen=True)
@@ -18,11 +23,16 @@ class Mask(Part):
     """Whether it is the plain causal mask, which kernels know without a table."""
 
     def allowed(self, queries: Any, keys: Any) -> Any:
-        """True [… T S] where the query's position [… T] may look at the key's [S]; None where all may."""
+        """True [… T S] where the query's position [… T] may look at the key's [… S]; None where all may."""
         return None
 
     @property
-    def looks_ahead(self) -> bool:
-        """Whether a position sees a later one."""
-        table = self.allowed(np.arange(1), np.arange(2))
-        return table is None or bool(table[0, 1])
+    def together(self) -> float:
+        """How many of the first positions see later ones among them, and so must be read in one call;
+        infinite where all do, and nothing can be kept."""
+        return 0
+
+    @property
+    def kept(self) -> Kept | None:
+        """What of the past a cache must keep; None for all of it."""
+        return None

@@ -9,6 +9,8 @@ from pellucid.parts.masks import Mask
 @dataclass(frozen=True)
 class Causal(Mask):
     causal: ClassVar[bool] = True
+    formula: ClassVar[str] = "j ≤ i"
+    source: ClassVar[str] = "Vaswani et al. 2017, arXiv:1706.03762, section 3.2.3"
 
     def allowed(self, queries: Any, keys: Any) -> Any:
-        return keys <= queries[..., :, None]
+        return keys[..., None, :] <= queries[..., :, None]

@@ -1,5 +1,6 @@
 """No mask: every position sees every other."""
 
+import math
 from dataclasses import dataclass
 
 from pellucid.parts.masks import Mask
@@ -7,4 +8,6 @@ from pellucid.parts.masks import Mask
 
 @dataclass(frozen=True)
 class NoMask(Mask):
-    pass
+    @property
+    def together(self) -> float:
+        return math.inf

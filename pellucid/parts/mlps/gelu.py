@@ -1,7 +1,4 @@
-"""Feed-forward with GELU, x Φ(x), in its exact form.
-
-Hendrycks and Gimpel 2016, arXiv:1606.08415.
-"""
+"""Feed-forward with GELU, x Φ(x), in its exact form."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -13,3 +10,5 @@ from pellucid.parts.mlps import Mlp
 class Gelu(Mlp):
     form: ClassVar[str] = "plain"
     activation: ClassVar[str] = "gelu"
+    formula: ClassVar[str] = "GELU(X W_1) W_2, GELU(x) = x Φ(x)"
+    source: ClassVar[str] = "Hendrycks and Gimpel 2016, arXiv:1606.08415"

@@ -10,3 +10,5 @@ from pellucid.parts.mlps import Mlp
 class GeluTanh(Mlp):
     form: ClassVar[str] = "plain"
     activation: ClassVar[str] = "gelu_tanh"
+    formula: ClassVar[str] = "GELU(X W_1) W_2, GELU(x) ≈ ½ x (1 + tanh(√(2/π) (x + 0.044715 x³)))"
+    source: ClassVar[str] = "Hendrycks and Gimpel 2016, arXiv:1606.08415"

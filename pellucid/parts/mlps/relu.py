@@ -10,3 +10,5 @@ from pellucid.parts.mlps import Mlp
 class Relu(Mlp):
     form: ClassVar[str] = "plain"
     activation: ClassVar[str] = "relu"
+    formula: ClassVar[str] = "max(0, X W_1) W_2"
+    source: ClassVar[str] = "Vaswani et al. 2017, arXiv:1706.03762, section 3.3"

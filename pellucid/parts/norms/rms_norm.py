@@ -1,7 +1,4 @@
-"""RMSNorm: divide by √(mean square + eps); the mean stays.
-
-Zhang and Sennrich 2019, arXiv:1910.07467.
-"""
+"""RMSNorm: divide by √(mean square + eps); the mean stays."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -12,5 +9,7 @@ from pellucid.parts.norms import Norm
 @dataclass(frozen=True)
 class RmsNorm(Norm):
     values: ClassVar[tuple[str, ...]] = ("rstd", "normed", "out")
+    formula: ClassVar[str] = "X / √(mean(X²) + eps) ⊙ γ"
+    source: ClassVar[str] = "Zhang and Sennrich 2019, arXiv:1910.07467"
 
     eps: float = 1e-5

@@ -1,8 +1,8 @@
 """Where a token stands, and how the model gets to know.
 
-Position can enter as rows added to the embedding, fixed or learned, and as angles that turn queries and keys.
-A kind supplies the tables of those it uses and inherits "nothing" for the rest; each engine knows the places,
-not the kinds.
+Position can enter as rows added to the embedding, fixed or learned; as angles that turn queries and keys; as
+a bias on the scores, fixed or learned, that depends on the distance between query and key. A kind supplies
+the tables of those it uses and inherits "nothing" for the rest; each engine knows the places, not the kinds.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pellucid.parts import Part
+from pellucid.parts import Model, Part, Shapes
 
 Table = np.ndarray[Any, np.dtype[Any]]
 
@@ -27,12 +27,13 @@ class Turn:
 class Positions(Part):
     family: ClassVar[str] = "positions"
 
-    def parameters(self, context_length: int, d_model: int) -> dict[str, tuple[int, ...]]:
-        """Shapes of learned tables, by parameter name."""
+    def parameters(self, model: Model) -> Shapes:
+        """Shapes of learned tables, by parameter name: `positions.weight` [P C] for rows,
+        `position_bias.weight` [N H] for biases."""
         return {}
 
     def row_ids(self, positions: Table) -> Table | None:
-        """Which rows [T] of the learned table `positions.weight` are added to the embedding."""
+        """Which rows [T] of `positions.weight` are added to the embedding."""
         return None
 
     def rows(self, positions: Table, d_model: int) -> Table | None:
@@ -43,6 +44,20 @@ class Positions(Part):
         """How the pairs of channels of q and k are turned."""
         return None
 
-    def check(self, d_model: int, d_head: int) -> str | None:
-        """Why these sizes cannot be, and what would work; None where they can."""
+    def bias(self, distances: Table, n_head: int) -> Table | None:
+        """A fixed bias [H …] for the distances […] from key to query: i − j, negative for what is to come."""
         return None
+
+    def bias_ids(self, distances: Table) -> Table | None:
+        """Which rows […] of `position_bias.weight` are the bias at these distances."""
+        return None
+
+    @property
+    def sharpness(self) -> float:
+        """What the scores are multiplied with beside 1/√D."""
+        return 1.0
+
+    def biased(self) -> bool:
+        """Whether it adds to the scores."""
+        here = np.zeros(1, dtype=int)
+        return self.bias_ids(here) is not None or self.bias(here, 1) is not None

@@ -1,14 +1,19 @@
 """Learned positions: one trained row of channels per position, added to the embedding (GPT-2)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
+from pellucid.parts import Model, Shapes
 from pellucid.parts.positions import Positions, Table
 
 
 @dataclass(frozen=True)
 class Learned(Positions):
-    def parameters(self, context_length: int, d_model: int) -> dict[str, tuple[int, ...]]:
-        return {"positions.weight": (context_length, d_model)}
+    formula: ClassVar[str] = "x_t = e_t + W_pos[t]"
+    source: ClassVar[str] = "Gehring et al. 2017, arXiv:1705.03122, section 3.1"
+
+    def parameters(self, model: Model) -> Shapes:
+        return {"positions.weight": (model.context_length, model.d_model)}
 
     def row_ids(self, positions: Table) -> Table:
         return positions

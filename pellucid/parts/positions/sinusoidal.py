@@ -1,17 +1,19 @@
-"""Sinusoidal positions: channel pair i carries sin and cos of position · base^(−2i/C).
-
-Vaswani et al. 2017, arXiv:1706.03762, section 3.5.
-"""
+"""Sinusoidal positions: channel pair i carries sin and cos of position · base^(−2i/C)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from pellucid.parts import Model
 from pellucid.parts.positions import Positions, Table
 
 
 @dataclass(frozen=True)
 class Sinusoidal(Positions):
+    formula: ClassVar[str] = "PE_{t,2i} = sin(t · base^(−2i/C)), PE_{t,2i+1} = cos(the same)"
+    source: ClassVar[str] = "Vaswani et al. 2017, arXiv:1706.03762, section 3.5"
+
     base: float = 10_000.0
 
     def rows(self, positions: Table, d_model: int) -> Table:
@@ -19,10 +21,10 @@ class Sinusoidal(Positions):
         angle = positions[:, None] * self.base ** (-2 * pair / d_model)
         return np.stack([np.sin(angle), np.cos(angle)], axis=-1).reshape(len(positions), d_model)
 
-    def check(self, d_model: int, d_head: int) -> str | None:
-        if d_model % 2:
+    def check(self, model: Model) -> str | None:
+        if model.d_model % 2:
             return (
-                f"sinusoidal positions come in pairs of channels, and d_model={d_model} is odd. "
-                f"Use d_model={d_model + 1}."
+                f"sinusoidal positions come in pairs of channels, and d_model={model.d_model} is odd. "
+                f"Use d_model={model.d_model + 1}."
             )
         return None

@@ -9,3 +9,5 @@ from pellucid.parts.unembeddings import Unembedding
 @dataclass(frozen=True)
 class LinearUnembedding(Unembedding):
     weight: ClassVar[str] = "unembed.weight"
+    formula: ClassVar[str] = "ℓ = X W_U"
+    source: ClassVar[str] = "Bengio et al. 2003, JMLR 3"

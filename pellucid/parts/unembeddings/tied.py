@@ -1,6 +1,6 @@
 """A tied unembedding: the embedding's rows read the stream as well as write it.
 
-Press and Wolf 2016, arXiv:1608.05859. The embedding then gets its gradient from both ends.
+The embedding then gets its gradient from both ends.
 """
 
 from dataclasses import dataclass
@@ -12,3 +12,5 @@ from pellucid.parts.unembeddings import Unembedding
 @dataclass(frozen=True)
 class TiedUnembedding(Unembedding):
     weight: ClassVar[str] = "embed.weight"
+    formula: ClassVar[str] = "ℓ = X Eᵀ"
+    source: ClassVar[str] = "Press and Wolf 2016, arXiv:1608.05859"

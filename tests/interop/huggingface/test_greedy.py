@@ -8,22 +8,27 @@ import pytest
 
 import pellucid
 from tests.golden.make_huggingface import float64_throughout
-from tests.interop.huggingface.models import FAMILIES, random_model
+from tests.interop.huggingface.models import CONTEXT, FAMILIES, random_model
 
 COUNT, LONGEST = 64, 12
-CONTEXT = {"gpt2": "n_positions", "llama": "max_position_embeddings"}
 
 
 def theirs(model: Any, ids: list[int], count: int) -> list[int]:
     """The text of their own loop with their own cache, in float64 throughout; the model is built anew, for
-    its tables are made when it is built."""
+    its tables are made when it is built. Of a window of 1 their cache keeps `[-1 + 1 :]`, all and not none,
+    so there they go without."""
     import torch
 
+    cached = getattr(model.config, "sliding_window", None) != 1
     with float64_throughout():
         twin = type(model)(model.config).double().eval()
         twin.load_state_dict(model.state_dict())
         written = twin.generate(
-            torch.tensor([ids]), attention_mask=torch.ones(1, len(ids)), max_new_tokens=count, do_sample=False
+            torch.tensor([ids]),
+            attention_mask=torch.ones(1, len(ids)),
+            max_new_tokens=count,
+            do_sample=False,
+            use_cache=cached,
         )
     return list(written[0, len(ids) :].tolist())
 
@@ -47,7 +52,7 @@ def test_greedy_text_is_that_of_transformers(tmp_path: Path, family: str, seed: 
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("seed", range(100, 160))
+@pytest.mark.parametrize("seed", range(100, 140))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_greedy_text_of_many_models_is_that_of_transformers(tmp_path: Path, family: str, seed: int) -> None:
     assert len(compare(tmp_path, family, seed)) == COUNT

@@ -10,7 +10,7 @@ import pytest
 from pellucid.errors import PellucidError
 from pellucid.interop.open import open_model
 from pellucid.interop.safetensors_file import INDEX, ONE_FILE
-from tests.interop.huggingface.models import random_model
+from tests.interop.huggingface.models import FAMILIES, random_model
 from tests.interop.mutations import damaged_bytes, damaged_json, damaged_safetensors
 from tests.interop.tokenizers import bpe_file
 
@@ -48,7 +48,7 @@ def outcome(folder: Path) -> str:
 def attack(tmp_path: Path, count: int, seed: int) -> Counter[tuple[str, str]]:
     folders = [
         folder_of(tmp_path / f"{family}{sharded}", family, sharded)
-        for family in ("gpt2", "llama")
+        for family in FAMILIES
         for sharded in (False, True)
     ]
     assert {outcome(folder) for folder in folders} == {"read"}

@@ -11,6 +11,7 @@ from pellucid.interop.huggingface import read, write
 from pellucid.interop.pretrained import Pretrained, Source
 from pellucid.interop.rope_layout import halves_to_pairs, in_layout, pairs_to_halves
 from pellucid.parts.positions.rope import Rope
+from pellucid.parts.positions.rope_yarn import RopeYarn
 from pellucid.parts.unembeddings.linear import LinearUnembedding
 from pellucid.reference.op import Array
 from pellucid.reference.training import forward
@@ -70,14 +71,24 @@ def test_biases_are_reordered_too_and_values_stay() -> None:
     assert apart(logits(config, only_weights), logits(CONFIG, weights)) > 1e-3
 
 
-def test_an_export_of_pairs_is_the_same_model_in_transformers(tmp_path: Path) -> None:
+VARIANTS = {
+    "plain": CONFIG,
+    "scaled": dataclasses.replace(CONFIG, positions=RopeYarn(layout="pairs", original_context=20)),
+    "a norm of queries and keys": dataclasses.replace(CONFIG, qk_norm=CONFIG.norm),
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_an_export_of_pairs_is_the_same_model_in_transformers(tmp_path: Path, variant: str) -> None:
     from transformers import AutoModelForCausalLM
 
-    weights = drawn(CONFIG)
-    write(tmp_path / "m", Pretrained("m", CONFIG, weights, None, Source(tmp_path, "made", "llama", {}, 0)))
+    config = VARIANTS[variant]
+    weights = drawn(config)
+    write(tmp_path / "m", Pretrained("m", config, weights, None, Source(tmp_path, "made", "", {}, 0)))
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "m", attn_implementation="eager")
-    assert apart(float64_logits(model, random_ids(0, CONFIG)), logits(CONFIG, weights)) <= 1e-10
-    assert read(tmp_path / "m").config.positions == Rope(base=100.0, layout="halves")
+    assert apart(float64_logits(model, random_ids(0, config)), logits(config, weights)) <= 1e-10
+    halves = dataclasses.replace(config.positions, layout="halves")
+    assert read(tmp_path / "m").config.positions == halves
 
 
 def test_a_model_without_rope_is_left_alone() -> None:

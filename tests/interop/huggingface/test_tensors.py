@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from pellucid.errors import FileError
-from pellucid.interop.huggingface import read
+from pellucid.interop.huggingface import families, read
+from pellucid.interop.huggingface.links import Link
 from pellucid.interop.safetensors_file import ONE_FILE, Stored, read_file, write_file
-from tests.interop.huggingface.models import random_model
+from tests.interop.huggingface.models import FAMILIES, random_model
 
 Change = Callable[[dict[str, Stored]], object]
 
@@ -44,9 +45,9 @@ def _unprefixed(prefix: str) -> Change:
     return change
 
 
-@pytest.mark.parametrize(("family", "prefix"), [("gpt2", "transformer."), ("llama", "model.")])
-def test_names_with_and_without_the_prefix_are_one_model(tmp_path: Path, family: str, prefix: str) -> None:
-    bare = read(changed(tmp_path / "bare", family, _unprefixed(prefix)))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_names_with_and_without_the_prefix_are_one_model(tmp_path: Path, family: str) -> None:
+    bare = read(changed(tmp_path / "bare", family, _unprefixed(families.find(family).prefix)))
     full = read(changed(tmp_path / "full", family, lambda tensors: None))
     assert all(np.array_equal(bare.weights[name], full.weights[name]) for name in full.weights)
 
@@ -65,10 +66,13 @@ def test_buffers_of_old_files_are_left_out(tmp_path: Path) -> None:
         assert list(pretrained.weights) == list(pretrained.config.parameters())
 
 
-EMBEDDING = {"gpt2": "transformer.wte.weight", "llama": "model.embed_tokens.weight"}
+EMBEDDING = dict.fromkeys(FAMILIES, "model.embed_tokens.weight") | {
+    "gpt2": "transformer.wte.weight",
+    "bloom": "transformer.word_embeddings.weight",
+}
 
 
-@pytest.mark.parametrize("family", EMBEDDING)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_tied_unembedding_may_be_stored_if_it_is_the_embedding(tmp_path: Path, family: str) -> None:
     def copy(tensors: dict[str, Stored]) -> None:
         tensors["lm_head.weight"] = tensors[EMBEDDING[family]]
@@ -126,3 +130,34 @@ def test_whole_numbers_are_no_weights(tmp_path: Path) -> None:
     save_file(tensors, folder / ONE_FILE)
     with pytest.raises(FileError, match="is stored as 'I32', and weights are read as F64, F32, F16, BF16"):
         read(folder)
+
+
+def test_fused_rows_are_cut_head_by_head_where_there_are_groups() -> None:
+    """Two heads of two channels: rows q0 q0 k0 k0 v0 v0 q1 q1 k1 k1 v1 v1."""
+    fused = np.arange(12, dtype=np.float32)
+    shapes = {"q": (4,), "k": (4,), "v": (4,)}
+    link = Link("theirs", ("q", "k", "v"), groups=2)
+    parts = dict(link.apart(Stored("F32", (12,), lambda: fused), shapes))
+    read_back = {name: tensor.read() for name, tensor in parts.items()}
+    assert {name: rows.tolist() for name, rows in read_back.items()} == {
+        "q": [0, 1, 6, 7],
+        "k": [2, 3, 8, 9],
+        "v": [4, 5, 10, 11],
+    }
+    assert np.array_equal(link.together(read_back, shapes, "F32", exact=True).bits(), fused)
+
+
+def test_bloom_stores_the_rows_of_query_key_and_value_head_by_head(tmp_path: Path) -> None:
+    """Told from the module that uses them, not from the table that was written after it."""
+    import torch
+
+    model, writer = random_model("bloom", 0, n_head=3, hidden_size=12)
+    weights = read(writer(tmp_path)).weights
+    attention = model.transformer.h[0].self_attention
+    x = torch.from_numpy(np.random.default_rng(0).normal(size=(1, 5, 12)))
+    with torch.no_grad():
+        theirs = attention._reshape(attention.query_key_value(x))  # B H T D
+    for which, heads in zip("qkv", theirs, strict=True):
+        weight, bias = (weights[f"blocks.0.attn.{which}_proj.{end}"] for end in ("weight", "bias"))
+        ours = (x.numpy() @ weight.T + bias).reshape(1, 5, 3, 4).transpose(0, 2, 1, 3)
+        assert np.allclose(ours, heads.numpy(), rtol=0, atol=1e-13)

@@ -28,5 +28,5 @@ def test_swiglu_is_three_matrices_worked_by_hand() -> None:
     tape = Tape()
     for name, value in {"gate_proj": [[1, 0]], "up_proj": [[0, 3]], "down_proj": [[1], [-1]]}.items():
         tape.parameter(f"blocks.0.mlp.{name}.weight", value)
-    out = feed_forward(tape.scope("blocks.0"), tape.constant("x", [[[1.0, 2.0]]]), config.mlp)
+    out = feed_forward(tape.scope("blocks.0"), tape.constant("x", [[[1.0, 2.0]]]), config.mlp, None)
     assert tape[out][0, 0] == pytest.approx([4.386351, -4.386351], abs=1e-6)

@@ -22,6 +22,7 @@ ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_python": "gelu",
     "relu": "relu",
+    "relu2": "relu_squared",
     "silu": "silu",
     "swish": "silu",
 }
@@ -42,6 +43,8 @@ class Family(ABC):
     """Theirs first, then ours: several where theirs holds several. `{}` is a layer's number."""
     transposed: ClassVar[tuple[str, ...]] = ()
     """How the names of those end that are stored (in, out)."""
+    by_head: ClassVar[tuple[str, ...]] = ()
+    """How the names of those end that hold the rows of all of ours for head 0, then for head 1, and so on."""
     buffers: ClassVar[re.Pattern[str]]
     """Tensors that old files carry and that hold nothing trained."""
 
@@ -78,7 +81,8 @@ class Family(ABC):
                     names = tuple(name.format(layer) + end for name in ours)
                     if names[0] in shapes:
                         name = theirs.format(layer) + end
-                        yield Link(name, names, name.endswith(self.transposed or ("\0",)))
+                        groups = config.n_head if name.endswith(self.by_head) else 1
+                        yield Link(name, names, name.endswith(self.transposed), groups)
 
     def full_name(self, name: str) -> str:
         """A tensor's name with the prefix, whether the file has it or not."""

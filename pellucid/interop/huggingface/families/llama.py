@@ -4,36 +4,46 @@ Touvron et al. 2023, arXiv:2302.13971 and arXiv:2307.09288.
 """
 
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from pellucid.config import ModelConfig
 from pellucid.interop.huggingface.families import Family, activation_of, mlp_kind
-from pellucid.interop.huggingface.keys import Keys, rope_base
+from pellucid.interop.huggingface.keys import Keys
+from pellucid.interop.huggingface.rope_keys import rope, rope_parameters
+
+DEFAULTS: dict[str, Any] = {
+    "vocab_size": 32000,
+    "max_position_embeddings": 2048,
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": None,
+    "head_dim": None,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-6,
+    "rope_theta": None,
+    "rope_scaling": None,
+    "rope_parameters": None,
+    "tie_word_embeddings": False,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": None,
+}
+"""Those keys that the families made after Llama have as well."""
 
 
 class Llama(Family):
     architectures = ("LlamaForCausalLM", "LlamaModel")
-    defaults = {  # noqa: RUF012
-        "vocab_size": 32000,
-        "max_position_embeddings": 2048,
-        "hidden_size": 4096,
-        "intermediate_size": 11008,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": None,
-        "head_dim": None,
-        "hidden_act": "silu",
-        "rms_norm_eps": 1e-6,
-        "rope_theta": None,
-        "rope_scaling": None,
-        "rope_parameters": None,
-        "attention_bias": False,
-        "mlp_bias": False,
-        "tie_word_embeddings": False,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "pad_token_id": None,
+    defaults = {**DEFAULTS, "attention_bias": False, "mlp_bias": False}  # noqa: RUF012
+    bias_keys: ClassVar[Mapping[str, str]] = {
+        "qkv": "attention_bias",
+        "output": "attention_bias",
+        "mlp": "mlp_bias",
     }
+    """Where a bias can be, and the key that asks for it."""
+    always_biased: ClassVar[tuple[str, ...]] = ()
     usual = {  # noqa: RUF012
         "pretraining_tp": (1, None),
         "rope_interleaved": (False,),
@@ -41,7 +51,7 @@ class Llama(Family):
     }
     harmless = frozenset({"attention_dropout", "is_llama_config", "max_sequence_length"})
     prefix = "model."
-    tensors = (
+    tensors: ClassVar[tuple[tuple[str, ...], ...]] = (
         ("model.embed_tokens", "embed"),
         ("model.layers.{}.input_layernorm", "blocks.{}.attn_norm"),
         ("model.layers.{}.self_attn.q_proj", "blocks.{}.attn.q_proj"),
@@ -58,28 +68,28 @@ class Llama(Family):
     buffers = re.compile(r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq")  # RoPE's table
 
     def config(self, keys: Keys) -> ModelConfig:
+        return ModelConfig.from_dict(self.choices(keys))
+
+    def choices(self, keys: Keys) -> dict[str, Any]:
+        """Our config as plain data; a family made after Llama puts its own choices over these."""
         width, heads = keys.size("hidden_size"), keys.size("num_attention_heads")
-        biases = {"qkv": "attention_bias", "output": "attention_bias", "mlp": "mlp_bias"}
-        return ModelConfig.from_dict(
-            {
-                "vocab_size": keys.size("vocab_size"),
-                "context_length": keys.size("max_position_embeddings"),
-                "n_layer": keys.size("num_hidden_layers"),
-                "n_head": heads,
-                "n_kv_head": keys.size_or("num_key_value_heads", heads),
-                "d_model": width,
-                "d_head": keys.size_or("head_dim", width // heads),
-                "d_ff": keys.size("intermediate_size"),
-                "positions": {"kind": "rope", "base": rope_base(keys), "layout": "halves"},
-                "norm": {"kind": "rms_norm", "eps": keys.number("rms_norm_eps")},
-                "mlp": mlp_kind("gated", keys.text("hidden_act")),
-                "unembedding": "tied" if keys.flag("tie_word_embeddings") else "linear",
-                "biases": [place for place, key in biases.items() if keys.flag(key)],
-            }
-        )
+        return {
+            "vocab_size": keys.size("vocab_size"),
+            "context_length": keys.size("max_position_embeddings"),
+            "n_layer": keys.size("num_hidden_layers"),
+            "n_head": heads,
+            "n_kv_head": keys.size_or("num_key_value_heads", heads),
+            "d_model": width,
+            "d_head": keys.size_or("head_dim", width // heads),
+            "d_ff": keys.size("intermediate_size"),
+            "positions": rope(keys),
+            "norm": {"kind": "rms_norm", "eps": keys.number("rms_norm_eps")},
+            "mlp": mlp_kind("gated", keys.text("hidden_act")),
+            "unembedding": "tied" if keys.flag("tie_word_embeddings") else "linear",
+            "biases": [*self.always_biased, *(p for p, key in self.bias_keys.items() if keys.flag(key))],
+        }
 
     def keys(self, config: ModelConfig) -> dict[str, Any]:
-        base = float(getattr(config.positions, "base", 10_000.0))
         return {
             "vocab_size": config.vocab_size,
             "max_position_embeddings": config.context_length,
@@ -91,9 +101,9 @@ class Llama(Family):
             "head_dim": config.d_head,
             "hidden_act": activation_of(config),
             "rms_norm_eps": getattr(config.norm, "eps", 1e-6),
-            "rope_parameters": {"rope_theta": base, "rope_type": "default"},
-            "attention_bias": "qkv" in config.biases,
-            "mlp_bias": "mlp" in config.biases,
+            "rope_parameters": rope_parameters(config.positions),
+            **dict.fromkeys(self.bias_keys.values(), False),
+            **{key: True for place, key in self.bias_keys.items() if place in config.biases},
             "tie_word_embeddings": config.unembedding.kind == "tied",
         }
 

@@ -1,0 +1,133 @@
+"""`pellucid choices`: every choice that a model is made of, and one of them in detail."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pellucid.cost import Cost
+    from pellucid.explain.choices import Beside, Choice, Family
+
+WIDTH, INDENT = 100, 18
+
+
+def choices(
+    name: Annotated[
+        str | None, typer.Argument(help="A family (masks), a kind (rope), or both (outputs/linear).")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Plain data.")] = False,
+) -> None:
+    """Every choice that a model is made of, with its source; of one also its formula, cost and picture."""
+    import shutil
+
+    from rich.console import Console
+
+    from pellucid.explain.choices import chosen, families
+
+    asked = chosen(name) if name else [(family, choice) for family in families() for choice in family.choices]
+    if json:
+        from json import dumps
+
+        print(dumps([_data(*pair) for pair in asked], ensure_ascii=False, indent=1))
+        return
+    console = Console(highlight=False, width=min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH))
+    if name:
+        for pair in asked:
+            _details(console, *pair)
+        return
+    for family in families():
+        _overview(console, family)
+    console.print("`pellucid choices NAME` tells more about a family or a kind.", style="dim")
+
+
+def _overview(console: "Console", family: "Family") -> None:
+    _wrapped(console, (family.name, "bold"), f"  {family.idea}")
+    if family.keys:
+        keys = ", ".join(f"{key} (default {kind})" for key, kind in family.keys.items())
+        _wrapped(console, (f"in a config: {keys}", "dim"))
+    _rows(console, [(choice.kind, choice.idea, choice.source) for choice in family.choices])
+
+
+def _rows(console: "Console", rows: list[tuple[str, str, str]]) -> None:
+    """Names at the left; beside each what there is to say, and who says it."""
+    indent = max([INDENT, *(len(name) + 4 for name, _, _ in rows)])
+    for name, text, source in rows:
+        _wrapped(console, text, (f"  {source}" * bool(source), "dim"), name=f"  {name}".ljust(indent))
+    console.print()
+
+
+def _wrapped(console: "Console", *pieces: str | tuple[str, str], name: str = "") -> None:
+    """Pieces of text, some in a style, beside a name and wrapped under themselves."""
+    from rich.text import Text
+
+    for i, line in enumerate(Text.assemble(*pieces).wrap(console, console.width - len(name))):
+        line.rstrip()
+        console.print(Text(" " * len(name) if i else name) + line)
+
+
+def _details(console: "Console", family: "Family", choice: "Choice") -> None:
+    from pellucid.explain.choice_pictures import drawn, pictures
+    from pellucid.explain.choices import beside_default, toml
+
+    _wrapped(console, (f"{family.name}/{choice.kind}", "bold"), f"  {choice.idea}")
+    rows = [("formula", choice.formula), ("source", choice.source)]
+    settings = [f"{name}: {type(value).__name__} = {toml(value)}" for name, value in choice.settings.items()]
+    rows.append(("settings", "\n".join(settings)))
+    rows.append(("in a config", "\n".join(choice.written(key) for key in family.keys)))
+    rows += (("cost", "\n".join(_cost(beside, family, choice))) for beside in beside_default(family, choice))
+    rows += (("picture", "\n".join(drawn(picture))) for picture in pictures(choice.value))
+    _rows(console, [(name, text, "") for name, text in rows if text])
+
+
+def _cost(beside: "Beside", family: "Family", choice: "Choice") -> Iterator[str]:
+    from pellucid.cost import Cost, total
+    from pellucid.explain.choices import PRESET
+
+    usual = family.keys[beside.key]
+    if beside.why:
+        yield f"{beside.key} = {choice.kind} does not go with the rest of {PRESET}: {beside.why}"
+    elif not beside.parts:
+        yield f"{beside.key} = {choice.kind} costs what {usual} costs."
+    else:
+        yield f"{beside.key} = {choice.kind} beside {usual} in {PRESET}, {beside.length:,} tokens forward:"
+        yield f"{'':<14}{'parameters':>15}{'GFLOP':>12}{'activation MB':>15}{'cache MB':>12}"
+        for part in beside.parts:
+            yield f"{part:<14}{_figures(beside.here[part], beside.usual[part])}"
+        yield f"{'total':<14}{_figures(total(beside.here), Cost())}".replace("+", " ")
+
+
+def _figures(here: "Cost", usual: "Cost") -> str:
+    """What there is more or less of; = where nothing changes."""
+    columns = (
+        (here.parameters - usual.parameters, "+,", 15),
+        ((here.flops - usual.flops) / 1e9, "+,.1f", 12),
+        ((here.activation_bytes - usual.activation_bytes) / 1e6, "+,.1f", 15),
+        ((here.cache_bytes - usual.cache_bytes) / 1e6, "+,.1f", 12),
+    )
+    return "".join((format(more, form) if more else "=").rjust(width) for more, form, width in columns)
+
+
+def _data(family: "Family", choice: "Choice") -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from pellucid.cost import total
+    from pellucid.explain.choices import PRESET, beside_default
+
+    return {
+        "family": family.name,
+        "kind": choice.kind,
+        "idea": choice.idea,
+        "formula": choice.formula,
+        "source": choice.source,
+        "settings": choice.settings,
+        "config": [choice.written(key) for key in family.keys],
+        "default_of": [key for key, kind in family.keys.items() if kind == choice.kind],
+        "cost": [
+            {"preset": PRESET, "tokens": beside.length, "key": beside.key}
+            | ({"why_not": beside.why} if beside.why else asdict(total(beside.here)))
+            for beside in beside_default(family, choice)
+        ],
+    }

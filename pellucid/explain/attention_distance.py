@@ -1,0 +1,73 @@
+"""How far a linear attention's pattern is from softmax's on the same queries and keys, layer by layer.
+
+Total variation ½ Σ|P − L| is the share of each row that stands elsewhere, from 0 to 1; KL(P ‖ L) = Σ P ln(P / L),
+in nats, is infinite where softmax looks and the linear pattern does not. P is softmax's, L the linear one.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pellucid.config import ModelConfig
+from pellucid.errors import AskedWrongly
+from pellucid.parts.attentions import LinearAttention
+from pellucid.parts.attentions.softmax import SoftmaxAttention
+from pellucid.reference.attention import Where
+from pellucid.reference.attentions import mixed
+from pellucid.reference.op import Array
+from pellucid.reference.tape import Tape
+from pellucid.reference.training import forward
+
+
+class Distance(NamedTuple):
+    """Means over the rows of one layer's pattern."""
+
+    layer: int
+    total_variation: float
+    kl: float
+
+
+def distances(config: ModelConfig, weights: Mapping[str, Array], ids: Any) -> list[Distance]:
+    """One entry per layer; each layer is given what the linear model computes, so differences do not add up."""
+    if not isinstance(config.attention, LinearAttention):
+        raise AskedWrongly(
+            f"attention {config.attention.kind!r} has no features, so there is nothing to compare with "
+            'softmax: ask of a linear attention, such as "linear_elu".'
+        )
+    tape = forward(config, weights, ids)
+    return [_distance(tape, config, layer) for layer in range(config.n_layer)]
+
+
+def table(config: ModelConfig, weights: Mapping[str, Array], ids: Any) -> Iterator[str]:
+    """The distances for people."""
+    yield f"attention {config.attention.kind} beside softmax on the same queries and keys, mean over rows:"
+    yield f"{'layer':>5}{'total variation':>18}{'KL, nats':>12}"
+    for layer, total_variation, kl in distances(config, weights, ids):
+        yield f"{layer:>5}{total_variation:>18.4f}{kl:>12.4f}"
+
+
+def _distance(tape: Tape, config: ModelConfig, layer: int) -> Distance:
+    t = tape.scope(f"blocks.{layer}.attn")
+    q, k = (tape[t.ref(next(n for n in (f"{x}_rot", f"{x}_normed", x) if n in t))] for x in "qk")
+    softmax = Tape()
+    other = softmax.scope(t.prefix)
+    given = [other.constant(name, value) for name, value in (("q", q), ("k", k), ("v", tape[t.ref("v")]))]
+    allowed = softmax.constant("mask", tape["mask"]) if "mask" in tape else None
+    plain = dataclasses.replace(config, attention=SoftmaxAttention())
+    mixed(other, plain, *given, Where(None, "", None, allowed), None)
+    return Distance(layer, *distance(softmax[other.ref("pattern")], tape[t.ref("pattern")]))
+
+
+def distance(softmax: Array, linear: Array) -> tuple[float, float]:
+    """Mean total variation and mean KL over the rows of two patterns.
+
+    >>> distance(np.array([[0.5, 0.5]]), np.array([[0.25, 0.75]]))[0]
+    0.25
+    """
+    apart = 0.5 * np.abs(softmax - linear).sum(-1)
+    there = softmax > 0
+    with np.errstate(divide="ignore"):
+        ratio = np.log(np.where(there, softmax, 1.0)) - np.log(np.where(there, linear, 1.0))
+    return float(apart.mean()), float((softmax * ratio).sum(-1).mean())

@@ -1,0 +1,40 @@
+"""Softmax attention tile by tile: what fused kernels do anyway, and none of the values between has a name.
+
+The tiles are the kernel's own; the specification's, which can be seen, give the same z.
+"""
+
+import torch
+from torch import Tensor
+
+from pellucid.config import ModelConfig
+from pellucid.model.attention import Where
+from pellucid.model.attentions import softmax
+from pellucid.model.attentions.softmax import layer
+from pellucid.model.cache import LayerCache
+from pellucid.model.taps import Scope
+
+__all__ = ["Mix", "layer"]
+
+
+class Unnamed(Scope):
+    """No taps: values pass as they are."""
+
+    def __call__(self, name: str, value: Tensor) -> Tensor:
+        return value
+
+
+class Mix(softmax.Mix):
+    def __init__(self, config: ModelConfig, path: str) -> None:
+        super().__init__(config, path)
+        self.named, self.t = Scope(path), Unnamed(path)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, where: Where, cache: LayerCache | None) -> Tensor:
+        if cache is not None and where.plan is not None:
+            k, v = cache.extend(k, v, where.plan, q.dtype)
+            k, v = self.named("k_all", k), self.named("v_all", v)
+        if self.cap is None:
+            return self._fused(q, k, v, where)
+        if where.causal:  # no kernel here caps its scores, and so none masks them
+            all_pairs = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device)
+            where = where._replace(seen=all_pairs.tril(), causal=False)
+        return self._explicit(q, k, v, where)

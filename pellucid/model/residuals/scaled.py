@@ -1,0 +1,10 @@
+"""The scaled residual: X + α f(X)."""
+
+import torch
+from torch import Tensor
+
+from pellucid.parts.residuals.scaled import ScaledResidual
+
+
+def join(x: Tensor, update: Tensor, residual: ScaledResidual) -> Tensor:
+    return torch.add(x, update, alpha=residual.alpha)

@@ -1,0 +1,112 @@
+"""How queries and keys decide what each position takes from the others' values.
+
+`form` is the engines' file: it makes z [B H T D] of q, k and v. The rest of attention (projections, QK-norm,
+turning, the cache of a past, the output) is the same for all.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from pellucid.names import describe
+from pellucid.parts import Model, Part
+
+Axes = Mapping[str, int]
+Table = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Attention(Part):
+    family: ClassVar[str] = "attentions"
+    form: ClassVar[str]
+
+    def values(self, model: Model) -> tuple[str, ...]:
+        """The named values of one layer between q, k, v and z, in order."""
+        return ()
+
+    def feature_count(self, model: Model) -> int:
+        """How many features stand for a query or a key, where features do."""
+        return 0
+
+    def numbers(self, model: Model, axes: Axes) -> int:
+        """How many numbers those values are, for axes of these sizes."""
+        rows = (describe(f"blocks.0.attn.{name}") for name in self.values(model))
+        return sum(math.prod(axes[axis] for axis in row.axes) for row in rows if row)
+
+    def operations(self, model: Model, length: int) -> int:
+        """Additions and multiplications of one layer for one sequence, as the fast engine does them."""
+        raise NotImplementedError
+
+    def cached(self, model: Model, length: int) -> int:
+        """Numbers that one layer keeps of a sequence of that length."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class LinearAttention(Attention):
+    """Attention by features: what a query finds in a key is φ(q)·φ(k), and a row of that is divided by its
+    sum. A sum over keys can then be taken once for all queries, so the time grows with T and not with T²,
+    and the past is a sum of fixed size:
+
+        z_t = φ(q_t) S_t / (φ(q_t) · n_t),   S_t = Σ_{s ≤ t} φ(k_s)ᵀ v_s,   n_t = Σ_{s ≤ t} φ(k_s)
+
+    `feature` is φ: an operation of the specification, and a file of the fast engine's `features/`. No feature
+    is below 0; a row whose sum is 0 takes nothing, z = 0.
+    """
+
+    form: ClassVar[str] = "linear"
+    feature: ClassVar[str]
+    chunk: ClassVar[int] = 128
+    """So many positions the fast engine compares pair by pair; what is further back it reads from the sum."""
+
+    def directions(self, d_head: int) -> Table | None:
+        """The fixed directions [R D] that the features look along, where they do."""
+        return None
+
+    def feature_count(self, model: Model) -> int:
+        return model.d_head
+
+    def values(self, model: Model) -> tuple[str, ...]:
+        return ("q_feat", "k_feat", "kernel", "pattern")
+
+    def operations(self, model: Model, length: int) -> int:
+        """The keys' sum and what each query reads of it; under a mask, also the pairs within a chunk."""
+        r, wide = self.feature_count(model), model.d_head + 1
+        near = 0 if model.mask.kind == "none" else model.n_head * min(length, self.chunk) * (r + wide)
+        looked = 0 if self.directions(1) is None else (model.n_head + model.n_kv_head) * r * model.d_head
+        return 2 * length * ((model.n_head + model.n_kv_head) * r * wide + near + looked)
+
+    def cached(self, model: Model, length: int) -> int:
+        return model.n_kv_head * self.feature_count(model) * (model.d_head + 1)
+
+    def check(self, model: Model) -> str | None:
+        whole = "the scores of linear attention are never there to be changed"
+        if model.positions.biased():
+            return (
+                f"positions {model.positions.kind!r} add to the scores, and {whole}. Use positions that turn "
+                f'or add rows, "rope" or "learned", or attention "softmax".'
+            )
+        if model.positions.sharpness != 1:
+            return (
+                f"positions {model.positions.kind!r} multiply the scores, and {whole}. Use "
+                f'positions "rope", or attention "softmax".'
+            )
+        if model.score_cap.kind != "none":
+            return (
+                f'score_cap {model.score_cap.kind!r} bends the scores, and {whole}. Use score_cap "none", or '
+                f'attention "softmax".'
+            )
+        if model.mask.kind not in ("causal", "none"):
+            return (
+                f"mask {model.mask.kind!r} hides part of the past, and the running sums of linear attention "
+                f'cannot forget. Use mask "causal" or "none", or attention "softmax".'
+            )
+        if "pattern" in model.dropout.rates:
+            return (
+                "dropout of the pattern needs a pattern, and linear attention makes z without one. Use "
+                'dropout with pattern=0, or attention "softmax".'
+            )
+        return None

@@ -1,0 +1,45 @@
+"""Tiled softmax attention: the keys come in tiles, and a running maximum, sum and mixture take the place of
+whole rows of scores."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pellucid.parts import Model
+from pellucid.parts.attentions import Axes
+from pellucid.parts.attentions.softmax import SoftmaxAttention
+
+
+@dataclass(frozen=True)
+class TiledAttention(SoftmaxAttention):
+    """`tile` is how many keys are taken at a time. Small, so that it shows on short examples; the kernels of the
+    fast engine choose their own, and the numbers do not depend on it."""
+
+    form: ClassVar[str] = "tiled"
+    formula: ClassVar[str] = "m' = max(m, max S), l' = l e^(m − m') + Σ e^(S − m'), Z = Y / l"
+    source: ClassVar[str] = (
+        "Milakov and Gimelshein 2018, arXiv:1805.02867; Dao et al. 2022, arXiv:2205.14135 (FlashAttention)"
+    )
+
+    tile: int = 2
+
+    def values(self, model: Model) -> tuple[str, ...]:
+        """None under a name of the glossary: each tile has its own."""
+        return ()
+
+    def numbers(self, model: Model, axes: Axes) -> int:
+        b, h, k, t, s, d = (axes[axis] for axis in "bhktsd")
+        tiles = -(-s // self.tile)
+        pairs = len([name for name in super().values(model) if name != "pattern"]) + 1  # and the powers
+        given = 2 * b * k * s * d + h * t * s * int(model.positions.biased())
+        given += b * t * s * int(model.mask.kind != "none")
+        return given + b * h * t * (pairs * s + tiles * (3 + d))  # top, sum, rescale (lse for the first), mix
+
+    def check(self, model: Model) -> str | None:
+        if not 1 <= self.tile <= 2**31:
+            return f"{self.kind} needs a tile from 1 key to {2**31:,}, not {self.tile}."
+        if "pattern" in model.dropout.rates:
+            return (
+                "dropout of the pattern needs a pattern, and tiled attention never has a whole one. Use "
+                'dropout with pattern=0, or attention "softmax".'
+            )
+        return None

@@ -1,0 +1,30 @@
+"""The block-local mask: the text is cut into blocks, and each is causal and alone."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pellucid.parts import Model
+from pellucid.parts.masks import Kept, Mask
+
+
+@dataclass(frozen=True)
+class BlockLocal(Mask):
+    """`size` is that of one block. Small, so that it shows on short examples; Llama 4 has 8192."""
+
+    formula: ClassVar[str] = "j ≤ i and ⌊j / size⌋ = ⌊i / size⌋"
+    source: ClassVar[str] = "Liu et al. 2018, arXiv:1801.10198 (local attention)"
+
+    size: int = 3
+
+    def allowed(self, queries: Any, keys: Any) -> Any:
+        i, j = queries[..., :, None], keys[..., None, :]
+        return (j <= i) & (j // self.size == i // self.size)
+
+    @property
+    def kept(self) -> Kept:
+        return Kept(0, self.size)
+
+    def check(self, model: Model) -> str | None:
+        if 1 <= self.size <= 2**31:
+            return None
+        return f"{self.kind} needs a size from 1, the position alone, to {2**31:,}, not {self.size}."

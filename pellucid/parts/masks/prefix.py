@@ -1,0 +1,30 @@
+"""The prefix mask: all see the first positions, these each other too; the rest is causal."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pellucid.parts import Model
+from pellucid.parts.masks import Mask
+
+
+@dataclass(frozen=True)
+class Prefix(Mask):
+    """`length` is the same for every text. Small, so that it shows on short examples."""
+
+    formula: ClassVar[str] = "j ≤ i or j < length"
+    source: ClassVar[str] = "Raffel et al. 2019, arXiv:1910.10683, section 3.2.1"
+
+    length: int = 2
+
+    def allowed(self, queries: Any, keys: Any) -> Any:
+        i, j = queries[..., :, None], keys[..., None, :]
+        return (j <= i) | (j < self.length)
+
+    @property
+    def together(self) -> float:
+        return self.length if self.length > 1 else 0
+
+    def check(self, model: Model) -> str | None:
+        if 0 <= self.length <= 2**31:
+            return None
+        return f"{self.kind} needs a length from 0, all causal, to {2**31:,}, not {self.length}."

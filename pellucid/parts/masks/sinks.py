@@ -1,0 +1,37 @@
+"""Attention sinks: a sliding window that never loses sight of the first few positions.
+
+Positions keep their numbers; StreamingLLM counts them anew inside its cache.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pellucid.parts import Model
+from pellucid.parts.masks import Kept, Mask
+
+
+@dataclass(frozen=True)
+class Sinks(Mask):
+    """`tokens` are the sinks; `size` counts the position itself. Small, so that both show on short examples;
+    the paper keeps 4 sinks."""
+
+    formula: ClassVar[str] = "j ≤ i and (i − j < size or j < tokens)"
+    source: ClassVar[str] = "Xiao et al. 2023, arXiv:2309.17453"
+
+    tokens: int = 1
+    size: int = 2
+
+    def allowed(self, queries: Any, keys: Any) -> Any:
+        i, j = queries[..., :, None], keys[..., None, :]
+        return (j <= i) & ((i - j < self.size) | (j < self.tokens))
+
+    @property
+    def kept(self) -> Kept:
+        return Kept(self.tokens, self.size)
+
+    def check(self, model: Model) -> str | None:
+        if not 0 <= self.tokens <= 2**31:
+            return f"{self.kind} needs tokens from 0, a plain window, to {2**31:,}, not {self.tokens}."
+        if not 1 <= self.size <= 2**31:
+            return f"{self.kind} needs a size from 1, the position alone, to {2**31:,}, not {self.size}."
+        return None

@@ -1,0 +1,29 @@
+"""The strided mask of the Sparse Transformer: the last few positions, and before them every so-maniest.
+
+The paper gives the two parts to different heads or layers or, as here, merges them in every head.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pellucid.parts import Model
+from pellucid.parts.masks import Mask
+
+
+@dataclass(frozen=True)
+class Strided(Mask):
+    """Small, so that it shows on short examples; the paper takes a stride near √T."""
+
+    formula: ClassVar[str] = "j ≤ i and (i − j < stride or (i − j) mod stride = 0)"
+    source: ClassVar[str] = "Child et al. 2019, arXiv:1904.10509"
+
+    stride: int = 2
+
+    def allowed(self, queries: Any, keys: Any) -> Any:
+        back = queries[..., :, None] - keys[..., None, :]
+        return (back >= 0) & ((back < self.stride) | (back % self.stride == 0))
+
+    def check(self, model: Model) -> str | None:
+        if 1 <= self.stride <= 2**31:
+            return None
+        return f"{self.kind} needs a stride from 1, all of the past, to {2**31:,}, not {self.stride}."

@@ -1,0 +1,33 @@
+"""The sliding window: a position sees itself and the few just before it.
+
+Layers reach further than one window: what came through n of them has seen n · (size − 1) positions back.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pellucid.parts import Model
+from pellucid.parts.masks import Kept, Mask
+
+
+@dataclass(frozen=True)
+class Window(Mask):
+    """`size` counts the position itself. Small, so that it shows on short examples; Mistral has 4096."""
+
+    formula: ClassVar[str] = "j ≤ i and i − j < size"
+    source: ClassVar[str] = "Beltagy et al. 2020, arXiv:2004.05150; Jiang et al. 2023, arXiv:2310.06825"
+
+    size: int = 3
+
+    def allowed(self, queries: Any, keys: Any) -> Any:
+        back = queries[..., :, None] - keys[..., None, :]
+        return (back >= 0) & (back < self.size)
+
+    @property
+    def kept(self) -> Kept:
+        return Kept(0, self.size)
+
+    def check(self, model: Model) -> str | None:
+        if 1 <= self.size <= 2**31:
+            return None
+        return f"{self.kind} needs a size from 1, the position alone, to {2**31:,}, not {self.size}."

@@ -1,0 +1,44 @@
+"""A window with global tokens: near positions see each other, and the first few see all and are seen by all.
+
+It looks ahead, as encoders do: nothing can be said of a position before all are known. BigBird adds random
+blocks, which are not here.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pellucid.parts import Model
+from pellucid.parts.masks import Mask
+
+
+@dataclass(frozen=True)
+class WindowGlobal(Mask):
+    """`size` counts the position itself and one side; `tokens` are the global ones. Small, so that both show
+    on short examples; Longformer's windows of 512 are size=257 here."""
+
+    formula: ClassVar[str] = "|i − j| < size or i < tokens or j < tokens"
+    source: ClassVar[str] = "Beltagy et al. 2020, arXiv:2004.05150; Zaheer et al. 2020, arXiv:2007.14062"
+
+    size: int = 2
+    tokens: int = 1
+
+    def allowed(self, queries: Any, keys: Any) -> Any:
+        i, j = queries[..., :, None], keys[..., None, :]
+        return (i - j < self.size) & (j - i < self.size) | (i < self.tokens) | (j < self.tokens)
+
+    @property
+    def together(self) -> float:
+        return math.inf
+
+    def check(self, model: Model) -> str | None:
+        if not 1 <= self.size <= 2**31:
+            return f"{self.kind} needs a size from 1, the position alone, to {2**31:,}, not {self.size}."
+        if not 0 <= self.tokens <= 2**31:
+            return f"{self.kind} needs tokens from 0, none of them global, to {2**31:,}, not {self.tokens}."
+        if self.size == 1 and self.tokens == 0:
+            return (
+                f"{self.kind} with size=1 and tokens=0 lets each position see itself alone. "
+                f'Use a larger size, or tokens ≥ 1, or mask "window" with size=1.'
+            )
+        return None

@@ -1,0 +1,28 @@
+"""Position interpolation: every pair turns `factor` times slower, so that a longer text fits the angles
+that training saw."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pellucid.parts import Model
+from pellucid.parts.positions import Table
+from pellucid.parts.positions.rope import Rope
+
+
+@dataclass(frozen=True)
+class RopeLinear(Rope):
+    formula: ClassVar[str] = "θ_{t,i} = t / factor · base^(−2i/D)"
+    source: ClassVar[str] = "Chen et al. 2023, arXiv:2306.15595"
+
+    factor: float = 4.0
+
+    def frequencies(self, d_head: int) -> Table:
+        return super().frequencies(d_head) / self.factor
+
+    def check(self, model: Model) -> str | None:
+        if self.factor < 1:
+            return (
+                f"{self.kind} stretches the context by factor, and factor={self.factor:g} would shrink it. "
+                f"Use factor=1 or more."
+            )
+        return super().check(model)

@@ -1,0 +1,53 @@
+"""Llama 3.1's rotary positions: pairs that turn often within the original context stay, others are slowed.
+
+A pair that turns more than `high_freq_factor` times within `original_context` positions keeps its
+frequency; one that turns less than `low_freq_factor` times is slowed by `factor`; between the two, a ramp
+that is linear in the number of turns.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from pellucid.parts import Model
+from pellucid.parts.positions import Table
+from pellucid.parts.positions.rope import Rope
+
+
+@dataclass(frozen=True)
+class RopeLlama3(Rope):
+    formula: ClassVar[str] = "θ_{t,i} = t · base^(−2i/D) · ((1 − s_i) / factor + s_i), s_i from 0 up to 1"
+    source: ClassVar[str] = "Meta 2024, the code of Llama 3.1"
+
+    factor: float = 8.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_context: int = 8192
+
+    def frequencies(self, d_head: int) -> Table:
+        full = super().frequencies(d_head)
+        low, high = self.low_freq_factor, self.high_freq_factor
+        turns = self.original_context * full / (2 * math.pi)
+        kept = (np.clip(turns, low, high) - low) / (high - low)
+        return (1 - kept) * full / self.factor + kept * full
+
+    def check(self, model: Model) -> str | None:
+        if self.factor < 1:
+            return (
+                f"{self.kind} stretches the context by factor, and factor={self.factor:g} would shrink it. "
+                f"Use factor=1 or more."
+            )
+        if not 1 <= self.original_context < 2**63:
+            return (
+                f"{self.kind} needs the number of positions that training saw, and "
+                f"original_context={self.original_context} is none. Use one from 1 to 2^63 − 1."
+            )
+        if self.low_freq_factor >= self.high_freq_factor:
+            return (
+                f"{self.kind} slows pairs that turn less than low_freq_factor times and keeps those that "
+                f"turn more than high_freq_factor times; low_freq_factor={self.low_freq_factor:g} must be "
+                f"below high_freq_factor={self.high_freq_factor:g}. Llama 3.1 has 1 and 4."
+            )
+        return super().check(model)

@@ -1,0 +1,89 @@
+"""YaRN: pairs that turn often within the original context stay, the others are slowed, and scores grow.
+
+A pair that turns more than `beta_fast` times within `original_context` positions keeps its frequency; one
+that turns less than `beta_slow` times is slowed by `factor`; between the two, a ramp. The ramp is linear in
+the number of the pair and starts and ends at whole pairs, as in the authors' code.
+
+Longer texts flatten the pattern, which the scores make up for: the paper's 1/t, here `sharpness`, is
+attention_factor². Others multiply the cosines and sines of q and of k by attention_factor; a score, being a
+product of one q and one k, then grows by the same square.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from pellucid.parts import Model
+from pellucid.parts.positions import Table
+from pellucid.parts.positions.rope import Rope
+
+
+@dataclass(frozen=True)
+class RopeYarn(Rope):
+    """An `attention_factor` of 0 means: 0.1 ln(factor) + 1, the paper's."""
+
+    formula: ClassVar[str] = "θ_{t,i} = t · base^(−2i/D) · (1 − r_i + r_i / factor), r_i from 0 up to 1"
+    source: ClassVar[str] = "Peng et al. 2023, arXiv:2309.00071"
+
+    factor: float = 16.0
+    original_context: int = 4096
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    attention_factor: float = 0.0
+
+    def frequencies(self, d_head: int) -> Table:
+        full, ramp = super().frequencies(d_head), self.ramp(d_head)
+        scaled: Table = full / self.factor * ramp + full * (1 - ramp)
+        return scaled
+
+    def ramp(self, d_head: int) -> Table:
+        """How much each pair [D/2] is slowed: 0 for not at all, 1 for by `factor`."""
+        first = math.floor(self.pair_that_turns(self.beta_fast, d_head))
+        last = math.ceil(self.pair_that_turns(self.beta_slow, d_head))
+        # both ends within the head, or they would cross where every pair turns often
+        first, last = (min(max(pair, 0), d_head - 1) for pair in (first, last))
+        return np.clip((np.arange(d_head // 2) - first) / max(last - first, 1), 0, 1)
+
+    def pair_that_turns(self, times: float, d_head: int) -> float:
+        """Which pair turns so many times within the original context: i with L base^(−2i/D) = 2π times."""
+        log_base_power = math.log(self.original_context) - math.log(2 * math.pi) - math.log(times)
+        return d_head * log_base_power / (2 * math.log(self.base))
+
+    @property
+    def sharpness(self) -> float:
+        factor = self.attention_factor or 0.1 * math.log(self.factor) + 1
+        return factor * factor
+
+    def check(self, model: Model) -> str | None:
+        if self.factor < 1:
+            return (
+                f"{self.kind} stretches the context by factor, and factor={self.factor:g} would shrink it. "
+                f"Use factor=1 or more."
+            )
+        if not 1 <= self.original_context < 2**63:
+            return (
+                f"{self.kind} needs the number of positions that training saw, and "
+                f"original_context={self.original_context} is none. Use one from 1 to 2^63 − 1."
+            )
+        if not 0 < self.beta_slow < self.beta_fast:
+            return (
+                f"{self.kind} slows pairs that turn less than beta_slow times and keeps those that turn more "
+                f"than beta_fast times; beta_slow={self.beta_slow:g} must be above 0 and below "
+                f"beta_fast={self.beta_fast:g}. The paper has 1 and 32."
+            )
+        if self.base <= 1:
+            return (
+                f"{self.kind} needs pairs that turn ever slower, and base={self.base:g} has none. "
+                f"Use a base above 1, such as 10000."
+            )
+        if self.pair_that_turns(self.beta_slow, model.d_head) < 0:
+            return (
+                f"within original_context={self.original_context} not even the fastest pair turns "
+                f"beta_slow={self.beta_slow:g} times, so that {self.kind} would slow all alike. "
+                f'Use a longer original_context, a smaller beta_slow, or positions = "rope_linear".'
+            )
+        if not math.isfinite(self.sharpness):
+            return f"the square of attention_factor={self.attention_factor:g} is too large for a number."
+        return super().check(model)

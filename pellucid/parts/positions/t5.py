@@ -1,0 +1,78 @@
+"""T5's relative positions: each head learns one bias for each bucket of distances, looking back.
+
+Half of the buckets hold one distance each, 0, 1, 2, …; the others are ever wider, spaced by the logarithm
+up to `max_distance`, and the last holds all that is farther. What is to come is in bucket 0. All layers
+share the table. (T5 itself leaves out the 1/√D of the scores; here it stays, and W_Q can undo it.)
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+
+from pellucid.parts import Model, Shapes
+from pellucid.parts.positions import Positions, Table
+
+
+@dataclass(frozen=True)
+class T5(Positions):
+    formula: ClassVar[str] = (
+        "B_{h,i,j} = W_bias[b(i − j), h], b(n) = n below e = buckets / 2, "
+        "then e + ⌊(buckets − e) ln(n/e) / ln(max_distance/e)⌋"
+    )
+    source: ClassVar[str] = "Raffel et al. 2019, arXiv:1910.10683, section 2.1"
+
+    buckets: int = 32
+    max_distance: int = 128
+
+    def parameters(self, model: Model) -> Shapes:
+        return {"position_bias.weight": (self.buckets, model.n_head)}
+
+    def bias_ids(self, distances: Table) -> Table:
+        return bucket(np.maximum(distances, 0), self.buckets, self.max_distance)
+
+    def check(self, model: Model) -> str | None:
+        if not 2 <= self.buckets <= 1024:
+            return (
+                f"{self.kind} needs a bucket for distance 0 and one for the rest, and at most 1024; "
+                f"buckets={self.buckets} is outside. T5 has 32."
+            )
+        return far_enough(self.kind, self.max_distance, self.buckets // 2)
+
+
+def bucket(far: Table, buckets: int, max_distance: int) -> Table:
+    """The bucket of each distance ≥ 0.
+
+    >>> bucket(np.array([0, 3, 4, 6, 7, 99]), 8, 16)
+    array([0, 3, 4, 5, 5, 7])
+    """
+    return np.searchsorted(starts(buckets, max_distance), far, side="right")
+
+
+@lru_cache
+def starts(buckets: int, max_distance: int) -> Table:
+    """The first distance of each bucket but the first.
+
+    Wide bucket k starts at the first n with (n/e)^w ≥ (max_distance/e)^k, for e single and w wide buckets.
+    Whole numbers decide, because a logarithm that is rounded starts some buckets one distance too early or
+    too late.
+    """
+    single = buckets // 2
+    wide = buckets - single
+    found = list(range(1, single + 1))
+    for k in range(1, wide):
+        near = round(single * (max_distance / single) ** (k / wide))
+        enough = near**wide >= max_distance**k * single ** (wide - k)
+        found.append(near if enough else near + 1)
+    return np.array(found)
+
+
+def far_enough(kind: str, max_distance: int, single: int) -> str | None:
+    """Why the wide buckets cannot end there; None where they can."""
+    if not single < max_distance <= 2**31:
+        return (
+            f"{kind} has a bucket of its own for each distance below {single}, and the wide ones end at "
+            f"max_distance={max_distance}. Use a max_distance from {single + 1} to {2**31}."
+        )
+    return None

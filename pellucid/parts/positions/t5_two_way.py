@@ -1,0 +1,31 @@
+"""T5's relative positions in both directions: half of the buckets are for what is to come."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from pellucid.parts import Model
+from pellucid.parts.positions import Table
+from pellucid.parts.positions.t5 import T5, bucket, far_enough
+
+
+@dataclass(frozen=True)
+class T5TwoWay(T5):
+    formula: ClassVar[str] = (
+        "B_{h,i,j} = W_bias[b(|i − j|) + (buckets / 2 where j > i), h], b(n) = n below e = buckets / 4, "
+        "then e + ⌊(buckets / 2 − e) ln(n/e) / ln(max_distance/e)⌋"
+    )
+
+    def bias_ids(self, distances: Table) -> Table:
+        half = self.buckets // 2
+        back = bucket(np.abs(distances), half, self.max_distance)
+        return np.where(distances < 0, back + half, back)
+
+    def check(self, model: Model) -> str | None:
+        if self.buckets % 2 or not 4 <= self.buckets <= 1024:
+            return (
+                f"{self.kind} gives half of the buckets to each direction, and at least two to each; "
+                f"buckets={self.buckets} must be even, from 4 to 1024. T5 has 32."
+            )
+        return far_enough(self.kind, self.max_distance, self.buckets // 4)

@@ -1,0 +1,53 @@
+"""Attention: queries, keys and values, what each position takes from the others, and what that writes.
+
+How much is taken is the config's choice, one file per form in `attentions/`; the rest is the same for all.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pellucid.config import ModelConfig
+from pellucid.reference.attentions import mixed
+from pellucid.reference.dropout import Dropped
+from pellucid.reference.linear import linear
+from pellucid.reference.norms import normed
+from pellucid.reference.op import Array, Ref
+from pellucid.reference.ops.einsum import einsum
+from pellucid.reference.ops.join import concat
+from pellucid.reference.ops.rotate import rotate
+from pellucid.reference.tape import Scope
+
+Past = Mapping[str, Array]
+
+
+class Where(NamedTuple):
+    """What attention needs to know about places: how far to turn, which pairs, what to add, what may be
+    seen."""
+
+    angles: Ref | None
+    layout: str
+    bias: Ref | None
+    allowed: Ref | None
+
+
+def attention(
+    block: Scope, config: ModelConfig, x: Ref, where: Where, past: Past | None, dropout: Dropped | None
+) -> Ref:
+    """What attention writes to the stream [B T C]."""
+    t = block.scope("attn")
+    q = linear(t, "q", x, "q_proj", "btc,(hd)c->bhtd", h=config.n_head)
+    k = linear(t, "k", x, "k_proj", "bsc,(kd)c->bksd", k=config.n_kv_head)
+    v = linear(t, "v", x, "v_proj", "bsc,(kd)c->bksd", k=config.n_kv_head)
+    if config.qk_norm.values:
+        q = t.alias("q_normed", normed(t.scope("q_norm"), q, config.qk_norm))
+        k = t.alias("k_normed", normed(t.scope("k_norm"), k, config.qk_norm))
+    if where.angles:
+        q = t("q_rot", rotate, q, where.angles, layout=where.layout)
+        k = t("k_rot", rotate, k, where.angles, layout=where.layout)
+    if past:
+        k = t("k_all", concat, t.constant("past_k", past[f"{t.prefix}.past_k"]), k, axis=2)
+        v = t("v_all", concat, t.constant("past_v", past[f"{t.prefix}.past_v"]), v, axis=2)
+    z = mixed(t, config, q, k, v, where, dropout)
+    if "o_proj.weight" in t:
+        return linear(block, "attn_out", z, "attn.o_proj", "bhtd,c(hd)->btc")
+    return block("attn_out", einsum, z, spec="bhtd->bt(hd)")

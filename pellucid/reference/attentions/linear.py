@@ -1,0 +1,83 @@
+"""Linear attention: P = φ(Q) φ(K)ᵀ divided by the sums of its rows, Z = P V.
+
+`apply` compares every query with every key, so that the pattern can be seen. `recurrent` makes the same z from
+running sums, one token at a time: its work grows with the tokens and not with their square.
+"""
+
+from pellucid.config import ModelConfig
+from pellucid.parts.attentions import LinearAttention
+from pellucid.reference.attention import Where
+from pellucid.reference.dropout import Dropped
+from pellucid.reference.op import Ref
+from pellucid.reference.ops import named
+from pellucid.reference.ops.cut import cut
+from pellucid.reference.ops.einsum import einsum
+from pellucid.reference.ops.join import concat
+from pellucid.reference.ops.per_row import per_row
+from pellucid.reference.ops.shares import shares
+from pellucid.reference.tape import Scope
+
+
+def apply(
+    t: Scope, config: ModelConfig, q: Ref, k: Ref, v: Ref, where: Where, dropout: Dropped | None
+) -> Ref:
+    q_feat, k_feat = features(t, "q_feat", q, config), features(t, "k_feat", k, config)
+    if where.allowed:
+        spec = "b(kg)tr,bksr,b1ts->b(kg)ts"
+        kernel = t("kernel", einsum, q_feat, k_feat, where.allowed, spec=spec)
+    else:
+        kernel = t("kernel", einsum, q_feat, k_feat, spec="b(kg)tr,bksr->b(kg)ts")
+    pattern = t("pattern", shares, kernel)
+    return t("z", einsum, pattern, v, spec="b(kg)ts,bksd->b(kg)td")
+
+
+def features(t: Scope, name: str, x: Ref, config: ModelConfig) -> Ref:
+    """φ(x) [… R]. The directions, where there are any, are the same in every layer."""
+    attention = config.attention
+    assert isinstance(attention, LinearAttention)
+    table = attention.directions(config.d_head)
+    if table is None:
+        return t(name, named(attention.feature), x)
+    known = "directions" in t.tape
+    directions = t.tape.ref("directions") if known else t.tape.constant("directions", table)
+    scale = config.d_head**-0.25
+    return t(name, named(attention.feature), x, directions, scale=scale, features=len(table))
+
+
+def recurrent(t: Scope, q_feat: Ref, k_feat: Ref, v: Ref) -> Ref:
+    """The same z under the causal mask, from running sums that never look back:
+
+    S_t = S_{t−1} + φ(k_t)ᵀ v_t,   n_t = n_{t−1} + φ(k_t),   z_t = φ(q_t) S_t / (φ(q_t) · n_t)
+    """
+    found, before = [], list[Ref]()
+    for i in range(q_feat.shape[2]):
+        step, here = t.scope(f"recurrent.{i}"), {"axis": 2, "start": i, "length": 1}
+        q, k, value = (
+            step("q", cut, q_feat, **here),
+            step("k", cut, k_feat, **here),
+            step("v", cut, v, **here),
+        )
+        if before:
+            state = step("state", einsum, k, value, before[0], spec="bksr,bksd+bkrd->bkrd")
+            norm = step("norm", einsum, k, before[1], spec="bksr+bkr->bkr")
+        else:
+            state = step("state", einsum, k, value, spec="bksr,bksd->bkrd")
+            norm = step("norm", einsum, k, spec="bksr->bkr")
+        read = step("read", einsum, q, state, spec="b(kg)tr,bkrd->b(kg)td")
+        total = step("total", einsum, q, norm, spec="b(kg)tr,bkr->b(kg)t1")
+        found.append(step("z", per_row, read, total))
+        before = [state, norm]
+        told = {
+            q: ("b h t r", "φ(q)", "the features of this token's query"),
+            k: ("b k s r", "φ(k)", "the features of this token's key"),
+            value: ("b k s d", "v", "this token's value"),
+            state: ("b k r d", "S", "features times values, summed over the tokens so far"),
+            norm: ("b k r", "n", "the features of the keys, summed over the tokens so far"),
+            read: ("b h t d", "y", "what the query's features find in S"),
+            total: ("b h t 1", "c", "what they find in n"),
+            found[-1]: ("b h t d", "z", "this token's mixture of values"),
+        }
+        for ref, (axes, symbol, meaning) in told.items():
+            t.tape.describe(ref, axes, f"{symbol}_{i}", meaning)
+    z = t("recurrent.z", concat, *found, axis=2)
+    return t.tape.describe(z, "b h t d", "Z", "each head's mixture of values, token by token")

@@ -1,0 +1,95 @@
+"""`choices` as a person meets it: the list, one choice in detail, plain data, and wrong names."""
+
+import json
+
+import pytest
+
+from pellucid.explain.choices import families
+from tests.cli.commands import Shell
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    monkeypatch.setenv("COLUMNS", "100")
+    return Shell(capsys, monkeypatch)
+
+
+def test_the_list_names_every_kind_of_every_family_in_a_hundred_columns(shell: Shell) -> None:
+    done = shell("choices")
+    assert done.code == 0
+    lines = done.out.splitlines()
+    assert all(len(line) <= 100 and line == line.rstrip() for line in lines)
+    assert "\x1b" not in done.out
+    for family in families():
+        assert any(line.startswith(f"{family.name}  {family.idea[:40]}") for line in lines)
+        for choice in family.choices:
+            assert any(line.startswith(f"  {choice.kind} ") for line in lines), choice.kind
+    assert "in a config: norm (default rms_norm), embed_norm (default none), qk_norm (default none)" in lines
+    assert "Su et al. 2021, arXiv:2104.09864" in " ".join(done.out.split())
+
+
+def test_a_narrow_terminal_wraps_earlier(shell: Shell) -> None:
+    shell.patch.setenv("COLUMNS", "60")
+    assert max(map(len, shell("choices").out.splitlines())) <= 60
+
+
+def test_one_kind_tells_its_formula_settings_line_cost_and_picture(shell: Shell) -> None:
+    done = shell("choices", "sinks")
+    assert done.code == 0
+    assert done.out.startswith("masks/sinks  Attention sinks:")
+    for words in (
+        "  formula         j ≤ i and (",
+        "  source          Xiao et al. 2023, arXiv:2309.17453",
+        "  settings        tokens: int = ",
+        '  in a config     mask = { kind = "sinks", tokens = ',
+        "  cost            mask = sinks beside causal in smollm2-135m, 8,192 tokens forward:",
+        "  picture         who sees whom: query ↓, key →\n                  █ · · ·",
+    ):
+        assert words in done.out, words
+
+
+def test_the_cost_is_a_difference_part_by_part_and_then_the_whole(shell: Shell) -> None:
+    """8,192 rows of 576 channels: 4,718,592 parameters beside SmolLM2-135M's 134,515,008."""
+    lines = {
+        line.split()[0]: line.split()[1:] for line in shell("choices", "learned").out.splitlines() if line
+    }
+    assert lines["positions"][0] == "+4,718,592"
+    assert lines["positions"][1] == lines["positions"][3] == "="
+    assert lines["total"][0] == "139,233,600"
+
+
+def test_a_kind_without_formula_and_source_prints_what_there_is(shell: Shell) -> None:
+    done = shell("choices", "gguf/llama")
+    assert done.code == 0
+    assert "formula" not in done.out and "source" not in done.out and "in a config" not in done.out
+
+
+def test_a_family_or_a_key_tells_all_its_kinds(shell: Shell) -> None:
+    done = shell("choices", "caps")
+    assert not [line for line in done.out.splitlines() if line != line.rstrip()]
+    assert done.out == shell("choices", "score_cap").out
+    assert "caps/none  " in done.out and "caps/tanh  " in done.out
+    assert '  in a config     score_cap = { kind = "tanh", limit = 50.0 }' in done.out
+
+
+def test_everything_as_data_is_json(shell: Shell) -> None:
+    found = json.loads(shell("choices", "--json").out)
+    assert {(entry["family"], entry["kind"]) for entry in found} == {
+        (family.name, choice.kind) for family in families() for choice in family.choices
+    }
+    (rope,) = json.loads(shell("choices", "rope", "--json").out)
+    assert rope["default_of"] == ["positions"] and rope["settings"]["base"] == 10000
+    (linear,) = json.loads(shell("choices", "unembeddings/linear", "--json").out)
+    assert linear["cost"][0]["parameters"] == 134_515_008 + 49152 * 576
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("swigl", "no family or kind called 'swigl'. Did you mean swiglu?"),
+        ("linear", "'linear' is the name of several; say outputs/linear or unembeddings/linear."),
+    ],
+)
+def test_a_wrong_name_is_told_in_one_line(shell: Shell, name: str, words: str) -> None:
+    done = shell("choices", name)
+    assert (done.code, done.out, done.err) == (2, "", f"pellucid: {words}\n")

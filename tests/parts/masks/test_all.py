@@ -1,0 +1,140 @@
+"""What holds for every mask, found by listing the folder: what it says of itself is what its table says."""
+
+import dataclasses
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pellucid.config import ModelConfig
+from pellucid.errors import ConfigError
+from pellucid.parts import find, kinds
+from pellucid.parts.masks import Mask
+
+SIZES = {"vocab_size": 5, "context_length": 6, "n_layer": 1, "n_head": 2, "d_model": 8}
+MODEL = ModelConfig.from_dict(SIZES)
+TABLE = 24
+
+
+def settings(kind: str) -> list[str]:
+    return [field.name for field in dataclasses.fields(find("masks", kind)) if field.type is int]
+
+
+def settled(kind: str, **values: int) -> Mask:
+    mask = find("masks", kind)(**values)
+    assert isinstance(mask, Mask)
+    return mask
+
+
+MASKS = [settled(kind) for kind in kinds("masks")]
+for kind in kinds("masks"):
+    for values in itertools.product((0, 1, 3, 5), repeat=len(settings(kind))):
+        mask = settled(kind, **dict(zip(settings(kind), values, strict=True)))
+        if mask not in MASKS and mask.check(MODEL) is None:
+            MASKS.append(mask)
+every_mask = pytest.mark.parametrize("mask", MASKS, ids=str)
+
+
+def table(mask: Mask, size: int = TABLE) -> Any:
+    """Which of so many positions see which [T S]."""
+    seen = mask.allowed(np.arange(size), np.arange(size))
+    return np.ones((size, size), dtype=bool) if seen is None else seen
+
+
+def reach(mask: Mask, size: int) -> int:
+    """How many of the first positions hold all that is seen ahead of time."""
+    ahead = np.triu(table(mask, size), k=1).any(axis=0)
+    return int(np.flatnonzero(ahead).max(initial=-1)) + 1
+
+
+def window(mask: Mask, size: int, first: int) -> int:
+    """How many of the last positions, counting itself, each must know beside the first so many."""
+    queries, keys = np.nonzero(np.tril(table(mask, size)))
+    return int((queries - keys + 1)[keys >= first].max(initial=0))
+
+
+@every_mask
+def test_a_mask_is_never_empty_every_position_sees_itself(mask: Mask) -> None:
+    assert table(mask).diagonal().all()
+
+
+@every_mask
+def test_together_is_how_far_ahead_the_table_sees(mask: Mask) -> None:
+    small, large = reach(mask, TABLE), reach(mask, 2 * TABLE)
+    assert mask.together == (small if small == large else math.inf)
+
+
+@pytest.mark.parametrize("mask", [mask for mask in MASKS if mask.kept], ids=str)
+def test_what_is_kept_is_enough_and_no_less_would_be(mask: Mask) -> None:
+    assert mask.kept and mask.together < math.inf
+    first, last = mask.kept
+    assert window(mask, TABLE, first) == last
+    assert first == 0 or window(mask, TABLE, first - 1) > last
+
+
+@pytest.mark.parametrize("mask", [m for m in MASKS if not m.kept and m.together < math.inf], ids=str)
+def test_a_mask_that_keeps_all_needs_a_past_that_grows_with_the_text(mask: Mask) -> None:
+    for first in range(TABLE // 2):
+        assert window(mask, TABLE, first) < window(mask, 2 * TABLE, first)
+
+
+@every_mask
+def test_numpy_and_torch_see_the_same_also_for_texts_that_start_elsewhere(mask: Mask) -> None:
+    """One text, and a batch: queries [B T] and keys [B S] that count from another place in each row, below 0
+    where padding stands before a text."""
+    queries, keys = np.arange(20, 24), np.arange(24)
+    starts = np.array([[0], [-3], [-11]])
+    for rows, columns in ((queries, keys), (queries + starts, keys + starts)):
+        ours = mask.allowed(rows, columns)
+        theirs = mask.allowed(torch.from_numpy(rows), torch.from_numpy(columns))
+        if ours is None:
+            assert theirs is None
+            continue
+        assert ours.dtype == bool and theirs.dtype == torch.bool
+        assert ours.shape == (*rows.shape, 24)
+        assert np.array_equal(ours, theirs.numpy())
+    if ours is not None:
+        for row, start in enumerate(starts):
+            assert np.array_equal(ours[row], mask.allowed(queries + start, keys + start))
+
+
+@every_mask
+def test_a_later_call_sees_a_row_of_the_whole_table(mask: Mask) -> None:
+    """Queries behind a cache [T], keys from the start [S]; and the keys alone that a cache has kept."""
+    for i in range(TABLE):
+        row = mask.allowed(np.array([i]), np.arange(TABLE))
+        assert row is None or np.array_equal(row[0], table(mask)[i])
+    if mask.kept is not None:
+        held = [*range(mask.kept.first), *range(TABLE - mask.kept.last, TABLE)]
+        row = mask.allowed(np.array([TABLE - 1]), np.array(held))[0]
+        assert row.sum() == table(mask)[TABLE - 1].sum()
+
+
+@every_mask
+def test_a_mask_that_kernels_may_take_for_causal_is_the_lower_triangle(mask: Mask) -> None:
+    assert not mask.causal or np.array_equal(table(mask), np.tri(TABLE, dtype=bool))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in kinds("masks") if kind not in ("none", "causal")])
+def test_a_mask_as_it_comes_differs_from_the_causal_one_on_four_tokens(kind: str) -> None:
+    """So that a short example shows what it does."""
+    assert not np.array_equal(table(settled(kind), 4), np.tri(4, dtype=bool))
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting"), [(kind, setting) for kind in kinds("masks") for setting in settings(kind)]
+)
+def test_a_mask_refuses_what_no_table_can_have(kind: str, setting: str) -> None:
+    for value in (-1, 2**31 + 1):
+        with pytest.raises(ConfigError, match=rf"{kind} needs .*{setting} from [01], .* not {value}\.$"):
+            ModelConfig.from_dict(SIZES | {"mask": {"kind": kind, setting: value}})
+    assert settled(kind, **{setting: 2**31}).check(MODEL) is None
+    assert table(settled(kind, **{setting: 2**31})).any()
+
+
+def test_a_two_way_window_of_one_without_global_tokens_is_refused_and_told_what_would_work() -> None:
+    with pytest.raises(ConfigError, match=r'each position see itself alone\..* mask "window" with size=1'):
+        ModelConfig.from_dict(SIZES | {"mask": {"kind": "window_global", "size": 1, "tokens": 0}})
