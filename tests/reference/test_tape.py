@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,11 +10,12 @@ import pytest
 from pellucid.errors import AddressError, TapeError
 from pellucid.explain.compare import departure
 from pellucid.explain.trace import Trace
-from pellucid.reference.op import Array, Ref
+from pellucid.reference.op import Array, Gradients, Ref, each, operation
 from pellucid.reference.ops import named
 from pellucid.reference.ops.arithmetic import add, power, subtract
 from pellucid.reference.ops.einsum import einsum
 from pellucid.reference.ops.mean_squared_error import mean_squared_error
+from pellucid.reference.ops.running import above
 from pellucid.reference.ops.softmax import logsumexp, softmax
 from pellucid.reference.optimizers import update
 from pellucid.reference.tape import Tape
@@ -356,6 +358,28 @@ def test_a_step_after_the_loss_does_not_change_its_gradient() -> None:
     tape.backward(y)
     assert tape["d.x"] == 6
     assert "d.later" not in tape
+
+
+def test_an_input_whose_gradient_flows_elsewhere_is_not_followed_back() -> None:
+    """z = top + ln(e^{x − top}): whatever top is, dz/dx = 1, and z's step says so for x alone."""
+
+    @operation(each, "{y} = {0} + ln {1}")
+    def together(top: Any, total: Any, x: Any) -> Any:
+        return top + np.log(total)
+
+    @together.gradient
+    def _(y: Ref, dy: Ref, top: Ref, total: Ref, x: Ref) -> Gradients:
+        yield top, None
+        yield total, None
+        yield x, dy
+
+    tape = Tape()
+    x = tape.parameter("x", 3.0)
+    top = tape("top", add, x)
+    tape.backward(tape("z", together, top, tape("total", above, x, top), x))
+    assert tape["z"] == tape["x"] == 3
+    assert tape["d.x"] == 1
+    assert "d.top" not in tape and "d.total" not in tape and "d.x.via.top" not in tape
 
 
 def test_a_parameter_can_be_the_loss() -> None:

@@ -31,7 +31,7 @@ def test_the_feature_is_pytorch_s_elu_plus_one() -> None:
 
 
 def test_values_and_gradients_are_those_of_the_paper_s_formula() -> None:
-    """Equations 8, 9 and 12 of the paper, token by token in torch; heads 0 and 1 read key head 0."""
+    """φ(q_i) Σ φ(k_j)ᵀ v_j / φ(q_i)·Σ φ(k_j) over j ≤ i, in torch; heads 0 and 1 read key head 0."""
     q, k, v = (torch.tensor(x, requires_grad=True) for x in drawn(0))
     features = [torch.nn.functional.elu(x) + 1 for x in (q, k)]
     out = torch.zeros(2, 4, 5, 3, dtype=torch.float64)

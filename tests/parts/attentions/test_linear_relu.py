@@ -26,7 +26,10 @@ def test_a_query_that_finds_nothing_takes_nothing_and_learns_nothing() -> None:
 
 
 def test_values_and_gradients_equal_an_independent_calculation_in_torch() -> None:
-    q, k, v = (torch.tensor(np.abs(x) - 0.2, requires_grad=True) for x in drawn(0))
+    arrays = drawn(0)
+    for x in arrays[:2]:
+        x[..., 0] = 0.5 + np.abs(x[..., 0])  # so that every query finds something
+    q, k, v = (torch.tensor(x, requires_grad=True) for x in arrays)
     kernel = torch.einsum("bktd,bksd->bkts", q.relu(), k.relu().repeat_interleave(2, 1)).tril()
     z = kernel / kernel.sum(-1, keepdim=True) @ v.repeat_interleave(2, 1)
     config = config_of("linear_relu", n_head=4, n_kv_head=2, d_head=3)
