@@ -106,7 +106,7 @@ class ModelConfig:
             down = next(k for k in range(min(self.n_kv_head, self.n_head), 0, -1) if self.n_head % k == 0)
             raise ConfigError(
                 f"n_head={self.n_head} query heads cannot share n_kv_head={self.n_kv_head} key heads "
-                f"evenly. Use n_kv_head={down} or {self.n_head}."
+                f"evenly. Use n_kv_head={' or '.join(map(str, dict.fromkeys((down, self.n_head))))}."
             )
         if not self.output.parameters(1, 1) and self.n_head * self.d_head != self.d_model:
             raise ConfigError(

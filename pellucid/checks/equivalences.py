@@ -1,7 +1,6 @@
 """Two ways to the same numbers: with a cache or without, in a batch or alone, padded or plain, in one piece
 or in several. All in float64, on every value that both ways name."""
 
-import math
 from collections.abc import Iterable, Mapping
 
 import torch
@@ -57,21 +56,23 @@ def _ends(subject: Subject, cached: Mapping[str, Array], full: Mapping[str, Arra
 
 
 def cached(subject: Subject) -> Finding:
-    if subject.config.mask.together == math.inf:
+    if subject.config.mask.together >= len(subject.ids):
         return Finding("skipped", NO_CACHE)
     module, ids = subject.module(torch.float64), subject.ids
-    steps = min(STEPS, len(ids))
+    steps = min(STEPS, len(ids) - int(subject.config.mask.together))
     got = _extended(module, ids, [*([len(ids) - steps] if len(ids) > steps else []), *[1] * steps])
     wanted = _ends(subject, got, _values(module, [ids]))
     return compared(got, wanted, CACHED_AGAINST_FULL)
 
 
 def chunked(subject: Subject) -> Finding:
-    if subject.config.mask.together == math.inf:
+    together = subject.config.mask.together
+    if together >= len(subject.ids):
         return Finding("skipped", NO_CACHE)
     module, ids = subject.module(torch.float64), subject.ids
-    size = max(1, len(ids) // 3)
-    chunks = [size] * (len(ids) // size) + [len(ids) % size] * bool(len(ids) % size)
+    size, first = max(1, len(ids) // 3), int(together)
+    rest = len(ids) - first
+    chunks = [first] * (first > 0) + [size] * (rest // size) + [rest % size] * (rest % size > 0)
     got = _extended(module, ids, chunks)
     return compared(got, _ends(subject, got, _values(module, [ids])), CACHED_AGAINST_FULL)
 

@@ -64,7 +64,7 @@ def logits(subject: Subject) -> Finding:
         )
     last = len(found.hidden_states) - 1
     names = {i: f"blocks.{i - 1}.resid_post" for i in range(1, last)} | {
-        0: "positioned",
+        0: "blocks.0.resid_pre",
         last: "final_norm.out",
     }
     recorded = {name: found.hidden_states[i] for i, name in names.items()} | {"logits": found.logits}

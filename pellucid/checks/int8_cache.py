@@ -1,7 +1,5 @@
 """The int8 cache: what it costs, in nats."""
 
-import math
-
 import torch
 
 from pellucid.checks.equivalences import NO_CACHE
@@ -15,13 +13,13 @@ MEAN, WORST = 0.05, 0.5
 
 def divergence(subject: Subject) -> Finding:
     """KL(full ‖ int8) of the next token, at every position that reads the cache."""
-    if subject.config.mask.together == math.inf:
+    half = max(1, len(subject.all_ids) // 2)
+    if subject.config.mask.together > half:
         return Finding("skipped", NO_CACHE)
     if not isinstance(Cache(subject.config, 1, 1).layers[0], SlotLayer):
         return Finding("skipped", "its cache is a sum and holds no keys")
     module = subject.module(torch.float32)
     ids = torch.tensor([subject.all_ids], device=module.device)
-    half = max(1, ids.shape[1] // 2)
     found, caches = [], list[Cache]()
     with torch.no_grad():
         for dtype in (torch.float32, torch.int8):

@@ -1,7 +1,8 @@
 """How far a linear attention's pattern is from softmax's on the same queries and keys, layer by layer.
 
-Total variation ½ Σ|P − L| is the share of each row that stands elsewhere, from 0 to 1; KL(P ‖ L) = Σ P ln(P / L),
-in nats, is infinite where softmax looks and the linear pattern does not. P is softmax's, L the linear one.
+P is softmax's pattern, L the linear one. Total variation ½ Σ|P − L| is the share of a row that stands
+elsewhere, from 0 to 1; KL(P ‖ L) = Σ P ln(P / L), in nats, is infinite where P looks and L does not. A row of
+L that takes nothing is half a row away.
 """
 
 import dataclasses
@@ -30,7 +31,7 @@ class Distance(NamedTuple):
 
 
 def distances(config: ModelConfig, weights: Mapping[str, Array], ids: Any) -> list[Distance]:
-    """One entry per layer; each layer is given what the linear model computes, so differences do not add up."""
+    """One entry per layer; each is given what the linear model computes, so differences do not add up."""
     if not isinstance(config.attention, LinearAttention):
         raise AskedWrongly(
             f"attention {config.attention.kind!r} has no features, so there is nothing to compare with "
@@ -50,13 +51,13 @@ def table(config: ModelConfig, weights: Mapping[str, Array], ids: Any) -> Iterat
 
 def _distance(tape: Tape, config: ModelConfig, layer: int) -> Distance:
     t = tape.scope(f"blocks.{layer}.attn")
-    q, k = (tape[t.ref(next(n for n in (f"{x}_rot", f"{x}_normed", x) if n in t))] for x in "qk")
+    last = {x: next(name for name in (f"{x}_rot", f"{x}_normed", x) if name in t) for x in "qkv"}
     softmax = Tape()
     other = softmax.scope(t.prefix)
-    given = [other.constant(name, value) for name, value in (("q", q), ("k", k), ("v", tape[t.ref("v")]))]
+    q, k, v = (other.constant(x, tape[t.ref(name)]) for x, name in last.items())
     allowed = softmax.constant("mask", tape["mask"]) if "mask" in tape else None
     plain = dataclasses.replace(config, attention=SoftmaxAttention())
-    mixed(other, plain, *given, Where(None, "", None, allowed), None)
+    mixed(other, plain, q, k, v, Where(None, "", None, allowed), None)
     return Distance(layer, *distance(softmax[other.ref("pattern")], tape[t.ref("pattern")]))
 
 

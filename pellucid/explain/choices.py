@@ -7,9 +7,11 @@ no parts are read without being run: some of them need torch.
 import ast
 import dataclasses
 import functools
+import inspect
 import json
 import pkgutil
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,7 +97,7 @@ def families() -> tuple[Family, ...]:
         keys.setdefault(part.family, {})[key] = part.kind
     names = [*keys, *(name for name in parts.families() if name not in keys)]
     made = [
-        Family(name, _first_sentence(_told(PACKAGE / "parts" / name / "__init__.py")[0]),
+        Family(name, _first_sentence(_told(_docstring(PACKAGE / "parts" / name / "__init__.py"))[0]),
                tuple(_of_parts(name)), keys.get(name, {}))
         for name in names
     ]  # fmt: skip
@@ -146,7 +148,7 @@ def beside_default(family: Family, choice: Choice) -> Iterator[Beside]:
 def _of_parts(family: str) -> Iterator[Choice]:
     for kind in parts.kinds(family):
         part = parts.find(family, kind)
-        idea, cited = _told(PACKAGE / "parts" / family / f"{kind}.py")
+        idea, cited = _told(inspect.getdoc(sys.modules[part.__module__]))
         yield Choice(family, kind, idea, part.formula, part.source or cited, part())
 
 
@@ -160,14 +162,17 @@ def _biases() -> Iterator[Choice]:
 
 def _elsewhere(family: str, folder: str) -> Iterator[Choice]:
     for module in pkgutil.iter_modules([str(PACKAGE / folder)]):
-        idea, cited = _told(PACKAGE / folder / f"{module.name}.py")
+        idea, cited = _told(_docstring(PACKAGE / folder / f"{module.name}.py"))
         yield Choice(family, module.name, idea, source=cited)
 
 
-def _told(file: Path) -> tuple[str, str]:
-    """The first paragraph of a file's docstring, and the source that a later one begins with, if any."""
-    doc = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
-    idea, *rest = (" ".join(paragraph.split()) for paragraph in doc.split("\n\n"))
+def _docstring(file: Path) -> str | None:
+    return ast.get_docstring(ast.parse(file.read_text("utf-8")))
+
+
+def _told(doc: str | None) -> tuple[str, str]:
+    """The first paragraph of a docstring, and the source that a later one begins with, if any."""
+    idea, *rest = (" ".join(paragraph.split()) for paragraph in (doc or "").split("\n\n"))
     return idea, next((found[1] for text in rest if (found := _CITED.match(text))), "")
 
 

@@ -7,6 +7,7 @@ rounding its weights rounds none of them.
 from collections.abc import Callable
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -24,7 +25,7 @@ class Tables(nn.Module):
 
     def hold(self, name: str, table: Any, device: Any) -> None:
         """A table [array or None] under a name."""
-        kept = None if table is None else torch.as_tensor(table, device=device)
+        kept = None if table is None else torch.as_tensor(np.array(table), device=device)
         self.register_buffer(name, kept, persistent=False)
         self.held = [*dict.fromkeys([*self.held, name])]
 

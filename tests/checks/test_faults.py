@@ -16,7 +16,8 @@ from pellucid.checks.catalogue import CHECKS
 from pellucid.checks.finding import Finding
 from pellucid.checks.subject import Subject
 from pellucid.interop import model_folder
-from pellucid.model import attention, cache, positions, transformer
+from pellucid.model import cache, positions, transformer
+from pellucid.model.attentions import softmax as attention
 from pellucid.parts.positions.rope import Rope
 from pellucid.reference.op import Array
 from pellucid.text.tokenizer import Tokenizer
@@ -124,9 +125,9 @@ def positions_rounded(model: Model, patch: Patch) -> Model:
 
 
 def kernel_sees_ahead(model: Model, patch: Patch) -> Model:
-    fused = attention.Attention._fused
+    fused = attention.Mix._fused
     patch.setattr(
-        attention.Attention,
+        attention.Mix,
         "_fused",
         lambda self, q, k, v, where: fused(self, q, k, v, where._replace(causal=False)),
     )
@@ -144,7 +145,7 @@ def padding_seen(model: Model, patch: Patch) -> Model:
     patch.setattr(
         transformer.Transformer,
         "_seen",
-        lambda self, slots, reach, end, _: seen(self, slots, reach, end, None),
+        lambda self, queries, keys, _, plain: seen(self, queries, keys, None, plain),
     )
     return model
 
@@ -167,9 +168,9 @@ def chunks_blind_to_themselves(model: Model, patch: Patch) -> Model:
     """From the second piece on, a token does not see itself."""
     seen = transformer.Transformer._seen
 
-    def wrong(self: Any, slots: Tensor, reach: int, *more: Any) -> Any:
-        later = slots.shape[-1] > 1 and reach > slots.shape[-1]
-        return seen(self, slots - 1 if later else slots, reach, *more)
+    def wrong(self: Any, queries: Tensor, keys: Tensor, *more: Any) -> Any:
+        later = queries.shape[-1] > 1 and keys.shape[-1] > queries.shape[-1]
+        return seen(self, queries - 1 if later else queries, keys, *more)
 
     patch.setattr(transformer.Transformer, "_seen", wrong)
     return model

@@ -48,7 +48,9 @@ def test_each_layer_has_a_row(positions: str) -> None:
     assert head == "attention linear_elu beside softmax on the same queries and keys, mean over rows:"
     assert names.split() == ["layer", "total", "variation", "KL,", "nats"]
     assert [row.split()[0] for row in rows] == ["0", "1"]
-    assert all(0 < entry.total_variation < 1 and entry.kl > 0 for entry in distances(config, weights(config), IDS))
+    assert all(
+        0 < entry.total_variation < 1 and entry.kl > 0 for entry in distances(config, weights(config), IDS)
+    )
 
 
 def test_softmax_has_no_distance_from_itself_to_ask_for() -> None:

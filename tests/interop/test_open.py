@@ -30,7 +30,11 @@ def test_a_gguf_file_goes_to_its_reader(tmp_path: Path, monkeypatch: pytest.Monk
     ("name", "text", "complaint"),
     [
         ("", "", "has no config.json. Give a .gguf file"),
-        ("config.json", '{"model_type": "mamba"}', "the architecture 'mamba' is not read; have gpt2, llama"),
+        (
+            "config.json",
+            '{"model_type": "mamba"}',
+            "the architecture 'mamba' is not read; have bloom, gpt2, llama",
+        ),
         ("config.json", "{}", "the architecture None is not read"),
         ("config.json", "{", "is not JSON"),
         ("config.json", '{"model_type": "gpt2", "model_type": "llama"}', "comes twice"),

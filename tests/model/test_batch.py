@@ -10,7 +10,7 @@ from torch import Tensor
 from pellucid.model.loss import IGNORED, loss
 from pellucid.model.taps import record
 from pellucid.model.transformer import Transformer
-from tests.agreement.engines import CHOICES, DIFFERENT, FIELD, SIZES, fast
+from tests.agreement.engines import CHOICES, DIFFERENT, SIZES, fast
 from tests.reference.models import weights
 
 COUNT, PAD = 5, 6
@@ -69,8 +69,8 @@ def test_padding_changes_nothing(name: str, left: bool, watched: bool) -> None:
 @pytest.mark.parametrize("watched", [False, True], ids=["fused", "explicit"])
 def test_padding_gets_no_gradient(name: str, left: bool, watched: bool) -> None:
     """Exactly none, and what the others get is what they would get alone."""
-    family = name.partition("/")[0]
-    choice = {FIELD[family]: name.partition("/")[2], "unembedding": "linear"}
+    field, _, kind = name.partition("/")
+    choice = {field: kind, "unembedding": "linear"}
     config = CHOICES[name].from_dict(SIZES | choice)  # a tied embedding learns from being a wrong answer, too
     values, lengths = weights(config, scale=0.25), [3, 1, 4, 2]
     given = padded(ROWS, lengths, left, 8)

@@ -23,6 +23,7 @@ from pellucid.model import cache as cache_module
 from pellucid.model.cache import Cache, FullLayer, Int8Layer
 from pellucid.model.taps import record
 from pellucid.model.transformer import Transformer
+from pellucid.names import describe
 from pellucid.reference import transformer as specification
 from pellucid.reference.training import forward
 from tests.agreement.engines import (
@@ -239,7 +240,9 @@ def both_caches(config: ModelConfig) -> Iterator[tuple[dict[str, np.ndarray], di
         past, start = specification.cache(tape, config), start + count
         wanted = shared(tape)
         got = {name: array(value) for name, value in seen.items()}
-        if "mask" in wanted:
+        if cache.ring:  # what is kept stands in an order of its own
+            got = {name: value for name, value in got.items() if "s" not in describe(name).axes}
+        if "mask" in wanted and "mask" in got:
             got["mask"] = np.broadcast_to(got["mask"], wanted["mask"].shape)
         yield got, {name: wanted[name] for name in wanted if name in got}
 
@@ -248,7 +251,9 @@ def both_caches(config: ModelConfig) -> Iterator[tuple[dict[str, np.ndarray], di
 def test_both_engines_caches_agree_on_every_value(name: str) -> None:
     for step, (got, wanted) in enumerate(both_caches(CACHED[name])):
         assert first_departure(got, wanted, CACHED_AGAINST_FULL) is None
-        assert ("blocks.1.attn.k_all" in wanted) is (step > 0)
+        assert "blocks.1.attn.z" in wanted and "logits" in wanted
+        if name.startswith("positions/"):
+            assert ("blocks.1.attn.k_all" in wanted) is (step > 0)
 
 
 def test_a_cache_that_writes_one_slot_off_is_found_at_its_keys(monkeypatch: pytest.MonkeyPatch) -> None:

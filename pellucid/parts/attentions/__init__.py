@@ -59,7 +59,7 @@ class LinearAttention(Attention):
 
     form: ClassVar[str] = "linear"
     feature: ClassVar[str]
-    chunk: ClassVar[int] = 128
+    chunk: ClassVar[int] = 64
     """So many positions the fast engine compares pair by pair; what is further back it reads from the sum."""
 
     def directions(self, d_head: int) -> Table | None:

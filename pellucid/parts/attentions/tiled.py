@@ -11,8 +11,8 @@ from pellucid.parts.attentions.softmax import SoftmaxAttention
 
 @dataclass(frozen=True)
 class TiledAttention(SoftmaxAttention):
-    """`tile` is how many keys are taken at a time. Small, so that it shows on short examples; the kernels of the
-    fast engine choose their own, and the numbers do not depend on it."""
+    """`tile` is how many keys are taken at a time. Small, so that it shows on short examples; the fast engine
+    leaves it to its kernels, and the numbers do not depend on it."""
 
     form: ClassVar[str] = "tiled"
     formula: ClassVar[str] = "m' = max(m, max S), l' = l e^(m − m') + Σ e^(S − m'), Z = Y / l"

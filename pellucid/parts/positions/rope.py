@@ -33,6 +33,8 @@ class Rope(Positions):
                 f"{self.kind} turns pairs of channels, and d_head={model.d_head} is odd. "
                 f"Use d_head={model.d_head + 1}, or change d_model or n_head so that it is even."
             )
+        if self.base < 1:
+            return f"{self.kind} needs a base of 1 or more, such as 10000; got {self.base:g}."
         if self.layout not in ("halves", "pairs"):
             return f"{self.kind} has the layouts halves and pairs, not {self.layout!r}."
         return None

@@ -42,8 +42,7 @@ class RopeYarn(Rope):
         """How much each pair [D/2] is slowed: 0 for not at all, 1 for by `factor`."""
         first = math.floor(self.pair_that_turns(self.beta_fast, d_head))
         last = math.ceil(self.pair_that_turns(self.beta_slow, d_head))
-        # both ends within the head, or they would cross where every pair turns often
-        first, last = (min(max(pair, 0), d_head - 1) for pair in (first, last))
+        first, last = max(first, 0), min(last, d_head - 1)
         return np.clip((np.arange(d_head // 2) - first) / max(last - first, 1), 0, 1)
 
     def pair_that_turns(self, times: float, d_head: int) -> float:
@@ -83,6 +82,12 @@ class RopeYarn(Rope):
                 f"within original_context={self.original_context} not even the fastest pair turns "
                 f"beta_slow={self.beta_slow:g} times, so that {self.kind} would slow all alike. "
                 f'Use a longer original_context, a smaller beta_slow, or positions = "rope_linear".'
+            )
+        if self.pair_that_turns(self.beta_fast, model.d_head) >= model.d_head:
+            return (
+                f"within original_context={self.original_context} every pair turns more than "
+                f"beta_fast={self.beta_fast:g} times, so that {self.kind} has none to slow. "
+                f"Use a shorter original_context, or a larger base."
             )
         if not math.isfinite(self.sharpness):
             return f"the square of attention_factor={self.attention_factor:g} is too large for a number."

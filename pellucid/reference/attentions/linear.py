@@ -1,6 +1,6 @@
 """Linear attention: P = φ(Q) φ(K)ᵀ divided by the sums of its rows, Z = P V.
 
-`apply` compares every query with every key, so that the pattern can be seen. `recurrent` makes the same z from
+`apply` compares every query with every key, so that the pattern can be seen. `recurrent` makes the same z of
 running sums, one token at a time: its work grows with the tokens and not with their square.
 """
 

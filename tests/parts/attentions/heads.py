@@ -25,7 +25,9 @@ def heads(config: ModelConfig, q: Any, k: Any, v: Any, allowed: Any = "causal", 
     if isinstance(allowed, str):
         allowed = np.tril(np.ones((count, k.shape[2])), k.shape[2] - count)[None, None]
     seen = (
-        None if allowed is None else tape.constant("mask", np.broadcast_to(allowed, (b, 1, *allowed.shape[2:])))
+        None
+        if allowed is None
+        else tape.constant("mask", np.broadcast_to(allowed, (b, 1, *allowed.shape[2:])))
     )
     added = None if bias is None else tape.parameter("bias", bias)
     z = mixed(tape.scope("attn"), config, q, k, v, Where(None, "", added, seen), None)

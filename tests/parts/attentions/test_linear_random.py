@@ -1,6 +1,7 @@
 """Positive random features: the directions, the formula by hand, and the exponential that they stand for."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -45,8 +46,8 @@ def test_the_seed_alone_decides_the_directions() -> None:
 def test_the_mean_of_phi_q_times_phi_k_is_the_exponential_of_the_score() -> None:
     """E[φ(q)·φ(k)] = e^(q·k / √D): the exponential, not the softmax of it."""
     q, k = np.array([0.5, -0.3, 0.8, 0.1]), np.array([0.2, 0.4, 0.9, -0.6])
-    directions = LinearRandom(features=40_000).directions(4)
-    phi_q, phi_k = (random_features.forward(x[None], directions, 4**-0.25, 40_000)[0] for x in (q, k))
+    directions = LinearRandom(features=100_000).directions(4)
+    phi_q, phi_k = (random_features.forward(x[None], directions, 4**-0.25, 100_000)[0] for x in (q, k))
     assert phi_q @ phi_k == pytest.approx(math.exp(q @ k / 2), rel=0.02)
 
 
@@ -61,7 +62,7 @@ def test_the_pattern_nears_softmax_s_with_one_over_the_root_of_the_features() ->
             tape = heads(config_of(kind, n_head=2, n_kv_head=1, d_head=4), q, k, v)
             off.append(distance(softmax, tape["attn.pattern"])[0])
         errors.append(np.mean(off))
-    assert all(more > less for more, less in zip(errors, errors[1:], strict=False))
+    assert all(more > less for more, less in pairwise(errors))
     slope = np.polyfit(np.log(counts), np.log(errors), 1)[0]
     assert slope == pytest.approx(-0.5, abs=0.1)
 

@@ -29,6 +29,8 @@ def test_a_tile_of_no_keys_is_refused() -> None:
 
 
 def test_dropout_of_a_pattern_that_is_never_whole_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"dropout of the pattern needs a pattern, and tiled attention never"):
+    with pytest.raises(
+        ConfigError, match=r"dropout of the pattern needs a pattern, and tiled attention never"
+    ):
         config_of("tiled", dropout="bernoulli")
     config_of("tiled", dropout={"kind": "bernoulli", "pattern": 0.0})

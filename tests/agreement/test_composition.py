@@ -1,0 +1,100 @@
+"""Any choices that go together make a model that trains, is saved and loaded, and says the same everywhere.
+
+The choices are found by listing the folders, so a new one is here without being named. That cached calls equal
+the whole is in `tests/model/test_cache.py`, that both engines agree in `test_engines.py`; same cover.
+"""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import pellucid
+from pellucid.config import ModelConfig
+from pellucid.errors import ConfigError
+from pellucid.explain.compare import BETWEEN_ENGINES, CACHED_AGAINST_FULL, departure, first_departure
+from pellucid.interop import model_folder
+from pellucid.interop.pretrained import Pretrained, Source
+from pellucid.model.cache import Cache
+from pellucid.reference.optimizers import update
+from tests.agreement.engines import (
+    COVER,
+    FACTORS,
+    IDS,
+    PADDINGS,
+    SIZES,
+    TARGETS,
+    Choice,
+    array,
+    config_of,
+    fast,
+    run,
+    specified,
+    text,
+)
+from tests.reference.models import weights
+
+RATE = 0.01
+
+
+def composes(config: ModelConfig, choice: Choice, folder: Path, seed: int = 0) -> None:
+    """One model: trained a step in both engines, saved, loaded, and read with a cache."""
+    values, padding = weights(config, seed, config.d_model**-0.5), PADDINGS[choice["padding"]]
+    tape = specified(config, values, IDS, TARGETS, padding)
+    update(tape, "sgd", 1, lr=RATE)
+    model = fast(config, seed)
+    model.load_state_dict({name: torch.from_numpy(value) for name, value in values.items()})
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    run(model, IDS, TARGETS, padding).backward()
+    optimizer.step()
+    moved = {name: array(value) for name, value in model.named_parameters()}
+    wanted = {name: tape[f"{name}@1"] if f"{name}@1" in tape else values[name] for name in moved}
+    assert first_departure(moved, wanted, BETWEEN_ENGINES) is None
+    made = Pretrained("made", config, wanted, None, Source(folder, "made", "", {}, 0))
+    model_folder.write(folder / "saved", made, dtype="float64")
+    again = pellucid.load(folder / "saved", dtype="float64")
+    assert again.config == config
+    ids = torch.tensor(IDS)
+    with torch.no_grad():
+        whole = model(ids)
+        assert departure("logits", array(again.module(ids)), array(whole), 1e-12) is None
+        if config.mask.together < ids.shape[1]:
+            cache, first = Cache(config, len(IDS), 8, dtype=torch.float64), max(1, int(config.mask.together))
+            parts = ids.split([first, *[1] * (ids.shape[1] - first)], 1)
+            cached = torch.cat([model.extend(part, cache) for part in parts], 1)
+            assert departure("logits", array(cached), array(whole), CACHED_AGAINST_FULL) is None
+
+
+@pytest.mark.parametrize("choice", COVER, ids=text)
+def test_every_pair_of_choices_trains_saves_loads_and_caches(choice: Choice, tmp_path: Path) -> None:
+    config = config_of(choice)
+    assert config
+    composes(config, choice, tmp_path)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("seed", range(600))
+def test_any_choices_train_save_load_and_cache(seed: int, tmp_path: Path) -> None:
+    random, config = np.random.default_rng([seed, 1]), None
+    while config is None:
+        choice = {key: values[random.integers(len(values))] for key, values in FACTORS.items()}
+        config = config_of(choice)
+    composes(config, choice, tmp_path, seed)
+
+
+def test_two_choices_go_together_or_are_refused_with_what_would_work() -> None:
+    """Every pair there is, not only a cover: a refusal names what was asked and says what to use."""
+    refused = 0
+    for (a, first), (b, second) in itertools.combinations(FACTORS.items(), 2):
+        if a.startswith("bias") or b.startswith("bias") or "padding" in (a, b):
+            continue
+        for x, y in itertools.product(first, second):
+            try:
+                ModelConfig.from_dict({**SIZES, a: x, b: y})
+            except ConfigError as error:
+                refused += 1
+                assert "Use " in str(error), str(error)
+                assert any(str(word) in str(error) for word in (x, y, a, b)), str(error)
+    assert 10 < refused < 100
