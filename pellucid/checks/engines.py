@@ -56,7 +56,8 @@ def far(subject: Subject) -> Finding:
     places = np.arange(subject.config.context_length)[-len(ids) :]
     given = _given(subject.config, places)
     if not given:
-        return Finding("skipped", "it does not know where a token stands")
+        knows = "it knows distances alone" if subject.config.positions.biased() else "it knows no positions"
+        return Finding("skipped", f"{knows}, so no place is far")
     module = subject.module(torch.bfloat16)
     program = with_values(subject.program, given)
     with torch.no_grad():

@@ -124,7 +124,7 @@ WHY = {
     "qk_norm": "left out, scores have another size in every layer",
     "logit_cap": "left out, the most likely token is too likely",
     "norm": "another kind or eps shifts every layer a little, and nothing fails",
-    "mlp": "gate and up have one shape: swapped, they load",
+    "mlp": "the curve is not in the weights, and a gate has the shape of what it gates: a mix-up loads",
     "residual": "what a sub-layer gives is added to what it read",
     "output": "how the heads are mixed before they join the stream; stored transposed in places",
     "unembedding": "a file without a matrix of its own for it means tied; none may be made up",

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.interop.huggingface.models import FAMILIES
 from tests.workbench import folders
 
 
@@ -14,8 +15,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | Path]:
     place = tmp_path_factory.mktemp("models")
     return {
         "abcd": "abcd",
-        "llama": folders.huggingface(place / "llama", "llama"),
-        "gpt2": folders.huggingface(place / "gpt2", "gpt2"),
+        **{family: folders.huggingface(place / family, family) for family in FAMILIES},
         "gguf": folders.gguf_file(place / "made-up.gguf"),
     }
 

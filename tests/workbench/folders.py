@@ -9,16 +9,22 @@ from tests.interop.gguf import made_up
 from tests.interop.huggingface.models import random_model
 from tests.interop.tokenizers import bpe_file
 
+LLAMA: dict[str, Any] = {
+    "vocab_size": 300,
+    "max_position_embeddings": 64,
+    "hidden_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+}
+WITHOUT_HEAD_DIM = {key: value for key, value in LLAMA.items() if key != "head_dim"}
 SIZES: dict[str, dict[str, Any]] = {
-    "llama": {
-        "vocab_size": 300,
-        "max_position_embeddings": 64,
-        "hidden_size": 16,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
-    },
+    "llama": LLAMA,
+    "mistral": LLAMA | {"sliding_window": 9},
+    "qwen2": WITHOUT_HEAD_DIM | {"use_sliding_window": False},
+    "qwen3": LLAMA,
+    "bloom": {"vocab_size": 300, "seq_length": 64, "hidden_size": 16, "n_layer": 3, "n_head": 4},
     "gpt2": {"vocab_size": 300, "n_positions": 64, "n_embd": 16, "n_layer": 3, "n_head": 4},
 }
 

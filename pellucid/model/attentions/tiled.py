@@ -3,7 +3,6 @@
 The tiles are the kernel's own; the specification's, which can be seen, give the same z.
 """
 
-import torch
 from torch import Tensor
 
 from pellucid.config import ModelConfig
@@ -32,9 +31,5 @@ class Mix(softmax.Mix):
         if cache is not None and where.plan is not None:
             k, v = cache.extend(k, v, where.plan, q.dtype)
             k, v = self.named("k_all", k), self.named("v_all", v)
-        if self.cap is None:
-            return self._fused(q, k, v, where)
-        if where.causal:  # no kernel here caps its scores, and so none masks them
-            all_pairs = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device)
-            where = where._replace(seen=all_pairs.tril(), causal=False)
-        return self._explicit(q, k, v, where)
+        # no kernel here caps its scores
+        return self._explicit(q, k, v, where) if self.cap else self._fused(q, k, v, where)

@@ -10,4 +10,4 @@ from pellucid.parts.placements import Placement
 class OnOutput(Placement):
     places: ClassVar[tuple[str, ...]] = ("out_norm",)
     formula: ClassVar[str] = "X + norm(f(X))"
-    source: ClassVar[str] = "OLMo team 2024, arXiv:2501.00656, section 3.3"
+    source: ClassVar[str] = "OLMo team 2024, arXiv:2501.00656"

@@ -10,4 +10,4 @@ from pellucid.parts.placements import Placement
 class Sandwich(Placement):
     places: ClassVar[tuple[str, ...]] = ("norm", "out_norm")
     formula: ClassVar[str] = "X + norm(f(norm X))"
-    source: ClassVar[str] = "Ding et al. 2021, arXiv:2105.13290, section 2.3"
+    source: ClassVar[str] = "Ding et al. 2021, arXiv:2105.13290"

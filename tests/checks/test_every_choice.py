@@ -1,0 +1,26 @@
+"""`verify` finds nothing wrong with a healthy model, whichever choice it makes."""
+
+import pytest
+
+from pellucid.checks.catalogue import CHECKS
+from pellucid.checks.subject import Subject
+from pellucid.workbench import Model
+from tests.agreement.engines import DIFFERENT
+from tests.interop.gguf import made_up
+
+OUTSIDE = ("tokenizer", "tokenizer outside", "conventions", "transformers", "llama.cpp", "compiled", "slopes")
+"""Checks that ask others, or that the choice of a part does not change; slopes are in `tests/reference`."""
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_a_healthy_model_of_any_choice_passes(name: str) -> None:
+    field, _, kind = name.partition("/")
+    subject = Subject(Model(made_up.model(made_up.LLAMA | {field: kind})))
+    made = 0
+    for check in CHECKS:
+        grows = (name, check.name) == ("norm/none", "int8 cache")  # from block to block, beyond any 8 bits
+        if check.name not in OUTSIDE and not grows:
+            finding = check.measure(subject)
+            assert finding.verdict in ("equal", "noise", "skipped"), f"{check.name}: {finding}"
+            made += finding.verdict != "skipped"
+    assert made >= 7
