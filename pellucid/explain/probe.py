@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.config import ModelConfig
-from pellucid.errors import TokenError
+from pellucid.errors import ConfigError, TokenError
 from pellucid.parts import Part
 from pellucid.parts.caps.none import NoCap
 from pellucid.parts.masks import Mask
@@ -153,8 +153,12 @@ def lines(done: Probe, width: int = 110) -> Iterator[str]:
 Change = Callable[[Case], Case | None]
 
 
-def _config(given: Case, note: str = "", **change: Any) -> Case:
-    return replace(given, config=replace(given.config, **change), note=note)
+def _config(given: Case, note: str = "", **change: Any) -> Case | None:
+    """The same with another choice, where it goes with the others."""
+    try:
+        return replace(given, config=replace(given.config, **change), note=note)
+    except ConfigError:
+        return None
 
 
 def _weights(given: Case, change: Callable[[str, Array], Array | None]) -> Case | None:

@@ -188,7 +188,9 @@ class Transformer(nn.Module):
         if plan is not None and self.config.mask.together and plan.real is not None:
             real = plan.real
         plain = cache.exact if cache is not None else positions is None
-        plain &= bias is None and self.config.score_cap.kind == "none"  # a kernel takes either the flag or these
+        plain &= (
+            bias is None and self.config.score_cap.kind == "none"
+        )  # a kernel takes either the flag or these
         seen, causal = self._seen(queries, keys, real, plain)
         return x, Where(turn, bias, seen, causal, real, plan)
 

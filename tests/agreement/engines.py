@@ -102,9 +102,11 @@ CACHED = {name: config for name, config in DIFFERENT.items() if not config.mask.
 """Those whose past stands still from the first token on, so that it can be kept."""
 
 
-def fast(config: ModelConfig, seed: int = 0, dtype: torch.dtype = torch.float64) -> Transformer:
+def fast(
+    config: ModelConfig, seed: int = 0, dtype: torch.dtype = torch.float64, scale: float = 0.5
+) -> Transformer:
     """The fast engine with random weights, by default in the specification's precision."""
-    return Transformer.from_weights(config, weights(config, seed), dtype=dtype)
+    return Transformer.from_weights(config, weights(config, seed, scale), dtype=dtype)
 
 
 def specified(

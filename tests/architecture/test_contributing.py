@@ -1,4 +1,4 @@
-"""What CONTRIBUTING.md promises to whoever adds a position encoding is true of the very lines that it prints."""
+"""What CONTRIBUTING.md promises to whoever adds a position encoding is true of the lines that it prints."""
 
 import re
 import sys

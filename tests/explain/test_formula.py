@@ -21,6 +21,7 @@ OTHER = np.random.default_rng(1).normal(size=(2, 3))
 ONE = np.abs(np.random.default_rng(2).normal(size=(2, 1))) + 0.5
 MASK = np.array([[1.0, 0.0, 1.0], [1.0, 1.0, 0.0]])
 TARGETS = np.array([2, -100])
+CURVES = ("relu", "relu_squared", "sigmoid", "tanh", "silu", "gelu", "gelu_tanh", "elu_plus_one")
 ADAMW = {"t": 3, "lr": 0.1, "beta1": 0.9, "beta2": 0.99, "eps": 1e-3, "decay": 0.2}
 
 CASES: dict[str, tuple[list[Any], dict[str, Any]]] = {
@@ -42,14 +43,26 @@ CASES: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "accumulate": ([ROW, OTHER], {"beta": 0.9}),
     "clip_factor": ([np.array(3.0)], {"limit": 2.0}),
     "adamw": ([ROW, OTHER, abs(OTHER)], ADAMW),
-    **{name: ([ROW], {}) for name in ("relu", "sigmoid", "tanh", "silu", "gelu", "gelu_tanh")},
-    **{
-        f"{name}_back": ([ROW, OTHER], {})
-        for name in ("relu", "sigmoid", "tanh", "silu", "gelu", "gelu_tanh")
-    },
+    "blend": ([ROW, OTHER], {"share": 0.3}),
+    "scaled_sum": ([ROW, OTHER], {"alpha": 0.3}),
+    "soft_cap": ([ROW], {"limit": 2.0}),
+    "soft_cap_back": ([ROW, OTHER], {"limit": 2.0}),
+    "surprise": ([ROW, ONE[:, 0]], {}),
+    "shares": ([abs(ROW)], {}),
+    "shares_back": ([abs(ROW), OTHER, ROW], {}),
+    "per_row": ([ROW, ONE], {}),
+    "per_row_back": ([ROW, OTHER, ONE], {}),
+    "above": ([ROW, ONE], {}),
+    "running_lse": ([ONE, ONE + 1], {}),
+    **{name: ([ROW], {}) for name in CURVES},
+    **{f"{name}_back": ([ROW, OTHER], {}) for name in CURVES},
 }
-IN_WORDS = {"take", "scatter", "cross_entropy", "part", "einsum"}
-"""Their formulas say which cell is meant, or are built from the letters; tested by example below."""
+IN_WORDS = {
+    "take", "scatter", "cross_entropy", "part", "put_back", "einsum", "random_features",
+    "random_features_back", "mixture", "mixture_scores_back", "mixture_values_back",
+}  # fmt: skip
+"""Their formulas say which cell is meant, or sum over a letter of their own; tested by example below, or with
+the attention that uses them."""
 
 FUNCTIONS = {
     "exp": np.exp, "sqrt": np.sqrt, "ln": np.log, "tanh": np.tanh, "where": np.where, "inf": np.inf,
@@ -77,7 +90,7 @@ def read(op: Op, arrays: list[np.ndarray], attrs: dict[str, Any]) -> Any:
     text += ")" * (text.count("(") - text.count(")"))
     for old, new in (("²", "**2"), ("³", "**3"), ("^", "**"), ("·", "*")):
         text = text.replace(old, new)
-    per_row = op.name in ("logsumexp_back", "target_back")
+    per_row = op.name in ("logsumexp_back", "target_back", "surprise")
     values = {
         name: array[:, None] if per_row and array.ndim == 1 else array
         for name, array in zip(names, arrays, strict=True)

@@ -1,6 +1,7 @@
 """Where the mask forgets, the cache keeps only what can still be seen, and says the same."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -63,7 +64,7 @@ def test_pieces_of_any_size_equal_the_whole(mask: dict[str, object], stride: int
     for _ in range(6):
         cuts = [0, *sorted(dice.choice(range(1, LONG), size=5, replace=False).tolist()), LONG]
         cache = new(config, 2, stride=stride)
-        parts = [model.extend(ids[:, a:b], cache) for a, b in zip(cuts, cuts[1:], strict=False)]
+        parts = [model.extend(ids[:, a:b], cache) for a, b in itertools.pairwise(cuts)]
         same(torch.cat(parts, 1), whole)
 
 
@@ -110,7 +111,7 @@ def test_a_part_of_what_is_gone_cannot_be_cropped_to() -> None:
     cache.crop(2)  # all of it is still there
     same(model.extend(ids[:, 2:3], cache)[:, 0], model(ids)[:, 2])
     model.extend(ids[:, 3:10], cache)
-    with pytest.raises(AskedWrongly, match="no longer holds all that it has read.*crop to 0"):
+    with pytest.raises(AskedWrongly, match=r"no longer holds all that it has read.*crop to 0"):
         cache.crop(8)
     cache.crop(10)
     same(model.extend(ids[:, 10:11], cache)[:, 0], model(ids)[:, 10])
@@ -162,5 +163,5 @@ def test_a_prefix_in_pieces_is_refused() -> None:
     config, model = made(PREFIX)
     cache = new(config, 1)
     model.extend(texts(1)[:, :3], cache)
-    with pytest.raises(AskedWrongly, match="the first 4 tokens see one another .* only 3 were read"):
+    with pytest.raises(AskedWrongly, match=r"the first 4 tokens see one another .* only 3 were read"):
         model.extend(texts(1)[:, 3:4], cache)

@@ -14,9 +14,8 @@ from pellucid.reference.ops import activations, named, running, table, updates
 from pellucid.reference.ops.arithmetic import LETTERS, add, power, subtract
 from pellucid.reference.ops.blend import blend
 from pellucid.reference.ops.cross_entropy import IGNORED, cross_entropy
-from pellucid.reference.ops.cut import cut
 from pellucid.reference.ops.einsum import einsum
-from pellucid.reference.ops.join import concat
+from pellucid.reference.ops.join import concat, part
 from pellucid.reference.ops.lookup import take
 from pellucid.reference.ops.mask import mask
 from pellucid.reference.ops.mean_squared_error import mean_squared_error
@@ -186,7 +185,7 @@ def cases() -> Iterator[tuple[str, Case]]:
         ((2, 4, 3), {"axis": 1, "start": 1, "length": 2}),
         ((2, 3), {"axis": 1, "start": 2, "length": 1}),
     ):
-        yield f"cut {shape} {where}", Case(cut, (normal(*shape),), attrs=where)
+        yield f"part {shape} {where}", Case(part, (normal(*shape),), attrs=where)
 
     for rows, ids in (((1, 1), [0]), ((4, 3), [[1, 1, 3], [0, 1, 1]]), ((3, 2), [2, 2])):
         yield f"take {rows}", Case(take, (normal(*rows),), (ids,))

@@ -10,20 +10,30 @@ import numpy as np
 from pellucid.files import need
 from pellucid.interop.gguf.container import Value, shown
 from pellucid.interop.gguf.opening import support
+from pellucid.interop.pretrained import Array
 
 
 class Facts:
     """The facts whose names begin with the architecture's, each under the rest of its name; `implied` are
-    those that the tensors tell where the file does not."""
+    those that the tensors tell where the file does not, `tables` the tensors that hold no weights."""
 
-    def __init__(self, facts: Mapping[str, Value], architecture: str, implied: Mapping[str, Value]) -> None:
-        self.prefix = f"{architecture}."
+    def __init__(
+        self,
+        facts: Mapping[str, Value],
+        architecture: str,
+        implied: Mapping[str, Value],
+        tables: Mapping[str, Array],
+    ) -> None:
+        self.prefix, self.tables = f"{architecture}.", tables
         self.facts = dict(implied) | {
             key.removeprefix(self.prefix): value
             for key, value in facts.items()
             if key.startswith(self.prefix)
         }
         self.asked: set[str] = set()
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.facts
 
     def whole(self, key: str, default: int | None = None) -> int:
         value = self._ask(key, default)
@@ -38,6 +48,16 @@ class Facts:
         value = self._ask(key, default)
         need(type(value) in (int, float), f"{self.prefix}{key} is {_short(value)}, not a number")
         return float(value)  # type: ignore[arg-type]
+
+    def text(self, key: str, default: str) -> str:
+        value = self._ask(key, default)
+        need(isinstance(value, str), f"{self.prefix}{key} is {_short(value)}, not a text")
+        return value  # type: ignore[return-value]
+
+    def truth(self, key: str, default: bool) -> bool:
+        value = self._ask(key, default)
+        need(isinstance(value, bool), f"{self.prefix}{key} is {_short(value)}, neither true nor false")
+        return value  # type: ignore[return-value]
 
     def _ask(self, key: str, default: Value | None) -> Value:
         self.asked.add(key)

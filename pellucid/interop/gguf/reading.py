@@ -13,7 +13,7 @@ from pellucid.interop.gguf.container import Container, read_container, shown
 from pellucid.interop.gguf.facts import Facts
 from pellucid.interop.gguf.opening import opening, support
 from pellucid.interop.gguf.tokenizer import read_words
-from pellucid.interop.pretrained import Pretrained, Shape, Source, Tensor, Weights
+from pellucid.interop.pretrained import Array, Pretrained, Shape, Source, Tensor, Weights
 
 
 def read(path: str | Path) -> Pretrained:
@@ -27,7 +27,8 @@ def read(path: str | Path) -> Pretrained:
         architecture = architectures.find(str(kind))
         embedding = container.tensors.get("token_embd.weight")
         implied = {"vocab_size": embedding.shape[0]} if embedding else {}
-        config = architecture.config(Facts(container.facts, str(kind), implied), container.tensors)
+        tables = {name: _table(container, name) for name in architecture.tables if name in container.tensors}
+        config = architecture.config(Facts(container.facts, str(kind), implied, tables), container.tensors)
         need(config.n_layer <= len(container.tensors), f"it says that it has {config.n_layer:,} layers")
         places = _places(container, architecture, config.n_layer)
         tensors = {name: _tensor(container, place) for name, place in places.items()}
@@ -61,7 +62,7 @@ def _places(container: Container, architecture: Architecture, layers: int) -> di
         for name, place in architecture.places(layers).items()
         if place.tensor in container.tensors
     }
-    known = {place.tensor for place in places.values()}
+    known = {place.tensor for place in places.values()} | set(architecture.tables)
     for name in container.tensors:
         support(name in known, f"it has a tensor {shown(name)!r}, which is not known here")
     return places
@@ -76,6 +77,10 @@ def _check_shapes(config: ModelConfig, tensors: Mapping[str, Tensor]) -> None:
         need(found == shape, f"the weight {name} has the shape {found}, not {shape}")
     for name in tensors:
         need(name in wanted, f"it holds {name}, and not all layers do")
+
+
+def _table(container: Container, name: str) -> Array:
+    return container.rows(name, 0, container.tensors[name].shape[0])
 
 
 def _tensor(container: Container, place: Place) -> Tensor:

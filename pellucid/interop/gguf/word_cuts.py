@@ -16,6 +16,9 @@ _BYTES = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
 _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
+# What this does not match are words as well. Without an `invert` it is not taken for one that matches all.
+_BLOOM = {"type": "Split", "pattern": {"Regex": r" ?[^(\s|[.,!?…。，、।۔،])]+"}, "behavior": "Isolated"}
+
 
 def _cut(pattern: str) -> Step:
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
@@ -24,6 +27,10 @@ def _cut(pattern: str) -> Step:
 def _modern(digits: str) -> tuple[Step, ...]:
     """One pattern for words, for so many digits at a time, and for the rest."""
     return _cut(rf"{_CONTRACTIONS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{digits}{_REST}"), _BYTES
+
+
+_REST_OF: dict[str, Step] = {"ByteLevel": {"trim_offsets": True}, "Split": {"invert": True}, "Digits": {}}
+"""What a step must say, though it changes nothing: cuts that isolate are the same either way."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +44,7 @@ class WordCut:
 
     def pre_tokenizer(self) -> Step:
         """As a `tokenizer.json` has it."""
-        steps = [
-            step | {"trim_offsets": True} if step["type"] == "ByteLevel" else step for step in self.steps
-        ]
+        steps = [_REST_OF[step["type"]] | step for step in self.steps]
         return steps[0] if len(steps) == 1 else {"type": "Sequence", "pretokenizers": steps}
 
 
@@ -57,6 +62,7 @@ CUTS: dict[str, WordCut] = {
     "default": WordCut(
         (_cut(r"[\p{P}\$\+<=>\^~\|]+"), _cut(GPT2_SPLIT), _cut(r"\p{N}+"), _cut("[0-9][0-9][0-9]"), _BYTES)
     ),
+    "bloom": WordCut((_BLOOM, _BYTES)),
     "codeshell": _DIGITS,
     "command-r": _DIGITS,
     "exaone": _DIGITS,

@@ -28,11 +28,13 @@ from pellucid.interop.gguf.container import (
     padded,
 )
 from pellucid.interop.gguf.facts import Facts
-from pellucid.interop.gguf.opening import NotSupported
+from pellucid.interop.gguf.opening import NotSupported, support
 from pellucid.interop.gguf.quants import BY_NAME, Array, Type, quantise
 from pellucid.interop.gguf.tokenizer import Words, words_as_facts
 from pellucid.interop.pretrained import Pretrained, Shape
 from pellucid.interop.rope_layout import in_layout
+from pellucid.parts.masks.causal import Causal
+from pellucid.parts.masks.window import Window
 
 KINDS = {"F32": 0, "F16": 1, "Q8_0": 7}
 """How the matrices are stored, and the number under which llama.cpp knows such a file."""
@@ -58,8 +60,8 @@ def write(path: str | Path, pretrained: Pretrained, kind: str = "F16") -> None:
     """Write a model with its matrices as F32, F16 or Q8_0; vectors stay F32, as llama.cpp keeps them."""
     if kind not in KINDS:
         raise FileError(f"GGUF is written as {', '.join(KINDS)}, not {kind!r}.{did_you_mean(kind, KINDS)}")
-    config, weights = in_layout(pretrained.config, pretrained.weights, "pairs")
-    name, architecture = _architecture_for(config)
+    name, architecture = _architecture_for(pretrained)
+    config, weights = in_layout(_plain_mask(pretrained.config), pretrained.weights, architecture.layout)
     words = Words(pretrained.tokenizer, pretrained.chat_template, pretrained.add_bos, pretrained.generation)
     facts: dict[str, Value] = {
         "general.architecture": name,
@@ -70,57 +72,78 @@ def write(path: str | Path, pretrained: Pretrained, kind: str = "F16") -> None:
         **{f"{name}.{key}": value for key, value in architecture.facts(config).items()},
         **words_as_facts(words, config.vocab_size),
     }
-    tensors = list(_tensors(architecture, config, kind))
+    tables = architecture.numbers(config)
+    tensors = [Written(name, (name,), table.shape, BY_NAME["F32"]) for name, table in tables.items()]
+    tensors += _tensors(architecture, config, kind)
     with whole_file(Path(path)) as file:
         header = _header(facts, tensors)
         file.write(header + bytes(padded(len(header), ALIGNMENT) - len(header)))
         for tensor in tensors:
-            for piece in quantise(tensor.type, _numbers(tensor, weights), tensor.name):
+            for piece in quantise(tensor.type, _numbers(tensor, weights, tables), tensor.name):
                 file.write(piece)
             file.write(bytes(padded(tensor.bytes, ALIGNMENT) - tensor.bytes))
 
 
-def _architecture_for(config: ModelConfig) -> tuple[str, Architecture]:
-    """The architecture that says this config and nothing else: the facts are written, read again, and what
-    comes back is compared. A choice that an architecture has no fact for is therefore found, not lost."""
-    refusals = []
-    for name in architectures.architectures():
+def _architecture_for(pretrained: Pretrained) -> tuple[str, Architecture]:
+    """The architecture that says a config and nothing else: the facts are written, read again, and what
+    comes back is compared. A choice that an architecture has no fact for is therefore found, not lost.
+    Where several can, it is the one that the model came from, if that is among them."""
+    refusals, known = [], architectures.architectures()
+    for name in sorted(known, key=lambda name: name != pretrained.source.architecture):
         architecture = architectures.find(name)
-        if not (why := _refusal(config, name, architecture)):
+        if not (why := _refusal(_plain_mask(pretrained.config), name, architecture)):
             return name, architecture
         refusals.append(f"{name} {why}")
     raise FileError(f"no GGUF architecture can hold this model: {'; '.join(refusals)}.")
 
 
 def _refusal(config: ModelConfig, name: str, architecture: Architecture) -> str | None:
+    config, _ = in_layout(config, {}, architecture.layout)
     places = architecture.places(config.n_layer)
-    facts = {f"{name}.{key}": value for key, value in architecture.facts(config).items()}
     tensors = {places[weight].tensor for weight in config.parameters() if weight in places}
     try:
-        back = architecture.config(Facts(facts, name, {}), tensors)
+        facts = {f"{name}.{key}": _kept(key, value) for key, value in architecture.facts(config).items()}
+        back = architecture.config(Facts(facts, name, {}, architecture.numbers(config)), tensors)
     except (ConfigError, NotSupported, Damaged) as error:
-        return f"cannot: {error}"
+        return f"cannot: {str(error).rstrip('.')}"
     for field in dataclasses.fields(config):
         has, wanted = getattr(back, field.name), getattr(config, field.name)
         if field.name == "biases":
             has, wanted = sorted(has), sorted(set(wanted))
-        if _stored(has) != _stored(wanted):
+        if not _same(_plain(has), _plain(wanted)):
             return f"has {field.name} = {_plain(has)}, not {_plain(wanted)}"
     if strange := [weight for weight in config.parameters() if weight not in places]:
         return f"has no weight {strange[0]}"
     return None
 
 
+def _plain_mask(config: ModelConfig) -> ModelConfig:
+    """The same model without a window that everything is inside of: GGUF has none."""
+    wide = isinstance(config.mask, Window) and config.mask.size >= config.context_length
+    return dataclasses.replace(config, mask=Causal()) if wide else config
+
+
+def _kept(key: str, value: Value) -> Value:
+    """A fact as the file keeps it: a whole number in 32 bits, another in float32."""
+    if isinstance(value, float):
+        with np.errstate(over="ignore"):
+            return float(str(np.float32(value)))
+    fits = not isinstance(value, int) or value < 2**32
+    support(fits, f"{key} = {value} is no number of 32 bits")
+    return value
+
+
 def _plain(value: Any) -> Any:
     return value.to_dict() if hasattr(value, "to_dict") else value
 
 
-def _stored(value: Any) -> Any:
-    """A value as the file keeps it: its numbers in float32."""
-    value = _plain(value)
-    if isinstance(value, dict):
-        return {key: _stored(entry) for key, entry in value.items()}
-    return float(np.float32(value)) if isinstance(value, float) else value
+def _same(has: Any, wanted: Any) -> bool:
+    """Whether two values differ by no more than float32's rounding, once or twice."""
+    if isinstance(has, dict) and isinstance(wanted, dict):
+        return has.keys() == wanted.keys() and all(_same(has[key], wanted[key]) for key in has)
+    if isinstance(has, float) and isinstance(wanted, float):
+        return math.isclose(has, wanted, rel_tol=2**-22)
+    return bool(has == wanted)
 
 
 def _tensors(architecture: Architecture, config: ModelConfig, kind: str) -> Iterator[Written]:
@@ -138,8 +161,8 @@ def _tensors(architecture: Architecture, config: ModelConfig, kind: str) -> Iter
         yield Written(name, tuple(weights), shape, BY_NAME["F32" if small else kind if fits else "F16"])
 
 
-def _numbers(tensor: Written, weights: Mapping[str, Array]) -> Array:
-    parts = [weights[name] for name in tensor.weights]
+def _numbers(tensor: Written, weights: Mapping[str, Array], tables: Mapping[str, Array]) -> Array:
+    parts = [tables[name] if name in tables else weights[name] for name in tensor.weights]
     return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts), dtype=np.float32)
 
 

@@ -6,4 +6,5 @@ from pellucid.parts.caps.tanh import TanhCap
 
 
 def curve(x: Tensor, cap: TanhCap) -> Tensor:
-    return (x / cap.limit).tanh() * cap.limit
+    wide = x.float() if x.element_size() < 4 else x  # a small score divided would fall below half precision
+    return ((wide / cap.limit).tanh() * cap.limit).to(x.dtype)

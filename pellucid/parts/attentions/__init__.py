@@ -101,8 +101,8 @@ class LinearAttention(Attention):
             )
         if model.mask.kind not in ("causal", "none"):
             return (
-                f"mask {model.mask.kind!r} hides part of the past, and the running sums of linear attention "
-                f'cannot forget. Use mask "causal" or "none", or attention "softmax".'
+                f"linear attention keeps sums over all that came before, or over all there is, and mask "
+                f'{model.mask.kind!r} is neither. Use mask "causal" or "none", or attention "softmax".'
             )
         if "pattern" in model.dropout.rates:
             return (

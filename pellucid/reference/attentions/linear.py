@@ -10,9 +10,8 @@ from pellucid.reference.attention import Where
 from pellucid.reference.dropout import Dropped
 from pellucid.reference.op import Ref
 from pellucid.reference.ops import named
-from pellucid.reference.ops.cut import cut
 from pellucid.reference.ops.einsum import einsum
-from pellucid.reference.ops.join import concat
+from pellucid.reference.ops.join import concat, part
 from pellucid.reference.ops.per_row import per_row
 from pellucid.reference.ops.shares import shares
 from pellucid.reference.tape import Scope
@@ -53,9 +52,9 @@ def recurrent(t: Scope, q_feat: Ref, k_feat: Ref, v: Ref) -> Ref:
     for i in range(q_feat.shape[2]):
         step, here = t.scope(f"recurrent.{i}"), {"axis": 2, "start": i, "length": 1}
         q, k, value = (
-            step("q", cut, q_feat, **here),
-            step("k", cut, k_feat, **here),
-            step("v", cut, v, **here),
+            step("q", part, q_feat, **here),
+            step("k", part, k_feat, **here),
+            step("v", part, v, **here),
         )
         if before:
             state = step("state", einsum, k, value, before[0], spec="bksr,bksd+bkrd->bkrd")

@@ -11,8 +11,8 @@ from pellucid.reference.caps import capped
 from pellucid.reference.dropout import Dropped
 from pellucid.reference.op import Ref
 from pellucid.reference.ops.arithmetic import add
-from pellucid.reference.ops.cut import cut
 from pellucid.reference.ops.einsum import einsum
+from pellucid.reference.ops.join import part
 from pellucid.reference.ops.mask import mask
 from pellucid.reference.ops.running import above, mixture, running_lse, running_mix, running_sum, running_top
 from pellucid.reference.tape import Scope
@@ -61,14 +61,14 @@ def _scores(
     """The masked scores [B H T tile] and the values [B K tile D] of one tile."""
     here = {"start": start, "length": count}
     scale = config.d_head**-0.5 * config.positions.sharpness
-    keys, values = t("k", cut, k, axis=2, **here), t("v", cut, v, axis=2, **here)
+    keys, values = t("k", part, k, axis=2, **here), t("v", part, v, axis=2, **here)
     scores = t("scores", einsum, q, keys, spec="b(kg)td,bksd->b(kg)ts", scale=scale)
     if config.score_cap.kind != "none":
         scores = capped(t, "capped", scores, config.score_cap)
     if where.bias:
-        scores = t("biased", add, scores, t("bias", cut, where.bias, axis=2, **here))
+        scores = t("biased", add, scores, t("bias", part, where.bias, axis=2, **here))
     if where.allowed:
-        return t("masked", mask, scores, t("mask", cut, where.allowed, axis=3, **here)), values
+        return t("masked", mask, scores, t("mask", part, where.allowed, axis=3, **here)), values
     return t.alias("masked", scores), values
 
 

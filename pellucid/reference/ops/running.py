@@ -89,7 +89,7 @@ def running_mix(powers: Any, values: Any, *before: Any) -> Any:
     return before[0] * before[1] + new if before else new
 
 
-@operation(each, "{y} = {0} + ln {1}")
+@operation(each, "{y} = {0} + ln({1})")
 def running_lse(top: Any, total: Any) -> Any:
     """lse = m + ln l, the log-sum-exp of the whole row; −∞ where every score was."""
     return top + np.log(np.where(total > 0, total, 1.0))

@@ -33,6 +33,12 @@ GPT2: dict[str, Any] = SIZES | {
     "mlp": "gelu_tanh",
     "biases": ["qkv", "output", "mlp", "norm"],
 }
+QWEN2: dict[str, Any] = LLAMA | {"biases": ["qkv"]}
+QWEN3: dict[str, Any] = LLAMA | {"d_head": 24, "qk_norm": LLAMA["norm"]}
+BLOOM: dict[str, Any] = GPT2 | {"positions": "alibi", "embed_norm": "layer_norm"}
+YARN = {"kind": "rope_yarn", "base": 500.0, "factor": 4.0, "original_context": 50}
+LLAMA3 = {"kind": "rope_llama3", "base": 500_000.0, "factor": 32.0}
+ARCHITECTURES = {"llama": LLAMA, "gpt2": GPT2, "qwen2": QWEN2, "qwen3": QWEN3, "bloom": BLOOM}
 
 
 def tokenizer(merges: Sequence[str] = MERGES) -> Tokenizer:
@@ -53,14 +59,14 @@ def weights(config: ModelConfig, seed: int = 0) -> dict[str, np.ndarray[Any, np.
     }
 
 
-def model(config: Mapping[str, Any], **more: Any) -> Pretrained:
+def model(config: Mapping[str, Any], came_from: str = "none", **more: Any) -> Pretrained:
     read = ModelConfig.from_dict(dict(config))
     given: dict[str, Any] = {
         "name": "made up",
         "config": read,
         "weights": weights(read),
         "tokenizer": tokenizer(),
-        "source": Source(Path("nowhere"), "none", "none", {}, 0),
+        "source": Source(Path("nowhere"), "none", came_from, {}, 0),
         "generation": {"bos_token_id": 0, "eos_token_id": [1, 2]},
     }
     return Pretrained(**(given | more))

@@ -16,14 +16,19 @@ import pytest
 
 from pellucid.errors import FileError
 from pellucid.interop import gguf
-from tests.interop.gguf.made_up import GPT2, LLAMA, Raw, model, text, u32
+from tests.interop.gguf.made_up import ARCHITECTURES, GPT2, LLAMA, LLAMA3, YARN, Raw, model, text, u32
 
 HUGE = 2**40
 TENSOR = (b"t", (32,), 0, 0)
+SEEDS = ARCHITECTURES | {
+    "llama, yarn": LLAMA | {"positions": YARN | {"attention_factor": 1.7}},
+    "llama, Llama 3": LLAMA | {"positions": LLAMA3},
+}
 
 
-def whole(path: Path, config: dict[str, object] = LLAMA) -> bytes:
-    gguf.write(path, model(config, chat_template="{{ x }}"), "Q8_0")
+def whole(path: Path, name: str = "llama") -> bytes:
+    came_from = name.partition(",")[0]
+    gguf.write(path, model(SEEDS[name], came_from, chat_template="{{ x }}"), "Q8_0")
     return path.read_bytes()
 
 
@@ -356,10 +361,10 @@ def mutated(data: bytes, tables: int, draw: random.Random) -> bytes:
 
 
 @pytest.mark.parametrize("count", [500, pytest.param(100_000, marks=pytest.mark.torture)])
-@pytest.mark.parametrize("config", [LLAMA, GPT2], ids=["llama", "gpt2"])
-def test_a_mutated_file_is_read_or_refused(config: dict[str, object], count: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", SEEDS)
+def test_a_mutated_file_is_read_or_refused(name: str, count: int, tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
-    data, draw, refused = whole(path, config), random.Random(count), 0
+    data, draw, refused = whole(path, name), random.Random(count), 0
     # Half of the changes go to the facts before the vocabulary, a tenth of the tables.
     ends = (data.index(b"tokenizer.ggml.tokens"), data.index(b"output_norm.weight") + 64)
     for i in range(count):

@@ -9,18 +9,35 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pellucid.errors import FileError
 from pellucid.interop import gguf
 from pellucid.interop.gguf.tokenizer import Words, words_as_facts
 from pellucid.interop.gguf.word_cuts import CUTS
 from pellucid.interop.pretrained import Pretrained
 from pellucid.reference.training import forward
 from pellucid.text import alphabet
-from tests.interop.gguf.made_up import GPT2, LLAMA, MANY_MERGES, SIZE, model, tokenizer, write_with_facts
+from tests.interop.gguf.made_up import (
+    BLOOM,
+    GPT2,
+    LLAMA,
+    LLAMA3,
+    MANY_MERGES,
+    QWEN2,
+    QWEN3,
+    SIZE,
+    YARN,
+    model,
+    tokenizer,
+    write_with_facts,
+)
+from tests.interop.gguf.test_reading import rewritten
 
 xllamacpp = pytest.importorskip("xllamacpp")
 
 HARMLESS = 3 + list(alphabet.BYTE).index("a")
 IDS = [5, 9, 200, 31, 31, 260, 7, 100]
+LONG = IDS * 5
+LINEAR = {"kind": "rope_linear", "factor": 4.0}
 TEXTS = [
     "the cat in the hat, 1234567 times",
     "  two  spaces\n\n\tand tabs \r\n end   ",
@@ -78,20 +95,61 @@ MODELS = {
     "llama, untied with biases": LLAMA
     | {"unembedding": "linear", "biases": ["qkv", "output", "mlp"], "n_kv_head": 1},
     "llama with wide heads": LLAMA | {"d_head": 32},
+    "llama, linear": LLAMA | {"positions": LINEAR},
+    "llama, yarn": LLAMA | {"positions": YARN},
+    "llama, sharp yarn": LLAMA | {"positions": YARN | {"attention_factor": 1.7}},
+    "llama, Llama 3": LLAMA | {"positions": LLAMA3},
     "gpt2": GPT2,
     "gpt2, untied": GPT2 | {"unembedding": "linear"},
+    "qwen2": QWEN2,
+    "qwen2 in pairs": QWEN2 | {"positions": {"kind": "rope", "layout": "pairs"}, "n_kv_head": 1},
+    "qwen2, untied with yarn": QWEN2 | {"positions": YARN, "unembedding": "linear"},
+    "qwen2, linear": QWEN2 | {"positions": LINEAR},
+    "qwen3": QWEN3,
+    "qwen3, untied in pairs": QWEN3
+    | {"positions": {"kind": "rope", "layout": "pairs"}, "unembedding": "linear"},
+    "qwen3, blunt yarn": QWEN3 | {"positions": YARN | {"attention_factor": 0.5}},
+    "bloom": BLOOM,
+    "bloom, untied with 6 heads": BLOOM | {"n_head": 6, "d_model": 96, "unembedding": "linear"},
 }
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_llama_cpp_gives_the_probabilities_of_the_specification(name: str, tmp_path: Path) -> None:
-    ours = model(MODELS[name])
+    architecture = name.partition(",")[0].partition(" ")[0]
+    ours = model(MODELS[name], came_from=architecture)
     gguf.write(tmp_path / "m.gguf", ours, "F32")
-    theirs = LlamaCpp(tmp_path / "m.gguf").next(IDS, ours.config.vocab_size)
-    wanted = log_probabilities(ours, IDS)
+    assert gguf.read(tmp_path / "m.gguf").source.architecture == architecture
+    theirs = LlamaCpp(tmp_path / "m.gguf").next(LONG, ours.config.vocab_size)
+    wanted = log_probabilities(ours, LONG)
     # llama.cpp looks GELU up in a table of float16.
-    assert max(abs(wanted[id] - value) for id, value in theirs.items()) < (2e-2 if "gpt2" in name else 5e-5)
+    tolerance = 2e-2 if architecture in ("gpt2", "bloom") else 5e-5
+    assert max(abs(wanted[id] - value) for id, value in theirs.items()) < tolerance
+    assert max(theirs, key=theirs.__getitem__) == wanted.argmax()
     assert len(theirs) > 200
+
+
+@pytest.mark.parametrize(
+    ("fact", "value"),
+    [
+        ("yarn_beta_fast", 8.0),
+        ("yarn_beta_slow", 0.25),
+        ("yarn_attn_factor", 1.7),
+        ("yarn_ext_factor", 0.5),
+    ],
+)
+def test_llama_cpp_does_not_read_what_we_refuse_of_yarn(fact: str, value: float, tmp_path: Path) -> None:
+    """Who wrote such a file meant something else than llama.cpp computes; which is right cannot be told."""
+    yarn = model(LLAMA | {"positions": YARN})
+    path = rewritten(
+        tmp_path / "m.gguf",
+        lambda facts: facts.update({f"llama.rope.scaling.{fact}": value}),
+        LLAMA | {"positions": YARN},
+    )
+    theirs, wanted = LlamaCpp(path).next(LONG, 272), log_probabilities(yarn, LONG)
+    assert max(abs(wanted[id] - value) for id, value in theirs.items()) < 5e-5
+    with pytest.raises(FileError, match=f"llama.rope.scaling.{fact} = "):
+        gguf.read(path)
 
 
 @pytest.mark.parametrize(("kind", "tolerance"), [("F16", 0.05), ("Q8_0", 0.5)])

@@ -12,11 +12,18 @@ import pytest
 from pellucid.errors import FileError
 from pellucid.interop import gguf
 from pellucid.interop.gguf import writing
+from pellucid.interop.gguf.architectures.llama import Llama
 from pellucid.interop.gguf.container import Value
-from tests.interop.gguf.made_up import GPT2, LLAMA, model
+from pellucid.parts.positions import Positions
+from tests.interop.gguf.made_up import ARCHITECTURES, LLAMA, LLAMA3, YARN, model
 
 
-def rewritten(path: Path, change: Callable[[dict[str, Any]], None], config: dict[str, Any] = LLAMA) -> Path:
+def rewritten(
+    path: Path,
+    change: Callable[[dict[str, Any]], None],
+    config: dict[str, Any] = LLAMA,
+    came_from: str = "none",
+) -> Path:
     """A tiny model with its facts changed before they are written."""
     whole = writing._header
 
@@ -27,17 +34,43 @@ def rewritten(path: Path, change: Callable[[dict[str, Any]], None], config: dict
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writing, "_header", header)
-        gguf.write(path, model(config), "F32")
+        gguf.write(path, model(config, came_from), "F32")
     return path
 
 
-@pytest.mark.parametrize("config", [LLAMA, GPT2], ids=["llama", "gpt2"])
+ROPES: list[dict[str, Any]] = [
+    {"kind": "rope", "base": 123.0},
+    {"kind": "rope_linear", "factor": 1.0},
+    {"kind": "rope_linear", "factor": 7.5, "base": 1e6},
+    {"kind": "rope_yarn", "factor": 1.0},
+    {"kind": "rope_yarn", "factor": 7.5, "original_context": 20},
+    YARN | {"attention_factor": 1.7},
+    YARN | {"attention_factor": 0.123456},
+]
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: (name, config) for name, config in ARCHITECTURES.items()},
+    **{
+        f"{name}, {rope}": (name, ARCHITECTURES[name] | {"positions": rope})
+        for name in ("llama", "qwen2", "qwen3")
+        for rope in ROPES
+    },
+    **{f"{name}, untied": (name, ARCHITECTURES[name] | {"unembedding": "linear"}) for name in ARCHITECTURES},
+    "llama, Llama 3": ("llama", LLAMA | {"positions": LLAMA3}),
+    "bloom, 3 heads": ("bloom", ARCHITECTURES["bloom"] | {"n_head": 3, "d_model": 48}),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("kind", ["F32", "F16"])
-def test_a_written_model_is_read_back_whole(config: dict[str, Any], kind: str, tmp_path: Path) -> None:
-    config = config | ({"positions": {"kind": "rope", "layout": "pairs"}} if config is LLAMA else {})
-    ours = model(config, chat_template="{{ messages }}", add_bos=True)
+def test_a_written_model_is_read_back_whole(name: str, kind: str, tmp_path: Path) -> None:
+    architecture, config = MODELS[name]
+    if architecture == "llama":
+        rope = config.get("positions", {"kind": "rope"})
+        config = config | {"positions": rope | {"layout": "pairs"}}
+    ours = model(config, architecture, chat_template="{{ messages }}", add_bos=True)
     gguf.write(tmp_path / "m.gguf", ours, kind)
     back = gguf.read(tmp_path / "m.gguf")
+    assert back.source.architecture == architecture
     assert back.config == ours.config
     assert list(back.weights) == list(ours.config.parameters())
     for name, array in ours.weights.items():
@@ -73,8 +106,10 @@ def test_the_gguf_package_reads_what_we_write_and_we_what_it_writes(tmp_path: Pa
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("rope.scaling.type", "linear"),
-        ("rope.scaling.factor", 4.0),
+        ("rope.scaling.type", "longrope"),
+        ("rope.scaling.attn_factor", 2.0),
+        ("rope.scaling.original_context_length", 2048),
+        ("rope.scaling.yarn_log_multiplier", 0.1),
         ("rope.dimension_count", 8),
         ("attention.value_length", 8),
         ("attention.sliding_window", 16),
@@ -97,9 +132,71 @@ def test_a_fact_that_would_change_the_arithmetic_is_refused_by_name(
 
 
 @pytest.mark.parametrize(
+    ("architecture", "key", "value"),
+    [
+        ("qwen2", "attention.sliding_window", 16),
+        ("qwen2", "rope.scaling.type", "longrope"),
+        ("qwen2", "expert_count", 8),
+        ("qwen3", "attention.sliding_window", 16),
+        ("qwen3", "rope.dimension_count", 8),
+        ("qwen3", "pooling_type", 3),
+        ("bloom", "attention.max_alibi_bias", 16.0),
+        ("bloom", "attention.clamp_kqv", 1.0),
+        ("bloom", "rope.freq_base", 10_000.0),
+        ("bloom", "attention.causal", False),
+    ],
+)
+def test_so_it_is_in_every_architecture(architecture: str, key: str, value: Any, tmp_path: Path) -> None:
+    path = rewritten(
+        tmp_path / "m.gguf",
+        lambda facts: facts.update({f"{architecture}.{key}": value}),
+        ARCHITECTURES[architecture],
+        architecture,
+    )
+    with pytest.raises(FileError, match=f"m.gguf cannot be read here.*{architecture}.{key}"):
+        gguf.read(path)
+
+
+@pytest.mark.parametrize(
+    ("facts", "rope"),
+    [
+        ({"type": "linear", "factor": 4.0}, {"kind": "rope_linear", "factor": 4.0}),
+        ({"factor": 4.0}, {"kind": "rope_linear", "factor": 4.0}),
+        ({"../scale_linear": 4.0}, {"kind": "rope_linear", "factor": 4.0}),
+        ({"type": "linear"}, {"kind": "rope"}),
+        ({"type": "none", "finetuned": True}, {"kind": "rope"}),
+        ({"../scale_linear": 1.0}, {"kind": "rope"}),
+        ({"type": "yarn", "factor": 4.0}, {"kind": "rope_yarn", "factor": 4.0, "original_context": 64}),
+        (
+            {
+                "type": "yarn",
+                "factor": 4.0,
+                "original_context_length": 32,
+                "yarn_beta_fast": 32.0,
+                "yarn_beta_slow": 1.0,
+                "yarn_ext_factor": 1.0,
+            },
+            {"kind": "rope_yarn", "factor": 4.0, "original_context": 32},
+        ),
+    ],
+    ids=str,
+)
+def test_stretched_positions_are_those_of_llama_cpp(
+    facts: dict[str, Any], rope: dict[str, Any], tmp_path: Path
+) -> None:
+    given = {f"llama.rope.scaling.{key}".replace("scaling.../", ""): value for key, value in facts.items()}
+    config = gguf.read(rewritten(tmp_path / "m.gguf", lambda facts: facts.update(given))).config
+    assert config.positions == Positions.read(rope | {"layout": "pairs"})
+
+
+@pytest.mark.parametrize(
     ("key", "value", "complaint"),
     [
-        ("general.architecture", "mamba", "no GGUF architecture called 'mamba'; have gpt2, llama"),
+        (
+            "general.architecture",
+            "mamba",
+            "no GGUF architecture called 'mamba'; have bloom, gpt2, llama, qwen2, qwen3",
+        ),
         ("general.type", "adapter", "only models are read"),
         ("split.count", 3, "one of 3 files"),
         ("split.count", np.array([1, 1]), "files of a model"),
@@ -122,6 +219,11 @@ def test_a_fact_that_would_change_the_arithmetic_is_refused_by_name(
         ("tokenizer.ggml.tokens", ["a", "a"], "two of its tokens are the same"),
         ("tokenizer.ggml.merges", ["abc"], "not two tokens"),
         ("tokenizer.chat_template", 3, "no text"),
+        ("llama.rope.scaling.type", 3, "rope.scaling.type is 3, not a text"),
+        ("llama.rope.scaling.finetuned", 1, "finetuned is 1, neither true nor false"),
+        ("llama.rope.scaling.factor", "4", "not a number"),
+        ("llama.rope.scaling.factor", 0.5, "would shrink it"),
+        ("llama.rope.scaling.factor", float("nan"), "must be finite"),
     ],
 )
 def test_what_cannot_be_is_refused(key: str, value: Any, complaint: str, tmp_path: Path) -> None:
@@ -153,15 +255,71 @@ def test_a_model_whose_tokenizer_is_of_another_kind_takes_ids(tmp_path: Path) ->
     assert read.generation == {"bos_token_id": 0, "eos_token_id": [1, 2]}
 
 
-def test_the_frequencies_of_scaled_rope_are_refused_by_the_name_of_their_tensor(tmp_path: Path) -> None:
-    places = {"final_norm.weight": "rope_freqs.weight"}
+def with_factors(
+    path: Path,
+    factors: np.ndarray[Any, np.dtype[Any]],
+    config: dict[str, Any] = LLAMA,
+    architecture: str = "llama",
+) -> Path:
+    """A model whose file has this tensor of factors."""
     with pytest.MonkeyPatch.context() as patch:
-        from pellucid.interop.gguf.architectures.llama import Llama
+        patch.setattr(writing, "_refusal", lambda config, name, _: name != architecture)
+        patch.setattr(Llama, "numbers", lambda self, config: {"rope_freqs.weight": factors})
+        gguf.write(path, model(config), "F32")
+    return path
 
-        patch.setattr(Llama, "names", Llama.names | places)
-        gguf.write(tmp_path / "m.gguf", model(LLAMA), "F32")
+
+def test_factors_that_others_computed_in_float32_are_recognised(tmp_path: Path) -> None:
+    """As llama.cpp's converter does: each step rounded, a pair at a time."""
+    rope = {"kind": "rope", "base": 500_000.0, "layout": "pairs"}
+    angles = (1 / np.float32(500_000) ** (np.arange(32, dtype=np.float32) / np.float32(32))).tolist()
+    factors = []
+    for angle in angles:
+        turns = 8192 * angle / (2 * np.pi)
+        smooth = min(max((turns - 1) / 3, 0), 1)
+        factors.append(1 / ((1 - smooth) / 8 + smooth))
+    wide = LLAMA | {"d_head": 64, "positions": rope}
+    config = gguf.read(with_factors(tmp_path / "m.gguf", np.array(factors, np.float32), wide)).config
+    llama3 = {"kind": "rope_llama3", "base": 500_000.0, "layout": "pairs", "factor": 8.0}
+    assert config.positions == Positions.read(llama3)
+
+
+@pytest.mark.parametrize(
+    ("factors", "complaint"),
+    [
+        ([1, 1, 2, 3, 8, 8, 8, 8], "a way that is not Llama 3's .* does not say in which"),
+        ([0.5] * 8, "not Llama 3's"),
+        ([np.nan] * 8, "not Llama 3's"),
+        ([np.inf] * 8, "not Llama 3's"),
+        ([8] * 8, "not Llama 3's"),
+        ([1] * 9, r"rope_freqs.weight has the shape \(9,\), not \(8,\)"),
+    ],
+    ids=str,
+)
+def test_factors_of_another_kind_are_refused(factors: list[float], complaint: str, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writing, "quantise", lambda type, numbers, name: [numbers.tobytes()])  # NaN and all
+        path = with_factors(tmp_path / "m.gguf", np.array(factors, np.float32))
+    with pytest.raises(FileError, match=complaint):
+        gguf.read(path)
+
+
+@pytest.mark.parametrize("name", ["qwen2", "qwen3"])
+def test_factors_are_unknown_where_llama_cpp_does_not_use_them(name: str, tmp_path: Path) -> None:
+    path = with_factors(tmp_path / "m.gguf", np.ones(8, np.float32), ARCHITECTURES[name], name)
     with pytest.raises(FileError, match=r"a tensor 'rope_freqs.weight', which is not known here"):
-        gguf.read(tmp_path / "m.gguf")
+        gguf.read(path)
+
+
+def test_a_qwen2_without_its_biases_or_with_wide_heads_is_none(tmp_path: Path) -> None:
+    def change(facts: dict[str, Any]) -> None:
+        facts["general.architecture"] = "qwen2"
+        facts.update({key.replace("llama.", "qwen2."): value for key, value in facts.items()})
+
+    with pytest.raises(FileError, match=r"attn.q_proj.bias .* is missing"):
+        gguf.read(rewritten(tmp_path / "m.gguf", change))
+    with pytest.raises(FileError, match="4 heads of 32 channels, and in Qwen2 they fill the 64"):
+        gguf.read(rewritten(tmp_path / "m.gguf", change, LLAMA | {"d_head": 32}))
 
 
 def test_a_float32_fact_is_the_decimal_that_was_meant(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """A model is written as it is, or the choice that GGUF cannot say is named."""
 
+import json
 import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 
 from pellucid.errors import FileError
 from pellucid.interop import gguf
@@ -13,8 +15,20 @@ from pellucid.interop.pretrained import Tensor, Weights
 from pellucid.reference.training import forward
 from pellucid.text.characters import Characters
 from pellucid.text.kinds import train
+from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special
-from tests.interop.gguf.made_up import GPT2, LLAMA, model, tokenizer
+from tests.interop.gguf.made_up import (
+    ARCHITECTURES,
+    BLOOM,
+    GPT2,
+    LLAMA,
+    LLAMA3,
+    QWEN2,
+    QWEN3,
+    YARN,
+    model,
+    tokenizer,
+)
 
 IDS = [[5, 9, 200, 31, 260, 7]]
 
@@ -48,6 +62,25 @@ def test_a_model_in_halves_computes_the_same_after_its_rows_went_to_pairs(
         (GPT2, {"biases": ["qkv"]}, "gpt2 has biases"),
         (GPT2, {"n_kv_head": 2}, "gpt2 has n_kv_head = 4, not 2"),
         (GPT2, {"d_head": 32}, "gpt2 has d_head = 16, not 32"),
+        (LLAMA, {"mask": {"kind": "window", "size": 63}}, "llama has mask = .*causal.*, not .*window.*63"),
+        (LLAMA, {"positions": "rope_ntk"}, "llama has positions = .*'rope'.*, not .*rope_ntk"),
+        (LLAMA, {"positions": YARN | {"beta_fast": 8.0}}, "llama has positions = .*32.0.*, not .*8.0"),
+        (
+            LLAMA,
+            {"positions": YARN | {"base": 1e6, "original_context": 2**33}},
+            "llama cannot: .* no number of 32 bits",
+        ),
+        (LLAMA, {"positions": {"kind": "rope", "base": 1e300}}, "llama cannot: .*must be finite"),
+        (LLAMA, {"positions": LLAMA3 | {"original_context": 4096}}, "llama cannot: .*not Llama 3's"),
+        (LLAMA, {"positions": LLAMA3 | {"high_freq_factor": 5.0}}, "llama cannot: .*not Llama 3's"),
+        (LLAMA, {"positions": LLAMA3 | {"factor": 1e300}}, "llama cannot: .*not Llama 3's"),
+        (QWEN3, {"positions": LLAMA3}, "qwen3 has positions = .*'rope'.*, not .*rope_llama3"),
+        (QWEN3, {"qk_norm": {"kind": "rms_norm", "eps": 0.1}}, "qwen3 has qk_norm = .*1e-05.*, not .*0.1"),
+        (QWEN3, {"biases": ["qkv"]}, r"qwen3 has biases = \[\], not \['qkv'\]"),
+        (BLOOM, {"n_kv_head": 2}, "bloom has n_kv_head = 4, not 2"),
+        (BLOOM, {"embed_norm": "none"}, "bloom has embed_norm"),
+        (BLOOM, {"mlp": "gelu"}, "bloom has mlp = .*gelu_tanh.*, not .*gelu"),
+        (BLOOM, {"biases": ["qkv", "output", "mlp"]}, "bloom has biases"),
     ],
 )
 def test_a_choice_that_no_architecture_has_is_named(
@@ -56,6 +89,72 @@ def test_a_choice_that_no_architecture_has_is_named(
     with pytest.raises(FileError, match=f"no GGUF architecture can hold this model: .*{complaint}"):
         gguf.write(tmp_path / "m.gguf", model(base | change))
     assert os.listdir(tmp_path) == []
+
+
+def test_of_several_architectures_that_can_hold_a_model_it_gets_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    for came_from, written in {
+        "qwen2": "qwen2",
+        "llama": "llama",
+        "mistral": "llama",
+        "none": "llama",
+    }.items():
+        gguf.write(path, model(QWEN2, came_from), "F32")
+        assert gguf.read(path).source.architecture == written
+    gguf.write(path, model(QWEN2 | {"d_head": 32}, "qwen2"), "F32")  # wider than llama.cpp's Qwen2 can be
+    assert gguf.read(path).source.architecture == "llama"
+    for name in ("gpt2", "qwen3", "bloom"):
+        gguf.write(path, model(ARCHITECTURES[name]), "F32")
+        assert gguf.read(path).source.architecture == name
+
+
+def test_a_window_that_everything_is_inside_of_is_no_window(tmp_path: Path) -> None:
+    ours = model(LLAMA | {"mask": {"kind": "window", "size": 64}}, "mistral")
+    gguf.write(tmp_path / "m.gguf", ours, "F32")
+    back = gguf.read(tmp_path / "m.gguf")
+    assert back.config.mask.kind == "causal"
+    wanted = forward(ours.config, ours.weights, IDS)["logits"]
+    found = forward(back.config, dict(back.weights), IDS)["logits"]
+    assert np.abs(wanted - found).max() < 1e-10 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("name", ["qwen2", "qwen3"])
+def test_a_qwen_in_pairs_computes_the_same_after_its_rows_went_to_halves(name: str, tmp_path: Path) -> None:
+    ours = model(ARCHITECTURES[name] | {"positions": {"kind": "rope", "layout": "pairs"}}, name)
+    gguf.write(tmp_path / "m.gguf", ours, "F32")
+    back = gguf.read(tmp_path / "m.gguf")
+    assert back.config.positions.to_dict()["layout"] == "halves"
+    wanted = forward(ours.config, ours.weights, IDS)["logits"]
+    found = forward(back.config, dict(back.weights), IDS)["logits"]
+    assert np.abs(wanted - found).max() < 1e-10 * np.abs(wanted).max()
+
+
+def test_the_sharpness_of_yarn_survives_to_the_last_bits_of_float32(tmp_path: Path) -> None:
+    for factor in (0.5, 1.0, 1.7, 0.123456789012, 1 + 0.1 * np.log(4), 12345.678):
+        ours = model(LLAMA | {"positions": YARN | {"attention_factor": float(factor)}})
+        gguf.write(tmp_path / "m.gguf", ours, "F32")
+        back = gguf.read(tmp_path / "m.gguf").config.positions
+        assert abs(back.sharpness / ours.config.positions.sharpness - 1) < 2**-21
+        again = model(LLAMA | {"positions": back.to_dict()})
+        gguf.write(tmp_path / "m2.gguf", again, "F32")
+        assert gguf.read(tmp_path / "m2.gguf").config.positions == back
+
+
+def test_blooms_way_to_cut_words_has_a_name(tmp_path: Path) -> None:
+    """As BLOOM's own tokenizer.json has it."""
+    cut = {"type": "Split", "pattern": {"Regex": " ?[^(\\s|[.,!?…。，、।۔،])]+"}, "behavior": "Isolated"}
+    bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    file = tokenizer().file | {
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [cut | {"invert": False}, bytes]}
+    }
+    bloom = StandardTokenizer(json.dumps(file), Special(), "bpe")
+    gguf.write(tmp_path / "m.gguf", model(BLOOM, tokenizer=bloom), "F32")
+    back = gguf.read(tmp_path / "m.gguf").tokenizer
+    assert b"tokenizer.ggml.pre" in (tmp_path / "m.gguf").read_bytes()
+    assert back is not None
+    for text in ("the cat, in (the) hat. 12", "  a|b  。x"):
+        assert back.decode(back.encode(text)) == text
+        assert back.encode(text) == tokenizers.Tokenizer.from_str(json.dumps(file)).encode(text).ids
 
 
 def test_matrices_take_the_asked_type_and_rows_that_fill_no_block_take_f16(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pellucid import registry
 from pellucid.config import ModelConfig
 from pellucid.interop.gguf.container import Value
 from pellucid.interop.gguf.facts import Facts
+from pellucid.interop.pretrained import Array
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,10 @@ class Architecture(ABC):
     biases: ClassVar[Mapping[str, str]]
     """For each place of the config that may have a bias, a tensor that is there if it has."""
     always_f32: ClassVar[tuple[str, ...]] = ()
+    layout: ClassVar[str] = "halves"
+    """Which channels RoPE turns together; the rows of queries and keys are stored accordingly."""
+    tables: ClassVar[tuple[str, ...]] = ()
+    """Tensors that hold no weights, but a choice of the config in numbers."""
 
     @abstractmethod
     def choices(self, facts: Facts) -> dict[str, Any]:
@@ -42,6 +47,10 @@ class Architecture(ABC):
     @abstractmethod
     def facts(self, config: ModelConfig) -> dict[str, Value]:
         """The facts that say this config, as far as this architecture can."""
+
+    def numbers(self, config: ModelConfig) -> dict[str, Array]:
+        """The tables that say this config."""
+        return {}
 
     def config(self, facts: Facts, tensors: Collection[str]) -> ModelConfig:
         """The config that a file's facts and the names of its tensors say."""

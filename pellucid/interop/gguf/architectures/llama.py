@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pellucid.config import ModelConfig
+from pellucid.interop.gguf import rope_scaling
 from pellucid.interop.gguf.architectures import Architecture, Place
 from pellucid.interop.gguf.container import Value
 from pellucid.interop.gguf.facts import Facts
 from pellucid.interop.gguf.opening import support
+from pellucid.interop.pretrained import Array
 from pellucid.parts.norms.rms_norm import RmsNorm
-from pellucid.parts.positions.rope import Rope
 
 
 class Llama(Architecture):
@@ -48,32 +49,30 @@ class Llama(Architecture):
         "attention.sliding_window": 0,
         "expert_count": 0,
         "expert_used_count": 0,
-        "rope.scale_linear": 1.0,
-        "rope.scaling.type": "none",
+        **rope_scaling.HARMLESS,
         "tensor_data_layout": "Meta AI original pth",
         "use_parallel_residual": False,
     }
+    layout: ClassVar[str] = "pairs"
+    tables: ClassVar[tuple[str, ...]] = (rope_scaling.FACTORS,)
 
     def choices(self, facts: Facts) -> dict[str, Any]:
         d_model, n_head = facts.whole("embedding_length"), facts.whole("attention.head_count")
         d_head = facts.whole("attention.key_length", max(1, d_model // n_head))
         for other in ("attention.value_length", "rope.dimension_count"):
             width = facts.whole(other, d_head)
-            support(width == d_head, f"llama.{other} = {width} is not the width of a head, {d_head}")
+            support(width == d_head, f"{facts.prefix}{other} = {width} is not the width of a head, {d_head}")
+        context = facts.whole("context_length")
         return {
             "vocab_size": facts.whole("vocab_size"),
-            "context_length": facts.whole("context_length"),
+            "context_length": context,
             "n_layer": facts.whole("block_count"),
             "n_head": n_head,
             "n_kv_head": facts.whole("attention.head_count_kv", n_head),
             "d_head": d_head,
             "d_model": d_model,
             "d_ff": facts.whole("feed_forward_length"),
-            "positions": {
-                "kind": "rope",
-                "layout": "pairs",
-                "base": facts.number("rope.freq_base", 10_000.0),
-            },
+            "positions": rope_scaling.read_rope(facts, d_head, context, self.layout),
             "norm": {"kind": "rms_norm", "eps": facts.number("attention.layer_norm_rms_epsilon")},
             "mlp": "swiglu",
         }
@@ -90,6 +89,9 @@ class Llama(Architecture):
             "attention.key_length": config.d_head,
             "attention.value_length": config.d_head,
             "rope.dimension_count": config.d_head,
-            "rope.freq_base": config.positions.base if isinstance(config.positions, Rope) else 0.0,
+            **rope_scaling.rope_facts(config),
             "attention.layer_norm_rms_epsilon": config.norm.eps if isinstance(config.norm, RmsNorm) else 0.0,
         }
+
+    def numbers(self, config: ModelConfig) -> dict[str, Array]:
+        return rope_scaling.factors_of(config) if self.tables else {}
