@@ -31,6 +31,11 @@ _SAME_WORDS = {
 """Patterns that cut the same words without going back over what they have read: `++` keeps what it took."""
 
 
+def _with_the_rest(pattern: str) -> str:
+    """What a pattern leaves out between two words is a piece of its own; tiktoken would drop it."""
+    return rf"(?:{pattern})|(?:(?!{pattern})[\s\S])+"
+
+
 LARGEST_ID = 1 << 24
 
 
@@ -131,7 +136,7 @@ class StandardTokenizer(Tokenizer):
         ranks = {alphabet.data(token): id for token, id in vocab.items() if token not in self.added}
         return tiktoken.Encoding(
             self.name,
-            pat_str=_SAME_WORDS.get(self.split, self.split),
+            pat_str=_SAME_WORDS.get(self.split) or _with_the_rest(self.split),
             mergeable_ranks=ranks,
             special_tokens=self.added,
         )

@@ -122,7 +122,9 @@ def _yarn(facts: Facts, context: int) -> dict[str, Any]:
         "original_context": facts.whole("rope.scaling.original_context_length", context),
     }
     if "rope.scaling.attn_factor" in facts and 1 <= factor < math.inf:
-        yarn["attention_factor"] = _meant(facts.number("rope.scaling.attn_factor"), _paper(factor))
+        multiple = facts.number("rope.scaling.attn_factor")
+        support(multiple > 0, f"{facts.prefix}rope.scaling.attn_factor = {multiple:g} leaves no scores")
+        yarn["attention_factor"] = _meant(multiple, _paper(factor))
     return yarn
 
 

@@ -27,8 +27,9 @@ class Mix(nn.Module):
         if cache is not None and where.plan is not None:
             k, v = cache.extend(k, v, where.plan, q.dtype)
             k, v = self.t("k_all", k), self.t("v_all", v)
-        # no kernel here caps its scores
-        return self._explicit(q, k, v, where) if explicit() or self.cap else self._fused(q, k, v, where)
+        if explicit() or self.cap is not None:  # no kernel here caps its scores
+            return self._explicit(q, k, v, where)
+        return self._fused(q, k, v, where)
 
     def _explicit(self, q: Tensor, k: Tensor, v: Tensor, where: Where) -> Tensor:
         """A named value at each step; query head h = k·G + g reads k."""

@@ -32,4 +32,4 @@ class Mix(softmax.Mix):
             k, v = cache.extend(k, v, where.plan, q.dtype)
             k, v = self.named("k_all", k), self.named("v_all", v)
         # no kernel here caps its scores
-        return self._explicit(q, k, v, where) if self.cap else self._fused(q, k, v, where)
+        return self._explicit(q, k, v, where) if self.cap is not None else self._fused(q, k, v, where)

@@ -232,6 +232,17 @@ def test_what_cannot_be_is_refused(key: str, value: Any, complaint: str, tmp_pat
         gguf.read(path)
 
 
+@pytest.mark.parametrize("multiple", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_sharpness_that_is_none_is_refused(multiple: float, tmp_path: Path) -> None:
+    """In our config 0 would mean the paper's."""
+    change = {"llama.rope.scaling.attn_factor": multiple}
+    path = rewritten(tmp_path / "m.gguf", lambda facts: facts.update(change), LLAMA | {"positions": YARN})
+    with pytest.raises(
+        FileError, match=r"attn_factor = .* leaves no scores|attention_factor=inf must be finite"
+    ):
+        gguf.read(path)
+
+
 def test_a_missing_size_is_named(tmp_path: Path) -> None:
     path = rewritten(tmp_path / "m.gguf", lambda facts: facts.pop("llama.block_count"))
     with pytest.raises(FileError, match=r"llama.block_count is missing"):

@@ -80,7 +80,7 @@ def test_adding_the_past_to_a_state_costs_the_same_at_any_length() -> None:
         ({"positions": "rope_yarn", "d_head": 4}, "positions 'rope_yarn' multiply the scores"),
         ({"score_cap": "tanh"}, "score_cap 'tanh' bends the scores"),
         ({"mask": "window"}, "keeps sums over all that came before, .* and mask 'window' is neither"),
-        ({"mask": "prefix"}, 'mask \'prefix\' hides part .* Use mask "causal" or "none", or attention'),
+        ({"mask": "prefix"}, 'mask \'prefix\' is neither. Use mask "causal" or "none", or attention'),
         ({"dropout": "bernoulli"}, "dropout of the pattern needs a pattern"),
     ],
 )
