@@ -32,9 +32,10 @@ def choices_page() -> Iterator[str]:
     yield from (f"- [{family.name}](#{family.name}): {family.idea}" for family in families())
     for family in families():
         yield f"\n## {family.name}\n\n{family.idea}"
-        if family.keys:
-            keys = ", ".join(f"`{key}` (default `{kind}`)" for key, kind in family.keys.items())
-            yield f"\nIn a config: {keys}."
+        for where, known in (("config", family.keys), ("recipe", family.recipe)):
+            keys = ", ".join(f"`{key}` (default `{kind}`)" for key, kind in known.items())
+            if keys:
+                yield f"\nIn a {where}: {keys}."
         yield "\n| kind | idea | formula | source |\n|---|---|---|---|"
         for choice in family.choices:
             formula = f"`{choice.formula}`" if choice.formula else ""

@@ -15,9 +15,12 @@ from pellucid.cli.get import get
 from pellucid.cli.import_ import import_
 from pellucid.cli.inspect import inspect
 from pellucid.cli.models import list_models
+from pellucid.cli.plot import plot
 from pellucid.cli.replay import replay
+from pellucid.cli.runs import runs
 from pellucid.cli.tokenizer import app as tokenizer
 from pellucid.cli.trace import trace
+from pellucid.cli.train import train
 from pellucid.cli.verify import verify
 
 app = typer.Typer(
@@ -33,10 +36,13 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "list": list_models,
     "inspect": inspect,
     "choices": choices,
+    "train": train,
     "generate": generate,
     "explain": explain,
     "trace": trace,
     "replay": replay,
+    "runs": runs,
+    "plot": plot,
     "verify": verify,
     "compare": compare,
     "export": export,

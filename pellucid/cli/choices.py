@@ -45,9 +45,10 @@ def choices(
 
 def _overview(console: "Console", family: "Family") -> None:
     _wrapped(console, (family.name, "bold"), f"  {family.idea}")
-    if family.keys:
-        keys = ", ".join(f"{key} (default {kind})" for key, kind in family.keys.items())
-        _wrapped(console, (f"in a config: {keys}", "dim"))
+    for where, known in (("config", family.keys), ("recipe", family.recipe)):
+        keys = ", ".join(f"{key} (default {kind})" for key, kind in known.items())
+        if keys:
+            _wrapped(console, (f"in a {where}: {keys}", "dim"))
     _rows(console, [(choice.kind, choice.idea, choice.source) for choice in family.choices])
 
 
@@ -77,6 +78,7 @@ def _details(console: "Console", family: "Family", choice: "Choice") -> None:
     settings = [f"{name}: {type(value).__name__} = {toml(value)}" for name, value in choice.settings.items()]
     rows.append(("settings", "\n".join(settings)))
     rows.append(("in a config", "\n".join(choice.written(key) for key in family.keys)))
+    rows.append(("in a recipe", "\n".join(choice.written(key) for key in family.recipe)))
     rows += (("cost", "\n".join(_cost(beside, family, choice))) for beside in beside_default(family, choice))
     rows += (("picture", "\n".join(drawn(picture))) for picture in pictures(choice.value))
     _rows(console, [(name, text, "") for name, text in rows if text])
@@ -124,7 +126,8 @@ def _data(family: "Family", choice: "Choice") -> dict[str, Any]:
         "source": choice.source,
         "settings": choice.settings,
         "config": [choice.written(key) for key in family.keys],
-        "default_of": [key for key, kind in family.keys.items() if kind == choice.kind],
+        "recipe": [choice.written(key) for key in family.recipe],
+        "default_of": [key for key, kind in (family.keys | family.recipe).items() if kind == choice.kind],
         "cost": [
             {"preset": PRESET, "tokens": beside.length, "key": beside.key}
             | ({"why_not": beside.why} if beside.why else asdict(total(beside.here)))

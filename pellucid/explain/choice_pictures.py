@@ -4,7 +4,7 @@ A picture computes nothing by itself: masks, rows, angles and biases are the par
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from pellucid.parts.masks import Mask
 from pellucid.parts.mlps import Mlp
 from pellucid.parts.positions import Positions, Table
 from pellucid.parts.positions.rope import Rope
+from pellucid.parts.schedules import Schedule
 from pellucid.reference.caps import capped
 from pellucid.reference.ops import named
 from pellucid.reference.tape import Tape
@@ -21,6 +22,7 @@ from pellucid.reference.tape import Tape
 POSITIONS, HEADS, D_HEAD, D_MODEL = 16, 8, 64, 64
 FAR = 128
 LONG = 32_768
+STEPS = 1000
 SHADES = " ░▒▓█"
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """The dots of a braille character, two across and four down."""
@@ -77,6 +79,8 @@ def pictures(value: Any) -> Iterator[Picture]:
         tape, x = Tape(), np.linspace(-200, 200, 161)
         curve = {value.kind: tape[capped(tape, "capped", tape.constant("scores", x), value)]}
         yield Lines("capped score", "after", "before", x, curve)
+    elif isinstance(value, Schedule):
+        yield _schedule(replace(value, warmup=STEPS // 10))
 
 
 def _mask(mask: Mask) -> Grid:
@@ -84,6 +88,13 @@ def _mask(mask: Mask) -> Grid:
     allowed = mask.allowed(here, here)
     cells = np.ones((POSITIONS, POSITIONS)) if allowed is None else allowed.astype(float)
     return Grid("who sees whom", "query", "key", cells)
+
+
+def _schedule(part: Schedule) -> Lines:
+    step = np.arange(STEPS + STEPS // 10)
+    factors = np.array([part.factor(int(at), STEPS) for at in step])
+    what = f"rate by step, {part.warmup} to warm up, {STEPS} in all"
+    return Lines(what, "share of the learning rate", "step", step, {part.kind: factors}, limits=(0.0, 1.0))
 
 
 def _positions(part: Positions) -> Iterator[Picture]:
@@ -120,9 +131,9 @@ def _rates(part: Positions) -> Table | None:
     return np.where(rates > 0, rates, np.nan)
 
 
-def drawn(picture: Picture) -> Iterator[str]:
-    """A picture in characters, about seventy columns wide."""
-    return _drawn_grid(picture) if isinstance(picture, Grid) else _drawn_lines(picture)
+def drawn(picture: Picture, width: int = 56, height: int = 10) -> Iterator[str]:
+    """A picture in characters; curves in so many columns and lines, beside and above their scales."""
+    return _drawn_grid(picture) if isinstance(picture, Grid) else _drawn_lines(picture, width, height)
 
 
 def _drawn_grid(grid: Grid) -> Iterator[str]:
@@ -136,7 +147,7 @@ def _drawn_grid(grid: Grid) -> Iterator[str]:
             yield " ".join("█" if cell else "·" for cell in row)
 
 
-def _drawn_lines(lines: Lines, width: int = 56, height: int = 10) -> Iterator[str]:
+def _drawn_lines(lines: Lines, width: int, height: int) -> Iterator[str]:
     """Curves as dots of braille, every column of dots one x."""
     dots = np.zeros((4 * height, 2 * width), dtype=bool)
     across = np.linspace(lines.x[0], lines.x[-1], 2 * width)

@@ -32,6 +32,8 @@ ELSEWHERE = {
     "hugging_face": ("interop/huggingface/families", "Models in Hugging Face's folders, read and written."),
     "gguf": ("interop/gguf/architectures", "Models in GGUF files, read and written."),
 }
+RECIPE = {"optimizers": {"optimizer": "adamw"}, "schedules": {"schedule": "cosine"}}
+"""The families whose choice a recipe makes, with its keys and their defaults."""
 SMALL = ModelConfig(vocab_size=2, context_length=2, n_layer=1, n_head=1, d_model=2)
 _CITED = re.compile(r"([A-Z][^;:]{0,60}? (?:19|20)\d\d\b.*?)[;.](?=\s|$)", re.DOTALL)
 
@@ -65,12 +67,14 @@ class Choice:
 
 @dataclass(frozen=True)
 class Family:
-    """`keys` are the config's keys that take a choice of this family, each with its default."""
+    """`keys` are the config's keys that take a choice of this family, each with its default; `recipe` those
+    of a recipe for training."""
 
     name: str
     idea: str
     choices: tuple[Choice, ...]
     keys: dict[str, str] = field(default_factory=dict)
+    recipe: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ def families() -> tuple[Family, ...]:
     names = [*keys, *(name for name in parts.families() if name not in keys)]
     made = [
         Family(name, _first_sentence(_told(_docstring(PACKAGE / "parts" / name / "__init__.py"))[0]),
-               tuple(_of_parts(name)), keys.get(name, {}))
+               tuple(_of_parts(name)), keys.get(name, {}), RECIPE.get(name, {}))
         for name in names
     ]  # fmt: skip
     made.append(Family("biases", "Which maps and norms add a bias.", tuple(_biases()), {"biases": "none"}))
@@ -112,7 +116,7 @@ def chosen(name: str) -> list[tuple[Family, Choice]]:
     known: dict[str, dict[str, list[tuple[Family, Choice]]]] = {}
     for family in families():
         kinds = [(family, choice) for choice in family.choices]
-        for word in (family.name, *family.keys):
+        for word in (family.name, *family.keys, *family.recipe):
             known.setdefault(word, {})[family.name] = kinds
         for pair in kinds:
             full = f"{family.name}/{pair[1].kind}"

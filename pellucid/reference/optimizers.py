@@ -1,17 +1,24 @@
 """Updates as steps: each rule reads a parameter and its gradient and names the parameter X@k."""
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 
 from pellucid.errors import TapeError, did_you_mean
-from pellucid.reference.op import Array, Ref
+from pellucid.names import describe
+from pellucid.parts.optimizers import Optimizer
+from pellucid.reference.op import Array, Op, Ref
 from pellucid.reference.ops import updates
 from pellucid.reference.ops.arithmetic import LETTERS
+from pellucid.reference.ops.blend import blend
 from pellucid.reference.ops.einsum import einsum
+from pellucid.reference.ops.newton_schulz import length, to_length_one
+from pellucid.reference.ops.scaled_sum import scaled_sum
 from pellucid.reference.tape import Tape
 
 State = Mapping[str, Array]
@@ -36,6 +43,41 @@ def averaging_momentum(
     return tape(f"{w.name}@{k}", updates.sgd, w, m, lr=lr)
 
 
+def adam(
+    tape: Tape,
+    w: Ref,
+    g: Ref,
+    k: int,
+    state: State,
+    *,
+    lr: float,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+) -> Ref:
+    """Both moments, their bias corrected (arXiv:1412.6980)."""
+    beta1, beta2 = betas
+    m, v = _moments(tape, w, g, k, state, betas)
+    return tape(f"{w.name}@{k}", updates.adam, w, m, v, t=k, lr=lr, beta1=beta1, beta2=beta2, eps=eps)
+
+
+def adam_l2(
+    tape: Tape,
+    w: Ref,
+    g: Ref,
+    k: int,
+    state: State,
+    *,
+    lr: float,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    decay: float = 0.01,
+) -> Ref:
+    """Adam on the gradient of loss + λ/2 ‖w‖²: both moments see the weight."""
+    pulled = tape(f"{w.name}.pulled@{k}", scaled_sum, g, w, alpha=decay)
+    _describe(tape, w, pulled, f"g@{k}", f"the gradient plus {decay:g} times the weight, at update {k}, of: ")
+    return adam(tape, w, pulled, k, state, lr=lr, betas=betas, eps=eps)
+
+
 def adamw(
     tape: Tape,
     w: Ref,
@@ -50,42 +92,106 @@ def adamw(
 ) -> Ref:
     """Both moments, their bias corrected, and decay of the weight itself (arXiv:1711.05101)."""
     beta1, beta2 = betas
-    m = tape(f"{w.name}.m@{k}", updates.ema, _moment(tape, w, "m", k, state), g, beta=beta1)
-    v = tape(f"{w.name}.v@{k}", updates.ema, _moment(tape, w, "v", k, state), g, beta=beta2, power=2)
+    m, v = _moments(tape, w, g, k, state, betas)
     settings = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "decay": decay}
     return tape(f"{w.name}@{k}", updates.adamw, w, m, v, t=k, **settings)
 
 
+def muon(
+    tape: Tape,
+    w: Ref,
+    g: Ref,
+    k: int,
+    state: State,
+    *,
+    lr: float,
+    beta: float = 0.95,
+    decay: float = 0.1,
+    steps: int = 5,
+) -> Ref:
+    """Momentum, a look ahead along it, and of that the nearly orthogonal matrix (Jordan 2024)."""
+    if len(w.shape) != 2:
+        raise TapeError(
+            f"muon turns matrices; {w.name!r} has the shape {w.shape}. Choose others with `only`."
+        )
+    m = tape(f"{w.name}.m@{k}", updates.ema, _moment(tape, w, "m", k, state), g, beta=beta)
+    ahead = tape(f"{w.name}.ahead@{k}", blend, g, m, share=beta)
+    _describe(tape, w, ahead, f"u@{k}", f"the gradient blended with its momentum, at update {k}, of: ")
+    turned = _orthogonal(tape, w, ahead, k, steps)
+    rows, columns = w.shape
+    scale = math.sqrt(max(1.0, rows / columns))
+    return tape(f"{w.name}@{k}", updates.muon, w, turned, lr=lr, scale=scale, decay=decay)
+
+
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+"""a, b, c of Jordan 2024: a steep start, so that five steps are enough."""
+SHORTEST = 1e-7
+"""A matrix shorter than this is divided by this."""
+
+
+def _orthogonal(tape: Tape, w: Ref, x: Ref, k: int, steps: int) -> Ref:
+    """X ← a X + b (X Xᵀ) X + c (X Xᵀ)² X, again and again; of a tall matrix the smaller product XᵀX."""
+    a, b, c = NEWTON_SCHULZ
+    wide = x.shape[0] <= x.shape[1]
+    gram_spec, apply_spec = ("ik,jk->ij", "ij,jk->ik") if wide else ("ki,kj->ij", "kj,ji->ki")
+
+    def take(name: str, symbol: str, meaning: str, op: Op, *inputs: Ref, **attrs: Any) -> Ref:
+        made = tape(f"{w.name}.{name}@{k}", op, *inputs, **attrs)
+        if name.startswith(("turned", "pushed")):
+            return _describe(tape, w, made, symbol, f"{meaning}, at update {k}, of: ")
+        return tape.describe(
+            made, "i j" if made.shape else "", symbol, f"{meaning}, at update {k}, of {w.name}"
+        )
+
+    size = take("length", "‖u‖", "the root of the sum of the squares", length, x)
+    x = take("turned_0", "X_0", "the matrix at length 1", to_length_one, x, size, eps=SHORTEST)
+    for n in range(1, steps + 1):
+        gram = take(f"gram_{n}", f"A_{n}", "what its rows have in common", einsum, x, x, spec=gram_spec)
+        square = take(
+            f"square_{n}",
+            f"cA_{n}²",
+            "c times the square of that",
+            einsum,
+            gram,
+            gram,
+            spec="ik,kj->ij",
+            scale=c,
+        )
+        both = take(f"both_{n}", f"B_{n}", "b A + c A²", scaled_sum, square, gram, alpha=b)
+        order = (both, x) if wide else (x, both)
+        pushed = take(f"pushed_{n}", f"BX_{n}", "the matrix times that", einsum, *order, spec=apply_spec)
+        x = take(
+            f"turned_{n}", f"X_{n}", f"after step {n} of Newton and Schulz", scaled_sum, pushed, x, alpha=a
+        )
+    return x
+
+
 RULES: dict[str, Callable[..., Ref]] = {
-    rule.__name__: rule for rule in (sgd, momentum, averaging_momentum, adamw)
+    rule.__name__: rule for rule in (sgd, momentum, averaging_momentum, adam, adam_l2, adamw, muon)
 }
 
 
 def update(
     tape: Tape,
-    rule: str,
+    rule: str | Optimizer,
     k: int = 1,
     *,
     only: str = "*",
     clip: float | None = None,
     state: State | None = None,
+    schedule: Callable[[int], float] | None = None,
     **settings: Any,
 ) -> list[Ref]:
     """Append update number k to every parameter whose name fits the pattern `only`.
 
-    With `clip`, all gradients together are first shortened to that length where they are longer.
+    With `clip`, all gradients together are first shortened to that length where they are longer; with a
+    schedule, the learning rate is multiplied by its factor for step k − 1. A rule's name takes its settings
+    here and treats all parameters alike; a recipe's optimizer has its own, and says which parameters decay.
     """
-    if rule not in RULES:
-        raise TapeError(f"no update called {rule!r}; have {', '.join(RULES)}." + did_you_mean(rule, RULES))
-    known = [p.name for p in inspect.signature(RULES[rule]).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    if unknown := sorted(set(settings) - set(known)):
-        hint = did_you_mean(unknown[0], known)
-        raise TapeError(f"{rule} has no setting {unknown[0]!r}; it has {', '.join(known)}.{hint}")
+    if isinstance(rule, str):
+        _must_take(rule, settings)
     if clip is not None and not clip > 0:
         raise TapeError(f"gradients cannot be clipped to the length {clip}; use a number above 0.")
-    for key, value in settings.items():
-        if not np.all(np.isfinite(value)):
-            raise TapeError(f"{key}={value} is no number to train with.")
     with_gradient = [w for w in tape.parameters() if f"d.{w.name}" in tape]
     chosen = [w for w in with_gradient if fnmatchcase(w.name, only)]
     if not chosen:
@@ -95,9 +201,25 @@ def update(
     gradients = {w.name: tape.ref(f"d.{w.name}") for w in chosen}
     if clip is not None:
         gradients = _clipped(tape, gradients, clip)
-    updated = [RULES[rule](tape, w, gradients[w.name], k, state or {}, **settings) for w in chosen]
+    factor, updated = schedule(k - 1) if schedule else 1.0, []
+    for w in chosen:
+        name, own = (rule, settings) if isinstance(rule, str) else rule.rule(w.name, w.shape, k - 1)
+        rate = {"lr": own["lr"] * factor} if "lr" in own else {}
+        updated.append(RULES[name](tape, w, gradients[w.name], k, state or {}, **own | rate))
     tape.phase = "fwd"
     return updated
+
+
+def _must_take(rule: str, settings: Mapping[str, Any]) -> None:
+    if rule not in RULES:
+        raise TapeError(f"no update called {rule!r}; have {', '.join(RULES)}." + did_you_mean(rule, RULES))
+    known = [p.name for p in inspect.signature(RULES[rule]).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    if unknown := sorted(set(settings) - set(known)):
+        hint = did_you_mean(unknown[0], known)
+        raise TapeError(f"{rule} has no setting {unknown[0]!r}; it has {', '.join(known)}.{hint}")
+    for key, value in settings.items():
+        if not np.all(np.isfinite(value)):
+            raise TapeError(f"{key}={value} is no number to train with.")
 
 
 def _clipped(tape: Tape, gradients: dict[str, Ref], limit: float) -> dict[str, Ref]:
@@ -110,7 +232,24 @@ def _clipped(tape: Tape, gradients: dict[str, Ref], limit: float) -> dict[str, R
     }
 
 
+def _moments(tape: Tape, w: Ref, g: Ref, k: int, state: State, betas: tuple[float, float]) -> tuple[Ref, Ref]:
+    """Adam's two: running means of the gradient and of its square."""
+    m = tape(f"{w.name}.m@{k}", updates.ema, _moment(tape, w, "m", k, state), g, beta=betas[0])
+    v = tape(f"{w.name}.v@{k}", updates.ema, _moment(tape, w, "v", k, state), g, beta=betas[1], power=2)
+    return m, v
+
+
 def _moment(tape: Tape, w: Ref, which: str, k: int, state: State) -> Ref:
     """The moment before this update, nothing at first."""
     name = f"{w.name}.{which}@{k - 1}"
     return tape.constant(name, state.get(name, np.zeros(w.shape)))
+
+
+def _describe(tape: Tape, w: Ref, made: Ref, symbol: str, meaning: str) -> Ref:
+    """A glossary entry like the weight's own, where that has one."""
+    of = describe(w.name, tape.about)
+    if of:
+        tape.about[made.name] = replace(
+            of, name=made.name, symbol=symbol, meaning=meaning + of.meaning, engines="reference", invariant=""
+        )
+    return made

@@ -64,6 +64,15 @@ def test_a_kind_without_formula_and_source_prints_what_there_is(shell: Shell) ->
     assert "formula" not in done.out and "source" not in done.out and "in a config" not in done.out
 
 
+def test_a_choice_of_a_recipe_says_so(shell: Shell) -> None:
+    assert "in a recipe: optimizer (default adamw)" in shell("choices").out.splitlines()
+    done = shell("choices", "optimizers/adamw")
+    assert '  in a recipe     optimizer = { kind = "adamw", lr = 0.0006, ' in done.out
+    assert "in a config" not in done.out and "cost" not in done.out
+    (cosine,) = json.loads(shell("choices", "cosine", "--json").out)
+    assert cosine["default_of"] == ["schedule"] and cosine["config"] == []
+
+
 def test_a_family_or_a_key_tells_all_its_kinds(shell: Shell) -> None:
     done = shell("choices", "caps")
     assert not [line for line in done.out.splitlines() if line != line.rstrip()]
@@ -87,7 +96,10 @@ def test_everything_as_data_is_json(shell: Shell) -> None:
     ("name", "words"),
     [
         ("swigl", "no family or kind called 'swigl'. Did you mean swiglu?"),
-        ("linear", "'linear' is the name of several; say outputs/linear or unembeddings/linear."),
+        (
+            "linear",
+            "'linear' is the name of several; say outputs/linear or unembeddings/linear or schedules/linear.",
+        ),
     ],
 )
 def test_a_wrong_name_is_told_in_one_line(shell: Shell, name: str, words: str) -> None:

@@ -70,7 +70,7 @@ def test_every_key_of_a_config_that_takes_a_part_stands_under_its_family_with_it
 
 @pytest.mark.parametrize(("family", "choice"), ALL, ids=IDS)
 def test_the_line_for_a_config_makes_the_choice(family: Family, choice: Choice) -> None:
-    for key in family.keys:
+    for key in family.keys | family.recipe:
         line = choice.written(key)
         assert len(line) <= 82
         given = tomllib.loads(line)[key]
@@ -78,6 +78,20 @@ def test_the_line_for_a_config_makes_the_choice(family: Family, choice: Choice) 
             assert tuple(given) == choice.value
         else:
             assert type(choice.value).read(given) == choice.value
+
+
+def test_what_a_recipe_chooses_stands_under_its_family_with_its_default() -> None:
+    told = {family.name: family.recipe for family in families() if family.recipe}
+    assert told == {"optimizers": {"optimizer": "adamw"}, "schedules": {"schedule": "cosine"}}
+    assert chosen("schedule") == chosen("schedules")
+    assert all(not list(beside_default(*pair)) for pair in chosen("optimizers"))
+
+
+def test_a_schedule_is_drawn_with_its_warm_up_and_past_its_end() -> None:
+    (lines,) = pictures(one("schedules/linear")[1].value)
+    assert isinstance(lines, Lines)
+    (curve,) = lines.curves.values()
+    assert (curve[0], curve[99], curve[550], curve[-1]) == (0.01, 1.0, 0.5, 0.0)
 
 
 def test_costs_are_told_for_a_shape_that_makes_every_default_choice() -> None:
@@ -123,7 +137,7 @@ def test_names_are_families_keys_kinds_or_both() -> None:
     ("name", "words"),
     [
         ("rop", "no family or kind called 'rop'. Did you mean rope?"),
-        ("linear", "say outputs/linear or unembeddings/linear."),
+        ("linear", "say outputs/linear or unembeddings/linear or schedules/linear."),
         ("masks/causa", "Did you mean masks/causal?"),
         ("", "no family or kind called ''."),
     ],

@@ -10,7 +10,7 @@ import pytest
 from pellucid.errors import TapeError
 from pellucid.explain.compare import departure, largest
 from pellucid.reference.op import Array, Op, Ref, Shape
-from pellucid.reference.ops import activations, named, running, table, updates
+from pellucid.reference.ops import activations, named, newton_schulz, running, table, updates
 from pellucid.reference.ops.arithmetic import LETTERS, add, power, subtract
 from pellucid.reference.ops.blend import blend
 from pellucid.reference.ops.cross_entropy import IGNORED, cross_entropy
@@ -261,7 +261,9 @@ def test_an_operation_without_a_gradient_is_part_of_a_gradient_or_an_update() ->
         for step in backpropagated(case).steps.values()
         if step.phase == "bwd"
     }
-    update = {op.name for op in vars(updates).values() if isinstance(op, Op)}
+    update = {
+        op.name for file in (updates, newton_schulz) for op in vars(file).values() if isinstance(op, Op)
+    }
     tiles = {op.name for op in vars(running).values() if isinstance(op, Op)}
     assert {name for name, op in table().items() if op.back is None} <= backward | update | tiles
 
@@ -395,6 +397,14 @@ def test_the_layouts_pair_different_channels() -> None:
 def test_clipping_without_any_gradient_changes_nothing() -> None:
     assert value_of(updates.clip_factor, 0.0, limit=1.0) == 1
     assert value_of(updates.clip_factor, 0.0, limit=10.0) == 1
+
+
+def test_a_matrix_of_nothing_stays_one_at_length_one() -> None:
+    nothing = np.zeros((2, 3))
+    size = value_of(newton_schulz.length, nothing)
+    assert size == 0
+    np.testing.assert_array_equal(value_of(newton_schulz.to_length_one, nothing, size, eps=1e-7), nothing)
+    assert value_of(newton_schulz.length, [[3.0, 0.0], [0.0, 4.0]]) == 5
 
 
 # ---- einsum by hand

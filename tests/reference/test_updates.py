@@ -10,6 +10,14 @@ import torch
 
 from pellucid.errors import AddressError, TapeError
 from pellucid.explain.compare import first_departure
+from pellucid.explain.derive import derive
+from pellucid.explain.formula import formula
+from pellucid.explain.trace import Trace
+from pellucid.parts.optimizers import decays
+from pellucid.parts.optimizers.adam_l2 import AdamL2
+from pellucid.parts.optimizers.adamw import AdamW
+from pellucid.parts.optimizers.muon import Muon, hidden
+from pellucid.parts.schedules.cosine import Cosine
 from pellucid.reference.op import Array
 from pellucid.reference.ops.arithmetic import add, power
 from pellucid.reference.ops.einsum import einsum
@@ -60,7 +68,16 @@ AGAINST_TORCH: list[tuple[str, dict[str, Any], Optimizer]] = [
         lambda p: torch.optim.AdamW(p, lr=RATE, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.3),
     ),
     ("adamw", {"decay": 0.0}, lambda p: torch.optim.Adam(p, lr=RATE)),
+    ("adam", {}, lambda p: torch.optim.Adam(p, lr=RATE)),
+    (
+        "adam_l2",
+        {"betas": (0.8, 0.95), "eps": 1e-3, "decay": 0.3},
+        lambda p: torch.optim.Adam(p, lr=RATE, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.3),
+    ),
 ]
+MATRICES = "blocks.*_proj.weight"
+"""What Muon can move."""
+ONLY = {"muon": {"only": MATRICES}}
 
 
 @pytest.mark.parametrize(("rule", "settings", "optimizer"), AGAINST_TORCH)
@@ -73,12 +90,38 @@ def test_three_updates_equal_torchs(rule: str, settings: dict[str, Any], optimiz
 
 
 def test_every_rule_is_compared_with_torch() -> None:
-    assert {rule for rule, _, _ in AGAINST_TORCH} == set(RULES)
+    assert {rule for rule, _, _ in AGAINST_TORCH} | {"muon"} == set(RULES)
+
+
+@pytest.mark.parametrize("settings", [{}, {"beta": 0.8, "decay": 0.3, "steps": 3}])
+def test_three_updates_of_muon_equal_torchs_in_float64(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch's iterates in bfloat16; here it is made to keep its numbers as they are."""
+    monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.clone)
+    tapes = trained("muon", lr=RATE, only=MATRICES, **settings)
+    given = {"beta": 0.95, "decay": 0.1, "steps": 5} | settings
+    start = {name: value for name, value in weights(CONFIG).items() if hidden(name, value.shape)}
+    parameters = {name: torch.tensor(value) for name, value in start.items()}
+    theirs = torch.optim.Muon(
+        list(parameters.values()),
+        lr=RATE,
+        weight_decay=given["decay"],
+        momentum=given["beta"],
+        ns_steps=given["steps"],
+    )
+    for k, tape in enumerate(tapes[:-1], start=1):
+        for name, parameter in parameters.items():
+            parameter.grad = torch.tensor(tape[f"d.{name}"])
+        theirs.step()
+        got = {name: tape[f"{name}@{k}"] for name in parameters}
+        wanted = {name: parameter.numpy() for name, parameter in parameters.items()}
+        assert first_departure(got, wanted, 1e-12) is None
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_small_enough_update_lowers_the_loss(rule: str) -> None:
-    losses = [float(tape["loss"]) for tape in trained(rule, lr=1e-3)]
+    losses = [float(tape["loss"]) for tape in trained(rule, lr=1e-3, **ONLY.get(rule, {}))]
     assert losses == sorted(losses, reverse=True)
     assert losses[0] > losses[-1]
 
@@ -86,7 +129,7 @@ def test_a_small_enough_update_lowers_the_loss(rule: str) -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_each_cell_of_an_update_can_be_computed_and_explained_by_itself(rule: str) -> None:
     config = CONFIGS["bare"]
-    tape = train(config, weights(config), IDS, TARGETS, rule, 2, lr=RATE)[1]
+    tape = train(config, weights(config), IDS, TARGETS, rule, 2, lr=RATE, **ONLY.get(rule, {}))[1]
     assert wrong_cell(tape, alone) is None
     assert wrong_cell(tape, explained(top=2)) is None
 
@@ -138,12 +181,135 @@ def test_the_two_forms_of_momentum_differ_by_one_minus_beta() -> None:
     assert averaged["x.m@1"] == pytest.approx([0.3])
 
 
-@pytest.mark.parametrize("rule", ["momentum", "averaging_momentum", "adamw"])
+def test_l2_decay_and_none_are_three_different_updates() -> None:
+    """Adam's first step is the rate whatever the gradient, so L2's λθ changes nothing in it, while decay takes
+    ηλθ = 0.1 off. In the second, with θ = 1.9, L2 has m̂ = (0.9·0.1·3 + 0.1·2.85) / 0.19 = 2.92105 and
+    v̂ = (0.999·0.001·9 + 0.001·8.1225) / 0.001999 = 8.56103: a step of 0.1 · 2.92105 / 2.92592 = 0.0998336."""
+    found = {}
+    for rule, settings in (("adam", {}), ("adam_l2", {"decay": 0.5}), ("adamw", {"decay": 0.5})):
+        at, state = 2.0, dict[str, Array]()
+        for k in (1, 2):
+            tape = slopes(x=[at])
+            update(tape, rule, k, lr=0.1, eps=1e-30, state=state, **settings)
+            at, state = float(tape[f"x@{k}"][0]), dict(tape.values)
+            found[rule, k] = at
+    assert [found[rule, 1] for rule in ("adam", "adam_l2", "adamw")] == pytest.approx([1.9, 1.9, 1.8])
+    assert found["adam_l2", 2] == pytest.approx(1.9 - 0.0998336, abs=1e-7)
+    assert len({round(found[rule, 2], 6) for rule in ("adam", "adam_l2", "adamw")}) == 3
+
+
+@pytest.mark.parametrize("rule", ["momentum", "averaging_momentum", "adam", "adam_l2", "adamw"])
 def test_moments_start_from_nothing(rule: str) -> None:
     tape = slopes(x=[3.0])
     update(tape, rule, lr=0.1)
     assert tape["x.m@0"] == 0
     assert tape.roles["x.m@0"] == "leaf"
+
+
+# ---- muon
+
+
+def turned(gradient: Array, **settings: Any) -> Tape:
+    """One update of Muon for a matrix whose gradient is itself."""
+    tape = slopes(x=gradient)
+    update(tape, "muon", lr=0.1, decay=0.0, **settings)
+    return tape
+
+
+def test_muon_of_a_diagonal_by_hand() -> None:
+    """diag(3, 4) is (0.6, 0.8) at length 1; one step makes of s: 3.4445 s − 4.775 s³ + 2.0315 s⁵."""
+    tape = turned(np.diag([3.0, 4.0]), steps=1)
+    np.testing.assert_allclose(tape["x.turned_0@1"], np.diag([0.6, 0.8]), rtol=1e-15)
+    wanted = np.diag([2.0667 - 1.0314 + 0.157969440, 2.7556 - 2.4448 + 0.665681920])
+    np.testing.assert_allclose(tape["x.turned_1@1"], wanted, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(tape["x@1"], np.diag([3.0, 4.0]) - 0.1 * wanted, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (3, 7), (7, 3), (1, 5), (5, 1)])
+def test_muon_keeps_the_directions_of_a_gradient_and_makes_them_alike(shape: tuple[int, int]) -> None:
+    """The singular vectors stay; the singular values, of whatever size, end between 0.65 and 1.25."""
+    gradient = np.random.default_rng(3).normal(size=shape)
+    tape = turned(gradient)
+    u, _, v = np.linalg.svd(gradient, full_matrices=False)
+    core = u.T @ tape["x.turned_5@1"] @ v.T
+    np.testing.assert_allclose(core, np.diag(np.diag(core)), atol=1e-12)
+    assert 0.65 < np.diag(core).min() <= np.diag(core).max() < 1.25
+    scale = math.sqrt(max(1, shape[0] / shape[1]))
+    np.testing.assert_allclose(tape["x@1"], gradient - 0.1 * scale * tape["x.turned_5@1"], rtol=1e-12)
+
+
+def test_muon_of_no_gradient_moves_nothing_but_the_decay() -> None:
+    tape = slopes(x=np.zeros((2, 3)))
+    update(tape, "muon", lr=0.1)
+    np.testing.assert_array_equal(tape["x@1"], np.zeros((2, 3)))
+
+
+def test_muon_refuses_what_is_no_matrix() -> None:
+    with pytest.raises(TapeError, match=r"muon turns matrices; 'x' has the shape \(2,\)\. Choose others"):
+        update(slopes(x=[1.0, 2.0]), "muon", lr=0.1)
+
+
+def test_every_step_of_muon_tells_its_formula() -> None:
+    config = CONFIGS["gpt2"]
+    joined = join(train(config, weights(config), IDS, TARGETS, Muon(), 1))
+    trace, name = Trace(joined), "blocks.0.mlp.up_proj.weight"
+    wanted = {
+        "ahead@1": "u@1[in,out] = (1 - 0.95) · dW_1[in,out] + 0.95 · m@1[in,out]",
+        "turned_0@1": "X_0[in,out] = u@1[in,out] / max(‖u‖, 1e-07)",
+        "gram_2@1": "A_2[i,j] = Σ_k X_1[i,k] X_1[j,k]",
+        "square_2@1": "cA_2²[i,j] = Σ_k A_2[i,k] A_2[k,j] · 2.0315",
+        "both_2@1": "B_2[i,j] = cA_2²[i,j] + -4.775 · A_2[i,j]",
+        "turned_5@1": "X_5[in,out] = BX_5[in,out] + 3.4445 · X_4[in,out]",
+    }
+    for step, text in wanted.items():
+        root = derive(trace, f"{name}.{step}[1,0]", depth=0)
+        assert root.step is not None
+        assert formula(trace, root.step, root.index) == text
+
+
+# ---- a recipe's optimizer
+
+
+def test_only_matrices_that_multiply_decay() -> None:
+    """Tables are looked up, gains and biases are no matrices; the unembedding multiplies."""
+    for name in ("gpt2", "llama", "guide"):
+        for parameter, shape in CONFIGS[name].parameters().items():
+            wanted = "_proj.weight" in parameter or parameter == "unembed.weight"
+            assert decays(parameter, shape) is wanted, parameter
+    assert not decays("position_bias.weight", (32, 4))
+
+
+@pytest.mark.parametrize("optimizer", [AdamW(decay=0.5), AdamL2(decay=0.5)])
+def test_a_recipes_optimizer_decays_only_those(optimizer: AdamW | AdamL2) -> None:
+    tape, plain = backpropagated(CONFIG), backpropagated(CONFIG)
+    update(tape, optimizer)
+    update(plain, optimizer.kind, lr=optimizer.lr, betas=(optimizer.beta1, optimizer.beta2), decay=0.0)
+    for name, value in weights(CONFIG).items():
+        same = np.array_equal(tape[f"{name}.m@1"], plain[f"{name}.m@1"]) and np.array_equal(
+            tape[f"{name}@1"], plain[f"{name}@1"]
+        )
+        assert same is not decays(name, value.shape), name
+
+
+def test_a_schedule_multiplies_the_rate_of_its_step() -> None:
+    cosine = Cosine(warmup=2)
+    for k in (1, 2, 3, 4):
+        tape = slopes(x=[3.0])
+        update(tape, "sgd", k, lr=0.1, schedule=lambda step: cosine.factor(step, 4))
+        assert tape[f"x@{k}"] == pytest.approx([3 - 0.1 * 3 * (0.5, 1, 1, 0.5)[k - 1]])
+
+
+def test_beta2_warms_up_in_a_straight_line() -> None:
+    optimizer = AdamW(beta2=0.999, beta2_start=0.99, beta2_warmup=9)
+    assert [optimizer.betas_at(step)[1] for step in (0, 3, 9, 100)] == pytest.approx(
+        [0.99, 0.993, 0.999, 0.999]
+    )
+    tape = slopes(x=[3.0])
+    state = {"x.m@3": np.array([1.0]), "x.v@3": np.array([2.0])}
+    update(tape, optimizer, 4, state=state)
+    assert tape["x.v@4"] == pytest.approx(0.993 * 2 + 0.007 * 9)
+    mean, square = (0.9 + 0.3) / (1 - 0.9**4), (0.993 * 2 + 0.007 * 9) / (1 - 0.993**4)
+    assert tape["x@4"] == pytest.approx(3 - 6e-4 * mean / math.sqrt(square), rel=1e-9)
 
 
 # ---- clipping

@@ -60,3 +60,15 @@ def adamw(
     """w' = w − η (m̂ / (√v̂ + ε) + λ w), with m̂ = m / (1 − β₁ᵗ) and v̂ = v / (1 − β₂ᵗ)."""
     step = m / (1 - beta1**t) / (np.sqrt(v / (1 - beta2**t)) + eps)
     return w - lr * (step + decay * w)
+
+
+@operation(each, "{y} = {0} - {lr} · {1} / (1 - {beta1}^{t}) / (√({2} / (1 - {beta2}^{t})) + {eps})")
+def adam(w: Any, m: Any, v: Any, t: int, lr: float, beta1: float, beta2: float, eps: float) -> Any:
+    """w' = w − η m̂ / (√v̂ + ε), with m̂ = m / (1 − β₁ᵗ) and v̂ = v / (1 − β₂ᵗ)."""
+    return w - lr * m / (1 - beta1**t) / (np.sqrt(v / (1 - beta2**t)) + eps)
+
+
+@operation(each, "{y} = {0} - {lr} · ({scale} · {1} + {decay} · {0})")
+def muon(w: Any, turned: Any, lr: float, scale: float, decay: float) -> Any:
+    """w' = w − η (s X + λ w), X the momentum made nearly orthogonal."""
+    return w - lr * (scale * turned + decay * w)

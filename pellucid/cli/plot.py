@@ -1,0 +1,96 @@
+"""`pellucid plot`: the curves of one or more runs in one picture."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from pellucid.training.curves import RunCurves
+
+
+def plot(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, or their logs.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The picture: .html, .svg or .png; otherwise in characters."),
+    ] = None,
+    smooth: Annotated[
+        int | None, typer.Option(help="Steps to average over; one in fifty by itself.", min=1)
+    ] = None,
+) -> None:
+    """Loss, validation, learning rate and gradient norm of runs, one over the other.
+
+    A page (.html) tells every value under the pointer. A .png needs the extra `plot`, which is matplotlib.
+    """
+    from pellucid.cli.plot_drawing import html, panels, png, svg
+    from pellucid.errors import AskedWrongly
+    from pellucid.files import whole_file
+    from pellucid.training.curves import run_curves
+    from pellucid.training.log import read
+
+    writers = {".html": html, ".svg": svg, ".png": png}
+    if output and output.suffix.lower() not in writers:
+        raise AskedWrongly(
+            f"{output} is no kind of picture that can be drawn; use -o curves.html, .svg or .png."
+        )
+    logs = [_log(path) for path in runs]
+    curves = [run_curves(name, read(log)) for name, log in zip(_names(runs), logs, strict=True)]
+    for run in curves:
+        if not len(run):
+            print(f"{run.name} has no steps yet; it is left out.", file=sys.stderr)
+    if not (curves := [run for run in curves if len(run)]):
+        raise AskedWrongly("there is nothing to draw: no run has made a step yet.")
+    if output is None:
+        _characters(curves, smooth)
+        return
+    drawn = panels(curves, smooth)
+    data = writers[output.suffix.lower()](drawn, [run.name for run in curves])
+    with whole_file(output) as file:
+        file.write(data)
+    steps = max(float(run.loss.steps[-1]) if len(run.loss) else 0.0 for run in curves)
+    print(f"{output}: {len(curves)} run{'s' * (len(curves) > 1)}, {steps:,.0f} steps")
+
+
+def _log(path: Path) -> Path:
+    from pellucid.errors import FileError
+
+    if path.is_dir():
+        path = path / "log.jsonl"
+    if not path.is_file():
+        raise FileError(
+            f"there is no log {path}: plot wants the folder of a run; `pellucid runs` lists them."
+        )
+    return path
+
+
+def _names(runs: list[Path]) -> list[str]:
+    """What tells the runs apart: the last part of each path if that is enough, otherwise all of it."""
+    from pellucid.cli.progress import escaped
+
+    folders = [path.parent if path.name == "log.jsonl" else path for path in runs]
+    short = [folder.resolve().name for folder in folders]
+    names = short if len(set(short)) == len(short) else [str(folder) for folder in folders]
+    return [escaped(name).replace("\n", " ") for name in names]
+
+
+def _characters(curves: "list[RunCurves]", smooth: int | None) -> None:
+    """The smoothed loss of each run under the other, over the same scales."""
+    import shutil
+
+    import numpy as np
+
+    from pellucid.cli.plot_drawing import Panel, panels
+    from pellucid.explain.choice_pictures import Lines, drawn
+
+    width = max(min(shutil.get_terminal_size((80, 24)).columns, 100) - 12, 10)
+    panel: Panel = panels(curves, smooth)[0]
+    (left, right), limits = panel.across(), panel.up()
+    steps = np.linspace(left, right, 2 * width)
+    for i, run in enumerate(curves):
+        for line in panel.lines:
+            if line.run == i and line.style == "line" and len(line.curve):
+                values = np.interp(steps, line.curve.steps, line.curve.values, left=np.nan, right=np.nan)
+                picture = Lines(run.name, "loss", "steps", steps, {run.name: values}, limits=limits)
+                print("\n".join(drawn(picture, width, 8)))

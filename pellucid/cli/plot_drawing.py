@@ -1,0 +1,289 @@
+"""The picture of `pellucid plot`: four panels, as SVG, as a page that answers the pointer, or as PNG."""
+
+import importlib
+import io
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+import numpy as np
+
+from pellucid.errors import AskedWrongly
+from pellucid.training.curves import Array, Curve, RunCurves
+
+INK, FAINT, PAPER, RULE = "#1f2933", "#5f6c7b", "#ffffff", "#d5dbe3"
+COLOURS = ("#2b6cb0", "#d9480f", "#2f855a", "#9b2c86", "#b7791f", "#4a5568", "#5a4fcf", "#c53030")
+DASHES = ("none", "7 3", "2 3")
+MARGIN, WIDE, HIGH, LEFT, BELOW = 20, 420, 220, 58, 64
+POINTS = 800
+"""Points of a curve in a picture; more than one per pixel cannot be seen."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve of one run: a line, a faint one, points, or a floor."""
+
+    run: int
+    style: str
+    curve: Curve
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Curves over steps on the same axes."""
+
+    title: str
+    key: str
+    lines: list[Line] = field(default_factory=list)
+
+    def across(self) -> tuple[float, float]:
+        """The first and the last step."""
+        ends = [(line.curve.steps[0], line.curve.steps[-1]) for line in self.lines if len(line.curve)]
+        low, high = (min(a for a, _ in ends), max(b for _, b in ends)) if ends else (0.0, 1.0)
+        return (float(low), float(high)) if high > low else (float(low) - 0.5, float(low) + 0.5)
+
+    def up(self) -> tuple[float, float]:
+        """The lowest and the highest value shown; neither single steps nor a few values squeeze the rest."""
+        values = self._values("line", "points", "floor")
+        if self.log:
+            values = self._values("line", "faint")
+            return float(values.min()), float(values.max())
+        if not len(values):
+            return 0.0, 1.0
+        low, high, usual = float(values.min()), float(values.max()), float(np.quantile(values, 0.98))
+        if high - low > 100 * (usual - low) > 0:
+            high = low + 2 * (usual - low)
+        more = (high - low) * 0.03 or abs(high) * 0.05 or 0.5
+        return low - more * (low != 0), high + more
+
+    @property
+    def log(self) -> bool:
+        """Norms go over orders of magnitude."""
+        values = self._values("line", "faint")
+        wide = len(values) > 0 and values.min() > 0 and values.max() > 20 * values.min()
+        return self.key == "grad_norm" and bool(wide)
+
+    def _values(self, *styles: str) -> Array:
+        """The values of all lines of some styles together."""
+        return np.concatenate(
+            [np.empty(0), *(line.curve.values for line in self.lines if line.style in styles)]
+        )
+
+    def place(self, values: Array) -> Array:
+        """Where values are between the bottom, 0, and the top, 1."""
+        low, high = self.up()
+        if self.log:
+            low, high, values = math.log10(low), math.log10(high), np.log10(values)
+        return (values - low) / (high - low)
+
+
+def panels(runs: Sequence[RunCurves], smooth: int | None = None) -> list[Panel]:
+    """Loss, validation, learning rate and gradient norm of all runs, thinned to what a picture can show."""
+    loss, validation = Panel("loss", "loss"), Panel("validation loss", "validation")
+    rate, norm = Panel("learning rate", "lr"), Panel("gradient norm", "grad_norm")
+    for i, run in enumerate(runs):
+        window = smooth or max(1, len(run.loss) // 50)
+        loss.lines.append(Line(i, "faint", run.loss.thin(POINTS)))
+        loss.lines.append(Line(i, "line", run.loss.smooth(window).thin(POINTS)))
+        validation.lines.append(Line(i, "points", run.validation.thin(POINTS)))
+        rate.lines.append(Line(i, "line", run.lr.thin(POINTS)))
+        norm.lines.append(Line(i, "faint", run.grad_norm.thin(POINTS)))
+        norm.lines.append(Line(i, "line", run.grad_norm.smooth(window).thin(POINTS)))
+    floors = {run.floor: i for i, run in reversed(list(enumerate(runs))) if run.floor is not None}
+    for panel in (loss, validation):
+        ends = np.array(panel.across())
+        panel.lines.extend(Line(i, "floor", Curve(ends, np.full(2, floor))) for floor, i in floors.items())
+    found = [loss, validation, rate, norm]
+    for panel in found:  # faint lines below the others
+        panel.lines.sort(key=lambda line: line.style != "faint")
+    return found
+
+
+# ---- SVG
+
+
+def svg(drawn: Sequence[Panel], names: Sequence[str]) -> bytes:
+    return _svg(drawn, names).encode()
+
+
+def _svg(drawn: Sequence[Panel], names: Sequence[str]) -> str:
+    """Two panels in a row; above them which colour is which run."""
+    top = MARGIN + 20 * len(names) + 8
+    width = 2 * (MARGIN + LEFT + WIDE) + MARGIN
+    height = top + 2 * (HIGH + BELOW)
+    marks = [mark for i, name in enumerate(names) for mark in _legend(i, name, MARGIN + 8 + 20 * i)]
+    for i, panel in enumerate(drawn):
+        marks += _panel(panel, i, *_corner(i, len(names)))
+    return "\n".join(
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+            f'height="{height}" font-family="DejaVu Sans, Verdana, sans-serif" font-size="12" fill="{INK}">',
+            f"<title>{escape(', '.join(names))}</title>",
+            f'<rect x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="6" fill="{PAPER}" '
+            f'stroke="{RULE}"/>',
+            *marks,
+            "</svg>\n",
+        )
+    )
+
+
+def _corner(i: int, runs: int) -> tuple[int, int]:
+    """The upper left corner of a panel's axes."""
+    top = MARGIN + 20 * runs + 8
+    return MARGIN + LEFT + i % 2 * (MARGIN + LEFT + WIDE), top + 24 + i // 2 * (HIGH + BELOW)
+
+
+def _stroke(run: int) -> str:
+    dash = DASHES[run // len(COLOURS) % len(DASHES)]
+    return f'stroke="{COLOURS[run % len(COLOURS)]}" stroke-dasharray="{dash}"'
+
+
+def _legend(run: int, name: str, y: int) -> Iterator[str]:
+    yield f'<path fill="none" {_stroke(run)} stroke-width="2" d="M{MARGIN} {y}h22"/>'
+    yield _text(MARGIN + 30, y + 4, name if len(name) <= 110 else f"…{name[-109:]}")
+
+
+def _panel(panel: Panel, number: int, left: int, top: int) -> Iterator[str]:
+    yield _text(left, top - 9, panel.title, 'font-weight="bold"')
+    yield f'<rect x="{left}" y="{top}" width="{WIDE}" height="{HIGH}" fill="none" stroke="{RULE}"/>'
+    for text, place in _ticks(*panel.up(), panel.log):
+        y = round(top + HIGH * (1 - place), 1)
+        yield f'<path stroke="{RULE}" d="M{left} {y:g}h{WIDE}"/>'
+        yield _text(left - 6, y + 4, text, f'text-anchor="end" font-size="11" fill="{FAINT}"')
+    for text, place in _ticks(*panel.across(), log=False):
+        x = round(left + WIDE * place, 1)
+        yield f'<path stroke="{RULE}" d="M{x:g} {top}v{HIGH}"/>'
+        yield _text(x, top + HIGH + 16, text, f'text-anchor="middle" font-size="11" fill="{FAINT}"')
+    inside = f'<rect x="{left}" y="{top}" width="{WIDE}" height="{HIGH}"/>'
+    yield f'<clipPath id="panel{number}">{inside}</clipPath>'
+    yield f'<g clip-path="url(#panel{number})" fill="none" stroke-linejoin="round">'
+    for line in panel.lines:
+        yield from _line(panel, line, left, top)
+    yield "</g>"
+    if not any(len(line.curve) for line in panel.lines):
+        middle = f'text-anchor="middle" fill="{FAINT}"'
+        yield _text(left + WIDE / 2, top + HIGH / 2, "nothing in the log", middle)
+
+
+def _line(panel: Panel, line: Line, left: int, top: int) -> Iterator[str]:
+    first, last = panel.across()
+    x = left + WIDE * (line.curve.steps - first) / (last - first)
+    y = np.clip(top + HIGH * (1 - panel.place(line.curve.values)), top - 2 * HIGH, top + 3 * HIGH)
+    points = [f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True)]
+    colour = COLOURS[line.run % len(COLOURS)]
+    if line.style == "floor":
+        dotted = f'stroke="{colour}" stroke-dasharray="1 4" stroke-width="2"'
+        yield f'<path {dotted} d="M{left} {y[0]:.1f}h{WIDE}"/>'
+        if y[0] < top + HIGH:
+            yield _text(left + 6, y[0] - 5, "floor", f'fill="{colour}" stroke="none" font-size="11"')
+        return
+    look = 'stroke-width="1" opacity="0.3"' if line.style == "faint" else 'stroke-width="2"'
+    yield f'<polyline {_stroke(line.run)} {look} points="{" ".join(points)}"/>'
+    if line.style == "points" or len(points) == 1:
+        dots = "".join(f"M{point.replace(',', ' ')}h0" for point in points[:200])
+        yield f'<path stroke="{colour}" stroke-width="5" stroke-linecap="round" d="{dots}"/>'
+
+
+def _ticks(low: float, high: float, log: bool) -> Iterator[tuple[str, float]]:
+    """Round numbers between two ends, each with its place from 0 to 1."""
+    if log:
+        start, end = math.log10(low), math.log10(high)
+        steps = (1, 2, 5) if end - start < 2.5 else (1,)
+        every = max(1, round((end - start) / 6))
+        decades = range(math.floor(start), math.ceil(end) + 1)
+        values = [step * 10.0**decade for decade in decades if decade % every == 0 for step in steps]
+        places = [(math.log10(value) - start) / (end - start) for value in values]
+    else:
+        rough = (high - low) / 5
+        size = 10.0 ** math.floor(math.log10(rough))
+        step = next(size * m for m in (1, 2, 5, 10) if size * m >= rough * 0.999)
+        values = [step * i for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+        places = [(value - low) / (high - low) for value in values]
+    for value, place in zip(values, places, strict=True):
+        if -1e-9 <= place <= 1 + 1e-9:
+            yield _number(value), place
+
+
+def _number(value: float) -> str:
+    """1,000 rather than 1e+03, and 3e−4 rather than 0.0003."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return f"{value:,.10g}".replace("-", "−")
+    mantissa, exponent = f"{value:.3g}".split("e") if "e" in f"{value:.3g}" else f"{value:.2e}".split("e")
+    return f"{float(mantissa):g}e{int(exponent)}".replace("-", "−")
+
+
+def _text(x: float, y: float, text: str, style: str = "") -> str:
+    return f'<text x="{x:g}" y="{y:g}" {style}>{escape(text)}</text>'.replace(" >", ">")
+
+
+# ---- the page
+
+
+def html(drawn: Sequence[Panel], names: Sequence[str]) -> bytes:
+    """The same drawing in a page of its own, which needs nothing from elsewhere."""
+    data = {
+        "names": [{"name": name, "colour": COLOURS[i % len(COLOURS)]} for i, name in enumerate(names)],
+        "panels": [_data(panel, *_corner(i, len(names))) for i, panel in enumerate(drawn)],
+    }
+    page = (Path(__file__).parent / "plot_page.html").read_text("utf-8")
+    values = json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+    parts = {"TITLE": escape(", ".join(names)), "DRAWING": _svg(drawn, names), "VALUES": values}
+    for name, text in parts.items():
+        before, _, after = page.partition(f"{{{{{name}}}}}")
+        page = before + text + after
+    return page.encode()
+
+
+def _data(panel: Panel, left: int, top: int) -> dict[str, Any]:
+    """What the page needs to answer the pointer: the place of the axes, and every curve that is not faint."""
+    first, last = panel.across()
+    curves = [
+        {
+            "run": line.run,
+            "steps": line.curve.steps.tolist(),
+            "values": [float(f"{value:.6g}") for value in line.curve.values],
+            "places": [round(float(place), 4) for place in panel.place(line.curve.values)],
+        }
+        for line in panel.lines
+        if line.style in ("line", "points") and len(line.curve)
+    ]
+    axes = {"left": left, "top": top, "wide": WIDE, "high": HIGH, "first": first, "last": last}
+    return {"title": panel.title, "curves": curves} | axes
+
+
+# ---- PNG
+
+
+def png(drawn: Sequence[Panel], names: Sequence[str]) -> bytes:
+    """The same four panels by matplotlib."""
+    try:
+        figure_of = importlib.import_module("matplotlib.figure").Figure
+    except ImportError:
+        raise AskedWrongly(
+            "a .png needs matplotlib: pip install 'pellucid[plot]'. -o curves.html and .svg need nothing."
+        ) from None
+    figure = figure_of(figsize=(11, 7 + 0.2 * len(names)), dpi=130, layout="constrained")
+    looks: dict[str, dict[str, Any]] = {
+        "faint": {"alpha": 0.3, "linewidth": 0.8},
+        "line": {"linewidth": 1.8},
+        "points": {"linewidth": 1.8, "marker": ".", "markersize": 6},
+        "floor": {"linewidth": 1.5, "linestyle": ":"},
+    }
+    for panel, axes in zip(drawn, figure.subplots(2, 2).flat, strict=True):
+        for line in panel.lines:
+            dash = {"linestyle": ("-", "--", ":")[line.run // len(COLOURS) % 3]}
+            colour = COLOURS[line.run % len(COLOURS)]
+            axes.plot(line.curve.steps, line.curve.values, color=colour, **dash | looks[line.style])
+        if panel.log:
+            axes.set_yscale("log")
+        axes.set(ylim=panel.up(), xlim=panel.across(), title=panel.title)
+        axes.grid(color=RULE)
+    marks = [axes.plot([], [], color=COLOURS[i % len(COLOURS)])[0] for i in range(len(names))]
+    figure.legend(marks, [name.replace("$", r"\$") for name in names], loc="outside upper left")
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    return file.getvalue()

@@ -1,0 +1,163 @@
+"""What is known of a run so far, from its events; the views only choose and place it."""
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from pellucid.explain.conventions import readable_bytes
+from pellucid.training.curves import History
+from pellucid.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
+
+RECENT = 50
+"""Steps over which a speed is measured; one alone says little."""
+
+
+class Progress:
+    """The newest event of each kind, and what follows from several."""
+
+    def __init__(self, peak: float | None = None, now: Callable[[], float] = time.monotonic) -> None:
+        self.peak, self._now = peak, now
+        self.started: Started | None = None
+        self.stepped: Stepped | None = None
+        self.evaluated: Evaluated | None = None
+        self.saved: Saved | None = None
+        self.skipped: Skipped | None = None
+        self.ended: Ended | None = None
+        self.step = self.steps = self.skips = 0
+        self.best: float | None = None
+        self.history = History()
+        self._recent: deque[tuple[int, float]] = deque(maxlen=RECENT)
+        self._first: tuple[int, float] | None = None
+        """The first step of this session and when it was done: it alone compiles."""
+
+    def __call__(self, event: Event) -> None:
+        self.step = event.step
+        match event:
+            case Started():
+                self.started, self.steps = event, event.steps
+            case Stepped():
+                self.stepped = event
+                self.history.add(event.step, event.loss)
+                self._recent.append((event.tokens, event.seconds))
+                self._first = self._first or (event.step, self._now())
+            case Evaluated():
+                self.evaluated = event
+                if event.best:
+                    self.best = event.loss
+            case Saved():
+                self.saved = event
+            case Skipped():
+                self.skipped, self.skips = event, self.skips + 1
+            case Ended():
+                self.ended = event
+                self.best = self.best if event.best is None else event.best
+
+    # ---- what follows
+
+    @property
+    def floor(self) -> float | None:
+        return self.started.floor if self.started else None
+
+    @property
+    def learned(self) -> float | None:
+        """(bigram entropy − loss) / (bigram entropy − floor), where the source knows both."""
+        bigram: float | None = getattr(self.started, "bigram", None)
+        if bigram is None or self.floor is None or self.evaluated is None or bigram == self.floor:
+            return None
+        return (bigram - self.evaluated.loss) / (bigram - self.floor)
+
+    @property
+    def speed(self) -> float | None:
+        """Tokens a second over the last steps."""
+        if self.stepped is None:
+            return None
+        (tokens, seconds), (last, end) = self._recent[0], self._recent[-1]
+        return (last - tokens) / (end - seconds) if end > seconds else self.stepped.tokens_per_second
+
+    @property
+    def mfu(self) -> float | None:
+        """The share of the machine's peak that the model's own arithmetic uses."""
+        if not self.peak or self.speed is None or self.started is None:
+            return None
+        return self.speed * self.started.flops_per_token / self.peak
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that the remaining steps will take if they go, evaluations and all, as those so far."""
+        if self._first is None or self.ended or self.step <= self._first[0]:
+            return None
+        per_step = (self._now() - self._first[1]) / (self.step - self._first[0])
+        return per_step * max(self.steps - self.step, 0)
+
+    # ---- in words
+
+    def figure(self, name: str) -> str:
+        """One figure as text, or nothing where it is not known."""
+        held = {**dict.fromkeys(STEPPED, self.stepped), **dict.fromkeys(EVALUATED, self.evaluated)}
+        holder, field = held.get(name, self), EVALUATED.get(name, name)
+        value: float | None = getattr(holder, field, None)
+        return "" if value is None else FORMS[name](value)
+
+    def told(self, names: Iterable[str], first: bool = True) -> str:
+        """The figures that are known, each after its name; not the first where a label says it already."""
+        found = []
+        for i, name in enumerate(names):
+            if text := self.figure(name):
+                label = LABELS.get(name, name) if first or i else ""
+                found.append(f"{label} {text}".strip())
+        return "  ".join(found)
+
+
+def clock(seconds: float) -> str:
+    """0:07, 12:34, 1:02:03, 3 d 4:05:06."""
+    if not math.isfinite(seconds):
+        return "?"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    text = f"{hours}:{minutes:02}:{rest:02}" if hours or days else f"{minutes}:{rest:02}"
+    return f"{days} d {text}" if days else text
+
+
+def compiled(event: Started) -> str:
+    why = escaped(event.compiled).removeprefix("no: ")
+    return "compiled" if why == "yes" else f"not compiled: {why}"
+
+
+def escaped(text: str) -> str:
+    """Text that can do nothing to a terminal: all but letters, signs, spaces and new lines is written out.
+
+    >>> print(escaped("a\\x1b[2Jb\\u202ec"))
+    a\\x1b[2Jb\\u202ec
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def _loss(value: float) -> str:
+    return f"{value:.4f}"
+
+
+STEPPED = ("loss", "smoothed", "lr", "grad_norm", "tokens", "memory")
+EVALUATED = {"validation": "loss", "gap": "gap", "bits": "bits_per_byte"}
+FORMS: dict[str, Callable[[float], str]] = {
+    **dict.fromkeys(("loss", "smoothed", "validation", "best", "floor", "gap", "bits"), _loss),
+    "lr": lambda value: f"{value:.2e}",
+    "grad_norm": lambda value: f"{value:.3g}",
+    "tokens": lambda value: f"{value:,}",
+    "memory": readable_bytes,
+    "learned": lambda value: f"{value:.1%}",
+    "speed": lambda value: f"{value:,.0f} tokens/s",
+    "mfu": lambda value: f"{value:.1%}",
+    "left": lambda value: f"{clock(value)} left",
+}
+LABELS = {
+    "validation": "loss",
+    "speed": "",
+    "mfu": "MFU",
+    "left": "",
+    "bits": "bits/byte",
+    "grad_norm": "gradient norm",
+}

@@ -1,0 +1,137 @@
+"""`pellucid runs`: the runs that are here, and how each stands."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+DEEP = 3
+"""Folders below a given one in which runs are looked for."""
+
+
+def runs(
+    folders: Annotated[
+        list[Path] | None, typer.Argument(help="Run folders, or folders that hold some; ./runs by itself.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Plain data.")] = False,
+) -> None:
+    """The runs in some folders: state, step, loss, best validation loss, tokens, and when they last moved."""
+    from pellucid.errors import FileError
+
+    asked = folders or [Path("runs")]
+    for folder in asked:
+        if folders and not folder.is_dir():
+            raise FileError(f"there is no folder {folder}; runs are in the folders that `out` named.")
+    paths = dict.fromkeys(path for folder in asked for path in found(folder))
+    rows = sorted(map(_about, paths), key=lambda row: row["age"])
+    if json:
+        from json import dumps
+
+        print(dumps(rows, ensure_ascii=False, indent=1))
+        return
+    if not rows:
+        where = ", ".join(map(str, asked))
+        print(f"no runs in {where}. `pellucid train FILE` makes one; `pellucid runs FOLDER` looks elsewhere.")
+        return
+    _table(rows)
+
+
+def found(folder: Path, deep: int = DEEP) -> Iterator[Path]:
+    """Every run folder here: one with a recipe or a log of a run. Nothing is looked for inside a run."""
+    from pellucid.training.run_folder import CHECKPOINTS, LOG, RECIPE
+
+    if (folder / LOG).is_file() or ((folder / RECIPE).is_file() and (folder / CHECKPOINTS).is_dir()):
+        yield folder
+    elif deep:
+        try:
+            inside = sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
+        except OSError:  # not there, or not ours to read
+            return
+        for path in inside:
+            if not path.name.startswith("."):
+                yield from found(path, deep - 1)
+
+
+def _about(path: Path) -> dict[str, Any]:
+    """What is known of a run; one that is broken does not hide the others."""
+    import time
+
+    from pellucid.errors import PellucidError
+    from pellucid.training.log import milestones
+    from pellucid.training.run_folder import LOG, RunFolder
+
+    row: dict[str, Any] = {"name": str(path), "state": "broken", "step": 0, "steps": None, "loss": None}
+    row |= {"best": None, "tokens": None, "why": None, "saved": None}
+    log = path / LOG
+    try:
+        row["age"] = max(0.0, time.time() - (log if log.exists() else path).stat().st_mtime)
+        status = RunFolder(path).status()
+        row |= {"state": status.state, "step": status.step, "saved": status.step or None}
+        for line in milestones(log) if log.exists() else ():
+            _read(row, line)
+    except (PellucidError, OSError, TypeError, ValueError) as error:
+        row |= {"state": "broken", "why": str(error), "age": row.get("age", 0.0)}
+    return row
+
+
+def _read(row: dict[str, Any], line: dict[str, Any]) -> None:
+    """One line of a log into the row of its run."""
+    kind = line["kind"]
+    row["step"] = int(line.get("step", row["step"]))
+    row["why"] = line.get("why")
+    if kind in ("start", "resume"):
+        row["steps"] = line.get("steps")
+    elif kind == "step":
+        smoothed = line.get("smoothed")
+        row["loss"] = line.get("loss") if smoothed is None else smoothed
+        row["tokens"] = line.get("tokens")
+    elif kind == "evaluation" and line.get("loss") is not None:
+        row["best"] = line["loss"] if row["best"] is None else min(row["best"], line["loss"])
+
+
+def _table(rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from pellucid.cli.progress import escaped
+
+    styles = {"running": "green", "interrupted": "yellow", "broken": "red"}
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("run", overflow="fold")
+    table.add_column("state", no_wrap=True)
+    for heading in ("step", "loss", "best", "tokens", "age"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        steps = f"/{row['steps']:,}" if row["steps"] is not None else ""
+        tokens = "" if row["tokens"] is None else _count(row["tokens"])
+        table.add_row(
+            Text(escaped(row["name"])),
+            Text(row["state"], styles.get(row["state"], "")),
+            f"{row['step']:,}{steps}",
+            *("" if row[key] is None else f"{row[key]:.4f}" for key in ("loss", "best")),
+            tokens,
+            _age(row["age"]),
+        )
+    console = Console(highlight=False)
+    console.print(table)
+    for row in rows:
+        if row["state"] == "broken":
+            console.print(Text(f"{escaped(row['name'])}: {escaped(str(row['why']))}", "red"), soft_wrap=True)
+
+
+def _count(count: float) -> str:
+    """999, 12.3k, 4.56M, 7.89G."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g}{unit}"
+    return f"{count:g}"
+
+
+def _age(seconds: float) -> str:
+    """How long ago, in the largest unit that fits."""
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,14 @@
+"""Momentum that accumulates: steps in one direction add up, to 1 / (1 − β) times the gradient."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pellucid.parts.optimizers import Optimizer
+
+
+@dataclass(frozen=True)
+class Momentum(Optimizer):
+    formula: ClassVar[str] = "m ← β m + g; θ ← θ − η m"
+    source: ClassVar[str] = "Polyak 1964"
+
+    beta: float = 0.9

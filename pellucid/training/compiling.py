@@ -1,0 +1,31 @@
+"""Whether the step is compiled: where a compiler is there, and the run is long enough to earn it."""
+
+import shutil
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from pellucid.errors import AskedWrongly
+from pellucid.training.recipe import Recipe
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+EARNS_IT = 500
+"""Steps from which on compiling, which takes about half a minute, saves more than it costs."""
+
+
+def chosen(loss: Loss, recipe: Recipe, device: torch.device) -> tuple[Loss, str]:
+    """The loss, compiled or not, and "yes" or why not."""
+    wanted = recipe.train.compile
+    missing = device.type == "cpu" and not (shutil.which("g++") or shutil.which("clang++"))
+    if wanted == "yes" and missing:
+        raise AskedWrongly(
+            "train.compile=yes needs a C++ compiler, and there is no g++ or clang++ here: use auto."
+        )
+    if wanted == "no":
+        return loss, "no: not asked for"
+    if missing:
+        return loss, "no: there is no C++ compiler here"
+    if wanted == "auto" and recipe.steps < EARNS_IT:
+        return loss, f"no: {recipe.steps} steps are too few to earn it"
+    return torch.compile(loss, fullgraph=True), "yes"

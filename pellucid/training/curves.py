@@ -1,0 +1,126 @@
+"""Curves of a run: series of figures over steps, smoothed or thinned for a picture. Nothing is drawn here."""
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Values over steps in rising order; what was no finite number is NaN."""
+
+    steps: Array
+    values: Array
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def finite(self) -> "Curve":
+        here = np.isfinite(self.values)
+        return Curve(self.steps[here], self.values[here])
+
+    def smooth(self, window: int) -> "Curve":
+        """Each value becomes the mean of the finite ones among the `window` values around it."""
+        n, reach = len(self), (window - 1) // 2
+        here = np.isfinite(self.values)
+        totals = np.concatenate(([0.0], np.cumsum(np.where(here, self.values, 0.0))))
+        counts = np.concatenate(([0], np.cumsum(here)))
+        place = np.arange(n)
+        reach_here = np.minimum(reach, np.minimum(place, n - 1 - place))  # as far to the left as to the right
+        first, end = place - reach_here, place + reach_here + 1
+        count = counts[end] - counts[first]
+        means = (totals[end] - totals[first]) / np.maximum(count, 1)
+        return Curve(self.steps, np.where(count > 0, means, np.nan))
+
+    def thin(self, most: int) -> "Curve":
+        """At most about `most` points that look the same: of each stretch its lowest and its highest."""
+        curve = self.finite()
+        if len(curve) <= most:
+            return curve
+        edges = np.linspace(0, len(curve), most // 2 + 1).astype(int)
+        kept = [0, len(curve) - 1]
+        for start, end in itertools.pairwise(edges):
+            part = curve.values[start:end]
+            kept += [start + int(part.argmin()), start + int(part.argmax())]
+        chosen = np.unique(kept)
+        return Curve(curve.steps[chosen], curve.values[chosen])
+
+
+@dataclass(frozen=True)
+class RunCurves:
+    """What a log holds of one run."""
+
+    name: str
+    loss: Curve
+    validation: Curve
+    lr: Curve
+    grad_norm: Curve
+    floor: float | None
+
+    def __len__(self) -> int:
+        return max(len(self.loss), len(self.validation))
+
+
+def run_curves(name: str, lines: Iterable[Mapping[str, Any]]) -> RunCurves:
+    """The series of a log. A step that was done again counts as it was done last."""
+    steps: dict[str, dict[float, float]] = {"loss": {}, "lr": {}, "grad_norm": {}}
+    validation: dict[float, float] = {}
+    floor = None
+    for line in lines:
+        kind, step = line["kind"], line.get("step", 0)
+        if kind == "step":
+            for key, series in steps.items():
+                series[step] = _number(line.get(key))
+        elif kind == "evaluation":
+            validation[step] = _number(line.get("loss"))
+        elif kind == "resume":
+            for series in (*steps.values(), validation):
+                for later in [s for s in reversed(series) if s > step]:
+                    del series[later]
+        floor = floor if line.get("floor") is None else float(line["floor"])
+    loss, lr, norm = map(_curve, steps.values())
+    return RunCurves(name, loss, _curve(validation), lr, norm, floor)
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else math.nan
+
+
+def _curve(series: dict[float, float]) -> Curve:
+    steps = np.fromiter(series.keys(), np.float64, len(series))
+    values = np.fromiter(series.values(), np.float64, len(series))
+    order = np.argsort(steps, kind="stable")
+    return Curve(steps[order], values[order])
+
+
+class History:
+    """A growing curve in bounded memory: when it is full, neighbours are joined to their mean."""
+
+    def __init__(self, most: int = 512) -> None:
+        self._most, self._width = most, 1
+        self._cells: list[list[float]] = []
+        """Sum of the steps, sum of the values, how many."""
+
+    def add(self, step: int, value: float) -> None:
+        if not math.isfinite(value):
+            return
+        if self._cells and self._cells[-1][2] < self._width:
+            cell = self._cells[-1]
+            cell[0], cell[1], cell[2] = cell[0] + step, cell[1] + value, cell[2] + 1
+            return
+        if len(self._cells) == self._most:
+            pairs = zip(self._cells[::2], self._cells[1::2], strict=True)
+            self._cells = [[a + b for a, b in zip(*pair, strict=True)] for pair in pairs]
+            self._width *= 2
+        self._cells.append([step, value, 1])
+
+    def curve(self) -> Curve:
+        cells = np.array(self._cells, np.float64).reshape(-1, 3)
+        return Curve(cells[:, 0] / cells[:, 2], cells[:, 1] / cells[:, 2])

@@ -1,0 +1,48 @@
+"""What the bits of a run depend on besides its recipe: a sum in another order is another sum."""
+
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+WORDS = {
+    "torch": "torch",
+    "machine": "the processor",
+    "cpu": "the processor's vector instructions",
+    "threads": "the number of threads",
+    "device": "the device",
+    "libraries": "the device's libraries",
+    "compiled": "compiled",
+    "ranks": "the number of ranks",
+}
+
+
+def environment(compiled: str, device: torch.device | None = None, ranks: int = 1) -> dict[str, Any]:
+    """As plain data, for a checkpoint. `compiled` is "yes", or says why not."""
+    if device is None:
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    cuda = device.type == "cuda"
+    return {
+        "torch": torch.__version__,
+        "machine": platform.machine(),
+        "cpu": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "device": torch.cuda.get_device_name(device) if cuda else device.type,
+        "libraries": f"CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}" if cuda else "none",
+        "compiled": "yes" if compiled == "yes" else "no",
+        "ranks": ranks,
+    }
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What is no longer as it was, one line each.
+
+    >>> differences({"threads": 2, "ranks": 1}, {"threads": 4, "ranks": 1})
+    ['the number of threads was 2, and is 4 now']
+    """
+    return [
+        f"{WORDS.get(key, key)} was {before.get(key, 'not told')}, and is {now.get(key, 'not told')} now"
+        for key in dict.fromkeys([*before, *now])
+        if before.get(key) != now.get(key)
+    ]

@@ -1,0 +1,169 @@
+"""The log of a run: one JSON object per line, written as it happens, so that any program can read along.
+
+    log = Log(out / "log.jsonl")
+    log.write(event, mfu=0.4)           # {"kind": "step", "step": 120, "loss": 1.25, …, "mfu": 0.4}
+    cut(out / "log.jsonl", step=100)    # before going on from the checkpoint of step 100
+
+JSON knows no NaN and no infinity: such a figure is null, and `not_finite` says what it was.
+"""
+
+import errno
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from pellucid.errors import FileError
+from pellucid.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
+
+KINDS = {Started: "start", Stepped: "step", Evaluated: "evaluation", Saved: "saved", Skipped: "skipped"}
+CLOCK = frozenset({"seconds", "tokens_per_second", "mfu", "memory"})
+"""Figures that no two runs have in common."""
+
+Line = dict[str, Any]
+
+
+class Log:
+    """A log to add to. A last line that was never finished is removed first."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            os.ftruncate(self._file, path.read_bytes().rfind(b"\n") + 1)
+        except OSError as error:
+            raise FileError(f"cannot write {path}: {error.strerror}.") from None
+
+    def write(self, event: Event, **more: Any) -> None:
+        """One line, with the system as soon as this returns: a killed process loses none."""
+        data = _encoded(line(event, **more))
+        try:
+            written = os.write(self._file, data)
+            if written != len(data):  # no half line for the next one to be appended to
+                os.ftruncate(self._file, os.fstat(self._file).st_size - written)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            raise FileError(f"cannot write {self.path}: {error.strerror}.") from None
+
+    def settle(self) -> None:
+        """Have the disk remember it; before a checkpoint, so that the log is never behind one."""
+        os.fsync(self._file)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def __enter__(self) -> "Log":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def line(event: Event, **more: Any) -> Line:
+    """What the log keeps of an event: its kind and its fields."""
+    fields = dict(vars(event))
+    if isinstance(event, Ended):
+        kind = "interrupted" if event.why.startswith("interrupted") else "end"
+    else:
+        kind = "resume" if fields.pop("resumed", False) else KINDS[type(event)]
+    return {"kind": kind} | fields | more
+
+
+def _encoded(line: Line) -> bytes:
+    try:
+        text = json.dumps(line, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        notes: dict[str, str] = {}
+        plain = {key: _finite(value, key, notes) for key, value in line.items()}
+        text = json.dumps(plain | {"not_finite": notes}, ensure_ascii=False, allow_nan=False)
+    try:
+        return f"{text}\n".encode()
+    except UnicodeEncodeError:  # half a surrogate pair, which UTF-8 cannot write and JSON can
+        return f"{json.dumps(json.loads(text), allow_nan=False)}\n".encode()
+
+
+def _finite(value: Any, at: str, notes: dict[str, str]) -> Any:
+    """The value with None for every NaN and infinity; the notes say where which one was."""
+    if isinstance(value, float) and not math.isfinite(value):
+        notes[at] = str(value)
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(inner, f"{at}.{key}", notes) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner, f"{at}.{i}", notes) for i, inner in enumerate(value)]
+    return value
+
+
+def read(path: Path) -> list[Line]:
+    """Every whole line of a log; one at the end that a kill or a power cut tore is left out."""
+    pieces = _bytes(path).split(b"\n")
+    last = len(pieces) - 1  # behind the last newline: nothing, or the beginning of a line
+    found = []
+    for i, piece in enumerate(pieces[:last]):
+        if (entry := _entry(piece)) is not None:
+            found.append(entry)
+        elif i < last - 1:
+            raise FileError(
+                f"{path} is damaged: line {i + 1} is no JSON object. Remove that line to read the others."
+            )
+    return found
+
+
+def cut(path: Path, step: int) -> int:
+    """Forget what happened after a step, which the run is about to do again; how many bytes went.
+
+    From the first line on that is damaged or of a later step, since steps only grow.
+    """
+    if not path.exists():
+        return 0
+    data = _bytes(path)
+    keep = 0
+    while (end := data.find(b"\n", keep)) >= 0:
+        entry = _entry(data[keep:end])
+        if entry is None or not isinstance(entry.get("step"), int) or entry["step"] > step:
+            break
+        keep = end + 1
+    try:
+        with path.open("r+b") as file:
+            file.truncate(keep)
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise FileError(f"cannot write {path}: {error.strerror}.") from None
+    return len(data) - keep
+
+
+def figures(lines: Iterable[Line]) -> list[Line]:
+    """What two runs of one recipe have in common, however often they were interrupted: all but the clock."""
+    return [
+        {key: value for key, value in line.items() if key not in CLOCK}
+        for line in lines
+        if line["kind"] in ("step", "evaluation", "skipped")
+    ]
+
+
+def milestones(path: Path) -> Iterator[Line]:
+    """The last step, and every line that is none: all that a list of runs needs of a long log, read fast."""
+    beginning = b'{"kind": "step",'
+    pieces = _bytes(path).split(b"\n")[:-1]
+    last = next((i for i in reversed(range(len(pieces))) if pieces[i].startswith(beginning)), None)
+    for i, piece in enumerate(pieces):
+        if (i == last or not piece.startswith(beginning)) and (entry := _entry(piece)) is not None:
+            yield entry
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise FileError(f"cannot read {path}: {error.strerror}.") from None
+
+
+def _entry(piece: bytes) -> Line | None:
+    """A line of ours: an object that says its kind."""
+    try:
+        entry = json.loads(piece)
+    except (ValueError, RecursionError):
+        return None
+    return entry if isinstance(entry, dict) and "kind" in entry else None

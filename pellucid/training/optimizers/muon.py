@@ -1,0 +1,77 @@
+"""Muon for the hidden matrices, AdamW for the rest, as one optimizer."""
+
+import math
+from collections import defaultdict
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pellucid.parts.optimizers.muon import Muon as Settings
+from pellucid.training.groups import Group, Named, by_muon, group
+from pellucid.training.optimizers import adamw
+
+A, B, C = 3.4445, -4.7750, 2.0315
+SHORTEST = 1e-7
+
+
+def make(named: Named, settings: Settings, newton_schulz: torch.dtype | None = None) -> torch.optim.Optimizer:
+    """`newton_schulz` is the type of the iteration; without one, bfloat16 on CUDA and the weights' own
+    elsewhere: on most CPUs bfloat16 is many times slower."""
+    inside, rest = by_muon(named)
+    groups = [group(inside, settings.lr, weight_decay=settings.decay)] if inside else []
+    adam = adamw.make(rest, settings.rest) if rest else None
+    return Muon(groups, adam, beta=settings.beta, steps=settings.steps, newton_schulz=newton_schulz)
+
+
+class Muon(torch.optim.Optimizer):
+    """Muon's groups, and those of an optimizer for the rest, which share one state."""
+
+    def __init__(self, groups: list[Group], rest: torch.optim.Optimizer | None, **settings: Any) -> None:
+        super().__init__(groups or [{"params": []}], settings)
+        if not groups:
+            self.param_groups.clear()
+        self.own, self.rest = list(self.param_groups), rest
+        if rest is not None:
+            self.param_groups.extend(rest.param_groups)
+            rest.state = self.state
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for one in self.own:
+            alike: dict[torch.Size, list[Tensor]] = defaultdict(list)
+            for w in one["params"]:
+                if w.grad is not None:
+                    alike[w.shape].append(w)
+            for (rows, columns), matrices in alike.items():
+                turned = orthogonal(
+                    torch.stack([self._ahead(w, one["beta"]) for w in matrices]),
+                    one["steps"],
+                    one["newton_schulz"] or (torch.bfloat16 if matrices[0].is_cuda else matrices[0].dtype),
+                )
+                scale = math.sqrt(max(1.0, rows / columns))
+                for w, x in zip(matrices, turned, strict=True):
+                    w.mul_(1 - one["lr"] * one["weight_decay"]).add_(x.to(w.dtype), alpha=-one["lr"] * scale)
+        if self.rest is not None:
+            self.rest.step()
+
+    def _ahead(self, w: Tensor, beta: float) -> Tensor:
+        """The gradient blended with its momentum."""
+        assert w.grad is not None
+        own = self.state[w]
+        if "momentum" not in own:
+            own["momentum"] = torch.zeros_like(w)
+        momentum: Tensor = own["momentum"].lerp_(w.grad, 1 - beta)
+        return w.grad.lerp(momentum, beta)
+
+
+def orthogonal(x: Tensor, steps: int, dtype: torch.dtype) -> Tensor:
+    """Matrices [… rows columns] turned nearly orthogonal: X ← a X + (b X Xᵀ + c (X Xᵀ)²) X."""
+    tall = x.shape[-2] > x.shape[-1]
+    x = (x.mT if tall else x).to(dtype)
+    x = x / torch.linalg.matrix_norm(x, keepdim=True).clamp(min=SHORTEST)
+    for _ in range(steps):
+        gram = x @ x.mT
+        both = torch.baddbmm(gram, gram, gram, beta=B, alpha=C)
+        x = torch.baddbmm(x, both, x, beta=A)
+    return x.mT if tall else x

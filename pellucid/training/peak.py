@@ -1,0 +1,47 @@
+"""How fast this machine multiplies matrices: the measure for everything else that it computes."""
+
+import time
+from functools import cache
+
+import torch
+
+SECONDS = 0.15
+"""Of measuring; the fastest product counts, since others may have been disturbed."""
+LONG_ENOUGH = 0.01
+"""Seconds that products timed together take: larger ones would tell no more."""
+LARGEST = 8192
+
+
+def peak(device: str | None = None, dtype: str = "float32") -> float:
+    """Operations per second of the best matrix product, two for each multiply-and-add; measured once."""
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    return _measured(device, dtype, torch.get_num_threads())
+
+
+@cache
+def _measured(device: str, dtype: str, _threads: int) -> float:
+    side, best = 256, 0.0
+    with torch.no_grad():
+        while side <= LARGEST:
+            a, b = (torch.rand(side, side, device=device).to(getattr(torch, dtype)) for _ in range(2))
+            seconds = _seconds(a, b, 1)  # the first one also pays for what the library sets up
+            if seconds < SECONDS:
+                seconds = _seconds(a, b, 2)
+            best = max(best, 2 * side**3 / seconds)
+            if seconds >= LONG_ENOUGH:
+                break
+            side *= 2
+        begun = time.perf_counter()
+        while time.perf_counter() - begun < SECONDS:
+            best = max(best, 2 * a.shape[0] ** 3 / _seconds(a, b, 1))
+    return best
+
+
+def _seconds(a: torch.Tensor, b: torch.Tensor, times: int) -> float:
+    """For one product, of several one after the other."""
+    start = time.perf_counter()
+    for _ in range(times):
+        torch.mm(a, b)
+    if a.is_cuda:
+        torch.cuda.synchronize(a.device)
+    return (time.perf_counter() - start) / times

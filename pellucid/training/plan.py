@@ -1,0 +1,305 @@
+"""How large a model, how many steps: from the size of the text and the time there is; and what a run costs."""
+
+import math
+import os
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from pellucid.config import ModelConfig
+from pellucid.cost import cost, total
+from pellucid.errors import ConfigError
+from pellucid.parts.optimizers import Optimizer
+
+UTILISATION = 0.3
+"""The share of the measured peak that training is assumed to reach."""
+TOKENS_PER_PARAMETER = 20
+"""Hoffmann et al. 2022, arXiv:2203.15556: where a given amount of computing is best spent, roughly."""
+EPOCHS = 10
+"""How often a text is read, at most. Up to four times it is almost as good as new text (Muennighoff et al. 2023,
+arXiv:2305.16264); after that less and less."""
+FRESH = 4
+STEPS = 2000
+"""About so many, the rest of the tokens going into larger batches."""
+MEMORY_SHARE = 0.6
+"""Of the memory there is, what a run may be planned to take."""
+
+
+class Size(NamedTuple):
+    n_layer: int
+    n_head: int
+    d_model: int
+    context_length: int
+    lr: float
+
+
+SIZES = (
+    Size(2, 2, 64, 64, 3e-3),
+    Size(3, 4, 128, 128, 2e-3),
+    Size(4, 4, 192, 128, 2e-3),
+    Size(6, 6, 256, 256, 1.5e-3),
+    Size(6, 6, 384, 256, 1e-3),
+    Size(8, 8, 512, 256, 1e-3),
+    Size(12, 12, 768, 512, 6e-4),
+)
+BYTES_PER_TOKEN = {512: 2.0, 1024: 2.5, 2048: 2.9, 4096: 3.3, 8192: 3.7}
+"""Of English prose, about, by the vocabulary of a byte-pair encoding trained on it."""
+MOST_TOKENS_A_STEP, FEWEST_TOKENS_A_STEP = 1 << 16, 1 << 9
+
+
+def vocabulary_for(text_bytes: int) -> int:
+    """How many tokens a text is worth: a thousandth of its bytes, as a power of two from 512 to 8,192.
+
+    >>> vocabulary_for(1_100_000), vocabulary_for(10), vocabulary_for(10**9)
+    (1024, 512, 8192)
+    """
+    return min(max(2 ** round(math.log2(max(text_bytes, 1) / 1000)), 512), 8192)
+
+
+@dataclass(frozen=True)
+class Plan:
+    overrides: dict[str, Any]
+    """Keys of a recipe, with dots."""
+    reasons: tuple[str, ...]
+    """Why, one line each."""
+    vocab_size: int
+    """What the tokenizer will have, about: it is chosen from the text when the text is read."""
+
+    def config(self) -> ModelConfig:
+        """The model, with so many tokens."""
+        keys = {
+            key.removeprefix("model."): value
+            for key, value in self.overrides.items()
+            if key.startswith("model.")
+        }
+        return ModelConfig.from_dict(keys | {"vocab_size": self.vocab_size})
+
+
+def planned(text_bytes: int, minutes: float, peak: float, memory: int | None = None) -> Plan:
+    """Sizes, steps and learning rate for a text of so many bytes and a machine of so many operations a
+    second; the largest model of the table that sees half of 20 tokens per parameter in the time, has
+    at most ten times as many parameters as the text has tokens, and fits into the memory."""
+    if not minutes > 0 or not math.isfinite(minutes):
+        raise ConfigError(f"{minutes:g} minutes are no time to train in: use 10, for example.")
+    if text_bytes < 1:
+        raise ConfigError("there is no text to plan for: it has 0 bytes.")
+    memory = machine_memory() if memory is None else memory
+    vocab_size = vocabulary_for(text_bytes)
+    text_tokens = max(1, round(0.9 * text_bytes / BYTES_PER_TOKEN[vocab_size]))
+    speed = peak * UTILISATION * 60 * minutes
+    chosen, why = SIZES[0], "it is the smallest"
+    for size, larger in zip(SIZES, (*SIZES[1:], None), strict=True):
+        chosen = size
+        if larger is None:
+            why = "it is the largest of the table"
+        elif why_not := _why_not(larger, vocab_size, text_tokens, speed, memory):
+            why = f"the next larger one {why_not}"
+            break
+    config = _config(chosen, vocab_size)
+    in_time = speed / flops_per_token(config)
+    tokens = min(in_time, EPOCHS * text_tokens)
+    epochs = tokens / text_tokens
+    rows = _rows(tokens, config, memory)
+    steps = max(1, round(tokens / (rows * config.context_length)))
+    parameters = sum(map(math.prod, config.parameters().values()))
+    overrides: dict[str, Any] = {f"model.{key}": value for key, value in chosen._asdict().items()}
+    overrides |= {"optimizer.lr": overrides.pop("model.lr"), "data.batch_size": rows, "steps": steps}
+    overrides |= {
+        "schedule.warmup": max(1, min(200, steps // 20)),
+        "evaluation.every": max(1, steps // 10),
+        "checkpoint.every": max(1, steps // 5),
+    }
+    if epochs > FRESH:
+        overrides["model.dropout"] = "bernoulli"
+    reasons = (
+        f"vocabulary of about {vocab_size:,} tokens, because the text has {_size(text_bytes)}: about "
+        f"{text_tokens:,} tokens to learn from",
+        f"{chosen.n_layer} layers of {chosen.d_model}, {parameters:,} parameters, because {why}",
+        f"{steps:,} steps of {rows} × {config.context_length} tokens, {epochs:.1f} times the text, because "
+        + (
+            f"that is what {minutes:g} minutes allow at {UTILISATION:.0%} of {peak / 1e9:,.0f} GFLOP/s"
+            if in_time <= EPOCHS * text_tokens
+            else f"after {EPOCHS} times little is left to learn from it"
+        ),
+        *(
+            [f"dropout, because the text is read more than {FRESH} times"]
+            if "model.dropout" in overrides
+            else []
+        ),
+    )
+    return Plan(overrides, reasons, vocab_size)
+
+
+def _why_not(size: Size, vocab_size: int, text_tokens: int, speed: float, memory: int) -> str | None:
+    """Why a size is too large, in words that go on after "the next larger one"."""
+    config = _config(size, vocab_size)
+    parameters = sum(map(math.prod, config.parameters().values()))
+    seen = speed / flops_per_token(config)
+    if seen < TOKENS_PER_PARAMETER / 2 * parameters:
+        return (
+            f"would see {seen / parameters:.1f} tokens per parameter in this time; {TOKENS_PER_PARAMETER} "
+            "are best"
+        )
+    if parameters > 10 * text_tokens:
+        return f"has {parameters / text_tokens:.0f} parameters for each token of the text"
+    rows = max(1, FEWEST_TOKENS_A_STEP // size.context_length)
+    if training_memory(config, rows).total > MEMORY_SHARE * memory:
+        return f"needs more than {MEMORY_SHARE:.0%} of the {_size(memory)} of memory"
+    return None
+
+
+def _config(size: Size, vocab_size: int) -> ModelConfig:
+    sizes = {key: value for key, value in size._asdict().items() if key != "lr"}
+    return ModelConfig(vocab_size=vocab_size, **sizes)
+
+
+def _rows(tokens: float, config: ModelConfig, memory: int) -> int:
+    """Rows of a batch, a power of two: so many that about `STEPS` steps are left, and that they fit."""
+    wanted = min(max(tokens / STEPS, FEWEST_TOKENS_A_STEP), MOST_TOKENS_A_STEP)
+    rows = int(2 ** max(0, round(math.log2(wanted / config.context_length))))
+    while rows > 1 and training_memory(config, rows).total > MEMORY_SHARE * memory:
+        rows //= 2
+    return rows
+
+
+# ---- what a run costs
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes, about: what the fast engine keeps for the backward pass has no scores and no patterns."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.gradients + self.optimizer + self.activations
+
+
+def flops_per_token(config: ModelConfig) -> float:
+    """Forward and backward: three times the forward pass over a row as long as the context."""
+    return 3 * total(cost(config)).flops / config.context_length
+
+
+STATES = {"sgd": 0, "momentum": 1, "averaging_momentum": 1}
+"""Numbers that an optimizer keeps for each parameter, where they are not two."""
+
+
+def training_memory(
+    config: ModelConfig, rows: int, optimizer: str = "adamw", width: int = 4, averaged: bool = False
+) -> Memory:
+    """For batches of so many rows at a time; activations take `width` bytes a number, all else four."""
+    parameters = sum(map(math.prod, config.parameters().values()))
+    length = config.context_length
+    kept = total(cost(config, rows, length, width)).activation_bytes
+    if config.attention.form == "softmax":  # fused: nothing between q, k, v and z is kept
+        kept -= config.n_layer * config.attention.numbers(config, config.sizes(rows, length)) * width
+    states = STATES.get(optimizer, 2) + averaged
+    return Memory(4 * parameters, 4 * parameters, 4 * parameters * states, kept)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    parameters: int
+    flops_per_token: float
+    tokens_per_step: int
+    tokens: int
+    flops: float
+    memory: Memory
+    seconds: float
+    peak: float
+
+    def lines(self) -> list[str]:
+        """For people."""
+        memory = self.memory
+        return [
+            f"parameters        {self.parameters:,}",
+            f"tokens            {self.tokens:,}: {self.tokens_per_step:,} in each step, "
+            f"{self.tokens / self.parameters:.1f} for each parameter",
+            f"operations        {self.flops_per_token:.4g} for each token, {self.flops:.4g} in all",
+            f"memory, about     {_size(memory.total)}: weights {_size(memory.weights)}, gradients "
+            f"{_size(memory.gradients)}, optimizer {_size(memory.optimizer)}, activations "
+            f"{_size(memory.activations)}",
+            f"time, about       {_duration(self.seconds)}, if training reaches {UTILISATION:.0%} of this "
+            f"machine's measured {self.peak / 1e9:,.0f} GFLOP/s",
+        ]
+
+
+class _Data(Protocol):
+    @property
+    def batch_size(self) -> int: ...
+
+
+class _Train(Protocol):
+    @property
+    def accumulate(self) -> int: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def ema(self) -> float: ...
+
+
+class Run(Protocol):
+    """What a forecast reads of a recipe."""
+
+    @property
+    def steps(self) -> int: ...
+    @property
+    def data(self) -> _Data: ...
+    @property
+    def train(self) -> _Train: ...
+    @property
+    def optimizer(self) -> Optimizer: ...
+
+
+def forecast(recipe: Run, config: ModelConfig, peak: float) -> Forecast:
+    """What a run will take, on a machine of so many operations a second."""
+    per_token = flops_per_token(config)
+    per_step = recipe.data.batch_size * config.context_length
+    tokens = recipe.steps * per_step
+    flops = per_token * tokens
+    width = {"bfloat16": 2, "float64": 8}.get(recipe.train.dtype, 4)
+    rows = recipe.data.batch_size // recipe.train.accumulate
+    return Forecast(
+        sum(map(math.prod, config.parameters().values())),
+        per_token,
+        per_step,
+        tokens,
+        flops,
+        training_memory(config, rows, recipe.optimizer.kind, width, recipe.train.ema > 0),
+        flops / (peak * UTILISATION),
+        peak,
+    )
+
+
+def machine_memory(device: str = "cpu") -> int:
+    """Bytes of memory that there are."""
+    if device.startswith("cuda"):
+        import torch
+
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _size(count: float) -> str:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            return f"{count:.3g} {unit}" if count < 1000 else f"{count:,.0f} {unit}"
+        count /= 1000
+    raise AssertionError
+
+
+def _duration(seconds: float) -> str:
+    """
+    >>> _duration(42), _duration(3660), _duration(200_000)
+    ('42 s', '1 h 1 min', '56 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 10 else f"{hours} h"

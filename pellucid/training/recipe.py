@@ -1,0 +1,280 @@
+"""A run as one TOML file: model, data, optimizer, schedule, length, evaluation, outputs.
+
+    out = "runs/stories"
+    steps = 1200
+    [model]
+    n_layer = 4
+    [data]
+    path = "stories:easy"
+
+A key that means nothing is an error. `key=value` on the command line changes one: `optimizer.lr=3e-4`.
+"""
+
+import dataclasses
+import json
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any, Self
+
+from pellucid.config import ModelConfig
+from pellucid.errors import ConfigError, did_you_mean
+from pellucid.parts import Part
+from pellucid.parts.optimizers import Optimizer
+from pellucid.parts.optimizers.adamw import AdamW
+from pellucid.parts.schedules import Schedule
+from pellucid.parts.schedules.cosine import Cosine
+
+MODEL_KEYS = tuple(entry.name for entry in dataclasses.fields(ModelConfig))
+FROM_DATA = ("vocab_size",)
+"""Keys of the model that the tokenizer decides."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """Where the text is, and how it becomes batches. `tokenizer` is a kind to train, or a folder; empty for
+    the one that the text brings along, or else `bpe`."""
+
+    path: str
+    tokenizer: str = ""
+    vocab_size: int = 0
+    batch_size: int = 32
+    validation: float = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    """How a step is made. 0 turns `clip`, `ema` and `patience` off."""
+
+    accumulate: int = 1
+    clip: float = 1.0
+    smoothing: float = 0.0
+    z: float = 0.0
+    ema: float = 0.0
+    patience: int = 0
+    initialisation: str = "gpt2"
+    device: str = "auto"
+    dtype: str = "float32"
+    compile: str = "auto"
+    deterministic: str = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Every so many steps the loss on the validation text, all of it where `batches` is 0, and a sample of so
+    many tokens."""
+
+    every: int = 100
+    batches: int = 0
+    sample: int = 60
+    prompt: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpointing:
+    every: int = 500
+    keep: int = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    out: str
+    steps: int
+    data: Data
+    model: Mapping[str, Any]
+    seed: int = 0
+    optimizer: Optimizer = field(default_factory=AdamW)
+    schedule: Schedule = field(default_factory=Cosine)
+    train: Train = field(default_factory=Train)
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    checkpoint: Checkpointing = field(default_factory=Checkpointing)
+
+    def __post_init__(self) -> None:
+        for section, key, low, high in BOUNDS:
+            value = getattr(getattr(self, section) if section else self, key)
+            if not low <= value <= high:
+                name = f"{section}.{key}" if section else key
+                raise ConfigError(f"{name}={value} cannot be: it goes from {low:g} to {high:g}.")
+        for section, key, words in WORDS:
+            value = getattr(getattr(self, section), key)
+            if value not in words:
+                hint = did_you_mean(value, words)
+                raise ConfigError(f"no {section}.{key} called {value!r}; have {', '.join(words)}.{hint}")
+        if self.data.batch_size % self.train.accumulate:
+            raise ConfigError(
+                f"data.batch_size={self.data.batch_size} does not split into train.accumulate="
+                f"{self.train.accumulate} equal parts. Use a number that divides it."
+            )
+
+    def config(self, vocab_size: int) -> ModelConfig:
+        """The model, now that the number of tokens is known."""
+        return ModelConfig.from_dict({**self.model, "vocab_size": vocab_size})
+
+    @property
+    def length(self) -> int:
+        """Tokens in one row of a batch."""
+        return int(self.model["context_length"])
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Self:
+        return _read(cls, given, "")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            entry.name: value.to_dict()
+            if isinstance(value, Part)
+            else dict(value)
+            if isinstance(value, Mapping)
+            else dataclasses.asdict(value)
+            if dataclasses.is_dataclass(value) and not isinstance(value, type)
+            else value
+            for entry in dataclasses.fields(self)
+            for value in [getattr(self, entry.name)]
+        }
+
+    def to_toml(self) -> str:
+        table = self.to_dict()
+        lines = [f"{key} = {_toml(value)}" for key, value in table.items() if not isinstance(value, dict)]
+        for section, values in table.items():
+            if isinstance(values, dict):
+                lines += ["", f"[{section}]"] + [f"{key} = {_toml(value)}" for key, value in values.items()]
+        return "\n".join(lines) + "\n"
+
+
+MOST = 2**40
+BOUNDS: tuple[tuple[str, str, float, float], ...] = (
+    ("", "steps", 0, MOST),
+    ("", "seed", 0, 2**63 - 1),
+    ("data", "vocab_size", 0, 2**24),
+    ("data", "batch_size", 1, 2**24),
+    ("data", "validation", 0, 0.9),
+    ("train", "accumulate", 1, 2**20),
+    ("train", "clip", 0, math.inf),
+    ("train", "smoothing", 0, 0.99),
+    ("train", "z", 0, 1),
+    ("train", "ema", 0, 0.9999999),
+    ("train", "patience", 0, MOST),
+    ("evaluation", "every", 1, MOST),
+    ("evaluation", "batches", 0, MOST),
+    ("evaluation", "sample", 0, 100_000),
+    ("checkpoint", "every", 1, MOST),
+    ("checkpoint", "keep", 1, 1000),
+)
+CHOICE = ("auto", "yes", "no")
+WORDS = (
+    ("train", "dtype", ("float32", "bfloat16", "float64")),
+    ("train", "compile", CHOICE),
+    ("train", "deterministic", CHOICE),
+)
+
+
+def recipes() -> list[str]:
+    """The names of the shipped recipes: the files of `recipes/`."""
+    folder = resources.files("pellucid.training") / "recipes"
+    return sorted(
+        entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name[-5:] == ".toml"
+    )
+
+
+def table_of(name: str) -> dict[str, Any]:
+    """A recipe as plain data: a shipped one by name, or a file."""
+    if name in recipes():
+        shipped = resources.files("pellucid.training") / "recipes" / f"{name}.toml"
+        return tomllib.loads(shipped.read_text("utf-8"))
+    try:
+        return tomllib.loads(Path(name).read_text("utf-8"))
+    except FileNotFoundError:
+        known, hint = ", ".join(recipes()), did_you_mean(name, recipes())
+        raise ConfigError(f"no recipe and no file called {name!r}; recipes are {known}.{hint}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise ConfigError(f"{name} is no recipe: {error}.") from None
+
+
+def changed(table: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """The same recipe with some keys set: `optimizer.lr=3e-4`, `model.positions=learned`."""
+    result: dict[str, Any] = json.loads(json.dumps(table))
+    for text in overrides:
+        path, equals, value = text.partition("=")
+        if not equals or not path:
+            raise ConfigError(f"{text!r} sets nothing: write KEY=VALUE, such as optimizer.lr=3e-4.")
+        *sections, key = path.split(".")
+        at = result
+        for section in sections:
+            inner = at.setdefault(section, {})
+            if isinstance(inner, str):  # a part without settings is only its kind
+                inner = at[section] = {"kind": inner}
+            if not isinstance(inner, dict):
+                raise ConfigError(f"{path} cannot be set: {section} is {inner!r} and has no keys.")
+            at = inner
+        at[key] = _value(value)
+    return result
+
+
+def _value(text: str) -> Any:
+    """A value as TOML has it; what is none is a text."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key} = {_toml(entry)}" for key, entry in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+
+
+def _read(kind: Any, given: Any, path: str) -> Any:
+    """One section, its keys checked by name and type."""
+    where = path or "a recipe"
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{where} is a table of keys, not {given!r}.")
+    fields = {entry.name: entry for entry in dataclasses.fields(kind)}
+    values: dict[str, Any] = {}
+    for key, value in given.items():
+        name = f"{path}.{key}" if path else key
+        if key not in fields:
+            raise ConfigError(f"no key {name!r}; {where} has {', '.join(fields)}.{did_you_mean(key, fields)}")
+        values[key] = _field(fields[key], value, name)
+    needed = [
+        entry.name
+        for entry in fields.values()
+        if entry.default is entry.default_factory is dataclasses.MISSING
+    ]
+    if missing := [key for key in needed if key not in values]:
+        raise ConfigError(f"{where} needs {', '.join(needed)}; missing: {', '.join(missing)}.")
+    return kind(**values)
+
+
+def _field(entry: Any, value: Any, name: str) -> Any:
+    kind = entry.type
+    if isinstance(kind, type) and issubclass(kind, Part):
+        usual = {"kind": entry.default_factory().kind}  # settings alone are those of the usual kind
+        return kind.read(usual | dict(value) if isinstance(value, Mapping) else value)
+    if dataclasses.is_dataclass(kind):
+        return _read(kind, value, name)
+    if kind is float and type(value) is int:
+        value = float(value)
+    if kind in (int, float, str) and (type(value) is not kind or value != value):
+        raise ConfigError(f"{name} must be {kind.__name__}, not {value!r}.")
+    return _model(value, name) if name == "model" else value
+
+
+def _model(given: Any, name: str) -> dict[str, Any]:
+    """The keys of a model, whose values the config checks once the vocabulary is known."""
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{name} is a table of keys, not {given!r}.")
+    for key in given:
+        if key in FROM_DATA:
+            raise ConfigError(f"{name}.{key} is what the tokenizer has: set data.vocab_size.")
+        if key not in MODEL_KEYS:
+            known = [known for known in MODEL_KEYS if known not in FROM_DATA]
+            raise ConfigError(f"no key '{name}.{key}'; have {', '.join(known)}.{did_you_mean(key, known)}")
+    if "context_length" not in given:
+        raise ConfigError("model.context_length is missing: how many tokens a row has.")
+    return dict(given)

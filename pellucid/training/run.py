@@ -1,0 +1,67 @@
+"""A run in its folder: begun or gone on with, logged line by line, saved whole, and able to go on."""
+
+import time
+from collections.abc import Callable, Iterator
+
+from pellucid.training import checkpoint
+from pellucid.training.environment import differences, environment
+from pellucid.training.events import Event, Saved
+from pellucid.training.log import Log, cut
+from pellucid.training.loop import Trainer
+from pellucid.training.recipe import Recipe
+from pellucid.training.run_folder import RunFolder
+from pellucid.training.source import open_source
+
+Tell = Callable[[str], None]
+
+
+class Run:
+    """Use it inside `held()`, so that no other process trains in the same folder."""
+
+    def __init__(self, recipe: Recipe, folder: RunFolder, tell: Tell) -> None:
+        self.recipe, self.folder = recipe, folder
+        source = open_source(recipe.data, recipe.length, recipe.seed, folder.path / "data", tell)
+        self.trainer = Trainer(recipe, source)
+        self.log = Log(folder.path / "log.jsonl")
+
+    def events(self) -> Iterator[Event]:
+        """Everything that happens, kept in the log as it does."""
+        for event in self.trainer.run(self.save):
+            self.log.write(event)
+            yield event
+
+    def save(self) -> Saved:
+        begun = time.perf_counter()
+        made = self.folder.save(
+            self.trainer.snapshot(),
+            environment(self.trainer.compiled, self.trainer.device),
+            self.recipe.checkpoint.keep,
+        )
+        return Saved(self.trainer.at, str(made), time.perf_counter() - begun)
+
+
+def begin(recipe: Recipe, folder: RunFolder, tell: Tell) -> Run:
+    """A new run, whose recipe is written before anything else."""
+    folder.begin(recipe.to_toml())
+    return Run(recipe, folder, tell)
+
+
+def resume(folder: RunFolder, tell: Tell) -> Run:
+    """Go on from the newest complete checkpoint, or from the start where there is none yet."""
+    recipe = Recipe.from_dict(folder.recipe())
+    found, skipped = folder.newest()
+    for line in skipped:
+        tell(line)
+    run = Run(recipe, folder, tell)
+    step = 0
+    if found is not None:
+        snapshot = checkpoint.read(found)
+        run.trainer.restore(snapshot)
+        step = run.trainer.at
+        for line in differences(
+            checkpoint.environment_of(found), environment(run.trainer.compiled, run.trainer.device)
+        ):
+            tell(f"{line}: the result will no longer be bitwise that of an uninterrupted run")
+    cut(run.log.path, step)
+    tell(f"going on from step {step:,} of {recipe.steps:,}")
+    return run

@@ -1,0 +1,73 @@
+"""Runs small enough for tests: a source of a few rows, and recipes for it."""
+
+from typing import Any
+
+import numpy as np
+
+from pellucid.data.rows import NOT_COUNTED, Batch, Rows
+from pellucid.text.words import Words
+from pellucid.training.loop import Trainer
+from pellucid.training.recipe import Recipe, changed
+
+WORDS = Words(tuple("abcdefg"))
+LENGTH = 6
+TABLE: dict[str, Any] = {
+    "out": "runs/test",
+    "steps": 8,
+    "data": {"path": "made up", "batch_size": 4},
+    "model": {"context_length": LENGTH, "n_layer": 2, "n_head": 2, "d_model": 8, "d_ff": 10},
+    "schedule": {"kind": "cosine", "warmup": 2},
+    "train": {"dtype": "float64", "compile": "no"},
+    "evaluation": {"every": 4, "sample": 3},
+    "checkpoint": {"every": 4},
+}
+
+
+class MadeUp(Rows):
+    """Rows drawn from the seed and their number; some targets are not counted, in some rows many."""
+
+    length = LENGTH
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed, self.at = seed, 0
+
+    def take(self, count: int, mine: slice) -> Batch:
+        numbers = range(self.at, self.at + count)[mine]
+        self.at += count
+        made = [np.random.default_rng([self.seed, number]) for number in numbers]
+        ids = np.stack([dice.integers(0, 7, LENGTH + 1) for dice in made])
+        targets = ids[:, 1:].copy()
+        for row, dice in enumerate(made):
+            targets[row, dice.random(LENGTH) < 0.3 * (row % 3)] = NOT_COUNTED
+        return Batch(ids[:, :-1].astype(np.int64), targets.astype(np.int64))
+
+    def state(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def restore(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
+
+    def identity(self) -> dict[str, int]:
+        return {"seed": self.seed}
+
+
+class MadeUpSource:
+    """As much of a source as the loop asks for."""
+
+    tokenizer, floor, fence, bytes_per_token, begin, end = WORDS, None, None, 1.0, 0, 1
+
+    def __init__(self, seed: int = 0) -> None:
+        self.train = MadeUp(seed)
+        held_out = MadeUp(seed + 1).take(4, slice(0, 4))
+        self.validation = [(held_out.ids, held_out.targets)]
+
+    def learned(self, loss: float) -> None:
+        return None
+
+
+def recipe(*changes: str) -> Recipe:
+    return Recipe.from_dict(changed(TABLE, changes))
+
+
+def trainer(*changes: str, seed: int = 0) -> Trainer:
+    return Trainer(recipe(*changes), MadeUpSource(seed))  # type: ignore[arg-type]

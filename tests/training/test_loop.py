@@ -1,0 +1,160 @@
+"""A step of the loop is the specification's, however it is cut, and a run that is interrupted loses nothing."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pellucid.explain.compare import BETWEEN_ENGINES, first_departure
+from pellucid.reference.optimizers import update
+from pellucid.reference.training import forward
+from pellucid.training.events import Ended, Evaluated, Skipped, Stepped
+from pellucid.training.loop import BAD_IN_A_ROW, Trainer
+from tests.training.made import MadeUp, trainer
+
+DROPOUT = 'model.dropout={kind="bernoulli", embedding=0.1, pattern=0.2, hidden=0.1, output=0.2}'
+
+
+def weights(made: Trainer) -> dict[str, np.ndarray]:
+    return {name: value.detach().numpy().copy() for name, value in made.named.items()}
+
+
+def test_a_step_is_the_specification_s_forward_backward_clip_and_update() -> None:
+    made = trainer("train.clip=0.05", "optimizer.lr=0.01", "optimizer.decay=0")
+    before = weights(made)
+    batch = MadeUp().take(4, slice(0, 4))
+    done = made.step()
+    assert isinstance(done, Stepped)
+    tape = forward(made.model.config, before, batch.ids, batch.targets)
+    tape.backward(tape.ref("loss"))
+    optimizer = made.recipe.optimizer
+    betas = (optimizer.beta1, optimizer.beta2)
+    update(tape, "adamw", 1, lr=done.lr, betas=betas, eps=optimizer.eps, decay=0.0, clip=0.05)
+    assert done.loss == pytest.approx(float(tape["loss"]), rel=1e-12)
+    assert done.grad_norm == pytest.approx(float(tape["grad_norm"]), rel=1e-12)
+    wanted = {name: tape[f"{name}@1"] for name in before}
+    assert first_departure(weights(made), wanted, BETWEEN_ENGINES) is None
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_accumulated_gradients_are_those_of_the_whole_batch(parts: int) -> None:
+    """With unequal numbers of ignored targets in the parts, where a mean of means would be wrong."""
+    whole, pieces = trainer(), trainer(f"train.accumulate={parts}")
+    batch = MadeUp().take(4, slice(0, 4))
+    losses = [made._backward(batch) for made in (whole, pieces)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-13)
+    a, b = ({f"d.{n}": p.grad.numpy() for n, p in made.named.items()} for made in (whole, pieces))
+    assert first_departure(a, b, 1e-13) is None
+    naive = sum(
+        float(whole._loss(*(torch.from_numpy(x) for x in (ids, targets))).detach()) / parts
+        for ids, targets in zip(*(np.split(x, parts) for x in (batch.ids, batch.targets)), strict=True)
+    )
+    assert abs(naive - losses[0]) > 1e-4
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (),
+        (DROPOUT, "train.accumulate=2", "train.ema=0.9"),
+        ("optimizer.kind=muon", DROPOUT),
+        ("train.dtype=float32", "train.smoothing=0.1", "train.z=1e-3"),
+        ("train.dtype=bfloat16", DROPOUT),
+    ],
+    ids=["plain", "dropout, parts, mean", "muon", "float32", "bfloat16"],
+)
+def test_k_steps_and_k_more_equal_2k_bit_for_bit(changes: tuple[str, ...]) -> None:
+    straight = [event for event in trainer(*changes).run()]
+    first = trainer(*changes)
+    events: list[Any] = []
+    for event in first.run():
+        events.append(event)
+        if isinstance(event, Evaluated) and event.step == 4:
+            break
+    snapshot = first.snapshot()
+    kept = snapshot._replace(  # as a file would hold it: nothing shared with the run that goes on
+        weights={n: t.clone() for n, t in snapshot.weights.items()},
+        optimizer={n: t.clone() for n, t in snapshot.optimizer.items()},
+        ema={n: t.clone() for n, t in snapshot.ema.items()},
+    )
+    for _ in range(2):
+        first.step()  # whatever happens to the first run afterwards
+    second = trainer(*changes)
+    second.restore(kept)
+    events += list(second.run())[1:]
+    told = [[_without_clock(event) for event in every] for every in (straight, events)]
+    assert told[0] == told[1]
+    again = trainer(*changes)
+    list(again.run())
+    for name, value in again.named.items():
+        assert torch.equal(value, second.named[name]), name
+    for name, mean in again.average.mean.items():
+        assert torch.equal(mean, second.average.mean[name]), name
+
+
+def _without_clock(event: Any) -> dict[str, Any]:
+    return {
+        k: v for k, v in vars(event).items() if k not in ("seconds", "tokens_per_second", "memory", "resumed")
+    }
+
+
+def test_a_step_without_a_finite_gradient_changes_no_weight_and_is_named() -> None:
+    made = trainer()
+    before, right = weights(made), made.loss
+    made.loss = lambda ids, targets: right(ids, targets) * math.nan  # type: ignore[assignment]
+    done = made.step()
+    assert done == Skipped(1, "loss")
+    assert all(np.array_equal(before[name], value) for name, value in weights(made).items())
+    made.loss = right
+    assert isinstance(made.step(), Stepped)
+
+
+def test_a_gradient_alone_that_is_infinite_is_named_by_its_parameter() -> None:
+    made = trainer()
+    weight = made.named["blocks.1.attn.q_proj.weight"]
+    weight.register_hook(lambda slope: slope * math.inf)
+    done = made.step()
+    assert isinstance(done, Skipped) and done.name == "d.blocks.1.attn.q_proj.weight"
+
+
+def test_many_bad_steps_in_a_row_end_the_run() -> None:
+    made = trainer("steps=50")
+    right = made.loss
+    made.loss = lambda ids, targets: right(ids, targets) * math.nan  # type: ignore[assignment]
+    events = list(made.run())
+    assert sum(isinstance(event, Skipped) for event in events) == BAD_IN_A_ROW
+    assert isinstance(events[-1], Ended) and events[-1].why.startswith("stopped: 5 steps in a row")
+
+
+def test_a_run_stops_early_when_the_validation_loss_no_longer_falls() -> None:
+    made = trainer("steps=400", "optimizer.lr=0.05", "evaluation.every=4", "train.patience=3", "train.clip=0")
+    last = list(made.run())[-1]
+    assert isinstance(last, Ended)
+    assert last.why.startswith("stopped early: 3 evaluations") and last.step < 400
+
+
+def test_one_batch_is_learned_by_heart() -> None:
+    made = trainer(
+        "steps=300", "optimizer.lr=0.02", "data.batch_size=1", "model.d_model=16", "evaluation.every=300"
+    )
+    made.loader.rows.take = lambda count, mine: MadeUp().take(1, slice(0, 1))  # type: ignore[method-assign]
+    losses = [event.loss for event in made.run() if isinstance(event, Stepped)]
+    assert losses[0] == pytest.approx(math.log(7), rel=0.05)
+    assert losses[-1] < 0.01
+
+
+def test_the_running_mean_is_what_evaluations_see() -> None:
+    made = trainer("train.ema=0.5", "optimizer.lr=0.1")
+    start = weights(made)
+    made.step()
+    moved = weights(made)
+    for name, mean in made.average.mean.items():
+        np.testing.assert_allclose(
+            mean.numpy(), 0.5 * start[name] + 0.5 * moved[name], rtol=1e-12, atol=1e-15
+        )
+    with made.average.in_place():
+        assert np.array_equal(weights(made)["embed.weight"], made.named["embed.weight"].detach().numpy())
+        assert not np.array_equal(weights(made)["embed.weight"], moved["embed.weight"])
+    assert all(np.array_equal(moved[name], value) for name, value in weights(made).items())

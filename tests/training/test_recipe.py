@@ -1,0 +1,75 @@
+"""A recipe is one strict table: what it does not know is refused by name, and it comes back as it was."""
+
+import tomllib
+
+import pytest
+
+from pellucid.errors import ConfigError
+from pellucid.training.recipe import Recipe, changed, recipes, table_of
+
+SMALL = {"out": "runs/a", "steps": 10, "data": {"path": "stories:easy"}, "model": {"context_length": 8}}
+
+
+@pytest.mark.parametrize("name", recipes())
+def test_a_shipped_recipe_is_read_and_comes_back_from_its_own_toml(name: str) -> None:
+    recipe = Recipe.from_dict(table_of(name))
+    assert Recipe.from_dict(tomllib.loads(recipe.to_toml())) == recipe
+    assert recipe.config(100).vocab_size == 100
+
+
+def test_the_recipes_of_the_manual_are_there() -> None:
+    assert {"stories", "shakespeare_char", "books", "gpt2_124m"} <= set(recipes())
+
+
+def test_shakespeare_is_the_standard_setting() -> None:
+    recipe = Recipe.from_dict(table_of("shakespeare_char"))
+    config = recipe.config(65)
+    sizes = (config.n_layer, config.n_head, config.d_model, config.context_length)
+    assert sizes == (6, 6, 384, 256)
+    assert recipe.data.validation == 0.1
+    import math
+
+    assert sum(map(math.prod, config.parameters().values())) <= 10.8e6
+
+
+def test_a_key_can_be_set_from_the_command_line() -> None:
+    table = changed(SMALL, ["optimizer.lr=3e-4", "model.n_layer=2", "out=runs/b", "model.positions=learned"])
+    recipe = Recipe.from_dict(table | {"model": table["model"] | {"n_head": 1, "d_model": 4}})
+    assert (recipe.optimizer.lr, recipe.out, recipe.model["n_layer"]) == (3e-4, "runs/b", 2)
+    assert recipe.config(5).positions.kind == "learned"
+    assert Recipe.from_dict(changed(SMALL, ["optimizer.kind=sgd", "optimizer.lr=1"])).optimizer.kind == "sgd"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("stepz=3", "no key 'stepz'; a recipe has .* Did you mean steps"),
+        ("data.pathh=x", r"no key 'data\.pathh'; data has .* Did you mean path"),
+        ("model.n_layers=3", r"no key 'model\.n_layers'; have .* Did you mean n_layer"),
+        ("model.vocab_size=3", r"model\.vocab_size is what the tokenizer has: set data\.vocab_size"),
+        ("optimizer.kind=adamv", "no optimizers called 'adamv'; have .* Did you mean adam"),
+        ("steps=ten", "steps must be int, not 'ten'"),
+        ("steps=-1", "steps=-1 cannot be: it goes from 0"),
+        ("train.dtype=float8", r"no train\.dtype called 'float8'; have float32, bfloat16, float64"),
+        ("data.batch_size=0", r"data\.batch_size=0 cannot be"),
+        ("train.accumulate=3", r"batch_size=32 does not split into train\.accumulate=3 equal parts"),
+        ("nothing", "'nothing' sets nothing: write KEY=VALUE"),
+        ("steps.more=1", r"steps\.more cannot be set: steps is 10"),
+        ("train.clip=nan", r"train\.clip must be float, not nan"),
+    ],
+)
+def test_what_means_nothing_is_refused_by_name(change: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        Recipe.from_dict(changed(SMALL, [change]))
+
+
+def test_a_name_that_is_neither_recipe_nor_file_is_told_what_there_is() -> None:
+    with pytest.raises(ConfigError, match=r"no recipe and no file called 'storys'; recipes are .*stories"):
+        table_of("storys")
+
+
+def test_what_is_missing_is_named() -> None:
+    with pytest.raises(ConfigError, match="a recipe needs out, steps, data, model; missing: steps"):
+        Recipe.from_dict({key: value for key, value in SMALL.items() if key != "steps"})
+    with pytest.raises(ConfigError, match="context_length is missing"):
+        Recipe.from_dict(SMALL | {"model": {}})
