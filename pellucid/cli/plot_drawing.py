@@ -38,13 +38,13 @@ class Panel:
 
     title: str
     key: str
+    ends: tuple[float, float]
     lines: list[Line] = field(default_factory=list)
 
     def across(self) -> tuple[float, float]:
-        """The first and the last step."""
-        ends = [(line.curve.steps[0], line.curve.steps[-1]) for line in self.lines if len(line.curve)]
-        low, high = (min(a for a, _ in ends), max(b for _, b in ends)) if ends else (0.0, 1.0)
-        return (float(low), float(high)) if high > low else (float(low) - 0.5, float(low) + 0.5)
+        """The first and the last step, the same in all panels."""
+        low, high = self.ends
+        return (low, high) if high > low else (low - 0.5, low + 0.5)
 
     def up(self) -> tuple[float, float]:
         """The lowest and the highest value shown; neither single steps nor a few values squeeze the rest."""
@@ -83,8 +83,10 @@ class Panel:
 
 def panels(runs: Sequence[RunCurves], smooth: int | None = None) -> list[Panel]:
     """Loss, validation, learning rate and gradient norm of all runs, thinned to what a picture can show."""
-    loss, validation = Panel("loss", "loss"), Panel("validation loss", "validation")
-    rate, norm = Panel("learning rate", "lr"), Panel("gradient norm", "grad_norm")
+    steps = np.concatenate([curve.steps for run in runs for curve in (run.loss, run.validation)])
+    ends = float(steps.min()), float(steps.max())
+    loss, validation = Panel("loss", "loss", ends), Panel("validation loss", "validation", ends)
+    rate, norm = Panel("learning rate", "lr", ends), Panel("gradient norm", "grad_norm", ends)
     for i, run in enumerate(runs):
         window = smooth or max(1, len(run.loss) // 50)
         loss.lines.append(Line(i, "faint", run.loss.thin(POINTS)))
@@ -95,8 +97,9 @@ def panels(runs: Sequence[RunCurves], smooth: int | None = None) -> list[Panel]:
         norm.lines.append(Line(i, "line", run.grad_norm.smooth(window).thin(POINTS)))
     floors = {run.floor: i for i, run in reversed(list(enumerate(runs))) if run.floor is not None}
     for panel in (loss, validation):
-        ends = np.array(panel.across())
-        panel.lines.extend(Line(i, "floor", Curve(ends, np.full(2, floor))) for floor, i in floors.items())
+        panel.lines.extend(
+            Line(i, "floor", Curve(np.array(ends), np.full(2, floor))) for floor, i in floors.items()
+        )
     found = [loss, validation, rate, norm]
     for panel in found:  # faint lines below the others
         panel.lines.sort(key=lambda line: line.style != "faint")

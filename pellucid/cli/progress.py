@@ -61,11 +61,8 @@ class Progress:
 
     @property
     def learned(self) -> float | None:
-        """(bigram entropy − loss) / (bigram entropy − floor), where the source knows both."""
-        bigram: float | None = getattr(self.started, "bigram", None)
-        if bigram is None or self.floor is None or self.evaluated is None or bigram == self.floor:
-            return None
-        return (bigram - self.evaluated.loss) / (bigram - self.floor)
+        """The share of what can be learned beyond pairs of words, where the source knows it."""
+        return None if self.evaluated is None else self.evaluated.learned
 
     @property
     def speed(self) -> float | None:

@@ -1,9 +1,9 @@
 """Text that is made while the model learns: stories by a grammar, and formal tasks. It never comes twice.
 
-A piece is one story or one example, as ids and what should follow each of them: <end> and its tokens, against
-its tokens and <end>. A row begins with a piece and is filled with further ones; what does not fit is left out,
-so every target has all that comes before it. Where a piece may be longer than a row, rows begin
-somewhere inside one, so that all of it is seen.
+A piece is one story or one example, as ids and what should follow each of them: <end> and its tokens,
+against its tokens and <end>. A row begins with a piece and is filled with further ones; what does not fit is
+left out, so every target has all that comes before it. Where a piece may be longer than a row, rows
+begin somewhere inside one, so that all of it is seen.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -162,13 +163,20 @@ def _after_a_quote(level: str) -> set[str]:
     return {word for text in texts for word in re.findall(r'"([a-z-]+)', text)}
 
 
+@cache
+def _known(level: str) -> tuple[StandardTokenizer, tuple[corpus.Story, ...], float]:
+    """What does not depend on the run: the tokenizer, what is held out, and the entropy of pairs of words."""
+    held_out = tuple(corpus.stories(level, HELD_OUT, count=STORIES))
+    return spaced_words(level), held_out, corpus.fences(corpus.stories(level, 0, count=SAMPLE)).bigram
+
+
 def stories(level: str, length: int, seed: int) -> Made:
     if level not in corpus.LEVELS:
         raise ConfigError(
             f"stories have no level {level!r}; have {', '.join(corpus.LEVELS)}."
             + did_you_mean(level, corpus.LEVELS)
         )
-    tokenizer = spaced_words(level)
+    tokenizer, held_out, fence = _known(level)
     end, word = tokenizer.id_of(END), re.compile(" ?" + _WORD)
     table = {tokenizer.token(id): id for id in range(tokenizer.vocab_size)}
 
@@ -177,7 +185,6 @@ def stories(level: str, length: int, seed: int) -> Made:
         ids = np.array([end, *(table[token] for token in word.findall(text)), end], np.int64)
         return ids[:-1], ids[1:]
 
-    held_out = list(corpus.stories(level, HELD_OUT, count=STORIES))
     many = corpus.how_many(level)
     kept_back = {story.text for story in held_out} if many > COPIES else set()
 
@@ -188,11 +195,10 @@ def stories(level: str, length: int, seed: int) -> Made:
 
     longest, _ = corpus.longest(level)
     limit = corpus.floor(held_out, [corpus.n_words(story.text) for story in held_out]).nats_per_token
-    fence = corpus.fences(corpus.stories(level, 0, count=SAMPLE)).bigram
     cut = f"; a story has up to {longest + 1} tokens, and a row {length}: the limit is out of reach"
     description = (
-        f"stories, {level}: {many:.3g} different ones, made without end; {STORIES} held out, on which no model "
-        f"can do better than {limit:.4f} nats per word (over all stories "
+        f"stories, {level}: {many:.3g} different ones, made without end; {STORIES} held out, on which no "
+        f"model can do better than {limit:.4f} nats per word (over all stories "
         f"{corpus.entropy(level) / (corpus.mean_words(level) + 1):.4f}), and pairs of words give {fence:.4f}"
         + cut
         * (longest + 1 > length)

@@ -1,4 +1,4 @@
-"""How large a model, how many steps: from the size of the text and the time there is; and what a run costs."""
+"""How large a model and how many steps, from the size of the text and the time; and what a run costs."""
 
 import math
 import os
@@ -15,8 +15,8 @@ UTILISATION = 0.3
 TOKENS_PER_PARAMETER = 20
 """Hoffmann et al. 2022, arXiv:2203.15556: where a given amount of computing is best spent, roughly."""
 EPOCHS = 10
-"""How often a text is read, at most. Up to four times it is almost as good as new text (Muennighoff et al. 2023,
-arXiv:2305.16264); after that less and less."""
+"""How often a text is read, at most. Up to four times it is almost as good as new text (Muennighoff et al.
+2023, arXiv:2305.16264); after that less and less."""
 FRESH = 4
 STEPS = 2000
 """About so many, the rest of the tokens going into larger batches."""
@@ -30,16 +30,18 @@ class Size(NamedTuple):
     d_model: int
     context_length: int
     lr: float
+    vocab_size: int
+    """At most: a small model with many tokens is little more than their table."""
 
 
 SIZES = (
-    Size(2, 2, 64, 64, 3e-3),
-    Size(3, 4, 128, 128, 2e-3),
-    Size(4, 4, 192, 128, 2e-3),
-    Size(6, 6, 256, 256, 1.5e-3),
-    Size(6, 6, 384, 256, 1e-3),
-    Size(8, 8, 512, 256, 1e-3),
-    Size(12, 12, 768, 512, 6e-4),
+    Size(2, 2, 64, 64, 3e-3, 512),
+    Size(3, 4, 128, 128, 2e-3, 1024),
+    Size(4, 4, 192, 128, 2e-3, 2048),
+    Size(5, 4, 256, 256, 1.5e-3, 4096),
+    Size(6, 6, 384, 256, 1e-3, 8192),
+    Size(8, 8, 512, 256, 1e-3, 8192),
+    Size(12, 12, 768, 512, 6e-4, 8192),
 )
 BYTES_PER_TOKEN = {512: 2.0, 1024: 2.5, 2048: 2.9, 4096: 3.3, 8192: 3.7}
 """Of English prose, about, by the vocabulary of a byte-pair encoding trained on it."""
@@ -52,7 +54,7 @@ def vocabulary_for(text_bytes: int) -> int:
     >>> vocabulary_for(1_100_000), vocabulary_for(10), vocabulary_for(10**9)
     (1024, 512, 8192)
     """
-    return min(max(2 ** round(math.log2(max(text_bytes, 1) / 1000)), 512), 8192)
+    return int(min(max(2 ** round(math.log2(max(text_bytes, 1) / 1000)), 512), 8192))
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,6 @@ class Plan:
     """Keys of a recipe, with dots."""
     reasons: tuple[str, ...]
     """Why, one line each."""
-    vocab_size: int
-    """What the tokenizer will have, about: it is chosen from the text when the text is read."""
 
     def config(self) -> ModelConfig:
         """The model, with so many tokens."""
@@ -71,85 +71,103 @@ class Plan:
             for key, value in self.overrides.items()
             if key.startswith("model.")
         }
-        return ModelConfig.from_dict(keys | {"vocab_size": self.vocab_size})
+        return ModelConfig.from_dict(keys | {"vocab_size": self.overrides["data.vocab_size"]})
 
 
 def planned(text_bytes: int, minutes: float, peak: float, memory: int | None = None) -> Plan:
     """Sizes, steps and learning rate for a text of so many bytes and a machine of so many operations a
-    second; the largest model of the table that sees half of 20 tokens per parameter in the time, has
-    at most ten times as many parameters as the text has tokens, and fits into the memory."""
+    second; the largest model of the table that sees a third of 20 tokens per parameter in the time, has at
+    most ten times as many parameters as the text has tokens, and fits into the memory."""
     if not minutes > 0 or not math.isfinite(minutes):
         raise ConfigError(f"{minutes:g} minutes are no time to train in: use 10, for example.")
     if text_bytes < 1:
         raise ConfigError("there is no text to plan for: it has 0 bytes.")
     memory = machine_memory() if memory is None else memory
-    vocab_size = vocabulary_for(text_bytes)
-    text_tokens = max(1, round(0.9 * text_bytes / BYTES_PER_TOKEN[vocab_size]))
     speed = peak * UTILISATION * 60 * minutes
     chosen, why = SIZES[0], "it is the smallest"
     for size, larger in zip(SIZES, (*SIZES[1:], None), strict=True):
         chosen = size
         if larger is None:
             why = "it is the largest of the table"
-        elif why_not := _why_not(larger, vocab_size, text_tokens, speed, memory):
+        elif why_not := _why_not(larger, text_bytes, speed, memory):
             why = f"the next larger one {why_not}"
             break
-    config = _config(chosen, vocab_size)
+    config = _config(chosen, text_bytes)
+    vocab_size, text_tokens = config.vocab_size, _tokens(text_bytes, config.vocab_size)
     in_time = speed / flops_per_token(config)
     tokens = min(in_time, EPOCHS * text_tokens)
     epochs = tokens / text_tokens
     rows = _rows(tokens, config, memory)
     steps = max(1, round(tokens / (rows * config.context_length)))
     parameters = sum(map(math.prod, config.parameters().values()))
-    overrides: dict[str, Any] = {f"model.{key}": value for key, value in chosen._asdict().items()}
-    overrides |= {"optimizer.lr": overrides.pop("model.lr"), "data.batch_size": rows, "steps": steps}
-    overrides |= {
+    overrides: dict[str, Any] = {
+        "steps": steps,
+        "model.n_layer": chosen.n_layer,
+        "model.n_head": chosen.n_head,
+        "model.d_model": chosen.d_model,
+        "model.context_length": config.context_length,
+        "data.vocab_size": vocab_size,
+        "data.batch_size": rows,
+        "optimizer.lr": chosen.lr,
         "schedule.warmup": max(1, min(200, steps // 20)),
         "evaluation.every": max(1, steps // 10),
         "checkpoint.every": max(1, steps // 5),
     }
     if epochs > FRESH:
         overrides["model.dropout"] = "bernoulli"
-    reasons = (
-        f"vocabulary of about {vocab_size:,} tokens, because the text has {_size(text_bytes)}: about "
-        f"{text_tokens:,} tokens to learn from",
+    enough = (
+        f"that is what {minutes:g} minutes allow at {UTILISATION:.0%} of {peak / 1e9:,.0f} GFLOP/s"
+        if in_time <= EPOCHS * text_tokens
+        else f"after {EPOCHS} times little is left to learn from it"
+    )
+    reasons = [
+        f"a vocabulary of {vocab_size:,}, because {_worth(text_bytes, vocab_size)}: about {text_tokens:,} "
+        "tokens to learn from",
         f"{chosen.n_layer} layers of {chosen.d_model}, {parameters:,} parameters, because {why}",
         f"{steps:,} steps of {rows} × {config.context_length} tokens, {epochs:.1f} times the text, because "
-        + (
-            f"that is what {minutes:g} minutes allow at {UTILISATION:.0%} of {peak / 1e9:,.0f} GFLOP/s"
-            if in_time <= EPOCHS * text_tokens
-            else f"after {EPOCHS} times little is left to learn from it"
-        ),
-        *(
-            [f"dropout, because the text is read more than {FRESH} times"]
-            if "model.dropout" in overrides
-            else []
-        ),
-    )
-    return Plan(overrides, reasons, vocab_size)
+        + enough,
+    ]
+    if epochs > FRESH:
+        reasons.append(f"dropout, because the text is read more than {FRESH} times")
+    return Plan(overrides, tuple(reasons))
 
 
-def _why_not(size: Size, vocab_size: int, text_tokens: int, speed: float, memory: int) -> str | None:
+def _worth(text_bytes: int, vocab_size: int) -> str:
+    worth = vocabulary_for(text_bytes)
+    if vocab_size == worth:
+        return f"the text has {_size(text_bytes)}"
+    return f"the model is too small for the {worth:,} that {_size(text_bytes)} of text are worth"
+
+
+def _why_not(size: Size, text_bytes: int, speed: float, memory: int) -> str | None:
     """Why a size is too large, in words that go on after "the next larger one"."""
-    config = _config(size, vocab_size)
+    config = _config(size, text_bytes)
+    text_tokens = _tokens(text_bytes, config.vocab_size)
     parameters = sum(map(math.prod, config.parameters().values()))
     seen = speed / flops_per_token(config)
-    if seen < TOKENS_PER_PARAMETER / 2 * parameters:
+    if seen < TOKENS_PER_PARAMETER / 3 * parameters:
         return (
             f"would see {seen / parameters:.1f} tokens per parameter in this time; {TOKENS_PER_PARAMETER} "
             "are best"
         )
     if parameters > 10 * text_tokens:
         return f"has {parameters / text_tokens:.0f} parameters for each token of the text"
-    rows = max(1, FEWEST_TOKENS_A_STEP // size.context_length)
-    if training_memory(config, rows).total > MEMORY_SHARE * memory:
+    if training_memory(config, rows=1).total > MEMORY_SHARE * memory:
         return f"needs more than {MEMORY_SHARE:.0%} of the {_size(memory)} of memory"
     return None
 
 
-def _config(size: Size, vocab_size: int) -> ModelConfig:
+def _config(size: Size, text_bytes: int) -> ModelConfig:
     sizes = {key: value for key, value in size._asdict().items() if key != "lr"}
-    return ModelConfig(vocab_size=vocab_size, **sizes)
+    vocab_size, length = min(vocabulary_for(text_bytes), size.vocab_size), size.context_length
+    while length > 8 and 4 * length > _tokens(text_bytes, vocab_size):
+        length //= 2  # a text shorter than a few rows could not be cut into any
+    return ModelConfig(**sizes | {"vocab_size": vocab_size, "context_length": length})
+
+
+def _tokens(text_bytes: int, vocab_size: int) -> int:
+    """How many there are to learn from, about, with a tenth of the text held out."""
+    return max(1, round(0.9 * text_bytes / BYTES_PER_TOKEN[vocab_size]))
 
 
 def _rows(tokens: float, config: ModelConfig, memory: int) -> int:
@@ -302,4 +320,4 @@ def _duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 10 else f"{hours} h"
+    return f"{hours} h {minutes} min" if hours < 10 else f"{seconds / 3600:.0f} h"

@@ -32,6 +32,7 @@ class Run:
 
     def save(self) -> Saved:
         begun = time.perf_counter()
+        self.log.settle()  # so that no power cut leaves the log behind the checkpoint
         made = self.folder.save(
             self.trainer.snapshot(),
             environment(self.trainer.compiled, self.trainer.device),

@@ -9,9 +9,7 @@ What is held out is the same for every seed of a run, so that runs can be compar
 more it is a share of the documents; of fewer, the last share of the characters of each.
 """
 
-import dataclasses
 import json
-import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -212,8 +210,8 @@ def _knows(tokenizer: Tokenizer, text: str) -> bool:
 def _streamed(
     tokens: Tokens | None, begin: int | None, length: int, batch_size: int
 ) -> tuple[Validation, int]:
-    """The tokens in order, `length` at a time: each is a target once. Without a token to begin with, the first
-    has nothing before it and is only seen."""
+    """The tokens in order, `length` at a time: each is a target once. Without a token to begin with, the
+    first has nothing before it and is only seen."""
     if tokens is None:
         return Validation(lambda _: (np.empty(0), np.empty(0)), 0, length, batch_size, 0), 0
     size, only_seen = len(tokens), begin is None
@@ -277,8 +275,8 @@ def _compare(proof: Path, asked: dict[str, Any]) -> None:
     for key, value in asked.items():
         if found.get(key) != value:
             raise FileError(
-                f"{proof.parent} was made otherwise: data.{key} was {found.get(key)!r}, and is {value!r} now. "
-                "Ask for the same, name another folder with out=, or remove this one."
+                f"{proof.parent} was made otherwise: data.{key} was {found.get(key)!r}, and is {value!r} "
+                "now. Ask for the same, name another folder with out=, or remove this one."
             )
 
 
@@ -301,8 +299,8 @@ def _need_text(file: str) -> None:
     head = next(chunks(file, 1 << 13), b"")
     if b"\0" in head and head[:2] not in (b"\xff\xfe", b"\xfe\xff"):  # UTF-16 has a message of its own
         raise FileError(
-            f"{shown(file)} is no text: byte {head.index(0)} is 0, as in programs and pictures. Train on text "
-            "in UTF-8, or on a folder of it."
+            f"{shown(file)} is no text: byte {head.index(0)} is 0, as in programs and pictures. Train on "
+            "text in UTF-8, or on a folder of it."
         )
 
 
@@ -318,13 +316,13 @@ def _tokenizer(data: Data, corpus: Corpus, cache: Path, tell: Tell) -> Path:
         from_pretrained(kind)
         return Path(kind)
     begun = time.perf_counter()
-    tokenizer = _trained(data, kind, corpus)
+    tokenizer = _trained(data, kind, corpus, tell)
     tokenizer.save(cache / "tokenizer")
     tell(f"tokenizer: {kind}, {tokenizer.vocab_size:,} tokens, in {time.perf_counter() - begun:.1f} s")
     return cache / "tokenizer"
 
 
-def _trained(data: Data, kind: str, corpus: Corpus) -> Tokenizer:
+def _trained(data: Data, kind: str, corpus: Corpus, tell: Tell) -> Tokenizer:
     if kind == "characters":
         # All of the text, held out or not: every character can be read. The one text needs no end of its own.
         documents = [document.text for document in corpus.documents()]
@@ -332,11 +330,8 @@ def _trained(data: Data, kind: str, corpus: Corpus) -> Tokenizer:
         return learn(kind, documents, special=Special() if whole else DEFAULT)
     wanted = data.vocab_size or vocabulary_for(_size(corpus))
     tokenizer = learn(kind, _first(corpus, LEARNED_FROM), wanted)
-    if kind in ("bpe", "unigram") and tokenizer.vocab_size < wanted and data.vocab_size:
-        raise ConfigError(
-            f"data.vocab_size={wanted} cannot be had from {data.path}: there are not so many different "
-            f"pieces in it. Use data.vocab_size={tokenizer.vocab_size} or less."
-        )
+    if kind in ("bpe", "unigram", "wordpiece", "words") and tokenizer.vocab_size < wanted:
+        tell(f"the text has no more than {tokenizer.vocab_size:,} different pieces, not {wanted:,}")
     return tokenizer
 
 

@@ -4,6 +4,7 @@ A step of a run is `set_rate`, `set_step`, and the optimizer's own `step`. What 
 into a checkpoint by the names of its parameters, as tensors and plain numbers.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -56,7 +57,7 @@ def state(optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return tensors, {"groups": groups}
 
 
-def restore(optimizer: Optimizer, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
+def restore(optimizer: Optimizer, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
     """Remember what `state` told, on an optimizer that was made alike; it goes on to the same bits.
 
     Rates of a recipe that was changed in between hold from the next `set_rate` on.
@@ -98,7 +99,7 @@ def _named(optimizer: Optimizer) -> list[tuple[str, Tensor]]:
     return [pair for group in groups for pair in zip(group["param_names"], group["params"], strict=True)]
 
 
-def _remembered(name: str, parameter: Tensor, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _remembered(name: str, parameter: Tensor, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A parameter's own tensors, copied to where it lies; the count of steps stays what it is."""
     own: dict[str, Tensor] = {}
     for full, value in tensors.items():

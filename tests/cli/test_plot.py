@@ -1,0 +1,253 @@
+"""`plot` as a person meets it, and that its pictures show what the logs hold."""
+
+import importlib
+import json
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from pellucid.cli import plot_drawing
+from pellucid.cli.plot_drawing import HIGH, WIDE, html, panels, svg
+from pellucid.training.curves import run_curves
+from pellucid.training.log import Log, line, read
+from tests.cli.commands import Shell
+from tests.training.made_up import events, folder, stepped
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    return Shell(capsys, monkeypatch)
+
+
+def drawn(path: Path) -> ElementTree.Element:
+    text = path.read_text("utf-8")
+    assert not re.search(r"\b(nan|inf)\b", text)
+    return ElementTree.fromstring(text[text.index("<svg") : text.index("</svg>") + 6])
+
+
+def values(page: Path) -> dict[str, Any]:
+    """What the page tells under the pointer."""
+    found = re.search(r'id="values">(.*?)</script>', page.read_text("utf-8"))
+    assert found
+    return dict(json.loads(found[1]))
+
+
+def test_four_panels_with_all_runs_and_a_legend(shell: Shell, tmp_path: Path) -> None:
+    folder(tmp_path / "a", 300)
+    folder(tmp_path / "b", 120, floor=None)
+    done = shell("plot", "a", "b", "-o", "curves.svg")
+    assert (done.code, done.out, done.err) == (0, "curves.svg: 2 runs, 300 steps\n", "")
+    picture = drawn(tmp_path / "curves.svg")
+    words = [text.text for text in picture.iter(f"{SVG}text")]
+    for word in ("a", "b", "loss", "validation loss", "learning rate", "gradient norm", "floor"):
+        assert word in words, word
+    groups = [group for group in picture.iter(f"{SVG}g") if group.get("clip-path")]
+    assert [len(list(group.iter(f"{SVG}polyline"))) for group in groups] == [4, 2, 2, 4]
+
+
+def test_a_point_is_drawn_where_its_step_and_value_belong() -> None:
+    """The validation loss falls from 3 to 1 between steps 0 and 200, by hand."""
+    lines = [{"kind": "step", "step": step, "loss": 5.0, "lr": 1.0, "grad_norm": 1.0} for step in (0, 200)]
+    lines += [
+        {"kind": "evaluation", "step": step, "loss": loss}
+        for step, loss in ((0, 3.0), (100, 2.0), (200, 1.0))
+    ]
+    panel = panels([run_curves("a", lines)])[1]
+    low, high = panel.up()
+    assert panel.across() == (0, 200)
+    picture = ElementTree.fromstring(svg(panels([run_curves("a", lines)]), ["a"]))
+    group = [group for group in picture.iter(f"{SVG}g") if group.get("clip-path")][1]
+    points = next(group.iter(f"{SVG}polyline")).get("points", "").split()
+    xs, ys = np.array([point.split(",") for point in points], float).T
+    assert xs - xs[0] == pytest.approx([0, WIDE / 2, WIDE], abs=0.1)
+    assert ys - ys[0] == pytest.approx([0, HIGH / (high - low), 2 * HIGH / (high - low)], abs=0.1)
+
+
+def test_the_page_is_self_contained_and_knows_every_value(shell: Shell, tmp_path: Path) -> None:
+    folder(tmp_path / "a", 300)
+    folder(tmp_path / "b", 120)
+    assert shell("plot", "a", "b", "-o", "curves.html").code == 0
+    text = (tmp_path / "curves.html").read_text("utf-8")
+    assert set(re.findall(r"https?://[^\"')\s]+", text)) == {"http://www.w3.org/2000/svg"}
+    assert "{{" not in text and not re.search(r"\b(src|href)=|@import|url\((?!#)", text)
+    data = values(tmp_path / "curves.html")
+    assert [run["name"] for run in data["names"]] == ["a", "b"]
+    validation = data["panels"][1]
+    assert validation["title"] == "validation loss"
+    assert validation["curves"][0]["steps"] == [100, 200, 300]
+    assert validation["curves"][0]["values"] == [1.25, 1.25, 1.25]
+    assert validation["curves"][1]["steps"] == [100]
+    drawn(tmp_path / "curves.html")
+
+
+def test_the_pointer_is_answered(tmp_path: Path) -> None:
+    """The page's own script, in a page of a few lines: the nearest step of every run that is still there."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("no node")
+    runs = [run_curves(name, map(line, events(n))) for name, n in (("a", 300), ("b", 120))]
+    text = html(panels(runs), ["a", "b"]).decode()
+    script = text[text.rindex("<script>") + 8 : text.rindex("</script>")]
+    found = re.search(r'id="values">(.*?)</script>', text)
+    assert found
+    panel = json.loads(found[1])["panels"][1]
+    stand_in = """
+    class Element {
+      constructor() { this.childNodes = []; this.style = {}; this.heard = {}; this.set = {}; }
+      appendChild(x) { this.childNodes.push(x); return x; }
+      replaceChildren() { this.childNodes = []; this.textContent = ""; }
+      setAttribute(k, v) { this.set[k] = v; }
+      addEventListener(k, f) { this.heard[k] = f; }
+      getScreenCTM() { return { inverse: () => null }; }
+    }
+    const page = { values: new Element(), told: new Element(), svg: new Element() };
+    page.values.textContent = process.argv[2];
+    globalThis.document = { getElementById: k => page[k], querySelector: k => page[k],
+      createElement: () => new Element(), createElementNS: () => new Element() };
+    globalThis.DOMPoint = class {
+      constructor(x, y) { this.x = x; this.y = y; }
+      matrixTransform() { return this; }
+    };
+    globalThis.innerWidth = globalThis.innerHeight = 1000;
+    """
+    at = {
+        name: panel["left"] + (step - 1) / 299 * WIDE for name, step in (("near 100", 104), ("near 300", 290))
+    }
+    moves = "".join(
+        f"page.svg.heard.pointermove({{ clientX: {x}, clientY: {panel['top'] + 5} }});"
+        "console.log(page.told.childNodes.map(x => x.textContent).join('; '));"
+        for x in at.values()
+    )
+    (tmp_path / "page.js").write_text(stand_in + script + moves, "utf-8")
+    done = subprocess.run([node, tmp_path / "page.js", found[1]], capture_output=True, text=True, check=False)
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert done.stdout == "a  step 100  1.25; b  step 100  1.25\na  step 300  1.25\n"
+
+
+def test_names_are_text_wherever_they_stand(shell: Shell, tmp_path: Path) -> None:
+    name = "<script>alert(1)<!-- & \x1b[2J"
+    (tmp_path / "x").mkdir()
+    folder(tmp_path / "x" / name.replace("/", ""), 5)
+    for kind in ("svg", "html"):
+        assert shell("plot", f"x/{name}", "-o", f"c.{kind}").code == 0
+        text = (tmp_path / f"c.{kind}").read_text("utf-8")
+        assert "<script>alert" not in text and "\x1b" not in text
+        drawn(tmp_path / f"c.{kind}")
+    assert values(tmp_path / "c.html")["names"][0]["name"] == r"<script>alert(1)<!-- & \x1b[2J"
+
+
+def test_runs_of_one_name_are_told_apart_by_their_paths(shell: Shell, tmp_path: Path) -> None:
+    for place in ("x", "y"):
+        folder(tmp_path / place / "a", 5)
+    assert shell("plot", "x/a", "y/a/log.jsonl", "-o", "c.html").code == 0
+    assert [run["name"] for run in values(tmp_path / "c.html")["names"]] == ["x/a", "y/a"]
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_a_run_of_one_step_is_a_point(shell: Shell, tmp_path: Path, steps: int) -> None:
+    folder(tmp_path / "a", steps, floor=None)
+    for kind in ("svg", "html"):
+        assert shell("plot", "a", "-o", f"c.{kind}").code == 0
+        drawn(tmp_path / f"c.{kind}")
+    assert shell("plot", "a").code == 0
+
+
+def test_a_loss_that_was_no_number_is_a_gap_and_a_spike_leaves_the_picture(tmp_path: Path) -> None:
+    with Log(folder(tmp_path / "a", 200) / "log.jsonl") as log:
+        for step, loss in ((201, float("nan")), (202, float("inf")), (203, 1e12), (204, 1.0), (205, 1.0)):
+            log.write(stepped(step, loss))
+    (tmp_path / "c.svg").write_bytes(
+        svg(panels([run_curves("a", read(tmp_path / "a" / "log.jsonl"))]), ["a"])
+    )
+    drawn(tmp_path / "c.svg")
+    only = [line(stepped(step, float("nan"))) for step in (1, 2)]
+    (tmp_path / "c.svg").write_bytes(svg(panels([run_curves("a", only)]), ["a"]))
+    drawn(tmp_path / "c.svg")
+
+
+def test_without_a_file_the_curves_are_drawn_in_characters(shell: Shell, tmp_path: Path) -> None:
+    folder(tmp_path / "a", 300)
+    folder(tmp_path / "b", 120)
+    done = shell("plot", "a", "b")
+    assert done.code == 0 and max(map(len, done.out.splitlines())) <= 80
+    assert "a: loss ↑, steps →" in done.out and "b: loss ↑, steps →" in done.out
+
+
+def test_a_png_asks_for_its_extra_in_one_line(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder(tmp_path / "a", 5)
+
+    def missing(name: str) -> Any:
+        raise ImportError(name)
+
+    monkeypatch.setattr(plot_drawing, "importlib", SimpleNamespace(import_module=missing))
+    done = shell("plot", "a", "-o", "c.png")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        "pellucid: a .png needs matplotlib: pip install 'pellucid[plot]'. "
+        "-o curves.html and .svg need nothing.\n"
+    )
+    assert not (tmp_path / "c.png").exists()
+
+
+def test_a_png_is_drawn_where_matplotlib_is(shell: Shell, tmp_path: Path) -> None:
+    try:
+        importlib.import_module("matplotlib.figure")
+    except ImportError:
+        pytest.skip("no matplotlib")
+    folder(tmp_path / "a$", 300)
+    folder(tmp_path / "b", 1)
+    assert shell("plot", "a$", "b", "-o", "c.png").code == 0
+    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere", "-o", "c.svg"], "there is no log nowhere: plot wants the folder of a run"),
+        (["empty", "-o", "c.svg"], "there is nothing to draw: no run has made a step yet."),
+        (
+            ["a", "-o", "c.gif"],
+            "c.gif is no kind of picture that can be drawn; use -o curves.html, .svg or .png.",
+        ),
+        (["a", "-o", "no/c.svg"], "cannot write no/c.svg: No such file or directory."),
+        (["damaged", "-o", "c.svg"], "damaged/log.jsonl is damaged: line 1 is no JSON object."),
+    ],
+)
+def test_what_cannot_be_drawn_is_told(shell: Shell, tmp_path: Path, arguments: list[str], words: str) -> None:
+    folder(tmp_path / "a", 5)
+    folder(tmp_path / "empty", 0)
+    (folder(tmp_path / "damaged", 5) / "log.jsonl").write_text("[]\n{}\n[]\n")
+    done = shell("plot", *arguments)
+    assert (done.code, done.out) == (2, "")
+    assert words in done.err
+    assert not list(tmp_path.glob("c.*"))
+
+
+def test_a_run_without_steps_is_left_out(shell: Shell, tmp_path: Path) -> None:
+    folder(tmp_path / "a", 5)
+    folder(tmp_path / "empty", 0)
+    done = shell("plot", "a", "empty", "-o", "c.svg")
+    assert (done.code, done.err) == (0, "empty has no steps yet; it is left out.\n")
+
+
+@pytest.mark.timed
+def test_a_hundred_thousand_steps_are_drawn_in_three_seconds(shell: Shell, tmp_path: Path) -> None:
+    folder(tmp_path / "a", 100_000)
+    begun = time.perf_counter()
+    assert shell("plot", "a", "-o", "c.html").code == 0
+    assert time.perf_counter() - begun < 3
+    assert (tmp_path / "c.html").stat().st_size < 500_000

@@ -1,0 +1,104 @@
+"""`runs` as a person meets it."""
+
+import fcntl
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from pellucid.training.events import Ended
+from pellucid.training.log import Log
+from tests.cli.commands import Shell
+from tests.training.made_up import evaluated, folder, started, stepped
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    return Shell(capsys, monkeypatch)
+
+
+def test_runs_are_listed_with_their_state_the_newest_first(shell: Shell, tmp_path: Path) -> None:
+    folder(tmp_path / "runs" / "a", 200)
+    folder(tmp_path / "runs" / "deep" / "b", 50, end="")
+    for name, ago in (("a", 7200), ("deep/b", 90)):
+        then = time.time() - ago
+        os.utime(tmp_path / "runs" / name / "log.jsonl", (then, then))
+    done = shell("runs")
+    assert (done.code, done.err) == (0, "")
+    assert [line.split() for line in done.out.splitlines()] == [
+        ["run", "state", "step", "loss", "best", "tokens", "age"],
+        ["runs/deep/b", "interrupted", "50/50", "3.5752", "205k", "2", "min"],
+        ["runs/a", "finished", "200/200", "1.1282", "1.2500", "819k", "2", "h"],
+    ]
+
+
+def test_a_run_whose_lock_is_held_is_running(shell: Shell, tmp_path: Path) -> None:
+    run = folder(tmp_path / "x", 5, end="")
+    handle = os.open(run / "lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    assert json.loads(shell("runs", "x", "--json").out)[0]["state"] == "running"
+    os.close(handle)
+    assert json.loads(shell("runs", "x", "--json").out)[0]["state"] == "interrupted"
+
+
+def test_plain_data_has_every_figure(shell: Shell, tmp_path: Path) -> None:
+    folder(tmp_path / "runs" / "a", 200)
+    (row,) = json.loads(shell("runs", "--json").out)
+    assert row.pop("age") < 60 and row.pop("loss") == pytest.approx(1.1282, abs=1e-4)
+    assert row == {
+        "name": "runs/a", "state": "finished", "step": 200, "steps": 200, "best": 1.25, "tokens": 819_200,
+        "why": "finished", "saved": None,
+    }  # fmt: skip
+
+
+def test_a_run_that_goes_on_after_its_end_is_told_from_its_last_lines(shell: Shell, tmp_path: Path) -> None:
+    run = folder(tmp_path / "runs" / "a", 100)
+    with Log(run / "log.jsonl") as log:
+        log.write(started(300, step=100))
+        log.write(stepped(150))
+        log.write(evaluated(150, loss=1.5))
+        log.write(Ended(150, "interrupted", 1.0, 1.25, 9.0))
+    (row,) = json.loads(shell("runs", "--json").out)
+    assert (row["state"], row["step"], row["steps"], row["best"]) == ("interrupted", 150, 300, 1.25)
+
+
+def test_a_run_without_a_step_an_empty_log_and_nan_are_no_trouble(shell: Shell, tmp_path: Path) -> None:
+    new = tmp_path / "runs" / "new"
+    (new / "checkpoints").mkdir(parents=True)
+    (new / "recipe.toml").write_text("")
+    (folder(tmp_path / "runs" / "empty", 0) / "log.jsonl").write_bytes(b"")
+    with Log(folder(tmp_path / "runs" / "nan", 1, end="") / "log.jsonl") as log:
+        log.write(stepped(2, float("nan")))
+        log.write(evaluated(2, loss=float("nan")))
+    done = shell("runs")
+    assert done.code == 0 and "nan" in done.out
+    rows = {row["name"]: row for row in json.loads(shell("runs", "--json").out)}
+    assert rows["runs/new"]["state"] == rows["runs/empty"]["state"] == "new"
+    assert rows["runs/nan"]["loss"] is None and rows["runs/nan"]["best"] is None
+
+
+def test_a_broken_run_does_not_hide_the_others(shell: Shell, tmp_path: Path) -> None:
+    folder(tmp_path / "runs" / "a", 5)
+    broken = folder(tmp_path / "runs" / "b", 5)
+    (broken / "log.jsonl").write_text('{"kind": "evaluation", "step": "x", "loss": 1}\n')
+    done = shell("runs")
+    assert done.code == 0
+    assert "runs/a  finished" in done.out and "runs/b  broken" in done.out
+    assert "runs/b: " in done.out.splitlines()[-1]
+
+
+def test_a_name_is_shown_and_does_nothing_to_the_terminal(shell: Shell, tmp_path: Path) -> None:
+    folder(tmp_path / "runs" / "[red]\x1b[2J", 5)
+    assert r"runs/[red]\x1b[2J" in shell("runs").out
+
+
+def test_no_runs_and_no_folder_are_told(shell: Shell, tmp_path: Path) -> None:
+    done = shell("runs")
+    assert done.code == 0 and done.out.startswith("no runs in runs. `pellucid train FILE` makes one")
+    done = shell("runs", "nowhere")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "pellucid: there is no folder nowhere; runs are in the folders that `out` named.\n"

@@ -1,0 +1,143 @@
+"""Plans follow the text and the time; costs are those that one counts by hand."""
+
+import math
+import time
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pellucid.config import preset
+from pellucid.errors import ConfigError
+from pellucid.parts.optimizers import Optimizer
+from pellucid.training.peak import peak
+from pellucid.training.plan import (
+    EPOCHS,
+    MEMORY_SHARE,
+    SIZES,
+    Plan,
+    flops_per_token,
+    forecast,
+    machine_memory,
+    planned,
+    training_memory,
+)
+from pellucid.training.recipe import Recipe, changed
+
+SPEED = 178e9
+TEXTS = (300, 5_000, 100_000, 1_115_394, 30_000_000, 10**9)
+GB = 10**9
+
+
+def parameters(plan: Plan) -> int:
+    return sum(map(math.prod, plan.config().parameters().values()))
+
+
+def run(steps: int = 10, rows: int = 32, accumulate: int = 1, optimizer: str = "adamw") -> Any:
+    train = SimpleNamespace(accumulate=accumulate, dtype="float32", ema=0.0)
+    return SimpleNamespace(
+        steps=steps,
+        data=SimpleNamespace(batch_size=rows),
+        train=train,
+        optimizer=Optimizer.read({"kind": optimizer}),
+    )
+
+
+def test_gpt2_trains_at_the_operations_per_token_that_one_counts_by_hand() -> None:
+    """6 N for the matrices, the tied unembedding among them, and 12 L C T for scores and mixture."""
+    layers, c, t, v = 12, 768, 1024, 50257
+    assert flops_per_token(preset("gpt2")) == 6 * (layers * 12 * c**2 + c * v) + 12 * layers * c * t
+    assert round(flops_per_token(preset("gpt2")) / 1e9, 3) == 0.854  # nanoGPT's count says 0.855
+
+
+def test_a_forecast_of_gpt2_is_what_one_counts_by_hand() -> None:
+    found = forecast(run(steps=10, rows=32), preset("gpt2"), peak=100e12)
+    assert found.parameters == 124_439_808  # as Hugging Face counts them
+    assert found.tokens_per_step == 32 * 1024 and found.tokens == 327_680
+    assert found.flops == found.flops_per_token * 327_680
+    assert found.seconds == pytest.approx(found.flops / 100e12 / 0.3)
+    assert found.memory.weights == found.memory.gradients == 4 * 124_439_808
+    assert found.memory.optimizer == 8 * 124_439_808
+    text = "\n".join(found.lines())
+    assert "124,439,808" in text and "30% of this machine's measured 100,000 GFLOP/s" in text
+
+
+def test_the_memory_of_gpt2_in_two_bytes_is_near_what_others_measured() -> None:
+    """nanoGPT, 124M, 32 rows of 1,024 in bfloat16 on a GPU: 21.5 GiB."""
+    assert 0.8 < training_memory(preset("gpt2"), 32, width=2).total / 2**30 / 21.5 < 1.2
+
+
+def test_parts_of_a_batch_take_less_memory_and_the_same_operations() -> None:
+    whole, parts = (forecast(run(accumulate=n), preset("gpt2"), 1e12) for n in (1, 4))
+    assert parts.flops == whole.flops
+    assert parts.memory.activations == pytest.approx(whole.memory.activations / 4, rel=1e-3)
+
+
+@pytest.mark.parametrize(("kind", "numbers"), [("sgd", 0), ("momentum", 1), ("adamw", 2)])
+def test_an_optimizer_keeps_so_many_numbers_for_each_parameter(kind: str, numbers: int) -> None:
+    memory = forecast(run(optimizer=kind), preset("gpt2"), 1e12).memory
+    assert memory.optimizer == numbers * memory.weights
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_more_minutes_never_give_a_smaller_model(text: int) -> None:
+    plans = [planned(text, minutes, SPEED, 24 * GB) for minutes in (0.1, 1, 3, 10, 60, 1000, 100_000)]
+    assert all(parameters(a) <= parameters(b) for a, b in pairwise(plans))
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("memory", [GB // 10, GB, 24 * GB])
+def test_no_plan_takes_more_memory_than_there_is(text: int, memory: int) -> None:
+    for minutes in (1, 100, 100_000):
+        plan = planned(text, minutes, 1e15, memory)
+        rows = plan.overrides["data.batch_size"]
+        assert training_memory(plan.config(), rows).total <= MEMORY_SHARE * memory
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("minutes", [1, 10, 100])
+def test_a_plan_keeps_to_the_time_and_to_the_number_of_epochs(text: int, minutes: int) -> None:
+    plan = planned(text, minutes, SPEED, 24 * GB)
+    config = plan.config()
+    tokens = plan.overrides["steps"] * plan.overrides["data.batch_size"] * config.context_length
+    one_step = tokens / plan.overrides["steps"]
+    assert (tokens - one_step) * flops_per_token(config) <= SPEED * 0.3 * 60 * minutes
+    assert tokens - one_step <= EPOCHS * text
+
+
+def test_all_sizes_of_the_table_are_models_and_grow() -> None:
+    plans = [planned(10**12, minutes, 1e15, 10**13) for minutes in (1e-6, 1e6)]
+    assert plans[0].overrides["model.d_model"] == SIZES[0].d_model
+    assert plans[1].overrides["model.d_model"] == SIZES[-1].d_model
+    assert "largest of the table" in plans[1].reasons[1]
+
+
+def test_every_plan_is_a_recipe_and_says_why() -> None:
+    table = {"out": "runs/x", "steps": 1, "data": {"path": "x.txt"}, "model": {}}
+    for text in TEXTS:
+        plan = planned(text, 10, SPEED, 24 * GB)
+        words = [f"{key}={value}" for key, value in plan.overrides.items()]
+        recipe = Recipe.from_dict(changed(table, words))
+        assert recipe.config(recipe.data.vocab_size) == plan.config()
+        assert all("because" in reason for reason in plan.reasons)
+
+
+def test_a_text_that_is_read_often_gets_dropout() -> None:
+    assert planned(100_000, 60, SPEED).overrides["model.dropout"] == "bernoulli"
+    assert "model.dropout" not in planned(10**9, 1, SPEED).overrides
+
+
+@pytest.mark.parametrize(("text", "minutes"), [(100, 0.0), (100, -1.0), (100, math.inf), (0, 1.0)])
+def test_no_time_or_no_text_is_refused(text: int, minutes: float) -> None:
+    with pytest.raises(ConfigError, match=r"no time|no text"):
+        planned(text, minutes, SPEED)
+
+
+def test_the_peak_is_measured_once_and_quickly() -> None:
+    begun = time.perf_counter()
+    found = peak("cpu")
+    first, begun = time.perf_counter() - begun, time.perf_counter()
+    assert peak("cpu") == found > 1e8
+    assert time.perf_counter() - begun < 0.01 and first < 2  # 0.3 s where nothing else runs
+    assert machine_memory() > GB // 10
