@@ -10,6 +10,7 @@ more it is a share of the documents; of fewer, the last share of the characters 
 """
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from pellucid.data.batches import SIZE
 from pellucid.data.manifest import NAME, PROGRESS
 from pellucid.data.prepare import Progress, prepare
 from pellucid.data.rows import NOT_COUNTED, Rows, need_length
@@ -262,7 +264,7 @@ def _encoded(data: Data, cache: Path, tell: Tell) -> TokenFolder:
     corpus = _corpus(data)
     folder = _tokenizer(data, corpus, cache, tell)
     try:
-        prepare(corpus, folder, out, progress=_lines(tell))
+        prepare(corpus, folder, out, _workers(corpus), _lines(tell))
     except FileError as error:
         raise FileError(str(error).replace(" (--replace-errors)", "")) from None
     with whole_file(proof) as file:
@@ -347,6 +349,12 @@ def _first(corpus: Corpus, most: int) -> Iterator[str]:
 def _size(corpus: Corpus) -> int:
     """Characters of the training part; all that is more than `LEARNED_FROM` is the same."""
     return sum(map(len, _first(corpus, LEARNED_FROM)))
+
+
+def _workers(corpus: Corpus) -> int:
+    """Processes that encode: as many as there are cores, but none that would find nothing to do."""
+    size = sum(os.path.getsize(file) for file in corpus.files if os.path.isfile(file))
+    return min(os.cpu_count() or 1, 1 + size // SIZE)
 
 
 def _lines(tell: Tell) -> Callable[[Progress], None]:
