@@ -1,4 +1,4 @@
-"""A training step's speed on a CPU, beside a nanoGPT-style step in plain PyTorch in the same run, and its limit.
+"""A training step's speed on a CPU, beside a nanoGPT-style step in plain PyTorch, and beside its limit.
 
 python -m benchmarks.training [--quick] [--bfloat16]
 
@@ -6,23 +6,12 @@ Both train the same model (learned positions, LayerNorm, GELU, tied, no biases, 
 clipping. They take turns, and the best of several short runs counts, so that a busy machine slows both.
 """
 
-import argparse
 import contextlib
-import datetime
-import os
-import platform
-import time
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-from pellucid.config import ModelConfig
-from pellucid.cost import cost, total
-from pellucid.model.initialisations import initialise
-from pellucid.model.loss import loss
-from pellucid.model.transformer import Transformer
 
 SHAPES = {
     "L4 C128 T64 B12 V65": ((4, 4, 128, 64, 65), 12, (1.56, 1.19)),

@@ -4,6 +4,7 @@ for tokens in generate(model, [[1, 2, 3]], max_new_tokens=20):
     print(tokens[0])
 """
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 
 import torch
@@ -44,6 +45,7 @@ def generate(
     room = model.config.context_length
     if (longest := max(map(len, prompts))) > room:
         raise TokenError(f"{longest} tokens do not fit this model's context of {room}; shorten the prompt.")
+    _check_mask(model, min(map(len, prompts)))
     lengths = [len(prompt) for prompt in prompts]
     going = [length < room for length in lengths]
     if not max_new_tokens or not any(going):
@@ -84,6 +86,21 @@ def prefill(model: Transformer, prompts: Sequence[Sequence[int]], cache: Cache, 
         for row, count in enumerate(counts):
             scores[row] = found[row] if count else scores[row]
     return torch.stack([score for score in scores if score is not None])
+
+
+def _check_mask(model: Transformer, shortest: int) -> None:
+    """A text grows at its end, so what is read must not change with what is written after it."""
+    mask = model.config.mask
+    if mask.together == math.inf:
+        raise AskedWrongly(
+            f"with the mask {mask.kind!r} a token changes what came before it: such a model scores texts, it "
+            "does not write them."
+        )
+    if shortest < mask.together:
+        raise TokenError(
+            f"the first {mask.together} tokens see one another under this model's mask, and a prompt has "
+            f"{shortest}: give at least {mask.together} tokens."
+        )
 
 
 def _dice(seed: int | Sequence[int] | None, count: int) -> list[torch.Generator]:

@@ -153,7 +153,9 @@ class Cache:
             for buffer in (buffer for layer in self.layers for buffer in layer.buffers):
                 torch._dynamo.mark_static_address(buffer)  # a CUDA graph may write where it was recorded
         self.lengths = torch.zeros(batch, dtype=torch.int64, device=device)
-        self.longest, self.shortest, self.uniform = 0, 0, True
+        self.known = [0] * batch
+        """The lengths, as far as they can be told without asking the device."""
+        self.longest, self.uniform = 0, True
         self.reach = min(stride, capacity)
         self.counts: Tensor | None = None
 
@@ -215,10 +217,10 @@ class Cache:
             raise AskedWrongly(
                 f"{needed} tokens do not fit this cache of {self.capacity}; crop it, or make a larger one."
             )
-        if self.longest > 0 and self.shortest < self.together:
+        if begun := [length for length in self.known if 0 < length < self.together]:
             raise AskedWrongly(
-                f"the first {self.together} tokens see one another under this model's mask, and only "
-                f"{self.shortest} were read: read the first {self.together} in one call."
+                f"the first {self.together} tokens see one another under this model's mask, and of a row "
+                f"only {begun[0]} were read: read the first {self.together} in one call."
             )
         self.reach = min(-(-needed // self.stride) * self.stride, self.capacity)
         self.counts = None if counts is None else torch.tensor(counts, device=self.lengths.device)
@@ -228,7 +230,7 @@ class Cache:
         if isinstance(counts, int):
             self.lengths += counts
             self.longest += counts
-            self.shortest += counts
+            self.known = [length + counts for length in self.known]
         else:
             self._set(self.lengths + torch.tensor(counts, device=self.lengths.device))
 
@@ -257,5 +259,5 @@ class Cache:
 
     def _set(self, lengths: Tensor) -> None:
         self.lengths = lengths
-        known = lengths.tolist()
-        self.longest, self.shortest, self.uniform = max(known), min(known), len(set(known)) == 1
+        self.known = lengths.tolist()
+        self.longest, self.uniform = max(self.known), len(set(self.known)) == 1

@@ -102,7 +102,7 @@ def _sums(
         counted = (targets[here] != IGNORED)[:, None]
         chosen = targets[here, None].clamp_min(0)
         y = linear(x[here], weight, bias).to(exact)
-        y, back = (y, None) if cap is None else torch.func.vjp(cap, y)
+        y, back, *_ = (y, None) if cap is None else torch.func.vjp(cap, y)
         log_probs = F.log_softmax(y, -1)
         each = (smoothing - 1) * log_probs.gather(1, chosen)
         if smoothing:

@@ -35,12 +35,12 @@ class Positions(Tables):
             self.weight = nn.Parameter(torch.empty(shape))
         self.make_tables(torch.get_default_device())
 
-    def make_tables(self, device: Any) -> None:
+    def tables(self) -> dict[str, Any]:
         places = np.arange(self.config.context_length)
         turn = self.config.positions.turn(places, self.config.d_head)
         self.layout = turn.layout if turn else ""
-        self.hold("rows", self.config.positions.rows(places, self.config.d_model), device)
-        self.hold("angles", turn.angles if turn else None, device)
+        rows = self.config.positions.rows(places, self.config.d_model)
+        return {"rows": rows, "angles": turn.angles if turn else None}
 
     def added(self, x: Tensor, positions: Tensor) -> Tensor:
         """The embedding [B T C] with each position's row, where the positions have rows."""
@@ -74,12 +74,11 @@ class PositionBias(Tables):
             self.weight = nn.Parameter(torch.empty(shape))
         self.make_tables(torch.get_default_device())
 
-    def make_tables(self, device: Any) -> None:
+    def tables(self) -> dict[str, Any]:
         """For every distance from −(P − 1) to P − 1."""
         far, positions = self.config.context_length - 1, self.config.positions
         here = np.arange(-far, far + 1) if positions.biased() else np.arange(0)
-        self.hold("table", positions.bias(here, self.config.n_head), device)
-        self.hold("ids", positions.bias_ids(here), device)
+        return {"table": positions.bias(here, self.config.n_head), "ids": positions.bias_ids(here)}
 
     def forward(self, queries: Tensor, keys: Tensor, dtype: torch.dtype) -> Tensor | None:
         """[H T S], or [B H T S] where the rows stand at different places."""

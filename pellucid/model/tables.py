@@ -13,27 +13,28 @@ from torch import Tensor, nn
 
 
 class Tables(nn.Module):
-    """Subclasses name their tables in `make_tables`, which holds them by `hold`."""
+    """Subclasses make their tables in `tables`; each is then an attribute, None where there is none."""
 
     def __init__(self) -> None:
         super().__init__()
         self.held: list[str] = []
+        self.where = torch.empty(0, device=torch.get_default_device())
 
-    def make_tables(self, device: Any) -> None:
-        """Every table of the config, on a device."""
+    def tables(self) -> dict[str, Any]:
+        """Every table of the config as an array, by name."""
         raise NotImplementedError
 
-    def hold(self, name: str, table: Any, device: Any) -> None:
-        """A table [array or None] under a name."""
-        kept = None if table is None else torch.as_tensor(np.array(table), device=device)
-        self.register_buffer(name, kept, persistent=False)
-        self.held = [*dict.fromkeys([*self.held, name])]
+    def make_tables(self, device: Any) -> None:
+        """The tables on a device; on the one that holds nothing, none is made."""
+        self.where = torch.empty(0, device=device)
+        for name, table in ({} if self.where.is_meta else self.tables()).items():
+            kept = None if table is None else torch.as_tensor(np.array(table), device=device)
+            self.register_buffer(name, kept, persistent=False)
+            self.held = [*dict.fromkeys([*self.held, name])]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        there = [table for name in self.held if (table := getattr(self, name)) is not None]
         for name in self.held:
             setattr(self, name, None)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        if there:
-            self.make_tables(fn(there[0][:0]).device)
+        self.make_tables(fn(self.where).device)
         return self

@@ -186,7 +186,8 @@ class Transformer(nn.Module):
         bias = self.position_bias(queries, keys, x.dtype)
         real = None if padding is None else padding.bool()
         if plan is not None and self.config.mask.together and plan.real is not None:
-            real = plan.real
+            end = plan.queries[:, :1] + plan.real.sum(-1, keepdim=True)  # later keys only fill up a row
+            real = plan.keys < end
         plain = cache.exact if cache is not None else positions is None
         plain &= (
             bias is None and self.config.score_cap.kind == "none"

@@ -228,7 +228,7 @@ def task(kind: str, length: int, seed: int) -> Made:
         prompt, answer = tokenizer.encode(example.prompt), tokenizer.encode(example.answer)
         ids = np.array([0, *prompt, *answer, 0], np.int64)
         targets = ids[1:].copy()
-        pass
+        targets[: len(prompt)] = NOT_COUNTED
         return ids[:-1], targets
 
     def pieces(first: int) -> Iterator[Piece]:

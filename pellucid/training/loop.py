@@ -160,9 +160,10 @@ class Trainer:
     def started(self) -> Started:
         parameters = sum(parameter.numel() for parameter in self.named.values())
         per_step = self.recipe.data.batch_size * self.recipe.length
+        work = flops_per_token(self.model.config)
         return Started(
-            self.at, self.recipe.steps, parameters, per_step, flops_per_token(self.model.config), str(self.device),
-            self.compiled, self.source.floor, self.at > 0,
+            self.at, self.recipe.steps, parameters, per_step, work, str(self.device), self.compiled,
+            self.source.floor, self.at > 0,
         )  # fmt: skip
 
     @torch.no_grad()
@@ -175,9 +176,9 @@ class Trainer:
             for i, (ids, targets) in enumerate(self.source.validation):
                 if i >= most:
                     break
-                ids, targets = (torch.as_tensor(x, device=self.device).long() for x in (ids, targets))
-                here = int((targets != IGNORED).sum())
-                total += float(self._loss_alone(ids, targets)) * here
+                some, wanted = (torch.as_tensor(x, device=self.device).long() for x in (ids, targets))
+                here = int((wanted != IGNORED).sum())
+                total += float(self._loss_alone(some, wanted)) * here
                 count += here
             sample = self._sample()
         self.model.train()
@@ -239,7 +240,7 @@ class Trainer:
         for name, mean in snapshot.ema.items():
             self.average.mean[name].copy_(mean)
         optimizers.restore(self.optimizer, snapshot.optimizer, snapshot.plain["optimizer"])
-        randomness.restore(snapshot.rng, snapshot.plain["rng"])
+        randomness.restore(dict(snapshot.rng), snapshot.plain["rng"])
         self.loader.load_state_dict(snapshot.loader)
         self.restore_state(snapshot.meters)
 

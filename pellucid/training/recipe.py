@@ -120,7 +120,8 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Self:
-        return _read(cls, given, "")
+        recipe: Self = _read(cls, given, "")
+        return recipe
 
     def to_dict(self) -> dict[str, Any]:
         return {

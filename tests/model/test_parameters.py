@@ -135,7 +135,7 @@ def test_the_tables_stay_on_the_model_s_device(name: str) -> None:
     with torch.device("meta"):
         model = Transformer(CHOICES[name])
     model.to(torch.bfloat16)
-    assert {buffer.device.type for buffer in model.buffers()} == {"meta"}
+    assert not list(model.buffers())  # a table takes room, and there is none
     model.to_empty(device="cpu")
     assert {value.device.type for value in (*model.parameters(), *model.buffers())} == {"cpu"}
 

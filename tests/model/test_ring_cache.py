@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from pellucid.config import ModelConfig
-from pellucid.errors import AskedWrongly
+from pellucid.errors import AskedWrongly, TokenError
 from pellucid.explain.compare import CACHED_AGAINST_FULL, departure
+from pellucid.generation.loop import generate
 from pellucid.model.cache import Cache
 from pellucid.model.transformer import Transformer
 from tests.agreement.engines import SIZES, array, fast
@@ -163,5 +164,38 @@ def test_a_prefix_in_pieces_is_refused() -> None:
     config, model = made(PREFIX)
     cache = new(config, 1)
     model.extend(texts(1)[:, :3], cache)
-    with pytest.raises(AskedWrongly, match=r"the first 4 tokens see one another .* only 3 were read"):
+    with pytest.raises(
+        AskedWrongly, match=r"the first 4 tokens see one another .* of a row only 3 were read"
+    ):
         model.extend(texts(1)[:, 3:4], cache)
+
+
+def test_prompts_of_any_lengths_are_gone_on_with_under_a_prefix() -> None:
+    """Longer than a chunk of the prefill, in a batch, some of them ending before the others."""
+    _, model = made(PREFIX, context_length=700)
+    prompts = [[i % 7 for i in range(600)], [i % 5 for i in range(520)], [1, 2, 3, 4]]
+    alone = [[step[0] for step in generate(model, [prompt], max_new_tokens=3)] for prompt in prompts]
+    together = list(generate(model, prompts, max_new_tokens=3))
+    assert [[step[row] for step in together] for row in range(3)] == alone
+    stop = alone[0][0]
+    ended = list(generate(model, prompts, max_new_tokens=3, stop={stop}))
+    for row, text in enumerate(alone):
+        wanted = text[: text.index(stop) + 1] if stop in text else text
+        assert [step[row] for step in ended if step[row] is not None] == wanted
+
+
+def test_a_prompt_shorter_than_the_prefix_is_refused_before_anything_is_written() -> None:
+    _, model = made(PREFIX)
+    with pytest.raises(TokenError, match="a prompt has 2: give at least 4 tokens"):
+        next(generate(model, [[1, 2, 3, 4], [1, 2]], max_new_tokens=2))
+
+
+def test_a_row_that_was_cleared_can_be_read_anew_under_a_prefix() -> None:
+    config, model = made(PREFIX)
+    ids, cache = texts(2), new(config, 2)
+    with torch.no_grad():
+        model.extend(ids[:, :6], cache)
+        cache.crop([6, 0])
+        got = model.extend(torch.stack([ids[0, 6:11], ids[1, :5]]), cache)
+        same(got[0], model(ids[:1, :11])[0, 6:])
+        same(got[1], model(ids[1:, :5])[0])

@@ -1,4 +1,4 @@
-"""A step of the loop is the specification's, however it is cut, and a run that is interrupted loses nothing."""
+"""A step of the loop is the specification's, however it is cut; an interrupted run loses nothing."""
 
 import math
 from typing import Any
@@ -66,7 +66,7 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(parts: int) -> None:
     ids=["plain", "dropout, parts, mean", "muon", "float32", "bfloat16"],
 )
 def test_k_steps_and_k_more_equal_2k_bit_for_bit(changes: tuple[str, ...]) -> None:
-    straight = [event for event in trainer(*changes).run()]
+    straight = list(trainer(*changes).run())
     first = trainer(*changes)
     events: list[Any] = []
     for event in first.run():

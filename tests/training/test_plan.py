@@ -134,6 +134,7 @@ def test_no_time_or_no_text_is_refused(text: int, minutes: float) -> None:
         planned(text, minutes, SPEED)
 
 
+@pytest.mark.timed
 def test_the_peak_is_measured_once_and_quickly() -> None:
     begun = time.perf_counter()
     found = peak("cpu")

@@ -20,8 +20,8 @@ class Features(Tables):
         self.attention, self.d_head = config.attention, config.d_head
         self.make_tables(torch.get_default_device())
 
-    def make_tables(self, device: Any) -> None:
-        self.hold("directions", self.attention.directions(self.d_head), device)
+    def tables(self) -> dict[str, Any]:
+        return {"directions": self.attention.directions(self.d_head)}
 
     def forward(self, x: Tensor) -> Tensor:
         x = x * self.d_head**-0.25

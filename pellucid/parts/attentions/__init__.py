@@ -59,6 +59,8 @@ class LinearAttention(Attention):
 
     form: ClassVar[str] = "linear"
     feature: ClassVar[str]
+    looks: ClassVar[bool] = False
+    """Whether the features look along fixed directions."""
     chunk: ClassVar[int] = 64
     """So many positions the fast engine compares pair by pair; what is further back it reads from the sum."""
 
@@ -76,7 +78,7 @@ class LinearAttention(Attention):
         """The keys' sum and what each query reads of it; under a mask, also the pairs within a chunk."""
         r, wide = self.feature_count(model), model.d_head + 1
         near = 0 if model.mask.kind == "none" else model.n_head * min(length, self.chunk) * (r + wide)
-        looked = 0 if self.directions(1) is None else (model.n_head + model.n_kv_head) * r * model.d_head
+        looked = (model.n_head + model.n_kv_head) * r * model.d_head if self.looks else 0
         return 2 * length * ((model.n_head + model.n_kv_head) * r * wide + near + looked)
 
     def cached(self, model: Model, length: int) -> int:

@@ -8,6 +8,7 @@ overflow. They vanish: in float32, every feature of an x with |x|² far beyond 2
 takes nothing. QK-norm keeps them small.
 """
 
+import functools
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,12 +17,15 @@ import numpy as np
 from pellucid.parts import Model
 from pellucid.parts.attentions import LinearAttention, Table
 
+MOST = 2**16
+
 
 @dataclass(frozen=True)
 class LinearRandom(LinearAttention):
     """`seed` draws the directions, which stay as they are; Performer may draw anew while training."""
 
     feature: ClassVar[str] = "random_features"
+    looks: ClassVar[bool] = True
     formula: ClassVar[str] = (
         "P = φ(Q) φ(K)ᵀ / row sums, φ(x) = e^(Ω x' − |x'|²/2) / √R, x' = x / D^¼, Z = P V"
     )
@@ -34,20 +38,26 @@ class LinearRandom(LinearAttention):
         return self.features
 
     def directions(self, d_head: int) -> Table:
-        """[R D]: each as long as a normal draw of D numbers, and at right angles to the D − 1 others of its
-        block."""
-        draw = np.random.RandomState(self.seed)  # whose stream no later NumPy may change
-        blocks = []
-        for _ in range(-(-self.features // d_head)):
-            turned, upper = np.linalg.qr(draw.standard_normal((d_head, d_head)))
-            turned = turned * np.sign(np.diag(upper))  # one answer, and no direction is preferred
-            lengths = np.linalg.norm(draw.standard_normal((d_head, d_head)), axis=1)
-            blocks.append(turned.T * lengths[:, None])
-        return np.concatenate(blocks)[: self.features]
+        return _directions(self.features, self.seed, d_head)
 
     def check(self, model: Model) -> str | None:
-        if not 1 <= self.features <= 2**20:
-            return f"{self.kind} needs from 1 to {2**20:,} features, not {self.features}."
+        if not 1 <= self.features <= MOST:
+            return f"{self.kind} needs from 1 to {MOST:,} features, not {self.features}."
         if not 0 <= self.seed < 2**32:
             return f"{self.kind} needs a seed from 0 to {2**32 - 1:,}, not {self.seed}."
         return super().check(model)
+
+
+@functools.lru_cache(maxsize=8)
+def _directions(features: int, seed: int, d_head: int) -> Table:
+    """[R D]: each as long as a normal draw of D numbers, at right angles to the others of its block of D."""
+    draw = np.random.RandomState(seed)  # whose stream no later NumPy may change
+    blocks = []
+    for _ in range(-(-features // d_head)):
+        turned, upper = np.linalg.qr(draw.standard_normal((d_head, d_head)))
+        turned = turned * np.sign(np.diag(upper))  # one answer, and no direction is preferred
+        lengths = np.linalg.norm(draw.standard_normal((d_head, d_head)), axis=1)
+        blocks.append(turned.T * lengths[:, None])
+    table = np.concatenate(blocks)[:features]
+    table.flags.writeable = False
+    return table

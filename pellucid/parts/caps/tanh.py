@@ -15,4 +15,6 @@ class TanhCap(Cap):
     limit: float = 50.0
 
     def check(self, model: Model) -> str | None:
-        return None if self.limit > 0 else f"a soft cap needs a limit above 0, not {self.limit:g}."
+        if not 1e-6 <= self.limit <= 1e6:
+            return f"a soft cap needs a limit from 1e-6 to 1e6, such as 50; got {self.limit:g}."
+        return None

@@ -89,6 +89,9 @@ class RopeYarn(Rope):
                 f"beta_fast={self.beta_fast:g} times, so that {self.kind} has none to slow. "
                 f"Use a shorter original_context, or a larger base."
             )
-        if not math.isfinite(self.sharpness):
-            return f"the square of attention_factor={self.attention_factor:g} is too large for a number."
+        if not 1e-6 <= self.sharpness <= 1e6:
+            return (
+                f"{self.kind} multiplies the scores by attention_factor² = {self.sharpness:g}, which leaves "
+                f"nothing of them. Use attention_factor=0 for the paper's, or one near 1."
+            )
         return super().check(model)

@@ -22,6 +22,8 @@ class Sinusoidal(Positions):
         return np.stack([np.sin(angle), np.cos(angle)], axis=-1).reshape(len(positions), d_model)
 
     def check(self, model: Model) -> str | None:
+        if self.base < 1:
+            return f"sinusoidal positions need a base of 1 or more, such as 10000; got {self.base:g}."
         if model.d_model % 2:
             return (
                 f"sinusoidal positions come in pairs of channels, and d_model={model.d_model} is odd. "

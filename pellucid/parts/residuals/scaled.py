@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from pellucid.parts import Model
 from pellucid.parts.residuals import Residual
 
 
@@ -13,3 +14,10 @@ class ScaledResidual(Residual):
     source: ClassVar[str] = "Szegedy et al. 2016, arXiv:1602.07261, section 3.3"
 
     alpha: float = 0.5
+
+    def check(self, model: Model) -> str | None:
+        return (
+            None
+            if self.alpha <= 1e6
+            else f"a residual scaled by {self.alpha:g} is lost in rounding: use 0.5."
+        )

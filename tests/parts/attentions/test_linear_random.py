@@ -80,7 +80,7 @@ def test_large_and_small_inputs_stay_finite(size: float) -> None:
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"features": 0}, r"linear_random needs from 1 to 1,048,576 features, not 0"),
+        ({"features": 0}, r"linear_random needs from 1 to 65,536 features, not 0"),
         ({"seed": -1}, r"linear_random needs a seed from 0 to 4,294,967,295, not -1"),
     ],
 )
