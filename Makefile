@@ -39,6 +39,8 @@ bench: setup ## speed beside its limit and its peers; PELLUCID_DATA names a fold
 	$(BIN)/python -m benchmarks.specification
 	$(BIN)/python -m benchmarks.text
 	$(BIN)/python -m benchmarks.engine
+	$(BIN)/python -m benchmarks.attention
+	$(BIN)/python -m benchmarks.training
 	[ -z "$$PELLUCID_SMOLLM2" ] || $(BIN)/python -m benchmarks.smollm2
 
 torture: setup ## the same claims with the full counts

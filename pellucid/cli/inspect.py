@@ -1,6 +1,7 @@
 """`pellucid inspect`: the convention card of a model, and what a wrong convention would cost."""
 
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -51,6 +52,19 @@ def inspect(
         print()
         for line in measured(done, width=_width()):
             print(line)
+        for line in _beside_softmax(found, text) if found else ():
+            print(line)
+
+
+def _beside_softmax(found: "Pretrained", text: str | None) -> Iterator[str]:
+    """For linear attention: how far its patterns are from those that softmax would make."""
+    from pellucid.explain.attention_distance import table
+    from pellucid.explain.probe import SAMPLE, case
+
+    if found.config.attention.form == "linear" and found.tokenizer is not None:
+        given = case(found.config, found.weights, found.tokenizer, text=SAMPLE if text is None else text)
+        yield ""
+        yield from table(found.config, given.weights, [list(given.ids)])
 
 
 def _probed(found: "Pretrained", text: str | None) -> "Probe":

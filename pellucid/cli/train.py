@@ -68,8 +68,8 @@ def _go_on(path: Path, changes: list[str], plain: bool) -> None:
         raise AskedWrongly(
             f"{changes[0]!r}: a run goes on as it began; for another recipe begin another run."
         )
-    if not path.is_dir():
-        raise AskedWrongly(f"there is no run at {path}.")
+    if not (path / "recipe.toml").is_file():
+        raise AskedWrongly(f"there is no run at {path}: it has no recipe.toml.")
     folder = RunFolder(path)
     with folder.held():
         _follow(resume(folder, _say), plain)
@@ -104,9 +104,8 @@ def _forecast(recipe: "Recipe") -> None:
 
     print(recipe.to_toml())
     device = "cpu" if recipe.train.device == "auto" else recipe.train.device
-    for line in forecast(
-        recipe, recipe.config(_vocabulary(recipe)), peak(device, recipe.train.dtype)
-    ).lines():
+    dtype = "float32" if recipe.train.dtype == "auto" else recipe.train.dtype
+    for line in forecast(recipe, recipe.config(_vocabulary(recipe)), peak(device, dtype)).lines():
         print(line)
 
 
@@ -133,7 +132,7 @@ def _follow(run: "Run", plain: bool) -> None:
     from pellucid.training.peak import peak
 
     out, ended = run.folder.path, ""
-    limit = peak(str(run.trainer.device), run.recipe.train.dtype)
+    limit = peak(str(run.trainer.device), run.trainer.dtype)
     drawn = PlainView(str(out), limit) if plain else view(str(out), limit)
     with _signals(run) as received, drawn as seen:
         for event in run.events():

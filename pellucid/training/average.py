@@ -1,4 +1,4 @@
-"""A running mean of the weights: θ̄ ← β θ̄ + (1 − β) θ after every update. Evaluations and exports use it."""
+"""A running mean of the weights: θ̄ ← β θ̄ + (1 − β) θ after every update. Evaluations use it."""
 
 import contextlib
 from collections.abc import Iterator, Mapping

@@ -41,9 +41,10 @@ class Trainer:
     def __init__(self, recipe: Recipe, source: Source) -> None:
         self.recipe, self.source = recipe, source
         self.device = _device(recipe.train.device)
+        self.dtype = dtype_on(self.device, recipe.train.dtype)
         config = recipe.config(source.tokenizer.vocab_size)
         torch.manual_seed(recipe.seed)
-        wide = torch.float64 if recipe.train.dtype == "float64" else torch.float32
+        wide = torch.float64 if self.dtype == "float64" else torch.float32
         self.model = Transformer.empty(config, self.device, wide).train()
         initialise(self.model, recipe.train.initialisation, recipe.seed)
         self.named = dict(self.model.named_parameters())
@@ -105,10 +106,14 @@ class Trainer:
         return total
 
     def _loss(self, ids: Tensor, targets: Tensor) -> Tensor:
-        narrow = self.recipe.train.dtype == "bfloat16"
-        with torch.autocast(self.device.type, torch.bfloat16) if narrow else contextlib.nullcontext():
-            logits = self.model(ids)
+        logits = self._logits(ids)
         return loss(logits, targets, smoothing=self.recipe.train.smoothing, z=self.recipe.train.z)
+
+    def _logits(self, ids: Tensor) -> Tensor:
+        narrow = self.dtype == "bfloat16"
+        with torch.autocast(self.device.type, torch.bfloat16) if narrow else contextlib.nullcontext():
+            logits: Tensor = self.model(ids)
+            return logits
 
     def _clip(self) -> float:
         """The length of all gradients as one vector, which is then no longer than the limit."""
@@ -178,7 +183,7 @@ class Trainer:
                     break
                 some, wanted = (torch.as_tensor(x, device=self.device).long() for x in (ids, targets))
                 here = int((wanted != IGNORED).sum())
-                total += float(self._loss_alone(some, wanted)) * here
+                total += float(loss(self._logits(some), wanted)) * here  # without smoothing and z-loss
                 count += here
             sample = self._sample()
         self.model.train()
@@ -190,12 +195,6 @@ class Trainer:
         bits = mean / math.log(2) / rate if rate else None
         gap = None if floor is None else mean - floor
         return Evaluated(self.at, mean, better, bits, gap, sample, self.source.learned(mean))
-
-    def _loss_alone(self, ids: Tensor, targets: Tensor) -> Tensor:
-        """Without what is only for training: smoothing and z-loss."""
-        narrow = self.recipe.train.dtype == "bfloat16"
-        with torch.autocast(self.device.type, torch.bfloat16) if narrow else contextlib.nullcontext():
-            return loss(self.model(ids), targets)
 
     def _sample(self) -> str:
         """A text of the model's own, the same dice at every evaluation."""
@@ -272,6 +271,11 @@ def _deterministic(wanted: str, device: torch.device) -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(before)
+
+
+def dtype_on(device: torch.device, wanted: str) -> str:
+    """Half precision where it is fast."""
+    return wanted if wanted != "auto" else "bfloat16" if device.type == "cuda" else "float32"
 
 
 def _device(name: str) -> torch.device:

@@ -47,7 +47,8 @@ class Data:
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
-    """How a step is made. 0 turns `clip`, `ema` and `patience` off."""
+    """How a step is made. 0 turns `clip`, `ema` and `patience` off. Where `dtype` is auto, products are made
+    in bfloat16 on a GPU and in float32 on a CPU; weights are as wide as float32 in any case."""
 
     accumulate: int = 1
     clip: float = 1.0
@@ -57,7 +58,7 @@ class Train:
     patience: int = 0
     initialisation: str = "gpt2"
     device: str = "auto"
-    dtype: str = "float32"
+    dtype: str = "auto"
     compile: str = "auto"
     deterministic: str = "auto"
 
@@ -166,7 +167,7 @@ BOUNDS: tuple[tuple[str, str, float, float], ...] = (
 )
 CHOICE = ("auto", "yes", "no")
 WORDS = (
-    ("train", "dtype", ("float32", "bfloat16", "float64")),
+    ("train", "dtype", ("auto", "float32", "bfloat16", "float64")),
     ("train", "compile", CHOICE),
     ("train", "deterministic", CHOICE),
 )

@@ -50,7 +50,7 @@ def test_a_key_can_be_set_from_the_command_line() -> None:
         ("optimizer.kind=adamv", "no optimizers called 'adamv'; have .* Did you mean adam"),
         ("steps=ten", "steps must be int, not 'ten'"),
         ("steps=-1", "steps=-1 cannot be: it goes from 0"),
-        ("train.dtype=float8", r"no train\.dtype called 'float8'; have float32, bfloat16, float64"),
+        ("train.dtype=float8", r"no train\.dtype called 'float8'; have auto, float32, bfloat16, float64"),
         ("data.batch_size=0", r"data\.batch_size=0 cannot be"),
         ("train.accumulate=3", r"batch_size=32 does not split into train\.accumulate=3 equal parts"),
         ("nothing", "'nothing' sets nothing: write KEY=VALUE"),

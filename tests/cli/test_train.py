@@ -1,0 +1,102 @@
+"""`pellucid train` as people use it: a recipe or a text in, a model out, interrupted and gone on with."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import pellucid
+from pellucid.training.log import figures, read
+from tests.cli.commands import Shell
+
+SMALL = [
+    "model.n_layer=1", "model.d_model=16", "model.n_head=2", "data.batch_size=4", "train.compile=no",
+    "evaluation.batches=1", "evaluation.sample=5", "schedule.warmup=2",
+]  # fmt: skip
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    return Shell(capsys, monkeypatch)
+
+
+def test_a_recipe_becomes_a_model_that_every_command_opens(tmp_path: Path, run: Shell) -> None:
+    out = tmp_path / "a"
+    done = run("train", "stories", "--plain", f"out={out}", "steps=4", "evaluation.every=2", *SMALL)
+    assert done.code == 0, done.out
+    assert "end 4/4 finished" in done.out and f"pellucid generate {out}/model" in done.out
+    model = pellucid.load(out / "model")
+    assert model.generate("Once upon a time", 3)
+    kinds = [line["kind"] for line in read(out / "log.jsonl")]
+    assert kinds[0] == "start" and kinds[-1] == "end" and kinds.count("step") == 4
+    again = run("train", "stories", f"out={out}", "steps=4", *SMALL)
+    assert again.code == 2 and "--resume" in again.err
+
+
+def test_a_text_of_one_s_own_is_enough(tmp_path: Path, run: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my.txt").write_text("The cat sat on the mat. The dog sat on the log. " * 400)
+    done = run("train", "my.txt", "--plain", "steps=3", *SMALL)
+    assert done.code == 0, done.out
+    assert "because" in done.out
+    assert pellucid.load("runs/my/model").generate("The cat", 2)
+
+
+def test_a_dry_run_prints_the_recipe_and_its_cost_and_touches_nothing(tmp_path: Path, run: Shell) -> None:
+    done = run("train", "stories", "--dry-run", f"out={tmp_path / 'a'}", "optimizer.lr=3e-4")
+    assert done.code == 0, done.out
+    for words in ("lr = 0.0003", "parameters ", "operations ", "memory, about ", "time, about "):
+        assert words in done.out
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "give a text, a recipe, or --resume RUN"),
+        (("stories", "--resume", "runs/a"), "one of them"),
+        (("nothing-here",), "no recipe and no file called 'nothing-here'; recipes are"),
+        (("stories", "stepz=3"), "no key 'stepz'"),
+        (("--resume", "/nowhere"), "there is no run at /nowhere"),
+        (("stories", "train.device=tpu9"), "no device called 'tpu9'"),
+    ],
+)
+def test_what_is_asked_wrongly_is_told_in_one_line(
+    arguments: tuple[str, ...], words: str, tmp_path: Path, run: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run("train", *arguments)
+    assert done.code == 2 and words in done.err
+
+
+def test_an_interrupted_run_goes_on_and_its_log_is_that_of_an_uninterrupted_one(tmp_path: Path) -> None:
+    """Some seconds: three processes, each of which imports torch."""
+    settings = ["steps=30", "evaluation.every=10", "checkpoint.every=10", *SMALL]
+    command = [sys.executable, "-m", "pellucid.cli", "train", "--plain"]
+    straight, cut = tmp_path / "straight", tmp_path / "cut"
+    subprocess.run([*command, "stories", f"out={straight}", *settings], check=True, capture_output=True)
+    process = subprocess.Popen(
+        [*command, "stories", f"out={cut}", *settings], stderr=subprocess.PIPE, text=True
+    )
+    log = cut / "log.jsonl"
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and (not log.exists() or log.read_text().count('"step"') < 6):
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGINT)
+    told = process.communicate(timeout=60)[1]
+    if process.returncode != 0:  # else it was faster than the interruption
+        assert process.returncode == 130 and f"pellucid train --resume {cut}" in told
+        subprocess.run([*command, "--resume", str(cut)], check=True, capture_output=True)
+    kept = ("step", "evaluation")
+    a, b = (
+        [line for line in figures(read(out / "log.jsonl")) if line["kind"] in kept] for out in (straight, cut)
+    )
+    assert a == b and len(a) == 33
+    weights = [(out / "model" / "model.safetensors").read_bytes() for out in (straight, cut)]
+    assert weights[0] == weights[1]
+    assert json.loads((cut / "model" / "config.json").read_text())["model_type"] == "pellucid"
