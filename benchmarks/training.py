@@ -1,26 +1,41 @@
-"""A training step's speed on a CPU, beside a nanoGPT-style step in plain PyTorch, and beside its limit.
+"""A training step on a CPU, beside a nanoGPT-style step in plain PyTorch in the same run, and its limit.
 
-python -m benchmarks.training [--quick] [--bfloat16]
+python -m benchmarks.training [--eager] [--bfloat16] [--small]
 
 Both train the same model (learned positions, LayerNorm, GELU, tied, no biases, no dropout) with AdamW and
 clipping. They take turns, and the best of several short runs counts, so that a busy machine slows both.
 """
 
+import argparse
 import contextlib
+import datetime
+import os
+import platform
+import time
+import warnings
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pellucid.data.rows import Batch, Rows
+from pellucid.training.loop import Trainer
+from pellucid.training.plan import flops_per_token
+from pellucid.training.recipe import Recipe
+
 SHAPES = {
-    "L4 C128 T64 B12 V65": ((4, 4, 128, 64, 65), 12, (1.56, 1.19)),
-    "L6 C192 T256 B16 V5000": ((6, 6, 192, 256, 5000), 16, (1.44, 1.23)),
+    "L4 C128 T64 B12 V65": ((4, 4, 128, 64, 65), 12, 25_000, 1.19),
+    "L6 C192 T256 B16 V5000": ((6, 6, 192, 256, 5000), 16, 6_500, 1.23),
 }
-"""Layers, heads, channels, positions and vocabulary; sequences in a batch; the ratios asked, eager and
-compiled."""
+"""Layers, heads, channels, positions and vocabulary; sequences in a batch; the tokens a second asked for,
+and how many times as fast as the compiled peer that was where it was measured first."""
 LR, BETAS, DECAY, CLIP = 1e-3, (0.9, 0.99), 0.1, 1.0
-Step = Callable[[Tensor, Tensor], Tensor]
+ROUNDS, SECONDS = 6, 0.5
+Act = Callable[[], object]
 
 
 class Peer(nn.Module):
@@ -62,34 +77,153 @@ class PeerBlock(nn.Module):
         return y
 
 
-def groups(model: nn.Module) -> list[dict[str, object]]:
-    """Matrices decay, the rest does not."""
-    parameters = list(model.parameters())
-    return [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": DECAY},
-        {"params": [p for p in parameters if p.ndim == 1], "weight_decay": 0.0},
-    ]
-
-
-def precision(bfloat16: bool) -> contextlib.AbstractContextManager[object]:
-    return torch.autocast("cpu", torch.bfloat16) if bfloat16 else contextlib.nullcontext()
-
-
-def peers_step(shape: tuple[int, ...], compiled: bool, bfloat16: bool) -> Step:
+def peers_step(shape: tuple[int, ...], batch: int, compiled: bool, narrow: bool) -> Act:
     """nanoGPT's loop on a CPU: AdamW as PyTorch chooses, clipping, the loss read at every step."""
     torch.manual_seed(0)
-    model: nn.Module = Peer(*shape)
-    optimizer = torch.optim.AdamW(groups(model), lr=LR, betas=BETAS)
+    model = Peer(*shape)
+    matrices = [p for p in model.parameters() if p.ndim > 1]
+    gains = [p for p in model.parameters() if p.ndim == 1]
+    groups = [{"params": matrices, "weight_decay": DECAY}, {"params": gains, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS)
     forward = torch.compile(model) if compiled else model
+    rows = Dice(shape[3], shape[4])
 
-    def step(ids: Tensor, targets: Tensor) -> Tensor:
-        with precision(bfloat16):
+    def step() -> float:
+        drawn = rows.take(batch, slice(0, batch))
+        ids, targets = torch.from_numpy(drawn.ids), torch.from_numpy(drawn.targets)
+        with torch.autocast("cpu", torch.bfloat16) if narrow else contextlib.nullcontext():
             value: Tensor = forward(ids, targets)
         value.backward()
         nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        value.item()
-        return value
+        return value.item()
 
     return step
+
+
+class Dice(Rows):
+    """Rows of random ids: the speed is the same."""
+
+    def __init__(self, length: int, vocabulary: int) -> None:
+        self.length, self.vocabulary = length, vocabulary
+        self.dice = np.random.default_rng(0)
+
+    def take(self, count: int, mine: slice) -> Batch:
+        ids = self.dice.integers(0, self.vocabulary, (count, self.length + 1))[mine]
+        return Batch(ids[:, :-1].copy(), ids[:, 1:].copy())
+
+    def state(self) -> dict[str, int]:
+        return {}
+
+    def restore(self, state: dict[str, int]) -> None:
+        pass
+
+    def identity(self) -> dict[str, int]:
+        return {}
+
+
+def our_trainer(shape: tuple[int, ...], batch: int, compiled: bool, narrow: bool) -> Trainer:
+    """The product's own loop, on rows without a text behind them."""
+    layers, heads, width, length, vocabulary = shape
+    sizes = {"n_layer": layers, "n_head": heads, "d_model": width, "context_length": length}
+    choices = {"positions": "learned", "norm": "layer_norm", "mlp": "gelu"}
+    recipe = Recipe.from_dict(
+        {
+            "out": "nowhere",
+            "steps": 1_000_000,
+            "model": {**sizes, **{name: {"kind": kind} for name, kind in choices.items()}},
+            "data": {"path": "dice", "batch_size": batch},
+            "optimizer": {"kind": "adamw", "lr": LR, "beta1": BETAS[0], "beta2": BETAS[1], "decay": DECAY},
+            "train": {
+                "clip": CLIP,
+                "device": "cpu",
+                "compile": "yes" if compiled else "no",
+                "dtype": "bfloat16" if narrow else "float32",
+            },
+        }
+    )
+    dice = SimpleNamespace(tokenizer=SimpleNamespace(vocab_size=vocabulary), train=Dice(length, vocabulary))
+    return Trainer(recipe, cast(Any, dice))
+
+
+def race(steps: dict[str, Act]) -> dict[str, float]:
+    """The shortest time of a step of each, in seconds; they take turns."""
+    shortest = dict.fromkeys(steps, float("inf"))
+    for act in steps.values():
+        for _ in range(3):
+            act()
+    for _ in range(ROUNDS):
+        for name, act in steps.items():
+            ends = time.perf_counter() + SECONDS
+            while (start := time.perf_counter()) < ends:
+                act()
+                shortest[name] = min(shortest[name], time.perf_counter() - start)
+    return shortest
+
+
+def peak(dtype: torch.dtype) -> float:
+    """Operations a second of a large product."""
+    a, b = (torch.randn(1024, 1024).to(dtype) for _ in range(2))
+    return 2 * 1024**3 / race({"": lambda: a @ b})[""]
+
+
+def deterministic(act: Act) -> Act:
+    """As the loop runs: compiled gradients of an embedding are otherwise different in every run."""
+
+    def run() -> None:
+        torch.use_deterministic_algorithms(True)
+        try:
+            act()
+        finally:
+            torch.use_deterministic_algorithms(False)
+
+    return run
+
+
+def measure(name: str, narrow: bool, eager: bool) -> None:
+    shape, batch, asked, ratio = SHAPES[name]
+    trainers = {"eager": our_trainer(shape, batch, False, narrow)}
+    steps: dict[str, Act] = {"peer, eager": peers_step(shape, batch, False, narrow)}
+    steps["ours, eager"] = deterministic(trainers["eager"].step)
+    if not eager:
+        trainers["compiled"] = our_trainer(shape, batch, True, narrow)
+        steps["peer, compiled"] = peers_step(shape, batch, True, narrow)
+        steps["ours, compiled"] = deterministic(trainers["compiled"].step)
+    shortest, tokens = race(steps), batch * shape[3]
+    work = tokens * flops_per_token(trainers["eager"].model.config)
+    limit = peak(torch.bfloat16 if narrow else torch.float32)
+    print(f"{name}, {'bfloat16 autocast' if narrow else 'float32'}; products {limit / 1e9:.0f} GFLOP/s")
+    for kind in trainers:
+        mine, other = shortest[f"ours, {kind}"], shortest[f"peer, {kind}"]
+        print(
+            f"  step, {kind:<9} {tokens / mine:8.0f} tokens/s; nanoGPT-style {tokens / other:.0f}: "
+            f"{other / mine:.2f} ×; {work / mine / limit:.0%} of the products' peak"
+        )
+    mine, other = (min(t for which, t in shortest.items() if who in which) for who in ("ours", "peer"))
+    print(
+        f"  best of each    {tokens / mine:8.0f} tokens/s: {other / mine:.2f} × "
+        f"(asked ≥ {asked} tokens/s, {ratio} × where that was measured)"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument(
+        "--eager", action="store_true", help="without the compiled steps (which take a minute)"
+    )
+    parser.add_argument("--bfloat16", action="store_true", help="also with autocast")
+    parser.add_argument("--small", action="store_true", help="the first shape alone")
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore", ".*torch.jit", DeprecationWarning)  # torch's own
+    print(
+        f"{datetime.date.today()}  {platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} "
+        f"threads, {torch.backends.cpu.get_cpu_capability()}, torch {torch.__version__}"
+    )
+    for name in list(SHAPES)[: 1 if options.small else None]:
+        for narrow in (False, True)[: 1 + options.bfloat16]:
+            measure(name, narrow, options.eager)
+
+
+if __name__ == "__main__":
+    main()

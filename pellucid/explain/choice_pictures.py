@@ -91,7 +91,7 @@ def _mask(mask: Mask) -> Grid:
 
 
 def _schedule(part: Schedule) -> Lines:
-    step = np.arange(STEPS + STEPS // 10)
+    step = np.arange(0, STEPS + STEPS // 10, 5)
     factors = np.array([part.factor(int(at), STEPS) for at in step])
     what = f"rate by step, {part.warmup} to warm up, {STEPS} in all"
     return Lines(what, "share of the learning rate", "step", step, {part.kind: factors}, limits=(0.0, 1.0))

@@ -139,7 +139,8 @@ class Trainer:
 
     def run(self, save: Callable[[], Saved] | None = None) -> Iterator[Event]:
         """Steps until the recipe's end, or until `wanted` says why not; evaluated and saved on the way."""
-        with _deterministic(self.recipe.train.deterministic, self.device):
+        deterministic = _deterministic(self.recipe.train.deterministic, self.device)
+        with deterministic, contextlib.closing(self.loader):
             yield self.started()
             why = "finished"
             while self.at < self.recipe.steps and not self.wanted:

@@ -139,6 +139,9 @@ def test_both_engines_agree_on_any_choices_at_any_sizes(seed: int) -> None:
         }
         choice["d_head"] = choice["d_head"] and int(random.integers(1, 9))
         config = config_of(choice, sizes)
+        if config and "layer_norm" in (config.norm.kind, config.embed_norm.kind, config.qk_norm.kind):
+            # of two channels it keeps a sign, and its gradient is the rounding of what cancels
+            config = config if min(config.d_model, config.d_head) > 2 else None
     shape = (int(random.integers(1, 4)), int(random.integers(1, config.context_length + 1)))
     ids, targets = random.integers(0, config.vocab_size, (2, *shape))
     targets[random.random(shape) < 0.2] = -100

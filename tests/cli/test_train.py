@@ -75,7 +75,7 @@ def test_what_is_asked_wrongly_is_told_in_one_line(
 
 
 def test_an_interrupted_run_goes_on_and_its_log_is_that_of_an_uninterrupted_one(tmp_path: Path) -> None:
-    """Some seconds: three processes, each of which imports torch."""
+    """Above 10 s on a busy machine: three processes, each of which imports torch and trains."""
     settings = ["steps=30", "evaluation.every=10", "checkpoint.every=10", *SMALL]
     command = [sys.executable, "-m", "pellucid.cli", "train", "--plain"]
     straight, cut = tmp_path / "straight", tmp_path / "cut"

@@ -181,5 +181,5 @@ def test_the_formulas_read_as_on_paper() -> None:
     assert formula(f"{attn}.tiles.1.rescale") == "α_1[h,t] = e^(m_0[h,t] - m_1[h,t])"
     assert formula(f"{attn}.tiles.1.sum") == "l_1[h,t] = l_0[h,t] · α_1[h,t] + Σ_s E_1[h,t]"
     assert formula(f"{attn}.tiles.1.mix") == "Y_1[h,t,d] = Y_0[h,t,d] · α_1[h,t] + Σ_s E_1[h,t] V_1[k,d]"
-    assert formula(f"{attn}.lse") == "lse[h,t] = m_1[h,t] + ln l_1[h,t]"
+    assert formula(f"{attn}.lse") == "lse[h,t] = m_1[h,t] + ln(l_1[h,t])"
     assert formula(f"{attn}.z") == "Z[h,t,d] = Y_1[h,t,d] / l_1[h,t]"

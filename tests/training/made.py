@@ -70,4 +70,6 @@ def recipe(*changes: str) -> Recipe:
 
 
 def trainer(*changes: str, seed: int = 0) -> Trainer:
-    return Trainer(recipe(*changes), MadeUpSource(seed))  # type: ignore[arg-type]
+    made = Trainer(recipe(*changes), MadeUpSource(seed))  # type: ignore[arg-type]
+    made.loader.prefetch = 0  # no thread that a test would have to end
+    return made
