@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from pellucid.errors import AskedWrongly
 from pellucid.model.caps import Curve
 from pellucid.model.linear import NARROW_IS_SLOW, linear
-from pellucid.model.loss import IGNORED, _check
+from pellucid.model.loss import IGNORED, check
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
@@ -38,7 +38,7 @@ def chunked_loss(
 
     Nothing inside has a name: who wants to see the logits takes the plain loss.
     """
-    _check(smoothing, z, None, len(weight))
+    check(smoothing, z, None, len(weight))
     if chunk < 1:
         raise AskedWrongly(f"a chunk is at least one row; got {chunk}.")
     needs = tuple(torch.is_grad_enabled() and t is not None and t.requires_grad for t in (x, weight, bias))

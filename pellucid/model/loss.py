@@ -34,7 +34,7 @@ def loss(
     class_weights: Tensor | None = None,
 ) -> Tensor:
     """The loss of the targets [B T] that are not IGNORED; 0 where none counts, or none has any weight."""
-    _check(smoothing, z, class_weights, logits.shape[-1])
+    check(smoothing, z, class_weights, logits.shape[-1])
     exact = logits if logits.element_size() >= 4 else logits.float()
     classes = None if class_weights is None else class_weights.to(exact)
     counts = _counts(targets, classes)
@@ -90,7 +90,7 @@ def _counts(targets: Tensor, classes: Tensor | None) -> _Counts:
     return _Counts(counted, weights, torch.where(total > 0, total, math.inf))  # x / ∞ = 0
 
 
-def _check(smoothing: float, z: float, class_weights: Tensor | None, vocabulary: int) -> None:
+def check(smoothing: float, z: float, class_weights: Tensor | None, vocabulary: int) -> None:
     if not 0 <= smoothing <= 1:
         raise AskedWrongly(f"smoothing is a share, from 0 to 1; got {smoothing:g}.")
     if not 0 <= z < math.inf:

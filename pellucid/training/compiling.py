@@ -1,4 +1,4 @@
-"""Whether the step is compiled: where a compiler is there, and the run is long enough to earn it."""
+"""Whether the step is compiled: on a GPU, where the run is long enough, or where it is asked for."""
 
 import shutil
 from collections.abc import Callable
@@ -17,7 +17,7 @@ EARNS_IT = 500
 def chosen(loss: Loss, recipe: Recipe, device: torch.device) -> tuple[Loss, str]:
     """The loss, compiled or not, and "yes" or why not."""
     wanted = recipe.train.compile
-    missing = device.type == "cpu" and not (shutil.which("g++") or shutil.which("clang++"))
+    missing = wanted != "no" and device.type == "cpu" and not (shutil.which("g++") or shutil.which("clang++"))
     if wanted == "yes" and missing:
         raise AskedWrongly(
             "train.compile=yes needs a C++ compiler, and there is no g++ or clang++ here: use auto."
@@ -26,6 +26,8 @@ def chosen(loss: Loss, recipe: Recipe, device: torch.device) -> tuple[Loss, str]
         return loss, "no: not asked for"
     if missing:
         return loss, "no: there is no C++ compiler here"
+    if wanted == "auto" and device.type == "cpu":
+        return loss, "no: on a CPU it gains little"
     if wanted == "auto" and recipe.steps < EARNS_IT:
         return loss, f"no: {recipe.steps} steps are too few to earn it"
     return torch.compile(loss, fullgraph=True), "yes"

@@ -20,6 +20,7 @@ from pellucid.data.loader import Loader
 from pellucid.data.rows import Batch
 from pellucid.errors import AskedWrongly
 from pellucid.generation.loop import generate
+from pellucid.model.chunked_loss import chunked_loss
 from pellucid.model.initialisations import initialise
 from pellucid.model.loss import IGNORED, loss
 from pellucid.model.transformer import Transformer
@@ -106,14 +107,26 @@ class Trainer:
         return total
 
     def _loss(self, ids: Tensor, targets: Tensor) -> Tensor:
-        logits = self._logits(ids)
-        return loss(logits, targets, smoothing=self.recipe.train.smoothing, z=self.recipe.train.z)
+        asked = self.recipe.train
+        if not asked.chunk:
+            return loss(self._logits(ids), targets, smoothing=asked.smoothing, z=asked.z)
+        model = self.model
+        weight = model.embed.weight if model.unembed.weight is None else model.unembed.weight
+        with self._precision():
+            return chunked_loss(
+                model.stream(ids), weight, model.unembed.bias, targets, chunk=asked.chunk, cap=model.cap,
+                smoothing=asked.smoothing, z=asked.z,
+            )  # fmt: skip
 
     def _logits(self, ids: Tensor) -> Tensor:
-        narrow = self.dtype == "bfloat16"
-        with torch.autocast(self.device.type, torch.bfloat16) if narrow else contextlib.nullcontext():
+        with self._precision():
             logits: Tensor = self.model(ids)
             return logits
+
+    def _precision(self) -> contextlib.AbstractContextManager[Any]:
+        """Products in half precision, where that is asked for."""
+        narrow = self.dtype == "bfloat16"
+        return torch.autocast(self.device.type, torch.bfloat16) if narrow else contextlib.nullcontext()
 
     def _clip(self) -> float:
         """The length of all gradients as one vector, which is then no longer than the limit."""

@@ -48,12 +48,14 @@ class Data:
 @dataclass(frozen=True, kw_only=True)
 class Train:
     """How a step is made. 0 turns `clip`, `ema` and `patience` off. Where `dtype` is auto, products are made
-    in bfloat16 on a GPU and in float32 on a CPU; weights are as wide as float32 in any case."""
+    in bfloat16 on a GPU and in float32 on a CPU; weights are as wide as float32 in any case. With a `chunk`,
+    the logits of a large vocabulary are made for so many positions at a time."""
 
     accumulate: int = 1
     clip: float = 1.0
     smoothing: float = 0.0
     z: float = 0.0
+    chunk: int = 0
     ema: float = 0.0
     patience: int = 0
     initialisation: str = "gpt2"
@@ -157,6 +159,7 @@ BOUNDS: tuple[tuple[str, str, float, float], ...] = (
     ("train", "clip", 0, math.inf),
     ("train", "smoothing", 0, 0.99),
     ("train", "z", 0, 1),
+    ("train", "chunk", 0, 2**24),
     ("train", "ema", 0, 0.9999999),
     ("train", "patience", 0, MOST),
     ("evaluation", "every", 1, MOST),

@@ -100,6 +100,16 @@ def _without_clock(event: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.parametrize("changes", [(), ("model.unembedding=linear", "train.smoothing=0.1", "train.z=1e-3")])
+def test_logits_made_in_chunks_give_the_same_loss_and_gradients(changes: tuple[str, ...]) -> None:
+    whole, chunked = trainer(*changes), trainer("train.chunk=5", *changes)
+    batch = MadeUp().take(4, slice(0, 4))
+    losses = [made._backward(batch) for made in (whole, chunked)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-13)
+    a, b = ({f"d.{n}": p.grad.numpy() for n, p in made.named.items()} for made in (whole, chunked))
+    assert first_departure(a, b, 1e-12) is None
+
+
 def test_a_step_without_a_finite_gradient_changes_no_weight_and_is_named() -> None:
     made = trainer()
     before, right = weights(made), made.loss
