@@ -121,6 +121,12 @@ class StandardTokenizer(Tokenizer):
                 return str(cut["pattern"]["Regex"])
         return None
 
+    @property
+    def unknown(self) -> str | None:
+        """The token that stands for what is in no other, where there is one."""
+        found = self.file["model"].get("unk_token")
+        return found if isinstance(found, str) else None
+
     @cached_property
     def _merged(self) -> set[int]:
         return {
@@ -213,10 +219,7 @@ class StandardTokenizer(Tokenizer):
         return id
 
     def save(self, folder: Path) -> None:
-        unknown = self.file["model"].get("unk_token")
-        write_folder(
-            folder, self.text, self.special, self.kind, unknown if isinstance(unknown, str) else None
-        )
+        write_folder(folder, self.text, self.special, self.kind, self.unknown)
 
 
 class _Growing(Stream):
