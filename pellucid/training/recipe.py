@@ -199,9 +199,12 @@ def table_of(name: str) -> dict[str, Any]:
 
 
 def changed(table: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """The same recipe with some keys set: `optimizer.lr=3e-4`, `model.positions=learned`."""
+    """The same recipe with some keys set: `optimizer.lr=3e-4`, `model.positions=learned`.
+
+    Another kind comes first, and without the settings of the one before.
+    """
     result: dict[str, Any] = json.loads(json.dumps(table))
-    for text in overrides:
+    for text in sorted(overrides, key=lambda text: not text.partition("=")[0].endswith(".kind")):
         path, equals, value = text.partition("=")
         if not equals or not path:
             raise ConfigError(f"{text!r} sets nothing: write KEY=VALUE, such as optimizer.lr=3e-4.")
@@ -214,6 +217,8 @@ def changed(table: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any
             if not isinstance(inner, dict):
                 raise ConfigError(f"{path} cannot be set: {section} is {inner!r} and has no keys.")
             at = inner
+        if key == "kind" and at.get("kind") != value:
+            at.clear()
         at[key] = _value(value)
     return result
 

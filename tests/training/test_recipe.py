@@ -40,6 +40,14 @@ def test_a_key_can_be_set_from_the_command_line() -> None:
     assert Recipe.from_dict(changed(SMALL, ["optimizer.kind=sgd", "optimizer.lr=1"])).optimizer.kind == "sgd"
 
 
+def test_another_kind_comes_without_the_settings_of_the_one_before() -> None:
+    table = changed(table_of("stories"), ["optimizer.lr=0.1", "optimizer.kind=sgd", "schedule.kind=constant"])
+    recipe = Recipe.from_dict(table)
+    assert recipe.optimizer.to_dict() == {"kind": "sgd", "lr": 0.1}
+    assert recipe.schedule.kind == "constant"
+    assert Recipe.from_dict(changed(table_of("stories"), ["optimizer.kind=adamw"])).optimizer.lr == 2e-3
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
