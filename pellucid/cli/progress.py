@@ -29,7 +29,7 @@ class Progress:
         self.history = History()
         self._recent: deque[tuple[int, float]] = deque(maxlen=RECENT)
         self._first: tuple[int, float] | None = None
-        """The first step of this session and when it was done: it alone compiles."""
+        """The first step of this process and when it was done: it alone compiles."""
 
     def __call__(self, event: Event) -> None:
         self.step = event.step

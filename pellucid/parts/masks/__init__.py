@@ -16,6 +16,16 @@ class Kept(NamedTuple):
     last: int
 
 
+LARGEST = 2**31
+
+
+def outside(kind: str, what: str, value: int, least: int, means: str) -> str | None:
+    """Why a count of positions cannot be; `means` says what the least of them is. None where it can."""
+    if least <= value <= LARGEST:
+        return None
+    return f"{kind} needs {what} from {least}, {means}, to {LARGEST:,}, not {value}."
+
+
 @dataclass(frozen=True)
 class Mask(Part):
     family: ClassVar[str] = "masks"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pellucid.parts import Model
-from pellucid.parts.masks import Mask
+from pellucid.parts.masks import Mask, outside
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,4 @@ class Prefix(Mask):
         return self.length if self.length > 1 else 0
 
     def check(self, model: Model) -> str | None:
-        if 0 <= self.length <= 2**31:
-            return None
-        return f"{self.kind} needs a length from 0, all causal, to {2**31:,}, not {self.length}."
+        return outside(self.kind, "a length", self.length, 0, "all causal")

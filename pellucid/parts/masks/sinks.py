@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pellucid.parts import Model
-from pellucid.parts.masks import Kept, Mask
+from pellucid.parts.masks import Kept, Mask, outside
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,5 @@ class Sinks(Mask):
         return Kept(self.tokens, self.size)
 
     def check(self, model: Model) -> str | None:
-        if not 0 <= self.tokens <= 2**31:
-            return f"{self.kind} needs tokens from 0, a plain window, to {2**31:,}, not {self.tokens}."
-        if not 1 <= self.size <= 2**31:
-            return f"{self.kind} needs a size from 1, the position alone, to {2**31:,}, not {self.size}."
-        return None
+        tokens = outside(self.kind, "tokens", self.tokens, 0, "a plain window")
+        return tokens or outside(self.kind, "a size", self.size, 1, "the position alone")

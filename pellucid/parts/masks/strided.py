@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pellucid.parts import Model
-from pellucid.parts.masks import Mask
+from pellucid.parts.masks import Mask, outside
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,4 @@ class Strided(Mask):
         return (back >= 0) & ((back < self.stride) | (back % self.stride == 0))
 
     def check(self, model: Model) -> str | None:
-        if 1 <= self.stride <= 2**31:
-            return None
-        return f"{self.kind} needs a stride from 1, all of the past, to {2**31:,}, not {self.stride}."
+        return outside(self.kind, "a stride", self.stride, 1, "all of the past")

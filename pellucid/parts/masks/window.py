@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pellucid.parts import Model
-from pellucid.parts.masks import Kept, Mask
+from pellucid.parts.masks import Kept, Mask, outside
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,4 @@ class Window(Mask):
         return Kept(0, self.size)
 
     def check(self, model: Model) -> str | None:
-        if 1 <= self.size <= 2**31:
-            return None
-        return f"{self.kind} needs a size from 1, the position alone, to {2**31:,}, not {self.size}."
+        return outside(self.kind, "a size", self.size, 1, "the position alone")

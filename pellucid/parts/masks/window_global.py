@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pellucid.parts import Model
-from pellucid.parts.masks import Mask
+from pellucid.parts.masks import Mask, outside
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,9 @@ class WindowGlobal(Mask):
         return math.inf
 
     def check(self, model: Model) -> str | None:
-        if not 1 <= self.size <= 2**31:
-            return f"{self.kind} needs a size from 1, the position alone, to {2**31:,}, not {self.size}."
-        if not 0 <= self.tokens <= 2**31:
-            return f"{self.kind} needs tokens from 0, none of them global, to {2**31:,}, not {self.tokens}."
+        tokens = outside(self.kind, "tokens", self.tokens, 0, "none of them global")
+        if why := outside(self.kind, "a size", self.size, 1, "the position alone") or tokens:
+            return why
         if self.size == 1 and self.tokens == 0:
             return (
                 f"{self.kind} with size=1 and tokens=0 lets each position see itself alone. "

@@ -38,3 +38,23 @@ class Rope(Positions):
         if self.layout not in ("halves", "pairs"):
             return f"{self.kind} has the layouts halves and pairs, not {self.layout!r}."
         return None
+
+
+def shrunk(kind: str, factor: float) -> str | None:
+    """Why a context cannot be stretched by so much; None where it can."""
+    if factor >= 1:
+        return None
+    return (
+        f"{kind} stretches the context by factor, and factor={factor:g} would shrink it. "
+        f"Use factor=1 or more."
+    )
+
+
+def never_seen(kind: str, original_context: int) -> str | None:
+    """Why training cannot have seen so many positions; None where it can."""
+    if 1 <= original_context < 2**63:
+        return None
+    return (
+        f"{kind} needs the number of positions that training saw, and original_context={original_context} "
+        f"is none. Use one from 1 to 2^63 − 1."
+    )

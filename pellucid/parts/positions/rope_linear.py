@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pellucid.parts import Model
 from pellucid.parts.positions import Table
-from pellucid.parts.positions.rope import Rope
+from pellucid.parts.positions.rope import Rope, shrunk
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,4 @@ class RopeLinear(Rope):
         return super().frequencies(d_head) / self.factor
 
     def check(self, model: Model) -> str | None:
-        if self.factor < 1:
-            return (
-                f"{self.kind} stretches the context by factor, and factor={self.factor:g} would shrink it. "
-                f"Use factor=1 or more."
-            )
-        return super().check(model)
+        return shrunk(self.kind, self.factor) or super().check(model)

@@ -13,7 +13,7 @@ import numpy as np
 
 from pellucid.parts import Model
 from pellucid.parts.positions import Table
-from pellucid.parts.positions.rope import Rope
+from pellucid.parts.positions.rope import Rope, never_seen, shrunk
 
 
 @dataclass(frozen=True)
@@ -34,16 +34,8 @@ class RopeLlama3(Rope):
         return (1 - kept) * full / self.factor + kept * full
 
     def check(self, model: Model) -> str | None:
-        if self.factor < 1:
-            return (
-                f"{self.kind} stretches the context by factor, and factor={self.factor:g} would shrink it. "
-                f"Use factor=1 or more."
-            )
-        if not 1 <= self.original_context < 2**63:
-            return (
-                f"{self.kind} needs the number of positions that training saw, and "
-                f"original_context={self.original_context} is none. Use one from 1 to 2^63 − 1."
-            )
+        if why := shrunk(self.kind, self.factor) or never_seen(self.kind, self.original_context):
+            return why
         if self.low_freq_factor >= self.high_freq_factor:
             return (
                 f"{self.kind} slows pairs that turn less than low_freq_factor times and keeps those that "

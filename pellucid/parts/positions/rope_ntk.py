@@ -12,7 +12,7 @@ import numpy as np
 
 from pellucid.parts import Model
 from pellucid.parts.positions import Table
-from pellucid.parts.positions.rope import Rope
+from pellucid.parts.positions.rope import Rope, shrunk
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,8 @@ class RopeNtk(Rope):
         return super().frequencies(d_head) / slower
 
     def check(self, model: Model) -> str | None:
-        if self.factor < 1:
-            return (
-                f"{self.kind} stretches the context by factor, and factor={self.factor:g} would shrink it. "
-                f"Use factor=1 or more."
-            )
+        if why := shrunk(self.kind, self.factor):
+            return why
         if model.d_head == 2:
             return (
                 f"{self.kind} slows the last pair of channels and keeps the first, and d_head=2 has one. "

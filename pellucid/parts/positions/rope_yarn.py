@@ -17,7 +17,7 @@ import numpy as np
 
 from pellucid.parts import Model
 from pellucid.parts.positions import Table
-from pellucid.parts.positions.rope import Rope
+from pellucid.parts.positions.rope import Rope, never_seen, shrunk
 
 
 @dataclass(frozen=True)
@@ -56,16 +56,8 @@ class RopeYarn(Rope):
         return factor * factor
 
     def check(self, model: Model) -> str | None:
-        if self.factor < 1:
-            return (
-                f"{self.kind} stretches the context by factor, and factor={self.factor:g} would shrink it. "
-                f"Use factor=1 or more."
-            )
-        if not 1 <= self.original_context < 2**63:
-            return (
-                f"{self.kind} needs the number of positions that training saw, and "
-                f"original_context={self.original_context} is none. Use one from 1 to 2^63 − 1."
-            )
+        if why := shrunk(self.kind, self.factor) or never_seen(self.kind, self.original_context):
+            return why
         if not 0 < self.beta_slow < self.beta_fast:
             return (
                 f"{self.kind} slows pairs that turn less than beta_slow times and keeps those that turn more "
