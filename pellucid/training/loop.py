@@ -159,10 +159,8 @@ class Trainer:
             while self.at < self.recipe.steps and not self.wanted:
                 event = self.step()
                 yield event
-                if self.bad >= BAD_IN_A_ROW:
-                    why = (
-                        f"stopped: {self.bad} steps in a row without a finite gradient, first at {event.name}"  # type: ignore[union-attr]
-                    )
+                if isinstance(event, Skipped) and self.bad >= BAD_IN_A_ROW:
+                    why = f"stopped: {self.bad} steps in a row without a finite gradient, at {event.name}"
                     break
                 if self.at % self.recipe.evaluation.every == 0 or self.at == self.recipe.steps:
                     yield self.evaluate()

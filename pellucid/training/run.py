@@ -3,14 +3,15 @@
 import time
 from collections.abc import Callable, Iterator
 
+from pellucid.errors import PellucidError
 from pellucid.training import checkpoint
 from pellucid.training.environment import differences, environment
 from pellucid.training.events import Event, Saved
 from pellucid.training.log import Log, cut
 from pellucid.training.loop import Trainer
 from pellucid.training.recipe import Recipe
-from pellucid.training.run_folder import RunFolder
-from pellucid.training.source import open_source
+from pellucid.training.run_folder import RECIPE, RunFolder
+from pellucid.training.source import forget, open_source
 
 Tell = Callable[[str], None]
 
@@ -42,9 +43,14 @@ class Run:
 
 
 def begin(recipe: Recipe, folder: RunFolder, tell: Tell) -> Run:
-    """A new run, whose recipe is written before anything else."""
+    """A new run, whose recipe is written before anything else; a text that is refused leaves none behind."""
     folder.begin(recipe.to_toml())
-    return Run(recipe, folder, tell)
+    try:
+        return Run(recipe, folder, tell)
+    except PellucidError:
+        forget(folder.path / "data")
+        (folder.path / RECIPE).unlink(missing_ok=True)
+        raise
 
 
 def resume(folder: RunFolder, tell: Tell) -> Run:

@@ -47,6 +47,18 @@ def test_a_text_of_one_s_own_is_enough(tmp_path: Path, run: Shell, monkeypatch: 
     assert pellucid.load("runs/my/model").generate("The cat", 2)
 
 
+def test_a_text_that_cannot_be_used_does_not_stand_in_the_way_of_a_better_one(
+    tmp_path: Path, run: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my.txt").write_text("hi")
+    refused = run("train", "my.txt", "--plain", "steps=1", *SMALL)
+    assert refused.code == 2 and "too short" in refused.err
+    Path("my.txt").write_text("The cat sat on the mat. " * 200)
+    done = run("train", "my.txt", "--plain", "steps=1", *SMALL)
+    assert done.code == 0, done.err
+
+
 def test_a_dry_run_prints_the_recipe_and_its_cost_and_touches_nothing(tmp_path: Path, run: Shell) -> None:
     done = run("train", "stories", "--dry-run", f"out={tmp_path / 'a'}", "optimizer.lr=3e-4")
     assert done.code == 0, done.out

@@ -101,6 +101,22 @@ def test_the_fast_engine_drops_nothing_where_nothing_is_trained() -> None:
     assert forward(config, weights(config), IDS)["logits"] == pytest.approx(logits, abs=1e-12)
 
 
+@pytest.mark.parametrize("place", PLACES)
+def test_unwatched_and_fused_it_drops_at_each_place_alone(place: str) -> None:
+    """The mean over many throws is near what nothing dropped gives; a single throw is not."""
+    config = config_of(**{other: 0.1 if other == place else 0.0 for other in PLACES})
+    model = Transformer.from_weights(config, weights(config, scale=0.2), dtype=torch.float64)
+    ids = torch.tensor(IDS)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        whole = model(ids)
+        model.train()
+        thrown = torch.stack([model(ids) for _ in range(300)])
+    spread = thrown.std(0)
+    assert float(spread.max()) > 1e-4 * float(whole.abs().max())
+    assert bool(((thrown.mean(0) - whole).abs() <= 0.35 * spread + 1e-3).all())
+
+
 def test_a_place_without_a_rate_is_left_alone() -> None:
     assert Bernoulli(pattern=0.0, hidden=0.0, output=0.25).rates == {"embedding": 0.1, "output": 0.25}
     assert tuple(Bernoulli().rates) == PLACES
