@@ -1,7 +1,7 @@
 """A running mean of the weights: θ̄ ← β θ̄ + (1 − β) θ after every update. Evaluations use it."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -20,13 +20,15 @@ class Average:
             torch._foreach_lerp_(list(self.mean.values()), [self.named[n] for n in self.mean], 1 - self.beta)
 
     @contextlib.contextmanager
-    def in_place(self) -> Iterator[None]:
-        """In this block the model has the mean for its weights."""
+    def in_place(self, spread: Callable[[], None]) -> Iterator[None]:
+        """In this block the model has the mean for its weights; `spread` gives it what they are now."""
         self._swap()
+        spread()
         try:
             yield
         finally:
             self._swap()
+            spread()
 
     @torch.no_grad()
     def _swap(self) -> None:

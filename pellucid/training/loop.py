@@ -13,24 +13,26 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from pellucid.data.loader import Loader
 from pellucid.data.rows import Batch
 from pellucid.errors import AskedWrongly
-from pellucid.generation.loop import generate
-from pellucid.model.chunked_loss import chunked_loss
 from pellucid.model.initialisations import initialise
-from pellucid.model.loss import IGNORED, loss
+from pellucid.model.loss import IGNORED
 from pellucid.model.transformer import Transformer
 from pellucid.training import compiling, optimizers, randomness
 from pellucid.training.average import Average
 from pellucid.training.checkpoint import Snapshot
 from pellucid.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
+from pellucid.training.objective import Objective
 from pellucid.training.plan import flops_per_token
 from pellucid.training.recipe import Recipe
 from pellucid.training.source import Source
+from pellucid.training.validation import mean_loss, sample
+from pellucid.training.weights import Weights
 
 SMOOTH = 0.95
 """How much of the smoothed loss is its past."""
@@ -45,19 +47,25 @@ class Trainer:
         self.dtype = dtype_on(self.device, recipe.train.dtype)
         config = recipe.config(source.tokenizer.vocab_size)
         torch.manual_seed(recipe.seed)
-        wide = torch.float64 if self.dtype == "float64" else torch.float32
-        self.model = Transformer.empty(config, self.device, wide).train()
+        self.model = Transformer.empty(config, self.device, self._type()).train()
         initialise(self.model, recipe.train.initialisation, recipe.seed)
-        self.named = dict(self.model.named_parameters())
-        self.optimizer = optimizers.make(self.named, recipe.optimizer)
-        self.average = Average(self.named, recipe.train.ema)
+        self.weights = Weights(self.model, recipe.train.only, recipe.train.freeze)
+        self.optimizer = optimizers.make(self.weights.learning, recipe.optimizer)
+        self.average = Average(self.weights.named, recipe.train.ema)
         self.loader = Loader(source.train, recipe.data.batch_size)
-        self.loss, self.compiled = compiling.chosen(self._loss, recipe, self.device)
+        self.objective = Objective(self.model, recipe.train, self.dtype)
+        self.loss, self.compiled = compiling.chosen(self.objective, recipe, self.device)
         self.at, self.tokens, self.seconds, self.bad = 0, 0, 0.0, 0
         self.smoothed = self.best = math.nan
         self.without_progress = 0
         self.wanted = ""
         """Why the run should end, once somebody wants it to."""
+
+    def _type(self) -> torch.dtype:
+        """Of the model's weights: float32, unless others are asked for."""
+        if self.dtype == "float64":
+            return torch.float64
+        return torch.bfloat16 if self.recipe.train.weights == "bfloat16" else torch.float32
 
     # ---- one step
 
@@ -66,12 +74,13 @@ class Trainer:
         begun = time.perf_counter()
         rate = self._set_rate()
         batch = next(self.loader)
-        total = self._backward(batch)
-        norm = self._clip()
+        total, norm = torch.stack([self._backward(batch), self._norm()]).tolist()
         finite = math.isfinite(total) and math.isfinite(norm)
         name = "" if finite else self._first_bad(total)
         if finite:
+            self._clip(norm)
             self.optimizer.step()
+            self.weights.spread()
             self.average.update()
         self.optimizer.zero_grad(set_to_none=True)
         self.at += 1
@@ -88,54 +97,36 @@ class Trainer:
             self.at, total, self.smoothed, rate, norm, self.tokens, speed, self.seconds, _memory(self.device)
         )
 
-    def _backward(self, batch: Batch) -> float:
-        """The gradients of the mean loss over all counted targets, micro-batch by micro-batch.
+    def _backward(self, batch: Batch) -> Tensor:
+        """The mean loss over all counted targets, and its gradients, micro-batch by micro-batch.
 
         Each part's mean counts as much as it has targets, so that the sum is the mean over the whole batch,
         however the ignored ones are spread.
         """
+        parts = self.recipe.train.accumulate
+        counts = [int((part != IGNORED).sum()) for part in np.array_split(batch.targets, parts)]
         ids, targets = (
             torch.from_numpy(array).to(self.device, torch.int64) for array in (batch.ids, batch.targets)
         )
-        parts = list(zip(*(x.chunk(self.recipe.train.accumulate) for x in (ids, targets)), strict=True))
-        counts = [int((part != IGNORED).sum()) for _, part in parts]
-        whole, total = max(sum(counts), 1), 0.0
-        for (some, wanted), count in zip(parts, counts, strict=True):
-            part = self.loss(some, wanted) * (count / whole)
+        total = torch.zeros((), device=self.device, dtype=torch.float64)
+        for some, wanted, count in zip(ids.chunk(parts), targets.chunk(parts), counts, strict=True):
+            part = self.loss(some, wanted) * (count / max(sum(counts), 1))
             part.backward()
-            total += float(part.detach())
+            self.weights.collect()
+            total += part.detach()
         return total
 
-    def _loss(self, ids: Tensor, targets: Tensor) -> Tensor:
-        asked = self.recipe.train
-        if not asked.chunk:
-            return loss(self._logits(ids), targets, smoothing=asked.smoothing, z=asked.z)
-        model = self.model
-        weight = model.embed.weight if model.unembed.weight is None else model.unembed.weight
-        with self._precision():
-            return chunked_loss(
-                model.stream(ids), weight, model.unembed.bias, targets, chunk=asked.chunk, cap=model.cap,
-                smoothing=asked.smoothing, z=asked.z,
-            )  # fmt: skip
+    def _norm(self) -> Tensor:
+        """The length of all gradients as one vector."""
+        return nn.utils.get_total_norm(self._slopes())
 
-    def _logits(self, ids: Tensor) -> Tensor:
-        with self._precision():
-            logits: Tensor = self.model(ids)
-            return logits
+    def _clip(self, norm: float) -> None:
+        """Shorten the gradients to the limit, where they are longer."""
+        if 0 < self.recipe.train.clip < norm:
+            torch._foreach_mul_(self._slopes(), self.recipe.train.clip / norm)
 
-    def _precision(self) -> contextlib.AbstractContextManager[Any]:
-        """Products in half precision, where that is asked for."""
-        narrow = self.dtype == "bfloat16"
-        return torch.autocast(self.device.type, torch.bfloat16) if narrow else contextlib.nullcontext()
-
-    def _clip(self) -> float:
-        """The length of all gradients as one vector, which is then no longer than the limit."""
-        slopes = [parameter.grad for parameter in self.named.values() if parameter.grad is not None]
-        norm = float(nn.utils.get_total_norm(slopes))
-        limit = self.recipe.train.clip
-        if limit and norm > limit and math.isfinite(norm):
-            torch._foreach_mul_(slopes, limit / norm)
-        return norm
+    def _slopes(self) -> list[Tensor]:
+        return [parameter.grad for parameter in self.weights.learning.values() if parameter.grad is not None]
 
     def _set_rate(self) -> float:
         factor = self.recipe.schedule.factor(self.at, self.recipe.steps)
@@ -145,7 +136,11 @@ class Trainer:
 
     def _first_bad(self, total: float) -> str:
         """The first parameter whose gradient is no finite number; the loss itself where none is."""
-        bad = (n for n, p in self.named.items() if p.grad is not None and not torch.isfinite(p.grad).all())
+        bad = (
+            n
+            for n, p in self.weights.named.items()
+            if p.grad is not None and not torch.isfinite(p.grad).all()
+        )
         return "loss" if not math.isfinite(total) else f"d.{next(bad, 'loss')}"
 
     # ---- the whole run
@@ -175,7 +170,7 @@ class Trainer:
             yield Ended(self.at, self.wanted or why, self.smoothed, best, self.seconds)
 
     def started(self) -> Started:
-        parameters = sum(parameter.numel() for parameter in self.named.values())
+        parameters = sum(parameter.numel() for parameter in self.weights.named.values())
         per_step = self.recipe.data.batch_size * self.recipe.length
         work = flops_per_token(self.model.config)
         return Started(
@@ -183,46 +178,20 @@ class Trainer:
             self.source.floor, self.at > 0,
         )  # fmt: skip
 
-    @torch.no_grad()
     def evaluate(self) -> Evaluated:
-        """The mean loss over the validation text, each target counted once, and a sample."""
+        """The loss on the validation text, and a sample; by the mean of the weights, where there is one."""
         self.model.eval()
-        with self.average.in_place():
-            total, count = 0.0, 0
-            most = self.recipe.evaluation.batches or math.inf
-            for i, (ids, targets) in enumerate(self.source.validation):
-                if i >= most:
-                    break
-                some, wanted = (torch.as_tensor(x, device=self.device).long() for x in (ids, targets))
-                here = int((wanted != IGNORED).sum())
-                total += float(loss(self._logits(some), wanted)) * here  # without smoothing and z-loss
-                count += here
-            sample = self._sample()
+        with self.average.in_place(self.weights.spread):
+            mean = mean_loss(self.objective.logits, self.source, self.recipe.evaluation.batches, self.device)
+            written = sample(self.model, self.source, self.recipe.evaluation)
         self.model.train()
-        mean = total / count if count else math.nan
-        better = count > 0 and (math.isnan(self.best) or mean < self.best)
+        better = mean < self.best or (math.isnan(self.best) and not math.isnan(mean))
         self.best = mean if better else self.best
         self.without_progress = 0 if better else self.without_progress + 1
         rate, floor = self.source.bytes_per_token, self.source.floor
         bits = mean / math.log(2) / rate if rate else None
         gap = None if floor is None else mean - floor
-        return Evaluated(self.at, mean, better, bits, gap, sample, self.source.learned(mean))
-
-    def _sample(self) -> str:
-        """A text of the model's own, the same dice at every evaluation."""
-        tokenizer, prompt = self.source.tokenizer, self.recipe.evaluation.prompt
-        wanted = self.recipe.evaluation.sample
-        config = self.model.config
-        if not wanted or config.mask.together:
-            return ""
-        start = tokenizer.encode(prompt) if prompt else [self.source.begin]
-        start = start[: config.context_length - 1] or [self.source.begin]
-        written: list[int] = []
-        for tokens in generate(self.model, [start], max_new_tokens=wanted, temperature=0.8, seed=0):
-            if tokens[0] is None or tokens[0] == self.source.end:
-                break
-            written.append(tokens[0])
-        return prompt + tokenizer.decode(written)
+        return Evaluated(self.at, mean, better, bits, gap, written, self.source.learned(mean))
 
     # ---- nothing lost
 
@@ -233,7 +202,7 @@ class Trainer:
         return Snapshot(
             step=self.at,
             config=self.model.config,
-            weights={name: weight.detach() for name, weight in self.named.items()},
+            weights={name: weight.detach() for name, weight in self.weights.named.items()},
             tokenizer=self.source.tokenizer,
             optimizer=tensors,
             ema=self.average.mean,
@@ -247,7 +216,8 @@ class Trainer:
     def restore(self, snapshot: Snapshot) -> None:
         """Go on from there."""
         for name, weight in snapshot.weights.items():
-            self.named[name].copy_(weight)
+            self.weights.named[name].copy_(weight)
+        self.weights.spread()
         for name, mean in snapshot.ema.items():
             self.average.mean[name].copy_(mean)
         optimizers.restore(self.optimizer, snapshot.optimizer, snapshot.plain["optimizer"])

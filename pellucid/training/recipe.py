@@ -48,19 +48,25 @@ class Data:
 @dataclass(frozen=True, kw_only=True)
 class Train:
     """How a step is made. 0 turns `clip`, `ema` and `patience` off. Where `dtype` is auto, products are made
-    in bfloat16 on a GPU and in float32 on a CPU; weights are as wide as float32 in any case. With a `chunk`,
-    the logits of a large vocabulary are made for so many positions at a time."""
+    in bfloat16 on a GPU and in float32 on a CPU. `weights` of bfloat16 are copies of float32 masters. With a
+    `chunk`, the logits of a large vocabulary are made for so many positions at a time; with `recompute`, a
+    block's activations are made again in the backward pass instead of being kept. `only` and `freeze` are
+    patterns of names: what learns, all where there is none, and what does not."""
 
     accumulate: int = 1
     clip: float = 1.0
     smoothing: float = 0.0
     z: float = 0.0
     chunk: int = 0
+    recompute: str = "no"
+    only: tuple[str, ...] = ()
+    freeze: tuple[str, ...] = ()
     ema: float = 0.0
     patience: int = 0
     initialisation: str = "gpt2"
     device: str = "auto"
     dtype: str = "auto"
+    weights: str = "float32"
     compile: str = "auto"
     deterministic: str = "auto"
 
@@ -106,6 +112,11 @@ class Recipe:
             if value not in words:
                 hint = did_you_mean(value, words)
                 raise ConfigError(f"no {section}.{key} called {value!r}; have {', '.join(words)}.{hint}")
+        if self.train.weights == "bfloat16" and self.train.dtype in ("float32", "float64"):
+            raise ConfigError(
+                f"train.weights=bfloat16 does not go with train.dtype={self.train.dtype}: products of "
+                "bfloat16 weights are bfloat16. Use train.dtype=bfloat16, or leave it out."
+            )
         if self.data.batch_size % self.train.accumulate:
             raise ConfigError(
                 f"data.batch_size={self.data.batch_size} does not split into train.accumulate="
@@ -171,6 +182,8 @@ BOUNDS: tuple[tuple[str, str, float, float], ...] = (
 CHOICE = ("auto", "yes", "no")
 WORDS = (
     ("train", "dtype", ("auto", "float32", "bfloat16", "float64")),
+    ("train", "weights", ("float32", "bfloat16")),
+    ("train", "recompute", ("yes", "no")),
     ("train", "compile", CHOICE),
     ("train", "deterministic", CHOICE),
 )
@@ -270,6 +283,11 @@ def _field(entry: Any, value: Any, name: str) -> Any:
         return _read(kind, value, name)
     if kind is float and type(value) is int:
         value = float(value)
+    if kind == tuple[str, ...]:
+        patterns = [value] if isinstance(value, str) else value
+        if not isinstance(patterns, list | tuple) or not all(isinstance(one, str) for one in patterns):
+            raise ConfigError(f"{name} is a pattern or a list of them, not {value!r}.")
+        return tuple(patterns)
     if kind in (int, float, str) and (type(value) is not kind or value != value):
         raise ConfigError(f"{name} must be {kind.__name__}, not {value!r}.")
     return _model(value, name) if name == "model" else value

@@ -18,7 +18,7 @@ DROPOUT = 'model.dropout={kind="bernoulli", embedding=0.1, pattern=0.2, hidden=0
 
 
 def weights(made: Trainer) -> dict[str, np.ndarray]:
-    return {name: value.detach().numpy().copy() for name, value in made.named.items()}
+    return {name: value.detach().numpy().copy() for name, value in made.weights.named.items()}
 
 
 def test_a_step_is_the_specification_s_forward_backward_clip_and_update() -> None:
@@ -43,12 +43,12 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(parts: int) -> None:
     """With unequal numbers of ignored targets in the parts, where a mean of means would be wrong."""
     whole, pieces = trainer(), trainer(f"train.accumulate={parts}")
     batch = MadeUp().take(4, slice(0, 4))
-    losses = [made._backward(batch) for made in (whole, pieces)]
+    losses = [float(made._backward(batch)) for made in (whole, pieces)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-13)
-    a, b = ({f"d.{n}": p.grad.numpy() for n, p in made.named.items()} for made in (whole, pieces))
+    a, b = ({f"d.{n}": p.grad.numpy() for n, p in made.weights.named.items()} for made in (whole, pieces))
     assert first_departure(a, b, 1e-13) is None
     naive = sum(
-        float(whole._loss(*(torch.from_numpy(x) for x in (ids, targets))).detach()) / parts
+        float(whole.objective(*(torch.from_numpy(x) for x in (ids, targets))).detach()) / parts
         for ids, targets in zip(*(np.split(x, parts) for x in (batch.ids, batch.targets)), strict=True)
     )
     assert abs(naive - losses[0]) > 1e-4
@@ -62,8 +62,9 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(parts: int) -> None:
         ("optimizer.kind=muon", DROPOUT),
         ("train.dtype=float32", "train.smoothing=0.1", "train.z=1e-3"),
         ("train.dtype=bfloat16", DROPOUT),
+        ("train.dtype=bfloat16", "train.weights=bfloat16", "train.accumulate=2", "train.ema=0.9"),
     ],
-    ids=["plain", "dropout, parts, mean", "muon", "float32", "bfloat16"],
+    ids=["plain", "dropout, parts, mean", "muon", "float32", "bfloat16", "masters"],
 )
 def test_k_steps_and_k_more_equal_2k_bit_for_bit(changes: tuple[str, ...]) -> None:
     straight = list(trainer(*changes).run())
@@ -88,8 +89,8 @@ def test_k_steps_and_k_more_equal_2k_bit_for_bit(changes: tuple[str, ...]) -> No
     assert told[0] == told[1]
     again = trainer(*changes)
     list(again.run())
-    for name, value in again.named.items():
-        assert torch.equal(value, second.named[name]), name
+    for name, value in again.weights.named.items():
+        assert torch.equal(value, second.weights.named[name]), name
     for name, mean in again.average.mean.items():
         assert torch.equal(mean, second.average.mean[name]), name
 
@@ -104,9 +105,9 @@ def _without_clock(event: Any) -> dict[str, Any]:
 def test_logits_made_in_chunks_give_the_same_loss_and_gradients(changes: tuple[str, ...]) -> None:
     whole, chunked = trainer(*changes), trainer("train.chunk=5", *changes)
     batch = MadeUp().take(4, slice(0, 4))
-    losses = [made._backward(batch) for made in (whole, chunked)]
+    losses = [float(made._backward(batch)) for made in (whole, chunked)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-13)
-    a, b = ({f"d.{n}": p.grad.numpy() for n, p in made.named.items()} for made in (whole, chunked))
+    a, b = ({f"d.{n}": p.grad.numpy() for n, p in made.weights.named.items()} for made in (whole, chunked))
     assert first_departure(a, b, 1e-12) is None
 
 
@@ -123,7 +124,7 @@ def test_a_step_without_a_finite_gradient_changes_no_weight_and_is_named() -> No
 
 def test_a_gradient_alone_that_is_infinite_is_named_by_its_parameter() -> None:
     made = trainer()
-    weight = made.named["blocks.1.attn.q_proj.weight"]
+    weight = made.weights.named["blocks.1.attn.q_proj.weight"]
     weight.register_hook(lambda slope: slope * math.inf)
     done = made.step()
     assert isinstance(done, Skipped) and done.name == "d.blocks.1.attn.q_proj.weight"
@@ -164,7 +165,9 @@ def test_the_running_mean_is_what_evaluations_see() -> None:
         np.testing.assert_allclose(
             mean.numpy(), 0.5 * start[name] + 0.5 * moved[name], rtol=1e-12, atol=1e-15
         )
-    with made.average.in_place():
-        assert np.array_equal(weights(made)["embed.weight"], made.named["embed.weight"].detach().numpy())
+    with made.average.in_place(made.weights.spread):
+        assert np.array_equal(
+            weights(made)["embed.weight"], made.weights.named["embed.weight"].detach().numpy()
+        )
         assert not np.array_equal(weights(made)["embed.weight"], moved["embed.weight"])
     assert all(np.array_equal(moved[name], value) for name, value in weights(made).items())

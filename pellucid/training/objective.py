@@ -1,0 +1,43 @@
+"""The model and its loss as one module: what is compiled, and what several processes share."""
+
+import contextlib
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pellucid.model.chunked_loss import chunked_loss
+from pellucid.model.loss import loss
+from pellucid.model.transformer import Transformer
+from pellucid.training.recipe import Train
+
+
+class Objective(nn.Module):
+    """Ids and targets [B T] in, the mean loss over the targets that count out."""
+
+    def __init__(self, model: Transformer, asked: Train, dtype: str) -> None:
+        super().__init__()
+        self.model, self.asked, self.dtype = model, asked, dtype
+        model.checkpointing = asked.recompute == "yes"
+
+    def forward(self, ids: Tensor, targets: Tensor) -> Tensor:
+        asked, model = self.asked, self.model
+        if not asked.chunk:
+            return loss(self.logits(ids), targets, smoothing=asked.smoothing, z=asked.z)
+        weight = model.embed.weight if model.unembed.weight is None else model.unembed.weight
+        with self._precision():
+            return chunked_loss(
+                model.stream(ids), weight, model.unembed.bias, targets, chunk=asked.chunk, cap=model.cap,
+                smoothing=asked.smoothing, z=asked.z,
+            )  # fmt: skip
+
+    def logits(self, ids: Tensor) -> Tensor:
+        with self._precision():
+            logits: Tensor = self.model(ids)
+            return logits
+
+    def _precision(self) -> contextlib.AbstractContextManager[Any]:
+        """Products in half precision, where that is asked for and the weights are wider."""
+        narrow = self.dtype == "bfloat16" and self.model.dtype != torch.bfloat16
+        device = self.model.device.type
+        return torch.autocast(device, torch.bfloat16) if narrow else contextlib.nullcontext()

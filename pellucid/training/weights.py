@@ -1,0 +1,68 @@
+"""What an optimizer moves: the parameters that learn, in a type wide enough for small steps.
+
+A step moves a weight by less than a thousandth of itself, and bfloat16 knows only every 256th number between
+a power of two and the next. So a model that computes in bfloat16 has masters in float32: gradients are added
+up in them, the optimizer moves them, and the model gets their rounded copies.
+"""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+import torch
+from torch import nn
+
+from pellucid.errors import ConfigError, did_you_mean
+from pellucid.model.transformer import Transformer
+
+Named = dict[str, nn.Parameter]
+
+
+class Weights:
+    """Of a model in float32 or float64, its own parameters; of a narrower one, the masters."""
+
+    def __init__(self, model: Transformer, only: Sequence[str] = (), freeze: Sequence[str] = ()) -> None:
+        self.narrow: Named = {}
+        self.named: Named = dict(model.named_parameters())
+        learning = chosen(list(self.named), only, freeze)
+        for name, parameter in self.named.items():
+            parameter.requires_grad_(name in learning)
+        if model.dtype == torch.bfloat16:
+            self.narrow = self.named
+            self.named = {name: nn.Parameter(w.detach().float()) for name, w in self.narrow.items()}
+        self.learning: Named = {name: self.named[name] for name in self.named if name in learning}
+
+    @torch.no_grad()
+    def collect(self) -> None:
+        """After a backward pass: add the narrow gradients to the masters' own."""
+        for name in self.learning if self.narrow else ():
+            slope, master = self.narrow[name].grad, self.named[name]
+            if slope is not None:
+                master.grad = slope.float() if master.grad is None else master.grad.add_(slope)
+                self.narrow[name].grad = None
+
+    @torch.no_grad()
+    def spread(self) -> None:
+        """After the masters were moved: give the model their rounded copies."""
+        if self.narrow:
+            torch._foreach_copy_(list(self.narrow.values()), [self.named[name] for name in self.narrow])
+
+
+def chosen(names: Sequence[str], only: Sequence[str], freeze: Sequence[str]) -> set[str]:
+    """The names that meet a pattern of `only`, all where there is none, and none of `freeze`.
+
+    >>> sorted(chosen(["embed.weight", "unembed.weight", "unembed.bias"], ["unembed.*"], ["*.bias"]))
+    ['unembed.weight']
+    """
+    for key, patterns in (("only", only), ("freeze", freeze)):
+        for pattern in patterns:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise ConfigError(
+                    f"train.{key}={pattern!r} meets no parameter; there are {names[0]}, {names[-1]} and "
+                    f"{len(names) - 2} more.{did_you_mean(pattern, names)}"
+                )
+    return {
+        name
+        for name in names
+        if (not only or any(fnmatchcase(name, pattern) for pattern in only))
+        and not any(fnmatchcase(name, pattern) for pattern in freeze)
+    }
