@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from pellucid.config import ModelConfig, Shapes
 from pellucid.model import attentions, norms
 from pellucid.model.cache import LayerCache, Plan
-from pellucid.model.linear import Linear
+from pellucid.model.linear import Linear, together
 from pellucid.model.positions import Turn, rotate
 from pellucid.model.taps import Scope
 
@@ -48,9 +48,9 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, where: Where, cache: LayerCache | None = None) -> Tensor:
         t = self.t
-        q = t("q", self._heads(self.q_proj(x), self.n_head))
-        k = t("k", self._heads(self.k_proj(x), self.n_kv_head))
-        v = t("v", self._heads(self.v_proj(x), self.n_kv_head))
+        q, k, v = together(x, self.q_proj, self.k_proj, self.v_proj)
+        q = t("q", self._heads(q, self.n_head))
+        k, v = t("k", self._heads(k, self.n_kv_head)), t("v", self._heads(v, self.n_kv_head))
         if self.normed:
             q, k = t("q_normed", self.q_norm(q)), t("k_normed", self.k_norm(k))
         if where.turn:

@@ -8,6 +8,7 @@ logits are still there, turned into its part of the gradients:
 so the backward pass only scales what the forward has added up.
 """
 
+import importlib.util
 from typing import Any, cast
 
 import torch
@@ -19,6 +20,9 @@ from pellucid.errors import AskedWrongly
 from pellucid.model.caps import Curve
 from pellucid.model.linear import NARROW_IS_SLOW, linear
 from pellucid.model.loss import IGNORED, check
+
+HAS_KERNELS = importlib.util.find_spec("triton") is not None
+"""As wherever torch for a GPU was installed on Linux."""
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
@@ -100,36 +104,50 @@ def _sums(
     for start in range(0, len(x), chunk):
         here = slice(start, start + chunk)
         counted = (targets[here] != IGNORED)[:, None]
-        chosen = targets[here, None].clamp_min(0)
-        y = linear(x[here], weight, bias).to(exact)
-        y, back, *_ = (y, None) if cap is None else torch.func.vjp(cap, y)
-        log_probs = F.log_softmax(y, -1)
-        each = (smoothing - 1) * log_probs.gather(1, chosen)
-        if smoothing:
-            each = each - smoothing * log_probs.mean(-1, keepdim=True)
-        if z:
-            lse = torch.logsumexp(y, -1, keepdim=True)
-            each = each + z * lse.square()
-        total = total + torch.where(counted, each, 0.0).sum()
-        if not any(needs):
+        summed, dy = _scored(linear(x[here], weight, bias), targets[here], cap, smoothing, z, any(needs))
+        total = total + summed
+        if dy is None:
             continue
-        dy = log_probs.exp_()
-        if z:
-            dy.mul_(1 + 2 * z * lse)
-        if smoothing:
-            dy.sub_(smoothing / len(weight))
-        dy.scatter_(1, chosen, dy.gather(1, chosen) - (1 - smoothing))
-        if back is not None:
-            (dy,) = back(dy)
         # what is not counted is left out of the narrow side, where leaving out costs little
         if db is not None:
-            db += counted[:, 0].to(exact) @ dy
+            db += counted[:, 0].to(exact) @ dy.to(exact)
         dy = dy.to(x.dtype)
         if dx is not None:
             dx[here] = torch.where(counted, _times(dy, weight), 0.0)
         if dw is not None:
             _add_product(dw, dy.mT, torch.where(counted, x[here], 0.0))
     return total, (dx, dw, db)
+
+
+def _scored(
+    y: Tensor, targets: Tensor, cap: Curve | None, smoothing: float, z: float, slopes: bool
+) -> tuple[Tensor, Tensor | None]:
+    """The losses of a chunk of logits [N V], added up, and their gradient where it is wanted, which may take
+    the logits' place."""
+    if slopes and cap is None and y.is_cuda and y.element_size() <= 4 and HAS_KERNELS:
+        from pellucid.model.score_kernel import score
+
+        return score(y, targets, smoothing, z, IGNORED).sum(), y
+    y = y if y.element_size() >= 4 else y.float()
+    chosen = targets[:, None].clamp_min(0)
+    y, back, *_ = (y, None) if cap is None else torch.func.vjp(cap, y)
+    log_probs = F.log_softmax(y, -1)
+    each = (smoothing - 1) * log_probs.gather(1, chosen)
+    if smoothing:
+        each = each - smoothing * log_probs.mean(-1, keepdim=True)
+    if z:
+        lse = torch.logsumexp(y, -1, keepdim=True)
+        each = each + z * lse.square()
+    total = torch.where((targets != IGNORED)[:, None], each, 0.0).sum()
+    if not slopes:
+        return total, None
+    dy = log_probs.exp_()
+    if z:
+        dy.mul_(1 + 2 * z * lse)
+    if smoothing:
+        dy.sub_(smoothing / y.shape[1])
+    dy.scatter_(1, chosen, dy.gather(1, chosen) - (1 - smoothing))
+    return total, dy if back is None else back(dy)[0]
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:

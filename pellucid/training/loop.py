@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from pellucid.data.loader import Loader
 from pellucid.data.rows import Batch
+from pellucid.data.shard import Ids
 from pellucid.errors import AskedWrongly
 from pellucid.model.initialisations import initialise
 from pellucid.model.loss import IGNORED
@@ -74,13 +75,15 @@ class Trainer:
         begun = time.perf_counter()
         rate = self._set_rate()
         batch = next(self.loader)
-        total, norm = torch.stack([self._backward(batch), self._norm()]).tolist()
-        finite = math.isfinite(total) and math.isfinite(norm)
+        loss, length = self._backward(batch), self._norm()
+        finite = loss.isfinite() & length.isfinite()
+        self._clip(length, finite)
+        optimizers.update(self.optimizer, finite)
+        self.weights.spread()
+        memory = _memory(self.device)
+        total, norm = torch.stack([loss, length]).tolist()  # only now does anybody wait for the device
         name = "" if finite else self._first_bad(total)
         if finite:
-            self._clip(norm)
-            self.optimizer.step()
-            self.weights.spread()
             self.average.update()
         self.optimizer.zero_grad(set_to_none=True)
         self.at += 1
@@ -93,9 +96,7 @@ class Trainer:
         self.bad = 0
         self.smoothed = total if math.isnan(self.smoothed) else SMOOTH * self.smoothed + (1 - SMOOTH) * total
         speed = batch.ids.size / seconds
-        return Stepped(
-            self.at, total, self.smoothed, rate, norm, self.tokens, speed, self.seconds, _memory(self.device)
-        )
+        return Stepped(self.at, total, self.smoothed, rate, norm, self.tokens, speed, self.seconds, memory)
 
     def _backward(self, batch: Batch) -> Tensor:
         """The mean loss over all counted targets, and its gradients, micro-batch by micro-batch.
@@ -105,9 +106,7 @@ class Trainer:
         """
         parts = self.recipe.train.accumulate
         counts = [int((part != IGNORED).sum()) for part in np.array_split(batch.targets, parts)]
-        ids, targets = (
-            torch.from_numpy(array).to(self.device, torch.int64) for array in (batch.ids, batch.targets)
-        )
+        ids, targets = (self._there(array) for array in (batch.ids, batch.targets))
         total = torch.zeros((), device=self.device, dtype=torch.float64)
         for some, wanted, count in zip(ids.chunk(parts), targets.chunk(parts), counts, strict=True):
             part = self.loss(some, wanted) * (count / max(sum(counts), 1))
@@ -116,14 +115,22 @@ class Trainer:
             total += part.detach()
         return total
 
+    def _there(self, array: Ids) -> Tensor:
+        """On the device; from pinned memory, which does not wait for what the device still does."""
+        tensor = torch.from_numpy(array).long()
+        return (
+            tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
+        )
+
     def _norm(self) -> Tensor:
         """The length of all gradients as one vector."""
         return nn.utils.get_total_norm(self._slopes())
 
-    def _clip(self, norm: float) -> None:
+    def _clip(self, norm: Tensor, finite: Tensor) -> None:
         """Shorten the gradients to the limit, where they are longer."""
-        if 0 < self.recipe.train.clip < norm:
-            torch._foreach_mul_(self._slopes(), self.recipe.train.clip / norm)
+        if limit := self.recipe.train.clip:
+            shorter = torch.where(finite, limit / norm, 1.0).clamp(max=1.0)
+            torch._foreach_mul_(self._slopes(), shorter)
 
     def _slopes(self) -> list[Tensor]:
         return [parameter.grad for parameter in self.weights.learning.values() if parameter.grad is not None]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pellucid.errors import ConfigError, did_you_mean
 from pellucid.model.transformer import Transformer
@@ -30,21 +30,32 @@ class Weights:
             self.narrow = self.named
             self.named = {name: nn.Parameter(w.detach().float()) for name, w in self.narrow.items()}
         self.learning: Named = {name: self.named[name] for name in self.named if name in learning}
+        self.slopes = {name: torch.zeros_like(w) for name, w in self.learning.items()} if self.narrow else {}
 
     @torch.no_grad()
     def collect(self) -> None:
         """After a backward pass: add the narrow gradients to the masters' own."""
-        for name in self.learning if self.narrow else ():
-            slope, master = self.narrow[name].grad, self.named[name]
-            if slope is not None:
-                master.grad = slope.float() if master.grad is None else master.grad.add_(slope)
-                self.narrow[name].grad = None
+        had = [name for name in self.learning if self.narrow and self.narrow[name].grad is not None]
+        first = [name for name in had if self.named[name].grad is None]
+        for names, join in (
+            (first, torch._foreach_copy_),
+            (sorted(set(had) - {*first}), torch._foreach_add_),
+        ):
+            if names:
+                join([self.slopes[name] for name in names], [_slope(self.narrow[name]) for name in names])
+        for name in had:
+            self.named[name].grad, self.narrow[name].grad = self.slopes[name], None
 
     @torch.no_grad()
     def spread(self) -> None:
         """After the masters were moved: give the model their rounded copies."""
         if self.narrow:
             torch._foreach_copy_(list(self.narrow.values()), [self.named[name] for name in self.narrow])
+
+
+def _slope(parameter: nn.Parameter) -> Tensor:
+    assert parameter.grad is not None
+    return parameter.grad
 
 
 def chosen(names: Sequence[str], only: Sequence[str], freeze: Sequence[str]) -> set[str]:

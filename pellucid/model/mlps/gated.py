@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from pellucid.config import ModelConfig, Shapes
 from pellucid.model import activations
 from pellucid.model.dropout import Dropout
-from pellucid.model.linear import Linear
+from pellucid.model.linear import Linear, together
 from pellucid.model.taps import Scope
 
 
@@ -21,8 +21,8 @@ class Mlp(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         t = self.t
-        gate = t("gate", self.gate_proj(x))
-        up = t("up", self.up_proj(x))
+        gate, up = together(x, self.gate_proj, self.up_proj)
+        gate, up = t("gate", gate), t("up", up)
         hidden = t("hidden", t("act", self.curve(gate)) * up)
         y: Tensor = self.down_proj(self.drop(hidden))
         return y

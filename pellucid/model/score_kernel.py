@@ -1,0 +1,62 @@
+"""A row of logits scored and turned into its own gradient by one kernel, for GPUs.
+
+A row is read from memory once, is still in the cache when it is read again, and is written once, where a
+softmax and its backward pass go over it four times. `model/chunked_loss.py` says what is computed.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+BLOCK, WARPS = 4096, 8
+"""Logits that one program holds at a time, and the warps that share them: sixteen numbers a thread."""
+LOWEST = tl.constexpr(-1e38)
+"""Below every logit; not −∞, whose difference with itself is no number."""
+
+
+@triton.jit
+def _score(y, targets, losses, stride, size, smoothing, z, ignored, block: tl.constexpr):  # type: ignore[no-untyped-def]
+    """One row: its loss, and y ← d loss / d y."""
+    row = tl.program_id(0).to(tl.int64)
+    start = y + row * stride
+    target = tl.load(targets + row)
+    counted = target != ignored
+    # read before the reductions below, behind which others may write over it
+    chosen = tl.load(start + tl.where(counted, target, 0)).to(tl.float32)
+    columns = tl.arange(0, block)
+    # every place of the block keeps its own highest and sum, so that the threads meet only at the end
+    highest = tl.full((block,), LOWEST, tl.float32)
+    total, plain = tl.zeros((block,), tl.float32), tl.zeros((block,), tl.float32)
+    for at in range(0, size, block):
+        some = tl.load(start + at + columns, mask=at + columns < size, other=LOWEST).to(tl.float32)
+        higher = tl.maximum(highest, some)
+        total = total * tl.exp(highest - higher) + tl.exp(some - higher)
+        highest = higher
+        if smoothing > 0:
+            plain += tl.where(at + columns < size, some, 0.0)
+    top = tl.max(highest, 0)
+    lse = top + tl.log(tl.sum(tl.where(highest > LOWEST, total * tl.exp(highest - top), 0.0), 0))
+    surprise = (1 - smoothing) * (lse - chosen) + smoothing * (lse - tl.sum(plain, 0) / size) + z * lse * lse
+    tl.store(losses + row, tl.where(counted, surprise, 0.0))
+    for at in range(0, size, block):
+        inside = at + columns < size
+        some = tl.load(start + at + columns, mask=inside, other=LOWEST).to(tl.float32)
+        slope = tl.exp(some - lse) * (1 + 2 * z * lse) - smoothing / size
+        slope -= tl.where(at + columns == target, 1 - smoothing, 0.0)
+        tl.store(start + at + columns, tl.where(counted, slope, 0.0).to(y.dtype.element_ty), mask=inside)
+
+
+@torch.library.custom_op("pellucid::score", mutates_args=("y",))
+def score(y: Tensor, targets: Tensor, smoothing: float, z: float, ignored: int) -> Tensor:
+    """The losses of the rows of logits y [N V], in float32; y becomes the gradient of their sum."""
+    losses = torch.empty(len(y), device=y.device, dtype=torch.float32)
+    _score[(len(y),)](
+        y, targets, losses, y.stride(0), y.shape[1], smoothing, z, ignored, BLOCK, num_warps=WARPS
+    )
+    return losses
+
+
+@score.register_fake
+def _(y: Tensor, targets: Tensor, smoothing: float, z: float, ignored: int) -> Tensor:
+    return torch.empty(len(y), device=y.device, dtype=torch.float32)
