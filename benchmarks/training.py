@@ -53,7 +53,7 @@ class Peer(nn.Module):
         self.tokens.weight = self.head.weight
 
     def forward(self, ids: Tensor, targets: Tensor) -> Tensor:
-        x = self.tokens(ids) + self.places(torch.arange(ids.shape[1]))
+        x = self.tokens(ids) + self.places(torch.arange(ids.shape[1], device=ids.device))
         for block in self.blocks:
             x = block(x)
         return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), targets.flatten())
@@ -123,7 +123,7 @@ class Dice(Rows):
         return {}
 
 
-def our_trainer(shape: tuple[int, ...], batch: int, compiled: bool, narrow: bool) -> Trainer:
+def our_trainer(shape: tuple[int, ...], batch: int, **train: Any) -> Trainer:
     """The product's own loop, on rows without a text behind them."""
     layers, heads, width, length, vocabulary = shape
     sizes = {"n_layer": layers, "n_head": heads, "d_model": width, "context_length": length}
@@ -135,12 +135,7 @@ def our_trainer(shape: tuple[int, ...], batch: int, compiled: bool, narrow: bool
             "model": {**sizes, **{name: {"kind": kind} for name, kind in choices.items()}},
             "data": {"path": "dice", "batch_size": batch},
             "optimizer": {"kind": "adamw", "lr": LR, "beta1": BETAS[0], "beta2": BETAS[1], "decay": DECAY},
-            "train": {
-                "clip": CLIP,
-                "device": "cpu",
-                "compile": "yes" if compiled else "no",
-                "dtype": "bfloat16" if narrow else "float32",
-            },
+            "train": {"clip": CLIP, **train},
         }
     )
     dice = SimpleNamespace(tokenizer=SimpleNamespace(vocab_size=vocabulary), train=Dice(length, vocabulary))
@@ -183,11 +178,12 @@ def deterministic(act: Act) -> Act:
 
 def measure(name: str, narrow: bool, eager: bool) -> None:
     shape, batch, asked, ratio = SHAPES[name]
-    trainers = {"eager": our_trainer(shape, batch, False, narrow)}
+    kind = {"device": "cpu", "dtype": "bfloat16" if narrow else "float32"}
+    trainers = {"eager": our_trainer(shape, batch, compile="no", **kind)}
     steps: dict[str, Act] = {"peer, eager": peers_step(shape, batch, False, narrow)}
     steps["ours, eager"] = deterministic(trainers["eager"].step)
     if not eager:
-        trainers["compiled"] = our_trainer(shape, batch, True, narrow)
+        trainers["compiled"] = our_trainer(shape, batch, compile="yes", **kind)
         steps["peer, compiled"] = peers_step(shape, batch, True, narrow)
         steps["ours, compiled"] = deterministic(trainers["compiled"].step)
     shortest, tokens = race(steps), batch * shape[3]

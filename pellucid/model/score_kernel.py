@@ -9,8 +9,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK, WARPS = 4096, 8
-"""Logits that one program holds at a time, and the warps that share them: sixteen numbers a thread."""
+BLOCK, WARPS = 8192, 32
+"""Logits that one program holds at a time, and the warps that share them. Large programs, so that few rows
+are worked on at once and all of them stay in the cache until they are read again."""
 LOWEST = tl.constexpr(-1e38)
 """Below every logit; not −∞, whose difference with itself is no number."""
 
@@ -29,22 +30,24 @@ def _score(y, targets, losses, stride, size, smoothing, z, ignored, block: tl.co
     highest = tl.full((block,), LOWEST, tl.float32)
     total, plain = tl.zeros((block,), tl.float32), tl.zeros((block,), tl.float32)
     for at in range(0, size, block):
-        some = tl.load(start + at + columns, mask=at + columns < size, other=LOWEST).to(tl.float32)
+        inside = at + columns < size
+        some = tl.load(start + at + columns, inside, LOWEST, eviction_policy="evict_last").to(tl.float32)
         higher = tl.maximum(highest, some)
         total = total * tl.exp(highest - higher) + tl.exp(some - higher)
         highest = higher
         if smoothing > 0:
-            plain += tl.where(at + columns < size, some, 0.0)
+            plain += tl.where(inside, some, 0.0)
     top = tl.max(highest, 0)
     lse = top + tl.log(tl.sum(tl.where(highest > LOWEST, total * tl.exp(highest - top), 0.0), 0))
     surprise = (1 - smoothing) * (lse - chosen) + smoothing * (lse - tl.sum(plain, 0) / size) + z * lse * lse
     tl.store(losses + row, tl.where(counted, surprise, 0.0))
     for at in range(0, size, block):
         inside = at + columns < size
-        some = tl.load(start + at + columns, mask=inside, other=LOWEST).to(tl.float32)
+        some = tl.load(start + at + columns, inside, LOWEST, eviction_policy="evict_first").to(tl.float32)
         slope = tl.exp(some - lse) * (1 + 2 * z * lse) - smoothing / size
         slope -= tl.where(at + columns == target, 1 - smoothing, 0.0)
-        tl.store(start + at + columns, tl.where(counted, slope, 0.0).to(y.dtype.element_ty), mask=inside)
+        slope = tl.where(counted, slope, 0.0).to(y.dtype.element_ty)
+        tl.store(start + at + columns, slope, inside, eviction_policy="evict_first")
 
 
 @torch.library.custom_op("pellucid::score", mutates_args=("y",))

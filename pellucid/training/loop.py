@@ -59,6 +59,7 @@ class Trainer:
         self.at, self.tokens, self.seconds, self.bad = 0, 0, 0.0, 0
         self.smoothed = self.best = math.nan
         self.without_progress = 0
+        self._pinned: dict[str, Tensor] = {}
         self.wanted = ""
         """Why the run should end, once somebody wants it to."""
 
@@ -82,15 +83,16 @@ class Trainer:
         self.weights.spread()
         memory = _memory(self.device)
         total, norm = torch.stack([loss, length]).tolist()  # only now does anybody wait for the device
-        name = "" if finite else self._first_bad(total)
-        if finite:
+        good = math.isfinite(total) and math.isfinite(norm)
+        name = "" if good else self._first_bad(total)
+        if good:
             self.average.update()
         self.optimizer.zero_grad(set_to_none=True)
         self.at += 1
         self.tokens += batch.ids.size
         seconds = time.perf_counter() - begun
         self.seconds += seconds
-        if not finite:
+        if not good:
             self.bad += 1
             return Skipped(self.at, name)
         self.bad = 0
@@ -106,7 +108,7 @@ class Trainer:
         """
         parts = self.recipe.train.accumulate
         counts = [int((part != IGNORED).sum()) for part in np.array_split(batch.targets, parts)]
-        ids, targets = (self._there(array) for array in (batch.ids, batch.targets))
+        ids, targets = self._there("ids", batch.ids), self._there("targets", batch.targets)
         total = torch.zeros((), device=self.device, dtype=torch.float64)
         for some, wanted, count in zip(ids.chunk(parts), targets.chunk(parts), counts, strict=True):
             part = self.loss(some, wanted) * (count / max(sum(counts), 1))
@@ -115,12 +117,16 @@ class Trainer:
             total += part.detach()
         return total
 
-    def _there(self, array: Ids) -> Tensor:
-        """On the device; from pinned memory, which does not wait for what the device still does."""
-        tensor = torch.from_numpy(array).long()
-        return (
-            tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
-        )
+    def _there(self, name: str, array: Ids) -> Tensor:
+        """On the device; by way of pinned memory, from which a GPU takes it without anybody waiting."""
+        if self.device.type != "cuda":
+            return torch.from_numpy(array).long()
+        if name not in self._pinned or self._pinned[name].shape != array.shape:
+            self._pinned[name] = torch.empty(array.shape, dtype=torch.int64, pin_memory=True)
+        # The step before has ended with a look at its figures, so nobody reads from there any more. NumPy
+        # copies with one thread, where waking up many takes longer than the copy.
+        self._pinned[name].numpy()[...] = array
+        return self._pinned[name].to(self.device, non_blocking=True)
 
     def _norm(self) -> Tensor:
         """The length of all gradients as one vector."""
