@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from pellucid.model import linear as file
-from pellucid.model.linear import MANY_ROWS, linear
+from pellucid.model.linear import MANY_ROWS, Linear, linear, together
 
 
 @pytest.mark.parametrize("out", [1, 15, 16, 17, 96, 257])
@@ -39,3 +39,37 @@ def test_gradients_flow_through_one_row() -> None:
     F.linear(x, weight).square().sum().backward()
     assert got is not None and weight.grad is not None
     torch.testing.assert_close(got, weight.grad, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_layers_together_give_what_each_gives_and_their_gradients(bias: bool) -> None:
+    torch.manual_seed(0)
+    shapes = {f"{name}.weight": (out, 6) for name, out in (("a", 4), ("b", 3), ("c", 5))}
+    shapes |= {f"{name}.bias": (out,) for name, out in (("a", 4), ("b", 3), ("c", 5)) if bias}
+    layers = [Linear(shapes, name).double() for name in "abc"]
+    for layer in layers:
+        for parameter in layer.parameters():
+            torch.nn.init.normal_(parameter)
+    x = torch.randn(2, 3, 6, dtype=torch.float64, requires_grad=True)
+    found: list[list[torch.Tensor]] = []
+    for made in (together(x, *layers), tuple(layer(x) for layer in layers)):
+        total = sum((y.square() * (i + 1)).sum() for i, y in enumerate(made))
+        assert isinstance(total, torch.Tensor)
+        wanted = [x, *(p for layer in layers for p in layer.parameters())]
+        found.append([*made, *torch.autograd.grad(total, wanted)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_a_layer_that_was_changed_is_asked_itself() -> None:
+    class Doubled(Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return 2 * super().forward(x)
+
+    shapes = {"a.weight": (2, 2), "b.weight": (2, 2)}
+    plain, doubled = Linear(shapes, "a"), Doubled(shapes, "b")
+    for layer in (plain, doubled):
+        torch.nn.init.eye_(layer.weight)
+    x = torch.ones(1, 2)
+    y = together(x, plain, doubled)
+    assert y[0].tolist() == [[1, 1]] and y[1].tolist() == [[2, 2]]

@@ -1,0 +1,43 @@
+"""The kernel that scores logits gives the loss and the gradient that the chunked loss defines."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from pellucid.model.chunked_loss import _scored
+from pellucid.model.loss import IGNORED
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    if DEVICE == "cpu":
+        monkeypatch.setenv("TRITON_INTERPRET", "1")
+    pytest.importorskip("triton")
+
+
+@pytest.mark.parametrize("vocabulary", [7, 8192, 10_000])
+@pytest.mark.parametrize(("smoothing", "z"), [(0.0, 0.0), (0.1, 1e-3)])
+def test_the_kernel_gives_the_loss_and_its_gradient(vocabulary: int, smoothing: float, z: float) -> None:
+    """Rows shorter than a block, as long as one, and longer; targets at both ends, and one not counted."""
+    from pellucid.model.score_kernel import score
+
+    torch.manual_seed(0)
+    logits = torch.randn(5, vocabulary, device=DEVICE)
+    targets = torch.tensor([0, 3, IGNORED, vocabulary - 1, 5], device=DEVICE)
+    total, slopes = _scored(logits.double(), targets, None, smoothing, z, slopes=True)
+    assert slopes is not None
+    slopes = torch.where((targets != IGNORED)[:, None], slopes, 0.0)
+    losses: Tensor = score(logits, targets, smoothing, z, IGNORED)
+    assert float(losses[2]) == 0
+    assert losses.sum().item() == pytest.approx(total.item(), rel=1e-6)
+    assert torch.allclose(logits.double(), slopes, atol=1e-6)
+
+
+def test_a_logit_that_is_no_number_makes_the_loss_none() -> None:
+    from pellucid.model.score_kernel import score
+
+    logits = torch.zeros(1, 9, device=DEVICE)
+    logits[0, 4] = torch.nan
+    assert score(logits, torch.tensor([2], device=DEVICE), 0.0, 0.0, IGNORED).isnan().all()
