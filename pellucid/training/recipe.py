@@ -35,14 +35,16 @@ FROM_DATA = ("vocab_size",)
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Where the text is, and how it becomes batches. `tokenizer` is a kind to train, or a folder; empty for
-    the one that the text brings along, or else `bpe`."""
+    """Where the text is, and how it becomes batches. `split` says where one document ends and the next
+    begins, as in `pellucid data prepare`. `tokenizer` is a kind to train, or a folder; empty for the one that
+    the text brings along, or else `bpe`. `validation` is the share that is held out, or a text of its own."""
 
     path: str
+    split: str = "file"
     tokenizer: str = ""
     vocab_size: int = 0
     batch_size: int = 32
-    validation: float = 0.1
+    validation: float | str = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +106,7 @@ class Recipe:
     def __post_init__(self) -> None:
         for section, key, low, high in BOUNDS:
             value = getattr(getattr(self, section) if section else self, key)
-            if not low <= value <= high:
+            if not isinstance(value, str) and not low <= value <= high:
                 name = f"{section}.{key}" if section else key
                 raise ConfigError(f"{name}={value} cannot be: it goes from {low:g} to {high:g}.")
         for section, key, words in WORDS:
@@ -281,15 +283,16 @@ def _field(entry: Any, value: Any, name: str) -> Any:
         return kind.read(usual | dict(value) if isinstance(value, Mapping) else value)
     if dataclasses.is_dataclass(kind):
         return _read(kind, value, name)
-    if kind is float and type(value) is int:
+    if kind in (float, float | str) and type(value) is int:
         value = float(value)
     if kind == tuple[str, ...]:
         patterns = [value] if isinstance(value, str) else value
         if not isinstance(patterns, list | tuple) or not all(isinstance(one, str) for one in patterns):
             raise ConfigError(f"{name} is a pattern or a list of them, not {value!r}.")
         return tuple(patterns)
-    if kind in (int, float, str) and (type(value) is not kind or value != value):
-        raise ConfigError(f"{name} must be {kind.__name__}, not {value!r}.")
+    plain = {int: "int", float: "float", str: "str", float | str: "float or str"}
+    if kind in plain and (not isinstance(value, kind) or isinstance(value, bool) or value != value):
+        raise ConfigError(f"{name} must be {plain[kind]}, not {value!r}.")
     return _model(value, name) if name == "model" else value
 
 
