@@ -86,7 +86,7 @@ class PlainView:
                 self._step, self._seconds = event.step, event.seconds
                 yield f"step {at} {now.told(('loss', 'smoothed', 'lr', 'grad_norm', 'speed', 'mfu', 'left'))}"
             case Evaluated():
-                told = now.told(("validation", "best", "floor", "gap", "learned", "bits"))
+                told = now.told(("validation", "best", "floor", "gap", "learned", "bits", "accuracy"))
                 first = next((line for line in escaped(event.sample).splitlines() if line.strip()), "")
                 yield f"evaluation {at} {told}{' | ' * bool(first)}{_short(first.strip(), 80)}"
             case Saved():
@@ -209,6 +209,7 @@ class LiveView:
             ("loss", ("loss", "smoothed")),
             ("validation", ("validation", "best", "bits")),
             ("floor", ("floor", "gap", "learned")),
+            ("accuracy", ("accuracy",)),
             ("learning rate", ("lr", "grad_norm")),
             ("speed", ("speed", "mfu")),
             ("tokens", ("tokens", "memory")),

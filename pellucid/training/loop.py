@@ -31,7 +31,7 @@ from pellucid.training.objective import Objective
 from pellucid.training.plan import flops_per_token
 from pellucid.training.recipe import Recipe
 from pellucid.training.source import Source
-from pellucid.training.validation import mean_loss, sample
+from pellucid.training.validation import judge, sample
 from pellucid.training.weights import Weights
 
 SMOOTH = 0.95
@@ -182,7 +182,9 @@ class Trainer:
         """The loss on the validation text, and a sample; by the mean of the weights, where there is one."""
         self.model.eval()
         with self.average.in_place(self.weights.spread):
-            mean = mean_loss(self.objective.logits, self.source, self.recipe.evaluation.batches, self.device)
+            mean, right = judge(
+                self.objective.logits, self.source, self.recipe.evaluation.batches, self.device
+            )
             written = sample(self.model, self.source, self.recipe.evaluation)
         self.model.train()
         better = mean < self.best or (math.isnan(self.best) and not math.isnan(mean))
@@ -191,7 +193,9 @@ class Trainer:
         rate, floor = self.source.bytes_per_token, self.source.floor
         bits = mean / math.log(2) / rate if rate else None
         gap = None if floor is None else mean - floor
-        return Evaluated(self.at, mean, better, bits, gap, written, self.source.learned(mean))
+        return Evaluated(
+            self.at, mean, better, bits, gap, written, self.source.learned(mean), _or_none(right)
+        )
 
     # ---- nothing lost
 

@@ -31,6 +31,8 @@ from pellucid.parts.schedules.cosine import Cosine
 MODEL_KEYS = tuple(entry.name for entry in dataclasses.fields(ModelConfig))
 FROM_DATA = ("vocab_size",)
 """Keys of the model that the tokenizer decides."""
+MADE = ("stories", "task")
+"""Texts that are made while the model learns, such as `task:copy`; of each kind there is a recipe."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,11 +201,20 @@ def recipes() -> list[str]:
     )
 
 
+def is_shipped(name: str) -> bool:
+    return name in recipes() or name.partition(":")[0] in MADE
+
+
 def table_of(name: str) -> dict[str, Any]:
-    """A recipe as plain data: a shipped one by name, or a file."""
-    if name in recipes():
-        shipped = resources.files("pellucid.training") / "recipes" / f"{name}.toml"
-        return tomllib.loads(shipped.read_text("utf-8"))
+    """A recipe as plain data: a shipped one by name, or a file.
+
+    A text that is made while the model learns has a recipe of its kind: `task:copy` is `task` with that text.
+    """
+    if is_shipped(name):
+        kind, colon, _ = name.partition(":")
+        shipped = resources.files("pellucid.training") / "recipes" / f"{kind}.toml"
+        table = tomllib.loads(shipped.read_text("utf-8"))
+        return changed(table, [f"data.path={name}", f"out=runs/{name.replace(':', '-')}"] if colon else [])
     try:
         return tomllib.loads(Path(name).read_text("utf-8"))
     except FileNotFoundError:

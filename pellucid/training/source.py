@@ -40,6 +40,7 @@ from pellucid.text.pretrained import from_pretrained
 from pellucid.text.tokenizer import Special, Tokenizer
 from pellucid.training import generated
 from pellucid.training.plan import vocabulary_for
+from pellucid.training.recipe import MADE
 
 MANY = 100
 """Documents from which on some are held out whole."""
@@ -47,7 +48,6 @@ LEARNED_FROM = 30_000_000
 """Characters of the training text that a tokenizer is trained on, at most."""
 PROOF, FORMAT, VERSION = "source.json", "pellucid-source", 1
 """Written last: the text has become token files, from these settings."""
-OWN = ("stories", "task")
 EVERY = 10.0
 """Seconds between two words about progress."""
 
@@ -129,7 +129,7 @@ def open_source(data: Data, length: int, seed: int, cache: Path, tell: Tell = la
     """The source that a recipe names; what has to be made of it is kept in `cache`, and made once."""
     need_length(length)
     kind, colon, name = data.path.partition(":")
-    if kind in OWN and (colon or kind == "stories") and not Path(data.path).exists():
+    if kind in MADE and (colon or kind == "stories") and not Path(data.path).exists():
         return _made(data, kind, name, length, seed)
     path = Path(data.path)
     if path.is_dir() and ((path / NAME).is_file() or (path / PROGRESS).is_file()):

@@ -5,6 +5,7 @@ import tomllib
 import pytest
 
 from pellucid.errors import ConfigError
+from pellucid.text import tasks
 from pellucid.training.recipe import Recipe, changed, recipes, table_of
 
 SMALL = {"out": "runs/a", "steps": 10, "data": {"path": "stories:easy"}, "model": {"context_length": 8}}
@@ -38,6 +39,19 @@ def test_a_key_can_be_set_from_the_command_line() -> None:
     assert (recipe.optimizer.lr, recipe.out, recipe.model["n_layer"]) == (3e-4, "runs/b", 2)
     assert recipe.config(5).positions.kind == "learned"
     assert Recipe.from_dict(changed(SMALL, ["optimizer.kind=sgd", "optimizer.lr=1"])).optimizer.kind == "sgd"
+
+
+@pytest.mark.parametrize("kind", tasks.kinds())
+def test_a_text_that_is_made_has_the_recipe_of_its_kind(kind: str) -> None:
+    recipe = Recipe.from_dict(table_of(f"task:{kind}"))
+    assert (recipe.data.path, recipe.out) == (f"task:{kind}", f"runs/task-{kind}")
+    assert recipe.length > tasks.find(kind)().longest
+    assert recipe.model == Recipe.from_dict(table_of("task")).model
+
+
+def test_a_text_of_no_kind_has_none() -> None:
+    with pytest.raises(ConfigError, match="no recipe and no file called 'books:more'"):
+        table_of("books:more")
 
 
 @pytest.mark.parametrize(("text", "value"), [("0", 0.0), ("0.2", 0.2), ("others.txt", "others.txt")])
