@@ -2,13 +2,16 @@
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from pellucid.errors import PellucidError
 from pellucid.training import checkpoint
 from pellucid.training.environment import differences, environment
-from pellucid.training.events import Event, Saved
+from pellucid.training.events import Evaluated, Event, Saved, Stepped
 from pellucid.training.log import Log, cut
 from pellucid.training.loop import Trainer
+from pellucid.training.peak import peak
+from pellucid.training.plan import flops_per_token
 from pellucid.training.recipe import Recipe
 from pellucid.training.run_folder import RECIPE, RunFolder
 from pellucid.training.source import forget, open_source
@@ -28,8 +31,17 @@ class Run:
     def events(self) -> Iterator[Event]:
         """Everything that happens, kept in the log as it does."""
         for event in self.trainer.run(self.save):
-            self.log.write(event)
+            self.log.write(event, **self._more(event))
             yield event
+
+    def _more(self, event: Event) -> dict[str, Any]:
+        """What the log has of an event besides: the share of this machine's peak, and the floor, if known."""
+        trainer = self.trainer
+        if isinstance(event, Stepped):
+            work = event.tokens_per_second * flops_per_token(trainer.model.config)
+            return {"mfu": work / peak(str(trainer.device), trainer.dtype)}
+        known = isinstance(event, Evaluated) and event.gap is not None
+        return {"floor": trainer.source.floor} if known else {}
 
     def save(self) -> Saved:
         begun = time.perf_counter()

@@ -1,0 +1,30 @@
+"""A run in its folder: what its log says of each event."""
+
+from pathlib import Path
+
+import pytest
+
+from pellucid.training.log import read
+from pellucid.training.peak import peak
+from pellucid.training.recipe import Recipe, changed, table_of
+from pellucid.training.run import begin
+from pellucid.training.run_folder import RunFolder
+
+SMALL = [
+    "steps=2", "model.n_layer=1", "model.d_model=16", "model.n_head=2", "data.batch_size=4",
+    "evaluation.every=2", "evaluation.batches=1", "evaluation.sample=2",
+]  # fmt: skip
+
+
+def test_the_log_has_the_share_of_the_peak_and_the_floor_with_the_gap_to_it(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "a")
+    with folder.held():
+        run = begin(Recipe.from_dict(changed(table_of("stories"), SMALL)), folder, lambda _: None)
+        list(run.events())
+    lines = {line["kind"]: line for line in read(tmp_path / "a" / "log.jsonl")}
+    step, judged = lines["step"], lines["evaluation"]
+    work = step["tokens_per_second"] * lines["start"]["flops_per_token"]
+    assert step["mfu"] == pytest.approx(work / peak("cpu"))
+    assert judged["floor"] == lines["start"]["floor"] > 0
+    assert judged["gap"] == judged["loss"] - judged["floor"]
+    assert judged["learned"] < 1 and 0 <= judged["accuracy"] <= 1
