@@ -55,7 +55,8 @@ class Train:
     in bfloat16 on a GPU and in float32 on a CPU. `weights` of bfloat16 are copies of float32 masters. With a
     `chunk`, the logits of a large vocabulary are made for so many positions at a time; with `recompute`, a
     block's activations are made again in the backward pass instead of being kept. `only` and `freeze` are
-    patterns of names: what learns, all where there is none, and what does not."""
+    patterns of names: what learns, all where there is none, and what does not. `tensorboard` writes the
+    figures of the log for TensorBoard as well."""
 
     accumulate: int = 1
     clip: float = 1.0
@@ -73,6 +74,7 @@ class Train:
     weights: str = "float32"
     compile: str = "auto"
     deterministic: str = "auto"
+    tensorboard: str = "no"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,6 +192,7 @@ WORDS = (
     ("train", "recompute", ("yes", "no")),
     ("train", "compile", CHOICE),
     ("train", "deterministic", CHOICE),
+    ("train", "tensorboard", ("yes", "no")),
 )
 
 

@@ -9,12 +9,14 @@ from pellucid.training import checkpoint
 from pellucid.training.environment import differences, environment
 from pellucid.training.events import Evaluated, Event, Saved, Stepped
 from pellucid.training.log import Log, cut
+from pellucid.training.log import line as logged
 from pellucid.training.loop import Trainer
 from pellucid.training.peak import peak
 from pellucid.training.plan import flops_per_token
 from pellucid.training.recipe import Recipe
 from pellucid.training.run_folder import RECIPE, RunFolder
 from pellucid.training.source import forget, open_source
+from pellucid.training.tensorboard import Board
 
 Tell = Callable[[str], None]
 
@@ -24,6 +26,7 @@ class Run:
 
     def __init__(self, recipe: Recipe, folder: RunFolder, tell: Tell) -> None:
         self.recipe, self.folder = recipe, folder
+        self.board = Board(folder.path / "tensorboard") if recipe.train.tensorboard == "yes" else None
         source = open_source(recipe.data, recipe.length, recipe.seed, folder.path / "data", tell)
         self.trainer = Trainer(recipe, source)
         self.log = Log(folder.path / "log.jsonl")
@@ -31,8 +34,13 @@ class Run:
     def events(self) -> Iterator[Event]:
         """Everything that happens, kept in the log as it does."""
         for event in self.trainer.run(self.save):
-            self.log.write(event, **self._more(event))
+            more = self._more(event)
+            self.log.write(event, **more)
+            if self.board:
+                self.board.write(logged(event, **more))
             yield event
+        if self.board:
+            self.board.close()
 
     def _more(self, event: Event) -> dict[str, Any]:
         """What the log has of an event besides: the share of this machine's peak, and the floor, if known."""
@@ -46,6 +54,8 @@ class Run:
     def save(self) -> Saved:
         begun = time.perf_counter()
         self.log.settle()  # so that no power cut leaves the log behind the checkpoint
+        if self.board:
+            self.board.settle()
         made = self.folder.save(
             self.trainer.snapshot(),
             environment(self.trainer.compiled, self.trainer.device),
