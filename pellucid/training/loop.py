@@ -23,7 +23,7 @@ from pellucid.errors import AskedWrongly
 from pellucid.model.initialisations import initialise
 from pellucid.model.loss import IGNORED
 from pellucid.model.transformer import Transformer
-from pellucid.training import compiling, optimizers, randomness
+from pellucid.training import compiling, determinism, optimizers, randomness
 from pellucid.training.average import Average
 from pellucid.training.checkpoint import Snapshot
 from pellucid.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
@@ -42,6 +42,7 @@ BAD_IN_A_ROW = 5
 
 class Trainer:
     def __init__(self, recipe: Recipe, source: Source) -> None:
+        determinism.prepare()
         self.recipe, self.source = recipe, source
         self.device = _device(recipe.train.device)
         self.dtype = dtype_on(self.device, recipe.train.dtype)
@@ -66,6 +67,12 @@ class Trainer:
         if self.dtype == "float64":
             return torch.float64
         return torch.bfloat16 if self.recipe.train.weights == "bfloat16" else torch.float32
+
+    @property
+    def deterministic(self) -> bool:
+        """The same bits in every run: always on a CPU, on a GPU where it is asked for."""
+        wanted = self.recipe.train.deterministic
+        return wanted == "yes" or (wanted == "auto" and self.device.type == "cpu")
 
     # ---- one step
 
@@ -147,8 +154,7 @@ class Trainer:
 
     def run(self, save: Callable[[], Saved] | None = None) -> Iterator[Event]:
         """Steps until the recipe's end, or until `wanted` says why not; evaluated and saved on the way."""
-        deterministic = _deterministic(self.recipe.train.deterministic, self.device)
-        with deterministic, contextlib.closing(self.loader):
+        with determinism.switched(self.deterministic), contextlib.closing(self.loader):
             yield self.started()
             why = "finished"
             while self.at < self.recipe.steps and not self.wanted:
@@ -246,17 +252,6 @@ class Trainer:
         self.smoothed = math.nan if state["smoothed"] is None else state["smoothed"]
         self.best = math.nan if state["best"] is None else state["best"]
         self.without_progress, self.bad = state["without_progress"], state["bad"]
-
-
-@contextlib.contextmanager
-def _deterministic(wanted: str, device: torch.device) -> Iterator[None]:
-    """The same bits in every run: always on a CPU, on a GPU where it is asked for."""
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(wanted == "yes" or (wanted == "auto" and device.type == "cpu"))
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before)
 
 
 def dtype_on(device: torch.device, wanted: str) -> str:

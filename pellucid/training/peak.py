@@ -5,6 +5,8 @@ from functools import cache
 
 import torch
 
+from pellucid.training import determinism
+
 SECONDS = 0.25
 """Of measuring; the fastest product counts, since others may have been disturbed."""
 LONG_ENOUGH = 0.01
@@ -21,6 +23,7 @@ def peak(device: str | None = None, dtype: str = "float32") -> float:
 
 @cache
 def _measured(device: str, dtype: str, _threads: int) -> float:
+    determinism.prepare()
     begun, side, best = time.perf_counter(), 256, 0.0
     dice = torch.Generator(device).manual_seed(0)  # a run that goes on would miss what was drawn from its own
     with torch.no_grad():

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pellucid.errors import PellucidError
-from pellucid.training import checkpoint
+from pellucid.training import checkpoint, determinism, memory
 from pellucid.training.environment import differences, environment
 from pellucid.training.events import Evaluated, Event, Saved, Stepped
 from pellucid.training.log import Log, cut
@@ -28,17 +28,22 @@ class Run:
         self.recipe, self.folder = recipe, folder
         self.board = Board(folder.path / "tensorboard") if recipe.train.tensorboard == "yes" else None
         source = open_source(recipe.data, recipe.length, recipe.seed, folder.path / "data", tell)
-        self.trainer = Trainer(recipe, source)
+        with memory.enough(recipe, recipe.train.device, lambda: 0):
+            self.trainer = Trainer(recipe, source)
+            if self.trainer.deterministic and self.trainer.device.type == "cuda":
+                rows = recipe.data.batch_size // recipe.train.accumulate
+                tell(determinism.price(self.trainer.objective, rows, recipe.length))
         self.log = Log(folder.path / "log.jsonl")
 
     def events(self) -> Iterator[Event]:
         """Everything that happens, kept in the log as it does."""
-        for event in self.trainer.run(self.save):
-            more = self._more(event)
-            self.log.write(event, **more)
-            if self.board:
-                self.board.write(logged(event, **more))
-            yield event
+        with memory.enough(self.recipe, str(self.trainer.device), lambda: self.trainer.at):
+            for event in self.trainer.run(self.save):
+                more = self._more(event)
+                self.log.write(event, **more)
+                if self.board:
+                    self.board.write(logged(event, **more))
+                yield event
         if self.board:
             self.board.close()
 
