@@ -14,13 +14,15 @@ from collections.abc import Callable, Iterator
 from typing import TextIO
 
 import numpy as np
-from rich.console import Console, ConsoleOptions, Group, RenderableType
+import rich.console
+from rich.console import ConsoleOptions, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from pellucid.cli.console import Console
 from pellucid.cli.progress import Progress, clock, compiled, escaped
 from pellucid.explain.choice_pictures import Lines, drawn
 from pellucid.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
@@ -160,7 +162,9 @@ class LiveView:
 
     # ---- the picture
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+    def __rich_console__(
+        self, console: rich.console.Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
         if self._plain is not None:
             return
         # One column less than there is: some terminals begin a new line when the last one is written to.

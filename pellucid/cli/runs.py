@@ -98,10 +98,10 @@ def _better(loss: float | None, best: float | None) -> bool:
 
 
 def _table(rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from pellucid.cli.console import Console
     from pellucid.cli.progress import escaped
 
     styles = {"running": "green", "interrupted": "yellow", "broken": "red"}
