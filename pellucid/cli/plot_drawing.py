@@ -13,6 +13,7 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from pellucid.errors import AskedWrongly
+from pellucid.explain.ticks import ticks
 from pellucid.training.curves import Array, Curve, RunCurves
 
 INK, FAINT, PAPER, RULE = "#1f2933", "#5f6c7b", "#ffffff", "#d5dbe3"
@@ -153,11 +154,11 @@ def _legend(run: int, name: str, y: int) -> Iterator[str]:
 def _panel(panel: Panel, number: int, left: int, top: int) -> Iterator[str]:
     yield _text(left, top - 9, panel.title, 'font-weight="bold"')
     yield f'<rect x="{left}" y="{top}" width="{WIDE}" height="{HIGH}" fill="none" stroke="{RULE}"/>'
-    for text, place in _ticks(*panel.up(), panel.log):
+    for text, place in ticks(*panel.up(), panel.log):
         y = round(top + HIGH * (1 - place), 1)
         yield f'<path stroke="{RULE}" d="M{left} {y:g}h{WIDE}"/>'
         yield _text(left - 6, y + 4, text, f'text-anchor="end" font-size="11" fill="{FAINT}"')
-    for text, place in _ticks(*panel.across(), log=False):
+    for text, place in ticks(*panel.across(), log=False):
         x = round(left + WIDE * place, 1)
         yield f'<path stroke="{RULE}" d="M{x:g} {top}v{HIGH}"/>'
         yield _text(x, top + HIGH + 16, text, f'text-anchor="middle" font-size="11" fill="{FAINT}"')
@@ -189,34 +190,6 @@ def _line(panel: Panel, line: Line, left: int, top: int) -> Iterator[str]:
     if line.style == "points" or len(points) == 1:
         dots = "".join(f"M{point.replace(',', ' ')}h0" for point in points[:200])
         yield f'<path stroke="{colour}" stroke-width="5" stroke-linecap="round" d="{dots}"/>'
-
-
-def _ticks(low: float, high: float, log: bool) -> Iterator[tuple[str, float]]:
-    """Round numbers between two ends, each with its place from 0 to 1."""
-    if log:
-        start, end = math.log10(low), math.log10(high)
-        steps = (1, 2, 5) if end - start < 2.5 else (1,)
-        every = max(1, round((end - start) / 6))
-        decades = range(math.floor(start), math.ceil(end) + 1)
-        values = [step * 10.0**decade for decade in decades if decade % every == 0 for step in steps]
-        places = [(math.log10(value) - start) / (end - start) for value in values]
-    else:
-        rough = (high - low) / 5
-        size = 10.0 ** math.floor(math.log10(rough))
-        step = next(size * m for m in (1, 2, 5, 10) if size * m >= rough * 0.999)
-        values = [step * i for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
-        places = [(value - low) / (high - low) for value in values]
-    for value, place in zip(values, places, strict=True):
-        if -1e-9 <= place <= 1 + 1e-9:
-            yield _number(value), place
-
-
-def _number(value: float) -> str:
-    """1,000 rather than 1e+03, and 3e−4 rather than 0.0003."""
-    if value == 0 or 1e-3 <= abs(value) < 1e7:
-        return f"{value:,.10g}".replace("-", "−")
-    mantissa, exponent = f"{value:.3g}".split("e") if "e" in f"{value:.3g}" else f"{value:.2e}".split("e")
-    return f"{float(mantissa):g}e{int(exponent)}".replace("-", "−")
 
 
 def _text(x: float, y: float, text: str, style: str = "") -> str:

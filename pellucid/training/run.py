@@ -1,9 +1,11 @@
 """A run in its folder: begun or gone on with, logged line by line, saved whole, and able to go on."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from pellucid.config import ModelConfig
 from pellucid.errors import PellucidError
 from pellucid.training import checkpoint, determinism, memory
 from pellucid.training.environment import differences, environment
@@ -33,6 +35,8 @@ class Run:
             if self.trainer.deterministic and self.trainer.device.type == "cuda":
                 rows = recipe.data.batch_size // recipe.train.accumulate
                 tell(determinism.price(self.trainer.objective, rows, recipe.length))
+        if warning := sees_targets(self.trainer.model.config):
+            tell(warning)
         self.log = Log(folder.path / "log.jsonl")
 
     def events(self) -> Iterator[Event]:
@@ -67,6 +71,18 @@ class Run:
             self.recipe.checkpoint.keep,
         )
         return Saved(self.trainer.at, str(made), time.perf_counter() - begun)
+
+
+def sees_targets(config: ModelConfig) -> str:
+    """A word of warning where a position may look at the token that it is to predict."""
+    if not config.mask.together:
+        return ""
+    seen = config.mask.together - 1  # of so many positions that see each other, all but the last
+    where = "" if seen == math.inf else f" in the first {seen:.0f} of a row"
+    return (
+        f"model.mask={config.mask.kind}: positions see the tokens that they are to predict{where}, so that "
+        "the loss there falls to nothing and tells nothing of text; model.mask=causal sees none."
+    )
 
 
 def begin(recipe: Recipe, folder: RunFolder, tell: Tell) -> Run:
