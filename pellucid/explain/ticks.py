@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator
 
 
-def ticks(low: float, high: float, log: bool) -> Iterator[tuple[str, float]]:
-    """Round numbers between two ends, each with its place from 0 to 1.
+def ticks(low: float, high: float, log: bool, most: int = 6) -> Iterator[tuple[str, float]]:
+    """Round numbers between two ends, about `most` at most, each with its place from 0 to 1.
 
     >>> list(ticks(0, 2000, log=False))
     [('0', 0.0), ('500', 0.25), ('1,000', 0.5), ('1,500', 0.75), ('2,000', 1.0)]
@@ -18,7 +18,7 @@ def ticks(low: float, high: float, log: bool) -> Iterator[tuple[str, float]]:
         values = [step * 10.0**decade for decade in decades if decade % every == 0 for step in steps]
         places = [(math.log10(value) - start) / (end - start) for value in values]
     else:
-        rough = (high - low) / 5
+        rough = (high - low) / most
         size = 10.0 ** math.floor(math.log10(rough))
         step = next(size * m for m in (1, 2, 5, 10) if size * m >= rough * 0.999)
         values = [step * i for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
