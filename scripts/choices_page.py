@@ -3,7 +3,6 @@
 The pictures are plain SVG with a background of their own, so that they can be read on light pages and dark.
 """
 
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,6 +14,7 @@ import numpy as np
 from pellucid.cost import Cost, total
 from pellucid.explain.choice_pictures import Grid, Lines, Picture, pictures
 from pellucid.explain.choices import PRESET, Choice, Family, beside_default, families, toml, usual
+from pellucid.explain.ticks import ticks
 
 INK, FAINT, PAPER, RULE = "#1f2933", "#5f6c7b", "#ffffff", "#d5dbe3"
 FULL, EMPTY = "#2b6cb0", "#eef1f5"
@@ -165,11 +165,11 @@ def _axes(lines: Lines) -> tuple[int, int, list[str]]:
         _text(MARGIN, TOP + 10, lines.up, f'fill="{FAINT}"'),
         f'<rect x="{left}" y="{top}" width="{wide}" height="{high}" fill="none" stroke="{RULE}"/>',
     ]
-    for value, place in _ticks(*lines.range(), lines.log):
+    for value, place in ticks(*lines.range(), lines.log):
         y = round(top + high * (1 - place), 1)
         marks.append(f'<path stroke="{RULE}" d="M{left} {y}h{wide}"/>')
         marks.append(_text(left - 6, y + 4, value, f'text-anchor="end" font-size="11" fill="{FAINT}"'))
-    for value, place in _ticks(float(lines.x[0]), float(lines.x[-1]), log=False):
+    for value, place in ticks(float(lines.x[0]), float(lines.x[-1]), log=False):
         x = round(left + wide * place, 1)
         marks.append(f'<path stroke="{RULE}" d="M{x} {top}v{high}"/>')
         marks.append(_text(x, top + high + 17, value, f'text-anchor="middle" font-size="11" fill="{FAINT}"'))
@@ -192,25 +192,6 @@ def _curves(lines: Lines, left: int, top: int, wide: int, high: int) -> Iterator
         yield f'<polyline {style} points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>'
         y = top + 10 + 19 * i
         yield f'<path {style} d="M{left + wide + 16} {y}h22"/>' + _text(left + wide + 44, y + 4, name)
-
-
-def _ticks(low: float, high: float, log: bool) -> Iterator[tuple[str, float]]:
-    """Round numbers between two ends, each with its place from 0 to 1."""
-    if log:
-        start, end = math.log10(low), math.log10(high)
-        steps = (1, 2, 5) if end - start < 2 else (1,)
-        decades = range(math.floor(start), math.ceil(end) + 1)
-        values = [step * 10.0**decade for decade in decades for step in steps]
-        places = [(math.log10(value) - start) / (end - start) for value in values]
-    else:
-        rough = (high - low) / 5
-        size = 10.0 ** math.floor(math.log10(rough))
-        step = next(size * m for m in (1, 2, 5, 10) if size * m >= rough * 0.999)
-        values = [step * i for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
-        places = [(value - low) / (high - low) for value in values]
-    for value, place in zip(values, places, strict=True):
-        if -1e-9 <= place <= 1 + 1e-9:
-            yield f"{value:g}".replace("-", "−"), place
 
 
 def _text(x: float, y: float, text: str, style: str = "") -> str:

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from pellucid.cli.console import Console
     from pellucid.cost import Cost
     from pellucid.explain.choices import Beside, Choice, Family
 
 WIDTH, INDENT = 100, 18
+CURVE, SCALE = 56, 10
+"""Columns of a curve at most, and of the scale beside it."""
+COLUMNS = (13, 12, 9, 14, 9)
+"""Of the table of costs."""
 
 
 def choices(
@@ -23,8 +26,7 @@ def choices(
     """Every choice that a model is made of, with its source; of one also its formula, cost and picture."""
     import shutil
 
-    from rich.console import Console
-
+    from pellucid.cli.console import Console
     from pellucid.explain.choices import chosen, families
 
     asked = chosen(name) if name else [(family, choice) for family in families() for choice in family.choices]
@@ -53,9 +55,14 @@ def _overview(console: "Console", family: "Family") -> None:
 
 
 def _rows(console: "Console", rows: list[tuple[str, str, str]]) -> None:
-    """Names at the left; beside each what there is to say, and who says it."""
+    """Names at the left; beside each what there is to say, and who says it; below where it is too wide."""
     indent = max([INDENT, *(len(name) + 4 for name, _, _ in rows)])
     for name, text, source in rows:
+        below = max(map(len, text.splitlines()[1:]), default=0)  # of a table or a picture, under its title
+        if below > console.width - indent:
+            console.print(f"  {name}")
+            _wrapped(console, text, name=" " * max(0, min(4, console.width - below)))
+            continue
         _wrapped(console, text, (f"  {source}" * bool(source), "dim"), name=f"  {name}".ljust(indent))
     console.print()
 
@@ -80,7 +87,8 @@ def _details(console: "Console", family: "Family", choice: "Choice") -> None:
     rows.append(("in a config", "\n".join(choice.written(key) for key in family.keys)))
     rows.append(("in a recipe", "\n".join(choice.written(key) for key in family.recipe)))
     rows += (("cost", "\n".join(_cost(beside, family, choice))) for beside in beside_default(family, choice))
-    rows += (("picture", "\n".join(drawn(picture))) for picture in pictures(choice.value))
+    room = max(min(CURVE, console.width - SCALE - 4), 10)
+    rows += (("picture", "\n".join(drawn(picture, room))) for picture in pictures(choice.value))
     _rows(console, [(name, text, "") for name, text in rows if text])
 
 
@@ -95,21 +103,26 @@ def _cost(beside: "Beside", family: "Family", choice: "Choice") -> Iterator[str]
         yield f"{beside.key} = {choice.kind} costs what {usual} costs."
     else:
         yield f"{beside.key} = {choice.kind} beside {usual} in {PRESET}, {beside.length:,} tokens forward:"
-        yield f"{'':<14}{'parameters':>15}{'GFLOP':>12}{'activation MB':>15}{'cache MB':>12}"
+        yield _aligned("", "parameters", "GFLOP", "activation MB", "cache MB")
         for part in beside.parts:
-            yield f"{part:<14}{_figures(beside.here[part], beside.usual[part])}"
-        yield f"{'total':<14}{_figures(total(beside.here), Cost())}".replace("+", " ")
+            yield _aligned(part, *_figures(beside.here[part], beside.usual[part]))
+        yield _aligned("total", *_figures(total(beside.here), Cost())).replace("+", " ")
 
 
-def _figures(here: "Cost", usual: "Cost") -> str:
+def _figures(here: "Cost", usual: "Cost") -> Iterator[str]:
     """What there is more or less of; = where nothing changes."""
-    columns = (
-        (here.parameters - usual.parameters, "+,", 15),
-        ((here.flops - usual.flops) / 1e9, "+,.1f", 12),
-        ((here.activation_bytes - usual.activation_bytes) / 1e6, "+,.1f", 15),
-        ((here.cache_bytes - usual.cache_bytes) / 1e6, "+,.1f", 12),
+    differences = (
+        (here.parameters - usual.parameters, "+,"),
+        ((here.flops - usual.flops) / 1e9, "+,.1f"),
+        ((here.activation_bytes - usual.activation_bytes) / 1e6, "+,.1f"),
+        ((here.cache_bytes - usual.cache_bytes) / 1e6, "+,.1f"),
     )
-    return "".join((format(more, form) if more else "=").rjust(width) for more, form, width in columns)
+    return (format(more, form) if more else "=" for more, form in differences)
+
+
+def _aligned(name: str, *figures: str) -> str:
+    first, *rest = COLUMNS
+    return name.ljust(first) + "".join(text.rjust(width) for text, width in zip(figures, rest, strict=True))
 
 
 def _data(family: "Family", choice: "Choice") -> dict[str, Any]:

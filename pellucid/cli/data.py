@@ -143,9 +143,10 @@ def _progress() -> Iterator[Report]:
 
 @contextmanager
 def _bar() -> Iterator[Report]:
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
+
+    from pellucid.cli.console import Console
 
     columns = (
         BarColumn(),

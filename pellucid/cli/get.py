@@ -45,9 +45,10 @@ def _progress(model: str) -> Iterator["Report"]:
 
         yield once
         return
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, SpinnerColumn, TextColumn, TransferSpeedColumn
     from rich.progress import Progress as Bar
+
+    from pellucid.cli.console import Console
 
     columns = (
         SpinnerColumn(),

@@ -14,13 +14,15 @@ from collections.abc import Callable, Iterator
 from typing import TextIO
 
 import numpy as np
-from rich.console import Console, ConsoleOptions, Group, RenderableType
+import rich.console
+from rich.console import ConsoleOptions, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from pellucid.cli.console import Console
 from pellucid.cli.progress import Progress, clock, compiled, escaped
 from pellucid.explain.choice_pictures import Lines, drawn
 from pellucid.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
@@ -86,7 +88,7 @@ class PlainView:
                 self._step, self._seconds = event.step, event.seconds
                 yield f"step {at} {now.told(('loss', 'smoothed', 'lr', 'grad_norm', 'speed', 'mfu', 'left'))}"
             case Evaluated():
-                told = now.told(("validation", "best", "floor", "gap", "learned", "bits"))
+                told = now.told(("validation", "best", "floor", "gap", "learned", "bits", "accuracy"))
                 first = next((line for line in escaped(event.sample).splitlines() if line.strip()), "")
                 yield f"evaluation {at} {told}{' | ' * bool(first)}{_short(first.strip(), 80)}"
             case Saved():
@@ -160,7 +162,9 @@ class LiveView:
 
     # ---- the picture
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+    def __rich_console__(
+        self, console: rich.console.Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
         if self._plain is not None:
             return
         # One column less than there is: some terminals begin a new line when the last one is written to.
@@ -209,6 +213,7 @@ class LiveView:
             ("loss", ("loss", "smoothed")),
             ("validation", ("validation", "best", "bits")),
             ("floor", ("floor", "gap", "learned")),
+            ("accuracy", ("accuracy",)),
             ("learning rate", ("lr", "grad_norm")),
             ("speed", ("speed", "mfu")),
             ("tokens", ("tokens", "memory")),

@@ -13,12 +13,16 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from pellucid.errors import AskedWrongly
+from pellucid.explain.ticks import ticks
 from pellucid.training.curves import Array, Curve, RunCurves
 
 INK, FAINT, PAPER, RULE = "#1f2933", "#5f6c7b", "#ffffff", "#d5dbe3"
 COLOURS = ("#2b6cb0", "#d9480f", "#2f855a", "#9b2c86", "#b7791f", "#4a5568", "#5a4fcf", "#c53030")
 DASHES = ("none", "7 3", "2 3")
-MARGIN, WIDE, HIGH, LEFT, BELOW = 20, 420, 220, 58, 64
+MARGIN, WIDE, HIGH, LEFT, BELOW = 20, 420, 220, 58, 74
+WIDTH = 2 * (MARGIN + LEFT + WIDE) + MARGIN
+LONGEST, LETTER = 110, 7.5
+"""Letters of a run's name, at most, and the pixels of each, about."""
 POINTS = 800
 """Points of a curve in a picture; more than one per pixel cannot be seen."""
 
@@ -39,6 +43,7 @@ class Panel:
     title: str
     key: str
     ends: tuple[float, float]
+    unit: str = ""
     lines: list[Line] = field(default_factory=list)
 
     def across(self) -> tuple[float, float]:
@@ -85,7 +90,8 @@ def panels(runs: Sequence[RunCurves], smooth: int | None = None) -> list[Panel]:
     """Loss, validation, learning rate and gradient norm of all runs, thinned to what a picture can show."""
     steps = np.concatenate([curve.steps for run in runs for curve in (run.loss, run.validation)])
     ends = float(steps.min()), float(steps.max())
-    loss, validation = Panel("loss", "loss", ends), Panel("validation loss", "validation", ends)
+    loss = Panel("loss", "loss", ends, "nats per token")
+    validation = Panel("validation loss", "validation", ends, "nats per token")
     rate, norm = Panel("learning rate", "lr", ends), Panel("gradient norm", "grad_norm", ends)
     for i, run in enumerate(runs):
         window = smooth or max(1, len(run.loss) // 50)
@@ -115,12 +121,10 @@ def svg(drawn: Sequence[Panel], names: Sequence[str]) -> bytes:
 
 def _svg(drawn: Sequence[Panel], names: Sequence[str]) -> str:
     """Two panels in a row; above them which colour is which run."""
-    top = MARGIN + 20 * len(names) + 8
-    width = 2 * (MARGIN + LEFT + WIDE) + MARGIN
-    height = top + 2 * (HIGH + BELOW)
-    marks = [mark for i, name in enumerate(names) for mark in _legend(i, name, MARGIN + 8 + 20 * i)]
+    width, height = WIDTH, _top(names) + 2 * (HIGH + BELOW)
+    marks = [mark for i, name in enumerate(names) for mark in _legend(i, name, names)]
     for i, panel in enumerate(drawn):
-        marks += _panel(panel, i, *_corner(i, len(names)))
+        marks += _panel(panel, i, *_corner(i, names))
     return "\n".join(
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
@@ -134,10 +138,24 @@ def _svg(drawn: Sequence[Panel], names: Sequence[str]) -> str:
     )
 
 
-def _corner(i: int, runs: int) -> tuple[int, int]:
+def _columns(names: Sequence[str]) -> int:
+    """In how many columns the names of the runs fit."""
+    return max(1, min(len(names), (WIDTH - 2 * MARGIN) // _wide(names)))
+
+
+def _wide(names: Sequence[str]) -> int:
+    """Pixels for a name and its line."""
+    return 50 + round(LETTER * min(max(map(len, names)), LONGEST))
+
+
+def _top(names: Sequence[str]) -> int:
+    """Where the panels begin: below the names."""
+    return MARGIN + 20 * -(-len(names) // _columns(names)) + 8
+
+
+def _corner(i: int, names: Sequence[str]) -> tuple[int, int]:
     """The upper left corner of a panel's axes."""
-    top = MARGIN + 20 * runs + 8
-    return MARGIN + LEFT + i % 2 * (MARGIN + LEFT + WIDE), top + 24 + i // 2 * (HIGH + BELOW)
+    return MARGIN + LEFT + i % 2 * (MARGIN + LEFT + WIDE), _top(names) + 24 + i // 2 * (HIGH + BELOW)
 
 
 def _stroke(run: int) -> str:
@@ -145,22 +163,27 @@ def _stroke(run: int) -> str:
     return f'stroke="{COLOURS[run % len(COLOURS)]}" stroke-dasharray="{dash}"'
 
 
-def _legend(run: int, name: str, y: int) -> Iterator[str]:
-    yield f'<path fill="none" {_stroke(run)} stroke-width="2" d="M{MARGIN} {y}h22"/>'
-    yield _text(MARGIN + 30, y + 4, name if len(name) <= 110 else f"…{name[-109:]}")
+def _legend(run: int, name: str, names: Sequence[str]) -> Iterator[str]:
+    row, column = divmod(run, _columns(names))
+    x, y = MARGIN + column * _wide(names), MARGIN + 8 + 20 * row
+    yield f'<path fill="none" {_stroke(run)} stroke-width="2" d="M{x} {y}h22"/>'
+    yield _text(x + 30, y + 4, name if len(name) <= LONGEST else f"…{name[1 - LONGEST :]}")
 
 
 def _panel(panel: Panel, number: int, left: int, top: int) -> Iterator[str]:
     yield _text(left, top - 9, panel.title, 'font-weight="bold"')
+    yield _text(left + WIDE, top - 9, panel.unit, f'text-anchor="end" font-size="11" fill="{FAINT}"')
+    yield _text(left + WIDE, top + HIGH + 32, "steps", f'text-anchor="end" font-size="11" fill="{FAINT}"')
     yield f'<rect x="{left}" y="{top}" width="{WIDE}" height="{HIGH}" fill="none" stroke="{RULE}"/>'
-    for text, place in _ticks(*panel.up(), panel.log):
+    for text, place in ticks(*panel.up(), panel.log):
         y = round(top + HIGH * (1 - place), 1)
         yield f'<path stroke="{RULE}" d="M{left} {y:g}h{WIDE}"/>'
         yield _text(left - 6, y + 4, text, f'text-anchor="end" font-size="11" fill="{FAINT}"')
-    for text, place in _ticks(*panel.across(), log=False):
+    for text, place in ticks(*panel.across(), log=False, most=8 if panel.ends[1] < 1e5 else 5):
         x = round(left + WIDE * place, 1)
         yield f'<path stroke="{RULE}" d="M{x:g} {top}v{HIGH}"/>'
-        yield _text(x, top + HIGH + 16, text, f'text-anchor="middle" font-size="11" fill="{FAINT}"')
+        anchor = "end" if place > 0.97 else "middle"  # a long number would leave the picture
+        yield _text(x, top + HIGH + 16, text, f'text-anchor="{anchor}" font-size="11" fill="{FAINT}"')
     inside = f'<rect x="{left}" y="{top}" width="{WIDE}" height="{HIGH}"/>'
     yield f'<clipPath id="panel{number}">{inside}</clipPath>'
     yield f'<g clip-path="url(#panel{number})" fill="none" stroke-linejoin="round">'
@@ -182,41 +205,14 @@ def _line(panel: Panel, line: Line, left: int, top: int) -> Iterator[str]:
         dotted = f'stroke="{colour}" stroke-dasharray="1 4" stroke-width="2"'
         yield f'<path {dotted} d="M{left} {y[0]:.1f}h{WIDE}"/>'
         if y[0] < top + HIGH:
-            yield _text(left + 6, y[0] - 5, "floor", f'fill="{colour}" stroke="none" font-size="11"')
+            around = f'stroke="{PAPER}" stroke-width="3" paint-order="stroke"'  # other lines may pass there
+            yield _text(left + 6, y[0] - 5, "floor", f'fill="{colour}" {around} font-size="11"')
         return
     look = 'stroke-width="1" opacity="0.3"' if line.style == "faint" else 'stroke-width="2"'
     yield f'<polyline {_stroke(line.run)} {look} points="{" ".join(points)}"/>'
     if line.style == "points" or len(points) == 1:
         dots = "".join(f"M{point.replace(',', ' ')}h0" for point in points[:200])
         yield f'<path stroke="{colour}" stroke-width="5" stroke-linecap="round" d="{dots}"/>'
-
-
-def _ticks(low: float, high: float, log: bool) -> Iterator[tuple[str, float]]:
-    """Round numbers between two ends, each with its place from 0 to 1."""
-    if log:
-        start, end = math.log10(low), math.log10(high)
-        steps = (1, 2, 5) if end - start < 2.5 else (1,)
-        every = max(1, round((end - start) / 6))
-        decades = range(math.floor(start), math.ceil(end) + 1)
-        values = [step * 10.0**decade for decade in decades if decade % every == 0 for step in steps]
-        places = [(math.log10(value) - start) / (end - start) for value in values]
-    else:
-        rough = (high - low) / 5
-        size = 10.0 ** math.floor(math.log10(rough))
-        step = next(size * m for m in (1, 2, 5, 10) if size * m >= rough * 0.999)
-        values = [step * i for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
-        places = [(value - low) / (high - low) for value in values]
-    for value, place in zip(values, places, strict=True):
-        if -1e-9 <= place <= 1 + 1e-9:
-            yield _number(value), place
-
-
-def _number(value: float) -> str:
-    """1,000 rather than 1e+03, and 3e−4 rather than 0.0003."""
-    if value == 0 or 1e-3 <= abs(value) < 1e7:
-        return f"{value:,.10g}".replace("-", "−")
-    mantissa, exponent = f"{value:.3g}".split("e") if "e" in f"{value:.3g}" else f"{value:.2e}".split("e")
-    return f"{float(mantissa):g}e{int(exponent)}".replace("-", "−")
 
 
 def _text(x: float, y: float, text: str, style: str = "") -> str:
@@ -230,7 +226,7 @@ def html(drawn: Sequence[Panel], names: Sequence[str]) -> bytes:
     """The same drawing in a page of its own, which needs nothing from elsewhere."""
     data = {
         "names": [{"name": name, "colour": COLOURS[i % len(COLOURS)]} for i, name in enumerate(names)],
-        "panels": [_data(panel, *_corner(i, len(names))) for i, panel in enumerate(drawn)],
+        "panels": [_data(panel, *_corner(i, names)) for i, panel in enumerate(drawn)],
     }
     page = (Path(__file__).parent / "plot_page.html").read_text("utf-8")
     values = json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
@@ -269,7 +265,7 @@ def png(drawn: Sequence[Panel], names: Sequence[str]) -> bytes:
         raise AskedWrongly(
             "a .png needs matplotlib: pip install 'pellucid[plot]'. -o curves.html and .svg need nothing."
         ) from None
-    figure = figure_of(figsize=(11, 7 + 0.2 * len(names)), dpi=130, layout="constrained")
+    figure = figure_of(figsize=(11, 7 + 0.2 * (len(names) // _columns(names))), dpi=130, layout="constrained")
     looks: dict[str, dict[str, Any]] = {
         "faint": {"alpha": 0.3, "linewidth": 0.8},
         "line": {"linewidth": 1.8},
@@ -278,15 +274,26 @@ def png(drawn: Sequence[Panel], names: Sequence[str]) -> bytes:
     }
     for panel, axes in zip(drawn, figure.subplots(2, 2).flat, strict=True):
         for line in panel.lines:
-            dash = {"linestyle": ("-", "--", ":")[line.run // len(COLOURS) % 3]}
-            colour = COLOURS[line.run % len(COLOURS)]
-            axes.plot(line.curve.steps, line.curve.values, color=colour, **dash | looks[line.style])
+            axes.plot(line.curve.steps, line.curve.values, **_pen(line.run) | looks[line.style])
+        for line in panel.lines:
+            if line.style == "floor":
+                here = (line.curve.steps[0], line.curve.values[0])
+                offset = {"xytext": (4, 3), "textcoords": "offset points"}
+                axes.annotate("floor", here, color=COLOURS[line.run % len(COLOURS)], fontsize=8, **offset)
         if panel.log:
             axes.set_yscale("log")
-        axes.set(ylim=panel.up(), xlim=panel.across(), title=panel.title)
+        else:
+            axes.ticklabel_format(axis="y", scilimits=(-3, 5))
+        axes.set(ylim=panel.up(), xlim=panel.across(), title=panel.title, xlabel="steps", ylabel=panel.unit)
         axes.grid(color=RULE)
-    marks = [axes.plot([], [], color=COLOURS[i % len(COLOURS)])[0] for i in range(len(names))]
-    figure.legend(marks, [name.replace("$", r"\$") for name in names], loc="outside upper left")
+    marks = [axes.plot([], [], **_pen(i))[0] for i in range(len(names))]
+    shown = [name.replace("$", r"\$") for name in names]
+    figure.legend(marks, shown, loc="outside upper left", ncols=_columns(names), frameon=False)
     file = io.BytesIO()
     figure.savefig(file, format="png")
     return file.getvalue()
+
+
+def _pen(run: int) -> dict[str, Any]:
+    dash = ("-", "--", ":")[run // len(COLOURS) % len(DASHES)]
+    return {"color": COLOURS[run % len(COLOURS)], "linestyle": dash}

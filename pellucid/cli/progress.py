@@ -138,7 +138,7 @@ def _loss(value: float) -> str:
 
 
 STEPPED = ("loss", "smoothed", "lr", "grad_norm", "tokens", "memory")
-EVALUATED = {"validation": "loss", "gap": "gap", "bits": "bits_per_byte"}
+EVALUATED = {"validation": "loss", "gap": "gap", "bits": "bits_per_byte", "accuracy": "accuracy"}
 FORMS: dict[str, Callable[[float], str]] = {
     **dict.fromkeys(("loss", "smoothed", "validation", "best", "floor", "gap", "bits"), _loss),
     "lr": lambda value: f"{value:.2e}",
@@ -146,6 +146,7 @@ FORMS: dict[str, Callable[[float], str]] = {
     "tokens": lambda value: f"{value:,}",
     "memory": readable_bytes,
     "learned": lambda value: f"{value:.1%}",
+    "accuracy": lambda value: f"{value:.1%}",
     "speed": lambda value: f"{value:,.0f} tokens/s",
     "mfu": lambda value: f"{value:.1%}",
     "left": lambda value: f"{clock(value)} left",

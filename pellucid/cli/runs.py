@@ -1,6 +1,6 @@
 """`pellucid runs`: the runs that are here, and how each stands."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +16,10 @@ def runs(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Plain data.")] = False,
 ) -> None:
-    """The runs in some folders: state, step, loss, best validation loss, tokens, and when they last moved."""
+    """The runs in some folders: state, step, loss, best validation loss, tokens, and when they last moved.
+
+    Where the floor is known, also the gap to it and the share of what can be learned.
+    """
     from pellucid.errors import FileError
 
     asked = folders or [Path("runs")]
@@ -62,7 +65,7 @@ def _about(path: Path) -> dict[str, Any]:
     from pellucid.training.run_folder import LOG, RunFolder
 
     row: dict[str, Any] = {"name": str(path), "state": "broken", "step": 0, "steps": None, "loss": None}
-    row |= {"best": None, "tokens": None, "why": None, "saved": None}
+    row |= {"best": None, "gap": None, "learned": None, "tokens": None, "why": None, "saved": None}
     log = path / LOG
     try:
         row["age"] = max(0.0, time.time() - (log if log.exists() else path).stat().st_mtime)
@@ -86,32 +89,35 @@ def _read(row: dict[str, Any], line: dict[str, Any]) -> None:
         smoothed = line.get("smoothed")
         row["loss"] = line.get("loss") if smoothed is None else smoothed
         row["tokens"] = line.get("tokens")
-    elif kind == "evaluation" and line.get("loss") is not None:
-        row["best"] = line["loss"] if row["best"] is None else min(row["best"], line["loss"])
+    elif kind == "evaluation" and _better(line.get("loss"), row["best"]):
+        row |= {"best": line["loss"], "gap": line.get("gap"), "learned": line.get("learned")}
+
+
+def _better(loss: float | None, best: float | None) -> bool:
+    return loss is not None and (best is None or loss <= best)
 
 
 def _table(rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from pellucid.cli.console import Console
     from pellucid.cli.progress import escaped
 
     styles = {"running": "green", "interrupted": "yellow", "broken": "red"}
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("run", overflow="fold")
     table.add_column("state", no_wrap=True)
-    for heading in ("step", "loss", "best", "tokens", "age"):
+    known = {key: form for key, form in FIGURES.items() if any(row[key] is not None for row in rows)}
+    for heading in ("step", *known, "age"):
         table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         steps = f"/{row['steps']:,}" if row["steps"] is not None else ""
-        tokens = "" if row["tokens"] is None else _count(row["tokens"])
         table.add_row(
             Text(escaped(row["name"])),
             Text(row["state"], styles.get(row["state"], "")),
             f"{row['step']:,}{steps}",
-            *("" if row[key] is None else f"{row[key]:.4f}" for key in ("loss", "best")),
-            tokens,
+            *("" if row[key] is None else form(row[key]) for key, form in known.items()),
             _age(row["age"]),
         )
     console = Console(highlight=False)
@@ -127,6 +133,14 @@ def _count(count: float) -> str:
         if count >= size:
             return f"{count / size:.3g}{unit}"
     return f"{count:g}"
+
+
+FIGURES: dict[str, Callable[[float], str]] = {
+    **dict.fromkeys(("loss", "best", "gap"), "{:.4f}".format),
+    "learned": "{:.1%}".format,
+    "tokens": _count,
+}
+"""What is told of a run where some run has it."""
 
 
 def _age(seconds: float) -> str:

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 def train(
     what: Annotated[
-        str | None, typer.Argument(help="A text file or folder, a recipe's name, or a recipe's .toml file.")
+        str | None,
+        typer.Argument(
+            help="A text file or folder, a recipe's name (stories, task:copy), or a recipe's .toml file."
+        ),
     ] = None,
     changes: Annotated[
         list[str] | None, typer.Argument(help="Keys of the recipe to set: optimizer.lr=3e-4 out=runs/a.")
@@ -77,9 +80,9 @@ def _go_on(path: Path, changes: list[str], plain: bool) -> None:
 
 def _recipe(what: str, changes: list[str], minutes: float) -> tuple["Recipe", list[str]]:
     """The recipe that is asked for, and for a text of one's own why it is as it is."""
-    from pellucid.training.recipe import Recipe, changed, recipes, table_of
+    from pellucid.training.recipe import Recipe, changed, is_shipped, table_of
 
-    if what in recipes() or what.endswith(".toml"):
+    if is_shipped(what) or what.endswith(".toml"):
         return Recipe.from_dict(changed(table_of(what), changes)), []
     from pellucid.training.peak import peak
     from pellucid.training.plan import planned

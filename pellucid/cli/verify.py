@@ -52,8 +52,9 @@ def _shown(json: bool) -> Iterator[tuple[Callable[["Check"], None], Show]]:
     if json:
         yield (lambda check: None), _line
         return
-    from rich.console import Console
     from rich.markup import escape
+
+    from pellucid.cli.console import Console
 
     console = Console(highlight=False)
     quiet = not sys.stdout.isatty()

@@ -38,7 +38,7 @@ def _score(y, targets, losses, stride, size, smoothing, z, ignored, block: tl.co
         if smoothing > 0:
             plain += tl.where(inside, some, 0.0)
     top = tl.max(highest, 0)
-    lse = top + tl.log(tl.sum(tl.where(highest == LOWEST, 0.0, total * tl.exp(highest - top)), 0))
+    lse = top + tl.log(tl.sum(tl.where(columns < size, total * tl.exp(highest - top), 0.0), 0))
     surprise = (1 - smoothing) * (lse - chosen) + smoothing * (lse - tl.sum(plain, 0) / size) + z * lse * lse
     tl.store(losses + row, tl.where(counted, surprise, 0.0))
     for at in range(0, size, block):

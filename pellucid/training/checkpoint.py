@@ -25,10 +25,9 @@ import stat
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 
 from pellucid.config import ModelConfig
 from pellucid.errors import AskedWrongly, FileError
@@ -39,6 +38,9 @@ from pellucid.interop.folder import LARGEST_JSON, read_bytes, read_table, shown
 from pellucid.interop.safetensors_file import Stored, read_file, read_tensors, write_file
 from pellucid.text.tokenizer import Tokenizer
 
+if TYPE_CHECKING:  # who only looks at a checkpoint, as `pellucid runs` does, need not wait for torch
+    import torch
+
 FORMAT, VERSION = "pellucid-checkpoint", 1
 MANIFEST, STATE, MODEL = "manifest.json", "state.json", "model"
 PARTIAL = ".tmp-"
@@ -46,11 +48,8 @@ TENSORS = ("optimizer", "ema", "rng")
 """The parts of a snapshot with a safetensors file of their own."""
 PLAIN = ("plain", "loader", "meters", "types", "recipe", "environment")
 """The tables of state.json."""
-FLOATS = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
-WHOLE = {
-    str(dtype).removeprefix("torch."): dtype
-    for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool)
-}
+FLOATS = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
+WHOLE = ("uint8", "int8", "int16", "int32", "int64", "bool")
 _NAME = re.compile(r"step-(\d{7,15})")
 _COUNT = itertools.count()
 
@@ -60,15 +59,19 @@ class Snapshot(NamedTuple):
 
     step: int
     config: ModelConfig
-    weights: Mapping[str, torch.Tensor]
+    weights: Mapping[str, "torch.Tensor"]
     tokenizer: Tokenizer | None
-    optimizer: Mapping[str, torch.Tensor]
-    ema: Mapping[str, torch.Tensor]
-    rng: Mapping[str, torch.Tensor]
+    optimizer: Mapping[str, "torch.Tensor"]
+    ema: Mapping[str, "torch.Tensor"]
+    rng: Mapping[str, "torch.Tensor"]
     loader: dict[str, int]
     plain: dict[str, Any]
     meters: dict[str, Any]
     name: str = ""
+
+
+def _type(tensor: "torch.Tensor") -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def name_of(step: int) -> str:
@@ -121,7 +124,7 @@ def bytes_of(snapshot: Snapshot) -> int:
     """How many bytes its tensors take: the whole checkpoint, but for a few kilobytes."""
     tables = (snapshot.weights, snapshot.optimizer, snapshot.ema, snapshot.rng)
     return sum(
-        math.prod(tensor.shape) * (tensor.element_size() if tensor.dtype in FLOATS else 8)
+        math.prod(tensor.shape) * (tensor.element_size() if _type(tensor) in FLOATS else 8)
         for tensors in tables
         for tensor in tensors.values()
     )
@@ -170,22 +173,24 @@ def _pretrained(snapshot: Snapshot) -> interop.Pretrained:
     )
 
 
-def _storable(part: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, Stored]:
+def _storable(part: str, tensors: Mapping[str, "torch.Tensor"]) -> dict[str, Stored]:
     for name, tensor in tensors.items():
-        if tensor.dtype not in FLOATS and (part == "weights" or tensor.dtype not in WHOLE.values()):
+        if _type(tensor) not in FLOATS and (part == "weights" or _type(tensor) not in WHOLE):
             raise AskedWrongly(f"{part}: {name} is {tensor.dtype}, which a checkpoint cannot hold.")
     return {
-        name: Stored(FLOATS.get(tensor.dtype, "F64"), tuple(tensor.shape), partial(_bits, name, tensor))
+        name: Stored(FLOATS.get(_type(tensor), "F64"), tuple(tensor.shape), partial(_bits, name, tensor))
         for name, tensor in tensors.items()
     }
 
 
-def _bits(name: str, tensor: torch.Tensor) -> interop.Array:
+def _bits(name: str, tensor: "torch.Tensor") -> interop.Array:
     """A tensor's numbers as a file has them: bfloat16 as its bits, whole numbers as the same in float64."""
+    import torch
+
     here = tensor.detach().cpu().contiguous()
     if here.dtype == torch.bfloat16:
         here = here.view(torch.uint16)
-    elif here.dtype not in FLOATS:
+    elif _type(here) not in FLOATS:
         wide = here.double()
         if not torch.equal(wide.to(here.dtype), here):
             raise AskedWrongly(f"{name} has whole numbers beyond 2⁵³, which a checkpoint cannot hold.")
@@ -196,9 +201,9 @@ def _bits(name: str, tensor: torch.Tensor) -> interop.Array:
 def _state_text(snapshot: Snapshot, recipe: Mapping[str, Any], environment: Mapping[str, Any]) -> bytes:
     types = {
         part: {
-            name: str(tensor.dtype).removeprefix("torch.")
+            name: _type(tensor)
             for name, tensor in getattr(snapshot, part).items()
-            if tensor.dtype not in FLOATS
+            if _type(tensor) not in FLOATS
         }
         for part in TENSORS
     }
@@ -325,14 +330,16 @@ def _reading(folder: Path) -> Iterator[None]:
         raise FileError(f"cannot read {error.filename or folder}: {error.strerror or error}.") from None
 
 
-def _tensors(stored: Mapping[str, Stored], types: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+def _tensors(stored: Mapping[str, Stored], types: Mapping[str, Any]) -> dict[str, "torch.Tensor"]:
     """The tensors of a file, in memory of their own and of the types that they had."""
+    import torch
+
     found = {}
     for name, entry in stored.items():
         tensor = torch.from_numpy(np.array(entry.bits()))
         tensor = tensor.view(torch.bfloat16) if entry.type == "BF16" else tensor
         if name in types:
             need(types[name] in WHOLE, f"{shown(name)} is of the type {shown(types[name])}")
-            tensor = tensor.to(WHOLE[types[name]])
+            tensor = tensor.to(getattr(torch, types[name]))
         found[name] = tensor
     return found

@@ -45,6 +45,8 @@ class Evaluated:
     sample: str
     learned: float | None = None
     """The share of what can be learned beyond pairs of words, where that is known."""
+    accuracy: float | None = None
+    """The share of targets that were the likeliest token."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from pellucid.errors import AskedWrongly
 from pellucid.model.initialisations import initialise
 from pellucid.model.loss import IGNORED
 from pellucid.model.transformer import Transformer
-from pellucid.training import compiling, optimizers, randomness
+from pellucid.training import compiling, determinism, optimizers, randomness
 from pellucid.training.average import Average
 from pellucid.training.checkpoint import Snapshot
 from pellucid.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
@@ -32,7 +32,7 @@ from pellucid.training.objective import Objective
 from pellucid.training.plan import flops_per_token
 from pellucid.training.recipe import Recipe
 from pellucid.training.source import Source
-from pellucid.training.validation import mean_loss, sample
+from pellucid.training.validation import judge, sample
 from pellucid.training.weights import Weights
 
 SMOOTH = 0.95
@@ -43,6 +43,7 @@ BAD_IN_A_ROW = 5
 
 class Trainer:
     def __init__(self, recipe: Recipe, source: Source) -> None:
+        determinism.prepare()
         self.recipe, self.source = recipe, source
         self.device = _device(recipe.train.device)
         self.dtype = dtype_on(self.device, recipe.train.dtype)
@@ -68,6 +69,12 @@ class Trainer:
         if self.dtype == "float64":
             return torch.float64
         return torch.bfloat16 if self.recipe.train.weights == "bfloat16" else torch.float32
+
+    @property
+    def deterministic(self) -> bool:
+        """The same bits in every run: always on a CPU, on a GPU where it is asked for."""
+        wanted = self.recipe.train.deterministic
+        return wanted == "yes" or (wanted == "auto" and self.device.type == "cpu")
 
     # ---- one step
 
@@ -160,8 +167,7 @@ class Trainer:
 
     def run(self, save: Callable[[], Saved] | None = None) -> Iterator[Event]:
         """Steps until the recipe's end, or until `wanted` says why not; evaluated and saved on the way."""
-        deterministic = _deterministic(self.recipe.train.deterministic, self.device)
-        with deterministic, contextlib.closing(self.loader):
+        with determinism.switched(self.deterministic), contextlib.closing(self.loader):
             yield self.started()
             why = "finished"
             while self.at < self.recipe.steps and not self.wanted:
@@ -195,7 +201,9 @@ class Trainer:
         """The loss on the validation text, and a sample; by the mean of the weights, where there is one."""
         self.model.eval()
         with self.average.in_place(self.weights.spread):
-            mean = mean_loss(self.objective.logits, self.source, self.recipe.evaluation.batches, self.device)
+            mean, right = judge(
+                self.objective.logits, self.source, self.recipe.evaluation.batches, self.device
+            )
             written = sample(self.model, self.source, self.recipe.evaluation)
         self.model.train()
         better = mean < self.best or (math.isnan(self.best) and not math.isnan(mean))
@@ -204,7 +212,9 @@ class Trainer:
         rate, floor = self.source.bytes_per_token, self.source.floor
         bits = mean / math.log(2) / rate if rate else None
         gap = None if floor is None else mean - floor
-        return Evaluated(self.at, mean, better, bits, gap, written, self.source.learned(mean))
+        return Evaluated(
+            self.at, mean, better, bits, gap, written, self.source.learned(mean), _or_none(right)
+        )
 
     # ---- nothing lost
 
@@ -255,17 +265,6 @@ class Trainer:
         self.smoothed = math.nan if state["smoothed"] is None else state["smoothed"]
         self.best = math.nan if state["best"] is None else state["best"]
         self.without_progress, self.bad = state["without_progress"], state["bad"]
-
-
-@contextlib.contextmanager
-def _deterministic(wanted: str, device: torch.device) -> Iterator[None]:
-    """The same bits in every run: always on a CPU, on a GPU where it is asked for."""
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(wanted == "yes" or (wanted == "auto" and device.type == "cpu"))
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before)
 
 
 def dtype_on(device: torch.device, wanted: str) -> str:

@@ -31,18 +31,22 @@ from pellucid.parts.schedules.cosine import Cosine
 MODEL_KEYS = tuple(entry.name for entry in dataclasses.fields(ModelConfig))
 FROM_DATA = ("vocab_size",)
 """Keys of the model that the tokenizer decides."""
+MADE = ("stories", "task")
+"""Texts that are made while the model learns, such as `task:copy`; of each kind there is a recipe."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Where the text is, and how it becomes batches. `tokenizer` is a kind to train, or a folder; empty for
-    the one that the text brings along, or else `bpe`."""
+    """Where the text is, and how it becomes batches. `split` says where one document ends and the next
+    begins, as in `pellucid data prepare`. `tokenizer` is a kind to train, or a folder; empty for the one that
+    the text brings along, or else `bpe`. `validation` is the share that is held out, or a text of its own."""
 
     path: str
+    split: str = "file"
     tokenizer: str = ""
     vocab_size: int = 0
     batch_size: int = 32
-    validation: float = 0.1
+    validation: float | str = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +55,8 @@ class Train:
     in bfloat16 on a GPU and in float32 on a CPU. `weights` of bfloat16 are copies of float32 masters. With a
     `chunk`, the logits of a large vocabulary are made for so many positions at a time; with `recompute`, a
     block's activations are made again in the backward pass instead of being kept. `only` and `freeze` are
-    patterns of names: what learns, all where there is none, and what does not."""
+    patterns of names: what learns, all where there is none, and what does not. `tensorboard` writes the
+    figures of the log for TensorBoard as well."""
 
     accumulate: int = 1
     clip: float = 1.0
@@ -69,6 +74,7 @@ class Train:
     weights: str = "float32"
     compile: str = "auto"
     deterministic: str = "auto"
+    tensorboard: str = "no"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +110,7 @@ class Recipe:
     def __post_init__(self) -> None:
         for section, key, low, high in BOUNDS:
             value = getattr(getattr(self, section) if section else self, key)
-            if not low <= value <= high:
+            if not isinstance(value, str) and not low <= value <= high:
                 name = f"{section}.{key}" if section else key
                 raise ConfigError(f"{name}={value} cannot be: it goes from {low:g} to {high:g}.")
         for section, key, words in WORDS:
@@ -186,6 +192,7 @@ WORDS = (
     ("train", "recompute", ("yes", "no")),
     ("train", "compile", CHOICE),
     ("train", "deterministic", CHOICE),
+    ("train", "tensorboard", ("yes", "no")),
 )
 
 
@@ -197,11 +204,20 @@ def recipes() -> list[str]:
     )
 
 
+def is_shipped(name: str) -> bool:
+    return name in recipes() or name.partition(":")[0] in MADE
+
+
 def table_of(name: str) -> dict[str, Any]:
-    """A recipe as plain data: a shipped one by name, or a file."""
-    if name in recipes():
-        shipped = resources.files("pellucid.training") / "recipes" / f"{name}.toml"
-        return tomllib.loads(shipped.read_text("utf-8"))
+    """A recipe as plain data: a shipped one by name, or a file.
+
+    A text that is made while the model learns has a recipe of its kind: `task:copy` is `task` with that text.
+    """
+    if is_shipped(name):
+        kind, colon, _ = name.partition(":")
+        shipped = resources.files("pellucid.training") / "recipes" / f"{kind}.toml"
+        table = tomllib.loads(shipped.read_text("utf-8"))
+        return changed(table, [f"data.path={name}", f"out=runs/{name.replace(':', '-')}"] if colon else [])
     try:
         return tomllib.loads(Path(name).read_text("utf-8"))
     except FileNotFoundError:
@@ -281,15 +297,16 @@ def _field(entry: Any, value: Any, name: str) -> Any:
         return kind.read(usual | dict(value) if isinstance(value, Mapping) else value)
     if dataclasses.is_dataclass(kind):
         return _read(kind, value, name)
-    if kind is float and type(value) is int:
+    if kind in (float, float | str) and type(value) is int:
         value = float(value)
     if kind == tuple[str, ...]:
         patterns = [value] if isinstance(value, str) else value
         if not isinstance(patterns, list | tuple) or not all(isinstance(one, str) for one in patterns):
             raise ConfigError(f"{name} is a pattern or a list of them, not {value!r}.")
         return tuple(patterns)
-    if kind in (int, float, str) and (type(value) is not kind or value != value):
-        raise ConfigError(f"{name} must be {kind.__name__}, not {value!r}.")
+    plain = {int: "int", float: "float", str: "str", float | str: "float or str"}
+    if kind in plain and (not isinstance(value, kind) or isinstance(value, bool) or value != value):
+        raise ConfigError(f"{name} must be {plain[kind]}, not {value!r}.")
     return _model(value, name) if name == "model" else value
 
 

@@ -6,7 +6,8 @@
     a text file, or a folder      encoded into the run's own folder, with a tokenizer trained on it if asked
 
 What is held out is the same for every seed of a run, so that runs can be compared. Of a hundred documents and
-more it is a share of the documents; of fewer, the last share of the characters of each.
+more it is a share of the documents; of fewer, the last share of the characters of each. Where a text to be
+judged by is given, it is all of that, and nothing of it is learned from.
 """
 
 import json
@@ -39,6 +40,7 @@ from pellucid.text.pretrained import from_pretrained
 from pellucid.text.tokenizer import Special, Tokenizer
 from pellucid.training import generated
 from pellucid.training.plan import vocabulary_for
+from pellucid.training.recipe import MADE
 
 MANY = 100
 """Documents from which on some are held out whole."""
@@ -46,7 +48,6 @@ LEARNED_FROM = 30_000_000
 """Characters of the training text that a tokenizer is trained on, at most."""
 PROOF, FORMAT, VERSION = "source.json", "pellucid-source", 1
 """Written last: the text has become token files, from these settings."""
-OWN = ("stories", "task")
 EVERY = 10.0
 """Seconds between two words about progress."""
 
@@ -59,13 +60,15 @@ class Data(Protocol):
     @property
     def path(self) -> str: ...
     @property
+    def split(self) -> str: ...
+    @property
     def tokenizer(self) -> str: ...
     @property
     def vocab_size(self) -> int: ...
     @property
     def batch_size(self) -> int: ...
     @property
-    def validation(self) -> float: ...
+    def validation(self) -> float | str: ...
 
 
 @dataclass(frozen=True)
@@ -126,12 +129,23 @@ def open_source(data: Data, length: int, seed: int, cache: Path, tell: Tell = la
     """The source that a recipe names; what has to be made of it is kept in `cache`, and made once."""
     need_length(length)
     kind, colon, name = data.path.partition(":")
-    if kind in OWN and (colon or kind == "stories") and not Path(data.path).exists():
+    if kind in MADE and (colon or kind == "stories") and not Path(data.path).exists():
         return _made(data, kind, name, length, seed)
     path = Path(data.path)
     if path.is_dir() and ((path / NAME).is_file() or (path / PROGRESS).is_file()):
+        _need_no_file(data, "holds")
         return _tokens(data, TokenFolder(path), length, seed, Path(data.path))
     return _tokens(data, _encoded(data, cache, tell), length, seed, Path(data.path))
+
+
+def _need_no_file(data: Data, verb: str) -> None:
+    """Settings of a text file, which whatever is none cannot follow."""
+    told = {"validation": isinstance(data.validation, str), "split": data.split != "file"}
+    for key in (key for key, is_told in told.items() if is_told):
+        raise ConfigError(
+            f"data.{key}={getattr(data, key)!r} does not go with {data.path}, which {verb} documents and "
+            f"what it is judged by: leave data.{key} out."
+        )
 
 
 # ---- made while the model learns
@@ -143,6 +157,7 @@ def _made(data: Data, kind: str, name: str, length: int, seed: int) -> Source:
             f"data.tokenizer={data.tokenizer!r} does not go with {data.path}, which brings its own along: "
             "leave data.tokenizer out."
         )
+    _need_no_file(data, "makes")
     made = (generated.stories if kind == "stories" else generated.task)(name or "easy", length, seed)
     rows = generated.packed(made.held_out, length)
     targets = sum(int((wanted != NOT_COUNTED).sum()) for _, wanted in rows)
@@ -250,11 +265,38 @@ class _Parted(Corpus):
                     yield Document(piece, document.file, at, part)
 
 
+@dataclass
+class _Beside(Corpus):
+    """A text to learn from, and beside it one to be judged by, all of it, none of which is learned from."""
+
+    judge: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._held_out = Corpus([self.judge], self.split, unique=False)
+        judged = set(map(os.path.realpath, self._held_out.files))
+        learned = [file for file in self.files if os.path.realpath(file) not in judged]
+        if not learned:
+            raise ConfigError(
+                f"data.validation={self.judge!r} is all of the text, and nothing is left to learn from: name "
+                "another, or a share such as 0.1."
+            )
+        self._learned = Corpus(learned, self.split)
+        self.files = (*self._learned.files, *self._held_out.files)
+
+    def _documents(self, wanted: str | None) -> Iterator[Document]:
+        for part, corpus in (("train", self._learned), ("validation", self._held_out)):
+            for document in corpus.documents() if wanted in (None, part) else ():
+                self.report = corpus.report
+                yield document._replace(part=part)
+
+
 def _encoded(data: Data, cache: Path, tell: Tell) -> TokenFolder:
     """Token files of a text, made now or found made."""
     proof, out = cache / PROOF, cache / "tokens"
     asked = {
         "path": data.path,
+        "split": data.split,
         "tokenizer": data.tokenizer,
         "vocab_size": data.vocab_size,
         "validation": data.validation,
@@ -292,16 +334,20 @@ def _compare(proof: Path, asked: dict[str, Any]) -> None:
 
 def _corpus(data: Data) -> Corpus:
     """The texts, and which way some of them are held out."""
-    corpus = Corpus([data.path], validation=data.validation)
+    corpus: Corpus
+    if isinstance(data.validation, str):
+        corpus, share = _Beside([data.path], data.split, judge=data.validation), 0.0
+    else:
+        corpus, share = Corpus([data.path], data.split, validation=data.validation), data.validation
     for file in corpus.files:
         _need_text(file)
     try:
         few = list(islice(corpus.documents(), MANY))
     except FileError as error:
         raise FileError(str(error).replace(", or have such bytes replaced (--replace-errors)", "")) from None
-    if len(few) == MANY or not data.validation:
+    if len(few) == MANY or not share:
         return corpus
-    return _Parted([data.path], validation=data.validation)
+    return _Parted([data.path], data.split, validation=share)
 
 
 def _need_text(file: str) -> None:
@@ -336,7 +382,7 @@ def _trained(data: Data, kind: str, corpus: Corpus, tell: Tell) -> Tokenizer:
     if kind == "characters":
         # All of the text, held out or not: every character can be read. The one text needs no end of its own.
         documents = [document.text for document in corpus.documents()]
-        whole = isinstance(corpus, _Parted) and len(documents) <= 2
+        whole = isinstance(corpus, _Parted | _Beside) and len(documents) <= 2
         return learn(kind, documents, special=Special() if whole else DEFAULT)
     wanted = data.vocab_size or vocabulary_for(_size(corpus))
     tokenizer = learn(kind, _first(corpus, LEARNED_FROM), wanted)

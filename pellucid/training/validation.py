@@ -14,19 +14,24 @@ from pellucid.training.source import Source
 
 
 @torch.no_grad()
-def mean_loss(
+def judge(
     logits: Callable[[Tensor], Tensor], source: Source, batches: int, device: torch.device
-) -> float:
-    """Each target counted once, without smoothing and z-loss; so many batches, all where that is 0."""
-    total, count = 0.0, 0
+) -> tuple[float, float]:
+    """The mean loss, without smoothing and z-loss, and the share of targets that were the likeliest token.
+
+    Each target is counted once; in so many batches, all where that is 0.
+    """
+    total, right, count = 0.0, 0, 0
     for i, (ids, targets) in enumerate(source.validation):
         if i >= (batches or math.inf):
             break
         some, wanted = (torch.as_tensor(x, device=device).long() for x in (ids, targets))
         here = int((wanted != IGNORED).sum())
-        total += float(loss(logits(some), wanted)) * here
+        found = logits(some)
+        total += float(loss(found, wanted)) * here
+        right += int((found.argmax(-1) == wanted).sum())
         count += here
-    return total / count if count else math.nan
+    return (total / count, right / count) if count else (math.nan, math.nan)
 
 
 @torch.no_grad()

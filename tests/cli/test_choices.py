@@ -33,6 +33,18 @@ def test_a_narrow_terminal_wraps_earlier(shell: Shell) -> None:
     assert max(map(len, shell("choices").out.splitlines())) <= 60
 
 
+@pytest.mark.parametrize("columns", [60, 80])
+def test_a_table_and_a_picture_are_not_wrapped_but_put_below_their_name(shell: Shell, columns: int) -> None:
+    wide = [line.strip() for line in shell("choices", "gelu").out.splitlines()]
+    shell.patch.setenv("COLUMNS", str(columns))
+    lines = shell("choices", "gelu").out.splitlines()
+    assert max(map(len, lines)) <= columns
+    assert ("  cost" in lines) == (columns == 60)
+    table = [line.strip() for line in lines if line.strip().startswith(("parameters", "feed-forw", "total"))]
+    assert len(table) == 3 and set(table) <= set(wide)
+    assert sum("│" in line for line in lines) == sum("│" in line for line in wide) == 10
+
+
 def test_one_kind_tells_its_formula_settings_line_cost_and_picture(shell: Shell) -> None:
     done = shell("choices", "sinks")
     assert done.code == 0

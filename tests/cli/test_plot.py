@@ -1,6 +1,7 @@
 """`plot` as a person meets it, and that its pictures show what the logs hold."""
 
 import importlib
+import itertools
 import json
 import re
 import shutil
@@ -55,6 +56,25 @@ def test_four_panels_with_all_runs_and_a_legend(shell: Shell, tmp_path: Path) ->
         assert word in words, word
     groups = [group for group in picture.iter(f"{SVG}g") if group.get("clip-path")]
     assert [len(list(group.iter(f"{SVG}polyline"))) for group in groups] == [4, 2, 2, 4]
+
+
+def test_names_of_many_runs_stand_in_columns_above_the_panels(shell: Shell, tmp_path: Path) -> None:
+    names = [f"run-{i:02}-with-a-name-of-some-length" for i in range(11)]
+    for name in names:
+        folder(tmp_path / name, 3)
+    assert shell("plot", *names, "-o", "curves.svg").code == 0
+    texts = list(drawn(tmp_path / "curves.svg").iter(f"{SVG}text"))
+    places = [(float(text.get("x", 0)), float(text.get("y", 0))) for text in texts if text.text in names]
+    assert len(set(places)) == 11 and len({x for x, _ in places}) == 3  # columns of four, four and three
+    assert all(b - a > 7 * len(names[0]) for (a, y), (b, z) in itertools.pairwise(places) if y == z)
+    assert max(y for _, y in places) < min(float(t.get("y", 0)) for t in texts if t.text == "loss")
+
+
+def test_every_axis_says_what_it_counts(shell: Shell, tmp_path: Path) -> None:
+    folder(tmp_path / "a", 300)
+    shell("plot", "a", "-o", "curves.svg")
+    words = [text.text for text in drawn(tmp_path / "curves.svg").iter(f"{SVG}text")]
+    assert words.count("steps") == 4 and words.count("nats per token") == 2
 
 
 def test_a_point_is_drawn_where_its_step_and_value_belong() -> None:

@@ -3,15 +3,20 @@
 import fcntl
 import json
 import os
+import subprocess
+import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pellucid.training.events import Ended
 from pellucid.training.log import Log
+from pellucid.training.run_folder import RunFolder
 from tests.cli.commands import Shell
 from tests.training.made_up import evaluated, folder, started, stepped
+from tests.training.snapshots import ENVIRONMENT, snapshot
 
 
 @pytest.fixture
@@ -30,9 +35,9 @@ def test_runs_are_listed_with_their_state_the_newest_first(shell: Shell, tmp_pat
     done = shell("runs")
     assert (done.code, done.err) == (0, "")
     assert [line.split() for line in done.out.splitlines()] == [
-        ["run", "state", "step", "loss", "best", "tokens", "age"],
+        ["run", "state", "step", "loss", "best", "gap", "tokens", "age"],
         ["runs/deep/b", "interrupted", "50/50", "3.5752", "205k", "2", "min"],
-        ["runs/a", "finished", "200/200", "1.1282", "1.2500", "819k", "2", "h"],
+        ["runs/a", "finished", "200/200", "1.1282", "1.2500", "0.3500", "819k", "2", "h"],
     ]
 
 
@@ -51,8 +56,31 @@ def test_plain_data_has_every_figure(shell: Shell, tmp_path: Path) -> None:
     assert row.pop("age") < 60 and row.pop("loss") == pytest.approx(1.1282, abs=1e-4)
     assert row == {
         "name": "runs/a", "state": "finished", "step": 200, "steps": 200, "best": 1.25, "tokens": 819_200,
-        "why": "finished", "saved": None,
+        "why": "finished", "saved": None, "gap": pytest.approx(0.35), "learned": None,
     }  # fmt: skip
+
+
+def test_gap_and_share_learned_are_those_of_the_best_evaluation(shell: Shell, tmp_path: Path) -> None:
+    with Log(folder(tmp_path / "runs" / "a", 1, end="") / "log.jsonl") as log:
+        for step, loss, learned in ((2, 1.5, 0.8), (3, 1.0, 0.951), (4, 1.2, 0.9)):
+            log.write(replace(evaluated(step, loss), learned=learned))
+    done = shell("runs")
+    assert "1.0000" in done.out and "0.1000" in done.out and "95.1%" in done.out
+
+
+def test_runs_are_listed_without_waiting_for_torch(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "a")
+    with run.held():
+        run.begin("steps = 1000\n")
+        run.save(snapshot(321), ENVIRONMENT, keep=1)
+    program = (
+        "import sys; from pellucid.cli import main; sys.argv = ['pellucid', 'runs', sys.argv[1]]\n"
+        "try: main()\n"
+        "finally: assert 'torch' not in sys.modules"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "321" in done.stdout, done.stderr
 
 
 def test_a_run_that_goes_on_after_its_end_is_told_from_its_last_lines(shell: Shell, tmp_path: Path) -> None:

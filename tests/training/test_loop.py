@@ -10,6 +10,7 @@ import torch
 from pellucid.explain.compare import BETWEEN_ENGINES, first_departure
 from pellucid.reference.optimizers import update
 from pellucid.reference.training import forward
+from pellucid.training import determinism
 from pellucid.training.events import Ended, Evaluated, Skipped, Stepped
 from pellucid.training.loop import BAD_IN_A_ROW, Trainer
 from tests.training.made import MadeUp, trainer
@@ -93,6 +94,25 @@ def test_k_steps_and_k_more_equal_2k_bit_for_bit(changes: tuple[str, ...]) -> No
         assert torch.equal(value, second.weights.named[name]), name
     for name, mean in again.average.mean.items():
         assert torch.equal(mean, second.average.mean[name]), name
+
+
+def test_a_compiled_run_goes_on_bit_for_bit() -> None:
+    """Above 10 s: a step is compiled, once for all of these runs."""
+    for kind in ("adamw", "muon"):
+        changes = (f"optimizer.kind={kind}", DROPOUT, "train.accumulate=2", "train.compile=yes", "steps=4")
+        straight = trainer("train.dtype=float32", *changes)
+        told = [*map(_without_clock, straight.run())][1:]
+        first = trainer("train.dtype=float32", *changes)
+        with determinism.switched(True):
+            half = [first.step(), first.step()]
+        snapshot = first.snapshot()
+        second = trainer("train.dtype=float32", *changes)
+        second.restore(snapshot)
+        assert told == [*map(_without_clock, [*half, *list(second.run())[1:]])]
+        for name, value in straight.snapshot().optimizer.items():
+            assert torch.equal(value, second.snapshot().optimizer[name]), name
+        for name, weight in straight.weights.named.items():
+            assert torch.equal(weight, second.weights.named[name]), name
 
 
 def _without_clock(event: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import tomllib
 import pytest
 
 from pellucid.errors import ConfigError
+from pellucid.text import tasks
 from pellucid.training.recipe import Recipe, changed, recipes, table_of
 
 SMALL = {"out": "runs/a", "steps": 10, "data": {"path": "stories:easy"}, "model": {"context_length": 8}}
@@ -40,6 +41,26 @@ def test_a_key_can_be_set_from_the_command_line() -> None:
     assert Recipe.from_dict(changed(SMALL, ["optimizer.kind=sgd", "optimizer.lr=1"])).optimizer.kind == "sgd"
 
 
+@pytest.mark.parametrize("kind", tasks.kinds())
+def test_a_text_that_is_made_has_the_recipe_of_its_kind(kind: str) -> None:
+    recipe = Recipe.from_dict(table_of(f"task:{kind}"))
+    assert (recipe.data.path, recipe.out) == (f"task:{kind}", f"runs/task-{kind}")
+    assert recipe.length > tasks.find(kind)().longest
+    assert recipe.model == Recipe.from_dict(table_of("task")).model
+
+
+def test_a_text_of_no_kind_has_none() -> None:
+    with pytest.raises(ConfigError, match="no recipe and no file called 'books:more'"):
+        table_of("books:more")
+
+
+@pytest.mark.parametrize(("text", "value"), [("0", 0.0), ("0.2", 0.2), ("others.txt", "others.txt")])
+def test_what_is_held_out_is_a_share_or_a_text(text: str, value: float | str) -> None:
+    recipe = Recipe.from_dict(changed(SMALL, [f"data.validation={text}"]))
+    assert recipe.data.validation == value and type(recipe.data.validation) is type(value)
+    assert Recipe.from_dict(tomllib.loads(recipe.to_toml())) == recipe
+
+
 def test_another_kind_comes_without_the_settings_of_the_one_before() -> None:
     table = changed(table_of("stories"), ["optimizer.lr=0.1", "optimizer.kind=sgd", "schedule.kind=constant"])
     recipe = Recipe.from_dict(table)
@@ -61,6 +82,8 @@ def test_another_kind_comes_without_the_settings_of_the_one_before() -> None:
         ("train.dtype=float8", r"no train\.dtype called 'float8'; have auto, float32, bfloat16, float64"),
         ("data.batch_size=0", r"data\.batch_size=0 cannot be"),
         ("train.accumulate=3", r"batch_size=32 does not split into train\.accumulate=3 equal parts"),
+        ("data.validation=1", r"data\.validation=1\.0 cannot be: it goes from 0 to 0\.9"),
+        ("data.validation=true", r"data\.validation must be float or str, not True"),
         ("nothing", "'nothing' sets nothing: write KEY=VALUE"),
         ("steps.more=1", r"steps\.more cannot be set: steps is 10"),
         ("train.clip=nan", r"train\.clip must be float, not nan"),

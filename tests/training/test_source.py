@@ -26,7 +26,8 @@ class Asked:
     tokenizer: str = ""
     vocab_size: int = 0
     batch_size: int = 4
-    validation: float = 0.1
+    validation: float | str = 0.1
+    split: str = "file"
 
 
 def opened(folder: Path, data: Asked, length: int = 16, seed: int = 0) -> Source:
@@ -114,6 +115,57 @@ def test_a_text_with_few_pieces_gets_a_smaller_vocabulary_and_says_so(tmp_path: 
     source = open_source(data, 8, 0, tmp_path / "cache", said.append)
     assert 258 < source.tokenizer.vocab_size < 400
     assert any("not 4,000" in line for line in said)
+
+
+@pytest.mark.parametrize("kind", ["bytes", "characters"])
+def test_a_text_of_its_own_is_judged_by_whole_and_all_of_the_other_is_learned_from(
+    tmp_path: Path, kind: str
+) -> None:
+    (tmp_path / "a.txt").write_text("abcd" * 50)
+    (tmp_path / "b.txt.xz").write_bytes(lzma.compress(b"xyz!" * 10))
+    source = opened(tmp_path, Asked(str(tmp_path / "a.txt"), kind, validation=str(tmp_path / "b.txt.xz")))
+    whole = kind == "bytes"  # with a token before the first; one text by characters has none
+    targets, _ = judged(source)
+    assert source.tokenizer.decode(targets) == ("xyz!" * 10 + "<end>" if whole else ("xyz!" * 10)[1:])
+    assert source.bytes_per_token == (40 / 41 if whole else 1.0)
+    learned = "".join(source.tokenizer.decode(row) for row in source.train.take(50, slice(0, 50)).ids)
+    assert set("abcd") <= set(learned) and not set("xyz!") & set(learned)
+    assert f"{200 + whole} tokens to learn from" in source.description
+
+
+def test_a_file_of_the_folder_that_is_judged_by_is_not_learned_from(tmp_path: Path) -> None:
+    (tmp_path / "all").mkdir()
+    for name, text in (("a", "abc" * 40), ("b", "xyz" * 40)):
+        (tmp_path / "all" / f"{name}.txt").write_text(text)
+    both, held_out = str(tmp_path / "all"), str(tmp_path / "all" / "b.txt")
+    source = opened(tmp_path, Asked(both, "bytes", validation=held_out))
+    assert source.tokenizer.decode(judged(source)[0]) == "xyz" * 40 + "<end>"
+    assert "121 tokens to learn from and 121 held out" in source.description
+    with pytest.raises(ConfigError, match="nothing is left to learn from: name another, or a share"):
+        open_source(Asked(held_out, "bytes", validation=held_out), 8, 0, tmp_path / "other")
+
+
+def test_documents_end_where_the_split_says(tmp_path: Path) -> None:
+    books = ["one\nbook", "another", "a third"]
+    (tmp_path / "a.txt").write_text("\n\x1e\n".join(books) + "\n")
+    (tmp_path / "b.txt").write_text("\n\x1e\n".join(books[:2] * 2) + "\n")  # copies are judged as well
+    data = Asked(str(tmp_path / "a.txt"), "bytes", 0, 4, str(tmp_path / "b.txt"), "separator=U+001E")
+    source = opened(tmp_path, data)
+    assert source.tokenizer.decode(judged(source)[0]) == "".join(f"{book}<end>" for book in books[:2] * 2)
+    assert f"{sum(map(len, books)) + 3} tokens to learn from" in source.description
+    with pytest.raises(ConfigError, match="no rule splits by 'pages'"):
+        open_source(Asked(str(tmp_path / "a.txt"), split="pages"), 8, 0, tmp_path / "other")
+
+
+@pytest.mark.parametrize("change", [{"validation": "b.txt"}, {"split": "line"}])
+def test_settings_of_a_file_are_refused_where_the_text_is_none(
+    tmp_path: Path, change: dict[str, str]
+) -> None:
+    with pytest.raises(ConfigError, match=r"does not go with stories:easy.*leave data\.\w+ out"):
+        opened(tmp_path, Asked("stories:easy", **change))  # type: ignore[arg-type]
+    folder = prepared(tmp_path, documents=60, validation=0.3)
+    with pytest.raises(ConfigError, match="which holds documents"):
+        opened(tmp_path, Asked(str(folder), **change))  # type: ignore[arg-type]
 
 
 def test_token_files_are_made_once_and_outlive_the_text(tmp_path: Path) -> None:

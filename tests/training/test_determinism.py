@@ -1,0 +1,56 @@
+"""Deterministic algorithms: prepared in time, and their price measured without a trace in the run."""
+
+import os
+import re
+
+import pytest
+import torch
+
+from pellucid.training import determinism, peak
+from tests.training.made import trainer
+
+
+def test_the_price_is_told_and_the_run_is_as_it_was() -> None:
+    run = trainer("train.dtype=float32", "model.dropout={kind='bernoulli', hidden=0.2}")
+    dice, weights = torch.get_rng_state(), [weight.clone() for weight in run.model.parameters()]
+    told = determinism.price(run.objective, 4, 6)
+    assert re.fullmatch(
+        r"deterministic: forward and backward of 4 rows take [\d.]+ ms, and [\d.]+ ms with "
+        r"train\.deterministic=no; [+-]\d+%, not compiled",
+        told,
+    )
+    assert torch.equal(torch.get_rng_state(), dice)
+    assert all(map(torch.equal, run.model.parameters(), weights))
+    assert all(weight.grad is None for weight in run.model.parameters())
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "device", "deterministic"),
+    [("auto", "cpu", True), ("no", "cpu", False), ("auto", "cuda", False), ("yes", "cuda", True)],
+)
+def test_the_same_bits_are_a_choice_on_a_gpu(wanted: str, device: str, deterministic: bool) -> None:
+    run = trainer(f"train.deterministic={wanted}")
+    run.device = torch.device(device)
+    assert run.deterministic is deterministic
+
+
+def test_the_setting_of_cublas_is_there_before_the_first_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[str | None] = []
+
+    def product(*_: torch.Tensor) -> None:
+        found.append(os.environ.get(determinism.SETTING))
+
+    monkeypatch.setattr(torch, "mm", product)
+    monkeypatch.delenv(determinism.SETTING, raising=False)
+    peak._measured.__wrapped__("cpu", "float32", 1)
+    assert found[0] == determinism.VALUE
+    monkeypatch.delenv(determinism.SETTING)
+    trainer()
+    assert os.environ[determinism.SETTING] == determinism.VALUE
+
+
+def test_a_setting_of_one_s_own_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(determinism.SETTING, ":16:8")
+    determinism.prepare()
+    assert os.environ[determinism.SETTING] == ":16:8"
