@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from benchmarks.training import BETAS, CLIP, DECAY, LR, Dice, Peer, our_trainer
+from pellucid.training.events import Evaluated, Stepped
 from pellucid.training.peak import peak
 from pellucid.training.plan import flops_per_token
 from pellucid.training.recipe import Recipe, changed, table_of
@@ -124,17 +125,20 @@ def learned(name: str, *changes: str) -> None:
         with folder.held():
             run = begin(recipe, folder, print)
             print(f"prepared in {time.perf_counter() - begun:.0f} s")
+            compiled = 0.0
             for event in run.events():
-                if type(event).__name__ == "Evaluated":
+                if isinstance(event, Stepped) and not compiled:
+                    compiled = event.seconds
+                if isinstance(event, Evaluated):
                     bits = f", {event.bits_per_byte:.4f} bits per byte" if event.bits_per_byte else ""
+                    at = f"step {event.step}, {run.trainer.seconds - compiled:.0f} s"
                     print(
-                        f"  step {event.step}, {run.trainer.seconds:.0f} s: {event.loss:.4f} nats per token"
-                        + bits
-                        + (" (best)" if event.best else ""),
-                        flush=True,
+                        f"  {at}: {event.loss:.4f} nats per token{bits}{' (best)' * event.best}", flush=True
                     )
         parameters = sum(p.numel() for p in run.trainer.weights.named.values())
+        speed = run.trainer.tokens / (run.trainer.seconds - compiled)
         print(f"  {parameters:,} parameters, best {run.trainer.best:.4f} nats per token")
+        print(f"  {speed:.0f} tokens/s after a first step of {compiled:.0f} s, which compiled")
 
 
 def main() -> None:
