@@ -45,24 +45,26 @@ class Muon(torch.optim.Optimizer):
                     alike[w.shape].append(w)
             for (rows, columns), matrices in alike.items():
                 turned = orthogonal(
-                    torch.stack([self._ahead(w, one["beta"]) for w in matrices]),
+                    torch.stack(self._ahead(matrices, one["beta"])),
                     one["steps"],
                     one["newton_schulz"] or (torch.bfloat16 if matrices[0].is_cuda else matrices[0].dtype),
                 )
                 scale = math.sqrt(max(1.0, rows / columns))
-                for w, x in zip(matrices, turned, strict=True):
-                    w.mul_(1 - one["lr"] * one["weight_decay"]).add_(x.to(w.dtype), alpha=-one["lr"] * scale)
+                torch._foreach_mul_(matrices, 1 - one["lr"] * one["weight_decay"])
+                steps = turned.to(matrices[0].dtype).unbind()
+                torch._foreach_add_(matrices, steps, alpha=-one["lr"] * scale)
         if self.rest is not None:
             self.rest.step()
 
-    def _ahead(self, w: Tensor, beta: float) -> Tensor:
-        """The gradient blended with its momentum."""
-        assert w.grad is not None
-        own = self.state[w]
-        if "momentum" not in own:
-            own["momentum"] = torch.zeros_like(w)
-        momentum: Tensor = own["momentum"].lerp_(w.grad, 1 - beta)
-        return w.grad.lerp(momentum, beta)
+    def _ahead(self, matrices: list[Tensor], beta: float) -> list[Tensor]:
+        """The gradients blended with their momentum."""
+        for w in matrices:
+            if "momentum" not in self.state[w]:
+                self.state[w]["momentum"] = torch.zeros_like(w)
+        slopes = [w.grad for w in matrices if w.grad is not None]
+        momenta = [self.state[w]["momentum"] for w in matrices]
+        torch._foreach_lerp_(momenta, slopes, 1 - beta)
+        return list(torch._foreach_lerp(slopes, momenta, beta))
 
 
 def orthogonal(x: Tensor, steps: int, dtype: torch.dtype) -> Tensor:
