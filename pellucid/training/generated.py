@@ -53,6 +53,8 @@ class Made:
     floor: float
     fence: float | None
     description: str
+    prompt: str = ""
+    """A problem that is held out."""
 
 
 class Generated(Rows):
@@ -242,10 +244,13 @@ def task(kind: str, length: int, seed: int) -> Made:
             f"an example of {kind} has up to {longest} tokens, and a row {length}: use "
             f"model.context_length={longest} or more."
         )
-    held_out = [piece(chosen.example(0, number, "validation")) for number in range(EXAMPLES)]
+    problems = [chosen.example(0, number, "validation") for number in range(EXAMPLES)]
+    held_out = [piece(problem) for problem in problems]
     description = (
         f"{kind}: examples made without end, {chosen.held_out:.0%} of all problems held out; only answers "
         "count, and whoever knows how loses nothing"
     )
     train = Generated(pieces, length, seed, longest, f"{chosen!r}")
-    return Made(tokenizer, train, held_out, None, chosen.answer_entropy, None, description)
+    return Made(
+        tokenizer, train, held_out, None, chosen.answer_entropy, None, description, problems[0].prompt
+    )

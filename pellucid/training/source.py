@@ -117,6 +117,8 @@ class Source:
     fence: float | None
     """Nats per token of a model that knows only which word follows which, where the floor is known."""
     description: str
+    prompt: str = ""
+    """What a text of the model's own goes on from, where it cannot begin by itself: a held-out problem."""
 
     def learned(self, loss: float) -> float | None:
         """The share of what can be learned beyond pairs of words: 0 at the fence, 1 at the floor."""
@@ -173,6 +175,7 @@ def _made(data: Data, kind: str, name: str, length: int, seed: int) -> Source:
         made.floor,
         made.fence,
         made.description,
+        made.prompt,
     )
 
 

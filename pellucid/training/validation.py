@@ -36,15 +36,16 @@ def judge(
 
 @torch.no_grad()
 def sample(model: Transformer, source: Source, asked: Evaluation) -> str:
-    """A text of the model's own, the same dice at every evaluation."""
+    """A text of the model's own, the same dice at every evaluation; of a task, its answer to a problem."""
     config, tokenizer = model.config, source.tokenizer
     if not asked.sample or config.mask.together:
         return ""
-    start = tokenizer.encode(asked.prompt) if asked.prompt else [source.begin]
+    prompt = asked.prompt or source.prompt
+    start = [source.begin] * (not asked.prompt) + tokenizer.encode(prompt)
     start = start[: config.context_length - 1] or [source.begin]
     written: list[int] = []
     for tokens in generate(model, [start], max_new_tokens=asked.sample, temperature=0.8, seed=0):
         if tokens[0] is None or tokens[0] == source.end:
             break
         written.append(tokens[0])
-    return asked.prompt + tokenizer.decode(written)
+    return prompt + " " * bool(source.prompt) + tokenizer.decode(written)

@@ -1,6 +1,8 @@
 """How a model is judged: each target that counts once, by its loss and by whether it was the likeliest."""
 
 import math
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +11,12 @@ import pytest
 import torch
 
 from pellucid.data.rows import NOT_COUNTED
-from pellucid.training.validation import judge
+from pellucid.text import tasks
+from pellucid.training import validation
+from pellucid.training.loop import Trainer
+from pellucid.training.recipe import Recipe, changed, table_of
+from pellucid.training.source import open_source
+from pellucid.training.validation import judge, sample
 
 NO = NOT_COUNTED
 
@@ -34,3 +41,20 @@ def test_only_so_many_batches_are_judged_where_that_is_asked() -> None:
 
 def test_nothing_to_judge_is_no_number() -> None:
     assert all(map(math.isnan, judged([])))
+
+
+def test_a_task_is_sampled_by_a_held_out_problem_and_the_answer_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = Recipe.from_dict(changed(table_of("task:copy"), ["model.n_layer=1"]))
+    source = open_source(recipe.data, recipe.length, recipe.seed, tmp_path)
+    problem = tasks.find("copy")().example(0, 0, "validation").prompt
+    read: list[Any] = []
+
+    def answered(_: Any, prompts: Any, **__: Any) -> Iterator[list[int | None]]:
+        read.extend(prompts)
+        yield from ([id] for id in (*source.tokenizer.encode("abc"), source.end, 1))
+
+    monkeypatch.setattr(validation, "generate", answered)
+    assert sample(Trainer(recipe, source).model, source, recipe.evaluation) == f"{problem} abc"
+    assert read == [[source.begin, *source.tokenizer.encode(problem)]]
