@@ -1,9 +1,10 @@
 """A checkpoint: all that a run is at one moment, in a folder that is complete or not there.
 
     step-0000500/
-        model/                  a model folder like any other, its weights in the type they are trained in
+        model/                  a model folder like any other: the running mean of the weights where there is
+                                one, else the weights themselves, in the type they are trained in
+        raw.safetensors         the weights as the optimizer left them, where the model holds their mean
         optimizer.safetensors   moments and counters under the parameters' names
-        ema.safetensors         the running mean of the weights
         rng.safetensors         the dice
         state.json              the numbers that are no tensors, the recipe, what the bits depend on
         manifest.json           size and SHA-256 of each of these, and of itself
@@ -36,20 +37,24 @@ from pellucid.files import need, read_format, settle, strict, whole_file
 from pellucid.interop import model_folder
 from pellucid.interop import pretrained as interop
 from pellucid.interop.folder import LARGEST_JSON, read_bytes, read_table, shown
-from pellucid.interop.safetensors_file import Stored, read_file, read_tensors, write_file
+from pellucid.interop.safetensors_file import KNOWN, Stored, read_file, read_tensors, write_file
 from pellucid.text.tokenizer import Tokenizer
 
-FORMAT, VERSION = "pellucid-checkpoint", 1
+FORMAT, VERSION = "pellucid-checkpoint", 2
 MANIFEST, STATE, MODEL = "manifest.json", "state.json", "model"
 PARTIAL = ".tmp-"
-TENSORS = ("optimizer", "ema", "rng")
-"""The parts of a snapshot with a safetensors file of their own."""
-PLAIN = ("plain", "loader", "meters", "types", "recipe", "environment")
+TENSORS = ("raw", "optimizer", "rng")
+"""The parts of a checkpoint with a safetensors file of their own."""
+PLAIN = ("plain", "loader", "meters", "recipe", "environment")
 """The tables of state.json."""
 FLOATS = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
-WHOLE = {
-    str(dtype).removeprefix("torch."): dtype
-    for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool)
+TYPES = FLOATS | {
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.int16: "I16",
+    torch.int8: "I8",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
 }
 _NAME = re.compile(r"step-(\d{7,15})")
 _COUNT = itertools.count()
@@ -88,7 +93,9 @@ def write(
     folder: Path, snapshot: Snapshot, recipe: Mapping[str, Any], environment: Mapping[str, Any]
 ) -> Path:
     """Save a snapshot as `folder`/step-…; what is complete in the folder stays so, whatever happens."""
-    files = {part: _storable(part, getattr(snapshot, part)) for part in TENSORS}
+    raw = snapshot.weights if snapshot.ema else {}
+    parts = dict(zip(TENSORS, (raw, snapshot.optimizer, snapshot.rng), strict=True))
+    files = {part: _storable(part, tensors) for part, tensors in parts.items()}
     pretrained = _pretrained(snapshot)
     text = _state_text(snapshot, recipe, environment)
     made, count = folder / name_of(snapshot.step), next(_COUNT)
@@ -121,9 +128,7 @@ def bytes_of(snapshot: Snapshot) -> int:
     """How many bytes its tensors take: the whole checkpoint, but for a few kilobytes."""
     tables = (snapshot.weights, snapshot.optimizer, snapshot.ema, snapshot.rng)
     return sum(
-        math.prod(tensor.shape) * (tensor.element_size() if tensor.dtype in FLOATS else 8)
-        for tensors in tables
-        for tensor in tensors.values()
+        math.prod(tensor.shape) * tensor.element_size() for tensors in tables for tensor in tensors.values()
     )
 
 
@@ -150,15 +155,17 @@ def _telling(folder: Path, snapshot: Snapshot) -> Iterator[None]:
 
 def _pretrained(snapshot: Snapshot) -> interop.Pretrained:
     """The model in the form that model folders are written from, each weight fetched when its turn comes."""
+    weights = snapshot.ema or snapshot.weights
     wanted = snapshot.config.parameters()
-    found = {name: tuple(tensor.shape) for name, tensor in snapshot.weights.items()}
-    if found != wanted:
-        wrong = next(name for name in [*wanted, *found] if wanted.get(name) != found.get(name))
-        raise AskedWrongly(
-            f"the weight {wrong} has the shape {found.get(wrong)} in the run, and its config says "
-            f"{wanted.get(wrong)}."
-        )
-    stored = _storable("weights", snapshot.weights)
+    for tensors in (snapshot.weights, weights):
+        found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        for name in dict.fromkeys([*wanted, *found]):
+            if wanted.get(name) != found.get(name):
+                raise AskedWrongly(
+                    f"the weight {name} has the shape {found.get(name)} in the run, and its config says "
+                    f"{wanted.get(name)}."
+                )
+    stored = _storable("weights", weights)
     return interop.Pretrained(
         name=snapshot.name,
         config=snapshot.config,
@@ -172,37 +179,22 @@ def _pretrained(snapshot: Snapshot) -> interop.Pretrained:
 
 def _storable(part: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, Stored]:
     for name, tensor in tensors.items():
-        if tensor.dtype not in FLOATS and (part == "weights" or tensor.dtype not in WHOLE.values()):
+        if tensor.dtype not in (FLOATS if part == "weights" else TYPES):
             raise AskedWrongly(f"{part}: {name} is {tensor.dtype}, which a checkpoint cannot hold.")
     return {
-        name: Stored(FLOATS.get(tensor.dtype, "F64"), tuple(tensor.shape), partial(_bits, name, tensor))
+        name: Stored(TYPES[tensor.dtype], tuple(tensor.shape), partial(_bits, tensor))
         for name, tensor in tensors.items()
     }
 
 
-def _bits(name: str, tensor: torch.Tensor) -> interop.Array:
-    """A tensor's numbers as a file has them: bfloat16 as its bits, whole numbers as the same in float64."""
+def _bits(tensor: torch.Tensor) -> interop.Array:
+    """A tensor's numbers as a file has them: bfloat16 as its bits."""
     here = tensor.detach().cpu().contiguous()
-    if here.dtype == torch.bfloat16:
-        here = here.view(torch.uint16)
-    elif here.dtype not in FLOATS:
-        wide = here.double()
-        if not torch.equal(wide.to(here.dtype), here):
-            raise AskedWrongly(f"{name} has whole numbers beyond 2⁵³, which a checkpoint cannot hold.")
-        here = wide
-    return np.asarray(here.numpy())
+    return np.asarray((here.view(torch.uint16) if here.dtype == torch.bfloat16 else here).numpy())
 
 
 def _state_text(snapshot: Snapshot, recipe: Mapping[str, Any], environment: Mapping[str, Any]) -> bytes:
-    types = {
-        part: {
-            name: str(tensor.dtype).removeprefix("torch.")
-            for name, tensor in getattr(snapshot, part).items()
-            if tensor.dtype not in FLOATS
-        }
-        for part in TENSORS
-    }
-    tables = (snapshot.plain, snapshot.loader, snapshot.meters, types, dict(recipe), dict(environment))
+    tables = (snapshot.plain, snapshot.loader, snapshot.meters, dict(recipe), dict(environment))
     table = {"step": snapshot.step, **dict(zip(PLAIN, tables, strict=True))}
     return (json.dumps(table, indent=1) + "\n").encode()
 
@@ -239,20 +231,24 @@ def _listing(folder: Path) -> set[str]:
 def read(folder: Path) -> Snapshot:
     """The snapshot of a checkpoint, or one FileError that says what is not as its manifest has it."""
     check(folder)
+    return read_checked(folder)
+
+
+def read_checked(folder: Path) -> Snapshot:
+    """The same of one that was just checked."""
     state = _state(folder)
     model = model_folder.read(folder / MODEL)
-    weights = read_tensors(folder / MODEL)
-    with strict(folder):
-        parts = {
-            part: _tensors(read_file(folder / f"{part}.safetensors"), state["types"].get(part, {}))
-            for part in TENSORS
-        }
+    stored = read_tensors(folder / MODEL)
+    shown_by_model = _tensors({name: stored[name] for name in model.config.parameters()})
+    raw, optimizer, rng = (_tensors(read_file(folder / f"{part}.safetensors", KNOWN)) for part in TENSORS)
     return Snapshot(
         step=state["step"],
         config=model.config,
-        weights=_tensors({name: weights[name] for name in model.config.parameters()}, {}),
+        weights=raw or shown_by_model,
         tokenizer=model.tokenizer,
-        **parts,
+        optimizer=optimizer,
+        ema=shown_by_model if raw else {},
+        rng=rng,
         loader=state["loader"],
         plain=state["plain"],
         meters=state["meters"],
@@ -312,8 +308,6 @@ def _state(folder: Path) -> dict[str, Any]:
         need(name_of(state["step"]) == folder.resolve().name, f"it is that of step {state['step']}")
         for key in PLAIN:
             need(isinstance(state.get(key), dict), f"it has no table {key!r}")
-        for key in state["types"]:
-            need(isinstance(state["types"][key], dict), f"its types of {shown(key)} are no table")
     return state
 
 
@@ -325,14 +319,8 @@ def _reading(folder: Path) -> Iterator[None]:
         raise FileError(f"cannot read {error.filename or folder}: {error.strerror or error}.") from None
 
 
-def _tensors(stored: Mapping[str, Stored], types: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+def _tensors(stored: Mapping[str, Stored]) -> dict[str, torch.Tensor]:
     """The tensors of a file, in memory of their own and of the types that they had."""
-    found = {}
-    for name, entry in stored.items():
-        tensor = torch.from_numpy(np.array(entry.bits()))
-        tensor = tensor.view(torch.bfloat16) if entry.type == "BF16" else tensor
-        if name in types:
-            need(types[name] in WHOLE, f"{shown(name)} is of the type {shown(types[name])}")
-            tensor = tensor.to(WHOLE[types[name]])
-        found[name] = tensor
-    return found
+    found = {name: torch.from_numpy(np.array(entry.bits())) for name, entry in stored.items()}
+    narrow = {name for name, entry in stored.items() if entry.type == "BF16"}
+    return {name: t.view(torch.bfloat16) if name in narrow else t for name, t in found.items()}

@@ -62,8 +62,7 @@ def resume(folder: RunFolder, tell: Tell) -> Run:
     run = Run(recipe, folder, tell)
     step = 0
     if found is not None:
-        snapshot = checkpoint.read(found)
-        run.trainer.restore(snapshot)
+        run.trainer.restore(checkpoint.read_checked(found))
         step = run.trainer.at
         for line in differences(
             checkpoint.environment_of(found), environment(run.trainer.compiled, run.trainer.device)
