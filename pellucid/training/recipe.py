@@ -51,7 +51,9 @@ class Train:
     in bfloat16 on a GPU and in float32 on a CPU. `weights` of bfloat16 are copies of float32 masters. With a
     `chunk`, the logits of a large vocabulary are made for so many positions at a time; with `recompute`, a
     block's activations are made again in the backward pass instead of being kept. `only` and `freeze` are
-    patterns of names: what learns, all where there is none, and what does not."""
+    patterns of names: what learns, all where there is none, and what does not. Where several processes train,
+    each has the whole model (`parallel` ddp, or auto) or some rows of each parameter (fsdp), and one that is
+    not heard for `timeout` seconds ends the run."""
 
     accumulate: int = 1
     clip: float = 1.0
@@ -69,6 +71,8 @@ class Train:
     weights: str = "float32"
     compile: str = "auto"
     deterministic: str = "auto"
+    parallel: str = "auto"
+    timeout: float = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +177,7 @@ BOUNDS: tuple[tuple[str, str, float, float], ...] = (
     ("train", "chunk", 0, 2**24),
     ("train", "ema", 0, 0.9999999),
     ("train", "patience", 0, MOST),
+    ("train", "timeout", 1, 86_400),
     ("evaluation", "every", 1, MOST),
     ("evaluation", "batches", 0, MOST),
     ("evaluation", "sample", 0, 100_000),
@@ -186,6 +191,7 @@ WORDS = (
     ("train", "recompute", ("yes", "no")),
     ("train", "compile", CHOICE),
     ("train", "deterministic", CHOICE),
+    ("train", "parallel", ("auto", "ddp", "fsdp")),
 )
 
 

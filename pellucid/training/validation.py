@@ -9,24 +9,28 @@ from torch import Tensor
 from pellucid.generation.loop import generate
 from pellucid.model.loss import IGNORED, loss
 from pellucid.model.transformer import Transformer
+from pellucid.training.ranks import Ranks
 from pellucid.training.recipe import Evaluation
 from pellucid.training.source import Source
 
 
 @torch.no_grad()
 def mean_loss(
-    logits: Callable[[Tensor], Tensor], source: Source, batches: int, device: torch.device
+    logits: Callable[[Tensor], Tensor], source: Source, batches: int, device: torch.device, ranks: Ranks
 ) -> float:
-    """Each target counted once, without smoothing and z-loss; so many batches, all where that is 0."""
+    """Each target counted once, without smoothing and z-loss; so many batches, all where that is 0. Every
+    rank takes its rows of each batch."""
     total, count = 0.0, 0
     for i, (ids, targets) in enumerate(source.validation):
         if i >= (batches or math.inf):
             break
-        some, wanted = (torch.as_tensor(x, device=device).long() for x in (ids, targets))
+        mine = ranks.mine(len(ids))
+        some, wanted = (torch.as_tensor(x[mine], device=device).long() for x in (ids, targets))
         here = int((wanted != IGNORED).sum())
         total += float(loss(logits(some), wanted)) * here
         count += here
-    return total / count if count else math.nan
+    total, counted = ranks.total(total, count)
+    return total / counted if counted else math.nan
 
 
 @torch.no_grad()

@@ -14,6 +14,7 @@ from pellucid import registry
 from pellucid.errors import ConfigError, FileError
 from pellucid.parts import optimizers as parts
 from pellucid.training.groups import Named
+from pellucid.training.pieces import like
 
 PLAIN = ("lr", "betas")
 """The numbers of a group that change during a run."""
@@ -110,5 +111,5 @@ def _remembered(name: str, parameter: Tensor, tensors: Mapping[str, Tensor]) -> 
             raise FileError(
                 f"{full!r} has the shape {tuple(value.shape)}, its parameter {tuple(parameter.shape)}."
             )
-        own[key] = value.detach().to(parameter.device, copy=True)
+        own[key] = like(parameter, value)
     return own

@@ -10,6 +10,7 @@ from torch import Tensor
 from pellucid.parts.optimizers.muon import Muon as Settings
 from pellucid.training.groups import Group, Named, by_muon, group
 from pellucid.training.optimizers import adamw
+from pellucid.training.pieces import local, rows_of, whole
 
 A, B, C = 3.4445, -4.7750, 2.0315
 SHORTEST = 1e-7
@@ -45,13 +46,14 @@ class Muon(torch.optim.Optimizer):
                     alike[w.shape].append(w)
             for (rows, columns), matrices in alike.items():
                 turned = orthogonal(
-                    torch.stack([self._ahead(w, one["beta"]) for w in matrices]),
+                    torch.stack([whole(self._ahead(w, one["beta"])) for w in matrices]),
                     one["steps"],
                     one["newton_schulz"] or (torch.bfloat16 if matrices[0].is_cuda else matrices[0].dtype),
                 )
                 scale = math.sqrt(max(1.0, rows / columns))
                 for w, x in zip(matrices, turned, strict=True):
-                    w.mul_(1 - one["lr"] * one["weight_decay"]).add_(x.to(w.dtype), alpha=-one["lr"] * scale)
+                    mine, step = local(w), rows_of(w, x).to(w.dtype)
+                    mine.mul_(1 - one["lr"] * one["weight_decay"]).add_(step, alpha=-one["lr"] * scale)
         if self.rest is not None:
             self.rest.step()
 
