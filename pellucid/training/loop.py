@@ -30,7 +30,7 @@ from pellucid.training.events import Ended, Evaluated, Event, Saved, Skipped, St
 from pellucid.training.objective import Objective
 from pellucid.training.pieces import fill, whole
 from pellucid.training.plan import flops_per_token
-from pellucid.training.ranks import Ranks
+from pellucid.training.ranks import ALONE, Ranks
 from pellucid.training.recipe import Recipe
 from pellucid.training.source import Source
 from pellucid.training.validation import mean_loss, sample
@@ -43,9 +43,9 @@ BAD_IN_A_ROW = 5
 
 
 class Trainer:
-    def __init__(self, recipe: Recipe, source: Source, ranks: Ranks | None = None) -> None:
+    def __init__(self, recipe: Recipe, source: Source, ranks: Ranks = ALONE) -> None:
         self.recipe, self.source = recipe, source
-        self.ranks = ranks or Ranks()
+        self.ranks = ranks
         self.device = self.ranks.device(_device(recipe.train.device))
         self.ranks.connect(self.device, recipe.train.timeout)
         self.dtype = dtype_on(self.device, recipe.train.dtype)

@@ -4,7 +4,6 @@ A sharded tensor of n rows is cut like `torch.chunk`: ⌈n / world⌉ rows for e
 last ones. An ordinary tensor is the same on every rank, and counts as the first one's.
 """
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -21,7 +20,7 @@ class Piece(NamedTuple):
 def piece(tensor: Tensor) -> Piece:
     """What this rank has of a tensor."""
     shape = tuple(tensor.shape)
-    if not _in_pieces(tensor):
+    if not in_pieces(tensor):
         return Piece(tensor, 0, shape)
     mesh: Any = tensor.device_mesh  # type: ignore[attr-defined]
     each = -(-shape[0] // mesh.size())
@@ -30,12 +29,12 @@ def piece(tensor: Tensor) -> Piece:
 
 def local(tensor: Tensor) -> Tensor:
     """The rows that lie here."""
-    return tensor.to_local() if _in_pieces(tensor) else tensor  # type: ignore[attr-defined]
+    return tensor.to_local() if in_pieces(tensor) else tensor  # type: ignore[attr-defined]
 
 
 def whole(tensor: Tensor) -> Tensor:
     """All rows; of a sharded tensor, all ranks have to ask for them."""
-    return tensor.full_tensor() if _in_pieces(tensor) else tensor  # type: ignore[attr-defined]
+    return tensor.full_tensor() if in_pieces(tensor) else tensor  # type: ignore[attr-defined]
 
 
 def fill(tensor: Tensor, given: Tensor) -> None:
@@ -46,7 +45,7 @@ def fill(tensor: Tensor, given: Tensor) -> None:
 
 def like(tensor: Tensor, given: Tensor) -> Tensor:
     """The whole tensor `given`, copied to where `tensor` lies, and in pieces where that is."""
-    if not _in_pieces(tensor) or not given.dim():
+    if not in_pieces(tensor) or not given.dim():
         return given.detach().to(tensor.device, copy=True)
     from torch.distributed.tensor import DTensor
 
@@ -64,9 +63,6 @@ def _rows(given: Tensor, here: Piece) -> Tensor:
     return given[here.first : here.first + len(here.rows)] if given.dim() else given
 
 
-def _in_pieces(tensor: Tensor) -> bool:
+def in_pieces(tensor: Tensor) -> bool:
+    """Whether each rank has some rows of it: a tensor of torch's own kind for that."""
     return hasattr(tensor, "to_local")
-
-
-def locals_of(tensors: Sequence[Tensor]) -> list[Tensor]:
-    return [local(tensor) for tensor in tensors]

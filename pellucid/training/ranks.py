@@ -69,6 +69,7 @@ class Ranks:
         from torch._C._distributed_c10d import PrefixStore
 
         self.timeout = timeout
+        self.board.set_timeout(timedelta(seconds=timeout))
         with self.hearing():
             dist.init_process_group(
                 "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
@@ -275,6 +276,7 @@ class Ranks:
         return True
 
 
+ALONE = Ranks()
 RESUME = "The run can go on from its newest checkpoint: --resume."
 
 

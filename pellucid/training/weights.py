@@ -13,6 +13,7 @@ from torch import nn
 
 from pellucid.errors import ConfigError, did_you_mean
 from pellucid.model.transformer import Transformer
+from pellucid.training.pieces import local
 
 Named = dict[str, nn.Parameter]
 
@@ -44,7 +45,8 @@ class Weights:
     def spread(self) -> None:
         """After the masters were moved: give the model their rounded copies."""
         if self.narrow:
-            torch._foreach_copy_(list(self.narrow.values()), [self.named[name] for name in self.narrow])
+            masters = [local(self.named[name]) for name in self.narrow]
+            torch._foreach_copy_([local(weight) for weight in self.narrow.values()], masters)
 
 
 def chosen(names: Sequence[str], only: Sequence[str], freeze: Sequence[str]) -> set[str]:

@@ -5,12 +5,16 @@ import pickle
 import signal
 import socket
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed.fsdp  # once, and not in every rank
+import torch.distributed.tensor
+import torch.nn.parallel
 
 from pellucid.training.ranks import Ranks, meet
 
@@ -30,15 +34,13 @@ class Job:
 
     def __init__(self, world: int, work: Callable[[Ranks], Any]) -> None:
         port = free_port()
-        started = [self._fork(rank, world, port, work) for rank in range(world)]
-        self.pids, self.pipes = [pid for pid, _ in started], [pipe for _, pipe in started]
+        self.files = [tempfile.TemporaryFile() for _ in range(world)]  # noqa: SIM115
+        self.pids = [self._fork(rank, world, port, work) for rank in range(world)]
 
-    def _fork(self, rank: int, world: int, port: int, work: Callable[[Ranks], Any]) -> tuple[int, int]:
-        out, tell = os.pipe()
+    def _fork(self, rank: int, world: int, port: int, work: Callable[[Ranks], Any]) -> int:
         child = os.fork()
         if child:
-            os.close(tell)
-            return child, out
+            return child
         code = 1
         try:
             os.environ.update(
@@ -48,19 +50,18 @@ class Job:
             torch.set_num_threads(1)
             with meet() as ranks:
                 made = work(ranks)
-            with os.fdopen(tell, "wb") as file:
-                pickle.dump(made, file)
+            pickle.dump(made, self.files[rank])
             code = 0
         except BaseException as error:
             if os.environ.get("SHOW_RANKS"):
                 traceback.print_exc()
-            with os.fdopen(tell, "wb") as file:
-                pickle.dump(Failed(f"{type(error).__name__}: {error}"), file)
+            pickle.dump(Failed(f"{type(error).__name__}: {error}"), self.files[rank])
         finally:
+            self.files[rank].flush()
             sys.stdout.flush()
             os._exit(code)
 
-    def results(self, seconds: float = 60.0) -> list[Any]:
+    def results(self, seconds: float = 60.0, grace: float = 3.0) -> list[Any]:
         """What each rank gave, or the words of its error; None of one that was killed."""
         left, until = set(self.pids), time.monotonic() + seconds
         while left:
@@ -69,13 +70,14 @@ class Job:
                 if done:
                     left.discard(pid)
                     if status:
-                        until = min(until, time.monotonic() + 3.0)
+                        until = min(until, time.monotonic() + grace)
             if time.monotonic() > until:
                 self.end()
             time.sleep(0.002)
         made = []
-        for pipe in self.pipes:
-            with os.fdopen(pipe, "rb") as file:
+        for file in self.files:
+            with file:
+                file.seek(0)
                 data = file.read()
             made.append(pickle.loads(data) if data else None)
         return made

@@ -7,7 +7,7 @@ import numpy as np
 from pellucid.data.rows import NOT_COUNTED, Batch, Rows
 from pellucid.text.words import Words
 from pellucid.training.loop import Trainer
-from pellucid.training.ranks import Ranks
+from pellucid.training.ranks import ALONE, Ranks
 from pellucid.training.recipe import Recipe, changed
 
 WORDS = Words(tuple("abcdefg"))
@@ -70,7 +70,7 @@ def recipe(*changes: str) -> Recipe:
     return Recipe.from_dict(changed(TABLE, changes))
 
 
-def trainer(*changes: str, seed: int = 0, ranks: Ranks | None = None) -> Trainer:
+def trainer(*changes: str, seed: int = 0, ranks: Ranks = ALONE) -> Trainer:
     made = Trainer(recipe(*changes), MadeUpSource(seed), ranks)  # type: ignore[arg-type]
     made.loader.prefetch = 0  # no thread that a test would have to end
     return made

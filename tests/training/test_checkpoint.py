@@ -43,9 +43,10 @@ def test_the_layout_is_safetensors_and_json(tmp_path: Path) -> None:
         "model/model.safetensors",
         "model/tokenizer.json",
         "model/tokenizer_config.json",
-        "optimizer.safetensors",
-        "raw.safetensors",
-        "rng.safetensors",
+        "rank-0/optimizer.safetensors",
+        "rank-0/raw.safetensors",
+        "rank-0/rng.safetensors",
+        "index.json",
         "state.json",
     }
     assert set(json.loads((made / MANIFEST).read_text())["files"]) == found - {MANIFEST}
@@ -69,7 +70,7 @@ def test_the_model_inside_is_the_one_that_was_judged(tmp_path: Path) -> None:
     made, first = saved(tmp_path), snapshot(5)
     model = pellucid.load(made / "model")
     assert all(np.array_equal(array, first.ema[name].numpy()) for name, array in model.weights.items())
-    raw = load_file(made / "raw.safetensors")
+    raw = load_file(made / "rank-0" / "raw.safetensors")
     assert all(torch.equal(raw[name], tensor) for name, tensor in first.weights.items())
 
 
@@ -137,7 +138,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: (folder / MANIFEST).write_bytes((folder / MANIFEST).read_bytes() + b"\n"),
         "is not as it was written",
     ),
-    "missing": (lambda folder: (folder / "raw.safetensors").unlink(), "'raw.safetensors' is missing"),
+    "missing": (
+        lambda folder: (folder / "rank-0" / "raw.safetensors").unlink(),
+        "'rank-0/raw.safetensors' is missing",
+    ),
     "cut off": (lambda folder: (folder / "state.json").write_bytes(b"{}"), "state.json has 2 bytes, not"),
     "added": (
         lambda folder: (folder / "model" / "generation_config.json").write_text("{}"),

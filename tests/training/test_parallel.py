@@ -1,17 +1,23 @@
 """Several ranks do what one process does: the same losses, weights and evaluations; nothing is sent twice."""
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from pellucid.errors import AskedWrongly, ConfigError
 from pellucid.explain.compare import first_departure
-from pellucid.training.events import Evaluated, Stepped
-from pellucid.training.loop import Trainer
+from pellucid.training.compiling import chosen
+from pellucid.training.events import Evaluated, Skipped, Stepped
+from pellucid.training.loop import Trainer, rows_of_a_rank
 from pellucid.training.pieces import whole
 from pellucid.training.ranks import Ranks
 from tests.training.forked import job
-from tests.training.made import trainer
+from tests.training.made import recipe, trainer
+
+CPU = torch.device("cpu")
 
 STEPS = ("steps=20", "evaluation.every=10", "optimizer.lr=0.01")
 CASES: dict[str, tuple[str, ...]] = {
@@ -56,3 +62,67 @@ def test_two_ranks_give_the_losses_and_weights_of_one_process(way: str) -> None:
             assert found.pop("sample") == wanted["sample"], case
             numbers = {key: value for key, value in wanted.items() if key != "sample"}
             assert first_departure(found, numbers, 1e-10) is None, case
+
+
+def sent(ranks: Ranks, way: str) -> list[dict[str, int]]:
+    """How often gradients are sent in a step of one part, and in one of four."""
+    counts = []
+    for parts in (1, 4):
+        made = trainer(f"train.accumulate={parts}", f"train.parallel={way}", "data.batch_size=8", ranks=ranks)
+        made.step()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
+            made.step()
+        counts.append({e.key: e.count for e in seen.key_averages() if e.key.startswith("c10d::")})
+    return counts
+
+
+@pytest.mark.parametrize(("way", "operation"), [("ddp", "allreduce_"), ("fsdp", "_reduce_scatter_base_")])
+def test_gradients_are_sent_once_a_step_however_many_parts_it_has(way: str, operation: str) -> None:
+    for one, four in job(2, lambda ranks: sent(ranks, way)):
+        assert one[f"c10d::{operation}"] == four[f"c10d::{operation}"] > 0
+
+
+def told_in_float32(ranks: Ranks, way: str) -> np.ndarray:
+    made = trainer(*STEPS, "train.dtype=float32", "train.accumulate=2", f"train.parallel={way}", ranks=ranks)
+    return np.array([event.loss for event in made.run() if isinstance(event, Stepped)])
+
+
+def test_in_float32_the_losses_are_those_of_one_process_to_1e_5() -> None:
+    alone = told_in_float32(Ranks(), "auto")
+    for ways in job(2, lambda ranks: [told_in_float32(ranks, way) for way in ("ddp", "fsdp")]):
+        for losses in ways:
+            np.testing.assert_allclose(losses, alone, rtol=1e-5)
+
+
+@pytest.mark.parametrize("way", ["ddp", "fsdp"])
+def test_all_ranks_skip_a_step_whose_gradient_is_not_finite_on_one(way: str) -> None:
+    def work(ranks: Ranks) -> tuple[Any, bool]:
+        made = trainer(f"train.parallel={way}", ranks=ranks)
+        made.step()
+        before = {name: whole(value.detach()).clone() for name, value in made.weights.named.items()}
+        right, factor = made.loss, 1.0 if ranks.first else math.nan
+        made.loss = lambda ids, targets: right(ids, targets) * factor
+        skipped = made.step()
+        same = all(torch.equal(whole(made.weights.named[name].detach()), w) for name, w in before.items())
+        return skipped, same
+
+    for skipped, same in job(2, work):
+        assert isinstance(skipped, Skipped) and skipped.name == "loss" and same
+
+
+def test_dice_are_each_rank_s_own() -> None:
+    drawn = job(2, lambda ranks: (trainer(ranks=ranks), torch.rand(3).tolist())[1])
+    assert drawn[0] != drawn[1]
+
+
+def test_a_batch_that_does_not_split_among_the_ranks_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"data.batch_size=6 does not split into 4 ranks × .* Use 8"):
+        rows_of_a_rank(recipe("data.batch_size=6"), 4)
+
+
+def test_sharded_weights_are_not_compiled_and_say_so() -> None:
+    assert chosen(lambda a, b: a, recipe("train.compile=auto", "train.parallel=fsdp"), CPU)[1].startswith(
+        "no: its"
+    )
+    with pytest.raises(AskedWrongly, match=r"train\.compile=yes does not go with train\.parallel=fsdp"):
+        chosen(lambda a, b: a, recipe("train.compile=yes", "train.parallel=fsdp"), CPU)

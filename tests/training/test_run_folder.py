@@ -101,11 +101,11 @@ def test_saving_the_same_step_twice_writes_it_once(tmp_path: Path) -> None:
 
 def test_a_damaged_step_is_written_again_when_the_run_comes_to_it(tmp_path: Path) -> None:
     with begun(tmp_path, 10, 20) as folder:
-        flip(folder.checkpoints / name_of(20) / "optimizer.safetensors")
+        flip(folder.checkpoints / name_of(20) / "rank-0" / "optimizer.safetensors")
         found, skipped = folder.newest()
         assert found == folder.checkpoints / name_of(10)
         assert len(skipped) == 1 and "skipped the checkpoint of step 20" in skipped[0]
-        assert "the content of optimizer.safetensors is not what was saved" in skipped[0]
+        assert "the content of rank-0/optimizer.safetensors is not what was saved" in skipped[0]
         made = folder.save(snapshot(20), ENVIRONMENT, 2)
         assert folder.newest() == (made, [])
         assert steps_of(folder) == [name_of(10), name_of(20)]
