@@ -78,6 +78,7 @@ def _go_on(path: Path, changes: list[str], plain: bool, ranks: "Ranks") -> None:
 @contextlib.contextmanager
 def _one_voice() -> "Iterator[Ranks]":
     """The ranks that were begun together, this one among them; where they fail, one tells why."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its warnings would come from every rank
     from pellucid.errors import PellucidError
     from pellucid.training.ranks import meet
 

@@ -31,7 +31,7 @@ from pellucid.training.objective import Objective
 from pellucid.training.pieces import fill, whole
 from pellucid.training.plan import flops_per_token
 from pellucid.training.ranks import ALONE, Ranks
-from pellucid.training.recipe import Recipe
+from pellucid.training.recipe import Recipe, Train
 from pellucid.training.source import Source
 from pellucid.training.validation import mean_loss, sample
 from pellucid.training.weights import Weights
@@ -61,7 +61,7 @@ class Trainer:
         rows = rows_of_a_rank(recipe, self.ranks.world)
         self.loader = Loader(source.train, rows, self.ranks.rank, self.ranks.world)
         loss, self.compiled = compiling.chosen(self.objective, recipe, self.device)
-        self.loss = self.shared.joined(loss, self.device)
+        self.loss = self.shared.joined(loss, self.device, _same_bits(recipe.train, self.device))
         self.at, self.tokens, self.seconds, self.bad = 0, 0, 0.0, 0
         self.smoothed = self.best = math.nan
         self.without_progress = 0
@@ -158,7 +158,7 @@ class Trainer:
 
     def run(self, save: Callable[[], Saved] | None = None) -> Iterator[Event]:
         """Steps until the recipe's end, or until `wanted` says why not; evaluated and saved on the way."""
-        deterministic = _deterministic(self.recipe.train.deterministic, self.device)
+        deterministic = _deterministic(_same_bits(self.recipe.train, self.device))
         with deterministic, contextlib.closing(self.loader):
             yield self.started()
             why = "finished"
@@ -264,14 +264,18 @@ class Trainer:
 
 
 @contextlib.contextmanager
-def _deterministic(wanted: str, device: torch.device) -> Iterator[None]:
-    """The same bits in every run: always on a CPU, on a GPU where it is asked for."""
+def _deterministic(wanted: bool) -> Iterator[None]:
     before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(wanted == "yes" or (wanted == "auto" and device.type == "cpu"))
+    torch.use_deterministic_algorithms(wanted)
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(before)
+
+
+def _same_bits(asked: Train, device: torch.device) -> bool:
+    """Whether every run has the same bits: always on a CPU, on a GPU where it is asked for."""
+    return asked.deterministic == "yes" or (asked.deterministic == "auto" and device.type == "cpu")
 
 
 def rows_of_a_rank(recipe: Recipe, world: int) -> int:

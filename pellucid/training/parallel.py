@@ -26,8 +26,9 @@ class Alone:
     def __init__(self, objective: Objective, ranks: Ranks) -> None:
         self.objective, self.ranks = objective, ranks
 
-    def joined(self, loss: Loss, device: torch.device) -> Loss:
-        """The loss whose backward pass leaves the gradients of all ranks; once it is known what learns."""
+    def joined(self, loss: Loss, device: torch.device, same_bits: bool) -> Loss:
+        """The loss whose backward pass leaves the gradients of all ranks; once it is known what learns. With
+        `same_bits` they are always added up in the same order, so that a resumed run has those of another."""
         return loss
 
     @contextlib.contextmanager
@@ -48,7 +49,7 @@ class Replicated(Alone):
         super().__init__(objective, ranks)
         self.factor = ranks.world
 
-    def joined(self, loss: Loss, device: torch.device) -> Loss:
+    def joined(self, loss: Loss, device: torch.device, same_bits: bool) -> Loss:
         from torch.nn.parallel import DistributedDataParallel
 
         assert isinstance(loss, nn.Module)
@@ -58,6 +59,7 @@ class Replicated(Alone):
             loss,
             device_ids=[device] if device.type == "cuda" else None,
             gradient_as_bucket_view=True,
+            find_unused_parameters=same_bits,  # else it puts them in another order after the first step
         )
         made: Loss = self.module
         return made

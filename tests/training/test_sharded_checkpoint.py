@@ -70,6 +70,15 @@ def figures(made: Trainer, steps: int) -> list[Any]:
 def test_on_two_ranks_k_steps_and_k_more_equal_2k_bit_for_bit(
     changes: tuple[str, ...], tmp_path: Path
 ) -> None:
+    _k_and_k(2, changes, tmp_path)
+
+
+def test_on_three_ranks_gradients_are_added_up_in_one_order(tmp_path: Path) -> None:
+    """Of two numbers every order gives the same sum; of three it does not."""
+    _k_and_k(3, ("train.parallel=ddp", "data.batch_size=6", "model.d_model=64"), tmp_path)
+
+
+def _k_and_k(world: int, changes: tuple[str, ...], tmp_path: Path) -> None:
     def work(ranks: Ranks) -> tuple[list[Any], ...]:
         straight = trainer(*USUAL, *changes, ranks=ranks)
         whole_run = figures(straight, 8)
@@ -81,7 +90,7 @@ def test_on_two_ranks_k_steps_and_k_more_equal_2k_bit_for_bit(
         told += figures(second, 8)
         return whole_run, told, sorted(contents(straight).items()), sorted(contents(second).items())
 
-    for straight, told, wanted, found in job(2, work):
+    for straight, told, wanted, found in job(world, work):
         assert told == straight and len(told) == 10
         assert found == wanted
 
