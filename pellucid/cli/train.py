@@ -85,10 +85,12 @@ def _one_voice() -> "Iterator[Ranks]":
     with meet() as ranks:
         try:
             yield ranks
-        except PellucidError:
-            if not ranks.speaks():
-                raise typer.Exit(2) from None
-            raise
+        except PellucidError as error:
+            if ranks.alone:
+                raise
+            if ranks.speaks():
+                print(f"pellucid: {error}", file=sys.stderr, flush=True)
+            os._exit(2)  # an orderly end would wait for ranks that may be lost
 
 
 def _held(folder: "RunFolder", ranks: "Ranks") -> contextlib.AbstractContextManager[None]:

@@ -29,7 +29,7 @@ from torch import Tensor
 from pellucid.errors import AskedWrongly, ConfigError, PellucidError, RankError
 
 T = TypeVar("T")
-BEAT = 0.5
+BEAT = 0.25
 """Seconds between two beats of a pulse."""
 SILENT = 3 * BEAT
 """So long without a beat, and something is wrong; a beat may be late on a busy machine."""
@@ -324,7 +324,7 @@ class _Pulse(threading.Thread):
                 self.ranks.board.add(f"pulse/{self.ranks.rank}", 1)
                 if watch is None and self._told():
                     watch = _Watch(self.ranks)
-                if watch is not None and (silent := watch.silent(2 * SILENT)):
+                if watch is not None and (silent := watch.silent(4 * SILENT)):
                     self._end(silent)
         except RuntimeError:  # the board is gone, and with it the run
             return
