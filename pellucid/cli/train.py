@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from pellucid.config import ModelConfig
     from pellucid.training.ranks import Ranks
     from pellucid.training.recipe import Recipe
     from pellucid.training.run import Run
@@ -41,6 +42,8 @@ def train(
     """
     from pellucid.errors import AskedWrongly
 
+    if resume is not None and what is not None and "=" in what:
+        changes, what = [what, *(changes or [])], None
     if (what is None) == (resume is None):
         raise AskedWrongly("give a text, a recipe, or --resume RUN; one of them.")
     with _one_voice() as ranks:
@@ -135,8 +138,34 @@ def _forecast(recipe: "Recipe", ranks: "Ranks") -> None:
     print(recipe.to_toml())
     device = "cpu" if recipe.train.device == "auto" else recipe.train.device
     dtype = "float32" if recipe.train.dtype == "auto" else recipe.train.dtype
-    for line in forecast(recipe, recipe.config(_vocabulary(recipe)), peak(device, dtype)).lines():
+    config = recipe.config(_vocabulary(recipe))
+    for line in forecast(recipe, config, peak(device, dtype) * ranks.world).lines():
         print(line)
+    if ranks.world > 1:
+        print(_share(recipe, config, ranks))
+
+
+def _share(recipe: "Recipe", config: "ModelConfig", ranks: "Ranks") -> str:
+    """What one of several ranks will hold and send."""
+    from pellucid.explain.conventions import readable_bytes
+    from pellucid.training.loop import rows_of_a_rank
+    from pellucid.training.scaling import share
+
+    asked = recipe.train
+    made = share(
+        config,
+        asked.parallel,
+        ranks.world,
+        rows_of_a_rank(recipe, ranks.world) // asked.accumulate,
+        optimizer=recipe.optimizer.kind,
+        width=2 if asked.dtype == "bfloat16" else 4,
+        accumulate=asked.accumulate,
+        recompute=asked.recompute == "yes",
+    )
+    return (
+        f"on each rank      {readable_bytes(made.total)} of {ranks.world} ranks, and "
+        f"{readable_bytes(made.sent)} sent in each step"
+    )
 
 
 def _vocabulary(recipe: "Recipe") -> int:

@@ -3,7 +3,6 @@
 import os
 import pickle
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -15,14 +14,9 @@ import torch
 import torch.distributed.fsdp  # once, and not in every rank
 import torch.distributed.tensor
 import torch.nn.parallel
+from torch.distributed import TCPStore
 
 from pellucid.training.ranks import Ranks, meet
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 class Failed(str):
@@ -30,14 +24,15 @@ class Failed(str):
 
 
 class Job:
-    """Each rank does `work(ranks)`; like torchrun, all are ended when the first one fails."""
+    """Each rank does its `work(rank)`. Like torchrun, this keeps the board, and ends all when one fails."""
 
-    def __init__(self, world: int, work: Callable[[Ranks], Any]) -> None:
-        port = free_port()
+    def __init__(self, world: int, work: Callable[[int], Any]) -> None:
+        self.board = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        port = self.board.port
         self.files = [tempfile.TemporaryFile() for _ in range(world)]  # noqa: SIM115
         self.pids = [self._fork(rank, world, port, work) for rank in range(world)]
 
-    def _fork(self, rank: int, world: int, port: int, work: Callable[[Ranks], Any]) -> int:
+    def _fork(self, rank: int, world: int, port: int, work: Callable[[int], Any]) -> int:
         child = os.fork()
         if child:
             return child
@@ -45,11 +40,10 @@ class Job:
         try:
             os.environ.update(
                 RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1",
-                MASTER_PORT=str(port),
+                MASTER_PORT=str(port), TORCHELASTIC_USE_AGENT_STORE="True", TORCHELASTIC_RESTART_COUNT="0",
             )  # fmt: skip
             torch.set_num_threads(1)
-            with meet() as ranks:
-                made = work(ranks)
+            made = work(rank)
             pickle.dump(made, self.files[rank])
             code = 0
         except BaseException as error:
@@ -91,8 +85,18 @@ class Job:
                 pass
 
 
+def meeting(work: Callable[[Ranks], Any]) -> Callable[[int], Any]:
+    """The same work by ranks that have met."""
+
+    def met(_: int) -> Any:
+        with meet() as ranks:
+            return work(ranks)
+
+    return met
+
+
 def job(world: int, work: Callable[[Ranks], Any]) -> list[Any]:
-    """What each rank gave; an error where one failed."""
-    made = Job(world, work).results()
+    """What the work of each rank gave; an error where one failed."""
+    made = Job(world, meeting(work)).results()
     assert not any(one is None or isinstance(one, Failed) for one in made), made
     return made

@@ -10,7 +10,7 @@ import pytest
 from pellucid.errors import ConfigError, FileError
 from pellucid.training import ranks as module
 from pellucid.training.ranks import Ranks, meet
-from tests.training.forked import Failed, Job, job
+from tests.training.forked import Failed, Job, job, meeting
 
 
 def test_a_process_alone_agrees_with_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_whoever_works_long_is_waited_for_and_whoever_is_stopped_is_named(
             os.kill(os.getpid(), signal.SIGSTOP)
         ranks.together(lambda: None)
 
-    started = Job(2, wait)
+    started = Job(2, meeting(wait))
     begun = time.monotonic()
     first, second = started.results(grace=0.1)
     assert second is None and isinstance(first, Failed)
