@@ -182,8 +182,10 @@ class Trainer:
 
     def _wanted(self) -> str:
         """Why all ranks should end here, once somebody wants one of them to."""
-        self.wanted = self.ranks.agree(self.wanted)
-        return self.wanted
+        agreed = self.ranks.agree(self.wanted)
+        if agreed:  # else not touched: a signal may have set it meanwhile, and all hear of it next time
+            self.wanted = agreed
+        return agreed
 
     def started(self) -> Started:
         parameters = sum(parameter.numel() for parameter in self.weights.named.values())

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -33,7 +34,9 @@ class Job:
         self.pids = [self._fork(rank, world, port, work) for rank in range(world)]
 
     def _fork(self, rank: int, world: int, port: int, work: Callable[[int], Any]) -> int:
-        child = os.fork()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # the board's thread holds no lock of ours
+            child = os.fork()
         if child:
             return child
         code = 1

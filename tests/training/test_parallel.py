@@ -12,7 +12,7 @@ from pellucid.explain.compare import first_departure
 from pellucid.training.compiling import chosen
 from pellucid.training.events import Evaluated, Skipped, Stepped
 from pellucid.training.loop import Trainer, rows_of_a_rank
-from pellucid.training.pieces import whole
+from pellucid.training.pieces import local, whole
 from pellucid.training.ranks import Ranks
 from tests.training.forked import job
 from tests.training.made import recipe, trainer
@@ -108,6 +108,26 @@ def test_all_ranks_skip_a_step_whose_gradient_is_not_finite_on_one(way: str) -> 
 
     for skipped, same in job(2, work):
         assert isinstance(skipped, Skipped) and skipped.name == "loss" and same
+
+
+def test_a_gradient_that_is_not_finite_in_the_rows_of_one_rank_has_a_name_on_all() -> None:
+    def work(ranks: Ranks) -> Any:
+        made = trainer("train.parallel=fsdp", ranks=ranks)
+        right = made._backward
+
+        def spoiled(batch: Any) -> torch.Tensor:
+            total = right(batch)
+            slope = made.weights.named["blocks.1.attn.q_proj.weight"].grad
+            assert slope is not None
+            if not ranks.first:
+                local(slope)[0] = math.inf
+            return total
+
+        made._backward = spoiled  # type: ignore[method-assign]
+        return made.step()
+
+    for skipped in job(2, work):
+        assert skipped == Skipped(1, "d.blocks.1.attn.q_proj.weight")
 
 
 def test_dice_are_each_rank_s_own() -> None:

@@ -211,6 +211,10 @@ def going_on(path: Path, at: int, ranks: Ranks) -> Trainer:
     return made
 
 
+def halfmade(folder: RunFolder) -> bool:
+    return any(one.name.startswith(".") for one in folder.checkpoints.iterdir())
+
+
 def kills(path: Path, count: int, seed: int) -> None:
     """Jobs of two ranks that save after every step; at some moment one of the two is killed, and the next job
     goes on. In the end all is as if nobody had been killed."""
@@ -228,19 +232,22 @@ def kills(path: Path, count: int, seed: int) -> None:
         until = time.monotonic() + 30
         while max(folder._steps(), default=0) <= at and time.monotonic() < until:
             time.sleep(0.002)
-        time.sleep(rng.uniform(0, 0.3))  # a step and a saving take about 0.15 s
+        in_a_saving = bool(rng.integers(2))
+        while in_a_saving and not halfmade(folder) and time.monotonic() < until:
+            time.sleep(0.001)
+        time.sleep(rng.uniform(0, 0.05 if in_a_saving else 0.3))
         os.kill(started.pids[rng.integers(2)], signal.SIGKILL)
         there = max(folder._steps(), default=0)
         started.results(grace=0.0)
-        halfway += any(one.name.startswith(".") for one in folder.checkpoints.iterdir())
+        halfway += halfmade(folder)
         with folder.held():
             found, skipped = folder.newest()
             assert found is not None and not skipped
-            assert not any(one.name.startswith(".") for one in folder.checkpoints.iterdir())
+            assert not halfmade(folder)
         now = checkpoint.step_of(found.name) or 0
         assert now >= there > at
         at = now
-    assert halfway > count // 4
+    assert halfway > count // 8
 
     def straight(ranks: Ranks) -> dict[str, Any]:
         made = going_on(path, 0, ranks)
