@@ -6,6 +6,7 @@ PellucidError
 ├── TokenError      text that the tokenizer cannot read
 ├── FileError       a file that is missing, foreign, damaged or newer than this program
 ├── TapeError       a step that cannot be taken
+├── RankError       processes that train together and lost each other
 └── AskedWrongly    options that do not go together
 
 The command line prints the message alone and exits with 2: it was asked wrongly.
@@ -36,6 +37,10 @@ class FileError(PellucidError):
 
 
 class TapeError(PellucidError):
+    pass
+
+
+class RankError(PellucidError):
     pass
 
 

@@ -60,9 +60,11 @@ def read_format(path: Path, what: str, format: str, version: int) -> dict[str, A
     if not isinstance(data, dict) or data.get("format") != format:
         raise FileError(f'{path} is no {what}: it does not say "format": "{format}".')
     if data.get("version") != version:
+        found = data.get("version")
+        older = isinstance(found, int) and found < version
         raise FileError(
-            f"{path} has {what} format {data.get('version')!r}; this version of Pellucid reads {version}. "
-            "Use the version that wrote it, or a newer one."
+            f"{path} has {what} format {found!r}; this version of Pellucid reads {version}. "
+            f"Use the version that wrote it{'' if older else ', or a newer one'}."
         )
     return data
 

@@ -27,6 +27,7 @@ from pellucid.reference.ops import table
 from pellucid.reference.optimizers import update
 from pellucid.reference.training import forward
 from pellucid.reference.transformer import cache
+from pellucid.training.scaling import table as shares
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ["explain", "abcd", "A B", "--at", "probs[t=1,v=2]", "--depth", "2"]
@@ -193,10 +194,20 @@ def _file(op: Op) -> Path:
     return Path(inspect.getsourcefile(op.forward) or "").relative_to(ROOT)
 
 
+def scaling() -> str:
+    """The page about several GPUs, its table made anew."""
+    text = (ROOT / "docs" / "scaling.md").read_text("utf-8")
+    pattern = r"(<!-- table -->\n).*?(<!-- /table -->)"
+    text, found = re.subn(pattern, lambda m: m[1] + "\n".join(shares()) + "\n" + m[2], text, flags=re.DOTALL)
+    assert found == 1, "docs/scaling.md has no place for its table"
+    return text
+
+
 def pages() -> dict[Path, str]:
     return {
         ROOT / "README.md": readme(),
         ROOT / "docs" / "commands.md": MADE + "\n".join(commands()),
+        ROOT / "docs" / "scaling.md": scaling(),
         ROOT / "docs" / "glossary.md": MADE + "\n".join(glossary()) + "\n",
         **choices_files(ROOT / "docs", MADE),
     }

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from pellucid.config import ModelConfig
+    from pellucid.training.ranks import Ranks
     from pellucid.training.recipe import Recipe
     from pellucid.training.run import Run
+    from pellucid.training.run_folder import RunFolder
 
 
 def train(
@@ -42,43 +45,66 @@ def train(
     """
     from pellucid.errors import AskedWrongly
 
+    if resume is not None and what is not None and "=" in what:
+        changes, what = [what, *(changes or [])], None
     if (what is None) == (resume is None):
         raise AskedWrongly("give a text, a recipe, or --resume RUN; one of them.")
-    if resume is not None:
-        _go_on(resume, list(changes or []), plain)
-        return
-    assert what is not None
-    recipe, reasons = _recipe(what, list(changes or []), minutes)
-    for line in reasons:
-        print(line)
-    if dry_run:
-        _forecast(recipe)
-        return
-    from pellucid.training.run import begin
-    from pellucid.training.run_folder import RunFolder
+    with _one_voice() as ranks:
+        if resume is not None:
+            _go_on(resume, list(changes or []), plain, ranks)
+            return
+        assert what is not None
+        recipe, reasons = _recipe(what, list(changes or []), minutes, ranks)
+        say = _say if ranks.first else _say_nothing
+        for line in reasons:
+            say(line)
+        if dry_run:
+            _forecast(recipe, ranks)
+            return
+        from pellucid.training.run import begin
+        from pellucid.training.run_folder import RunFolder
 
-    folder = RunFolder(Path(recipe.out))
-    with folder.held():
-        _follow(begin(recipe, folder, _say), plain)
+        folder = RunFolder(Path(recipe.out))
+        with _held(folder, ranks):
+            _follow(begin(recipe, folder, say, ranks), plain)
 
 
-def _go_on(path: Path, changes: list[str], plain: bool) -> None:
+def _go_on(path: Path, changes: list[str], plain: bool, ranks: "Ranks") -> None:
     from pellucid.errors import AskedWrongly
     from pellucid.training.run import resume
     from pellucid.training.run_folder import RunFolder
 
-    if changes:
-        raise AskedWrongly(
-            f"{changes[0]!r}: a run goes on as it began; for another recipe begin another run."
-        )
     if not (path / "recipe.toml").is_file():
         raise AskedWrongly(f"there is no run at {path}: it has no recipe.toml.")
     folder = RunFolder(path)
-    with folder.held():
-        _follow(resume(folder, _say), plain)
+    with _held(folder, ranks):
+        _follow(resume(folder, _say if ranks.first else _say_nothing, ranks, changes), plain)
 
 
-def _recipe(what: str, changes: list[str], minutes: float) -> tuple["Recipe", list[str]]:
+@contextlib.contextmanager
+def _one_voice() -> "Iterator[Ranks]":
+    """The ranks that were begun together, this one among them; where they fail, one tells why."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its warnings would come from every rank
+    from pellucid.errors import PellucidError
+    from pellucid.training.ranks import meet
+
+    with meet() as ranks:
+        try:
+            yield ranks
+        except PellucidError as error:
+            if ranks.alone:
+                raise
+            if ranks.speaks():
+                print(f"pellucid: {error}", file=sys.stderr, flush=True)
+            os._exit(2)  # an orderly end would wait for ranks that may be lost
+
+
+def _held(folder: "RunFolder", ranks: "Ranks") -> contextlib.AbstractContextManager[None]:
+    """The first rank holds the folder for all."""
+    return folder.held() if ranks.first else contextlib.nullcontext()
+
+
+def _recipe(what: str, changes: list[str], minutes: float, ranks: "Ranks") -> tuple["Recipe", list[str]]:
     """The recipe that is asked for, and for a text of one's own why it is as it is."""
     from pellucid.training.recipe import Recipe, changed, is_shipped, table_of
 
@@ -90,10 +116,15 @@ def _recipe(what: str, changes: list[str], minutes: float) -> tuple["Recipe", li
     text = Path(what)
     if not text.exists():
         table_of(what)  # says which recipes there are
-    plan = planned(_bytes(text), minutes, peak())
-    chosen = [f"{key}={value}" for key, value in plan.overrides.items()]
+
+    def plan() -> tuple[dict[str, Any], tuple[str, ...]]:
+        made = planned(_bytes(text), minutes, peak() * ranks.world)
+        return made.overrides, made.reasons
+
+    overrides, reasons = ranks.first_alone(plan)
+    chosen = [f"{key}={value}" for key, value in overrides.items()]
     table = {"out": f"runs/{text.stem or text.resolve().name}", "data": {"path": what}, "model": {}}
-    return Recipe.from_dict(changed(table, [*chosen, *changes])), [*plan.reasons]
+    return Recipe.from_dict(changed(table, [*chosen, *changes])), [*reasons]
 
 
 def _bytes(text: Path) -> int:
@@ -101,15 +132,43 @@ def _bytes(text: Path) -> int:
     return sum(file.stat().st_size for file in files)
 
 
-def _forecast(recipe: "Recipe") -> None:
+def _forecast(recipe: "Recipe", ranks: "Ranks") -> None:
     from pellucid.training.peak import peak
     from pellucid.training.plan import forecast
 
+    if not ranks.first:
+        return
     print(recipe.to_toml())
     device = "cpu" if recipe.train.device == "auto" else recipe.train.device
     dtype = "float32" if recipe.train.dtype == "auto" else recipe.train.dtype
-    for line in forecast(recipe, recipe.config(_vocabulary(recipe)), peak(device, dtype)).lines():
+    config = recipe.config(_vocabulary(recipe))
+    for line in forecast(recipe, config, peak(device, dtype) * ranks.world).lines():
         print(line)
+    if ranks.world > 1:
+        print(_share(recipe, config, ranks))
+
+
+def _share(recipe: "Recipe", config: "ModelConfig", ranks: "Ranks") -> str:
+    """What one of several ranks will hold and send."""
+    from pellucid.explain.conventions import readable_bytes
+    from pellucid.training.loop import rows_of_a_rank
+    from pellucid.training.scaling import share
+
+    asked = recipe.train
+    made = share(
+        config,
+        asked.parallel,
+        ranks.world,
+        rows_of_a_rank(recipe, ranks.world) // asked.accumulate,
+        optimizer=recipe.optimizer.kind,
+        width=2 if asked.dtype == "bfloat16" else 4,
+        accumulate=asked.accumulate,
+        recompute=asked.recompute == "yes",
+    )
+    return (
+        f"on each rank      {readable_bytes(made.total)} of {ranks.world} ranks, and "
+        f"{readable_bytes(made.sent)} sent in each step"
+    )
 
 
 def _vocabulary(recipe: "Recipe") -> int:
@@ -129,25 +188,38 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
+def _say_nothing(line: str) -> None:
+    """What the first rank says already."""
+
+
 def _follow(run: "Run", plain: bool) -> None:
     """Draw what happens until it ends, and say how to go on."""
     from pellucid.cli.live import PlainView, view
     from pellucid.training.peak import peak
 
     out, ended = run.folder.path, ""
-    limit = peak(str(run.trainer.device), run.trainer.dtype)
-    drawn = PlainView(str(out), limit) if plain else view(str(out), limit)
+    drawn: Any = contextlib.nullcontext(_see_nothing)
+    if run.ranks.first:
+        limit = peak(str(run.trainer.device), run.trainer.dtype) * run.ranks.world
+        drawn = PlainView(str(out), limit) if plain else view(str(out), limit)
     with _signals(run) as received, drawn as seen:
         for event in run.events():
             seen(event)
             ended = getattr(event, "why", ended)
-    if received:
-        print(f"Saved. Go on with: pellucid train --resume {out}", file=sys.stderr)
-        raise typer.Exit(130 if received[0] == signal.SIGINT else 143)
-    if ended.startswith("stopped:"):
-        print(f"{ended}. The weights before them are in {out}/model.", file=sys.stderr)
-        raise typer.Exit(1)
-    print(f'The model is in {out}/model. Try: pellucid generate {out}/model ""')
+    code, words, stream = 0, f'The model is in {out}/model. Try: pellucid generate {out}/model ""', sys.stdout
+    if received or ended == "interrupted":
+        words, stream = f"Saved. Go on with: pellucid train --resume {out}", sys.stderr
+        code = 130 if received[:1] == [signal.SIGINT] else 143
+    elif ended.startswith("stopped:"):
+        code, words, stream = 1, f"{ended}. The weights before them are in {out}/model.", sys.stderr
+    if run.ranks.first:
+        print(words, file=stream)
+    if code:
+        raise typer.Exit(code)
+
+
+def _see_nothing(_: object) -> None:
+    """What the first rank shows already."""
 
 
 @contextlib.contextmanager

@@ -16,6 +16,15 @@ BITS: dict[str, np.dtype[Any]] = {
     "BF16": np.dtype("<u2"),
 }
 """How the numbers of each type lie in a file; NumPy has no bfloat16, so its bits are whole numbers."""
+WHOLE: dict[str, np.dtype[Any]] = {
+    "I64": np.dtype("<i8"),
+    "I32": np.dtype("<i4"),
+    "I16": np.dtype("<i2"),
+    "I8": np.dtype("i1"),
+    "U8": np.dtype("u1"),
+    "BOOL": np.dtype("?"),
+}
+"""Types that no weight has; counters and dice have them."""
 BLOCK = 1 << 18
 
 

@@ -18,12 +18,16 @@ import numpy as np
 from pellucid.errors import AskedWrongly, FileError
 from pellucid.files import Damaged, need, strict, whole_file
 from pellucid.interop.folder import has, read_table, shown, table, within, write_table
-from pellucid.interop.number_types import BITS, widened
+from pellucid.interop.number_types import BITS, WHOLE, widened
 from pellucid.interop.pretrained import Array, Shape
 
 ONE_FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD_BYTES = 5_000_000_000
+KNOWN = BITS | WHOLE
+"""Every type that is written; of a weight's file only those of weights are read."""
 LONGEST_NAME, MOST_TENSORS, LARGEST_INDEX = 512, 200_000, 1 << 27
+
+Types = Mapping[str, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
@@ -68,8 +72,8 @@ def read_shards(
     return found
 
 
-def read_file(path: Path) -> dict[str, Stored]:
-    """The tensors of one file, by name, none of them read yet."""
+def read_file(path: Path, known: Types = BITS) -> dict[str, Stored]:
+    """The tensors of one file, by name, none of them read yet; of an unknown type they never are."""
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
@@ -89,10 +93,10 @@ def read_file(path: Path) -> dict[str, Stored]:
         entries = table(header)
         entries.pop("__metadata__", None)
         need(len(entries) <= MOST_TENSORS, f"it has {len(entries):,} tensors, more than {MOST_TENSORS:,}")
-        return {name: _entry(name, entry, data) for name, entry in entries.items()}
+        return {name: _entry(name, entry, data, known) for name, entry in entries.items()}
 
 
-def _entry(name: str, entry: Any, data: Array) -> Stored:
+def _entry(name: str, entry: Any, data: Array, known: Types) -> Stored:
     need(len(name) <= LONGEST_NAME, f"the tensor {shown(name)} has a name of {len(name)} characters")
     need(isinstance(entry, dict), f"the tensor {shown(name)} is no table")
     type, shape, place = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
@@ -100,11 +104,11 @@ def _entry(name: str, entry: Any, data: Array) -> Stored:
     need(_sizes(shape) and len(shape) <= 64, f"the tensor {shown(name)} has the shape {shown(shape)}")
     inside = _sizes(place) and len(place) == 2 and place[0] <= place[1] <= len(data)
     need(inside, f"the tensor {shown(name)} lies at {shown(place)}, and there are {len(data):,} bytes")
-    if type not in BITS:
+    if type not in known:
         return Stored(type, tuple(shape), partial(_refuse, name, type))
-    size = math.prod(shape) * BITS[type].itemsize
+    size = math.prod(shape) * known[type].itemsize
     need(place[1] - place[0] == size, f"the tensor {shown(name)} has {place[1] - place[0]} bytes, not {size}")
-    return Stored(type, tuple(shape), partial(_bits, data[slice(*place)], BITS[type], tuple(shape)))
+    return Stored(type, tuple(shape), partial(_bits, data[slice(*place)], known[type], tuple(shape)))
 
 
 def _sizes(given: Any) -> bool:
@@ -149,12 +153,12 @@ def _shards(tensors: Mapping[str, Stored], most: int) -> list[dict[str, Stored]]
 
 
 def _size(tensor: Stored) -> int:
-    return math.prod(tensor.shape) * BITS[tensor.type].itemsize
+    return math.prod(tensor.shape) * KNOWN[tensor.type].itemsize
 
 
 def write_file(path: Path, tensors: Mapping[str, Stored]) -> None:
     """One file. The header needs only types and shapes, so each tensor is made when its turn comes."""
-    widest_first = dict(sorted(tensors.items(), key=lambda item: -BITS[item[1].type].itemsize))  # aligned so
+    widest_first = dict(sorted(tensors.items(), key=lambda item: -KNOWN[item[1].type].itemsize))  # aligned so
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     for name, (start, end) in zip(widest_first, _places(widest_first), strict=True):
         tensor = widest_first[name]
@@ -176,7 +180,7 @@ def _places(tensors: Mapping[str, Stored]) -> Iterator[tuple[int, int]]:
 
 def _write(file: BinaryIO, name: str, tensor: Stored) -> None:
     try:
-        bits = np.asarray(tensor.bits(), BITS[tensor.type], order="C")
+        bits = np.asarray(tensor.bits(), KNOWN[tensor.type], order="C")
     except AskedWrongly as error:
         raise AskedWrongly(
             f"the weight {name}: {error}; say in which type to write it, such as F32."

@@ -16,14 +16,21 @@ EARNS_IT = 500
 
 def chosen(loss: Loss, recipe: Recipe, device: torch.device) -> tuple[Loss, str]:
     """The loss, compiled or not, and "yes" or why not."""
-    wanted = recipe.train.compile
+    wanted, sharded = recipe.train.compile, recipe.train.parallel == "fsdp"
     missing = wanted != "no" and device.type == "cpu" and not (shutil.which("g++") or shutil.which("clang++"))
     if wanted == "yes" and missing:
         raise AskedWrongly(
             "train.compile=yes needs a C++ compiler, and there is no g++ or clang++ here: use auto."
         )
+    if wanted == "yes" and sharded:
+        raise AskedWrongly(
+            "train.compile=yes does not go with train.parallel=fsdp, which gathers weights on the way: use "
+            "auto."
+        )
     if wanted == "no":
         return loss, "no: not asked for"
+    if sharded:
+        return loss, "no: its weights are gathered on the way"
     if missing:
         return loss, "no: there is no C++ compiler here"
     if wanted == "auto" and device.type == "cpu":

@@ -15,10 +15,13 @@ WORDS = {
     "libraries": "the device's libraries",
     "compiled": "compiled",
     "ranks": "the number of ranks",
+    "parallel": "what ranks share",
 }
 
 
-def environment(compiled: str, device: torch.device | None = None, ranks: int = 1) -> dict[str, Any]:
+def environment(
+    compiled: str, device: torch.device | None = None, ranks: int = 1, parallel: str = "auto"
+) -> dict[str, Any]:
     """As plain data, for a checkpoint. `compiled` is "yes", or says why not."""
     if device is None:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -32,6 +35,7 @@ def environment(compiled: str, device: torch.device | None = None, ranks: int = 
         "libraries": f"CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}" if cuda else "none",
         "compiled": "yes" if compiled == "yes" else "no",
         "ranks": ranks,
+        "parallel": "nothing" if ranks == 1 else "rows" if parallel == "fsdp" else "batches",
     }
 
 

@@ -20,16 +20,18 @@ from torch import Tensor, nn
 from pellucid.data.loader import Loader
 from pellucid.data.rows import Batch
 from pellucid.data.shard import Ids
-from pellucid.errors import AskedWrongly
+from pellucid.errors import AskedWrongly, ConfigError
 from pellucid.model.initialisations import initialise
 from pellucid.model.loss import IGNORED
 from pellucid.model.transformer import Transformer
-from pellucid.training import compiling, determinism, optimizers, randomness
+from pellucid.training import compiling, determinism, optimizers, parallel, randomness
 from pellucid.training.average import Average
 from pellucid.training.checkpoint import Snapshot
 from pellucid.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
 from pellucid.training.objective import Objective
+from pellucid.training.pieces import fill, local, whole
 from pellucid.training.plan import flops_per_token
+from pellucid.training.ranks import ALONE, Ranks
 from pellucid.training.recipe import Recipe
 from pellucid.training.source import Source
 from pellucid.training.validation import judge, sample
@@ -42,21 +44,26 @@ BAD_IN_A_ROW = 5
 
 
 class Trainer:
-    def __init__(self, recipe: Recipe, source: Source) -> None:
+    def __init__(self, recipe: Recipe, source: Source, ranks: Ranks = ALONE) -> None:
         determinism.prepare()
         self.recipe, self.source = recipe, source
-        self.device = _device(recipe.train.device)
+        self.ranks = ranks
+        self.device = self.ranks.device(_device(recipe.train.device))
+        self.ranks.connect(self.device, recipe.train.timeout)
         self.dtype = dtype_on(self.device, recipe.train.dtype)
         config = recipe.config(source.tokenizer.vocab_size)
-        torch.manual_seed(recipe.seed)
         self.model = Transformer.empty(config, self.device, self._type()).train()
         initialise(self.model, recipe.train.initialisation, recipe.seed)
+        randomness.seed(recipe.seed, self.ranks.rank)
+        self.objective = Objective(self.model, recipe.train, self.dtype)
+        self.shared = parallel.shared(self.objective, recipe.train.parallel, self.ranks)
         self.weights = Weights(self.model, recipe.train.only, recipe.train.freeze)
         self.optimizer = optimizers.make(self.weights.learning, recipe.optimizer)
         self.average = Average(self.weights.named, recipe.train.ema)
-        self.loader = Loader(source.train, recipe.data.batch_size)
-        self.objective = Objective(self.model, recipe.train, self.dtype)
-        self.loss, self.compiled = compiling.chosen(self.objective, recipe, self.device)
+        rows = rows_of_a_rank(recipe, self.ranks.world)
+        self.loader = Loader(source.train, rows, self.ranks.rank, self.ranks.world)
+        loss, self.compiled = compiling.chosen(self.objective, recipe, self.device)
+        self.loss = self.shared.joined(loss, self.device, self.deterministic)
         self.at, self.tokens, self.seconds, self.bad = 0, 0, 0.0, 0
         self.smoothed = self.best = math.nan
         self.without_progress = 0
@@ -96,7 +103,8 @@ class Trainer:
             self.average.update()
         self.optimizer.zero_grad(set_to_none=True)
         self.at += 1
-        self.tokens += batch.ids.size
+        tokens = batch.ids.size * self.ranks.world
+        self.tokens += tokens
         seconds = time.perf_counter() - begun
         self.seconds += seconds
         if not good:
@@ -104,25 +112,28 @@ class Trainer:
             return Skipped(self.at, name)
         self.bad = 0
         self.smoothed = total if math.isnan(self.smoothed) else SMOOTH * self.smoothed + (1 - SMOOTH) * total
-        speed = batch.ids.size / seconds
+        speed = tokens / seconds
         return Stepped(self.at, total, self.smoothed, rate, norm, self.tokens, speed, self.seconds, memory)
 
     def _backward(self, batch: Batch) -> Tensor:
         """The mean loss over all counted targets, and its gradients, micro-batch by micro-batch.
 
         Each part's mean counts as much as it has targets, so that the sum is the mean over the whole batch,
-        however the ignored ones are spread.
+        that of all ranks, however the ignored ones are spread.
         """
         parts = self.recipe.train.accumulate
         counts = [int((part != IGNORED).sum()) for part in np.array_split(batch.targets, parts)]
+        (in_all,) = self.ranks.total(sum(counts))
         ids, targets = self._there("ids", batch.ids), self._there("targets", batch.targets)
         total = torch.zeros((), device=self.device, dtype=torch.float64)
-        for some, wanted, count in zip(ids.chunk(parts), targets.chunk(parts), counts, strict=True):
-            part = self.loss(some, wanted) * (count / max(sum(counts), 1))
-            part.backward()
+        pieces = zip(ids.chunk(parts), targets.chunk(parts), counts, range(1, parts + 1), strict=True)
+        for some, wanted, count, number in pieces:
+            with self.shared.sending(number == parts or bool(self.weights.narrow)):
+                part = self.loss(some, wanted) * (count / max(in_all, 1))
+                (part * self.shared.factor).backward()
             self.weights.collect()
             total += part.detach()
-        return total
+        return self.ranks.sum(total)
 
     def _there(self, name: str, array: Ids) -> Tensor:
         """On the device; by way of pinned memory, from which a GPU takes it without anybody waiting."""
@@ -137,13 +148,13 @@ class Trainer:
 
     def _norm(self) -> Tensor:
         """The length of all gradients as one vector."""
-        return nn.utils.get_total_norm(self._slopes())
+        return whole(nn.utils.get_total_norm(self._slopes()))
 
     def _clip(self, norm: Tensor, finite: Tensor) -> None:
         """Shorten the gradients to the limit, where they are longer."""
         if limit := self.recipe.train.clip:
             shorter = torch.where(finite, limit / norm, 1.0).clamp(max=1.0)
-            torch._foreach_mul_(self._slopes(), shorter)
+            torch._foreach_mul_([local(slope) for slope in self._slopes()], shorter)
 
     def _slopes(self) -> list[Tensor]:
         return [parameter.grad for parameter in self.weights.learning.values() if parameter.grad is not None]
@@ -159,7 +170,7 @@ class Trainer:
         bad = (
             n
             for n, p in self.weights.named.items()
-            if p.grad is not None and not torch.isfinite(p.grad).all()
+            if p.grad is not None and not whole(torch.isfinite(p.grad).all())
         )
         return "loss" if not math.isfinite(total) else f"d.{next(bad, 'loss')}"
 
@@ -170,7 +181,7 @@ class Trainer:
         with determinism.switched(self.deterministic), contextlib.closing(self.loader):
             yield self.started()
             why = "finished"
-            while self.at < self.recipe.steps and not self.wanted:
+            while self.at < self.recipe.steps and not self._wanted():
                 event = self.step()
                 yield event
                 if isinstance(event, Skipped) and self.bad >= BAD_IN_A_ROW:
@@ -188,6 +199,13 @@ class Trainer:
             best = None if math.isnan(self.best) else self.best
             yield Ended(self.at, self.wanted or why, self.smoothed, best, self.seconds)
 
+    def _wanted(self) -> str:
+        """Why all ranks should end here, once somebody wants one of them to."""
+        agreed = self.ranks.agree(self.wanted)
+        if agreed:  # else not touched: a signal may have set it meanwhile, and all hear of it next time
+            self.wanted = agreed
+        return agreed
+
     def started(self) -> Started:
         parameters = sum(parameter.numel() for parameter in self.weights.named.values())
         per_step = self.recipe.data.batch_size * self.recipe.length
@@ -200,11 +218,10 @@ class Trainer:
     def evaluate(self) -> Evaluated:
         """The loss on the validation text, and a sample; by the mean of the weights, where there is one."""
         self.model.eval()
-        with self.average.in_place(self.weights.spread):
-            mean, right = judge(
-                self.objective.logits, self.source, self.recipe.evaluation.batches, self.device
-            )
-            written = sample(self.model, self.source, self.recipe.evaluation)
+        asked = self.recipe.evaluation
+        with self.average.in_place(self.weights.spread), self.shared.gathered():
+            mean, right = judge(self.objective.logits, self.source, asked.batches, self.device, self.ranks)
+            written = sample(self.model, self.source, asked)
         self.model.train()
         better = mean < self.best or (math.isnan(self.best) and not math.isnan(mean))
         self.best = mean if better else self.best
@@ -221,7 +238,6 @@ class Trainer:
     def snapshot(self) -> Snapshot:
         """All that this run is now."""
         tensors, plain = optimizers.state(self.optimizer)
-        dice, numbers = randomness.state()
         return Snapshot(
             step=self.at,
             config=self.model.config,
@@ -229,9 +245,9 @@ class Trainer:
             tokenizer=self.source.tokenizer,
             optimizer=tensors,
             ema=self.average.mean,
-            rng=dice,
+            rng=randomness.state(),
             loader=self.loader.state_dict(),
-            plain={"optimizer": plain, "rng": numbers},
+            plain={"optimizer": plain},
             meters=self.state(),
         )
 
@@ -239,12 +255,15 @@ class Trainer:
     def restore(self, snapshot: Snapshot) -> None:
         """Go on from there."""
         for name, weight in snapshot.weights.items():
-            self.weights.named[name].copy_(weight)
+            fill(self.weights.named[name], weight)
         self.weights.spread()
         for name, mean in snapshot.ema.items():
-            self.average.mean[name].copy_(mean)
+            fill(self.average.mean[name], mean)
         optimizers.restore(self.optimizer, snapshot.optimizer, snapshot.plain["optimizer"])
-        randomness.restore(dict(snapshot.rng), snapshot.plain["rng"])
+        if snapshot.rng:
+            randomness.restore(snapshot.rng)
+        else:  # of another number of ranks, whose dice nobody can divide
+            randomness.seed(self.recipe.seed, self.ranks.rank, snapshot.step)
         self.loader.load_state_dict(snapshot.loader)
         self.restore_state(snapshot.meters)
 
@@ -265,6 +284,17 @@ class Trainer:
         self.smoothed = math.nan if state["smoothed"] is None else state["smoothed"]
         self.best = math.nan if state["best"] is None else state["best"]
         self.without_progress, self.bad = state["without_progress"], state["bad"]
+
+
+def rows_of_a_rank(recipe: Recipe, world: int) -> int:
+    """Of the batch, which is that of all ranks together."""
+    rows, parts = recipe.data.batch_size, recipe.train.accumulate
+    if rows % (world * parts):
+        raise ConfigError(
+            f"data.batch_size={rows} does not split into {world} ranks × train.accumulate={parts} equal "
+            f"parts. Use {max(1, round(rows / (world * parts))) * world * parts}, or another number of ranks."
+        )
+    return rows // world
 
 
 def dtype_on(device: torch.device, wanted: str) -> str:

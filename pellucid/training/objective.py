@@ -23,7 +23,7 @@ class Objective(nn.Module):
     def forward(self, ids: Tensor, targets: Tensor) -> Tensor:
         asked, model = self.asked, self.model
         if not asked.chunk:
-            return loss(self.logits(ids), targets, smoothing=asked.smoothing, z=asked.z)
+            return loss(self._logits(ids), targets, smoothing=asked.smoothing, z=asked.z)
         weight = model.embed.weight if model.unembed.weight is None else model.unembed.weight
         with self._precision():
             return chunked_loss(
@@ -32,6 +32,10 @@ class Objective(nn.Module):
             )  # fmt: skip
 
     def logits(self, ids: Tensor) -> Tensor:
+        """For who has no targets; beside `forward`, so that sharded weights are gathered for either."""
+        return self._logits(ids)
+
+    def _logits(self, ids: Tensor) -> Tensor:
         with self._precision():
             logits: Tensor = self.model(ids)
             return logits

@@ -1,33 +1,40 @@
-"""The dice of every library that a run throws, as plain numbers: a checkpoint holds them without pickle."""
+"""The dice of every library that a run throws, as tensors of plain numbers: a checkpoint holds them without
+pickle. Every rank has dice of its own."""
 
 import random
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 import torch
 from torch import Tensor
 
 
-def state() -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of torch's generators, and the numbers of Python's and NumPy's."""
+def seed(number: int, rank: int = 0, step: int = 0) -> None:
+    """Dice that no other rank has, and no other step at which dice had to be made anew."""
+    torch.manual_seed((number ^ rank << 20 ^ step << 36) % 2**63)
+
+
+def state() -> dict[str, Tensor]:
+    """What torch, Python and NumPy would throw next; of the GPUs, the one that is used."""
     tensors = {"torch": torch.get_rng_state()}
     if torch.cuda.is_available():
-        tensors |= {f"cuda.{i}": dice for i, dice in enumerate(torch.cuda.get_rng_state_all())}
+        tensors["cuda"] = torch.cuda.get_rng_state()
     version, numbers, gauss = random.getstate()
-    kind, keys, place, has_gauss, cached = np.random.get_state(legacy=True)
-    return tensors, {
-        "python": [version, list(numbers), gauss],
-        "numpy": [kind, [int(key) for key in keys], int(place), int(has_gauss), float(cached)],
+    _, keys, place, has_gauss, cached = np.random.get_state(legacy=True)
+    return tensors | {
+        "python": torch.tensor([version, *numbers]),
+        "python.gauss": torch.tensor([] if gauss is None else [gauss], dtype=torch.float64),
+        "numpy": torch.tensor([*map(int, keys), int(place), int(has_gauss)]),
+        "numpy.gauss": torch.tensor([float(cached)], dtype=torch.float64),
     }
 
 
-def restore(tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
+def restore(tensors: Mapping[str, Tensor]) -> None:
     torch.set_rng_state(tensors["torch"])
-    if torch.cuda.is_available():
-        for i in range(torch.cuda.device_count()):
-            if f"cuda.{i}" in tensors:
-                torch.cuda.set_rng_state(tensors[f"cuda.{i}"], i)
-    version, numbers, gauss = plain["python"]
-    random.setstate((version, tuple(numbers), gauss))
-    kind, keys, place, has_gauss, cached = plain["numpy"]
-    np.random.set_state((kind, np.array(keys, dtype=np.uint32), place, has_gauss, cached))
+    if torch.cuda.is_available() and "cuda" in tensors:
+        torch.cuda.set_rng_state(tensors["cuda"])
+    version, *numbers = tensors["python"].tolist()
+    random.setstate((version, tuple(numbers), next(iter(tensors["python.gauss"].tolist()), None)))
+    *keys, place, has_gauss = tensors["numpy"].tolist()
+    cached = float(tensors["numpy.gauss"])
+    np.random.set_state(("MT19937", np.array(keys, dtype=np.uint32), place, has_gauss, cached))

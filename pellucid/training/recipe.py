@@ -56,7 +56,9 @@ class Train:
     `chunk`, the logits of a large vocabulary are made for so many positions at a time; with `recompute`, a
     block's activations are made again in the backward pass instead of being kept. `only` and `freeze` are
     patterns of names: what learns, all where there is none, and what does not. `tensorboard` writes the
-    figures of the log for TensorBoard as well."""
+    figures of the log for TensorBoard as well. Where several processes train, each has the whole model
+    (`parallel` ddp, or auto) or some rows of each parameter (fsdp), and one that is not heard for `timeout`
+    seconds ends the run."""
 
     accumulate: int = 1
     clip: float = 1.0
@@ -75,6 +77,8 @@ class Train:
     compile: str = "auto"
     deterministic: str = "auto"
     tensorboard: str = "no"
+    parallel: str = "auto"
+    timeout: float = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,6 +183,7 @@ BOUNDS: tuple[tuple[str, str, float, float], ...] = (
     ("train", "chunk", 0, 2**24),
     ("train", "ema", 0, 0.9999999),
     ("train", "patience", 0, MOST),
+    ("train", "timeout", 1, 86_400),
     ("evaluation", "every", 1, MOST),
     ("evaluation", "batches", 0, MOST),
     ("evaluation", "sample", 0, 100_000),
@@ -193,6 +198,7 @@ WORDS = (
     ("train", "compile", CHOICE),
     ("train", "deterministic", CHOICE),
     ("train", "tensorboard", ("yes", "no")),
+    ("train", "parallel", ("auto", "ddp", "fsdp")),
 )
 
 

@@ -1,12 +1,20 @@
-"""A run in its folder: begun or gone on with, logged line by line, saved whole, and able to go on."""
+"""A run in its folder: begun or gone on with, logged line by line, saved whole, and able to go on.
 
+Of several ranks, the first one writes recipe and log and makes of the text what has to be made; all of them
+train, judge and save.
+"""
+
+import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import torch
+
+from pellucid import __version__
 from pellucid.config import ModelConfig
-from pellucid.errors import PellucidError
+from pellucid.errors import AskedWrongly, PellucidError
 from pellucid.training import checkpoint, determinism, memory
 from pellucid.training.environment import differences, environment
 from pellucid.training.events import Evaluated, Event, Saved, Stepped
@@ -15,62 +23,74 @@ from pellucid.training.log import line as logged
 from pellucid.training.loop import Trainer
 from pellucid.training.peak import peak
 from pellucid.training.plan import flops_per_token
-from pellucid.training.recipe import Recipe
+from pellucid.training.ranks import ALONE, Ranks
+from pellucid.training.recipe import Recipe, changed
 from pellucid.training.run_folder import RECIPE, RunFolder
 from pellucid.training.source import forget, open_source
 from pellucid.training.tensorboard import Board
 
 Tell = Callable[[str], None]
+MAY_CHANGE = ("train.parallel", "train.timeout")
+"""Keys with another value of which a run is still the same run."""
 
 
 class Run:
     """Use it inside `held()`, so that no other process trains in the same folder."""
 
-    def __init__(self, recipe: Recipe, folder: RunFolder, tell: Tell) -> None:
-        self.recipe, self.folder = recipe, folder
-        self.board = Board(folder.path / "tensorboard") if recipe.train.tensorboard == "yes" else None
-        source = open_source(recipe.data, recipe.length, recipe.seed, folder.path / "data", tell)
+    def __init__(self, recipe: Recipe, folder: RunFolder, tell: Tell, ranks: Ranks = ALONE) -> None:
+        self.recipe, self.folder, self.ranks = recipe, folder, ranks
+        wanted = recipe.train.tensorboard == "yes" and ranks.first
+        self.board = Board(folder.path / "tensorboard") if wanted else None
+        with ranks.first_goes_first():
+            _see(folder, ranks)
+            source = open_source(recipe.data, recipe.length, recipe.seed, folder.path / "data", tell)
         with memory.enough(recipe, recipe.train.device, lambda: 0):
-            self.trainer = Trainer(recipe, source)
-            if self.trainer.deterministic and self.trainer.device.type == "cuda":
+            self.trainer = Trainer(recipe, source, ranks)
+            if self.trainer.deterministic and self.trainer.device.type == "cuda" and ranks.alone:
                 rows = recipe.data.batch_size // recipe.train.accumulate
                 tell(determinism.price(self.trainer.objective, rows, recipe.length))
         if warning := sees_targets(self.trainer.model.config):
             tell(warning)
-        self.log = Log(folder.path / "log.jsonl")
+        self.log = Log(folder.path / "log.jsonl") if ranks.first else None
 
     def events(self) -> Iterator[Event]:
         """Everything that happens, kept in the log as it does."""
-        with memory.enough(self.recipe, str(self.trainer.device), lambda: self.trainer.at):
+        with self.ranks.hearing(), memory.enough(self.recipe, str(self.trainer.device), self._at):
             for event in self.trainer.run(self.save):
                 more = self._more(event)
-                self.log.write(event, **more)
+                if self.log is not None:
+                    self.log.write(event, **more)
                 if self.board:
                     self.board.write(logged(event, **more))
                 yield event
         if self.board:
             self.board.close()
 
+    def _at(self) -> int:
+        return self.trainer.at
+
     def _more(self, event: Event) -> dict[str, Any]:
         """What the log has of an event besides: the share of this machine's peak, and the floor, if known."""
         trainer = self.trainer
         if isinstance(event, Stepped):
             work = event.tokens_per_second * flops_per_token(trainer.model.config)
-            return {"mfu": work / peak(str(trainer.device), trainer.dtype)}
+            return {"mfu": work / (peak(str(trainer.device), trainer.dtype) * self.ranks.world)}
         known = isinstance(event, Evaluated) and event.gap is not None
         return {"floor": trainer.source.floor} if known else {}
 
     def save(self) -> Saved:
         begun = time.perf_counter()
-        self.log.settle()  # so that no power cut leaves the log behind the checkpoint
+        if self.log is not None:
+            self.log.settle()  # so that no power cut leaves the log behind the checkpoint
         if self.board:
             self.board.settle()
-        made = self.folder.save(
-            self.trainer.snapshot(),
-            environment(self.trainer.compiled, self.trainer.device),
-            self.recipe.checkpoint.keep,
-        )
+        keep = self.recipe.checkpoint.keep
+        made = self.folder.save(self.trainer.snapshot(), self.environment(), keep, self.ranks)
         return Saved(self.trainer.at, str(made), time.perf_counter() - begun)
+
+    def environment(self) -> dict[str, object]:
+        trainer = self.trainer
+        return environment(trainer.compiled, trainer.device, self.ranks.world, self.recipe.train.parallel)
 
 
 def sees_targets(config: ModelConfig) -> str:
@@ -85,33 +105,65 @@ def sees_targets(config: ModelConfig) -> str:
     )
 
 
-def begin(recipe: Recipe, folder: RunFolder, tell: Tell) -> Run:
+def begin(recipe: Recipe, folder: RunFolder, tell: Tell, ranks: Ranks = ALONE) -> Run:
     """A new run, whose recipe is written before anything else; a text that is refused leaves none behind."""
-    folder.begin(recipe.to_toml())
+    compare(recipe, ranks)
+    ranks.first_alone(lambda: folder.begin(recipe.to_toml()))
     try:
-        return Run(recipe, folder, tell)
+        return Run(recipe, folder, tell, ranks)
     except PellucidError:
-        forget(folder.path / "data")
-        (folder.path / RECIPE).unlink(missing_ok=True)
+        if ranks.first:
+            forget(folder.path / "data")
+            (folder.path / RECIPE).unlink(missing_ok=True)
         raise
 
 
-def resume(folder: RunFolder, tell: Tell) -> Run:
+def resume(folder: RunFolder, tell: Tell, ranks: Ranks = ALONE, changes: Iterable[str] = ()) -> Run:
     """Go on from the newest complete checkpoint, or from the start where there is none yet."""
-    recipe = Recipe.from_dict(folder.recipe())
-    found, skipped = folder.newest()
+    recipe = Recipe.from_dict(changed(folder.recipe(), _allowed(changes)))
+    compare(recipe, ranks)
+    name, skipped = ranks.first_alone(lambda: _newest(folder))
     for line in skipped:
         tell(line)
-    run = Run(recipe, folder, tell)
+    run = Run(recipe, folder, tell, ranks)
     step = 0
-    if found is not None:
-        snapshot = checkpoint.read(found)
-        run.trainer.restore(snapshot)
+    if name:
+        found = folder.checkpoints / name
+        run.trainer.restore(checkpoint.read_checked(found, ranks))
         step = run.trainer.at
-        for line in differences(
-            checkpoint.environment_of(found), environment(run.trainer.compiled, run.trainer.device)
-        ):
+        for line in differences(checkpoint.environment_of(found), run.environment()):
             tell(f"{line}: the result will no longer be bitwise that of an uninterrupted run")
-    cut(run.log.path, step)
+    if run.log is not None:
+        cut(run.log.path, step)
     tell(f"going on from step {step:,} of {recipe.steps:,}")
     return run
+
+
+def compare(recipe: Recipe, ranks: Ranks) -> None:
+    """All ranks have the same recipe, and programs that mean the same by it."""
+    ranks.compare({"pellucid": __version__, "torch": torch.__version__} | recipe.to_dict())
+
+
+def _newest(folder: RunFolder) -> tuple[str, list[str]]:
+    found, skipped = folder.newest()
+    return ("" if found is None else found.name), skipped
+
+
+def _allowed(changes: Iterable[str]) -> list[str]:
+    for change in changes:
+        if change.partition("=")[0] not in MAY_CHANGE:
+            raise AskedWrongly(
+                f"{change!r}: a run goes on as it began, but for {' and '.join(MAY_CHANGE)}; for another "
+                "recipe begin another run."
+            )
+    return list(changes)
+
+
+def _see(folder: RunFolder, ranks: Ranks) -> None:
+    with contextlib.suppress(OSError):
+        if (folder.path / RECIPE).is_file():
+            return
+    raise AskedWrongly(
+        f"rank {ranks.rank} does not see {folder.path.absolute()}, where the first one writes: let out be a "
+        "folder that all machines share."
+    )

@@ -25,6 +25,7 @@ from pellucid.errors import AskedWrongly, FileError
 from pellucid.files import settle, whole_file
 from pellucid.training import checkpoint
 from pellucid.training.checkpoint import PARTIAL, Snapshot, name_of, step_of
+from pellucid.training.ranks import ALONE, Ranks
 
 RECIPE, LOG, CHECKPOINTS, MODEL, LOCK = "recipe.toml", "log.jsonl", "checkpoints", "model", "lock"
 PATIENCE = 0.3
@@ -110,18 +111,24 @@ class RunFolder:
             file.write(recipe_toml.encode())
         self._recipe = recipe
 
-    def save(self, snapshot: Snapshot, environment: dict[str, Any], keep: int) -> Path:
+    def save(self, snapshot: Snapshot, environment: dict[str, Any], keep: int, ranks: Ranks = ALONE) -> Path:
         """A complete checkpoint, and `model` a link into it; then all but the newest `keep` are removed.
 
-        A step that is there complete is not written again: the same run at the same step is the same.
+        A step that is there complete is not written again: the same run at the same step is the same. All
+        ranks take part; the first one holds the folder.
         """
-        self._need_lock()
+        if ranks.first:
+            self._need_lock()
         made = self.checkpoints / name_of(snapshot.step)
-        if not _complete(made):
+        if not ranks.first_alone(lambda: _complete(made)):
             snapshot = snapshot._replace(name=snapshot.name or self.path.resolve().name)
-            made = checkpoint.write(self.checkpoints, snapshot, self.recipe(), environment)
-        self._point_to(made)
-        self._purge(snapshot.step, keep)
+            made = checkpoint.write(self.checkpoints, snapshot, self.recipe(), environment, ranks)
+
+        def point_and_purge() -> None:
+            self._point_to(made)
+            self._purge(snapshot.step, keep)
+
+        ranks.first_alone(point_and_purge)
         return made
 
     def _point_to(self, made: Path) -> None:

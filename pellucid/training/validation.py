@@ -9,29 +9,32 @@ from torch import Tensor
 from pellucid.generation.loop import generate
 from pellucid.model.loss import IGNORED, loss
 from pellucid.model.transformer import Transformer
+from pellucid.training.ranks import Ranks
 from pellucid.training.recipe import Evaluation
 from pellucid.training.source import Source
 
 
 @torch.no_grad()
 def judge(
-    logits: Callable[[Tensor], Tensor], source: Source, batches: int, device: torch.device
+    logits: Callable[[Tensor], Tensor], source: Source, batches: int, device: torch.device, ranks: Ranks
 ) -> tuple[float, float]:
     """The mean loss, without smoothing and z-loss, and the share of targets that were the likeliest token.
 
-    Each target is counted once; in so many batches, all where that is 0.
+    Each target is counted once; in so many batches, all where that is 0. Every rank takes its rows of each.
     """
     total, right, count = 0.0, 0, 0
     for i, (ids, targets) in enumerate(source.validation):
         if i >= (batches or math.inf):
             break
-        some, wanted = (torch.as_tensor(x, device=device).long() for x in (ids, targets))
+        mine = ranks.mine(len(ids))
+        some, wanted = (torch.as_tensor(x[mine], device=device).long() for x in (ids, targets))
         here = int((wanted != IGNORED).sum())
         found = logits(some)
         total += float(loss(found, wanted)) * here
         right += int((found.argmax(-1) == wanted).sum())
         count += here
-    return (total / count, right / count) if count else (math.nan, math.nan)
+    total, correct, counted = ranks.total(total, right, count)
+    return (total / counted, correct / counted) if counted else (math.nan, math.nan)
 
 
 @torch.no_grad()

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pellucid.errors import ConfigError, did_you_mean
 from pellucid.model.transformer import Transformer
+from pellucid.training.pieces import local
 
 Named = dict[str, nn.Parameter]
 
@@ -35,27 +36,25 @@ class Weights:
     @torch.no_grad()
     def collect(self) -> None:
         """After a backward pass: add the narrow gradients to the masters' own."""
-        had = [name for name in self.learning if self.narrow and self.narrow[name].grad is not None]
-        first = [name for name in had if self.named[name].grad is None]
-        for names, join in (
-            (first, torch._foreach_copy_),
-            (sorted(set(had) - {*first}), torch._foreach_add_),
-        ):
-            if names:
-                join([self.slopes[name] for name in names], [_slope(self.narrow[name]) for name in names])
-        for name in had:
+        if not self.narrow:
+            return
+        names = [name for name in self.learning if self.narrow[name].grad is not None]
+        join = torch._foreach_copy_ if self._begins(names) else torch._foreach_add_
+        wide = [local(self.slopes[name]) for name in names]
+        join(wide, [local(slope) for name in names if (slope := self.narrow[name].grad) is not None])
+        for name in names:
             self.named[name].grad, self.narrow[name].grad = self.slopes[name], None
+
+    def _begins(self, names: Sequence[str]) -> bool:
+        """Whether these are the first gradients of a step."""
+        return all(self.named[name].grad is None for name in names)
 
     @torch.no_grad()
     def spread(self) -> None:
         """After the masters were moved: give the model their rounded copies."""
         if self.narrow:
-            torch._foreach_copy_(list(self.narrow.values()), [self.named[name] for name in self.narrow])
-
-
-def _slope(parameter: nn.Parameter) -> Tensor:
-    assert parameter.grad is not None
-    return parameter.grad
+            masters = [local(self.named[name]) for name in self.narrow]
+            torch._foreach_copy_([local(weight) for weight in self.narrow.values()], masters)
 
 
 def chosen(names: Sequence[str], only: Sequence[str], freeze: Sequence[str]) -> set[str]:

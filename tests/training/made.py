@@ -7,6 +7,7 @@ import numpy as np
 from pellucid.data.rows import NOT_COUNTED, Batch, Rows
 from pellucid.text.words import Words
 from pellucid.training.loop import Trainer
+from pellucid.training.ranks import ALONE, Ranks
 from pellucid.training.recipe import Recipe, changed
 
 WORDS = Words(tuple("abcdefg"))
@@ -37,8 +38,8 @@ class MadeUp(Rows):
         made = [np.random.default_rng([self.seed, number]) for number in numbers]
         ids = np.stack([dice.integers(0, 7, LENGTH + 1) for dice in made])
         targets = ids[:, 1:].copy()
-        for row, dice in enumerate(made):
-            targets[row, dice.random(LENGTH) < 0.3 * (row % 3)] = NOT_COUNTED
+        for row, (number, dice) in enumerate(zip(numbers, made, strict=True)):
+            targets[row, dice.random(LENGTH) < 0.3 * (number % 3)] = NOT_COUNTED
         return Batch(ids[:, :-1].astype(np.int64), targets.astype(np.int64))
 
     def state(self) -> dict[str, int]:
@@ -71,7 +72,7 @@ def recipe(*changes: str) -> Recipe:
     return Recipe.from_dict(changed(TABLE, changes))
 
 
-def trainer(*changes: str, seed: int = 0) -> Trainer:
-    made = Trainer(recipe(*changes), MadeUpSource(seed))  # type: ignore[arg-type]
+def trainer(*changes: str, seed: int = 0, ranks: Ranks = ALONE) -> Trainer:
+    made = Trainer(recipe(*changes), MadeUpSource(seed), ranks)  # type: ignore[arg-type]
     made.loader.prefetch = 0  # no thread that a test would have to end
     return made

@@ -57,7 +57,7 @@ def test_the_recipe_is_there_first_and_the_newest_model_opens(tmp_path: Path) ->
             made = folder.save(snapshot(step), ENVIRONMENT, 2)
             assert folder.newest() == (made, [])
             model = pellucid.load(folder.path / "model")
-            weights = snapshot(step).weights
+            weights = snapshot(step).ema
             assert all(np.array_equal(model.weights[name], weights[name].numpy()) for name in weights)
     assert checkpoint.recipe_of(made) == {"out": "runs/a", "steps": 1000}
     assert os.readlink(folder.path / "model") == "checkpoints/step-0000020/model"
@@ -101,11 +101,11 @@ def test_saving_the_same_step_twice_writes_it_once(tmp_path: Path) -> None:
 
 def test_a_damaged_step_is_written_again_when_the_run_comes_to_it(tmp_path: Path) -> None:
     with begun(tmp_path, 10, 20) as folder:
-        flip(folder.checkpoints / name_of(20) / "optimizer.safetensors")
+        flip(folder.checkpoints / name_of(20) / "rank-0" / "optimizer.safetensors")
         found, skipped = folder.newest()
         assert found == folder.checkpoints / name_of(10)
         assert len(skipped) == 1 and "skipped the checkpoint of step 20" in skipped[0]
-        assert "the content of optimizer.safetensors is not what was saved" in skipped[0]
+        assert "the content of rank-0/optimizer.safetensors is not what was saved" in skipped[0]
         made = folder.save(snapshot(20), ENVIRONMENT, 2)
         assert folder.newest() == (made, [])
         assert steps_of(folder) == [name_of(10), name_of(20)]
@@ -117,7 +117,7 @@ def test_a_checkpoint_of_a_newer_version_is_skipped_by_name(tmp_path: Path) -> N
         path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 7}))
         found, (line,) = folder.newest()
         assert found == folder.checkpoints / name_of(10)
-        assert "has checkpoint format 7; this version of Pellucid reads 1" in line
+        assert "has checkpoint format 7; this version of Pellucid reads 2" in line
 
 
 def test_what_is_not_ours_stays(tmp_path: Path) -> None:

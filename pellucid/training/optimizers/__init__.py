@@ -14,6 +14,7 @@ from pellucid import registry
 from pellucid.errors import ConfigError, FileError
 from pellucid.parts import optimizers as parts
 from pellucid.training.groups import Named
+from pellucid.training.pieces import in_pieces, like
 
 PLAIN = ("lr", "betas")
 """The numbers of a group that change during a run."""
@@ -45,7 +46,8 @@ def set_step(optimizer: Optimizer, settings: parts.Optimizer, step: int) -> None
 def update(optimizer: Optimizer, finite: Tensor) -> None:
     """Move the parameters, if their gradients are numbers; a fused kernel decides that on the device, so that
     nobody has to wait for it."""
-    if all(group.get("fused") for group in optimizer.param_groups):
+    groups = optimizer.param_groups
+    if all(one.get("fused") and not any(map(in_pieces, one["params"])) for one in groups):
         optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
         optimizer.step()
     elif finite:
@@ -120,5 +122,5 @@ def _remembered(name: str, parameter: Tensor, tensors: Mapping[str, Tensor]) -> 
             raise FileError(
                 f"{full!r} has the shape {tuple(value.shape)}, its parameter {tuple(parameter.shape)}."
             )
-        own[key] = value.detach().to(parameter.device, copy=True)
+        own[key] = like(parameter, value)
     return own

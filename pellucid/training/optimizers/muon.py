@@ -10,6 +10,7 @@ from torch import Tensor
 from pellucid.parts.optimizers.muon import Muon as Settings
 from pellucid.training.groups import Group, Named, by_muon, group
 from pellucid.training.optimizers import adamw
+from pellucid.training.pieces import local, rows_of, whole
 
 A, B, C = 3.4445, -4.7750, 2.0315
 SHORTEST = 1e-7
@@ -45,14 +46,15 @@ class Muon(torch.optim.Optimizer):
                     alike[w.shape].append(w)
             for (rows, columns), matrices in alike.items():
                 turned = orthogonal(
-                    torch.stack(self._ahead(matrices, one["beta"])),
+                    torch.stack([whole(x) for x in self._ahead(matrices, one["beta"])]),
                     one["steps"],
                     one["newton_schulz"] or (torch.bfloat16 if matrices[0].is_cuda else matrices[0].dtype),
                 )
                 scale = math.sqrt(max(1.0, rows / columns))
-                torch._foreach_mul_(matrices, 1 - one["lr"] * one["weight_decay"])
-                steps = turned.to(matrices[0].dtype).unbind()
-                torch._foreach_add_(matrices, steps, alpha=-one["lr"] * scale)
+                mine = [local(w) for w in matrices]
+                steps = [rows_of(w, x).to(w.dtype) for w, x in zip(matrices, turned, strict=True)]
+                torch._foreach_mul_(mine, 1 - one["lr"] * one["weight_decay"])
+                torch._foreach_add_(mine, steps, alpha=-one["lr"] * scale)
         if self.rest is not None:
             self.rest.step()
 
