@@ -147,8 +147,8 @@ class Trainer:
 
     def run(self, save: Callable[[], Saved] | None = None) -> Iterator[Event]:
         """Steps until the recipe's end, or until `wanted` says why not; evaluated and saved on the way."""
-        deterministic = _deterministic(self.recipe.train.deterministic, self.device)
-        with deterministic, contextlib.closing(self.loader):
+        same_bits = deterministic(self.recipe.train.deterministic, self.device)
+        with same_bits, contextlib.closing(self.loader):
             yield self.started()
             why = "finished"
             while self.at < self.recipe.steps and not self.wanted:
@@ -245,7 +245,7 @@ class Trainer:
 
 
 @contextlib.contextmanager
-def _deterministic(wanted: str, device: torch.device) -> Iterator[None]:
+def deterministic(wanted: str, device: torch.device) -> Iterator[None]:
     """The same bits in every run: always on a CPU, on a GPU where it is asked for."""
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(wanted == "yes" or (wanted == "auto" and device.type == "cpu"))

@@ -166,10 +166,13 @@ class RunFolder:
                 raise FileError(f"{path} is no recipe: {error}.") from None
         return self._recipe
 
-    def newest(self) -> tuple[Path | None, list[str]]:
-        """The newest checkpoint that is complete to the last byte, and why newer ones are not taken."""
+    def newest(self, most: int | None = None) -> tuple[Path | None, list[str]]:
+        """The newest checkpoint that is complete to the last byte, and why newer ones are not taken; of those
+        up to step `most`, where one is given."""
         skipped: list[str] = []
         for step in self._steps():
+            if most is not None and step > most:
+                continue
             path = self.checkpoints / name_of(step)
             try:
                 checkpoint.check(path)
