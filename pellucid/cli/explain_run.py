@@ -123,6 +123,8 @@ def _off(own: Any, ours: Any, type: str, index: Any) -> dict[str, float]:
 def _judgement(done: "Replayed", name: str) -> Iterator[str]:
     from pellucid.explain.expression import figure
 
+    if done.turned_narrowly(name):
+        yield "the run turned this matrix in bfloat16, so that its new value is only so close to this"
     judged = done.judged(name)
     if judged.bugs:
         yield from str(judged).splitlines()

@@ -61,6 +61,8 @@ class Skipped:
     step: int
     name: str
     """The first value that was none."""
+    about: str = ""
+    """How much of it, and what it was made of, where that could be seen."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from pellucid.errors import AskedWrongly
 from pellucid.model.initialisations import initialise
 from pellucid.model.loss import IGNORED
 from pellucid.model.transformer import Transformer
-from pellucid.training import compiling, optimizers, randomness
+from pellucid.training import compiling, not_finite, optimizers, randomness
 from pellucid.training.average import Average
 from pellucid.training.checkpoint import Snapshot
 from pellucid.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
@@ -58,6 +58,7 @@ class Trainer:
         self.at, self.tokens, self.seconds, self.bad = 0, 0, 0.0, 0
         self.smoothed = self.best = math.nan
         self.without_progress = 0
+        self.bad_allowed = 1 if recipe.train.bad == "stop" else BAD_IN_A_ROW
         self.wanted = ""
         """Why the run should end, once somebody wants it to."""
 
@@ -73,10 +74,10 @@ class Trainer:
         """One update of the weights."""
         begun = time.perf_counter()
         rate = self._set_rate()
-        batch = next(self.loader)
+        batch, dice = next(self.loader), randomness.torch_dice(self.device)
         total, norm = torch.stack([self._backward(batch), self._norm()]).tolist()
         finite = math.isfinite(total) and math.isfinite(norm)
-        name = "" if finite else self._first_bad(total)
+        bad = None if finite else not_finite.located(self, batch, dice, total)
         if finite:
             self._clip(norm)
             self.optimizer.step()
@@ -87,9 +88,9 @@ class Trainer:
         self.tokens += batch.ids.size
         seconds = time.perf_counter() - begun
         self.seconds += seconds
-        if not finite:
+        if bad:
             self.bad += 1
-            return Skipped(self.at, name)
+            return Skipped(self.at, *bad)
         self.bad = 0
         self.smoothed = total if math.isnan(self.smoothed) else SMOOTH * self.smoothed + (1 - SMOOTH) * total
         speed = batch.ids.size / seconds
@@ -134,15 +135,6 @@ class Trainer:
         optimizers.set_step(self.optimizer, self.recipe.optimizer, self.at)
         return float(self.recipe.optimizer.lr * factor)
 
-    def _first_bad(self, total: float) -> str:
-        """The first parameter whose gradient is no finite number; the loss itself where none is."""
-        bad = (
-            n
-            for n, p in self.weights.named.items()
-            if p.grad is not None and not torch.isfinite(p.grad).all()
-        )
-        return "loss" if not math.isfinite(total) else f"d.{next(bad, 'loss')}"
-
     # ---- the whole run
 
     def run(self, save: Callable[[], Saved] | None = None) -> Iterator[Event]:
@@ -154,8 +146,9 @@ class Trainer:
             while self.at < self.recipe.steps and not self.wanted:
                 event = self.step()
                 yield event
-                if isinstance(event, Skipped) and self.bad >= BAD_IN_A_ROW:
-                    why = f"stopped: {self.bad} steps in a row without a finite gradient, at {event.name}"
+                if isinstance(event, Skipped) and self.bad >= self.bad_allowed:
+                    row = f"{self.bad} steps in a row" if self.bad > 1 else f"step {self.at}"
+                    why = f"stopped: {row} without a finite gradient, at {event.name}"
                     break
                 if self.at % self.recipe.evaluation.every == 0 or self.at == self.recipe.steps:
                     yield self.evaluate()

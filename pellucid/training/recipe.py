@@ -51,7 +51,8 @@ class Train:
     in bfloat16 on a GPU and in float32 on a CPU. `weights` of bfloat16 are copies of float32 masters. With a
     `chunk`, the logits of a large vocabulary are made for so many positions at a time; with `recompute`, a
     block's activations are made again in the backward pass instead of being kept. `only` and `freeze` are
-    patterns of names: what learns, all where there is none, and what does not."""
+    patterns of names: what learns, all where there is none, and what does not. An update whose gradient is
+    `bad`, not finite, is left out: skip goes on, and stops after five in a row; stop stops at once."""
 
     accumulate: int = 1
     clip: float = 1.0
@@ -63,6 +64,7 @@ class Train:
     freeze: tuple[str, ...] = ()
     ema: float = 0.0
     patience: int = 0
+    bad: str = "skip"
     initialisation: str = "gpt2"
     device: str = "auto"
     dtype: str = "auto"
@@ -183,6 +185,7 @@ CHOICE = ("auto", "yes", "no")
 WORDS = (
     ("train", "dtype", ("auto", "float32", "bfloat16", "float64")),
     ("train", "weights", ("float32", "bfloat16")),
+    ("train", "bad", ("skip", "stop")),
     ("train", "recompute", ("yes", "no")),
     ("train", "compile", CHOICE),
     ("train", "deterministic", CHOICE),

@@ -80,22 +80,25 @@ class Replayed:
     """The checkpoint of this very step, where there is one."""
     remarks: tuple[str, ...] = ()
     """Where this is not the run, and why that may be."""
+    vocabulary: tuple[str, ...] = ()
+    device: str = "cpu"
 
     def trace(self, name: str) -> Trace:
         """This update of one parameter on a tape, from the run's own numbers before it."""
         kept, k = self.kept[name], self.step
+        labels = {"parameter": list(self.lengths), "v": list(self.vocabulary)}
         if self.event is None:
-            return Trace(beginning(name, kept.new))
+            return Trace(beginning(name, kept.new), labels=labels)
         lengths = np.array(list(self.lengths.values()))
         before = Before(name, k, kept.weight, kept.gradient, lengths, kept.moments, kept.mean)
         if kept.gradient is None or isinstance(self.event, Skipped):
-            return Trace(no_update(before))
+            return Trace(no_update(before), labels=labels)
         train, optimizer = self.recipe.train, self.recipe.optimizer
         rule, settings = optimizer.rule(name, kept.weight.shape, k - 1)
         rate = settings["lr"] * self.recipe.schedule.factor(k - 1, self.recipe.steps)
         counted = {"t": kept.updates + 1} if "betas" in settings else {}
         how = Rule(rule, settings | {"lr": rate} | counted, train.clip, train.ema)
-        return Trace(one_update(before, how), labels={"parameter": list(self.lengths)})
+        return Trace(one_update(before, how), labels=labels)
 
     def own(self, name: str) -> dict[str, Recorded]:
         """What the fast engine itself has, under the names of the trace."""
@@ -120,7 +123,12 @@ class Replayed:
         """Whether each number of the update follows from those before it, as closely as its type can hold."""
         trace = self.trace(name)
         own = {called: value for called, value in self.own(name).items() if called in trace.tape}
-        return local_replay(trace, own, only=f"{name}*")
+        return local_replay(trace, own, only=f"{name}.m@*" if self.turned_narrowly(name) else f"{name}*")
+
+    def turned_narrowly(self, name: str) -> bool:
+        """Whether Muon turned this matrix in bfloat16, as it does on a GPU: its new value is as coarse."""
+        rule, _ = self.recipe.optimizer.rule(name, self.kept[name].weight.shape, self.step - 1)
+        return rule == "muon" and self.device == "cuda"
 
     def why_not(self, name: str) -> str:
         """Which key of the recipe keeps a parameter from learning; empty where it learns."""
@@ -265,15 +273,14 @@ class Past:
             with same_bits, contextlib.closing(trainer.loader):
                 if start is not None:
                     trainer.restore(start)
-                    begun = trainer.at
-                else:
-                    begun = 0
+                begun = trainer.at
                 while trainer.at < k - 1:
                     trainer.step()
                     tell(trainer.at, k)
                 if k == 0:
                     weights = {n: _array(trainer.weights.named[n]) for n in names}
-                    return Replayed(0, 0, self.recipe, None, {n: _begun(w) for n, w in weights.items()})
+                    begun_with = {n: _begun(weight) for n, weight in weights.items()}
+                    return Replayed(0, 0, self.recipe, None, begun_with, vocabulary=self._vocabulary())
                 event, kept, lengths = trainer.kept_step(names)
                 tell(k, k)
             now = environment(trainer.compiled, trainer.device)
@@ -281,7 +288,13 @@ class Past:
         if remarks and theirs:
             remarks += differences(theirs, now)
         saved = self._saved(k)
-        return Replayed(k, begun, self.recipe, event, kept, lengths, saved, tuple(remarks))
+        return Replayed(
+            k, begun, self.recipe, event, kept, lengths, saved, tuple(remarks), self._vocabulary(),
+            trainer.device.type,
+        )  # fmt: skip
+
+    def _vocabulary(self) -> tuple[str, ...]:
+        return tuple(map(self.source.tokenizer.token, range(self.source.tokenizer.vocab_size)))
 
     def _start(self, most: int) -> tuple[Snapshot | None, dict[str, object]]:
         """The newest complete checkpoint up to a step, and what the bits of the run depend on."""
