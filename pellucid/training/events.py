@@ -66,6 +66,17 @@ class Skipped:
 
 
 @dataclass(frozen=True)
+class Recorded:
+    """How large the numbers of a step were, by name; see `recorder.py`."""
+
+    step: int
+    activations: dict[str, dict[str, float]]
+    """rms, max and zeros."""
+    parameters: dict[str, dict[str, float]]
+    """gradient, weight and ratio."""
+
+
+@dataclass(frozen=True)
 class Ended:
     step: int
     why: str
@@ -75,4 +86,4 @@ class Ended:
     seconds: float
 
 
-Event = Started | Stepped | Evaluated | Saved | Skipped | Ended
+Event = Started | Stepped | Evaluated | Saved | Skipped | Recorded | Ended

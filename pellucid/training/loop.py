@@ -30,6 +30,7 @@ from pellucid.training.events import Ended, Evaluated, Event, Saved, Skipped, St
 from pellucid.training.objective import Objective
 from pellucid.training.plan import flops_per_token
 from pellucid.training.recipe import Recipe
+from pellucid.training.recorder import Recorder
 from pellucid.training.source import Source
 from pellucid.training.validation import mean_loss, sample
 from pellucid.training.weights import Weights
@@ -54,6 +55,7 @@ class Trainer:
         self.average = Average(self.weights.named, recipe.train.ema)
         self.loader = Loader(source.train, recipe.data.batch_size)
         self.objective = Objective(self.model, recipe.train, self.dtype)
+        self.recorder = Recorder(recipe.train.record, self.weights, self.objective)
         self.loss, self.compiled = compiling.chosen(self.objective, recipe, self.device)
         self.at, self.tokens, self.seconds, self.bad = 0, 0, 0.0, 0
         self.smoothed = self.best = math.nan
@@ -79,9 +81,10 @@ class Trainer:
         finite = math.isfinite(total) and math.isfinite(norm)
         bad = None if finite else not_finite.located(self, batch, dice, total)
         if finite:
-            self._clip(norm)
-            self.optimizer.step()
-            self.weights.spread()
+            with self.recorder.around(self.at + 1, batch):
+                self._clip(norm)
+                self.optimizer.step()
+                self.weights.spread()
             self.average.update()
         self.optimizer.zero_grad(set_to_none=True)
         self.at += 1
@@ -146,6 +149,8 @@ class Trainer:
             while self.at < self.recipe.steps and not self.wanted:
                 event = self.step()
                 yield event
+                if recorded := self.recorder.taken():
+                    yield recorded
                 if isinstance(event, Skipped) and self.bad >= self.bad_allowed:
                     row = f"{self.bad} steps in a row" if self.bad > 1 else f"step {self.at}"
                     why = f"stopped: {row} without a finite gradient, at {event.name}"

@@ -52,7 +52,8 @@ class Train:
     `chunk`, the logits of a large vocabulary are made for so many positions at a time; with `recompute`, a
     block's activations are made again in the backward pass instead of being kept. `only` and `freeze` are
     patterns of names: what learns, all where there is none, and what does not. An update whose gradient is
-    `bad`, not finite, is left out: skip goes on, and stops after five in a row; stop stops at once."""
+    `bad`, not finite, is left out: skip goes on, and stops after five in a row; stop stops at once. Every
+    `record` steps, and at the first, the sizes of activations, gradients and updates are kept; 0: never."""
 
     accumulate: int = 1
     clip: float = 1.0
@@ -65,6 +66,7 @@ class Train:
     ema: float = 0.0
     patience: int = 0
     bad: str = "skip"
+    record: int = 100
     initialisation: str = "gpt2"
     device: str = "auto"
     dtype: str = "auto"
@@ -175,6 +177,7 @@ BOUNDS: tuple[tuple[str, str, float, float], ...] = (
     ("train", "chunk", 0, 2**24),
     ("train", "ema", 0, 0.9999999),
     ("train", "patience", 0, MOST),
+    ("train", "record", 0, MOST),
     ("evaluation", "every", 1, MOST),
     ("evaluation", "batches", 0, MOST),
     ("evaluation", "sample", 0, 100_000),

@@ -269,6 +269,7 @@ class Past:
         threads = theirs.get("threads")
         with _aside(threads if type(threads) is int else None):
             trainer = Replaying(self.recipe, self.source)
+            trainer.recorder.every = 0
             same_bits = deterministic(self.recipe.train.deterministic, trainer.device)
             with same_bits, contextlib.closing(trainer.loader):
                 if start is not None:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from pellucid.errors import PellucidError
 from pellucid.training import checkpoint
 from pellucid.training.environment import differences, environment
-from pellucid.training.events import Event, Saved
+from pellucid.training.events import Event, Recorded, Saved
 from pellucid.training.log import Log, cut
 from pellucid.training.loop import Trainer
 from pellucid.training.recipe import Recipe
-from pellucid.training.run_folder import RECIPE, RunFolder
+from pellucid.training.run_folder import LOG, RECIPE, RECORDER, RunFolder
 from pellucid.training.source import forget, open_source
 
 Tell = Callable[[str], None]
@@ -23,17 +23,18 @@ class Run:
         self.recipe, self.folder = recipe, folder
         source = open_source(recipe.data, recipe.length, recipe.seed, folder.path / "data", tell)
         self.trainer = Trainer(recipe, source)
-        self.log = Log(folder.path / "log.jsonl")
+        self.log, self.recorder = Log(folder.path / LOG), Log(folder.path / RECORDER)
 
     def events(self) -> Iterator[Event]:
         """Everything that happens, kept in the log as it does."""
         for event in self.trainer.run(self.save):
-            self.log.write(event)
+            (self.recorder if isinstance(event, Recorded) else self.log).write(event)
             yield event
 
     def save(self) -> Saved:
         begun = time.perf_counter()
-        self.log.settle()  # so that no power cut leaves the log behind the checkpoint
+        for log in (self.log, self.recorder):
+            log.settle()  # so that no power cut leaves the log behind the checkpoint
         made = self.folder.save(
             self.trainer.snapshot(),
             environment(self.trainer.compiled, self.trainer.device),
@@ -69,6 +70,7 @@ def resume(folder: RunFolder, tell: Tell) -> Run:
             checkpoint.environment_of(found), environment(run.trainer.compiled, run.trainer.device)
         ):
             tell(f"{line}: the result will no longer be bitwise that of an uninterrupted run")
-    cut(run.log.path, step)
+    for log in (run.log, run.recorder):
+        cut(log.path, step)
     tell(f"going on from step {step:,} of {recipe.steps:,}")
     return run

@@ -2,6 +2,7 @@
 
 OUT/recipe.toml      the run, with nothing left to choose
 OUT/log.jsonl        what happened
+OUT/recorder.jsonl   how large activations, gradients and updates were
 OUT/checkpoints/     step-0000500, step-0001000, …
 OUT/model            a link to the model of the newest checkpoint
 OUT/lock             held while a process works here
@@ -27,6 +28,7 @@ from pellucid.training import checkpoint
 from pellucid.training.checkpoint import PARTIAL, Snapshot, name_of, step_of
 
 RECIPE, LOG, CHECKPOINTS, MODEL, LOCK = "recipe.toml", "log.jsonl", "checkpoints", "model", "lock"
+RECORDER = "recorder.jsonl"
 PATIENCE = 0.3
 """Seconds: who only looks whether a run is going on holds its lock for a moment."""
 _LEFT = re.compile(rf"{re.escape(PARTIAL)}step-\d+-\d+-\d+(-old|-purged)?")
