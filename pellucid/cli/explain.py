@@ -15,7 +15,7 @@ def explain(
     model: Annotated[
         str,
         typer.Argument(
-            help="A model's folder, .gguf or .toml file or name; a trace file (.json); or the folder of a run."
+            help="A model's folder, .gguf or .toml file or name; a trace file (.json); or a run's folder."
         ),
     ],
     prompt: Annotated[str | None, typer.Argument(help="The text to read.")] = None,

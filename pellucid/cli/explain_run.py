@@ -63,7 +63,9 @@ def _asked(past: "Past", at: str) -> tuple[str, int]:
     name, k = past.parameter(found["name"]), int(found["k"])
     past.need(k)
     if (why := past.why_not(name)) and found["name"] != name:
-        raise AskedWrongly(f"{name} did not learn ({why}), so there is no {found['name']}@{k}: ask {name}@{k}.")
+        raise AskedWrongly(
+            f"{name} did not learn ({why}), so there is no {found['name']}@{k}: ask {name}@{k}."
+        )
     return name, k
 
 
@@ -149,9 +151,7 @@ def _exactness(done: "Replayed", name: str) -> Iterator[str]:
         yield f"the checkpoint of step {done.step} holds {'the same bits' if same else 'OTHER BITS of it'}"
 
 
-def _run_data(
-    done: "Replayed", trace: "Trace", name: str, called: str, index: Any = None
-) -> dict[str, Any]:
+def _run_data(done: "Replayed", trace: "Trace", name: str, called: str, index: Any = None) -> dict[str, Any]:
     """The same for programs."""
     from pellucid.training.events import Stepped
 
@@ -173,7 +173,8 @@ def _names(past: "Past") -> Iterator[str]:
     from pellucid.explain.overview import tree
 
     data = _names_data(past)
-    yield f"{past.folder.path}: {data['updates']:,} of {data['steps']:,} updates, {past.recipe.optimizer.kind}"
+    made = f"{data['updates']:,} of {data['steps']:,} updates"
+    yield f"{past.folder.path}: {made}, {past.recipe.optimizer.kind}"
     saved = ", ".join(f"{step:,}" for step in data["checkpoints"]) or "none"
     yield f"checkpoints, from which a replay begins: {saved}"
     yield "NAME@k is a parameter after k updates; NAME.m@k and NAME.v@k what the optimizer remembers;"

@@ -109,7 +109,7 @@ def _describe(tape: Tape, name: str, k: int) -> None:
     words = {
         f"d.{name}": ("d{}", f"the gradient that update {k} used, of: {{}}"),
         f"d.{name}.clipped": ("d{}ᶜ", f"the gradient that update {k} used, clipped, of: {{}}"),
-        f"{name}.ema": ("{}̄@%d" % k, f"the running mean after update {k}, of: {{}}"),
+        f"{name}.ema": (f"{{}}̄@{k}", f"the running mean after update {k}, of: {{}}"),
     }
     for called, (symbol, meaning) in words.items():
         if (full := f"{called}@{k}") in tape.values:
@@ -130,5 +130,5 @@ def _describe(tape: Tape, name: str, k: int) -> None:
 
 def _tell(tape: Tape, ref: Ref, of: str, symbol: str, meaning: str) -> None:
     if about := describe(of):
-        told = {"symbol": symbol.format(about.symbol), "meaning": meaning.format(about.meaning)}
-        tape.about[ref.name] = replace(about, name=ref.name, engines="reference", invariant="", **told)
+        told = replace(about, symbol=symbol.format(about.symbol), meaning=meaning.format(about.meaning))
+        tape.about[ref.name] = replace(told, name=ref.name, engines="reference", invariant="")

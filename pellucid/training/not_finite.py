@@ -33,7 +33,7 @@ LAYERS, TOKENS, CHANNELS = 3, 2, 4
 
 
 class Figures(NamedTuple):
-    """A value at a glance: how many numbers, how many of them are NaN or infinite, and the ends of the rest."""
+    """A value at a glance: how many numbers, how many are NaN or infinite, and the ends of the rest."""
 
     size: int
     nan: int
@@ -50,7 +50,9 @@ class Figures(NamedTuple):
         >>> str(Figures(4096, 0, 12, -1.0, 3.1e38)), str(Figures(8, 0, 0, -1.0, 2.0))
         ('12 of 4,096 are infinite', 'from -1 to 2')
         """
-        told = [f"{count:,} {word}" for count, word in ((self.nan, "NaN"), (self.infinite, "infinite")) if count]
+        told = [
+            f"{count:,} {word}" for count, word in ((self.nan, "NaN"), (self.infinite, "infinite")) if count
+        ]
         if not told:
             return f"from {figure(self.low, 3)} to {figure(self.high, 3)}"
         first, *more = told
@@ -66,7 +68,7 @@ class Located(NamedTuple):
 
 
 def located(trainer: "Trainer", batch: Batch, dice: list[Tensor], total: float) -> Located:
-    """Run a batch once more from the dice before it, and look. Weights and dice are afterwards as they were."""
+    """Run a batch once more from the dice before it, and look; weights and dice are then as they were."""
     outside = _first_slope(trainer)
     after = randomness.torch_dice(trainer.device)
     sight = Sight()
@@ -185,9 +187,13 @@ def _moved(name: str, shift: int) -> str:
 def _small(config: ModelConfig) -> Tape:
     """One step, forward and backward, of a model with the same choices and the smallest sizes."""
     d_head = min(config.d_head, CHANNELS)
-    sizes = {"d_head": d_head, "d_model": config.n_head * d_head, "d_ff": min(config.d_ff, CHANNELS)}
     small = replace(
-        config, n_layer=min(config.n_layer, LAYERS), vocab_size=min(config.vocab_size, CHANNELS), **sizes
+        config,
+        n_layer=min(config.n_layer, LAYERS),
+        vocab_size=min(config.vocab_size, CHANNELS),
+        d_head=d_head,
+        d_model=config.n_head * d_head,
+        d_ff=min(config.d_ff, CHANNELS),
     )
     weights = {name: np.zeros(shape) for name, shape in small.parameters().items()}
     ids = np.zeros((1, min(TOKENS, config.context_length)), int)

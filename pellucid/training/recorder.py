@@ -80,7 +80,7 @@ class Recorder:
 
     @torch.no_grad()
     def _activations(self, batch: Batch) -> dict[tuple[str, str], Tensor]:
-        """By name and sort of figure; none where somebody else is watching, who would see this pass as well."""
+        """By name and sort of figure; none where somebody else watches, who would see this pass as well."""
         found: dict[tuple[str, str], Tensor] = {}
         if watch() is not None:
             return found

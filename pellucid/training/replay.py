@@ -4,9 +4,9 @@
     done.kept["embed.weight"].new            # what the run had after update 121
     done.trace("embed.weight")               # that update on a tape of the specification, for `explain`
 
-The run's own trainer goes on from the nearest earlier checkpoint, or from the beginning where none is earlier;
-the last step is made with its parts kept. Nothing is written into the run's folder, so this works while the
-run is going on.
+The run's own trainer goes on from the nearest earlier checkpoint, or from the beginning where none is
+earlier; the last step is made with its parts kept. Nothing is written into the run's folder, so this works
+while the run is going on.
 """
 
 import contextlib
@@ -225,14 +225,14 @@ class Past:
     @property
     def reached(self) -> int:
         """How many steps the run has made."""
-        logged = (line["step"] for line in self.lines if isinstance(line.get("step"), int))
+        logged = [int(line["step"]) for line in self.lines if isinstance(line.get("step"), int)]
         return max(self.folder.status().step, *logged, 0)
 
     def parameter(self, called: str) -> str:
-        """The parameter that a name without its @k speaks of; of what all share, the first."""
+        """The parameter that a name without its @k speaks of; of what all share, the first that learns."""
         base = called.removeprefix("d.")
         if base in ("grad_norm", "clip", LENGTHS):
-            return self.parameters[0]
+            return next(name for name in self.parameters if not self.why_not(name))
         owners = [name for name in self.parameters if base == name or base.startswith(f"{name}.")]
         if not owners:
             raise AddressError(
@@ -258,7 +258,7 @@ class Past:
         mean = nothing if self.recipe.train.ema else None
         slope = None if self.why_not(name) else nothing
         kept = Kept("float64", nothing, nothing, slope, slope, {}, {}, mean, mean, 0)
-        event = Stepped(k, *[0.0] * 4, 0, 0.0, 0.0, 0) if k else None
+        event = Stepped(k, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0.0, 0) if k else None
         return Replayed(k, 0, self.recipe, event, {name: kept}, {name: 0.0}).trace(name)
 
     def step(self, k: int, only: Sequence[str] = ("*",), tell: Tell = lambda at, of: None) -> Replayed:

@@ -65,7 +65,9 @@ def broken(made: Trainer, where: str, name: str) -> Iterator[None]:
         yield
         hook.remove()
     else:
-        change: Callable[[Tensor], Tensor] = _Break.apply if where == "gradient" else lambda x: _one(x, math.inf)
+        change: Callable[[Tensor], Tensor] = (
+            _Break.apply if where == "gradient" else lambda x: _one(x, math.inf)
+        )
         with edit(name, change):
             yield
 
@@ -75,13 +77,20 @@ PLACES = [
     ("activation", "blocks.0.attn.scores", "blocks.0.attn.scores", "it is made of q_rot (from"),
     ("activation", "embedded", "embedded", "it is made of embed.weight (from"),
     ("gradient", "blocks.1.mlp.hidden", "d.blocks.1.mlp.act", "it is made of d.hidden (from"),
-    ("parameter", "blocks.0.mlp.up_proj.weight", "d.blocks.0.mlp.up_proj.weight", "it is made of d.blocks.0.mlp.up"),
+    (
+        "parameter",
+        "blocks.0.mlp.up_proj.weight",
+        "d.blocks.0.mlp.up_proj.weight",
+        "it is made of d.blocks.0.mlp.up",
+    ),
     ("loss", "", "loss", "it is made of nll (from"),
 ]
 
 
 @pytest.mark.parametrize(("where", "name", "found", "words"), PLACES)
-@pytest.mark.parametrize("changes", [(), (DROPOUT, "train.accumulate=2", "train.ema=0.9")], ids=["", "dropout"])
+@pytest.mark.parametrize(
+    "changes", [(), (DROPOUT, "train.accumulate=2", "train.ema=0.9")], ids=["", "dropout"]
+)
 def test_a_bad_number_is_named_with_its_inputs_and_changes_nothing(
     where: str, name: str, found: str, words: str, changes: tuple[str, ...]
 ) -> None:
@@ -159,7 +168,9 @@ def test_every_value_of_the_fast_engine_is_made_of_something(name: str) -> None:
 
 def test_a_block_far_inside_is_made_of_its_neighbours() -> None:
     config = recipe("model.n_layer=9").config(7)
-    known = {f"blocks.{layer}.{value}" for layer in range(9) for value in ("resid_post", "resid_mid", "mlp_out")}
+    known = {
+        f"blocks.{layer}.{value}" for layer in range(9) for value in ("resid_post", "resid_mid", "mlp_out")
+    }
     for layer in (3, 8):
         assert list(inputs(config, f"blocks.{layer}.resid_post", known)) == [
             f"blocks.{layer}.resid_mid",

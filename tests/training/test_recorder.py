@@ -131,7 +131,13 @@ def test_an_interrupted_run_s_record_is_that_of_an_uninterrupted_one(tmp_path: P
 @pytest.mark.timed
 def test_it_costs_less_than_two_hundredths() -> None:
     """At the usual hundred steps: what one recorded step takes more is less than two steps take."""
-    sizes = ("model.n_layer=4", "model.d_model=128", "model.d_ff=512", "data.batch_size=32", "train.dtype=float32")
+    sizes = (
+        "model.n_layer=4",
+        "model.d_model=128",
+        "model.d_ff=512",
+        "data.batch_size=32",
+        "train.dtype=float32",
+    )
     plain, recorded = (trainer(f"train.record={every}", *sizes) for every in (0, 1))
 
     def least(made: Trainer) -> float:

@@ -72,7 +72,10 @@ def test_whatever_the_step_consists_of(changes: tuple[str, ...], tmp_path: Path)
     last = replayed(tmp_path / "a", 6)
     same_as_saved(tmp_path / "a", last)
     if "train.ema=0.9" in changes:
-        saved, tape = checkpoint.read(tmp_path / "a/checkpoints/step-0000006"), last.trace("embed.weight").tape
+        saved, tape = (
+            checkpoint.read(tmp_path / "a/checkpoints/step-0000006"),
+            last.trace("embed.weight").tape,
+        )
         assert tape["embed.weight.ema@6"] == pytest.approx(saved.ema["embed.weight"].numpy(), rel=1e-12)
 
 
@@ -139,9 +142,15 @@ def test_a_skipped_update_is_replayed_as_such_and_later_ones_count_without_it(
 def test_the_figures_of_the_log_are_the_replay_s(tmp_path: Path) -> None:
     trained(tmp_path / "a")
     done = replayed(tmp_path / "a", 3)
-    line = next(line for line in read(tmp_path / "a" / "log.jsonl") if line["kind"] == "step" and line["step"] == 3)
+    line = next(
+        line for line in read(tmp_path / "a" / "log.jsonl") if line["kind"] == "step" and line["step"] == 3
+    )
     assert isinstance(done.event, Stepped)
-    assert (done.event.loss, done.event.lr, done.event.grad_norm) == (line["loss"], line["lr"], line["grad_norm"])
+    assert (done.event.loss, done.event.lr, done.event.grad_norm) == (
+        line["loss"],
+        line["lr"],
+        line["grad_norm"],
+    )
     tape = done.trace("embed.weight").tape
     assert float(tape["grad_norm@3"]) == pytest.approx(line["grad_norm"], rel=1e-12)
     assert float(tape["clip@3"]) == pytest.approx(0.1 / line["grad_norm"], rel=1e-12)
