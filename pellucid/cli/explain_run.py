@@ -104,7 +104,7 @@ def _notes(
         far = "this is exactly that"
         if off["distance"]:
             far = f"this is {'' if index is not None else 'at most '}{figure(off['distance'], 2)} from that, "
-            far += f"{figure(off['last_places'], 2)} of its last place"
+            far += f"{figure(off['last_places'], 2)} × its last place"
         yield f"the run itself {has}, in {own.type}; {far}"
         yield from _judgement(done, name)
     yield from _exactness(done, name)
