@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pellucid.config import ModelConfig
 from pellucid.errors import ConfigError
-from pellucid.model.taps import edit, record
+from pellucid.model.taps import edit, record, watch
 from pellucid.training import checkpoint
 from pellucid.training.events import Ended, Saved, Skipped, Stepped
 from pellucid.training.log import read
@@ -126,7 +126,7 @@ def test_scores_that_are_masked_are_not_taken_for_bad_ones() -> None:
 
 
 def test_the_dice_are_thrown_on_as_if_nothing_had_been_looked_at() -> None:
-    """A run with a skipped step makes the same later steps whether or not somebody looked for the reason."""
+    """Also where the second look throws more of them than the step did, as explicit attention may."""
     bits = []
     for looked in (True, False):
         with pytest.MonkeyPatch.context() as patch:
@@ -134,6 +134,10 @@ def test_the_dice_are_thrown_on_as_if_nothing_had_been_looked_at() -> None:
                 patch.setattr("pellucid.training.not_finite.located", lambda *_: ("x", ""))
             made = trainer(DROPOUT)
             with broken(made, "loss", ""):
+                bad = made.loss
+                made.loss = lambda ids, targets, bad=bad: (  # type: ignore[assignment,misc]
+                    bad(ids, targets) if watch() is None else bad(ids, targets) + torch.rand(())
+                )
                 made.step()
             made.step()
             bits.append(state(made))
