@@ -44,11 +44,11 @@ def explained(
     if index is None:
         if json:
             return {"name": called} | tensor_entry(trace, called) | _run_data(done, trace, name, called), None
-        return [*list(window(trace, called, digits)), *_notes(done, trace, name, called, None, digits)], None
+        return [*list(window(trace, called, digits)), *_notes(done, trace, name, called, None)], None
     root = derive(trace, at, depth, top, most=None if json else lines or None)
     if json:
         return as_data(root) | _run_data(done, trace, name, called, index), None
-    return [*told(root, digits), *_notes(done, trace, name, called, index, digits)], None
+    return [*told(root, digits), *_notes(done, trace, name, called, index)], None
 
 
 def _asked(past: "Past", at: str) -> tuple[str, int]:
@@ -84,9 +84,7 @@ class _Progress:
 # ---- what is said of the replay
 
 
-def _notes(
-    done: "Replayed", trace: "Trace", name: str, called: str, index: Any, digits: int
-) -> Iterator[str]:
+def _notes(done: "Replayed", trace: "Trace", name: str, called: str, index: Any) -> Iterator[str]:
     from pellucid.explain.expression import figure
     from pellucid.training.events import Skipped
 
@@ -97,7 +95,9 @@ def _notes(
     if done.kept[name].gradient is None:
         yield f"{name} did not learn: {done.why_not(name)}"
     elif isinstance(done.event, Skipped):
-        yield f"update {done.step} was skipped, and no weight was changed: {done.event.name} was not finite"
+        about = f": {done.event.about}" if done.event.about else ""
+        yield f"update {done.step} was skipped, and no weight was changed"
+        yield f"{done.event.name} was not finite{about}"
     elif (own := done.own(name).get(called)) is not None:
         off = _off(own.value, trace.value(called), own.type, index)
         has = f"has {figure(off['own'], 9)} here" if index is not None else "has these numbers"
@@ -140,15 +140,20 @@ def _judgement(done: "Replayed", name: str) -> Iterator[str]:
 
 
 def _exactness(done: "Replayed", name: str) -> Iterator[str]:
+    from pellucid.training.events import Stepped
+
     start = f"the checkpoint of step {done.start}" if done.start else "the beginning of the run"
     if done.remarks:
         yield f"replayed from {start}, and not to the bit:"
         yield from (f"  {remark}" for remark in done.remarks)
         yield "  what the bits of a run depend on is in its checkpoints: torch, threads, processor"
     else:
-        yield f"replayed from {start}; loss, rate and gradient norm of step {done.step} are those of the log"
-    if (same := done.as_saved(name)) is not None:
-        yield f"the checkpoint of step {done.step} holds {'the same bits' if same else 'OTHER BITS of it'}"
+        same = "the log skips this step as well"
+        if isinstance(done.event, Stepped):
+            same = f"loss, rate and gradient norm of step {done.step} are those of the log"
+        yield f"replayed from {start}; {same if done.logged else 'the log has nothing of this step'}"
+    if (as_saved := done.as_saved(name)) is not None:
+        yield f"the checkpoint of step {done.step} holds {'the same bits' if as_saved else 'OTHER BITS'}"
 
 
 def _run_data(done: "Replayed", trace: "Trace", name: str, called: str, index: Any = None) -> dict[str, Any]:
@@ -158,7 +163,7 @@ def _run_data(done: "Replayed", trace: "Trace", name: str, called: str, index: A
     own = done.own(name).get(called) if done.event is not None else None
     data: dict[str, Any] = {"step": done.step, "replayed_from": done.start, "remarks": list(done.remarks)}
     data["checkpoint_has_the_same_bits"] = done.as_saved(name)
-    data["learns"] = done.why_not(name) or True
+    data["did_not_learn"] = done.why_not(name) or None
     data["skipped"] = None if isinstance(done.event, Stepped | None) else done.event.name
     if own is not None and isinstance(done.event, Stepped):
         data |= {"type": own.type, "verdict": done.judged(name).verdict}

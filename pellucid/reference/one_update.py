@@ -74,7 +74,9 @@ def no_update(before: Before) -> Tape:
     if before.mean is not None:
         kept["ema"] = tape.constant(f"{name}.ema@{k - 1}", before.mean)
     if before.gradient is not None:
+        tape.phase = "upd"
         tape.constant(f"d.{name}", before.gradient)
+        tape("grad_norm", updates.global_norm, tape.constant(LENGTHS, before.lengths))
     for ending, ref in {"": w, **{f".{which}": ref for which, ref in kept.items()}}.items():
         tape.alias(f"{name}{ending}@{k}", ref)
     return _numbered(tape, before)

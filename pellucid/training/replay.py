@@ -80,6 +80,8 @@ class Replayed:
     """The checkpoint of this very step, where there is one."""
     remarks: tuple[str, ...] = ()
     """Where this is not the run, and why that may be."""
+    logged: bool = False
+    """Whether the log has this step, so that it could be compared."""
     vocabulary: tuple[str, ...] = ()
     device: str = "cpu"
 
@@ -265,34 +267,39 @@ class Past:
         """Step k made again, with the parameters kept whose names fit one of the patterns."""
         self.need(k)
         names = [name for name in self.parameters if any(fnmatchcase(name, pattern) for pattern in only)]
-        start, theirs = self._start(k - 1)
+        snapshot, theirs = self._start(k - 1)
         threads = theirs.get("threads")
         with _aside(threads if type(threads) is int else None):
             trainer = Replaying(self.recipe, self.source)
             trainer.recorder.every = 0
             same_bits = deterministic(self.recipe.train.deterministic, trainer.device)
             with same_bits, contextlib.closing(trainer.loader):
-                if start is not None:
-                    trainer.restore(start)
-                begun = trainer.at
+                if snapshot is not None:
+                    trainer.restore(snapshot)
+                start = trainer.at
+                if k == 0:
+                    return self._begun(trainer, names)
                 while trainer.at < k - 1:
                     trainer.step()
                     tell(trainer.at, k)
-                if k == 0:
-                    weights = {n: _array(trainer.weights.named[n]) for n in names}
-                    begun_with = {n: _begun(weight) for n, weight in weights.items()}
-                    return Replayed(0, 0, self.recipe, None, begun_with, vocabulary=self._vocabulary())
                 event, kept, lengths = trainer.kept_step(names)
-                tell(k, k)
             now = environment(trainer.compiled, trainer.device)
-        remarks = [*self._other_figures(event)]
+        logged = self._logged(event)
+        remarks = [*_other_figures(event, logged)] if logged else []
         if remarks and theirs:
             remarks += differences(theirs, now)
-        saved = self._saved(k)
         return Replayed(
-            k, begun, self.recipe, event, kept, lengths, saved, tuple(remarks), self._vocabulary(),
-            trainer.device.type,
+            k, start, self.recipe, event, kept, lengths, self._saved(k), tuple(remarks), bool(logged),
+            self._vocabulary(), trainer.device.type,
         )  # fmt: skip
+
+    def _begun(self, trainer: "Replaying", names: Sequence[str]) -> Replayed:
+        """Step 0, which no update made."""
+        kept = {}
+        for name in names:
+            weight = _array(trainer.weights.named[name])
+            kept[name] = Kept("float64", weight, weight, None, None, {}, {}, None, None, 0)
+        return Replayed(0, 0, self.recipe, None, kept, vocabulary=self._vocabulary())
 
     def _vocabulary(self) -> tuple[str, ...]:
         return tuple(map(self.source.tokenizer.token, range(self.source.tokenizer.vocab_size)))
@@ -316,19 +323,21 @@ class Past:
         except FileError:
             return None
 
-    def _other_figures(self, event: Stepped | Skipped) -> Iterator[str]:
-        """Where the log says otherwise: never in silence."""
-        logged = [line for line in self.lines if line.get("step") == event.step]
-        line: Line = next((line for line in reversed(logged) if line["kind"] in ("step", "skipped")), {})
-        if not line:
-            return
-        if (line["kind"] == "skipped") != isinstance(event, Skipped):
-            told = "skipped" if line["kind"] == "skipped" else "made"
-            yield f"by the log, update {event.step} was {told}; here it is not"
-        elif isinstance(event, Stepped):
-            for key in FIGURES:
-                if line.get(key) != getattr(event, key):
-                    yield f"{key} is {getattr(event, key)!r} here, and {line.get(key)!r} in the log"
+    def _logged(self, event: Stepped | Skipped) -> Line:
+        """What the log has of this step; an empty line where it has none."""
+        found = (line for line in reversed(self.lines) if line.get("step") == event.step)
+        return next((line for line in found if line["kind"] in ("step", "skipped")), {})
+
+
+def _other_figures(event: Stepped | Skipped, logged: Line) -> Iterator[str]:
+    """Where the log says otherwise: never in silence."""
+    if (logged["kind"] == "skipped") != isinstance(event, Skipped):
+        told = "skipped" if logged["kind"] == "skipped" else "made"
+        yield f"by the log, update {event.step} was {told}; here it is not"
+    elif isinstance(event, Stepped):
+        for key in FIGURES:
+            if logged.get(key) != getattr(event, key):
+                yield f"{key} is {getattr(event, key)!r} here, and {logged.get(key)!r} in the log"
 
 
 def replayed(
@@ -372,10 +381,6 @@ def _aside(threads: int | None) -> Iterator[None]:
     finally:
         torch.set_num_threads(before)
         randomness.restore(*dice)
-
-
-def _begun(weight: Array) -> Kept:
-    return Kept("float64", weight, weight, None, None, {}, {}, None, None, 0)
 
 
 def _array(tensor: Tensor | None) -> Array:

@@ -129,3 +129,24 @@ def test_a_replay_that_is_not_the_run_to_the_bit_says_what_differs(tmp_path: Pat
     done = shell("explain", tmp_path / "a", "--at", "embed.weight@2[0,0]")
     assert "replayed from the beginning of the run, and not to the bit:" in done.out
     assert "and 7.5 in the log" in done.out
+
+
+def test_a_skipped_update_is_told_with_its_reason(tmp_path: Path, shell: Shell) -> None:
+    """A rate that throws the weights beyond what float32 can square."""
+    trained(
+        tmp_path / "a", "train.dtype=float32", "optimizer.kind=sgd", "optimizer.lr=1e25", "train.clip=0",
+        "train.bad=stop", "schedule.warmup=0",
+    )  # fmt: skip
+    for at in ("embed.weight@2[0,0]", "d.embed.weight@2", "grad_norm@2"):
+        done = shell("explain", tmp_path / "a", "--at", at)
+        assert done.code == 0, done.err
+        assert "update 2 was skipped, and no weight was changed" in done.out
+        assert re.search(r"was not finite: .* it is made of ", done.out)
+        assert "the log skips this step as well" in done.out
+
+
+def test_a_run_without_a_log_is_not_said_to_agree_with_it(tmp_path: Path, shell: Shell) -> None:
+    trained(tmp_path / "a", "steps=2")
+    (tmp_path / "a" / "log.jsonl").unlink()
+    done = shell("explain", tmp_path / "a", "--at", "embed.weight@2[0,0]")
+    assert done.code == 0 and "the log has nothing of this step" in done.out
