@@ -12,8 +12,8 @@ are brought from the device at once.
 """
 
 import contextlib
-import itertools
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 
 import torch
@@ -38,6 +38,8 @@ VALUES = (
 TOKENS = 512
 """Of the extra forward pass, at most; but one row at least."""
 DIGITS = 5
+Figures = dict[tuple[str, str], Tensor]
+"""By the name of a value and the sort of figure."""
 
 
 class Recorder:
@@ -65,23 +67,16 @@ class Recorder:
         yield
         lengths = torch._foreach_norm(before)
         torch._foreach_sub_(before, moved)
-        updates = torch._foreach_norm(before)
+        ratios = torch._foreach_div(torch._foreach_norm(before), lengths)
         activations = self._activations(batch)
-        numbers = iter(_figures([*slopes, *lengths, *updates, *activations.values()]))
-        gradients, weights, changes = (list(itertools.islice(numbers, len(learning))) for _ in range(3))
-        shares = [change / weight if weight else 0.0 for change, weight in zip(changes, weights, strict=True)]
-        rows = zip(gradients, weights, shares, strict=True)
-        columns = ("gradient", "weight", "ratio")
-        of_parameters = {name: _row(columns, row) for name, row in zip(learning, rows, strict=True)}
-        of_activations: dict[str, dict[str, float]] = {}
-        for (name, column), number in zip(activations, numbers, strict=True):
-            of_activations.setdefault(name, {}).update(_row((column,), (number,)))
-        self._taken = Recorded(step, of_activations, of_parameters)
+        told = _told(activations | _columns(learning, gradient=slopes, weight=lengths, ratio=ratios))
+        inside = {name: told[name] for name, _ in activations}
+        self._taken = Recorded(step, inside, {name: told[name] for name in learning})
 
     @torch.no_grad()
-    def _activations(self, batch: Batch) -> dict[tuple[str, str], Tensor]:
+    def _activations(self, batch: Batch) -> Figures:
         """By name and sort of figure; none where somebody else watches, who would see this pass as well."""
-        found: dict[tuple[str, str], Tensor] = {}
+        found: Figures = {}
         if watch() is not None:
             return found
 
@@ -104,12 +99,17 @@ class Recorder:
         return found
 
 
-def _figures(tensors: list[Tensor]) -> list[float]:
-    """All of them in one transfer."""
-    numbers: list[float] = torch.stack([tensor.double() for tensor in tensors]).tolist()
-    return numbers
+def _columns(names: Iterable[str], **columns: Sequence[Tensor]) -> Figures:
+    return {(n, column): x for column, xs in columns.items() for n, x in zip(names, xs, strict=True)}
 
 
-def _row(columns: tuple[str, ...], row: tuple[float, ...]) -> dict[str, float]:
-    """To the digits that a picture can show: the file stays small."""
-    return {column: float(f"{number:.{DIGITS}g}") for column, number in zip(columns, row, strict=True)}
+def _told(figures: Figures) -> dict[str, dict[str, float]]:
+    """By name, in one transfer and to the digits that a picture can show. What is no number is left out: a
+    share of a weight that is 0."""
+    numbers = torch.stack([figure.double() for figure in figures.values()]).tolist()
+    told: dict[str, dict[str, float]] = {}
+    for (name, column), number in zip(figures, numbers, strict=True):
+        row = told.setdefault(name, {})
+        if math.isfinite(number):
+            row[column] = float(f"{number:.{DIGITS}g}")
+    return told
