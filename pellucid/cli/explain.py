@@ -13,12 +13,18 @@ if TYPE_CHECKING:
 
 def explain(
     model: Annotated[
-        str, typer.Argument(help="A folder, a .gguf or .toml file, a model's name, or a trace file (.json).")
+        str,
+        typer.Argument(
+            help="A model's folder, .gguf or .toml file or name; a trace file (.json); or a run's folder."
+        ),
     ],
     prompt: Annotated[str | None, typer.Argument(help="The text to read.")] = None,
     at: Annotated[
         str | None,
-        typer.Option(help="The number: NAME[t=1,v=2], or NAME for a whole value.", metavar="ADDRESS"),
+        typer.Option(
+            help="The number: NAME[t=1,v=2]; NAME for a whole value; of a run, NAME@k after update k.",
+            metavar="ADDRESS",
+        ),
     ] = None,
     depth: Annotated[int, typer.Option(help="How many steps to follow its operands.", min=0, max=1000)] = 3,
     top: Annotated[int, typer.Option(help="How many terms of a long sum to show.", min=1)] = 6,
@@ -33,13 +39,21 @@ def explain(
 ) -> None:
     """Where a number came from: its formula, the formula with its numbers, and so on for its operands.
 
-    Without --at, every name with its shape. A shape without weights shows its parameters and cost.
+    Without --at, every name with its shape. A shape without weights shows its parameters and cost. Of a run,
+    the step is made again to the bit: gradient, clipping, moments, decay and rate of one weight's update.
     """
+    from pellucid.cli.explain_run import explained, is_run
     from pellucid.explain.derive import as_data, derive
     from pellucid.explain.derive import lines as told
     from pellucid.explain.overview import overview, window
 
-    trace = _trace(model, prompt, target, training(update, lr, only, steps), at)
+    settings = training(update, lr, only, steps)
+    if is_run(model):
+        _need_no_prompt(model, prompt, target, settings)
+        said, most = explained(model, at, depth, top, digits, lines, json)
+        _say(said, json, most)
+        return
+    trace = _trace(model, prompt, target, settings, at)
     if trace is None:
         _say(_cost_data(model) if json else _cost(model), json)
     elif at is None:
@@ -49,6 +63,16 @@ def explain(
     else:
         root = derive(trace, at, depth, top, most=None if json else lines or None)
         _say(as_data(root) if json else told(root, digits), json)
+
+
+def _need_no_prompt(run: str, prompt: str | None, target: str | None, settings: dict[str, Any]) -> None:
+    from pellucid.errors import AskedWrongly
+
+    if prompt is not None or target is not None or settings:
+        raise AskedWrongly(
+            f"{run} is a run, which read its own text; leave the prompt and its options away, or ask its "
+            f"model: pellucid explain {run}/model PROMPT."
+        )
 
 
 def _whole_value(trace: "Trace", at: str, json: bool) -> str | None:

@@ -94,7 +94,8 @@ class PlainView:
             case Saved():
                 yield f"saved {at} {escaped(event.folder)} in {event.seconds:.1f} s"
             case Skipped():
-                yield f"skipped {at} {escaped(event.name)} was not finite; no weight was changed"
+                about = f": {escaped(event.about)}" if event.about else ""
+                yield f"skipped {at} {escaped(event.name)} was not finite; no weight was changed{about}"
             case Ended():
                 interrupted = event.why.startswith("interrupted")
                 best = "" if event.best is None else f"  best {event.best:.4f}"
@@ -233,6 +234,8 @@ class LiveView:
             yield _line(
                 f"{times}; at step {now.skipped.step} {now.skipped.name} was not finite", "red", width
             )
+            if now.skipped.about:
+                yield _line(now.skipped.about, "red", width)
         if now.ended:
             yield _line(f"{now.ended.why} after {clock(now.ended.seconds)} of training", "bold", width)
 

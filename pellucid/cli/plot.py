@@ -20,7 +20,8 @@ def plot(
         int | None, typer.Option(help="Steps to average over; one in fifty by itself.", min=1)
     ] = None,
 ) -> None:
-    """Loss, validation, learning rate and gradient norm of runs, one over the other.
+    """Loss, validation, learning rate and gradient norm of runs, one over the other; then layer by layer and
+    step by step how large the stream, the gradients and the updates were.
 
     A page (.html) tells every value under the pointer. A .png needs the extra `plot`, which is matplotlib.
     """
@@ -28,7 +29,9 @@ def plot(
     from pellucid.errors import AskedWrongly
     from pellucid.files import whole_file
     from pellucid.training.curves import run_curves
+    from pellucid.training.layers import maps
     from pellucid.training.log import read
+    from pellucid.training.run_folder import RECORDER
 
     writers = {".html": html, ".svg": svg, ".png": png}
     if output and output.suffix.lower() not in writers:
@@ -40,13 +43,15 @@ def plot(
     for run in curves:
         if not len(run):
             print(f"{run.name} has no steps yet; it is left out.", file=sys.stderr)
+    logs = [log for log, run in zip(logs, curves, strict=True) if len(run)]
     if not (curves := [run for run in curves if len(run)]):
         raise AskedWrongly("there is nothing to draw: no run has made a step yet.")
     if output is None:
         _characters(curves, smooth)
         return
     drawn = panels(curves, smooth)
-    data = writers[output.suffix.lower()](drawn, [run.name for run in curves])
+    layers = [maps(read(kept)) if (kept := log.with_name(RECORDER)).is_file() else [] for log in logs]
+    data = writers[output.suffix.lower()](drawn, [run.name for run in curves], layers)
     with whole_file(output) as file:
         file.write(data)
     steps = max(float(run.loss.steps[-1]) if len(run.loss) else 0.0 for run in curves)

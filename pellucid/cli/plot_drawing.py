@@ -1,4 +1,5 @@
-"""The picture of `pellucid plot`: four panels, as SVG, as a page that answers the pointer, or as PNG."""
+"""The picture of `pellucid plot`: four panels and, below them, the maps of what the recorder kept; as SVG, as
+a page that answers the pointer, or as PNG."""
 
 import importlib
 import io
@@ -12,9 +13,11 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
+from pellucid.cli import plot_layers
 from pellucid.errors import AskedWrongly
 from pellucid.explain.ticks import ticks
 from pellucid.training.curves import Array, Curve, RunCurves
+from pellucid.training.layers import Map
 
 INK, FAINT, PAPER, RULE = "#1f2933", "#5f6c7b", "#ffffff", "#d5dbe3"
 COLOURS = ("#2b6cb0", "#d9480f", "#2f855a", "#9b2c86", "#b7791f", "#4a5568", "#5a4fcf", "#c53030")
@@ -23,6 +26,8 @@ MARGIN, WIDE, HIGH, LEFT, BELOW = 20, 420, 220, 58, 74
 WIDTH = 2 * (MARGIN + LEFT + WIDE) + MARGIN
 LONGEST, LETTER = 110, 7.5
 """Letters of a run's name, at most, and the pixels of each, about."""
+Layers = Sequence[Sequence[Map]]
+"""The recorder's maps of each run."""
 POINTS = 800
 """Points of a curve in a picture; more than one per pixel cannot be seen."""
 
@@ -115,16 +120,20 @@ def panels(runs: Sequence[RunCurves], smooth: int | None = None) -> list[Panel]:
 # ---- SVG
 
 
-def svg(drawn: Sequence[Panel], names: Sequence[str]) -> bytes:
-    return _svg(drawn, names).encode()
+def svg(drawn: Sequence[Panel], names: Sequence[str], layers: Layers = ()) -> bytes:
+    return _svg(drawn, names, layers).encode()
 
 
-def _svg(drawn: Sequence[Panel], names: Sequence[str]) -> str:
+def _svg(drawn: Sequence[Panel], names: Sequence[str], layers: Layers) -> str:
     """Two panels in a row; above them which colour is which run."""
-    width, height = WIDTH, _top(names) + 2 * (HIGH + BELOW)
+    below = _top(names) + 2 * (HIGH + BELOW)
+    width, height = WIDTH, below + plot_layers.height(layers)
     marks = [mark for i, name in enumerate(names) for mark in _legend(i, name, names)]
     for i, panel in enumerate(drawn):
         marks += _panel(panel, i, *_corner(i, names))
+    if layers:
+        place = (MARGIN + LEFT, WIDE, MARGIN + LEFT + WIDE)
+        marks += plot_layers.marks(layers, names, drawn[0].across(), below, place)
     return "\n".join(
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
@@ -222,7 +231,7 @@ def _text(x: float, y: float, text: str, style: str = "") -> str:
 # ---- the page
 
 
-def html(drawn: Sequence[Panel], names: Sequence[str]) -> bytes:
+def html(drawn: Sequence[Panel], names: Sequence[str], layers: Layers = ()) -> bytes:
     """The same drawing in a page of its own, which needs nothing from elsewhere."""
     data = {
         "names": [{"name": name, "colour": COLOURS[i % len(COLOURS)]} for i, name in enumerate(names)],
@@ -230,7 +239,7 @@ def html(drawn: Sequence[Panel], names: Sequence[str]) -> bytes:
     }
     page = (Path(__file__).parent / "plot_page.html").read_text("utf-8")
     values = json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
-    parts = {"TITLE": escape(", ".join(names)), "DRAWING": _svg(drawn, names), "VALUES": values}
+    parts = {"TITLE": escape(", ".join(names)), "DRAWING": _svg(drawn, names, layers), "VALUES": values}
     for name, text in parts.items():
         before, _, after = page.partition(f"{{{{{name}}}}}")
         page = before + text + after
@@ -257,22 +266,28 @@ def _data(panel: Panel, left: int, top: int) -> dict[str, Any]:
 # ---- PNG
 
 
-def png(drawn: Sequence[Panel], names: Sequence[str]) -> bytes:
-    """The same four panels by matplotlib."""
+def png(drawn: Sequence[Panel], names: Sequence[str], layers: Layers = ()) -> bytes:
+    """The same panels and maps by matplotlib."""
     try:
         figure_of = importlib.import_module("matplotlib.figure").Figure
     except ImportError:
         raise AskedWrongly(
             "a .png needs matplotlib: pip install 'pellucid[plot]'. -o curves.html and .svg need nothing."
         ) from None
-    figure = figure_of(figsize=(11, 7 + 0.2 * (len(names) // _columns(names))), dpi=130, layout="constrained")
+    maps = [(drawn_map, name) for some, name in zip(layers, names, strict=False) for drawn_map in some]
+    rows = 2 + math.ceil(len(maps) / 2)
+    high = 3.5 * rows + 0.2 * (len(names) // _columns(names))
+    figure = figure_of(figsize=(11, high), dpi=130, layout="constrained")
     looks: dict[str, dict[str, Any]] = {
         "faint": {"alpha": 0.3, "linewidth": 0.8},
         "line": {"linewidth": 1.8},
         "points": {"linewidth": 1.8, "marker": ".", "markersize": 6},
         "floor": {"linewidth": 1.5, "linestyle": ":"},
     }
-    for panel, axes in zip(drawn, figure.subplots(2, 2).flat, strict=True):
+    places = list(figure.subplots(rows, 2).flat)
+    for (drawn_map, name), axes in zip(maps, places[4:], strict=False):
+        plot_layers.paint(axes, drawn_map, drawn[0].across(), name if len(names) > 1 else "")
+    for panel, axes in zip(drawn, places[:4], strict=True):
         for line in panel.lines:
             axes.plot(line.curve.steps, line.curve.values, **_pen(line.run) | looks[line.style])
         for line in panel.lines:

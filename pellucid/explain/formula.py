@@ -66,6 +66,10 @@ def _einsum(trace: Trace, step: Step) -> str:
             letters = "".join(letter for letter in group if sizes[letter] > 1)
             if letters and axis not in ("out", "in") and axis not in groups.values():
                 groups.setdefault(letters, axis)
+    for name, axes in values:  # what no other axis names
+        for group, axis in zip(axes, trace.about(name).axes, strict=True):
+            if axis in ("out", "in") and len(group) == 1 and sizes[group] > 1 and axis not in groups.values():
+                groups.setdefault(group, axis)
 
     def called(group: str) -> str:
         letters = "".join(letter for letter in group if sizes[letter] > 1)

@@ -160,6 +160,27 @@ def record(*patterns: str, gradients: bool = False, fused: bool = False) -> Iter
     recording.check()
 
 
+class _Look(Recording):
+    """A recording that keeps nothing: what passes is only shown."""
+
+    def __init__(self, look: Callable[[str, Tensor], None]) -> None:
+        super().__init__((), gradients=False)
+        self.look = look
+
+    def keep(self, name: str, value: Tensor) -> None:
+        self.look(name, value)
+
+
+@contextmanager
+def look(at: Callable[[str, Tensor], None], fused: bool = False) -> Iterator[None]:
+    """In this block `at(name, value)` sees every value that passes, in the order of computation.
+
+    Nothing is kept, so a whole model can be watched in the memory that running it takes.
+    """
+    with _watching(fused) as watching, _among(watching.recordings, _Look(at)):
+        yield
+
+
 class _Collect(Watch):
     """A watcher so plain that the compiler can follow it: the values become results of the graph."""
 

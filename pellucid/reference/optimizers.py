@@ -53,11 +53,13 @@ def adam(
     lr: float,
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
+    t: int | None = None,
 ) -> Ref:
-    """Both moments, their bias corrected (arXiv:1412.6980)."""
+    """Both moments, their bias corrected (arXiv:1412.6980) for t updates: k, unless some were skipped."""
     beta1, beta2 = betas
     m, v = _moments(tape, w, g, k, state, betas)
-    return tape(f"{w.name}@{k}", updates.adam, w, m, v, t=k, lr=lr, beta1=beta1, beta2=beta2, eps=eps)
+    settings = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps}
+    return tape(f"{w.name}@{k}", updates.adam, w, m, v, t=k if t is None else t, **settings)
 
 
 def adam_l2(
@@ -71,11 +73,12 @@ def adam_l2(
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
     decay: float = 0.01,
+    t: int | None = None,
 ) -> Ref:
     """Adam on the gradient of loss + λ/2 ‖w‖²: both moments see the weight."""
     pulled = tape(f"{w.name}.pulled@{k}", scaled_sum, g, w, alpha=decay)
     _describe(tape, w, pulled, f"g@{k}", f"the gradient plus {decay:g} times the weight, at update {k}, of: ")
-    return adam(tape, w, pulled, k, state, lr=lr, betas=betas, eps=eps)
+    return adam(tape, w, pulled, k, state, lr=lr, betas=betas, eps=eps, t=t)
 
 
 def adamw(
@@ -89,12 +92,13 @@ def adamw(
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
     decay: float = 0.01,
+    t: int | None = None,
 ) -> Ref:
     """Both moments, their bias corrected, and decay of the weight itself (arXiv:1711.05101)."""
     beta1, beta2 = betas
     m, v = _moments(tape, w, g, k, state, betas)
     settings = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "decay": decay}
-    return tape(f"{w.name}@{k}", updates.adamw, w, m, v, t=k, **settings)
+    return tape(f"{w.name}@{k}", updates.adamw, w, m, v, t=k if t is None else t, **settings)
 
 
 def muon(

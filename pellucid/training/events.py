@@ -63,6 +63,19 @@ class Skipped:
     step: int
     name: str
     """The first value that was none."""
+    about: str = ""
+    """How much of it, and what it was made of, where that could be seen."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """How large the numbers of a step were, by name; see `recorder.py`."""
+
+    step: int
+    activations: dict[str, dict[str, float]]
+    """rms, max and zeros."""
+    parameters: dict[str, dict[str, float]]
+    """gradient, weight and ratio."""
 
 
 @dataclass(frozen=True)
@@ -75,4 +88,4 @@ class Ended:
     seconds: float
 
 
-Event = Started | Stepped | Evaluated | Saved | Skipped | Ended
+Event = Started | Stepped | Evaluated | Saved | Skipped | Recorded | Ended

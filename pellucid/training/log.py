@@ -16,9 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.errors import FileError
-from pellucid.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
+from pellucid.training.events import Ended, Evaluated, Event, Recorded, Saved, Skipped, Started, Stepped
 
-KINDS = {Started: "start", Stepped: "step", Evaluated: "evaluation", Saved: "saved", Skipped: "skipped"}
+KINDS = {
+    Started: "start",
+    Stepped: "step",
+    Evaluated: "evaluation",
+    Saved: "saved",
+    Skipped: "skipped",
+    Recorded: "recorded",
+}
 CLOCK = frozenset({"seconds", "tokens_per_second", "mfu", "memory"})
 """Figures that no two runs have in common."""
 

@@ -24,7 +24,7 @@ from pellucid.errors import AskedWrongly, ConfigError
 from pellucid.model.initialisations import initialise
 from pellucid.model.loss import IGNORED
 from pellucid.model.transformer import Transformer
-from pellucid.training import compiling, determinism, optimizers, parallel, randomness
+from pellucid.training import compiling, determinism, not_finite, optimizers, parallel, randomness
 from pellucid.training.average import Average
 from pellucid.training.checkpoint import Snapshot
 from pellucid.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
@@ -33,6 +33,7 @@ from pellucid.training.pieces import fill, local, whole
 from pellucid.training.plan import flops_per_token
 from pellucid.training.ranks import ALONE, Ranks
 from pellucid.training.recipe import Recipe
+from pellucid.training.recorder import Recorder
 from pellucid.training.source import Source
 from pellucid.training.validation import judge, sample
 from pellucid.training.weights import Weights
@@ -62,9 +63,11 @@ class Trainer:
         self.average = Average(self.weights.named, recipe.train.ema)
         rows = rows_of_a_rank(recipe, self.ranks.world)
         self.loader = Loader(source.train, rows, self.ranks.rank, self.ranks.world)
+        self.recorder = Recorder(recipe.train.record, self.weights, self.objective, self.shared)
         loss, self.compiled = compiling.chosen(self.objective, recipe, self.device)
         self.loss = self.shared.joined(loss, self.device, self.deterministic)
         self.at, self.tokens, self.seconds, self.bad = 0, 0, 0.0, 0
+        self.bad_allowed = 1 if recipe.train.bad == "stop" else BAD_IN_A_ROW
         self.smoothed = self.best = math.nan
         self.without_progress = 0
         self._pinned: dict[str, Tensor] = {}
@@ -89,16 +92,17 @@ class Trainer:
         """One update of the weights."""
         begun = time.perf_counter()
         rate = self._set_rate()
-        batch = next(self.loader)
+        batch, dice = next(self.loader), randomness.torch_dice(self.device)
         loss, length = self._backward(batch), self._norm()
         finite = loss.isfinite() & length.isfinite()
-        self._clip(length, finite)
-        optimizers.update(self.optimizer, finite)
-        self.weights.spread()
+        with self.recorder.around(self.at + 1, batch, finite):
+            self._clip(length, finite)
+            optimizers.update(self.optimizer, finite)
+            self.weights.spread()
         memory = _memory(self.device)
         total, norm = torch.stack([loss, length]).tolist()  # only now does anybody wait for the device
         good = math.isfinite(total) and math.isfinite(norm)
-        name = "" if good else self._first_bad(total)
+        bad = None if good else not_finite.located(self, batch, dice, total)
         if good:
             self.average.update()
         self.optimizer.zero_grad(set_to_none=True)
@@ -107,9 +111,9 @@ class Trainer:
         self.tokens += tokens
         seconds = time.perf_counter() - begun
         self.seconds += seconds
-        if not good:
+        if bad:
             self.bad += 1
-            return Skipped(self.at, name)
+            return Skipped(self.at, *bad)
         self.bad = 0
         self.smoothed = total if math.isnan(self.smoothed) else SMOOTH * self.smoothed + (1 - SMOOTH) * total
         speed = tokens / seconds
@@ -165,15 +169,6 @@ class Trainer:
         optimizers.set_step(self.optimizer, self.recipe.optimizer, self.at)
         return float(self.recipe.optimizer.lr * factor)
 
-    def _first_bad(self, total: float) -> str:
-        """The first parameter whose gradient is no finite number; the loss itself where none is."""
-        bad = (
-            n
-            for n, p in self.weights.named.items()
-            if p.grad is not None and not whole(torch.isfinite(p.grad).all())
-        )
-        return "loss" if not math.isfinite(total) else f"d.{next(bad, 'loss')}"
-
     # ---- the whole run
 
     def run(self, save: Callable[[], Saved] | None = None) -> Iterator[Event]:
@@ -184,8 +179,11 @@ class Trainer:
             while self.at < self.recipe.steps and not self._wanted():
                 event = self.step()
                 yield event
-                if isinstance(event, Skipped) and self.bad >= BAD_IN_A_ROW:
-                    why = f"stopped: {self.bad} steps in a row without a finite gradient, at {event.name}"
+                if recorded := self.recorder.taken():
+                    yield recorded
+                if isinstance(event, Skipped) and self.bad >= self.bad_allowed:
+                    row = f"{self.bad} steps in a row" if self.bad > 1 else f"step {self.at}"
+                    why = f"stopped: {row} without a finite gradient, at {event.name}"
                     break
                 if self.at % self.recipe.evaluation.every == 0 or self.at == self.recipe.steps:
                     yield self.evaluate()

@@ -38,3 +38,16 @@ def restore(tensors: Mapping[str, Tensor]) -> None:
     *keys, place, has_gauss = tensors["numpy"].tolist()
     cached = float(tensors["numpy.gauss"])
     np.random.set_state(("MT19937", np.array(keys, dtype=np.uint32), place, has_gauss, cached))
+
+
+def torch_dice(device: torch.device) -> list[Tensor]:
+    """Those that a step throws: little enough to be kept before every one."""
+    cuda = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return [torch.get_rng_state(), *cuda]
+
+
+def throw_again(dice: list[Tensor], device: torch.device) -> None:
+    """Go on from where `torch_dice` was taken."""
+    torch.set_rng_state(dice[0])
+    for state in dice[1:]:
+        torch.cuda.set_rng_state(state, device)

@@ -55,10 +55,12 @@ class Train:
     in bfloat16 on a GPU and in float32 on a CPU. `weights` of bfloat16 are copies of float32 masters. With a
     `chunk`, the logits of a large vocabulary are made for so many positions at a time; with `recompute`, a
     block's activations are made again in the backward pass instead of being kept. `only` and `freeze` are
-    patterns of names: what learns, all where there is none, and what does not. `tensorboard` writes the
-    figures of the log for TensorBoard as well. Where several processes train, each has the whole model
-    (`parallel` ddp, or auto) or some rows of each parameter (fsdp), and one that is not heard for `timeout`
-    seconds ends the run."""
+    patterns of names: what learns, all where there is none, and what does not. An update whose gradient is
+    `bad`, not finite, is left out: skip goes on, and stops after five in a row; stop stops at once. Every
+    `record` steps, and at the first, the sizes of activations, gradients and updates are kept; 0: never.
+    `tensorboard` writes the figures of the log for TensorBoard as well. Where several processes train, each
+    has the whole model (`parallel` ddp, or auto) or some rows of each parameter (fsdp), and one that is not
+    heard for `timeout` seconds ends the run."""
 
     accumulate: int = 1
     clip: float = 1.0
@@ -70,6 +72,8 @@ class Train:
     freeze: tuple[str, ...] = ()
     ema: float = 0.0
     patience: int = 0
+    bad: str = "skip"
+    record: int = 100
     initialisation: str = "gpt2"
     device: str = "auto"
     dtype: str = "auto"
@@ -184,6 +188,7 @@ BOUNDS: tuple[tuple[str, str, float, float], ...] = (
     ("train", "ema", 0, 0.9999999),
     ("train", "patience", 0, MOST),
     ("train", "timeout", 1, 86_400),
+    ("train", "record", 0, MOST),
     ("evaluation", "every", 1, MOST),
     ("evaluation", "batches", 0, MOST),
     ("evaluation", "sample", 0, 100_000),
@@ -194,6 +199,7 @@ CHOICE = ("auto", "yes", "no")
 WORDS = (
     ("train", "dtype", ("auto", "float32", "bfloat16", "float64")),
     ("train", "weights", ("float32", "bfloat16")),
+    ("train", "bad", ("skip", "stop")),
     ("train", "recompute", ("yes", "no")),
     ("train", "compile", CHOICE),
     ("train", "deterministic", CHOICE),

@@ -17,7 +17,7 @@ from pellucid.config import ModelConfig
 from pellucid.errors import AskedWrongly, PellucidError
 from pellucid.training import checkpoint, determinism, memory
 from pellucid.training.environment import differences, environment
-from pellucid.training.events import Evaluated, Event, Saved, Stepped
+from pellucid.training.events import Evaluated, Event, Recorded, Saved, Stepped
 from pellucid.training.log import Log, cut
 from pellucid.training.log import line as logged
 from pellucid.training.loop import Trainer
@@ -25,7 +25,7 @@ from pellucid.training.peak import peak
 from pellucid.training.plan import flops_per_token
 from pellucid.training.ranks import ALONE, Ranks
 from pellucid.training.recipe import Recipe, changed
-from pellucid.training.run_folder import RECIPE, RunFolder
+from pellucid.training.run_folder import LOG, RECIPE, RECORDER, RunFolder
 from pellucid.training.source import forget, open_source
 from pellucid.training.tensorboard import Board
 
@@ -51,16 +51,17 @@ class Run:
                 tell(determinism.price(self.trainer.objective, rows, recipe.length))
         if warning := sees_targets(self.trainer.model.config):
             tell(warning)
-        self.log = Log(folder.path / "log.jsonl") if ranks.first else None
+        self.logs = {name: Log(folder.path / name) for name in (LOG, RECORDER) if ranks.first}
+        """What the first rank writes of what happens, and of what the recorder sees."""
 
     def events(self) -> Iterator[Event]:
         """Everything that happens, kept in the log as it does."""
         with self.ranks.hearing(), memory.enough(self.recipe, str(self.trainer.device), self._at):
             for event in self.trainer.run(self.save):
                 more = self._more(event)
-                if self.log is not None:
-                    self.log.write(event, **more)
-                if self.board:
+                if self.logs:
+                    self.logs[RECORDER if isinstance(event, Recorded) else LOG].write(event, **more)
+                if self.board and not isinstance(event, Recorded):
                     self.board.write(logged(event, **more))
                 yield event
         if self.board:
@@ -80,8 +81,8 @@ class Run:
 
     def save(self) -> Saved:
         begun = time.perf_counter()
-        if self.log is not None:
-            self.log.settle()  # so that no power cut leaves the log behind the checkpoint
+        for log in self.logs.values():
+            log.settle()  # so that no power cut leaves the log behind the checkpoint
         if self.board:
             self.board.settle()
         keep = self.recipe.checkpoint.keep
@@ -133,8 +134,8 @@ def resume(folder: RunFolder, tell: Tell, ranks: Ranks = ALONE, changes: Iterabl
         step = run.trainer.at
         for line in differences(checkpoint.environment_of(found), run.environment()):
             tell(f"{line}: the result will no longer be bitwise that of an uninterrupted run")
-    if run.log is not None:
-        cut(run.log.path, step)
+    for log in run.logs.values():
+        cut(log.path, step)
     tell(f"going on from step {step:,} of {recipe.steps:,}")
     return run
 

@@ -2,6 +2,7 @@
 
 OUT/recipe.toml      the run, with nothing left to choose
 OUT/log.jsonl        what happened
+OUT/recorder.jsonl   how large activations, gradients and updates were
 OUT/checkpoints/     step-0000500, step-0001000, …
 OUT/model            a link to the model of the newest checkpoint
 OUT/lock             held while a process works here
@@ -28,6 +29,7 @@ from pellucid.training.checkpoint import PARTIAL, Snapshot, name_of, step_of
 from pellucid.training.ranks import ALONE, Ranks
 
 RECIPE, LOG, CHECKPOINTS, MODEL, LOCK = "recipe.toml", "log.jsonl", "checkpoints", "model", "lock"
+RECORDER = "recorder.jsonl"
 PATIENCE = 0.3
 """Seconds: who only looks whether a run is going on holds its lock for a moment."""
 _LEFT = re.compile(rf"{re.escape(PARTIAL)}step-\d+-\d+-\d+(-old|-purged)?")
@@ -173,10 +175,13 @@ class RunFolder:
                 raise FileError(f"{path} is no recipe: {error}.") from None
         return self._recipe
 
-    def newest(self) -> tuple[Path | None, list[str]]:
-        """The newest checkpoint that is complete to the last byte, and why newer ones are not taken."""
+    def newest(self, most: int | None = None) -> tuple[Path | None, list[str]]:
+        """The newest checkpoint that is complete to the last byte, and why newer ones are not taken; of those
+        up to step `most`, where one is given."""
         skipped: list[str] = []
         for step in self._steps():
+            if most is not None and step > most:
+                continue
             path = self.checkpoints / name_of(step)
             try:
                 checkpoint.check(path)

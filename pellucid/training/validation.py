@@ -9,14 +9,18 @@ from torch import Tensor
 from pellucid.generation.loop import generate
 from pellucid.model.loss import IGNORED, loss
 from pellucid.model.transformer import Transformer
-from pellucid.training.ranks import Ranks
+from pellucid.training.ranks import ALONE, Ranks
 from pellucid.training.recipe import Evaluation
 from pellucid.training.source import Source
 
 
 @torch.no_grad()
 def judge(
-    logits: Callable[[Tensor], Tensor], source: Source, batches: int, device: torch.device, ranks: Ranks
+    logits: Callable[[Tensor], Tensor],
+    source: Source,
+    batches: int,
+    device: torch.device,
+    ranks: Ranks = ALONE,
 ) -> tuple[float, float]:
     """The mean loss, without smoothing and z-loss, and the share of targets that were the likeliest token.
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from pellucid.errors import AskedWrongly
 from pellucid.generation.loop import generate
 from pellucid.model import taps
-from pellucid.model.taps import edit, record
+from pellucid.model.taps import edit, look, record
 from pellucid.names import describe
 from tests.agreement.engines import CHOICES, DIFFERENT, IDS, TARGETS, fast, run
 
@@ -294,3 +294,16 @@ def test_a_tap_that_nobody_watches_costs_less_than_a_hundredth_of_the_forward() 
     )
     assert one < 0.5e-6
     assert one * len(seen) < 0.01 * forward
+
+
+def test_who_only_looks_sees_every_value_in_order_and_keeps_nothing() -> None:
+    model, ids = fast(CONFIG), IDS_
+    seen: list[str] = []
+    with record() as kept:
+        model(ids)
+    with look(lambda name, value: seen.append(name)):
+        model(ids)
+    assert seen == list(kept)
+    with look(lambda name, value: seen.append(name), fused=True):
+        model(ids)
+    assert len(seen) < 2 * len(kept)

@@ -127,7 +127,7 @@ def test_a_gradient_that_is_not_finite_in_the_rows_of_one_rank_has_a_name_on_all
         return made.step()
 
     for skipped in job(2, work):
-        assert skipped == Skipped(1, "d.blocks.1.attn.q_proj.weight")
+        assert isinstance(skipped, Skipped) and skipped.name == "d.blocks.1.attn.q_proj.weight"
 
 
 def test_dice_are_each_rank_s_own() -> None:

@@ -1,0 +1,88 @@
+"""The recorder's maps in the pictures: a cell for each layer and recorded step, where it belongs."""
+
+import importlib
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from pellucid.cli.plot_drawing import WIDE
+from pellucid.cli.plot_layers import COLUMNS, colour, edges_of
+from tests.cli.commands import Shell
+from tests.training.made_up import folder
+from tests.training.test_layers import line
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
+    monkeypatch.chdir(tmp_path)
+    return Shell(capsys, monkeypatch)
+
+
+def recorded(path: Path, *steps: int) -> None:
+    (path / "recorder.jsonl").write_text("".join(f"{json.dumps(line(step))}\n" for step in steps))
+
+
+def cells(path: Path) -> list[ElementTree.Element]:
+    text = path.read_text("utf-8")
+    picture = ElementTree.fromstring(text[text.index("<svg") : text.index("</svg>") + 6])
+    return [rect for rect in picture.iter(f"{SVG}rect") if rect.find(f"{SVG}title") is not None]
+
+
+def test_every_layer_and_step_has_its_cell_with_its_figure(shell: Shell, tmp_path: Path) -> None:
+    recorded(folder(tmp_path / "a", 300), 1, 100, 200, 300)
+    folder(tmp_path / "b", 100)  # has no record, and needs none
+    assert shell("plot", "a", "b", "-o", "c.svg").code == 0
+    drawn = cells(tmp_path / "c.svg")
+    assert len(drawn) == 4 * (4 + 4 + 3 + 2)
+    told = [cell.findtext(f"{SVG}title") for cell in drawn]
+    assert told[:2] == ["embedding, step 1: 0.5", "embedding, step 100: 0.5"]
+    assert "block 10, step 300: 9" in told and "block 0, step 200: 5" in told
+    words = (tmp_path / "c.svg").read_text()
+    assert "layers of a" in words and "layers of b" not in words
+
+
+def test_the_page_has_them_as_well(shell: Shell, tmp_path: Path) -> None:
+    recorded(folder(tmp_path / "a", 300), 1, 100)
+    assert shell("plot", "a", "-o", "c.html").code == 0
+    assert len(cells(tmp_path / "c.html")) == 2 * 13
+
+
+def test_cells_meet_in_the_middle_between_two_steps() -> None:
+    assert edges_of(np.array([0.0, 100.0, 300.0]), (0.0, 400.0)).tolist() == [0, 50, 200, 400]
+    assert edges_of(np.array([10.0]), (0.0, 20.0)).tolist() == [0, 20]
+
+
+def test_a_long_record_makes_no_long_picture(shell: Shell, tmp_path: Path) -> None:
+    recorded(folder(tmp_path / "a", 3000), *range(1, 3001))
+    assert shell("plot", "a", "-o", "c.svg").code == 0
+    drawn = cells(tmp_path / "c.svg")
+    assert len(drawn) == 13 * COLUMNS
+    row = [float(cell.get("width", "0")) for cell in drawn[:COLUMNS]]
+    assert sum(row) == pytest.approx(WIDE, abs=30)
+
+
+def test_colours_go_by_the_logarithm() -> None:
+    assert colour(1, (1, 10_000)) != colour(10, (1, 10_000)) != colour(100, (1, 10_000))
+    assert colour(5, (5, 5)) == colour(10, (1, 100))
+    assert colour(0, (1, 100)) == colour(float("inf"), (1, 100)) == "#e8ebef"
+
+
+def test_a_damaged_record_is_told_by_its_line(shell: Shell, tmp_path: Path) -> None:
+    (folder(tmp_path / "a", 5) / "recorder.jsonl").write_text("{}\n[]\n{}\n")
+    done = shell("plot", "a", "-o", "c.svg")
+    assert done.code == 2 and "recorder.jsonl is damaged: line 1" in done.err
+
+
+def test_a_png_has_them_where_matplotlib_is(shell: Shell, tmp_path: Path) -> None:
+    try:
+        importlib.import_module("matplotlib.figure")
+    except ImportError:
+        pytest.skip("no matplotlib")
+    recorded(folder(tmp_path / "a", 300), 1, 100)
+    assert shell("plot", "a", "-o", "c.png").code == 0
+    assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,42 @@
+"""What docs/recorder.md shows is what its commands print."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import Done, Shell
+
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "recorder.md").read_text("utf-8")
+BLOCKS = re.findall(r"```(sh|text)\n(.*?)\n```", PAGE, re.DOTALL)
+
+
+def without_numbers(text: str) -> str:
+    """Rounding differs from processor to processor; words do not."""
+    return re.sub(r"-?\d[\d.,]*(e[-+]\d+)?", "#", text)
+
+
+def test_the_commands_of_the_page_print_what_it_shows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Above 10 s on a busy machine: two short trainings and a replay."""
+    monkeypatch.chdir(tmp_path)
+    shell = Shell(capsys, monkeypatch)
+    done: dict[str, Done] = {}
+    compared = 0
+    for kind, block in BLOCKS:
+        if kind == "sh":
+            done["train"] = shell(*shlex.split(block.replace("\\\n", ""))[1:])
+        elif block.startswith("$ pellucid explain"):
+            command, _, shown = block.partition("\n")
+            told = shell(*shlex.split(command)[2:]).out.rstrip("\n")
+            arithmetic, _, notes = shown.partition("\n\n")
+            assert told.partition("\n\n")[0] == arithmetic
+            assert without_numbers(told.partition("\n\n")[2]) == without_numbers(notes)
+            compared += 1
+        else:
+            assert done["train"].code == 1
+            assert without_numbers(block) in without_numbers(done["train"].out)
+            compared += 1
+    assert compared == 2

@@ -1,0 +1,32 @@
+"""Whole runs in their folders, of a few steps and in float64, for those that ask a run about its past."""
+
+from pathlib import Path
+
+from pellucid.training.events import Event
+from pellucid.training.recipe import Recipe, changed
+from pellucid.training.run import begin
+from pellucid.training.run_folder import RunFolder
+
+TABLE = {
+    "out": "",
+    "steps": 6,
+    "data": {"path": "task:copy", "batch_size": 4},
+    "model": {"context_length": 18, "n_layer": 2, "n_head": 2, "d_model": 8, "d_ff": 10},
+    "optimizer": {"kind": "adamw", "lr": 0.01},
+    "schedule": {"kind": "cosine", "warmup": 2},
+    "train": {"dtype": "float64", "compile": "no", "clip": 0.1},
+    "evaluation": {"every": 2, "batches": 1, "sample": 2},
+    "checkpoint": {"every": 4, "keep": 9},
+}
+
+
+def recipe(path: Path, *changes: str) -> Recipe:
+    return Recipe.from_dict(changed(TABLE | {"out": str(path)}, changes))
+
+
+def trained(path: Path, *changes: str) -> list[Event]:
+    """Train to the end, or to where the run stops; everything that happened."""
+    folder = RunFolder(path)
+    with folder.held():
+        run = begin(recipe(path, *changes), folder, lambda _: None)
+        return list(run.events())
