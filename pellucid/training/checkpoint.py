@@ -130,7 +130,7 @@ def write(
         settle(new)
         folders = [here.name, *[MODEL] * ranks.first]
         entries = {f"{at}/{name}": _entry(new / at / name) for at in folders for name in _listing(new / at)}
-        where = {part: {name: [p.first, p.shape] for name, p in own.items()} for part, own in pieces.items()}
+        where = {part: {n: [one.first, one.shape] for n, one in p.items()} for part, p in pieces.items()}
         return {"entries": entries, "pieces": where}
 
     with _telling(folder, snapshot):
