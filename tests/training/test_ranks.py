@@ -121,3 +121,21 @@ def test_who_waits_in_a_kernel_for_a_dead_rank_still_ends_when_told_to(
     begun = time.monotonic()
     started.results(grace=0.1)
     assert started.codes[started.pids[0]] == 143 and time.monotonic() - begun < 5
+
+
+def test_a_rank_that_fails_before_a_sum_is_named_to_those_who_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    quick(monkeypatch)
+
+    def work(ranks: Ranks) -> None:
+        ranks.connect(torch.device("cpu"), 30)
+        if ranks.rank == 1:
+            raise ValueError("something of its own")
+        ranks.total(1)
+
+    begun = time.monotonic()
+    first, second = Job(2, meeting(work)).results(grace=5.0)
+    assert second == "ValueError: something of its own"
+    assert first.startswith("RankError: lost touch with rank 1 (process ")
+    assert time.monotonic() - begun < 5
