@@ -166,8 +166,8 @@ def _share(recipe: "Recipe", config: "ModelConfig", ranks: "Ranks") -> str:
         recompute=asked.recompute == "yes",
     )
     return (
-        f"on each rank      {readable_bytes(made.total)} of {ranks.world} ranks, and "
-        f"{readable_bytes(made.sent)} sent in each step"
+        f"on each rank      {readable_bytes(made.total)}, and {readable_bytes(made.sent)} sent in each step, "
+        f"with {ranks.world} ranks"
     )
 
 

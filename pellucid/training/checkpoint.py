@@ -27,11 +27,9 @@ import re
 import shutil
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from pellucid.config import ModelConfig
@@ -41,33 +39,30 @@ from pellucid.interop import model_folder
 from pellucid.interop import pretrained as interop
 from pellucid.interop.folder import LARGEST_JSON, read_bytes, read_table, shown
 from pellucid.interop.safetensors_file import (
-    KNOWN,
     LARGEST_INDEX,
-    Stored,
-    read_file,
     read_tensors,
     write_file,
 )
 from pellucid.text.tokenizer import Tokenizer
-from pellucid.training.pieces import Piece, in_pieces, piece, whole
 from pellucid.training.ranks import ALONE, Ranks
+from pellucid.training.shards import (
+    TENSORS,
+    Files,
+    Kept,
+    gathered,
+    index_text,
+    own,
+    pieces_of,
+    storable,
+)
 
 FORMAT, VERSION = "pellucid-checkpoint", 2
 MANIFEST, STATE, INDEX, MODEL = "manifest.json", "state.json", "index.json", "model"
 PARTIAL = ".tmp-"
-TENSORS, DICE = ("raw", "optimizer"), "rng"
-"""The parts of a checkpoint that ranks may have in pieces, and what each has for itself."""
+DICE = "rng"
+"""What each rank has for itself."""
 PLAIN = ("plain", "loader", "meters", "recipe", "environment")
 """The tables of state.json."""
-FLOATS = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
-TYPES = FLOATS | {
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
 _NAME = re.compile(r"step-(\d{7,15})")
 _COUNT = itertools.count()
 
@@ -115,10 +110,10 @@ def write(
     """
     raw = snapshot.weights if snapshot.ema else {}
     pieces = {
-        part: _own(tensors, ranks) for part, tensors in zip(TENSORS, (raw, snapshot.optimizer), strict=True)
+        part: own(tensors, ranks) for part, tensors in zip(TENSORS, (raw, snapshot.optimizer), strict=True)
     }
     mine = {part: {name: one.rows for name, one in found.items()} for part, found in pieces.items()}
-    files = {part: _storable(part, tensors) for part, tensors in [*mine.items(), (DICE, snapshot.rng)]}
+    files = {part: storable(part, tensors) for part, tensors in [*mine.items(), (DICE, snapshot.rng)]}
     pretrained = _pretrained(snapshot, ranks)
     state = _state_text(snapshot, recipe, environment)
     made = folder / name_of(snapshot.step)
@@ -135,7 +130,7 @@ def write(
         settle(new)
         folders = [here.name, *[MODEL] * ranks.first]
         entries = {f"{at}/{name}": _entry(new / at / name) for at in folders for name in _listing(new / at)}
-        where = {part: {name: [p.first, p.shape] for name, p in own.items()} for part, own in pieces.items()}
+        where = {part: {n: [one.first, one.shape] for n, one in p.items()} for part, p in pieces.items()}
         return {"entries": entries, "pieces": where}
 
     with _telling(folder, snapshot):
@@ -159,7 +154,7 @@ def _temporary(folder: Path, name: str) -> str:
 def _complete(new: Path, made: Path, step: int, state: bytes, parts: Sequence[dict[str, Any]]) -> None:
     """Index, state and manifest; then the folder gets its name."""
     with whole_file(new / INDEX) as file:
-        file.write(_index_text([part["pieces"] for part in parts]))
+        file.write(index_text([part["pieces"] for part in parts]))
     with whole_file(new / STATE) as file:
         file.write(state)
     entries = {name: _entry(new / name) for name in (INDEX, STATE)}
@@ -177,27 +172,6 @@ def _complete(new: Path, made: Path, step: int, state: bytes, parts: Sequence[di
         if old.exists() and not made.exists():
             old.rename(made)
         shutil.rmtree(old, ignore_errors=True)
-
-
-def _own(tensors: Mapping[str, torch.Tensor], ranks: Ranks) -> dict[str, Piece]:
-    """The pieces that this rank saves: its rows, and as the first one whatever is whole."""
-    found = {name: piece(tensor.detach()) for name, tensor in tensors.items()}
-    return {
-        name: one
-        for name, one in found.items()
-        if (len(one.rows) if in_pieces(tensors[name]) else ranks.first)
-    }
-
-
-def _index_text(ranks: Sequence[dict[str, Any]]) -> bytes:
-    """Of each tensor the shape, and [rank, first row] of each piece."""
-    table: dict[str, Any] = {"ranks": len(ranks)} | {part: {} for part in TENSORS}
-    for rank, parts in enumerate(ranks):
-        for part, pieces in parts.items():
-            for name, (first, shape) in pieces.items():
-                entry = table[part].setdefault(name, {"shape": shape, "pieces": []})
-                entry["pieces"].append([rank, first])
-    return (json.dumps(table) + "\n").encode()
 
 
 def bytes_of(snapshot: Snapshot) -> int:
@@ -241,7 +215,7 @@ def _pretrained(snapshot: Snapshot, ranks: Ranks) -> interop.Pretrained:
                     f"the weight {name} has the shape {found.get(name)} in the run, and its config says "
                     f"{wanted.get(name)}."
                 )
-    stored = _storable("weights", _gathered(weights, ranks))
+    stored = storable("weights", gathered(weights, ranks))
     return interop.Pretrained(
         name=snapshot.name,
         config=snapshot.config,
@@ -251,32 +225,6 @@ def _pretrained(snapshot: Snapshot, ranks: Ranks) -> interop.Pretrained:
             Path(), model_folder.MODEL_TYPE, "", {name: s.type for name, s in stored.items()}, 0
         ),
     )
-
-
-def _gathered(tensors: Mapping[str, torch.Tensor], ranks: Ranks) -> dict[str, torch.Tensor]:
-    """All of them whole on the first rank; one after the other, so that no GPU holds more than one."""
-    found = {}
-    for name, tensor in tensors.items():
-        one = whole(tensor.detach())
-        if ranks.first:
-            found[name] = one.cpu() if in_pieces(tensor) else one
-    return found
-
-
-def _storable(part: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, Stored]:
-    for name, tensor in tensors.items():
-        if tensor.dtype not in (FLOATS if part == "weights" else TYPES):
-            raise AskedWrongly(f"{part}: {name} is {tensor.dtype}, which a checkpoint cannot hold.")
-    return {
-        name: Stored(TYPES[tensor.dtype], tuple(tensor.shape), partial(_bits, tensor))
-        for name, tensor in tensors.items()
-    }
-
-
-def _bits(tensor: torch.Tensor) -> interop.Array:
-    """A tensor's numbers as a file has them: bfloat16 as its bits."""
-    here = tensor.detach().cpu().contiguous()
-    return np.asarray((here.view(torch.uint16) if here.dtype == torch.bfloat16 else here).numpy())
 
 
 def _state_text(snapshot: Snapshot, recipe: Mapping[str, Any], environment: Mapping[str, Any]) -> bytes:
@@ -327,10 +275,10 @@ def read_checked(folder: Path, ranks: Ranks = ALONE) -> Snapshot:
     stored = read_tensors(folder / MODEL)
     weights = Kept({name: [stored[name]] for name in model.config.parameters()})
     index = read_table(folder / INDEX, LARGEST_INDEX)
-    files = _Files(folder)
+    files = Files(folder)
     with strict(folder / INDEX):
         need(type(index.get("ranks")) is int, "it does not say how many ranks there were")
-        raw, optimizer = (Kept(_pieces(index.get(part), files, part)) for part in TENSORS)
+        raw, optimizer = (Kept(pieces_of(index.get(part), files, part)) for part in TENSORS)
     same = index["ranks"] == ranks.world
     dice = {name: [tensor] for name, tensor in files(ranks.rank, DICE).items()} if same else {}
     return Snapshot(
@@ -345,70 +293,6 @@ def read_checked(folder: Path, ranks: Ranks = ALONE) -> Snapshot:
         plain=state["plain"],
         meters=state["meters"],
         name=model.name,
-    )
-
-
-class Kept(Mapping[str, torch.Tensor]):
-    """Tensors in files: each is put together when it is asked for, in memory of its own."""
-
-    def __init__(self, pieces: Mapping[str, Sequence[Stored]]) -> None:
-        self.pieces = pieces
-
-    def __getitem__(self, name: str) -> torch.Tensor:
-        found = [_tensor(stored) for stored in self.pieces[name]]
-        return torch.cat(found) if len(found) > 1 else found[0]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.pieces)
-
-    def __len__(self) -> int:
-        return len(self.pieces)
-
-
-class _Files:
-    """The tensors that each rank has saved, by rank and part; each file is opened once."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.opened: dict[tuple[int, str], dict[str, Stored]] = {}
-
-    def __call__(self, rank: int, part: str) -> dict[str, Stored]:
-        if (rank, part) not in self.opened:
-            path = self.folder / f"rank-{rank}" / f"{part}.safetensors"
-            self.opened[rank, part] = read_file(path, KNOWN)
-        return self.opened[rank, part]
-
-
-def _pieces(table: Any, files: _Files, part: str) -> dict[str, list[Stored]]:
-    """The pieces of each tensor in the order of their rows, none missing and none twice."""
-    need(isinstance(table, dict), f"it has no table {part!r}")
-    found = {}
-    for name, entry in table.items():
-        good = isinstance(entry, dict) and set(entry) == {"shape", "pieces"} and _pairs(entry["pieces"])
-        need(good and isinstance(entry["shape"], list), f"it does not say where {shown(name)} is")
-        pieces: list[Stored] = []
-        rows, shape = 0, tuple(entry["shape"])
-        for rank, first in sorted(entry["pieces"], key=lambda pair: pair[1]):
-            have = files(rank, part)
-            need(name in have, f"rank {rank} has not saved {shown(name)}")
-            one = have[name]
-            need(
-                first == rows and one.shape[1:] == shape[1:] and len(one.shape) == len(shape),
-                f"the piece of {shown(name)} of rank {rank} does not fit the others",
-            )
-            need(not pieces or one.type == pieces[0].type, f"the pieces of {shown(name)} are of two types")
-            pieces.append(one)
-            rows += one.shape[0] if one.shape else 0
-        need(bool(pieces) and rows == (shape[0] if shape else 0), f"{shown(name)} is not complete")
-        found[name] = pieces
-    return found
-
-
-def _pairs(given: Any) -> bool:
-    """Whether it is a list of [rank, first row]."""
-    return isinstance(given, list) and all(
-        isinstance(pair, list) and len(pair) == 2 and all(type(x) is int and x >= 0 for x in pair)
-        for pair in given
     )
 
 
@@ -473,8 +357,3 @@ def _reading(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise FileError(f"cannot read {error.filename or folder}: {error.strerror or error}.") from None
-
-
-def _tensor(stored: Stored) -> torch.Tensor:
-    tensor = torch.from_numpy(np.array(stored.bits()))
-    return tensor.view(torch.bfloat16) if stored.type == "BF16" else tensor

@@ -74,13 +74,15 @@ class Sharded(Alone):
     """Every rank has its rows, and gathers a block when its turn comes: torch's `fully_shard`."""
 
     def __init__(self, objective: Objective, ranks: Ranks) -> None:
+        from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
         super().__init__(objective, ranks)
         self.factor = ranks.world
+        mesh = init_device_mesh(objective.model.device.type, (ranks.world,))  # not whatever GPU there is
         for block in objective.model.blocks:
-            fully_shard(block)
-        self.module: Any = fully_shard(objective)
+            fully_shard(block, mesh=mesh)
+        self.module: Any = fully_shard(objective, mesh=mesh)
         register_fsdp_forward_method(objective, "logits")
 
     @contextlib.contextmanager

@@ -15,9 +15,6 @@ import contextlib
 import hashlib
 import json
 import os
-import signal
-import socket
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
@@ -27,12 +24,9 @@ import torch
 from torch import Tensor
 
 from pellucid.errors import AskedWrongly, ConfigError, PellucidError, RankError
+from pellucid.training.pulse import BEAT, SILENT, Pulse, Watch
 
 T = TypeVar("T")
-BEAT = 0.25
-"""Seconds between two beats of a pulse."""
-SILENT = 3 * BEAT
-"""So long without a beat, and something is wrong; a beat may be late on a busy machine."""
 MEETING = 300.0
 """Seconds in which all ranks have to be there at the start."""
 WORD = 64
@@ -48,7 +42,7 @@ class Ranks:
         self.rank, self.world, self.local, self.board = rank, world, local, board
         self.timeout = MEETING
         self._connected, self._notes = False, 0
-        self._pulse = _Pulse(self) if board is not None else None
+        self._pulse = Pulse(self) if board is not None else None
 
     @property
     def first(self) -> bool:
@@ -220,7 +214,7 @@ class Ranks:
 
     def _wait(self, keys: list[str]) -> None:
         """Until these notes are there, one of each rank; as long as those who owe one are heard."""
-        pause, watch = 0.001, _Watch(self)
+        pause, watch = 0.001, Watch(self)
         while not self.board.check(keys):
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
@@ -244,7 +238,7 @@ class Ranks:
             raise RankError(self.lost(self._silent(), str(error))) from None
 
     def _silent(self) -> list[int]:
-        watch, until = _Watch(self), time.monotonic() + 1.2 * SILENT
+        watch, until = Watch(self), time.monotonic() + 1.2 * SILENT
         try:
             while time.monotonic() < until:
                 watch.silent(SILENT)
@@ -278,74 +272,6 @@ class Ranks:
 
 ALONE = Ranks()
 RESUME = "The run can go on from its newest checkpoint: --resume."
-
-
-class _Watch:
-    """When each rank was last heard, by this rank's own clock."""
-
-    def __init__(self, ranks: Ranks) -> None:
-        self.ranks, now = ranks, time.monotonic()
-        self.heard = {rank: (-1, now) for rank in range(ranks.world) if rank != ranks.rank}
-        self.looked = 0.0
-
-    def silent(self, seconds: float) -> list[int]:
-        """Those whose heart was not heard to beat for so long."""
-        now = time.monotonic()
-        if now - self.looked > BEAT / 2:
-            self.looked = now
-            for rank, (before, _) in self.heard.items():
-                if (beat := self.ranks.beat(rank)) != before:
-                    self.heard[rank] = beat, now
-        return [rank for rank, (_, last) in self.heard.items() if now - last > seconds]
-
-
-class _Pulse(threading.Thread):
-    """Lets the others hear that this process is alive; and ends it when it was told to end and one is dead.
-
-    torchrun tells all to end when one has died. Who waits in a kernel for the dead one never sees that; so
-    the signal also comes to this thread, which then listens for the others.
-    """
-
-    def __init__(self, ranks: Ranks) -> None:
-        super().__init__(daemon=True, name="pellucid-pulse")
-        self.ranks, self._stopped = ranks, threading.Event()
-        ranks.board.set(f"who/{ranks.rank}", f"process {os.getpid()} on {socket.gethostname()}")
-        self._signals, wake = socket.socketpair()
-        self._wake = wake
-        for end in (self._signals, wake):
-            end.setblocking(False)
-        self._before = signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
-        self.start()
-
-    def run(self) -> None:
-        watch: _Watch | None = None
-        try:
-            while not self._stopped.wait(BEAT):
-                self.ranks.board.add(f"pulse/{self.ranks.rank}", 1)
-                if watch is None and self._told():
-                    watch = _Watch(self.ranks)
-                if watch is not None and (silent := watch.silent(4 * SILENT)):
-                    self._end(silent)
-        except RuntimeError:  # the board is gone, and with it the run
-            return
-
-    def _told(self) -> bool:
-        try:
-            return signal.SIGTERM in self._signals.recv(64)
-        except BlockingIOError:
-            return False
-
-    def _end(self, silent: list[int]) -> None:
-        if not self._stopped.is_set() and self.ranks.speaks():
-            os.write(2, f"pellucid: {self.ranks.lost(silent)}\n".encode())
-        os._exit(128 + signal.SIGTERM)
-
-    def stop(self) -> None:
-        self._stopped.set()
-        self.join(2 * BEAT)
-        signal.set_wakeup_fd(self._before)
-        self._signals.close()
-        self._wake.close()
 
 
 def meet() -> Ranks:

@@ -61,11 +61,13 @@ class Job:
     def results(self, seconds: float = 60.0, grace: float = 3.0) -> list[Any]:
         """What each rank gave, or the words of its error; None of one that was killed."""
         left, until = set(self.pids), time.monotonic() + seconds
+        self.codes = dict.fromkeys(self.pids, 0)
         while left:
             for pid in list(left):
                 done, status = os.waitpid(pid, os.WNOHANG)
                 if done:
                     left.discard(pid)
+                    self.codes[pid] = os.waitstatus_to_exitcode(status)
                     if status:
                         until = min(until, time.monotonic() + grace)
             if time.monotonic() > until:

@@ -6,8 +6,10 @@ import time
 from typing import Any
 
 import pytest
+import torch
 
 from pellucid.errors import ConfigError, FileError
+from pellucid.training import pulse
 from pellucid.training import ranks as module
 from pellucid.training.ranks import Ranks, meet
 from tests.training.forked import Failed, Job, job, meeting
@@ -24,8 +26,6 @@ def test_a_process_alone_agrees_with_itself(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def talk(ranks: Ranks) -> dict[str, Any]:
-    import torch
-
     ranks.connect(torch.device("cpu"), 10)
     told: dict[str, Any] = {
         "total": ranks.total(ranks.rank, 1),
@@ -75,12 +75,17 @@ def test_two_ranks_agree_and_fail_together() -> None:
     assert "b.c is 2 on rank 0 and 3 on rank 1" in first["differ"]
 
 
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in (module, pulse):
+        monkeypatch.setattr(place, "BEAT", 0.05)
+        monkeypatch.setattr(place, "SILENT", 0.3)
+
+
 def test_whoever_works_long_is_waited_for_and_whoever_is_stopped_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A beat of 0.05 s and a patience of 0.5 s; the second works for twice that, then is stopped."""
-    monkeypatch.setattr(module, "BEAT", 0.05)
-    monkeypatch.setattr(module, "SILENT", 0.3)
+    quick(monkeypatch)
 
     def wait(ranks: Ranks) -> None:
         ranks.timeout = 0.5
@@ -95,3 +100,42 @@ def test_whoever_works_long_is_waited_for_and_whoever_is_stopped_is_named(
     assert second is None and isinstance(first, Failed)
     assert 1.5 < time.monotonic() - begun < 4
     assert first.startswith(f"RankError: lost touch with rank 1 (process {started.pids[1]} on ")
+
+
+def test_who_waits_in_a_kernel_for_a_dead_rank_still_ends_when_told_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python's own handlers do not run there, and the sum would wait for a minute."""
+    quick(monkeypatch)
+
+    def wait(ranks: Ranks) -> None:
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        ranks.connect(torch.device("cpu"), 60)
+        if ranks.rank == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        ranks.total(1)
+
+    started = Job(2, meeting(wait))
+    time.sleep(1.0)
+    os.kill(started.pids[0], signal.SIGTERM)
+    begun = time.monotonic()
+    started.results(grace=0.1)
+    assert started.codes[started.pids[0]] == 143 and time.monotonic() - begun < 5
+
+
+def test_a_rank_that_fails_before_a_sum_is_named_to_those_who_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    quick(monkeypatch)
+
+    def work(ranks: Ranks) -> None:
+        ranks.connect(torch.device("cpu"), 30)
+        if ranks.rank == 1:
+            raise ValueError("something of its own")
+        ranks.total(1)
+
+    begun = time.monotonic()
+    first, second = Job(2, meeting(work)).results(grace=5.0)
+    assert second == "ValueError: something of its own"
+    assert first.startswith("RankError: lost touch with rank 1 (process ")
+    assert time.monotonic() - begun < 5
