@@ -99,7 +99,14 @@ def test_k_steps_and_k_more_equal_2k_bit_for_bit(changes: tuple[str, ...]) -> No
 def test_a_compiled_run_goes_on_bit_for_bit() -> None:
     """Above 10 s: a step is compiled, once for all of these runs."""
     for kind in ("adamw", "muon"):
-        changes = (f"optimizer.kind={kind}", DROPOUT, "train.accumulate=2", "train.compile=yes", "steps=4", "train.record=0")
+        changes = (
+            f"optimizer.kind={kind}",
+            DROPOUT,
+            "train.accumulate=2",
+            "train.compile=yes",
+            "steps=4",
+            "train.record=0",
+        )
         straight = trainer("train.dtype=float32", *changes)
         told = [*map(_without_clock, straight.run())][1:]
         first = trainer("train.dtype=float32", *changes)
