@@ -2,6 +2,8 @@
 
     step-0000500/
         model/                  a model folder like any other, its weights in the type they are trained in
+        adapter/                where the run has adapters: these alone, for the model that it began from
+        raw.safetensors         where they are needed to go on: the adapters as the optimizer left them
         optimizer.safetensors   moments and counters under the parameters' names
         ema.safetensors         the running mean of the weights
         rng.safetensors         the dice
@@ -25,6 +27,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,17 +36,20 @@ import torch
 from pellucid.config import ModelConfig
 from pellucid.errors import AskedWrongly, FileError
 from pellucid.files import need, read_format, settle, strict, whole_file
-from pellucid.interop import model_folder
+from pellucid.interop import adapter_folder, model_folder
 from pellucid.interop import pretrained as interop
-from pellucid.interop.folder import LARGEST_JSON, read_bytes, read_table, shown
+from pellucid.interop.adapter_folder import Adapter
+from pellucid.interop.folder import LARGEST_JSON, has, read_bytes, read_table, shown
 from pellucid.interop.safetensors_file import Stored, read_file, read_tensors, write_file
 from pellucid.text.tokenizer import Tokenizer
 
 FORMAT, VERSION = "pellucid-checkpoint", 1
-MANIFEST, STATE, MODEL = "manifest.json", "state.json", "model"
+MANIFEST, STATE, MODEL, ADAPTER = "manifest.json", "state.json", "model", "adapter"
 PARTIAL = ".tmp-"
-TENSORS = ("optimizer", "ema", "rng")
+TENSORS = ("optimizer", "ema", "rng", "raw")
 """The parts of a snapshot with a safetensors file of their own."""
+SOMETIMES = ("raw",)
+"""Those that have none where there is nothing to put into it."""
 PLAIN = ("plain", "loader", "meters", "types", "recipe", "environment")
 """The tables of state.json."""
 FLOATS = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
@@ -69,6 +75,12 @@ class Snapshot(NamedTuple):
     plain: dict[str, Any]
     meters: dict[str, Any]
     name: str = ""
+    raw: Mapping[str, torch.Tensor] = MappingProxyType({})
+    """What goes on from here, where that is not the weights themselves: adapters, of which they hold the sum
+    with what was adapted."""
+    adapter: Adapter | None = None
+    like: interop.Pretrained | None = None
+    """The model that the run began from, whose chat template and ends its own has."""
 
 
 def name_of(step: int) -> str:
@@ -88,7 +100,11 @@ def write(
     folder: Path, snapshot: Snapshot, recipe: Mapping[str, Any], environment: Mapping[str, Any]
 ) -> Path:
     """Save a snapshot as `folder`/step-…; what is complete in the folder stays so, whatever happens."""
-    files = {part: _storable(part, getattr(snapshot, part)) for part in TENSORS}
+    files = {
+        part: _storable(part, tensors)
+        for part in TENSORS
+        if (tensors := getattr(snapshot, part)) or part not in SOMETIMES
+    }
     pretrained = _pretrained(snapshot)
     text = _state_text(snapshot, recipe, environment)
     made, count = folder / name_of(snapshot.step), next(_COUNT)
@@ -98,6 +114,8 @@ def write(
         try:
             new.mkdir()
             model_folder.write(new / MODEL, pretrained)
+            if snapshot.adapter:
+                adapter_folder.write(new / ADAPTER, snapshot.adapter)
             for part, tensors in files.items():
                 write_file(new / f"{part}.safetensors", tensors)
             with whole_file(new / STATE) as file:
@@ -119,7 +137,7 @@ def write(
 
 def bytes_of(snapshot: Snapshot) -> int:
     """How many bytes its tensors take: the whole checkpoint, but for a few kilobytes."""
-    tables = (snapshot.weights, snapshot.optimizer, snapshot.ema, snapshot.rng)
+    tables = (snapshot.weights, snapshot.raw, snapshot.optimizer, snapshot.ema, snapshot.rng)
     return sum(
         math.prod(tensor.shape) * (tensor.element_size() if tensor.dtype in FLOATS else 8)
         for tensors in tables
@@ -158,8 +176,11 @@ def _pretrained(snapshot: Snapshot) -> interop.Pretrained:
             f"the weight {wrong} has the shape {found.get(wrong)} in the run, and its config says "
             f"{wanted.get(wrong)}."
         )
-    stored = _storable("weights", snapshot.weights)
+    stored, like = _storable("weights", snapshot.weights), snapshot.like
     return interop.Pretrained(
+        chat_template=like.chat_template if like else None,
+        add_bos=like.add_bos if like else False,
+        generation=like.generation if like else {},
         name=snapshot.name,
         config=snapshot.config,
         weights=interop.Weights({name: interop.Tensor(s.shape, s.bits) for name, s in stored.items()}),
@@ -246,17 +267,22 @@ def read(folder: Path) -> Snapshot:
         parts = {
             part: _tensors(read_file(folder / f"{part}.safetensors"), state["types"].get(part, {}))
             for part in TENSORS
+            if part not in SOMETIMES or has(folder, f"{part}.safetensors")
         }
     return Snapshot(
         step=state["step"],
         config=model.config,
         weights=_tensors({name: weights[name] for name in model.config.parameters()}, {}),
         tokenizer=model.tokenizer,
-        **parts,
+        optimizer=parts["optimizer"],
+        ema=parts["ema"],
+        rng=parts["rng"],
+        raw=parts.get("raw", {}),
         loader=state["loader"],
         plain=state["plain"],
         meters=state["meters"],
         name=model.name,
+        like=model,
     )
 
 

@@ -19,18 +19,19 @@ from torch import Tensor, nn
 
 from pellucid.data.loader import Loader
 from pellucid.data.rows import Batch
-from pellucid.errors import AskedWrongly
-from pellucid.model.initialisations import initialise
+from pellucid.errors import AskedWrongly, FileError
+from pellucid.interop.pretrained import Pretrained
+from pellucid.model import lora
 from pellucid.model.loss import IGNORED
-from pellucid.model.transformer import Transformer
 from pellucid.training import compiling, optimizers, randomness
 from pellucid.training.average import Average
 from pellucid.training.checkpoint import Snapshot
 from pellucid.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
 from pellucid.training.objective import Objective
-from pellucid.training.plan import flops_per_token
+from pellucid.training.plan import FROZEN, flops_per_token
 from pellucid.training.recipe import Recipe
 from pellucid.training.source import Source
+from pellucid.training.start import adapter, beginning
 from pellucid.training.validation import mean_loss, sample
 from pellucid.training.weights import Weights
 
@@ -41,17 +42,18 @@ BAD_IN_A_ROW = 5
 
 
 class Trainer:
-    def __init__(self, recipe: Recipe, source: Source) -> None:
-        self.recipe, self.source = recipe, source
+    def __init__(self, recipe: Recipe, source: Source, start: Pretrained | None = None) -> None:
+        self.recipe, self.source, self.start = recipe, source, start
         self.device = _device(recipe.train.device)
         self.dtype = dtype_on(self.device, recipe.train.dtype)
-        config = recipe.config(source.tokenizer.vocab_size)
         torch.manual_seed(recipe.seed)
-        self.model = Transformer.empty(config, self.device, self._type()).train()
-        initialise(self.model, recipe.train.initialisation, recipe.seed)
+        vocab_size = source.tokenizer.vocab_size
+        self.model = beginning(recipe, start, vocab_size, self.device, self._type()).train()
+        self.base = lora.fingerprint(self.model.named_parameters()) if recipe.lora.rank else ""
+        """Which model it is that adapters adapt."""
         self.weights = Weights(self.model, recipe.train.only, recipe.train.freeze)
         self.optimizer = optimizers.make(self.weights.learning, recipe.optimizer)
-        self.average = Average(self.weights.named, recipe.train.ema)
+        self.average = Average(self.weights.learning, recipe.train.ema)
         self.loader = Loader(source.train, recipe.data.batch_size)
         self.objective = Objective(self.model, recipe.train, self.dtype)
         self.loss, self.compiled = compiling.chosen(self.objective, recipe, self.device)
@@ -172,7 +174,8 @@ class Trainer:
     def started(self) -> Started:
         parameters = sum(parameter.numel() for parameter in self.weights.named.values())
         per_step = self.recipe.data.batch_size * self.recipe.length
-        work = flops_per_token(self.model.config)
+        passes = FROZEN if self.recipe.lora.rank else 3
+        work = flops_per_token(self.model.config, self.recipe.length, passes)
         return Started(
             self.at, self.recipe.steps, parameters, per_step, work, str(self.device), self.compiled,
             self.source.floor, self.at > 0,
@@ -199,23 +202,33 @@ class Trainer:
         """All that this run is now."""
         tensors, plain = optimizers.state(self.optimizer)
         dice, numbers = randomness.state()
+        held = {name: weight.detach() for name, weight in self.weights.named.items()}
+        adapters = lora.adapters(held | self.average.mean)
         return Snapshot(
             step=self.at,
             config=self.model.config,
-            weights={name: weight.detach() for name, weight in self.weights.named.items()},
+            weights=lora.merged(held | adapters, self.recipe.lora.scale),
+            raw=lora.adapters(held),
+            adapter=adapter(self.recipe, self.model.config, adapters),
+            like=self.start,
             tokenizer=self.source.tokenizer,
             optimizer=tensors,
             ema=self.average.mean,
             rng=dice,
             loader=self.loader.state_dict(),
-            plain={"optimizer": plain, "rng": numbers},
+            plain={"optimizer": plain, "rng": numbers, "base": self.base},
             meters=self.state(),
         )
 
     @torch.no_grad()
     def restore(self, snapshot: Snapshot) -> None:
         """Go on from there."""
-        for name, weight in snapshot.weights.items():
+        if snapshot.plain.get("base", "") != self.base:
+            raise FileError(
+                f"start={self.recipe.start!r} is no longer the model that this run's adapters were made for: "
+                "put that one back where it was."
+            )
+        for name, weight in (snapshot.raw or snapshot.weights).items():
             self.weights.named[name].copy_(weight)
         self.weights.spread()
         for name, mean in snapshot.ema.items():

@@ -18,6 +18,9 @@ EPOCHS = 10
 """How often a text is read, at most. Up to four times it is almost as good as new text (Muennighoff et al.
 2023, arXiv:2305.16264); after that less and less."""
 FRESH = 4
+FROZEN = 2
+ROW = 256
+"""Tokens of a row in fine-tuning, where the recipe does not say."""
 STEPS = 2000
 """About so many, the rest of the tokens going into larger batches."""
 MEMORY_SHARE = 0.6
@@ -196,9 +199,11 @@ class Memory:
         return self.weights + self.gradients + self.optimizer + self.activations
 
 
-def flops_per_token(config: ModelConfig) -> float:
-    """Forward and backward: three times the forward pass over a row as long as the context."""
-    return 3 * total(cost(config)).flops / config.context_length
+def flops_per_token(config: ModelConfig, length: int = 0, passes: int = 3) -> float:
+    """Forward and backward over a row of so many tokens, the context where 0: three times the forward pass,
+    which is twice where the weights are frozen and need no gradient (`FROZEN`)."""
+    length = length or config.context_length
+    return passes * total(cost(config, 1, length)).flops / length
 
 
 STATES = {"sgd": 0, "momentum": 1, "averaging_momentum": 1}

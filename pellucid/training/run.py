@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from pellucid.errors import PellucidError
+from pellucid.interop.pretrained import Pretrained
 from pellucid.training import checkpoint
 from pellucid.training.environment import differences, environment
 from pellucid.training.events import Event, Saved
@@ -12,6 +13,7 @@ from pellucid.training.loop import Trainer
 from pellucid.training.recipe import Recipe
 from pellucid.training.run_folder import RECIPE, RunFolder
 from pellucid.training.source import forget, open_source
+from pellucid.training.start import again, settled
 
 Tell = Callable[[str], None]
 
@@ -19,10 +21,10 @@ Tell = Callable[[str], None]
 class Run:
     """Use it inside `held()`, so that no other process trains in the same folder."""
 
-    def __init__(self, recipe: Recipe, folder: RunFolder, tell: Tell) -> None:
+    def __init__(self, recipe: Recipe, folder: RunFolder, tell: Tell, start: Pretrained | None) -> None:
         self.recipe, self.folder = recipe, folder
-        source = open_source(recipe.data, recipe.length, recipe.seed, folder.path / "data", tell)
-        self.trainer = Trainer(recipe, source)
+        source = open_source(recipe.data, recipe.length, recipe.seed, folder.path / "data", tell, start)
+        self.trainer = Trainer(recipe, source, start)
         self.log = Log(folder.path / "log.jsonl")
 
     def events(self) -> Iterator[Event]:
@@ -44,9 +46,10 @@ class Run:
 
 def begin(recipe: Recipe, folder: RunFolder, tell: Tell) -> Run:
     """A new run, whose recipe is written before anything else; a text that is refused leaves none behind."""
+    recipe, start = settled(recipe)
     folder.begin(recipe.to_toml())
     try:
-        return Run(recipe, folder, tell)
+        return Run(recipe, folder, tell, start)
     except PellucidError:
         forget(folder.path / "data")
         (folder.path / RECIPE).unlink(missing_ok=True)
@@ -59,7 +62,7 @@ def resume(folder: RunFolder, tell: Tell) -> Run:
     found, skipped = folder.newest()
     for line in skipped:
         tell(line)
-    run = Run(recipe, folder, tell)
+    run = Run(recipe, folder, tell, again(recipe, found))
     step = 0
     if found is not None:
         snapshot = checkpoint.read(found)

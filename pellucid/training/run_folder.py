@@ -4,6 +4,7 @@ OUT/recipe.toml      the run, with nothing left to choose
 OUT/log.jsonl        what happened
 OUT/checkpoints/     step-0000500, step-0001000, …
 OUT/model            a link to the model of the newest checkpoint
+OUT/adapter          a link to its adapter, where the run has one
 OUT/lock             held while a process works here
 """
 
@@ -30,7 +31,7 @@ RECIPE, LOG, CHECKPOINTS, MODEL, LOCK = "recipe.toml", "log.jsonl", "checkpoints
 PATIENCE = 0.3
 """Seconds: who only looks whether a run is going on holds its lock for a moment."""
 _LEFT = re.compile(rf"{re.escape(PARTIAL)}step-\d+-\d+-\d+(-old|-purged)?")
-_LEFT_BESIDE = re.compile(r"\.model-\d+-\d+|recipe\.toml\.\d+-\d+\.partial")
+_LEFT_BESIDE = re.compile(r"\.(model|adapter)-\d+-\d+|recipe\.toml\.\d+-\d+\.partial")
 _COUNT = itertools.count()
 _HANDLES: set[int] = set()
 
@@ -120,15 +121,17 @@ class RunFolder:
         if not _complete(made):
             snapshot = snapshot._replace(name=snapshot.name or self.path.resolve().name)
             made = checkpoint.write(self.checkpoints, snapshot, self.recipe(), environment)
-        self._point_to(made)
+        for part in (checkpoint.MODEL, checkpoint.ADAPTER):
+            if (made / part).is_dir():
+                self._point_to(made, part)
         self._purge(snapshot.step, keep)
         return made
 
-    def _point_to(self, made: Path) -> None:
-        link, new = self.path / MODEL, self.path / f".model-{os.getpid()}-{next(_COUNT)}"
+    def _point_to(self, made: Path, part: str) -> None:
+        link, new = self.path / part, self.path / f".{part}-{os.getpid()}-{next(_COUNT)}"
         with _telling(link):
             try:
-                new.symlink_to(Path(CHECKPOINTS) / made.name / checkpoint.MODEL)
+                new.symlink_to(Path(CHECKPOINTS) / made.name / part)
                 new.replace(link)
                 settle(self.path)
             finally:

@@ -30,6 +30,7 @@ from pellucid.data.shard import Ids
 from pellucid.data.tokens import TokenFolder, Tokens
 from pellucid.errors import ConfigError, FileError, did_you_mean
 from pellucid.files import read_format, whole_file
+from pellucid.interop.pretrained import Pretrained
 from pellucid.text.corpus import Corpus, Document
 from pellucid.text.corpus.sources import shown
 from pellucid.text.corpus.unpack import chunks
@@ -122,16 +123,41 @@ class Source:
         return (self.fence - loss) / (self.fence - self.floor)
 
 
-def open_source(data: Data, length: int, seed: int, cache: Path, tell: Tell = lambda _: None) -> Source:
-    """The source that a recipe names; what has to be made of it is kept in `cache`, and made once."""
+def open_source(
+    data: Data,
+    length: int,
+    seed: int,
+    cache: Path,
+    tell: Tell = lambda _: None,
+    start: Pretrained | None = None,
+) -> Source:
+    """The source that a recipe names; what has to be made of it is kept in `cache`, and made once. A model to
+    `start` from brings its tokenizer."""
     need_length(length)
     kind, colon, name = data.path.partition(":")
+    own = start.tokenizer if start else None
     if kind in OWN and (colon or kind == "stories") and not Path(data.path).exists():
+        if own is not None:
+            raise ConfigError(
+                f"data.path={data.path} brings its own words along, which a model that learned others does "
+                "not know: give a text to go on learning from, or leave start out."
+            )
         return _made(data, kind, name, length, seed)
     path = Path(data.path)
     if path.is_dir() and ((path / NAME).is_file() or (path / PROGRESS).is_file()):
-        return _tokens(data, TokenFolder(path), length, seed, Path(data.path))
-    return _tokens(data, _encoded(data, cache, tell), length, seed, Path(data.path))
+        folder = TokenFolder(path)
+        if own is not None and not _same(own, folder.tokenizer):
+            raise ConfigError(
+                f"{path} was made with another tokenizer than that of the model to start from: give the text "
+                "itself, or prepare it again with the model's own."
+            )
+        return _tokens(data, folder, length, seed, path)
+    return _tokens(data, _encoded(data, cache, tell, own), length, seed, path)
+
+
+def _same(a: Tokenizer, b: Tokenizer) -> bool:
+    """Whether two tokenizers have the same tokens."""
+    return a.vocab_size == b.vocab_size and all(a.token(id) == b.token(id) for id in range(a.vocab_size))
 
 
 # ---- made while the model learns
@@ -250,12 +276,12 @@ class _Parted(Corpus):
                     yield Document(piece, document.file, at, part)
 
 
-def _encoded(data: Data, cache: Path, tell: Tell) -> TokenFolder:
-    """Token files of a text, made now or found made."""
+def _encoded(data: Data, cache: Path, tell: Tell, own: Tokenizer | None) -> TokenFolder:
+    """Token files of a text, made now or found made; by the model's own tokenizer, where it has one."""
     proof, out = cache / PROOF, cache / "tokens"
     asked = {
         "path": data.path,
-        "tokenizer": data.tokenizer,
+        "tokenizer": data.tokenizer if own is None else "the model's own",
         "vocab_size": data.vocab_size,
         "validation": data.validation,
     }
@@ -263,7 +289,9 @@ def _encoded(data: Data, cache: Path, tell: Tell) -> TokenFolder:
         _compare(proof, asked)
         return TokenFolder(out)
     corpus = _corpus(data)
-    folder = _tokenizer(data, corpus, cache, tell)
+    folder = _tokenizer(data, corpus, cache, tell) if own is None else cache / "tokenizer"
+    if own is not None:
+        own.save(folder)
     try:
         prepare(corpus, folder, out, _workers(corpus), _lines(tell))
     except FileError as error:

@@ -77,7 +77,7 @@ def test_a_name_that_is_neither_recipe_nor_file_is_told_what_there_is() -> None:
 
 
 def test_what_is_missing_is_named() -> None:
-    with pytest.raises(ConfigError, match="a recipe needs out, steps, data, model; missing: steps"):
+    with pytest.raises(ConfigError, match="a recipe needs out, steps, data; missing: steps"):
         Recipe.from_dict({key: value for key, value in SMALL.items() if key != "steps"})
     with pytest.raises(ConfigError, match="context_length is missing"):
         Recipe.from_dict(SMALL | {"model": {}})
