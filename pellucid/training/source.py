@@ -4,6 +4,7 @@
     task:copy, task:addition, …   a formal task, made without end; only the answers count
     a folder of token files       made by `pellucid data prepare`, with its tokenizer inside
     a text file, or a folder      encoded into the run's own folder, with a tokenizer trained on it if asked
+    a .jsonl of conversations     written by the chat template of the model to start from; only answers count
 
 What is held out is the same for every seed of a run, so that runs can be compared. Of a hundred documents and
 more it is a share of the documents; of fewer, the last share of the characters of each.
@@ -22,9 +23,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from pellucid.data.batches import SIZE
+from pellucid.data.chat_records import is_chat
 from pellucid.data.manifest import NAME, PROGRESS
 from pellucid.data.prepare import Progress, prepare
 from pellucid.data.rows import NOT_COUNTED, Rows, need_length
+from pellucid.data.rows.records import Records
 from pellucid.data.rows.windows import Windows
 from pellucid.data.shard import Ids
 from pellucid.data.tokens import TokenFolder, Tokens
@@ -39,6 +42,7 @@ from pellucid.text.kinds import train as learn
 from pellucid.text.pretrained import from_pretrained
 from pellucid.text.tokenizer import Special, Tokenizer
 from pellucid.training import generated
+from pellucid.training.conversations import asking, conversations
 from pellucid.training.plan import vocabulary_for
 
 MANY = 100
@@ -115,6 +119,8 @@ class Source:
     fence: float | None
     """Nats per token of a model that knows only which word follows which, where the floor is known."""
     description: str
+    opening: Callable[[str], tuple[str, list[int]]] | None = None
+    """Where a prompt is a question: what is asked, and the ids that ask it."""
 
     def learned(self, loss: float) -> float | None:
         """The share of what can be learned beyond pairs of words: 0 at the fence, 1 at the floor."""
@@ -144,6 +150,8 @@ def open_source(
             )
         return _made(data, kind, name, length, seed)
     path = Path(data.path)
+    if is_chat(data.path):
+        return _talked(data, start, length, seed, tell)
     if path.is_dir() and ((path / NAME).is_file() or (path / PROGRESS).is_file()):
         folder = TokenFolder(path)
         if own is not None and not _same(own, folder.tokenizer):
@@ -184,6 +192,38 @@ def _made(data: Data, kind: str, name: str, length: int, seed: int) -> Source:
         made.floor,
         made.fence,
         made.description,
+    )
+
+
+# ---- conversations
+
+
+def _talked(data: Data, start: Pretrained | None, length: int, seed: int, tell: Tell) -> Source:
+    made = conversations(data.path, start, length, data.validation)
+    assert start is not None and start.tokenizer is not None
+    tokenizer = start.tokenizer
+    longest = max((len(ids) for ids, _ in made.held_out), default=1)
+    for line in made.about(length):
+        tell(line)
+    counted = [int(id) for _, targets in made.held_out for id in targets if id != NOT_COUNTED]
+    end = None if tokenizer.special.eos is None else tokenizer.id_of(tokenizer.special.eos)
+
+    def opening(prompt: str) -> tuple[str, list[int]]:
+        question = prompt or made.question
+        return f"{question}\n", asking(start, question)
+
+    return Source(
+        tokenizer,
+        Records(made.train, length, seed),
+        Validation(made.held_out.__getitem__, len(made.held_out), longest, data.batch_size, len(counted)),
+        sum(len(tokenizer.bytes_of(id)) for id in counted) / len(counted) if counted else None,
+        0 if end is None else end,
+        end,
+        None,
+        None,
+        f"{data.path}: {len(made.train):,} conversations to learn from and {len(made.held_out):,} held out; "
+        "only what the assistant says counts",
+        opening,
     )
 
 

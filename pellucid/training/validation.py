@@ -35,11 +35,14 @@ def sample(model: Transformer, source: Source, asked: Evaluation) -> str:
     config, tokenizer = model.config, source.tokenizer
     if not asked.sample or config.mask.together:
         return ""
-    start = tokenizer.encode(asked.prompt) if asked.prompt else [source.begin]
+    before = asked.prompt
+    start = tokenizer.encode(before) if before else [source.begin]
+    if source.opening:
+        before, start = source.opening(asked.prompt)
     start = start[: config.context_length - 1] or [source.begin]
     written: list[int] = []
     for tokens in generate(model, [start], max_new_tokens=asked.sample, temperature=0.8, seed=0):
         if tokens[0] is None or tokens[0] == source.end:
             break
         written.append(tokens[0])
-    return asked.prompt + tokenizer.decode(written)
+    return before + tokenizer.decode(written)

@@ -56,6 +56,8 @@ class MadeUpSource:
 
     tokenizer, floor, fence, bytes_per_token, begin, end = WORDS, None, None, 1.0, 0, 1
 
+    opening = None
+
     def __init__(self, seed: int = 0) -> None:
         self.train = MadeUp(seed)
         held_out = MadeUp(seed + 1).take(4, slice(0, 4))
