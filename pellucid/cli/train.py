@@ -81,13 +81,19 @@ def _recipe(what: str, changes: list[str], minutes: float) -> tuple["Recipe", li
 
     if what in recipes() or what.endswith(".toml"):
         return Recipe.from_dict(changed(table_of(what), changes)), []
+    from pellucid.interop.named import config_of
     from pellucid.training.peak import peak
-    from pellucid.training.plan import planned
+    from pellucid.training.plan import planned, tuned
 
     text = Path(what)
     if not text.exists():
         table_of(what)  # says which recipes there are
-    plan = planned(_bytes(text), minutes, peak())
+    asked = changed({}, changes)
+    if start := str(asked.get("start", "")):
+        how = "adapters" if asked.get("lora", {}).get("rank") else "full"
+        plan = tuned(_bytes(text), minutes, peak(), config_of(start), how)
+    else:
+        plan = planned(_bytes(text), minutes, peak())
     chosen = [f"{key}={value}" for key, value in plan.overrides.items()]
     table = {"out": f"runs/{text.stem or text.resolve().name}", "data": {"path": what}, "model": {}}
     return Recipe.from_dict(changed(table, [*chosen, *changes])), [*plan.reasons]
@@ -101,11 +107,14 @@ def _bytes(text: Path) -> int:
 def _forecast(recipe: "Recipe") -> None:
     from pellucid.training.peak import peak
     from pellucid.training.plan import forecast
+    from pellucid.training.start import config_of, settled
 
+    recipe, start = settled(recipe)
     print(recipe.to_toml())
     device = "cpu" if recipe.train.device == "auto" else recipe.train.device
     dtype = "float32" if recipe.train.dtype == "auto" else recipe.train.dtype
-    for line in forecast(recipe, recipe.config(_vocabulary(recipe)), peak(device, dtype)).lines():
+    config = config_of(recipe, start) if start else recipe.config(_vocabulary(recipe))
+    for line in forecast(recipe, config, peak(device, dtype)).lines():
         print(line)
 
 

@@ -34,8 +34,9 @@ class Adapted(Linear):
         self.lora_b = nn.Parameter(base.weight.new_zeros(self.out_features, rank))
 
     def forward(self, x: Tensor) -> Tensor:
-        inner = linear(F.dropout(x, self.dropout, self.training and self.dropout > 0), self.lora_a, None)
-        return super().forward(x) + self.scale * linear(inner, self.lora_b, None)
+        dropped = F.dropout(x, self.dropout) if self.training and self.dropout else x
+        inner = self.scale * linear(dropped, self.lora_a, None)
+        return super().forward(x) + linear(inner, self.lora_b, None)
 
 
 def adapt(

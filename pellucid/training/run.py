@@ -13,7 +13,7 @@ from pellucid.training.loop import Trainer
 from pellucid.training.recipe import Recipe
 from pellucid.training.run_folder import RECIPE, RunFolder
 from pellucid.training.source import forget, open_source
-from pellucid.training.start import again, settled
+from pellucid.training.start import about, again, settled
 
 Tell = Callable[[str], None]
 
@@ -25,6 +25,8 @@ class Run:
         self.recipe, self.folder = recipe, folder
         source = open_source(recipe.data, recipe.length, recipe.seed, folder.path / "data", tell, start)
         self.trainer = Trainer(recipe, source, start)
+        for line in about(recipe, self.trainer.model):
+            tell(line)
         self.log = Log(folder.path / "log.jsonl")
 
     def events(self) -> Iterator[Event]:

@@ -27,7 +27,7 @@ from pellucid.files import settle, whole_file
 from pellucid.training import checkpoint
 from pellucid.training.checkpoint import PARTIAL, Snapshot, name_of, step_of
 
-RECIPE, LOG, CHECKPOINTS, MODEL, LOCK = "recipe.toml", "log.jsonl", "checkpoints", "model", "lock"
+RECIPE, LOG, CHECKPOINTS, LOCK = "recipe.toml", "log.jsonl", "checkpoints", "lock"
 PATIENCE = 0.3
 """Seconds: who only looks whether a run is going on holds its lock for a moment."""
 _LEFT = re.compile(rf"{re.escape(PARTIAL)}step-\d+-\d+-\d+(-old|-purged)?")
@@ -103,9 +103,12 @@ class RunFolder:
                 f"{self.path} already holds a run: `pellucid train --resume {self.path}` goes on with it; "
                 "out=ANOTHER starts another."
             )
-        link = self.path / MODEL
-        if link.exists() and not link.is_symlink():
-            raise AskedWrongly(f"{link} is there already, where a run keeps its model: name another out.")
+        for part in (checkpoint.MODEL, checkpoint.ADAPTER):
+            link = self.path / part
+            if link.exists() and not link.is_symlink():
+                raise AskedWrongly(
+                    f"{link} is there already, where a run keeps its {part}: name another out."
+                )
         recipe = tomllib.loads(recipe_toml)
         with whole_file(self.path / RECIPE) as file:
             file.write(recipe_toml.encode())

@@ -11,11 +11,11 @@ from torch import Tensor
 from pellucid.config import ModelConfig
 from pellucid.errors import ConfigError
 from pellucid.interop import model_folder
-from pellucid.interop.adapter_folder import Adapter
+from pellucid.interop.adapter_folder import Adapter, their_names
 from pellucid.interop.named import opened
 from pellucid.interop.pretrained import Pretrained
 from pellucid.model.initialisations import initialise
-from pellucid.model.lora import adapt
+from pellucid.model.lora import A, adapt, adapters
 from pellucid.model.transformer import Transformer
 from pellucid.training.checkpoint import MODEL
 from pellucid.training.plan import ROW
@@ -76,6 +76,24 @@ def beginning(
     if not asked.rank:
         return model
     return adapt(model, asked.targets, asked.rank, asked.scale, asked.dropout, recipe.seed)
+
+
+def about(recipe: Recipe, model: Transformer) -> list[str]:
+    """For people: what learns, and in which layout adapters are written where that is not `peft`'s."""
+    if not recipe.start:
+        return []
+    sizes = {name: weight.numel() for name, weight in model.named_parameters()}
+    few = adapters(sizes)
+    if not few:
+        return [f"starting from {recipe.start}: all of its {sum(sizes.values()):,} parameters learn"]
+    lines = [
+        f"starting from {recipe.start}: its {sum(sizes.values()) - sum(few.values()):,} parameters stay; "
+        f"{sum(few.values()):,} learn, in adapters of rank {recipe.lora.rank} for {len(few) // 2} projections"
+    ]
+    _, why = their_names(model.config, [name.removesuffix(A) for name in few if name.endswith(A)])
+    if why:
+        lines.append(f"the adapter is written in a layout of our own and not in peft's, because {why}")
+    return lines
 
 
 def adapter(recipe: Recipe, config: ModelConfig, tensors: Mapping[str, Tensor]) -> Adapter | None:
