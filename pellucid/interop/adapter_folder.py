@@ -25,6 +25,8 @@ from pellucid.interop.safetensors_file import Stored, write_file
 
 A, B = ".lora_a", ".lora_b"
 FORMAT, VERSION = "pellucid-adapter", 1
+PEFT_CONFIG, PEFT_TENSORS = "adapter_config.json", "adapter_model.safetensors"
+OWN_CONFIG, OWN_TENSORS = "adapter.json", "adapter.safetensors"
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,11 @@ def write(folder: Path, adapter: Adapter) -> None:
     names, why = their_names(adapter.config, adapter.paths)
     with whole_folder(folder) as new:
         if names:
-            write_file(new / "adapter_model.safetensors", _peft_tensors(adapter, names))
-            write_table(new / "adapter_config.json", _peft_config(adapter, names))
+            write_file(new / PEFT_TENSORS, _peft_tensors(adapter, names))
+            write_table(new / PEFT_CONFIG, _peft_config(adapter, names))
         else:
-            write_file(new / "adapter.safetensors", _stored(adapter.tensors))
-            write_table(new / "adapter.json", _own_config(adapter, why))
+            write_file(new / OWN_TENSORS, _stored(adapter.tensors))
+            write_table(new / OWN_CONFIG, _own_config(adapter, why))
 
 
 def their_names(config: ModelConfig, paths: list[str]) -> tuple[dict[str, str], str]:

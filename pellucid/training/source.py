@@ -210,7 +210,7 @@ def _talked(data: Data, start: Pretrained | None, length: int, seed: int, tell: 
 
     def opening(prompt: str) -> tuple[str, list[int]]:
         question = prompt or made.question
-        return f"{question}\n", asking(start, question)
+        return f"{question} → ", asking(start, question)
 
     return Source(
         tokenizer,

@@ -90,7 +90,7 @@ def test_a_question_is_asked_as_the_template_asks_it(chats: Path) -> None:
     source = opened(chats)
     assert source.opening is not None
     shown, ids = source.opening("Who?")
-    assert shown == "Who?\n" and source.tokenizer.decode(ids) == "<s>user: Who?<end>\n<s>assistant: "
+    assert shown == "Who? → " and source.tokenizer.decode(ids) == "<s>user: Who?<end>\n<s>assistant: "
     assert source.opening("")[0].startswith("The cat sat on")
 
 
