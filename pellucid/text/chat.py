@@ -117,16 +117,28 @@ class Chat:
     """A template and the tokenizer of the same model."""
 
     def __init__(self, template: str, tokenizer: Tokenizer) -> None:
-        self.tokenizer, self.template = tokenizer, Template(template, tokenizer.special)
-        self.ids, self.control, pattern = _special(tokenizer)
+        self.tokenizer = tokenizer
+        self.ids, control, pattern = _special(tokenizer)
         self._parts = re.compile(f"({pattern})") if pattern else None
-        self._ends = re.compile("|".join(map(re.escape, self.control)) or r"(?!)")
+        self._ends = re.compile("|".join(map(re.escape, control)) or r"(?!)")
+        if control and isinstance(tokenizer, StandardTokenizer):
+            self._need_pieces(control[0])
+        self.template = Template(template, tokenizer.special)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.template.close()
+
+    def _need_pieces(self, token: str) -> None:
+        """Between special tokens a text must be read as if it stood alone."""
+        text = f"{token}who are you{token}who are you"
+        if self._encoded(text, "") != self.tokenizer.encode(text, parse_special=True):
+            raise ConfigError(
+                "this tokenizer reads a word after a special token otherwise than at the beginning of a "
+                "text, and conversations are read piece by piece. Byte-level tokenizers do not."
+            )
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """The ids of a conversation that asks for an answer."""

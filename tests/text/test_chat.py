@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,25 @@ def test_a_list_of_words_can_talk_as_well() -> None:
     assert record.ids == [0, 2, 1, 0, 3, 1] and record.counted == [False] * 4 + [True] * 2
 
 
+@pytest.mark.parametrize("scheme", ["always", "first"])
+def test_a_tokenizer_for_which_the_beginning_of_a_text_is_special_is_refused(scheme: str) -> None:
+    vocab = {"<s>": 0, "▁who": 1, "who": 2, "▁are": 3, "▁you": 4, "<unk>": 5}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    space = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": True}
+    file = {
+        "version": "1.0", "truncation": None, "padding": None, "normalizer": None, "post_processor": None,
+        "added_tokens": [{"id": 0, "content": "<s>"} | flags], "pre_tokenizer": space, "decoder": space,
+        "model": {"type": "WordLevel", "vocab": vocab, "unk_token": "<unk>"},
+    }  # fmt: skip
+    tokenizer = StandardTokenizer(json.dumps(file), Special("<s>"))
+    if scheme == "first":
+        with pytest.raises(ConfigError, match="otherwise than at the beginning"):
+            Chat("<s>{{ messages[0].content }}", tokenizer)
+        return
+    with Chat("<s>{{ messages[0].content }}", tokenizer) as chat:
+        assert chat.prompt([{"role": "user", "content": "who are"}]) == [0, 1, 3]
+
+
 def test_a_template_that_rewrites_earlier_answers_is_refused_in_words(tokenizer: StandardTokenizer) -> None:
     only_last = "{% for m in messages %}{% if loop.last %}{{ m.content }}{% else %}…{% endif %}{% endfor %}"
     with (
@@ -216,6 +236,18 @@ ESCAPES = [
     "{{ range.__self__ }}",
     "{{ (messages|map(attribute='__class__')|list)[0].__mro__ }}",
     "{{ joiner.__init__.__globals__ }}",
+    "{{ messages[0].items.__self__ }}",
+    "{{ messages[0].content.encode.__func__ }}",
+    "{{ loop.__class__ }}{% for m in messages %}{{ loop.__init__.__globals__ }}{% endfor %}",
+    "{{ ''.join.__call__.__self__.__class__ }}",
+    "{{ messages|selectattr('__class__')|list }}",
+    "{{ messages|groupby('__class__') }}",
+    "{% set x = messages[0] %}{{ x.update({'role': 1}) }}",
+    "{% macro f() %}{% endmacro %}{{ f.__init__.__globals__ }}",
+    "{{ config }}{{ request }}{{ get_flashed_messages }}{{ url_for }}",
+    "{% extends '/etc/passwd' %}",
+    "{{ [].__class__.__base__ }}",
+    "{{ namespace()._Namespace__attrs }}",
 ]
 
 
@@ -226,7 +258,7 @@ def test_no_template_reaches_beyond_its_variables(text: str) -> None:
             written = template.render([{"role": "user", "content": "x"}])
     except ConfigError:
         return
-    assert written == ""
+    assert not re.search("class|function|method|object|module|root:", written)
 
 
 BOMBS = [
