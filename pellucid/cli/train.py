@@ -81,6 +81,7 @@ def _recipe(what: str, changes: list[str], minutes: float) -> tuple["Recipe", li
 
     if what in recipes() or what.endswith(".toml"):
         return Recipe.from_dict(changed(table_of(what), changes)), []
+    from pellucid.data import chat_records
     from pellucid.interop.named import config_of
     from pellucid.training.peak import peak
     from pellucid.training.plan import planned, tuned
@@ -91,7 +92,8 @@ def _recipe(what: str, changes: list[str], minutes: float) -> tuple["Recipe", li
     asked = changed({}, changes)
     if start := str(asked.get("start", "")):
         how = "adapters" if asked.get("lora", {}).get("rank") else "full"
-        plan = tuned(_bytes(text), minutes, peak(), config_of(start), how)
+        records = sum(1 for _ in chat_records.read(what)) if chat_records.is_chat(what) else 0
+        plan = tuned(_bytes(text), minutes, peak(), config_of(start), how, records)
     else:
         plan = planned(_bytes(text), minutes, peak())
     chosen = [f"{key}={value}" for key, value in plan.overrides.items()]

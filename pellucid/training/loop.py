@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from pellucid.data.loader import Loader
 from pellucid.data.rows import Batch
-from pellucid.errors import AskedWrongly, FileError
+from pellucid.errors import AskedWrongly
 from pellucid.interop.pretrained import Pretrained
 from pellucid.model import lora
 from pellucid.model.loss import IGNORED
@@ -31,7 +31,7 @@ from pellucid.training.objective import Objective
 from pellucid.training.plan import FROZEN, flops_per_token
 from pellucid.training.recipe import Recipe
 from pellucid.training.source import Source
-from pellucid.training.start import adapter, beginning
+from pellucid.training.start import adapter, beginning, need_base
 from pellucid.training.validation import mean_loss, sample
 from pellucid.training.weights import Weights
 
@@ -223,11 +223,7 @@ class Trainer:
     @torch.no_grad()
     def restore(self, snapshot: Snapshot) -> None:
         """Go on from there."""
-        if snapshot.plain.get("base", "") != self.base:
-            raise FileError(
-                f"start={self.recipe.start!r} is no longer the model that this run's adapters were made for: "
-                "put that one back where it was."
-            )
+        need_base(self.recipe, self.base, snapshot.plain.get("base", ""))
         for name, weight in (snapshot.raw or snapshot.weights).items():
             self.weights.named[name].copy_(weight)
         self.weights.spread()

@@ -144,25 +144,31 @@ TUNED_EPOCHS, TUNED_ROWS, TUNED_STEPS = 3, 8, 50
 """How often a text is read at most; rows of a batch at most, and fewer where there would be fewer steps."""
 BYTES_PER_WORD = 4.0
 """Of English prose, about, in a token of a vocabulary of tens of thousands."""
+SAID_AROUND = 30
+"""Tokens that a chat template adds to a conversation, about."""
 
 
-def tuned(text_bytes: int, minutes: float, peak: float, config: ModelConfig, how: str) -> Plan:
-    """Steps and learning rate for fine-tuning a model on a text, in full or by adapters."""
+def tuned(
+    text_bytes: int, minutes: float, peak: float, config: ModelConfig, how: str, records: int = 0
+) -> Plan:
+    """Steps and learning rate for fine-tuning a model on a text, or on so many conversations of so many bytes
+    together; in full or by adapters."""
     length = min(ROW, config.context_length)
     tokens = max(1, round(0.9 * text_bytes / BYTES_PER_WORD))
-    while length > 8 and 4 * length > tokens:
+    while not records and length > 8 and 4 * length > tokens:
         length //= 2
-    passes = FROZEN if how == "adapters" else 3
-    in_time = peak * UTILISATION * 60 * minutes / flops_per_token(config, length, passes)
-    seen = min(in_time, TUNED_EPOCHS * tokens)
-    rows = TUNED_ROWS
-    while rows > 1 and seen / (rows * length) < TUNED_STEPS:
+    there = 0.9 * records or tokens / length
+    width = min(length, tokens / records + SAID_AROUND) if records else length
+    per_row = width * flops_per_token(config, length, FROZEN if how == "adapters" else 3)
+    in_time = peak * UTILISATION * 60 * minutes / per_row
+    seen, rows = min(in_time, TUNED_EPOCHS * there), TUNED_ROWS
+    while rows > 1 and seen / rows < TUNED_STEPS:
         rows //= 2
-    steps = max(1, round(seen / (rows * length)))
+    steps = max(1, round(seen / rows))
     enough = (
         f"that is what {minutes:g} minutes allow at {UTILISATION:.0%} of {peak / 1e9:,.0f} GFLOP/s"
-        if in_time < TUNED_EPOCHS * tokens
-        else f"after {TUNED_EPOCHS} times it learns the text by heart"
+        if in_time < TUNED_EPOCHS * there
+        else f"after {TUNED_EPOCHS} times it learns them by heart"
     )
     overrides: dict[str, Any] = {
         "steps": steps,
@@ -176,12 +182,12 @@ def tuned(text_bytes: int, minutes: float, peak: float, config: ModelConfig, how
         "checkpoint.every": max(1, steps // 5),
     }
     kept = "only its adapters learn, from zero" if how == "adapters" else "small steps keep what it knows"
+    what = f"{rows} conversations" if records else f"{rows} rows of {length} tokens"
     return Plan(
         overrides,
         (
             f"a learning rate of {TUNED[how]:g}, because the model has learned already: {kept}",
-            f"{steps:,} steps of {rows} × {length} tokens, {seen / tokens:.1f} times the text, because "
-            + enough,
+            f"{steps:,} steps of {what}, {seen / there:.1f} times all of them, because {enough}",
         ),
     )
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pellucid.config import ModelConfig
-from pellucid.errors import ConfigError
+from pellucid.errors import ConfigError, FileError
 from pellucid.interop import model_folder
 from pellucid.interop.adapter_folder import Adapter, their_names
 from pellucid.interop.named import opened
@@ -49,6 +49,15 @@ def again(recipe: Recipe, checkpoint: Path | None) -> Pretrained | None:
     if recipe.start and checkpoint is not None and not recipe.lora.rank:
         return model_folder.read(checkpoint / MODEL)
     return settled(recipe)[1]
+
+
+def need_base(recipe: Recipe, found: str, wanted: str) -> None:
+    """Adapters mean something beside one model only."""
+    if found != wanted:
+        raise FileError(
+            f"start={recipe.start!r} is no longer the model that this run's adapters were made for: put that "
+            "one back where it was."
+        )
 
 
 def config_of(recipe: Recipe, start: Pretrained) -> ModelConfig:
