@@ -168,7 +168,7 @@ def tuned(
     enough = (
         f"that is what {minutes:g} minutes allow at {UTILISATION:.0%} of {peak / 1e9:,.0f} GFLOP/s"
         if in_time < TUNED_EPOCHS * there
-        else f"after {TUNED_EPOCHS} times it learns them by heart"
+        else f"after {TUNED_EPOCHS} times it is known by heart"
     )
     overrides: dict[str, Any] = {
         "steps": steps,
@@ -182,12 +182,14 @@ def tuned(
         "checkpoint.every": max(1, steps // 5),
     }
     kept = "only its adapters learn, from zero" if how == "adapters" else "small steps keep what it knows"
-    what = f"{rows} conversations" if records else f"{rows} rows of {length} tokens"
+    what, whole = (
+        (f"{rows} conversations", "each of them") if records else (f"{rows} × {length} tokens", "the text")
+    )
     return Plan(
         overrides,
         (
             f"a learning rate of {TUNED[how]:g}, because the model has learned already: {kept}",
-            f"{steps:,} steps of {what}, {seen / there:.1f} times all of them, because {enough}",
+            f"{steps:,} steps of {what}, {seen / there:.1f} times {whole}, because {enough}",
         ),
     )
 

@@ -180,7 +180,7 @@ def test_conversations_are_counted_one_by_one() -> None:
     """40 of about 40 tokens each: three times 36 of them, in 54 steps of two."""
     plan = tuned(40 * 160, 30, SPEED, preset("gpt2"), "adapters", records=40)
     assert (plan.overrides["steps"], plan.overrides["data.batch_size"]) == (54, 2)
-    assert "54 steps of 2 conversations, 3.0 times all of them" in plan.reasons[1]
+    assert "54 steps of 2 conversations, 3.0 times each of them" in plan.reasons[1]
     assert tuned(40 * 160, 0.1, SPEED, preset("gpt2"), "full", records=40).overrides["steps"] < 30
 
 
