@@ -24,7 +24,7 @@ class Run:
     def __init__(self, recipe: Recipe, folder: RunFolder, tell: Tell, start: Pretrained | None) -> None:
         self.recipe, self.folder = recipe, folder
         source = open_source(recipe.data, recipe.length, recipe.seed, folder.path / "data", tell, start)
-        self.trainer = Trainer(recipe, source, start)
+        self.trainer = Trainer(recipe, source, start=start)
         for line in about(recipe, self.trainer.model):
             tell(line)
         self.log = Log(folder.path / "log.jsonl")

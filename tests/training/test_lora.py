@@ -45,7 +45,7 @@ def text(tmp_path: Path) -> Path:
 def trainer(start: Path, *changes: str) -> Trainer:
     """A run of the made-up rows, from a model with some more tokens than they have."""
     asked, found = settled(recipe(f"start={start}", "model={context_length=6}", *RANK, *changes))
-    made = Trainer(asked, MadeUpSource(), found)  # type: ignore[arg-type]
+    made = Trainer(asked, MadeUpSource(), start=found)  # type: ignore[arg-type]
     made.loader.prefetch = 0
     return made
 
