@@ -184,14 +184,14 @@ def _names(past: "Past") -> Iterator[str]:
     yield f"checkpoints, from which a replay begins: {saved}"
     yield "NAME@k is a parameter after k updates; NAME.m@k and NAME.v@k what the optimizer remembers;"
     yield "d.NAME@k, d.NAME.clipped@k, grad_norm@k and clip@k the gradient that update k used. NAME is one of"
-    yield from tree(past.config.parameters())
+    yield from tree(past.shapes)
 
 
 def _names_data(past: "Past") -> dict[str, Any]:
     from pellucid.training.checkpoint import step_of
 
     found = (step_of(path.name) for path in past.folder.checkpoints.glob("step-*"))
-    shapes = {name: list(shape) for name, shape in past.config.parameters().items()}
+    shapes = {name: list(shape) for name, shape in past.shapes.items()}
     saved = sorted(step for step in found if step is not None)
     return {
         "updates": past.reached, "steps": past.recipe.steps, "optimizer": past.recipe.optimizer.to_dict(),

@@ -25,6 +25,10 @@ def export(
     no_tokenizer: Annotated[
         bool, typer.Option("--no-tokenizer", help="Leave it out, where the format cannot hold it.")
     ] = False,
+    adapter: Annotated[
+        Path | None,
+        typer.Option(help="A LoRA adapter to merge, of a run of ours or of peft.", metavar="FOLDER"),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a model that is there already.")] = False,
 ) -> None:
     """Write a model for other programs, or as a folder of ours; it is there whole or not at all."""
@@ -45,6 +49,10 @@ def export(
     found = opened(model)
     if no_tokenizer:
         found = replace(found, tokenizer=None)
+    if adapter is not None:
+        from pellucid.interop import adapter_reading
+
+        found = adapter_reading.merged(found, adapter_reading.read(adapter, found.config))
     with fresh(output, force) as new:
         if to == "gguf":
             from pellucid.interop import gguf

@@ -110,15 +110,23 @@ def _recipe(what: str, changes: list[str], minutes: float, ranks: "Ranks") -> tu
 
     if is_shipped(what) or what.endswith(".toml"):
         return Recipe.from_dict(changed(table_of(what), changes)), []
+    from pellucid.data import chat_records
+    from pellucid.interop.named import config_of
     from pellucid.training.peak import peak
-    from pellucid.training.plan import planned
+    from pellucid.training.plan import planned, tuned
 
     text = Path(what)
     if not text.exists():
         table_of(what)  # says which recipes there are
 
     def plan() -> tuple[dict[str, Any], tuple[str, ...]]:
-        made = planned(_bytes(text), minutes, peak() * ranks.world)
+        asked, limit = changed({}, changes), peak() * ranks.world
+        if start := str(asked.get("start", "")):
+            how = "adapters" if asked.get("lora", {}).get("rank") else "full"
+            records = sum(1 for _ in chat_records.read(what)) if chat_records.is_chat(what) else 0
+            made = tuned(_bytes(text), minutes, limit, config_of(start), how, records)
+        else:
+            made = planned(_bytes(text), minutes, limit)
         return made.overrides, made.reasons
 
     overrides, reasons = ranks.first_alone(plan)
@@ -135,13 +143,15 @@ def _bytes(text: Path) -> int:
 def _forecast(recipe: "Recipe", ranks: "Ranks") -> None:
     from pellucid.training.peak import peak
     from pellucid.training.plan import forecast
+    from pellucid.training.start import config_of, settled
 
     if not ranks.first:
         return
+    recipe, start = settled(recipe)
     print(recipe.to_toml())
     device = "cpu" if recipe.train.device == "auto" else recipe.train.device
     dtype = "float32" if recipe.train.dtype == "auto" else recipe.train.dtype
-    config = recipe.config(_vocabulary(recipe))
+    config = config_of(recipe, start) if start else recipe.config(_vocabulary(recipe))
     for line in forecast(recipe, config, peak(device, dtype) * ranks.world).lines():
         print(line)
     if ranks.world > 1:

@@ -1,10 +1,12 @@
 """A checkpoint: all that a run is at one moment, in a folder that is complete or not there.
 
     step-0000500/
-        model/                      a model folder like any other: the running mean of the weights where there
-                                    is one, else the weights themselves, in the type they are trained in
+        model/                      a model folder like any other: the weights to be used, their running mean
+                                    where there is one, and where there are adapters their sum with the base
+        adapter/                    where the run has adapters: these alone, for the model that it began from
         rank-0/                     what one rank has of the rest; of several, each has such a folder
-            raw.safetensors         the weights as the optimizer left them, where the model holds their mean
+            raw.safetensors         what learns as the optimizer left it, where the model holds something else
+            mean.safetensors        the running mean of adapters, which the model holds as a sum only
             optimizer.safetensors   moments and counters under the parameters' names
             rng.safetensors         the dice
         index.json                  of each tensor the shape, and with which row the piece of a rank begins
@@ -28,6 +30,7 @@ import shutil
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -35,14 +38,11 @@ import torch
 from pellucid.config import ModelConfig
 from pellucid.errors import AskedWrongly, FileError
 from pellucid.files import need, read_format, settle, strict, whole_file
-from pellucid.interop import model_folder
+from pellucid.interop import adapter_folder, model_folder
 from pellucid.interop import pretrained as interop
+from pellucid.interop.adapter_folder import Adapter
 from pellucid.interop.folder import LARGEST_JSON, read_bytes, read_table, shown
-from pellucid.interop.safetensors_file import (
-    LARGEST_INDEX,
-    read_tensors,
-    write_file,
-)
+from pellucid.interop.safetensors_file import LARGEST_INDEX, read_tensors, write_file
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.training.ranks import ALONE, Ranks
 from pellucid.training.shards import (
@@ -57,7 +57,8 @@ from pellucid.training.shards import (
 )
 
 FORMAT, VERSION = "pellucid-checkpoint", 2
-MANIFEST, STATE, INDEX, MODEL = "manifest.json", "state.json", "index.json", "model"
+MANIFEST, STATE, INDEX = "manifest.json", "state.json", "index.json"
+MODEL, ADAPTER = "model", "adapter"
 PARTIAL = ".tmp-"
 DICE = "rng"
 """What each rank has for itself."""
@@ -74,14 +75,29 @@ class Snapshot(NamedTuple):
     step: int
     config: ModelConfig
     weights: Mapping[str, torch.Tensor]
+    """Those to be used: where there is a running mean, the mean; where there are adapters, merged."""
     tokenizer: Tokenizer | None
     optimizer: Mapping[str, torch.Tensor]
-    ema: Mapping[str, torch.Tensor]
     rng: Mapping[str, torch.Tensor]
     loader: dict[str, int]
     plain: dict[str, Any]
     meters: dict[str, Any]
     name: str = ""
+    raw: Mapping[str, torch.Tensor] = MappingProxyType({})
+    """What learns as the optimizer left it, where `weights` hold something else."""
+    mean: Mapping[str, torch.Tensor] = MappingProxyType({})
+    """The running mean of adapters, which `weights` do not hold by themselves."""
+    adapter: Adapter | None = None
+    like: interop.Pretrained | None = None
+    """The model that the run began from, whose chat template and ends its own has."""
+
+    def left(self, name: str) -> torch.Tensor:
+        """A parameter as the optimizer left it."""
+        return self.raw[name] if name in self.raw else self.weights[name]
+
+    def averaged(self, name: str) -> torch.Tensor:
+        """Its running mean, where the run has one."""
+        return self.mean[name] if name in self.mean else self.weights[name]
 
 
 def name_of(step: int) -> str:
@@ -108,10 +124,7 @@ def write(
 
     All ranks take part, each with what it has; where one of them fails, none has saved.
     """
-    raw = snapshot.weights if snapshot.ema else {}
-    pieces = {
-        part: own(tensors, ranks) for part, tensors in zip(TENSORS, (raw, snapshot.optimizer), strict=True)
-    }
+    pieces = {part: own(getattr(snapshot, part), ranks) for part in TENSORS}
     mine = {part: {name: one.rows for name, one in found.items()} for part, found in pieces.items()}
     files = {part: storable(part, tensors) for part, tensors in [*mine.items(), (DICE, snapshot.rng)]}
     pretrained = _pretrained(snapshot, ranks)
@@ -125,10 +138,14 @@ def write(
         for part, tensors in files.items():
             if tensors:
                 write_file(here / f"{part}.safetensors", tensors)
+        folders = [here.name]
         if ranks.first:
             model_folder.write(new / MODEL, pretrained)
+            folders.append(MODEL)
+        if ranks.first and snapshot.adapter:
+            adapter_folder.write(new / ADAPTER, snapshot.adapter)
+            folders.append(ADAPTER)
         settle(new)
-        folders = [here.name, *[MODEL] * ranks.first]
         entries = {f"{at}/{name}": _entry(new / at / name) for at in folders for name in _listing(new / at)}
         where = {part: {n: [one.first, one.shape] for n, one in p.items()} for part, p in pieces.items()}
         return {"entries": entries, "pieces": where}
@@ -176,7 +193,7 @@ def _complete(new: Path, made: Path, step: int, state: bytes, parts: Sequence[di
 
 def bytes_of(snapshot: Snapshot) -> int:
     """How many bytes its tensors take: the whole checkpoint, but for a few kilobytes."""
-    tables = (snapshot.weights, snapshot.optimizer, snapshot.ema, snapshot.rng)
+    tables = (snapshot.weights, snapshot.raw, snapshot.mean, snapshot.optimizer, snapshot.rng)
     return sum(
         math.prod(tensor.shape) * tensor.element_size() for tensors in tables for tensor in tensors.values()
     )
@@ -205,18 +222,19 @@ def _telling(folder: Path, snapshot: Snapshot) -> Iterator[None]:
 
 def _pretrained(snapshot: Snapshot, ranks: Ranks) -> interop.Pretrained:
     """The model in the form that model folders are written from, each weight fetched when its turn comes."""
-    weights = snapshot.ema or snapshot.weights
     wanted = snapshot.config.parameters()
-    for tensors in (snapshot.weights, weights):
-        found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-        for name in dict.fromkeys([*wanted, *found]):
-            if wanted.get(name) != found.get(name):
-                raise AskedWrongly(
-                    f"the weight {name} has the shape {found.get(name)} in the run, and its config says "
-                    f"{wanted.get(name)}."
-                )
-    stored = storable("weights", gathered(weights, ranks))
+    found = {name: tuple(tensor.shape) for name, tensor in snapshot.weights.items()}
+    for name in dict.fromkeys([*wanted, *found]):
+        if wanted.get(name) != found.get(name):
+            raise AskedWrongly(
+                f"the weight {name} has the shape {found.get(name)} in the run, and its config says "
+                f"{wanted.get(name)}."
+            )
+    stored, like = storable("weights", gathered(snapshot.weights, ranks)), snapshot.like
     return interop.Pretrained(
+        chat_template=like.chat_template if like else None,
+        add_bos=like.add_bos if like else False,
+        generation=like.generation if like else {},
         name=snapshot.name,
         config=snapshot.config,
         weights=interop.Weights({name: interop.Tensor(s.shape, s.bits) for name, s in stored.items()}),
@@ -278,21 +296,23 @@ def read_checked(folder: Path, ranks: Ranks = ALONE) -> Snapshot:
     files = Files(folder)
     with strict(folder / INDEX):
         need(type(index.get("ranks")) is int, "it does not say how many ranks there were")
-        raw, optimizer = (Kept(pieces_of(index.get(part), files, part)) for part in TENSORS)
+        parts = {part: Kept(pieces_of(index.get(part), files, part)) for part in TENSORS}
     same = index["ranks"] == ranks.world
     dice = {name: [tensor] for name, tensor in files(ranks.rank, DICE).items()} if same else {}
     return Snapshot(
         step=state["step"],
         config=model.config,
-        weights=raw or weights,
+        weights=weights,
         tokenizer=model.tokenizer,
-        optimizer=optimizer,
-        ema=weights if raw else {},
+        optimizer=parts["optimizer"],
         rng=Kept(dice),
         loader=state["loader"],
         plain=state["plain"],
         meters=state["meters"],
         name=model.name,
+        raw=parts["raw"],
+        mean=parts["mean"],
+        like=model,
     )
 
 

@@ -21,20 +21,21 @@ from pellucid.data.loader import Loader
 from pellucid.data.rows import Batch
 from pellucid.data.shard import Ids
 from pellucid.errors import AskedWrongly, ConfigError
-from pellucid.model.initialisations import initialise
+from pellucid.interop.pretrained import Pretrained
+from pellucid.model import lora
 from pellucid.model.loss import IGNORED
-from pellucid.model.transformer import Transformer
 from pellucid.training import compiling, determinism, not_finite, optimizers, parallel, randomness
 from pellucid.training.average import Average
 from pellucid.training.checkpoint import Snapshot
 from pellucid.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
 from pellucid.training.objective import Objective
 from pellucid.training.pieces import fill, local, whole
-from pellucid.training.plan import flops_per_token
+from pellucid.training.plan import FROZEN, flops_per_token
 from pellucid.training.ranks import ALONE, Ranks
 from pellucid.training.recipe import Recipe
 from pellucid.training.recorder import Recorder
 from pellucid.training.source import Source
+from pellucid.training.start import adapter, beginning, need_base
 from pellucid.training.validation import judge, sample
 from pellucid.training.weights import Weights
 
@@ -45,22 +46,24 @@ BAD_IN_A_ROW = 5
 
 
 class Trainer:
-    def __init__(self, recipe: Recipe, source: Source, ranks: Ranks = ALONE) -> None:
+    def __init__(
+        self, recipe: Recipe, source: Source, start: Pretrained | None = None, ranks: Ranks = ALONE
+    ) -> None:
         determinism.prepare()
-        self.recipe, self.source = recipe, source
-        self.ranks = ranks
+        self.recipe, self.source, self.start, self.ranks = recipe, source, start, ranks
         self.device = self.ranks.device(_device(recipe.train.device))
         self.ranks.connect(self.device, recipe.train.timeout)
         self.dtype = dtype_on(self.device, recipe.train.dtype)
-        config = recipe.config(source.tokenizer.vocab_size)
-        self.model = Transformer.empty(config, self.device, self._type()).train()
-        initialise(self.model, recipe.train.initialisation, recipe.seed)
+        vocab_size = source.tokenizer.vocab_size
+        self.model = beginning(recipe, start, vocab_size, self.device, self._type()).train()
+        self.base = lora.fingerprint(self.model.named_parameters()) if recipe.lora.rank else ""
+        """Which model it is that adapters adapt."""
         randomness.seed(recipe.seed, self.ranks.rank)
         self.objective = Objective(self.model, recipe.train, self.dtype)
         self.shared = parallel.shared(self.objective, recipe.train.parallel, self.ranks)
         self.weights = Weights(self.model, recipe.train.only, recipe.train.freeze)
         self.optimizer = optimizers.make(self.weights.learning, recipe.optimizer)
-        self.average = Average(self.weights.named, recipe.train.ema)
+        self.average = Average(self.weights.learning, recipe.train.ema)
         rows = rows_of_a_rank(recipe, self.ranks.world)
         self.loader = Loader(source.train, rows, self.ranks.rank, self.ranks.world)
         self.recorder = Recorder(recipe.train.record, self.weights, self.objective, self.shared)
@@ -207,7 +210,8 @@ class Trainer:
     def started(self) -> Started:
         parameters = sum(parameter.numel() for parameter in self.weights.named.values())
         per_step = self.recipe.data.batch_size * self.recipe.length
-        work = flops_per_token(self.model.config)
+        passes = FROZEN if self.recipe.lora.rank else 3
+        work = flops_per_token(self.model.config, self.recipe.length, passes)
         return Started(
             self.at, self.recipe.steps, parameters, per_step, work, str(self.device), self.compiled,
             self.source.floor, self.at > 0,
@@ -236,27 +240,34 @@ class Trainer:
     def snapshot(self) -> Snapshot:
         """All that this run is now."""
         tensors, plain = optimizers.state(self.optimizer)
+        held = {name: weight.detach() for name, weight in self.weights.named.items()}
+        used, learning = held | self.average.mean, {name: held[name] for name in self.weights.learning}
+        adapters = lora.adapters(used)
         return Snapshot(
             step=self.at,
             config=self.model.config,
-            weights={name: weight.detach() for name, weight in self.weights.named.items()},
+            weights=lora.merged(used, self.recipe.lora.scale),
+            raw=learning if adapters or self.average.mean else {},
+            mean=lora.adapters(self.average.mean),
+            adapter=adapter(self.recipe, self.model.config, adapters),
+            like=self.start,
             tokenizer=self.source.tokenizer,
             optimizer=tensors,
-            ema=self.average.mean,
             rng=randomness.state(),
             loader=self.loader.state_dict(),
-            plain={"optimizer": plain},
+            plain={"optimizer": plain, "base": self.base},
             meters=self.state(),
         )
 
     @torch.no_grad()
     def restore(self, snapshot: Snapshot) -> None:
         """Go on from there."""
-        for name, weight in snapshot.weights.items():
-            fill(self.weights.named[name], weight)
+        need_base(self.recipe, self.base, snapshot.plain.get("base", ""))
+        for name in snapshot.raw if self.base else self.weights.named:
+            fill(self.weights.named[name], snapshot.left(name))
         self.weights.spread()
-        for name, mean in snapshot.ema.items():
-            fill(self.average.mean[name], mean)
+        for name, mean in self.average.mean.items():
+            fill(mean, snapshot.averaged(name))
         optimizers.restore(self.optimizer, snapshot.optimizer, snapshot.plain["optimizer"])
         if snapshot.rng:
             randomness.restore(snapshot.rng)

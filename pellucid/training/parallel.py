@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pellucid.errors import ConfigError
+from pellucid.model.lora import adapters
 from pellucid.training.objective import Objective
 from pellucid.training.ranks import Ranks
 
@@ -78,6 +80,11 @@ class Sharded(Alone):
         from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
         super().__init__(objective, ranks)
+        if adapters(dict(objective.model.named_parameters())):
+            raise ConfigError(
+                "train.parallel=fsdp divides every parameter among the ranks, and adapters are merged whole: "
+                "use train.parallel=ddp, which divides none."
+            )
         self.factor = ranks.world
         mesh = init_device_mesh(objective.model.device.type, (ranks.world,))  # not whatever GPU there is
         for block in objective.model.blocks:

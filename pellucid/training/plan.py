@@ -2,7 +2,9 @@
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, Protocol
 
 from pellucid.config import ModelConfig
@@ -18,6 +20,9 @@ EPOCHS = 10
 """How often a text is read, at most. Up to four times it is almost as good as new text (Muennighoff et al.
 2023, arXiv:2305.16264); after that less and less."""
 FRESH = 4
+FROZEN = 2
+ROW = 256
+"""Tokens of a row in fine-tuning, where the recipe does not say."""
 STEPS = 2000
 """About so many, the rest of the tokens going into larger batches."""
 MEMORY_SHARE = 0.6
@@ -132,6 +137,72 @@ def planned(text_bytes: int, minutes: float, peak: float, memory: int | None = N
     return Plan(overrides, tuple(reasons))
 
 
+TUNED = {"full": 2e-5, "adapters": 2e-4}
+"""Learning rates of fine-tuning: small steps, so that what a model knows is kept. Adapters begin with zeros
+and take larger ones."""
+TUNED_EPOCHS, TUNED_ROWS, TUNED_STEPS = 3, 8, 50
+"""How often a text is read at most; rows of a batch at most, and fewer where there would be fewer steps."""
+BYTES_PER_WORD = 4.0
+"""Of English prose, about, in a token of a vocabulary of tens of thousands."""
+SAID_AROUND = 30
+"""Tokens that a chat template adds to a conversation, about."""
+
+
+def tuned(
+    text_bytes: int, minutes: float, peak: float, config: ModelConfig, how: str, records: int = 0
+) -> Plan:
+    """Steps and learning rate for fine-tuning a model on a text, or on so many conversations of so many bytes
+    together; in full or by adapters."""
+    length = min(ROW, config.context_length)
+    tokens = max(1, round(0.9 * text_bytes / BYTES_PER_WORD))
+    while not records and length > 8 and 4 * length > tokens:
+        length //= 2
+    there = 0.9 * records or tokens / length
+    width = min(length, tokens / records + SAID_AROUND) if records else length
+    per_row = width * flops_per_token(config, length, FROZEN if how == "adapters" else 3)
+    in_time = peak * UTILISATION * 60 * minutes / per_row
+    seen, rows = min(in_time, TUNED_EPOCHS * there), TUNED_ROWS
+    while rows > 1 and seen / rows < TUNED_STEPS:
+        rows //= 2
+    steps = max(1, round(seen / rows))
+    enough = (
+        f"that is what {minutes:g} minutes allow at {UTILISATION:.0%} of {peak / 1e9:,.0f} GFLOP/s"
+        if in_time < TUNED_EPOCHS * there
+        else f"after {TUNED_EPOCHS} times it is known by heart"
+    )
+    overrides: dict[str, Any] = {
+        "steps": steps,
+        "model.context_length": length,
+        "data.batch_size": rows,
+        "optimizer.lr": TUNED[how],
+        "optimizer.decay": 0.0,
+        "schedule.warmup": max(1, steps // 10),
+        "evaluation.every": max(1, steps // 5),
+        "evaluation.batches": 20,
+        "checkpoint.every": max(1, steps // 5),
+    }
+    kept = "only its adapters learn, from zero" if how == "adapters" else "small steps keep what it knows"
+    what, whole = (
+        (f"{rows} conversations", "each of them") if records else (f"{rows} × {length} tokens", "the text")
+    )
+    return Plan(
+        overrides,
+        (
+            f"a learning rate of {TUNED[how]:g}, because the model has learned already: {kept}",
+            f"{steps:,} steps of {what}, {seen / there:.1f} times {whole}, because {enough}",
+        ),
+    )
+
+
+def adapter_parameters(config: ModelConfig, rank: int, targets: Sequence[str]) -> int:
+    """Of A (rank, in) and B (out, rank) together, for every projection that meets a pattern."""
+    return sum(
+        rank * sum(shape)
+        for name, shape in config.parameters().items()
+        if name.endswith(".weight") and any(fnmatchcase(name.removesuffix(".weight"), one) for one in targets)
+    )
+
+
 def _worth(text_bytes: int, vocab_size: int) -> str:
     worth = vocabulary_for(text_bytes)
     if vocab_size == worth:
@@ -196,9 +267,11 @@ class Memory:
         return self.weights + self.gradients + self.optimizer + self.activations
 
 
-def flops_per_token(config: ModelConfig) -> float:
-    """Forward and backward: three times the forward pass over a row as long as the context."""
-    return 3 * total(cost(config)).flops / config.context_length
+def flops_per_token(config: ModelConfig, length: int = 0, passes: int = 3) -> float:
+    """Forward and backward over a row of so many tokens, the context where 0: three times the forward pass,
+    which is twice where the weights are frozen and need no gradient (`FROZEN`)."""
+    length = length or config.context_length
+    return passes * total(cost(config, 1, length)).flops / length
 
 
 STATES = {"sgd": 0, "momentum": 1, "averaging_momentum": 1}
@@ -206,16 +279,24 @@ STATES = {"sgd": 0, "momentum": 1, "averaging_momentum": 1}
 
 
 def training_memory(
-    config: ModelConfig, rows: int, optimizer: str = "adamw", width: int = 4, averaged: bool = False
+    config: ModelConfig,
+    rows: int,
+    optimizer: str = "adamw",
+    width: int = 4,
+    averaged: bool = False,
+    length: int = 0,
+    adapters: int = 0,
 ) -> Memory:
-    """For batches of so many rows at a time; activations take `width` bytes a number, all else four."""
+    """For batches of so many rows at a time; activations take `width` bytes a number, all else four. Where
+    there are `adapters`, so many numbers learn and no others."""
     parameters = sum(map(math.prod, config.parameters().values()))
-    length = config.context_length
+    learning = adapters or parameters
+    length = length or config.context_length
     kept = total(cost(config, rows, length, width)).activation_bytes
     if config.attention.form == "softmax":  # fused: nothing between q, k, v and z is kept
         kept -= config.n_layer * config.attention.numbers(config, config.sizes(rows, length)) * width
     states = STATES.get(optimizer, 2) + averaged
-    return Memory(4 * parameters, 4 * parameters, 4 * parameters * states, kept)
+    return Memory(4 * (parameters + adapters), 4 * learning, 4 * learning * states, kept)
 
 
 @dataclass(frozen=True)
@@ -259,11 +340,22 @@ class _Train(Protocol):
     def ema(self) -> float: ...
 
 
+class _Lora(Protocol):
+    @property
+    def rank(self) -> int: ...
+    @property
+    def targets(self) -> tuple[str, ...]: ...
+
+
 class Run(Protocol):
     """What a forecast reads of a recipe."""
 
     @property
     def steps(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+    @property
+    def lora(self) -> _Lora: ...
     @property
     def data(self) -> _Data: ...
     @property
@@ -274,8 +366,9 @@ class Run(Protocol):
 
 def forecast(recipe: Run, config: ModelConfig, peak: float) -> Forecast:
     """What a run will take, on a machine of so many operations a second."""
-    per_token = flops_per_token(config)
-    per_step = recipe.data.batch_size * config.context_length
+    adapters = adapter_parameters(config, recipe.lora.rank, recipe.lora.targets)
+    per_token = flops_per_token(config, recipe.length, FROZEN if adapters else 3)
+    per_step = recipe.data.batch_size * recipe.length
     tokens = recipe.steps * per_step
     flops = per_token * tokens
     width = {"bfloat16": 2, "float64": 8}.get(recipe.train.dtype, 4)
@@ -286,7 +379,9 @@ def forecast(recipe: Run, config: ModelConfig, peak: float) -> Forecast:
         per_step,
         tokens,
         flops,
-        training_memory(config, rows, recipe.optimizer.kind, width, recipe.train.ema > 0),
+        training_memory(
+            config, rows, recipe.optimizer.kind, width, recipe.train.ema > 0, recipe.length, adapters
+        ),
         flops / (peak * UTILISATION),
         peak,
     )

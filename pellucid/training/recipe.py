@@ -50,6 +50,21 @@ class Data:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Lora:
+    """Adapters of low rank, W' = W + (alpha / rank) B A, where A and B alone learn (Hu et al. 2021,
+    arXiv:2106.09685). There are none where `rank` is 0; `targets` are patterns of the projections' names."""
+
+    rank: int = 0
+    alpha: float = 16.0
+    dropout: float = 0.0
+    targets: tuple[str, ...] = ("blocks.*_proj",)
+
+    @property
+    def scale(self) -> float:
+        return self.alpha / self.rank if self.rank else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Train:
     """How a step is made. 0 turns `clip`, `ema` and `patience` off. Where `dtype` is auto, products are made
     in bfloat16 on a GPU and in float32 on a CPU. `weights` of bfloat16 are copies of float32 masters. With a
@@ -104,11 +119,16 @@ class Checkpointing:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
+    """With a `start`, the run begins from the weights and the tokenizer of a model that is there already: a
+    folder, a .gguf file, or a name of the library. Then `model` says how long rows are, and dropout."""
+
     out: str
     steps: int
     data: Data
-    model: Mapping[str, Any]
+    model: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
+    start: str = ""
+    lora: Lora = field(default_factory=Lora)
     optimizer: Optimizer = field(default_factory=AdamW)
     schedule: Schedule = field(default_factory=Cosine)
     train: Train = field(default_factory=Train)
@@ -126,6 +146,7 @@ class Recipe:
             if value not in words:
                 hint = did_you_mean(value, words)
                 raise ConfigError(f"no {section}.{key} called {value!r}; have {', '.join(words)}.{hint}")
+        self._check_start()
         if self.train.weights == "bfloat16" and self.train.dtype in ("float32", "float64"):
             raise ConfigError(
                 f"train.weights=bfloat16 does not go with train.dtype={self.train.dtype}: products of "
@@ -136,6 +157,23 @@ class Recipe:
                 f"data.batch_size={self.data.batch_size} does not split into train.accumulate="
                 f"{self.train.accumulate} equal parts. Use a number that divides it."
             )
+
+    def _check_start(self) -> None:
+        if not self.start:
+            if "context_length" not in self.model:
+                raise ConfigError("model.context_length is missing: how many tokens a row has.")
+            if self.lora.rank:
+                raise ConfigError(
+                    f"lora.rank={self.lora.rank} adapts a model that is there already: name it with start=, "
+                    "or leave lora out."
+                )
+            return
+        for key in ("tokenizer", "vocab_size"):
+            if value := getattr(self.data, key):
+                raise ConfigError(
+                    f"data.{key}={value!r} does not go with start={self.start!r}, whose own tokenizer is the "
+                    f"only one that its weights know: leave data.{key} out."
+                )
 
     def config(self, vocab_size: int) -> ModelConfig:
         """The model, now that the number of tokens is known."""
@@ -180,6 +218,9 @@ BOUNDS: tuple[tuple[str, str, float, float], ...] = (
     ("data", "vocab_size", 0, 2**24),
     ("data", "batch_size", 1, 2**24),
     ("data", "validation", 0, 0.9),
+    ("lora", "rank", 0, 2**16),
+    ("lora", "alpha", 0, 2**16),
+    ("lora", "dropout", 0, 0.9),
     ("train", "accumulate", 1, 2**20),
     ("train", "clip", 0, math.inf),
     ("train", "smoothing", 0, 0.99),
@@ -332,6 +373,4 @@ def _model(given: Any, name: str) -> dict[str, Any]:
         if key not in MODEL_KEYS:
             known = [known for known in MODEL_KEYS if known not in FROM_DATA]
             raise ConfigError(f"no key '{name}.{key}'; have {', '.join(known)}.{did_you_mean(key, known)}")
-    if "context_length" not in given:
-        raise ConfigError("model.context_length is missing: how many tokens a row has.")
     return dict(given)

@@ -21,11 +21,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pellucid.data.chat_records import is_chat
 from pellucid.data.manifest import NAME as TOKENS
 from pellucid.errors import AddressError, AskedWrongly, FileError, did_you_mean
 from pellucid.explain import verdict
 from pellucid.explain.local_replay import Recorded, local_replay
 from pellucid.explain.trace import Trace
+from pellucid.interop.pretrained import Pretrained
+from pellucid.model.lora import adapters
 from pellucid.reference.one_update import LENGTHS, Before, Rule, beginning, no_update, one_update
 from pellucid.reference.op import Array
 from pellucid.training import checkpoint, determinism, randomness
@@ -37,6 +40,7 @@ from pellucid.training.loop import Trainer
 from pellucid.training.recipe import MADE, Recipe
 from pellucid.training.run_folder import LOG, RECIPE, RunFolder
 from pellucid.training.source import PROOF, Source, open_source
+from pellucid.training.start import settled, shapes_of
 
 Tell = Callable[[int, int], None]
 """Told of each step that is made again, and of the last one."""
@@ -140,12 +144,12 @@ class Replayed:
         """Whether the checkpoint of this step holds the same bits; None where there is none."""
         if self.saved is None:
             return None
-        theirs = {"": self.saved.weights[name]}
+        theirs = {"": self.saved.left(name)}
         for key, which in MOMENTS.items():
             if f"{name}.{key}" in self.saved.optimizer:
                 theirs[which] = self.saved.optimizer[f"{name}.{key}"]
-        if name in self.saved.ema:
-            theirs["ema"] = self.saved.ema[name]
+        if self.kept[name].new_mean is not None:
+            theirs["ema"] = self.saved.averaged(name)
         kept = self.kept[name]
         ours = {"": kept.new, **kept.new_moments} | ({} if kept.new_mean is None else {"ema": kept.new_mean})
         return ours.keys() == theirs.keys() and all(
@@ -215,14 +219,15 @@ class Past:
         if not (self.folder.path / RECIPE).is_file():
             raise AskedWrongly(f"there is no run at {path}: it has no {RECIPE}.")
         self.recipe = Recipe.from_dict(self.folder.recipe())
-        self.source = _source(self.recipe, self.folder.path)
-        self.config = self.recipe.config(self.source.tokenizer.vocab_size)
+        _, self.start = settled(self.recipe)
+        self.source = _source(self.recipe, self.folder.path, self.start)
+        self.shapes = shapes_of(self.recipe, self.start, self.source.tokenizer.vocab_size)
         log = self.folder.path / LOG
         self.lines = read(log) if log.exists() else []
 
     @property
     def parameters(self) -> list[str]:
-        return list(self.config.parameters())
+        return list(self.shapes)
 
     @property
     def reached(self) -> int:
@@ -256,7 +261,7 @@ class Past:
 
     def outline(self, name: str, k: int) -> Trace:
         """The names and shapes of an update, without its numbers."""
-        nothing = np.zeros(self.config.parameters()[name])
+        nothing = np.zeros(self.shapes[name])
         mean = nothing if self.recipe.train.ema else None
         slope = None if self.why_not(name) else nothing
         kept = Kept("float64", nothing, nothing, slope, slope, {}, {}, mean, mean, 0)
@@ -270,7 +275,7 @@ class Past:
         snapshot, theirs = self._start(k - 1)
         threads = theirs.get("threads")
         with _aside(threads if type(threads) is int else None):
-            trainer = Replaying(self.recipe, self.source)
+            trainer = Replaying(self.recipe, self.source, self.start)
             trainer.recorder.every = 0
             with determinism.switched(trainer.deterministic), contextlib.closing(trainer.loader):
                 if snapshot is not None:
@@ -349,6 +354,8 @@ def replayed(
 def why_not(recipe: Recipe, name: str) -> str:
     """Which key of a recipe keeps a parameter from learning; empty where it learns."""
     train = recipe.train
+    if recipe.lora.rank and not adapters({name: name}):
+        return f"lora.rank = {recipe.lora.rank}, and only adapters learn"
     if any(fnmatchcase(name, pattern) for pattern in train.freeze):
         return f"train.freeze = {list(train.freeze)}"
     if train.only and not any(fnmatchcase(name, pattern) for pattern in train.only):
@@ -356,17 +363,18 @@ def why_not(recipe: Recipe, name: str) -> str:
     return ""
 
 
-def _source(recipe: Recipe, folder: Path) -> Source:
+def _source(recipe: Recipe, folder: Path, start: Pretrained | None) -> Source:
     """The run's data, as they were made when it began; nothing is made anew."""
     data, cache = recipe.data, folder / "data"
     kind, path = data.path.partition(":")[0], Path(data.path)
-    made = (cache / PROOF).is_file() or (kind in MADE and not path.exists()) or (path / TOKENS).is_file()
+    ready = (cache / PROOF).is_file() or (path / TOKENS).is_file() or (is_chat(data.path) and path.is_file())
+    made = ready or (kind in MADE and not path.exists())
     if not made:
         raise FileError(
             f"the data of this run are gone: neither {cache} nor {path} has its token files, and without "
             "them no step can be made again. Put them back where they were."
         )
-    return open_source(data, recipe.length, recipe.seed, cache)
+    return open_source(data, recipe.length, recipe.seed, cache, start=start)
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ import torch
 from pellucid import __version__
 from pellucid.config import ModelConfig
 from pellucid.errors import AskedWrongly, PellucidError
+from pellucid.interop.pretrained import Pretrained
 from pellucid.training import checkpoint, determinism, memory
 from pellucid.training.environment import differences, environment
 from pellucid.training.events import Evaluated, Event, Recorded, Saved, Stepped
@@ -27,6 +28,7 @@ from pellucid.training.ranks import ALONE, Ranks
 from pellucid.training.recipe import Recipe, changed
 from pellucid.training.run_folder import LOG, RECIPE, RECORDER, RunFolder
 from pellucid.training.source import forget, open_source
+from pellucid.training.start import about, again, settled
 from pellucid.training.tensorboard import Board
 
 Tell = Callable[[str], None]
@@ -37,20 +39,23 @@ MAY_CHANGE = ("train.parallel", "train.timeout")
 class Run:
     """Use it inside `held()`, so that no other process trains in the same folder."""
 
-    def __init__(self, recipe: Recipe, folder: RunFolder, tell: Tell, ranks: Ranks = ALONE) -> None:
+    def __init__(
+        self, recipe: Recipe, folder: RunFolder, tell: Tell, start: Pretrained | None, ranks: Ranks = ALONE
+    ) -> None:
         self.recipe, self.folder, self.ranks = recipe, folder, ranks
         wanted = recipe.train.tensorboard == "yes" and ranks.first
         self.board = Board(folder.path / "tensorboard") if wanted else None
         with ranks.first_goes_first():
             _see(folder, ranks)
-            source = open_source(recipe.data, recipe.length, recipe.seed, folder.path / "data", tell)
+            source = open_source(recipe.data, recipe.length, recipe.seed, folder.path / "data", tell, start)
         with memory.enough(recipe, recipe.train.device, lambda: 0):
-            self.trainer = Trainer(recipe, source, ranks)
+            self.trainer = Trainer(recipe, source, start, ranks)
             if self.trainer.deterministic and self.trainer.device.type == "cuda" and ranks.alone:
                 rows = recipe.data.batch_size // recipe.train.accumulate
                 tell(determinism.price(self.trainer.objective, rows, recipe.length))
-        if warning := sees_targets(self.trainer.model.config):
-            tell(warning)
+        for line in (*about(recipe, self.trainer.model), sees_targets(self.trainer.model.config)):
+            if line:
+                tell(line)
         self.logs = {name: Log(folder.path / name) for name in (LOG, RECORDER) if ranks.first}
         """What the first rank writes of what happens, and of what the recorder sees."""
 
@@ -108,10 +113,11 @@ def sees_targets(config: ModelConfig) -> str:
 
 def begin(recipe: Recipe, folder: RunFolder, tell: Tell, ranks: Ranks = ALONE) -> Run:
     """A new run, whose recipe is written before anything else; a text that is refused leaves none behind."""
+    recipe, start = settled(recipe)
     compare(recipe, ranks)
     ranks.first_alone(lambda: folder.begin(recipe.to_toml()))
     try:
-        return Run(recipe, folder, tell, ranks)
+        return Run(recipe, folder, tell, start, ranks)
     except PellucidError:
         if ranks.first:
             forget(folder.path / "data")
@@ -126,10 +132,10 @@ def resume(folder: RunFolder, tell: Tell, ranks: Ranks = ALONE, changes: Iterabl
     name, skipped = ranks.first_alone(lambda: _newest(folder))
     for line in skipped:
         tell(line)
-    run = Run(recipe, folder, tell, ranks)
+    found = folder.checkpoints / name if name else None
+    run = Run(recipe, folder, tell, again(recipe, found), ranks)
     step = 0
-    if name:
-        found = folder.checkpoints / name
+    if found is not None:
         run.trainer.restore(checkpoint.read_checked(found, ranks))
         step = run.trainer.at
         for line in differences(checkpoint.environment_of(found), run.environment()):

@@ -5,6 +5,7 @@ OUT/log.jsonl        what happened
 OUT/recorder.jsonl   how large activations, gradients and updates were
 OUT/checkpoints/     step-0000500, step-0001000, …
 OUT/model            a link to the model of the newest checkpoint
+OUT/adapter          a link to its adapter, where the run has one
 OUT/lock             held while a process works here
 """
 
@@ -33,7 +34,7 @@ RECORDER = "recorder.jsonl"
 PATIENCE = 0.3
 """Seconds: who only looks whether a run is going on holds its lock for a moment."""
 _LEFT = re.compile(rf"{re.escape(PARTIAL)}step-\d+-\d+-\d+(-old|-purged)?")
-_LEFT_BESIDE = re.compile(r"\.model-\d+-\d+|recipe\.toml\.\d+-\d+\.partial")
+_LEFT_BESIDE = re.compile(r"\.(model|adapter)-\d+-\d+|recipe\.toml\.\d+-\d+\.partial")
 _COUNT = itertools.count()
 _HANDLES: set[int] = set()
 
@@ -105,9 +106,12 @@ class RunFolder:
                 f"{self.path} already holds a run: `pellucid train --resume {self.path}` goes on with it; "
                 "out=ANOTHER starts another."
             )
-        link = self.path / MODEL
-        if link.exists() and not link.is_symlink():
-            raise AskedWrongly(f"{link} is there already, where a run keeps its model: name another out.")
+        for part in (checkpoint.MODEL, checkpoint.ADAPTER):
+            link = self.path / part
+            if link.exists() and not link.is_symlink():
+                raise AskedWrongly(
+                    f"{link} is there already, where a run keeps its {part}: name another out."
+                )
         recipe = tomllib.loads(recipe_toml)
         with whole_file(self.path / RECIPE) as file:
             file.write(recipe_toml.encode())
@@ -127,17 +131,19 @@ class RunFolder:
             made = checkpoint.write(self.checkpoints, snapshot, self.recipe(), environment, ranks)
 
         def point_and_purge() -> None:
-            self._point_to(made)
+            for part in (checkpoint.MODEL, checkpoint.ADAPTER):
+                if (made / part).is_dir():
+                    self._point_to(made, part)
             self._purge(snapshot.step, keep)
 
         ranks.first_alone(point_and_purge)
         return made
 
-    def _point_to(self, made: Path) -> None:
-        link, new = self.path / MODEL, self.path / f".model-{os.getpid()}-{next(_COUNT)}"
+    def _point_to(self, made: Path, part: str) -> None:
+        link, new = self.path / part, self.path / f".{part}-{os.getpid()}-{next(_COUNT)}"
         with _telling(link):
             try:
-                new.symlink_to(Path(CHECKPOINTS) / made.name / checkpoint.MODEL)
+                new.symlink_to(Path(CHECKPOINTS) / made.name / part)
                 new.replace(link)
                 settle(self.path)
             finally:

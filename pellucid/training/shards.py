@@ -22,7 +22,7 @@ from pellucid.interop.safetensors_file import KNOWN, Stored, read_file
 from pellucid.training.pieces import Piece, in_pieces, piece, whole
 from pellucid.training.ranks import Ranks
 
-TENSORS = ("raw", "optimizer")
+TENSORS = ("raw", "mean", "optimizer")
 """The parts of a checkpoint that ranks may have in pieces."""
 FLOATS = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 TYPES = FLOATS | {

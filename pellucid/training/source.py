@@ -4,6 +4,7 @@
     task:copy, task:addition, …   a formal task, made without end; only the answers count
     a folder of token files       made by `pellucid data prepare`, with its tokenizer inside
     a text file, or a folder      encoded into the run's own folder, with a tokenizer trained on it if asked
+    a .jsonl of conversations     written by the chat template of the model to start from; only answers count
 
 What is held out is the same for every seed of a run, so that runs can be compared. Of a hundred documents and
 more it is a share of the documents; of fewer, the last share of the characters of each. Where a text to be
@@ -23,14 +24,17 @@ from typing import Any, Protocol
 import numpy as np
 
 from pellucid.data.batches import SIZE
+from pellucid.data.chat_records import is_chat
 from pellucid.data.manifest import NAME, PROGRESS
 from pellucid.data.prepare import Progress, prepare
 from pellucid.data.rows import NOT_COUNTED, Rows, need_length
+from pellucid.data.rows.records import Records
 from pellucid.data.rows.windows import Windows
 from pellucid.data.shard import Ids
 from pellucid.data.tokens import TokenFolder, Tokens
 from pellucid.errors import ConfigError, FileError, did_you_mean
 from pellucid.files import read_format, whole_file
+from pellucid.interop.pretrained import Pretrained
 from pellucid.text.corpus import Corpus, Document
 from pellucid.text.corpus.sources import shown
 from pellucid.text.corpus.unpack import chunks
@@ -39,6 +43,7 @@ from pellucid.text.kinds import train as learn
 from pellucid.text.pretrained import from_pretrained
 from pellucid.text.tokenizer import Special, Tokenizer
 from pellucid.training import generated
+from pellucid.training.conversations import asking, conversations
 from pellucid.training.plan import vocabulary_for
 from pellucid.training.recipe import MADE
 
@@ -119,6 +124,8 @@ class Source:
     description: str
     prompt: str = ""
     """What a text of the model's own goes on from, where it cannot begin by itself: a held-out problem."""
+    opening: Callable[[str], tuple[str, list[int]]] | None = None
+    """Where a prompt is a question: what is asked, and the ids that ask it."""
 
     def learned(self, loss: float) -> float | None:
         """The share of what can be learned beyond pairs of words: 0 at the fence, 1 at the floor."""
@@ -127,17 +134,44 @@ class Source:
         return (self.fence - loss) / (self.fence - self.floor)
 
 
-def open_source(data: Data, length: int, seed: int, cache: Path, tell: Tell = lambda _: None) -> Source:
-    """The source that a recipe names; what has to be made of it is kept in `cache`, and made once."""
+def open_source(
+    data: Data,
+    length: int,
+    seed: int,
+    cache: Path,
+    tell: Tell = lambda _: None,
+    start: Pretrained | None = None,
+) -> Source:
+    """The source that a recipe names; what has to be made of it is kept in `cache`, and made once. A model to
+    `start` from brings its tokenizer."""
     need_length(length)
     kind, colon, name = data.path.partition(":")
+    own = start.tokenizer if start else None
     if kind in MADE and (colon or kind == "stories") and not Path(data.path).exists():
+        if own is not None:
+            raise ConfigError(
+                f"data.path={data.path} brings its own words along, which a model that learned others does "
+                "not know: give a text to go on learning from, or leave start out."
+            )
         return _made(data, kind, name, length, seed)
     path = Path(data.path)
+    if is_chat(data.path):
+        return _talked(data, start, length, seed, tell)
     if path.is_dir() and ((path / NAME).is_file() or (path / PROGRESS).is_file()):
         _need_no_file(data, "holds")
-        return _tokens(data, TokenFolder(path), length, seed, Path(data.path))
-    return _tokens(data, _encoded(data, cache, tell), length, seed, Path(data.path))
+        folder = TokenFolder(path)
+        if own is not None and not _same(own, folder.tokenizer):
+            raise ConfigError(
+                f"{path} was made with another tokenizer than that of the model to start from: give the text "
+                "itself, or prepare it again with the model's own."
+            )
+        return _tokens(data, folder, length, seed, path)
+    return _tokens(data, _encoded(data, cache, tell, own), length, seed, path)
+
+
+def _same(a: Tokenizer, b: Tokenizer) -> bool:
+    """Whether two tokenizers have the same tokens."""
+    return a.vocab_size == b.vocab_size and all(a.token(id) == b.token(id) for id in range(a.vocab_size))
 
 
 def _need_no_file(data: Data, verb: str) -> None:
@@ -176,6 +210,43 @@ def _made(data: Data, kind: str, name: str, length: int, seed: int) -> Source:
         made.fence,
         made.description,
         made.prompt,
+    )
+
+
+# ---- conversations
+
+
+def _talked(data: Data, start: Pretrained | None, length: int, seed: int, tell: Tell) -> Source:
+    if isinstance(data.validation, str):
+        raise ConfigError(
+            f"data.validation={data.validation!r} does not go with conversations, of which a share is held "
+            "out: give a share, such as 0.1."
+        )
+    made = conversations(data.path, start, length, data.validation)
+    assert start is not None and start.tokenizer is not None
+    tokenizer = start.tokenizer
+    longest = max((len(ids) for ids, _ in made.held_out), default=1)
+    for line in made.about(length):
+        tell(line)
+    counted = [int(id) for _, targets in made.held_out for id in targets if id != NOT_COUNTED]
+    end = None if tokenizer.special.eos is None else tokenizer.id_of(tokenizer.special.eos)
+
+    def opening(prompt: str) -> tuple[str, list[int]]:
+        question = prompt or made.question
+        return f"{question} → ", asking(start, question)
+
+    return Source(
+        tokenizer,
+        Records(made.train, length, seed),
+        Validation(made.held_out.__getitem__, len(made.held_out), longest, data.batch_size, len(counted)),
+        sum(len(tokenizer.bytes_of(id)) for id in counted) / len(counted) if counted else None,
+        0 if end is None else end,
+        end,
+        None,
+        None,
+        f"{data.path}: {len(made.train):,} conversations to learn from and {len(made.held_out):,} held out; "
+        "only what the assistant says counts",
+        opening=opening,
     )
 
 
@@ -294,13 +365,13 @@ class _Beside(Corpus):
                 yield document._replace(part=part)
 
 
-def _encoded(data: Data, cache: Path, tell: Tell) -> TokenFolder:
-    """Token files of a text, made now or found made."""
+def _encoded(data: Data, cache: Path, tell: Tell, own: Tokenizer | None) -> TokenFolder:
+    """Token files of a text, made now or found made; by the model's own tokenizer, where it has one."""
     proof, out = cache / PROOF, cache / "tokens"
     asked = {
         "path": data.path,
         "split": data.split,
-        "tokenizer": data.tokenizer,
+        "tokenizer": data.tokenizer if own is None else "the model's own",
         "vocab_size": data.vocab_size,
         "validation": data.validation,
     }
@@ -308,7 +379,9 @@ def _encoded(data: Data, cache: Path, tell: Tell) -> TokenFolder:
         _compare(proof, asked)
         return TokenFolder(out)
     corpus = _corpus(data)
-    folder = _tokenizer(data, corpus, cache, tell)
+    folder = _tokenizer(data, corpus, cache, tell) if own is None else cache / "tokenizer"
+    if own is not None:
+        own.save(folder)
     try:
         prepare(corpus, folder, out, _workers(corpus), _lines(tell))
     except FileError as error:

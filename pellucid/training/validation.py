@@ -49,6 +49,8 @@ def sample(model: Transformer, source: Source, asked: Evaluation) -> str:
         return ""
     prompt = asked.prompt or source.prompt
     start = [source.begin] * (not asked.prompt) + tokenizer.encode(prompt)
+    if source.opening:
+        prompt, start = source.opening(asked.prompt)
     start = start[: config.context_length - 1] or [source.begin]
     written: list[int] = []
     for tokens in generate(model, [start], max_new_tokens=asked.sample, temperature=0.8, seed=0):

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from pellucid.errors import ConfigError, did_you_mean
+from pellucid.model.lora import adapters
 from pellucid.model.transformer import Transformer
 from pellucid.training.pieces import local
 
@@ -19,17 +20,20 @@ Named = dict[str, nn.Parameter]
 
 
 class Weights:
-    """Of a model in float32 or float64, its own parameters; of a narrower one, the masters."""
+    """Of a model in float32 or float64, its own parameters; of a narrower one, masters of those that learn.
+    Where a model has adapters, nothing else learns."""
 
     def __init__(self, model: Transformer, only: Sequence[str] = (), freeze: Sequence[str] = ()) -> None:
         self.narrow: Named = {}
         self.named: Named = dict(model.named_parameters())
-        learning = chosen(list(self.named), only, freeze)
+        learning = chosen(list(adapters(self.named) or self.named), only, freeze)
         for name, parameter in self.named.items():
             parameter.requires_grad_(name in learning)
         if model.dtype == torch.bfloat16:
-            self.narrow = self.named
-            self.named = {name: nn.Parameter(w.detach().float()) for name, w in self.narrow.items()}
+            self.narrow = {name: weight for name, weight in self.named.items() if name in learning}
+            self.named = self.named | {
+                name: nn.Parameter(weight.detach().float()) for name, weight in self.narrow.items()
+            }
         self.learning: Named = {name: self.named[name] for name in self.named if name in learning}
         self.slopes = {name: torch.zeros_like(w) for name, w in self.learning.items()} if self.narrow else {}
 

@@ -1,12 +1,9 @@
-"""A model by what people call it: a file, a folder, a name of the library, a name that comes with us."""
+"""`pellucid.load`: a model by what people call it, ready to compute."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pellucid.config import ModelConfig, preset_text, presets
-from pellucid.errors import ConfigError, FileError, did_you_mean
-from pellucid.interop import library, toml_model
-from pellucid.interop.pretrained import Pretrained
+from pellucid.interop.named import opened
 from pellucid.workbench.model import Model
 
 if TYPE_CHECKING:
@@ -21,76 +18,3 @@ def load(name: str | Path, *, device: str = "cpu", dtype: "str | Dtype" = "float
     fast engine; the specification always computes in float64.
     """
     return Model(opened(name), device, dtype)
-
-
-def opened(name: str | Path) -> Pretrained:
-    """What the file says; its weights are read when they are asked for."""
-    text = _toml(name)
-    if text is None:
-        from pellucid.interop.open import open_model  # the readers of real files take a tenth of a start
-
-        return open_model(_path(name))
-    data = toml_model.tables(str(name), text)
-    toml_model.config_of(str(name), data)  # what is wrong with a shape is told first
-    if "weights" not in data:
-        raise FileError(
-            f"{name} is a shape without weights: `pellucid explain {name}` shows its parts and cost. "
-            "To see numbers, use a model that has some, such as abcd."
-        )
-    return toml_model.read(str(name), text)
-
-
-def config_of(name: str | Path) -> ModelConfig:
-    """The config of a model or a shape."""
-    text = _toml(name)
-    if text is None:
-        return opened(name).config
-    return toml_model.config_of(str(name), toml_model.tables(str(name), text))
-
-
-def weightless(name: str | Path) -> bool:
-    """Whether the name is a shape without weights."""
-    text = _toml(name)
-    return text is not None and "weights" not in toml_model.tables(str(name), text)
-
-
-def _toml(name: str | Path) -> str | None:
-    """The text of a model that is written down in TOML; None for every other."""
-    path = Path(name)
-    if path.suffix == ".toml":
-        try:
-            return path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "it is not text"
-            raise FileError(f"cannot read {_short(path)}: {why}.") from None
-    is_preset = str(name) in presets() and not _exists(path)  # a folder of one's own comes first
-    return preset_text(str(name)) if is_preset else None
-
-
-def _path(name: str | Path) -> Path:
-    if name == "":  # a path that is empty would be the folder one stands in
-        raise ConfigError("the model's name is empty; give a folder, a file or a name, such as abcd.")
-    path = Path(name)
-    if _exists(path):
-        return path
-    if path.suffix == ".gguf" or (len(path.parts) > 1 and not str(name).startswith(library.HUB)):
-        raise FileError(f"{_short(name)}: there is no such file or folder.")
-    if found := library.find(str(name)):
-        return found
-    known = sorted({*presets(), *library.KNOWN, *(entry.name for entry in library.names())})
-    raise ConfigError(
-        f"no model called {_short(name)!r}; have {', '.join(known)}, "
-        "or give a folder, a .gguf or a .toml file." + did_you_mean(str(name), known)
-    )
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # a name that no file can have
-        return False
-
-
-def _short(name: str | Path) -> str:
-    """A name, not too long for a message."""
-    return text if len(text := str(name)) <= 300 else text[:80] + "…"

@@ -13,6 +13,7 @@ import pytest
 import pellucid
 from pellucid.training.log import figures, read
 from tests.cli.commands import Shell
+from tests.training import tiny
 
 SMALL = [
     "model.n_layer=1", "model.d_model=16", "model.n_head=2", "data.batch_size=4", "train.compile=no",
@@ -57,6 +58,25 @@ def test_a_text_that_cannot_be_used_does_not_stand_in_the_way_of_a_better_one(
     Path("my.txt").write_text("The cat sat on the mat. " * 200)
     done = run("train", "my.txt", "--plain", "steps=1", *SMALL)
     assert done.code == 0, done.err
+
+
+def test_a_text_of_one_s_own_teaches_a_model_that_is_there(
+    tmp_path: Path, run: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my.txt").write_text(tiny.TEXT)
+    tiny.folder(Path("start"))
+    asked = ["start=start", "lora.rank=2", "train.device=cpu"]
+    told = run("train", "my.txt", "--dry-run", *asked)
+    assert told.code == 0 and "because the model has learned already" in told.out
+    assert 'start = "start"' in told.out and "lr = 0.0002" in told.out and not Path("runs").exists()
+    done = run("train", "my.txt", "--plain", "steps=2", *asked)
+    assert done.code == 0, done.err
+    assert "learn, in adapters of rank 2 for 14 projections" in done.out
+    exported = run("export", "runs/my/model", "--to", "hf", "-o", "hf")
+    assert exported.code == 0, exported.err
+    assert pellucid.load("hf").generate("The cat", 2) == pellucid.load("runs/my/model").generate("The cat", 2)
+    assert Path("runs/my/adapter/adapter_config.json").is_file()
 
 
 def test_a_dry_run_prints_the_recipe_and_its_cost_and_touches_nothing(tmp_path: Path, run: Shell) -> None:

@@ -58,6 +58,7 @@ class MadeUpSource:
     tokenizer, floor, fence, bytes_per_token, begin, end = WORDS, None, None, 1.0, 0, 1
 
     prompt = ""
+    opening = None
 
     def __init__(self, seed: int = 0) -> None:
         self.train = MadeUp(seed)
@@ -73,6 +74,6 @@ def recipe(*changes: str) -> Recipe:
 
 
 def trainer(*changes: str, seed: int = 0, ranks: Ranks = ALONE) -> Trainer:
-    made = Trainer(recipe(*changes), MadeUpSource(seed), ranks)  # type: ignore[arg-type]
+    made = Trainer(recipe(*changes), MadeUpSource(seed), ranks=ranks)  # type: ignore[arg-type]
     made.loader.prefetch = 0  # no thread that a test would have to end
     return made

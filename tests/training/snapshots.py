@@ -33,10 +33,10 @@ def snapshot(step: int, dtype: torch.dtype = torch.float32) -> Snapshot:
     return Snapshot(
         step=step,
         config=CONFIG,
-        weights=drawn(),
+        raw=drawn(),
         tokenizer=WORDS,
         optimizer=moments | {"embed.weight.step": torch.tensor(float(step))},
-        ema=drawn(),
+        weights=drawn(),
         rng={"torch": dice.get_state()},
         loader={"format": 1, "at.row": step},
         plain={"rng": {"python": [3, list(range(20)), None]}, "optimizer": {"lr": 0.1 + step}},
@@ -52,7 +52,7 @@ def bits(tensor: torch.Tensor) -> tuple[str, tuple[int, ...], bytes]:
 
 def contents(given: Snapshot) -> dict[str, Any]:
     """All of a snapshot but its name, so that == compares every bit."""
-    tables = {key: getattr(given, key) for key in ("weights", "optimizer", "ema", "rng")}
+    tables = {key: getattr(given, key) for key in ("weights", "raw", "mean", "optimizer", "rng")}
     plain = (given.step, given.config.to_dict(), given.loader, given.plain, given.meters)
     return {
         **{key: {name: bits(tensor) for name, tensor in table.items()} for key, table in tables.items()},

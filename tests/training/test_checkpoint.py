@@ -56,11 +56,11 @@ def test_the_library_reads_the_same_weights_in_their_own_type(tmp_path: Path) ->
     first = snapshot(3, torch.bfloat16)
     theirs = load_file(write(tmp_path, first, RECIPE, ENVIRONMENT) / "model" / "model.safetensors")
     assert all(tensor.dtype == torch.bfloat16 for tensor in theirs.values())
-    assert all(torch.equal(theirs[name], tensor) for name, tensor in first.ema.items())
+    assert all(torch.equal(theirs[name], tensor) for name, tensor in first.weights.items())
 
 
 def test_the_model_inside_is_opened_by_load(tmp_path: Path) -> None:
-    model = pellucid.load(saved(tmp_path, name="mine", ema={}) / "model")
+    model = pellucid.load(saved(tmp_path, name="mine", raw={}) / "model")
     weights = snapshot(5).weights
     assert all(np.array_equal(array, weights[name].numpy()) for name, array in model.weights.items())
 
@@ -69,9 +69,9 @@ def test_the_model_inside_is_the_one_that_was_judged(tmp_path: Path) -> None:
     """With a running mean, the mean; what the optimizer goes on from is beside it."""
     made, first = saved(tmp_path), snapshot(5)
     model = pellucid.load(made / "model")
-    assert all(np.array_equal(array, first.ema[name].numpy()) for name, array in model.weights.items())
+    assert all(np.array_equal(array, first.weights[name].numpy()) for name, array in model.weights.items())
     raw = load_file(made / "rank-0" / "raw.safetensors")
-    assert all(torch.equal(raw[name], tensor) for name, tensor in first.weights.items())
+    assert all(torch.equal(raw[name], tensor) for name, tensor in first.raw.items())
 
 
 def test_empty_parts_and_strange_numbers_come_back(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_empty_parts_and_strange_numbers_come_back(tmp_path: Path) -> None:
         "flag": torch.tensor([True, False]),
         "none": torch.zeros(0, dtype=torch.int32),
     }
-    first = snapshot(0)._replace(ema={}, optimizer={"odd": odd, **whole}, meters={"best": float("inf")})
+    first = snapshot(0)._replace(raw={}, optimizer={"odd": odd, **whole}, meters={"best": float("inf")})
     again = read(write(tmp_path, first, RECIPE, ENVIRONMENT))
     assert contents(again) == contents(first)
 

@@ -111,7 +111,7 @@ def check_run(folder: RunFolder, least: int) -> int:
         assert not list(folder.path.glob(".model-*"))
         linked = model_folder.read(folder.path / "model")  # it always leads to a whole model
         step = int((folder.path / "model").resolve().parent.name.removeprefix("step-"))
-        wanted = snapshot(step).ema
+        wanted = snapshot(step).weights
         assert all(np.array_equal(linked.weights[name], wanted[name].numpy()) for name in wanted)
     return again.step
 

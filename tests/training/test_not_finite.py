@@ -28,7 +28,7 @@ DROPOUT = 'model.dropout={kind="bernoulli", embedding=0.1, pattern=0.2, hidden=0
 def state(made: Trainer) -> dict[str, Tensor]:
     """All that an update could change."""
     taken = made.snapshot()
-    tables = {"weight": taken.weights, "optimizer": taken.optimizer, "ema": taken.ema}
+    tables = {"weight": taken.weights, "optimizer": taken.optimizer, "raw": taken.raw}
     return {f"{kind} {name}": t.clone() for kind, table in tables.items() for name, t in table.items()}
 
 

@@ -16,12 +16,15 @@ from pellucid.training.plan import (
     EPOCHS,
     MEMORY_SHARE,
     SIZES,
+    TUNED_EPOCHS,
     Plan,
+    adapter_parameters,
     flops_per_token,
     forecast,
     machine_memory,
     planned,
     training_memory,
+    tuned,
 )
 from pellucid.training.recipe import Recipe, changed
 
@@ -34,10 +37,12 @@ def parameters(plan: Plan) -> int:
     return sum(map(math.prod, plan.config().parameters().values()))
 
 
-def run(steps: int = 10, rows: int = 32, accumulate: int = 1, optimizer: str = "adamw") -> Any:
+def run(steps: int = 10, rows: int = 32, accumulate: int = 1, optimizer: str = "adamw", rank: int = 0) -> Any:
     train = SimpleNamespace(accumulate=accumulate, dtype="float32", ema=0.0)
     return SimpleNamespace(
         steps=steps,
+        length=1024,
+        lora=SimpleNamespace(rank=rank, targets=("blocks.*_proj",)),
         data=SimpleNamespace(batch_size=rows),
         train=train,
         optimizer=Optimizer.read({"kind": optimizer}),
@@ -135,6 +140,50 @@ def test_no_time_or_no_text_is_refused(text: int, minutes: float) -> None:
 
 
 @pytest.mark.timed
+# ---- fine-tuning
+
+
+def test_adapters_have_as_many_parameters_as_one_counts_by_hand() -> None:
+    """GPT-2, rank 8: q, k, v, o are (768, 768), the feed-forward (3072, 768) and back, in 12 layers."""
+    wanted = 12 * 8 * (4 * (768 + 768) + 2 * (3072 + 768))
+    assert adapter_parameters(preset("gpt2"), 8, ("blocks.*_proj",)) == wanted
+    assert adapter_parameters(preset("gpt2"), 8, ("*.q_proj", "blocks.0.*.v_proj")) == 13 * 8 * 1536
+
+
+def test_frozen_weights_need_no_slopes_no_moments_and_a_third_fewer_operations() -> None:
+    full, adapted = (forecast(run(rank=rank), preset("gpt2"), 1e12) for rank in (0, 8))
+    few = adapter_parameters(preset("gpt2"), 8, ("blocks.*_proj",))
+    assert adapted.flops_per_token == pytest.approx(full.flops_per_token * 2 / 3)
+    assert adapted.memory.gradients == 4 * few and adapted.memory.optimizer == 8 * few
+    assert adapted.memory.weights == 4 * (124_439_808 + few)
+
+
+@pytest.mark.parametrize("how", ["full", "adapters"])
+@pytest.mark.parametrize("text", TEXTS)
+def test_fine_tuning_keeps_to_the_time_and_says_why(how: str, text: int) -> None:
+    config, minutes = preset("gpt2"), 30
+    plan = tuned(text, minutes, SPEED, config, how)
+    asked = plan.overrides
+    tokens = asked["steps"] * asked["data.batch_size"] * asked["model.context_length"]
+    row = asked["data.batch_size"] * asked["model.context_length"]
+    assert tokens <= TUNED_EPOCHS * 0.9 * text / 4 + row
+    passes = 3 if how == "full" else 2
+    work = flops_per_token(config, asked["model.context_length"], passes) * (tokens - row)
+    assert work <= SPEED * 0.3 * 60 * minutes
+    assert asked["optimizer.lr"] == {"full": 2e-5, "adapters": 2e-4}[how]
+    assert all("because" in reason for reason in plan.reasons)
+    table = {"out": "a", "start": "smollm2", "data": {"path": "my.txt"}}
+    Recipe.from_dict(changed(table, [f"{key}={value}" for key, value in asked.items()]))
+
+
+def test_conversations_are_counted_one_by_one() -> None:
+    """40 of about 40 tokens each: three times 36 of them, in 54 steps of two."""
+    plan = tuned(40 * 160, 30, SPEED, preset("gpt2"), "adapters", records=40)
+    assert (plan.overrides["steps"], plan.overrides["data.batch_size"]) == (54, 2)
+    assert "54 steps of 2 conversations, 3.0 times each of them" in plan.reasons[1]
+    assert tuned(40 * 160, 0.1, SPEED, preset("gpt2"), "full", records=40).overrides["steps"] < 30
+
+
 def test_the_peak_is_measured_once_and_quickly() -> None:
     begun = time.perf_counter()
     found = peak("cpu")

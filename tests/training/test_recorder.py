@@ -24,7 +24,7 @@ DROPOUT = 'model.dropout={kind="bernoulli", embedding=0.1, pattern=0.2, hidden=0
 
 def everything(made: Trainer) -> dict[str, Tensor]:
     taken = made.snapshot()
-    tables = {"weight": taken.weights, "optimizer": taken.optimizer, "ema": taken.ema, "dice": taken.rng}
+    tables = {"weight": taken.weights, "optimizer": taken.optimizer, "raw": taken.raw, "dice": taken.rng}
     return {f"{kind} {name}": t.clone() for kind, table in tables.items() for name, t in table.items()}
 
 

@@ -57,7 +57,7 @@ def test_the_recipe_is_there_first_and_the_newest_model_opens(tmp_path: Path) ->
             made = folder.save(snapshot(step), ENVIRONMENT, 2)
             assert folder.newest() == (made, [])
             model = pellucid.load(folder.path / "model")
-            weights = snapshot(step).ema
+            weights = snapshot(step).weights
             assert all(np.array_equal(model.weights[name], weights[name].numpy()) for name in weights)
     assert checkpoint.recipe_of(made) == {"out": "runs/a", "steps": 1000}
     assert os.readlink(folder.path / "model") == "checkpoints/step-0000020/model"
@@ -178,7 +178,7 @@ def test_a_newer_damaged_one_never_costs_the_complete_one(tmp_path: Path) -> Non
 def interleavings(path: Path, count: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs in which savings, damage, restarts and strangers follow each other as the dice say."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    prepared = [snapshot(step)._replace(optimizer={}, ema={}) for step in range(30)]
+    prepared = [snapshot(step)._replace(optimizer={}, raw={}) for step in range(30)]
     for number in range(count):
         rng = np.random.default_rng([seed, number])
         folder, good, at = RunFolder(path / str(number)), set[int](), 0

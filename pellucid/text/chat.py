@@ -1,0 +1,219 @@
+"""A conversation as tokens: by the model's own chat template, and with the answers marked.
+
+    with Chat(template, tokenizer) as chat:
+        chat.prompt([{"role": "user", "content": "Who?"}])          # the ids that ask for an answer
+        chat.record([…, {"role": "assistant", "content": "Me."}])   # ids, and which of them are the answer's
+
+A template comes from a stranger's file, so it runs in a process of its own (`chat_worker.py`). What people
+write is inert: where a message contains the name of a special token, that is read as ordinary text.
+"""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from pellucid.errors import AskedWrongly, ConfigError
+from pellucid.text.standard import StandardTokenizer
+from pellucid.text.tokenizer import Special, Tokenizer
+
+Message = Mapping[str, str]
+ANSWERS = "assistant"
+PATIENCE = 20.0
+"""Seconds of the clock for one answer of the process, which ends itself long before, unless it is stopped."""
+MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
+"""Characters that no text has; one of them is put into the names of special tokens that people write."""
+
+
+class Record(NamedTuple):
+    ids: list[int]
+    counted: list[bool]
+    """Whether a token is one of the assistant's, its end of turn among them."""
+
+
+class Template:
+    """A chat template in its process, which ends with the block of a `with`."""
+
+    def __init__(self, text: str, special: Special = Special()) -> None:  # noqa: B008
+        _need_engine()
+        worker = Path(__file__).with_name("chat_worker.py")
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(worker)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+        )
+        names = {"bos_token": special.bos, "eos_token": special.eos, "pad_token": special.pad}
+        variables = {key: name for key, name in names.items() if name is not None}
+        try:
+            self._asked({"template": text, "variables": variables})
+        except ConfigError as error:
+            self.close()
+            raise ConfigError(str(error).replace("this conversation", "anything")) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def render(self, messages: Sequence[Message], asking: bool = False) -> str:
+        """The text of a conversation; `asking` adds what comes before an answer."""
+        return self.renders([(messages, asking)])[0]
+
+    def renders(self, wanted: Sequence[tuple[Sequence[Message], bool]]) -> list[str]:
+        asked = [[[dict(message) for message in messages], asking] for messages, asking in wanted]
+        texts: list[str] = self._asked({"renders": asked})["texts"]
+        return texts
+
+    def _asked(self, what: dict[str, Any]) -> dict[str, Any]:
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        guard = threading.Timer(PATIENCE, process.kill)
+        guard.start()
+        try:
+            process.stdin.write(json.dumps(what) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        finally:
+            guard.cancel()
+        if not line:
+            late = process.wait() == -signal.SIGPROF
+            raise ConfigError(
+                "the chat template was stopped: it takes more than "
+                + ("a second for one conversation." if late else "its share of time or memory.")
+            )
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise ConfigError(f"the chat template cannot write this conversation: {answer['error']}.")
+        return answer
+
+
+def _need_engine() -> None:
+    """Before jinja2 3.1.6 there are known ways out of its sandbox."""
+    try:
+        found = metadata.version("jinja2")
+    except metadata.PackageNotFoundError:
+        raise AskedWrongly("chat templates need jinja2: pip install 'pellucid[chat]'") from None
+    if tuple(map(int, re.findall(r"\d+", found)[:3])) < (3, 1, 6):
+        raise AskedWrongly(f"chat templates need jinja2 3.1.6 or newer, not {found}: pip install -U jinja2")
+
+
+class Chat:
+    """A template and the tokenizer of the same model."""
+
+    def __init__(self, template: str, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.ids, control, pattern = _special(tokenizer)
+        self._parts = re.compile(f"({pattern})") if pattern else None
+        self._ends = re.compile("|".join(map(re.escape, control)) or r"(?!)")
+        if control and isinstance(tokenizer, StandardTokenizer):
+            self._need_pieces(control[0])
+        self.template = Template(template, tokenizer.special)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.template.close()
+
+    def _need_pieces(self, token: str) -> None:
+        """Between special tokens a text must be read as if it stood alone."""
+        text = f"{token}who are you{token}who are you"
+        if self._encoded(text, "") != self.tokenizer.encode(text, parse_special=True):
+            raise ConfigError(
+                "this tokenizer reads a word after a special token otherwise than at the beginning of a "
+                "text, and conversations are read piece by piece. Byte-level tokenizers do not."
+            )
+
+    def prompt(self, messages: Sequence[Message]) -> list[int]:
+        """The ids of a conversation that asks for an answer."""
+        inert, mark = self._inert(messages)
+        return self._encoded(self.template.render(inert, asking=True), mark)
+
+    def record(self, messages: Sequence[Message]) -> Record:
+        """The ids of a conversation, and which of them the assistant wrote.
+
+        The text is cut where an answer begins, so that the tokens before are those that a prompt will have.
+        """
+        inert, mark = self._inert(messages)
+        text, spans = self._spans(inert)
+        ids, counted, at = list[int](), list[bool](), 0
+        for start, end in (*spans, (len(text), len(text))):
+            for piece, counts in ((text[at:start], False), (text[start:end], True)):
+                some = self._encoded(piece, mark)
+                ids += some
+                counted += [counts] * len(some)
+            at = end
+        return Record(ids, counted)
+
+    def _spans(self, messages: Sequence[Message]) -> tuple[str, list[tuple[int, int]]]:
+        """The whole text, and from where to where each answer goes, up to its last special token."""
+        answers = [i for i, message in enumerate(messages) if message["role"] == ANSWERS]
+        wanted = [(messages, False)]
+        for i in answers:
+            wanted += [(messages[:i], True), (messages[: i + 1], False)]
+        text, *parts = self.template.renders(wanted)
+        spans = []
+        for before, after in zip(parts[::2], parts[1::2], strict=True):
+            if not (text.startswith(after) and after.startswith(before)):
+                raise ConfigError(
+                    "the chat template does not say where an answer begins and ends: with the messages up to "
+                    f"it, it writes …{(before if after.startswith(before) else after)[-40:]!r}, and with all "
+                    "of them something else there."
+                )
+            ends = [found.end() for found in self._ends.finditer(text, len(before), len(after))]
+            spans.append((len(before), ends[-1] if ends else len(after)))
+        return text, spans
+
+    def _inert(self, messages: Sequence[Message]) -> tuple[list[dict[str, str]], str]:
+        """The messages, with a mark inside whatever is also the name of a special token."""
+        whole = "".join(text for message in messages for text in message.values())
+        mark = next((mark for mark in MARKS if mark not in whole), "")
+        if not self._ends.search(whole):
+            return [dict(message) for message in messages], ""
+        if not mark:
+            raise ConfigError("this conversation has every character that no text has.")
+        broken = [
+            {key: self._ends.sub(lambda f: f[0][0] + mark + f[0][1:], text) for key, text in message.items()}
+            for message in messages
+        ]
+        return broken, mark
+
+    def _encoded(self, text: str, mark: str) -> list[int]:
+        """The ids of a template's text: special tokens are parsed, and what lies between them is ordinary."""
+        ids: list[int] = []
+        for i, piece in enumerate(self._parts.split(text) if self._parts else [text]):
+            if i % 2:
+                ids.append(self.ids[piece] if piece in self.ids else self.ids[piece.strip()])
+            elif piece:
+                ids += self.tokenizer.encode(piece.replace(mark, "") if mark else piece)
+        return ids
+
+
+def _special(tokenizer: Tokenizer) -> tuple[dict[str, int], list[str], str]:
+    """Ids of all tokens that are parsed in a template's text, those of them that people cannot write, and a
+    pattern for all, the longest first. Some take the spaces beside them along."""
+    if not isinstance(tokenizer, StandardTokenizer):
+        names = tokenizer.special.names()
+        ids = {name: id for name in names if (id := tokenizer.id_of(name)) is not None}
+        return ids, names, "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    entries = sorted(tokenizer.file["added_tokens"], key=lambda entry: -len(entry["content"]))
+    pattern = "|".join(
+        r"\s*" * entry["lstrip"] + re.escape(entry["content"]) + r"\s*" * entry["rstrip"] for entry in entries
+    )
+    return dict(tokenizer.added), [entry["content"] for entry in entries if entry["special"]], pattern

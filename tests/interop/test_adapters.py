@@ -1,0 +1,148 @@
+"""An adapter on the disk means the same to us and to `peft`, and what would be another formula is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+
+import pellucid
+from pellucid.errors import FileError
+from pellucid.interop import huggingface, model_folder
+from pellucid.interop.adapter_folder import Adapter, write
+from pellucid.interop.adapter_reading import merged, read
+from pellucid.interop.open import open_model
+from pellucid.interop.pretrained import Pretrained
+from tests.cli.commands import Shell
+from tests.training import tiny
+
+PAIRS = tiny.LLAMA | {"positions": {"kind": "rope", "layout": "pairs"}}
+
+
+def drawn(model: Pretrained, *paths: str) -> Adapter:
+    """An adapter of rank 3 with alpha 6 for these projections, all where none is named."""
+    dice, shapes, tensors = np.random.default_rng(5), model.config.parameters(), {}
+    every = [name.removesuffix(".weight") for name in shapes if name.endswith("_proj.weight")]
+    for path in paths or every:
+        out, width = shapes[f"{path}.weight"]
+        tensors[f"{path}.lora_a"] = dice.normal(size=(3, width)).astype(np.float32)
+        tensors[f"{path}.lora_b"] = dice.normal(size=(out, 3)).astype(np.float32) * np.float32(0.1)
+    return Adapter(model.config, tensors, 3, 6.0, 0.0, "somewhere")
+
+
+@pytest.mark.parametrize("shape", [tiny.LLAMA, PAIRS, tiny.GPT2], ids=["halves", "pairs", "gpt2"])
+def test_an_adapter_comes_back_as_it_was(shape: dict[str, Any], tmp_path: Path) -> None:
+    model = tiny.model(shape)
+    given = drawn(model)
+    write(tmp_path / "a", given)
+    found = read(tmp_path / "a", model.config)
+    assert (found.rank, found.alpha, found.base) == (3, 6.0, "somewhere")
+    assert set(found.tensors) == set(given.tensors)
+    for name, tensor in given.tensors.items():
+        np.testing.assert_array_equal(found.tensors[name], tensor, err_msg=name)
+
+
+def test_merging_adds_the_product_where_there_is_an_adapter_and_nowhere_else() -> None:
+    model = tiny.model()
+    given = drawn(model, "blocks.1.mlp.up_proj")
+    after = merged(model, given).weights
+    a, b = given.tensors.values()
+    wanted = model.weights["blocks.1.mlp.up_proj.weight"] + 2 * b @ a
+    np.testing.assert_allclose(after["blocks.1.mlp.up_proj.weight"], wanted, rtol=1e-6, atol=1e-7)
+    for name in set(model.weights) - {"blocks.1.mlp.up_proj.weight"}:
+        np.testing.assert_array_equal(after[name], model.weights[name])
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
+def test_a_merged_weight_is_written_as_wide_as_it_must_be(dtype: str, tmp_path: Path) -> None:
+    model_folder.write(tmp_path / "base", tiny.model(), dtype)
+    base = open_model(tmp_path / "base")
+    model_folder.write(tmp_path / "whole", merged(base, drawn(base, "blocks.0.attn.q_proj")))
+    types = open_model(tmp_path / "whole").source.types
+    narrow, wide = ("BF16", "F32") if dtype == "bfloat16" else ("F64", "F64")
+    assert types["blocks.0.attn.q_proj.weight"] == wide and types["blocks.1.attn.q_proj.weight"] == narrow
+
+
+def test_export_merges_an_adapter(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, out = tiny.folder(tmp_path / "base", PAIRS), tmp_path / "hf"
+    model = open_model(base)
+    write(tmp_path / "adapter", given := drawn(model))
+    done = Shell(capsys, monkeypatch)(
+        "export", base, "--to", "hf", "-o", out, "--adapter", tmp_path / "adapter"
+    )
+    assert done.code == 0, done.err
+    model_folder.write(tmp_path / "whole", merged(model, given))
+    ids = torch.tensor([[1, 5, 9, 2]])
+    a, b = (pellucid.load(path, dtype="float64").module(ids) for path in (out, tmp_path / "whole"))
+    torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [tiny.LLAMA, PAIRS], ids=["halves", "pairs"])
+def test_an_adapter_that_peft_wrote_is_merged_as_peft_computes_it(
+    shape: dict[str, Any], tmp_path: Path
+) -> None:
+    peft = pytest.importorskip("peft")
+    from transformers import AutoModelForCausalLM
+
+    base = tiny.folder(tmp_path / "base", shape)
+    huggingface.write(tmp_path / "hf", open_model(base))
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "hf", dtype=torch.float32)
+    asked = peft.LoraConfig(
+        r=2, lora_alpha=5, target_modules=["q_proj", "k_proj", "down_proj"], init_lora_weights=False
+    )
+    theirs = peft.get_peft_model(theirs, asked).eval()
+    theirs.save_pretrained(tmp_path / "adapter")
+    model = open_model(base)
+    model_folder.write(tmp_path / "whole", merged(model, read(tmp_path / "adapter", model.config)))
+    ids = torch.tensor([[1, 5, 9, 2, 40, 7]])
+    with torch.no_grad():
+        ours = pellucid.load(tmp_path / "whole").module(ids)
+        torch.testing.assert_close(ours, theirs(ids).logits, rtol=1e-5, atol=1e-5)
+        assert not torch.allclose(ours, pellucid.load(base).module(ids), atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"peft_type": "IA3"}, "peft_type is 'IA3'"),
+        ({"use_dora": True}, "use_dora is True, another formula"),
+        ({"use_rslora": True}, "use_rslora is True"),
+        ({"bias": "all"}, "bias is 'all'"),
+        ({"rank_pattern": {"q_proj": 2}}, "rank_pattern is"),
+        ({"modules_to_save": ["lm_head"]}, "modules_to_save is"),
+        ({"r": 0}, "r is 0, no rank"),
+        ({"r": 4}, r"has the shape \(3, 16\), not \(4, 16\)"),
+        ({"lora_alpha": None}, "lora_alpha is None"),
+    ],
+)
+def test_what_would_be_another_formula_is_refused(change: dict[str, Any], words: str, tmp_path: Path) -> None:
+    model = tiny.model()
+    write(tmp_path / "a", drawn(model))
+    path = tmp_path / "a" / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(FileError, match=words):
+        read(tmp_path / "a", model.config)
+
+
+def test_tensors_of_another_model_and_halves_of_an_adapter_are_refused(tmp_path: Path) -> None:
+    model = tiny.model()
+    write(tmp_path / "a", drawn(model, "blocks.0.attn.q_proj"))
+    path = tmp_path / "a" / "adapter_model.safetensors"
+    tensors = load_file(path)
+    a, b = sorted(tensors)
+    save_file({a: tensors[a]}, path)
+    with pytest.raises(FileError, match=r"blocks.0.attn.q_proj has only one of A and B"):
+        read(tmp_path / "a", model.config)
+    save_file(tensors | {"base_model.model.model.layers.9.mlp.up_proj.lora_A.weight": tensors[a]}, path)
+    with pytest.raises(FileError, match=r"layers\.9\..* belongs to no projection of this model"):
+        read(tmp_path / "a", model.config)
+    with pytest.raises(FileError, match="which this model has no names for: `transformers` keeps q_proj"):
+        read(tmp_path / "a", tiny.model(tiny.GPT2).config)
+    with pytest.raises(FileError, match=r"is no adapter: it has no adapter_config.json"):
+        read(tmp_path, model.config)
+    assert b.endswith("lora_B.weight")

@@ -1,0 +1,267 @@
+"""Adapters: the model with them is the specification's with merged weights, and nothing else learns."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+import pellucid
+from pellucid.errors import ConfigError, FileError
+from pellucid.explain.compare import BETWEEN_ENGINES, first_departure
+from pellucid.interop import model_folder
+from pellucid.interop.adapter_folder import their_names
+from pellucid.model.lora import Adapted, merged
+from pellucid.reference.training import forward
+from pellucid.training.events import Evaluated, Stepped
+from pellucid.training.loop import Trainer
+from pellucid.training.recipe import Recipe
+from pellucid.training.run import begin, resume
+from pellucid.training.run_folder import RunFolder
+from pellucid.training.start import settled
+from tests.training import tiny
+from tests.training.made import MadeUp, MadeUpSource, recipe
+from tests.training.tiny import started
+
+RANK = ("lora.rank=3", "lora.alpha=6")
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.folder(tmp_path_factory.mktemp("tiny") / "start")
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "my.txt"
+    path.write_text(tiny.TEXT)
+    return path
+
+
+def trainer(start: Path, *changes: str) -> Trainer:
+    """A run of the made-up rows, from a model with some more tokens than they have."""
+    asked, found = settled(recipe(f"start={start}", "model={context_length=6}", *RANK, *changes))
+    made = Trainer(asked, MadeUpSource(), start=found)  # type: ignore[arg-type]
+    made.loader.prefetch = 0
+    return made
+
+
+def shaken(made: Trainer) -> Trainer:
+    """With adapters that do something: B is no longer zero."""
+    dice = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for weight in made.weights.learning.values():
+            weight.copy_(torch.randn(weight.shape, generator=dice) * 0.3)
+        made.weights.spread()
+    return made
+
+
+def test_an_adapted_model_begins_as_the_model_that_it_adapts(start: Path) -> None:
+    made, ids = trainer(start), torch.arange(6)[None]
+    plain = pellucid.load(start, dtype="float64").module
+    with torch.no_grad():
+        assert torch.equal(made.model(ids), plain(ids))
+    for name, weight in made.weights.learning.items():
+        assert torch.equal(weight, torch.zeros_like(weight)) == name.endswith(".lora_b"), name
+
+
+def test_loss_and_slopes_are_the_specification_s_with_merged_weights(start: Path) -> None:
+    """With W' = W + s B A: dB = s dW' Aᵀ and dA = s Bᵀ dW'."""
+    made = shaken(trainer(start))
+    batch = MadeUp().take(4, slice(0, 4))
+    loss = float(made._backward(batch))
+    weights = merged(dict(made.model.named_parameters()), scale=2.0)
+    tape = forward(made.model.config, {n: w.numpy() for n, w in weights.items()}, batch.ids, batch.targets)
+    tape.backward(tape.ref("loss"))
+    assert loss == pytest.approx(float(tape["loss"]), rel=1e-12)
+    paths = [name for name, module in made.model.named_modules() if isinstance(module, Adapted)]
+    assert len(paths) == 2 * 7
+    for path in paths:
+        slope = tape[f"d.{path}.weight"]
+        a, b = (made.weights.named[f"{path}.lora_{x}"] for x in "ab")
+        wanted = {"a": 2 * b.detach().numpy().T @ slope, "b": 2 * slope @ a.detach().numpy().T}
+        found = {"a": a.grad.numpy(), "b": b.grad.numpy()}  # type: ignore[union-attr]
+        assert first_departure(found, wanted, BETWEEN_ENGINES) is None, path
+
+
+def test_only_adapters_learn_and_the_rest_stays_to_the_last_bit(start: Path) -> None:
+    made = trainer(start)
+    before = {name: weight.detach().clone() for name, weight in made.weights.named.items()}
+    for _ in range(2):
+        assert isinstance(made.step(), Stepped)
+    for name, weight in made.weights.named.items():
+        assert torch.equal(weight, before[name]) != name.endswith((".lora_a", ".lora_b")), name
+
+
+def test_patterns_choose_the_projections_and_which_of_their_adapters_learn(start: Path) -> None:
+    made = trainer(start, 'lora.targets=["*.q_proj", "*.v_proj"]', "train.freeze=*.lora_a")
+    assert list(made.weights.learning) == [
+        f"blocks.{layer}.attn.{p}_proj.lora_b" for layer in (0, 1) for p in "qv"
+    ]
+    with pytest.raises(ConfigError, match=r"lora.targets='blocks.\*.w_proj' meets no projection; there are"):
+        trainer(start, "lora.targets=blocks.*.w_proj")
+    with pytest.raises(ConfigError, match="meets no parameter"):
+        trainer(start, "train.only=embed.weight")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (),
+        ("lora.dropout=0.3", "train.accumulate=2", "train.ema=0.9"),
+        ("train.dtype=bfloat16", "model.dropout=bernoulli"),
+        ("train.dtype=bfloat16", "train.weights=bfloat16", "train.ema=0.9", "train.recompute=yes"),
+        ("optimizer.kind=muon",),
+    ],
+    ids=["plain", "dropout, parts, mean", "autocast", "narrow", "muon"],
+)
+def test_k_steps_and_k_more_equal_2k_bit_for_bit(changes: tuple[str, ...], start: Path) -> None:
+    straight = trainer(start, *changes)
+    told: list[Any] = [straight.step() for _ in range(4)]
+    first = trainer(start, *changes)
+    again: list[Any] = [first.step() for _ in range(2)]
+    kept = first.snapshot()
+    kept = kept._replace(
+        raw={name: weight.clone() for name, weight in kept.raw.items()},
+        optimizer={name: tensor.clone() for name, tensor in kept.optimizer.items()},
+        mean={name: tensor.clone() for name, tensor in kept.mean.items()},
+    )
+    first.step()  # whatever happens to the first run afterwards
+    second = trainer(start, *changes)
+    second.restore(kept)
+    again += [second.step() for _ in range(2)]
+    assert [(event.loss, event.grad_norm) for event in told] == [
+        (event.loss, event.grad_norm) for event in again
+    ]
+    for name, weight in straight.weights.named.items():
+        assert torch.equal(weight, second.weights.named[name]), name
+    for name, mean in straight.average.mean.items():
+        assert torch.equal(mean, second.average.mean[name]), name
+
+
+def test_narrow_weights_have_masters_for_the_adapters_alone(start: Path) -> None:
+    made = trainer(start, "train.dtype=bfloat16", "train.weights=bfloat16")
+    types = {name: weight.dtype for name, weight in made.weights.named.items()}
+    assert {dtype for name, dtype in types.items() if "lora" in name} == {torch.float32}
+    assert {dtype for name, dtype in types.items() if "lora" not in name} == {torch.bfloat16}
+
+
+def test_the_saved_model_is_the_merged_one_and_is_what_evaluations_saw(
+    tmp_path: Path, start: Path, text: Path
+) -> None:
+    """With a mean of the adapters, that is the mean."""
+    out = tmp_path / "out"
+    run = started(out, tiny.table(out, start, text), *RANK, "train.ema=0.5", "optimizer.lr=0.05")
+    model = pellucid.load(out / "model").module
+    trained, ids = run.trainer.model.eval(), torch.arange(8)[None]
+    with torch.no_grad(), run.trainer.average.in_place(run.trainer.weights.spread):
+        torch.testing.assert_close(model(ids), trained(ids), rtol=1e-5, atol=1e-6)
+    with torch.no_grad():
+        assert not torch.allclose(model(ids), trained(ids), atol=1e-4)
+    before = model_folder.read(start).weights
+    changed = {
+        n for n, w in model_folder.read(out / "model").weights.items() if not np.array_equal(w, before[n])
+    }
+    assert changed == {n for n in before if n.endswith("_proj.weight")}
+
+
+def test_a_run_goes_on_bit_for_bit_and_only_beside_the_weights_it_began_with(
+    tmp_path: Path,
+    text: Path,
+) -> None:
+    start = tiny.folder(tmp_path / "start")
+    straight, cut = tmp_path / "straight", tmp_path / "cut"
+    asked = {"lora": {"rank": 2, "dropout": 0.1}}
+    started(straight, tiny.table(straight, start, text) | asked)
+    folder = RunFolder(cut)
+    with folder.held():
+        run = begin(Recipe.from_dict(tiny.table(cut, start, text) | asked), folder, lambda _: None)
+        for event in run.events():
+            if isinstance(event, Evaluated):
+                run.trainer.wanted = "interrupted"
+    start.rename(tmp_path / "away")
+    with folder.held(), pytest.raises(FileError, match="start: there is no such file or folder"):
+        resume(folder, lambda _: None)
+    tiny.folder(start, tiny.LLAMA | {"d_ff": 23})
+    with folder.held(), pytest.raises(FileError, match="no longer the model that this run's adapters were"):
+        resume(folder, lambda _: None)
+    shutil.rmtree(start)
+    (tmp_path / "away").rename(start)
+    with folder.held():
+        list(resume(folder, lambda _: None).events())
+    for name in ("model/model.safetensors", "adapter/adapter_model.safetensors"):
+        assert (straight / name).read_bytes() == (cut / name).read_bytes()
+
+
+def test_an_adapter_has_peft_s_layout_and_means_the_saved_model(
+    tmp_path: Path, start: Path, text: Path
+) -> None:
+    out = tmp_path / "out"
+    started(out, tiny.table(out, start, text), *RANK, "optimizer.lr=0.05")
+    about = json.loads((out / "adapter" / "adapter_config.json").read_text())
+    wanted = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 3, "lora_alpha": 6.0, "bias": "none"}
+    assert about.items() >= wanted.items() and about["base_model_name_or_path"] == str(start)
+    names = ["down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"]
+    assert about["target_modules"] == names
+    tensors = load_file(out / "adapter" / "adapter_model.safetensors")
+    assert len(tensors) == 2 * 2 * 7
+    a, b = (tensors[f"base_model.model.model.layers.1.mlp.up_proj.lora_{x}.weight"] for x in "AB")
+    assert a.shape == (3, 16) and b.shape == (24, 3)
+    before, after = (
+        model_folder.read(f).weights["blocks.1.mlp.up_proj.weight"] for f in (start, out / "model")
+    )
+    np.testing.assert_allclose(after, before + 2 * b @ a, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("layout", ["halves", "pairs"])
+@pytest.mark.parametrize("targets", ['["blocks.*_proj"]', '["*.q_proj", "blocks.1.mlp.up_proj"]'])
+def test_peft_computes_the_same_with_our_adapter(
+    layout: str,
+    targets: str,
+    tmp_path: Path,
+    text: Path,
+) -> None:
+    """Our base exported for `transformers`, with our adapter put on by `peft`; also where the rows of queries
+    and keys lie in another order here than there."""
+    peft = pytest.importorskip("peft")
+    from transformers import AutoModelForCausalLM
+
+    from pellucid.interop import huggingface
+
+    shape = tiny.LLAMA | {"positions": {"kind": "rope", "layout": layout}}
+    start, out, base = tiny.folder(tmp_path / "start", shape), tmp_path / "out", tmp_path / "hf"
+    started(out, tiny.table(out, start, text), *RANK, f"lora.targets={targets}", "optimizer.lr=0.5")
+    huggingface.write(base, model_folder.read(start))
+    ids = torch.tensor([[1, 5, 9, 2, 40, 7]])
+    theirs = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    with torch.no_grad():
+        before = theirs(ids).logits
+        theirs = peft.PeftModel.from_pretrained(theirs, out / "adapter").eval()
+        ours = pellucid.load(out / "model").module(ids)
+        torch.testing.assert_close(theirs(ids).logits, ours, rtol=1e-5, atol=1e-5)
+    assert (ours - before).abs().max() > 0.01
+
+
+def test_gpt2_s_adapter_is_a_file_of_our_own_that_says_why(tmp_path: Path, text: Path) -> None:
+    start, out = tiny.folder(tmp_path / "start", tiny.GPT2), tmp_path / "out"
+    run = started(out, tiny.table(out, start, text), *RANK)
+    about = json.loads((out / "adapter" / "adapter.json").read_text())
+    assert about["format"] == "pellucid-adapter" and about["version"] == 1
+    assert about["why_not_peft"] == "`transformers` keeps q_proj, k_proj, v_proj together, as c_attn"
+    tensors = load_file(out / "adapter" / "adapter.safetensors")
+    learning = run.trainer.weights.learning
+    assert set(tensors) == set(learning)
+    for name, tensor in tensors.items():
+        np.testing.assert_array_equal(tensor, learning[name].detach().numpy())
+
+
+def test_a_shape_that_no_family_has_gets_a_file_of_our_own() -> None:
+    config = tiny.model(tiny.LLAMA | {"positions": "sinusoidal"}).config
+    assert their_names(config, ["blocks.0.attn.q_proj"]) == (
+        {},
+        "no Hugging Face family has this model's shape",
+    )

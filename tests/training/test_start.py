@@ -1,0 +1,134 @@
+"""A run may begin from a model that is there already, and then keeps what makes it that model."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pellucid.errors import ConfigError, FileError
+from pellucid.interop import model_folder
+from pellucid.training.events import Evaluated
+from pellucid.training.recipe import Recipe, changed
+from pellucid.training.run import begin, resume
+from pellucid.training.run_folder import RunFolder
+from pellucid.training.start import settled
+from tests.training import tiny
+from tests.training.tiny import started
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "my.txt"
+    path.write_text(tiny.TEXT)
+    return path
+
+
+def test_a_run_of_no_steps_gives_back_the_model_that_it_started_from(tmp_path: Path, text: Path) -> None:
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    settings: dict[str, Any] = {"chat_template": template, "add_bos": True, "generation": {"eos_token_id": 0}}
+    start = tiny.folder(tmp_path / "start", spare=5, **settings)
+    out = tmp_path / "out"
+    started(out, tiny.table(out, start, text), "steps=0")
+    before, after = model_folder.read(start), model_folder.read(out / "model")
+    assert after.config == before.config  # rows of 12 tokens leave its context of 32 as it was
+    for name, weight in before.weights.items():
+        np.testing.assert_array_equal(after.weights[name], weight, err_msg=name)
+    assert (after.chat_template, after.add_bos, after.generation) == tuple(settings.values())
+    assert before.tokenizer is not None and after.tokenizer is not None
+    assert after.tokenizer.encode(tiny.TEXT) == before.tokenizer.encode(tiny.TEXT)
+
+
+def test_a_model_learns_from_the_text_with_its_own_tokenizer(tmp_path: Path, text: Path) -> None:
+    start, out = tiny.folder(tmp_path / "start"), tmp_path / "out"
+    run = started(
+        out,
+        tiny.table(out, start, text),
+        "steps=40",
+        "optimizer.lr=0.01",
+        "evaluation.every=20",
+        "checkpoint.every=40",
+    )
+    losses = [line["loss"] for line in _lines(out) if line["kind"] == "evaluation"]
+    assert losses[-1] < losses[0] - 0.1
+    assert run.recipe.length == 12 and run.trainer.model.config.context_length == 32
+
+
+def _lines(out: Path) -> list[dict[str, Any]]:
+    from pellucid.training.log import read
+
+    return list(read(out / "log.jsonl"))
+
+
+def test_a_full_run_goes_on_bit_for_bit_after_its_start_is_gone(tmp_path: Path, text: Path) -> None:
+    start = tiny.folder(tmp_path / "start")
+    straight, cut = tmp_path / "straight", tmp_path / "cut"
+    started(straight, tiny.table(straight, start, text))
+    folder = RunFolder(cut)
+    with folder.held():
+        run = begin(Recipe.from_dict(tiny.table(cut, start, text)), folder, lambda _: None)
+        for event in run.events():
+            if isinstance(event, Evaluated):
+                run.trainer.wanted = "interrupted"
+    shutil.rmtree(start)
+    with folder.held():
+        list(resume(folder, lambda _: None).events())
+    weights = [(out / "model" / "model.safetensors").read_bytes() for out in (straight, cut)]
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["data.tokenizer=bpe"], "data.tokenizer='bpe' does not go with start"),
+        (["data.vocab_size=300"], "data.vocab_size=300 does not go with start"),
+        (["model.n_layer=3"], "model.n_layer=3 does not go with start='.*context_length and dropout can be"),
+        (["model.context_length=33"], "its rows have from 1 to 32 tokens"),
+        (["start=nowhere/at-all"], "there is no such file or folder"),
+        (["start=", "lora.rank=2"], "name it with start="),
+        (["start=", "model={}"], "model.context_length is missing"),
+    ],
+)
+def test_what_does_not_go_with_a_start_is_told(
+    changes: list[str], words: str, tmp_path: Path, text: Path
+) -> None:
+    start = tiny.folder(tmp_path / "start")
+    with pytest.raises((ConfigError, FileError), match=words):
+        settled(Recipe.from_dict(changed(tiny.table(tmp_path / "out", start, text), changes)))
+
+
+def test_what_the_start_has_already_may_be_said_again(tmp_path: Path, text: Path) -> None:
+    start = tiny.folder(tmp_path / "start")
+    asked = changed(tiny.table(tmp_path, start, text), ["model.n_layer=2", "model.positions=rope"])
+    recipe, found = settled(Recipe.from_dict(asked))
+    assert found is not None and recipe.length == 12
+
+
+def test_rows_are_256_tokens_where_nobody_says_and_never_longer_than_the_context(tmp_path: Path) -> None:
+    for context, length in ((32, 32), (1000, 256)):
+        start = tiny.folder(tmp_path / f"start{context}", tiny.LLAMA | {"context_length": context})
+        asked = {key: value for key, value in tiny.table(tmp_path, start, tmp_path).items() if key != "model"}
+        recipe, _ = settled(Recipe.from_dict(asked))
+        assert recipe.length == length
+        assert Recipe.from_dict(asked | {"model": {"context_length": length}}) == recipe
+
+
+@pytest.mark.parametrize("path", ["stories:easy", "task:copy"])
+def test_words_that_a_text_brings_along_do_not_go_with_a_start(path: str, tmp_path: Path) -> None:
+    start, out = tiny.folder(tmp_path / "start"), tmp_path / "out"
+    with pytest.raises(ConfigError, match="brings its own words along"):
+        started(out, tiny.table(out, start, tmp_path), f"data.path={path}")
+
+
+def test_token_files_of_another_tokenizer_are_refused(tmp_path: Path, text: Path) -> None:
+    from pellucid.data.prepare import prepare
+    from pellucid.text.corpus import Corpus
+    from pellucid.text.kinds import train
+
+    tokens, out = tmp_path / "tokens", tmp_path / "out"
+    train("bpe", [tiny.TEXT[::-1]], 300).save(tmp_path / "other")
+    prepare(Corpus([str(text)], validation=0.1), tmp_path / "other", tokens, 1)
+    start = tiny.folder(tmp_path / "start")
+    with pytest.raises(ConfigError, match="another tokenizer"):
+        started(out, tiny.table(out, start, tokens))

@@ -1,0 +1,74 @@
+"""Models small enough to start from in a test, and a text for them."""
+
+from pathlib import Path
+from typing import Any
+
+from pellucid.config import ModelConfig
+from pellucid.interop import model_folder
+from pellucid.interop.pretrained import Pretrained, Source
+from pellucid.model.initialisations import initialise
+from pellucid.model.transformer import Transformer
+from pellucid.text.kinds import train
+from pellucid.text.tokenizer import Special, Tokenizer
+from pellucid.training.recipe import Recipe, changed
+from pellucid.training.run import Run, begin
+from pellucid.training.run_folder import RunFolder
+
+TEXT = "The cat sat on the mat. The dog sat on the log. A bird sang in the tree. " * 60
+LLAMA: dict[str, Any] = {
+    "context_length": 32,
+    "n_layer": 2,
+    "n_head": 4,
+    "n_kv_head": 2,
+    "d_model": 16,
+    "d_ff": 24,
+}
+GPT2: dict[str, Any] = {
+    "context_length": 32, "n_layer": 2, "n_head": 2, "d_model": 8, "positions": "learned",
+    "norm": "layer_norm", "mlp": "gelu_tanh", "biases": ["qkv", "output", "mlp", "norm"],
+}  # fmt: skip
+
+
+def tokenizer() -> Tokenizer:
+    return train("bpe", [TEXT], 300, special=Special("<s>", "<end>"))
+
+
+def model(shape: dict[str, Any] = LLAMA, spare: int = 0, **settings: Any) -> Pretrained:
+    """A model with drawn weights, `spare` rows of its embedding being no token's."""
+    words = tokenizer()
+    config = ModelConfig.from_dict({**shape, "vocab_size": words.vocab_size + spare})
+    weights = initialise(Transformer.empty(config), "gpt2", seed=7).weights()
+    types = dict.fromkeys(weights, "F32")
+    source = Source(Path(), "pellucid", "", types, 0)
+    narrow = {name: array.astype("float32") for name, array in weights.items()}
+    return Pretrained("tiny", config, narrow, words, source, **settings)
+
+
+def folder(at: Path, shape: dict[str, Any] = LLAMA, spare: int = 0, **settings: Any) -> Path:
+    model_folder.write(at, model(shape, spare, **settings))
+    return at
+
+
+def table(out: Path, start: Path | str, text: Path) -> dict[str, Any]:
+    """A recipe of four steps."""
+    return {
+        "out": str(out),
+        "steps": 4,
+        "start": str(start),
+        "data": {"path": str(text), "batch_size": 4},
+        "model": {"context_length": 12},
+        "schedule": {"kind": "cosine", "warmup": 1},
+        "train": {"compile": "no", "device": "cpu"},
+        "evaluation": {"every": 2, "sample": 3},
+        "checkpoint": {"every": 2},
+    }
+
+
+def started(out: Path, table: dict[str, Any], *changes: str) -> Run:
+    """Run to the end, and return the run."""
+    folder = RunFolder(out)
+    with folder.held():
+        run = begin(Recipe.from_dict(changed(table, changes)), folder, lambda _: None)
+        run.trainer.loader.prefetch = 0
+        list(run.events())
+    return run
