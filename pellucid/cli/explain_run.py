@@ -188,7 +188,7 @@ def _names(past: "Past") -> Iterator[str]:
 
 
 def _names_data(past: "Past") -> dict[str, Any]:
-    from pellucid.training.checkpoint import step_of
+    from pellucid.training.manifest import step_of
 
     found = (step_of(path.name) for path in past.folder.checkpoints.glob("step-*"))
     shapes = {name: list(shape) for name, shape in past.shapes.items()}

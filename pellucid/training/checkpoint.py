@@ -20,14 +20,11 @@ they are read, so that any number of ranks can go on from them.
 """
 
 import contextlib
-import hashlib
 import itertools
 import json
 import math
 import os
-import re
 import shutil
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -37,13 +34,15 @@ import torch
 
 from pellucid.config import ModelConfig
 from pellucid.errors import AskedWrongly, FileError
-from pellucid.files import need, read_format, settle, strict, whole_file
+from pellucid.files import need, settle, strict, whole_file
 from pellucid.interop import adapter_folder, model_folder
 from pellucid.interop import pretrained as interop
 from pellucid.interop.adapter_folder import Adapter
-from pellucid.interop.folder import LARGEST_JSON, read_bytes, read_table, shown
+from pellucid.interop.folder import read_table
 from pellucid.interop.safetensors_file import LARGEST_INDEX, read_tensors, write_file
 from pellucid.text.tokenizer import Tokenizer
+from pellucid.training import manifest
+from pellucid.training.manifest import ADAPTER, MANIFEST, MODEL, PARTIAL, check, listing, measured, name_of
 from pellucid.training.ranks import ALONE, Ranks
 from pellucid.training.shards import (
     TENSORS,
@@ -56,15 +55,11 @@ from pellucid.training.shards import (
     storable,
 )
 
-FORMAT, VERSION = "pellucid-checkpoint", 2
-MANIFEST, STATE, INDEX = "manifest.json", "state.json", "index.json"
-MODEL, ADAPTER = "model", "adapter"
-PARTIAL = ".tmp-"
+STATE, INDEX = "state.json", "index.json"
 DICE = "rng"
 """What each rank has for itself."""
 PLAIN = ("plain", "loader", "meters", "recipe", "environment")
 """The tables of state.json."""
-_NAME = re.compile(r"step-(\d{7,15})")
 _COUNT = itertools.count()
 
 
@@ -98,16 +93,6 @@ class Snapshot(NamedTuple):
     def averaged(self, name: str) -> torch.Tensor:
         """Its running mean, where the run has one."""
         return self.mean[name] if name in self.mean else self.weights[name]
-
-
-def name_of(step: int) -> str:
-    return f"step-{step:07d}"
-
-
-def step_of(name: str) -> int | None:
-    """The step of a checkpoint's name, None where it is the name of something else."""
-    found = _NAME.fullmatch(name)
-    return int(found[1]) if found and name_of(int(found[1])) == name else None
 
 
 # ---- writing
@@ -146,7 +131,7 @@ def write(
             adapter_folder.write(new / ADAPTER, snapshot.adapter)
             folders.append(ADAPTER)
         settle(new)
-        entries = {f"{at}/{name}": _entry(new / at / name) for at in folders for name in _listing(new / at)}
+        entries = {f"{at}/{name}": measured(new / at / name) for at in folders for name in listing(new / at)}
         where = {part: {n: [one.first, one.shape] for n, one in p.items()} for part, p in pieces.items()}
         return {"entries": entries, "pieces": where}
 
@@ -174,11 +159,11 @@ def _complete(new: Path, made: Path, step: int, state: bytes, parts: Sequence[di
         file.write(index_text([part["pieces"] for part in parts]))
     with whole_file(new / STATE) as file:
         file.write(state)
-    entries = {name: _entry(new / name) for name in (INDEX, STATE)}
+    entries = {name: measured(new / name) for name in (INDEX, STATE)}
     for part in parts:
         entries |= part["entries"]
     with whole_file(new / MANIFEST) as file:
-        file.write(_manifest_text(step, dict(sorted(entries.items()))))
+        file.write(manifest.text(step, dict(sorted(entries.items()))))
     old = new.with_name(f"{new.name}-old")
     try:
         if made.exists():
@@ -251,32 +236,6 @@ def _state_text(snapshot: Snapshot, recipe: Mapping[str, Any], environment: Mapp
     return (json.dumps(table, indent=1) + "\n").encode()
 
 
-def _entry(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        return {
-            "bytes": os.fstat(file.fileno()).st_size,
-            "sha256": hashlib.file_digest(file, "sha256").hexdigest(),
-        }
-
-
-def _manifest_text(step: int, entries: Mapping[str, Any]) -> bytes:
-    """The one way to write this manifest: whoever reads another one knows that it was changed."""
-    table = {"format": FORMAT, "version": VERSION, "step": step, "files": entries}
-    table["sha256"] = hashlib.sha256(json.dumps(table).encode()).hexdigest()
-    return (json.dumps(table, indent=1) + "\n").encode()
-
-
-def _listing(folder: Path) -> set[str]:
-    """The files of a checkpoint; hidden ones are somebody else's, and nothing reads them."""
-    found = set()
-    for place, folders, files in os.walk(folder):
-        links = [name for name in folders if (Path(place) / name).is_symlink()]
-        folders[:] = [name for name in folders if not name.startswith(".") and name not in links]
-        ours = [name for name in (*files, *links) if not name.startswith(".")]
-        found |= {(Path(place) / name).relative_to(folder).as_posix() for name in ours}
-    return found - {MANIFEST}
-
-
 # ---- reading: the disk may have changed it, or a person
 
 
@@ -316,41 +275,6 @@ def read_checked(folder: Path, ranks: Ranks = ALONE) -> Snapshot:
     )
 
 
-def check(folder: Path) -> None:
-    """A FileError unless the folder is, byte for byte, what was saved."""
-    entries = outline(folder)
-    with strict(folder), _reading(folder):
-        for name, entry in entries.items():
-            need(_entry(folder / name) == entry, f"the content of {name} is not what was saved")
-
-
-def outline(folder: Path) -> dict[str, Any]:
-    """What the manifest says of each file; a FileError unless they are there, each of its size.
-
-    This is quick and sees whatever is missing or cut off; `check` also sees what was changed.
-    """
-    path = folder / MANIFEST
-    data = read_bytes(path, LARGEST_JSON)
-    table = read_format(path, "checkpoint", FORMAT, VERSION)
-    step, entries = table.get("step"), table.get("files")
-    with strict(path):
-        need(type(step) is int and step >= 0 and isinstance(entries, dict), "it lists no files")
-        need(data == _manifest_text(step or 0, entries or {}), "it is not as it was written")
-    with strict(folder), _reading(folder):
-        wanted = name_of(step or 0)
-        need(folder.resolve().name == wanted, f"its files are those of {wanted}")
-        found, listed = _listing(folder), dict(entries or {})
-        for name, entry in listed.items():
-            need(name in found, f"{shown(name)} is missing")
-            need(isinstance(entry, dict) and set(entry) == {"bytes", "sha256"}, f"{name} has no checksum")
-            about = (folder / name).lstat()
-            need(stat.S_ISREG(about.st_mode), f"{name} is no file of its own")
-            need(about.st_size == entry["bytes"], f"{name} has {about.st_size} bytes, not {entry['bytes']}")
-        for name in found:
-            need(name in listed, f"{shown(name)} does not belong there")
-    return listed
-
-
 def environment_of(folder: Path) -> dict[str, Any]:
     """What the bits of a checkpoint depend on."""
     return dict(_state(folder)["environment"])
@@ -369,11 +293,3 @@ def _state(folder: Path) -> dict[str, Any]:
         for key in PLAIN:
             need(isinstance(state.get(key), dict), f"it has no table {key!r}")
     return state
-
-
-@contextlib.contextmanager
-def _reading(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise FileError(f"cannot read {error.filename or folder}: {error.strerror or error}.") from None

@@ -18,13 +18,14 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
-from typing import Any, TypeVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pellucid.errors import AskedWrongly, ConfigError, PellucidError, RankError
 from pellucid.training.pulse import BEAT, SILENT, Pulse, Watch
+
+if TYPE_CHECKING:  # a process alone sends nothing, and whoever only looks at a run need not wait for torch
+    import torch
+    from torch import Tensor
 
 T = TypeVar("T")
 MEETING = 300.0
@@ -55,7 +56,7 @@ class Ranks:
 
     # ---- the meeting and its end
 
-    def connect(self, device: torch.device, timeout: float) -> None:
+    def connect(self, device: "torch.device", timeout: float) -> None:
         """Make sums over all ranks possible: by NCCL on GPUs, by gloo on CPUs."""
         if self.alone or self._connected:
             return
@@ -74,10 +75,12 @@ class Ranks:
             )
         self._connected = True
 
-    def device(self, device: torch.device) -> torch.device:
+    def device(self, device: "torch.device") -> "torch.device":
         """The rank's own of the GPUs of its machine; a CPU is everybody's."""
         if self.alone or device.type != "cuda" or device.index is not None:
             return device
+        import torch
+
         if self.local >= torch.cuda.device_count():
             raise AskedWrongly(
                 f"rank {self.rank} is the {self.local + 1}. of its machine, which has "
@@ -115,9 +118,13 @@ class Ranks:
 
     def total(self, *numbers: float) -> list[float]:
         """The sum of each number over all ranks."""
-        return list(numbers) if self.alone else self.sum(torch.tensor(numbers, dtype=torch.float64)).tolist()
+        if self.alone:
+            return list(numbers)
+        import torch
 
-    def sum(self, tensor: Tensor) -> Tensor:
+        return self.sum(torch.tensor(numbers, dtype=torch.float64)).tolist()
+
+    def sum(self, tensor: "Tensor") -> "Tensor":
         """The sum of a tensor over all ranks, in its place."""
         if not self.alone:
             import torch.distributed as dist
@@ -130,6 +137,7 @@ class Ranks:
         """The word of the first rank that has one; all ranks get the same."""
         if self.alone:
             return word
+        import torch
         import torch.distributed as dist
 
         said = torch.zeros(WORD, dtype=torch.uint8)

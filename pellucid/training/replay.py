@@ -32,11 +32,12 @@ from pellucid.model.lora import adapters
 from pellucid.reference.one_update import LENGTHS, Before, Rule, beginning, no_update, one_update
 from pellucid.reference.op import Array
 from pellucid.training import checkpoint, determinism, randomness
-from pellucid.training.checkpoint import Snapshot, name_of
+from pellucid.training.checkpoint import Snapshot
 from pellucid.training.environment import differences, environment
 from pellucid.training.events import Skipped, Stepped
 from pellucid.training.log import Line, read
 from pellucid.training.loop import Trainer
+from pellucid.training.manifest import name_of, step_of
 from pellucid.training.recipe import MADE, Recipe
 from pellucid.training.run_folder import LOG, RECIPE, RunFolder
 from pellucid.training.source import PROOF, Source, open_source
@@ -319,7 +320,7 @@ class Past:
                 return None, checkpoint.environment_of(later) if later else {}
             except FileError:  # a run that is going on has removed it in this moment
                 if found is not None:
-                    most = (checkpoint.step_of(found.name) or 0) - 1
+                    most = (step_of(found.name) or 0) - 1
 
     def _saved(self, k: int) -> Snapshot | None:
         try:

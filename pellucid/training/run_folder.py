@@ -21,15 +21,18 @@ import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pellucid.errors import AskedWrongly, FileError
 from pellucid.files import settle, whole_file
-from pellucid.training import checkpoint
-from pellucid.training.checkpoint import PARTIAL, Snapshot, name_of, step_of
+from pellucid.training import manifest
+from pellucid.training.manifest import ADAPTER, MODEL, PARTIAL, name_of, step_of
 from pellucid.training.ranks import ALONE, Ranks
 
-RECIPE, LOG, CHECKPOINTS, MODEL, LOCK = "recipe.toml", "log.jsonl", "checkpoints", "model", "lock"
+if TYPE_CHECKING:  # who only looks at a run need not wait for torch
+    from pellucid.training.checkpoint import Snapshot
+
+RECIPE, LOG, CHECKPOINTS, LOCK = "recipe.toml", "log.jsonl", "checkpoints", "lock"
 RECORDER = "recorder.jsonl"
 PATIENCE = 0.3
 """Seconds: who only looks whether a run is going on holds its lock for a moment."""
@@ -106,7 +109,7 @@ class RunFolder:
                 f"{self.path} already holds a run: `pellucid train --resume {self.path}` goes on with it; "
                 "out=ANOTHER starts another."
             )
-        for part in (checkpoint.MODEL, checkpoint.ADAPTER):
+        for part in (MODEL, ADAPTER):
             link = self.path / part
             if link.exists() and not link.is_symlink():
                 raise AskedWrongly(
@@ -117,7 +120,9 @@ class RunFolder:
             file.write(recipe_toml.encode())
         self._recipe = recipe
 
-    def save(self, snapshot: Snapshot, environment: dict[str, Any], keep: int, ranks: Ranks = ALONE) -> Path:
+    def save(
+        self, snapshot: "Snapshot", environment: dict[str, Any], keep: int, ranks: Ranks = ALONE
+    ) -> Path:
         """A complete checkpoint, and `model` a link into it; then all but the newest `keep` are removed.
 
         A step that is there complete is not written again: the same run at the same step is the same. All
@@ -128,10 +133,12 @@ class RunFolder:
         made = self.checkpoints / name_of(snapshot.step)
         if not ranks.first_alone(lambda: _complete(made)):
             snapshot = snapshot._replace(name=snapshot.name or self.path.resolve().name)
+            from pellucid.training import checkpoint
+
             made = checkpoint.write(self.checkpoints, snapshot, self.recipe(), environment, ranks)
 
         def point_and_purge() -> None:
-            for part in (checkpoint.MODEL, checkpoint.ADAPTER):
+            for part in (MODEL, ADAPTER):
                 if (made / part).is_dir():
                     self._point_to(made, part)
             self._purge(snapshot.step, keep)
@@ -190,7 +197,7 @@ class RunFolder:
                 continue
             path = self.checkpoints / name_of(step)
             try:
-                checkpoint.check(path)
+                manifest.check(path)
             except FileError as error:
                 skipped.append(f"skipped the checkpoint of step {step}: {error}")
             else:
@@ -233,7 +240,7 @@ class RunFolder:
 
 def _complete(path: Path) -> bool:
     try:
-        checkpoint.check(path)
+        manifest.check(path)
     except FileError:
         return False
     return True
@@ -241,7 +248,7 @@ def _complete(path: Path) -> bool:
 
 def _outlined(path: Path) -> bool:
     try:
-        checkpoint.outline(path)
+        manifest.outline(path)
     except FileError:
         return False
     return True

@@ -17,7 +17,7 @@ from pellucid.interop.pretrained import Pretrained
 from pellucid.model.initialisations import initialise
 from pellucid.model.lora import A, adapt, adapters
 from pellucid.model.transformer import Transformer
-from pellucid.training.checkpoint import MODEL
+from pellucid.training.manifest import MODEL
 from pellucid.training.plan import ROW
 from pellucid.training.recipe import Recipe
 

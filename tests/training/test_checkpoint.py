@@ -13,9 +13,10 @@ from safetensors.torch import load_file
 
 import pellucid
 from pellucid.errors import AskedWrongly, FileError
-from pellucid.training import checkpoint
-from pellucid.training.checkpoint import MANIFEST, bytes_of, check, environment_of, read, recipe_of, write
+from pellucid.training import manifest
+from pellucid.training.checkpoint import bytes_of, environment_of, read, recipe_of, write
 from pellucid.training.environment import differences, environment
+from pellucid.training.manifest import MANIFEST, check
 from tests.training.snapshots import ENVIRONMENT, RECIPE, contents, snapshot
 
 
@@ -183,7 +184,7 @@ def test_hidden_files_of_others_do_no_harm(tmp_path: Path) -> None:
 )
 def test_a_manifest_made_up_by_a_stranger_is_refused(tmp_path: Path, entries: dict[str, Any]) -> None:
     made = saved(tmp_path)
-    (made / MANIFEST).write_bytes(checkpoint._manifest_text(5, entries))
+    (made / MANIFEST).write_bytes(manifest.text(5, entries))
     with pytest.raises(FileError):
         check(made)
 
@@ -193,8 +194,8 @@ def test_a_state_made_up_by_a_stranger_is_refused(tmp_path: Path, change: dict[s
     made = saved(tmp_path)
     _text(made / "state.json", lambda table: table.update(change))
     entries = json.loads((made / MANIFEST).read_text())["files"]
-    entries["state.json"] = checkpoint._entry(made / "state.json")
-    (made / MANIFEST).write_bytes(checkpoint._manifest_text(5, entries))
+    entries["state.json"] = manifest.measured(made / "state.json")
+    (made / MANIFEST).write_bytes(manifest.text(5, entries))
     with pytest.raises(FileError, match=r"state\.json is damaged"):
         read(made)
 

@@ -18,7 +18,8 @@ import torch
 
 from pellucid.errors import FileError
 from pellucid.interop import model_folder
-from pellucid.training.checkpoint import MANIFEST, bytes_of, name_of, read
+from pellucid.training.checkpoint import bytes_of, read
+from pellucid.training.manifest import MANIFEST, name_of
 from pellucid.training.run_folder import RunFolder
 from tests.training.snapshots import ENVIRONMENT, contents, in_memory, snapshot
 

@@ -14,10 +14,10 @@ from pellucid.explain.compare import first_departure
 from pellucid.parts import kinds
 from pellucid.text.corpus import Corpus
 from pellucid.training import checkpoint
-from pellucid.training.checkpoint import name_of
 from pellucid.training.events import Skipped, Stepped
 from pellucid.training.log import read
 from pellucid.training.loop import Trainer
+from pellucid.training.manifest import name_of
 from pellucid.training.replay import Past, Replayed, replayed
 from tests.training.whole_runs import trained
 

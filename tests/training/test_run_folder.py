@@ -18,7 +18,8 @@ import torch
 import pellucid
 from pellucid.errors import AskedWrongly, FileError
 from pellucid.training import checkpoint
-from pellucid.training.checkpoint import MANIFEST, name_of, read
+from pellucid.training.checkpoint import read
+from pellucid.training.manifest import MANIFEST, name_of, step_of
 from pellucid.training.run_folder import RunFolder, Status
 from tests.training.snapshots import CONFIG, ENVIRONMENT, contents, in_memory, snapshot
 
@@ -193,7 +194,7 @@ def interleavings(path: Path, count: int, seed: int, monkeypatch: pytest.MonkeyP
                 with folder.held():
                     folder.save(prepared[at], ENVIRONMENT, keep)
                 good.add(at)
-                found = {checkpoint.step_of(name) for name in steps_of(folder)}
+                found = {step_of(name) for name in steps_of(folder)}
                 lost = good - found
                 assert at in found
                 assert all(sum(step in found for step in good if step > old) >= keep for old in lost)

@@ -13,9 +13,9 @@ import pytest
 import pellucid
 from pellucid.errors import FileError
 from pellucid.training import checkpoint, optimizers
-from pellucid.training.checkpoint import name_of
 from pellucid.training.events import Evaluated, Stepped
 from pellucid.training.loop import Trainer
+from pellucid.training.manifest import name_of, step_of
 from pellucid.training.pieces import whole
 from pellucid.training.ranks import Ranks
 from pellucid.training.run_folder import RunFolder
@@ -244,7 +244,7 @@ def kills(path: Path, count: int, seed: int) -> None:
             found, skipped = folder.newest()
             assert found is not None and not skipped
             assert not halfmade(folder)
-        now = checkpoint.step_of(found.name) or 0
+        now = step_of(found.name) or 0
         assert now >= there > at
         at = now
     assert halfway >= count // 8

@@ -1,0 +1,104 @@
+"""The manifest of a checkpoint: size and SHA-256 of each of its files, so that what is not whole is seen.
+
+Who only looks at runs needs no more than this, and need not wait for torch.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pellucid.errors import FileError
+from pellucid.files import need, read_format, strict
+from pellucid.interop.folder import LARGEST_JSON, read_bytes, shown
+
+FORMAT, VERSION = "pellucid-checkpoint", 2
+MANIFEST, MODEL, ADAPTER = "manifest.json", "model", "adapter"
+PARTIAL = ".tmp-"
+"""With what the name of a folder begins whose checkpoint is not complete yet."""
+_NAME = re.compile(r"step-(\d{7,15})")
+
+
+def name_of(step: int) -> str:
+    return f"step-{step:07d}"
+
+
+def step_of(name: str) -> int | None:
+    """The step of a checkpoint's name, None where it is the name of something else."""
+    found = _NAME.fullmatch(name)
+    return int(found[1]) if found and name_of(int(found[1])) == name else None
+
+
+def measured(path: Path) -> dict[str, Any]:
+    """What the manifest says of one file."""
+    with path.open("rb") as file:
+        return {
+            "bytes": os.fstat(file.fileno()).st_size,
+            "sha256": hashlib.file_digest(file, "sha256").hexdigest(),
+        }
+
+
+def text(step: int, entries: Mapping[str, Any]) -> bytes:
+    """The one way to write this manifest: whoever reads another one knows that it was changed."""
+    table = {"format": FORMAT, "version": VERSION, "step": step, "files": entries}
+    table["sha256"] = hashlib.sha256(json.dumps(table).encode()).hexdigest()
+    return (json.dumps(table, indent=1) + "\n").encode()
+
+
+def listing(folder: Path) -> set[str]:
+    """The files of a checkpoint; hidden ones are somebody else's, and nothing reads them."""
+    found = set()
+    for place, folders, files in os.walk(folder):
+        links = [name for name in folders if (Path(place) / name).is_symlink()]
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in links]
+        ours = [name for name in (*files, *links) if not name.startswith(".")]
+        found |= {(Path(place) / name).relative_to(folder).as_posix() for name in ours}
+    return found - {MANIFEST}
+
+
+def check(folder: Path) -> None:
+    """A FileError unless the folder is, byte for byte, what was saved."""
+    entries = outline(folder)
+    with strict(folder), _reading(folder):
+        for name, entry in entries.items():
+            need(measured(folder / name) == entry, f"the content of {name} is not what was saved")
+
+
+def outline(folder: Path) -> dict[str, Any]:
+    """What the manifest says of each file; a FileError unless they are there, each of its size.
+
+    This is quick and sees whatever is missing or cut off; `check` also sees what was changed.
+    """
+    path = folder / MANIFEST
+    data = read_bytes(path, LARGEST_JSON)
+    table = read_format(path, "checkpoint", FORMAT, VERSION)
+    step, entries = table.get("step"), table.get("files")
+    with strict(path):
+        need(type(step) is int and step >= 0 and isinstance(entries, dict), "it lists no files")
+        need(data == text(step or 0, entries or {}), "it is not as it was written")
+    with strict(folder), _reading(folder):
+        wanted = name_of(step or 0)
+        need(folder.resolve().name == wanted, f"its files are those of {wanted}")
+        found, listed = listing(folder), dict(entries or {})
+        for name, entry in listed.items():
+            need(name in found, f"{shown(name)} is missing")
+            need(isinstance(entry, dict) and set(entry) == {"bytes", "sha256"}, f"{name} has no checksum")
+            about = (folder / name).lstat()
+            need(stat.S_ISREG(about.st_mode), f"{name} is no file of its own")
+            need(about.st_size == entry["bytes"], f"{name} has {about.st_size} bytes, not {entry['bytes']}")
+        for name in found:
+            need(name in listed, f"{shown(name)} does not belong there")
+    return listed
+
+
+@contextlib.contextmanager
+def _reading(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FileError(f"cannot read {error.filename or folder}: {error.strerror or error}.") from None
