@@ -5,6 +5,7 @@ import math
 import os
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,13 +24,18 @@ def prepare() -> None:
 
 @contextlib.contextmanager
 def switched(on: bool) -> Iterator[None]:
-    """Deterministic algorithms or not, in this block."""
+    """Deterministic algorithms or not, in this block. Memory that nobody has written yet is left as it is:
+    torch would fill it, which takes a fortieth of a step, and nothing here reads any."""
     before = torch.are_deterministic_algorithms_enabled()
+    memory: Any = torch.utils.deterministic
+    filling = memory.fill_uninitialized_memory
     torch.use_deterministic_algorithms(on)
+    memory.fill_uninitialized_memory = False
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(before)
+        memory.fill_uninitialized_memory = filling
 
 
 def price(objective: Objective, rows: int, length: int) -> str:

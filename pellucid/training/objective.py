@@ -8,8 +8,13 @@ from torch import Tensor, nn
 
 from pellucid.model.chunked_loss import chunked_loss
 from pellucid.model.loss import loss
+from pellucid.model.taps import explicit
 from pellucid.model.transformer import Transformer
 from pellucid.training.recipe import Train
+
+LOGITS = {"cpu": (1 << 22, 1 << 21), "cuda": (1 << 30, 1 << 30)}
+"""From how many on they are made in chunks, and how many make a chunk: what a processor's cache holds, and
+what a GPU's memory is not missing."""
 
 
 class Objective(nn.Module):
@@ -22,12 +27,13 @@ class Objective(nn.Module):
 
     def forward(self, ids: Tensor, targets: Tensor) -> Tensor:
         asked, model = self.asked, self.model
-        if not asked.chunk:
+        chunk = asked.chunk or chunk_for(ids.numel(), model.config.vocab_size, ids.device.type)
+        if not chunk or explicit():  # who watches wants to see the logits
             return loss(self._logits(ids), targets, smoothing=asked.smoothing, z=asked.z)
         weight = model.embed.weight if model.unembed.weight is None else model.unembed.weight
         with self._precision():
             return chunked_loss(
-                model.stream(ids), weight, model.unembed.bias, targets, chunk=asked.chunk, cap=model.cap,
+                model.stream(ids), weight, model.unembed.bias, targets, chunk=chunk, cap=model.cap,
                 smoothing=asked.smoothing, z=asked.z,
             )  # fmt: skip
 
@@ -45,3 +51,13 @@ class Objective(nn.Module):
         narrow = self.dtype == "bfloat16" and self.model.dtype != torch.bfloat16
         device = self.model.device.type
         return torch.autocast(device, torch.bfloat16) if narrow else contextlib.nullcontext()
+
+
+def chunk_for(positions: int, vocab_size: int, device: str) -> int:
+    """How many positions make a chunk, where their logits are too many at once; else 0.
+
+    >>> chunk_for(16 * 256, 5000, "cpu"), chunk_for(12 * 64, 65, "cpu"), chunk_for(64 * 1024, 50304, "cuda")
+    (419, 0, 21345)
+    """
+    most, at_once = LOGITS.get(device, LOGITS["cpu"])
+    return at_once // vocab_size or 1 if positions * vocab_size > most else 0

@@ -67,8 +67,8 @@ class Lora:
 @dataclass(frozen=True, kw_only=True)
 class Train:
     """How a step is made. 0 turns `clip`, `ema` and `patience` off. Where `dtype` is auto, products are made
-    in bfloat16 on a GPU and in float32 on a CPU. `weights` of bfloat16 are copies of float32 masters. With a
-    `chunk`, the logits of a large vocabulary are made for so many positions at a time; with `recompute`, a
+    in bfloat16 on a GPU and in float32 on a CPU. `weights` of bfloat16 are copies of float32 masters. The
+    logits of a large vocabulary are made for `chunk` positions at a time; 0 chooses. With `recompute`, a
     block's activations are made again in the backward pass instead of being kept. `only` and `freeze` are
     patterns of names: what learns, all where there is none, and what does not. An update whose gradient is
     `bad`, not finite, is left out: skip goes on, and stops after five in a row; stop stops at once. Every

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from pellucid.explain.compare import BETWEEN_ENGINES, first_departure
+from pellucid.model.taps import record
 from pellucid.reference.optimizers import update
 from pellucid.reference.training import forward
 from pellucid.training import determinism
@@ -136,6 +137,16 @@ def test_logits_made_in_chunks_give_the_same_loss_and_gradients(changes: tuple[s
     assert losses[0] == pytest.approx(losses[1], rel=1e-13)
     a, b = ({f"d.{n}": p.grad.numpy() for n, p in made.weights.named.items()} for made in (whole, chunked))
     assert first_departure(a, b, 1e-12) is None
+
+
+def test_whoever_watches_sees_logits_even_where_they_are_made_in_chunks() -> None:
+    made = trainer("train.chunk=5")
+    batch = MadeUp().take(4, slice(0, 4))
+    with record("logits") as seen:
+        watched = made.objective(*(torch.from_numpy(x) for x in (batch.ids, batch.targets)))
+    assert seen["logits"].shape == (4, 6, 7)
+    unwatched = made.objective(*(torch.from_numpy(x) for x in (batch.ids, batch.targets)))
+    assert watched.item() == pytest.approx(unwatched.item(), rel=1e-13)
 
 
 def test_a_step_without_a_finite_gradient_changes_no_weight_and_is_named() -> None:
