@@ -25,7 +25,7 @@ from pellucid.training.peak import peak
 from pellucid.training.plan import flops_per_token
 from pellucid.training.recipe import Recipe, changed, table_of
 from pellucid.training.run import begin
-from pellucid.training.run_folder import RunFolder
+from pellucid.training.saving.run_folder import RunFolder
 
 SHAPE = (12, 12, 768, 1024, 50304)
 ASKED, MEMORY = 600_000, 21.5

@@ -27,7 +27,7 @@ from pellucid.reference.ops import table
 from pellucid.reference.optimizers import update
 from pellucid.reference.training import forward
 from pellucid.reference.transformer import cache
-from pellucid.training.scaling import table as shares
+from pellucid.training.distributed.scaling import table as shares
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ["explain", "abcd", "A B", "--at", "probs[t=1,v=2]", "--depth", "2"]

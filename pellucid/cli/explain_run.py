@@ -11,7 +11,7 @@ from pellucid.errors import AddressError, AskedWrongly
 
 if TYPE_CHECKING:
     from pellucid.explain.trace import Trace
-    from pellucid.training.replay import Past, Replayed
+    from pellucid.training.history.replay import Past, Replayed
 
 _ASKED = re.compile(r"\s*(?P<name>[^\[\]\s@]+)@(?P<k>\d{1,15})\s*(\[[^\[\]]*\])?\s*")
 PATIENCE = 2.0
@@ -31,7 +31,7 @@ def explained(
     from pellucid.explain.derive import lines as told
     from pellucid.explain.overview import window
     from pellucid.explain.trace_file import tensor_entry
-    from pellucid.training.replay import Past
+    from pellucid.training.history.replay import Past
 
     past = Past(path)
     if at is None:
@@ -188,7 +188,7 @@ def _names(past: "Past") -> Iterator[str]:
 
 
 def _names_data(past: "Past") -> dict[str, Any]:
-    from pellucid.training.manifest import step_of
+    from pellucid.training.saving.manifest import step_of
 
     found = (step_of(path.name) for path in past.folder.checkpoints.glob("step-*"))
     shapes = {name: list(shape) for name, shape in past.shapes.items()}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from pellucid.training.curves import RunCurves
+    from pellucid.training.history.curves import RunCurves
 
 
 def plot(
@@ -28,10 +28,10 @@ def plot(
     from pellucid.cli.plot_drawing import html, panels, png, svg
     from pellucid.errors import AskedWrongly
     from pellucid.files import whole_file
-    from pellucid.training.curves import run_curves
-    from pellucid.training.layers import maps
-    from pellucid.training.log import read
-    from pellucid.training.run_folder import RECORDER
+    from pellucid.training.history.curves import run_curves
+    from pellucid.training.history.layers import maps
+    from pellucid.training.history.log import read
+    from pellucid.training.saving.run_folder import RECORDER
 
     writers = {".html": html, ".svg": svg, ".png": png}
     if output and output.suffix.lower() not in writers:

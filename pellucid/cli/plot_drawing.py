@@ -16,8 +16,8 @@ import numpy as np
 from pellucid.cli import plot_layers
 from pellucid.errors import AskedWrongly
 from pellucid.explain.ticks import ticks
-from pellucid.training.curves import Array, Curve, RunCurves
-from pellucid.training.layers import Map
+from pellucid.training.history.curves import Array, Curve, RunCurves
+from pellucid.training.history.layers import Map
 
 INK, FAINT, PAPER, RULE = "#1f2933", "#5f6c7b", "#ffffff", "#d5dbe3"
 COLOURS = ("#2b6cb0", "#d9480f", "#2f855a", "#9b2c86", "#b7791f", "#4a5568", "#5a4fcf", "#c53030")

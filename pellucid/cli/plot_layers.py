@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
-from pellucid.training.layers import Map
+from pellucid.training.history.layers import Map
 
 HIGH, BETWEEN, HEADING, BAR = 150, 58, 34, 110
 """Of one map, below it, above those of a run; and how long the bar of colours is."""

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from pellucid.explain.conventions import readable_bytes
-from pellucid.training.curves import History
 from pellucid.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
+from pellucid.training.history.curves import History
 
 RECENT = 50
 """Steps over which a speed is measured; one alone says little."""

@@ -42,7 +42,7 @@ def runs(
 
 def found(folder: Path, deep: int = DEEP) -> Iterator[Path]:
     """Every run folder here: one with a recipe or a log of a run. Nothing is looked for inside a run."""
-    from pellucid.training.run_folder import CHECKPOINTS, LOG, RECIPE
+    from pellucid.training.saving.run_folder import CHECKPOINTS, LOG, RECIPE
 
     if (folder / LOG).is_file() or ((folder / RECIPE).is_file() and (folder / CHECKPOINTS).is_dir()):
         yield folder
@@ -61,8 +61,8 @@ def _about(path: Path) -> dict[str, Any]:
     import time
 
     from pellucid.errors import PellucidError
-    from pellucid.training.log import milestones
-    from pellucid.training.run_folder import LOG, RunFolder
+    from pellucid.training.history.log import milestones
+    from pellucid.training.saving.run_folder import LOG, RunFolder
 
     row: dict[str, Any] = {"name": str(path), "state": "broken", "step": 0, "steps": None, "loss": None}
     row |= {"best": None, "gap": None, "learned": None, "tokens": None, "why": None, "saved": None}

@@ -12,10 +12,10 @@ import typer
 
 if TYPE_CHECKING:
     from pellucid.config import ModelConfig
-    from pellucid.training.ranks import Ranks
+    from pellucid.training.distributed.ranks import Ranks
     from pellucid.training.recipe import Recipe
     from pellucid.training.run import Run
-    from pellucid.training.run_folder import RunFolder
+    from pellucid.training.saving.run_folder import RunFolder
 
 
 def train(
@@ -62,7 +62,7 @@ def train(
             _forecast(recipe, ranks)
             return
         from pellucid.training.run import begin
-        from pellucid.training.run_folder import RunFolder
+        from pellucid.training.saving.run_folder import RunFolder
 
         folder = RunFolder(Path(recipe.out))
         with _held(folder, ranks):
@@ -72,7 +72,7 @@ def train(
 def _go_on(path: Path, changes: list[str], plain: bool, ranks: "Ranks") -> None:
     from pellucid.errors import AskedWrongly
     from pellucid.training.run import resume
-    from pellucid.training.run_folder import RunFolder
+    from pellucid.training.saving.run_folder import RunFolder
 
     if not (path / "recipe.toml").is_file():
         raise AskedWrongly(f"there is no run at {path}: it has no recipe.toml.")
@@ -86,7 +86,7 @@ def _one_voice() -> "Iterator[Ranks]":
     """The ranks that were begun together, this one among them; where they fail, one tells why."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its warnings would come from every rank
     from pellucid.errors import PellucidError
-    from pellucid.training.ranks import meet
+    from pellucid.training.distributed.ranks import meet
 
     with meet() as ranks:
         try:
@@ -161,8 +161,8 @@ def _forecast(recipe: "Recipe", ranks: "Ranks") -> None:
 def _share(recipe: "Recipe", config: "ModelConfig", ranks: "Ranks") -> str:
     """What one of several ranks will hold and send."""
     from pellucid.explain.conventions import readable_bytes
+    from pellucid.training.distributed.scaling import share
     from pellucid.training.loop import rows_of_a_rank
-    from pellucid.training.scaling import share
 
     asked = recipe.train
     made = share(
@@ -184,7 +184,7 @@ def _share(recipe: "Recipe", config: "ModelConfig", ranks: "Ranks") -> str:
 def _vocabulary(recipe: "Recipe") -> int:
     """How many tokens there will be: as asked, as the built-in text has, or as the text is worth."""
     from pellucid.training.plan import vocabulary_for
-    from pellucid.training.source import open_source
+    from pellucid.training.sources.source import open_source
 
     data = recipe.data
     if data.vocab_size:

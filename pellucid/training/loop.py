@@ -24,17 +24,20 @@ from pellucid.errors import AskedWrongly, ConfigError
 from pellucid.interop.pretrained import Pretrained
 from pellucid.model import lora
 from pellucid.model.loss import IGNORED
-from pellucid.training import compiling, determinism, not_finite, optimizers, parallel, randomness
+from pellucid.training import compiling, determinism, optimizers
 from pellucid.training.average import Average
-from pellucid.training.checkpoint import Snapshot
+from pellucid.training.distributed import parallel
+from pellucid.training.distributed.pieces import fill, local, whole
+from pellucid.training.distributed.ranks import ALONE, Ranks
 from pellucid.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
+from pellucid.training.history import not_finite
+from pellucid.training.history.recorder import Recorder
 from pellucid.training.objective import Objective
-from pellucid.training.pieces import fill, local, whole
 from pellucid.training.plan import FROZEN, flops_per_token
-from pellucid.training.ranks import ALONE, Ranks
 from pellucid.training.recipe import Recipe
-from pellucid.training.recorder import Recorder
-from pellucid.training.source import Source
+from pellucid.training.saving import randomness
+from pellucid.training.saving.checkpoint import Snapshot
+from pellucid.training.sources.source import Source
 from pellucid.training.start import adapter, beginning, need_base
 from pellucid.training.validation import judge, sample
 from pellucid.training.weights import Weights

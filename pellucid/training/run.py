@@ -16,20 +16,21 @@ from pellucid import __version__
 from pellucid.config import ModelConfig
 from pellucid.errors import AskedWrongly, PellucidError
 from pellucid.interop.pretrained import Pretrained
-from pellucid.training import checkpoint, determinism, memory
-from pellucid.training.environment import differences, environment
+from pellucid.training import determinism, memory
+from pellucid.training.distributed.ranks import ALONE, Ranks
 from pellucid.training.events import Evaluated, Event, Recorded, Saved, Stepped
-from pellucid.training.log import Log, cut
-from pellucid.training.log import line as logged
+from pellucid.training.history.log import Log, cut
+from pellucid.training.history.log import line as logged
+from pellucid.training.history.tensorboard import Board
 from pellucid.training.loop import Trainer
 from pellucid.training.peak import peak
 from pellucid.training.plan import flops_per_token
-from pellucid.training.ranks import ALONE, Ranks
 from pellucid.training.recipe import Recipe, changed
-from pellucid.training.run_folder import LOG, RECIPE, RECORDER, RunFolder
-from pellucid.training.source import forget, open_source
+from pellucid.training.saving import checkpoint
+from pellucid.training.saving.environment import differences, environment
+from pellucid.training.saving.run_folder import LOG, RECIPE, RECORDER, RunFolder
+from pellucid.training.sources.source import forget, open_source
 from pellucid.training.start import about, again, settled
-from pellucid.training.tensorboard import Board
 
 Tell = Callable[[str], None]
 MAY_CHANGE = ("train.parallel", "train.timeout")

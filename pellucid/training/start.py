@@ -17,9 +17,9 @@ from pellucid.interop.pretrained import Pretrained
 from pellucid.model.initialisations import initialise
 from pellucid.model.lora import A, adapt, adapters
 from pellucid.model.transformer import Transformer
-from pellucid.training.manifest import MODEL
 from pellucid.training.plan import ROW
 from pellucid.training.recipe import Recipe
+from pellucid.training.saving.manifest import MODEL
 
 FREE = ("context_length", "dropout")
 """Keys of a model that change none of its weights."""

@@ -9,9 +9,9 @@ from torch import Tensor
 from pellucid.generation.loop import generate
 from pellucid.model.loss import IGNORED, loss
 from pellucid.model.transformer import Transformer
-from pellucid.training.ranks import ALONE, Ranks
+from pellucid.training.distributed.ranks import ALONE, Ranks
 from pellucid.training.recipe import Evaluation
-from pellucid.training.source import Source
+from pellucid.training.sources.source import Source
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ from torch import nn
 from pellucid.errors import ConfigError, did_you_mean
 from pellucid.model.lora import adapters
 from pellucid.model.transformer import Transformer
-from pellucid.training.pieces import local
+from pellucid.training.distributed.pieces import local
 
 Named = dict[str, nn.Parameter]
 

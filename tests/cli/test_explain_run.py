@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pellucid.parts import kinds
-from pellucid.training import checkpoint
+from pellucid.training.saving import checkpoint
 from tests.cli.commands import Shell
 from tests.training.whole_runs import trained
 
@@ -109,7 +109,8 @@ def test_without_an_address_the_names_are_listed(run: Path, shell: Shell) -> Non
 def test_what_is_asked_wrongly_is_told_before_any_work(
     arguments: tuple[str, ...], words: str, run: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pellucid.training.replay.Past.step", lambda *_: pytest.fail("it was replayed"))
+    name = "pellucid.training.history.replay.Past.step"
+    monkeypatch.setattr(name, lambda *_: pytest.fail("it was replayed"))
     done = shell("explain", run, *arguments)
     assert done.code == 2 and words in done.err and done.out == "", done.err
 

@@ -17,8 +17,8 @@ import pytest
 
 from pellucid.cli import plot_drawing
 from pellucid.cli.plot_drawing import HIGH, WIDE, html, panels, svg
-from pellucid.training.curves import run_curves
-from pellucid.training.log import Log, line, read
+from pellucid.training.history.curves import run_curves
+from pellucid.training.history.log import Log, line, read
 from tests.cli.commands import Shell
 from tests.training.made_up import events, folder, stepped
 

@@ -11,8 +11,8 @@ import pytest
 from pellucid.cli.plot_drawing import WIDE
 from pellucid.cli.plot_layers import COLUMNS, colour, edges_of
 from tests.cli.commands import Shell
+from tests.training.history.test_layers import line
 from tests.training.made_up import folder
-from tests.training.test_layers import line
 
 SVG = "{http://www.w3.org/2000/svg}"
 

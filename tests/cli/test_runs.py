@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from pellucid.training.events import Ended
-from pellucid.training.log import Log
-from pellucid.training.run_folder import RunFolder
+from pellucid.training.history.log import Log
+from pellucid.training.saving.run_folder import RunFolder
 from tests.cli.commands import Shell
 from tests.training.made_up import evaluated, folder, started, stepped
-from tests.training.snapshots import ENVIRONMENT, snapshot
+from tests.training.saving.snapshots import ENVIRONMENT, snapshot
 
 
 @pytest.fixture

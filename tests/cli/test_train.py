@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import pellucid
-from pellucid.training.log import figures, read
+from pellucid.training.history.log import figures, read
 from tests.cli.commands import Shell
 from tests.training import tiny
 

@@ -15,8 +15,8 @@ import pytest
 
 import pellucid
 from pellucid.cli import main
-from pellucid.training.log import figures, read
-from tests.training.forked import Job
+from pellucid.training.history.log import figures, read
+from tests.training.distributed.forked import Job
 
 SMALL = [
     "model.n_layer=1", "model.d_model=16", "model.n_head=2", "data.batch_size=4", "train.compile=no",

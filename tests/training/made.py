@@ -6,8 +6,8 @@ import numpy as np
 
 from pellucid.data.rows import NOT_COUNTED, Batch, Rows
 from pellucid.text.words import Words
+from pellucid.training.distributed.ranks import ALONE, Ranks
 from pellucid.training.loop import Trainer
-from pellucid.training.ranks import ALONE, Ranks
 from pellucid.training.recipe import Recipe, changed
 
 WORDS = Words(tuple("abcdefg"))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pellucid.training.events import Ended, Evaluated, Event, Saved, Started, Stepped
-from pellucid.training.log import Log
+from pellucid.training.history.log import Log
 
 
 def started(steps: int, step: int = 0, floor: float | None = 0.9) -> Started:

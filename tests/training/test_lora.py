@@ -21,7 +21,7 @@ from pellucid.training.events import Evaluated, Stepped
 from pellucid.training.loop import Trainer
 from pellucid.training.recipe import Recipe
 from pellucid.training.run import begin, resume
-from pellucid.training.run_folder import RunFolder
+from pellucid.training.saving.run_folder import RunFolder
 from pellucid.training.start import settled
 from tests.training import tiny
 from tests.training.made import MadeUp, MadeUpSource, recipe

@@ -8,10 +8,10 @@ import torch
 
 from pellucid.errors import AskedWrongly
 from pellucid.training import memory
-from pellucid.training.log import read
+from pellucid.training.history.log import read
 from pellucid.training.recipe import Recipe, changed, table_of
 from pellucid.training.run import begin, resume
-from pellucid.training.run_folder import RunFolder
+from pellucid.training.saving.run_folder import RunFolder
 from tests.training.made import recipe
 
 FULL = {

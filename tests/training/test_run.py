@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from pellucid.parts import kinds
-from pellucid.training.log import read
+from pellucid.training.history.log import read
 from pellucid.training.peak import peak
 from pellucid.training.recipe import Recipe, changed, table_of
 from pellucid.training.run import begin, sees_targets
-from pellucid.training.run_folder import RunFolder
+from pellucid.training.saving.run_folder import RunFolder
 
 SMALL = [
     "steps=2", "model.n_layer=1", "model.d_model=16", "model.n_head=2", "data.batch_size=4",

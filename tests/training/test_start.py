@@ -12,7 +12,7 @@ from pellucid.interop import model_folder
 from pellucid.training.events import Evaluated
 from pellucid.training.recipe import Recipe, changed
 from pellucid.training.run import begin, resume
-from pellucid.training.run_folder import RunFolder
+from pellucid.training.saving.run_folder import RunFolder
 from pellucid.training.start import settled
 from tests.training import tiny
 from tests.training.tiny import started
@@ -56,7 +56,7 @@ def test_a_model_learns_from_the_text_with_its_own_tokenizer(tmp_path: Path, tex
 
 
 def _lines(out: Path) -> list[dict[str, Any]]:
-    from pellucid.training.log import read
+    from pellucid.training.history.log import read
 
     return list(read(out / "log.jsonl"))
 

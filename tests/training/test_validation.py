@@ -15,7 +15,7 @@ from pellucid.text import tasks
 from pellucid.training import validation
 from pellucid.training.loop import Trainer
 from pellucid.training.recipe import Recipe, changed, table_of
-from pellucid.training.source import open_source
+from pellucid.training.sources.source import open_source
 from pellucid.training.validation import judge, sample
 
 NO = NOT_COUNTED

@@ -12,7 +12,7 @@ from pellucid.text.kinds import train
 from pellucid.text.tokenizer import Special, Tokenizer
 from pellucid.training.recipe import Recipe, changed
 from pellucid.training.run import Run, begin
-from pellucid.training.run_folder import RunFolder
+from pellucid.training.saving.run_folder import RunFolder
 
 TEXT = "The cat sat on the mat. The dog sat on the log. A bird sang in the tree. " * 60
 LLAMA: dict[str, Any] = {

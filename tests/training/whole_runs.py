@@ -5,7 +5,7 @@ from pathlib import Path
 from pellucid.training.events import Event
 from pellucid.training.recipe import Recipe, changed
 from pellucid.training.run import begin
-from pellucid.training.run_folder import RunFolder
+from pellucid.training.saving.run_folder import RunFolder
 
 TABLE = {
     "out": "",

@@ -13,8 +13,8 @@ from torch.optim import Optimizer
 from pellucid import registry
 from pellucid.errors import ConfigError, FileError
 from pellucid.parts import optimizers as parts
+from pellucid.training.distributed.pieces import in_pieces, like
 from pellucid.training.groups import Named
-from pellucid.training.pieces import in_pieces, like
 
 PLAIN = ("lr", "betas")
 """The numbers of a group that change during a run."""

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from pellucid.parts.optimizers.muon import Muon as Settings
+from pellucid.training.distributed.pieces import local, rows_of, whole
 from pellucid.training.groups import Group, Named, by_muon, group
 from pellucid.training.optimizers import adamw
-from pellucid.training.pieces import local, rows_of, whole
 
 A, B, C = 3.4445, -4.7750, 2.0315
 SHORTEST = 1e-7

@@ -1,0 +1,314 @@
+"""The folder of a run: its recipe first, then its log and checkpoints; one process at a time writes there.
+
+OUT/recipe.toml      the run, with nothing left to choose
+OUT/log.jsonl        what happened
+OUT/recorder.jsonl   how large activations, gradients and updates were
+OUT/checkpoints/     step-0000500, step-0001000, …
+OUT/model            a link to the model of the newest checkpoint
+OUT/adapter          a link to its adapter, where the run has one
+OUT/lock             held while a process works here
+"""
+
+import contextlib
+import fcntl
+import itertools
+import json
+import os
+import re
+import shutil
+import socket
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pellucid.errors import AskedWrongly, FileError
+from pellucid.files import settle, whole_file
+from pellucid.training.distributed.ranks import ALONE, Ranks
+from pellucid.training.saving import manifest
+from pellucid.training.saving.manifest import ADAPTER, MODEL, PARTIAL, name_of, step_of
+
+if TYPE_CHECKING:  # who only looks at a run need not wait for torch
+    from pellucid.training.saving.checkpoint import Snapshot
+
+RECIPE, LOG, CHECKPOINTS, LOCK = "recipe.toml", "log.jsonl", "checkpoints", "lock"
+RECORDER = "recorder.jsonl"
+PATIENCE = 0.3
+"""Seconds: who only looks whether a run is going on holds its lock for a moment."""
+_LEFT = re.compile(rf"{re.escape(PARTIAL)}step-\d+-\d+-\d+(-old|-purged)?")
+_LEFT_BESIDE = re.compile(r"\.(model|adapter)-\d+-\d+|recipe\.toml\.\d+-\d+\.partial")
+_COUNT = itertools.count()
+_HANDLES: set[int] = set()
+
+
+class Status(NamedTuple):
+    state: str
+    """new, running, interrupted or finished."""
+    step: int
+    """Of the newest checkpoint; 0 where there is none."""
+
+
+class RunFolder:
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.checkpoints = self.path / CHECKPOINTS
+        self._recipe: dict[str, Any] | None = None
+        self._held = False
+
+    # ---- one process at a time
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """In this block nobody else can work here. However the process ends, its lock ends with it."""
+        with _telling(self.path):
+            _make(self.checkpoints)
+            handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        _HANDLES.add(handle)
+        try:
+            self._lock(handle)
+            self._held = True
+            self._sweep()
+            yield
+        finally:
+            self._held = False
+            if handle in _HANDLES:  # not in a forked child, which has let go of it already
+                _HANDLES.discard(handle)
+                os.close(handle)
+
+    def _lock(self, handle: int) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not _locked(handle, self.path):
+            if time.monotonic() > deadline:
+                raise AskedWrongly(
+                    f"{self.path} is in use by {_holder(handle)}: wait for its end, or name another out."
+                )
+            time.sleep(PATIENCE / 20)
+        with contextlib.suppress(OSError):  # a full disk forgets who it was, not that it is locked
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+
+    def _sweep(self) -> None:
+        """Remove what processes that were cut off left half-made; whatever is not ours stays."""
+        with _telling(self.path):
+            left = [path for path in self.checkpoints.iterdir() if _LEFT.fullmatch(path.name)]
+            beside = [path for path in self.path.iterdir() if _LEFT_BESIDE.fullmatch(path.name)]
+        for path in left:
+            shutil.rmtree(path, ignore_errors=True)
+        for path in beside:
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    # ---- writing; inside `held`
+
+    def begin(self, recipe_toml: str) -> None:
+        """A new run. Its recipe is there before anything else, so it can go on from wherever it stops."""
+        self._need_lock()
+        if (self.path / RECIPE).exists() or self._steps():
+            raise AskedWrongly(
+                f"{self.path} already holds a run: `pellucid train --resume {self.path}` goes on with it; "
+                "out=ANOTHER starts another."
+            )
+        for part in (MODEL, ADAPTER):
+            link = self.path / part
+            if link.exists() and not link.is_symlink():
+                raise AskedWrongly(
+                    f"{link} is there already, where a run keeps its {part}: name another out."
+                )
+        recipe = tomllib.loads(recipe_toml)
+        with whole_file(self.path / RECIPE) as file:
+            file.write(recipe_toml.encode())
+        self._recipe = recipe
+
+    def save(
+        self, snapshot: "Snapshot", environment: dict[str, Any], keep: int, ranks: Ranks = ALONE
+    ) -> Path:
+        """A complete checkpoint, and `model` a link into it; then all but the newest `keep` are removed.
+
+        A step that is there complete is not written again: the same run at the same step is the same. All
+        ranks take part; the first one holds the folder.
+        """
+        if ranks.first:
+            self._need_lock()
+        made = self.checkpoints / name_of(snapshot.step)
+        if not ranks.first_alone(lambda: _complete(made)):
+            snapshot = snapshot._replace(name=snapshot.name or self.path.resolve().name)
+            from pellucid.training.saving import checkpoint
+
+            made = checkpoint.write(self.checkpoints, snapshot, self.recipe(), environment, ranks)
+
+        def point_and_purge() -> None:
+            for part in (MODEL, ADAPTER):
+                if (made / part).is_dir():
+                    self._point_to(made, part)
+            self._purge(snapshot.step, keep)
+
+        ranks.first_alone(point_and_purge)
+        return made
+
+    def _point_to(self, made: Path, part: str) -> None:
+        link, new = self.path / part, self.path / f".{part}-{os.getpid()}-{next(_COUNT)}"
+        with _telling(link):
+            try:
+                new.symlink_to(Path(CHECKPOINTS) / made.name / part)
+                new.replace(link)
+                settle(self.path)
+            finally:
+                with contextlib.suppress(OSError):
+                    new.unlink(missing_ok=True)
+
+    def _purge(self, step: int, keep: int) -> None:
+        """Of what is older than the checkpoint of this step, which is complete, keep the newest keep − 1.
+
+        A damaged one does not count among them, and is left to whoever wants to look at it.
+        """
+        older = [at for at in self._steps() if at < step and _outlined(self.checkpoints / name_of(at))]
+        for at in older[max(keep, 1) - 1 :]:
+            old = self.checkpoints / name_of(at)
+            gone = self.checkpoints / f"{PARTIAL}{old.name}-{os.getpid()}-{next(_COUNT)}-purged"
+            with _telling(old):
+                old.rename(gone)  # first, so that it is never seen with a part of its files
+            shutil.rmtree(gone, ignore_errors=True)
+
+    def _need_lock(self) -> None:
+        if not self._held:
+            raise RuntimeError("a run folder is written inside `with folder.held():` only")
+
+    # ---- reading
+
+    def recipe(self) -> dict[str, Any]:
+        """The recipe of this run as plain data."""
+        if self._recipe is None:
+            path = self.path / RECIPE
+            try:
+                self._recipe = tomllib.loads(path.read_text("utf-8"))
+            except OSError as error:
+                raise FileError(f"cannot read {path}: {error.strerror}.") from None
+            except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+                raise FileError(f"{path} is no recipe: {error}.") from None
+        return self._recipe
+
+    def newest(self, most: int | None = None) -> tuple[Path | None, list[str]]:
+        """The newest checkpoint that is complete to the last byte, and why newer ones are not taken; of those
+        up to step `most`, where one is given."""
+        skipped: list[str] = []
+        for step in self._steps():
+            if most is not None and step > most:
+                continue
+            path = self.checkpoints / name_of(step)
+            try:
+                manifest.check(path)
+            except FileError as error:
+                skipped.append(f"skipped the checkpoint of step {step}: {error}")
+            else:
+                return path, skipped
+        return None, skipped
+
+    def status(self) -> Status:
+        """How the run stands, at a glance: checkpoints are judged by their sizes alone."""
+        steps = (at for at in self._steps() if _outlined(self.checkpoints / name_of(at)))
+        step = next(steps, None)
+        last = _last_line(self.path / LOG)
+        if self._in_use():
+            state = "running"
+        elif str(last.get("why", "")).startswith(("finished", "stopped early")):
+            state = "finished"
+        else:
+            state = "new" if step is None and not last else "interrupted"
+        return Status(state, step or 0)
+
+    def _in_use(self) -> bool:
+        try:
+            handle = os.open(self.path / LOCK, os.O_RDONLY)
+        except OSError:
+            return False
+        try:
+            return not _locked(handle, self.path, fcntl.LOCK_SH)
+        finally:
+            os.close(handle)
+
+    def _steps(self) -> list[int]:
+        """The steps of all checkpoints, complete or not, the newest first."""
+        try:
+            found = [step_of(path.name) for path in self.checkpoints.iterdir()]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise FileError(f"cannot read {self.checkpoints}: {error.strerror}.") from None
+        return sorted((step for step in found if step is not None), reverse=True)
+
+
+def _complete(path: Path) -> bool:
+    try:
+        manifest.check(path)
+    except FileError:
+        return False
+    return True
+
+
+def _outlined(path: Path) -> bool:
+    try:
+        manifest.outline(path)
+    except FileError:
+        return False
+    return True
+
+
+def _locked(handle: int, path: Path, kind: int = fcntl.LOCK_EX) -> bool:
+    """Try to take the lock; False where somebody else has it."""
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise FileError(f"cannot lock {path / LOCK}: {error.strerror}.") from None
+    return True
+
+
+def _holder(handle: int) -> str:
+    try:
+        who = json.loads(os.pread(handle, 4096, 0))
+        return f"process {int(who['pid'])} on {str(who['host'])[:80]}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process"
+
+
+def _last_line(path: Path) -> dict[str, Any]:
+    """The last whole line of a log, an empty table where there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - (1 << 16)))
+            lines = file.read().split(b"\n")[:-1]
+    except OSError:
+        return {}
+    for line in reversed(lines):
+        with contextlib.suppress(ValueError, RecursionError):
+            if isinstance(table := json.loads(line), dict):
+                return table
+    return {}
+
+
+def _make(folder: Path) -> None:
+    """The folder and those above it, each remembered by the disk."""
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(exist_ok=True)
+        settle(folder.parent)
+
+
+@contextlib.contextmanager
+def _telling(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FileError(f"cannot write {path}: {error.strerror or error}.") from None
+
+
+def _let_go() -> None:
+    """A forked child must not go on holding the lock when its parent was killed."""
+    for handle in _HANDLES:
+        os.close(handle)
+    _HANDLES.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)

@@ -1,0 +1,501 @@
+"""Where the text of a run comes from: tokenizer, rows to learn from, rows to be judged by, and the limit.
+
+    stories:easy, stories:full    stories by a grammar, made without end; their entropy is known
+    task:copy, task:addition, …   a formal task, made without end; only the answers count
+    a folder of token files       made by `pellucid data prepare`, with its tokenizer inside
+    a text file, or a folder      encoded into the run's own folder, with a tokenizer trained on it if asked
+    a .jsonl of conversations     written by the chat template of the model to start from; only answers count
+
+What is held out is the same for every seed of a run, so that runs can be compared. Of a hundred documents and
+more it is a share of the documents; of fewer, the last share of the characters of each. Where a text to be
+judged by is given, it is all of that, and nothing of it is learned from.
+"""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from pellucid.data.batches import SIZE
+from pellucid.data.chat_records import is_chat
+from pellucid.data.manifest import NAME, PROGRESS
+from pellucid.data.prepare import Progress, prepare
+from pellucid.data.rows import NOT_COUNTED, Rows, need_length
+from pellucid.data.rows.records import Records
+from pellucid.data.rows.windows import Windows
+from pellucid.data.shard import Ids
+from pellucid.data.tokens import TokenFolder, Tokens
+from pellucid.errors import ConfigError, FileError, did_you_mean
+from pellucid.files import read_format, whole_file
+from pellucid.interop.pretrained import Pretrained
+from pellucid.text.corpus import Corpus, Document
+from pellucid.text.corpus.sources import shown
+from pellucid.text.corpus.unpack import chunks
+from pellucid.text.kinds import DEFAULT, kinds
+from pellucid.text.kinds import train as learn
+from pellucid.text.pretrained import from_pretrained
+from pellucid.text.tokenizer import Special, Tokenizer
+from pellucid.training.plan import vocabulary_for
+from pellucid.training.recipe import MADE
+from pellucid.training.sources import generated
+from pellucid.training.sources.conversations import asking, conversations
+
+MANY = 100
+"""Documents from which on some are held out whole."""
+LEARNED_FROM = 30_000_000
+"""Characters of the training text that a tokenizer is trained on, at most."""
+PROOF, FORMAT, VERSION = "source.json", "pellucid-source", 1
+"""Written last: the text has become token files, from these settings."""
+EVERY = 10.0
+"""Seconds between two words about progress."""
+
+Tell = Callable[[str], None]
+
+
+class Data(Protocol):
+    """What a recipe says of its data."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def split(self) -> str: ...
+    @property
+    def tokenizer(self) -> str: ...
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def validation(self) -> float | str: ...
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Everything that was held out, each target once, in batches of one shape: [B T] ids and targets.
+
+    The last row and the last batch are filled up with targets that are not counted.
+    """
+
+    row: Callable[[int], tuple[Ids, Ids]]
+    """Ids and targets of one row, which may be short."""
+    rows: int
+    length: int
+    batch_size: int
+    targets: int
+    """How many count, in all."""
+
+    def __len__(self) -> int:
+        """How many batches."""
+        return -(-self.rows // self.batch_size)
+
+    def __iter__(self) -> Iterator[tuple[Ids, Ids]]:
+        for first in range(0, self.rows, self.batch_size):
+            ids = np.zeros((self.batch_size, self.length), np.int64)
+            targets = np.full_like(ids, NOT_COUNTED)
+            for place, row in enumerate(range(first, min(first + self.batch_size, self.rows))):
+                some, wanted = self.row(row)
+                ids[place, : len(some)], targets[place, : len(wanted)] = some, wanted
+            yield ids, targets
+
+
+@dataclass(frozen=True)
+class Source:
+    tokenizer: Tokenizer
+    train: Rows
+    """Endless; a `Loader` makes batches of them and remembers where it stands."""
+    validation: Validation
+    bytes_per_token: float | None
+    """Of the held-out text, for each target that counts: nats per token / this / ln 2 = bits per byte."""
+    begin: int
+    """The token with which a text of the model's own begins."""
+    end: int | None
+    """The token that ends a document."""
+    floor: float | None
+    """Nats per token that no model can beat on what was held out, where that is known."""
+    fence: float | None
+    """Nats per token of a model that knows only which word follows which, where the floor is known."""
+    description: str
+    prompt: str = ""
+    """What a text of the model's own goes on from, where it cannot begin by itself: a held-out problem."""
+    opening: Callable[[str], tuple[str, list[int]]] | None = None
+    """Where a prompt is a question: what is asked, and the ids that ask it."""
+
+    def learned(self, loss: float) -> float | None:
+        """The share of what can be learned beyond pairs of words: 0 at the fence, 1 at the floor."""
+        if self.floor is None or self.fence is None:
+            return None
+        return (self.fence - loss) / (self.fence - self.floor)
+
+
+def open_source(
+    data: Data,
+    length: int,
+    seed: int,
+    cache: Path,
+    tell: Tell = lambda _: None,
+    start: Pretrained | None = None,
+) -> Source:
+    """The source that a recipe names; what has to be made of it is kept in `cache`, and made once. A model to
+    `start` from brings its tokenizer."""
+    need_length(length)
+    kind, colon, name = data.path.partition(":")
+    own = start.tokenizer if start else None
+    if kind in MADE and (colon or kind == "stories") and not Path(data.path).exists():
+        if own is not None:
+            raise ConfigError(
+                f"data.path={data.path} brings its own words along, which a model that learned others does "
+                "not know: give a text to go on learning from, or leave start out."
+            )
+        return _made(data, kind, name, length, seed)
+    path = Path(data.path)
+    if is_chat(data.path):
+        return _talked(data, start, length, seed, tell)
+    if path.is_dir() and ((path / NAME).is_file() or (path / PROGRESS).is_file()):
+        _need_no_file(data, "holds")
+        folder = TokenFolder(path)
+        if own is not None and not _same(own, folder.tokenizer):
+            raise ConfigError(
+                f"{path} was made with another tokenizer than that of the model to start from: give the text "
+                "itself, or prepare it again with the model's own."
+            )
+        return _tokens(data, folder, length, seed, path)
+    return _tokens(data, _encoded(data, cache, tell, own), length, seed, path)
+
+
+def _same(a: Tokenizer, b: Tokenizer) -> bool:
+    """Whether two tokenizers have the same tokens."""
+    return a.vocab_size == b.vocab_size and all(a.token(id) == b.token(id) for id in range(a.vocab_size))
+
+
+def _need_no_file(data: Data, verb: str) -> None:
+    """Settings of a text file, which whatever is none cannot follow."""
+    told = {"validation": isinstance(data.validation, str), "split": data.split != "file"}
+    for key in (key for key, is_told in told.items() if is_told):
+        raise ConfigError(
+            f"data.{key}={getattr(data, key)!r} does not go with {data.path}, which {verb} documents and "
+            f"what it is judged by: leave data.{key} out."
+        )
+
+
+# ---- made while the model learns
+
+
+def _made(data: Data, kind: str, name: str, length: int, seed: int) -> Source:
+    if data.tokenizer not in ("", "words"):
+        raise ConfigError(
+            f"data.tokenizer={data.tokenizer!r} does not go with {data.path}, which brings its own along: "
+            "leave data.tokenizer out."
+        )
+    _need_no_file(data, "makes")
+    made = (generated.stories if kind == "stories" else generated.task)(name or "easy", length, seed)
+    rows = generated.packed(made.held_out, length)
+    targets = sum(int((wanted != NOT_COUNTED).sum()) for _, wanted in rows)
+    end = made.tokenizer.id_of(generated.END)
+    assert end is not None
+    return Source(
+        made.tokenizer,
+        made.train,
+        Validation(rows.__getitem__, len(rows), length, data.batch_size, targets),
+        made.text_bytes / targets if made.text_bytes else None,
+        end,
+        end,
+        made.floor,
+        made.fence,
+        made.description,
+        made.prompt,
+    )
+
+
+# ---- conversations
+
+
+def _talked(data: Data, start: Pretrained | None, length: int, seed: int, tell: Tell) -> Source:
+    if isinstance(data.validation, str):
+        raise ConfigError(
+            f"data.validation={data.validation!r} does not go with conversations, of which a share is held "
+            "out: give a share, such as 0.1."
+        )
+    made = conversations(data.path, start, length, data.validation)
+    assert start is not None and start.tokenizer is not None
+    tokenizer = start.tokenizer
+    longest = max((len(ids) for ids, _ in made.held_out), default=1)
+    for line in made.about(length):
+        tell(line)
+    counted = [int(id) for _, targets in made.held_out for id in targets if id != NOT_COUNTED]
+    end = None if tokenizer.special.eos is None else tokenizer.id_of(tokenizer.special.eos)
+
+    def opening(prompt: str) -> tuple[str, list[int]]:
+        question = prompt or made.question
+        return f"{question} → ", asking(start, question)
+
+    return Source(
+        tokenizer,
+        Records(made.train, length, seed),
+        Validation(made.held_out.__getitem__, len(made.held_out), longest, data.batch_size, len(counted)),
+        sum(len(tokenizer.bytes_of(id)) for id in counted) / len(counted) if counted else None,
+        0 if end is None else end,
+        end,
+        None,
+        None,
+        f"{data.path}: {len(made.train):,} conversations to learn from and {len(made.held_out):,} held out; "
+        "only what the assistant says counts",
+        opening=opening,
+    )
+
+
+# ---- token files
+
+
+def _tokens(data: Data, folder: TokenFolder, length: int, seed: int, path: Path) -> Source:
+    tokenizer, about = folder.tokenizer, folder.manifest.tokenizer
+    if data.tokenizer and path == folder.path and data.tokenizer != about.kind:
+        raise ConfigError(
+            f"data.tokenizer={data.tokenizer!r}, and the token files of {path} were made with {about.kind}, "
+            "which is inside: leave data.tokenizer out."
+        )
+    train, held_out = folder["train"], folder["validation"]
+    if len(train) < length + 1:
+        raise ConfigError(
+            f"{path} is too short: {len(train)} tokens to learn from, and one row takes {length + 1}. "
+            f"Use model.context_length={max(1, (len(train) - 1) // 8)}, or more text."
+        )
+    begin = about.end if about.begin is None else about.begin
+    if data.validation and len(held_out) < 1 + (begin is None):
+        raise ConfigError(
+            f"{path} has no text to judge by: its part 'validation' has {len(held_out)} tokens. Prepare it "
+            "with a share that is held out (--validation 0.1), or use data.validation=0 for none."
+        )
+    validation, size = _streamed(held_out if data.validation else None, begin, length, data.batch_size)
+    text_bytes = folder.manifest.total("validation", "text_bytes")
+    if begin is None and validation.targets:  # the first token is only seen
+        text_bytes -= len(tokenizer.bytes_of(int(held_out.read(0, 1)[0])))
+    newline = tokenizer.encode("\n") if about.kind == "characters" and _knows(tokenizer, "\n") else []
+    first = begin if begin is not None else (newline or train.read(0, 1).tolist())[0]
+    description = (
+        f"{path}: {len(train):,} tokens to learn from and {size:,} held out; {about.kind}, "
+        f"{tokenizer.vocab_size:,} tokens"
+    )
+    return Source(
+        tokenizer,
+        Windows(train, length, seed),
+        validation,
+        text_bytes / validation.targets if validation.targets else None,
+        first,
+        about.end,
+        None,
+        None,
+        description,
+    )
+
+
+def _knows(tokenizer: Tokenizer, text: str) -> bool:
+    return tokenizer.id_of(text) is not None
+
+
+def _streamed(
+    tokens: Tokens | None, begin: int | None, length: int, batch_size: int
+) -> tuple[Validation, int]:
+    """The tokens in order, `length` at a time: each is a target once. Without a token to begin with, the
+    first has nothing before it and is only seen."""
+    if tokens is None:
+        return Validation(lambda _: (np.empty(0), np.empty(0)), 0, length, batch_size, 0), 0
+    size, only_seen = len(tokens), begin is None
+
+    def row(i: int) -> tuple[Ids, Ids]:
+        first = i * length + only_seen
+        last = min(first + length, size)
+        targets = tokens.read(first, last).astype(np.int64)
+        before = tokens.read(first - 1, first) if first else np.array([begin])
+        return np.concatenate([before, targets[:-1]]), targets
+
+    targets = size - only_seen
+    return Validation(row, -(-targets // length), length, batch_size, targets), size
+
+
+# ---- text into token files
+
+
+@dataclass
+class _Parted(Corpus):
+    """A corpus of few documents: of each the beginning is to learn from and the end is held out."""
+
+    def _documents(self, wanted: str | None) -> Iterator[Document]:
+        for document in super()._documents(None):
+            text = document.text
+            cut = int(len(text) * (1 - self.validation))
+            after = document.offset + len(text[:cut].encode())
+            for part, piece, at in (
+                ("train", text[:cut], document.offset),
+                ("validation", text[cut:], after),
+            ):
+                if piece and wanted in (None, part):
+                    yield Document(piece, document.file, at, part)
+
+
+@dataclass
+class _Beside(Corpus):
+    """A text to learn from, and beside it one to be judged by, all of it, none of which is learned from."""
+
+    judge: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._held_out = Corpus([self.judge], self.split, unique=False)
+        judged = set(map(os.path.realpath, self._held_out.files))
+        learned = [file for file in self.files if os.path.realpath(file) not in judged]
+        if not learned:
+            raise ConfigError(
+                f"data.validation={self.judge!r} is all of the text, and nothing is left to learn from: name "
+                "another, or a share such as 0.1."
+            )
+        self._learned = Corpus(learned, self.split)
+        self.files = (*self._learned.files, *self._held_out.files)
+
+    def _documents(self, wanted: str | None) -> Iterator[Document]:
+        for part, corpus in (("train", self._learned), ("validation", self._held_out)):
+            for document in corpus.documents() if wanted in (None, part) else ():
+                self.report = corpus.report
+                yield document._replace(part=part)
+
+
+def _encoded(data: Data, cache: Path, tell: Tell, own: Tokenizer | None) -> TokenFolder:
+    """Token files of a text, made now or found made; by the model's own tokenizer, where it has one."""
+    proof, out = cache / PROOF, cache / "tokens"
+    asked = {
+        "path": data.path,
+        "split": data.split,
+        "tokenizer": data.tokenizer if own is None else "the model's own",
+        "vocab_size": data.vocab_size,
+        "validation": data.validation,
+    }
+    if proof.exists():
+        _compare(proof, asked)
+        return TokenFolder(out)
+    corpus = _corpus(data)
+    folder = _tokenizer(data, corpus, cache, tell) if own is None else cache / "tokenizer"
+    if own is not None:
+        own.save(folder)
+    try:
+        prepare(corpus, folder, out, _workers(corpus), _lines(tell))
+    except FileError as error:
+        raise FileError(str(error).replace(" (--replace-errors)", "")) from None
+    with whole_file(proof) as file:
+        file.write(json.dumps({"format": FORMAT, "version": VERSION} | asked, indent=1).encode())
+    return TokenFolder(out)
+
+
+def forget(cache: Path) -> None:
+    """Remove what was made of a text, so that a better one can take its place."""
+    (cache / PROOF).unlink(missing_ok=True)
+    for made in ("tokens", "tokenizer"):
+        shutil.rmtree(cache / made, ignore_errors=True)
+
+
+def _compare(proof: Path, asked: dict[str, Any]) -> None:
+    found = read_format(proof, "record of a source", FORMAT, VERSION)
+    for key, value in asked.items():
+        if found.get(key) != value:
+            raise FileError(
+                f"{proof.parent} was made otherwise: data.{key} was {found.get(key)!r}, and is {value!r} "
+                "now. Ask for the same, name another folder with out=, or remove this one."
+            )
+
+
+def _corpus(data: Data) -> Corpus:
+    """The texts, and which way some of them are held out."""
+    corpus: Corpus
+    if isinstance(data.validation, str):
+        corpus, share = _Beside([data.path], data.split, judge=data.validation), 0.0
+    else:
+        corpus, share = Corpus([data.path], data.split, validation=data.validation), data.validation
+    for file in corpus.files:
+        _need_text(file)
+    try:
+        few = list(islice(corpus.documents(), MANY))
+    except FileError as error:
+        raise FileError(str(error).replace(", or have such bytes replaced (--replace-errors)", "")) from None
+    if len(few) == MANY or not share:
+        return corpus
+    return _Parted([data.path], data.split, validation=share)
+
+
+def _need_text(file: str) -> None:
+    """A picture or a program is told from its first bytes; what merely has a wrong letter is read on."""
+    head = next(chunks(file, 1 << 13), b"")
+    if b"\0" in head and head[:2] not in (b"\xff\xfe", b"\xfe\xff"):  # UTF-16 has a message of its own
+        raise FileError(
+            f"{shown(file)} is no text: byte {head.index(0)} is 0, as in programs and pictures. Train on "
+            "text in UTF-8, or on a folder of it."
+        )
+
+
+def _tokenizer(data: Data, corpus: Corpus, cache: Path, tell: Tell) -> Path:
+    """The folder of the tokenizer: the one that is named, or one trained on the training part."""
+    kind = data.tokenizer or "bpe"
+    if kind not in kinds():
+        if not Path(kind).exists():
+            raise ConfigError(
+                f"data.tokenizer={kind!r} is no folder and no kind of tokenizer; kinds are "
+                f"{', '.join(kinds())}.{did_you_mean(kind, kinds())}"
+            )
+        from_pretrained(kind)
+        return Path(kind)
+    begun = time.perf_counter()
+    tokenizer = _trained(data, kind, corpus, tell)
+    tokenizer.save(cache / "tokenizer")
+    tell(f"tokenizer: {kind}, {tokenizer.vocab_size:,} tokens, in {time.perf_counter() - begun:.1f} s")
+    return cache / "tokenizer"
+
+
+def _trained(data: Data, kind: str, corpus: Corpus, tell: Tell) -> Tokenizer:
+    if kind == "characters":
+        # All of the text, held out or not: every character can be read. The one text needs no end of its own.
+        documents = [document.text for document in corpus.documents()]
+        whole = isinstance(corpus, _Parted | _Beside) and len(documents) <= 2
+        return learn(kind, documents, special=Special() if whole else DEFAULT)
+    wanted = data.vocab_size or vocabulary_for(_size(corpus))
+    tokenizer = learn(kind, _first(corpus, LEARNED_FROM), wanted)
+    if kind in ("bpe", "unigram", "wordpiece", "words") and tokenizer.vocab_size < wanted:
+        tell(f"the text has no more than {tokenizer.vocab_size:,} different pieces, not {wanted:,}")
+    return tokenizer
+
+
+def _first(corpus: Corpus, most: int) -> Iterator[str]:
+    """The beginning of the training part."""
+    for document in corpus.documents("train"):
+        yield document.text[:most]
+        most -= len(document.text)
+        if most <= 0:
+            return
+
+
+def _size(corpus: Corpus) -> int:
+    """Characters of the training part; all that is more than `LEARNED_FROM` is the same."""
+    return sum(map(len, _first(corpus, LEARNED_FROM)))
+
+
+def _workers(corpus: Corpus) -> int:
+    """Processes that encode: as many as there are cores, but none that would find nothing to do."""
+    size = sum(os.path.getsize(file) for file in corpus.files if os.path.isfile(file))
+    return min(os.cpu_count() or 1, 1 + size // SIZE)
+
+
+def _lines(tell: Tell) -> Callable[[Progress], None]:
+    """Now and then a line about how far encoding has come."""
+    last = time.monotonic()
+
+    def progress(now: Progress) -> None:
+        nonlocal last
+        if time.monotonic() - last >= EVERY:
+            last = time.monotonic()
+            share = "" if now.total is None else f" of {now.total / 1e6:.0f}"
+            tell(f"encoded {now.bytes / 1e6:.0f}{share} MB, {now.tokens:,} tokens")
+
+    return progress

@@ -1,0 +1,148 @@
+"""Several ranks do what one process does: the same losses, weights and evaluations; nothing is sent twice."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pellucid.errors import AskedWrongly, ConfigError
+from pellucid.explain.compare import first_departure
+from pellucid.training.compiling import chosen
+from pellucid.training.distributed.pieces import local, whole
+from pellucid.training.distributed.ranks import Ranks
+from pellucid.training.events import Evaluated, Skipped, Stepped
+from pellucid.training.loop import Trainer, rows_of_a_rank
+from tests.training.distributed.forked import job
+from tests.training.made import recipe, trainer
+
+CPU = torch.device("cpu")
+
+STEPS = ("steps=20", "evaluation.every=10", "optimizer.lr=0.01")
+CASES: dict[str, tuple[str, ...]] = {
+    "plain": (),
+    "parts, mean, clipped": ("train.accumulate=2", "train.ema=0.9", "train.clip=0.2", "data.batch_size=8"),
+    "muon": ("optimizer.kind=muon",),
+    "made again, in chunks": ("train.recompute=yes", "train.chunk=3", "model.unembedding=linear"),
+    "some frozen": ("train.freeze=blocks.0.*",),
+}
+
+
+def told(made: Trainer) -> dict[str, Any]:
+    """What a whole run has to show: losses, norms, evaluations and weights."""
+    events = list(made.run())
+    steps = [event for event in events if isinstance(event, Stepped)]
+    judged = [event for event in events if isinstance(event, Evaluated)]
+    return {
+        "loss": np.array([event.loss for event in steps]),
+        "norm": np.array([event.grad_norm for event in steps]),
+        "tokens": np.array([event.tokens for event in steps]),
+        "judged": np.array([event.loss for event in judged]),
+        "sample": [event.sample for event in judged],
+        **{name: whole(value.detach()).numpy() for name, value in made.weights.named.items()},
+        **{f"mean.{name}": whole(value).numpy() for name, value in made.average.mean.items()},
+    }
+
+
+def every_case(ranks: Ranks, way: str) -> dict[str, dict[str, Any]]:
+    return {
+        case: told(trainer(*STEPS, *changes, f"train.parallel={way}", ranks=ranks))
+        for case, changes in CASES.items()
+    }
+
+
+@pytest.mark.parametrize("way", ["ddp", "fsdp"])
+def test_two_ranks_give_the_losses_and_weights_of_one_process(way: str) -> None:
+    """Over 20 steps in float64, rows with unequal numbers of ignored targets on the two."""
+    alone = every_case(Ranks(), "auto")
+    for together in job(2, lambda ranks: every_case(ranks, way)):
+        for case, wanted in alone.items():
+            found = together[case]
+            assert found.pop("sample") == wanted["sample"], case
+            numbers = {key: value for key, value in wanted.items() if key != "sample"}
+            assert first_departure(found, numbers, 1e-10) is None, case
+
+
+def sent(ranks: Ranks, way: str, operation: str) -> list[int]:
+    """How often gradients are sent in a step of one part, and in one of four."""
+    counts = []
+    for parts in (1, 4):
+        made = trainer(f"train.accumulate={parts}", f"train.parallel={way}", "data.batch_size=8", ranks=ranks)
+        made.step()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
+            made.step()
+        counts.append(sum(e.count for e in seen.key_averages() if e.key == f"c10d::{operation}"))
+    return counts
+
+
+def test_gradients_are_sent_once_a_step_however_many_parts_it_has() -> None:
+    ways = (("ddp", "allreduce_"), ("fsdp", "_reduce_scatter_base_"))
+    for counts in job(2, lambda ranks: [sent(ranks, *way) for way in ways]):
+        assert all(one == four > 0 for one, four in counts)
+
+
+def told_in_float32(ranks: Ranks, way: str) -> np.ndarray:
+    made = trainer(*STEPS, "train.dtype=float32", "train.accumulate=2", f"train.parallel={way}", ranks=ranks)
+    return np.array([event.loss for event in made.run() if isinstance(event, Stepped)])
+
+
+def test_in_float32_the_losses_are_those_of_one_process_to_1e_5() -> None:
+    alone = told_in_float32(Ranks(), "auto")
+    for ways in job(2, lambda ranks: [told_in_float32(ranks, way) for way in ("ddp", "fsdp")]):
+        for losses in ways:
+            np.testing.assert_allclose(losses, alone, rtol=1e-5)
+
+
+@pytest.mark.parametrize("way", ["ddp", "fsdp"])
+def test_all_ranks_skip_a_step_whose_gradient_is_not_finite_on_one(way: str) -> None:
+    def work(ranks: Ranks) -> tuple[Any, bool]:
+        made = trainer(f"train.parallel={way}", ranks=ranks)
+        made.step()
+        before = {name: whole(value.detach()).clone() for name, value in made.weights.named.items()}
+        right, factor = made.loss, 1.0 if ranks.first else math.nan
+        made.loss = lambda ids, targets: right(ids, targets) * factor
+        skipped = made.step()
+        same = all(torch.equal(whole(made.weights.named[name].detach()), w) for name, w in before.items())
+        return skipped, same
+
+    for skipped, same in job(2, work):
+        assert isinstance(skipped, Skipped) and skipped.name == "loss" and same
+
+
+def test_a_gradient_that_is_not_finite_in_the_rows_of_one_rank_has_a_name_on_all() -> None:
+    def work(ranks: Ranks) -> Any:
+        made = trainer("train.parallel=fsdp", ranks=ranks)
+        right = made._backward
+
+        def spoiled(batch: Any) -> torch.Tensor:
+            total = right(batch)
+            slope = made.weights.named["blocks.1.attn.q_proj.weight"].grad
+            assert slope is not None
+            if not ranks.first:
+                local(slope)[0] = math.inf
+            return total
+
+        made._backward = spoiled  # type: ignore[method-assign]
+        return made.step()
+
+    for skipped in job(2, work):
+        assert isinstance(skipped, Skipped) and skipped.name == "d.blocks.1.attn.q_proj.weight"
+
+
+def test_dice_are_each_rank_s_own() -> None:
+    drawn = job(2, lambda ranks: (trainer(ranks=ranks), torch.rand(3).tolist())[1])
+    assert drawn[0] != drawn[1]
+
+
+def test_a_batch_that_does_not_split_among_the_ranks_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"data.batch_size=6 does not split into 4 ranks × .* Use 8"):
+        rows_of_a_rank(recipe("data.batch_size=6"), 4)
+
+
+def test_sharded_weights_are_not_compiled_and_say_so() -> None:
+    assert chosen(lambda a, b: a, recipe("train.compile=auto", "train.parallel=fsdp"), CPU)[1].startswith(
+        "no: its"
+    )
+    with pytest.raises(AskedWrongly, match=r"train\.compile=yes does not go with train\.parallel=fsdp"):
+        chosen(lambda a, b: a, recipe("train.compile=yes", "train.parallel=fsdp"), CPU)

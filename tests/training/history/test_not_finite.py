@@ -1,0 +1,233 @@
+"""The first number that is none is named with what it was made of, and no weight is changed by it."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from pellucid.config import ModelConfig
+from pellucid.errors import ConfigError
+from pellucid.model.taps import edit, record, watch
+from pellucid.training.events import Ended, Saved, Skipped, Stepped
+from pellucid.training.history.log import read
+from pellucid.training.history.not_finite import inputs
+from pellucid.training.loop import BAD_IN_A_ROW, Trainer
+from pellucid.training.saving import checkpoint
+from tests.reference.models import CONFIGS
+from tests.training.made import recipe, trainer
+from tests.training.whole_runs import trained
+
+DROPOUT = 'model.dropout={kind="bernoulli", embedding=0.1, pattern=0.2, hidden=0.1, output=0.2}'
+
+
+def state(made: Trainer) -> dict[str, Tensor]:
+    """All that an update could change."""
+    taken = made.snapshot()
+    tables = {"weight": taken.weights, "optimizer": taken.optimizer, "raw": taken.raw}
+    return {f"{kind} {name}": t.clone() for kind, table in tables.items() for name, t in table.items()}
+
+
+def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+class _Break(torch.autograd.Function):
+    """The value itself, and a gradient with one number that is none."""
+
+    @staticmethod
+    def forward(ctx: object, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: object, slope: Tensor) -> Tensor:
+        return _one(slope, math.inf)
+
+
+def _one(x: Tensor, bad: float) -> Tensor:
+    return torch.cat([x.new_tensor([bad]), x.flatten()[1:]]).view_as(x)
+
+
+@contextmanager
+def broken(made: Trainer, where: str, name: str) -> Iterator[None]:
+    """In this block an activation, a gradient, a parameter's gradient or the loss is not finite."""
+    if where == "loss":
+        right = made.loss
+        made.loss = lambda ids, targets: right(ids, targets) * math.nan  # type: ignore[assignment]
+        yield
+        made.loss = right
+    elif where == "parameter":
+        hook = made.weights.named[name].register_hook(lambda slope: _one(slope, math.nan))
+        yield
+        hook.remove()
+    else:
+        change: Callable[[Tensor], Tensor] = (
+            _Break.apply if where == "gradient" else lambda x: _one(x, math.inf)
+        )
+        with edit(name, change):
+            yield
+
+
+PLACES = [
+    ("activation", "blocks.1.mlp.hidden", "blocks.1.mlp.hidden", "it is made of act (from"),
+    ("activation", "blocks.0.attn.scores", "blocks.0.attn.scores", "it is made of q_rot (from"),
+    ("activation", "embedded", "embedded", "it is made of embed.weight (from"),
+    ("gradient", "blocks.1.mlp.hidden", "d.blocks.1.mlp.act", "it is made of d.hidden (from"),
+    (
+        "parameter",
+        "blocks.0.mlp.up_proj.weight",
+        "d.blocks.0.mlp.up_proj.weight",
+        "it is made of d.blocks.0.mlp.up",
+    ),
+    ("loss", "", "loss", "it is made of nll (from"),
+]
+
+
+@pytest.mark.parametrize(("where", "name", "found", "words"), PLACES)
+@pytest.mark.parametrize(
+    "changes", [(), (DROPOUT, "train.accumulate=2", "train.ema=0.9")], ids=["", "dropout"]
+)
+def test_a_bad_number_is_named_with_its_inputs_and_changes_nothing(
+    where: str, name: str, found: str, words: str, changes: tuple[str, ...]
+) -> None:
+    made = trainer(*changes)
+    made.step()
+    before = state(made)
+    with broken(made, where, name):
+        done = made.step()
+    assert isinstance(done, Skipped) and same(before, state(made))
+    assert done.name == found and words in done.about, done
+    assert all(parameter.grad is None for parameter in made.weights.named.values())
+    assert isinstance(made.step(), Stepped)
+
+
+def test_an_overflow_is_told_with_the_sizes_that_made_it() -> None:
+    """Two factors of about 1e24 each are still numbers in float32; their product is not."""
+    made = trainer("train.dtype=float32")
+    with torch.no_grad():
+        for name in ("up", "gate"):
+            made.weights.named[f"blocks.1.mlp.{name}_proj.weight"].mul_(1e25)
+    done = made.step()
+    assert isinstance(done, Skipped) and done.name == "blocks.1.mlp.hidden"
+    own, _, made_of = done.about.partition("; it is made of ")
+    assert own.endswith("of 240 are infinite")
+    assert made_of.startswith("act (from 0 to ") and " and up (from -" in made_of and "e+24)" in made_of
+
+
+def test_scores_that_are_masked_are_not_taken_for_bad_ones() -> None:
+    made = trainer()
+    with broken(made, "loss", ""):
+        done = made.step()
+    assert isinstance(done, Skipped) and done.name == "loss"
+
+
+def test_the_dice_are_thrown_on_as_if_nothing_had_been_looked_at() -> None:
+    """Also where the second look throws more of them than the step did, as explicit attention may."""
+    bits = []
+    for looked in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            if not looked:
+                patch.setattr("pellucid.training.history.not_finite.located", lambda *_: ("x", ""))
+            made = trainer(DROPOUT)
+            with broken(made, "loss", ""):
+                bad = made.loss
+                made.loss = lambda ids, targets, bad=bad: (  # type: ignore[assignment,misc]
+                    bad(ids, targets) if watch() is None else bad(ids, targets) + torch.rand(())
+                )
+                made.step()
+            made.step()
+            bits.append(state(made))
+    assert same(*bits)
+
+
+def test_the_same_dropout_is_seen_again() -> None:
+    made = trainer(DROPOUT, "train.dtype=float32")
+    masks: list[list[Tensor]] = []
+    right = made._backward
+
+    def watched(batch: object) -> Tensor:
+        with record("*.keep") as seen:
+            total = right(batch)  # type: ignore[arg-type]
+        masks.append([value.clone() for value in seen.values()])
+        return total * math.nan
+
+    made._backward = watched  # type: ignore[method-assign]
+    made.step()
+    first, again = masks
+    assert len(first) > 4 and all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+def test_every_value_of_the_fast_engine_is_made_of_something(name: str) -> None:
+    """For each sort of model the specification knows the inputs, of first, inner and last blocks alike."""
+    config: ModelConfig = CONFIGS[name]
+    known = set(config.parameters())
+    for value in ("loss", f"blocks.{config.n_layer - 1}.attn.q", "blocks.0.attn_out"):
+        assert list(inputs(config, value, known)), value
+
+
+def test_a_block_far_inside_is_made_of_its_neighbours() -> None:
+    config = recipe("model.n_layer=9").config(7)
+    known = {
+        f"blocks.{layer}.{value}" for layer in range(9) for value in ("resid_post", "resid_mid", "mlp_out")
+    }
+    for layer in (3, 8):
+        assert list(inputs(config, f"blocks.{layer}.resid_post", known)) == [
+            f"blocks.{layer}.resid_mid",
+            f"blocks.{layer}.mlp_out",
+        ]
+    assert set(inputs(config, "blocks.5.resid_mid", known)) == {"blocks.4.resid_post"}
+
+
+def test_by_policy_the_run_stops_at_once_with_the_weights_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = Trainer._backward
+    before: dict[str, Tensor] = {}
+
+    def third(self: Trainer, batch: object) -> Tensor:
+        total = right(self, batch)  # type: ignore[arg-type]
+        if self.at != 2:
+            return total
+        before.update({name: weight.detach().clone() for name, weight in self.weights.named.items()})
+        return total * math.nan
+
+    monkeypatch.setattr(Trainer, "_backward", third)
+    events = trained(tmp_path / "a", "train.bad=stop", "checkpoint.every=100")
+    skipped, saved, ended = events[-3:]
+    assert isinstance(skipped, Skipped) and isinstance(saved, Saved) and isinstance(ended, Ended)
+    assert ended.why == "stopped: step 3 without a finite gradient, at loss"
+    kept = checkpoint.read(tmp_path / "a" / "checkpoints" / "step-0000003").weights
+    assert all(torch.equal(kept[name], before[name]) for name in before)
+    line = next(line for line in read(tmp_path / "a" / "log.jsonl") if line["kind"] == "skipped")
+    assert (line["step"], line["name"]) == (3, "loss") and line["about"].startswith("it is made of nll (from")
+
+
+def test_otherwise_it_goes_on_until_there_are_too_many_in_a_row() -> None:
+    made = trainer("steps=30")
+    with broken(made, "loss", ""):
+        events = list(made.run())
+    assert sum(isinstance(event, Skipped) for event in events) == BAD_IN_A_ROW
+    with pytest.raises(ConfigError, match=r"no train.bad called 'stopp'; have skip, stop. Did you mean stop"):
+        recipe("train.bad=stopp")
+
+
+@pytest.mark.torture
+def test_a_hundred_bad_numbers_at_random_steps_and_places() -> None:
+    dice = np.random.default_rng(0)
+    made = trainer("steps=1000", DROPOUT, "train.accumulate=2")
+    at = set(dice.choice(300, 100, replace=False).tolist())
+    for step in range(300):
+        before = state(made)
+        if step not in at:
+            assert isinstance(made.step(), Stepped) and not same(before, state(made))
+            continue
+        where, name, found, _ = PLACES[dice.integers(len(PLACES))]
+        with broken(made, where, name):
+            done = made.step()
+        assert isinstance(done, Skipped) and same(before, state(made)), step
+        assert done.name == found

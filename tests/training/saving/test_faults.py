@@ -1,0 +1,401 @@
+"""Whatever the disk refuses and whenever the process is killed: nothing that was saved is lost or wrong."""
+
+import errno
+import io
+import os
+import resource
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pellucid.errors import FileError
+from pellucid.interop import model_folder
+from pellucid.training.saving.checkpoint import bytes_of, read
+from pellucid.training.saving.manifest import MANIFEST, name_of
+from pellucid.training.saving.run_folder import RunFolder
+from tests.training.saving.snapshots import ENVIRONMENT, contents, in_memory, snapshot
+
+TOML = "steps = 1000\n"
+CALLS = ("open", "mkdir", "rename", "replace", "symlink", "unlink", "rmdir", "chmod", "fsync")
+
+
+class Killed(BaseException):
+    """Nothing that the process would still have done happens."""
+
+
+class Disk:
+    """Counts the calls that reach the disk, and lets the one with a given number fail: once, like a bad
+    sector; from then on whatever needs room, like a full disk; or from then on all, like a process killed."""
+
+    def __init__(self, at: int | None, fault: str) -> None:
+        self.at, self.fault, self.calls = at, fault, 0
+        self.names: list[str] = []
+
+    def call(self, name: str) -> None:
+        self.calls += 1
+        self.names.append(name)
+        if self.at is None or self.calls < self.at:
+            return
+        if self.fault == "killed":
+            raise Killed
+        full = self.fault == "full" and name in ("mkdir", "open", "write", "symlink", "fsync")
+        if full or (self.fault == "bad sector" and self.calls == self.at):
+            code = errno.ENOSPC if full else errno.EIO
+            raise OSError(code, os.strerror(code))
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            for name in CALLS:
+                patch.setattr(os, name, self._watched(name, getattr(os, name)))
+            patch.setattr(io, "open", self._opened(io.open))
+            yield
+
+    def _watched(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **named: Any) -> Any:
+            self.call(name)
+            return None if name == "fsync" else real(*given, **named)
+
+        return call
+
+    def _opened(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(path: Any, mode: str = "r", *given: Any, **named: Any) -> Any:
+            self.call("open" if "r" not in mode else "open to read")
+            file = real(path, mode, *given, **named)
+            return file if "r" in mode else _Written(file, self)
+
+        return call
+
+
+class _Written:
+    """A file of which a write that fails has written the half of it."""
+
+    def __init__(self, file: Any, disk: Disk) -> None:
+        self.file, self.disk = file, disk
+
+    def write(self, data: Any) -> int:
+        try:
+            self.disk.call("write")
+        except BaseException:
+            self.file.write(bytes(data)[: len(bytes(data)) // 2])
+            self.file.flush()
+            raise
+        return int(self.file.write(data))
+
+    def __enter__(self) -> "_Written":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+
+def check_run(folder: RunFolder, least: int) -> int:
+    """A restart finds a checkpoint that is one of those saved, to the bit, and no older; its step."""
+    with folder.held():
+        found, _ = folder.newest()
+        assert found is not None
+        again = read(found)
+        assert again.step >= least
+        assert contents(again) == contents(snapshot(again.step))
+        assert not [path for path in folder.checkpoints.iterdir() if path.name.startswith(".")]
+        assert not list(folder.path.glob(".model-*"))
+        linked = model_folder.read(folder.path / "model")  # it always leads to a whole model
+        step = int((folder.path / "model").resolve().parent.name.removeprefix("step-"))
+        wanted = snapshot(step).weights
+        assert all(np.array_equal(linked.weights[name], wanted[name].numpy()) for name in wanted)
+    return again.step
+
+
+def begun(path: Path) -> RunFolder:
+    folder = RunFolder(path)
+    with folder.held():
+        folder.begin(TOML)
+        folder.save(snapshot(0), ENVIRONMENT, 1)
+    return folder
+
+
+@pytest.mark.parametrize("fault", ["bad sector", "full", "killed"])
+def test_a_fault_at_any_call_to_the_disk_costs_nothing_that_was_saved(fault: str) -> None:
+    with in_memory() as path:
+        folder, newest, step, failed = begun(path / "a"), 0, 0, 0
+        for at in range(1, 400):
+            step += 1
+            prepared, disk = snapshot(step), Disk(at, fault)
+            with folder.held():
+                try:
+                    with disk.watched():
+                        folder.save(prepared, ENVIRONMENT, 1)
+                    newest = step
+                except Killed:
+                    failed += 1
+                except FileError as error:
+                    failed += 1
+                    assert str(path) in str(error)  # noqa: PT017
+            newest = check_run(folder, newest)
+            with folder.held():  # what the next one starts from: one checkpoint, and the link to it
+                folder.save(snapshot(newest), ENVIRONMENT, 1)
+                assert len(list(folder.checkpoints.iterdir())) == 1
+            if disk.calls < at:
+                break
+        else:
+            pytest.fail("a saving calls the disk without end")
+        assert newest == step
+        assert failed > 60 and {"write", "fsync", "rename", "symlink"} <= set(disk.names)
+
+
+@pytest.mark.parametrize("fault", ["bad sector", "full", "killed"])
+def test_a_fault_at_the_begin_of_a_run_leaves_a_folder_in_which_it_can_begin(fault: str) -> None:
+    with in_memory() as path:
+        for at in range(1, 100):
+            folder, disk = RunFolder(path / str(at)), Disk(at, fault)
+            try:
+                with disk.watched(), folder.held():
+                    folder.begin(TOML)
+            except (Killed, FileError):
+                pass
+            folder = RunFolder(path / str(at))
+            with folder.held():
+                if not (folder.path / "recipe.toml").exists():
+                    folder.begin(TOML)
+                assert folder.recipe() == {"steps": 1000}
+            if disk.calls < at:
+                return
+        pytest.fail("beginning calls the disk without end")
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EACCES, errno.EDQUOT])
+def test_a_refusal_is_one_message_with_the_file_and_the_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    folder = begun(tmp_path / "a")
+
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with folder.held():
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", refuse)
+            with pytest.raises(FileError) as told:
+                folder.save(snapshot(1), ENVIRONMENT, 1)
+        message = str(told.value)
+        assert message.startswith(f"cannot write {folder.checkpoints}") and os.strerror(code) in message
+        assert f"The checkpoint of step 1 takes {bytes_of(snapshot(1)):,} bytes, and" in message
+        assert message.endswith("Earlier checkpoints are as they were.")
+    assert check_run(folder, 0) == 0
+
+
+# ---- the kernel itself refuses, or kills
+
+
+def in_a_child(work: Callable[[], None]) -> str:
+    """What some work, done in a process forked from this one, says of its failure."""
+    out, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            torch.set_num_threads(1)
+            work()
+        except BaseException as error:
+            os.write(tell, f"{type(error).__name__}: {error}".encode())
+        finally:
+            os._exit(0)
+    os.close(tell)
+    with os.fdopen(out) as file:
+        message = file.read()
+    os.waitpid(child, 0)
+    return message
+
+
+def test_a_file_larger_than_the_kernel_allows_is_told_and_costs_nothing(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "a")
+    large = snapshot(1)._replace(optimizer={"m": torch.zeros(100_000)})
+
+    def save() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        with folder.held():
+            folder.save(large, ENVIRONMENT, 1)
+
+    message = in_a_child(save)
+    assert (
+        message.startswith("FileError: cannot write") and "optimizer.safetensors: File too large" in message
+    )
+    assert check_run(folder, 0) == 0
+
+
+def test_a_folder_that_one_may_not_write_in_is_told_and_costs_nothing() -> None:
+    with in_memory() as path:
+        path.chmod(0o755)
+        folder = begun(path / "a")
+        for place in (folder.checkpoints, folder.path):
+            place.chmod(0o555)
+        (folder.path / "lock").chmod(0o666)
+
+        def save() -> None:
+            if os.geteuid() == 0:
+                os.setuid(65534)
+            with folder.held():
+                folder.save(snapshot(1), ENVIRONMENT, 1)
+
+        message = in_a_child(save)
+        for place in (folder.checkpoints, folder.path):
+            place.chmod(0o755)
+        assert message.startswith(f"FileError: cannot write {folder.checkpoints}")
+        assert "Permission denied" in message
+        assert check_run(folder, 0) == 0
+
+
+def kills(path: Path, count: int, seed: int) -> None:
+    """Processes that save one step after the other, each killed at some moment of a saving."""
+    rng, folder, at = np.random.default_rng(seed), begun(path / "a"), 0
+    takes, halfway = 0.02, 0  # seconds for a saving, as the last one that was watched took
+    for _ in range(count):
+        prepared = [snapshot(at + i) for i in range(1, 9)]
+        out, tell = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                torch.set_num_threads(1)
+                with folder.held():
+                    os.write(tell, at.to_bytes(8, "little"))
+                    for one in prepared:
+                        folder.save(one, ENVIRONMENT, 1)
+                        os.write(tell, one.step.to_bytes(8, "little"))
+            finally:
+                os._exit(0)
+        os.close(tell)
+        told = os.read(out, 8)
+        for _ in range(int(rng.integers(3))):
+            begin = time.perf_counter()
+            told = os.read(out, 8)
+            takes = time.perf_counter() - begin
+        time.sleep(rng.uniform(0, 1.2 * takes))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        with os.fdopen(out, "rb") as file:
+            told += file.read()
+        halfway += any(path.name.startswith(".") for path in folder.checkpoints.iterdir())
+        reported = int.from_bytes(told[-8:], "little")
+        assert len(told) % 8 == 0 and reported >= at
+        at = check_run(folder, reported)
+        assert at <= reported + 1
+    assert at > count // 2 and halfway > count // 4
+
+
+def test_a_killed_process_costs_nothing_that_it_had_saved(tmp_path: Path) -> None:
+    kills(tmp_path, 12, 0)
+
+
+@pytest.mark.torture
+def test_a_thousand_killed_processes_cost_nothing_that_they_had_saved(tmp_path: Path) -> None:
+    kills(tmp_path, 1000, 1)
+
+
+# ---- the disk forgets
+
+
+def damage(folder: RunFolder, rng: np.random.Generator) -> Callable[[], None]:
+    """One thing done to the newest of two checkpoints; what puts it right again."""
+    newest, older = folder.checkpoints / name_of(2), folder.checkpoints / name_of(1)
+    files = sorted(path.relative_to(newest) for path in newest.rglob("*") if path.is_file())
+    path = newest / files[rng.integers(len(files))]
+    before = path.read_bytes()
+    data, kind = bytearray(before), rng.integers(6)
+    at = int(rng.integers(len(data)))
+    if kind == 0:
+        data[at] ^= 1 << int(rng.integers(8))
+    elif kind == 1:
+        del data[len(data) * int(rng.integers(100)) // 100 :]
+    elif kind == 2:
+        data[at:at] = rng.bytes(int(rng.integers(1, 9)))
+    elif kind == 3:
+        data[at : at + 512] = bytes(len(data[at : at + 512]))
+    elif kind == 4:  # with another file of the same checkpoint
+        other = newest / files[rng.integers(len(files))]
+        return _swap(path, other) if other != path else damage(folder, rng)
+    else:  # with the same file of the other checkpoint
+        return _swap(path, older / path.relative_to(newest))
+    if bytes(data) == before:
+        return damage(folder, rng)
+    path.write_bytes(data)
+    return lambda: _restore(path, before)
+
+
+def _restore(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+
+
+def _swap(first: Path, second: Path) -> Callable[[], None]:
+    one, two = first.read_bytes(), second.read_bytes()
+    _restore(first, two)
+    _restore(second, one)
+
+    def back() -> None:
+        _restore(first, one)
+        _restore(second, two)
+
+    return back
+
+
+def mutations(count: int, seed: int) -> None:
+    with in_memory() as path:
+        folder = begun(path / "a")
+        with folder.held():
+            for step in (1, 2):
+                folder.save(snapshot(step), ENVIRONMENT, 3)
+            first = folder.checkpoints / name_of(0)
+            for number in range(count):
+                same = (folder.checkpoints / name_of(1) / MANIFEST).read_bytes()
+                whole = _hashes(folder)
+                back = damage(folder, np.random.default_rng([seed, number]))
+                changed = {name for name, data in _hashes(folder).items() if data != whole[name]}
+                if changed:  # two checkpoints may have the same tokenizer
+                    found, skipped = folder.newest()
+                    hurt = {name.parts[0] for name in changed}
+                    expected = folder.checkpoints / name_of(1) if hurt == {name_of(2)} else first
+                    assert found == expected, f"mutation {number} was not seen"
+                    assert len(skipped) == len(hurt)
+                    with pytest.raises(FileError):
+                        read(folder.checkpoints / name_of(2))
+                back()
+                assert same == (folder.checkpoints / name_of(1) / MANIFEST).read_bytes()
+            found, skipped = folder.newest()
+            assert found == folder.checkpoints / name_of(2) and not skipped
+
+
+def _hashes(folder: RunFolder) -> dict[Path, bytes]:
+    paths = [path for path in folder.checkpoints.rglob("*") if path.is_file()]
+    return {path.relative_to(folder.checkpoints): path.read_bytes() for path in paths}
+
+
+def test_no_damage_goes_unseen() -> None:
+    mutations(60, 0)
+
+
+@pytest.mark.torture
+def test_no_damage_of_much_goes_unseen() -> None:
+    mutations(20_000, 1)
+
+
+def test_two_whole_checkpoints_that_changed_names_are_seen(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "a")
+    with folder.held():
+        for step in (1, 2):
+            folder.save(snapshot(step), ENVIRONMENT, 3)
+    first, second = (folder.checkpoints / name_of(step) for step in (1, 2))
+    shutil.move(first, tmp_path / "kept")
+    shutil.move(second, first)
+    shutil.move(tmp_path / "kept", second)
+    found, skipped = folder.newest()
+    assert found == folder.checkpoints / name_of(0) and len(skipped) == 2

@@ -1,0 +1,330 @@
+"""A run's folder: one process at a time, the recipe first, the newest complete checkpoint always found."""
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import pellucid
+from pellucid.errors import AskedWrongly, FileError
+from pellucid.training.saving import checkpoint
+from pellucid.training.saving.checkpoint import read
+from pellucid.training.saving.manifest import MANIFEST, name_of, step_of
+from pellucid.training.saving.run_folder import RunFolder, Status
+from tests.training.saving.snapshots import CONFIG, ENVIRONMENT, contents, in_memory, snapshot
+
+TOML = 'out = "runs/a"\nsteps = 1000\n'
+
+
+@contextmanager
+def begun(path: Path, *steps: int, keep: int = 9) -> Iterator[RunFolder]:
+    """A new run with some checkpoints, held."""
+    folder = RunFolder(path)
+    with folder.held():
+        folder.begin(TOML)
+        for step in steps:
+            folder.save(snapshot(step), ENVIRONMENT, keep)
+        yield folder
+
+
+def steps_of(folder: RunFolder) -> list[str]:
+    return sorted(path.name for path in folder.checkpoints.iterdir())
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+# ---- the life of a run
+
+
+def test_the_recipe_is_there_first_and_the_newest_model_opens(tmp_path: Path) -> None:
+    with begun(tmp_path / "runs" / "a") as folder:
+        assert (folder.path / "recipe.toml").read_text() == TOML
+        assert folder.newest() == (None, [])
+        for step in (10, 20):
+            made = folder.save(snapshot(step), ENVIRONMENT, 2)
+            assert folder.newest() == (made, [])
+            model = pellucid.load(folder.path / "model")
+            weights = snapshot(step).weights
+            assert all(np.array_equal(model.weights[name], weights[name].numpy()) for name in weights)
+    assert checkpoint.recipe_of(made) == {"out": "runs/a", "steps": 1000}
+    assert os.readlink(folder.path / "model") == "checkpoints/step-0000020/model"
+
+
+def test_a_run_that_was_moved_still_opens(tmp_path: Path) -> None:
+    with begun(tmp_path / "a", 10):
+        pass
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert pellucid.load(tmp_path / "b" / "model").config == CONFIG
+    with RunFolder(tmp_path / "b").held():
+        assert RunFolder(tmp_path / "b").newest()[0] == tmp_path / "b" / "checkpoints" / name_of(10)
+
+
+def test_a_folder_that_holds_a_run_is_not_begun_again(tmp_path: Path) -> None:
+    with begun(tmp_path / "a", 10):
+        pass
+    folder = RunFolder(tmp_path / "a")
+    with folder.held(), pytest.raises(AskedWrongly, match=r"already holds a run: `pellucid train --resume"):
+        folder.begin("steps = 3\n")
+    (tmp_path / "a" / "recipe.toml").unlink()
+    with folder.held(), pytest.raises(AskedWrongly, match="already holds a run"):
+        folder.begin("steps = 3\n")
+    assert contents(read(tmp_path / "a" / "checkpoints" / name_of(10))) == contents(snapshot(10))
+
+
+def test_a_folder_of_ones_own_called_model_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    folder = RunFolder(tmp_path)
+    with folder.held(), pytest.raises(AskedWrongly, match="where a run keeps its model"):
+        folder.begin(TOML)
+    assert not (tmp_path / "recipe.toml").exists()
+
+
+def test_saving_the_same_step_twice_writes_it_once(tmp_path: Path) -> None:
+    with begun(tmp_path, 10) as folder:
+        before = (folder.checkpoints / name_of(10)).stat().st_ino
+        made = folder.save(snapshot(10), ENVIRONMENT, 2)
+        assert made.stat().st_ino == before
+
+
+def test_a_damaged_step_is_written_again_when_the_run_comes_to_it(tmp_path: Path) -> None:
+    with begun(tmp_path, 10, 20) as folder:
+        flip(folder.checkpoints / name_of(20) / "rank-0" / "optimizer.safetensors")
+        found, skipped = folder.newest()
+        assert found == folder.checkpoints / name_of(10)
+        assert len(skipped) == 1 and "skipped the checkpoint of step 20" in skipped[0]
+        assert "the content of rank-0/optimizer.safetensors is not what was saved" in skipped[0]
+        made = folder.save(snapshot(20), ENVIRONMENT, 2)
+        assert folder.newest() == (made, [])
+        assert steps_of(folder) == [name_of(10), name_of(20)]
+
+
+def test_a_checkpoint_of_a_newer_version_is_skipped_by_name(tmp_path: Path) -> None:
+    with begun(tmp_path, 10, 20) as folder:
+        path = folder.checkpoints / name_of(20) / MANIFEST
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 7}))
+        found, (line,) = folder.newest()
+        assert found == folder.checkpoints / name_of(10)
+        assert "has checkpoint format 7; this version of Pellucid reads 2" in line
+
+
+def test_what_is_not_ours_stays(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints" / "step-10").mkdir(parents=True)
+    strange = ["notes.txt", ".tmp-mine", "checkpoints/step-00000010", "checkpoints/.tmp-mine", "model.txt"]
+    for name in strange:
+        (tmp_path / name).write_text("mine")
+    with begun(tmp_path, 10, 20, 30, keep=1) as folder:
+        assert folder.newest() == (folder.checkpoints / name_of(30), [])
+    with folder.held():
+        assert all((tmp_path / name).read_text() == "mine" for name in strange)
+        assert (tmp_path / "checkpoints" / "step-10").is_dir()
+
+
+def test_what_a_killed_process_left_is_removed_at_the_next_start(tmp_path: Path) -> None:
+    with begun(tmp_path, 10) as folder:
+        pass
+    left = folder.checkpoints / ".tmp-step-0000020-123-0"
+    (left / "model").mkdir(parents=True)
+    (left / "model" / "half").write_text("x")
+    (tmp_path / ".model-123-4").symlink_to("nowhere")
+    (tmp_path / "recipe.toml.123-4.partial").write_text("x")
+    with folder.held():
+        assert steps_of(folder) == [name_of(10)]
+        assert {path.name for path in tmp_path.iterdir()} == {"checkpoints", "lock", "model", "recipe.toml"}
+
+
+def test_writing_without_the_lock_is_a_mistake_of_the_program(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="held"):
+        RunFolder(tmp_path).begin(TOML)
+
+
+# ---- keeping and removing
+
+
+def test_only_the_newest_few_are_kept(tmp_path: Path) -> None:
+    with begun(tmp_path, 1, 2, 3, 4, keep=2) as folder:
+        assert steps_of(folder) == [name_of(3), name_of(4)]
+        folder.save(snapshot(5), ENVIRONMENT, 0)
+        assert steps_of(folder) == [name_of(5)]
+
+
+def test_a_damaged_one_does_not_count_among_those_kept(tmp_path: Path) -> None:
+    with begun(tmp_path, 1, 2) as folder:
+        (folder.checkpoints / name_of(2) / "state.json").unlink()
+        folder.save(snapshot(3), ENVIRONMENT, 2)
+        assert steps_of(folder) == [name_of(1), name_of(2), name_of(3)]
+
+
+def test_a_newer_damaged_one_never_costs_the_complete_one(tmp_path: Path) -> None:
+    """Fallen back from a damaged step 30 to step 10, the run saves step 20 and keeps one."""
+    with begun(tmp_path, 10, 30) as folder:
+        flip(folder.checkpoints / name_of(30) / "state.json")
+        made = folder.save(snapshot(20), ENVIRONMENT, 1)
+        assert folder.newest()[0] == made
+
+
+def interleavings(path: Path, count: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs in which savings, damage, restarts and strangers follow each other as the dice say."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    prepared = [snapshot(step)._replace(optimizer={}, raw={}) for step in range(30)]
+    for number in range(count):
+        rng = np.random.default_rng([seed, number])
+        folder, good, at = RunFolder(path / str(number)), set[int](), 0
+        with folder.held():
+            folder.begin(TOML)
+        for _ in range(int(rng.integers(3, 9))):
+            folder = RunFolder(folder.path)
+            present = [name for name in steps_of(folder) if name.startswith("step-")]
+            action = rng.choice(["save", "save", "damage", "strange", "restart"])
+            if action == "save":
+                at, keep = at + int(rng.integers(1, 4)), int(rng.integers(1, 4))
+                with folder.held():
+                    folder.save(prepared[at], ENVIRONMENT, keep)
+                good.add(at)
+                found = {step_of(name) for name in steps_of(folder)}
+                lost = good - found
+                assert at in found
+                assert all(sum(step in found for step in good if step > old) >= keep for old in lost)
+                good -= lost
+            elif action == "damage" and present:
+                name = str(rng.choice(present))
+                (folder.checkpoints / name / str(rng.choice([MANIFEST, "state.json"]))).write_text("{}")
+                good.discard(int(name.removeprefix("step-")))
+            elif action == "strange":
+                (folder.checkpoints / ".tmp-step-0000099-1-1").mkdir(exist_ok=True)
+            else:
+                with folder.held():
+                    assert not any(name.startswith(".tmp") for name in steps_of(folder))
+            newest, _ = folder.newest()
+            assert newest == (folder.checkpoints / name_of(max(good)) if good else None)
+            at = max(good, default=0)  # where a run that falls back goes on from
+        shutil.rmtree(folder.path)
+
+
+def test_no_interleaving_costs_the_last_complete_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    with in_memory() as path:
+        interleavings(path, 200, 0, monkeypatch)
+
+
+@pytest.mark.torture
+def test_no_interleaving_of_many_costs_the_last_complete_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    with in_memory() as path:
+        interleavings(path, 5000, 1, monkeypatch)
+
+
+# ---- two processes
+
+
+@contextmanager
+def another_process(work: Callable[[], None]) -> Iterator[int]:
+    """A forked process that does some work, tells that it has, and sleeps until it is killed."""
+    ready, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            torch.set_num_threads(1)
+            work()
+            os.write(tell, b"x")
+            signal.pause()
+        finally:
+            os._exit(1)
+    os.close(tell)
+    try:
+        assert os.read(ready, 1) == b"x"
+        yield child
+    finally:
+        os.close(ready)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_a_second_process_is_refused_and_told_who_is_first(tmp_path: Path) -> None:
+    with begun(tmp_path / "a", 10):
+        pass
+    folder = RunFolder(tmp_path / "a")
+    first = RunFolder(tmp_path / "a").held()
+    with another_process(first.__enter__) as child:
+        with (
+            pytest.raises(AskedWrongly, match=f"in use by process {child} on {socket.gethostname()}"),
+            folder.held(),
+        ):
+            pass
+        assert folder.status() == Status("running", 10)
+    with folder.held():  # the lock ended with the process that was killed
+        pass
+    assert folder.status() == Status("interrupted", 10)
+
+
+def test_a_second_run_in_the_same_process_is_refused(tmp_path: Path) -> None:
+    with (
+        RunFolder(tmp_path).held(),
+        pytest.raises(AskedWrongly, match=f"process {os.getpid()}"),
+        RunFolder(tmp_path).held(),
+    ):
+        pass
+
+
+def test_a_child_of_the_holder_does_not_hold_the_lock(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    held = folder.held()
+    held.__enter__()
+    with another_process(lambda: None):
+        held.__exit__(None, None, None)
+        with RunFolder(tmp_path).held():
+            pass
+
+
+def test_looking_at_a_run_does_not_keep_it_from_starting(tmp_path: Path) -> None:
+    with begun(tmp_path):
+        pass
+    looking = os.open(tmp_path / "lock", os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_SH)
+    threading.Timer(0.05, os.close, [looking]).start()
+    with RunFolder(tmp_path).held():
+        pass
+
+
+# ---- how it stands
+
+
+def test_a_run_says_how_it_stands(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    assert folder.status() == Status("new", 0)
+    with begun(tmp_path) as same:
+        assert folder.status() == Status("running", 0)
+    assert folder.status() == Status("new", 0)
+    (tmp_path / "log.jsonl").write_text('{"kind": "start"}\n')
+    assert folder.status() == Status("interrupted", 0)
+    with same.held():
+        same.save(snapshot(7), ENVIRONMENT, 2)
+    (tmp_path / "log.jsonl").write_text('{"kind": "end", "why": "finished"}\n{"kind": "st')
+    assert folder.status() == Status("finished", 7)
+    (tmp_path / "log.jsonl").write_text('{"kind": "end", "why": "interrupted"}\n')
+    assert folder.status() == Status("interrupted", 7)
+
+
+def test_a_recipe_that_is_gone_or_damaged_is_told(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=r"cannot read .*recipe\.toml"):
+        RunFolder(tmp_path).recipe()
+    (tmp_path / "recipe.toml").write_text("steps = = 3")
+    with pytest.raises(FileError, match=r"recipe\.toml is no recipe"):
+        RunFolder(tmp_path).recipe()
+
+
+def test_a_path_that_cannot_be_a_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a file")
+    with pytest.raises(FileError, match="cannot write"), RunFolder(tmp_path / "a").held():
+        pass
