@@ -5,12 +5,12 @@ export HF_HUB_OFFLINE := 1
 # Two workers that each use two threads wait for each other more than they compute.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: setup demo test lint docs bench torture
+.PHONY: setup demo test lint docs bench bench-gpu torture
 .DEFAULT_GOAL := help
 
 .PHONY: help
 help: ## print this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-14s%s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-16s%s\n", $$1, $$2}'
 
 # The stamp names what the environment was made from, so a changed requirement renews it.
 .venv/made: pyproject.toml constraints.txt
@@ -42,6 +42,11 @@ bench: setup ## speed beside its limit and its peers; PELLUCID_DATA names a fold
 	$(BIN)/python -m benchmarks.attention
 	$(BIN)/python -m benchmarks.training
 	[ -z "$$PELLUCID_SMOLLM2" ] || $(BIN)/python -m benchmarks.smollm2
+
+bench-gpu: setup ## training on a GPU beside its peers; PELLUCID_DATA names a folder with shakespeare.txt and books
+	$(BIN)/python -m benchmarks.gpu step
+	[ -z "$$PELLUCID_DATA" ] || $(BIN)/python -m benchmarks.gpu shakespeare
+	[ -z "$$PELLUCID_DATA" ] || $(BIN)/python -m benchmarks.gpu books
 
 torture: setup ## the same claims with the full counts
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m torture
