@@ -252,7 +252,7 @@ def test_every_step_of_muon_tells_its_formula() -> None:
     wanted = {
         "ahead@1": "u@1[in,out] = (1 - 0.95) · dW_1[in,out] + 0.95 · m@1[in,out]",
         "turned_0@1": "X_0[in,out] = u@1[in,out] / max(‖u‖, 1e-07)",
-        "gram_2@1": "A_2[i,j] = Σ_k X_1[i,k] X_1[j,k]",
+        "gram_2@1": "A_2[i,j] = Σ_out X_1[i,out] X_1[j,out]",
         "square_2@1": "cA_2²[i,j] = Σ_k A_2[i,k] A_2[k,j] · 2.0315",
         "both_2@1": "B_2[i,j] = cA_2²[i,j] + -4.775 · A_2[i,j]",
         "turned_5@1": "X_5[in,out] = BX_5[in,out] + 3.4445 · X_4[in,out]",
