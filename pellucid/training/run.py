@@ -29,7 +29,8 @@ from pellucid.training.recipe import Recipe, changed
 from pellucid.training.saving import checkpoint
 from pellucid.training.saving.environment import differences, environment
 from pellucid.training.saving.run_folder import LOG, RECIPE, RECORDER, RunFolder
-from pellucid.training.sources.source import forget, open_source
+from pellucid.training.sources.encoding import forget
+from pellucid.training.sources.source import open_source
 from pellucid.training.start import about, again, settled
 
 Tell = Callable[[str], None]

@@ -41,7 +41,8 @@ from pellucid.training.saving.checkpoint import Snapshot
 from pellucid.training.saving.environment import differences, environment
 from pellucid.training.saving.manifest import name_of, step_of
 from pellucid.training.saving.run_folder import LOG, RECIPE, RunFolder
-from pellucid.training.sources.source import PROOF, Source, open_source
+from pellucid.training.sources.encoding import PROOF
+from pellucid.training.sources.source import Source, open_source
 from pellucid.training.start import settled, shapes_of
 
 Tell = Callable[[int, int], None]
