@@ -4,7 +4,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -112,7 +112,6 @@ def _recipe(what: str, changes: list[str], minutes: float, ranks: "Ranks") -> tu
         return Recipe.from_dict(changed(table_of(what), changes)), []
     from pellucid.data import chat_records
     from pellucid.interop.named import config_of
-    from pellucid.training.peak import peak
     from pellucid.training.plan import planned, tuned
 
     text = Path(what)
@@ -120,7 +119,8 @@ def _recipe(what: str, changes: list[str], minutes: float, ranks: "Ranks") -> tu
         table_of(what)  # says which recipes there are
 
     def plan() -> tuple[dict[str, Any], tuple[str, ...]]:
-        asked, limit = changed({}, changes), peak() * ranks.world
+        asked = changed({}, changes)
+        limit = _peak(asked.get("train", {})) * ranks.world
         if start := str(asked.get("start", "")):
             how = "adapters" if asked.get("lora", {}).get("rank") else "full"
             records = sum(1 for _ in chat_records.read(what)) if chat_records.is_chat(what) else 0
@@ -135,13 +135,21 @@ def _recipe(what: str, changes: list[str], minutes: float, ranks: "Ranks") -> tu
     return Recipe.from_dict(changed(table, [*chosen, *changes])), [*reasons]
 
 
+def _peak(asked: Mapping[str, Any]) -> float:
+    """That of the device and type in which the run will be."""
+    from pellucid.training.loop import device_of, dtype_on
+    from pellucid.training.peak import peak
+
+    device = device_of(str(asked.get("device", "auto")))
+    return peak(str(device), dtype_on(device, str(asked.get("dtype", "auto"))))
+
+
 def _bytes(text: Path) -> int:
     files = [text] if text.is_file() else [file for file in text.rglob("*") if file.is_file()]
     return sum(file.stat().st_size for file in files)
 
 
 def _forecast(recipe: "Recipe", ranks: "Ranks") -> None:
-    from pellucid.training.peak import peak
     from pellucid.training.plan import forecast
     from pellucid.training.start import config_of, settled
 
@@ -149,10 +157,8 @@ def _forecast(recipe: "Recipe", ranks: "Ranks") -> None:
         return
     recipe, start = settled(recipe)
     print(recipe.to_toml())
-    device = "cpu" if recipe.train.device == "auto" else recipe.train.device
-    dtype = "float32" if recipe.train.dtype == "auto" else recipe.train.dtype
     config = config_of(recipe, start) if start else recipe.config(_vocabulary(recipe))
-    for line in forecast(recipe, config, peak(device, dtype) * ranks.world).lines():
+    for line in forecast(recipe, config, _peak(vars(recipe.train)) * ranks.world).lines():
         print(line)
     if ranks.world > 1:
         print(_share(recipe, config, ranks))

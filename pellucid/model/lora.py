@@ -6,7 +6,7 @@ blocks.3.attn.q_proj.lora_a and …lora_b.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
@@ -73,16 +73,27 @@ def adapters(named: Mapping[str, T]) -> dict[str, T]:
     return {name: value for name, value in named.items() if name.endswith((A, B))}
 
 
-@torch.no_grad()
-def merged(named: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
-    """The weights of an ordinary model: W + s B A for each that has an adapter, in the adapter's type."""
-    found = {name: value.detach() for name, value in named.items() if not name.endswith((A, B))}
-    for name in named:
-        if name.endswith(A):
-            path = name.removesuffix(A)
-            product = named[path + B] @ named[path + A]
-            found[f"{path}.weight"] = found[f"{path}.weight"].to(product.dtype) + scale * product
-    return found
+class Merged(Mapping[str, Tensor]):
+    """The weights of an ordinary model: W + s B A for each that has an adapter, in the adapter's wider type.
+    A sum is made when it is asked for, so that they need no memory together."""
+
+    def __init__(self, named: Mapping[str, Tensor], scale: float) -> None:
+        self.named, self.scale = named, scale
+
+    @torch.no_grad()
+    def __getitem__(self, name: str) -> Tensor:
+        weight, path = self.named[name].detach(), name.removesuffix(".weight")
+        if path + A not in self.named or not name.endswith(".weight"):
+            return weight
+        a, b = self.named[path + A], self.named[path + B]
+        wide = torch.promote_types(a.dtype, b.dtype)
+        return weight.to(wide) + self.scale * (b.to(wide) @ a.to(wide))
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in self.named if not name.endswith((A, B)))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def fingerprint(named: Iterable[tuple[str, Tensor]]) -> str:

@@ -14,9 +14,9 @@ EARNS_IT = 500
 """Steps from which on compiling, which takes about half a minute, saves more than it costs."""
 
 
-def chosen(loss: Loss, recipe: Recipe, device: torch.device) -> tuple[Loss, str]:
+def chosen(loss: Loss, recipe: Recipe, device: torch.device, sharded: bool) -> tuple[Loss, str]:
     """The loss, compiled or not, and "yes" or why not."""
-    wanted, sharded = recipe.train.compile, recipe.train.parallel == "fsdp"
+    wanted = recipe.train.compile
     missing = wanted != "no" and device.type == "cpu" and not (shutil.which("g++") or shutil.which("clang++"))
     if wanted == "yes" and missing:
         raise AskedWrongly(

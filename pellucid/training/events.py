@@ -82,7 +82,7 @@ class Recorded:
 class Ended:
     step: int
     why: str
-    """finished, stopped early, or interrupted."""
+    """finished, stopped early, stopped (by gradients that are not finite), or interrupted."""
     loss: float
     best: float | None
     seconds: float

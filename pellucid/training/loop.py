@@ -54,7 +54,7 @@ class Trainer:
     ) -> None:
         determinism.prepare()
         self.recipe, self.source, self.start, self.ranks = recipe, source, start, ranks
-        self.device = self.ranks.device(_device(recipe.train.device))
+        self.device = self.ranks.device(device_of(recipe.train.device))
         self.ranks.connect(self.device, recipe.train.timeout)
         self.dtype = dtype_on(self.device, recipe.train.dtype)
         vocab_size = source.tokenizer.vocab_size
@@ -70,13 +70,19 @@ class Trainer:
         rows = rows_of_a_rank(recipe, self.ranks.world)
         self.loader = Loader(source.train, rows, self.ranks.rank, self.ranks.world)
         self.recorder = Recorder(recipe.train.record, self.weights, self.objective, self.shared)
-        loss, self.compiled = compiling.chosen(self.objective, recipe, self.device)
+        sharded = isinstance(self.shared, parallel.Sharded)
+        loss, self.compiled = compiling.chosen(self.objective, recipe, self.device, sharded)
         self.loss = self.shared.joined(loss, self.device, self.deterministic)
         self.at, self.tokens, self.seconds, self.bad = 0, 0, 0.0, 0
         self.bad_allowed = 1 if recipe.train.bad == "stop" else BAD_IN_A_ROW
         self.smoothed = self.best = math.nan
         self.without_progress = 0
+        passes = FROZEN if recipe.lora.rank else 3
+        self.work = flops_per_token(self.model.config, recipe.length, passes)
+        """Operations for each token."""
         self._pinned: dict[str, Tensor] = {}
+        self._read = 0
+        """Tokens of the last batch, over all ranks: rows of conversations are as wide as the longest."""
         self.wanted = ""
         """Why the run should end, once somebody wants it to."""
 
@@ -111,10 +117,9 @@ class Trainer:
         bad = None if good else not_finite.located(self, batch, dice, total)
         if good:
             self.average.update()
-        self.optimizer.zero_grad(set_to_none=True)
+        self.weights.forget()
         self.at += 1
-        tokens = batch.ids.size * self.ranks.world
-        self.tokens += tokens
+        self.tokens += self._read
         seconds = time.perf_counter() - begun
         self.seconds += seconds
         if bad:
@@ -122,7 +127,7 @@ class Trainer:
             return Skipped(self.at, *bad)
         self.bad = 0
         self.smoothed = total if math.isnan(self.smoothed) else SMOOTH * self.smoothed + (1 - SMOOTH) * total
-        speed = tokens / seconds
+        speed = self._read / seconds
         return Stepped(self.at, total, self.smoothed, rate, norm, self.tokens, speed, self.seconds, memory)
 
     def _backward(self, batch: Batch) -> Tensor:
@@ -133,7 +138,7 @@ class Trainer:
         """
         parts = self.recipe.train.accumulate
         counts = [int((part != IGNORED).sum()) for part in np.array_split(batch.targets, parts)]
-        (in_all,) = self.ranks.total(sum(counts))
+        in_all, self._read = map(int, self.ranks.total(sum(counts), batch.ids.size))
         ids, targets = self._there("ids", batch.ids), self._there("targets", batch.targets)
         total = torch.zeros((), device=self.device, dtype=torch.float64)
         pieces = zip(ids.chunk(parts), targets.chunk(parts), counts, range(1, parts + 1), strict=True)
@@ -213,10 +218,8 @@ class Trainer:
     def started(self) -> Started:
         parameters = sum(parameter.numel() for parameter in self.weights.named.values())
         per_step = self.recipe.data.batch_size * self.recipe.length
-        passes = FROZEN if self.recipe.lora.rank else 3
-        work = flops_per_token(self.model.config, self.recipe.length, passes)
         return Started(
-            self.at, self.recipe.steps, parameters, per_step, work, str(self.device), self.compiled,
+            self.at, self.recipe.steps, parameters, per_step, self.work, str(self.device), self.compiled,
             self.source.floor, self.at > 0,
         )  # fmt: skip
 
@@ -249,7 +252,7 @@ class Trainer:
         return Snapshot(
             step=self.at,
             config=self.model.config,
-            weights=lora.merged(used, self.recipe.lora.scale),
+            weights=lora.Merged(used, self.recipe.lora.scale),
             raw=learning if adapters or self.average.mean else {},
             mean=lora.adapters(self.average.mean),
             adapter=adapter(self.recipe, self.model.config, adapters),
@@ -314,7 +317,7 @@ def dtype_on(device: torch.device, wanted: str) -> str:
     return wanted if wanted != "auto" else "bfloat16" if device.type == "cuda" else "float32"
 
 
-def _device(name: str) -> torch.device:
+def device_of(name: str) -> torch.device:
     if name != "auto":
         try:
             device = torch.device(name)
@@ -322,6 +325,8 @@ def _device(name: str) -> torch.device:
             raise AskedWrongly(f"no device called {name!r}; use cpu, cuda or auto.") from None
         if device.type == "cuda" and not torch.cuda.is_available():
             raise AskedWrongly("train.device=cuda, and torch sees no GPU here: use cpu or auto.")
+        if device.index is not None:
+            torch.cuda.set_device(device)  # whose dice and kernels are then those of the run
         return device
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

@@ -24,7 +24,6 @@ from pellucid.training.history.log import line as logged
 from pellucid.training.history.tensorboard import Board
 from pellucid.training.loop import Trainer
 from pellucid.training.peak import peak
-from pellucid.training.plan import flops_per_token
 from pellucid.training.recipe import Recipe, changed
 from pellucid.training.saving import checkpoint
 from pellucid.training.saving.environment import differences, environment
@@ -81,7 +80,7 @@ class Run:
         """What the log has of an event besides: the share of this machine's peak, and the floor, if known."""
         trainer = self.trainer
         if isinstance(event, Stepped):
-            work = event.tokens_per_second * flops_per_token(trainer.model.config)
+            work = event.tokens_per_second * trainer.work
             return {"mfu": work / (peak(str(trainer.device), trainer.dtype) * self.ranks.world)}
         known = isinstance(event, Evaluated) and event.gap is not None
         return {"floor": trainer.source.floor} if known else {}

@@ -43,15 +43,19 @@ class Weights:
         if not self.narrow:
             return
         names = [name for name in self.learning if self.narrow[name].grad is not None]
-        join = torch._foreach_copy_ if self._begins(names) else torch._foreach_add_
-        wide = [local(self.slopes[name]) for name in names]
-        join(wide, [local(slope) for name in names if (slope := self.narrow[name].grad) is not None])
+        first = [name for name in names if self.named[name].grad is None]
+        later = [name for name in names if self.named[name].grad is not None]
+        for some, join in ((first, torch._foreach_copy_), (later, torch._foreach_add_)):
+            slopes = [local(slope) for name in some if (slope := self.narrow[name].grad) is not None]
+            if slopes:
+                join([local(self.slopes[name]) for name in some], slopes)
         for name in names:
             self.named[name].grad, self.narrow[name].grad = self.slopes[name], None
 
-    def _begins(self, names: Sequence[str]) -> bool:
-        """Whether these are the first gradients of a step."""
-        return all(self.named[name].grad is None for name in names)
+    def forget(self) -> None:
+        """After an update, or one that was given up: no gradient is left for the next."""
+        for parameter in (*self.learning.values(), *self.narrow.values()):
+            parameter.grad = None
 
     @torch.no_grad()
     def spread(self) -> None:

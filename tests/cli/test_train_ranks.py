@@ -44,13 +44,15 @@ def ran(
         sys.stderr.flush()
         (folder / f"rank-{number}.code").write_text(str(code or 0))
 
-    for number in range(len(commands)):
-        (folder / f"rank-{number}.code").write_text("2")  # of one that leaves at once
     job = Job(len(commands), rank)
     meanwhile(job)
     job.results()
     told = [(folder / f"rank-{number}.txt").read_text() for number in range(len(commands))]
-    codes = [int((folder / f"rank-{number}.code").read_text()) for number in range(len(commands))]
+    written = [folder / f"rank-{number}.code" for number in range(len(commands))]
+    codes = [  # who leaves at once writes none
+        int(file.read_text()) if file.exists() else job.codes[pid]
+        for file, pid in zip(written, job.pids, strict=True)
+    ]
     # what torch says of itself comes here because it was imported before the command could ask for silence
     return [(code, re.sub(r"\[rank\d\]:\[W.*\n", "", words)) for code, words in zip(codes, told, strict=True)]
 
@@ -127,6 +129,7 @@ def test_what_was_asked_wrongly_is_told_once(
 # ---- torchrun itself
 
 
+@pytest.mark.timed
 def test_a_killed_rank_ends_the_job_and_is_named(tmp_path: Path) -> None:
     """Above 10 s on a busy machine: torchrun and two ranks each import torch."""
     out = tmp_path / "a"

@@ -15,7 +15,7 @@ from pellucid.errors import ConfigError, FileError
 from pellucid.explain.compare import BETWEEN_ENGINES, first_departure
 from pellucid.interop import model_folder
 from pellucid.interop.adapter_folder import their_names
-from pellucid.model.lora import Adapted, merged
+from pellucid.model.lora import Adapted, Merged
 from pellucid.reference.training import forward
 from pellucid.training.events import Evaluated, Stepped
 from pellucid.training.loop import Trainer
@@ -69,12 +69,21 @@ def test_an_adapted_model_begins_as_the_model_that_it_adapts(start: Path) -> Non
         assert torch.equal(weight, torch.zeros_like(weight)) == name.endswith(".lora_b"), name
 
 
+@pytest.mark.parametrize("frozen", ["lora_a", "lora_b"])
+def test_a_half_that_is_frozen_in_bfloat16_is_merged_with_one_that_has_a_master(
+    frozen: str, start: Path
+) -> None:
+    made = trainer(start, "train.weights=bfloat16", "train.dtype=bfloat16", f'train.freeze="*.{frozen}"')
+    made.step()
+    assert {weight.dtype for weight in made.snapshot().weights.values()} >= {torch.float32}
+
+
 def test_loss_and_slopes_are_the_specification_s_with_merged_weights(start: Path) -> None:
     """With W' = W + s B A: dB = s dW' Aᵀ and dA = s Bᵀ dW'."""
     made = shaken(trainer(start))
     batch = MadeUp().take(4, slice(0, 4))
     loss = float(made._backward(batch))
-    weights = merged(dict(made.model.named_parameters()), scale=2.0)
+    weights = Merged(dict(made.model.named_parameters()), scale=2.0)
     tape = forward(made.model.config, {n: w.numpy() for n, w in weights.items()}, batch.ids, batch.targets)
     tape.backward(tape.ref("loss"))
     assert loss == pytest.approx(float(tape["loss"]), rel=1e-12)

@@ -312,3 +312,26 @@ def test_what_was_saved_of_other_parameters_or_another_kind_is_refused() -> None
 def test_nothing_to_train_is_refused() -> None:
     with pytest.raises(ConfigError, match="there is no parameter to train"):
         optimizers.make({}, Sgd())
+
+
+def test_each_saved_tensor_is_read_once() -> None:
+    """They may lie in a file, where reading all of them for each parameter takes minutes."""
+
+    class Counted(dict[str, torch.Tensor]):
+        reads = 0
+
+        def __getitem__(self, name: str) -> torch.Tensor:
+            self.reads += 1
+            return super().__getitem__(name)
+
+        def items(self) -> Any:
+            raise AssertionError("that reads all of them")
+
+    config, part = CONFIGS["gpt2"], made("adamw")
+    named = parameters(config, torch.float64)
+    first = optimizers.make(named, part)
+    step(named, first, part, 0, tapes_of(part, config)[0])
+    tensors, plain = optimizers.state(first)
+    counted = Counted(tensors)
+    optimizers.restore(optimizers.make(named, part), counted, plain)
+    assert counted.reads == len(tensors)

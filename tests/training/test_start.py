@@ -10,6 +10,7 @@ import pytest
 from pellucid.errors import ConfigError, FileError
 from pellucid.interop import model_folder
 from pellucid.training.events import Evaluated
+from pellucid.training.history.replay import replayed
 from pellucid.training.recipe import Recipe, changed
 from pellucid.training.run import begin, resume
 from pellucid.training.saving.run_folder import RunFolder
@@ -76,6 +77,8 @@ def test_a_full_run_goes_on_bit_for_bit_after_its_start_is_gone(tmp_path: Path, 
         list(resume(folder, lambda _: None).events())
     weights = [(out / "model" / "model.safetensors").read_bytes() for out in (straight, cut)]
     assert weights[0] == weights[1]
+    last = folder.status().step
+    assert replayed(cut, last, ["embed.weight"]).as_saved("embed.weight"), "its steps can be asked about"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """How ranks share a model: each has all of it (ddp), or each has some rows of every parameter (fsdp).
 
 Both are PyTorch's own engines. They take the mean of the ranks' gradients where the loop wants their sum, so
-a rank's loss counts `world` times; and they send gradients once a step, however many micro-batches it has.
+a rank's loss counts `world` times; and they send gradients once a step, however many micro-batches it has;
+only gradients of bfloat16 weights, which are added up in float32 masters, are sent after each.
 """
 
 import contextlib

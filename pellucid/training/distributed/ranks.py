@@ -77,8 +77,12 @@ class Ranks:
 
     def device(self, device: "torch.device") -> "torch.device":
         """The rank's own of the GPUs of its machine; a CPU is everybody's."""
-        if self.alone or device.type != "cuda" or device.index is not None:
+        if self.alone or device.type != "cuda":
             return device
+        if device.index is not None:
+            raise AskedWrongly(
+                f"train.device={device} would be that of all ranks: use cuda, and each takes its own."
+            )
         import torch
 
         if self.local >= torch.cuda.device_count():

@@ -73,13 +73,16 @@ def located(trainer: "Trainer", batch: Batch, dice: list[Tensor], total: float) 
     outside = _first_slope(trainer)
     after = randomness.torch_dice(trainer.device)
     sight = Sight()
-    trainer.optimizer.zero_grad(set_to_none=True)
+    trainer.weights.forget()
     randomness.throw_again(dice, trainer.device)
     try:
         with look(sight):
             trainer._backward(batch)
     except torch.OutOfMemoryError:  # the explicit path takes more than the fused one
-        sight = Sight()
+        if not trainer.ranks.alone:
+            raise  # the others are waiting for its gradients
+        trainer.weights.forget()
+        return Located(_first(Sight(), total, outside), "")
     finally:
         randomness.throw_again(after, trainer.device)
     name = _first(sight, total, outside)
@@ -125,13 +128,15 @@ class Sight:
 
 
 def figures(name: str, value: Tensor) -> Figures:
-    value = whole(value.detach()).double()
+    value = whole(value.detach())
     if name.endswith(".masked"):  # −∞ is what it is for
         value = torch.where(value == -math.inf, 0.0, value)
-    good = value[torch.isfinite(value)]
-    low, high = good.aminmax() if good.numel() else (good.new_tensor(math.nan),) * 2
-    nan, infinite = torch.isnan(value).sum(), torch.isinf(value).sum()
-    return Figures(value.numel(), int(nan), int(infinite), float(low), float(high))
+    good = torch.isfinite(value)
+    nan, infinite = int(torch.isnan(value).sum()), int(torch.isinf(value).sum())
+    if nan + infinite == value.numel():
+        return Figures(value.numel(), nan, infinite, math.nan, math.nan)
+    low, high = torch.where(good, value, math.inf).min(), torch.where(good, value, -math.inf).max()
+    return Figures(value.numel(), nan, infinite, float(low), float(high))
 
 
 def _told(name: str, seen: dict[str, Figures], config: ModelConfig) -> str:

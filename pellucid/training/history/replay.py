@@ -43,7 +43,7 @@ from pellucid.training.saving.manifest import name_of, step_of
 from pellucid.training.saving.run_folder import LOG, RECIPE, RunFolder
 from pellucid.training.sources.encoding import PROOF
 from pellucid.training.sources.source import Source, open_source
-from pellucid.training.start import settled, shapes_of
+from pellucid.training.start import again, settled, shapes_of
 
 Tell = Callable[[int, int], None]
 """Told of each step that is made again, and of the last one."""
@@ -145,8 +145,8 @@ class Replayed:
 
     def as_saved(self, name: str) -> bool | None:
         """Whether the checkpoint of this step holds the same bits; None where there is none."""
-        if self.saved is None:
-            return None
+        if self.saved is None or (self.recipe.lora.rank and name not in self.saved.raw):
+            return None  # of what adapters adapt, a checkpoint holds the sum alone
         theirs = {"": self.saved.left(name)}
         for key, which in MOMENTS.items():
             if f"{name}.{key}" in self.saved.optimizer:
@@ -222,7 +222,7 @@ class Past:
         if not (self.folder.path / RECIPE).is_file():
             raise AskedWrongly(f"there is no run at {path}: it has no {RECIPE}.")
         self.recipe = Recipe.from_dict(self.folder.recipe())
-        _, self.start = settled(self.recipe)
+        self.start = again(self.recipe, self.folder.newest()[0])
         self.source = _source(self.recipe, self.folder.path, self.start)
         self.shapes = shapes_of(self.recipe, self.start, self.source.tokenizer.vocab_size)
         log = self.folder.path / LOG
@@ -278,7 +278,8 @@ class Past:
         snapshot, theirs = self._start(k - 1)
         threads = theirs.get("threads")
         with _aside(threads if type(threads) is int else None):
-            trainer = Replaying(self.recipe, self.source, self.start)
+            base = self.start if snapshot is not None else settled(self.recipe)[1]
+            trainer = Replaying(self.recipe, self.source, base)
             trainer.recorder.every = 0
             with determinism.switched(trainer.deterministic), contextlib.closing(trainer.loader):
                 if snapshot is not None:
@@ -317,7 +318,7 @@ class Past:
             found, _ = self.folder.newest(most)
             try:
                 if found is not None:
-                    return checkpoint.read(found), checkpoint.environment_of(found)
+                    return checkpoint.read_checked(found), checkpoint.environment_of(found)
                 later, _ = self.folder.newest()
                 return None, checkpoint.environment_of(later) if later else {}
             except FileError:  # a run that is going on has removed it in this moment

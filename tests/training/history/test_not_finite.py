@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -231,3 +232,32 @@ def test_a_hundred_bad_numbers_at_random_steps_and_places() -> None:
             done = made.step()
         assert isinstance(done, Skipped) and same(before, state(made)), step
         assert done.name == found
+
+
+def test_memory_that_is_too_small_for_a_second_look_leaves_no_gradient_behind() -> None:
+    """The next step is that of a run that never looked."""
+    changes = ("train.weights=bfloat16", "train.dtype=bfloat16", "train.accumulate=2")
+    looked, never = trainer(*changes), trainer(*changes)
+    for made in (looked, never):
+        right = made.loss
+        made.loss = lambda ids, targets, right=right: right(ids, targets) * math.nan  # type: ignore[misc]
+        if made is looked:
+            backward, calls = made._backward, []
+
+            def full(batch: Any, backward: Any = backward, calls: Any = calls) -> Tensor:
+                calls.append(1)
+                total = backward(batch)
+                if len(calls) == 2:
+                    weight = next(iter(looked.weights.narrow.values()))
+                    weight.grad = torch.ones_like(weight)
+                    raise torch.OutOfMemoryError("full")
+                return total  # type: ignore[no-any-return]
+
+            made._backward = full  # type: ignore[method-assign]
+        event = made.step()
+        assert isinstance(event, Skipped) and event.name == "loss"
+        assert all(w.grad is None for w in (*made.weights.named.values(), *made.weights.narrow.values()))
+        made.loss = right
+    a, b = looked.step(), never.step()
+    assert isinstance(a, Stepped) and isinstance(b, Stepped)
+    assert (a.loss, a.grad_norm) == (b.loss, b.grad_norm)
