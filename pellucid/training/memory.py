@@ -15,20 +15,21 @@ _HOST = "can't allocate memory"
 
 
 @contextlib.contextmanager
-def enough(recipe: Recipe, device: str, done: Callable[[], int]) -> Iterator[None]:
-    """In this block, memory that is full is told with advice; `done` says how many steps had been done."""
+def enough(recipe: Recipe, device: str, done: Callable[[], int], world: int = 1) -> Iterator[None]:
+    """In this block, memory that is full is told with advice; `done` says how many steps had been done, and
+    `world` how many ranks share the batch."""
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError):
-        raise AskedWrongly(_advice(recipe, device, done())) from None
+        raise AskedWrongly(_advice(recipe, device, done(), world)) from None
     except RuntimeError as error:
         if _HOST not in str(error):
             raise
-        raise AskedWrongly(_advice(recipe, "the host", done())) from None
+        raise AskedWrongly(_advice(recipe, "the host", done(), world)) from None
 
 
-def _advice(recipe: Recipe, device: str, done: int) -> str:
-    train, size = recipe.train, recipe.data.batch_size
+def _advice(recipe: Recipe, device: str, done: int, world: int) -> str:
+    train, size = recipe.train, recipe.data.batch_size // world
     rows = size // train.accumulate
     parts = next((parts for parts in range(2 * train.accumulate, size + 1) if size % parts == 0), 0)
     ways = [

@@ -49,7 +49,7 @@ class Run:
         with ranks.first_goes_first():
             _see(folder, ranks)
             source = open_source(recipe.data, recipe.length, recipe.seed, folder.path / "data", tell, start)
-        with memory.enough(recipe, recipe.train.device, lambda: 0):
+        with memory.enough(recipe, recipe.train.device, lambda: 0, ranks.world):
             self.trainer = Trainer(recipe, source, start, ranks)
             if self.trainer.deterministic and self.trainer.device.type == "cuda" and ranks.alone:
                 rows = recipe.data.batch_size // recipe.train.accumulate
@@ -62,7 +62,10 @@ class Run:
 
     def events(self) -> Iterator[Event]:
         """Everything that happens, kept in the log as it does."""
-        with self.ranks.hearing(), memory.enough(self.recipe, str(self.trainer.device), self._at):
+        with (
+            self.ranks.hearing(),
+            memory.enough(self.recipe, str(self.trainer.device), self._at, self.ranks.world),
+        ):
             for event in self.trainer.run(self.save):
                 more = self._more(event)
                 if self.logs:
