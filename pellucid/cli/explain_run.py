@@ -54,6 +54,8 @@ def explained(
 def _asked(past: "Past", at: str) -> tuple[str, int]:
     """The parameter, and the update."""
     found = _ASKED.fullmatch(at)
+    if found is None and re.search(r"@\d", at):
+        raise AddressError(f"{at!r} cannot be read: of a run write NAME@k or NAME@k[i,j], both brackets.")
     if found is None:
         last = past.reached
         example = f"{past.parameters[0]}@{last}[0,0]"
@@ -105,7 +107,8 @@ def _notes(done: "Replayed", trace: "Trace", name: str, called: str, index: Any)
         if off["distance"]:
             far = f"this is {'' if index is not None else 'at most '}{figure(off['distance'], 2)} from that, "
             far += f"{figure(off['last_places'], 2)} × its last place"
-        yield f"the run itself {has}, in {own.type}; {far}"
+        who = "the run itself" if done.exact else "this replay, which is not the run to the bit,"
+        yield f"{who} {has}, in {own.type}; {far}"
         yield from _judgement(done, name)
     yield from _exactness(done, name)
 
@@ -143,7 +146,7 @@ def _exactness(done: "Replayed", name: str) -> Iterator[str]:
     from pellucid.training.events import Stepped
 
     start = f"the checkpoint of step {done.start}" if done.start else "the beginning of the run"
-    if done.remarks:
+    if not done.exact:
         yield f"replayed from {start}, and not to the bit:"
         yield from (f"  {remark}" for remark in done.remarks)
         yield "  what the bits of a run depend on is in its checkpoints: torch, threads, processor"
@@ -162,6 +165,7 @@ def _run_data(done: "Replayed", trace: "Trace", name: str, called: str, index: A
 
     own = done.own(name).get(called) if done.event is not None else None
     data: dict[str, Any] = {"step": done.step, "replayed_from": done.start, "remarks": list(done.remarks)}
+    data["exact"] = done.exact
     data["checkpoint_has_the_same_bits"] = done.as_saved(name)
     data["did_not_learn"] = done.why_not(name) or None
     data["skipped"] = None if isinstance(done.event, Stepped | None) else done.event.name

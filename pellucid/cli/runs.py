@@ -104,7 +104,7 @@ def _table(rows: list[dict[str, Any]]) -> None:
     from pellucid.cli.console import Console
     from pellucid.cli.progress import escaped
 
-    styles = {"running": "green", "interrupted": "yellow", "broken": "red"}
+    styles = {"running": "green", "interrupted": "yellow", "stopped": "red", "broken": "red"}
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("run", overflow="fold")
     table.add_column("state", no_wrap=True)

@@ -51,7 +51,7 @@ def train(
         raise AskedWrongly("give a text, a recipe, or --resume RUN; one of them.")
     with _one_voice() as ranks:
         if resume is not None:
-            _go_on(resume, list(changes or []), plain, ranks)
+            _go_on(resume, list(changes or []), plain, dry_run, ranks)
             return
         assert what is not None
         recipe, reasons = _recipe(what, list(changes or []), minutes, ranks)
@@ -69,14 +69,22 @@ def train(
             _follow(begin(recipe, folder, say, ranks), plain)
 
 
-def _go_on(path: Path, changes: list[str], plain: bool, ranks: "Ranks") -> None:
+def _go_on(path: Path, changes: list[str], plain: bool, dry_run: bool, ranks: "Ranks") -> None:
     from pellucid.errors import AskedWrongly
+    from pellucid.training.recipe import Recipe
     from pellucid.training.run import resume
     from pellucid.training.saving.run_folder import RunFolder
 
     if not (path / "recipe.toml").is_file():
         raise AskedWrongly(f"there is no run at {path}: it has no recipe.toml.")
     folder = RunFolder(path)
+    if dry_run:
+        _forecast(Recipe.from_dict(folder.recipe()), ranks)
+        return
+    state, step = folder.status()
+    if state == "finished" and ranks.alone:
+        print(f"{path} is finished, at step {step:,}: nothing is left to do. Its model is in {path}/model")
+        return
     with _held(folder, ranks):
         _follow(resume(folder, _say if ranks.first else _say_nothing, ranks, changes), plain)
 
@@ -132,7 +140,9 @@ def _recipe(what: str, changes: list[str], minutes: float, ranks: "Ranks") -> tu
     overrides, reasons = ranks.first_alone(plan)
     chosen = [f"{key}={value}" for key, value in overrides.items()]
     table = {"out": f"runs/{text.stem or text.resolve().name}", "data": {"path": what}, "model": {}}
-    return Recipe.from_dict(changed(table, [*chosen, *changes])), [*reasons]
+    instead = [change for change in changes if change.partition("=")[0] in overrides]
+    asked = [f"instead of some of this, as you ask: {' '.join(instead)}"] * bool(instead)
+    return Recipe.from_dict(changed(table, [*chosen, *changes])), [*reasons, *asked]
 
 
 def _peak(asked: Mapping[str, Any]) -> float:
@@ -227,7 +237,8 @@ def _follow(run: "Run", plain: bool) -> None:
         words, stream = f"Saved. Go on with: pellucid train --resume {out}", sys.stderr
         code = 130 if received[:1] == [signal.SIGINT] else 143
     elif ended.startswith("stopped:"):
-        code, words, stream = 1, f"{ended}. The weights before them are in {out}/model.", sys.stderr
+        words = f"{ended}. The weights before them are in {out}/model. Begin another run with a smaller "
+        code, words, stream = 1, f"{words}optimizer.lr, and another out.", sys.stderr
     if run.ranks.first:
         print(words, file=stream)
     if code:

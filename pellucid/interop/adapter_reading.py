@@ -72,9 +72,13 @@ def _peft(folder: Path, config: ModelConfig) -> Adapter:
         for path, theirs in names.items()
         for part, end in (("A", A), ("B", B))
     }
-    with strict(folder / PEFT_TENSORS):
-        for name in stored:
-            need(name in ours, f"the tensor {shown(name)} belongs to no projection of this model")
+    for name in stored:
+        if name not in ours:
+            made_for = shown(about.get("base_model_name_or_path"))
+            raise FileError(
+                f"{folder} was made for another model ({made_for}): its tensor {shown(name)} belongs to no "
+                "projection of this one."
+            )
     found = _checked(folder / PEFT_TENSORS, {ours[n]: tensor for n, tensor in stored.items()}, config, rank)
     if isinstance(config.positions, Rope) and config.positions.layout == "pairs":
         for name in [n for n in found if n.endswith((f".attn.q_proj{B}", f".attn.k_proj{B}"))]:

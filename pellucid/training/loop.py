@@ -186,7 +186,7 @@ class Trainer:
         """Steps until the recipe's end, or until `wanted` says why not; evaluated and saved on the way."""
         with determinism.switched(self.deterministic), contextlib.closing(self.loader):
             yield self.started()
-            why = "finished"
+            why, saved = "finished", -1
             while self.at < self.recipe.steps and not self._wanted():
                 event = self.step()
                 yield event
@@ -201,9 +201,10 @@ class Trainer:
                     if self.recipe.train.patience and self.without_progress >= self.recipe.train.patience:
                         why = f"stopped early: {self.without_progress} evaluations without a better loss"
                         break
-                if save and self.at % self.recipe.checkpoint.every == 0 and self.at < self.recipe.steps:
+                if save and self.at % self.recipe.checkpoint.every == 0:
+                    saved = self.at
                     yield save()
-            if save:
+            if save and saved != self.at:
                 yield save()
             best = None if math.isnan(self.best) else self.best
             yield Ended(self.at, self.wanted or why, self.smoothed, best, self.seconds)

@@ -140,7 +140,9 @@ class Recipe:
             value = getattr(getattr(self, section) if section else self, key)
             if not isinstance(value, str) and not low <= value <= high:
                 name = f"{section}.{key}" if section else key
-                raise ConfigError(f"{name}={value} cannot be: it goes from {low:g} to {high:g}.")
+                raise ConfigError(f"{name}={value} cannot be: it goes from {_bound(low)} to {_bound(high)}.")
+        if not self.out.strip():
+            raise ConfigError("out is empty: name the folder of the run, for example out=runs/a.")
         for section, key, words in WORDS:
             value = getattr(getattr(self, section), key)
             if value not in words:
@@ -209,6 +211,10 @@ class Recipe:
             if isinstance(values, dict):
                 lines += ["", f"[{section}]"] + [f"{key} = {_toml(value)}" for key, value in values.items()]
         return "\n".join(lines) + "\n"
+
+
+def _bound(number: float) -> str:
+    return f"{int(number):,}" if number == number // 1 and math.isfinite(number) else str(number)
 
 
 MOST = 2**40

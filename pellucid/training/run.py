@@ -7,7 +7,7 @@ train, judge and save.
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -17,12 +17,12 @@ from pellucid.config import ModelConfig
 from pellucid.errors import AskedWrongly, PellucidError
 from pellucid.interop.pretrained import Pretrained
 from pellucid.training import determinism, memory
-from pellucid.training.distributed.ranks import ALONE, Ranks
+from pellucid.training.distributed.ranks import ALONE, Ranks, flat
 from pellucid.training.events import Evaluated, Event, Recorded, Saved, Stepped
 from pellucid.training.history.log import Log, cut
 from pellucid.training.history.log import line as logged
 from pellucid.training.history.tensorboard import Board
-from pellucid.training.loop import Trainer
+from pellucid.training.loop import Trainer, device_of
 from pellucid.training.peak import peak
 from pellucid.training.recipe import Recipe, changed
 from pellucid.training.saving import checkpoint
@@ -44,6 +44,7 @@ class Run:
         self, recipe: Recipe, folder: RunFolder, tell: Tell, start: Pretrained | None, ranks: Ranks = ALONE
     ) -> None:
         self.recipe, self.folder, self.ranks = recipe, folder, ranks
+        device_of(recipe.train.device)  # one that is not there is told before the text is read
         wanted = recipe.train.tensorboard == "yes" and ranks.first
         self.board = Board(folder.path / "tensorboard") if wanted else None
         with ranks.first_goes_first():
@@ -140,6 +141,7 @@ def resume(folder: RunFolder, tell: Tell, ranks: Ranks = ALONE, changes: Iterabl
     run = Run(recipe, folder, tell, again(recipe, found), ranks)
     step = 0
     if found is not None:
+        _need_same(recipe, checkpoint.recipe_of(found), folder)
         run.trainer.restore(checkpoint.read_checked(found, ranks))
         step = run.trainer.at
         for line in differences(checkpoint.environment_of(found), run.environment()):
@@ -153,6 +155,17 @@ def resume(folder: RunFolder, tell: Tell, ranks: Ranks = ALONE, changes: Iterabl
 def compare(recipe: Recipe, ranks: Ranks) -> None:
     """All ranks have the same recipe, and programs that mean the same by it."""
     ranks.compare({"pellucid": __version__, "torch": torch.__version__} | recipe.to_dict())
+
+
+def _need_same(recipe: Recipe, saved: Mapping[str, Any], folder: RunFolder) -> None:
+    """A recipe that somebody has changed since is that of another run."""
+    ours, theirs = flat(recipe.to_dict()), flat(Recipe.from_dict(saved).to_dict())
+    for key in dict.fromkeys([*ours, *theirs]):
+        if key not in ("out", *MAY_CHANGE) and ours.get(key) != theirs.get(key):
+            raise AskedWrongly(
+                f"{folder.path / RECIPE} was changed: {key} was {theirs.get(key)!r} when the run was saved, "
+                f"and is {ours.get(key)!r} now. A run goes on as it began: put it back, or begin another run."
+            )
 
 
 def _newest(folder: RunFolder) -> tuple[str, list[str]]:

@@ -132,3 +132,42 @@ def test_an_interrupted_run_goes_on_and_its_log_is_that_of_an_uninterrupted_one(
     weights = [(out / "model" / "model.safetensors").read_bytes() for out in (straight, cut)]
     assert weights[0] == weights[1]
     assert json.loads((cut / "model" / "config.json").read_text())["model_type"] == "pellucid"
+
+
+def test_a_run_that_is_asked_about_or_finished_is_left_as_it_is(tmp_path: Path, run: Shell) -> None:
+    out = tmp_path / "a"
+    assert run("train", "stories", "--plain", f"out={out}", "steps=2", *SMALL).code == 0
+    before = (out / "log.jsonl").read_bytes()
+    asked = run("train", "--resume", str(out), "--dry-run")
+    assert asked.code == 0 and "steps = 2" in asked.out and "parameters" in asked.out
+    again = run("train", "--resume", str(out))
+    assert again.code == 0 and "is finished, at step 2: nothing is left to do" in again.out
+    assert (out / "log.jsonl").read_bytes() == before
+
+
+def test_a_recipe_that_was_changed_by_hand_is_that_of_another_run(tmp_path: Path, run: Shell) -> None:
+    out = tmp_path / "a"
+    settings = ["steps=4", "checkpoint.every=2", "train.bad=stop", *SMALL]
+    assert run("train", "stories", "--plain", f"out={out}", *settings).code == 0
+    recipe = (out / "recipe.toml").read_text()
+    assert "steps = 4\n" in recipe
+    (out / "recipe.toml").write_text(recipe.replace("steps = 4\n", "steps = 6\n"))
+    lines = (out / "log.jsonl").read_text().splitlines()
+    (out / "log.jsonl").write_text("\n".join(lines[:-1]) + "\n")  # as if it had been cut off
+    refused = run("train", "--resume", str(out), "--plain")
+    assert refused.code == 2 and "steps was 4 when the run was saved, and is 6 now" in refused.err
+
+
+def test_a_run_without_finite_gradients_is_stopped_and_says_what_would_work(
+    tmp_path: Path, run: Shell
+) -> None:
+    out = tmp_path / "a"
+    wild = ["optimizer.kind=sgd", "optimizer.lr=1e30", "train.clip=0", "train.bad=stop", "steps=9", *SMALL]
+    done = run("train", "stories", "--plain", f"out={out}", *wild)
+    assert done.code == 1 and "with a smaller optimizer.lr, and another out" in done.err
+    assert "stopped" in run("runs", str(tmp_path)).out
+
+
+def test_a_run_has_a_folder(run: Shell) -> None:
+    refused = run("train", "stories", "out=")
+    assert refused.code == 2 and "out is empty" in refused.err

@@ -201,13 +201,13 @@ class Ranks:
 
     def compare(self, table: Mapping[str, Any]) -> None:
         """All ranks were asked the same, or it is said who was not."""
-        flat = _flat(table)
-        digest = hashlib.sha256(json.dumps(flat, sort_keys=True).encode()).hexdigest()
+        keys = flat(table)
+        digest = hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()
         digests = self.together(lambda: digest)
         strange = next((rank for rank, other in enumerate(digests) if other != digests[0]), None)
         if strange is None:
             return
-        tables = self.together(lambda: flat if self.rank in (0, strange) else {})
+        tables = self.together(lambda: keys if self.rank in (0, strange) else {})
         ours, theirs = tables[0], tables[strange]
         key = next(key for key in [*ours, *theirs] if ours.get(key) != theirs.get(key))
         raise ConfigError(
@@ -310,10 +310,10 @@ def _raise(error: Exception) -> None:
     raise error
 
 
-def _flat(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+def flat(table: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     """One level of keys with dots."""
     found: dict[str, Any] = {}
     for key, value in table.items():
-        inner = _flat(value, f"{path}{key}.") if isinstance(value, Mapping) else {f"{path}{key}": value}
+        inner = flat(value, f"{path}{key}.") if isinstance(value, Mapping) else {f"{path}{key}": value}
         found |= inner
     return found

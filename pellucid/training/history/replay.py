@@ -12,7 +12,7 @@ while the run is going on.
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
@@ -142,6 +142,11 @@ class Replayed:
     def why_not(self, name: str) -> str:
         """Which key of the recipe keeps a parameter from learning; empty where it learns."""
         return why_not(self.recipe, name)
+
+    @property
+    def exact(self) -> bool:
+        """Whether all that is known of the run is as it is here: its log, and a checkpoint of this step."""
+        return not self.remarks and all(self.as_saved(name) is not False for name in self.kept)
 
     def as_saved(self, name: str) -> bool | None:
         """Whether the checkpoint of this step holds the same bits; None where there is none."""
@@ -293,13 +298,12 @@ class Past:
                 event, kept, lengths = trainer.kept_step(names)
             now = environment(trainer.compiled, trainer.device)
         logged = self._logged(event)
-        remarks = [*_other_figures(event, logged)] if logged else []
-        if remarks and theirs:
-            remarks += differences(theirs, now)
-        return Replayed(
-            k, start, self.recipe, event, kept, lengths, self._saved(k), tuple(remarks), bool(logged),
+        remarks = tuple(_other_figures(event, logged)) if logged else ()
+        done = Replayed(
+            k, start, self.recipe, event, kept, lengths, self._saved(k), remarks, bool(logged),
             self._vocabulary(), trainer.device.type,
         )  # fmt: skip
+        return done if done.exact else replace(done, remarks=(*remarks, *differences(theirs, now)))
 
     def _begun(self, trainer: "Replaying", names: Sequence[str]) -> Replayed:
         """Step 0, which no update made."""

@@ -11,7 +11,10 @@ from torch import Tensor
 
 def seed(number: int, rank: int = 0, step: int = 0) -> None:
     """Dice that no other rank has, and no other step at which dice had to be made anew."""
-    torch.manual_seed((number ^ rank << 20 ^ step << 36) % 2**63)
+    own = (number ^ rank << 20 ^ step << 36) % 2**63
+    torch.manual_seed(own)
+    random.seed(own)
+    np.random.seed(own % 2**32)
 
 
 def state() -> dict[str, Tensor]:

@@ -44,7 +44,7 @@ _HANDLES: set[int] = set()
 
 class Status(NamedTuple):
     state: str
-    """new, running, interrupted or finished."""
+    """new, running, interrupted, stopped (by gradients that are not finite) or finished."""
     step: int
     """Of the newest checkpoint; 0 where there is none."""
 
@@ -61,6 +61,8 @@ class RunFolder:
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """In this block nobody else can work here. However the process ends, its lock ends with it."""
+        if self.path.exists() and not self.path.is_dir():
+            raise AskedWrongly(f"{self.path} is a file, where a run would have its folder: name another out.")
         with _telling(self.path):
             _make(self.checkpoints)
             handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
@@ -209,9 +211,12 @@ class RunFolder:
         steps = (at for at in self._steps() if _outlined(self.checkpoints / name_of(at)))
         step = next(steps, None)
         last = _last_line(self.path / LOG)
+        ended = str(last.get("why", "")).startswith(("finished", "stopped early"))
         if self._in_use():
             state = "running"
-        elif str(last.get("why", "")).startswith(("finished", "stopped early")):
+        elif str(last.get("why", "")).startswith("stopped:"):
+            state = "stopped"
+        elif ended and (step is not None or not self._steps()):
             state = "finished"
         else:
             state = "new" if step is None and not last else "interrupted"

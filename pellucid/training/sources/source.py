@@ -192,7 +192,7 @@ def _talked(data: Data, start: Pretrained | None, length: int, seed: int, tell: 
         tokenizer,
         Records(made.train, length, seed),
         Validation(made.held_out.__getitem__, len(made.held_out), longest, data.batch_size, len(counted)),
-        sum(len(tokenizer.bytes_of(id)) for id in counted) / len(counted) if counted else None,
+        None,  # the ends of turns are no text: bits per byte would compare with nothing
         0 if end is None else end,
         end,
         None,

@@ -326,5 +326,5 @@ def test_a_recipe_that_is_gone_or_damaged_is_told(tmp_path: Path) -> None:
 
 def test_a_path_that_cannot_be_a_folder_is_told(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a file")
-    with pytest.raises(FileError, match="cannot write"), RunFolder(tmp_path / "a").held():
+    with pytest.raises(AskedWrongly, match="is a file, where a run"), RunFolder(tmp_path / "a").held():
         pass
