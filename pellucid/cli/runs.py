@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+WIDE = 1000
+"""Columns where nobody looks at a terminal."""
 DEEP = 3
 """Folders below a given one in which runs are looked for."""
 
@@ -106,7 +108,7 @@ def _table(rows: list[dict[str, Any]]) -> None:
 
     styles = {"running": "green", "interrupted": "yellow", "stopped": "red", "broken": "red"}
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("run", overflow="fold")
+    table.add_column("run", overflow="fold", min_width=min(24, max(len(row["name"]) for row in rows)))
     table.add_column("state", no_wrap=True)
     known = {key: form for key, form in FIGURES.items() if any(row[key] is not None for row in rows)}
     for heading in ("step", *known, "age"):
@@ -121,6 +123,8 @@ def _table(rows: list[dict[str, Any]]) -> None:
             _age(row["age"]),
         )
     console = Console(highlight=False)
+    if not console.is_terminal:  # a program that reads it wants one line for each run
+        console = Console(highlight=False, width=WIDE)
     console.print(table)
     for row in rows:
         if row["state"] == "broken":
