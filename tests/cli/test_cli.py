@@ -120,12 +120,15 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
 @pytest.mark.timed
 @pytest.mark.parametrize("arguments", [["explain", "abcd", "A B", "--at", "probs[1,2]"], ["--help"]])
 def test_a_command_without_torch_starts_within_a_third_of_a_second(arguments: list[str]) -> None:
+    """The best of some tries: whatever else the machine does comes on top."""
     best = 9.9
-    for _ in range(5):
+    for _ in range(20):
         start = time.perf_counter()
         assert pellucid(*arguments).returncode == 0
         best = min(best, time.perf_counter() - start)
-    assert best <= 0.35
+        if best <= 0.35:
+            return
+    raise AssertionError(best)
 
 
 def test_a_terminal_that_cannot_write_symbols_gets_what_it_can() -> None:
