@@ -20,6 +20,6 @@ run verify demo/stories/model --quick
 say "Next:"
 cat <<'NEXT'
   .venv/bin/pellucid plot demo/stories -o demo/curves.html                              how it learned
+  .venv/bin/pellucid explain demo/stories --at "blocks.1.mlp.up_proj.weight@305[3,17]"  how it learned one number
   .venv/bin/pellucid train my.txt --minutes 10                                          a model of your own text
-  .venv/bin/pellucid explain abcd "A B" --at "probs[t=1,v=2]" --depth 4                 a model that fits a page
 NEXT
