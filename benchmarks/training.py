@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pellucid.data.rows import Batch, Rows
+from pellucid.training.determinism import switched
 from pellucid.training.loop import Trainer
 from pellucid.training.plan import flops_per_token
 from pellucid.training.recipe import Recipe
@@ -167,11 +168,8 @@ def deterministic(act: Act) -> Act:
     """As the loop runs: compiled gradients of an embedding are otherwise different in every run."""
 
     def run() -> None:
-        torch.use_deterministic_algorithms(True)
-        try:
+        with switched(True):
             act()
-        finally:
-            torch.use_deterministic_algorithms(False)
 
     return run
 
