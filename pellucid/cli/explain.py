@@ -1,6 +1,7 @@
 """`pellucid explain`: where a number came from."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -42,13 +43,13 @@ def explain(
     Without --at, every name with its shape. A shape without weights shows its parameters and cost. Of a run,
     the step is made again to the bit: gradient, clipping, moments, decay and rate of one weight's update.
     """
-    from pellucid.cli.explain_run import explained, is_run
     from pellucid.explain.derive import as_data, derive
     from pellucid.explain.derive import lines as told
-    from pellucid.explain.overview import overview, window
 
     settings = training(update, lr, only, steps)
-    if is_run(model):
+    if (Path(model) / "recipe.toml").is_file():
+        from pellucid.cli.explain_run import explained
+
         _need_no_prompt(model, prompt, target, settings)
         said, most = explained(model, at, depth, top, digits, lines, json)
         _say(said, json, most)
@@ -57,8 +58,12 @@ def explain(
     if trace is None:
         _say(_cost_data(model) if json else _cost(model), json)
     elif at is None:
+        from pellucid.explain.overview import overview
+
         _say(_names(trace) if json else overview(trace), json, lines)
     elif (whole := _whole_value(trace, at, json)) is not None:
+        from pellucid.explain.overview import window
+
         _say(_tensor(trace, whole) if json else window(trace, whole, digits), json, lines)
     else:
         root = derive(trace, at, depth, top, most=None if json else lines or None)

@@ -4,7 +4,6 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pellucid.errors import AddressError, AskedWrongly
@@ -16,10 +15,6 @@ if TYPE_CHECKING:
 _ASKED = re.compile(r"\s*(?P<name>[^\[\]\s@]+)@(?P<k>\d{1,15})\s*(\[[^\[\]]*\])?\s*")
 PATIENCE = 2.0
 """Seconds after which a person is told how far a replay is, and again after as many."""
-
-
-def is_run(path: str) -> bool:
-    return (Path(path) / "recipe.toml").is_file()
 
 
 def explained(

@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -120,15 +122,17 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
 @pytest.mark.timed
 @pytest.mark.parametrize("arguments", [["explain", "abcd", "A B", "--at", "probs[1,2]"], ["--help"]])
 def test_a_command_without_torch_starts_within_a_third_of_a_second(arguments: list[str]) -> None:
-    """The best of some tries: whatever else the machine does comes on top."""
-    best = 9.9
-    for _ in range(20):
-        start = time.perf_counter()
-        assert pellucid(*arguments).returncode == 0
-        best = min(best, time.perf_counter() - start)
-        if best <= 0.35:
-            return
-    raise AssertionError(best)
+    """The best of some tries; on a slow machine two and a half times what it needs for Python, NumPy and
+    typer alone."""
+    bare = [sys.executable, "-c", "import numpy, typer.main"]
+    slow = min(timed(lambda: subprocess.run(bare, check=True)) for _ in range(5))
+    assert min(timed(lambda: pellucid(*arguments)) for _ in range(10)) <= max(0.35, 2.5 * slow)
+
+
+def timed(act: Callable[[], subprocess.CompletedProcess[Any]]) -> float:
+    start = time.perf_counter()
+    assert act().returncode == 0
+    return time.perf_counter() - start
 
 
 def test_a_terminal_that_cannot_write_symbols_gets_what_it_can() -> None:
