@@ -25,7 +25,7 @@ def prepare() -> None:
 @contextlib.contextmanager
 def switched(on: bool) -> Iterator[None]:
     """Deterministic algorithms or not, in this block. Memory that nobody has written yet is left as it is:
-    torch would fill it, which takes a fortieth of a step, and nothing here reads any."""
+    torch would fill it, which takes time, and nothing here reads any."""
     before = torch.are_deterministic_algorithms_enabled()
     memory: Any = torch.utils.deterministic
     filling = memory.fill_uninitialized_memory

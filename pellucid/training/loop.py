@@ -157,7 +157,7 @@ class Trainer:
         if name not in self._pinned or self._pinned[name].shape != array.shape:
             self._pinned[name] = torch.empty(array.shape, dtype=torch.int64, pin_memory=True)
         # The step before has ended with a look at its figures, so nobody reads from there any more. NumPy
-        # copies with one thread, where waking up many takes longer than the copy.
+        # copies, because the GPU was seen to wait for torch's own copy longer than for anything else.
         self._pinned[name].numpy()[...] = array
         return self._pinned[name].to(self.device, non_blocking=True)
 
