@@ -19,7 +19,7 @@ import shutil
 import socket
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -133,7 +133,7 @@ class RunFolder:
         if ranks.first:
             self._need_lock()
         made = self.checkpoints / name_of(snapshot.step)
-        if not ranks.first_alone(lambda: _complete(made)):
+        if not ranks.first_alone(lambda: _passes(manifest.check, made)):
             snapshot = snapshot._replace(name=snapshot.name or self.path.resolve().name)
             from pellucid.training.saving import checkpoint
 
@@ -164,7 +164,7 @@ class RunFolder:
 
         A damaged one does not count among them, and is left to whoever wants to look at it.
         """
-        older = [at for at in self._steps() if at < step and _outlined(self.checkpoints / name_of(at))]
+        older = [at for at in self._steps() if at < step and self._outlined(at)]
         for at in older[max(keep, 1) - 1 :]:
             old = self.checkpoints / name_of(at)
             gone = self.checkpoints / f"{PARTIAL}{old.name}-{os.getpid()}-{next(_COUNT)}-purged"
@@ -208,7 +208,7 @@ class RunFolder:
 
     def status(self) -> Status:
         """How the run stands, at a glance: checkpoints are judged by their sizes alone."""
-        steps = (at for at in self._steps() if _outlined(self.checkpoints / name_of(at)))
+        steps = filter(self._outlined, self._steps())
         step = next(steps, None)
         last = _last_line(self.path / LOG)
         ended = str(last.get("why", "")).startswith(("finished", "stopped early"))
@@ -232,6 +232,10 @@ class RunFolder:
         finally:
             os.close(handle)
 
+    def _outlined(self, step: int) -> bool:
+        """Whether the checkpoint of a step has all its files, each of its size."""
+        return _passes(manifest.outline, self.checkpoints / name_of(step))
+
     def _steps(self) -> list[int]:
         """The steps of all checkpoints, complete or not, the newest first."""
         try:
@@ -243,17 +247,10 @@ class RunFolder:
         return sorted((step for step in found if step is not None), reverse=True)
 
 
-def _complete(path: Path) -> bool:
+def _passes(judge: Callable[[Path], object], path: Path) -> bool:
+    """Whether a checkpoint is what the judge wants: `manifest.check` or, quicker, `manifest.outline`."""
     try:
-        manifest.check(path)
-    except FileError:
-        return False
-    return True
-
-
-def _outlined(path: Path) -> bool:
-    try:
-        manifest.outline(path)
+        judge(path)
     except FileError:
         return False
     return True
