@@ -40,12 +40,14 @@ Act = Callable[[], object]
 
 
 class Peer(nn.Module):
-    """GPT-2 as nanoGPT writes it."""
+    """GPT-2 as nanoGPT writes it; with `approximate="tanh"`, with GPT-2's own curve."""
 
-    def __init__(self, layers: int, heads: int, width: int, length: int, vocabulary: int) -> None:
+    def __init__(
+        self, layers: int, heads: int, width: int, length: int, vocabulary: int, approximate: str = "none"
+    ) -> None:
         super().__init__()
         self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
-        self.blocks = nn.ModuleList(PeerBlock(width, heads) for _ in range(layers))
+        self.blocks = nn.ModuleList(PeerBlock(width, heads, approximate) for _ in range(layers))
         self.norm = nn.LayerNorm(width, bias=False)
         self.head = nn.Linear(width, vocabulary, bias=False)
         for parameter in self.parameters():
@@ -61,9 +63,9 @@ class Peer(nn.Module):
 
 
 class PeerBlock(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, approximate: str) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.approximate = heads, approximate
         self.norms = nn.ModuleList(nn.LayerNorm(width, bias=False) for _ in range(2))
         self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
         self.up, self.down = nn.Linear(width, 4 * width, bias=False), nn.Linear(4 * width, width, bias=False)
@@ -74,7 +76,7 @@ class PeerBlock(nn.Module):
         q, k, v = (part.view(batch, count, self.heads, -1).transpose(1, 2) for part in parts)
         z = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(z.transpose(1, 2).contiguous().view(batch, count, width))
-        y: Tensor = x + self.down(F.gelu(self.up(self.norms[1](x))))
+        y: Tensor = x + self.down(F.gelu(self.up(self.norms[1](x)), approximate=self.approximate))
         return y
 
 
@@ -124,11 +126,11 @@ class Dice(Rows):
         return {}
 
 
-def our_trainer(shape: tuple[int, ...], batch: int, **train: Any) -> Trainer:
+def our_trainer(shape: tuple[int, ...], batch: int, mlp: str = "gelu", **train: Any) -> Trainer:
     """The product's own loop, on rows without a text behind them."""
     layers, heads, width, length, vocabulary = shape
     sizes = {"n_layer": layers, "n_head": heads, "d_model": width, "context_length": length}
-    choices = {"positions": "learned", "norm": "layer_norm", "mlp": "gelu"}
+    choices = {"positions": "learned", "norm": "layer_norm", "mlp": mlp}
     recipe = Recipe.from_dict(
         {
             "out": "nowhere",

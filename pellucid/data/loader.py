@@ -35,18 +35,27 @@ class Loader:
         self.mine = slice(rank * batch_size, (rank + 1) * batch_size)
         self._state = rows.state()
         self._ahead: _Ahead | None = None
+        self._peeked: tuple[Batch, dict[str, int]] | None = None
 
     def __iter__(self) -> Iterator[Batch]:
         return self
 
     def __next__(self) -> Batch:
+        batch, self._state = self._peeked or self._taken()
+        self._peeked = None
+        return batch
+
+    def peek(self) -> Batch:
+        """The next batch, which stays the next."""
+        self._peeked = self._peeked or self._taken()
+        return self._peeked[0]
+
+    def _taken(self) -> "tuple[Batch, dict[str, int]]":
         if not self.prefetch:
-            batch, self._state = self._made()
-            return batch
+            return self._made()
         if self._ahead is None:
             self._ahead = _Ahead(self)
-        batch, self._state = self._ahead.next()
-        return batch
+        return self._ahead.next()
 
     def _made(self) -> "tuple[Batch, dict[str, int]]":
         return self.rows.take(self.count, self.mine), self.rows.state()
@@ -83,8 +92,9 @@ class Loader:
         """Stop the thread; what it made ahead is made again when it is asked for."""
         if self._ahead is not None:
             self._ahead.stop()
-            self._ahead = None
+        if self._ahead is not None or self._peeked is not None:
             self.rows.restore(self._state)
+        self._ahead = self._peeked = None
 
     def __enter__(self) -> "Loader":
         return self

@@ -23,9 +23,11 @@ class Linear(nn.Linear):
 
 
 def together(x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
-    """Several layers of one input. In training one product does the work of all, and of all their gradients,
-    quicker than several narrow ones; elsewhere joining the weights would cost more than it saves."""
-    if not torch.is_grad_enabled() or explicit() or any(type(layer) is not Linear for layer in layers):
+    """Several layers of one input. In training on a CPU one product does the work of all, and of all their
+    gradients, quicker than several narrow ones. Elsewhere joining costs more than it saves: each fills a
+    GPU, and their gradients would be put side by side in memory first."""
+    apart = x.device.type != "cpu" or not torch.is_grad_enabled() or explicit()
+    if apart or any(type(layer) is not Linear for layer in layers):
         return tuple(layer(x) for layer in layers)
     biases = [layer.bias for layer in layers if layer.bias is not None]
     if biases and len(biases) < len(layers):

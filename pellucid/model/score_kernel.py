@@ -9,9 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK, WARPS = 8192, 32
-"""Logits that one program holds at a time, and the warps that share them. Large programs, so that few rows
-are worked on at once and all of them stay in the cache until they are read again."""
+BLOCK, WARPS = 4096, 16
+"""Logits that are taken at a time, and the warps that share them: eight numbers, one load, for a thread."""
 LOWEST = tl.constexpr(-1e38)
 """Below every logit; not −∞, whose difference with itself is no number."""
 
@@ -22,32 +21,38 @@ def _score(y, targets, losses, stride, size, smoothing, z, ignored, block: tl.co
     row = tl.program_id(0).to(tl.int64)
     start = y + row * stride
     target = tl.load(targets + row)
-    counted = target != ignored
-    # read before the reductions below, behind which others may write over it
-    chosen = tl.load(start + tl.where(counted, target, 0)).to(tl.float32)
     columns = tl.arange(0, block)
-    # every place of the block keeps its own highest and sum, so that the threads meet only at the end
+    if target == ignored:
+        tl.store(losses + row, 0.0)
+        for at in range(0, size, block):
+            tl.store(start + at + columns, tl.zeros((block,), y.dtype.element_ty), at + columns < size)
+        return
+    chosen = tl.load(start + target).to(tl.float32)
+    # every place of the block keeps its own highest and sum, so that the threads meet only at the end; two
+    # blocks at a time, so that what was summed is made smaller half as often: the kernel waits for its exps
     highest = tl.full((block,), LOWEST, tl.float32)
     total, plain = tl.zeros((block,), tl.float32), tl.zeros((block,), tl.float32)
-    for at in range(0, size, block):
-        inside = at + columns < size
-        some = tl.load(start + at + columns, inside, LOWEST, eviction_policy="evict_last").to(tl.float32)
-        higher = tl.maximum(highest, some)
-        total = total * tl.exp(highest - higher) + tl.exp(some - higher)
+    for at in range(0, size, 2 * block):
+        here, there = at + columns < size, at + block + columns < size
+        a = tl.load(start + at + columns, here, LOWEST, eviction_policy="evict_last").to(tl.float32)
+        b = tl.load(start + at + block + columns, there, LOWEST, eviction_policy="evict_last").to(tl.float32)
+        higher = tl.maximum(highest, tl.maximum(a, b))
+        total = total * tl.exp(highest - higher) + tl.exp(a - higher) + tl.exp(b - higher)
         highest = higher
         if smoothing > 0:
-            plain += tl.where(inside, some, 0.0)
+            plain += tl.where(here, a, 0.0) + tl.where(there, b, 0.0)
     top = tl.max(highest, 0)
     lse = top + tl.log(tl.sum(tl.where(columns < size, total * tl.exp(highest - top), 0.0), 0))
     surprise = (1 - smoothing) * (lse - chosen) + smoothing * (lse - tl.sum(plain, 0) / size) + z * lse * lse
-    tl.store(losses + row, tl.where(counted, surprise, 0.0))
+    tl.store(losses + row, surprise)
+    rise, less = 1 + 2 * z * lse, smoothing / size
     for at in range(0, size, block):
         inside = at + columns < size
         some = tl.load(start + at + columns, inside, LOWEST, eviction_policy="evict_first").to(tl.float32)
-        slope = tl.exp(some - lse) * (1 + 2 * z * lse) - smoothing / size
-        slope -= tl.where(at + columns == target, 1 - smoothing, 0.0)
-        slope = tl.where(counted, slope, 0.0).to(y.dtype.element_ty)
+        slope = (tl.exp(some - lse) * rise - less).to(y.dtype.element_ty)
         tl.store(start + at + columns, slope, inside, eviction_policy="evict_first")
+    tl.debug_barrier()  # the target's own is written after all others
+    tl.store(start + target, (tl.exp(chosen - lse) * rise - less - (1 - smoothing)).to(y.dtype.element_ty))
 
 
 @torch.library.custom_op("pellucid::score", mutates_args=("y",))

@@ -18,8 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.data.loader import Loader
-from pellucid.data.rows import Batch
-from pellucid.data.shard import Ids
 from pellucid.errors import AskedWrongly, ConfigError
 from pellucid.interop.pretrained import Pretrained
 from pellucid.model import lora
@@ -30,6 +28,7 @@ from pellucid.training.distributed import parallel
 from pellucid.training.distributed.pieces import fill, local, whole
 from pellucid.training.distributed.ranks import ALONE, Ranks
 from pellucid.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
+from pellucid.training.feed import Fed, Feed
 from pellucid.training.history import not_finite
 from pellucid.training.history.recorder import Recorder
 from pellucid.training.objective import Objective
@@ -69,6 +68,7 @@ class Trainer:
         self.average = Average(self.weights.learning, recipe.train.ema)
         rows = rows_of_a_rank(recipe, self.ranks.world)
         self.loader = Loader(source.train, rows, self.ranks.rank, self.ranks.world)
+        self.feed = Feed(self.loader, self.device)
         self.recorder = Recorder(recipe.train.record, self.weights, self.objective, self.shared)
         sharded = isinstance(self.shared, parallel.Sharded)
         loss, self.compiled = compiling.chosen(self.objective, recipe, self.device, sharded)
@@ -80,7 +80,6 @@ class Trainer:
         passes = FROZEN if recipe.lora.rank else 3
         self.work = flops_per_token(self.model.config, recipe.length, passes)
         """Operations for each token."""
-        self._pinned: dict[str, Tensor] = {}
         self._read = 0
         """Tokens of the last batch, over all ranks: rows of conversations are as wide as the longest."""
         self.wanted = ""
@@ -104,17 +103,18 @@ class Trainer:
         """One update of the weights."""
         begun = time.perf_counter()
         rate = self._set_rate()
-        batch, dice = next(self.loader), randomness.torch_dice(self.device)
-        loss, length = self._backward(batch), self._norm()
+        fed, dice = self.feed.next(), randomness.torch_dice(self.device)
+        loss, length = self._backward(fed), self._norm()
         finite = loss.isfinite() & length.isfinite()
-        with self.recorder.around(self.at + 1, batch, finite):
+        with self.recorder.around(self.at + 1, fed.batch, finite):
             self._clip(length, finite)
             optimizers.update(self.optimizer, finite)
             self.weights.spread()
         memory = _memory(self.device)
+        self.feed.ahead()
         total, norm = torch.stack([loss, length]).tolist()  # only now does anybody wait for the device
         good = math.isfinite(total) and math.isfinite(norm)
-        bad = None if good else not_finite.located(self, batch, dice, total)
+        bad = None if good else not_finite.located(self, fed, dice, total)
         if good:
             self.average.update()
         self.weights.forget()
@@ -130,18 +130,17 @@ class Trainer:
         speed = self._read / seconds
         return Stepped(self.at, total, self.smoothed, rate, norm, self.tokens, speed, self.seconds, memory)
 
-    def _backward(self, batch: Batch) -> Tensor:
+    def _backward(self, fed: Fed) -> Tensor:
         """The mean loss over all counted targets, and its gradients, micro-batch by micro-batch.
 
         Each part's mean counts as much as it has targets, so that the sum is the mean over the whole batch,
         that of all ranks, however the ignored ones are spread.
         """
         parts = self.recipe.train.accumulate
-        counts = [int((part != IGNORED).sum()) for part in np.array_split(batch.targets, parts)]
-        in_all, self._read = map(int, self.ranks.total(sum(counts), batch.ids.size))
-        ids, targets = self._there("ids", batch.ids), self._there("targets", batch.targets)
+        counts = [int((part != IGNORED).sum()) for part in np.array_split(fed.batch.targets, parts)]
+        in_all, self._read = map(int, self.ranks.total(sum(counts), fed.batch.ids.size))
         total = torch.zeros((), device=self.device, dtype=torch.float64)
-        pieces = zip(ids.chunk(parts), targets.chunk(parts), counts, range(1, parts + 1), strict=True)
+        pieces = zip(fed.ids.chunk(parts), fed.targets.chunk(parts), counts, range(1, parts + 1), strict=True)
         for some, wanted, count, number in pieces:
             with self.shared.sending(number == parts or bool(self.weights.narrow)):
                 part = self.loss(some, wanted) * (count / max(in_all, 1))
@@ -149,17 +148,6 @@ class Trainer:
             self.weights.collect()
             total += part.detach()
         return self.ranks.sum(total)
-
-    def _there(self, name: str, array: Ids) -> Tensor:
-        """On the device; by way of pinned memory, from which a GPU takes it without anybody waiting."""
-        if self.device.type != "cuda":
-            return torch.from_numpy(array).long()
-        if name not in self._pinned or self._pinned[name].shape != array.shape:
-            self._pinned[name] = torch.empty(array.shape, dtype=torch.int64, pin_memory=True)
-        # The step before has ended with a look at its figures, so nobody reads from there any more. NumPy
-        # copies, because the GPU was seen to wait for torch's own copy longer than for anything else.
-        self._pinned[name].numpy()[...] = array
-        return self._pinned[name].to(self.device, non_blocking=True)
 
     def _norm(self) -> Tensor:
         """The length of all gradients as one vector."""

@@ -1,6 +1,7 @@
 """The model and its loss as one module: what is compiled, and what several processes share."""
 
 import contextlib
+import math
 from typing import Any
 
 import torch
@@ -12,9 +13,9 @@ from pellucid.model.taps import explicit
 from pellucid.model.transformer import Transformer
 from pellucid.training.recipe import Train
 
-LOGITS = {"cpu": (1 << 22, 1 << 21), "cuda": (1 << 30, 1 << 30)}
-"""From how many on they are made in chunks, and how many make a chunk: what a processor's cache holds, and
-what a GPU's memory is not missing."""
+LOGITS = {"cpu": (1 << 22, 1 << 21), "cuda": (1 << 26, 1 << 31)}
+"""From how many on they are made in chunks, and how many a chunk may have: what a processor's cache holds;
+on a GPU from where on one kernel is quicker than a softmax and its slope, and what its memory can spare."""
 
 
 class Objective(nn.Module):
@@ -57,7 +58,8 @@ def chunk_for(positions: int, vocab_size: int, device: str) -> int:
     """How many positions make a chunk, where their logits are too many at once; else 0.
 
     >>> chunk_for(16 * 256, 5000, "cpu"), chunk_for(12 * 64, 65, "cpu"), chunk_for(64 * 1024, 50304, "cuda")
-    (419, 0, 21345)
+    (410, 0, 32768)
     """
-    most, at_once = LOGITS.get(device, LOGITS["cpu"])
-    return at_once // vocab_size or 1 if positions * vocab_size > most else 0
+    few, at_once = LOGITS.get(device, LOGITS["cpu"])
+    chunks = math.ceil(positions * vocab_size / at_once)
+    return math.ceil(positions / chunks) if positions * vocab_size > few else 0

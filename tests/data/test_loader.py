@@ -355,3 +355,24 @@ def test_an_empty_part_has_no_batches(tmp_path: Path) -> None:
     for make in (Windows, Packed, Padded, Streams):
         with pytest.raises(ConfigError, match="has no tokens in its part 'validation'"):
             make(empty, 4)
+
+
+@ways
+@pytest.mark.parametrize("prefetch", [0, 2])
+def test_looking_at_the_next_batch_takes_nothing(
+    train: Tokens, way: Callable[[Tokens], Rows], prefetch: int
+) -> None:
+    """Neither from who reads on, nor from who goes on from where the reader stood."""
+    plain = taken(Loader(way(train), 4, prefetch=0), 12)
+    with Loader(way(train), 4, prefetch=prefetch) as loader:
+        taken(loader, 5)
+        state = loader.state_dict()
+        same([loader.peek(), loader.peek()], [plain[5], plain[5]])
+        assert loader.state_dict() == state
+        same(taken(loader, 2), plain[5:7])
+        loader.peek()
+        loader.load_state_dict(state)
+        same(taken(loader, 7), plain[5:])
+        loader.peek()
+        loader.close()
+        same(taken(loader, 1), taken(Loader(way(train), 4, prefetch=0), 13)[12:])

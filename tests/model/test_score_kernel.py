@@ -41,3 +41,11 @@ def test_a_logit_that_is_no_number_makes_the_loss_none() -> None:
     logits = torch.zeros(1, 9, device=DEVICE)
     logits[0, 4] = torch.nan
     assert score(logits, torch.tensor([2], device=DEVICE), 0.0, 0.0, IGNORED).isnan().all()
+
+
+def test_a_row_that_does_not_count_leaves_nothing_whatever_is_in_it() -> None:
+    from pellucid.model.score_kernel import score
+
+    logits = torch.full((1, 9), torch.nan, device=DEVICE)
+    assert float(score(logits, torch.tensor([IGNORED], device=DEVICE), 0.0, 0.0, IGNORED)) == 0
+    assert (logits == 0).all()

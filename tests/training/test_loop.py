@@ -45,7 +45,7 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(parts: int) -> None:
     """With unequal numbers of ignored targets in the parts, where a mean of means would be wrong."""
     whole, pieces = trainer(), trainer(f"train.accumulate={parts}")
     batch = MadeUp().take(4, slice(0, 4))
-    losses = [float(made._backward(batch)) for made in (whole, pieces)]
+    losses = [float(made._backward(made.feed.sent(batch))) for made in (whole, pieces)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-13)
     a, b = ({f"d.{n}": p.grad.numpy() for n, p in made.weights.named.items()} for made in (whole, pieces))
     assert first_departure(a, b, 1e-13) is None
@@ -133,7 +133,7 @@ def _without_clock(event: Any) -> dict[str, Any]:
 def test_logits_made_in_chunks_give_the_same_loss_and_gradients(changes: tuple[str, ...]) -> None:
     whole, chunked = trainer(*changes), trainer("train.chunk=5", *changes)
     batch = MadeUp().take(4, slice(0, 4))
-    losses = [float(made._backward(batch)) for made in (whole, chunked)]
+    losses = [float(made._backward(made.feed.sent(batch))) for made in (whole, chunked)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-13)
     a, b = ({f"d.{n}": p.grad.numpy() for n, p in made.weights.named.items()} for made in (whole, chunked))
     assert first_departure(a, b, 1e-12) is None

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from pellucid.config import ModelConfig
-from pellucid.data.rows import Batch
 from pellucid.errors import PellucidError
 from pellucid.explain.expression import figure
 from pellucid.model.taps import look
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
 from pellucid.training.distributed.pieces import whole
+from pellucid.training.feed import Fed
 from pellucid.training.saving import randomness
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Located(NamedTuple):
     about: str
 
 
-def located(trainer: "Trainer", batch: Batch, dice: list[Tensor], total: float) -> Located:
+def located(trainer: "Trainer", fed: Fed, dice: list[Tensor], total: float) -> Located:
     """Run a batch once more from the dice before it, and look; weights and dice are then as they were."""
     outside = _first_slope(trainer)
     after = randomness.torch_dice(trainer.device)
@@ -77,7 +77,7 @@ def located(trainer: "Trainer", batch: Batch, dice: list[Tensor], total: float) 
     randomness.throw_again(dice, trainer.device)
     try:
         with look(sight):
-            trainer._backward(batch)
+            trainer._backward(fed)
     except torch.OutOfMemoryError:  # the explicit path takes more than the fused one
         if not trainer.ranks.alone:
             raise  # the others are waiting for its gradients

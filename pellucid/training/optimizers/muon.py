@@ -53,7 +53,7 @@ class Muon(torch.optim.Optimizer):
                 )
                 scale = math.sqrt(max(1.0, rows / columns))
                 mine = [local(w) for w in matrices]
-                steps = [rows_of(w, x).to(w.dtype) for w, x in zip(matrices, turned, strict=True)]
+                steps = [rows_of(w, x) for w, x in zip(matrices, turned.to(mine[0].dtype), strict=True)]
                 torch._foreach_mul_(mine, 1 - one["lr"] * one["weight_decay"])
                 torch._foreach_add_(mine, steps, alpha=-one["lr"] * scale)
         if self.rest is not None:
