@@ -145,6 +145,19 @@ def test_a_run_that_is_asked_about_or_finished_is_left_as_it_is(tmp_path: Path, 
     assert (out / "log.jsonl").read_bytes() == before
 
 
+def test_a_finished_run_whose_last_checkpoint_is_damaged_goes_on_to_the_same_end(
+    tmp_path: Path, run: Shell
+) -> None:
+    out = tmp_path / "a"
+    assert run("train", "stories", "--plain", f"out={out}", "steps=4", "checkpoint.every=2", *SMALL).code == 0
+    weights = out / "checkpoints" / "step-0000004" / "model" / "model.safetensors"
+    before = weights.read_bytes()
+    weights.write_bytes(before[:-9])
+    again = run("train", "--resume", str(out), "--plain")
+    assert again.code == 0 and "end 4/4 finished" in again.out
+    assert (out / "model" / "model.safetensors").read_bytes() == before
+
+
 def test_a_recipe_that_was_changed_by_hand_is_that_of_another_run(tmp_path: Path, run: Shell) -> None:
     out = tmp_path / "a"
     settings = ["steps=4", "checkpoint.every=2", "train.bad=stop", *SMALL]

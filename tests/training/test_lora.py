@@ -82,7 +82,7 @@ def test_loss_and_slopes_are_the_specification_s_with_merged_weights(start: Path
     """With W' = W + s B A: dB = s dW' Aᵀ and dA = s Bᵀ dW'."""
     made = shaken(trainer(start))
     batch = MadeUp().take(4, slice(0, 4))
-    loss = float(made._backward(batch))
+    loss = float(made._backward(made.feed.sent(batch)))
     weights = Merged(dict(made.model.named_parameters()), scale=2.0)
     tape = forward(made.model.config, {n: w.numpy() for n, w in weights.items()}, batch.ids, batch.targets)
     tape.backward(tape.ref("loss"))

@@ -57,11 +57,11 @@ def test_masters_move_by_steps_that_bfloat16_cannot_hold() -> None:
 def test_narrow_gradients_of_many_parts_are_added_up_in_float32() -> None:
     made = trainer(*NARROW, "train.accumulate=4")
     batch = MadeUp().take(4, slice(0, 4))
-    made._backward(batch)
+    made._backward(made.feed.sent(batch))
     slopes = {name: value.grad for name, value in made.weights.learning.items()}
     assert {slope.dtype for slope in slopes.values() if slope is not None} == {torch.float32}
     exact = trainer("train.dtype=float32", "train.accumulate=4")
-    exact._backward(batch)
+    exact._backward(exact.feed.sent(batch))
     for name, value in exact.weights.learning.items():
         slope = slopes[name]
         assert slope is not None and value.grad is not None

@@ -216,7 +216,7 @@ class RunFolder:
             state = "running"
         elif str(last.get("why", "")).startswith("stopped:"):
             state = "stopped"
-        elif ended and (step is not None or not self._steps()):
+        elif ended and (step == last.get("step") or not self._steps()):  # else its last checkpoint was lost
             state = "finished"
         else:
             state = "new" if step is None and not last else "interrupted"

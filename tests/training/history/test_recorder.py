@@ -61,7 +61,7 @@ def test_its_figures_are_those_of_the_step() -> None:
     made = trainer("train.record=1", "optimizer.lr=0.01", "train.clip=0.01")
     name = "blocks.1.mlp.up_proj.weight"
     batch = MadeUp().take(4, slice(0, 4))
-    made._backward(batch)
+    made._backward(made.feed.sent(batch))
     slope = made.weights.named[name].grad
     assert slope is not None
     length = float(slope.norm())

@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,21 @@ def test_a_wrong_update_would_be_called_a_bug(tmp_path: Path) -> None:
     kept.new[1, 2] *= 1.00001
     assert [bug.name for bug in done.judged(name).bugs] == [f"{name}@6"]
     assert done.as_saved(name) is False
+
+
+def test_a_gpu_may_hold_beta_in_float32_and_nobody_else(tmp_path: Path) -> None:
+    """Seen on an H200 with β₂ = 0.98: v was 15.3 units off, as 1 − β₂ is where β₂ is a float32."""
+    trained(tmp_path / "a", "train.dtype=float32", "optimizer.beta2=0.98")
+    done, name = replayed(tmp_path / "a", 6), "blocks.1.mlp.up_proj.weight"
+    kept, beta = done.kept[name], np.float32(0.98)
+    assert kept.clipped is not None
+    v = beta * np.float32(kept.moments["v"]) + (1 - beta) * np.float32(kept.clipped) ** 2
+    narrow = replace(done, kept={name: kept._replace(new_moments=kept.new_moments | {"v": np.float64(v)})})
+    assert [bug.name for bug in narrow.judged(name).bugs] == [f"{name}.v@6"]
+    assert replace(narrow, device="cuda").judged(name).bugs == []
+    v[0, 0] *= np.float32(1.00001)
+    wrong = replace(done, kept={name: kept._replace(new_moments=kept.new_moments | {"v": np.float64(v)})})
+    assert [bug.name for bug in replace(wrong, device="cuda").judged(name).bugs] == [f"{name}.v@6"]
 
 
 def test_a_parameter_that_does_not_learn_stays_and_says_why(tmp_path: Path) -> None:

@@ -310,8 +310,11 @@ def test_a_run_says_how_it_stands(tmp_path: Path) -> None:
     assert folder.status() == Status("interrupted", 0)
     with same.held():
         same.save(snapshot(7), ENVIRONMENT, 2)
-    (tmp_path / "log.jsonl").write_text('{"kind": "end", "why": "finished"}\n{"kind": "st')
+    end = '{"kind": "end", "step": %d, "why": "finished"}\n{"kind": "st'
+    (tmp_path / "log.jsonl").write_text(end % 7)
     assert folder.status() == Status("finished", 7)
+    (tmp_path / "log.jsonl").write_text(end % 9)  # whose checkpoint was lost
+    assert folder.status() == Status("interrupted", 7)
     (tmp_path / "log.jsonl").write_text('{"kind": "end", "why": "interrupted"}\n')
     assert folder.status() == Status("interrupted", 7)
 
