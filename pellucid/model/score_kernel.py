@@ -29,7 +29,7 @@ def _score(y, targets, losses, stride, size, smoothing, z, ignored, block: tl.co
         return
     chosen = tl.load(start + target).to(tl.float32)
     # every place of the block keeps its own highest and sum, so that the threads meet only at the end; two
-    # blocks at a time, so that what was summed is made smaller half as often: the kernel waits for its exps
+    # blocks at a time, so that what was summed is scaled half as often: the kernel waits for its arithmetic
     highest = tl.full((block,), LOWEST, tl.float32)
     total, plain = tl.zeros((block,), tl.float32), tl.zeros((block,), tl.float32)
     for at in range(0, size, 2 * block):
