@@ -40,6 +40,17 @@ def test_a_step_is_the_specification_s_forward_backward_clip_and_update() -> Non
     assert first_departure(weights(made), wanted, BETWEEN_ENGINES) is None
 
 
+@pytest.mark.parametrize(
+    "rest", [[], ["optimizer.kind=muon", "optimizer.adam_lr=0.02"]], ids=["adamw", "muon"]
+)
+def test_a_row_that_comes_again_and_again_is_learned_by_heart(rest: list[str]) -> None:
+    made = trainer("data.batch_size=1", "schedule.kind=constant", "optimizer.lr=0.02", *rest)
+    row = MadeUp().take(1, slice(0, 1))
+    made.loader.rows.take = lambda count, mine: row  # type: ignore[method-assign]
+    losses = [done.loss for done in (made.step() for _ in range(120)) if isinstance(done, Stepped)]
+    assert losses[0] == pytest.approx(math.log(7), rel=0.05) and losses[-1] < 0.01
+
+
 @pytest.mark.parametrize("parts", [2, 4])
 def test_accumulated_gradients_are_those_of_the_whole_batch(parts: int) -> None:
     """With unequal numbers of ignored targets in the parts, where a mean of means would be wrong."""

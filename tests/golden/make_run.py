@@ -1,0 +1,47 @@
+"""Makes a run as this version writes it, for later versions to go on with: run-N, N the checkpoints' format.
+
+    python -m tests.golden.make_run
+
+A format that was once released is made no more: its folder stays as it is.
+"""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from pellucid.training.saving.manifest import VERSION
+from tests.training.whole_runs import trained
+
+HERE = Path(__file__).parent
+HALF, WHOLE = 50, 100
+CHANGES = (
+    f"steps={WHOLE}",
+    f"checkpoint.every={HALF}",
+    "checkpoint.keep=2",
+    "evaluation.every=50",
+    "model.n_layer=1",
+    "optimizer.kind=muon",
+    "train.accumulate=2",
+    "train.ema=0.9",
+    "train.device=cpu",
+)
+"""Two optimizers in one, and a running mean beside the weights; no dropout, whose dice differ on other
+kinds of processors."""
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        os.chdir(place)  # so that no path of this machine is in the run
+        out = Path("run")
+        trained(out, *CHANGES)
+        for name in ("checkpoints/step-0000100", "model"):
+            path = out / name
+            path.unlink() if path.is_symlink() else shutil.rmtree(path)
+        for name in ("lock", "recorder.jsonl"):
+            (out / name).unlink()
+        shutil.copytree(out, HERE / f"run-{VERSION}")
+
+
+if __name__ == "__main__":
+    main()
