@@ -8,6 +8,7 @@ from the table, so the table stays short:
     d.X.clipped   the gradient after clipping by the global norm
     X.keep        what dropout multiplies X with: 0, or 1 / (1 − rate)
     X.dropped     X after dropout
+    X.lora_a  X.lora_b   what an adapter adds to the projection X: X.weight + s · lora_b lora_a
     X.m@k  X.v@k  a parameter's moments after k updates
     X@k           a parameter after k updates, or a value in the forward pass after k updates
 """
@@ -33,6 +34,7 @@ LETTERS = {
     "pair": "pair of channels that turn together",
     "r": "feature that stands for a query or a key",
     "n": "row of the learned bias of distances",
+    "rank": "direction of an adapter",
     "1": "one number for the row",
 }
 
@@ -192,6 +194,8 @@ def describe(name: str, also: Mapping[str, Name] = MappingProxyType({})) -> Name
     'dQ'
     >>> describe("embed.weight.m@2").axes
     ('v', 'c')
+    >>> describe("d.blocks.3.attn.q_proj.lora_b").symbol
+    'dB_Q'
     """
     found = also.get(name) or _TABLE.get(_LAYER.sub("blocks.L.", name))
     if found:
@@ -212,6 +216,11 @@ def describe(name: str, also: Mapping[str, Name] = MappingProxyType({})) -> Name
                 engines=engines,
                 invariant="",
             )
+    for ending, (axes, letter, meaning) in _ADAPTER_WORDS.items():
+        if name.endswith(ending) and (of := _TABLE.get(_weight_of(name, ending))):
+            symbol = of.symbol.replace("W", letter)
+            told = meaning.format(of.meaning)
+            return replace(of, name=name, axes=axes, symbol=symbol, meaning=told, transposed=False)
     if name.startswith("d."):
         base = name.removeprefix("d.")
         if base.endswith(".clipped"):
@@ -230,6 +239,10 @@ def describe(name: str, also: Mapping[str, Name] = MappingProxyType({})) -> Name
 _DROPOUT_WORDS = {
     ".keep": ("m({})", "0 where dropout leaves out, else 1 / (1 − rate), of: {}", "both"),
     ".dropped": ("{}ᵈ", "after dropout: {}", "both"),
+}
+_ADAPTER_WORDS = {
+    ".lora_a": (("rank", "in"), "A", "the directions that an adapter reads, to change: {}"),
+    ".lora_b": (("out", "rank"), "B", "what an adapter adds for each of its directions, to change: {}"),
 }
 _UPDATE_WORDS = {
     None: ("{}@{k}", "after update {k}: {}"),
@@ -252,6 +265,10 @@ def _derived(
         engines="both" if base == name.removeprefix("d.") else "reference",
         invariant="",
     )
+
+
+def _weight_of(name: str, ending: str) -> str:
+    return _LAYER.sub("blocks.L.", name).removesuffix(ending) + ".weight"
 
 
 def _short(name: str) -> str:

@@ -56,7 +56,9 @@ def test_parameters_on_the_tape_are_those_of_the_config(name: str) -> None:
 def test_names_and_letters_are_unique_and_used() -> None:
     names = [row.name for row in PARAMETERS_AND_VALUES]
     assert len(names) == len(set(names))
-    assert set(itertools.chain.from_iterable(row.axes for row in PARAMETERS_AND_VALUES)) == set(LETTERS)
+    adapters = [describe(f"blocks.0.attn.q_proj.{which}") for which in ("lora_a", "lora_b")]
+    rows = [*PARAMETERS_AND_VALUES, *filter(None, adapters)]
+    assert set(itertools.chain.from_iterable(row.axes for row in rows)) == set(LETTERS)
 
 
 VARIED = [
