@@ -215,9 +215,11 @@ class Trainer:
     def evaluate(self) -> Evaluated:
         """The loss on the validation text, and a sample; by the mean of the weights, where there is one."""
         self.model.eval()
-        asked = self.recipe.evaluation
+        asked, parts = self.recipe.evaluation, self.recipe.train.accumulate
         with self.average.in_place(self.weights.spread), self.shared.gathered():
-            mean, right = judge(self.objective.logits, self.source, asked.batches, self.device, self.ranks)
+            mean, right = judge(
+                self.objective.logits, self.source, asked.batches, self.device, self.ranks, parts
+            )
             written = sample(self.model, self.source, asked)
         self.model.train()
         better = mean < self.best or (math.isnan(self.best) and not math.isnan(mean))
