@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -150,8 +151,8 @@ def _peak(asked: Mapping[str, Any]) -> float:
     from pellucid.training.loop import device_of, dtype_on
     from pellucid.training.peak import peak
 
-    device = device_of(str(asked.get("device", "auto")))
-    return peak(str(device), dtype_on(device, str(asked.get("dtype", "auto"))))
+    device, weights = device_of(str(asked.get("device", "auto"))), str(asked.get("weights", "float32"))
+    return peak(str(device), dtype_on(device, str(asked.get("dtype", "auto")), weights))
 
 
 def _bytes(text: Path) -> int:
@@ -160,6 +161,7 @@ def _bytes(text: Path) -> int:
 
 
 def _forecast(recipe: "Recipe", ranks: "Ranks") -> None:
+    from pellucid.training.loop import device_of, dtype_on
     from pellucid.training.plan import forecast
     from pellucid.training.start import config_of, settled
 
@@ -167,6 +169,9 @@ def _forecast(recipe: "Recipe", ranks: "Ranks") -> None:
         return
     recipe, start = settled(recipe)
     print(recipe.to_toml())
+    asked = recipe.train
+    dtype = dtype_on(device_of(asked.device), asked.dtype, asked.weights)  # auto has no width
+    recipe = replace(recipe, train=replace(asked, dtype=dtype))
     config = config_of(recipe, start) if start else recipe.config(_vocabulary(recipe))
     for line in forecast(recipe, config, _peak(vars(recipe.train)) * ranks.world).lines():
         print(line)

@@ -87,6 +87,15 @@ def test_a_dry_run_prints_the_recipe_and_its_cost_and_touches_nothing(tmp_path: 
     assert not (tmp_path / "a").exists()
 
 
+def test_a_dry_run_counts_activations_in_the_type_that_auto_becomes(run: Shell) -> None:
+    def memory(*changes: str) -> str:
+        told = run("train", "stories", "--dry-run", "train.device=cpu", *changes).out
+        return next(line for line in told.splitlines() if line.startswith("memory"))
+
+    auto, told = memory("train.weights=bfloat16"), memory("train.weights=bfloat16", "train.dtype=bfloat16")
+    assert auto == told != memory()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
