@@ -121,7 +121,8 @@ def _recipe(what: str, changes: list[str], minutes: float, ranks: "Ranks") -> tu
         return Recipe.from_dict(changed(table_of(what), changes)), []
     from pellucid.data import chat_records
     from pellucid.interop.named import config_of
-    from pellucid.training.plan import planned, tuned
+    from pellucid.training.loop import device_of
+    from pellucid.training.plan import machine_memory, planned, tuned
 
     text = Path(what)
     if not text.exists():
@@ -129,13 +130,15 @@ def _recipe(what: str, changes: list[str], minutes: float, ranks: "Ranks") -> tu
 
     def plan() -> tuple[dict[str, Any], tuple[str, ...]]:
         asked = changed({}, changes)
-        limit = _peak(asked.get("train", {})) * ranks.world
+        train = asked.get("train", {})
+        limit = _peak(train) * ranks.world
         if start := str(asked.get("start", "")):
             how = "adapters" if asked.get("lora", {}).get("rank") else "full"
             records = sum(1 for _ in chat_records.read(what)) if chat_records.is_chat(what) else 0
             made = tuned(_bytes(text), minutes, limit, config_of(start), how, records)
         else:
-            made = planned(_bytes(text), minutes, limit)
+            memory = machine_memory(str(device_of(str(train.get("device", "auto")))))
+            made = planned(_bytes(text), minutes, limit, memory)
         return made.overrides, made.reasons
 
     overrides, reasons = ranks.first_alone(plan)
