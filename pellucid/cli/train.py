@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -120,7 +121,8 @@ def _recipe(what: str, changes: list[str], minutes: float, ranks: "Ranks") -> tu
         return Recipe.from_dict(changed(table_of(what), changes)), []
     from pellucid.data import chat_records
     from pellucid.interop.named import config_of
-    from pellucid.training.plan import planned, tuned
+    from pellucid.training.loop import device_of
+    from pellucid.training.plan import machine_memory, planned, tuned
 
     text = Path(what)
     if not text.exists():
@@ -128,13 +130,15 @@ def _recipe(what: str, changes: list[str], minutes: float, ranks: "Ranks") -> tu
 
     def plan() -> tuple[dict[str, Any], tuple[str, ...]]:
         asked = changed({}, changes)
-        limit = _peak(asked.get("train", {})) * ranks.world
+        train = asked.get("train", {})
+        limit = _peak(train) * ranks.world
         if start := str(asked.get("start", "")):
             how = "adapters" if asked.get("lora", {}).get("rank") else "full"
             records = sum(1 for _ in chat_records.read(what)) if chat_records.is_chat(what) else 0
             made = tuned(_bytes(text), minutes, limit, config_of(start), how, records)
         else:
-            made = planned(_bytes(text), minutes, limit)
+            memory = machine_memory(str(device_of(str(train.get("device", "auto")))))
+            made = planned(_bytes(text), minutes, limit, memory)
         return made.overrides, made.reasons
 
     overrides, reasons = ranks.first_alone(plan)
@@ -150,8 +154,8 @@ def _peak(asked: Mapping[str, Any]) -> float:
     from pellucid.training.loop import device_of, dtype_on
     from pellucid.training.peak import peak
 
-    device = device_of(str(asked.get("device", "auto")))
-    return peak(str(device), dtype_on(device, str(asked.get("dtype", "auto"))))
+    device, weights = device_of(str(asked.get("device", "auto"))), str(asked.get("weights", "float32"))
+    return peak(str(device), dtype_on(device, str(asked.get("dtype", "auto")), weights))
 
 
 def _bytes(text: Path) -> int:
@@ -160,6 +164,7 @@ def _bytes(text: Path) -> int:
 
 
 def _forecast(recipe: "Recipe", ranks: "Ranks") -> None:
+    from pellucid.training.loop import device_of, dtype_on
     from pellucid.training.plan import forecast
     from pellucid.training.start import config_of, settled
 
@@ -167,6 +172,9 @@ def _forecast(recipe: "Recipe", ranks: "Ranks") -> None:
         return
     recipe, start = settled(recipe)
     print(recipe.to_toml())
+    asked = recipe.train
+    dtype = dtype_on(device_of(asked.device), asked.dtype, asked.weights)  # auto has no width
+    recipe = replace(recipe, train=replace(asked, dtype=dtype))
     config = config_of(recipe, start) if start else recipe.config(_vocabulary(recipe))
     for line in forecast(recipe, config, _peak(vars(recipe.train)) * ranks.world).lines():
         print(line)

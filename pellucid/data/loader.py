@@ -52,7 +52,11 @@ class Loader:
 
     def _taken(self) -> "tuple[Batch, dict[str, int]]":
         if not self.prefetch:
-            return self._made()
+            try:
+                return self._made()
+            except BaseException:
+                self.rows.restore(self._state)  # as with a thread, asking again gives the same answer
+                raise
         if self._ahead is None:
             self._ahead = _Ahead(self)
         return self._ahead.next()

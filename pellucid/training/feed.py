@@ -34,7 +34,11 @@ class Feed:
     def ahead(self) -> None:
         """Send the next one, while the device still works on this one."""
         if self.device.type == "cuda" and self._under_way is None:
-            self._under_way = self.sent(self.loader.peek())
+            try:
+                batch = self.loader.peek()
+            except Exception:
+                return  # who asks for it is told, and not the step that works on another
+            self._under_way = self.sent(batch)
 
     def sent(self, batch: Batch) -> Fed:
         """A batch on the device."""

@@ -55,7 +55,7 @@ class Trainer:
         self.recipe, self.source, self.start, self.ranks = recipe, source, start, ranks
         self.device = self.ranks.device(device_of(recipe.train.device))
         self.ranks.connect(self.device, recipe.train.timeout)
-        self.dtype = dtype_on(self.device, recipe.train.dtype)
+        self.dtype = dtype_on(self.device, recipe.train.dtype, recipe.train.weights)
         vocab_size = source.tokenizer.vocab_size
         self.model = beginning(recipe, start, vocab_size, self.device, self._type()).train()
         self.base = lora.fingerprint(self.model.named_parameters()) if recipe.lora.rank else ""
@@ -215,9 +215,11 @@ class Trainer:
     def evaluate(self) -> Evaluated:
         """The loss on the validation text, and a sample; by the mean of the weights, where there is one."""
         self.model.eval()
-        asked = self.recipe.evaluation
+        asked, parts = self.recipe.evaluation, self.recipe.train.accumulate
         with self.average.in_place(self.weights.spread), self.shared.gathered():
-            mean, right = judge(self.objective.logits, self.source, asked.batches, self.device, self.ranks)
+            mean, right = judge(
+                self.objective.logits, self.source, asked.batches, self.device, self.ranks, parts
+            )
             written = sample(self.model, self.source, asked)
         self.model.train()
         better = mean < self.best or (math.isnan(self.best) and not math.isnan(mean))
@@ -301,9 +303,11 @@ def rows_of_a_rank(recipe: Recipe, world: int) -> int:
     return rows // world
 
 
-def dtype_on(device: torch.device, wanted: str) -> str:
-    """Half precision where it is fast."""
-    return wanted if wanted != "auto" else "bfloat16" if device.type == "cuda" else "float32"
+def dtype_on(device: torch.device, wanted: str, weights: str = "float32") -> str:
+    """The type of products: as wanted, else half precision where it is fast, or the weights have no other."""
+    if wanted != "auto":
+        return wanted
+    return "bfloat16" if device.type == "cuda" or weights == "bfloat16" else "float32"
 
 
 def device_of(name: str) -> torch.device:

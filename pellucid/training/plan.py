@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple, Protocol
 
 from pellucid.config import ModelConfig
-from pellucid.cost import cost, total
+from pellucid.cost import PARTS, cost, total
 from pellucid.errors import ConfigError
 from pellucid.parts.optimizers import Optimizer
 
@@ -274,6 +274,8 @@ def flops_per_token(config: ModelConfig, length: int = 0, passes: int = 3) -> fl
     return passes * total(cost(config, 1, length)).flops / length
 
 
+IN_BLOCKS = ("norms", "attention", "feed-forward", "residual")
+assert set(IN_BLOCKS) < set(PARTS)
 STATES = {"sgd": 0, "momentum": 1, "averaging_momentum": 1}
 """Numbers that an optimizer keeps for each parameter, where they are not two."""
 
@@ -286,15 +288,23 @@ def training_memory(
     averaged: bool = False,
     length: int = 0,
     adapters: int = 0,
+    recompute: bool = False,
 ) -> Memory:
     """For batches of so many rows at a time; activations take `width` bytes a number, all else four. Where
-    there are `adapters`, so many numbers learn and no others."""
+    there are `adapters`, so many numbers learn and no others. With `recompute`, the stream into each block is
+    kept, and one block's own activations."""
     parameters = sum(map(math.prod, config.parameters().values()))
     learning = adapters or parameters
     length = length or config.context_length
-    kept = total(cost(config, rows, length, width)).activation_bytes
+    parts = cost(config, rows, length, width)
+    kept = total(parts).activation_bytes
     if config.attention.form == "softmax":  # fused: nothing between q, k, v and z is kept
         kept -= config.n_layer * config.attention.numbers(config, config.sizes(rows, length)) * width
+    if recompute:
+        rest = sum(parts[part].activation_bytes for part in PARTS if part not in IN_BLOCKS)
+        kept = (
+            rest + config.n_layer * rows * length * config.d_model * width + (kept - rest) // config.n_layer
+        )
     states = STATES.get(optimizer, 2) + averaged
     return Memory(4 * (parameters + adapters), 4 * learning, 4 * learning * states, kept)
 
@@ -338,6 +348,8 @@ class _Train(Protocol):
     def dtype(self) -> str: ...
     @property
     def ema(self) -> float: ...
+    @property
+    def recompute(self) -> str: ...
 
 
 class _Lora(Protocol):
@@ -380,7 +392,14 @@ def forecast(recipe: Run, config: ModelConfig, peak: float) -> Forecast:
         tokens,
         flops,
         training_memory(
-            config, rows, recipe.optimizer.kind, width, recipe.train.ema > 0, recipe.length, adapters
+            config,
+            rows,
+            recipe.optimizer.kind,
+            width,
+            recipe.train.ema > 0,
+            recipe.length,
+            adapters,
+            recipe.train.recompute == "yes",
         ),
         flops / (peak * UTILISATION),
         peak,

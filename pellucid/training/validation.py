@@ -21,22 +21,25 @@ def judge(
     batches: int,
     device: torch.device,
     ranks: Ranks = ALONE,
+    parts: int = 1,
 ) -> tuple[float, float]:
     """The mean loss, without smoothing and z-loss, and the share of targets that were the likeliest token.
 
-    Each target is counted once; in so many batches, all where that is 0. Every rank takes its rows of each.
+    Each target is counted once; in so many batches, all where that is 0. Every rank takes its rows of each,
+    in as many parts as a step does: all their logits exist at once, and a whole batch may have too many.
     """
     total, right, count = 0.0, 0, 0
     for i, (ids, targets) in enumerate(source.validation):
         if i >= (batches or math.inf):
             break
         mine = ranks.mine(len(ids))
-        some, wanted = (torch.as_tensor(x[mine], device=device).long() for x in (ids, targets))
-        here = int((wanted != IGNORED).sum())
-        found = logits(some)
-        total += float(loss(found, wanted)) * here
-        right += int((found.argmax(-1) == wanted).sum())
-        count += here
+        split = (torch.as_tensor(x[mine], device=device).long().chunk(parts) for x in (ids, targets))
+        for some, wanted in zip(*split, strict=True):
+            here = int((wanted != IGNORED).sum())
+            found = logits(some)
+            total += float(loss(found, wanted)) * here
+            right += int((found.argmax(-1) == wanted).sum())
+            count += here
     total, correct, counted = ranks.total(total, right, count)
     return (total / counted, correct / counted) if counted else (math.nan, math.nan)
 

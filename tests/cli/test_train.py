@@ -9,8 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 import pellucid
+from pellucid.cli.train import _recipe
+from pellucid.training.distributed.ranks import ALONE
 from pellucid.training.history.log import figures, read
 from tests.cli.commands import Shell
 from tests.training import tiny
@@ -85,6 +88,33 @@ def test_a_dry_run_prints_the_recipe_and_its_cost_and_touches_nothing(tmp_path: 
     for words in ("lr = 0.0003", "parameters ", "operations ", "memory, about ", "time, about "):
         assert words in done.out
     assert not (tmp_path / "a").exists()
+
+
+def test_a_text_of_one_s_own_is_planned_for_the_memory_of_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host's may be many times that of its GPU."""
+    monkeypatch.setattr("pellucid.training.loop.device_of", torch.device)
+    monkeypatch.setattr("pellucid.training.peak.peak", lambda *_: 1e15)
+    monkeypatch.setattr("pellucid.cli.train._bytes", lambda _: 10**9)
+    memory = {"cpu": 10**12, "cuda": 2 * 10**9}
+    monkeypatch.setattr("pellucid.training.plan.machine_memory", lambda device="cpu": memory[device])
+    (tmp_path / "my.txt").write_text("text")
+
+    def rows(device: str) -> int:
+        asked = [f"train.device={device}"]
+        return _recipe(str(tmp_path / "my.txt"), asked, 60.0, ALONE)[0].data.batch_size
+
+    assert rows("cuda") < rows("cpu")
+
+
+def test_a_dry_run_counts_activations_in_the_type_that_auto_becomes(run: Shell) -> None:
+    def memory(*changes: str) -> str:
+        told = run("train", "stories", "--dry-run", "train.device=cpu", *changes).out
+        return next(line for line in told.splitlines() if line.startswith("memory"))
+
+    auto, told = memory("train.weights=bfloat16"), memory("train.weights=bfloat16", "train.dtype=bfloat16")
+    assert auto == told != memory()
 
 
 @pytest.mark.parametrize(

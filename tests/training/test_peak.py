@@ -1,7 +1,11 @@
 """The peak is measured beside a run, and leaves no trace in it."""
 
+import time
+
+import pytest
 import torch
 
+from pellucid.training import peak
 from pellucid.training.peak import _measured
 
 
@@ -9,3 +13,18 @@ def test_measuring_does_not_touch_the_dice_of_the_run() -> None:
     before = torch.get_rng_state()
     assert _measured.__wrapped__("cpu", "float32", 1) > 1e8
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_what_a_library_sets_up_at_its_first_product_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may take longer than all measuring may, which then ended with that one figure."""
+    sides: list[int] = []
+
+    def seconds(a: torch.Tensor, b: torch.Tensor, times: int) -> float:
+        sides.append(len(a))
+        time.sleep(0.002 if len(sides) > 1 else 2 * peak.SECONDS)
+        return 0.02 if len(sides) > 1 else 2 * peak.SECONDS
+
+    monkeypatch.setattr(peak, "SECONDS", 0.1)
+    monkeypatch.setattr(peak, "_seconds", seconds)
+    assert _measured.__wrapped__("cpu", "float32", 1) == 2 * 256**3 / 0.02
+    assert sides.count(256) > 2

@@ -37,8 +37,15 @@ def parameters(plan: Plan) -> int:
     return sum(map(math.prod, plan.config().parameters().values()))
 
 
-def run(steps: int = 10, rows: int = 32, accumulate: int = 1, optimizer: str = "adamw", rank: int = 0) -> Any:
-    train = SimpleNamespace(accumulate=accumulate, dtype="float32", ema=0.0)
+def run(
+    steps: int = 10,
+    rows: int = 32,
+    accumulate: int = 1,
+    optimizer: str = "adamw",
+    rank: int = 0,
+    recompute: str = "no",
+) -> Any:
+    train = SimpleNamespace(accumulate=accumulate, dtype="float32", ema=0.0, recompute=recompute)
     return SimpleNamespace(
         steps=steps,
         length=1024,
@@ -77,6 +84,12 @@ def test_parts_of_a_batch_take_less_memory_and_the_same_operations() -> None:
     whole, parts = (forecast(run(accumulate=n), preset("gpt2"), 1e12) for n in (1, 4))
     assert parts.flops == whole.flops
     assert parts.memory.activations == pytest.approx(whole.memory.activations / 4, rel=1e-3)
+
+
+def test_a_forecast_knows_that_activations_are_made_again() -> None:
+    kept, again = (forecast(run(recompute=how), preset("gpt2"), 1e12).memory for how in ("no", "yes"))
+    assert again.activations < kept.activations / 2
+    assert again.total - again.activations == kept.total - kept.activations
 
 
 @pytest.mark.parametrize(("kind", "numbers"), [("sgd", 0), ("momentum", 1), ("adamw", 2)])

@@ -17,6 +17,7 @@ from pellucid.training.loop import Trainer
 from pellucid.training.recipe import Recipe, changed, table_of
 from pellucid.training.sources.source import open_source
 from pellucid.training.validation import judge, sample
+from tests.training.made import trainer
 
 NO = NOT_COUNTED
 
@@ -41,6 +42,21 @@ def test_only_so_many_batches_are_judged_where_that_is_asked() -> None:
 
 def test_nothing_to_judge_is_no_number() -> None:
     assert all(map(math.isnan, judged([])))
+
+
+def test_no_more_rows_are_judged_at_once_than_a_step_has_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logits of a whole batch may not fit where those of its parts do."""
+    whole, parts = trainer(), trainer("train.accumulate=2")
+    seen: list[int] = []
+
+    def logits(ids: torch.Tensor) -> torch.Tensor:
+        seen.append(len(ids))
+        return parts.objective._logits(ids)
+
+    monkeypatch.setattr(parts.objective, "logits", logits)
+    apart, together = parts.evaluate(), whole.evaluate()
+    assert seen == [2, 2]
+    assert apart.loss == pytest.approx(together.loss, rel=1e-13) and apart.accuracy == together.accuracy
 
 
 def test_a_task_is_sampled_by_a_held_out_problem_and_the_answer_to_it(

@@ -12,13 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 
 from pellucid.config import ModelConfig, preset
-from pellucid.cost import PARTS, cost
 from pellucid.training.plan import STATES, training_memory
 
 NUMBER = 4
 """Bytes of a weight, a gradient or a moment."""
-IN_BLOCKS = ("norms", "attention", "feed-forward", "residual")
-assert set(IN_BLOCKS) < set(PARTS)
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ def share(
     block = sum(size for name, size in sizes.items() if name.startswith("blocks.0."))
     outside = everything - config.n_layer * block
     states = STATES.get(optimizer, 2)
-    activations = kept(config, rows, width, recompute)
+    activations = training_memory(config, rows, width=width, recompute=recompute).activations
     travels = (world - 1) / world
     if way != "fsdp" or world == 1:
         sent = round(2 * NUMBER * everything * travels)
@@ -69,17 +66,6 @@ def share(
     fetched = accumulate * (outside + 2 * config.n_layer * block)
     sent = round(NUMBER * (fetched + everything) * travels)
     return Share(NUMBER * mine, gathered, NUMBER * gradients, NUMBER * mine * states, activations, sent)
-
-
-def kept(config: ModelConfig, rows: int, width: int, recompute: bool = False) -> int:
-    """Bytes kept for the backward pass; with `recompute`, the stream into each block and one block's own."""
-    every = training_memory(config, rows, width=width).activations
-    if not recompute:
-        return every
-    parts = cost(config, rows, config.context_length, width)
-    rest = sum(parts[part].activation_bytes for part in PARTS if part not in IN_BLOCKS)
-    streams = config.n_layer * rows * config.context_length * config.d_model * width
-    return rest + streams + (every - rest) // config.n_layer
 
 
 # ---- the table of docs/scaling.md

@@ -6,7 +6,10 @@ from typing import Any
 
 import torch
 
+from pellucid import __version__
+
 WORDS = {
+    "pellucid": "pellucid",
     "torch": "torch",
     "machine": "the processor",
     "cpu": "the processor's vector instructions",
@@ -27,6 +30,7 @@ def environment(
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     cuda = device.type == "cuda"
     return {
+        "pellucid": __version__,
         "torch": torch.__version__,
         "machine": platform.machine(),
         "cpu": torch.backends.cpu.get_cpu_capability(),

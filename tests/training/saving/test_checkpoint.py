@@ -229,4 +229,7 @@ def test_the_environment_is_plain_data_and_differences_are_told() -> None:
     assert (now["device"], now["compiled"], now["ranks"]) == ("cpu", "no", 1)
     assert differences(now, now) == []
     assert differences(now, environment("yes", torch.device("cpu"))) == ["compiled was no, and is yes now"]
+    assert differences(now | {"pellucid": "0.0.1"}, now) == [
+        f"pellucid was 0.0.1, and is {pellucid.__version__} now"
+    ]
     assert differences({}, {"ranks": 2}) == ["the number of ranks was not told, and is 2 now"]
