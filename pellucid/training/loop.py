@@ -215,11 +215,9 @@ class Trainer:
     def evaluate(self) -> Evaluated:
         """The loss on the validation text, and a sample; by the mean of the weights, where there is one."""
         self.model.eval()
-        asked, parts = self.recipe.evaluation, self.recipe.train.accumulate
+        asked = self.recipe.evaluation
         with self.average.in_place(self.weights.spread), self.shared.gathered():
-            mean, right = judge(
-                self.objective.logits, self.source, asked.batches, self.device, self.ranks, parts
-            )
+            mean, right = judge(self.objective.logits, self.source, asked.batches, self.device, self.ranks)
             written = sample(self.model, self.source, asked)
         self.model.train()
         better = mean < self.best or (math.isnan(self.best) and not math.isnan(mean))

@@ -13,6 +13,9 @@ from pellucid.training.distributed.ranks import ALONE, Ranks
 from pellucid.training.recipe import Evaluation
 from pellucid.training.sources.source import Source
 
+AT_ONCE = 1 << 28
+"""Logits that exist at once, some of them in float32: a whole batch may have too many for any memory."""
+
 
 @torch.no_grad()
 def judge(
@@ -21,19 +24,17 @@ def judge(
     batches: int,
     device: torch.device,
     ranks: Ranks = ALONE,
-    parts: int = 1,
 ) -> tuple[float, float]:
     """The mean loss, without smoothing and z-loss, and the share of targets that were the likeliest token.
 
-    Each target is counted once; in so many batches, all where that is 0. Every rank takes its rows of each,
-    in as many parts as a step does: all their logits exist at once, and a whole batch may have too many.
+    Each target is counted once; in so many batches, all where that is 0. Every rank takes its rows of each.
     """
     total, right, count = 0.0, 0, 0
     for i, (ids, targets) in enumerate(source.validation):
         if i >= (batches or math.inf):
             break
-        mine = ranks.mine(len(ids))
-        split = (torch.as_tensor(x[mine], device=device).long().chunk(parts) for x in (ids, targets))
+        mine, rows = ranks.mine(len(ids)), AT_ONCE // (ids.shape[1] * source.tokenizer.vocab_size) or 1
+        split = (torch.as_tensor(x[mine], device=device).long().split(rows) for x in (ids, targets))
         for some, wanted in zip(*split, strict=True):
             here = int((wanted != IGNORED).sum())
             found = logits(some)

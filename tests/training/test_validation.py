@@ -25,7 +25,7 @@ NO = NOT_COUNTED
 def judged(batches: list[list[list[int]]], most: int = 0) -> tuple[float, float]:
     """A model that gives token 1 half of the probability and tokens 0 and 2 a quarter each, everywhere."""
     rows: list[Any] = [(np.zeros_like(targets), np.array(targets)) for targets in batches]
-    source: Any = SimpleNamespace(validation=rows)
+    source: Any = SimpleNamespace(validation=rows, tokenizer=SimpleNamespace(vocab_size=3))
     guess = torch.tensor([0.25, 0.5, 0.25]).log()
     return judge(lambda ids: guess.expand(*ids.shape, 3), source, most, torch.device("cpu"))
 
@@ -44,19 +44,19 @@ def test_nothing_to_judge_is_no_number() -> None:
     assert all(map(math.isnan, judged([])))
 
 
-def test_no_more_rows_are_judged_at_once_than_a_step_has_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logits of a whole batch may not fit where those of its parts do."""
-    whole, parts = trainer(), trainer("train.accumulate=2")
-    seen: list[int] = []
+def test_a_batch_with_too_many_logits_is_judged_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, seen = trainer(), list[int]()
+    whole = made.evaluate()
 
     def logits(ids: torch.Tensor) -> torch.Tensor:
         seen.append(len(ids))
-        return parts.objective._logits(ids)
+        return made.objective._logits(ids)
 
-    monkeypatch.setattr(parts.objective, "logits", logits)
-    apart, together = parts.evaluate(), whole.evaluate()
-    assert seen == [2, 2]
-    assert apart.loss == pytest.approx(together.loss, rel=1e-13) and apart.accuracy == together.accuracy
+    monkeypatch.setattr(made.objective, "logits", logits)
+    monkeypatch.setattr(validation, "AT_ONCE", 3 * made.recipe.length * made.source.tokenizer.vocab_size)
+    apart = made.evaluate()
+    assert seen == [3, 1]
+    assert apart.loss == pytest.approx(whole.loss, rel=1e-13) and apart.accuracy == whole.accuracy
 
 
 def test_a_task_is_sampled_by_a_held_out_problem_and_the_answer_to_it(
