@@ -124,7 +124,7 @@ def _scored(
 ) -> tuple[Tensor, Tensor | None]:
     """The losses of a chunk of logits [N V], added up, and their gradient where it is wanted, which may take
     the logits' place."""
-    if slopes and cap is None and y.is_cuda and y.element_size() <= 4 and HAS_KERNELS:
+    if slopes and y.element_size() <= 4 and by_kernel(y, cap):
         from pellucid.model.score_kernel import score
 
         return score(y, targets, smoothing, z, IGNORED).sum(), y
@@ -148,6 +148,11 @@ def _scored(
         dy.sub_(smoothing / y.shape[1])
     dy.scatter_(1, chosen, dy.gather(1, chosen) - (1 - smoothing))
     return total, dy if back is None else back(dy)[0]
+
+
+def by_kernel(x: Tensor, cap: Curve | None) -> bool:
+    """Whether one kernel scores logits of this device; none caps them."""
+    return HAS_KERNELS and x.is_cuda and cap is None
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:

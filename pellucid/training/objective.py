@@ -7,15 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pellucid.model.chunked_loss import chunked_loss
+from pellucid.model.chunked_loss import by_kernel, chunked_loss
 from pellucid.model.loss import loss
 from pellucid.model.taps import explicit
 from pellucid.model.transformer import Transformer
 from pellucid.training.recipe import Train
 
-LOGITS = {"cpu": (1 << 22, 1 << 21), "cuda": (1 << 26, 1 << 31)}
-"""From how many on they are made in chunks, and how many a chunk may have: what a processor's cache holds;
-on a GPU from where on one kernel is quicker than a softmax and its slope, and what its memory can spare."""
+LOGITS = {"cpu": (1 << 22, 1 << 21), "cuda": (1 << 30, 1 << 30), "kernel": (1 << 26, 1 << 31)}
+"""From how many on they are made in chunks, and how many make a chunk: what a processor's cache holds, and what
+a GPU's memory can spare; less often where they are copied into float32 than where one kernel, which is also
+quicker than a softmax and its slope, writes over them."""
 
 
 class Objective(nn.Module):
@@ -28,7 +29,8 @@ class Objective(nn.Module):
 
     def forward(self, ids: Tensor, targets: Tensor) -> Tensor:
         asked, model = self.asked, self.model
-        chunk = asked.chunk or chunk_for(ids.numel(), model.config.vocab_size, ids.device.type)
+        where = "kernel" if by_kernel(ids, model.cap) else ids.device.type
+        chunk = asked.chunk or chunk_for(ids.numel(), model.config.vocab_size, where)
         if not chunk or explicit():  # who watches wants to see the logits
             return loss(self._logits(ids), targets, smoothing=asked.smoothing, z=asked.z)
         weight = model.embed.weight if model.unembed.weight is None else model.unembed.weight
@@ -54,12 +56,12 @@ class Objective(nn.Module):
         return torch.autocast(device, torch.bfloat16) if narrow else contextlib.nullcontext()
 
 
-def chunk_for(positions: int, vocab_size: int, device: str) -> int:
+def chunk_for(positions: int, vocab_size: int, where: str) -> int:
     """How many positions make a chunk, where their logits are too many at once; else 0.
 
-    >>> chunk_for(16 * 256, 5000, "cpu"), chunk_for(12 * 64, 65, "cpu"), chunk_for(64 * 1024, 50304, "cuda")
+    >>> chunk_for(16 * 256, 5000, "cpu"), chunk_for(12 * 64, 65, "cpu"), chunk_for(64 * 1024, 50304, "kernel")
     (410, 0, 32768)
     """
-    few, at_once = LOGITS.get(device, LOGITS["cpu"])
+    few, at_once = LOGITS.get(where, LOGITS["cpu"])
     chunks = math.ceil(positions * vocab_size / at_once)
     return math.ceil(positions / chunks) if positions * vocab_size > few else 0
