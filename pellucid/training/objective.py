@@ -14,7 +14,7 @@ from pellucid.model.transformer import Transformer
 from pellucid.training.recipe import Train
 
 LOGITS = {"cpu": (1 << 22, 1 << 21), "cuda": (1 << 30, 1 << 30), "kernel": (1 << 26, 1 << 31)}
-"""From how many on they are made in chunks, and how many make a chunk: what a processor's cache holds, and what
+"""From how many on they are made in chunks, and how many make one: what a processor's cache holds, and what
 a GPU's memory can spare; less often where they are copied into float32 than where one kernel, which is also
 quicker than a softmax and its slope, writes over them."""
 
