@@ -16,7 +16,7 @@ from pellucid import __version__
 from pellucid.config import ModelConfig
 from pellucid.errors import AskedWrongly, PellucidError
 from pellucid.interop.pretrained import Pretrained
-from pellucid.training import determinism, memory
+from pellucid.training import determinism, memory, validation
 from pellucid.training.distributed.ranks import ALONE, Ranks, flat
 from pellucid.training.events import Evaluated, Event, Recorded, Saved, Stepped
 from pellucid.training.history.log import Log, cut
@@ -50,6 +50,7 @@ class Run:
         with ranks.first_goes_first():
             _see(folder, ranks)
             source = open_source(recipe.data, recipe.length, recipe.seed, folder.path / "data", tell, start)
+        validation.need(source, recipe)
         with memory.enough(recipe, recipe.train.device, lambda: 0, ranks.world):
             self.trainer = Trainer(recipe, source, start, ranks)
             if self.trainer.deterministic and self.trainer.device.type == "cuda" and ranks.alone:

@@ -6,11 +6,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from pellucid.errors import ConfigError, PellucidError
 from pellucid.generation.loop import generate
 from pellucid.model.loss import IGNORED, loss
 from pellucid.model.transformer import Transformer
 from pellucid.training.distributed.ranks import ALONE, Ranks
-from pellucid.training.recipe import Evaluation
+from pellucid.training.recipe import Evaluation, Recipe
 from pellucid.training.sources.source import Source
 
 
@@ -39,6 +40,22 @@ def judge(
         count += here
     total, correct, counted = ranks.total(total, right, count)
     return (total / counted, correct / counted) if counted else (math.nan, math.nan)
+
+
+def need(source: Source, recipe: Recipe) -> None:
+    """What an evaluation would trip over, told before the first step: all until then would be lost."""
+    asked, patience = recipe.evaluation, recipe.train.patience
+    if asked.prompt and asked.sample:
+        try:
+            source.tokenizer.encode(asked.prompt)
+        except PellucidError as error:
+            raise ConfigError(f"evaluation.prompt={asked.prompt!r} cannot be read: {error}") from None
+    if patience and not source.validation.targets:
+        raise ConfigError(
+            f"train.patience={patience} waits for a better loss on what was held out, and "
+            f"data.validation={recipe.data.validation:g} holds nothing out: use data.validation=0.1, or "
+            "train.patience=0."
+        )
 
 
 @torch.no_grad()
