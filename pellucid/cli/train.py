@@ -72,7 +72,7 @@ def train(
 def _go_on(path: Path, changes: list[str], plain: bool, dry_run: bool, ranks: "Ranks") -> None:
     from pellucid.errors import AskedWrongly
     from pellucid.training.recipe import Recipe
-    from pellucid.training.run import resume
+    from pellucid.training.run import complete, resume
     from pellucid.training.saving.run_folder import RunFolder
 
     if not (path / "recipe.toml").is_file():
@@ -82,7 +82,7 @@ def _go_on(path: Path, changes: list[str], plain: bool, dry_run: bool, ranks: "R
         _forecast(Recipe.from_dict(folder.recipe()), ranks)
         return
     state, step = folder.status()
-    if state == "finished" and ranks.alone:
+    if state == "finished" and ranks.alone and complete(folder, changes):
         print(f"{path} is finished, at step {step:,}: nothing is left to do. Its model is in {path}/model")
         return
     with _held(folder, ranks):

@@ -135,6 +135,9 @@ def resume(folder: RunFolder, tell: Tell, ranks: Ranks = ALONE, changes: Iterabl
     """Go on from the newest complete checkpoint, or from the start where there is none yet."""
     recipe = Recipe.from_dict(changed(folder.recipe(), _allowed(changes)))
     compare(recipe, ranks)
+    folder.need_links(
+        "move it away. Each checkpoint has its own; copies that follow links make such folders."
+    )
     name, skipped = ranks.first_alone(lambda: _newest(folder))
     for line in skipped:
         tell(line)
@@ -167,6 +170,16 @@ def _need_same(recipe: Recipe, saved: Mapping[str, Any], folder: RunFolder) -> N
                 f"{folder.path / RECIPE} was changed: {key} was {theirs.get(key)!r} when the run was saved, "
                 f"and is {ours.get(key)!r} now. A run goes on as it began: put it back, or begin another run."
             )
+
+
+def complete(folder: RunFolder, changes: Iterable[str]) -> bool:
+    """Whether a run that is finished has its last checkpoint whole, so that nothing is left to do. Somebody
+    who wants more of it, by a changed recipe, is told that it ended as it began."""
+    _allowed(changes)
+    found, skipped = folder.newest()
+    if found is not None and not skipped:
+        _need_same(Recipe.from_dict(folder.recipe()), checkpoint.recipe_of(found), folder)
+    return not skipped
 
 
 def _newest(folder: RunFolder) -> tuple[str, list[str]]:

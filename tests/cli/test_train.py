@@ -2,10 +2,12 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -143,19 +145,38 @@ def test_a_run_that_is_asked_about_or_finished_is_left_as_it_is(tmp_path: Path, 
     again = run("train", "--resume", str(out))
     assert again.code == 0 and "is finished, at step 2: nothing is left to do" in again.out
     assert (out / "log.jsonl").read_bytes() == before
+    more = run("train", "--resume", str(out), "steps=4")
+    assert more.code == 2 and "'steps=4': a run goes on as it began" in more.err
+    recipe = out / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace("steps = 2\n", "steps = 4\n"))
+    more = run("train", "--resume", str(out))
+    assert more.code == 2 and "steps was 2 when the run was saved, and is 4 now" in more.err
 
 
+@pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda data: data[:-9] + bytes(9)])
 def test_a_finished_run_whose_last_checkpoint_is_damaged_goes_on_to_the_same_end(
-    tmp_path: Path, run: Shell
+    damage: Callable[[bytes], bytes], tmp_path: Path, run: Shell
 ) -> None:
     out = tmp_path / "a"
     assert run("train", "stories", "--plain", f"out={out}", "steps=4", "checkpoint.every=2", *SMALL).code == 0
     weights = out / "checkpoints" / "step-0000004" / "model" / "model.safetensors"
     before = weights.read_bytes()
-    weights.write_bytes(before[:-9])
+    weights.write_bytes(damage(before))
     again = run("train", "--resume", str(out), "--plain")
     assert again.code == 0 and "end 4/4 finished" in again.out
     assert (out / "model" / "model.safetensors").read_bytes() == before
+
+
+def test_a_copy_without_links_is_told_before_a_step_is_made(tmp_path: Path, run: Shell) -> None:
+    out, copy = tmp_path / "a", tmp_path / "b"
+    assert run("train", "stories", "--plain", f"out={out}", "steps=4", "checkpoint.every=2", *SMALL).code == 0
+    shutil.copytree(out, copy)  # follows links
+    shutil.rmtree(copy / "checkpoints" / "step-0000004")
+    refused = run("train", "--resume", str(copy), "--plain")
+    assert refused.code == 2 and "step" not in refused.out and "move it away" in refused.err
+    shutil.rmtree(copy / "model")
+    assert run("train", "--resume", str(copy), "--plain").code == 0
+    assert (copy / "model").is_symlink()
 
 
 def test_a_recipe_that_was_changed_by_hand_is_that_of_another_run(tmp_path: Path, run: Shell) -> None:
