@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator, Mapping
@@ -222,6 +223,7 @@ def _follow(run: "Run", plain: bool) -> None:
     """Draw what happens until it ends, and say how to go on."""
     from pellucid.cli.live import PlainView, view
     from pellucid.training.peak import peak
+    from pellucid.training.validation import beginning
 
     out, ended = run.folder.path, ""
     drawn: Any = contextlib.nullcontext(_see_nothing)
@@ -232,9 +234,11 @@ def _follow(run: "Run", plain: bool) -> None:
         for event in run.events():
             seen(event)
             ended = getattr(event, "why", ended)
-    code, words, stream = 0, f'The model is in {out}/model. Try: pellucid generate {out}/model ""', sys.stdout
+    code, words, stream = 0, f"The model is in {out}/model.", sys.stdout
+    if text := beginning(run.trainer.model, run.trainer.source, run.recipe.evaluation):
+        words += f" Try: {shlex.join(['pellucid', 'generate', f'{out}/model', text])}"
     if received or ended == "interrupted":
-        words, stream = f"Saved. Go on with: pellucid train --resume {out}", sys.stderr
+        words, stream = f"Saved. Go on with: pellucid train --resume {shlex.quote(str(out))}", sys.stderr
         code = 130 if received[:1] == [signal.SIGINT] else 143
     elif ended.startswith("stopped:"):
         words = f"{ended}. The weights before them are in {out}/model. Begin another run with a smaller "

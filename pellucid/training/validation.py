@@ -75,3 +75,27 @@ def sample(model: Transformer, source: Source, asked: Evaluation) -> str:
             break
         written.append(tokens[0])
     return prompt + " " * bool(source.prompt) + tokenizer.decode(written)
+
+
+WORDS = 5
+"""Tokens that are enough to begin a text with."""
+
+
+def beginning(model: Transformer, source: Source, asked: Evaluation) -> str:
+    """What a text of the model can begin with: the prompt of its samples, or the first words that were held
+    out. Nothing where there are none that could be typed and read, or where the model writes no text."""
+    if model.config.mask.together:
+        return ""
+    text = asked.prompt or source.prompt
+    if not text and source.opening:
+        text = source.opening("")[0].removesuffix(" → ")
+    elif not text and source.validation.rows:
+        held_out = source.validation.row(0)[1]
+        text = source.tokenizer.decode(
+            [int(id) for id in held_out[:WORDS] if id not in (IGNORED, source.end)]
+        )
+    text = next(iter(text.strip().splitlines()), "").strip()
+    try:
+        return text if text.isprintable() and text[:1] not in "-[" and source.tokenizer.encode(text) else ""
+    except PellucidError:
+        return ""

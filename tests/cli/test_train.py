@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -48,6 +49,33 @@ def test_a_text_of_one_s_own_is_enough(tmp_path: Path, run: Shell, monkeypatch: 
     assert done.code == 0, done.out
     assert "because" in done.out
     assert pellucid.load("runs/my/model").generate("The cat", 2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "data.tokenizer=characters",
+        "data.validation=0.5",
+        "evaluation.prompt=The dog's",
+        "data.path=task:copy",
+    ],
+)
+def test_what_one_is_told_to_try_works_as_it_is_printed(
+    change: str, tmp_path: Path, run: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my.txt").write_text("\n\nThe cat sat on the mat. The dog's on the log.\n" * 400)
+    done = run("train", "my.txt", "--plain", "steps=1", "out=my runs/a", change, *SMALL)
+    assert done.code == 0, done.err
+    command = shlex.split(done.out.rpartition("Try: ")[2])
+    assert command[:3] == ["pellucid", "generate", "my runs/a/model"]
+    tried = run(*command[1:])
+    assert tried.code == 0 and tried.out.startswith(command[3])
+
+
+def test_a_model_that_writes_no_text_is_not_to_be_tried_so(tmp_path: Path, run: Shell) -> None:
+    done = run("train", "stories", "--plain", f"out={tmp_path / 'a'}", "steps=1", "model.mask=none", *SMALL)
+    assert done.code == 0 and "The model is in" in done.out and "Try:" not in done.out
 
 
 def test_a_text_that_cannot_be_used_does_not_stand_in_the_way_of_a_better_one(
