@@ -36,6 +36,8 @@ def test_a_recipe_becomes_a_model_that_every_command_opens(tmp_path: Path, run: 
     assert "end 4/4 finished" in done.out and f"pellucid generate {out}/model" in done.out
     model = pellucid.load(out / "model")
     assert model.generate("Once upon a time", 3)
+    whole = run("generate", str(out), "Once")
+    assert whole.code == 2 and f"is the folder of a run: its newest model is {out}/model" in whole.err
     kinds = [line["kind"] for line in read(out / "log.jsonl")]
     assert kinds[0] == "start" and kinds[-1] == "end" and kinds.count("step") == 4
     again = run("train", "stories", f"out={out}", "steps=4", *SMALL)
@@ -126,6 +128,8 @@ def test_a_dry_run_prints_the_recipe_and_its_cost_and_touches_nothing(tmp_path: 
         (("stories", "stepz=3"), "no key 'stepz'"),
         (("--resume", "/nowhere"), "there is no run at /nowhere"),
         (("stories", "train.device=tpu9"), "no device called 'tpu9'"),
+        (("stories", "train.device=meta"), "no device called 'meta'; use cpu, cuda or auto"),
+        (("task:",), "no task called ''; have addition"),
     ],
 )
 def test_what_is_asked_wrongly_is_told_in_one_line(

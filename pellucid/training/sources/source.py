@@ -147,7 +147,10 @@ def _made(data: Data, kind: str, name: str, length: int, seed: int) -> Source:
             "leave data.tokenizer out."
         )
     _need_no_file(data, "makes")
-    made = (generated.stories if kind == "stories" else generated.task)(name or "easy", length, seed)
+    if kind == "stories":
+        made = generated.stories(name or "easy", length, seed)
+    else:
+        made = generated.task(name, length, seed)
     rows = generated.packed(made.held_out, length)
     targets = sum(int((wanted != NOT_COUNTED).sum()) for _, wanted in rows)
     end = made.tokenizer.id_of(generated.END)
