@@ -156,8 +156,13 @@ def _peak(asked: Mapping[str, Any]) -> float:
 
 
 def _bytes(text: Path) -> int:
-    files = [text] if text.is_file() else [file for file in text.rglob("*") if file.is_file()]
-    return sum(file.stat().st_size for file in files)
+    """Of the files that will be read: in a folder of texts, pictures and programs are not."""
+    from pellucid.data.manifest import NAME, PROGRESS
+    from pellucid.text.corpus.sources import files
+
+    if (text / NAME).is_file() or (text / PROGRESS).is_file():  # token files, made already
+        return sum(file.stat().st_size for file in text.rglob("*") if file.is_file())
+    return sum(os.path.getsize(file) for file in files([text]) if os.path.isfile(file))
 
 
 def _forecast(recipe: "Recipe", ranks: "Ranks") -> None:

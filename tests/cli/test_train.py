@@ -80,6 +80,20 @@ def test_a_model_that_writes_no_text_is_not_to_be_tried_so(tmp_path: Path, run: 
     assert done.code == 0 and "The model is in" in done.out and "Try:" not in done.out
 
 
+def test_a_plan_counts_the_texts_of_a_folder_and_not_what_lies_beside_them(
+    tmp_path: Path, run: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my").mkdir()
+    Path("my/a.txt").write_text("The cat sat on the mat.\n" * 500)
+    alone = run("train", "my", "--dry-run")
+    Path("my/picture.png").write_bytes(bytes(9_000_000))
+    assert alone.code == 0 and "the text has 12 kB" in alone.out
+    assert "the text has 12 kB" in run("train", "my", "--dry-run").out
+    Path("my/a.txt").unlink()
+    assert "the folder my holds no text: no file in it ends in .txt" in run("train", "my", "--dry-run").err
+
+
 def test_a_text_that_cannot_be_used_does_not_stand_in_the_way_of_a_better_one(
     tmp_path: Path, run: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
