@@ -218,9 +218,10 @@ def _tokens(data: Data, folder: TokenFolder, length: int, seed: int, path: Path)
         )
     train, held_out = folder["train"], folder["validation"]
     if len(train) < length + 1:
+        shorter = f"model.context_length={max(1, (len(train) - 1) // 8)}, or " if len(train) > 1 else ""
         raise ConfigError(
             f"{path} is too short: {len(train)} tokens to learn from, and one row takes {length + 1}. "
-            f"Use model.context_length={max(1, (len(train) - 1) // 8)}, or more text."
+            f"Use {shorter}more text."
         )
     begin = about.end if about.begin is None else about.begin
     if data.validation and len(held_out) < 1 + (begin is None):
