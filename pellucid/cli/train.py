@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Iterator, Mapping
@@ -73,7 +74,7 @@ def train(
 def _go_on(path: Path, changes: list[str], plain: bool, dry_run: bool, ranks: "Ranks") -> None:
     from pellucid.errors import AskedWrongly
     from pellucid.training.recipe import Recipe
-    from pellucid.training.run import resume
+    from pellucid.training.run import complete, resume
     from pellucid.training.saving.run_folder import RunFolder
 
     if not (path / "recipe.toml").is_file():
@@ -83,7 +84,7 @@ def _go_on(path: Path, changes: list[str], plain: bool, dry_run: bool, ranks: "R
         _forecast(Recipe.from_dict(folder.recipe()), ranks)
         return
     state, step = folder.status()
-    if state == "finished" and ranks.alone:
+    if state == "finished" and ranks.alone and complete(folder, changes):
         print(f"{path} is finished, at step {step:,}: nothing is left to do. Its model is in {path}/model")
         return
     with _held(folder, ranks):
@@ -159,8 +160,13 @@ def _peak(asked: Mapping[str, Any]) -> float:
 
 
 def _bytes(text: Path) -> int:
-    files = [text] if text.is_file() else [file for file in text.rglob("*") if file.is_file()]
-    return sum(file.stat().st_size for file in files)
+    """Of the files that will be read: in a folder of texts, pictures and programs are not."""
+    from pellucid.data.manifest import NAME, PROGRESS
+    from pellucid.text.corpus.sources import files
+
+    if (text / NAME).is_file() or (text / PROGRESS).is_file():  # token files, made already
+        return sum(file.stat().st_size for file in text.rglob("*") if file.is_file())
+    return sum(os.path.getsize(file) for file in files([text]) if os.path.isfile(file))
 
 
 def _forecast(recipe: "Recipe", ranks: "Ranks") -> None:
@@ -230,6 +236,7 @@ def _follow(run: "Run", plain: bool) -> None:
     """Draw what happens until it ends, and say how to go on."""
     from pellucid.cli.live import PlainView, view
     from pellucid.training.peak import peak
+    from pellucid.training.validation import beginning
 
     out, ended = run.folder.path, ""
     drawn: Any = contextlib.nullcontext(_see_nothing)
@@ -240,9 +247,11 @@ def _follow(run: "Run", plain: bool) -> None:
         for event in run.events():
             seen(event)
             ended = getattr(event, "why", ended)
-    code, words, stream = 0, f'The model is in {out}/model. Try: pellucid generate {out}/model ""', sys.stdout
+    code, words, stream = 0, f"The model is in {out}/model.", sys.stdout
+    if text := beginning(run.trainer.model, run.trainer.source, run.recipe.evaluation):
+        words += f" Try: {shlex.join(['pellucid', 'generate', f'{out}/model', text])}"
     if received or ended == "interrupted":
-        words, stream = f"Saved. Go on with: pellucid train --resume {out}", sys.stderr
+        words, stream = f"Saved. Go on with: pellucid train --resume {shlex.quote(str(out))}", sys.stderr
         code = 130 if received[:1] == [signal.SIGINT] else 143
     elif ended.startswith("stopped:"):
         words = f"{ended}. The weights before them are in {out}/model. Begin another run with a smaller "

@@ -17,6 +17,8 @@ def open_model(path: str | Path) -> Pretrained:
         raise FileError(f"{shown(str(place))} is not there. {TAKES}")
     if place.is_dir():
         if not has(place, "config.json"):
+            if has(place, "recipe.toml") and has(place / "model", "config.json"):
+                raise FileError(f"{place} is the folder of a run: its newest model is {place / 'model'}.")
             raise FileError(f"{place} is no model: it has no config.json. {TAKES}")
         model_type = read_table(within(place, "config.json")).get("model_type")
         return model_folder.read(place) if model_type == model_folder.MODEL_TYPE else huggingface.read(place)

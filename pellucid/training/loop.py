@@ -313,7 +313,9 @@ def device_of(name: str) -> torch.device:
         try:
             device = torch.device(name)
         except RuntimeError:
-            raise AskedWrongly(f"no device called {name!r}; use cpu, cuda or auto.") from None
+            device = torch.device("meta")
+        if device.type not in ("cpu", "cuda"):  # torch knows many more, such as one that only has shapes
+            raise AskedWrongly(f"no device called {name!r}; use cpu, cuda or auto.")
         if device.type == "cuda" and not torch.cuda.is_available():
             raise AskedWrongly("train.device=cuda, and torch sees no GPU here: use cpu or auto.")
         if device.index is not None:

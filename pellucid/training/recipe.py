@@ -10,15 +10,16 @@
 A key that means nothing is an error. `key=value` on the command line changes one: `optimizer.lr=3e-4`.
 """
 
+import copy
 import dataclasses
 import json
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from pellucid.config import ModelConfig
 from pellucid.errors import ConfigError, did_you_mean
@@ -291,7 +292,8 @@ def changed(table: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any
 
     Another kind comes first, and without the settings of the one before.
     """
-    result: dict[str, Any] = json.loads(json.dumps(table))
+    result: dict[str, Any] = copy.deepcopy(dict(table))
+    texts = set(_texts(Recipe))
     for text in sorted(overrides, key=lambda text: not text.partition("=")[0].endswith(".kind")):
         path, equals, value = text.partition("=")
         if not equals or not path:
@@ -307,8 +309,18 @@ def changed(table: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any
             at = inner
         if key == "kind" and at.get("kind") != value:
             at.clear()
-        at[key] = _value(value)
+        read = _value(value)
+        at[key] = value if path in texts and not isinstance(read, str) else read
     return result
+
+
+def _texts(kind: Any, path: str = "") -> Iterator[str]:
+    """The keys that hold a text, which needs no quotes where it looks like a number or a day: out=2024."""
+    for entry in dataclasses.fields(kind):
+        if entry.type is str:
+            yield path + entry.name
+        elif dataclasses.is_dataclass(entry.type) and not issubclass(cast(type, entry.type), Part):
+            yield from _texts(entry.type, f"{path}{entry.name}.")
 
 
 def _value(text: str) -> Any:

@@ -16,7 +16,7 @@ from pellucid import __version__
 from pellucid.config import ModelConfig
 from pellucid.errors import AskedWrongly, PellucidError
 from pellucid.interop.pretrained import Pretrained
-from pellucid.training import determinism, memory
+from pellucid.training import determinism, memory, validation
 from pellucid.training.distributed.ranks import ALONE, Ranks, flat
 from pellucid.training.events import Evaluated, Event, Recorded, Saved, Stepped
 from pellucid.training.history.log import Log, cut
@@ -50,6 +50,7 @@ class Run:
         with ranks.first_goes_first():
             _see(folder, ranks)
             source = open_source(recipe.data, recipe.length, recipe.seed, folder.path / "data", tell, start)
+        validation.need(source, recipe)
         with memory.enough(recipe, recipe.train.device, lambda: 0, ranks.world):
             self.trainer = Trainer(recipe, source, start, ranks)
             if self.trainer.deterministic and self.trainer.device.type == "cuda" and ranks.alone:
@@ -134,6 +135,9 @@ def resume(folder: RunFolder, tell: Tell, ranks: Ranks = ALONE, changes: Iterabl
     """Go on from the newest complete checkpoint, or from the start where there is none yet."""
     recipe = Recipe.from_dict(changed(folder.recipe(), _allowed(changes)))
     compare(recipe, ranks)
+    folder.need_links(
+        "move it away. Each checkpoint has its own; copies that follow links make such folders."
+    )
     name, skipped = ranks.first_alone(lambda: _newest(folder))
     for line in skipped:
         tell(line)
@@ -166,6 +170,16 @@ def _need_same(recipe: Recipe, saved: Mapping[str, Any], folder: RunFolder) -> N
                 f"{folder.path / RECIPE} was changed: {key} was {theirs.get(key)!r} when the run was saved, "
                 f"and is {ours.get(key)!r} now. A run goes on as it began: put it back, or begin another run."
             )
+
+
+def complete(folder: RunFolder, changes: Iterable[str]) -> bool:
+    """Whether a run that is finished has its last checkpoint whole, so that nothing is left to do. Somebody
+    who wants more of it, by a changed recipe, is told that it ended as it began."""
+    _allowed(changes)
+    found, skipped = folder.newest()
+    if found is not None and not skipped:
+        _need_same(Recipe.from_dict(folder.recipe()), checkpoint.recipe_of(found), folder)
+    return not skipped
 
 
 def _newest(folder: RunFolder) -> tuple[str, list[str]]:

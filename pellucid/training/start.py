@@ -28,6 +28,7 @@ FREE = ("context_length", "dropout")
 def settled(recipe: Recipe) -> tuple[Recipe, Pretrained | None]:
     """The recipe with nothing left to choose, and the model that it starts from, if it does."""
     if not recipe.start:
+        recipe.config(recipe.data.vocab_size or 1)  # refused now, and not after hours of encoding a text
         return recipe, None
     start = opened(recipe.start)
     if start.tokenizer is None:

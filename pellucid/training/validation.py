@@ -6,11 +6,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from pellucid.errors import ConfigError, PellucidError
 from pellucid.generation.loop import generate
 from pellucid.model.loss import IGNORED, loss
 from pellucid.model.transformer import Transformer
 from pellucid.training.distributed.ranks import ALONE, Ranks
-from pellucid.training.recipe import Evaluation
+from pellucid.training.recipe import Evaluation, Recipe
 from pellucid.training.sources.source import Source
 
 AT_ONCE = 1 << 28
@@ -45,6 +46,22 @@ def judge(
     return (total / counted, correct / counted) if counted else (math.nan, math.nan)
 
 
+def need(source: Source, recipe: Recipe) -> None:
+    """What an evaluation would trip over, told before the first step: all until then would be lost."""
+    asked, patience = recipe.evaluation, recipe.train.patience
+    if asked.prompt and asked.sample:
+        try:
+            source.tokenizer.encode(asked.prompt)
+        except PellucidError as error:
+            raise ConfigError(f"evaluation.prompt={asked.prompt!r} cannot be read: {error}") from None
+    if patience and not source.validation.targets:
+        raise ConfigError(
+            f"train.patience={patience} waits for a better loss on what was held out, and "
+            f"data.validation={recipe.data.validation:g} holds nothing out: use data.validation=0.1, or "
+            "train.patience=0."
+        )
+
+
 @torch.no_grad()
 def sample(model: Transformer, source: Source, asked: Evaluation) -> str:
     """A text of the model's own, the same dice at every evaluation; of a task, its answer to a problem."""
@@ -62,3 +79,27 @@ def sample(model: Transformer, source: Source, asked: Evaluation) -> str:
             break
         written.append(tokens[0])
     return prompt + " " * bool(source.prompt) + tokenizer.decode(written)
+
+
+WORDS = 5
+"""Tokens that are enough to begin a text with."""
+
+
+def beginning(model: Transformer, source: Source, asked: Evaluation) -> str:
+    """What a text of the model can begin with: the prompt of its samples, or the first words that were held
+    out. Nothing where there are none that could be typed and read, or where the model writes no text."""
+    if model.config.mask.together:
+        return ""
+    text = asked.prompt or source.prompt
+    if not text and source.opening:
+        text = source.opening("")[0].removesuffix(" → ")
+    elif not text and source.validation.rows:
+        held_out = source.validation.row(0)[1]
+        text = source.tokenizer.decode(
+            [int(id) for id in held_out[:WORDS] if id not in (IGNORED, source.end)]
+        )
+    text = next(iter(text.strip().splitlines()), "").strip()
+    try:
+        return text if text.isprintable() and text[:1] not in "-[" and source.tokenizer.encode(text) else ""
+    except PellucidError:
+        return ""

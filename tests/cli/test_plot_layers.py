@@ -72,6 +72,16 @@ def test_colours_go_by_the_logarithm() -> None:
     assert colour(0, (1, 100)) == colour(float("inf"), (1, 100)) == "#e8ebef"
 
 
+def test_a_run_whose_gradients_were_never_finite_is_drawn_without_them(shell: Shell, tmp_path: Path) -> None:
+    bad = line(1)
+    bad["parameters"] = {name: {"weight": 1.0, "gradient": None} for name in bad["parameters"]}
+    (folder(tmp_path / "a", 5) / "recorder.jsonl").write_text(json.dumps(bad) + "\n")
+    done = shell("plot", "a", "-o", "c.svg")
+    assert done.code == 0, done.err
+    drawn = (tmp_path / "c.svg").read_text("utf-8")
+    assert "the stream after each block, RMS" in drawn and "update / weight" not in drawn
+
+
 def test_a_damaged_record_is_told_by_its_line(shell: Shell, tmp_path: Path) -> None:
     (folder(tmp_path / "a", 5) / "recorder.jsonl").write_text("{}\n[]\n{}\n")
     done = shell("plot", "a", "-o", "c.svg")

@@ -2,10 +2,13 @@
 
 import json
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,6 +39,8 @@ def test_a_recipe_becomes_a_model_that_every_command_opens(tmp_path: Path, run: 
     assert "end 4/4 finished" in done.out and f"pellucid generate {out}/model" in done.out
     model = pellucid.load(out / "model")
     assert model.generate("Once upon a time", 3)
+    whole = run("generate", str(out), "Once")
+    assert whole.code == 2 and f"is the folder of a run: its newest model is {out}/model" in whole.err
     kinds = [line["kind"] for line in read(out / "log.jsonl")]
     assert kinds[0] == "start" and kinds[-1] == "end" and kinds.count("step") == 4
     again = run("train", "stories", f"out={out}", "steps=4", *SMALL)
@@ -49,6 +54,47 @@ def test_a_text_of_one_s_own_is_enough(tmp_path: Path, run: Shell, monkeypatch: 
     assert done.code == 0, done.out
     assert "because" in done.out
     assert pellucid.load("runs/my/model").generate("The cat", 2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "data.tokenizer=characters",
+        "data.validation=0.5",
+        "evaluation.prompt=The dog's",
+        "data.path=task:copy",
+    ],
+)
+def test_what_one_is_told_to_try_works_as_it_is_printed(
+    change: str, tmp_path: Path, run: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my.txt").write_text("\n\nThe cat sat on the mat. The dog's on the log.\n" * 400)
+    done = run("train", "my.txt", "--plain", "steps=1", "out=my runs/a", change, *SMALL)
+    assert done.code == 0, done.err
+    command = shlex.split(done.out.rpartition("Try: ")[2])
+    assert command[:3] == ["pellucid", "generate", "my runs/a/model"]
+    tried = run(*command[1:])
+    assert tried.code == 0 and tried.out.startswith(command[3])
+
+
+def test_a_model_that_writes_no_text_is_not_to_be_tried_so(tmp_path: Path, run: Shell) -> None:
+    done = run("train", "stories", "--plain", f"out={tmp_path / 'a'}", "steps=1", "model.mask=none", *SMALL)
+    assert done.code == 0 and "The model is in" in done.out and "Try:" not in done.out
+
+
+def test_a_plan_counts_the_texts_of_a_folder_and_not_what_lies_beside_them(
+    tmp_path: Path, run: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my").mkdir()
+    Path("my/a.txt").write_text("The cat sat on the mat.\n" * 500)
+    alone = run("train", "my", "--dry-run")
+    Path("my/picture.png").write_bytes(bytes(9_000_000))
+    assert alone.code == 0 and "the text has 12 kB" in alone.out
+    assert "the text has 12 kB" in run("train", "my", "--dry-run").out
+    Path("my/a.txt").unlink()
+    assert "the folder my holds no text: no file in it ends in .txt" in run("train", "my", "--dry-run").err
 
 
 def test_a_text_that_cannot_be_used_does_not_stand_in_the_way_of_a_better_one(
@@ -126,6 +172,8 @@ def test_a_dry_run_counts_activations_in_the_type_that_auto_becomes(run: Shell) 
         (("stories", "stepz=3"), "no key 'stepz'"),
         (("--resume", "/nowhere"), "there is no run at /nowhere"),
         (("stories", "train.device=tpu9"), "no device called 'tpu9'"),
+        (("stories", "train.device=meta"), "no device called 'meta'; use cpu, cuda or auto"),
+        (("task:",), "no task called ''; have addition"),
     ],
 )
 def test_what_is_asked_wrongly_is_told_in_one_line(
@@ -173,19 +221,38 @@ def test_a_run_that_is_asked_about_or_finished_is_left_as_it_is(tmp_path: Path, 
     again = run("train", "--resume", str(out))
     assert again.code == 0 and "is finished, at step 2: nothing is left to do" in again.out
     assert (out / "log.jsonl").read_bytes() == before
+    more = run("train", "--resume", str(out), "steps=4")
+    assert more.code == 2 and "'steps=4': a run goes on as it began" in more.err
+    recipe = out / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace("steps = 2\n", "steps = 4\n"))
+    more = run("train", "--resume", str(out))
+    assert more.code == 2 and "steps was 2 when the run was saved, and is 4 now" in more.err
 
 
+@pytest.mark.parametrize("damage", [lambda data: data[:-9], lambda data: data[:-9] + bytes(9)])
 def test_a_finished_run_whose_last_checkpoint_is_damaged_goes_on_to_the_same_end(
-    tmp_path: Path, run: Shell
+    damage: Callable[[bytes], bytes], tmp_path: Path, run: Shell
 ) -> None:
     out = tmp_path / "a"
     assert run("train", "stories", "--plain", f"out={out}", "steps=4", "checkpoint.every=2", *SMALL).code == 0
     weights = out / "checkpoints" / "step-0000004" / "model" / "model.safetensors"
     before = weights.read_bytes()
-    weights.write_bytes(before[:-9])
+    weights.write_bytes(damage(before))
     again = run("train", "--resume", str(out), "--plain")
     assert again.code == 0 and "end 4/4 finished" in again.out
     assert (out / "model" / "model.safetensors").read_bytes() == before
+
+
+def test_a_copy_without_links_is_told_before_a_step_is_made(tmp_path: Path, run: Shell) -> None:
+    out, copy = tmp_path / "a", tmp_path / "b"
+    assert run("train", "stories", "--plain", f"out={out}", "steps=4", "checkpoint.every=2", *SMALL).code == 0
+    shutil.copytree(out, copy)  # follows links
+    shutil.rmtree(copy / "checkpoints" / "step-0000004")
+    refused = run("train", "--resume", str(copy), "--plain")
+    assert refused.code == 2 and "step" not in refused.out and "move it away" in refused.err
+    shutil.rmtree(copy / "model")
+    assert run("train", "--resume", str(copy), "--plain").code == 0
+    assert (copy / "model").is_symlink()
 
 
 def test_a_recipe_that_was_changed_by_hand_is_that_of_another_run(tmp_path: Path, run: Shell) -> None:

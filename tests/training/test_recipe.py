@@ -62,6 +62,18 @@ def test_what_is_held_out_is_a_share_or_a_text(text: str, value: float | str) ->
     assert Recipe.from_dict(tomllib.loads(recipe.to_toml())) == recipe
 
 
+@pytest.mark.parametrize("text", ["2024", "2024-11-16", "1e3", "true", "nan", "[a]", "a b", '"2024"'])
+def test_a_text_needs_no_quotes_whatever_it_looks_like(text: str) -> None:
+    recipe = Recipe.from_dict(changed(SMALL, [f"out={text}", f"evaluation.prompt={text}"]))
+    assert recipe.out == recipe.evaluation.prompt == text.strip('"')
+    assert Recipe.from_dict(tomllib.loads(recipe.to_toml())) == recipe
+
+
+def test_a_day_where_a_text_belongs_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="out must be str, not datetime"):
+        Recipe.from_dict(changed(SMALL | tomllib.loads("out = 2024-11-16"), ["steps=3"]))
+
+
 def test_another_kind_comes_without_the_settings_of_the_one_before() -> None:
     table = changed(table_of("stories"), ["optimizer.lr=0.1", "optimizer.kind=sgd", "schedule.kind=constant"])
     recipe = Recipe.from_dict(table)
@@ -88,6 +100,7 @@ def test_another_kind_comes_without_the_settings_of_the_one_before() -> None:
         ("nothing", "'nothing' sets nothing: write KEY=VALUE"),
         ("steps.more=1", r"steps\.more cannot be set: steps is 10"),
         ("train.clip=nan", r"train\.clip must be float, not nan"),
+        ("train.recompute=true", r"no train\.recompute called 'true'; have yes, no"),
     ],
 )
 def test_what_means_nothing_is_refused_by_name(change: str, words: str) -> None:

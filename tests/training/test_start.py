@@ -15,7 +15,7 @@ from pellucid.training.recipe import Recipe, changed
 from pellucid.training.run import begin, resume
 from pellucid.training.saving.run_folder import RunFolder
 from pellucid.training.start import settled
-from tests.training import tiny
+from tests.training import tiny, whole_runs
 from tests.training.tiny import started
 
 
@@ -106,6 +106,23 @@ def test_what_the_start_has_already_may_be_said_again(tmp_path: Path, text: Path
     asked = changed(tiny.table(tmp_path, start, text), ["model.n_layer=2", "model.positions=rope"])
     recipe, found = settled(Recipe.from_dict(asked))
     assert found is not None and recipe.length == 12
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("model.context_length=x", "context_length must be a whole number ≥ 1, not 'x'"),
+        ("model.n_head=3", "d_model=8 does not split into n_head=3"),
+    ],
+)
+def test_a_model_that_cannot_be_is_refused_before_the_text_is_read(
+    change: str, words: str, tmp_path: Path
+) -> None:
+    folder, told = RunFolder(tmp_path / "run"), list[str]()
+    asked = whole_runs.recipe(folder.path, f"data.path={tmp_path / 'no.txt'}", change)
+    with folder.held(), pytest.raises(ConfigError, match=words):
+        begin(asked, folder, told.append)
+    assert not told and not (folder.path / "recipe.toml").exists()
 
 
 def test_rows_are_256_tokens_where_nobody_says_and_never_longer_than_the_context(tmp_path: Path) -> None:

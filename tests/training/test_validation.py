@@ -11,12 +11,16 @@ import pytest
 import torch
 
 from pellucid.data.rows import NOT_COUNTED
+from pellucid.errors import ConfigError
 from pellucid.text import tasks
 from pellucid.training import validation
 from pellucid.training.loop import Trainer
 from pellucid.training.recipe import Recipe, changed, table_of
+from pellucid.training.run import begin
+from pellucid.training.saving.run_folder import RunFolder
 from pellucid.training.sources.source import open_source
 from pellucid.training.validation import judge, sample
+from tests.training import whole_runs
 from tests.training.made import trainer
 
 NO = NOT_COUNTED
@@ -74,3 +78,20 @@ def test_a_task_is_sampled_by_a_held_out_problem_and_the_answer_to_it(
     monkeypatch.setattr(validation, "generate", answered)
     assert sample(Trainer(recipe, source).model, source, recipe.evaluation) == f"{problem} abc"
     assert read == [[source.begin, *source.tokenizer.encode(problem)]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["data.tokenizer=characters", "evaluation.prompt=é"], "evaluation.prompt='é' cannot be read: .*'é'"),
+        (["data.validation=0", "train.patience=2"], "train.patience=2 waits .* data.validation=0 holds"),
+    ],
+)
+def test_what_an_evaluation_would_trip_over_is_told_before_the_first_step(
+    changes: list[str], words: str, tmp_path: Path
+) -> None:
+    text, folder = tmp_path / "text.txt", RunFolder(tmp_path / "run")
+    text.write_text("The cat sat on the mat. " * 50)
+    with folder.held(), pytest.raises(ConfigError, match=words):
+        begin(whole_runs.recipe(folder.path, f"data.path={text}", *changes), folder, lambda _: None)
+    assert not (folder.path / "log.jsonl").exists()

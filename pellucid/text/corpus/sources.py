@@ -59,8 +59,14 @@ def _inside(folder: str) -> Iterator[str]:
         # Sorting in place is how os.walk is told the order; hidden folders are not the user's text.
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
-            if name.endswith(ENDINGS) and not name.startswith("."):
-                yield os.path.join(here, name)
+            path = os.path.join(here, name)
+            if name.endswith(ENDINGS) and not name.startswith(".") and not _waits(path):
+                yield path
+
+
+def _waits(path: str) -> bool:
+    """A pipe or a device: whoever opens it waits for somebody to write."""
+    return os.path.exists(path) and not os.path.isfile(path)
 
 
 def _refuse(error: OSError) -> None:

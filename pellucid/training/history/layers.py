@@ -44,6 +44,8 @@ def maps(lines: Iterable[Mapping[str, Any]]) -> list[Map]:
     made = []
     for title in columns[0] if columns else ():
         layers = sorted({layer for column in columns for layer in column[title]}, key=_height)
+        if not layers:  # gradients that were never finite have no length to show
+            continue
         values = [[column[title].get(layer, math.nan) for column in columns] for layer in layers]
         made.append(Map(title, layers, np.array(steps, float), np.array(values)))
     return made

@@ -111,16 +111,21 @@ class RunFolder:
                 f"{self.path} already holds a run: `pellucid train --resume {self.path}` goes on with it; "
                 "out=ANOTHER starts another."
             )
-        for part in (MODEL, ADAPTER):
-            link = self.path / part
-            if link.exists() and not link.is_symlink():
-                raise AskedWrongly(
-                    f"{link} is there already, where a run keeps its {part}: name another out."
-                )
+        self.need_links("name another out.")
         recipe = tomllib.loads(recipe_toml)
         with whole_file(self.path / RECIPE) as file:
             file.write(recipe_toml.encode())
         self._recipe = recipe
+
+    def need_links(self, works: str) -> None:
+        """Where the newest model will be linked to, nothing else may be: told before a step is made."""
+        for part in (MODEL, ADAPTER):
+            link = self.path / part
+            if link.exists() and not link.is_symlink():
+                raise AskedWrongly(
+                    f"{link} is there already, where a run keeps its {part}, a link into the newest "
+                    f"checkpoint: {works}"
+                )
 
     def save(
         self, snapshot: "Snapshot", environment: dict[str, Any], keep: int, ranks: Ranks = ALONE

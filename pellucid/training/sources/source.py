@@ -147,7 +147,10 @@ def _made(data: Data, kind: str, name: str, length: int, seed: int) -> Source:
             "leave data.tokenizer out."
         )
     _need_no_file(data, "makes")
-    made = (generated.stories if kind == "stories" else generated.task)(name or "easy", length, seed)
+    if kind == "stories":
+        made = generated.stories(name or "easy", length, seed)
+    else:
+        made = generated.task(name, length, seed)
     rows = generated.packed(made.held_out, length)
     targets = sum(int((wanted != NOT_COUNTED).sum()) for _, wanted in rows)
     end = made.tokenizer.id_of(generated.END)
@@ -215,9 +218,10 @@ def _tokens(data: Data, folder: TokenFolder, length: int, seed: int, path: Path)
         )
     train, held_out = folder["train"], folder["validation"]
     if len(train) < length + 1:
+        shorter = f"model.context_length={max(1, (len(train) - 1) // 8)}, or " if len(train) > 1 else ""
         raise ConfigError(
             f"{path} is too short: {len(train)} tokens to learn from, and one row takes {length + 1}. "
-            f"Use model.context_length={max(1, (len(train) - 1) // 8)}, or more text."
+            f"Use {shorter}more text."
         )
     begin = about.end if about.begin is None else about.begin
     if data.validation and len(held_out) < 1 + (begin is None):
