@@ -18,7 +18,7 @@ import fcntl
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -192,6 +192,12 @@ class _Part:
         self.manifest.write(self.out, PROGRESS)
 
 
+def _remove(left: Iterable[Path]) -> None:
+    """What a process that was killed had begun to write."""
+    for path in list(left):
+        path.unlink()
+
+
 def _begun(out: Path, asked: Manifest) -> Manifest:
     """What an earlier run of the same command has finished in this folder, each shard read and verified."""
     begun = next((out / name for name in (NAME, PROGRESS) if (out / name).exists()), None)
@@ -200,6 +206,7 @@ def _begun(out: Path, asked: Manifest) -> Manifest:
             raise FileError(
                 f"{out} holds something else, {strange[0]} for example: name a new folder for the tokens."
             )
+        _remove(out.glob(f"{PROGRESS}.*{PARTIAL}"))
         return asked
     found = read(begun)
     if differences := list(found.differences(asked)):
@@ -207,8 +214,7 @@ def _begun(out: Path, asked: Manifest) -> Manifest:
             f"{out} was made otherwise: {'; '.join(differences)}. Ask for the same, name another folder, or "
             "remove this one."
         )
-    for path in out.glob(f"*{PARTIAL}"):
-        path.unlink()
+    _remove(out.rglob(f"*{PARTIAL}"))
     for part in PARTS:
         for entry in found.parts[part]:
             try:

@@ -169,10 +169,20 @@ def test_finished_shards_are_kept_and_nothing_half_written(
     assert {"train-00000.tokens", "train-00002.tokens", PROGRESS} <= names and NAME not in names
     assert not [name for name in names if "partial" in name]
     before = (out / "train-00000.tokens").stat().st_mtime_ns
+    for left in ("train-00003.tokens", f"{PROGRESS}", "tokenizer/tokenizer.json"):  # as a kill leaves them
+        (out / f"{left}.77-1.partial").write_bytes(b"half")
     prepare(source, tokenizer, out, 1, shard_tokens=200)
     assert (out / "train-00000.tokens").stat().st_mtime_ns == before
     prepare(source, tokenizer, tmp_path / "whole", 1, shard_tokens=200)
     assert contents(out) == contents(tmp_path / "whole")
+
+
+def test_what_was_killed_before_it_had_begun_leaves_nothing(tmp_path: Path) -> None:
+    source, tokenizer, out = corpus(tmp_path), tokenizer_folder(tmp_path / "tokenizer"), tmp_path / "out"
+    out.mkdir()
+    (out / f"{PROGRESS}.77-1.partial").write_bytes(b"half")
+    prepare(source, tokenizer, out, 1)
+    assert not list(out.rglob("*.partial"))
 
 
 def test_a_finished_shard_that_is_damaged_is_made_anew(
