@@ -121,6 +121,7 @@ def _recipe(what: str, changes: list[str], minutes: float, ranks: "Ranks") -> tu
     if is_shipped(what) or what.endswith(".toml"):
         return Recipe.from_dict(changed(table_of(what), changes)), []
     from pellucid.data import chat_records
+    from pellucid.errors import AskedWrongly
     from pellucid.interop.named import config_of
     from pellucid.training.loop import device_of
     from pellucid.training.plan import machine_memory, planned, tuned
@@ -128,6 +129,11 @@ def _recipe(what: str, changes: list[str], minutes: float, ranks: "Ranks") -> tu
     text = Path(what)
     if not text.exists():
         table_of(what)  # says which recipes there are
+
+    if other := next((change for change in changes if change.startswith("data.path=")), ""):
+        raise AskedWrongly(
+            f"{what} and {other} are two texts, and one run learns from one: name one of them."
+        )
 
     def plan() -> tuple[dict[str, Any], tuple[str, ...]]:
         asked = changed({}, changes)

@@ -377,7 +377,10 @@ def _field(entry: Any, value: Any, name: str) -> Any:
         return tuple(patterns)
     plain = {int: "int", float: "float", str: "str", float | str: "float or str"}
     if kind in plain and (not isinstance(value, kind) or isinstance(value, bool) or value != value):
-        raise ConfigError(f"{name} must be {plain[kind]}, not {value!r}.")
+        whole = (
+            f": use {value:.0f}" if kind is int and isinstance(value, float) and value.is_integer() else ""
+        )
+        raise ConfigError(f"{name} must be {plain[kind]}, not {value!r}{whole}.")
     return _model(value, name) if name == "model" else value
 
 

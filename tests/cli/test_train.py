@@ -255,6 +255,12 @@ def test_a_copy_without_links_is_told_before_a_step_is_made(tmp_path: Path, run:
     assert (copy / "model").is_symlink()
 
 
+def test_two_texts_are_one_too_many(tmp_path: Path, run: Shell) -> None:
+    (tmp_path / "a.txt").write_text("one text " * 400)
+    refused = run("train", str(tmp_path / "a.txt"), "data.path=b.txt", "--dry-run")
+    assert refused.code == 2 and "are two texts, and one run learns from one" in refused.err
+
+
 def test_a_recipe_that_was_changed_by_hand_is_that_of_another_run(tmp_path: Path, run: Shell) -> None:
     out = tmp_path / "a"
     settings = ["steps=4", "checkpoint.every=2", "train.bad=stop", *SMALL]

@@ -91,6 +91,7 @@ def test_another_kind_comes_without_the_settings_of_the_one_before() -> None:
         ("model.vocab_size=3", r"model\.vocab_size is what the tokenizer has: set data\.vocab_size"),
         ("optimizer.kind=adamv", "no optimizers called 'adamv'; have .* Did you mean adam"),
         ("steps=ten", "steps must be int, not 'ten'"),
+        ("steps=1e3", "steps must be int, not 1000.0: use 1000"),
         ("steps=-1", "steps=-1 cannot be: it goes from 0"),
         ("train.dtype=float8", r"no train\.dtype called 'float8'; have auto, float32, bfloat16, float64"),
         ("data.batch_size=0", r"data\.batch_size=0 cannot be"),
