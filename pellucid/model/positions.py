@@ -3,7 +3,7 @@
 The tables come from `parts/positions/`; they are small, and are looked up once a forward.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -21,6 +21,12 @@ class Turn(NamedTuple):
     cos: Tensor
     sin: Tensor
     pair: int
+
+    @classmethod
+    def by(cls, cos: Tensor, sin: Tensor, layout: str) -> Self:
+        """From cosines and sines [… D/2] of the angles."""
+        pair = -2 if layout == "halves" else -1
+        return cls(cos.unsqueeze(pair), torch.stack((-sin, sin), pair), pair)
 
 
 class Positions(Tables):
@@ -69,8 +75,7 @@ class Positions(Tables):
             cos, sin = self.turns[:, positions]
         if positions.ndim > 1:
             cos, sin = cos[:, None], sin[:, None]
-        pair = -2 if self.layout == "halves" else -1
-        return Turn(cos.unsqueeze(pair), torch.stack((-sin, sin), pair), pair)
+        return Turn.by(cos, sin, self.layout)
 
 
 class PositionBias(Tables):

@@ -106,7 +106,7 @@ def in_the_model_s_type(self: positions.Positions, places: Tensor, dtype: torch.
     assert self.angles is not None
     angles = (places.to(dtype)[:, None] * self.angles[1].to(dtype)).double()
     exact = torch.float64 if dtype == torch.float64 else torch.float32
-    return positions.Turn(angles.cos().to(exact), angles.sin().to(exact), self.layout)
+    return positions.Turn.by(angles.cos().to(exact), angles.sin().to(exact), self.layout)
 
 
 @every_path

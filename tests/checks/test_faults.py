@@ -118,7 +118,7 @@ def positions_rounded(model: Model, patch: Patch) -> Model:
         turn = turned(self, places, dtype)
         assert turn and self.angles is not None
         angles = places.to(dtype)[:, None] * self.angles[1].to(dtype)
-        return turn._replace(cos=angles.cos().to(turn.cos.dtype), sin=angles.sin().to(turn.sin.dtype))
+        return turn.by(angles.cos().to(turn.cos.dtype), angles.sin().to(turn.sin.dtype), self.layout)
 
     patch.setattr(positions.Positions, "turn", wrong)
     return model
