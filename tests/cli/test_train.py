@@ -57,20 +57,21 @@ def test_a_text_of_one_s_own_is_enough(tmp_path: Path, run: Shell, monkeypatch: 
 
 
 @pytest.mark.parametrize(
-    "change",
+    "asked",
     [
-        "data.tokenizer=characters",
-        "data.validation=0.5",
-        "evaluation.prompt=The dog's",
-        "data.path=task:copy",
+        ["my.txt", "data.tokenizer=characters"],
+        ["my.txt", "data.validation=0.5"],
+        ["my.txt", "evaluation.prompt=The dog's"],
+        ["task:copy"],
     ],
+    ids=" ".join,
 )
 def test_what_one_is_told_to_try_works_as_it_is_printed(
-    change: str, tmp_path: Path, run: Shell, monkeypatch: pytest.MonkeyPatch
+    asked: list[str], tmp_path: Path, run: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("my.txt").write_text("\n\nThe cat sat on the mat. The dog's on the log.\n" * 400)
-    done = run("train", "my.txt", "--plain", "steps=1", "out=my runs/a", change, *SMALL)
+    done = run("train", *asked, "--plain", "steps=1", "out=my runs/a", *SMALL)
     assert done.code == 0, done.err
     command = shlex.split(done.out.rpartition("Try: ")[2])
     assert command[:3] == ["pellucid", "generate", "my runs/a/model"]
