@@ -1,6 +1,9 @@
 """The tokenizer: what it reads it can write, and others read it alike."""
 
+import contextlib
+import logging
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +91,24 @@ def _theirs(subject: Subject, tokenizer: Tokenizer) -> Any:
 
     path = subject.model.pretrained.source.path
     if path.is_dir() and (path / "tokenizer_config.json").exists():
-        return AutoTokenizer.from_pretrained(path)
+        with _quiet():
+            return AutoTokenizer.from_pretrained(path)
     # Of a GGUF file they read the words' cuts otherwise than llama.cpp does; so they get what we would save.
     with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:
         tokenizer.save(Path(folder))
         return PreTrainedTokenizerFast(tokenizer_file=str(Path(folder) / "tokenizer.json"))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without their remark that they do not know our type of model: only its tokenizer is theirs to read."""
+    logger = logging.getLogger("transformers")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _line(error: Exception) -> str:

@@ -12,6 +12,7 @@ from pellucid.interop.pretrained import Pretrained
 from pellucid.workbench import Model
 from tests.interop.gguf import made_up
 from tests.interop.huggingface.models import FAMILIES, random_model
+from tests.training.whole_runs import trained
 
 Models = dict[str, str | Path]
 HEALTHY = ("abcd", *FAMILIES, "gguf")
@@ -120,3 +121,15 @@ def test_a_tokenizer_that_knows_only_its_own_words_is_not_called_wrong(tmp_path:
     few = Subject(Model(made_up.model(made_up.LLAMA | {"vocab_size": 400}, tokenizer=spaced_words("easy"))))
     finding = by_name("tokenizer").measure(few)
     assert finding.verdict == "skipped" and "words that it does not know" in finding.measured
+
+
+def test_nobody_else_speaks_while_a_tokenizer_is_read_outside(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """transformers says of a folder of ours that it does not know its type of model."""
+    pytest.importorskip("transformers")
+    trained(tmp_path / "a", "data.path=stories:easy", "steps=1", "evaluation.sample=0")
+    subject = Subject(pellucid.load(tmp_path / "a" / "model"))
+    capfd.readouterr()
+    assert by_name("tokenizer outside").measure(subject).verdict == "equal"
+    assert "transformers" not in capfd.readouterr().err
