@@ -127,7 +127,6 @@ def test_nobody_else_speaks_while_a_tokenizer_is_read_outside(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """transformers says of a folder of ours that it does not know its type of model."""
-    pytest.importorskip("transformers")
     trained(tmp_path / "a", "data.path=stories:easy", "steps=1", "evaluation.sample=0")
     subject = Subject(pellucid.load(tmp_path / "a" / "model"))
     capfd.readouterr()
