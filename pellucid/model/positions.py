@@ -31,7 +31,7 @@ class Turn(NamedTuple):
 
 class Positions(Tables):
     """Rows, angles, and [2 T D/2] the angles' cosines and sines in float32: a compiled step would take them
-    from float64 again in every head of every layer, which was a third of its time."""
+    from float64 again in every head of every layer, which was a quarter of its time."""
 
     rows: Tensor | None
     angles: Tensor | None

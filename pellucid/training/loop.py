@@ -312,9 +312,10 @@ def device_of(name: str) -> torch.device:
     if name != "auto":
         try:
             device = torch.device(name)
+            known = device.type in ("cpu", "cuda")  # torch has many more, such as one that only has shapes
         except RuntimeError:
-            device = torch.device("meta")
-        if device.type not in ("cpu", "cuda"):  # torch knows many more, such as one that only has shapes
+            known = False
+        if not known:
             raise AskedWrongly(f"no device called {name!r}; use cpu, cuda or auto.")
         if device.type == "cuda" and not torch.cuda.is_available():
             raise AskedWrongly("train.device=cuda, and torch sees no GPU here: use cpu or auto.")

@@ -16,6 +16,8 @@ from pellucid.training.sources.source import Source
 
 AT_ONCE = 1 << 28
 """Logits that exist at once, some of them in float32: a whole batch may have too many for any memory."""
+WORDS = 5
+"""Tokens that are enough to begin a text with."""
 
 
 @torch.no_grad()
@@ -79,10 +81,6 @@ def sample(model: Transformer, source: Source, asked: Evaluation) -> str:
             break
         written.append(tokens[0])
     return prompt + " " * bool(source.prompt) + tokenizer.decode(written)
-
-
-WORDS = 5
-"""Tokens that are enough to begin a text with."""
 
 
 def beginning(model: Transformer, source: Source, asked: Evaluation) -> str:
