@@ -5,19 +5,26 @@ PellucidError
 ├── AddressError    a name or an index that is not there
 ├── TokenError      text that the tokenizer cannot read
 ├── FileError       a file that is missing, foreign, damaged or newer than this program
+│   └── ResourceError   the disk, the memory or the network failed; the same request may work later
 ├── TapeError       a step that cannot be taken
 ├── RankError       processes that train together and lost each other
-└── AskedWrongly    options that do not go together
+└── UsageError      options or arguments that do not go together, or have a wrong type
 
-The command line prints the message alone and exits with 2: it was asked wrongly.
+The command line prints the message alone and exits with `exit_code`: 2 for a usage error, 3 where a resource
+failed.
 """
 
 import difflib
+import errno
 from collections.abc import Iterable
+from pathlib import Path
+from typing import ClassVar
 
 
 class PellucidError(Exception):
     """Something a person can mend; never shown with a traceback."""
+
+    exit_code: ClassVar[int] = 2
 
 
 class ConfigError(PellucidError):
@@ -36,6 +43,10 @@ class FileError(PellucidError):
     pass
 
 
+class ResourceError(FileError):
+    exit_code = 3
+
+
 class TapeError(PellucidError):
     pass
 
@@ -44,7 +55,7 @@ class RankError(PellucidError):
     pass
 
 
-class AskedWrongly(PellucidError):
+class UsageError(PellucidError):
     pass
 
 
@@ -56,3 +67,25 @@ def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
     """
     close = difflib.get_close_matches(word, list(known), n=most, cutoff=0.5)
     return f" Did you mean {' or '.join(close)}?" if close else ""
+
+
+RESOURCE_ERRNOS = frozenset(
+    {
+        errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE,
+        errno.EAGAIN, errno.ENOLCK, errno.ESTALE, errno.ETIMEDOUT, errno.ENETUNREACH, errno.EHOSTUNREACH,
+        errno.ECONNREFUSED, errno.ECONNRESET,
+    }
+)  # fmt: skip
+"""Failures of the machine, not of the request."""
+
+
+def file_error(verb: str, path: str | Path, error: OSError) -> FileError:
+    """Returns the error "cannot VERB PATH: reason." for a failed system call.
+
+    It is a `ResourceError` where the machine failed (full disk, bad disk, no memory, no network).
+
+    >>> str(file_error("write", "a.json", OSError(errno.ENOSPC, "No space left on device")))
+    'cannot write a.json: No space left on device.'
+    """
+    kind = ResourceError if error.errno in RESOURCE_ERRNOS else FileError
+    return kind(f"cannot {verb} {path}: {error.strerror or error}.")

@@ -49,7 +49,7 @@ def compare(
     Equal, or noise (rounding explains it): exit code 0. BUG at a name, or different (each value follows from
     its inputs, and the weights are not the same): exit code 1. Cannot tell (too little is recorded): 0.
     """
-    from pellucid.errors import AskedWrongly
+    from pellucid.errors import UsageError
     from pellucid.explain.arrays_file import SUFFIXES
     from pellucid.explain.local_replay import local_replay
 
@@ -62,9 +62,7 @@ def compare(
     ours = _trace(a, prompt, target, layout)
     theirs, unmatched = _theirs(b, prompt, target, ours, names, dtype)
     if not any(_fits(name, only) for name in theirs):
-        raise AskedWrongly(
-            f"no value that both have fits {only!r}; both have {', '.join(list(theirs)[:5])} …."
-        )
+        raise UsageError(f"no value that both have fits {only!r}; both have {', '.join(list(theirs)[:5])} ….")
     done = local_replay(ours, theirs, tolerance=tolerance, only=only)
     if json:
         _print_json(done, unmatched)
@@ -96,26 +94,26 @@ def _check(
     """Options that go together, before anything is read."""
     from math import isnan
 
-    from pellucid.errors import AskedWrongly, did_you_mean
+    from pellucid.errors import UsageError, did_you_mean
     from pellucid.explain.arrays_file import SUFFIXES
     from pellucid.explain.rounding import PRECISIONS
 
     models = [side for side in (a, b) if not side.endswith((".json", *SUFFIXES))]
     if models and prompt is None:
-        raise AskedWrongly(f'{models[0]} needs a prompt, for example: pellucid compare {a} {b} "A B".')
+        raise UsageError(f'{models[0]} needs a prompt, for example: pellucid compare {a} {b} "A B".')
     if not models and (prompt is not None or target is not None):
-        raise AskedWrongly("files hold their own run; leave the prompt and --target away.")
+        raise UsageError("files hold their own run; leave the prompt and --target away.")
     if names and not b.endswith(SUFFIXES):
-        raise AskedWrongly("--names belongs to somebody's arrays, a .npz or .safetensors file.")
+        raise UsageError("--names belongs to somebody's arrays, a .npz or .safetensors file.")
     if dtype is not None and dtype not in PRECISIONS:
         hint = did_you_mean(dtype, PRECISIONS)
-        raise AskedWrongly(f"no type called {dtype!r}; have {', '.join(PRECISIONS)}.{hint}")
+        raise UsageError(f"no type called {dtype!r}; have {', '.join(PRECISIONS)}.{hint}")
     if layout not in (None, "halves", "pairs"):
-        raise AskedWrongly(f"no layout called {layout!r}; have halves, pairs.")
+        raise UsageError(f"no layout called {layout!r}; have halves, pairs.")
     if layout and (a not in models or not b.endswith(SUFFIXES)):
-        raise AskedWrongly("--layout belongs to somebody's arrays against a model; a trace says its own.")
+        raise UsageError("--layout belongs to somebody's arrays against a model; a trace says its own.")
     if tolerance is not None and isnan(tolerance):
-        raise AskedWrongly("--tolerance must be a number, for example 1e-6.")
+        raise UsageError("--tolerance must be a number, for example 1e-6.")
 
 
 def _trace(side: str, prompt: str | None, target: str | None, layout: str | None = None) -> "Trace":
@@ -165,12 +163,12 @@ def _theirs(
 
 
 def _same_length(ours: "Trace", theirs: "Trace") -> None:
-    from pellucid.errors import AskedWrongly
+    from pellucid.errors import UsageError
 
     if "ids" in ours.tape and "ids" in theirs.tape and ours.tape["ids"].shape != theirs.tape["ids"].shape:
         here, there = (side.tape["ids"].shape[-1] for side in (ours, theirs))
         texts = [" ".join(map(str, side.run.get("tokens", []))) for side in (theirs, ours)]
-        raise AskedWrongly(
+        raise UsageError(
             f"the two did not read the same text, {texts[0]!r} and {texts[1]!r}: "
             f"{there} tokens there, {here} here: another prompt, or a bos?"
         )
@@ -180,14 +178,14 @@ def _two_files(a: Path, b: Path, only: str, tolerance: float | None, json: bool)
     """Arrays against arrays: no program is known, so the plain difference."""
     from json import dumps
 
-    from pellucid.errors import AskedWrongly
+    from pellucid.errors import UsageError
     from pellucid.explain.arrays_file import read
     from pellucid.explain.compare import BETWEEN_ENGINES, first_departure
 
     first, second = ({n: x.value for n, x in read(side).items() if _fits(n, only)} for side in (a, b))
     shared = {name: value for name, value in first.items() if name in second}
     if not shared:
-        raise AskedWrongly(
+        raise UsageError(
             f"{a} and {b} have no name in common: {', '.join([*first][:3])}; {', '.join([*second][:3])}."
         )
     found = first_departure(second, shared, BETWEEN_ENGINES if tolerance is None else tolerance)

@@ -71,10 +71,10 @@ def explain(
 
 
 def _need_no_prompt(run: str, prompt: str | None, target: str | None, settings: dict[str, Any]) -> None:
-    from pellucid.errors import AskedWrongly
+    from pellucid.errors import UsageError
 
     if prompt is not None or target is not None or settings:
-        raise AskedWrongly(
+        raise UsageError(
             f"{run} is a run, which read its own text; leave the prompt and its options away, or ask its "
             f"model: pellucid explain {run}/model PROMPT."
         )
@@ -95,18 +95,18 @@ def _trace(
     model: str, prompt: str | None, target: str | None, settings: dict[str, Any], at: str | None
 ) -> "Trace | None":
     """The trace to explain, or None where the model is a shape without weights."""
-    from pellucid.errors import AskedWrongly
+    from pellucid.errors import UsageError
     from pellucid.workbench import load, weightless
 
     if model.endswith(".json"):
         if prompt is not None or target is not None or settings:
-            raise AskedWrongly("a trace file holds its own run; leave the prompt and its options away.")
+            raise UsageError("a trace file holds its own run; leave the prompt and its options away.")
         from pellucid.workbench.tracing import read_trace
 
         return read_trace(model)
     if weightless(model):
         if prompt is not None or at is not None:
-            raise AskedWrongly(
+            raise UsageError(
                 f"{model} is a shape without weights, so there are no numbers to explain: "
                 f'`pellucid explain {model}` shows its parts and cost, `pellucid explain abcd "A B"` numbers.'
             )
@@ -115,7 +115,7 @@ def _trace(
     if prompt is None:
         known, some = found.pretrained.tokenizer, list(range(min(2, found.config.vocab_size)))
         example = known.decode(some) if known else str(some)
-        raise AskedWrongly(f"{model} needs a prompt, for example: pellucid explain {model} {example!r}.")
+        raise UsageError(f"{model} needs a prompt, for example: pellucid explain {model} {example!r}.")
     reads, wants = prompt_of(found, prompt), prompt_of(found, target)
     return found.trace(reads, target=wants, backward=target is not None, **settings)
 

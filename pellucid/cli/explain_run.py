@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from pellucid.errors import AddressError, AskedWrongly
+from pellucid.errors import AddressError, UsageError
 
 if TYPE_CHECKING:
     from pellucid.explain.trace import Trace
@@ -60,9 +60,7 @@ def _asked(past: "Past", at: str) -> tuple[str, int]:
     name, k = past.parameter(found["name"]), int(found["k"])
     past.need(k)
     if (why := past.why_not(name)) and found["name"] != name:
-        raise AskedWrongly(
-            f"{name} did not learn ({why}), so there is no {found['name']}@{k}: ask {name}@{k}."
-        )
+        raise UsageError(f"{name} did not learn ({why}), so there is no {found['name']}@{k}: ask {name}@{k}.")
     return name, k
 
 

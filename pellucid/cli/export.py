@@ -34,16 +34,16 @@ def export(
     """Write a model for other programs, or as a folder of ours; it is there whole or not at all."""
     from dataclasses import replace
 
-    from pellucid.errors import AskedWrongly, FileError, did_you_mean
+    from pellucid.errors import FileError, UsageError, did_you_mean
     from pellucid.workbench import opened
     from pellucid.workbench.replacing import fresh
 
     if to not in FORMATS:
-        raise AskedWrongly(f"no format {to!r}; have {', '.join(FORMATS)}." + did_you_mean(to, FORMATS))
+        raise UsageError(f"no format {to!r}; have {', '.join(FORMATS)}." + did_you_mean(to, FORMATS))
     if to == "gguf" and dtype is not None:
-        raise AskedWrongly("--dtype is for folders; a GGUF file has a --type: F32, F16 or Q8_0.")
+        raise UsageError("--dtype is for folders; a GGUF file has a --type: F32, F16 or Q8_0.")
     if to != "gguf" and type is not None:
-        raise AskedWrongly("--type is for GGUF; a folder has a --dtype: float32, float16 or bfloat16.")
+        raise UsageError("--type is for GGUF; a folder has a --dtype: float32, float16 or bfloat16.")
     if to == "gguf" and output.suffix != ".gguf":
         raise FileError(f"a GGUF model is one file; use -o {output.with_name(output.name + '.gguf')}.")
     found = opened(model)

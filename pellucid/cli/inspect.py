@@ -24,15 +24,15 @@ def inspect(
     """Everything about a model that its weights' shapes do not tell, and why each choice matters."""
     from dataclasses import asdict
 
-    from pellucid.errors import AskedWrongly
+    from pellucid.errors import UsageError
     from pellucid.explain.conventions import card, lines
     from pellucid.workbench import config_of, opened, weightless
 
     if text is not None and not probe:
-        raise AskedWrongly("--text is what the probe reads: give --probe with it.")
+        raise UsageError("--text is what the probe reads: give --probe with it.")
     if weightless(model):
         if probe:
-            raise AskedWrongly(f"{model} is a shape without weights, so there is no loss to measure.")
+            raise UsageError(f"{model} is a shape without weights, so there is no loss to measure.")
         found, made = None, card(model, config_of(model))
     else:
         found = opened(model)
@@ -68,7 +68,7 @@ def _beside_softmax(found: "Pretrained", text: str | None) -> Iterator[str]:
 
 
 def _probed(found: "Pretrained", text: str | None) -> "Probe":
-    from pellucid.errors import AskedWrongly
+    from pellucid.errors import UsageError
     from pellucid.explain.probe import ALTERNATIVES, SAMPLE, case
     from pellucid.explain.probe import probe as run
     from pellucid.interop.pretrained import parameter_count
@@ -76,12 +76,12 @@ def _probed(found: "Pretrained", text: str | None) -> "Probe":
     # float64 weights, a changed copy of some of them, and the values of one forward pass
     needed, here = 14 * parameter_count(found.config.parameters()), _memory()
     if here is not None and needed > here:
-        raise AskedWrongly(
+        raise UsageError(
             f"the probe computes in float64 and needs about {needed / 1e9:.0f} GB of memory for this model; "
             f"this machine has {here / 1e9:.0f} GB. Take a smaller model of the same family."
         )
     if found.tokenizer is None:
-        raise AskedWrongly(f"{found.name} has no tokenizer, so the probe has nothing to read a text with.")
+        raise UsageError(f"{found.name} has no tokenizer, so the probe has nothing to read a text with.")
     seen = 0
 
     def report(_: "Finding") -> None:

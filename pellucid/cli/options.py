@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pellucid.errors import AskedWrongly, TokenError
+from pellucid.errors import TokenError, UsageError
 
 if TYPE_CHECKING:
     from pellucid.workbench import Model
@@ -41,5 +41,5 @@ def training(update: str | None, lr: float, only: str, steps: int) -> dict[str, 
     if update:
         return {"update": update, "lr": lr, "only": only, "steps": steps}
     if (lr, only, steps) != (1.0, "*", 1):
-        raise AskedWrongly("--lr, --only and --steps belong to an update: give --update sgd, for example.")
+        raise UsageError("--lr, --only and --steps belong to an update: give --update sgd, for example.")
     return {}

@@ -26,7 +26,7 @@ def plot(
     A page (.html) tells every value under the pointer. A .png needs the extra `plot`, which is matplotlib.
     """
     from pellucid.cli.plot_drawing import html, panels, png, svg
-    from pellucid.errors import AskedWrongly
+    from pellucid.errors import UsageError
     from pellucid.files import whole_file
     from pellucid.training.history.curves import run_curves
     from pellucid.training.history.layers import maps
@@ -35,7 +35,7 @@ def plot(
 
     writers = {".html": html, ".svg": svg, ".png": png}
     if output and output.suffix.lower() not in writers:
-        raise AskedWrongly(
+        raise UsageError(
             f"{output} is no kind of picture that can be drawn; use -o curves.html, .svg or .png."
         )
     logs = [_log(path) for path in runs]
@@ -45,7 +45,7 @@ def plot(
             print(f"{run.name} has no steps yet; it is left out.", file=sys.stderr)
     logs = [log for log, run in zip(logs, curves, strict=True) if len(run)]
     if not (curves := [run for run in curves if len(run)]):
-        raise AskedWrongly("there is nothing to draw: no run has made a step yet.")
+        raise UsageError("there is nothing to draw: no run has made a step yet.")
     if output is None:
         _characters(curves, smooth)
         return

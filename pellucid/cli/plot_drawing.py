@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from pellucid.cli import plot_layers
-from pellucid.errors import AskedWrongly
+from pellucid.errors import UsageError
 from pellucid.explain.ticks import ticks
 from pellucid.training.history.curves import Array, Curve, RunCurves
 from pellucid.training.history.layers import Map
@@ -271,7 +271,7 @@ def png(drawn: Sequence[Panel], names: Sequence[str], layers: Layers = ()) -> by
     try:
         figure_of = importlib.import_module("matplotlib.figure").Figure
     except ImportError:
-        raise AskedWrongly(
+        raise UsageError(
             "a .png needs matplotlib: pip install 'pellucid[plot]'. -o curves.html and .svg need nothing."
         ) from None
     maps = [(drawn_map, name) for some, name in zip(layers, names, strict=False) for drawn_map in some]

@@ -45,12 +45,12 @@ def train(
 
     Ctrl-C finishes the step, saves, and says how to go on.
     """
-    from pellucid.errors import AskedWrongly
+    from pellucid.errors import UsageError
 
     if resume is not None and what is not None and "=" in what:
         changes, what = [what, *(changes or [])], None
     if (what is None) == (resume is None):
-        raise AskedWrongly("give a text, a recipe, or --resume RUN; one of them.")
+        raise UsageError("give a text, a recipe, or --resume RUN; one of them.")
     with _one_voice() as ranks:
         if resume is not None:
             _go_on(resume, list(changes or []), plain, dry_run, ranks)
@@ -72,13 +72,13 @@ def train(
 
 
 def _go_on(path: Path, changes: list[str], plain: bool, dry_run: bool, ranks: "Ranks") -> None:
-    from pellucid.errors import AskedWrongly
+    from pellucid.errors import UsageError
     from pellucid.training.recipe import Recipe
     from pellucid.training.run import complete, resume
     from pellucid.training.saving.run_folder import RunFolder
 
     if not (path / "recipe.toml").is_file():
-        raise AskedWrongly(f"there is no run at {path}: it has no recipe.toml.")
+        raise UsageError(f"there is no run at {path}: it has no recipe.toml.")
     folder = RunFolder(path)
     if dry_run:
         _forecast(Recipe.from_dict(folder.recipe()), ranks)
@@ -121,7 +121,7 @@ def _recipe(what: str, changes: list[str], minutes: float, ranks: "Ranks") -> tu
     if is_shipped(what) or what.endswith(".toml"):
         return Recipe.from_dict(changed(table_of(what), changes)), []
     from pellucid.data import chat_records
-    from pellucid.errors import AskedWrongly
+    from pellucid.errors import UsageError
     from pellucid.interop.named import config_of
     from pellucid.training.loop import device_of
     from pellucid.training.plan import machine_memory, planned, tuned
@@ -131,9 +131,7 @@ def _recipe(what: str, changes: list[str], minutes: float, ranks: "Ranks") -> tu
         table_of(what)  # says which recipes there are
 
     if other := next((change for change in changes if change.startswith("data.path=")), ""):
-        raise AskedWrongly(
-            f"{what} and {other} are two texts, and one run learns from one: name one of them."
-        )
+        raise UsageError(f"{what} and {other} are two texts, and one run learns from one: name one of them.")
 
     def plan() -> tuple[dict[str, Any], tuple[str, ...]]:
         asked = changed({}, changes)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import AskedWrongly, FileError, PellucidError, did_you_mean
+from pellucid.errors import FileError, PellucidError, UsageError, did_you_mean
 from pellucid.explain.local_replay import Recorded
 from pellucid.explain.trace import Trace
 from pellucid.files import Damaged, need, strict
@@ -187,17 +187,17 @@ def ours(
         if called not in trace.tape:
             if called != name:
                 known = [*trace.tape.values, *trace.tape.aliases]
-                raise AskedWrongly(
+                raise UsageError(
                     f"{name!r} is to be {called!r}, which is not here.{did_you_mean(called, known, 3)}"
                 )
             unmatched.append(name)
             continue
         if called in found:
-            raise AskedWrongly(f"{came_from[called]!r} and {name!r} would both be {called!r}.")
+            raise UsageError(f"{came_from[called]!r} and {name!r} would both be {called!r}.")
         found[called] = Recorded(_arranged(name, entry.value, called, rule.axes, trace), entry.type)
         came_from[called] = name
     if not found:
-        raise AskedWrongly(
+        raise UsageError(
             f"none of their names is ours: {_some(unmatched)}; ours are {_some(list(trace.tape.steps))}. "
             'Give --names map.toml with lines such as "h.{l}.attn.q" = "blocks.{l}.attn.q".'
         )
@@ -224,20 +224,20 @@ def _arranged(name: str, value: Array, called: str, axes: str | None, trace: Tra
     if axes is None:
         if tuple(n for n in value.shape if n > 1) != tuple(n for n in shape if n > 1):
             if (tokens := _other_length(value.shape, shape, letters)) is not None:
-                raise AskedWrongly(
+                raise UsageError(
                     f"{name!r} has the shape {value.shape}, and {here}: {tokens} tokens there, "
                     f"{shape[letters.index('t')]} here: another prompt, or a bos?"
                 )
-            raise AskedWrongly(f"{name!r} has the shape {value.shape}, and {here}; say its axes in --names.")
+            raise UsageError(f"{name!r} has the shape {value.shape}, and {here}; say its axes in --names.")
         return value.reshape(shape)
     groups = [re.findall(r"\w+", group) for group in re.findall(r"\([\w\s]+\)|\w+", axes)]
     flat = [letter for group in groups for letter in group]
     sizes = dict(zip(letters, shape, strict=True))
     if len(set(flat)) < len(flat) or not set(flat) <= set(letters):
-        raise AskedWrongly(f"axes {axes!r} of {name!r} must be letters of {called}: {' '.join(letters)}.")
+        raise UsageError(f"axes {axes!r} of {name!r} must be letters of {called}: {' '.join(letters)}.")
     if lost := [letter for letter in letters if letter not in flat and sizes[letter] > 1]:
-        raise AskedWrongly(f"axes {axes!r} of {name!r} leave out {' '.join(lost)}, and {here}.")
+        raise UsageError(f"axes {axes!r} of {name!r} leave out {' '.join(lost)}, and {here}.")
     if value.shape != tuple(math.prod(sizes[letter] for letter in group) for group in groups):
-        raise AskedWrongly(f"{name!r} has the shape {value.shape}, which is not {axes!r}: {here}.")
+        raise UsageError(f"{name!r} has the shape {value.shape}, which is not {axes!r}: {here}.")
     order = [flat.index(letter) for letter in letters if letter in flat]
     return value.reshape([sizes[letter] for letter in flat]).transpose(order).reshape(shape)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid.config import ModelConfig
-from pellucid.errors import AskedWrongly
+from pellucid.errors import UsageError
 from pellucid.parts.attentions import LinearAttention
 from pellucid.parts.attentions.softmax import SoftmaxAttention
 from pellucid.reference.attention import Where
@@ -33,7 +33,7 @@ class Distance(NamedTuple):
 def distances(config: ModelConfig, weights: Mapping[str, Array], ids: Any) -> list[Distance]:
     """One entry per layer; each is given what the linear model computes, so differences do not add up."""
     if not isinstance(config.attention, LinearAttention):
-        raise AskedWrongly(
+        raise UsageError(
             f"attention {config.attention.kind!r} has no features, so there is nothing to compare with "
             'softmax: ask of a linear attention, such as "linear_elu".'
         )

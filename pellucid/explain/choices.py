@@ -20,7 +20,7 @@ from typing import Any
 from pellucid import parts
 from pellucid.config import BIAS_PLACES, ModelConfig, preset
 from pellucid.cost import Cost, cost
-from pellucid.errors import AskedWrongly, ConfigError, did_you_mean
+from pellucid.errors import ConfigError, UsageError, did_you_mean
 from pellucid.parts import Part
 
 PACKAGE = Path(parts.__file__).parent.parent
@@ -123,10 +123,10 @@ def chosen(name: str) -> list[tuple[Family, Choice]]:
             for word in (pair[1].kind, full):
                 known.setdefault(word, {})[full] = [pair]
     if name not in known:
-        raise AskedWrongly(f"no family or kind called {name!r}." + did_you_mean(name, known))
+        raise UsageError(f"no family or kind called {name!r}." + did_you_mean(name, known))
     found = known[name]
     if name not in found and len(found) > 1:
-        raise AskedWrongly(f"{name!r} is the name of several; say {' or '.join(found)}.")
+        raise UsageError(f"{name!r} is the name of several; say {' or '.join(found)}.")
     return found.get(name) or next(iter(found.values()))
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pellucid.errors import AskedWrongly, TapeError
+from pellucid.errors import TapeError, UsageError
 from pellucid.explain.compare import (
     BETWEEN_ENGINES,
     Departure,
@@ -291,14 +291,14 @@ def _theirs(tape: Tape, recorded: Mapping[str, Recorded | tuple[Array, str]]) ->
     for name, (given, type) in recorded.items():
         ours, value = tape[name], np.asarray(given)
         if value.shape != ours.shape:
-            raise AskedWrongly(f"{name} has the shape {value.shape} there, and {ours.shape} here.")
+            raise UsageError(f"{name} has the shape {value.shape} there, and {ours.shape} here.")
         if ours.dtype.kind in "iu":
             if not np.array_equal(value, np.rint(value)):
-                raise AskedWrongly(f"{name} holds whole numbers here, and others there.")
+                raise UsageError(f"{name} holds whole numbers here, and others there.")
             theirs[name] = Recorded(value.astype(np.int64), "int64")
             continue
         if type not in PRECISIONS and not re.fullmatch(r"bool|u?int\d+", type):
-            raise AskedWrongly(f"no type called {type!r}; have {', '.join(PRECISIONS)}.")
+            raise UsageError(f"no type called {type!r}; have {', '.join(PRECISIONS)}.")
         theirs[name] = Recorded(value.astype(np.float64), type)
     return theirs
 

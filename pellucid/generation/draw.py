@@ -5,12 +5,12 @@ import math
 import torch
 from torch import Tensor
 
-from pellucid.errors import AskedWrongly
+from pellucid.errors import UsageError
 
 
 def check_temperature(temperature: float) -> None:
     if not 0 <= temperature < float("inf"):
-        raise AskedWrongly(
+        raise UsageError(
             f"the temperature must be 0 (always the likeliest token) or more, not {temperature}."
         )
 
@@ -21,7 +21,7 @@ def draw(logits: Tensor, temperature: float, dice: torch.Generator) -> int:
     largest, likeliest = logits.max(-1)
     top = float(largest)
     if not math.isfinite(top):  # a NaN anywhere is also the largest
-        raise AskedWrongly("the model's scores are not numbers: try another dtype, or `pellucid verify`.")
+        raise UsageError("the model's scores are not numbers: try another dtype, or `pellucid verify`.")
     if temperature == 0:
         return int(likeliest)
     probabilities = torch.softmax((logits.double().cpu() - top) / temperature, -1)

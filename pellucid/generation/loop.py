@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from pellucid.errors import AskedWrongly, TokenError
+from pellucid.errors import TokenError, UsageError
 from pellucid.generation.draw import check_temperature, draw
 from pellucid.model.cache import Cache
 from pellucid.model.transformer import Transformer
@@ -37,7 +37,7 @@ def generate(
     """
     check_temperature(temperature)
     if max_new_tokens < 0:
-        raise AskedWrongly(f"max_new_tokens must be 0 or more, not {max_new_tokens}.")
+        raise UsageError(f"max_new_tokens must be 0 or more, not {max_new_tokens}.")
     if not prompts or not all(prompts):
         raise TokenError("a prompt is empty; give at least one token.")
     if min(map(min, prompts)) < -(2**63) or max(map(max, prompts)) >= 2**63:  # no tensor holds them
@@ -92,7 +92,7 @@ def _check_mask(model: Transformer, shortest: int) -> None:
     """A text grows at its end, so what is read must not change with what is written after it."""
     mask = model.config.mask
     if mask.together == math.inf:
-        raise AskedWrongly(
+        raise UsageError(
             f"with the mask {mask.kind!r} a token changes what came before it: such a model scores texts, it "
             "does not write them."
         )
@@ -106,7 +106,7 @@ def _check_mask(model: Transformer, shortest: int) -> None:
 def _dice(seed: int | Sequence[int] | None, count: int) -> list[torch.Generator]:
     seeds = list(seed) if isinstance(seed, Sequence) else [seed] * count
     if len(seeds) != count:
-        raise AskedWrongly(f"{len(seeds)} seeds for {count} prompts; give one for all, or one for each.")
+        raise UsageError(f"{len(seeds)} seeds for {count} prompts; give one for all, or one for each.")
     dice = [torch.Generator() for _ in seeds]
     for each, one in zip(dice, seeds, strict=True):
         if one is None:
@@ -114,5 +114,5 @@ def _dice(seed: int | Sequence[int] | None, count: int) -> list[torch.Generator]
         elif hasattr(one, "__index__") and -(2**63) <= one < 2**63:
             each.manual_seed(int(one))
         else:
-            raise AskedWrongly("a seed must be a whole number from -2^63 to 2^63 - 1.")
+            raise UsageError("a seed must be a whole number from -2^63 to 2^63 - 1.")
     return dice

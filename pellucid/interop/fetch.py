@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pellucid.errors import AskedWrongly, FileError, did_you_mean
+from pellucid.errors import FileError, UsageError, did_you_mean
 from pellucid.files import settle
 from pellucid.interop.library import HUB, KNOWN, Known, find, folder, hub_entry, size_of
 
@@ -58,7 +58,7 @@ Report = Callable[[Progress], None]
 def get(name: str, *, force: bool = False, report: Report = lambda _: None) -> Got:
     """Have a model in the library, by a name of `KNOWN` or as hf:ORG/NAME; `force` fetches it again."""
     if name not in KNOWN and not name.startswith(HUB):
-        raise AskedWrongly(
+        raise UsageError(
             f"no model called {name!r} to fetch; have {', '.join(KNOWN)}, or hf:ORG/NAME from the hub."
             + did_you_mean(name, KNOWN)
         )

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from pellucid.errors import AskedWrongly, FileError
+from pellucid.errors import FileError, UsageError
 
 HUB = "hf:"
 _NAME = re.compile(r"[^./\\:\0][^/\\:\0]{0,250}")
@@ -121,7 +121,7 @@ def hub_entry(name: str) -> str:
         # "--" is the seam of our own name, and a part of dots alone would be a way up
         if not _HUB_PART.fullmatch(part) or part[0] in ".-" or ".." in part or "--" in part:
             wrong = "there is no /" if not slash else f"{part!r} cannot be a name there"
-            raise AskedWrongly(
+            raise UsageError(
                 f"{name} names no model of the hub: {wrong}. Give hf:ORG/NAME, for example "
                 "hf:HuggingFaceTB/SmolLM2-135M."
             )

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import AskedWrongly, did_you_mean
+from pellucid.errors import UsageError, did_you_mean
 from pellucid.interop.pretrained import Array, Pretrained
 
 TORCH_NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
@@ -35,7 +35,7 @@ def number_type(name: str | None) -> str | None:
     found = {torch_name: type for type, torch_name in TORCH_NAMES.items()}.get(name)
     if found is None:
         known = [*TORCH_NAMES.values(), *TORCH_NAMES]
-        raise AskedWrongly(f"no type called {name!r}; have {', '.join(known)}.{did_you_mean(name, known)}")
+        raise UsageError(f"no type called {name!r}; have {', '.join(known)}.{did_you_mean(name, known)}")
     return found
 
 
@@ -70,7 +70,7 @@ def widened(bits: Array, type: str) -> Array:
 def narrowed(array: Array, type: str, exact: bool = False) -> Array:
     """The bits of some numbers, each rounded to the nearest of the type (of two, the even one).
 
-    Raises AskedWrongly where a number is beyond the type, or, if it must be exact, is not one of the type's.
+    Raises UsageError where a number is beyond the type, or, if it must be exact, is not one of the type's.
     """
     if array.dtype == BITS[type]:
         return array
@@ -86,9 +86,9 @@ def _narrowed(array: Array, type: str, exact: bool) -> Array:
         bits = _to_bfloat16(array) if type == "BF16" else array.astype(BITS[type])
     back = widened(bits, type)
     if not np.array_equal(np.isfinite(back), np.isfinite(array)):
-        raise AskedWrongly(f"it has numbers beyond the largest of {type}")
+        raise UsageError(f"it has numbers beyond the largest of {type}")
     if exact and not np.array_equal(back, array, equal_nan=True):
-        raise AskedWrongly(f"its numbers are no longer {type}, as they were in their file")
+        raise UsageError(f"its numbers are no longer {type}, as they were in their file")
     return bits
 
 

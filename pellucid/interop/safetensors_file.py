@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from pellucid.errors import AskedWrongly, FileError
+from pellucid.errors import FileError, UsageError
 from pellucid.files import Damaged, need, strict, whole_file
 from pellucid.interop.folder import has, read_table, shown, table, within, write_table
 from pellucid.interop.number_types import BITS, WHOLE, widened
@@ -181,12 +181,8 @@ def _places(tensors: Mapping[str, Stored]) -> Iterator[tuple[int, int]]:
 def _write(file: BinaryIO, name: str, tensor: Stored) -> None:
     try:
         bits = np.asarray(tensor.bits(), KNOWN[tensor.type], order="C")
-    except AskedWrongly as error:
-        raise AskedWrongly(
-            f"the weight {name}: {error}; say in which type to write it, such as F32."
-        ) from None
+    except UsageError as error:
+        raise UsageError(f"the weight {name}: {error}; say in which type to write it, such as F32.") from None
     if bits.shape != tensor.shape:
-        raise AskedWrongly(
-            f"the weight {name} has the shape {bits.shape}, and its config says {tensor.shape}."
-        )
+        raise UsageError(f"the weight {name} has the shape {bits.shape}, and its config says {tensor.shape}.")
     file.write(bits.reshape(-1).view(np.uint8).data)

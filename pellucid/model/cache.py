@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from pellucid.config import ModelConfig
-from pellucid.errors import AskedWrongly
+from pellucid.errors import UsageError
 from pellucid.model import attentions
 from pellucid.parts.masks import Kept
 
@@ -133,13 +133,13 @@ class Cache:
         stride: int = 1,
     ) -> None:
         if not 0 < capacity <= config.context_length:
-            raise AskedWrongly(
+            raise UsageError(
                 f"a cache of {capacity} tokens: the context has room for 1 to {config.context_length}."
             )
         if stride < 1:
-            raise AskedWrongly(f"a cache's reach grows by 1 slot or more at a time, not {stride}.")
+            raise UsageError(f"a cache's reach grows by 1 slot or more at a time, not {stride}.")
         if config.mask.together == math.inf:
-            raise AskedWrongly(
+            raise UsageError(
                 f"with the mask {config.mask.kind!r} a token changes what came before it, so nothing can be "
                 "kept: run such a model without a cache."
             )
@@ -214,11 +214,11 @@ class Cache:
         """
         needed = self.longest + count
         if needed > self.capacity:
-            raise AskedWrongly(
+            raise UsageError(
                 f"{needed} tokens do not fit this cache of {self.capacity}; crop it, or make a larger one."
             )
         if begun := [length for length in self.known if 0 < length < self.together]:
-            raise AskedWrongly(
+            raise UsageError(
                 f"the first {self.together} tokens see one another under this model's mask, and of a row "
                 f"only {begun[0]} were read: read the first {self.together} in one call."
             )
@@ -238,11 +238,11 @@ class Cache:
         """Forget the tokens from these positions on: roll back."""
         wanted = torch.tensor(length, device=self.lengths.device).expand(self.batch)
         if int(wanted.min()) < 0:
-            raise AskedWrongly(f"a cache can be cropped to 0 tokens or more, not {length}.")
+            raise UsageError(f"a cache can be cropped to 0 tokens or more, not {length}.")
         shorter = (wanted < self.lengths) & (wanted > 0)
         room = sum(self.ring) if self.ring else self.capacity if self.layers[0].cuttable else 0
         if bool((shorter & (self.lengths > room)).any()):
-            raise AskedWrongly(
+            raise UsageError(
                 "this cache no longer holds all that it has read, so it cannot be cropped to a part of it: "
                 "crop to 0 and read again."
             )

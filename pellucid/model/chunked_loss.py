@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pellucid.errors import AskedWrongly
+from pellucid.errors import UsageError
 from pellucid.model.caps import Curve
 from pellucid.model.linear import NARROW_IS_SLOW, linear
 from pellucid.model.loss import IGNORED, check
@@ -44,7 +44,7 @@ def chunked_loss(
     """
     check(smoothing, z, None, len(weight))
     if chunk < 1:
-        raise AskedWrongly(f"a chunk is at least one row; got {chunk}.")
+        raise UsageError(f"a chunk is at least one row; got {chunk}.")
     needs = tuple(torch.is_grad_enabled() and t is not None and t.requires_grad for t in (x, weight, bias))
     rows, wanted = x.flatten(0, 1), targets.flatten()
     total = _Chunked.apply(rows, weight, bias, wanted, chunk, cap, smoothing, z, needs)  # type: ignore[no-untyped-call]

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pellucid.errors import AskedWrongly
+from pellucid.errors import UsageError
 from pellucid.model.taps import explicit, tap
 
 IGNORED = -100
@@ -92,11 +92,11 @@ def _counts(targets: Tensor, classes: Tensor | None) -> _Counts:
 
 def check(smoothing: float, z: float, class_weights: Tensor | None, vocabulary: int) -> None:
     if not 0 <= smoothing <= 1:
-        raise AskedWrongly(f"smoothing is a share, from 0 to 1; got {smoothing:g}.")
+        raise UsageError(f"smoothing is a share, from 0 to 1; got {smoothing:g}.")
     if not 0 <= z < math.inf:
-        raise AskedWrongly(f"z is a factor, finite and not below 0; got {z:g}.")
+        raise UsageError(f"z is a factor, finite and not below 0; got {z:g}.")
     if class_weights is not None and class_weights.shape != (vocabulary,):
-        raise AskedWrongly(
+        raise UsageError(
             f"class_weights must be {vocabulary} numbers, one for each token; "
             f"got the shape {tuple(class_weights.shape)}."
         )

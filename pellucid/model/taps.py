@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pellucid.errors import AskedWrongly, did_you_mean
+from pellucid.errors import UsageError, did_you_mean
 
 Change = Callable[[Tensor], Tensor]
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class Wanted:
         for pattern in self.patterns:
             if self.passed and pattern not in self.met:
                 hint = did_you_mean(pattern, sorted(self.passed))
-                raise AskedWrongly(f"no value called {pattern!r} passed.{hint}")
+                raise UsageError(f"no value called {pattern!r} passed.{hint}")
 
 
 class Watch:
@@ -200,7 +200,7 @@ def compiled_values(run: Callable[[], Tensor]) -> dict[str, Tensor]:
     """The named values of a forward that is compiled together with its taps."""
     global _watch
     if _watch is not None:
-        raise AskedWrongly("compiled code is watched by itself: leave the record and edit blocks first.")
+        raise UsageError("compiled code is watched by itself: leave the record and edit blocks first.")
     _watch = collect = _Collect()
 
     def traced() -> dict[str, Tensor]:
@@ -217,7 +217,7 @@ def compiled_values(run: Callable[[], Tensor]) -> dict[str, Tensor]:
 def edit(pattern: str, change: Change) -> Iterator[None]:
     """In this block, every value whose name matches is replaced by `change(value)`; gradients follow."""
     if pattern == "probs":
-        raise AskedWrongly("nothing is computed from probs, so an edit would do nothing: edit logits.")
+        raise UsageError("nothing is computed from probs, so an edit would do nothing: edit logits.")
     wanted = Wanted([pattern])
     with _watching() as watching, _among(watching.changes, (wanted, change)):
         yield
@@ -240,7 +240,7 @@ def _watching(fused: bool = False) -> Iterator[Watch]:
     global _watch
     if _watch is not None:
         if fused != _watch.fused:
-            raise AskedWrongly("a block records either the fused path or the explicit one, not both.")
+            raise UsageError("a block records either the fused path or the explicit one, not both.")
         yield _watch
         return
     _watch = Watch()
@@ -256,7 +256,7 @@ def _changed(name: str, value: Tensor, change: Change) -> Tensor:
     new = change(value)
     if not isinstance(new, Tensor) or new.shape != value.shape or new.dtype != value.dtype:
         got = f"{tuple(new.shape)} {new.dtype}" if isinstance(new, Tensor) else type(new).__name__
-        raise AskedWrongly(
+        raise UsageError(
             f"the edit of {name} must give back {tuple(value.shape)} {value.dtype}; it gave {got}."
         )
     return new

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from pellucid.config import ModelConfig
-from pellucid.errors import AskedWrongly, TokenError
+from pellucid.errors import TokenError, UsageError
 from pellucid.model import caps, norms
 from pellucid.model.attention import Where
 from pellucid.model.attentions.softmax import softmax
@@ -61,7 +61,7 @@ class Transformer(nn.Module):
             model = cls(config)
         shapes = config.parameters()
         if strange := [name for name in weights if name not in shapes]:
-            raise AskedWrongly(f"this config has no weight {strange[0]!r}.")
+            raise UsageError(f"this config has no weight {strange[0]!r}.")
         for name, shape in shapes.items():
             filled = torch.empty(shape, dtype=dtype, device=device)
             filled.copy_(_read(weights, name, shape))
@@ -170,9 +170,9 @@ class Transformer(nn.Module):
     ) -> tuple[Tensor, Where]:
         """The stream entering the first block, and what attention needs to know about places."""
         if cache is not None and positions is not None:
-            raise AskedWrongly("with a cache, the positions follow what it holds: give none.")
+            raise UsageError("with a cache, the positions follow what it holds: give none.")
         if cache is not None and padding is not None:
-            raise AskedWrongly(
+            raise UsageError(
                 "with a cache, padding stands on the right: give `extend` the counts of real tokens."
             )
         plan = None if cache is None else cache.plan(ids.shape[1])
@@ -230,8 +230,8 @@ class Unembedding(nn.Module):
 def _read(weights: Weights, name: str, shape: tuple[int, ...]) -> Tensor:
     """One weight, if it is there and fits; nobody holds it once it is copied."""
     if name not in weights:
-        raise AskedWrongly(f"the weight {name!r} {shape} is missing.")
+        raise UsageError(f"the weight {name!r} {shape} is missing.")
     array = weights[name]
     if np.shape(array) != shape:
-        raise AskedWrongly(f"the weight {name!r} has the shape {np.shape(array)}, not {shape}.")
+        raise UsageError(f"the weight {name!r} has the shape {np.shape(array)}, not {shape}.")
     return torch.from_numpy(np.require(array, requirements=("C", "W")))

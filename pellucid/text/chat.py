@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from pellucid.errors import AskedWrongly, ConfigError
+from pellucid.errors import ConfigError, UsageError
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special, Tokenizer
 
@@ -108,9 +108,9 @@ def _need_engine() -> None:
     try:
         found = metadata.version("jinja2")
     except metadata.PackageNotFoundError:
-        raise AskedWrongly("chat templates need jinja2: pip install 'pellucid[chat]'") from None
+        raise UsageError("chat templates need jinja2: pip install 'pellucid[chat]'") from None
     if tuple(map(int, re.findall(r"\d+", found)[:3])) < (3, 1, 6):
-        raise AskedWrongly(f"chat templates need jinja2 3.1.6 or newer, not {found}: pip install -U jinja2")
+        raise UsageError(f"chat templates need jinja2 3.1.6 or newer, not {found}: pip install -U jinja2")
 
 
 class Chat:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from pellucid.errors import AskedWrongly
+from pellucid.errors import UsageError
 from pellucid.training.recipe import Recipe
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -19,11 +19,11 @@ def chosen(loss: Loss, recipe: Recipe, device: torch.device, sharded: bool) -> t
     wanted = recipe.train.compile
     missing = wanted != "no" and device.type == "cpu" and not (shutil.which("g++") or shutil.which("clang++"))
     if wanted == "yes" and missing:
-        raise AskedWrongly(
+        raise UsageError(
             "train.compile=yes needs a C++ compiler, and there is no g++ or clang++ here: use auto."
         )
     if wanted == "yes" and sharded:
-        raise AskedWrongly(
+        raise UsageError(
             "train.compile=yes does not go with train.parallel=fsdp, which gathers weights on the way: use "
             "auto."
         )

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.data.loader import Loader
-from pellucid.errors import AskedWrongly, ConfigError
+from pellucid.errors import ConfigError, UsageError
 from pellucid.interop.pretrained import Pretrained
 from pellucid.model import lora
 from pellucid.model.loss import IGNORED
@@ -316,9 +316,9 @@ def device_of(name: str) -> torch.device:
         except RuntimeError:
             known = False
         if not known:
-            raise AskedWrongly(f"no device called {name!r}; use cpu, cuda or auto.")
+            raise UsageError(f"no device called {name!r}; use cpu, cuda or auto.")
         if device.type == "cuda" and not torch.cuda.is_available():
-            raise AskedWrongly("train.device=cuda, and torch sees no GPU here: use cpu or auto.")
+            raise UsageError("train.device=cuda, and torch sees no GPU here: use cpu or auto.")
         if device.index is not None:
             torch.cuda.set_device(device)  # whose dice and kernels are then those of the run
         return device

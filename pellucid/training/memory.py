@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from pellucid.errors import AskedWrongly
+from pellucid.errors import UsageError
 from pellucid.training.recipe import Recipe
 
 CHUNK = 4096
@@ -21,11 +21,11 @@ def enough(recipe: Recipe, device: str, done: Callable[[], int], world: int = 1)
     try:
         yield
     except (torch.OutOfMemoryError, MemoryError):
-        raise AskedWrongly(_advice(recipe, device, done(), world)) from None
+        raise UsageError(_advice(recipe, device, done(), world)) from None
     except RuntimeError as error:
         if _HOST not in str(error):
             raise
-        raise AskedWrongly(_advice(recipe, "the host", done(), world)) from None
+        raise UsageError(_advice(recipe, "the host", done(), world)) from None
 
 
 def _advice(recipe: Recipe, device: str, done: int, world: int) -> str:

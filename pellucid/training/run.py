@@ -14,7 +14,7 @@ import torch
 
 from pellucid import __version__
 from pellucid.config import ModelConfig
-from pellucid.errors import AskedWrongly, PellucidError
+from pellucid.errors import PellucidError, UsageError
 from pellucid.interop.pretrained import Pretrained
 from pellucid.training import determinism, memory, validation
 from pellucid.training.distributed.ranks import ALONE, Ranks, flat
@@ -166,7 +166,7 @@ def _need_same(recipe: Recipe, saved: Mapping[str, Any], folder: RunFolder) -> N
     ours, theirs = flat(recipe.to_dict()), flat(Recipe.from_dict(saved).to_dict())
     for key in dict.fromkeys([*ours, *theirs]):
         if key not in ("out", *MAY_CHANGE) and ours.get(key) != theirs.get(key):
-            raise AskedWrongly(
+            raise UsageError(
                 f"{folder.path / RECIPE} was changed: {key} was {theirs.get(key)!r} when the run was saved, "
                 f"and is {ours.get(key)!r} now. A run goes on as it began: put it back, or begin another run."
             )
@@ -190,7 +190,7 @@ def _newest(folder: RunFolder) -> tuple[str, list[str]]:
 def _allowed(changes: Iterable[str]) -> list[str]:
     for change in changes:
         if change.partition("=")[0] not in MAY_CHANGE:
-            raise AskedWrongly(
+            raise UsageError(
                 f"{change!r}: a run goes on as it began, but for {' and '.join(MAY_CHANGE)}; for another "
                 "recipe begin another run."
             )
@@ -201,7 +201,7 @@ def _see(folder: RunFolder, ranks: Ranks) -> None:
     with contextlib.suppress(OSError):
         if (folder.path / RECIPE).is_file():
             return
-    raise AskedWrongly(
+    raise UsageError(
         f"rank {ranks.rank} does not see {folder.path.absolute()}, where the first one writes: let out be a "
         "folder that all machines share."
     )

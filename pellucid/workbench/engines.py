@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from pellucid.errors import AskedWrongly
+from pellucid.errors import UsageError
 from pellucid.model import taps
 from pellucid.model.loss import loss
 from pellucid.model.transformer import Transformer
@@ -53,7 +53,7 @@ def run(
     engine's; the program is told of them by whoever gives it.
     """
     if path not in PATHS:
-        raise AskedWrongly(f"no path called {path!r}; have {', '.join(PATHS)}.")
+        raise UsageError(f"no path called {path!r}; have {', '.join(PATHS)}.")
     tape = forward(module.config, module.weights(), ids, targets) if program is None else program
     if program is not None:
         tape = with_values(program, module.weights())
@@ -88,7 +88,7 @@ def _watched(
 
     trained = {name: value for name, value in module.named_parameters() if value.requires_grad}
     if backward and not trained:
-        raise AskedWrongly("every parameter of the module is frozen, so there is no gradient to show.")
+        raise UsageError("every parameter of the module is frozen, so there is no gradient to show.")
     with torch.set_grad_enabled(backward):
         if path == "compiled":
             return taps.compiled_values(forward)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pellucid.config import ModelConfig
-from pellucid.errors import AskedWrongly, FileError, TokenError
+from pellucid.errors import FileError, TokenError, UsageError
 from pellucid.explain.derive import Derivation, derive
 from pellucid.explain.trace import Trace
 from pellucid.interop.number_types import number_type
@@ -113,10 +113,10 @@ class Model:
         try:
             held = self._module.get_parameter(name).detach()
         except AttributeError:
-            raise AskedWrongly(f"the module no longer has the parameter {name}.") from None
+            raise UsageError(f"the module no longer has the parameter {name}.") from None
         array = self.pretrained.weights[name]
         if held.shape != array.shape:
-            raise AskedWrongly(f"the module's {name} is {tuple(held.shape)}, no longer {array.shape}.")
+            raise UsageError(f"the module's {name} is {tuple(held.shape)}, no longer {array.shape}.")
         if name_of(held.dtype) != self._asked[1]:
             return held
         given = torch.from_numpy(np.require(array, requirements=("C", "W"))).to(held.dtype)
@@ -136,7 +136,7 @@ class Model:
             torch.empty(0, device=device)
         except (RuntimeError, AssertionError, NotImplementedError) as error:
             reason = str(error).partition("\n")[0].rstrip(".")
-            raise AskedWrongly(f"the device {self.device!r} cannot be used here: {reason}.") from None
+            raise UsageError(f"the device {self.device!r} cannot be used here: {reason}.") from None
         return device
 
     # ---- text to ids
@@ -313,15 +313,15 @@ class Model:
         """
         ids, targets = self._ids(prompt, target)
         if settings and not update:
-            raise AskedWrongly(f'{min(settings)!r} belongs to an update: give update="sgd", for example.')
+            raise UsageError(f'{min(settings)!r} belongs to an update: give update="sgd", for example.')
         if (backward or update) and targets is None:
             raise TokenError(
                 "a gradient needs a loss, and a loss needs a target: give the text that should follow."
             )
         if update and path != "reference":
-            raise AskedWrongly(f"an update is taken by the specification; leave path={path!r} away.")
+            raise UsageError(f"an update is taken by the specification; leave path={path!r} away.")
         if backward and path == "compiled":
-            raise AskedWrongly(
+            raise UsageError(
                 'compiled code shows its forward pass alone; gradients are seen with path="eager".'
             )
         wanted = None if targets is None else [targets]

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from pellucid.cli.compare import compare
 from pellucid.config import preset_text
-from pellucid.errors import AskedWrongly, FileError, PellucidError
+from pellucid.errors import FileError, PellucidError, UsageError
 from pellucid.explain import arrays_file
 from pellucid.explain.local_replay import Recorded
 from pellucid.explain.trace import Trace
@@ -217,7 +217,7 @@ def test_what_is_asked_wrongly_is_told(
     Path("wrong.toml").write_text('theirs = "blocks.0.attn.score"', "utf-8")
     Path("shape.toml").write_text('theirs = "probs"', "utf-8")
     Path("axes.toml").write_text('theirs = {name = "probs", axes = "q"}', "utf-8")
-    with pytest.raises(AskedWrongly, match=complaint):
+    with pytest.raises(UsageError, match=complaint):
         asked(*arguments)
 
 

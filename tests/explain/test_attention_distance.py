@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pellucid.config import ModelConfig
-from pellucid.errors import AskedWrongly
+from pellucid.errors import UsageError
 from pellucid.explain.attention_distance import distance, distances, table
 from tests.reference.models import weights
 
@@ -55,5 +55,5 @@ def test_each_layer_has_a_row(positions: str) -> None:
 
 def test_softmax_has_no_distance_from_itself_to_ask_for() -> None:
     config = config_of("softmax")
-    with pytest.raises(AskedWrongly, match="attention 'softmax' has no features"):
+    with pytest.raises(UsageError, match="attention 'softmax' has no features"):
         distances(config, weights(config), IDS)

@@ -12,7 +12,7 @@ import pytest
 import pellucid
 from pellucid import parts
 from pellucid.config import ModelConfig, preset
-from pellucid.errors import AskedWrongly
+from pellucid.errors import UsageError
 from pellucid.explain.choice_pictures import Grid, Lines, drawn, pictures
 from pellucid.explain.choices import (
     ELSEWHERE,
@@ -144,7 +144,7 @@ def test_names_are_families_keys_kinds_or_both() -> None:
     ],
 )
 def test_a_wrong_name_is_told_with_what_would_work(name: str, words: str) -> None:
-    with pytest.raises(AskedWrongly) as told:
+    with pytest.raises(UsageError) as told:
         chosen(name)
     assert words in str(told.value)
 

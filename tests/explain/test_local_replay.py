@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pellucid.errors import AddressError, AskedWrongly
+from pellucid.errors import AddressError, UsageError
 from pellucid.explain.local_replay import Recorded, local_replay
 from pellucid.explain.rounding import Bounded
 from pellucid.explain.verdict import Replayed
@@ -300,9 +300,9 @@ def test_names_and_shapes_that_do_not_fit_are_refused() -> None:
     tape = forward(CONFIGS["llama"], random_weights(CONFIGS["llama"]), IDS)
     with pytest.raises(AddressError, match="Did you mean logits"):
         local_replay(tape, {"logit": Recorded(np.zeros(3))})
-    with pytest.raises(AskedWrongly, match="has the shape"):
+    with pytest.raises(UsageError, match="has the shape"):
         local_replay(tape, {"logits": Recorded(np.zeros(3))})
-    with pytest.raises(AskedWrongly, match="no type called"):
+    with pytest.raises(UsageError, match="no type called"):
         local_replay(tape, {"logits": (tape["logits"], "float8")})
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pellucid.errors import AskedWrongly
+from pellucid.errors import UsageError
 from pellucid.generation.draw import check_temperature, draw
 
 LOGITS = torch.tensor([0.0, 1.0, -2.0, 3.0, -math.inf, 2.0, 0.5, -1.0])
@@ -99,7 +99,7 @@ def test_the_same_scores_and_dice_give_the_same_token_in_every_type(dtype: torch
 
 @pytest.mark.parametrize("temperature", [-1.0, math.nan, math.inf, -math.inf])
 def test_a_temperature_that_means_nothing_is_refused(temperature: float) -> None:
-    with pytest.raises(AskedWrongly, match=r"the temperature must be 0 .* or more, not"):
+    with pytest.raises(UsageError, match=r"the temperature must be 0 .* or more, not"):
         check_temperature(temperature)
 
 
@@ -108,5 +108,5 @@ def test_a_temperature_that_means_nothing_is_refused(temperature: float) -> None
     "scores", [[0.0, math.nan, 1.0], [-math.inf] * 3, [0.0, math.inf, 1.0], [math.nan] * 3]
 )
 def test_scores_that_are_no_numbers_are_refused(scores: list[float], temperature: float) -> None:
-    with pytest.raises(AskedWrongly, match="the model's scores are not numbers: try another dtype"):
+    with pytest.raises(UsageError, match="the model's scores are not numbers: try another dtype"):
         draw(torch.tensor(scores), temperature, torch.Generator())

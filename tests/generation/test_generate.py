@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from pellucid.errors import AskedWrongly, TokenError
+from pellucid.errors import TokenError, UsageError
 from pellucid.explain.compare import CACHED_AGAINST_FULL, departure
 from pellucid.generation import loop
 from pellucid.generation.loop import generate, prefill
@@ -149,15 +149,15 @@ def test_a_smaller_cache_writes_text_of_the_right_shape(dtype: torch.dtype) -> N
         ([[0] * 9], {}, TokenError, "9 tokens do not fit this model's context of 8; shorten the prompt"),
         ([[7]], {}, TokenError, "ids go from 0 to 6; got 7"),
         ([[1], [-1, 2]], {}, TokenError, "ids go from 0 to 6; got -1"),
-        ([[1]], {"max_new_tokens": -1}, AskedWrongly, "max_new_tokens must be 0 or more, not -1"),
+        ([[1]], {"max_new_tokens": -1}, UsageError, "max_new_tokens must be 0 or more, not -1"),
         ([[1], [2, 10**30]], {}, TokenError, "ids go from 0 to 6; a prompt has one far beyond"),
         ([[-(10**5000)]], {}, TokenError, "ids go from 0 to 6; a prompt has one far beyond"),
-        ([[1]], {"seed": 2**63}, AskedWrongly, "a seed must be a whole number from"),
-        ([[1]], {"seed": -(10**5000)}, AskedWrongly, "a seed must be a whole number from"),
-        ([[1]], {"seed": 1.5}, AskedWrongly, "a seed must be a whole number from"),
-        ([[1], [2]], {"seed": [1]}, AskedWrongly, "1 seeds for 2 prompts"),
-        ([[1]], {"temperature": -0.5}, AskedWrongly, "the temperature must be 0"),
-        ([[1]], {"temperature": float("nan")}, AskedWrongly, "the temperature must be 0"),
+        ([[1]], {"seed": 2**63}, UsageError, "a seed must be a whole number from"),
+        ([[1]], {"seed": -(10**5000)}, UsageError, "a seed must be a whole number from"),
+        ([[1]], {"seed": 1.5}, UsageError, "a seed must be a whole number from"),
+        ([[1], [2]], {"seed": [1]}, UsageError, "1 seeds for 2 prompts"),
+        ([[1]], {"temperature": -0.5}, UsageError, "the temperature must be 0"),
+        ([[1]], {"temperature": float("nan")}, UsageError, "the temperature must be 0"),
     ],
 )
 def test_what_cannot_be_written_is_refused_in_words(
@@ -168,7 +168,7 @@ def test_what_cannot_be_written_is_refused_in_words(
 
 
 def test_a_model_that_sees_ahead_says_why_it_cannot_write() -> None:
-    with pytest.raises(AskedWrongly, match="with the mask 'none'"):
+    with pytest.raises(UsageError, match="with the mask 'none'"):
         next(generate(fast(CHOICES["mask/none"]), [[1]], max_new_tokens=1))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.errors import AskedWrongly, FileError
+from pellucid.errors import FileError, UsageError
 from pellucid.interop import fetch, library
 from pellucid.interop.fetch import SCRATCH, Progress, get
 from pellucid.interop.library import KNOWN, find, folder, hub_entry, names
@@ -135,7 +135,7 @@ def test_a_name_never_leads_out_of_the_library(home: Path, name: str) -> None:
 )
 def test_what_is_no_name_of_the_hub_is_refused(home: Path, name: str) -> None:
     for asked in (find, get):
-        with pytest.raises(AskedWrongly, match="names no model of the hub"):
+        with pytest.raises(UsageError, match="names no model of the hub"):
             asked(name)
     assert not home.exists()
 
@@ -227,7 +227,7 @@ def test_without_a_network_pips_reason_is_one_line(home: Path, tmp_path: Path) -
 
 def test_an_unknown_name_is_told_what_there_is(home: Path) -> None:
     with pytest.raises(
-        AskedWrongly, match=r"have smollm2, or hf:ORG/NAME from the hub. Did you mean smollm2\?"
+        UsageError, match=r"have smollm2, or hf:ORG/NAME from the hub. Did you mean smollm2\?"
     ):
         get("smollm")
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pellucid.errors import AskedWrongly
+from pellucid.errors import UsageError
 from pellucid.interop.number_types import narrowed, number_type, widened, widest
 
 
@@ -51,7 +51,7 @@ def test_bfloat16_is_what_torch_makes_of_float32() -> None:
 
 @pytest.mark.parametrize(("type", "value"), [("F16", 70_000.0), ("BF16", 3.4e38), ("F32", 1e39)])
 def test_a_number_beyond_the_type_is_refused_and_not_made_infinite(type: str, value: float) -> None:
-    with pytest.raises(AskedWrongly, match=f"beyond the largest of {type}"):
+    with pytest.raises(UsageError, match=f"beyond the largest of {type}"):
         narrowed(np.array([value]), type)
 
 
@@ -64,14 +64,14 @@ def test_infinities_and_nan_keep_their_kind() -> None:
 
 
 def test_where_it_must_be_exact_rounding_is_refused() -> None:
-    with pytest.raises(AskedWrongly, match="no longer BF16"):
+    with pytest.raises(UsageError, match="no longer BF16"):
         narrowed(np.array([1.001], np.float32), "BF16", exact=True)
 
 
 def test_types_have_two_spellings_and_a_wrong_one_gets_a_hint() -> None:
     assert number_type("bfloat16") == number_type("BF16") == "BF16"
     assert number_type(None) is None
-    with pytest.raises(AskedWrongly, match="Did you mean bfloat16"):
+    with pytest.raises(UsageError, match="Did you mean bfloat16"):
         number_type("bfloat")
     assert widest(["F32", "F64"]) == "F64"
     assert widest(["BF16", "BF16"]) == "BF16"

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 from torch import Tensor
 
 from pellucid.config import ModelConfig
-from pellucid.errors import AskedWrongly
+from pellucid.errors import UsageError
 from pellucid.explain.compare import CACHED_AGAINST_FULL, departure, first_departure
 from pellucid.model import cache as cache_module
 from pellucid.model.cache import Cache, FullLayer, Int8Layer
@@ -196,7 +196,7 @@ def test_a_full_cache_refuses_and_is_unharmed() -> None:
     model, cache = fast(ROPE), new(ROPE, capacity=5)
     model.extend(IDS[:, :4], cache)
     with pytest.raises(
-        AskedWrongly, match="6 tokens do not fit this cache of 5; crop it, or make a larger one"
+        UsageError, match="6 tokens do not fit this cache of 5; crop it, or make a larger one"
     ):
         model.extend(IDS[:, 4:6], cache)
     same(model.extend(IDS[:, 4:5], cache)[:, 0], model(IDS)[:, 4])
@@ -204,12 +204,12 @@ def test_a_full_cache_refuses_and_is_unharmed() -> None:
 
 @pytest.mark.parametrize("capacity", [0, -1, 9])
 def test_a_cache_beyond_the_context_is_refused(capacity: int) -> None:
-    with pytest.raises(AskedWrongly, match=f"a cache of {capacity} tokens: the context has room for 1 to 8"):
+    with pytest.raises(UsageError, match=f"a cache of {capacity} tokens: the context has room for 1 to 8"):
         new(ROPE, capacity=capacity)
 
 
 def test_where_all_see_all_nothing_can_be_kept() -> None:
-    with pytest.raises(AskedWrongly, match="with the mask 'none' a token changes what came before it"):
+    with pytest.raises(UsageError, match="with the mask 'none' a token changes what came before it"):
         new(CHOICES["mask/none"])
 
 

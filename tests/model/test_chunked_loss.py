@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pellucid.errors import AskedWrongly
+from pellucid.errors import UsageError
 from pellucid.model import caps
 from pellucid.model.chunked_loss import chunked_loss
 from pellucid.model.loss import IGNORED, loss
@@ -205,5 +205,5 @@ def test_without_gradients_none_is_computed() -> None:
     ],
 )
 def test_settings_that_make_no_loss_are_refused(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(AskedWrongly, match=told):
+    with pytest.raises(UsageError, match=told):
         chunked_loss(*leaves(), targets(), **settings)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pellucid.config import ModelConfig
-from pellucid.errors import AskedWrongly
+from pellucid.errors import UsageError
 from pellucid.explain.compare import BETWEEN_ENGINES, CACHED_AGAINST_FULL, departure, first_departure
 from pellucid.model.attentions.linear import StateLayer
 from pellucid.model.cache import Cache
@@ -210,7 +210,7 @@ def test_a_sum_can_be_cleared_and_not_cut() -> None:
     model, cache = fast(config), new(config)
     model.extend(IDS[:, :5], cache)
     with pytest.raises(
-        AskedWrongly, match=r"no longer holds all that it has read, .* crop to 0 and read again"
+        UsageError, match=r"no longer holds all that it has read, .* crop to 0 and read again"
     ):
         cache.crop(3)
     cache.crop(5)
@@ -232,7 +232,7 @@ def test_the_cache_is_as_large_at_any_length_and_wide_enough_to_add_up() -> None
 
 
 def test_eight_bits_for_a_sum_are_refused() -> None:
-    with pytest.raises(AskedWrongly, match="one running sum, and in 8 bits every token would round it anew"):
+    with pytest.raises(UsageError, match="one running sum, and in 8 bits every token would round it anew"):
         Cache(config_of("linear_elu"), 1, 8, dtype=torch.int8)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pellucid.errors import AskedWrongly
+from pellucid.errors import UsageError
 from pellucid.explain.compare import BETWEEN_ENGINES, first_departure
 from pellucid.model.loss import loss
 from pellucid.model.taps import record
@@ -99,5 +99,5 @@ def test_narrow_logits_give_the_loss_of_their_own_numbers(
     ],
 )
 def test_settings_that_make_no_loss_are_refused(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(AskedWrongly, match=told):
+    with pytest.raises(UsageError, match=told):
         loss(leaf(), torch.tensor(TARGETS), **of(settings))

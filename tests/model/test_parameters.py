@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pellucid.config import ModelConfig, preset
-from pellucid.errors import AskedWrongly, TokenError
+from pellucid.errors import TokenError, UsageError
 from pellucid.model.transformer import Transformer
 from pellucid.reference.op import Array
 from tests.agreement.engines import CHOICES, COVER, DIFFERENT, IDS, Choice, config_of, fast, text
@@ -105,7 +105,7 @@ def test_a_model_does_not_share_memory_with_its_weights() -> None:
 )
 def test_weights_that_do_not_fit_are_refused(change: dict[str, Array | None], words: str) -> None:
     given = {name: value for name, value in (weights(ROPE) | change).items() if value is not None}
-    with pytest.raises(AskedWrongly, match=words):
+    with pytest.raises(UsageError, match=words):
         Transformer.from_weights(ROPE, given)
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pellucid.config import ModelConfig
-from pellucid.errors import AskedWrongly, TokenError
+from pellucid.errors import TokenError, UsageError
 from pellucid.explain.compare import CACHED_AGAINST_FULL, departure
 from pellucid.generation.loop import generate
 from pellucid.model.cache import Cache
@@ -112,7 +112,7 @@ def test_a_part_of_what_is_gone_cannot_be_cropped_to() -> None:
     cache.crop(2)  # all of it is still there
     same(model.extend(ids[:, 2:3], cache)[:, 0], model(ids)[:, 2])
     model.extend(ids[:, 3:10], cache)
-    with pytest.raises(AskedWrongly, match=r"no longer holds all that it has read.*crop to 0"):
+    with pytest.raises(UsageError, match=r"no longer holds all that it has read.*crop to 0"):
         cache.crop(8)
     cache.crop(10)
     same(model.extend(ids[:, 10:11], cache)[:, 0], model(ids)[:, 10])
@@ -164,9 +164,7 @@ def test_a_prefix_in_pieces_is_refused() -> None:
     config, model = made(PREFIX)
     cache = new(config, 1)
     model.extend(texts(1)[:, :3], cache)
-    with pytest.raises(
-        AskedWrongly, match=r"the first 4 tokens see one another .* of a row only 3 were read"
-    ):
+    with pytest.raises(UsageError, match=r"the first 4 tokens see one another .* of a row only 3 were read"):
         model.extend(texts(1)[:, 3:4], cache)
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pellucid.errors import AskedWrongly
+from pellucid.errors import UsageError
 from pellucid.generation.loop import generate
 from pellucid.model import taps
 from pellucid.model.taps import edit, look, record
@@ -164,7 +164,7 @@ def test_recordings_and_edits_that_look_alike_are_told_apart() -> None:
 def test_a_pattern_that_met_no_value_is_told_when_the_block_ends(pattern: str, words: str) -> None:
     model = fast(CONFIG)
     for watch in (record("logits", pattern), edit(pattern, lambda x: x)):
-        with pytest.raises(AskedWrongly, match=f"no value called {words}"), watch:
+        with pytest.raises(UsageError, match=f"no value called {words}"), watch:
             model(IDS_)
         assert taps.watch() is None
     with edit(pattern, lambda x: x), record(pattern):
@@ -174,7 +174,7 @@ def test_a_pattern_that_met_no_value_is_told_when_the_block_ends(pattern: str, w
 
 
 def test_an_edit_that_would_do_nothing_is_refused() -> None:
-    with pytest.raises(AskedWrongly, match=r"nothing is computed from probs.*edit logits"):
+    with pytest.raises(UsageError, match=r"nothing is computed from probs.*edit logits"):
         edit("probs", lambda x: x * 0).__enter__()
     assert taps.watch() is None
 
@@ -188,7 +188,7 @@ def test_a_pattern_may_name_gradients() -> None:
         run(model, IDS, TARGETS).backward()
     assert set(slopes) == {name for name in both if name.startswith("d.")}
     assert all(torch.equal(slopes[name], both[name]) for name in slopes)
-    with pytest.raises(AskedWrongly, match=r"'d\.logit' passed\. Did you mean d\.logits"), record("d.logit"):
+    with pytest.raises(UsageError, match=r"'d\.logit' passed\. Did you mean d\.logits"), record("d.logit"):
         model(IDS_)
 
 
@@ -203,7 +203,7 @@ def test_what_was_recorded_while_generating_can_be_trained_on() -> None:
 def test_compiled_code_is_not_watched_inside_another_block() -> None:
     model = fast(CONFIG)
     with edit("logits", lambda x: x * 0):
-        with pytest.raises(AskedWrongly, match="compiled code is watched by itself"):
+        with pytest.raises(UsageError, match="compiled code is watched by itself"):
             taps.compiled_values(lambda: model(IDS_))
         assert not model(IDS_).any()  # the edit goes on
 
@@ -230,7 +230,7 @@ def bad_thing(x: Tensor) -> Tensor:
 )
 def test_a_wrong_edit_is_refused_with_both_shapes(change: Callable[[Tensor], Tensor], gave: str) -> None:
     words = r"the edit of logits must give back \(2, 5, 7\) torch.float64; it gave " + gave
-    with pytest.raises(AskedWrongly, match=words), edit("logits", change):
+    with pytest.raises(UsageError, match=words), edit("logits", change):
         fast(CONFIG)(IDS_)
     assert taps.watch() is None
 
@@ -255,9 +255,9 @@ def test_nothing_remains_after_an_exception() -> None:
 
 
 def test_the_fused_and_the_explicit_path_are_not_watched_at_once() -> None:
-    with record(fused=True), pytest.raises(AskedWrongly, match="not both"), edit("z", lambda x: x):
+    with record(fused=True), pytest.raises(UsageError, match="not both"), edit("z", lambda x: x):
         pass
-    with record(), pytest.raises(AskedWrongly, match="not both"), record(fused=True):
+    with record(), pytest.raises(UsageError, match="not both"), record(fused=True):
         pass
     assert taps.watch() is None
 

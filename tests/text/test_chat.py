@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pellucid.errors import AskedWrongly, ConfigError, TokenError
+from pellucid.errors import ConfigError, TokenError, UsageError
 from pellucid.text.chat import Chat, Template
 from pellucid.text.kinds import train
 from pellucid.text.standard import StandardTokenizer
@@ -314,5 +314,5 @@ def test_a_missing_or_unsafe_engine_is_told(
         return found
 
     monkeypatch.setattr(importlib.metadata, "version", version)
-    with pytest.raises(AskedWrongly, match=words):
+    with pytest.raises(UsageError, match=words):
         Template("")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import pellucid
-from pellucid.errors import AskedWrongly, ConfigError, TokenError
+from pellucid.errors import ConfigError, TokenError, UsageError
 from pellucid.explain.compare import CACHED_AGAINST_FULL
 from pellucid.generation import loop
 from pellucid.workbench import Model, engines
@@ -241,7 +241,7 @@ def test_an_id_or_a_seed_that_no_machine_word_holds_is_refused_in_words() -> Non
     for ask in (tiny().score, tiny().trace, tiny().generate):
         with pytest.raises(TokenError, match="an id is beyond every vocabulary"):
             ask([1, 10**30])
-    with pytest.raises(AskedWrongly, match="a seed must be a whole number"):
+    with pytest.raises(UsageError, match="a seed must be a whole number"):
         tiny().generate([1], temperature=1.0, seed=10**30)
 
 
@@ -335,10 +335,10 @@ def test_every_view_shows_the_weights_that_the_module_has_now() -> None:
 def test_what_is_no_longer_there_is_told_by_its_name() -> None:
     model = tiny()
     del model.module.final_norm.weight
-    with pytest.raises(AskedWrongly, match=r"the module no longer has the parameter final_norm.weight"):
+    with pytest.raises(UsageError, match=r"the module no longer has the parameter final_norm.weight"):
         model.weights["final_norm.weight"]
     model.module.embed.weight = torch.nn.Parameter(torch.zeros(2, 2))
-    with pytest.raises(AskedWrongly, match=r"the module's embed.weight is \(2, 2\), no longer"):
+    with pytest.raises(UsageError, match=r"the module's embed.weight is \(2, 2\), no longer"):
         model.weights["embed.weight"]
 
 
@@ -365,7 +365,7 @@ def test_a_trace_leaves_the_module_s_gradients_alone(path: str) -> None:
 def test_a_frozen_module_has_no_gradient_to_show() -> None:
     model = tiny()
     model.module.requires_grad_(False)
-    with pytest.raises(AskedWrongly, match="every parameter of the module is frozen"):
+    with pytest.raises(UsageError, match="every parameter of the module is frozen"):
         model.trace(IDS, target=[1], path="eager", backward=True)
 
 

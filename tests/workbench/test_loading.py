@@ -11,7 +11,7 @@ import torch
 
 import pellucid
 from pellucid.config import preset_text
-from pellucid.errors import AskedWrongly, ConfigError, FileError
+from pellucid.errors import ConfigError, FileError, UsageError
 from pellucid.workbench import Model
 from tests.interop.huggingface.models import random_model
 from tests.workbench import folders
@@ -85,7 +85,7 @@ def test_a_dtype_that_is_none_is_told_at_once(dtype: str, words: str) -> None:
 def test_a_device_that_is_not_there_is_told_in_words(device: str) -> None:
     model = pellucid.load("abcd", device=device)
     assert model.explain("A B", "probs[1,2]")  # the specification needs none
-    with pytest.raises(AskedWrongly, match=f"the device '{device}' cannot be used here: .+[^.]\\.$"):
+    with pytest.raises(UsageError, match=f"the device '{device}' cannot be used here: .+[^.]\\.$"):
         model.logits([0, 1])
 
 

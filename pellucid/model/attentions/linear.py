@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pellucid.config import ModelConfig
-from pellucid.errors import AskedWrongly
+from pellucid.errors import UsageError
 from pellucid.model import features
 from pellucid.model.attention import Where
 from pellucid.model.cache import LayerCache, Plan
@@ -114,7 +114,7 @@ class StateLayer(LayerCache):
 
 def layer(config: ModelConfig, batch: int, slots: int, dtype: torch.dtype, device: Any) -> LayerCache:
     if dtype == torch.int8:
-        raise AskedWrongly(
+        raise UsageError(
             "linear attention keeps one running sum, and in 8 bits every token would round it anew: ask for "
             'a float32 cache, which is small at any length, or for attention "softmax".'
         )

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pellucid.errors import AskedWrongly, ConfigError, PellucidError, RankError
+from pellucid.errors import ConfigError, PellucidError, RankError, UsageError
 from pellucid.training.distributed.pulse import BEAT, SILENT, Pulse, Watch
 
 if TYPE_CHECKING:  # a process alone sends nothing, and whoever only looks at a run need not wait for torch
@@ -80,13 +80,13 @@ class Ranks:
         if self.alone or device.type != "cuda":
             return device
         if device.index is not None:
-            raise AskedWrongly(
+            raise UsageError(
                 f"train.device={device} would be that of all ranks: use cuda, and each takes its own."
             )
         import torch
 
         if self.local >= torch.cuda.device_count():
-            raise AskedWrongly(
+            raise UsageError(
                 f"rank {self.rank} is the {self.local + 1}. of its machine, which has "
                 f"{torch.cuda.device_count()} GPUs: start no more ranks than that, or use train.device=cpu."
             )
@@ -292,7 +292,7 @@ def meet() -> Ranks:
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         return Ranks()
     if missing := [name for name in wanted if name not in os.environ]:
-        raise AskedWrongly(f"RANK is set, and {missing[0]} is not: begin the ranks with torchrun.")
+        raise UsageError(f"RANK is set, and {missing[0]} is not: begin the ranks with torchrun.")
     from torch._C._distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from pellucid.data.chat_records import is_chat
 from pellucid.data.manifest import NAME as TOKENS
-from pellucid.errors import AddressError, AskedWrongly, FileError, did_you_mean
+from pellucid.errors import AddressError, FileError, UsageError, did_you_mean
 from pellucid.explain import verdict
 from pellucid.explain.local_replay import Recorded, local_replay
 from pellucid.explain.trace import Trace
@@ -241,7 +241,7 @@ class Past:
     def __init__(self, path: str | Path) -> None:
         self.folder = RunFolder(path)
         if not (self.folder.path / RECIPE).is_file():
-            raise AskedWrongly(f"there is no run at {path}: it has no {RECIPE}.")
+            raise UsageError(f"there is no run at {path}: it has no {RECIPE}.")
         self.recipe = Recipe.from_dict(self.folder.recipe())
         self.start = again(self.recipe, self.folder.newest()[0])
         self.source = _source(self.recipe, self.folder.path, self.start)
@@ -278,7 +278,7 @@ class Past:
     def need(self, k: int) -> None:
         """Refuse a step that the run has not made."""
         if not 0 <= k <= self.reached:
-            raise AskedWrongly(
+            raise UsageError(
                 f"{self.folder.path} has made {self.reached:,} of {self.recipe.steps:,} updates, so there is "
                 f"nothing at {k:,}: ask for @{self.reached} or an earlier one."
             )

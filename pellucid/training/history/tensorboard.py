@@ -9,7 +9,7 @@ They are those of the log, which has them whether anybody asks for this or not.
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import AskedWrongly
+from pellucid.errors import UsageError
 from pellucid.training.history.log import Line
 
 DRAWN = ("step", "evaluation")
@@ -21,7 +21,7 @@ class Board:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            raise AskedWrongly(
+            raise UsageError(
                 "train.tensorboard=yes needs tensorboard: pip install 'pellucid[track]'. Without it, "
                 "log.jsonl has the same figures, and `pellucid plot` draws them."
             ) from None

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import torch
 
 from pellucid.config import ModelConfig
-from pellucid.errors import AskedWrongly, FileError
+from pellucid.errors import FileError, UsageError
 from pellucid.files import need, settle, strict, whole_file
 from pellucid.interop import adapter_folder, model_folder
 from pellucid.interop import pretrained as interop
@@ -220,7 +220,7 @@ def _pretrained(snapshot: Snapshot, ranks: Ranks) -> interop.Pretrained:
     found = {name: tuple(tensor.shape) for name, tensor in snapshot.weights.items()}
     for name in dict.fromkeys([*wanted, *found]):
         if wanted.get(name) != found.get(name):
-            raise AskedWrongly(
+            raise UsageError(
                 f"the weight {name} has the shape {found.get(name)} in the run, and its config says "
                 f"{wanted.get(name)}."
             )

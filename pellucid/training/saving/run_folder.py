@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pellucid.errors import AskedWrongly, FileError
+from pellucid.errors import FileError, UsageError
 from pellucid.files import settle, whole_file
 from pellucid.training.distributed.ranks import ALONE, Ranks
 from pellucid.training.saving import manifest
@@ -62,7 +62,7 @@ class RunFolder:
     def held(self) -> Iterator[None]:
         """In this block nobody else can work here. However the process ends, its lock ends with it."""
         if self.path.exists() and not self.path.is_dir():
-            raise AskedWrongly(f"{self.path} is a file, where a run would have its folder: name another out.")
+            raise UsageError(f"{self.path} is a file, where a run would have its folder: name another out.")
         with _telling(self.path):
             _make(self.checkpoints)
             handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
@@ -82,7 +82,7 @@ class RunFolder:
         deadline = time.monotonic() + PATIENCE
         while not _locked(handle, self.path):
             if time.monotonic() > deadline:
-                raise AskedWrongly(
+                raise UsageError(
                     f"{self.path} is in use by {_holder(handle)}: wait for its end, or name another out."
                 )
             time.sleep(PATIENCE / 20)
@@ -107,7 +107,7 @@ class RunFolder:
         """A new run. Its recipe is there before anything else, so it can go on from wherever it stops."""
         self._need_lock()
         if (self.path / RECIPE).exists() or self._steps():
-            raise AskedWrongly(
+            raise UsageError(
                 f"{self.path} already holds a run: `pellucid train --resume {self.path}` goes on with it; "
                 "out=ANOTHER starts another."
             )
@@ -122,7 +122,7 @@ class RunFolder:
         for part in (MODEL, ADAPTER):
             link = self.path / part
             if link.exists() and not link.is_symlink():
-                raise AskedWrongly(
+                raise UsageError(
                     f"{link} is there already, where a run keeps its {part}, a link into the newest "
                     f"checkpoint: {works}"
                 )

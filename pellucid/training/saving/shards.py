@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pellucid.errors import AskedWrongly
+from pellucid.errors import UsageError
 from pellucid.files import need
 from pellucid.interop.folder import shown
 from pellucid.interop.pretrained import Array
@@ -61,7 +61,7 @@ def gathered(tensors: Mapping[str, torch.Tensor], ranks: Ranks) -> dict[str, tor
 def storable(part: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, Stored]:
     for name, tensor in tensors.items():
         if tensor.dtype not in (FLOATS if part == "weights" else TYPES):
-            raise AskedWrongly(f"{part}: {name} is {tensor.dtype}, which a checkpoint cannot hold.")
+            raise UsageError(f"{part}: {name} is {tensor.dtype}, which a checkpoint cannot hold.")
     return {
         name: Stored(TYPES[tensor.dtype], tuple(tensor.shape), partial(_bits, tensor))
         for name, tensor in tensors.items()

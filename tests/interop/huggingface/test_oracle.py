@@ -184,13 +184,13 @@ def test_a_type_that_is_asked_for_is_written(tmp_path: Path) -> None:
 
 
 def test_weights_that_have_moved_are_never_rounded_unasked(tmp_path: Path) -> None:
-    from pellucid.errors import AskedWrongly
+    from pellucid.errors import UsageError
 
     _, writer = random_model("gpt2", 0)
     pretrained = read(writer(tmp_path / "theirs", "bfloat16"))
     moved = {name: array + np.float32(1e-5) for name, array in pretrained.weights.items()}
     trained = dataclasses.replace(pretrained, weights=moved)
-    with pytest.raises(AskedWrongly, match=r"transformer\.wte\.weight: .* no longer BF16"):
+    with pytest.raises(UsageError, match=r"transformer\.wte\.weight: .* no longer BF16"):
         write(tmp_path / "ours", trained)
     assert not (tmp_path / "ours").exists()
     write(tmp_path / "ours", trained, dtype="F32")

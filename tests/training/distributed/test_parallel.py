@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pellucid.errors import AskedWrongly, ConfigError
+from pellucid.errors import ConfigError, UsageError
 from pellucid.explain.compare import first_departure
 from pellucid.training.compiling import chosen
 from pellucid.training.distributed.pieces import local, whole
@@ -142,5 +142,5 @@ def test_a_batch_that_does_not_split_among_the_ranks_is_refused() -> None:
 
 def test_sharded_weights_are_not_compiled_and_say_so() -> None:
     assert chosen(lambda a, b: a, recipe("train.compile=auto"), CPU, sharded=True)[1].startswith("no: its")
-    with pytest.raises(AskedWrongly, match=r"train\.compile=yes does not go with train\.parallel=fsdp"):
+    with pytest.raises(UsageError, match=r"train\.compile=yes does not go with train\.parallel=fsdp"):
         chosen(lambda a, b: a, recipe("train.compile=yes"), CPU, sharded=True)

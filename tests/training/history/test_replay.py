@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pellucid.data.prepare import prepare
-from pellucid.errors import AddressError, AskedWrongly, FileError
+from pellucid.errors import AddressError, FileError, UsageError
 from pellucid.explain.compare import first_departure
 from pellucid.parts import kinds
 from pellucid.text.corpus import Corpus
@@ -223,11 +223,11 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
 
 def test_what_cannot_be_replayed_is_told(tmp_path: Path) -> None:
     trained(tmp_path / "a", "steps=3")
-    with pytest.raises(AskedWrongly, match=r"has made 3 of 3 updates, so there is nothing at 4: ask for @3"):
+    with pytest.raises(UsageError, match=r"has made 3 of 3 updates, so there is nothing at 4: ask for @3"):
         replayed(tmp_path / "a", 4)
     with pytest.raises(AddressError, match=r"no parameter called 'embed.wait'.* Did you mean embed.weight"):
         Past(tmp_path / "a").parameter("embed.wait")
-    with pytest.raises(AskedWrongly, match="there is no run at"):
+    with pytest.raises(UsageError, match="there is no run at"):
         replayed(tmp_path / "b", 1)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.errors import AskedWrongly
+from pellucid.errors import UsageError
 from pellucid.training.history.log import Line
 from pellucid.training.history.tensorboard import Board
 
@@ -50,5 +50,5 @@ def test_a_run_that_goes_on_has_each_step_once(tmp_path: Path) -> None:
 
 def test_without_the_extra_it_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(AskedWrongly, match=r"pip install 'pellucid\[track\]'.*log\.jsonl"):
+    with pytest.raises(UsageError, match=r"pip install 'pellucid\[track\]'.*log\.jsonl"):
         Board(tmp_path)

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 import pellucid
-from pellucid.errors import AskedWrongly, FileError
+from pellucid.errors import FileError, UsageError
 from pellucid.training.saving import manifest
 from pellucid.training.saving.checkpoint import bytes_of, environment_of, read, recipe_of, write
 from pellucid.training.saving.environment import differences, environment
@@ -106,7 +106,7 @@ def test_views_and_parameters_are_saved_as_what_they_show(tmp_path: Path) -> Non
 def test_what_cannot_be_saved_is_told_and_leaves_nothing(
     tmp_path: Path, changes: dict[str, Any], complaint: str
 ) -> None:
-    with pytest.raises(AskedWrongly, match=complaint):
+    with pytest.raises(UsageError, match=complaint):
         saved(tmp_path, **changes)
     assert list(tmp_path.iterdir()) == []
 

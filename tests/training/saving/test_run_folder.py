@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import pellucid
-from pellucid.errors import AskedWrongly, FileError
+from pellucid.errors import FileError, UsageError
 from pellucid.training.saving import checkpoint
 from pellucid.training.saving.checkpoint import read
 from pellucid.training.saving.manifest import MANIFEST, name_of, step_of
@@ -77,10 +77,10 @@ def test_a_folder_that_holds_a_run_is_not_begun_again(tmp_path: Path) -> None:
     with begun(tmp_path / "a", 10):
         pass
     folder = RunFolder(tmp_path / "a")
-    with folder.held(), pytest.raises(AskedWrongly, match=r"already holds a run: `pellucid train --resume"):
+    with folder.held(), pytest.raises(UsageError, match=r"already holds a run: `pellucid train --resume"):
         folder.begin("steps = 3\n")
     (tmp_path / "a" / "recipe.toml").unlink()
-    with folder.held(), pytest.raises(AskedWrongly, match="already holds a run"):
+    with folder.held(), pytest.raises(UsageError, match="already holds a run"):
         folder.begin("steps = 3\n")
     assert contents(read(tmp_path / "a" / "checkpoints" / name_of(10))) == contents(snapshot(10))
 
@@ -88,7 +88,7 @@ def test_a_folder_that_holds_a_run_is_not_begun_again(tmp_path: Path) -> None:
 def test_a_folder_of_ones_own_called_model_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     folder = RunFolder(tmp_path)
-    with folder.held(), pytest.raises(AskedWrongly, match="where a run keeps its model"):
+    with folder.held(), pytest.raises(UsageError, match="where a run keeps its model"):
         folder.begin(TOML)
     assert not (tmp_path / "recipe.toml").exists()
 
@@ -258,7 +258,7 @@ def test_a_second_process_is_refused_and_told_who_is_first(tmp_path: Path) -> No
     first = RunFolder(tmp_path / "a").held()
     with another_process(first.__enter__) as child:
         with (
-            pytest.raises(AskedWrongly, match=f"in use by process {child} on {socket.gethostname()}"),
+            pytest.raises(UsageError, match=f"in use by process {child} on {socket.gethostname()}"),
             folder.held(),
         ):
             pass
@@ -271,7 +271,7 @@ def test_a_second_process_is_refused_and_told_who_is_first(tmp_path: Path) -> No
 def test_a_second_run_in_the_same_process_is_refused(tmp_path: Path) -> None:
     with (
         RunFolder(tmp_path).held(),
-        pytest.raises(AskedWrongly, match=f"process {os.getpid()}"),
+        pytest.raises(UsageError, match=f"process {os.getpid()}"),
         RunFolder(tmp_path).held(),
     ):
         pass
@@ -329,5 +329,5 @@ def test_a_recipe_that_is_gone_or_damaged_is_told(tmp_path: Path) -> None:
 
 def test_a_path_that_cannot_be_a_folder_is_told(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a file")
-    with pytest.raises(AskedWrongly, match="is a file, where a run"), RunFolder(tmp_path / "a").held():
+    with pytest.raises(UsageError, match="is a file, where a run"), RunFolder(tmp_path / "a").held():
         pass
