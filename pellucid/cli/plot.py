@@ -9,6 +9,9 @@ import typer
 if TYPE_CHECKING:
     from pellucid.training.history.curves import RunCurves
 
+AXIS = 12
+"""Columns of a picture in characters that are not the picture itself."""
+
 
 def plot(
     runs: Annotated[list[Path], typer.Argument(help="Run folders, or their logs.")],
@@ -17,7 +20,8 @@ def plot(
         typer.Option("--output", "-o", help="The picture: .html, .svg or .png; otherwise in characters."),
     ] = None,
     smooth: Annotated[
-        int | None, typer.Option(help="Steps to average over; one in fifty by itself.", min=1)
+        int | None,
+        typer.Option(help="Steps to average over; one in fifty by itself.", min=1, max=1_000_000_000),
     ] = None,
 ) -> None:
     """Loss, validation, learning rate and gradient norm of runs, one over the other; then layer by layer and
@@ -25,7 +29,8 @@ def plot(
 
     A page (.html) tells every value under the pointer. A .png needs the extra `plot`, which is matplotlib.
     """
-    from pellucid.cli.plot_drawing import html, panels, png, svg
+    from pellucid.cli.plot_drawing import panels, png, svg
+    from pellucid.cli.plot_page import html
     from pellucid.errors import UsageError
     from pellucid.files import whole_file
     from pellucid.training.history.curves import run_curves
@@ -86,10 +91,11 @@ def _characters(curves: "list[RunCurves]", smooth: int | None) -> None:
 
     import numpy as np
 
+    from pellucid.cli.narrow import shorten
     from pellucid.cli.plot_drawing import Panel, panels
     from pellucid.explain.choice_pictures import Lines, drawn
 
-    width = max(min(shutil.get_terminal_size((80, 24)).columns, 100) - 12, 10)
+    width = max(min(shutil.get_terminal_size((80, 24)).columns, 100) - AXIS, 10)
     panel: Panel = panels(curves, smooth)[0]
     (left, right), limits = panel.across(), panel.up()
     steps = np.linspace(left, right, 2 * width)
@@ -97,5 +103,6 @@ def _characters(curves: "list[RunCurves]", smooth: int | None) -> None:
         for line in panel.lines:
             if line.run == i and line.style == "line" and len(line.curve):
                 values = np.interp(steps, line.curve.steps, line.curve.values, left=np.nan, right=np.nan)
-                picture = Lines(run.name, "loss", "steps", steps, {run.name: values}, limits=limits)
+                name = shorten(run.name, width + AXIS - len(": loss ↑, steps →"))
+                picture = Lines(name, "loss", "steps", steps, {name: values}, limits=limits)
                 print("\n".join(drawn(picture, width, 8)))
