@@ -94,7 +94,7 @@ def decode(
 def explain(
     folder: Folder,
     text: Text = None,
-    words: Annotated[int, typer.Option(help="How many words to take apart.", min=0)] = 40,
+    words: Annotated[int, typer.Option(help="How many words to take apart.", min=0, max=1_000_000)] = 40,
     json: Json = False,
 ) -> None:
     """Why a text was cut into these tokens: merge by merge, or all pieces with scores and the best path."""
