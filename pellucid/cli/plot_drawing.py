@@ -28,6 +28,12 @@ TILE_WIDE, TILE_HIGH = LEFT + WIDE + RIGHT, ABOVE + HIGH + BELOW
 WIDTH, ZOOM = 2 * (MARGIN + TILE_WIDE), 1.3
 LONGEST, LETTER = 90, 7.5
 """Letters of a run's name, at most, and the pixels of each, about."""
+MARKS = {
+    ".svg": b'data-generator="pellucid plot"',
+    ".html": b'<meta name="generator" content="pellucid plot">',
+    ".png": b"Software\0pellucid plot",
+}
+"""By which a picture is known as ours; of a .png, a text chunk."""
 Layers = Sequence[Sequence[Map]]
 """The recorder's maps of each run."""
 POINTS = 800
@@ -141,7 +147,8 @@ def _svg(drawn: Sequence[Panel], names: Sequence[str], layers: Layers) -> str:
     paper = f'<rect x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="6" fill="{PAPER}" '
     return "\n".join(
         (
-            f'{svg_tag(width, height)[:-1]} width="{ZOOM * width:g}" height="{ZOOM * height:g}">',
+            f'{svg_tag(width, height)[:-1]} width="{ZOOM * width:g}" height="{ZOOM * height:g}" '
+            f"{MARKS['.svg'].decode()}>",
             f"<title>{escape(', '.join(names))}</title>",
             f'{paper}stroke="{RULE}"/>',
             *marks,
@@ -284,7 +291,8 @@ def png(drawn: Sequence[Panel], names: Sequence[str], layers: Layers = ()) -> by
     shown = [name.replace("$", r"\$") for name in names]
     figure.legend(marks, shown, loc="outside upper left", ncols=_columns(names), frameon=False)
     file = io.BytesIO()
-    figure.savefig(file, format="png")
+    key, _, value = MARKS[".png"].decode().partition("\0")
+    figure.savefig(file, format="png", metadata={key: value})
     return file.getvalue()
 
 

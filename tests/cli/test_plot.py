@@ -298,9 +298,9 @@ def test_a_png_is_drawn_where_matplotlib_is(shell: Shell, tmp_path: Path) -> Non
         (["empty", "-o", "c.svg"], "there is nothing to draw: no run has made a step yet."),
         (
             ["a", "-o", "c.gif"],
-            "c.gif is no kind of picture that can be drawn; use -o curves.html, .svg or .png.",
+            "c.gif does not end in .html, .svg or .png, and another picture cannot be drawn",
         ),
-        (["a", "-o", "no/c.svg"], "cannot write no/c.svg: No such file or directory."),
+        (["a", "-o", "no/c.svg"], "cannot write no/c.svg: the folder no does not exist."),
         (["damaged", "-o", "c.svg"], "damaged/log.jsonl is damaged: line 1 is no JSON object."),
     ],
 )
@@ -312,6 +312,36 @@ def test_what_cannot_be_drawn_is_told(shell: Shell, tmp_path: Path, arguments: l
     assert (done.code, done.out) == (2, "")
     assert words in done.err
     assert not list(tmp_path.glob("c.*"))
+
+
+@pytest.mark.parametrize("kind", ["svg", "html"])
+def test_only_a_picture_of_ours_is_replaced_and_only_by_order(
+    shell: Shell, tmp_path: Path, kind: str
+) -> None:
+    folder(tmp_path / "a", 5)
+    picture = tmp_path / f"c.{kind}"
+    assert shell("plot", "a", "-o", picture).code == 0
+    first = picture.read_bytes()
+    folder(tmp_path / "b", 7)
+    done = shell("plot", "b", "-o", picture)
+    assert done.code == 2 and "--force" in done.err and picture.read_bytes() == first
+    assert shell("plot", "b", "-o", picture, "--force").code == 0
+    assert picture.read_bytes() != first
+    picture.write_text("<svg>pellucid plot</svg> of a stranger")
+    done = shell("plot", "b", "-o", picture, "--force")
+    assert done.code == 2 and picture.read_text().endswith("stranger")
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [picture.name]
+
+
+@pytest.mark.parametrize("output", ["", "/", ".", "..", "a/", "taken.svg", "a.html/c.svg"])
+def test_an_output_that_cannot_be_a_picture_is_refused(shell: Shell, tmp_path: Path, output: str) -> None:
+    folder(tmp_path / "a", 5)
+    (tmp_path / "taken.svg").mkdir()
+    (tmp_path / "a.html").write_text("mine")
+    for force in ([], ["--force"]):
+        done = shell("plot", "a", "-o", output, *force)
+        assert (done.code, done.out) == (2, ""), done
+    assert (tmp_path / "a.html").read_text() == "mine"
 
 
 def test_a_run_without_steps_is_left_out(shell: Shell, tmp_path: Path) -> None:
