@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import typer.main
 from choices_page import choices_files
+from recipes_page import recipes_page
 
 from pellucid.cli.app import EXIT_CODES, app
 from pellucid.config import ModelConfig
@@ -210,6 +211,7 @@ def pages() -> dict[Path, str]:
         ROOT / "README.md": readme(),
         ROOT / "docs" / "commands.md": MADE + "\n".join(commands()),
         ROOT / "docs" / "scaling.md": scaling(),
+        ROOT / "docs" / "recipes.md": recipes_page((ROOT / "docs" / "recipes.md").read_text("utf-8")),
         ROOT / "docs" / "glossary.md": MADE + "\n".join(glossary()) + "\n",
         **choices_files(ROOT / "docs", MADE),
     }

@@ -289,6 +289,9 @@ def test_a_png_is_drawn_where_matplotlib_is(shell: Shell, tmp_path: Path) -> Non
     folder(tmp_path / "b", 1)
     assert shell("plot", "a$", "b", "-o", "c.png").code == 0
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+    assert (
+        shell("plot", "b", "-o", "c.png").code == 2 and shell("plot", "b", "-o", "c.png", "--force").code == 0
+    )
 
 
 @pytest.mark.parametrize(
