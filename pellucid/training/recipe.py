@@ -145,7 +145,7 @@ class Train:
     """Whether the step is compiled by torch.compile. auto: on a GPU, where the run is long enough.
     Example: no"""
     deterministic: str = "auto"
-    """Whether only deterministic kernels are used, so that a run can be repeated bit for bit.
+    """Whether only deterministic kernels are used, so that a run can be repeated bit for bit. auto: on a CPU.
     Example: yes"""
     tensorboard: str = "no"
     """Whether the figures of the log are written for TensorBoard as well.

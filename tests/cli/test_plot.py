@@ -5,8 +5,10 @@ import itertools
 import json
 import re
 import shutil
+import struct
 import subprocess
 import time
+import zlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +18,7 @@ import numpy as np
 import pytest
 
 from pellucid.cli import plot_drawing
+from pellucid.cli.plot import picture
 from pellucid.cli.plot_drawing import HIGH, TILE_WIDE, WIDE, panels, svg
 from pellucid.cli.plot_layers import colour
 from pellucid.cli.plot_page import DARK, html
@@ -334,6 +337,14 @@ def test_only_a_picture_of_ours_is_replaced_and_only_by_order(
     done = shell("plot", "b", "-o", picture, "--force")
     assert done.code == 2 and picture.read_text().endswith("stranger")
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [picture.name]
+
+
+def test_a_png_is_known_as_ours_by_its_text_chunk(tmp_path: Path) -> None:
+    for name, software, known in (("ours", b"pellucid plot", True), ("theirs", b"Matplotlib", False)):
+        text = b"tEXtSoftware\0" + software
+        chunk = struct.pack(">I", len(text) - 4) + text + struct.pack(">I", zlib.crc32(text))
+        (tmp_path / f"{name}.PNG").write_bytes(b"\x89PNG\r\n\x1a\n" + chunk)
+        assert (picture().why_not(tmp_path / f"{name}.PNG") == "") is known
 
 
 @pytest.mark.parametrize("output", ["", "/", ".", "..", "a/", "taken.svg", "a.html/c.svg"])
