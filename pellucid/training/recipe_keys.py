@@ -15,6 +15,7 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from types import UnionType
 from typing import Any
 
 from pellucid.config import ModelConfig
@@ -98,12 +99,22 @@ def _type(name: str, entry: Any) -> str:
             return f"one of {', '.join(words)}"
     if isinstance(entry.type, type) and issubclass(entry.type, Part):
         return f"one of {', '.join(kinds(entry.type.family))}"
-    plain = {int: "integer", float: "number", str: "text", float | str: "number or text"}
-    found = plain.get(entry.type, "list of texts")
+    found = _type_name(entry.type)
     for its_table, its_key, low, high in BOUNDS:
         if (its_table, its_key) == (table, key):
             found += f", {low:,g} or more" if high >= 2**24 else f", {low:g} to {high:,.10g}"
     return found
+
+
+def _type_name(kind: Any) -> str:
+    """
+    >>> _type_name(str | tuple[str, ...])
+    'text or list of texts'
+    """
+    if isinstance(kind, UnionType):
+        return " or ".join(map(_type_name, kind.__args__))
+    names = {int: "integer", float: "number", str: "text", bool: "true or false"}
+    return "list of texts" if kind == tuple[str, ...] else names.get(kind, str(kind))
 
 
 @cache
