@@ -28,7 +28,10 @@ TINY = [
     "evaluation.sample=4", "checkpoint.every=2", "train.record=1", "train.compile=no",
 ]  # fmt: skip
 """A run of seconds."""
-TINY_ADAPTERS = ["model.context_length=8", *(c for c in TINY if not c.startswith(("model.", "data.tokenizer")))]
+TINY_ADAPTERS = [
+    "model.context_length=8",
+    *(c for c in TINY if not c.startswith(("model.", "data.tokenizer"))),
+]
 ENVIRONMENT = {
     "PELLUCID_HOME": "home",
     "HOME": "home",
@@ -85,7 +88,9 @@ def remove(folder: Path) -> None:
 
 def scratch() -> Path:
     """Returns an empty folder, in memory where there is some; it goes with the process."""
-    folder = Path(tempfile.mkdtemp(prefix="pellucid-test-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+    folder = Path(
+        tempfile.mkdtemp(prefix="pellucid-test-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+    )
     atexit.register(remove, folder)
     return folder
 

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 MEMORY = 6 << 30
 """Bytes of address space that a command line may have beyond what the server has."""
 SECONDS = 20
-"""Of processor time that a command line may take; four times as long by the clock, since others compute too."""
+"""Of processor time that a command line may take; twice as long by the clock, since others compute too."""
 STREAMS = ("stdin", "stdout", "stderr")
 
 
@@ -115,10 +115,12 @@ class ForkServer:
         self, pid: int, reading: list[int], seconds: float, until: bytes, then: int, leave: bool
     ) -> Done:
         out: dict[int, bytes] = dict.fromkeys(reading, b"")
-        deadline, open_ones, status, hung = time.monotonic() + 4 * seconds, set(reading), None, False
+        deadline, open_ones, status, hung = time.monotonic() + 2 * seconds, set(reading), None, False
         while status is None or open_ones:
             wait = 0 if status is not None else max(0.0, deadline - time.monotonic())
-            ready, _, _ = select.select([*open_ones, *([self.socket] if status is None else [])], [], [], wait)
+            ready, _, _ = select.select(
+                [*open_ones, *([self.socket] if status is None else [])], [], [], wait
+            )
             if not ready:
                 if status is not None:  # its own processes may hold its streams; nothing more comes
                     break
@@ -158,8 +160,8 @@ def _streams(terminal: bool, stdin: bytes | None) -> tuple[list[int], list[int],
         settings = termios.tcgetattr(slave)
         settings[3] &= ~termios.ECHO
         termios.tcsetattr(slave, termios.TCSANOW, settings)
-        if stdin:
-            os.write(master, stdin + b"\x04")
+        if stdin is not None:
+            os.write(master, stdin + b"\x04" * 4)  # the end: once to send the line, then to end the file
         return [master], [slave, os.dup(slave), os.dup(slave)], []
     out, err, into = os.pipe(), os.pipe(), os.pipe()
     if stdin:
@@ -224,7 +226,7 @@ def _import_everything() -> None:
     for module in pkgutil.walk_packages(pellucid.__path__, "pellucid."):
         if not module.name.endswith(("score_kernel", "__main__", "data.encoder")):
             importlib.import_module(module.name)
-    for name in ("rich.progress", "rich.live", "rich.markup", "typer.rich_utils", "unittest.mock"):
+    for name in ("rich.progress", "rich.live", "rich.markup", "typer.rich_utils", "tests.cli.faulty_disk"):
         importlib.import_module(name)
     tree = app.command_tree()
     app.command_tree = lambda: tree
@@ -242,7 +244,9 @@ def _run(channel: socket.socket, request: dict[str, Any], streams: list[int]) ->
         os.chdir(bytes.fromhex(request["cwd"]))
         os.environ.update(request["environment"])
         _open_streams(request, streams)
-        arguments = [bytes.fromhex(argument).decode("utf-8", "surrogateescape") for argument in request["arguments"]]
+        arguments = [
+            bytes.fromhex(argument).decode("utf-8", "surrogateescape") for argument in request["arguments"]
+        ]
         sys.argv = ["pellucid", *arguments]
         code = _main(request)
     except SystemExit as done:
@@ -272,16 +276,17 @@ def _main(request: dict[str, Any]) -> int:
     import threading
     import traceback
 
-    from pellucid.cli import main
+    from pellucid import cli
 
     seconds = int(request["seconds"])
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.ExitStack() as stack:
-        _prepare(stack, **request["child"])
+        instead = _prepare(stack, **request["child"])
         try:
-            main()
-            code = 0
+            code = instead() if instead else 0
+            if not instead:
+                cli.main()
         except SystemExit as done:
             code = done.code if isinstance(done.code, int) else int(done.code is not None)
         except BaseException:
@@ -297,8 +302,20 @@ def _main(request: dict[str, Any]) -> int:
     return code
 
 
-def _prepare(stack: contextlib.ExitStack, *, memory: int = MEMORY, file_size: int = 0, disk: Any = None) -> None:
-    """Limits and faults of one command line; limits on memory count from what the server has already."""
+def _prepare(
+    stack: contextlib.ExitStack,
+    *,
+    memory: int = MEMORY,
+    file_size: int = 0,
+    disk: Any = None,
+    first: str = "",
+    instead: str = "",
+) -> Callable[[], int] | None:
+    """Limits and faults of one command line; limits on memory count from what the server has already.
+
+    `first` and `instead` name functions, MODULE:NAME: one that is called before the command, and one that is
+    returned to be called instead of it.
+    """
     import resource
 
     has = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
@@ -307,10 +324,34 @@ def _prepare(stack: contextlib.ExitStack, *, memory: int = MEMORY, file_size: in
     if file_size:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_size, file_size))
+    if first:
+        _named(first)()
+    call = _named(instead) if instead else None
     if disk:
         from tests.cli.faulty_disk import Disk
 
         stack.enter_context(Disk(**disk).watched())
+    return (lambda: _as_command(call)) if call else None
+
+
+def _named(place: str) -> Callable[[], None]:
+    import importlib
+
+    module, _, name = place.partition(":")
+    found: Callable[[], None] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def _as_command(call: Callable[[], None]) -> int:
+    """Returns the exit code of a call from Python: what it raises must be an error for people."""
+    from pellucid.errors import PellucidError
+
+    try:
+        call()
+    except PellucidError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
 
 
 if __name__ == "__main__":

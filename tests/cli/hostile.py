@@ -6,7 +6,6 @@ from pellucid.format import is_visible
 
 TITLE = "\x1b]0;PWNED\x07"
 """Sets a terminal's title."""
-CONTROLS = [chr(code) for code in (*range(1, 9), *range(11, 32), *range(0x7F, 0xA0))]
 CODES = [
     TITLE, "\x1b]8;;http://evil\x1b\\", "\x1b]52;c;cm0gLXJm\x07", "\x1b[53mPWNED", "\x1b[3J", "\x1b[9;9H",
     "\x1b[7A", "\x1b[?1049h", "\x1b[6n", "\x1bc", "\x1bP1$r\x1b\\", "\x1b(0", "\x1b[?1000h", "\x9b53m",
@@ -17,11 +16,15 @@ UNSEEN = [
     chr(code)
     for code in (0xAD, 0x200B, 0x200C, 0x200D, 0x2028, 0x2029, 0x2060, 0xFEFF, 0xFFF9, 0xE0001, 0xE0041, 0x3164, 0x180E)
 ]  # fmt: skip
-OTHERS = ["\ud800", "a\rPWNED", "x\b\b\bPWNED", "\x00".replace("\0", "\x01\x02"), "[bold red]PWNED[/]", "[/]"]
-HOSTILE = [*CODES, *DIRECTIONS, *UNSEEN, *OTHERS, *(f"a{control}b" for control in CONTROLS)]
-"""Nothing in here has a slash alone, a line break or a NUL where it would mean something to a file system."""
-STRINGS = [text for text in HOSTILE if "\ud800" not in text][:60]
-"""The first sixty: all of a kind but plain control characters."""
+OTHERS = ["a\rPWNED", "x\b\b\bPWNED", "[bold red]PWNED[/]", "[/]", "{0}%s", "\udcff"]
+STRINGS = [
+    *CODES,
+    *OTHERS,
+    *DIRECTIONS,
+    *UNSEEN,
+    *(f"a{chr(code)}b" for code in (1, 5, 7, 14, 27, 31, 127, 128, 144, 159)),
+]
+"""Sixty texts of every kind; none has a NUL or a line break, which mean something to a file system or a line."""
 
 FILE_NAMES = [
     "two words.txt", "line\nbreak.txt", f"{TITLE}.txt".replace("/", ""), "\u202etxt.cod", "zero\u200bwidth.txt",

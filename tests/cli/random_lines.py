@@ -12,7 +12,27 @@ from tests.cli.container import TINY
 from tests.cli.hostile import FILE_NAMES, STRINGS
 
 NUMBERS = ["0", "-1", "1", "7", "1.5", "1e308", "nan", "inf", "99999999999999999999", "0x10", "1_0", "\u0665"]
-WORDS = ["", " ", "-", "--", ".", "..", "a b", "=", "=1", "[", "[1, 2]", "{}", "*", "%s", "~", "C:\\x", "é", "日本", "\U0001f600"]
+WORDS = [
+    "",
+    " ",
+    "-",
+    "--",
+    ".",
+    "..",
+    "a b",
+    "=",
+    "=1",
+    "[",
+    "[1, 2]",
+    "{}",
+    "*",
+    "%s",
+    "~",
+    "C:\\x",
+    "é",
+    "日本",
+    "\U0001f600",
+]
 MODELS = [
     "ours", "hf", "tiny.gguf", "words.toml", "run/model", "abcd", "run", "gpt2", "smollm2", "hf:org/small", "linked",
     "pickled", "mixed/model", "lora/adapter",
@@ -29,7 +49,19 @@ DEVICES = ["/dev/null", "/dev/zero", "/dev/full", "/etc/passwd", "/proc/self/mem
 """Read only: a bug that replaced one would break the machine that tests run on."""
 NEW = ["new", "new.json", "new.gguf", "new.svg", "new.html", "new.png", "new/a/b", "new/a.json", *(f"{text}.json" for text in STRINGS[:4] if "/" not in text)]  # fmt: skip
 PROMPTS = ["A B", "the cat", "[1, 2]", "", "A", "\u202eA", "the " * 40, *STRINGS[:6]]
-NAMES = ["logits", "probs", "loss", "blocks.0.attn.pattern", "blocks.0.attn.q[0,0,0,0]", "probs[t=1,v=2]", "d.logits", "embed.weight", "probs@1", "logits[t=the]", "nothing"]
+NAMES = [
+    "logits",
+    "probs",
+    "loss",
+    "blocks.0.attn.pattern",
+    "blocks.0.attn.q[0,0,0,0]",
+    "probs[t=1,v=2]",
+    "d.logits",
+    "embed.weight",
+    "probs@1",
+    "logits[t=the]",
+    "nothing",
+]
 CHANGES = [
     "steps=0", "steps=-1", "steps=nan", "out=", "out=run", "out=ours", "out=thesis.tex", "out=new", "out=mixed", "out=.", "out=empty",
     "out=dangling", "optimizer.lr=nan", "optimizer.lr=1e308", "optimizer.kind=sgd", "optimizer.kind=\x1b]0;PWNED\x07",
@@ -80,7 +112,15 @@ FITTING: dict[str, list[str]] = {
     "minutes": ["0.1", "0.2"],
     "ids": ["1", "2", "300", "-1"],
 }  # fmt: skip
-HEAVY = {"train": 0.05, "verify": 0.01, "inspect": 0.4, "choices": 0.6, "data prepare": 0.3, "get": 0.4, "tokenizer train": 0.6}
+HEAVY = {
+    "train": 0.05,
+    "verify": 0.01,
+    "inspect": 0.4,
+    "choices": 0.6,
+    "data prepare": 0.3,
+    "get": 0.4,
+    "tokenizer train": 0.6,
+}
 """How often a command comes that takes long; the others count 1."""
 
 
@@ -135,7 +175,9 @@ def _arguments(draw: random.Random, name: str) -> list[str]:
         elif draw.random() < (0.96 if parameter.required else 0.15):
             options.append(_option(draw, parameter))
     if draw.random() < 0.03:
-        options.append([draw.choice(["--help", "-h", "--nothing", "--version", f"--{draw.choice(STRINGS)}", "-x"])])
+        options.append(
+            [draw.choice(["--help", "-h", "--nothing", "--version", f"--{draw.choice(STRINGS)}", "-x"])]
+        )
     if draw.random() < 0.03:
         positional.append(draw.choice([*WORDS, *STRINGS]))
     parts = [[value] for value in positional]

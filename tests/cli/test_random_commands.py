@@ -15,7 +15,13 @@ from tests.cli.hostile import raw_characters
 from tests.cli.random_lines import Line, random_lines
 
 EXIT_CODES = (0, 1, 2, 3, 130)
-BROKEN = ("Traceback (most recent call last)", "panicked at", "RUST_BACKTRACE", "memory allocation of", "<frozen ")
+BROKEN = (
+    "Traceback (most recent call last)",
+    "panicked at",
+    "RUST_BACKTRACE",
+    "memory allocation of",
+    "<frozen ",
+)
 """What nobody but a programmer should read."""
 EXACT = (["generate"], ["tokenizer", "decode"])
 """Commands that write to a pipe what a model or a tokenizer wrote."""
@@ -54,7 +60,9 @@ def may_replace(line: Line) -> list[str]:
     return [os.path.normpath(os.path.join("work", path)) for path in paths]
 
 
-def lost_files(line: Line, before: dict[str, container.Entry], after: dict[str, container.Entry], code: int) -> list[str]:
+def lost_files(
+    line: Line, before: dict[str, container.Entry], after: dict[str, container.Entry], code: int
+) -> list[str]:
     orders = may_replace(line)
     gone = [
         path for path in container.lost(before, after)
