@@ -80,12 +80,13 @@ class ForkServer:
         seconds: float = SECONDS,
         until: bytes = b"",
         then: int = 0,
+        delay: float = 0.0,
         leave: bool = False,
         **child: Any,
     ) -> Done:
         """Runs `pellucid ARGUMENTS` in a folder.
 
-        With `until` and `then`, it gets the signal `then` once its output contains `until`. With `leave`, the
+        It gets the signal `then` once its output contains `until`, or after a `delay` in seconds. With `leave`, the
         reader leaves after the first line, as `head -1` does. What is in `child` is for `_prepare`.
         """
         reading, given, kept = _streams(terminal, stdin)
@@ -104,6 +105,10 @@ class ForkServer:
         for handle in {*given} - {stdout}:
             os.close(handle)
         pid = int(self.socket.recv(64))
+        if delay:
+            time.sleep(delay)
+            os.kill(pid, then)
+            then = 0
         try:
             return self._follow(pid, reading, seconds, until, then, leave)
         finally:
