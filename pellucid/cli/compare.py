@@ -22,9 +22,11 @@ def compare(
     prompt: Annotated[str | None, typer.Argument(help="The text that a model reads.")] = None,
     target: Target = None,
     names: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            help='Their names to ours, TOML: "h.{l}.attn.q" = "blocks.{l}.attn.q".', metavar="MAP.TOML"
+            help="Their names to ours: hf, hf-gpt2, nanogpt, or a TOML file with lines such as "
+            '"h.{l}.attn.q" = "blocks.{l}.attn.q".',
+            metavar="TABLE",
         ),
     ] = None,
     dtype: Annotated[
@@ -86,7 +88,7 @@ def _check(
     b: str,
     prompt: str | None,
     target: str | None,
-    names: Path | None,
+    names: str | None,
     dtype: str | None,
     layout: str | None,
     tolerance: float | None,
@@ -102,7 +104,7 @@ def _check(
     if models and prompt is None:
         raise UsageError(f'{models[0]} needs a prompt, for example: pellucid compare {a} {b} "A B".')
     if not models and (prompt is not None or target is not None):
-        raise UsageError("files hold their own run; leave the prompt and --target away.")
+        raise UsageError("files hold their own run: omit the prompt and --target.")
     if names and not b.endswith(SUFFIXES):
         raise UsageError("--names belongs to somebody's arrays, a .npz or .safetensors file.")
     if dtype is not None and dtype not in PRECISIONS:
@@ -141,25 +143,41 @@ def _layout(trace: "Trace") -> str | None:
 
 
 def _theirs(
-    b: str, prompt: str | None, target: str | None, ours: "Trace", names: Path | None, dtype: str | None
+    b: str, prompt: str | None, target: str | None, ours: "Trace", names: str | None, dtype: str | None
 ) -> tuple[dict[str, "Recorded"], list[str]]:
     """The values of B under our names, and the names that have no counterpart."""
-    from pellucid.explain import arrays_file
+    from pellucid.explain.arrays_file import SUFFIXES, read
     from pellucid.explain.local_replay import Recorded, recorded_in
+    from pellucid.explain.name_table import map_names, read_table
 
-    if b.endswith(arrays_file.SUFFIXES):
-        arrays = arrays_file.read(Path(b))
-        rules = arrays_file.read_rules(names) if names else []
+    table = read_table(names) if names is not None else None
+    if b.endswith(SUFFIXES):
+        arrays = read(Path(b))
     else:
         trace = _trace(b, prompt, target, _layout(ours))
+        _check_same_sizes(ours, trace)
         _same_length(ours, trace)
         arrays = recorded_in(trace)
-        rules = []
     if dtype:
         arrays = {
             n: Recorded(x.value, dtype if x.value.dtype.kind == "f" else x.type) for n, x in arrays.items()
         }
-    return arrays_file.ours(arrays, ours, rules)
+    return map_names(arrays, ours, table)
+
+
+def _check_same_sizes(ours: "Trace", theirs: "Trace") -> None:
+    """Refuses two models of different sizes: no value of one can be recomputed by the other's program."""
+    from pellucid.errors import UsageError
+    from pellucid.explain.compare import model_sizes
+
+    here, there = model_sizes(ours), model_sizes(theirs)
+    if apart := [key for key in here if there.get(key, here[key]) != here[key]]:
+        names = " and ".join(str(side.run.get("model", "a trace")) for side in (ours, theirs))
+        raise UsageError(
+            f"{names} have different sizes: "
+            f"{', '.join(f'{key} is {here[key]:,} and {there[key]:,}' for key in apart)}. "
+            "compare judges two runs of the same model; give two with the same sizes."
+        )
 
 
 def _same_length(ours: "Trace", theirs: "Trace") -> None:
