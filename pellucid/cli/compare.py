@@ -9,6 +9,7 @@ import typer
 from pellucid.cli.options import Target
 
 if TYPE_CHECKING:
+    from pellucid.config import ModelConfig
     from pellucid.explain.local_replay import Recorded
     from pellucid.explain.trace import Trace
     from pellucid.explain.verdict import Replayed
@@ -53,6 +54,7 @@ def compare(
     """
     from pellucid.errors import UsageError
     from pellucid.explain.arrays_file import SUFFIXES
+    from pellucid.explain.fitting import explain_bug
     from pellucid.explain.local_replay import local_replay
 
     if a.endswith(SUFFIXES) and not b.endswith(SUFFIXES):
@@ -61,11 +63,12 @@ def compare(
     if a.endswith(SUFFIXES):
         _two_files(Path(a), Path(b), only, tolerance, json)
         return
-    ours = _trace(a, prompt, target, layout)
+    ours, config = _trace(a, prompt, target, layout)
     theirs, unmatched = _theirs(b, prompt, target, ours, names, dtype)
     if not any(_fits(name, only) for name in theirs):
         raise UsageError(f"no value that both have fits {only!r}; both have {', '.join(list(theirs)[:5])} ….")
     done = local_replay(ours, theirs, tolerance=tolerance, only=only)
+    done = explain_bug(done, ours, theirs, config)
     if json:
         _print_json(done, unmatched)
     else:
@@ -118,13 +121,15 @@ def _check(
         raise UsageError("--tolerance must be a number, for example 1e-6.")
 
 
-def _trace(side: str, prompt: str | None, target: str | None, layout: str | None = None) -> "Trace":
-    """A trace file, or a model's run; with a `layout`, the same model with its RoPE in that one."""
+def _trace(
+    side: str, prompt: str | None, target: str | None, layout: str | None = None
+) -> tuple["Trace", "ModelConfig | None"]:
+    """A trace file, or a model's run and its config; with a `layout`, the same model with its RoPE in it."""
     from pellucid.workbench import load
     from pellucid.workbench.tracing import read_trace
 
     if side.endswith(".json"):
-        return read_trace(side)
+        return read_trace(side), None
     model = load(side)
     own = getattr(model.config.positions, "layout", None)
     if layout and own and own != layout:
@@ -133,7 +138,7 @@ def _trace(side: str, prompt: str | None, target: str | None, layout: str | None
             file=sys.stderr,
         )
         model = model.in_layout(layout)
-    return model.trace(prompt or "", target=target, backward=target is not None)
+    return model.trace(prompt or "", target=target, backward=target is not None), model.config
 
 
 def _layout(trace: "Trace") -> str | None:
@@ -154,7 +159,7 @@ def _theirs(
     if b.endswith(SUFFIXES):
         arrays = read(Path(b))
     else:
-        trace = _trace(b, prompt, target, _layout(ours))
+        trace, _ = _trace(b, prompt, target, _layout(ours))
         _check_same_sizes(ours, trace)
         _same_length(ours, trace)
         arrays = recorded_in(trace)
@@ -233,6 +238,7 @@ def _print_json(done: "Replayed", unmatched: list[str]) -> None:
         "verdict": done.verdict,
         "at": done.bugs[0].place if done.bugs else None,
         "story": done.story or None,
+        "explained_by": list(done.explained_by),
         "given_differently": [value.name for value in done.given_differently],
         "departure": done.departure and {
             "at": done.departs_at,

@@ -237,11 +237,20 @@ class _Judge:
             right = trace.value(name).copy()  # what the formula must give, at this cell
             right[bug.index] = bug.wanted
             filled = _filled(trace, first, made | {name: Bounded(right)})
-            told_at = Departure(name, bug.index, bug.got, bug.wanted)
+            told_at = Departure(_telling(trace.tape, bug, first), bug.index, bug.got, bug.wanted)
             return replace(done, story=told(told_at, filled, head=False))
         if done.verdict == "different" and parted:
             return replace(done, story=told(parted, _filled(trace, first, made), head=False))
         return done
+
+
+def _telling(tape: Tape, bug: Judged, first: Mapping[str, Recorded]) -> str:
+    """The value whose formula makes the number: where a mask only hands on a score that was not recorded,
+    the scores."""
+    name = tape.resolve(bug.name)
+    step = tape.steps[name]
+    handed_on = step.op.name == "mask" and step.inputs[0] in tape.steps and step.inputs[0] not in first
+    return step.inputs[0] if handed_on and np.isfinite([bug.got, bug.wanted]).all() else name
 
 
 def _worst(units: Array, allowed: float, alone: Callable[[Index], float] | None) -> tuple[Index, float]:

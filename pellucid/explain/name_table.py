@@ -126,7 +126,8 @@ def _parse_rule(source: str, theirs: str, entry: Any, line: int | None) -> Rule:
             hint = f" A name with dots stands in quotes: {EXAMPLE}." if "name" not in entry else ""
             hint = f" It has {strange[0]!r} instead." if strange and not hint else hint
         raise FileError(
-            f'{place}"{theirs}" needs one of our names: "…", {{name = "…", axes = "…"}}, or a list of these.{hint}'
+            f'{place}"{theirs}" needs one of our names: "…", {{name = "…", axes = "…"}}, or a list of '
+            f"these.{hint}"
         )
     known = _LETTER.findall(theirs)
     if twice := [letter for letter in known if known.count(letter) > 1]:

@@ -13,7 +13,6 @@ from pellucid.config import ModelConfig, preset, presets
 from pellucid.errors import TokenError
 from pellucid.explain import conventions, probe
 from pellucid.explain.conventions import card
-from pellucid.explain.mistakes import planted
 from pellucid.explain.probe import ALTERNATIVES, Case
 from pellucid.interop.pretrained import Pretrained, Source
 from pellucid.parts.mlps.gelu_tanh import GeluTanh
@@ -156,21 +155,29 @@ def test_an_alternative_shares_every_weight_that_it_leaves_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("alternative", "step", "mistake"),
+    ("alternative", "name", "wrong"),
     [
-        ("scores without 1/√D", "blocks.0.attn.scores", "left out the factor"),
-        ("scores with 1/D", "blocks.0.attn.scores", "used the factor squared (1/D for 1/√D)"),
-        ("mask one token ahead", "blocks.0.attn.masked", "let each position see one too far"),
-        ("no mask", "blocks.0.attn.masked", "left out the mask"),
+        ("scores without 1/√D", "scores", lambda scores: scores * 2),
+        ("scores with 1/D", "scores", lambda scores: scores / 2),
+        ("scores with 1/√C", "scores", lambda scores: scores / 2),
+        ("mask one token ahead", "ahead", None),
+        ("no mask", "none", None),
     ],
 )
 @pytest.mark.parametrize("config", [LLAMA, GPT2], ids=["llama", "gpt2"])
-def test_an_alternative_is_the_mistake_of_that_name_planted_in_the_tape(
-    config: ModelConfig, alternative: str, step: str, mistake: str
+def test_an_alternative_is_the_mistake_that_its_name_says(
+    config: ModelConfig, alternative: str, name: str, wrong: Any
 ) -> None:
+    """Four channels a head, sixteen in all."""
     given = case_of(config)
     tape = forward(config, given.weights, [given.ids[:-1]], [given.ids[1:]])
-    wanted = planted(tape, step, mistake)["loss"]
+    scores = tape["blocks.0.attn.scores"]
+    if wrong:
+        values = {"blocks.0.attn.scores": wrong(scores)}
+    else:
+        seen = np.tril(np.ones(scores.shape), 1 if name == "ahead" else 99).astype(bool)
+        values = {"blocks.0.attn.masked": np.where(seen, scores, -np.inf)}
+    wanted = tape.rerun(values)["loss"]
     assert changed(alternative, config).loss() == pytest.approx(float(wanted), rel=1e-12)
 
 
@@ -201,7 +208,7 @@ def test_rope_turned_the_other_way_is_rope_with_negative_angles(layout: str) -> 
     rope = Rope(1000.0, layout)
     config = replace(LLAMA, positions=rope, biases=("qkv",))
     wanted = Case(replace(config, positions=Backwards(rope)), weights_of(config), case_of(config).ids)
-    assert changed("RoPE turned the other way", config).loss() == pytest.approx(wanted.loss(), rel=1e-12)
+    assert changed("RoPE rotated the other way", config).loss() == pytest.approx(wanted.loss(), rel=1e-12)
 
 
 @pytest.mark.parametrize("config", [LLAMA, GPT2], ids=["tied", "untied"])
