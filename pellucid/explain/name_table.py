@@ -5,6 +5,7 @@ A table is TOML, written by a user or shipped in `name_tables/`. An entry is one
     "h.{l}.attn.q" = "blocks.{l}.attn.q"
     "h.{l}.attn.q" = {name = "blocks.{l}.attn.q", axes = "b t (h d)"}
     "h.{l}.attn.qkv" = [{name = "blocks.{l}.attn.q"}, …]        side by side along their last axis
+    "h.{l}.attn" = []                                           nothing of ours: passed over
 """
 
 import math
@@ -38,7 +39,7 @@ class Target:
 @dataclass(frozen=True)
 class Rule:
     """Their name as a pattern, `h.{l}.attn.q`, and what lies side by side along the last axis of such an
-    array: one of our values, or several."""
+    array: one of our values, or several, or none."""
 
     theirs: str
     targets: tuple[Target, ...]
@@ -89,6 +90,8 @@ def read_table(name: str) -> NameTable:
             f"there is no name table called {name!r}; there are {', '.join(shipped)}, or give a TOML file."
             f"{did_you_mean(name, shipped)}"
         )
+    if path.exists() and not path.is_file():
+        raise FileError(f"{name!r} is not a file; --names takes {', '.join(shipped)}, or a TOML file.")
     try:
         return NameTable(parse_rules(name, path.read_text("utf-8")), name)
     except OSError as error:
@@ -119,7 +122,7 @@ def _line(text: str, key: str) -> int | None:
 def _parse_rule(source: str, theirs: str, entry: Any, line: int | None) -> Rule:
     place = f"{source}{'' if line is None else f', line {line}'}: "
     targets = tuple(_parse_target(part) for part in (entry if isinstance(entry, list) else [entry]))
-    if not targets or None in targets:
+    if None in targets:
         hint = ""
         if isinstance(entry, dict):
             strange = [key for key in entry if key not in ("name", "axes")]
@@ -185,7 +188,7 @@ def map_names(
             came_from[target.name] = name
     if table.source:
         _check_all_used(table, used, theirs, trace)
-    if not found:
+    if all(trace.tape.roles[trace.tape.resolve(name)] == "leaf" for name in found):  # ids alone say nothing
         raise UsageError(
             f"none of their names is ours: {_some(unmatched)}; ours are {_some(list(trace.tape.steps))}. "
             + _suggestion(theirs)
@@ -226,8 +229,8 @@ def _some(names: list[str], most: int = 5) -> str:
 
 def _split(name: str, value: Array, targets: Sequence[Target], trace: Trace) -> list[Array]:
     """The parts of an array that holds several of our values side by side along its last axis."""
-    if len(targets) == 1:
-        return [value]
+    if len(targets) < 2:
+        return [value] * len(targets)
     widths = [_width(target, trace) for target in targets]
     if not value.ndim or value.shape[-1] != sum(widths):
         names, sizes = " | ".join(target.name for target in targets), " + ".join(map(str, widths))

@@ -17,6 +17,7 @@ from pellucid.explain.probe import ALTERNATIVES, Case
 from pellucid.interop.pretrained import Pretrained, Source
 from pellucid.parts.mlps.gelu_tanh import GeluTanh
 from pellucid.parts.norms.layer_norm import LayerNorm
+from pellucid.parts.norms.rms_norm import RmsNorm
 from pellucid.parts.positions import Positions, Turn
 from pellucid.parts.positions.learned import Learned
 from pellucid.parts.positions.rope import Rope
@@ -268,3 +269,19 @@ def test_on_a_real_model_the_given_conventions_are_the_best_that_do_not_look_ahe
     for finding in done.findings:
         assert finding.loss is not None
         assert (finding.loss < done.loss) == ("mask" in finding.alternative), finding
+
+
+def test_an_alternative_makes_its_difference_behind_norms_and_biases_too() -> None:
+    """A norm of the queries undoes what is done to their weights; a bias belongs to its own head."""
+    normed = replace(LLAMA, qk_norm=RmsNorm(1e-6))
+    given = case_of(normed)
+    assert abs(changed("scores without 1/√D", normed).loss() - given.loss()) > 1e-3
+    biased = ModelConfig.from_dict({**LLAMA.to_dict(), "positions": "alibi"})
+    given = case_of(biased)
+    every = {
+        name: np.tile(w, (2, 1)) if ".k_proj." in name or ".v_proj." in name else w
+        for name, w in given.weights.items()
+    }
+    whole = replace(given, config=replace(biased, n_kv_head=4), weights=every)
+    dealt = changed("query heads dealt out in turn, h % K", biased)
+    assert dealt.loss() == pytest.approx(whole.loss(), rel=1e-12)
