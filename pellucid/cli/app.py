@@ -1,9 +1,12 @@
 """The commands together."""
 
 import os
+import re
 from collections.abc import Callable
+from typing import Any
 
 import typer
+import typer.main
 
 from pellucid.cli.choices import choices
 from pellucid.cli.compare import compare
@@ -23,9 +26,20 @@ from pellucid.cli.trace import trace
 from pellucid.cli.train import train
 from pellucid.cli.verify import verify
 
+EXIT_CODES = {
+    0: "the command did what was asked",
+    1: "a check failed",
+    2: "the request was wrong (options, arguments, a file)",
+    3: "a resource failed (disk, memory, network)",
+    129: "ended by SIGHUP",
+    130: "interrupted (Ctrl-C)",
+    143: "ended by SIGTERM",
+}
+
 app = typer.Typer(
     name="pellucid",
     help="A language-model workbench in which every number can be seen, checked and reproduced.",
+    epilog=f"Exit codes: {', '.join(f'{code} {meaning}' for code, meaning in EXIT_CODES.items())}.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -52,6 +66,22 @@ for name, command in COMMANDS.items():
     app.command(name)(command)
 app.add_typer(tokenizer)
 app.add_typer(data)
+
+
+def command_tree() -> Any:
+    """Returns the parser of the whole command line."""
+    tree = typer.main.get_command(app)
+    _escape_markup(tree)
+    return tree
+
+
+def _escape_markup(command: Any) -> None:
+    """Lets brackets in help texts, such as NAME[t=1,v=2], be brackets and not rich's markup."""
+    for holder in (command, *command.params):
+        if getattr(holder, "help", None):
+            holder.help = re.sub(r"(\[[a-z#/@])", r"\\\1", holder.help)
+    for inner in getattr(command, "commands", {}).values():
+        _escape_markup(inner)
 
 
 def _version(asked: bool) -> None:

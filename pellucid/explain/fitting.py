@@ -20,6 +20,8 @@ from pellucid.reference.tape import Tape
 MOST_NUMBERS = 3 * 10**8
 """A span that reads more numbers than this, weights included, is not recomputed some fifty times."""
 
+BREAKS = (ValueError, IndexError, TypeError, KeyError, AttributeError)
+
 
 def explain_bug(
     done: Replayed, trace: Trace, recorded: Mapping[str, Recorded], config: ModelConfig | None = None
@@ -42,14 +44,21 @@ def fitting_mistakes(
         return []
     misfit = _misfit(right, name, theirs)
     found: list[tuple[float, str]] = []
-    for mistake, variants in MISTAKES.items():
-        for variant in variants(Program(tape, config)):
+    for mistake in MISTAKES:
+        for variant in _variants(mistake, Program(tape, config)):
             if variant.steps.keys().isdisjoint(right.steps):
                 continue
             judged = _judge(_span(tape, name, theirs, variant), name, theirs, misfit)
             if judged and not judged.is_bug:
                 found.append((judged.share, describe(mistake, variant)))
     return list(dict.fromkeys(told for _, told in sorted(found, key=lambda fit: fit[0])))
+
+
+def _variants(mistake: str, program: Program) -> list[Variant]:
+    try:
+        return [*MISTAKES[mistake](program)]
+    except (PellucidError, *BREAKS):
+        return []  # a stranger's trace may use our names for other things
 
 
 def _span(tape: Tape, name: str, theirs: Mapping[str, Recorded], variant: Variant | None = None) -> Tape:
@@ -94,5 +103,5 @@ def _judge(span: Tape, name: str, theirs: Mapping[str, Recorded], misfit: tuple[
             return None
         known = {read: theirs[read] for read in span.values if read in theirs}
         return next(iter(local_replay(Trace(span), known, only=name).values), None)
-    except (PellucidError, ValueError, IndexError, TypeError, KeyError):
+    except (PellucidError, *BREAKS):
         return None  # the mistake cannot be made in a program of these shapes

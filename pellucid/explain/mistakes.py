@@ -99,14 +99,11 @@ def _reading(program: Program, table: str, wrong: Array, note: str = "") -> Vari
 
 
 def rope_layout(program: Program) -> Iterator[Variant]:
-    other = {"halves": "pairs", "pairs": "halves"}
-    steps = {
-        s.name: replace(s, attrs=s.attrs | {"layout": other[s.attrs["layout"]]})
-        for s in program.steps("rotate")
-    }
-    for step in [*program.steps("rotate")][:1]:
-        own = step.attrs["layout"]
-        yield Variant(f"{other[own]} for {own}", steps)
+    rotations = [*program.steps("rotate")]
+    own = rotations[0].attrs["layout"] if rotations else ""
+    if other := {"halves": "pairs", "pairs": "halves"}.get(own):
+        steps = {step.name: replace(step, attrs=step.attrs | {"layout": other}) for step in rotations}
+        yield Variant(f"{other} for {own}", steps)
 
 
 USUAL_BASES = (10_000.0, 100_000.0, 500_000.0, 1_000_000.0)
@@ -141,13 +138,11 @@ def rope_base(factor: float) -> Mistake:
     return mistake
 
 
-def rope_backwards(program: Program) -> Iterator[Variant]:
-    steps = {
-        s.name: replace(s, attrs=s.attrs | {"direction": -s.attrs.get("direction", 1.0)})
-        for s in program.steps("rotate")
-    }
-    if steps:
-        yield Variant("", steps)
+@_each
+def rope_backwards(step: Step, tape: Tape) -> Step | None:
+    if step.op.name != "rotate":
+        return None
+    return replace(step, attrs=step.attrs | {"direction": -step.attrs.get("direction", 1.0)})
 
 
 def rope_unscaled(program: Program) -> Iterator[Variant]:
