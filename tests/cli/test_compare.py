@@ -153,6 +153,14 @@ def test_json_is_json(tmp_path: Path) -> None:
     ]
 
 
+def test_json_says_which_usual_mistake_fits(tmp_path: Path) -> None:
+    wrong = arrays()
+    name = "blocks.0.attn.scores"
+    np.savez(tmp_path / "x.npz", **{name: wrong[name] * 2**0.5})  # two channels: 1/√2 left out
+    data = json.loads(asked("abcd", tmp_path / "x.npz", "A B C D", "--json").stdout)
+    assert (data["at"], data["explained_by"]) == ("ids … blocks.0.attn.scores", ["scores without 1/√D"])
+
+
 def test_only_and_tolerance(tmp_path: Path) -> None:
     wrong = arrays()
     wrong["logits"] = wrong["logits"] * 1.001
