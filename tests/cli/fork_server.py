@@ -107,7 +107,8 @@ class ForkServer:
         pid = int(self.socket.recv(64))
         if delay:
             time.sleep(delay)
-            os.kill(pid, then)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, then)
             then = 0
         try:
             return self._follow(pid, reading, seconds, until, then, leave)

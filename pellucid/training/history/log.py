@@ -113,7 +113,7 @@ def read(path: Path) -> list[Line]:
             found.append(entry)
         elif i < last - 1:
             raise FileError(
-                f"{path} is damaged: line {i + 1} is no JSON object. Remove that line to read the others."
+                f"{path} is damaged: line {i + 1} is not a line of a log. Remove it to read the others."
             )
     return found
 
@@ -168,9 +168,12 @@ def _bytes(path: Path) -> bytes:
 
 
 def _entry(piece: bytes) -> Line | None:
-    """A line of ours: an object that says its kind."""
+    """Returns a line of ours, an object that says its kind and whose step is a number; None for any other."""
     try:
         entry = json.loads(piece)
     except (ValueError, RecursionError):
         return None
-    return entry if isinstance(entry, dict) and "kind" in entry else None
+    if not isinstance(entry, dict) or not isinstance(entry.get("kind"), str):
+        return None
+    step = entry.get("step", 0)
+    return entry if isinstance(step, int) and abs(step) < 1 << 53 else None
