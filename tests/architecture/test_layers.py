@@ -12,7 +12,7 @@ import pellucid
 PACKAGE = Path(pellucid.__file__).parent
 LAYERS = (
     {"errors"},
-    {"files", "registry"},
+    {"files", "registry", "arguments"},
     {"names"},
     {"parts"},
     {"config"},
