@@ -26,6 +26,7 @@ class Optimizer(Part):
     lr: float = 0.1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if said := self.wrong():
             raise ConfigError(f"the optimizer {self.kind} {said}")
 

@@ -18,6 +18,7 @@ class Schedule(Part):
     warmup: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if said := self.wrong():
             raise ConfigError(f"the schedule {self.kind} {said}")
 
