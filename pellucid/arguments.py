@@ -26,6 +26,7 @@ def check_int(parameter: str, value: Any, least: int = INT64[0], most: int = INT
     Traceback (most recent call last):
     pellucid.errors.UsageError: depth must be a whole number ≥ 1, not '2'.
     """
+    size = ""
     if not is_bool(value):
         try:
             found = operator.index(value)
@@ -34,7 +35,9 @@ def check_int(parameter: str, value: Any, least: int = INT64[0], most: int = INT
         else:
             if least <= found <= most:
                 return found
-    raise UsageError(f"{parameter} must be a whole number{_range(least, most)}, not {show(value)}.")
+            size = "" if INT64[0] <= found <= INT64[1] else " of at most 64 bits"
+    wanted = f"a whole number{_range(least, most)}{size}"
+    raise UsageError(f"{parameter} must be {wanted}, not {show(value)}.")
 
 
 def check_float(parameter: str, value: Any, least: float = -math.inf, most: float = math.inf) -> float:
