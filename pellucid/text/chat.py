@@ -161,9 +161,12 @@ class Chat:
         return self._encoded(self.template.render(inert, asking=True), mark)
 
     def end_of_turn(self) -> int | None:
-        """The special token that ends an answer in this template; None where it has none of its own."""
+        """The special token that ends an answer in this template; None where it does not say."""
         said = [{"role": "user", "content": "a"}, {"role": ANSWERS, "content": "b"}]
-        ids, counted = self.record(said)
+        try:
+            ids, counted = self.record(said)
+        except ConfigError:
+            return None
         last = [id for id, counts in zip(ids, counted, strict=True) if counts][-1:]
         return last[0] if last and last[0] in self.ids.values() else None
 

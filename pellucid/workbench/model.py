@@ -320,15 +320,15 @@ class Model:
         from pellucid.text.chat import Chat, check_messages
 
         told = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
-        checked, tokenizer, template = check_messages(told), self.tokenizer, self.pretrained.chat_template
+        checked, template = check_messages(told), self.pretrained.chat_template
         if template is None:
             raise UsageError(
                 f"{self.name} has no chat template, so a conversation cannot be written for it. Use a model "
                 "that was trained on conversations, or give plain text to go on with."
             )
-        with Chat(template, tokenizer) as chat:
-            end = chat.end_of_turn()
-            return chat.prompt(checked), sorted({*self.stop, *([] if end is None else [end])})
+        with Chat(template, self.tokenizer) as chat:
+            ids, end = chat.prompt(checked), chat.end_of_turn()
+        return ids, sorted({*self.stop, *([] if end is None else [end])})
 
     def decoded(
         self, prompt: Prompt, tokens: Iterable[int], stop: Collection[int] | None = None
