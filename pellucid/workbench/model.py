@@ -423,15 +423,10 @@ class Model:
         check_int("steps", steps, least=1, most=1000)
         check_float("lr", lr)
         check_text("update", update or "")
-        for key, value in settings.items():
-            if key == "only":
-                check_text(key, value)
-            elif value is not None:
-                for number in value if isinstance(value, tuple | list) else (value,):
-                    check_float(key, number)
         ids, targets = self._ids(prompt, target)
         if settings and not update:
             raise UsageError(f'{min(settings)!r} belongs to an update: give update="sgd", for example.')
+        _check_settings(settings)
         if (backward or update) and targets is None:
             raise TokenError(
                 "a gradient needs a loss, and a loss needs a target: give the text that should follow."
@@ -556,6 +551,16 @@ class Model:
                 "shorten the prompt."
             )
         return ids, [IGNORED] * (len(start) - 1) + goal if goal else None
+
+
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    """Settings of an update are numbers, several of them as for `betas`, but for the pattern `only`."""
+    for key, value in settings.items():
+        if key == "only":
+            check_text(key, value)
+        elif value is not None:
+            for number in value if isinstance(value, tuple | list) else (value,):
+                check_float(key, number)
 
 
 def check_engine(device: Any, dtype: Any) -> tuple[str, str]:
