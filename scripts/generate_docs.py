@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import typer.main
 from choices_page import choices_files
+from python_page import python_page
 
 from pellucid.cli.app import app
 from pellucid.config import ModelConfig
@@ -208,6 +209,7 @@ def pages() -> dict[Path, str]:
         ROOT / "README.md": readme(),
         ROOT / "docs" / "commands.md": MADE + "\n".join(commands()),
         ROOT / "docs" / "scaling.md": scaling(),
+        ROOT / "docs" / "python.md": python_page((ROOT / "docs" / "python.md").read_text("utf-8")),
         ROOT / "docs" / "glossary.md": MADE + "\n".join(glossary()) + "\n",
         **choices_files(ROOT / "docs", MADE),
     }

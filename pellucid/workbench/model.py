@@ -57,7 +57,7 @@ class Model:
     def from_pretrained(
         cls, name: str | Path, *, device: str = "cpu", dtype: "str | Dtype" = "float32"
     ) -> "Model":
-        """`pellucid.load`, under the name that habit expects."""
+        """Returns what `pellucid.load` returns, under the name that other libraries use."""
         from pellucid.workbench.opening import load
 
         return load(name, device=device, dtype=dtype)
@@ -102,14 +102,17 @@ class Model:
 
     @property
     def name(self) -> str:
+        """The name that its file gives it."""
         return self.pretrained.name
 
     @property
     def config(self) -> ModelConfig:
+        """Its sizes and choices."""
         return self.pretrained.config
 
     @property
     def tokenizer(self) -> Tokenizer:
+        """Its tokenizer; a TokenError where it came without one."""
         if self.pretrained.tokenizer is None:
             raise TokenError(
                 f"{self.name} came without a tokenizer: give token ids, [1, 2, 3], instead of text."
@@ -118,17 +121,17 @@ class Model:
 
     @property
     def device(self) -> str:
-        """Where the fast engine is, or will be."""
+        """The device of the fast engine."""
         return self._asked[0] if self._module is None else str(self._module.device)
 
     @property
     def dtype(self) -> str:
-        """The type that the fast engine computes in."""
+        """The dtype of the fast engine."""
         return self._asked[1] if self._module is None else name_of(self._module.dtype)
 
     @property
     def weights(self) -> Mapping[str, Array]:
-        """Every parameter under our name, as it now is: from the file, or from the module where it was
+        """Every parameter as an array, by name, as it now is: of the file, or of the module where it was
         trained. Each is read when it is asked for."""
         if self._module is None:
             return self.pretrained.weights
@@ -137,7 +140,7 @@ class Model:
 
     @property
     def module(self) -> "Transformer":
-        """The fast engine's model: a `torch.nn.Module` on the device, in the dtype asked for.
+        """The fast engine: a `torch.nn.Module` on the device and in the dtype asked for.
 
         Train it, edit its parameters, `module.compile()` it: this model is then what it has become.
         """
@@ -153,7 +156,7 @@ class Model:
         return self._module
 
     def trained(self, name: str) -> "Tensor | None":
-        """The module's parameter, if it is no longer the file's weight in the dtype asked for."""
+        """Returns the module's parameter if it is no longer the file's weight, else None."""
         if self._module is None:
             return None
         import torch
@@ -176,13 +179,13 @@ class Model:
         return self.pretrained.weights[name] if held is None else held.clone().double().cpu().numpy()
 
     def place(self) -> "Device":
-        """The device, if it can be used here."""
+        """Returns the device as a `torch.device`, if it can be used here."""
         return usable(self.device)
 
     # ---- text to ids
 
     def ids(self, prompt: Prompt, parse_special: bool = False) -> list[int]:
-        """The ids of a prompt as this model reads it, its bos token in front where it wants one.
+        """Returns the token ids of a prompt, with the bos token in front where the model wants one.
 
         Special tokens in a text, such as <|im_start|>, are ordinary text unless they are to be parsed.
         """
@@ -199,13 +202,13 @@ class Model:
         return ids
 
     def token(self, id: int) -> str:
-        """One token as people should see it; its number where there is no tokenizer."""
+        """Returns one token as text; its number where there is no tokenizer."""
         reader = self.pretrained.tokenizer
         return reader.token(id) if reader and id < reader.vocab_size else str(id)
 
     @property
     def stop(self) -> list[int]:
-        """The tokens that end a text."""
+        """The ids of the tokens that end a text."""
         given = self.pretrained.generation.get("eos_token_id")
         if given is not None:
             return [given] if isinstance(given, int) else list(given)
@@ -216,7 +219,7 @@ class Model:
     # ---- the fast engine
 
     def logits(self, ids: Any) -> "Tensor":
-        """Scores [T V] of a list of ids, or [B T V] of several, the shorter ones padded on the right."""
+        """Returns the logits [T V] of a list of ids, or [B T V] of several, padded on the right."""
         import torch
 
         rows, single = apart(check_prompt(ids, "ids"))
@@ -233,7 +236,7 @@ class Model:
         return logits[0] if single else logits
 
     def score(self, prompt: Prompt, parse_special: bool = False) -> Score:
-        """The log-probability of every token of a text, given those before it."""
+        """Returns the log-probability of every token of a text, given those before it."""
         import torch
 
         ids = self.ids(prompt, parse_special)
@@ -253,7 +256,7 @@ class Model:
         parse_special: bool = False,
         past_context: bool = False,
     ) -> Any:
-        """What follows a text, as text; what follows a list of ids, as ids; of several prompts, a list.
+        """Returns what follows a text, as text, or a list of ids, as ids; of several prompts, a list.
 
         A prompt and a seed are one text, whatever stands beside them; several prompts may have a seed each.
         `cache` is the type that keys and values are kept in: by default the model's own. A text that fills
@@ -284,7 +287,7 @@ class Model:
         parse_special: bool = False,
         past_context: bool = False,
     ) -> Iterator[str]:
-        """What follows a text, piece by piece as it is written; never half a character."""
+        """Yields what follows a text, piece by piece as it is written; never half a character."""
         ids = self.ids(check_text("prompt", prompt), parse_special)
         tokens = self.tokens(ids, max_new_tokens, temperature, seed, cache=cache, past_context=past_context)
         return self._stream(ids, tokens, max_new_tokens)
@@ -333,7 +336,7 @@ class Model:
     def decoded(
         self, prompt: Prompt, tokens: Iterable[int], stop: Collection[int] | None = None
     ) -> Iterator[str]:
-        """The text of tokens that follow a prompt, without those that end it; one piece for each token.
+        """Yields the text of tokens that follow a prompt, without those that end it; a piece for each token.
 
         A model may have more rows than its tokenizer has tokens; the rest have no text."""
         decoder, readable = self.tokenizer.stream(), self.tokenizer.vocab_size
@@ -356,8 +359,10 @@ class Model:
         past_context: bool = False,
         stop: Collection[int] | None = None,
     ) -> Iterator[int]:
-        """The ids that follow, one by one; the last may be a token that ends the text, one of `stop`, which
-        are by default the model's own."""
+        """Yields the ids that follow a prompt, one by one.
+
+        The last may be a token that ends the text: one of `stop`, by default the model's own.
+        """
         ids = self.ids(prompt, parse_special)
         steps = self._steps([ids], max_new_tokens, temperature, seed, cache, past_context, stop)
         return (row[0] for row in steps if row[0] is not None)
@@ -411,7 +416,7 @@ class Model:
         path: str = "reference",
         **settings: Any,
     ) -> Trace:
-        """Run the model on a prompt and keep every number.
+        """Runs the specification on a prompt and keeps every number, with gradients and updates if asked.
 
         The ids of `target` follow the prompt; the loss is the mean over them. With `update` (sgd, adamw, …)
         the model is trained for `steps` updates with `settings` (only, clip, …), and VALUE@k is a value
@@ -467,7 +472,7 @@ class Model:
     def explain(
         self, prompt: Prompt, at: str, *, depth: int = 3, top: int = 6, lines: int | None = 40, **run: Any
     ) -> Derivation:
-        """Where a number came from: print it, or walk its operands. `run` is as for `trace`."""
+        """Returns where a number came from: print it, or walk its operands. `run` is as for `trace`."""
         check_text("at", at)
         check_int("depth", depth, least=0, most=1000)
         check_int("top", top, least=1)
@@ -477,20 +482,19 @@ class Model:
         return derive(self.trace(prompt, **({"backward": backward} | run)), at, depth, top, lines)
 
     def in_layout(self, layout: str) -> "Model":
-        """The same model with the channels of its queries and keys in RoPE's other order."""
+        """Returns the same model with its queries and keys in RoPE's layout "halves" or "pairs"."""
         layout = check_one_of("layout", layout, ("halves", "pairs"))
         config, weights = in_layout(self.config, self.weights, layout)
         return self.changed(config=config, weights=weights)
 
     def changed(self, **changes: Any) -> "Model":
-        """The same with another `config`, other `weights`, another `tokenizer`: for trying a variant."""
+        """Returns the same model with another `config`, other `weights` or another `tokenizer`."""
         return Model(replace(self._as_it_is(), **changes), self.device, self.dtype)
 
     # ---- files
 
     def save(self, folder: str | Path, force: bool = False) -> None:
-        """Write our model folder: config, weights as they now are, tokenizer; with `force` in the place of
-        a model that is there."""
+        """Writes our model folder: config, weights as they now are, tokenizer; `force` replaces a model."""
         from pellucid.interop import model_folder
 
         with self._place_for(folder, force) as new:
@@ -504,7 +508,7 @@ class Model:
         safe_serialization: bool = True,
         max_shard_size: int | str | None = None,
     ) -> None:
-        """Write a folder that `transformers` loads, where one of its families expresses this config.
+        """Writes a folder that `transformers` loads, where one of its families expresses this config.
 
         The last two are accepted from habit: the weights are always safetensors, in shards of our size.
         """
