@@ -585,6 +585,6 @@ def usable(name: str) -> "Device":
         device = torch.device(name)
         torch.empty(1, device=device).tolist()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).partition("\n")[0].rstrip(".")
+        reason = str(error).partition("\n")[0].rstrip(".!")
         raise UsageError(f"the device {name!r} cannot be used here: {reason}.") from None
     return device
