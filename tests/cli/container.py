@@ -22,11 +22,11 @@ from tests.cli.hostile import FILE_NAMES
 from tests.interop.gguf import made_up
 
 TEXT = "the cat sat in the inn. then the cat ate the hen.\n"
-TINY = [
-    "steps=3", "model.n_layer=1", "model.n_head=2", "model.d_model=8", "model.d_ff=8", "model.context_length=8",
-    "data.batch_size=2", "data.tokenizer=bytes", "data.validation=0.2", "evaluation.every=2", "evaluation.batches=1",
-    "evaluation.sample=4", "checkpoint.every=2", "train.record=1", "train.compile=no",
-]  # fmt: skip
+TINY = """
+steps=3 model.n_layer=1 model.n_head=2 model.d_model=8 model.d_ff=8 model.context_length=8 data.batch_size=2
+data.tokenizer=bytes data.validation=0.2 evaluation.every=2 evaluation.batches=1 evaluation.sample=4
+checkpoint.every=2 train.record=1 train.compile=no
+""".split()  # noqa: SIM905
 """A run of seconds."""
 TINY_ADAPTERS = [
     "model.context_length=8",
@@ -123,10 +123,7 @@ def _write_texts(folder: Path) -> None:
         "utf16.txt": (TEXT * 4).encode("utf-16"),
         "binary.txt": bytes(range(256)) * 4,
         "empty.txt": b"",
-        "chats.jsonl": b"".join(
-            json.dumps({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": word}]})
-            .encode() + b"\n" for word in TEXT.split()
-        ),
+        "chats.jsonl": "".join(_chat("hi", word) for word in TEXT.split()).encode(),
         "names.toml": b'"h.{l}.q" = "blocks.{l}.attn.q"\n"logits" = "logits"\n',
         "recipe.toml": _recipe("run", TINY).encode(),
         "adapters.toml": _recipe("lora", ["start=ours", "lora.rank=2", *TINY_ADAPTERS]).encode(),
@@ -139,6 +136,13 @@ def _write_texts(folder: Path) -> None:
     for name, data in texts.items():
         (folder / name).write_bytes(data)
     np.savez(folder / "arrays.npz", **{"logits": np.zeros((1, 2, 4)), "h.0.q": np.ones((1, 1, 2, 2))})
+
+
+def _chat(*contents: str) -> str:
+    turns = [
+        {"role": role, "content": text} for role, text in zip(("user", "assistant"), contents, strict=True)
+    ]
+    return json.dumps({"messages": turns}) + "\n"
 
 
 def _recipe(out: str, changes: list[str]) -> str:

@@ -32,8 +32,8 @@ NEED_ROOM = ("mkdir", "create", "write", "link", "symlink", "fsync")
 class Disk:
     """Counts the calls that reach files of the folder that the process works in, and lets one of them fail.
 
-    The fault is the name of an error, which the call with the number `at` raises once; or `full`, from then on
-    for whatever needs room; or `killed`: the process gets SIGKILL there.
+    The fault is the name of an error, which the call with the number `at` raises once; or `full`, from then
+    on for whatever needs room; or `killed`: the process gets SIGKILL there.
     """
 
     def __init__(self, report: str, at: int = 0, fault: str = "") -> None:

@@ -1,8 +1,8 @@
 """Command lines in processes of their own, at a hundredth of what a start of Python and torch takes.
 
-A server process imports everything once and forks a child for each command line. The child gets the standard
-streams (a pipe, a terminal, a closed one), limits on memory and time, and `pellucid.cli.main` runs in it as in
-a process that was just started.
+A server process imports everything once and forks a child for each command line. The child gets the
+standard streams (a pipe, a terminal, a closed one) and limits on memory and time, and `pellucid.cli.main`
+runs in it as in a process that was just started.
 """
 
 import contextlib
@@ -86,8 +86,9 @@ class ForkServer:
     ) -> Done:
         """Runs `pellucid ARGUMENTS` in a folder.
 
-        It gets the signal `then` once its output contains `until`, or after a `delay` in seconds. With `leave`, the
-        reader leaves after the first line, as `head -1` does. What is in `child` is for `_prepare`.
+        It gets the signal `then` once its output contains `until`, or after a `delay` in seconds. With
+        `leave`, the reader leaves after the first line, as `head -1` does. What is in `child` is for
+        `_prepare`.
         """
         reading, given, kept = _streams(terminal, stdin)
         if stdout is not None:

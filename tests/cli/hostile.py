@@ -13,23 +13,18 @@ CODES = [
 ]  # fmt: skip
 DIRECTIONS = [chr(code) for code in (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))]
 UNSEEN = [
-    chr(code)
-    for code in (0xAD, 0x200B, 0x200C, 0x200D, 0x2028, 0x2029, 0x2060, 0xFEFF, 0xFFF9, 0xE0001, 0xE0041, 0x3164, 0x180E)
-]  # fmt: skip
-OTHERS = ["a\rPWNED", "x\b\b\bPWNED", "[bold red]PWNED[/]", "[/]", "{0}%s", "\udcff"]
-STRINGS = [
-    *CODES,
-    *OTHERS,
-    *DIRECTIONS,
-    *UNSEEN,
-    *(f"a{chr(code)}b" for code in (1, 5, 7, 14, 27, 31, 127, 128, 144, 159)),
+    *map(
+        chr, (0xAD, 0x200B, 0x200C, 0x200D, 0x2028, 0x2029, 0x2060, 0xFEFF, 0xFFF9, 0xE0001, 0xE0041, 0x3164)
+    )
 ]
-"""Sixty texts of every kind; none has a NUL or a line break, which mean something to a file system or a line."""
+OTHERS = ["a\rPWNED", "x\b\b\bPWNED", "[bold red]PWNED[/]", "[/]", "{0}%s", "\udcff"]
+CONTROLS = [f"a{chr(code)}b" for code in (1, 5, 7, 14, 24, 26, 27, 28, 31, 127, 128, 133, 144, 159)]
+STRINGS = [*CODES, *OTHERS, *DIRECTIONS, *UNSEEN, *CONTROLS]
+"""Sixty texts; none has a NUL or a line break, which mean something to a file system or to a line."""
 
 FILE_NAMES = [
-    "two words.txt", "line\nbreak.txt", f"{TITLE}.txt".replace("/", ""), "\u202etxt.cod", "zero\u200bwidth.txt",
-    "-o", "--force", "key=value.txt", "n" * 251 + ".txt", "[bold]x[/].txt".replace("/", ""), "caf\u00e9.txt",
-    "a\rb.txt", "\x9b53m.txt",
+    "two words.txt", "line\nbreak.txt", f"{TITLE}.txt", "\u202etxt.cod", "zero\u200bwidth.txt", "-o", "--force",
+    "key=value.txt", "n" * 251 + ".txt", "[bold]x[].txt", "caf\u00e9.txt", "a\rb.txt", "\x9b53m.txt",
 ]  # fmt: skip
 
 _DRAWN = re.compile(r"\x1b\[(?:\?25[hl]|1A|2K|(?:[0-9]|[1-4][0-9]|9[0-7]|;)*m)|\r")

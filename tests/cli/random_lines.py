@@ -1,4 +1,4 @@
-"""Random command lines: every command and option, with values that fit, that are absurd, and that are hostile."""
+"""Random command lines: every command and option, with values that fit, are absurd, or are hostile."""
 
 import random
 import shlex
@@ -9,69 +9,51 @@ from typing import Any
 
 from pellucid.cli.app import command_tree
 from tests.cli.container import TINY
-from tests.cli.hostile import FILE_NAMES, STRINGS
+from tests.cli.hostile import FILE_NAMES, STRINGS, TITLE
 
-NUMBERS = ["0", "-1", "1", "7", "1.5", "1e308", "nan", "inf", "99999999999999999999", "0x10", "1_0", "\u0665"]
-WORDS = [
-    "",
-    " ",
-    "-",
-    "--",
-    ".",
-    "..",
-    "a b",
-    "=",
-    "=1",
-    "[",
-    "[1, 2]",
-    "{}",
-    "*",
-    "%s",
-    "~",
-    "C:\\x",
-    "é",
-    "日本",
-    "\U0001f600",
-]
-MODELS = [
-    "ours", "hf", "tiny.gguf", "words.toml", "run/model", "abcd", "run", "gpt2", "smollm2", "hf:org/small", "linked",
-    "pickled", "mixed/model", "lora/adapter",
-]  # fmt: skip
-FILES = [
-    "plain.txt", "latin1.txt", "utf16.txt", "binary.txt", "empty.txt", "chats.jsonl", "names.toml", "recipe.toml",
-    "thesis.tex", "config.json", "picture.png", "model.safetensors", "arrays.npz", "trace.json", "trace.safetensors",
-    "small.json", "curves.svg", "run", "lora", "tokens", "tokenizer", "ours", "hf", "mixed", "empty", "dangling",
-    "dangling.json", "host", "loop", "linked", "fifo", "locked", "locked/secret.txt", "home", "nowhere", "run/log.jsonl",
-    "run/recipe.toml", "run/checkpoints", "run/data", "ours/config.json", "plain.txt/x", "./ours/../ours", "pickled",
-    *FILE_NAMES,
-]  # fmt: skip
-DEVICES = ["/dev/null", "/dev/zero", "/dev/full", "/etc/passwd", "/proc/self/mem", "/"]
+
+def words(text: str) -> list[str]:
+    return text.split()
+
+
+NUMBERS = words("0 -1 1 7 1.5 1e308 nan inf 99999999999999999999 0x10 1_0 \u0665")
+WORDS = ["", " ", "a b", "[1, 2]", *words("- -- . .. = =1 [ {} * %s ~ C:\\x \u00e9 \u65e5\u672c \U0001f600")]
+MODELS = words("""
+    ours hf tiny.gguf words.toml run/model abcd run gpt2 smollm2 hf:org/small linked pickled mixed/model
+    lora/adapter
+    """)
+FILES = [*FILE_NAMES, *words("""
+    plain.txt latin1.txt utf16.txt binary.txt empty.txt chats.jsonl names.toml recipe.toml thesis.tex
+    config.json picture.png model.safetensors arrays.npz trace.json trace.safetensors small.json curves.svg
+    run lora tokens tokenizer ours hf mixed empty dangling dangling.json host loop linked fifo locked
+    locked/secret.txt home nowhere run/log.jsonl run/recipe.toml run/checkpoints run/data ours/config.json
+    plain.txt/x ./ours/../ours pickled
+    """)]  # fmt: skip
+DEVICES = words("/dev/null /dev/zero /dev/full /etc/passwd /proc/self/mem /")
 """Read only: a bug that replaced one would break the machine that tests run on."""
-NEW = ["new", "new.json", "new.gguf", "new.svg", "new.html", "new.png", "new/a/b", "new/a.json", *(f"{text}.json" for text in STRINGS[:4] if "/" not in text)]  # fmt: skip
-PROMPTS = ["A B", "the cat", "[1, 2]", "", "A", "\u202eA", "the " * 40, *STRINGS[:6]]
-NAMES = [
-    "logits",
-    "probs",
-    "loss",
-    "blocks.0.attn.pattern",
-    "blocks.0.attn.q[0,0,0,0]",
-    "probs[t=1,v=2]",
-    "d.logits",
-    "embed.weight",
-    "probs@1",
-    "logits[t=the]",
-    "nothing",
+NEW = [
+    "new",
+    "new.json",
+    "new.gguf",
+    "new.svg",
+    "new.html",
+    "new.png",
+    "new/a/b",
+    "new/a.json",
+    f"{TITLE}.json",
 ]
-CHANGES = [
-    "steps=0", "steps=-1", "steps=nan", "out=", "out=run", "out=ours", "out=thesis.tex", "out=new", "out=mixed", "out=.", "out=empty",
-    "out=dangling", "optimizer.lr=nan", "optimizer.lr=1e308", "optimizer.kind=sgd", "optimizer.kind=\x1b]0;PWNED\x07",
-    "model.n_head=0", "model.n_head=3", "model.d_model=99999999999", "model.n_layer=-1", "model.positions=rope", "model.mask=causl",
-    "data.path=chats.jsonl", "data.path=", "data.tokenizer=tokenizer", "data.tokenizer=thesis.tex", "data.validation=2", "data.validation=plain.txt",
-    "data.batch_size=0", "data.vocab_size=99999999999", "train.device=\x1b[53m", "train.dtype=float8", "train.only=[\"x\"]",
-    "train.ema=0.5", "train.patience=1", "evaluation.prompt=\x1b]0;PWNED\x07", "checkpoint.every=1", "checkpoint.keep=0", "start=ours", "start=nowhere",
-    "lora.rank=2", "lora.rank=-1", "x=1", "model=1", "train.x.y=1", "=", "a=b=c", "seed=-1", "seed=99999999999999999999", "schedule.kind=linear",
-    "train.record=0", "train.z=1", "train.clip=-1", "data.split=x", "data.on_bad_file=skip", "train.tensorboard=yes", "train.accumulate=99999",
-]  # fmt: skip
+PROMPTS = ["A B", "the cat", "[1, 2]", "", "A", "\u202eA", "the " * 40, *STRINGS[:6]]
+CHANGES = [f"optimizer.kind={TITLE}", "train.device=\x1b[53m", f"evaluation.prompt={TITLE}", *words("""
+    steps=0 steps=-1 steps=nan out= out=run out=ours out=thesis.tex out=new out=mixed out=. out=empty
+    out=dangling optimizer.lr=nan optimizer.lr=1e308 optimizer.kind=sgd model.n_head=0 model.n_head=3
+    model.d_model=99999999999 model.n_layer=-1 model.positions=rope model.mask=causl data.path=chats.jsonl
+    data.path= data.tokenizer=tokenizer data.tokenizer=thesis.tex data.validation=2
+    data.validation=plain.txt data.batch_size=0 data.vocab_size=99999999999 train.dtype=float8
+    train.only=["x"] train.ema=0.5 train.patience=1 checkpoint.every=1 checkpoint.keep=0 start=ours
+    start=nowhere lora.rank=2 lora.rank=-1 x=1 model=1 train.x.y=1 = a=b=c seed=-1 seed=99999999999999999999
+    schedule.kind=linear train.record=0 train.z=1 train.clip=-1 data.split=x data.on_bad_file=skip
+    train.tensorboard=yes train.accumulate=99999 checkpoint.keep_best=true steps=4
+    """)]  # fmt: skip
 FITTING: dict[str, list[str]] = {
     "model": MODELS,
     "a": [*MODELS, "trace.json", "small.json", "arrays.npz"],
@@ -79,33 +61,41 @@ FITTING: dict[str, list[str]] = {
     "prompt": PROMPTS,
     "text": PROMPTS,
     "target": ["C", "n", "the", "[1]", *STRINGS[:3]],
-    "at": NAMES,
+    "at": words("""
+    logits probs loss blocks.0.attn.pattern blocks.0.attn.q[0,0,0,0] probs[t=1,v=2] d.logits embed.weight
+    probs@1 logits[t=the] nothing blocks.0.attn.pattern[h=0] probs[t=A] logits[0,:,0]
+    """),
     "only": ["*", "logits", "unembed.weight", "blocks.*", "[", *STRINGS[:2]],
-    "update": ["sgd", "momentum", "averaging_momentum", "adamw", "muon"],
-    "file": ["trace.json", "small.json", "new.json", "config.json", "dangling.json"],
-    "folders": [".", "run", "lora", "home", "tokens", "locked"],
-    "runs": ["run", "lora", "run/log.jsonl", "ours", "."],
-    "folder": ["tokenizer", "tokens", "ours", "hf", "run", "tiny.gguf", "run/model"],
+    "update": words("sgd momentum averaging_momentum adamw muon"),
+    "file": words("trace.json small.json new.json config.json dangling.json"),
+    "folders": words(". run lora home tokens locked"),
+    "runs": words("run lora run/log.jsonl ours ."),
+    "folder": words("tokenizer tokens ours hf run tiny.gguf run/model"),
     "sources": ["plain.txt", "latin1.txt", "chats.jsonl", "two words.txt", ".", "-", "binary.txt"],
-    "source": ["pickled", "pickled/pytorch_model.bin", "ours", "hf"],
-    "output": [*NEW, *NEW, "ours", "hf", "trace.json", "small.json", "tiny.gguf", "curves.svg", "tokenizer", "tokens", "run", "mixed", "empty", "thesis.tex", "model.json", "config.json"],
-    "tokenizer": ["tokenizer", "ours", "hf", "tokens", "tiny.gguf"],
-    "to": ["hf", "gguf", "pellucid", "onnx"],
-    "dtype": ["float32", "bfloat16", "float16", "float64", "int8"],
-    "type": ["F32", "F16", "Q8_0", "Q4_1"],
+    "source": words("pickled pickled/pytorch_model.bin ours hf"),
+    "output": [*NEW, *NEW, *words("""
+    ours hf trace.json small.json tiny.gguf curves.svg tokenizer tokens run mixed empty thesis.tex
+    model.json config.json
+    """)],
+    "tokenizer": words("tokenizer ours hf tokens tiny.gguf"),
+    "to": words("hf gguf pellucid onnx"),
+    "dtype": words("float32 bfloat16 float16 float64 int8"),
+    "type": words("F32 F16 Q8_0 Q4_1"),
     "device": ["cpu", "cuda", "meta", "mps", *STRINGS[:2]],
-    "cache": ["float32", "bfloat16", "int8", "x"],
-    "adapter": ["lora/adapter", "ours", "run"],
-    "kind": ["bpe", "wordpiece", "unigram", "bytes", "characters", "words", "x"],
-    "path": ["reference", "eager", "fused", "compiled"],
-    "names": ["names.toml", "recipe.toml"],
-    "layout": ["halves", "pairs", "x"],
-    "split": ["file", "line", "paragraph", "x"],
-    "field": ["text", "messages", STRINGS[0]],
-    "what": ["plain.txt", "recipe.toml", "stories", "task:copy", "chats.jsonl", "tokens", ".", "adapters.toml", "empty.txt", "latin1.txt", "nowhere", "two words.txt"],
+    "cache": words("float32 bfloat16 int8 x"),
+    "adapter": words("lora/adapter ours run"),
+    "kind": words("bpe wordpiece unigram bytes characters words x"),
+    "path": words("reference eager fused compiled"),
+    "names": words("names.toml recipe.toml hf nanogpt"),
+    "layout": words("halves pairs x"),
+    "split": words("file line paragraph x"),
+    "field": ["text", "messages", TITLE],
+    "what": ["two words.txt", *words("""
+    plain.txt recipe.toml stories task:copy chats.jsonl tokens . adapters.toml empty.txt latin1.txt nowhere
+    """)],
     "changes": CHANGES,
-    "resume": ["run", "lora", "ours", "mixed", "empty", "nowhere"],
-    "name": ["rope", "attention", "adamw", "x", STRINGS[0]],
+    "resume": words("run lora ours mixed empty nowhere"),
+    "name": ["rope", "attention", "adamw", "tokenizer", "ours", TITLE],
     "workers": ["1"],
     "vocab_size": ["280", "300", "16777216"],
     "max_new_tokens": ["0", "3", "40"],
@@ -116,7 +106,6 @@ HEAVY = {
     "train": 0.05,
     "verify": 0.01,
     "inspect": 0.4,
-    "choices": 0.6,
     "data prepare": 0.3,
     "get": 0.4,
     "tokenizer train": 0.6,
@@ -161,7 +150,7 @@ def random_lines(seed: int, count: int) -> Iterator[Line]:
     for number in range(count):
         draw = random.Random(f"{seed}-{number}")
         [name] = draw.choices(names, weights)
-        stdin = draw.choice([b"", b"", b"the cat\n", b"\xff\xfe", "\x1b]0;PWNED\x07".encode()])
+        stdin = draw.choice([b"", b"", b"the cat\n", b"\xff\xfe", TITLE.encode()])
         yield Line(_arguments(draw, name), stdin, draw.random() < 0.25)
 
 
@@ -181,10 +170,7 @@ def _arguments(draw: random.Random, name: str) -> list[str]:
     if draw.random() < 0.03:
         positional.append(draw.choice([*WORDS, *STRINGS]))
     parts = [[value] for value in positional]
-    if draw.random() < 0.5:
-        parts = parts + options
-    else:
-        parts = options + parts
+    parts = parts + options if draw.random() < 0.5 else options + parts
     given = [*name.split(), *(word for part in parts for word in part)]
     if name == "train" and "--resume" not in given and "--dry-run" not in given:
         own = {change.partition("=")[0] for change in given}

@@ -1,8 +1,8 @@
 """Every command that writes, with a fault at each call to the disk: nothing that was there is lost.
 
-What the command was not told to replace is there byte for byte; what it was told to replace is there as it was
-or as it should become; what it made is whole or gone. After a kill, the next call of the same command leaves
-what it would have left alone.
+What the command was not told to replace is there byte for byte; what it was told to replace is there as it
+was or as it should become; what it made is whole or gone. After a kill, the next call of the same command
+leaves what it would have left alone.
 """
 
 import json
@@ -38,13 +38,15 @@ def _export(to: str, output: str, *more: str) -> Writer:
 
 
 FROM = "tests.cli.faulty_disk:"
+FETCHED = {"first": f"{FROM}fetch_from_hub"}
+PROMPT = "the cat sat in the inn"
 TOKENS = ["data", "prepare", "plain.txt", "--tokenizer", "tokenizer", "--workers", "1", "--validation", "0.2"]
 WRITERS = {
     "train": Writer(["train", "recipe.toml", "out=new"], ["new"], resumes=True),
     "resume": Writer(["train", "--resume", "stopped"], ["stopped"], resumes=True),
     "tokenizer": Writer(["tokenizer", "train", "plain.txt", "--vocab-size", "280", "-o", "new"], ["new"]),
     "prepare": Writer([*TOKENS, "-o", "new"], ["new"], resumes=True),
-    "trace": Writer(["trace", "ours", "the cat sat in the inn", "-o", "new.json"], ["new.json", "new.safetensors"]),
+    "trace": Writer(["trace", "ours", PROMPT, "-o", "new.json"], ["new.json", "new.safetensors"]),
     "plot": Writer(["plot", "run", "-o", "new.svg"], ["new.svg"]),
     "replot": Writer(["plot", "lora", "--force", "-o", "curves.svg"], ["curves.svg"]),
     "hf": _export("hf", "new/hf"),
@@ -54,8 +56,8 @@ WRITERS = {
     "gguf again": _export("gguf", "tiny.gguf", "--force"),
     "pellucid again": _export("pellucid", "mixed/model", "--dtype", "float16", "--force"),
     "import": Writer(["import", "pickled", "-o", "new"], ["new"]),
-    "get": Writer(["get", "hf:org/new"], ["home/models/org--new"], {"first": f"{FROM}fetch_from_hub"}),
-    "get again": Writer(["get", "hf:org/small", "--force"], ["home/models/org--small"], {"first": f"{FROM}fetch_from_hub"}),
+    "get": Writer(["get", "hf:org/new"], ["home/models/org--new"], FETCHED),
+    "get again": Writer(["get", "hf:org/small", "--force"], ["home/models/org--small"], FETCHED),
     "Model.save": Writer([], ["new"], {"instead": f"{FROM}save_model"}),
     "Model.save_pretrained": Writer([], ["new"], {"instead": f"{FROM}save_pretrained"}),
     "write_trace": Writer([], ["new.json", "new.safetensors"], {"instead": f"{FROM}write_trace"}),

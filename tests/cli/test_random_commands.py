@@ -1,7 +1,7 @@
 """Any command line at all: no traceback, no lost file, nothing raw on a terminal, no hang.
 
-The lines are drawn with a fixed seed, from every command and every option, and run in a container of files that
-is compared before and after. A line that fails is printed so that it can be pasted into a shell.
+The lines are drawn with a fixed seed, from every command and every option, and run in a container of files
+that is compared before and after. A line that fails is printed so that it can be pasted into a shell.
 """
 
 import os

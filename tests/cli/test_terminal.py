@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pellucid.interop import gguf, huggingface
+from pellucid.interop import gguf
 from pellucid.interop.open import open_model
 from tests.cli import container
 from tests.cli.container import TINY
 from tests.cli.fork_server import Done
-from tests.cli.hostile import STRINGS, raw_characters
+from tests.cli.hostile import STRINGS, TITLE, raw_characters
 from tests.cli.random_lines import FITTING, Line, commands
 from tests.cli.test_random_commands import BROKEN
 
 Arguments = list[str]
+WORKER = ["--workers", "1"]
 
 
 def check(done: Done, terminal: bool, arguments: Arguments) -> None:
@@ -128,8 +129,8 @@ def in_folder(folder: str) -> list[Arguments]:
         ["tokenizer", "encode", at("tokenizer"), "the"],
         ["tokenizer", "decode", at("nowhere"), "1"],
         ["tokenizer", "explain", at("thesis.tex"), "the"],
-        ["data", "prepare", at("plain.txt"), "--tokenizer", at("tokenizer"), "-o", at("new4"), "--workers", "1"],
-        ["data", "prepare", folder, "--tokenizer", at("tokenizer"), "-o", at("mixed"), "--workers", "1"],
+        ["data", "prepare", at("plain.txt"), "--tokenizer", at("tokenizer"), "-o", at("new4"), *WORKER],
+        ["data", "prepare", folder, "--tokenizer", at("tokenizer"), "-o", at("mixed"), *WORKER],
         ["data", "show", at("tokens")],
         ["data", "show", at("thesis.tex")],
         ["train", at("plain.txt"), f"out={at('new5')}", *TINY],
@@ -369,8 +370,14 @@ SITES = {
     ]),
     "recipe": Site(recipes, [["train", f"recipe-{i}.toml", "out=never"] for i in range(5)]),
     "log": Site(run_log, [
-        ["runs", "."], ["runs", ".", "--json"], ["plot", "logged"], ["plot", "broken"], ["plot", "logged", "run", "-o", "new-log.html"],
-        ["train", "--resume", "logged"], ["train", "--resume", "broken"], ["explain", "logged", "--at", "loss@1"],
+        ["runs", "."],
+        ["runs", ".", "--json"],
+        ["plot", "logged"],
+        ["plot", "broken"],
+        ["plot", "logged", "run", "-o", "new-log.html"],
+        ["train", "--resume", "logged"],
+        ["train", "--resume", "broken"],
+        ["explain", "logged", "--at", "loss@1"],
     ]),
     "text": Site(chats, [
         *(["train", f"chats-{i}.jsonl", "out=never", *TINY] for i in range(3)),
@@ -381,9 +388,20 @@ SITES = {
         ["tokenizer", "train", "hostile.txt", "--vocab-size", "300", "-o", "new-tokenizer"],
         ["tokenizer", "train", "chats-1.jsonl", "-o", "new-tokenizer2"],
     ]),
-    "adapter": Site(adapter, [["export", "ours", "--to", "hf", "-o", f"new-{i}", "--adapter", f"adapter-{i}"] for i in range(3)]),
-    "library": Site(library, [["list"], ["list", "--json"], ["get", "hf:org/\x1b[53m"], ["inspect", "hf:org/\x1b[53m"]]),
-    "tensors": Site(tensors, [["inspect", "tensors"], ["generate", "tensors", "the"], ["compare", "tensors/model.safetensors", "arrays.npz"]]),
+    "adapter": Site(adapter, [
+        ["export", "ours", "--to", "hf", "-o", f"new-{i}", "--adapter", f"adapter-{i}"] for i in range(3)
+    ]),
+    "library": Site(library, [
+        ["list"],
+        ["list", "--json"],
+        ["get", f"hf:org/{TITLE}"],
+        ["inspect", f"hf:org/{TITLE}"],
+    ]),
+    "tensors": Site(tensors, [
+        ["inspect", "tensors"],
+        ["generate", "tensors", "the"],
+        ["compare", "tensors/model.safetensors", "arrays.npz"],
+    ]),
 }  # fmt: skip
 
 
@@ -418,8 +436,8 @@ def test_a_model_s_own_text_is_exact_in_a_pipe_and_escaped_on_a_terminal(work: P
     text = model.tokenizer.decode(list(ids))
     arguments = ["tokenizer", "decode", "hostile.toml", *map(str, ids)]
     assert container.run(arguments, work).out.decode() == text + "\n"
-    for arguments in (arguments, ["generate", "hostile.toml", "A", "--temperature", "9", "--seed", "1"]):
-        exact, shown = container.run(arguments, work), container.run(arguments, work, terminal=True)
+    for line in (arguments, ["generate", "hostile.toml", "A", "--temperature", "9", "--seed", "1"]):
+        exact, shown = container.run(line, work), container.run(line, work, terminal=True)
         assert exact.code == shown.code == 0, exact.text + shown.text
         assert raw_characters(exact.out, False) and not raw_characters(exact.err, False)
         assert not raw_characters(shown.out, True), shown.text
