@@ -137,6 +137,6 @@ def test_bytes_that_are_no_text_are_replaced_only_when_asked(tmp_path: Path) -> 
     )
     with pytest.raises(FileError, match=r"text\.txt.*byte 7"):
         run("prepare", *words, tmp_path / "strict")
-    assert "replaced: 1 byte that are no UTF-8" in run(
+    assert "replaced: 1 byte that are not UTF-8" in run(
         "prepare", *words, tmp_path / "lenient", "--replace-errors"
     )
