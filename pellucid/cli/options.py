@@ -25,8 +25,8 @@ Steps = Annotated[int, typer.Option(help="How many updates.", min=1, max=1000)]
 OnBadFile = Annotated[
     str,
     typer.Option(
-        help="A file that cannot be read as text: stop (and list all such files), skip, or replace (put U+FFFD "
-        "for bytes that are not UTF-8, and count them).",
+        help="A file that cannot be read as text: stop (and list all such files), skip, or replace (put "
+        "U+FFFD for bytes that are not UTF-8, and count them).",
         metavar="CHOICE",
     ),
 ]

@@ -99,8 +99,8 @@ def check_workers(workers: int) -> None:
     cores = os.cpu_count() or 1
     if not 1 <= workers <= WORKERS_PER_CORE * cores:
         raise UsageError(
-            f"workers={workers:,} is out of range: use 1 to {WORKERS_PER_CORE * cores}, {WORKERS_PER_CORE} for "
-            f"each of the {cores} cores of this machine; {cores} are usually the fastest."
+            f"workers={workers:,} is out of range: use 1 to {WORKERS_PER_CORE * cores}, "
+            f"{WORKERS_PER_CORE} for each of the {cores} cores of this machine; {cores} are usually the fastest."
         )
 
 

@@ -28,8 +28,12 @@ from pellucid.parts.optimizers import Optimizer
 from pellucid.parts.optimizers.adamw import AdamW
 from pellucid.parts.schedules import Schedule
 from pellucid.parts.schedules.cosine import Cosine
+from pellucid.text.corpus.bad_files import CHOICES as BAD_FILE_CHOICES
+from pellucid.text.corpus.bad_files import STOP
+from pellucid.text.kinds import LARGEST_VOCABULARY
 
 MODEL_KEYS = tuple(entry.name for entry in dataclasses.fields(ModelConfig))
+PATHS = str | tuple[str, ...]
 FROM_DATA = ("vocab_size",)
 """Keys of the model that the tokenizer decides."""
 MADE = ("stories", "task")
@@ -39,11 +43,14 @@ MADE = ("stories", "task")
 @dataclass(frozen=True, kw_only=True)
 class Data:
     """Where the text is, and how it becomes batches. `split` says where one document ends and the next
-    begins, as in `pellucid data prepare`. `tokenizer` is a kind to train, or a folder; empty for the one that
-    the text brings along, or else `bpe`. `validation` is the share that is held out, or a text of its own."""
+    begins, as in `pellucid data prepare`. `path` is a file, a folder or a pattern, or a list of them. A file
+    that cannot be read as text stops the run, or `on_bad_file` has it skipped, or its bad bytes replaced by
+    U+FFFD. `tokenizer` is a kind to train, or a folder; empty for the one that the text brings along, or else
+    `bpe`. `validation` is the share that is held out, or a text of its own."""
 
-    path: str
+    path: str | tuple[str, ...]
     split: str = "file"
+    on_bad_file: str = STOP
     tokenizer: str = ""
     vocab_size: int = 0
     batch_size: int = 32
@@ -222,7 +229,7 @@ MOST = 2**40
 BOUNDS: tuple[tuple[str, str, float, float], ...] = (
     ("", "steps", 0, MOST),
     ("", "seed", 0, 2**63 - 1),
-    ("data", "vocab_size", 0, 2**24),
+    ("data", "vocab_size", 0, LARGEST_VOCABULARY),
     ("data", "batch_size", 1, 2**24),
     ("data", "validation", 0, 0.9),
     ("lora", "rank", 0, 2**16),
@@ -245,6 +252,7 @@ BOUNDS: tuple[tuple[str, str, float, float], ...] = (
 )
 CHOICE = ("auto", "yes", "no")
 WORDS = (
+    ("data", "on_bad_file", BAD_FILE_CHOICES),
     ("train", "dtype", ("auto", "float32", "bfloat16", "float64")),
     ("train", "weights", ("float32", "bfloat16")),
     ("train", "bad", ("skip", "stop")),
@@ -284,7 +292,7 @@ def table_of(name: str) -> dict[str, Any]:
         known, hint = ", ".join(recipes()), did_you_mean(name, recipes())
         raise ConfigError(f"no recipe and no file called {name!r}; recipes are {known}.{hint}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise ConfigError(f"{name} is no recipe: {error}.") from None
+        raise ConfigError(f"{name} is not a recipe: {error}.") from None
 
 
 def changed(table: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
@@ -317,7 +325,7 @@ def changed(table: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any
 def _texts(kind: Any, path: str = "") -> Iterator[str]:
     """The keys that hold a text, which needs no quotes where it looks like a number or a day: out=2024."""
     for entry in dataclasses.fields(kind):
-        if entry.type is str:
+        if entry.type in (str, PATHS):
             yield path + entry.name
         elif dataclasses.is_dataclass(entry.type) and not issubclass(cast(type, entry.type), Part):
             yield from _texts(entry.type, f"{path}{entry.name}.")
@@ -375,6 +383,8 @@ def _field(entry: Any, value: Any, name: str) -> Any:
         if not isinstance(patterns, list | tuple) or not all(isinstance(one, str) for one in patterns):
             raise ConfigError(f"{name} is a pattern or a list of them, not {value!r}.")
         return tuple(patterns)
+    if kind == PATHS:
+        return _paths(value, name)
     plain = {int: "int", float: "float", str: "str", float | str: "float or str"}
     if kind in plain and (not isinstance(value, kind) or isinstance(value, bool) or value != value):
         whole = (
@@ -382,6 +392,14 @@ def _field(entry: Any, value: Any, name: str) -> Any:
         )
         raise ConfigError(f"{name} must be {plain[kind]}, not {value!r}{whole}.")
     return _model(value, name) if name == "model" else value
+
+
+def _paths(value: Any, name: str) -> str | tuple[str, ...]:
+    """One path, or several; a list of one is that one."""
+    paths = [value] if isinstance(value, str) else value
+    if not isinstance(paths, list | tuple) or not paths or not all(isinstance(one, str) for one in paths):
+        raise ConfigError(f"{name} must be a path or a list of paths, not {value!r}.")
+    return paths[0] if len(paths) == 1 else tuple(paths)
 
 
 def _model(given: Any, name: str) -> dict[str, Any]:

@@ -72,6 +72,8 @@ class Corpus:
     """Of the latest pass."""
     skipped: tuple[BadFile, ...] = dataclasses.field(init=False, default=())
     """Files that `check` omitted."""
+    replaced_bytes: int = dataclasses.field(init=False, default=0)
+    """Bytes that are not UTF-8 and are replaced, as `check` counted them."""
     setting: str = "on_bad_file="
     """How messages spell the choice about bad files, as the user would set it."""
     _is_checked: bool = dataclasses.field(init=False, default=False, repr=False)
@@ -104,6 +106,10 @@ class Corpus:
         self._keep(tuple(file for file in self.files if file not in omitted))
         self._is_checked = True
 
+    def mark_checked(self, files: Iterable[str]) -> None:
+        """These files are the corpus, and another corpus has checked them."""
+        self.files, self._is_checked = tuple(files), True
+
     def _keep(self, files: tuple[str, ...]) -> None:
         self.files = files
 
@@ -113,8 +119,10 @@ class Corpus:
         try:
             if self.on_bad_file != REPLACE:
                 check_is_text(file, next(chunks(file, HEAD), b""))
-            for _ in self._texts(file, Report()):
+            report = Report()
+            for _ in self._texts(file, report):
                 pass
+            self.replaced_bytes += report.replaced_bytes
         except FileError as error:
             return BadFile(file, str(error), isinstance(error, EncodingError))
         return None

@@ -55,8 +55,8 @@ def _matching(source: str) -> list[str]:
             return inside
         raise FileError(
             f"the folder {source} holds no text: no file in it ends in {' '.join(TEXTS)}, "
-            f"packed as {' '.join(PACKED)} or not. Other files can be called by their names; folders of runs, "
-            "token files and models are skipped."
+            f"packed as {' '.join(PACKED)} or not. Other files can be called by their names; folders of "
+            "runs, token files and models are skipped."
         )
     if not glob.has_magic(source) or "\0" in source:
         raise FileError(f"there is no file or folder {source!r}.")

@@ -22,12 +22,13 @@ SENTENCE = "The quick brown fox jumps over the lazy dog, and then it sleeps.\n"
 
 @dataclass(frozen=True)
 class Asked:
-    path: str
+    path: str | tuple[str, ...]
     tokenizer: str = ""
     vocab_size: int = 0
     batch_size: int = 4
     validation: float | str = 0.1
     split: str = "file"
+    on_bad_file: str = "stop"
 
 
 def opened(folder: Path, data: Asked, length: int = 16, seed: int = 0) -> Source:
