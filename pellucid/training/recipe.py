@@ -83,7 +83,7 @@ class Train:
     `record` steps, and at the first, the sizes of activations, gradients and updates are kept; 0: never.
     `tensorboard` writes the figures of the log for TensorBoard as well. Where several processes train, each
     has the whole model (`parallel` ddp, or auto) or some rows of each parameter (fsdp), and one that is not
-    heard for `timeout` seconds ends the run."""
+    heard for `timeout` seconds ends the run. On a CPU, `threads` compute; 0: as many as torch chooses."""
 
     accumulate: int = 1
     clip: float = 1.0
@@ -100,6 +100,7 @@ class Train:
     initialisation: str = "gpt2"
     device: str = "auto"
     dtype: str = "auto"
+    threads: int = 0
     weights: str = "float32"
     compile: str = "auto"
     deterministic: str = "auto"
@@ -243,6 +244,7 @@ BOUNDS: tuple[tuple[str, str, float, float], ...] = (
     ("train", "ema", 0, 0.9999999),
     ("train", "patience", 0, MOST),
     ("train", "timeout", 1, 86_400),
+    ("train", "threads", 0, 1024),
     ("train", "record", 0, MOST),
     ("evaluation", "every", 1, MOST),
     ("evaluation", "batches", 0, MOST),

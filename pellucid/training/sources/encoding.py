@@ -198,8 +198,8 @@ def _corpus(data: Data, tell: Tell) -> Corpus:
     return parted
 
 
-def _tokenizer(data: Data, corpus: Corpus, cache: Path, tell: Tell) -> Path:
-    """The folder of the tokenizer: the one that is named, or one trained on the training part."""
+def check_tokenizer(data: Data) -> None:
+    """Refuses a tokenizer that is neither a kind to train nor a folder that can be opened."""
     kind = data.tokenizer or "bpe"
     if kind not in kinds():
         if not Path(kind).exists():
@@ -208,6 +208,13 @@ def _tokenizer(data: Data, corpus: Corpus, cache: Path, tell: Tell) -> Path:
                 f"{', '.join(kinds())}.{did_you_mean(kind, kinds())}"
             )
         from_pretrained(kind)
+
+
+def _tokenizer(data: Data, corpus: Corpus, cache: Path, tell: Tell) -> Path:
+    """The folder of the tokenizer: the one that is named, or one trained on the training part."""
+    kind = data.tokenizer or "bpe"
+    check_tokenizer(data)
+    if kind not in kinds():
         return Path(kind)
     begun = time.perf_counter()
     tokenizer = _trained(data, kind, corpus, tell)
