@@ -65,12 +65,16 @@ def train(
         if dry_run:
             _forecast(recipe, ranks)
             return
+        from pellucid.training.preflight import hint_threads
         from pellucid.training.run import begin
         from pellucid.training.saving.run_folder import RunFolder
 
         folder = RunFolder(Path(recipe.out))
         with _held(folder, ranks):
-            _follow(begin(recipe, folder, say, ranks), plain)
+            run = begin(recipe, folder, say, ranks)
+            for line in [] if reasons else hint_threads(recipe, ranks):
+                say(line)
+            _follow(run, plain)
 
 
 def _go_on(path: Path, changes: list[str], plain: bool, dry_run: bool, ranks: "Ranks") -> None:

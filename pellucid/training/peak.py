@@ -50,14 +50,15 @@ def fastest(speeds: Mapping[int, float]) -> int:
     return best if speeds[best] > CLEARLY * speeds[usual] else usual
 
 
-def describe_threads(speeds: Mapping[int, float], count: int) -> str:
-    """Why a run uses fewer threads than usual, or that the machine is busy; empty where neither is so."""
+def describe_threads(speeds: Mapping[int, float], count: int, remedy: str = "") -> str:
+    """Why a run uses fewer threads than usual, or what would help, or that the machine is busy; empty where
+    nothing is to be said."""
     load, cores, usual = load_average(), os.cpu_count() or 1, next(iter(speeds))
     if count != usual:
         why = "machine is busy: measured" if load >= cores / 2 else "measured"
         return (
             f"{why} {speeds[usual] / 1e9:.3g} GFLOP/s with {usual} threads, {speeds[count] / 1e9:.3g} with "
-            f"{count}; using {count} {'thread' if count == 1 else 'threads'}"
+            f"{count}; {remedy or f'using {count} ' + ('thread' if count == 1 else 'threads')}"
         )
     if load >= cores:
         return (

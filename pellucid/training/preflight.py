@@ -81,8 +81,10 @@ def _plan(
     draft: Recipe, changes: Sequence[str], minutes: float, ranks: Ranks
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     device = str(device_of(draft.train.device))
-    size = text_bytes(draft)
     check_out(draft)
+    if not draft.start:
+        check_tokenizer(draft.data)
+    size = text_bytes(draft)
     machine = Machine(draft, device, ranks.alone, min(calibration.SECONDS, 6 * minutes))
     is_fixed = any(change.startswith("steps=") for change in changes)
     config = named.config_of(draft.start) if draft.start else None
@@ -154,6 +156,17 @@ class Machine:
         return None if 1 / OFF <= share / plan.UTILISATION <= OFF else share
 
 
+def hint_threads(recipe: Recipe, ranks: Ranks) -> list[str]:
+    """Says where a recipe would train faster with fewer threads; its bits follow from their number, so that
+    they are the user's to choose. Measured only where the machine is busy."""
+    device = device_of(recipe.train.device)
+    if recipe.train.threads or not ranks.alone or peak.load_average() < (os.cpu_count() or 1):
+        return []
+    machine = Machine(recipe, str(device), True, 0.0)
+    remedy = f"train.threads={machine.count} would be faster"
+    return list(filter(None, [peak.describe_threads(machine.peaks, machine.count, remedy)]))
+
+
 def text_bytes(recipe: Recipe) -> int:
     """Bytes of the files that a run will read; every file of a text is checked on the way."""
     kind, paths = kind_of(recipe.data), paths_of(recipe.data)
@@ -201,6 +214,8 @@ def check(recipe: Recipe, ranks: Ranks, is_new: bool = True) -> tuple[Recipe, Mo
             check_tokenizer(recipe.data)
         vocab_size = recipe.data.vocab_size or _vocabulary(recipe, size)
         _check_length(recipe, size)
+        share = recipe.data.validation
+        validation.need_held_out(recipe, len(share) if isinstance(share, str) else share)
     else:
         cache = Path(recipe.out) / "data"
         source = open_source(recipe.data, recipe.length, recipe.seed, cache, start=start)
@@ -241,6 +256,7 @@ def forecast_lines(recipe: Recipe, config: ModelConfig, ranks: Ranks) -> list[st
     lines, there = found.lines(), plan.machine_memory(str(device))
     if found.memory.total > there:
         lines.append(f"may not fit       {device} has {readable_size(there)} of memory")
+    lines += hint_threads(recipe, ranks)
     if ranks.world > 1:
         lines.append(_share_line(recipe, config, ranks))
     return lines

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from pellucid.config import ModelConfig
-from pellucid.errors import ConfigError, did_you_mean
+from pellucid.errors import ConfigError, did_you_mean, file_error
 from pellucid.parts import Part
 from pellucid.parts.optimizers import Optimizer
 from pellucid.parts.optimizers.adamw import AdamW
@@ -293,8 +293,10 @@ def table_of(name: str) -> dict[str, Any]:
     except FileNotFoundError:
         known, hint = ", ".join(recipes()), did_you_mean(name, recipes())
         raise ConfigError(f"no recipe and no file called {name!r}; recipes are {known}.{hint}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise ConfigError(f"{name} is not a recipe: {error}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{name} is not a recipe: it is not TOML, {error}.") from None
+    except OSError as error:
+        raise file_error("read", name, error) from None
 
 
 def changed(table: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
