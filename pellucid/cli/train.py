@@ -49,7 +49,10 @@ def train(
 
     texts, changes = _parted(what or [])
     if bool(texts) == (resume is not None):
-        raise UsageError("give texts, a recipe, or --resume RUN; one of them.")
+        read = (
+            f" {changes[0]!r} sets a key, and there is no file of that name." if changes and not texts else ""
+        )
+        raise UsageError(f"give texts, a recipe, or --resume RUN; one of them.{read}")
     if resume is not None and minutes is not None:
         raise UsageError(
             "--minutes plans a run for texts, and --resume goes on with a run that has its steps."

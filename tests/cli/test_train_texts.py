@@ -151,6 +151,7 @@ def test_minutes_belong_to_a_plan(run: Shell, what: tuple[str, ...]) -> None:
         ("data.batch_size=16777216", 3, "data.batch_size="),
         ("out=my.txt", 2, "is a file"),
         ("out=my.txt/a", 2, "cannot write"),
+        ("out=.", 2, "not empty"),
         ("train.device=tpu", 2, "no device"),
         ("start=nowhere", 2, "nowhere"),
         ("train.only=zzz", 2, "zzz"),
