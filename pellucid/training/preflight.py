@@ -72,10 +72,16 @@ def default_out(texts: Sequence[str]) -> str:
 def _draft(table: dict[str, Any], changes: Sequence[str]) -> Recipe:
     """The recipe with what the user asks for and nothing planned: a wrong key is refused before all else."""
     asked = changed(table, changes)
-    parts = asked.get("train", {}).get("accumulate", 1)
-    usual = {"steps": 1, "model": {"context_length": 8}, "data": {"batch_size": parts}}
-    for key, value in usual.items():
-        asked[key] = {**value, **asked.get(key, {})} if isinstance(value, dict) else asked.get(key, value)
+    asked.setdefault("steps", 1)
+    train = asked.get("train")
+    parts = train.get("accumulate") if isinstance(train, dict) else 1
+    usual = {
+        "model": {"context_length": 8},
+        "data": {"batch_size": parts if type(parts) is int and 1 <= parts <= 2**20 else 1},
+    }
+    for key, values in usual.items():
+        if isinstance(asked[key], dict):  # else it is refused below
+            asked[key] = values | asked[key]
     return Recipe.from_dict(asked)
 
 

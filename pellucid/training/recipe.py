@@ -395,7 +395,7 @@ def changed(table: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any
     Another kind comes first, and without the settings of the one before.
     """
     result: dict[str, Any] = copy.deepcopy(dict(table))
-    texts = set(_texts(Recipe))
+    texts = dict(_texts(Recipe))
     for text in sorted(overrides, key=lambda text: not text.partition("=")[0].endswith(".kind")):
         path, equals, value = text.partition("=")
         if not equals or not path:
@@ -412,15 +412,17 @@ def changed(table: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any
         if key == "kind" and at.get("kind") != value:
             at.clear()
         read = _value(value)
-        at[key] = value if path in texts and not isinstance(read, str) else read
+        is_listed = texts.get(path) == PATHS and isinstance(read, list)
+        at[key] = value if path in texts and not isinstance(read, str) and not is_listed else read
     return result
 
 
-def _texts(kind: Any, path: str = "") -> Iterator[str]:
-    """The keys that hold a text, which needs no quotes where it looks like a number or a day: out=2024."""
+def _texts(kind: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The keys that hold a text, with their types. It needs no quotes where it looks like a number or a day:
+    out=2024."""
     for entry in dataclasses.fields(kind):
         if entry.type in (str, PATHS):
-            yield path + entry.name
+            yield path + entry.name, entry.type
         elif dataclasses.is_dataclass(entry.type) and not issubclass(cast(type, entry.type), Part):
             yield from _texts(entry.type, f"{path}{entry.name}.")
 

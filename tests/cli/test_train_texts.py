@@ -191,3 +191,19 @@ def test_a_reader_that_leaves_does_not_end_the_run(tmp_path: Path) -> None:
     running.stdout.close()
     assert running.wait(120) == 0
     assert RunFolder(tmp_path / "a").status() == ("finished", 2)
+
+
+@pytest.mark.parametrize(
+    "change", ["train=3", "data=3", "model=3", "train.accumulate=0", "steps=x", "data.x=1"]
+)
+def test_a_wrong_key_is_refused_before_the_texts_are_read(run: Shell, change: str) -> None:
+    refused = run("train", "nothing-*.txt", change)
+    assert refused.code == 2 and "nothing" not in refused.err, refused.err
+
+
+def test_a_list_of_texts_can_be_set_as_a_key(run: Shell) -> None:
+    for name in ("a", "b"):
+        Path(f"{name}.txt").write_text(TEXT)
+    done = run("train", "stories", "--dry-run", 'data.path=["a.txt", "b.txt"]', "data.tokenizer=bytes")
+    assert done.code == 0 and 'path = ["a.txt", "b.txt"]' in done.out
+    assert "must be a path or a list of paths" in run("train", "stories", "--dry-run", "data.path=[]").err
