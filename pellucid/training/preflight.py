@@ -106,7 +106,8 @@ def _plan(
         return plan.planned(size, minutes, limit, plan.machine_memory(device), utilization, largest)
 
     made = make()
-    if not is_fixed or len(machine.counts) > 1:
+    # On a GPU the run is compiled, which a few steps cannot show, and other programs do not take its cores.
+    if device == "cpu" and (not is_fixed or len(machine.counts) > 1):
         utilization = machine.measure_utilization(config or made.config(), made)
         if utilization and not is_fixed:
             better = make(utilization)
