@@ -479,7 +479,7 @@ def test_repr_of_what_came_from_a_file_is_escaped(tmp_path: Path) -> None:
         "RunFolder": RunFolder(work / hostile.replace("/", "")),
     }
     with pellucid.record() as recording:
-        model.logits("A")
+        model.logits([0])
     shown["Recording"] = recording
     for name, value in shown.items():
         for text in (repr(value), str(value)):

@@ -310,7 +310,7 @@ def test_a_worker_that_dies_is_an_error_that_says_how_to_go_on(
 
 def test_a_disk_that_cannot_be_written_is_an_error_with_the_name(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(FileError, match="cannot make the folder"):
+    with pytest.raises(FileError, match="cannot write"):
         prepare(corpus(tmp_path), tokenizer_folder(tmp_path / "tokenizer"), tmp_path / "file" / "out")
 
 
@@ -322,7 +322,7 @@ def test_a_full_disk_is_one_error_and_leaves_nothing_half_written(tmp_path: Path
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     last = done.stderr.strip().splitlines()[-1]
     assert "ResourceError: cannot write" in last and "train-00000.tokens: File too large." in last
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {PROGRESS, "tokenizer"}
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_without_a_tokenizer_is_refused_before_anything_is_made(tmp_path: Path) -> None:
