@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import FileError, PellucidError
+from pellucid.errors import FileError, PellucidError, quote
 from pellucid.files import need, strict
 from pellucid.interop.folder import has, read_bytes, read_table, shown, within, write_table, write_text
 from pellucid.interop.pretrained import Pretrained
@@ -75,7 +75,7 @@ def _tokenizer(folder: Path, settings: dict[str, Any]) -> Tokenizer | None:
     except PellucidError:
         raise
     except Exception as error:
-        raise FileError(f"{folder} holds no tokenizer that can be used: {shown(str(error), 200)}.") from None
+        raise FileError(f"{folder} holds no tokenizer that can be used: {quote(error)}.") from None
 
 
 def _check_ids(model: Any, added: Any) -> None:

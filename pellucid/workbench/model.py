@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pellucid.config import ModelConfig
-from pellucid.errors import FileError, TokenError, UsageError
+from pellucid.errors import FileError, TokenError, UsageError, quote
 from pellucid.explain.derive import Derivation, derive
 from pellucid.explain.trace import Trace
 from pellucid.interop.number_types import number_type
@@ -135,8 +135,7 @@ class Model:
             device = torch.device(self.device)
             torch.empty(0, device=device)
         except (RuntimeError, AssertionError, NotImplementedError) as error:
-            reason = str(error).partition("\n")[0].rstrip(".")
-            raise UsageError(f"the device {self.device!r} cannot be used here: {reason}.") from None
+            raise UsageError(f"the device {self.device!r} cannot be used here: {quote(error)}.") from None
         return device
 
     # ---- text to ids

@@ -218,7 +218,7 @@ def test_gpt2_s_files_become_a_standard_folder(tmp_path: Path) -> None:
     [
         ("tokenizer.json", "{", "is not JSON"),
         ("tokenizer.json", "[]", "it is no table"),
-        ("tokenizer.json", "{}", "is no tokenizer that can be used"),
+        ("tokenizer.json", "{}", "not a tokenizer that can be used"),
         (
             "tokenizer.json",
             '{"model": {"type": "BPE", "vocab": {}, "merges": [["a", "b"]]}}',
@@ -253,7 +253,7 @@ def test_a_hostile_pattern_is_an_error_and_no_panic(tmp_path: Path) -> None:
         "invert": False,
     }
     (tmp_path / "tokenizer.json").write_text(json.dumps(file), "utf-8")
-    with pytest.raises(FileError, match="no tokenizer that can be used"):
+    with pytest.raises(FileError, match="not a tokenizer that can be used"):
         from_pretrained(tmp_path)
 
 
