@@ -112,8 +112,9 @@ def _theirs(subject: Subject, tokenizer: Tokenizer) -> Any:
             return AutoTokenizer.from_pretrained(path)
     # Of a GGUF file they read the words' cuts otherwise than llama.cpp does; so they get what we would save.
     with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:
-        tokenizer.save(Path(folder))
-        return PreTrainedTokenizerFast(tokenizer_file=str(Path(folder) / "tokenizer.json"))
+        file = Path(folder) / "tokenizer.json"
+        file.write_bytes(tokenizer.files()[file.name])
+        return PreTrainedTokenizerFast(tokenizer_file=str(file))
 
 
 @contextlib.contextmanager

@@ -11,7 +11,16 @@ from typing import Any
 
 from pellucid.errors import FileError, PellucidError, quote
 from pellucid.files import need, strict
-from pellucid.interop.folder import has, read_bytes, read_table, shown, within, write_table, write_text
+from pellucid.interop.folder import (
+    has,
+    read_bytes,
+    read_table,
+    shown,
+    within,
+    write_bytes,
+    write_table,
+    write_text,
+)
 from pellucid.interop.pretrained import Pretrained
 from pellucid.text.pretrained import byte_level_bpe, from_pretrained
 from pellucid.text.standard import StandardTokenizer
@@ -166,7 +175,8 @@ def write_companions(folder: Path, pretrained: Pretrained, for_others: bool = Fa
     `transformers` looks nowhere else."""
     tokenizer = pretrained.tokenizer
     if tokenizer is not None:
-        tokenizer.save(folder)
+        for name, data in tokenizer.files().items():
+            write_bytes(folder / name, data)
         if tokenizer.special.bos is not None:
             settings = read_table(folder / SETTINGS)
             write_table(folder / SETTINGS, settings | {"add_bos_token": pretrained.add_bos})

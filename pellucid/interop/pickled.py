@@ -23,14 +23,16 @@ ONE_FILE, INDEX = PICKLED
 TYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
 
-def import_pickled(source: str | Path, out: str | Path, dtype: str | None = None) -> None:
-    """Turn a Hugging Face folder with `.bin` weights, or one `.bin` or `.pt` file beside its config.json,
-    into a folder with safetensors."""
+def import_pickled(
+    source: str | Path, out: str | Path, dtype: str | None = None, force: bool = False
+) -> None:
+    """Turns a Hugging Face folder with `.bin` weights, or one `.bin` or `.pt` file beside its config.json,
+    into a folder with safetensors; `force` replaces a model that is there."""
     path = Path(source)
     folder = path if path.is_dir() else path.parent
     given = read_config(folder)
     tensors = read_pickled(path)
-    write(out, assembled(folder, given, tensors), dtype)
+    write(out, assembled(folder, given, tensors), dtype, force=force)
 
 
 def read_pickled(path: Path) -> Mapping[str, Stored]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.config import ModelConfig
-from pellucid.errors import did_you_mean
+from pellucid.errors import FileError, did_you_mean
 from pellucid.files import need
 from pellucid.text.tokenizer import Tokenizer
 
@@ -69,6 +69,21 @@ class Pretrained:
     chat_template: str | None = None
     add_bos: bool = False
     generation: dict[str, Any] = field(default_factory=dict)
+
+
+def check_token_ids(pretrained: Pretrained) -> None:
+    """Raises where a model names a special token that its vocabulary does not have: other programs refuse a
+    file with such an id, or read beyond their tables."""
+    size = pretrained.config.vocab_size
+    for key in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        given = pretrained.generation.get(key)
+        for id in given if isinstance(given, list) else [] if given is None else [given]:
+            if not 0 <= id < size:
+                raise FileError(
+                    f"{pretrained.source.path}: its {key} is {id}, and its vocabulary has {size:,} tokens, "
+                    f"with ids from 0 to {size - 1}. Correct {key} in its config.json or "
+                    "generation_config.json, and export it again."
+                )
 
 
 def check_shapes(config: ModelConfig, found: Mapping[str, Shape]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from pellucid.errors import FileError
 from pellucid.files import read_json
 from pellucid.text.characters import Characters
-from pellucid.text.folder import FORMAT, special_of
+from pellucid.text.folder import FORMAT
 from pellucid.text.tokenizer import Special, Tokenizer
 from pellucid.text.words import Words
 
@@ -20,13 +20,12 @@ def from_pretrained(folder: str | Path) -> Tokenizer:
         return _gpt2(path)
     if not (path / "tokenizer.json").exists():
         raise FileError(
-            f"{folder} holds no tokenizer: give a folder with tokenizer.json, "
-            "or with vocab.bpe and encoder.json."
+            f"{folder} holds no tokenizer: it has neither tokenizer.json nor vocab.bpe with encoder.json."
         )
     file = read_json(path / "tokenizer.json")
     config = read_json(path / "tokenizer_config.json") if (path / "tokenizer_config.json").exists() else {}
     if not isinstance(file, dict) or not isinstance(config, dict):
-        raise FileError(f"{path / 'tokenizer.json'} is no tokenizer: it is no table.")
+        raise FileError(f"{path / 'tokenizer.json'} is not a tokenizer: it is not a table.")
     own = config.get("pellucid", {})
     if not isinstance(own, dict) or own.get("format", FORMAT) != FORMAT:
         raise FileError(
@@ -41,6 +40,17 @@ def from_pretrained(folder: str | Path) -> Tokenizer:
 
     text = (path / "tokenizer.json").read_text("utf-8")
     return StandardTokenizer(text, special, str(own.get("kind", "")), str(path / "tokenizer.json"))
+
+
+def special_of(config: dict[str, Any]) -> Special:
+    """The special tokens that a `tokenizer_config.json` names, as text or as a table with a `content`."""
+
+    def name(key: str) -> str | None:
+        given = config.get(key)
+        given = given.get("content") if isinstance(given, dict) else given
+        return given if isinstance(given, str) else None
+
+    return Special(name("bos_token"), name("eos_token"), name("pad_token"))
 
 
 def _is_listed(file: dict[str, Any], listed: type[Words | Characters]) -> bool:

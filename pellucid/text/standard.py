@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from pathlib import Path
 from typing import Any, TypeVar
 
 import tiktoken
@@ -16,7 +15,7 @@ import tokenizers
 
 from pellucid.errors import FileError, TokenError
 from pellucid.text import alphabet
-from pellucid.text.folder import write_folder
+from pellucid.text.folder import folder_files
 from pellucid.text.native import call_native
 from pellucid.text.tokenizer import ByteStream, Ids, Special, Stream, Tokenizer, checked, known
 
@@ -232,8 +231,8 @@ class StandardTokenizer(Tokenizer):
         id: int | None = self.library.token_to_id(token)
         return id
 
-    def save(self, folder: Path) -> None:
-        write_folder(folder, self.text, self.special, self.kind, self.unknown)
+    def files(self) -> dict[str, bytes]:
+        return folder_files(self.text, self.special, self.kind, self.unknown)
 
 
 class _Growing(Stream):

@@ -1,7 +1,6 @@
 """A model: config, weights, tokenizer, the specification that explains it, the fast engine that runs it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -373,8 +372,8 @@ class Model:
         a model that is there."""
         from pellucid.interop import model_folder
 
-        with self._place_for(Path(folder), force) as new:
-            model_folder.write(new, self._as_it_is())
+        self._check_not_source(Path(folder), force)
+        model_folder.write(folder, self._as_it_is(), force=force)
 
     def save_pretrained(
         self,
@@ -392,18 +391,13 @@ class Model:
 
         if not safe_serialization:
             raise TypeError("weights are written as safetensors alone; leave safe_serialization away")
-        with self._place_for(Path(folder), force) as new:
-            huggingface.write(new, self._as_it_is())
+        self._check_not_source(Path(folder), force)
+        huggingface.write(folder, self._as_it_is(), force=force)
 
-    @contextmanager
-    def _place_for(self, folder: Path, force: bool) -> Iterator[Path]:
-        from pellucid.workbench.replacing import fresh
-
+    def _check_not_source(self, folder: Path, force: bool) -> None:
         source = self.pretrained.source.path
         if force and source.exists() and folder.resolve() in (source.resolve(), *source.resolve().parents):
             raise FileError(f"{folder}: this model's weights are read from there. Give another folder.")
-        with fresh(folder, force) as new:
-            yield new
 
     def _as_it_is(self) -> Pretrained:
         """With what has been trained, each weight in the type that it now has."""

@@ -93,12 +93,12 @@ def test_nothing_is_overwritten_unasked_and_only_models_when_asked(tmp_path: Pat
     asked = ["export", str(tmp_path / "tiny"), "--to", "pellucid", "-o", str(tmp_path / "out")]
     assert run(*asked).exit_code == 0
     before = (tmp_path / "out" / "model.safetensors").read_bytes()
-    assert "is there already; --force replaces it" in str(run(*asked, "--dtype", "float16").exception)
+    assert "--force replaces it" in str(run(*asked, "--dtype", "float16").exception)
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == before
     assert run(*asked, "--dtype", "float16", "--force").exit_code == 0
     assert len((tmp_path / "out" / "model.safetensors").read_bytes()) < len(before)
     (tmp_path / "out" / "diary.txt").write_text("dear")
-    assert "holds diary.txt, so it is no model" in str(run(*asked, "--force").exception)
+    assert "it holds diary.txt" in str(run(*asked, "--force").exception)
     assert (tmp_path / "out" / "diary.txt").read_text() == "dear"
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 

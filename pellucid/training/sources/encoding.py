@@ -116,7 +116,7 @@ def encoded(data: Data, cache: Path, tell: Tell, own: Tokenizer | None) -> Token
     corpus = _corpus(data)
     folder = _tokenizer(data, corpus, cache, tell) if own is None else cache / "tokenizer"
     if own is not None:
-        own.save(folder)
+        own.save(folder, force=True)
     try:
         prepare(corpus, folder, out, _workers(corpus), _lines(tell))
     except FileError as error:
@@ -184,7 +184,7 @@ def _tokenizer(data: Data, corpus: Corpus, cache: Path, tell: Tell) -> Path:
         return Path(kind)
     begun = time.perf_counter()
     tokenizer = _trained(data, kind, corpus, tell)
-    tokenizer.save(cache / "tokenizer")
+    tokenizer.save(cache / "tokenizer", force=True)
     tell(f"tokenizer: {kind}, {tokenizer.vocab_size:,} tokens, in {time.perf_counter() - begun:.1f} s")
     return cache / "tokenizer"
 
