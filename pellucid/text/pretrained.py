@@ -16,12 +16,12 @@ def from_pretrained(folder: str | Path) -> Tokenizer:
     """The tokenizer of a folder, or of a `tokenizer.json` file."""
     path = Path(folder)
     path = path.parent if path.name == "tokenizer.json" else path
-    if (path / "vocab.bpe").exists() and (path / "encoder.json").exists():
-        return _gpt2(path)
-    if not (path / "tokenizer.json").exists():
+    if not has_tokenizer(path):
         raise FileError(
             f"{folder} holds no tokenizer: it has neither tokenizer.json nor vocab.bpe with encoder.json."
         )
+    if _has_gpt2_files(path):
+        return _gpt2(path)
     file = read_json(path / "tokenizer.json")
     config = read_json(path / "tokenizer_config.json") if (path / "tokenizer_config.json").exists() else {}
     if not isinstance(file, dict) or not isinstance(config, dict):
@@ -40,6 +40,15 @@ def from_pretrained(folder: str | Path) -> Tokenizer:
 
     text = (path / "tokenizer.json").read_text("utf-8")
     return StandardTokenizer(text, special, str(own.get("kind", "")), str(path / "tokenizer.json"))
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Whether `from_pretrained` finds a tokenizer's files there."""
+    return (folder / "tokenizer.json").exists() or _has_gpt2_files(folder)
+
+
+def _has_gpt2_files(folder: Path) -> bool:
+    return (folder / "vocab.bpe").exists() and (folder / "encoder.json").exists()
 
 
 def special_of(config: dict[str, Any]) -> Special:

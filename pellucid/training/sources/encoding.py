@@ -19,12 +19,12 @@ from pellucid.data.prepare import Progress, prepare
 from pellucid.data.tokens import TokenFolder
 from pellucid.errors import ConfigError, FileError, did_you_mean
 from pellucid.files import read_format, whole_file
+from pellucid.interop.named import tokenizer_source
 from pellucid.text.corpus import Corpus, Document
 from pellucid.text.corpus.sources import shown
 from pellucid.text.corpus.unpack import chunks
 from pellucid.text.kinds import DEFAULT, kinds
 from pellucid.text.kinds import train as learn
-from pellucid.text.pretrained import from_pretrained
 from pellucid.text.tokenizer import Special, Tokenizer
 from pellucid.training.plan import vocabulary_for
 
@@ -114,11 +114,11 @@ def encoded(data: Data, cache: Path, tell: Tell, own: Tokenizer | None) -> Token
         _compare(proof, asked)
         return TokenFolder(out)
     corpus = _corpus(data)
-    folder = _tokenizer(data, corpus, cache, tell) if own is None else cache / "tokenizer"
     if own is not None:
-        own.save(folder, force=True)
+        own.save(cache / "tokenizer", force=True)
+    tokenizer = cache / "tokenizer" if own is not None else _tokenizer(data, corpus, cache, tell)
     try:
-        prepare(corpus, folder, out, _workers(corpus), _lines(tell))
+        prepare(corpus, tokenizer, out, _workers(corpus), _lines(tell))
     except FileError as error:
         raise FileError(str(error).replace(" (--replace-errors)", "")) from None
     with whole_file(proof) as file:
@@ -171,17 +171,17 @@ def _need_text(file: str) -> None:
         )
 
 
-def _tokenizer(data: Data, corpus: Corpus, cache: Path, tell: Tell) -> Path:
-    """The folder of the tokenizer: the one that is named, or one trained on the training part."""
+def _tokenizer(data: Data, corpus: Corpus, cache: Path, tell: Tell) -> Path | Tokenizer:
+    """The tokenizer that is named, or the folder of one trained on the training part."""
     kind = data.tokenizer or "bpe"
     if kind not in kinds():
-        if not Path(kind).exists():
+        try:
+            return tokenizer_source(kind)
+        except ConfigError:
             raise ConfigError(
-                f"data.tokenizer={kind!r} is no folder and no kind of tokenizer; kinds are "
-                f"{', '.join(kinds())}.{did_you_mean(kind, kinds())}"
-            )
-        from_pretrained(kind)
-        return Path(kind)
+                f"data.tokenizer={kind!r} is neither a kind of tokenizer ({', '.join(kinds())}), nor a "
+                f"tokenizer's folder, nor a model.{did_you_mean(kind, kinds())}"
+            ) from None
     begun = time.perf_counter()
     tokenizer = _trained(data, kind, corpus, tell)
     tokenizer.save(cache / "tokenizer", force=True)
