@@ -21,8 +21,8 @@ def finite(subject: Subject) -> Finding:
             wrong = np.argwhere(~np.isfinite(weight))
             index = tuple(int(i) for i in wrong[0])
             at = f"{name}[{','.join(map(str, index))}]"
-            are = "number is" if len(wrong) == 1 else "numbers are"
-            lines.append(f"{len(wrong):,} of its {weight.size:,} {are} not finite: {at} is {weight[index]}")
+            many = f"{len(wrong):,} of {weight.size:,} numbers"
+            lines.append(f"{at} is {weight[index]}; NaN or Inf in {many} of {name}")
     if not damaged:
         return Finding("equal", f"{count:,} numbers")
     if len(damaged) > NAMED:

@@ -74,16 +74,16 @@ class Pretrained:
 def check_token_ids(pretrained: Pretrained) -> None:
     """Raises where a model names a special token that its vocabulary does not have: other programs refuse a
     file with such an id, or read beyond their tables."""
-    size = pretrained.config.vocab_size
+    size, wrong = pretrained.config.vocab_size, list[str]()
     for key in ("bos_token_id", "eos_token_id", "pad_token_id"):
         given = pretrained.generation.get(key)
-        for id in given if isinstance(given, list) else [] if given is None else [given]:
-            if not 0 <= id < size:
-                raise FileError(
-                    f"{pretrained.source.path}: its {key} is {id}, and its vocabulary has {size:,} tokens, "
-                    f"with ids from 0 to {size - 1}. Correct {key} in its config.json or "
-                    "generation_config.json, and export it again."
-                )
+        ids = given if isinstance(given, list) else [] if given is None else [given]
+        wrong += [f"{key} {id}" for id in ids if not 0 <= id < size]
+    if wrong:
+        raise FileError(
+            f"{pretrained.source.path} names tokens beyond its vocabulary: {', '.join(wrong)}, where ids go "
+            f"from 0 to {size - 1:,}. Correct its config.json and generation_config.json, and export it again."
+        )
 
 
 def check_shapes(config: ModelConfig, found: Mapping[str, Shape]) -> None:

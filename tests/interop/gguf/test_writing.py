@@ -226,7 +226,7 @@ def test_a_special_token_beyond_the_vocabulary_is_blamed_on_the_source(
     given = model(GPT2, generation={key: 50256})
     with pytest.raises(FileError) as error:
         write(tmp_path / "m.gguf", given)
-    assert str(error.value).startswith(f"{given.source.path}: its {key} is 50256")
+    assert str(error.value).startswith(f"{given.source.path} ") and f"{key} 50256" in str(error.value)
     assert os.listdir(tmp_path) == []
 
 
