@@ -82,7 +82,7 @@ def check_token_ids(pretrained: Pretrained) -> None:
     if wrong:
         raise FileError(
             f"{pretrained.source.path} names tokens beyond its vocabulary: {', '.join(wrong)}, where ids go "
-            f"from 0 to {size - 1:,}. Correct its config.json and generation_config.json, and export it again."
+            f"from 0 to {size - 1:,}. Correct its config.json and generation_config.json, and try again."
         )
 
 
