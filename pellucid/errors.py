@@ -76,7 +76,7 @@ def quote(said: object, most: int = 200) -> str:
     'no such key'
     """
     lines = [line.strip() for line in str(said).splitlines()]
-    first = next(filter(None, lines), type(said).__name__).rstrip(".")
+    first = next(filter(None, lines), type(said).__name__).rstrip(".!")
     return first if len(first) <= most else f"{first[: most - 1]}…"
 
 

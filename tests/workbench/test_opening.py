@@ -68,7 +68,7 @@ def test_an_unknown_model_is_named_with_the_nearest() -> None:
         ('["A", "B", "C", "D"]', '["A", "B", "C", "D E"]', "words must be a list of texts without blanks"),
         ("[[1, 0], [0, 1], [0, 1], [1, 0]]", "[[true, false]]", "is not a table of numbers"),
         ("[weights]", "[[weights]]", "[weights] must be a table of names"),
-        ("d_model = 2", "d_model = 2\nd_heads = 1", "no config key 'd_heads'"),
+        ("d_model = 2", "d_model = 2\nd_heads = 1", "mine.toml, [config]: no config key 'd_heads'"),
     ],
 )
 def test_a_wrong_model_file_is_told_what_is_wrong(tmp_path: Path, old: str, new: str, words: str) -> None:
@@ -95,7 +95,7 @@ def test_a_model_without_config_or_file_is_refused(tmp_path: Path) -> None:
         ("A", {"update": "sgd", "lr": 1.0}, "a loss needs a target"),
         ("A", {"tagret": "B"}, "'tagret' belongs to an update"),
         ("A", {"target": "B", "update": "sgd", "clip": -1.0}, "cannot be clipped to the length -1.0"),
-        ("A", {"target": "B", "update": "sgd", "lr": float("nan")}, "lr=nan is no number to train with"),
+        ("A", {"target": "B", "update": "sgd", "lr": float("nan")}, "lr must be a finite number, not nan"),
         ("A", {"update": "sdg", "lr": 1.0, "target": "B"}, "no update called 'sdg'.*Did you mean sgd"),
         (
             "A",
