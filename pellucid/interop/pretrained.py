@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.config import ModelConfig
-from pellucid.errors import did_you_mean
+from pellucid.errors import FileError, did_you_mean
 from pellucid.files import need
 from pellucid.text.tokenizer import Tokenizer
 
@@ -69,6 +69,21 @@ class Pretrained:
     chat_template: str | None = None
     add_bos: bool = False
     generation: dict[str, Any] = field(default_factory=dict)
+
+
+def check_token_ids(pretrained: Pretrained) -> None:
+    """Raises where a model names a special token that its vocabulary does not have: other programs refuse a
+    file with such an id, or read beyond their tables."""
+    size, wrong = pretrained.config.vocab_size, list[str]()
+    for key in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        given = pretrained.generation.get(key)
+        ids = given if isinstance(given, list) else [] if given is None else [given]
+        wrong += [f"{key} {id}" for id in ids if not 0 <= id < size]
+    if wrong:
+        raise FileError(
+            f"{pretrained.source.path} names tokens beyond its vocabulary: {', '.join(wrong)}, where ids go "
+            f"from 0 to {size - 1:,}. Correct its config.json and generation_config.json, and try again."
+        )
 
 
 def check_shapes(config: ModelConfig, found: Mapping[str, Shape]) -> None:

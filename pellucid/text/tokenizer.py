@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.errors import TokenError
+from pellucid.text.folder import write_folder
 
 Ids = np.ndarray[Any, np.dtype[Any]]
 
@@ -82,8 +83,12 @@ class Tokenizer(ABC):
         """For each token of the text, where its bytes begin and end."""
 
     @abstractmethod
-    def save(self, folder: Path) -> None:
-        """Write `tokenizer.json` and `tokenizer_config.json`, as other programs expect them."""
+    def files(self) -> dict[str, bytes]:
+        """Returns `tokenizer.json` and `tokenizer_config.json`, as other programs expect them."""
+
+    def save(self, folder: str | Path, force: bool = False) -> None:
+        """Writes those files into a new folder; `force` replaces a tokenizer folder that Pellucid wrote."""
+        write_folder(Path(folder), self.files(), force)
 
     def id_of(self, token: str) -> int | None:
         """The id of a special token, or None where there is none of that name."""

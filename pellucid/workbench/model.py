@@ -3,7 +3,6 @@
 import os
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,7 @@ from pellucid.arguments import (
     show,
 )
 from pellucid.config import ModelConfig
-from pellucid.errors import ConfigError, FileError, TokenError, UsageError
+from pellucid.errors import ConfigError, FileError, TokenError, UsageError, quote
 from pellucid.explain.derive import Derivation, derive
 from pellucid.explain.trace import Trace
 from pellucid.interop.number_types import number_type
@@ -501,8 +500,7 @@ class Model:
         """Writes our model folder: config, weights as they now are, tokenizer; `force` replaces a model."""
         from pellucid.interop import model_folder
 
-        with self._place_for(folder, force) as new:
-            model_folder.write(new, self._as_it_is())
+        model_folder.write(self._output(folder, force), self._as_it_is(), force=force)
 
     def save_pretrained(
         self,
@@ -520,19 +518,15 @@ class Model:
 
         if not safe_serialization:
             raise TypeError("weights are written as safetensors alone; omit safe_serialization")
-        with self._place_for(folder, force) as new:
-            huggingface.write(new, self._as_it_is())
+        huggingface.write(self._output(folder, force), self._as_it_is(), force=force)
 
-    @contextmanager
-    def _place_for(self, folder: str | Path, force: bool) -> Iterator[Path]:
-        from pellucid.workbench.replacing import fresh
-
+    def _output(self, folder: str | Path, force: bool) -> Path:
+        """Returns where to save, which is not where this model is read from."""
         folder, force = Path(check_path("folder", folder)), check_bool("force", force)
         source = self.pretrained.source.path
         if force and source.exists() and folder.resolve() in (source.resolve(), *source.resolve().parents):
             raise FileError(f"{folder}: this model's weights are read from there. Give another folder.")
-        with fresh(folder, force) as new:
-            yield new
+        return folder
 
     def _as_it_is(self) -> Pretrained:
         """With what has been trained, each weight in the type that it now has."""
@@ -599,6 +593,5 @@ def usable(name: str) -> "Device":
         device = torch.device(name)
         torch.empty(1, device=device).tolist()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).partition("\n")[0].rstrip(".!")
-        raise UsageError(f"the device {name!r} cannot be used here: {reason}.") from None
+        raise UsageError(f"the device {name!r} cannot be used here: {quote(error)}.") from None
     return device
