@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -98,22 +98,27 @@ def tensor_entry(trace: Trace, name: str, elsewhere: Mapping[str, Any] | None = 
         "axes": list(about.axes),
         "role": trace.tape.roles[name],
     }
-    labels = {
-        axis: [trace.label(name, axis, i) for i in range(size)]
-        for axis, size in zip(about.axes, value.shape, strict=True)
-        if axis in trace.labels and size <= INLINE
-    }
-    if labels := {axis: texts for axis, texts in labels.items() if None not in texts}:
-        entry["labels"] = labels
+    entry |= labels_entry(trace, name, about.axes)
     if name in trace.tape.about:
         entry |= {"symbol": about.symbol, "meaning": about.meaning}
-    if elsewhere:
-        return entry | dict(elsewhere)
+    return entry | (dict(elsewhere) if elsewhere else values_entry(value))
+
+
+def labels_entry(trace: Trace, name: str, axes: Iterable[str]) -> dict[str, Any]:
+    """The tokens of those axes on which every place has one; a whole vocabulary is too long to repeat."""
+    named = [axis for axis in axes if axis in trace.labels and trace.size(name, axis) <= INLINE]
+    labels = {axis: trace.texts(name, axis) for axis in named}
+    labels = {axis: texts for axis, texts in labels.items() if None not in texts}
+    return {"labels": labels} if labels else {}
+
+
+def values_entry(value: Array) -> dict[str, Any]:
+    """The numbers as nested lists; those that JSON does not know are null, and listed as special."""
     strange = [] if value.dtype.kind in "iu" else np.argwhere(~np.isfinite(value)).tolist()
     plain = value.astype(object)
     for index in strange:
         plain[tuple(index)] = None
-    entry["values"] = plain.tolist()
+    entry: dict[str, Any] = {"values": plain.tolist()}
     if strange:
         entry["special"] = [[index, str(value[tuple(index)])] for index in strange]
     return entry

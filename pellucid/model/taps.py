@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pellucid import notebook
 from pellucid.errors import UsageError, did_you_mean
 
 Change = Callable[[Tensor], Tensor]
@@ -135,6 +136,19 @@ class Recording(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self._last)
+
+    def __repr__(self) -> str:
+        calls = f", of the last of {len(self.calls):,} calls" if len(self.calls) > 1 else ""
+        return notebook.short("Recording", f"{notebook.counted(len(self), 'value')}{calls}", self._sizes())
+
+    def _repr_html_(self) -> str:
+        return notebook.listing(repr(self), ("value", "shape", "type"), self._sizes())
+
+    def _sizes(self) -> list[tuple[str, str, str]]:
+        return [
+            (name, str(list(value.shape)), str(value.dtype).removeprefix("torch."))
+            for name, value in self.items()
+        ]
 
     def arrays(self) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
         """The last call's values as the specification's views read them, in float64."""

@@ -11,7 +11,8 @@ import numpy as np
 
 from pellucid.config import ModelConfig
 from pellucid.errors import FileError, TokenError, UsageError
-from pellucid.explain.derive import Derivation, derive
+from pellucid.explain.derive import Derivation, explain
+from pellucid.explain.table import Slice
 from pellucid.explain.trace import Trace
 from pellucid.interop.number_types import number_type
 from pellucid.interop.pretrained import Array, Pretrained, Weights, parameter_count
@@ -353,10 +354,13 @@ class Model:
 
     def explain(
         self, prompt: Prompt, at: str, *, depth: int = 3, top: int = 6, lines: int | None = 40, **run: Any
-    ) -> Derivation:
-        """Where a number came from: print it, or walk its operands. `run` is as for `trace`."""
+    ) -> Derivation | Slice:
+        """Where a number came from: print it, or walk its operands. `run` is as for `trace`.
+
+        An address that names more than one number, such as "blocks.5.attn.pattern[h=3]", gives a table.
+        """
         backward = run.get("target") is not None and not run.get("update")
-        return derive(self.trace(prompt, **({"backward": backward} | run)), at, depth, top, lines)
+        return explain(self.trace(prompt, **({"backward": backward} | run)), at, depth, top, lines)
 
     def in_layout(self, layout: str) -> "Model":
         """The same model with the channels of its queries and keys in RoPE's other order."""

@@ -33,10 +33,22 @@ def test_a_pattern_chooses_the_names_that_are_kept() -> None:
     assert torch.allclose(seen["blocks.1.attn.pattern"].sum(-1), torch.ones(()).double())
 
 
+def test_a_recording_is_short_at_a_prompt_and_a_table_in_a_notebook() -> None:
+    model = fast(CONFIG)
+    with record("*") as seen:
+        model(IDS_)
+        model(IDS_)
+    assert repr(seen).startswith(f"<Recording: {len(seen)} values, of the last of 2 calls: ")
+    assert len(repr(seen)) < 300 and "\n" not in repr(seen)
+    shape = str(list(seen["blocks.1.attn.pattern"].shape))
+    assert "blocks.1.attn.pattern</td>" in seen._repr_html_() and f">{shape}</td>" in seen._repr_html_()
+
+
 def test_a_recording_that_saw_nothing_is_empty() -> None:
     with record() as seen:
         pass
     assert not seen and seen.calls == [] and seen.arrays() == {}
+    assert repr(seen) == "<Recording: 0 values>"
 
 
 @pytest.mark.parametrize("name", DIFFERENT)

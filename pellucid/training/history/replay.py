@@ -290,7 +290,9 @@ class Past:
         slope = None if self.why_not(name) else nothing
         kept = Kept("float64", nothing, nothing, slope, slope, {}, {}, mean, mean, 0)
         event = Stepped(k, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0.0, 0) if k else None
-        return Replayed(k, 0, self.recipe, event, {name: kept}, {name: 0.0}).trace(name)
+        return Replayed(
+            k, 0, self.recipe, event, {name: kept}, {name: 0.0}, vocabulary=self._vocabulary()
+        ).trace(name)
 
     def step(self, k: int, only: Sequence[str] = ("*",), tell: Tell = lambda at, of: None) -> Replayed:
         """Step k made again, with the parameters kept whose names fit one of the patterns."""
