@@ -11,8 +11,8 @@ import pellucid
 
 PACKAGE = Path(pellucid.__file__).parent
 LAYERS = (
-    {"errors", "notebook"},
-    {"files", "registry"},
+    {"errors", "format"},
+    {"files", "registry", "notebook"},
     {"names"},
     {"parts"},
     {"config"},

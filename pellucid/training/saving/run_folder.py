@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pellucid.errors import FileError, UsageError
-from pellucid.files import settle, whole_file
+from pellucid.files import settle, sweep_folder, whole_file
 from pellucid.training.distributed.ranks import ALONE, Ranks
 from pellucid.training.saving import manifest
 from pellucid.training.saving.manifest import ADAPTER, MODEL, PARTIAL, name_of, step_of
@@ -95,6 +95,7 @@ class RunFolder:
         with _telling(self.path):
             left = [path for path in self.checkpoints.iterdir() if _LEFT.fullmatch(path.name)]
             beside = [path for path in self.path.iterdir() if _LEFT_BESIDE.fullmatch(path.name)]
+        sweep_folder(self.path)
         for path in left:
             shutil.rmtree(path, ignore_errors=True)
         for path in beside:
