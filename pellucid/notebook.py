@@ -3,6 +3,8 @@
 import html
 from collections.abc import Iterable, Sequence
 
+from pellucid.format import escape_controls
+
 _MONO = "white-space:pre;font-family:monospace;margin:0"
 LISTED = 3
 """How many entries a short line names."""
@@ -24,13 +26,12 @@ def short(kind: str, what: str, entries: Sequence[Sequence[str]]) -> str:
     '<Weights: 2 arrays: a [3], b [2, 2]>'
     """
     named = ", ".join(" ".join(entry) for entry in entries[:LISTED]) + ", …" * (len(entries) > LISTED)
-    return f"<{kind}: {what}{f': {named}' * bool(entries)}>"
+    return escape_controls(f"<{kind}: {what}{f': {named}' * bool(entries)}>", keep="")
 
 
 def escaped(text: object) -> str:
     """A text as HTML shows it, with visible escapes for what is not printable."""
-    shown = (c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in str(text))
-    return html.escape("".join(shown))
+    return html.escape(escape_controls(str(text)))
 
 
 def line(text: str) -> str:

@@ -16,6 +16,7 @@ from pellucid.explain.more import IN_PYTHON, More
 from pellucid.explain.remembering import Remembering, remember
 from pellucid.explain.table import Slice
 from pellucid.explain.trace import Trace
+from pellucid.format import escape_controls
 from pellucid.reference.op import Index
 from pellucid.reference.tape import Step
 
@@ -53,14 +54,14 @@ class Derivation:
         return self.trace.address(self.name, self.index)
 
     def __str__(self) -> str:
-        return "\n".join(lines(self))
+        return escape_controls("\n".join(lines(self)))
 
     def __repr__(self) -> str:
         operands = f", computed from {', '.join(node.name for node in self.operands[:3])}" * bool(
             self.operands
         )
         operands += ", …" * (len(self.operands) > 3)
-        return f"<Derivation {_headline(self, 5, '', is_root=True)}{operands}>"
+        return escape_controls(f"<Derivation {_headline(self, 5, '', is_root=True)}{operands}>", keep="")
 
     def _repr_html_(self) -> str:
         places = {id(node): i for i, node in enumerate(_walk(self))}

@@ -18,6 +18,7 @@ from pellucid.explain.expression import figure
 from pellucid.explain.more import IN_PYTHON, More
 from pellucid.explain.trace import Trace
 from pellucid.explain.trace_file import labels_entry, values_entry
+from pellucid.format import escape_controls
 from pellucid.reference.op import Array
 
 WIDTH = 100
@@ -77,10 +78,10 @@ class Slice:
         return f"{self.address} [{' '.join(sizes)}]"
 
     def __str__(self) -> str:
-        return "\n".join(text(self))
+        return escape_controls("\n".join(text(self)))
 
     def __repr__(self) -> str:
-        return f"<Slice {self.title}: {_totals(self, 5) or 'no numbers'}>"
+        return escape_controls(f"<Slice {self.title}: {_totals(self, 5) or 'no numbers'}>", keep="")
 
     def _repr_html_(self) -> str:
         shown = _shown(self, 5, 2 * WIDTH, IN_PYTHON)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pellucid import notebook
+from pellucid.format import escape_controls
 from pellucid.names import Name, describe
 from pellucid.reference.op import Array, Index
 from pellucid.reference.tape import ANY_AXES, Tape
@@ -23,12 +24,13 @@ class Trace:
         of = f" of {self.run['model']}" if isinstance(self.run.get("model"), str) else ""
         tokens = self.run.get("tokens")
         read = f" on {len(tokens)} token{'s' * (len(tokens) != 1)}" if isinstance(tokens, list) else ""
-        return f"<Trace{of}{read}: {len(self.tape.steps):,} steps, {len(self.tape.values):,} values>"
+        what = f"{len(self.tape.steps):,} steps, {len(self.tape.values):,} values"
+        return escape_controls(f"<Trace{of}{read}: {what}>", keep="")
 
     def __str__(self) -> str:
         from pellucid.explain.overview import overview
 
-        return "\n".join((repr(self), *overview(self)))
+        return escape_controls("\n".join((repr(self), *overview(self))))
 
     def _repr_html_(self) -> str:
         from pellucid.explain.overview import overview

@@ -30,11 +30,13 @@ def _weights(model: str, dtype: str) -> Weights:
     return Weights({name: Tensor(shape, partial(rounded, name)) for name, shape in shapes.items()})
 
 
-def write_trace(model: Model, trace: Trace, path: str | Path) -> list[Path]:
-    """Write a trace of this model, with the numbers in it or beside it, and the weights where they are."""
+def write_trace(model: Model, trace: Trace, path: str | Path, force: bool = False) -> list[Path]:
+    """Write a trace of this model, with the numbers in it or beside it, and the weights where they are.
+
+    With `force` it may replace a trace; never another file."""
     source = model.pretrained.source
     where = str(source.path.resolve()) if source.path.exists() and source.format != "toml" else None
     updated = any("@" in name for name in trace.tape.values)
     if updated or any(model.trained(name) is not None for name in model.config.parameters()):
         where = None  # no file has these weights
-    return trace_file.write(trace, Path(path), where)
+    return trace_file.write(trace, Path(path), where, force)

@@ -136,7 +136,7 @@ def test_names_of_a_stranger_are_escaped_in_a_notebook() -> None:
     tape = Tape()
     tape.constant("x", 1.0)
     trace = Trace(tape, {"model": "<img src=x>\x1b[31m"})
-    assert "<img" not in trace._repr_html_() and "\x1b" not in trace._repr_html_()
+    assert "<img" not in trace._repr_html_() and "\x1b" not in trace._repr_html_() + repr(trace) + str(trace)
 
 
 def test_the_depth_of_a_deep_model_costs_no_more_than_its_lines() -> None:

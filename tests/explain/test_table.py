@@ -177,6 +177,7 @@ def test_a_slice_from_python_has_its_numbers_a_short_repr_and_html() -> None:
     hostile = explain(Trace(tape, {}, {"v": ["<script>", "\x1b[31m\u202e"]}), "logits")
     assert isinstance(hostile, Slice)
     html = hostile._repr_html_()
+    assert "\x1b" not in str(hostile) and "\\x1b[31m\\u202e" in str(hostile)
     assert "<script" not in html and "&lt;script&gt;" in html and "\x1b" not in html and "\u202e" not in html
 
 
