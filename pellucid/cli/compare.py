@@ -40,7 +40,8 @@ def compare(
     ] = None,
     only: Annotated[str, typer.Option(help="Judge only values whose names fit.", metavar="PATTERN")] = "*",
     tolerance: Annotated[
-        float | None, typer.Option(help="What counts as equal, relative to the largest entry.", min=0)
+        float | None,
+        typer.Option(help="What counts as equal, relative to the largest entry.", min=0, max=1000),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Plain data, numbers in full.")] = False,
 ) -> None:

@@ -9,7 +9,8 @@ import difflib
 import re
 from dataclasses import dataclass
 
-from pellucid.errors import AddressError, UsageError, did_you_mean
+from pellucid.arguments import check_text
+from pellucid.errors import AddressError, did_you_mean
 from pellucid.explain.trace import Trace, bracketed
 from pellucid.reference.op import Index
 
@@ -39,9 +40,7 @@ class Part:
 
 def parse(trace: Trace, address: str) -> Part:
     """Returns what an address names on a trace. Axes of one place need not be given."""
-    if not isinstance(address, str):
-        raise UsageError(f"at must be an address such as {_example(trace)!r}; got {address!r}.")
-    found = _ADDRESS.fullmatch(address)
+    found = _ADDRESS.fullmatch(check_text("at", address))
     entries = _entries(found["index"] or "") if found else None
     if not found or entries is None:
         raise AddressError(

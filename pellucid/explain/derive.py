@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pellucid import notebook
+from pellucid.arguments import check_int, check_text
 from pellucid.errors import AddressError, TapeError
 from pellucid.explain import address as addresses
 from pellucid.explain.expression import Cell, Expression, figure, operands, written
@@ -119,9 +120,24 @@ def _selectors(trace: Trace, step: Step, index: Index) -> Iterator[tuple[Cell, f
 def explain(
     trace: Trace, at: str, depth: int = 3, top: int = 6, most: int | None = 40
 ) -> "Derivation | Slice":
-    """What an address names: the derivation of one number, or a table of more than one."""
+    """What an address names: the derivation of one number, or a table of more than one.
+
+    The text has no more than `most` lines; 0 and None are no limit.
+    """
+    check_limits(at, depth, top, most)
     part = addresses.parse(trace, at)
-    return derive(trace, at, depth, top, most) if part.cell is not None else Slice(trace, part, top, most)
+    if part.cell is None:
+        return Slice(trace, part, top, most or None)
+    return derive(trace, at, depth, top, most or None)
+
+
+def check_limits(at: Any, depth: Any, top: Any, lines: Any) -> None:
+    """Raises a UsageError that names the argument of a wrong type or size."""
+    check_text("at", at)
+    check_int("depth", depth, least=0, most=1000)
+    check_int("top", top, least=1, most=100_000)
+    if lines is not None:
+        check_int("lines", lines, least=0)
 
 
 def derive(trace: Trace, at: str, depth: int = 3, top: int = 6, most: int | None = 40) -> Derivation:
@@ -129,6 +145,7 @@ def derive(trace: Trace, at: str, depth: int = 3, top: int = 6, most: int | None
 
     As text it has no more than `most` lines: what stands nearest to the number is taken apart first.
     """
+    check_limits(at, depth, top, most)
     part = addresses.parse(trace, at)
     if part.cell is None:
         raise AddressError(f"{at!r} is more than one number: {addresses.missing(trace, part)}.")

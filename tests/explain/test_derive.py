@@ -4,12 +4,14 @@ import dataclasses
 import math
 import re
 import time
+from typing import Any
 
 import numpy as np
 import pytest
 
 import pellucid
-from pellucid.explain.derive import as_data, derive, lines
+from pellucid.errors import UsageError
+from pellucid.explain.derive import as_data, derive, explain, lines
 from pellucid.explain.more import IN_A_SHELL
 from pellucid.explain.trace import Trace
 from pellucid.reference.ops.arithmetic import add, power
@@ -113,6 +115,21 @@ def test_a_depth_that_needs_more_lines_says_both(abcd: Model) -> None:
 def test_a_shell_is_told_its_own_options(abcd: Model) -> None:
     told = list(lines(abcd.explain("A B", at="loss", target="C", depth=1), more=IN_A_SHELL))
     assert told[-1].endswith("a larger --depth")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("at", None), ("at", 5), ("depth", "2"), ("depth", -1), ("depth", True), ("top", 0), ("lines", "x")],
+)
+@pytest.mark.parametrize("at", ["probs[t=1,v=2]", "probs"])
+def test_an_argument_of_a_wrong_type_is_named_before_anything_runs(
+    abcd: Model, at: str, name: str, value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError, match=name):
+        explain(abcd.trace("A B"), **({"at": at} | {name if name != "lines" else "most": value}))
+    monkeypatch.setattr(abcd, "trace", lambda *_, **__: pytest.fail("it was run"))
+    with pytest.raises(UsageError, match=name):
+        abcd.explain("A B", **({"at": at} | {name: value}))
 
 
 def test_a_derivation_is_short_at_a_prompt_and_a_tree_in_a_notebook(abcd: Model) -> None:

@@ -95,7 +95,7 @@ def test_a_model_without_config_or_file_is_refused(tmp_path: Path) -> None:
         ("A", {"update": "sgd", "lr": 1.0}, "a loss needs a target"),
         ("A", {"tagret": "B"}, "'tagret' belongs to an update"),
         ("A", {"target": "B", "update": "sgd", "clip": -1.0}, "cannot be clipped to the length -1.0"),
-        ("A", {"target": "B", "update": "sgd", "lr": float("nan")}, "lr=nan is no number to train with"),
+        ("A", {"target": "B", "update": "sgd", "lr": float("nan")}, "lr must be a finite number, not nan"),
         ("A", {"update": "sdg", "lr": 1.0, "target": "B"}, "no update called 'sdg'.*Did you mean sgd"),
         (
             "A",

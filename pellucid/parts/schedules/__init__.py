@@ -16,8 +16,11 @@ class Schedule(Part):
     family: ClassVar[str] = "schedules"
 
     warmup: int = 0
+    """Steps over which the learning rate rises from 0 to its whole value.
+    Example: 100"""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if said := self.wrong():
             raise ConfigError(f"the schedule {self.kind} {said}")
 
