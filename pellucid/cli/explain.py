@@ -48,6 +48,9 @@ def explain(
     lines: Annotated[
         int, typer.Option(help="How long the text may be; 0: no limit.", min=0, max=1_000_000)
     ] = 40,
+    raw_tokens: Annotated[
+        bool, typer.Option("--raw-tokens", help="Tokens as the tokenizer's file writes them: Ġcat, not ·cat.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Plain data, numbers in full.")] = False,
 ) -> None:
     """Where a number came from: its formula, the formula with its numbers, and so on for its operands.
@@ -60,10 +63,10 @@ def explain(
         from pellucid.cli.explain_run import explained
 
         _need_no_prompt(model, prompt, target, settings)
-        said, most = explained(model, at, depth, top, digits, lines, json)
+        said, most = explained(model, at, depth, top, digits, lines, json, raw_tokens)
         _say(said, json, most)
         return
-    trace = _trace(model, prompt, target, settings, at)
+    trace = _trace(model, prompt, target, settings, at, raw_tokens)
     if trace is None:
         _say(_cost_data(model) if json else _cost(model), json)
     elif at is None:
@@ -108,7 +111,12 @@ def _need_no_prompt(run: str, prompt: str | None, target: str | None, settings: 
 
 
 def _trace(
-    model: str, prompt: str | None, target: str | None, settings: dict[str, Any], at: str | None
+    model: str,
+    prompt: str | None,
+    target: str | None,
+    settings: dict[str, Any],
+    at: str | None,
+    raw_tokens: bool,
 ) -> "Trace | None":
     """The trace to explain, or None where the model is a shape without weights."""
     from pellucid.errors import UsageError
@@ -117,6 +125,8 @@ def _trace(
     if model.endswith(".json"):
         if prompt is not None or target is not None or settings:
             raise UsageError("a trace file holds its own run; leave the prompt and its options away.")
+        if raw_tokens:
+            raise UsageError("a trace file holds its tokens as it shows them; omit --raw-tokens.")
         from pellucid.workbench.tracing import read_trace
 
         return read_trace(model)
@@ -133,7 +143,15 @@ def _trace(
         example = known.decode(some) if known else str(some)
         raise UsageError(f"{model} needs a prompt, for example: pellucid explain {model} {example!r}.")
     reads, wants = prompt_of(found, prompt), prompt_of(found, target)
-    return found.trace(reads, target=wants, backward=target is not None, **settings)
+    trace = found.trace(reads, target=wants, backward=target is not None, **settings)
+    if not raw_tokens:
+        return trace
+    from dataclasses import replace
+
+    from pellucid.workbench.labels import labels
+
+    ids, vocab_size = trace.run["ids"][0], found.config.vocab_size
+    return replace(trace, labels=labels(found.pretrained.tokenizer, vocab_size, ids, raw=True))
 
 
 def _say(what: Any, json: bool, most: int | None = None) -> None:

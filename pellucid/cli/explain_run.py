@@ -19,7 +19,7 @@ PATIENCE = 2.0
 
 
 def explained(
-    path: str, at: str | None, depth: int, top: int, digits: int, lines: int, json: bool
+    path: str, at: str | None, depth: int, top: int, digits: int, lines: int, json: bool, raw_tokens: bool
 ) -> tuple[Any, int | None]:
     """What to say of a number of a run, as lines or as data, and how many lines of it at most."""
     from pellucid.cli.explain import data_of, text_of
@@ -27,7 +27,7 @@ def explained(
     from pellucid.explain.derive import explain
     from pellucid.training.history.replay import Past
 
-    past = Past(path)
+    past = Past(path, raw_tokens)
     if at is None:
         return (_names_data(past) if json else _names(past)), lines
     name, k = _asked(past, at)

@@ -166,8 +166,8 @@ def _spelled(tokens: dict[int, str], given: str) -> list[int]:
 
 
 def _spaced(token: str) -> str:
-    """A token with a plain space for the mark of one."""
-    return " " + token[1:] if token[:1] in SPACES else token
+    """A token with a plain space for each mark of one."""
+    return re.sub(f"[{SPACES}]", " ", token)
 
 
 def _bare(token: str) -> str:

@@ -33,6 +33,7 @@ from pellucid.reference.ops.cross_entropy import IGNORED
 from pellucid.reference.training import forward, join, train
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.workbench.dtypes import CACHES, DTYPES, known, name_of
+from pellucid.workbench.labels import labels
 from pellucid.workbench.prompts import NOT_IDS, Prompt, apart, check_prompt, whole
 from pellucid.workbench.score import Score
 
@@ -456,10 +457,9 @@ class Model:
             tape = forward(self.config, self.weights, [ids], wanted)
             if backward:
                 tape.backward(tape.ref("loss"))
-        tokens = [self.token(id) for id in ids]
         run: dict[str, Any] = {
             "model": self.name,
-            "tokens": tokens,
+            "tokens": [self.token(id) for id in ids],
             "ids": [ids],
             "targets": wanted,
             "dtype": dtype,
@@ -467,8 +467,7 @@ class Model:
         }
         if types:  # the fast engine keeps some values wider than others
             run["types"] = {name: type for name, type in types.items() if name in tape.values}
-        vocabulary = [self.token(id) for id in range(self.config.vocab_size)]
-        return Trace(tape, run, {"t": tokens, "s": tokens, "v": vocabulary})
+        return Trace(tape, run, labels(self.pretrained.tokenizer, self.config.vocab_size, ids))
 
     def explain(
         self, prompt: Prompt, at: str, *, depth: int = 3, top: int = 6, lines: int | None = 40, **run: Any
