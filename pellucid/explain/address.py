@@ -9,7 +9,7 @@ import difflib
 import re
 from dataclasses import dataclass
 
-from pellucid.arguments import check_text
+from pellucid.arguments import check_text, show
 from pellucid.errors import AddressError, did_you_mean
 from pellucid.explain.trace import Trace, bracketed
 from pellucid.reference.op import Index
@@ -44,7 +44,7 @@ def parse(trace: Trace, address: str) -> Part:
     entries = _entries(found["index"] or "") if found else None
     if not found or entries is None:
         raise AddressError(
-            f"{address!r} is not an address; write NAME, NAME[1,0] or NAME[t=1,v=2], "
+            f"{show(address)} is not an address; write NAME, NAME[1,0] or NAME[t=1,v=2], "
             f"for example {_example(trace)}."
         )
     name = _name(trace, found["name"])
@@ -70,7 +70,10 @@ def _name(trace: Trace, asked: str) -> str:
     if asked in tape:
         return tape.resolve(asked)
     known = [*tape.values, *tape.aliases]
-    hint = did_you_mean(asked, known, 3) or " Without --at (in Python: print the trace) the names are listed."
+    hint = (
+        did_you_mean(asked[:200], known, 3)
+        or " Without --at (in Python: print the trace) the names are listed."
+    )
     base, _, updates = asked.removeprefix("d.").partition("@")
     if base in ("loss", "nll", "lse") and "loss" not in tape:
         hint = " There is no loss: give a target (--target)."
@@ -82,7 +85,7 @@ def _name(trace: Trace, asked: str) -> str:
         hint = " It has no gradient: the loss does not depend on it."
     elif updates and base in tape:
         hint = " This trace has fewer updates: give update and steps (--update, --steps)."
-    raise AddressError(f"no value called {asked!r} here.{hint}")
+    raise AddressError(f"no value called {show(asked)} here.{hint}")
 
 
 def _index(
@@ -109,7 +112,7 @@ def _index(
     else:
         wrong = f"{len(entries)} indices are too many"
     if wrong:
-        raise AddressError(f"{name}[{text}] is not part of {name}: {wrong}. {_shape(trace, name)}")
+        raise AddressError(f"{name}[{_cut(text)}] is not part of {name}: {wrong}. {_shape(trace, name)}")
     return tuple(_place(trace, name, axis, place) for axis, place in zip(axes, places, strict=True))
 
 
@@ -124,17 +127,23 @@ def _place(trace: Trace, name: str, axis: str, given: str) -> int | None:
         raise AddressError(f"{name} has no {axis}={text}: {_axis(trace, name, axis)}.")
     tokens = {i: token for i, token in enumerate(trace.texts(name, axis)) if token is not None}
     if not text or not tokens:
-        what = f"{axis}={text} is not a place of {name}" if text else f"the index of {axis} is missing"
+        what = f"{axis}={_cut(text)} is not a place of {name}" if text else f"the index of {axis} is missing"
         raise AddressError(f"{what}: {_axis(trace, name, axis)}.")
     found = _spelled(tokens, given)
     if len(found) == 1:
         return found[0]
     if found:
         places = _listed(axis, tokens, found)
-        raise AddressError(f"{text} stands at {places}: give the number, for example {axis}={found[0]}.")
-    near = _near(tokens, _unquoted(text))
+        raise AddressError(
+            f"{_cut(text)} stands at {places}: give the number, for example {axis}={found[0]}."
+        )
+    near = _near(tokens, _unquoted(text)[:80])
     hint = f"the nearest are {_listed(axis, tokens, near)}" if near else _axis(trace, name, axis)
-    raise AddressError(f"no token {text} on the axis {axis} of {name}: {hint}.")
+    raise AddressError(f"no token {_cut(text)} on the axis {axis} of {name}: {hint}.")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 80 else text[:79] + "…"
 
 
 def _listed(axis: str, tokens: dict[int, str], places: list[int]) -> str:

@@ -169,3 +169,10 @@ def test_a_missing_gradient_or_update_says_what_to_give(trace: Trace) -> None:
     assert refused(bare, "loss").endswith("There is no loss: give a target (--target).")
     trained = pellucid.load("abcd").trace("A B", target="C", update="sgd")
     assert refused(trained, "d.unembed.weight@1[0,0]").endswith("give one more of steps (--steps).")
+
+
+@pytest.mark.parametrize(
+    "address", ["x" * 100_000, "probs[v=" + "x" * 100_000 + "]", "probs[" + "1," * 50_000 + "1]", "[" * 100_000]
+)
+def test_a_message_does_not_repeat_what_is_endless(trace: Trace, address: str) -> None:
+    assert len(refused(trace, address)) < 1000
