@@ -168,7 +168,8 @@ def _spelled(tokens: dict[int, str], given: str) -> list[int]:
     text = given.strip()
     quoted = _unquoted(text) != text
     wanted = _unquoted(text) if quoted else text if text[0] in SPACES else given.rstrip()
-    exactly = [i for i, token in tokens.items() if _spaced(token) == _spaced(wanted)]
+    spaced = _spaced(wanted)
+    exactly = [i for i, token in tokens.items() if _spaced(token) == spaced]
     if quoted or text[0] in SPACES or (exactly and wanted[0] in SPACES):
         return exactly
     return [i for i, token in tokens.items() if text in (token, _bare(token))]
