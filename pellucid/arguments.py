@@ -74,10 +74,18 @@ def check_text(parameter: str, value: Any) -> str:
 def check_path(parameter: str, value: Any) -> str:
     """Returns a path as a str, from a str or a `pathlib.Path`."""
     if isinstance(value, str | os.PathLike) and isinstance(path := os.fspath(value), str):
-        if path and "\0" not in path:
+        if path and "\0" not in path and _is_encodable(path):
             return path
         raise UsageError(f"{parameter} must be a path that a file can have, not {show(value)}.")
     raise UsageError(f"{parameter} must be a path (str or pathlib.Path), not {show(value)}.")
+
+
+def _is_encodable(path: str) -> bool:
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return True
 
 
 def check_one_of(parameter: str, value: Any, known: Iterable[str]) -> str:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pellucid.cli.options import OnBadFile, ReplaceErrors, bad_file_choice
+
 if TYPE_CHECKING:
     from pellucid.text.tokenizer import Tokenizer
 
@@ -31,18 +33,19 @@ def train(
     kind: Annotated[str, typer.Option(help="bpe, unigram, wordpiece, words, characters or bytes.")] = "bpe",
     vocab_size: Annotated[int, typer.Option(help="How many tokens at most.", min=1)] = 8192,
     field: Annotated[str, typer.Option(help="Which field of a JSON line is the text.")] = "text",
-    replace_errors: Annotated[
-        bool, typer.Option("--replace-errors", help="Put U+FFFD for bytes that are no UTF-8, and count them.")
-    ] = False,
+    on_bad_file: OnBadFile = "stop",
+    replace_errors: ReplaceErrors = False,
 ) -> None:
     """Train a tokenizer; the same text gives the same tokenizer."""
     import time
 
     from pellucid.text.corpus import Corpus
+    from pellucid.text.corpus.bad_files import listed
     from pellucid.text.kinds import train as learn
 
-    errors = "replace" if replace_errors else "strict"
-    corpus = Corpus(sources, field=field, errors=errors, unique=False)
+    choice = bad_file_choice(on_bad_file, replace_errors)
+    corpus = Corpus(sources, field=field, on_bad_file=choice, unique=False, setting="--on-bad-file ")
+    corpus.check()
     start = time.perf_counter()
     tokenizer = learn(kind, _pieces(corpus), vocab_size, progress=sys.stderr.isatty())
     tokenizer.save(output)
@@ -51,11 +54,11 @@ def train(
         f"{output}: {tokenizer.kind} with {tokenizer.vocab_size:,} tokens, from {report.bytes / 1e6:,.1f} MB "
         f"in {time.perf_counter() - start:.1f} s"
     )
-    sample = (
-        next(_pieces(Corpus(sources, field=field, errors=errors, unique=False)), "")
-        if "-" not in sources
-        else ""
-    )
+    if corpus.skipped:
+        print(f"skipped: {len(corpus.skipped)} bad files, {listed(corpus.skipped)}")
+    if report.replaced_bytes:
+        print(f"replaced: {report.replaced_bytes:,} bytes that are not UTF-8")
+    sample = next(_pieces(corpus), "") if "-" not in sources else ""
     if ids := tokenizer.encode(sample):
         print(f"{len(sample.encode()) / len(ids):.2f} bytes per token on the beginning of the text")
     print(f'see how it cuts: pellucid tokenizer explain {output} "some words of yours"')

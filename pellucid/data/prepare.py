@@ -31,12 +31,16 @@ from pellucid.data.encoders import Encoded, Encoders
 from pellucid.data.manifest import NAME, PARTS, PROGRESS, Entry, Manifest, read, shard_name
 from pellucid.data.shard import Shard, ShardWriter, id_type
 from pellucid.data.tokenizer_copy import FOLDER, describe, read_files, write_copy
-from pellucid.errors import ConfigError, FileError
+from pellucid.errors import ConfigError, FileError, UsageError
 from pellucid.files import sweep_folder, whole_file
 from pellucid.text.corpus import Corpus
 from pellucid.text.pretrained import from_pretrained
 from pellucid.text.seams import can_cut
 
+WORKERS_PER_CORE = 4
+"""Processes beyond this share of a core each only take memory and time from each other."""
+ERRORS = {"stop": "strict"}
+"""How manifests spell a choice about bad files, where that is not its own word."""
 SHARD_TOKENS = 1 << 25
 """Small enough that an interruption costs seconds, large enough that a terabyte is a few thousand files."""
 
@@ -69,12 +73,12 @@ def prepare(
 ) -> Manifest:
     """Encode a corpus into a folder, or go on with it; its manifest."""
     workers = (os.cpu_count() or 1) if workers is None else workers
-    if workers < 1:
-        raise ConfigError(f"workers={workers} encode nothing: use 1 or more.")
+    check_workers(workers)
     if shard_tokens < 1:
         raise ConfigError(f"shard_tokens={shard_tokens} hold nothing: use 1 or more.")
     files = read_files(tokenizer)
     opened = from_pretrained(tokenizer)
+    corpus.check()
     asked = Manifest(describe(opened, files), _settings(corpus, shard_tokens))
     with _locked(out):
         manifest = _begun(out, asked)
@@ -88,6 +92,16 @@ def prepare(
         manifest.write(out)
         (out / PROGRESS).unlink()
     return manifest
+
+
+def check_workers(workers: int) -> None:
+    """Refuses a number of processes that would do nothing, or that this machine cannot carry."""
+    cores = os.cpu_count() or 1
+    if not 1 <= workers <= WORKERS_PER_CORE * cores:
+        raise UsageError(
+            f"workers={workers:,} is out of range: use 1 to {WORKERS_PER_CORE * cores}, "
+            f"{WORKERS_PER_CORE} for each of the {cores} cores of this machine."
+        )
 
 
 def _encode(
@@ -245,7 +259,7 @@ def _settings(corpus: Corpus, shard_tokens: int) -> dict[str, Any]:
         "sources": [{"file": file, "bytes": size} for file, size in zip(corpus.files, sizes, strict=True)],
         "split": corpus.split,
         "field": corpus.field,
-        "errors": corpus.errors,
+        "errors": ERRORS.get(corpus.on_bad_file, corpus.on_bad_file),
         "validation": corpus.validation,
         "seed": corpus.seed,
         "unique": corpus.unique,

@@ -77,6 +77,7 @@ class Model:
     ) -> "Model":
         """Returns a new model with weights drawn from the seed; a preset's name stands for its config."""
         seed, asked = check_int("seed", seed), check_engine(device, dtype)
+        check_text("initialization", initialization)
         if not isinstance(config, ModelConfig):
             from pellucid.interop.named import config_of
 
@@ -205,7 +206,7 @@ class Model:
 
     def token(self, id: int) -> str:
         """Returns one token as text; its number where there is no tokenizer."""
-        reader = self.pretrained.tokenizer
+        reader, id = self.pretrained.tokenizer, check_int("id", id, least=0)
         return reader.token(id) if reader and id < reader.vocab_size else str(id)
 
     @property
@@ -342,11 +343,12 @@ class Model:
 
         A model may have more rows than its tokenizer has tokens; the rest have no text."""
         decoder, readable = self.tokenizer.stream(), self.tokenizer.vocab_size
-        ends = self.stop if stop is None else stop
+        ending = self.stop if stop is None else stop
         for id in self.ids(prompt):  # a first word may need a blank before it
             decoder.feed(id)
         for id in tokens:
-            yield "" if id in ends or id >= readable else decoder.feed(id)
+            known_id = check_int("tokens", id, least=0) < readable and id not in ending
+            yield decoder.feed(id) if known_id else ""
         yield decoder.end()
 
     def tokens(
@@ -385,13 +387,14 @@ class Model:
 
         check_request(max_new_tokens, temperature, seed, past_context)
         kept = None if cache is None else getattr(torch, known(cache, CACHES))
+        ends = self.stop if stop is None else check_stop(stop)
         return generate(
             self.module,
             prompts,
             max_new_tokens=max_new_tokens,
             temperature=temperature,
             seed=seed,
-            stop=self.stop if stop is None else stop,
+            stop=ends,
             cache_dtype=kept,
             past_context=past_context,
         )
@@ -428,12 +431,13 @@ class Model:
         check_bool("backward", backward)
         check_one_of("path", path, PATHS)
         check_int("steps", steps, least=1, most=1000)
-        check_float("lr", lr)
-        check_text("update", update or "")
+        lr = check_float("lr", lr)
+        if update is not None:
+            check_text("update", update)
         ids, targets = self._ids(prompt, target)
         if settings and not update:
             raise UsageError(f'{min(settings)!r} belongs to an update: give update="sgd", for example.')
-        _check_settings(settings)
+        settings = {key: _check_setting(key, value) for key, value in settings.items()}
         if (backward or update) and targets is None:
             raise TokenError(
                 "a gradient needs a loss, and a loss needs a target: give the text that should follow."
@@ -556,14 +560,24 @@ class Model:
         return ids, [IGNORED] * (len(start) - 1) + goal if goal else None
 
 
-def _check_settings(settings: Mapping[str, Any]) -> None:
-    """Settings of an update are numbers, several of them as for `betas`, but for the pattern `only`."""
-    for key, value in settings.items():
-        if key == "only":
-            check_text(key, value)
-        elif value is not None:
-            for number in value if isinstance(value, tuple | list) else (value,):
-                check_float(key, number)
+def _check_setting(key: str, value: Any) -> Any:
+    """Returns a setting of an update: a number, two of them for `betas`, or the pattern `only`."""
+    if key == "only":
+        return check_text(key, value)
+    if key == "betas":
+        if not isinstance(value, tuple | list) or len(value) != 2:
+            raise UsageError(f"betas must be two numbers, not {show(value)}.")
+        return tuple(check_float(key, beta) for beta in value)
+    return None if value is None and key in ("clip", "t") else check_float(key, value)
+
+
+def check_stop(stop: Any) -> set[int]:
+    """Returns the ids that end a text."""
+    try:
+        ids = list(stop)
+    except TypeError:
+        raise UsageError(f"stop must be token ids such as [1, 2], not {show(stop)}.") from None
+    return {check_int("stop", id) for id in ids}
 
 
 def check_engine(device: Any, dtype: Any) -> tuple[str, str]:
@@ -584,6 +598,6 @@ def usable(name: str) -> "Device":
         device = torch.device(name)
         torch.empty(1, device=device).tolist()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).partition("\n")[0].rstrip(".")
+        reason = str(error).partition("\n")[0].rstrip(".!")
         raise UsageError(f"the device {name!r} cannot be used here: {reason}.") from None
     return device

@@ -18,7 +18,7 @@ def load(name: str | Path, *, device: str = "cpu", dtype: "str | Dtype" = "float
     fetched model ("smollm2") or of the teaching model ("abcd"). `device` and `dtype` are those of the
     fast engine; the specification always computes in float64.
     """
-    if name != "":  # its own message is better
+    if not isinstance(name, str) or name:  # `opened` says what an empty name could be
         check_path("name", name)
     check_engine(device, dtype)
     return Model(opened(name), device, dtype)

@@ -1,6 +1,7 @@
 """`pellucid.train`: a recipe's run from Python, and the model that it made."""
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from numbers import Integral, Real
 from pathlib import Path
@@ -32,7 +33,7 @@ def train(
         table = dict(recipe)
     else:
         name = check_path("recipe", recipe)
-        if not is_shipped(name) and Path(name).suffix != ".toml" and Path(name).exists():
+        if not is_shipped(name) and Path(name).suffix != ".toml" and os.path.exists(name):
             raise UsageError(
                 f"{name} is a text: give a recipe, and the text as data={{'path': {name!r}}}. "
                 f"`pellucid train {name} --dry-run` plans one for it."

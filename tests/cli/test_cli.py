@@ -81,7 +81,7 @@ def test_json_is_json() -> None:
         (["explain", "gpt2", "A B", "--at", "probs"], "gpt2 is a shape without weights"),
         (
             ["trace", "abcd", "A B", "--target", "C", "--update", "sgd", "--lr", "nan", "-o", "x.json"],
-            "lr must be a finite number",
+            "lr must be a finite number, not nan",
         ),
         (["trace", "abcd", "A", "-o", "x" * 251 + ".json"], "File name too long"),
         (["explain", "abcd", "A B", "--lr", "2"], "--lr, --only and --steps belong to an update"),

@@ -17,7 +17,7 @@ from pellucid.data import batches as batching
 from pellucid.data.manifest import NAME, PROGRESS
 from pellucid.data.prepare import Progress, prepare
 from pellucid.data.tokens import TokenFolder
-from pellucid.errors import ConfigError, FileError, TokenError
+from pellucid.errors import FileError, PellucidError, TokenError
 from pellucid.text.corpus import Corpus
 from pellucid.text.pretrained import from_pretrained
 from pellucid.text.tokenizer import Special
@@ -333,10 +333,14 @@ def test_a_folder_without_a_tokenizer_is_refused_before_anything_is_made(tmp_pat
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"workers": 0}, "workers=0 encode nothing"), ({"shard_tokens": 0}, "shard_tokens=0 hold nothing")],
+    [
+        ({"workers": 0}, "workers=0 is out of range: use 1 to"),
+        ({"workers": 10**5}, "workers=100,000 is out of range"),
+        ({"shard_tokens": 0}, "shard_tokens=0 hold nothing"),
+    ],
 )
 def test_impossible_settings_are_refused(tmp_path: Path, settings: dict[str, int], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(PellucidError, match=message):
         prepare(corpus(tmp_path), tmp_path / "tokenizer", tmp_path / "out", **settings)
 
 

@@ -299,7 +299,10 @@ def test_training_does_not_depend_on_the_number_of_threads(threads: str) -> None
 def test_training_refuses_what_cannot_be() -> None:
     for kind, size, words in (
         ("bpe", 100, "a vocabulary of 100 is too small: 256 bytes and the special tokens take 258"),
-        ("bpe", 0, "a vocabulary of 0 tokens holds nothing"),
+        ("bpe", 0, "vocab_size=0 is out of range"),
+        ("bpe", 10**9, "vocab_size=1,000,000,000 is out of range: use 1 to 16,777,216"),
+        ("unigram", 10**11, "is out of range"),
+        ("bytes", 2**24 + 1, "is out of range"),
         ("bpee", 400, "no kind of tokenizer called 'bpee'"),
     ):
         with pytest.raises(ConfigError, match=words):
