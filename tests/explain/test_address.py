@@ -172,7 +172,7 @@ def test_a_missing_gradient_or_update_says_what_to_give(trace: Trace) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["x" * 100_000, "probs[v=" + "x" * 100_000 + "]", "probs[" + "1," * 50_000 + "1]", "[" * 100_000]
+    "address", ["x" * 99_999, "probs[v=" + "x" * 99_999 + "]", "probs[" + "1," * 50_000 + "1]", "[" * 99_999]
 )
 def test_a_message_does_not_repeat_what_is_endless(trace: Trace, address: str) -> None:
     assert len(refused(trace, address)) < 1000
