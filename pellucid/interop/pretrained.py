@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pellucid import notebook
 from pellucid.config import ModelConfig
 from pellucid.errors import FileError, did_you_mean
 from pellucid.files import need
@@ -54,6 +55,17 @@ class Weights(Mapping[str, Array]):
 
     def __contains__(self, name: object) -> bool:
         return name in self.tensors
+
+    def __repr__(self) -> str:
+        count = parameter_count({name: tensor.shape for name, tensor in self.tensors.items()})
+        what = f"{notebook.counted(len(self), 'array')} with {count:,} numbers"
+        return notebook.short("Weights", what, self._sizes())
+
+    def _repr_html_(self) -> str:
+        return notebook.listing(repr(self), ("weight", "shape"), self._sizes())
+
+    def _sizes(self) -> list[tuple[str, str]]:
+        return [(name, str(list(tensor.shape))) for name, tensor in self.tensors.items()]
 
 
 @dataclass(frozen=True)

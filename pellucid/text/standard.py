@@ -17,7 +17,16 @@ from pellucid.errors import FileError, TokenError
 from pellucid.text import alphabet
 from pellucid.text.folder import folder_files
 from pellucid.text.native import call_native
-from pellucid.text.tokenizer import ByteStream, Ids, Special, Stream, Tokenizer, checked, known
+from pellucid.text.tokenizer import (
+    ByteStream,
+    Ids,
+    Special,
+    Stream,
+    Tokenizer,
+    checked,
+    known,
+    show_blanks,
+)
 
 _STRAY = re.compile("([^\udc80-\udcff]+)|([\udc80-\udcff])")
 """Stretches of text, and the single bytes that are no text, as `surrogateescape` writes them."""
@@ -211,6 +220,11 @@ class StandardTokenizer(Tokenizer):
 
     def token(self, id: int) -> str:
         return self._tokens.get(known(id, self.vocab_size), f"<unused {id}>")
+
+    def visible(self, id: int) -> str:
+        if not self.byte_level:
+            return show_blanks(self.token(id).replace("▁", " "))
+        return show_blanks(self.bytes_of(id).decode("utf-8", "backslashreplace")) or self.token(id)
 
     def bytes_of(self, id: int) -> bytes:
         return self._bytes[known(id, self.vocab_size)]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.errors import TokenError
+from pellucid.format import escape_controls
 from pellucid.text.folder import write_folder
 
 Ids = np.ndarray[Any, np.dtype[Any]]
@@ -72,7 +73,11 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def token(self, id: int) -> str:
-        """One token as people should see it."""
+        """One token as the tokenizer's file writes it."""
+
+    def visible(self, id: int) -> str:
+        """One token as people should see it: a space is ·, a line feed \\n."""
+        return show_blanks(self.token(id))
 
     @abstractmethod
     def bytes_of(self, id: int) -> bytes:
@@ -93,6 +98,14 @@ class Tokenizer(ABC):
     def id_of(self, token: str) -> int | None:
         """The id of a special token, or None where there is none of that name."""
         return next((id for id in range(self.vocab_size) if self.token(id) == token), None)
+
+
+def show_blanks(text: str) -> str:
+    r"""
+    >>> print(show_blanks(" a cat\n"))
+    ·a·cat\n
+    """
+    return escape_controls(text.replace(" ", "·").replace("\n", "\\n").replace("\t", "\\t"), keep="")
 
 
 class ByteStream(Stream):
