@@ -23,7 +23,9 @@ Report = Callable[["Progress"], None]
 @app.command()
 def prepare(
     sources: Annotated[list[str], typer.Argument(help="Files, folders, patterns, or - for standard input.")],
-    tokenizer: Annotated[Path, typer.Option(help="The tokenizer's folder.", metavar="DIR")],
+    tokenizer: Annotated[
+        str, typer.Option(help="The folder of a tokenizer, or a model whose tokenizer is used.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make, or to go on with.")],
     split: Annotated[
         str, typer.Option(help="Documents: file, line, paragraph, separator=TEXT or jsonl.", metavar="RULE")
@@ -41,6 +43,7 @@ def prepare(
 ) -> None:
     """Encode texts into token files, with every core; given again after an interruption, it goes on."""
     from pellucid.data import prepare as library
+    from pellucid.interop.named import tokenizer_source
     from pellucid.text.corpus import Corpus
     from pellucid.text.corpus.bad_files import listed
 
@@ -52,7 +55,7 @@ def prepare(
         library.check_workers(workers)
     try:
         with _progress() as report:
-            manifest = library.prepare(corpus, tokenizer, output, workers, report)
+            manifest = library.prepare(corpus, tokenizer_source(tokenizer), output, workers, report)
     except KeyboardInterrupt:
         print(
             f"Interrupted. Finished shards are kept in {output}: give the same command again to go on.",

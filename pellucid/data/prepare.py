@@ -32,10 +32,11 @@ from pellucid.data.manifest import NAME, PARTS, PROGRESS, Entry, Manifest, read,
 from pellucid.data.shard import Shard, ShardWriter, id_type
 from pellucid.data.tokenizer_copy import FOLDER, describe, read_files, write_copy
 from pellucid.errors import ConfigError, FileError, PellucidError, UsageError, file_error
-from pellucid.files import make_folders, sweep_folder, whole_file
+from pellucid.files import Kind, check_output, is_partial, make_folders, sweep_folder, whole_file
 from pellucid.text.corpus import Corpus
 from pellucid.text.pretrained import from_pretrained
 from pellucid.text.seams import can_cut
+from pellucid.text.tokenizer import Tokenizer
 
 WORKERS_PER_CORE = 4
 """Processes beyond this share of a core each only take memory and time from each other."""
@@ -65,21 +66,23 @@ class Progress:
 
 def prepare(
     corpus: Corpus,
-    tokenizer: Path,
+    tokenizer: Path | Tokenizer,
     out: Path,
     workers: int | None = None,
     progress: Callable[[Progress], None] = lambda _: None,
     shard_tokens: int = SHARD_TOKENS,
 ) -> Manifest:
-    """Encode a corpus into a folder, or go on with it; its manifest."""
+    """Encodes a corpus into a folder, or goes on with it; returns its manifest. `tokenizer` is a tokenizer's
+    folder, whose files are copied as they are, or a tokenizer, whose own files are written."""
     workers = (os.cpu_count() or 1) if workers is None else workers
     check_workers(workers)
     if shard_tokens < 1:
         raise ConfigError(f"shard_tokens={shard_tokens} hold nothing: use 1 or more.")
-    files = read_files(tokenizer)
-    opened = from_pretrained(tokenizer)
+    files = tokenizer.files() if isinstance(tokenizer, Tokenizer) else read_files(tokenizer)
+    opened = tokenizer if isinstance(tokenizer, Tokenizer) else from_pretrained(tokenizer)
     corpus.check()
     asked = Manifest(describe(opened, files), _settings(corpus, shard_tokens))
+    check_output(out, TOKEN_FOLDER, force=True, folder=True)
     with _locked(out):
         manifest = _begun(out, asked)
         if (out / NAME).exists() and manifest.parts == read(out / NAME).parts:
@@ -212,15 +215,23 @@ class _Part:
         self.manifest.write(self.out, PROGRESS)
 
 
+def _why_not(path: Path) -> str:
+    if not path.is_dir():
+        return "it is a file"
+    if any((path / name).exists() for name in (NAME, PROGRESS)):
+        return ""
+    others = sorted(entry.name for entry in path.iterdir() if not is_partial(entry))
+    return f"it holds {others[0]}" if others else ""
+
+
+TOKEN_FOLDER = Kind("a folder of token files", _why_not)
+
+
 def _begun(out: Path, asked: Manifest) -> Manifest:
     """What an earlier run of the same command has finished in this folder, each shard read and verified."""
     begun = next((out / name for name in (NAME, PROGRESS) if (out / name).exists()), None)
     if begun is None:
         sweep_folder(out)
-        if strange := sorted(path.name for path in out.iterdir()):
-            raise FileError(
-                f"{out} holds something else, {strange[0]} for example: name a new folder for the tokens."
-            )
         return asked
     found = read(begun)
     if differences := list(found.differences(asked)):

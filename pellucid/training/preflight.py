@@ -24,7 +24,7 @@ from pellucid.training.loop import device_of, dtype_on, rows_of_a_rank
 from pellucid.training.plan import Plan, readable_size
 from pellucid.training.recipe import Recipe, changed
 from pellucid.training.saving.run_folder import CHECKPOINTS, LOCK, RECIPE
-from pellucid.training.sources.encoding import check_texts, check_tokenizer, paths_of
+from pellucid.training.sources.encoding import check_texts, named_tokenizer, paths_of
 from pellucid.training.sources.source import kind_of, open_source
 from pellucid.training.start import config_of, settled
 from pellucid.training.weights import Weights
@@ -91,7 +91,7 @@ def _plan(
     device = str(device_of(draft.train.device))
     check_out(draft)
     if not draft.start:
-        check_tokenizer(draft.data)
+        named_tokenizer(draft.data)
     size = text_bytes(draft)
     machine = Machine(draft, device, ranks.alone, min(calibration.SECONDS, 6 * minutes))
     is_fixed = any(change.startswith("steps=") for change in changes)
@@ -238,7 +238,7 @@ def check(recipe: Recipe, ranks: Ranks, is_new: bool = True) -> tuple[Recipe, Mo
     if kind_of(recipe.data) == "text":
         size = text_bytes(recipe)
         if start is None:
-            check_tokenizer(recipe.data)
+            named_tokenizer(recipe.data)
         vocab_size = recipe.data.vocab_size or _vocabulary(recipe, size)
         _check_length(recipe, size)
         share = recipe.data.validation

@@ -3,7 +3,6 @@
 import os
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,8 +20,9 @@ from pellucid.arguments import (
     show,
 )
 from pellucid.config import ModelConfig
-from pellucid.errors import ConfigError, FileError, TokenError, UsageError
-from pellucid.explain.derive import Derivation, derive
+from pellucid.errors import ConfigError, FileError, TokenError, UsageError, quote
+from pellucid.explain.derive import Derivation, check_limits, explain
+from pellucid.explain.table import Slice
 from pellucid.explain.trace import Trace
 from pellucid.interop.number_types import number_type
 from pellucid.interop.pretrained import Array, Pretrained, Source, Weights, parameter_count
@@ -32,6 +32,7 @@ from pellucid.reference.ops.cross_entropy import IGNORED
 from pellucid.reference.training import forward, join, train
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.workbench.dtypes import CACHES, DTYPES, known, name_of
+from pellucid.workbench.labels import labels
 from pellucid.workbench.prompts import NOT_IDS, Prompt, apart, check_prompt, whole
 from pellucid.workbench.score import Score
 
@@ -459,10 +460,9 @@ class Model:
             tape = forward(self.config, self.weights, [ids], wanted)
             if backward:
                 tape.backward(tape.ref("loss"))
-        tokens = [self.token(id) for id in ids]
         run: dict[str, Any] = {
             "model": self.name,
-            "tokens": tokens,
+            "tokens": [self.token(id) for id in ids],
             "ids": [ids],
             "targets": wanted,
             "dtype": dtype,
@@ -470,20 +470,18 @@ class Model:
         }
         if types:  # the fast engine keeps some values wider than others
             run["types"] = {name: type for name, type in types.items() if name in tape.values}
-        vocabulary = [self.token(id) for id in range(self.config.vocab_size)]
-        return Trace(tape, run, {"t": tokens, "s": tokens, "v": vocabulary})
+        return Trace(tape, run, labels(self.pretrained.tokenizer, self.config.vocab_size, ids))
 
     def explain(
         self, prompt: Prompt, at: str, *, depth: int = 3, top: int = 6, lines: int | None = 40, **run: Any
-    ) -> Derivation:
-        """Returns where a number came from: print it, or walk its operands. `run` is as for `trace`."""
-        check_text("at", at)
-        check_int("depth", depth, least=0, most=1000)
-        check_int("top", top, least=1)
-        if lines is not None:
-            check_int("lines", lines, least=0)
+    ) -> Derivation | Slice:
+        """Returns where a number came from: print it, or walk its operands. `run` is as for `trace`.
+
+        An address of more than one number, such as "blocks.5.attn.pattern[h=3]", gives a table of them.
+        """
+        check_limits(at, depth, top, lines)
         backward = run.get("target") is not None and not run.get("update")
-        return derive(self.trace(prompt, **({"backward": backward} | run)), at, depth, top, lines)
+        return explain(self.trace(prompt, **({"backward": backward} | run)), at, depth, top, lines)
 
     def in_layout(self, layout: str) -> "Model":
         """Returns the same model with its queries and keys in RoPE's layout "halves" or "pairs"."""
@@ -501,8 +499,7 @@ class Model:
         """Writes our model folder: config, weights as they now are, tokenizer; `force` replaces a model."""
         from pellucid.interop import model_folder
 
-        with self._place_for(folder, force) as new:
-            model_folder.write(new, self._as_it_is())
+        model_folder.write(self._output(folder, force), self._as_it_is(), force=force)
 
     def save_pretrained(
         self,
@@ -520,19 +517,15 @@ class Model:
 
         if not safe_serialization:
             raise TypeError("weights are written as safetensors alone; omit safe_serialization")
-        with self._place_for(folder, force) as new:
-            huggingface.write(new, self._as_it_is())
+        huggingface.write(self._output(folder, force), self._as_it_is(), force=force)
 
-    @contextmanager
-    def _place_for(self, folder: str | Path, force: bool) -> Iterator[Path]:
-        from pellucid.workbench.replacing import fresh
-
+    def _output(self, folder: str | Path, force: bool) -> Path:
+        """Returns where to save, which is not where this model is read from."""
         folder, force = Path(check_path("folder", folder)), check_bool("force", force)
         source = self.pretrained.source.path
         if force and source.exists() and folder.resolve() in (source.resolve(), *source.resolve().parents):
             raise FileError(f"{folder}: this model's weights are read from there. Give another folder.")
-        with fresh(folder, force) as new:
-            yield new
+        return folder
 
     def _as_it_is(self) -> Pretrained:
         """With what has been trained, each weight in the type that it now has."""
@@ -599,6 +592,5 @@ def usable(name: str) -> "Device":
         device = torch.device(name)
         torch.empty(1, device=device).tolist()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).partition("\n")[0].rstrip(".!")
-        raise UsageError(f"the device {name!r} cannot be used here: {reason}.") from None
+        raise UsageError(f"the device {name!r} cannot be used here: {quote(error)}.") from None
     return device

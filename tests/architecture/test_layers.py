@@ -12,7 +12,7 @@ import pellucid
 PACKAGE = Path(pellucid.__file__).parent
 LAYERS = (
     {"errors", "format"},
-    {"files", "registry", "arguments"},
+    {"files", "registry", "arguments", "notebook"},
     {"names"},
     {"parts"},
     {"config"},

@@ -62,7 +62,7 @@ def test_an_unknown_model_is_named_with_the_nearest() -> None:
             "",
             "'unembed.weight' is missing; its shape is (4, 2)",
         ),
-        ("vocab_size = 4", "vocab_size =", "this is not TOML"),
+        ("vocab_size = 4", "vocab_size =", "is not TOML"),
         ('["A", "B", "C", "D"]', "4", "words must be a list of texts without blanks"),
         ('["A", "B", "C", "D"]', '["A", "B", "C", "C"]', "there must be 4 different words"),
         ('["A", "B", "C", "D"]', '["A", "B", "C", "D E"]', "words must be a list of texts without blanks"),

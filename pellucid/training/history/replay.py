@@ -236,8 +236,8 @@ class Replaying(Trainer):
 class Past:
     """A run that was begun, and may be asked about any of its steps."""
 
-    def __init__(self, path: str | Path) -> None:
-        self.folder = RunFolder(path)
+    def __init__(self, path: str | Path, raw_tokens: bool = False) -> None:
+        self.folder, self.raw_tokens = RunFolder(path), raw_tokens
         if not (self.folder.path / RECIPE).is_file():
             raise UsageError(f"there is no run at {path}: it has no {RECIPE}.")
         self.recipe = Recipe.from_dict(self.folder.recipe())
@@ -288,7 +288,9 @@ class Past:
         slope = None if self.why_not(name) else nothing
         kept = Kept("float64", nothing, nothing, slope, slope, {}, {}, mean, mean, 0)
         event = Stepped(k, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0.0, 0) if k else None
-        return Replayed(k, 0, self.recipe, event, {name: kept}, {name: 0.0}).trace(name)
+        return Replayed(
+            k, 0, self.recipe, event, {name: kept}, {name: 0.0}, vocabulary=self._vocabulary()
+        ).trace(name)
 
     def step(self, k: int, only: Sequence[str] = ("*",), tell: Tell = lambda at, of: None) -> Replayed:
         """Step k made again, with the parameters kept whose names fit one of the patterns."""
@@ -328,7 +330,9 @@ class Past:
         return Replayed(0, 0, self.recipe, None, kept, vocabulary=self._vocabulary())
 
     def _vocabulary(self) -> tuple[str, ...]:
-        return tuple(map(self.source.tokenizer.token, range(self.source.tokenizer.vocab_size)))
+        tokenizer = self.source.tokenizer
+        text = tokenizer.token if self.raw_tokens else tokenizer.visible
+        return tuple(map(text, range(tokenizer.vocab_size)))
 
     def _start(self, most: int) -> tuple[Snapshot | None, dict[str, object]]:
         """The newest complete checkpoint up to a step, and what the bits of the run depend on."""

@@ -19,11 +19,11 @@ from pellucid.data.prepare import Progress, prepare
 from pellucid.data.tokens import TokenFolder
 from pellucid.errors import ConfigError, FileError, did_you_mean
 from pellucid.files import read_format, whole_file
+from pellucid.interop.named import tokenizer_source
 from pellucid.text.corpus import Corpus, Document
 from pellucid.text.corpus.bad_files import STOP, listed
 from pellucid.text.kinds import DEFAULT, kinds
 from pellucid.text.kinds import train as learn
-from pellucid.text.pretrained import from_pretrained
 from pellucid.text.tokenizer import Special, Tokenizer
 from pellucid.training.plan import vocabulary_for
 
@@ -140,10 +140,10 @@ def encoded(data: Data, cache: Path, tell: Tell, own: Tokenizer | None) -> Token
         _compare(proof, asked)
         return TokenFolder(out)
     corpus = _corpus(data, tell)
-    folder = _tokenizer(data, corpus, cache, tell) if own is None else cache / "tokenizer"
     if own is not None:
-        own.save(folder)
-    prepare(corpus, folder, out, _workers(corpus), _lines(tell))
+        own.save(cache / "tokenizer", force=True)
+    tokenizer = cache / "tokenizer" if own is not None else _tokenizer(data, corpus, cache, tell)
+    prepare(corpus, tokenizer, out, _workers(corpus), _lines(tell))
     with whole_file(proof) as file:
         file.write(json.dumps({"format": FORMAT, "version": VERSION} | asked, indent=1).encode())
     return TokenFolder(out)
@@ -198,27 +198,28 @@ def _corpus(data: Data, tell: Tell) -> Corpus:
     return parted
 
 
-def check_tokenizer(data: Data) -> None:
-    """Refuses a tokenizer that is neither a kind to train nor a folder that can be opened."""
+def named_tokenizer(data: Data) -> Path | Tokenizer | None:
+    """The tokenizer that a recipe names, as a folder or a model's own; None where one is to be trained."""
     kind = data.tokenizer or "bpe"
-    if kind not in kinds():
-        if not Path(kind).exists():
-            raise ConfigError(
-                f"data.tokenizer={kind!r} is neither a folder nor a kind of tokenizer; kinds are "
-                f"{', '.join(kinds())}.{did_you_mean(kind, kinds())}"
-            )
-        from_pretrained(kind)
+    if kind in kinds():
+        return None
+    try:
+        return tokenizer_source(kind)
+    except ConfigError:
+        raise ConfigError(
+            f"data.tokenizer={kind!r} is neither a kind of tokenizer ({', '.join(kinds())}), nor a "
+            f"tokenizer's folder, nor a model.{did_you_mean(kind, kinds())}"
+        ) from None
 
 
-def _tokenizer(data: Data, corpus: Corpus, cache: Path, tell: Tell) -> Path:
-    """The folder of the tokenizer: the one that is named, or one trained on the training part."""
+def _tokenizer(data: Data, corpus: Corpus, cache: Path, tell: Tell) -> Path | Tokenizer:
+    """The tokenizer that is named, or the folder of one trained on the training part."""
+    if (named := named_tokenizer(data)) is not None:
+        return named
     kind = data.tokenizer or "bpe"
-    check_tokenizer(data)
-    if kind not in kinds():
-        return Path(kind)
     begun = time.perf_counter()
     tokenizer = _trained(data, kind, corpus, tell)
-    tokenizer.save(cache / "tokenizer")
+    tokenizer.save(cache / "tokenizer", force=True)
     tell(f"tokenizer: {kind}, {tokenizer.vocab_size:,} tokens, in {time.perf_counter() - begun:.1f} s")
     return cache / "tokenizer"
 
