@@ -114,7 +114,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _whole_file(path: Path, replace: bool) -> Iterator[BinaryIO]:
-    partial = None
+    partial, is_new = None, False
     try:
         sweep(path)
         partial, handle = _create_partial(
@@ -125,8 +125,12 @@ def _whole_file(path: Path, replace: bool) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
             os.replace(partial, path) if replace else rename_new(partial, path)
+            is_new = not replace
         fsync_folder(path.parent)
     except OSError as error:
+        if is_new:
+            with contextlib.suppress(OSError):
+                path.unlink()
         raise file_error("write", path, error) from None
     finally:
         if partial is not None:

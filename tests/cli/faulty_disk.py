@@ -159,7 +159,9 @@ def fetch_from_hub() -> None:
     from pellucid.interop import fetch
 
     def arrived(arguments: list[str], scratch: Path, total: int | None, report: Any) -> tuple[int, str]:
-        shutil.copytree("hf", arguments[3])
+        Path(arguments[3]).mkdir()
+        for path in Path("hf").iterdir():
+            shutil.copyfile(path, Path(arguments[3]) / path.name)
         return 0, ""
 
     fetch._child = arrived

@@ -24,7 +24,8 @@ STRINGS = [*CODES, *OTHERS, *DIRECTIONS, *UNSEEN, *CONTROLS]
 
 FILE_NAMES = [
     "two words.txt", "line\nbreak.txt", f"{TITLE}.txt", "\u202etxt.cod", "zero\u200bwidth.txt", "-o",
-    "--force", "key=value.txt", "n" * 251 + ".txt", "[bold]x[].txt", "caf\u00e9.txt", "a\rb.txt", "\x9b53m.txt",
+    "--force", "key=value.txt", "n" * 251 + ".txt", "[bold]x[].txt", "caf\u00e9.txt", "a\rb.txt",
+    "\x9b53m.txt",
 ]  # fmt: skip
 
 _DRAWN = re.compile(r"\x1b\[(?:\?25[hl]|1A|2K|(?:[0-9]|[1-4][0-9]|9[0-7]|;)*m)|\r")

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import FileError
+from pellucid.errors import FileError, file_error
 from pellucid.training.events import Ended, Evaluated, Event, Recorded, Saved, Skipped, Started, Stepped
 
 KINDS = {
@@ -41,7 +41,7 @@ class Log:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
             os.ftruncate(self._file, path.read_bytes().rfind(b"\n") + 1)
         except OSError as error:
-            raise FileError(f"cannot write {path}: {error.strerror}.") from None
+            raise file_error("write", path, error) from None
 
     def write(self, event: Event, **more: Any) -> None:
         """One line, with the system as soon as this returns: a killed process loses none."""
@@ -52,7 +52,7 @@ class Log:
                 os.ftruncate(self._file, os.fstat(self._file).st_size - written)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            raise FileError(f"cannot write {self.path}: {error.strerror}.") from None
+            raise file_error("write", self.path, error) from None
 
     def settle(self) -> None:
         """Have the disk remember it; before a checkpoint, so that the log is never behind one."""
@@ -137,7 +137,7 @@ def cut(path: Path, step: int) -> int:
             file.truncate(keep)
             os.fsync(file.fileno())
     except OSError as error:
-        raise FileError(f"cannot write {path}: {error.strerror}.") from None
+        raise file_error("write", path, error) from None
     return len(data) - keep
 
 
@@ -164,7 +164,7 @@ def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise FileError(f"cannot read {path}: {error.strerror}.") from None
+        raise file_error("read", path, error) from None
 
 
 def _entry(piece: bytes) -> Line | None:
