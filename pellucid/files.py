@@ -330,6 +330,11 @@ def fsync_folder(folder: Path) -> None:
 settle = fsync_folder
 
 
+UNPAIRED = "backslashreplace"
+"""How JSON text is encoded that may have half a surrogate pair, as a path that is not UTF-8 has: in its place
+comes JSON's own escape for it."""
+
+
 def read_json(path: Path) -> Any:
     """What a JSON file holds."""
     try:

@@ -441,7 +441,12 @@ def toml(value: Any) -> str:
         return "{ " + ", ".join(f"{key} = {toml(entry)}" for key, entry in value.items()) + " }"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(toml, value)) + "]"
-    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, float):
+        return repr(value)
+    text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML refuses it, JSON does not
+    if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
+        raise ConfigError(f"{value!r} is not UTF-8, and a recipe is: give another name.")
+    return text
 
 
 def _read(kind: Any, given: Any, path: str) -> Any:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.errors import FileError, file_error
+from pellucid.files import UNPAIRED
 from pellucid.training.events import Ended, Evaluated, Event, Recorded, Saved, Skipped, Started, Stepped
 
 KINDS = {
@@ -85,10 +86,7 @@ def _encoded(line: Line) -> bytes:
         notes: dict[str, str] = {}
         plain = {key: _finite(value, key, notes) for key, value in line.items()}
         text = json.dumps(plain | {"not_finite": notes}, ensure_ascii=False, allow_nan=False)
-    try:
-        return f"{text}\n".encode()
-    except UnicodeEncodeError:  # half a surrogate pair, which UTF-8 cannot write and JSON can
-        return f"{json.dumps(json.loads(text), allow_nan=False)}\n".encode()
+    return f"{text}\n".encode("utf-8", UNPAIRED)
 
 
 def _finite(value: Any, at: str, notes: dict[str, str]) -> Any:
