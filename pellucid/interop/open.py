@@ -1,5 +1,6 @@
-"""Opening any model file: a GGUF file, a Hugging Face folder, or a folder of ours."""
+"""Opening any model file: a GGUF file, a Hugging Face folder, a folder of ours, or the folder of a run."""
 
+import glob
 from pathlib import Path
 
 from pellucid.errors import FileError
@@ -8,18 +9,20 @@ from pellucid.interop.folder import has, read_table, shown, within
 from pellucid.interop.pretrained import Pretrained
 
 TAKES = "Give a .gguf file, a Hugging Face folder, or a folder that Pellucid wrote."
+RECIPE, MODEL = "recipe.toml", "model"
+"""What the folder of a run has, and where its newest model is."""
 
 
 def open_model(path: str | Path) -> Pretrained:
     """The model at a path, whichever kind it is; its weights are read when they are used."""
-    place = Path(path)
+    place = _named(Path(path))
     if not _exists(place):
         raise FileError(f"{shown(str(place))} is not there. {TAKES}")
     if place.is_dir():
+        if has(place, RECIPE) and not has(place, "config.json"):
+            place = newest_model(place)
         if not has(place, "config.json"):
-            if has(place, "recipe.toml") and has(place / "model", "config.json"):
-                raise FileError(f"{place} is the folder of a run: its newest model is {place / 'model'}.")
-            raise FileError(f"{place} is no model: it has no config.json. {TAKES}")
+            raise FileError(f"{place} is not a model: it has no config.json. {TAKES}")
         model_type = read_table(within(place, "config.json")).get("model_type")
         return model_folder.read(place) if model_type == model_folder.MODEL_TYPE else huggingface.read(place)
     if place.suffix == ".gguf":
@@ -31,6 +34,26 @@ def open_model(path: str | Path) -> Pretrained:
     if place.suffix in (".safetensors", ".json"):
         raise FileError(f"{place} is a part of a model; give its folder, {place.parent}.")
     raise FileError(f"{place} is no model that can be read. {TAKES}")
+
+
+def newest_model(run: Path) -> Path:
+    """The newest model in the folder of a run."""
+    if has(model := _named(run / MODEL), "config.json"):
+        return model
+    saved = [path for path in run.glob(f"checkpoints/step-*/{MODEL}") if has(path, "config.json")]
+    if not saved:
+        raise FileError(
+            f"{run} is the folder of a run that has not saved a model yet: `pellucid train --resume {run}` "
+            "goes on with it."
+        )
+    return max(saved)
+
+
+def _named(place: Path) -> Path:
+    """The path itself; where a run was cut off while it replaced its model, that of the old one."""
+    if place.name and not _exists(place):
+        return next(place.parent.glob(f".{glob.escape(place.name)}-*-old"), place)
+    return place
 
 
 def _exists(place: Path) -> bool:

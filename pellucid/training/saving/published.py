@@ -1,0 +1,205 @@
+"""A folder that holds a whole model at every moment, replaced in one step: RUN/model, RUN/adapter, RUN/best.
+
+It is a folder like any other, so `cp -r` of it gives a model. Its tensors are hard links to those of a
+checkpoint where the filesystem has such links; the other files are copies, because people edit those.
+`origin.json` says of which step they are, with size and SHA-256 of each file. By it the run knows what it
+wrote: a file that it did not write, or that was changed since, is never removed.
+
+    .model-PID-N         the new folder while it is made; afterwards for a moment the old one
+    .model-PID-N-old     the old one while it has no name, where the system cannot exchange two names at once
+    model.kept-1         an old one in which somebody had put or changed a file
+"""
+
+import contextlib
+import ctypes
+import errno
+import itertools
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from pellucid.errors import file_error
+from pellucid.files import settle, whole_file
+from pellucid.training.saving.manifest import ADAPTER, BEST, MODEL, measured
+
+ORIGIN, FORMAT, VERSION = "origin.json", "pellucid-origin", 1
+LEFT = re.compile(rf"\.({MODEL}|{ADAPTER}|{BEST})-\d+-\d+(-old)?")
+"""What a process that was cut off left of a replacement."""
+_LINK = re.compile(rf"checkpoints/step-\d+/({MODEL}|{ADAPTER})")
+"""Where `model` led in runs of earlier versions, in which it was a symbolic link."""
+_TENSORS = ".safetensors"
+_HERE, _EXCHANGE = -100, 2
+"""AT_FDCWD and RENAME_EXCHANGE of renameat2(2)."""
+_NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
+_COUNT = itertools.count()
+
+
+class Origin(NamedTuple):
+    step: int
+    loss: float | None
+    """On the validation text, where it was measured at this step."""
+    files: dict[str, Any]
+    """bytes, sha256 and mtime_ns of each file."""
+
+
+# ---- writing; by whoever holds the run
+
+
+def link(target: Path, source: Path, step: int, known: Mapping[str, Any]) -> Path | None:
+    """Make `target` a folder with the files of a part of a checkpoint, whose manifest `known` is."""
+
+    def fill(new: Path) -> None:
+        new.mkdir()
+        for path in sorted(source.iterdir()):
+            _link_or_copy(path, new / path.name)
+
+    return publish(target, fill, step, known=known)
+
+
+def publish(
+    target: Path,
+    fill: Callable[[Path], None],
+    step: int,
+    loss: float | None = None,
+    known: Mapping[str, Any] = MappingProxyType({}),
+) -> Path | None:
+    """Make `target` the folder that `fill` makes at the path it is given, in one step.
+
+    Returns where the folder that was there before is kept, if somebody else's files are in it.
+    """
+    new = target.with_name(f".{target.name}-{os.getpid()}-{next(_COUNT)}")
+    kept = None
+    try:
+        fill(new)
+        files = {
+            path.name: _about(path, known.get(f"{target.name}/{path.name}")) for path in sorted(new.iterdir())
+        }
+        table = {"format": FORMAT, "version": VERSION, "step": step, "loss": loss, "files": files}
+        with whole_file(new / ORIGIN) as file:
+            file.write((json.dumps(table, indent=1) + "\n").encode())
+        if foreign(target):
+            kept = _keep(target)
+        _replace(new, target)
+        settle(target.parent)
+    except OSError as error:
+        raise file_error("write", target, error) from None
+    finally:
+        with contextlib.suppress(OSError):
+            remove(new)
+    return kept
+
+
+def _link_or_copy(source: Path, new: Path) -> None:
+    if source.suffix == _TENSORS:
+        with contextlib.suppress(OSError):  # a filesystem without links, or too many of them
+            os.link(source, new)
+            return
+    with source.open("rb") as old, whole_file(new) as file:
+        shutil.copyfileobj(old, file, 1 << 20)
+
+
+def _replace(new: Path, target: Path) -> None:
+    """Give the new folder its name. The old one is then where the new one was."""
+    if not os.path.lexists(target):
+        os.rename(new, target)
+        return
+    try:
+        exchange(new, target)
+    except OSError as error:
+        if error.errno not in _NO_EXCHANGE:
+            raise
+        old = new.with_name(f"{new.name}-old")
+        os.rename(target, old)
+        try:
+            os.rename(new, target)
+        except OSError:
+            os.rename(old, target)
+            raise
+        os.rename(old, new)
+
+
+def exchange(first: Path, second: Path) -> None:
+    """Exchange the names of two paths in one step; an OSError where the system cannot."""
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    if call(_HERE, os.fsencode(first), _HERE, os.fsencode(second), _EXCHANGE):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(second))
+
+
+def _keep(target: Path) -> Path:
+    """Move a folder with somebody else's files aside, under a name that is free."""
+    names = (target.with_name(f"{target.name}.kept-{number}") for number in itertools.count(1))
+    kept = next(path for path in names if not os.path.lexists(path))
+    os.rename(target, kept)
+    return kept
+
+
+def recover(left: Path) -> None:
+    """Put right what a process that was cut off left: an old folder gets its name back, the rest goes."""
+    target = left.with_name(left.name[1:].partition("-")[0])
+    if left.name.endswith("-old") and not os.path.lexists(target):
+        os.rename(left, target)
+    else:
+        remove(left)
+
+
+def remove(path: Path) -> None:
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+# ---- whose it is
+
+
+def origin(folder: Path) -> Origin | None:
+    """Which step of its run a folder is; None where it does not say, an OSError where it cannot be read."""
+    try:
+        table = json.loads((folder / ORIGIN).read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+        return None
+    if not isinstance(table, dict) or (table.get("format"), table.get("version")) != (FORMAT, VERSION):
+        return None
+    step, loss, files = table.get("step"), table.get("loss"), table.get("files")
+    if type(step) is not int or not isinstance(files, dict) or not isinstance(loss, float | None):
+        return None
+    return Origin(step, loss, files)
+
+
+def foreign(target: Path) -> str:
+    """The name of something there that no run wrote; empty where there is nothing of the kind."""
+    if target.is_symlink():
+        return "" if _LINK.fullmatch(os.readlink(target)) else f"{target.name}, a link to elsewhere"
+    if not target.exists():
+        return ""
+    if not target.is_dir():
+        return f"{target.name}, a file"
+    found = origin(target)
+    files = found.files if found else {}
+    ours = {ORIGIN} if found else set()
+    return next(
+        (name for name in sorted(os.listdir(target)) if name not in ours and not _same(target, name, files)),
+        "",
+    )
+
+
+def _same(folder: Path, name: str, files: Mapping[str, Any]) -> bool:
+    """Whether a file is as the run wrote it; by its time, and where it was copied since by its content."""
+    path, entry = folder / name, files.get(name)
+    if not isinstance(entry, dict) or path.is_symlink() or not path.is_file():
+        return False
+    about = path.stat()
+    if about.st_size != entry.get("bytes"):
+        return False
+    return about.st_mtime_ns == entry.get("mtime_ns") or measured(path)["sha256"] == entry.get("sha256")
+
+
+def _about(path: Path, known: dict[str, Any] | None) -> dict[str, Any]:
+    return (known or measured(path)) | {"mtime_ns": path.stat().st_mtime_ns}
