@@ -1,42 +1,308 @@
-"""Files of ours: written whole or not at all, and read as strictly as a stranger's must be."""
+"""Files: written whole or not at all, replaced only by order, and read as strictly as a stranger's must be.
+
+Every command that writes follows one rule. It creates what is not there; it replaces only what it recognizes
+as an output of the same kind, and only with `force`; on failure it removes only what this very call made.
+Until an output is complete it has a partial name beside its own and is locked. A partial whose writer was
+killed is removed, and what it was about to replace is put back, by the next call that writes the same path.
+"""
 
 import contextlib
-import itertools
+import ctypes
+import errno
+import fcntl
+import hashlib
 import json
 import os
-from collections.abc import Iterator
+import re
+import secrets
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pellucid.errors import FileError
+from pellucid.errors import FileError, UsageError, file_error
 
-PARTIAL = ".partial"
-_COUNT = itertools.count()
+_PARTIAL = re.compile(r"\.pellucid-[0-9a-f]{12}-[0-9a-f]{8}\.partial")
+_REPLACED = "replaced"
+"""The name, inside a partial folder, of the folder that it is about to replace."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of output, and how to recognize one."""
+
+    name: str
+    """With its article: "a trace", "a model folder"."""
+    why_not: Callable[[Path], str]
+    """Returns why the path is not one of this kind ("it has no config.json"); "" where it is."""
+
+
+def check_output(path: Path, kind: Kind, force: bool = False, folder: bool = False) -> None:
+    """Raises unless an output of this kind may be written there; call it before the work."""
+    if path.name in ("", ".."):
+        place = "" if str(path) == "." else f": {path} has no file name"
+        raise UsageError(f"the output has no name{place}. Give {kind.name} a path, such as -o out/name.")
+    try:
+        if not os.path.lexists(path):
+            _check_parent(path, folder)
+            return
+        if folder and path.is_dir() and not any(path.iterdir()):
+            return
+        why = kind.why_not(path) if path.exists() else "it is a link that leads nowhere"
+    except OSError as error:
+        raise file_error("write", path, error) from None
+    if why:
+        raise FileError(
+            f"{path} exists and is not {kind.name} that could be replaced: {why}. Give another path."
+        )
+    if not force:
+        raise FileError(f"{path} exists already; --force replaces it (in Python, force=True).")
+
+
+def _check_parent(path: Path, folder: bool) -> None:
+    """The folder above exists; a new folder may have its parents made."""
+    parent = path.parent
+    while folder and not os.path.lexists(parent):
+        parent = parent.parent
+    if not parent.is_dir():
+        what = "is not a folder" if os.path.lexists(parent) else "does not exist"
+        raise FileError(f"cannot write {path}: the folder {parent} {what}.")
+
+
+@contextlib.contextmanager
+def new_file(path: Path, kind: Kind, force: bool = False) -> Iterator[BinaryIO]:
+    """Yields a binary file to write; when the block ends well, it becomes a new `path`, or with `force`
+    replaces an output of the same kind."""
+    check_output(path, kind, force)
+    with _whole_file(path, replace=force) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def new_folder(path: Path, kind: Kind, force: bool = False) -> Iterator[Path]:
+    """Yields an empty folder to fill; when the block ends well, it becomes a new `path`, or with `force`
+    replaces a folder of the same kind."""
+    check_output(path, kind, force, folder=True)
+    made = make_folders(path.parent)
+    try:
+        with partial_folder(path) as partial:
+            new = partial / "new"
+            new.mkdir()
+            yield new
+            check_output(path, kind, force, folder=True)  # it may have come while the block ran
+            _put_folder(new, path, partial / _REPLACED)
+    except OSError as error:
+        remove_made(made)
+        raise file_error("write", path, error) from None
+    except BaseException:
+        remove_made(made)
+        raise
 
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write into; it gets its name when the block ends well, and is gone when it does not.
+    """Yields a binary file to write; it gets its name when the block ends well, and is gone when it does not.
 
-    Until then its name is its own, so two that write the same file do not write into each other's.
+    For files inside a folder of ours: what is there under that name is replaced. Two that write the same
+    file do not write into each other's.
     """
-    partial = path.with_name(f"{path.name}.{os.getpid()}-{next(_COUNT)}{PARTIAL}")
+    with _whole_file(path, replace=True) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def _whole_file(path: Path, replace: bool) -> Iterator[BinaryIO]:
+    partial = None
     try:
-        with partial.open("xb") as file:
+        sweep(path)
+        partial, handle = _create_partial(
+            path, lambda new: os.open(new, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
+        )
+        with os.fdopen(handle, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(partial, path)
-        settle(path.parent)
+            os.replace(partial, path) if replace else rename_new(partial, path)
+        fsync_folder(path.parent)
     except OSError as error:
-        raise FileError(f"cannot write {path}: {error.strerror or error}.") from None
+        raise file_error("write", path, error) from None
     finally:
+        if partial is not None:
+            with contextlib.suppress(OSError):
+                partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def partial_folder(path: Path) -> Iterator[Path]:
+    """Yields a scratch folder beside `path`, which is removed at the end: a place to make `path` in."""
+    sweep(path)
+
+    def create(new: Path) -> int:
+        new.mkdir()
+        return os.open(new, os.O_RDONLY)
+
+    partial, handle = _create_partial(path, create)
+    try:
+        yield partial
+    finally:
+        try:
+            with contextlib.suppress(OSError):
+                _restore(partial, path)
+            shutil.rmtree(partial, ignore_errors=True)
+        finally:
+            os.close(handle)
+
+
+def _create_partial(path: Path, create: Callable[[Path], int]) -> tuple[Path, int]:
+    """Returns a new partial of `path` and its open, locked handle."""
+    while True:
+        partial = path.with_name(f".pellucid-{_digest(path)}-{secrets.token_hex(4)}.partial")
+        handle = create(partial)
+        with contextlib.suppress(OSError):  # a disk without locks: then nobody sweeps there, either
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
+            if os.path.samestat(os.fstat(handle), os.stat(partial)):
+                return partial, handle
+        os.close(handle)  # swept between its creation and its lock
 
 
-def settle(folder: Path) -> None:
-    """Have the disk remember the names in a folder: a rename is lost with the power until this is done."""
+def _digest(path: Path) -> str:
+    return hashlib.sha256(os.fsencode(path.name)).hexdigest()[:12]
+
+
+def sweep(path: Path) -> None:
+    """Removes partials of `path` whose writers were killed; what they were about to replace is put back."""
+    start = f".pellucid-{_digest(path)}-"
+    for partial in _partials(path.parent):
+        if partial.name.startswith(start):
+            _sweep_one(partial, path)
+
+
+def sweep_folder(folder: Path) -> None:
+    """Removes the partial files of a folder whose writers were killed, whatever they were going to be."""
+    for partial in _partials(folder):
+        if not partial.is_dir():
+            _sweep_one(partial, None)
+
+
+def is_partial(path: Path) -> bool:
+    """Whether the name is one that this program gives to outputs which are not complete."""
+    return _PARTIAL.fullmatch(path.name) is not None
+
+
+def _partials(folder: Path) -> list[Path]:
+    try:
+        return [path for path in folder.iterdir() if is_partial(path)]
+    except OSError:
+        return []
+
+
+def _sweep_one(partial: Path, path: Path | None) -> None:
+    with contextlib.suppress(OSError):
+        handle = os.open(partial, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its writer lives
+            if path is not None:
+                _restore(partial, path)
+            if partial.is_dir():
+                shutil.rmtree(partial, ignore_errors=True)
+            else:
+                partial.unlink()
+        finally:
+            os.close(handle)
+
+
+def _restore(partial: Path, path: Path) -> None:
+    """Puts back what was moved aside and not replaced: the writer ended between two renames."""
+    old = partial / _REPLACED
+    if old.exists() and not os.path.lexists(path):
+        os.replace(old, path)
+
+
+def _put_folder(new: Path, path: Path, aside: Path) -> None:
+    """Gives a complete folder its name, in one step where the system can exchange two folders."""
+    fsync_folder(new)
+    if not path.is_dir() or not any(path.iterdir()):
+        os.replace(new, path)  # onto nothing or an empty folder; the system refuses any other
+    elif not exchange(new, path):
+        os.replace(path, aside)
+        os.replace(new, path)
+    fsync_folder(path.parent)
+
+
+def exchange(a: Path, b: Path) -> bool:
+    """Exchanges two paths in one step, so that each exists at every moment; False where the system cannot."""
+    return _renameat2(a, b, 2)
+
+
+def rename_new(old: Path, new: Path) -> None:
+    """Renames, and fails where `new` exists already."""
+    if _renameat2(old, new, 1):
+        return
+    try:
+        os.link(old, new)
+    except FileExistsError:
+        raise
+    except OSError:  # a disk without links
+        if os.path.lexists(new):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(new)) from None
+        os.replace(old, new)
+    else:
+        os.unlink(old)
+
+
+def _renameat2(old: Path, new: Path, flags: int) -> bool:
+    """Linux's rename with flags (1: do not replace, 2: exchange); False where there is none."""
+    if sys.platform != "linux" or _LIBC_RENAME is None:
+        return False
+    here = -100  # AT_FDCWD
+    if _LIBC_RENAME(here, os.fsencode(old), here, os.fsencode(new), flags) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP):
+        return False
+    raise OSError(code, os.strerror(code), str(old), None, str(new))
+
+
+def _libc_rename() -> Any:
+    try:
+        found = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        return None
+    found.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
+    return found
+
+
+_LIBC_RENAME = _libc_rename()
+
+
+def make_folders(folder: Path) -> list[Path]:
+    """Makes a folder and those above it, each known to the disk; returns those made, outermost first."""
+    made: list[Path] = []
+    try:
+        for place in reversed([folder, *folder.parents]):
+            if not place.is_dir():
+                with contextlib.suppress(FileExistsError):  # another process has just made it
+                    place.mkdir()
+                    made.append(place)
+                fsync_folder(place.parent)
+    except OSError as error:
+        remove_made(made)
+        raise file_error("write", folder, error) from None
+    return made
+
+
+def remove_made(folders: list[Path]) -> None:
+    """Removes folders that this call made, as far as they are empty."""
+    for place in reversed(folders):
+        with contextlib.suppress(OSError):
+            place.rmdir()
+
+
+def fsync_folder(folder: Path) -> None:
+    """Has the disk remember the names in a folder: a rename is lost with the power until this is done."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -44,12 +310,15 @@ def settle(folder: Path) -> None:
         os.close(handle)
 
 
+settle = fsync_folder
+
+
 def read_json(path: Path) -> Any:
     """What a JSON file holds."""
     try:
         return json.loads(path.read_bytes())
     except OSError as error:
-        raise FileError(f"cannot read {path}: {error.strerror}.") from None
+        raise file_error("read", path, error) from None
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path} is not JSON: {error}.") from None
 
@@ -58,7 +327,7 @@ def read_format(path: Path, what: str, format: str, version: int) -> dict[str, A
     """The table of a JSON file of ours, which says its format and a version that we know."""
     data = read_json(path)
     if not isinstance(data, dict) or data.get("format") != format:
-        raise FileError(f'{path} is no {what}: it does not say "format": "{format}".')
+        raise FileError(f'{path} is not a {what}: it does not say "format": "{format}".')
     if data.get("version") != version:
         found = data.get("version")
         older = isinstance(found, int) and found < version

@@ -1,42 +1,60 @@
 """The command line: one file per command.
 
-Exit codes: 0 all right, 1 a check failed, 2 asked wrongly, 130 interrupted.
+Exit codes: 0 success; 1 a check failed (verify, replay, compare); 2 a usage error; 3 a resource failed (disk,
+memory, network); 129, 130 and 143 ended by SIGHUP, SIGINT (Ctrl-C) or SIGTERM.
 """
 
+import contextlib
 import os
 import sys
 import warnings
+from typing import Any
+
+FAILED_CHECK, USAGE, RESOURCE, INTERRUPTED = 1, 2, 3, 130
 
 
 def main() -> None:
-    """Run a command; what a person asked wrongly is told in one message, without a traceback."""
-    for stream in (sys.stdout, sys.stderr):  # a terminal that cannot write Σ shows ? for it
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
+    """Runs a command; an error that a person can mend is one message, without a traceback."""
+    from pellucid.cli.terminal import safe_streams
+
+    with safe_streams():
+        sys.exit(_run_safely())
+
+
+def _run_safely() -> int:
     try:
-        sys.exit(_run())
+        return _run()
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
+        _complain("interrupted", prefix="")
+        return INTERRUPTED
     except BrokenPipeError:  # the reader of our output, such as `head`, has left
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        _drop_output()
+        return 0
+    except SystemExit as error:
+        if isinstance(error.__context__, BrokenPipeError):  # rich's own consoles, such as that of --help
+            _drop_output()
+            return 0
+        raise
+    except MemoryError:
+        _complain("the memory is full; a smaller model, a shorter text or a narrower --dtype needs less.")
+        return RESOURCE
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        print(f"pellucid: {error.strerror or error}.", file=sys.stderr)
-        sys.exit(2)
+        _drop_output()
+        place = f"{error.filename}: " if error.filename else ""
+        _complain(f"{place}{error.strerror or error}.")
+        return RESOURCE
 
 
 def _run() -> int:
-    import typer.main
+    import typer
     from typer._click.exceptions import ClickException
 
-    from pellucid.cli.app import app
+    from pellucid.cli.app import command_tree
     from pellucid.errors import PellucidError
 
     # Numbers that overflow are shown as what they are, ∞; NumPy need not warn of them as well.
     warnings.simplefilter("ignore", RuntimeWarning)
-    command = typer.main.get_command(app)
+    command = command_tree()
     try:
         # Not `app()`: it turns a reader that has left into exit code 1, which here means a failed check.
         with command.make_context("pellucid", sys.argv[1:]) as context:
@@ -47,14 +65,28 @@ def _run() -> int:
         sys.stdout.flush()
         return int(done.exit_code)
     except ClickException as error:
-        error.show()
-        return int(error.exit_code)
+        return _refuse(error)
     except PellucidError as error:
-        print(f"pellucid: {error}", file=sys.stderr)
-        return 2
-    except MemoryError:
-        print(
-            "pellucid: the memory is full; a smaller model, a shorter text or a narrower --dtype needs less.",
-            file=sys.stderr,
-        )
-        return 2
+        _complain(str(error))
+        return error.exit_code
+
+
+def _refuse(error: Any) -> int:
+    """Prints what the parser refused, and where its help is; a group without a command has shown its help."""
+    if message := error.format_message():
+        _complain(message)
+        if getattr(error, "ctx", None) is not None:
+            print(f"Try: {error.ctx.command_path} --help", file=sys.stderr)
+    return int(error.exit_code)
+
+
+def _complain(message: str, prefix: str = "pellucid: ") -> None:
+    """Prints an error; a line break in a name cannot begin a line that looks like another message."""
+    lines = message.split("\n")
+    print(f"{prefix}{lines[0]}", *(f"  {line}" for line in lines[1:]), sep="\n", file=sys.stderr)
+
+
+def _drop_output() -> None:
+    """Lets what is still buffered go nowhere, so that the interpreter's last flush cannot fail."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,9 +1,12 @@
 """The commands together."""
 
 import os
+import re
 from collections.abc import Callable
+from typing import Any
 
 import typer
+import typer.main
 
 from pellucid.cli.choices import choices
 from pellucid.cli.compare import compare
@@ -52,6 +55,22 @@ for name, command in COMMANDS.items():
     app.command(name)(command)
 app.add_typer(tokenizer)
 app.add_typer(data)
+
+
+def command_tree() -> Any:
+    """Returns the parser of the whole command line."""
+    tree = typer.main.get_command(app)
+    _escape_markup(tree)
+    return tree
+
+
+def _escape_markup(command: Any) -> None:
+    """Lets brackets in help texts, such as NAME[t=1,v=2], be brackets and not rich's markup."""
+    for holder in (command, *command.params):
+        if getattr(holder, "help", None):
+            holder.help = re.sub(r"(\[[a-z#/@])", r"\\\1", holder.help)
+    for inner in getattr(command, "commands", {}).values():
+        _escape_markup(inner)
 
 
 def _version(asked: bool) -> None:

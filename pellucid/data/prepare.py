@@ -18,7 +18,7 @@ import fcntl
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,9 +30,9 @@ from pellucid.data.batches import Finished, batches
 from pellucid.data.encoders import Encoded, Encoders
 from pellucid.data.manifest import NAME, PARTS, PROGRESS, Entry, Manifest, read, shard_name
 from pellucid.data.shard import Shard, ShardWriter, id_type
-from pellucid.data.tokenizer_copy import describe, read_files, write_copy
+from pellucid.data.tokenizer_copy import FOLDER, describe, read_files, write_copy
 from pellucid.errors import ConfigError, FileError
-from pellucid.files import PARTIAL, whole_file
+from pellucid.files import sweep_folder, whole_file
 from pellucid.text.corpus import Corpus
 from pellucid.text.pretrained import from_pretrained
 from pellucid.text.seams import can_cut
@@ -192,21 +192,15 @@ class _Part:
         self.manifest.write(self.out, PROGRESS)
 
 
-def _remove(left: Iterable[Path]) -> None:
-    """What a process that was killed had begun to write."""
-    for path in list(left):
-        path.unlink()
-
-
 def _begun(out: Path, asked: Manifest) -> Manifest:
     """What an earlier run of the same command has finished in this folder, each shard read and verified."""
     begun = next((out / name for name in (NAME, PROGRESS) if (out / name).exists()), None)
     if begun is None:
-        if strange := sorted(path.name for path in out.iterdir() if path.suffix != PARTIAL):
+        sweep_folder(out)
+        if strange := sorted(path.name for path in out.iterdir()):
             raise FileError(
                 f"{out} holds something else, {strange[0]} for example: name a new folder for the tokens."
             )
-        _remove(out.glob(f"{PROGRESS}.*{PARTIAL}"))
         return asked
     found = read(begun)
     if differences := list(found.differences(asked)):
@@ -214,7 +208,8 @@ def _begun(out: Path, asked: Manifest) -> Manifest:
             f"{out} was made otherwise: {'; '.join(differences)}. Ask for the same, name another folder, or "
             "remove this one."
         )
-    _remove(out.rglob(f"*{PARTIAL}"))
+    for folder in (out, out / FOLDER):
+        sweep_folder(folder)
     for part in PARTS:
         for entry in found.parts[part]:
             try:

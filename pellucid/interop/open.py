@@ -1,9 +1,9 @@
 """Opening any model file: a GGUF file, a Hugging Face folder, a folder of ours, or the folder of a run."""
 
-import glob
 from pathlib import Path
 
 from pellucid.errors import FileError
+from pellucid.files import sweep
 from pellucid.interop import huggingface, model_folder
 from pellucid.interop.folder import has, read_table, shown, within
 from pellucid.interop.pretrained import Pretrained
@@ -50,9 +50,9 @@ def newest_model(run: Path) -> Path:
 
 
 def _named(place: Path) -> Path:
-    """The path itself; where a run was cut off while it replaced its model, that of the old one."""
+    """The path itself, its folder put back where a process was killed while it replaced it."""
     if place.name and not _exists(place):
-        return next(place.parent.glob(f".{glob.escape(place.name)}-*-old"), place)
+        sweep(place)
     return place
 
 

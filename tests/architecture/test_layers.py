@@ -11,7 +11,7 @@ import pellucid
 
 PACKAGE = Path(pellucid.__file__).parent
 LAYERS = (
-    {"errors"},
+    {"errors", "format"},
     {"files", "registry"},
     {"names"},
     {"parts"},

@@ -83,7 +83,7 @@ def test_json_is_json() -> None:
             ["trace", "abcd", "A B", "--target", "C", "--update", "sgd", "--lr", "nan", "-o", "x.json"],
             "lr=nan",
         ),
-        (["trace", "abcd", "A", "-o", "x" * 250 + ".json"], "File name too long"),
+        (["trace", "abcd", "A", "-o", "x" * 251 + ".json"], "File name too long"),
         (["explain", "abcd", "A B", "--lr", "2"], "--lr, --only and --steps belong to an update"),
         (["explain", "abcd", "A B", "--depth", "x"], "--depth"),
         (["trace", "gpt2", "A", "-o", "x.json"], "a shape without weights"),
@@ -147,7 +147,7 @@ def test_a_full_disk_is_told_in_one_line() -> None:
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "pellucid.cli", "explain", "gpt2"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert done.stderr == "pellucid: No space left on device.\n"
 
 

@@ -169,8 +169,8 @@ def test_finished_shards_are_kept_and_nothing_half_written(
     assert {"train-00000.tokens", "train-00002.tokens", PROGRESS} <= names and NAME not in names
     assert not [name for name in names if "partial" in name]
     before = (out / "train-00000.tokens").stat().st_mtime_ns
-    for left in ("train-00003.tokens", f"{PROGRESS}", "tokenizer/tokenizer.json"):  # as a kill leaves them
-        (out / f"{left}.77-1.partial").write_bytes(b"half")
+    for folder in (out, out / "tokenizer"):  # as a kill leaves them
+        (folder / ".pellucid-0123456789ab-01234567.partial").write_bytes(b"half")
     prepare(source, tokenizer, out, 1, shard_tokens=200)
     assert (out / "train-00000.tokens").stat().st_mtime_ns == before
     prepare(source, tokenizer, tmp_path / "whole", 1, shard_tokens=200)
@@ -180,7 +180,7 @@ def test_finished_shards_are_kept_and_nothing_half_written(
 def test_what_was_killed_before_it_had_begun_leaves_nothing(tmp_path: Path) -> None:
     source, tokenizer, out = corpus(tmp_path), tokenizer_folder(tmp_path / "tokenizer"), tmp_path / "out"
     out.mkdir()
-    (out / f"{PROGRESS}.77-1.partial").write_bytes(b"half")
+    (out / ".pellucid-0123456789ab-01234567.partial").write_bytes(b"half")
     prepare(source, tokenizer, out, 1)
     assert not list(out.rglob("*.partial"))
 
@@ -321,7 +321,7 @@ def test_a_full_disk_is_one_error_and_leaves_nothing_half_written(tmp_path: Path
     command = [sys.executable, "-c", script, str(text), str(tokenizer), str(tmp_path / "out")]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     last = done.stderr.strip().splitlines()[-1]
-    assert "FileError: cannot write" in last and "train-00000.tokens: File too large." in last
+    assert "ResourceError: cannot write" in last and "train-00000.tokens: File too large." in last
     assert {path.name for path in (tmp_path / "out").iterdir()} == {PROGRESS, "tokenizer"}
 
 

@@ -3,16 +3,11 @@
 It is a folder like any other, so `cp -r` of it gives a model. Its tensors are hard links to those of a
 checkpoint where the filesystem has such links; the other files are copies, because people edit those.
 `origin.json` says of which step they are, with size and SHA-256 of each file. By it the run knows what it
-wrote: a file that it did not write, or that was changed since, is never removed.
-
-    .model-PID-N         the new folder while it is made; afterwards for a moment the old one
-    .model-PID-N-old     the old one while it has no name, where the system cannot exchange two names at once
-    model.kept-1         an old one in which somebody had put or changed a file
+wrote: a file that it did not write, or that was changed since, is never removed. A folder in which there is
+one is moved to `model.kept-1` instead.
 """
 
 import contextlib
-import ctypes
-import errno
 import itertools
 import json
 import os
@@ -24,19 +19,13 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pellucid.errors import file_error
-from pellucid.files import settle, whole_file
-from pellucid.training.saving.manifest import ADAPTER, BEST, MODEL, measured
+from pellucid.files import Kind, new_folder, whole_file
+from pellucid.training.saving.manifest import ADAPTER, MODEL, measured
 
 ORIGIN, FORMAT, VERSION = "origin.json", "pellucid-origin", 1
-LEFT = re.compile(rf"\.({MODEL}|{ADAPTER}|{BEST})-\d+-\d+(-old)?")
-"""What a process that was cut off left of a replacement."""
 _LINK = re.compile(rf"checkpoints/step-\d+/({MODEL}|{ADAPTER})")
 """Where `model` led in runs of earlier versions, in which it was a symbolic link."""
 _TENSORS = ".safetensors"
-_HERE, _EXCHANGE = -100, 2
-"""AT_FDCWD and RENAME_EXCHANGE of renameat2(2)."""
-_NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
-_COUNT = itertools.count()
 
 
 class Origin(NamedTuple):
@@ -54,7 +43,6 @@ def link(target: Path, source: Path, step: int, known: Mapping[str, Any]) -> Pat
     """Make `target` a folder with the files of a part of a checkpoint, whose manifest `known` is."""
 
     def fill(new: Path) -> None:
-        new.mkdir()
         for path in sorted(source.iterdir()):
             _link_or_copy(path, new / path.name)
 
@@ -68,29 +56,25 @@ def publish(
     loss: float | None = None,
     known: Mapping[str, Any] = MappingProxyType({}),
 ) -> Path | None:
-    """Make `target` the folder that `fill` makes at the path it is given, in one step.
+    """Replace `target` by a folder with what `fill` puts into it.
 
     Returns where the folder that was there before is kept, if somebody else's files are in it.
     """
-    new = target.with_name(f".{target.name}-{os.getpid()}-{next(_COUNT)}")
     kept = None
     try:
-        fill(new)
-        files = {
-            path.name: _about(path, known.get(f"{target.name}/{path.name}")) for path in sorted(new.iterdir())
-        }
-        table = {"format": FORMAT, "version": VERSION, "step": step, "loss": loss, "files": files}
-        with whole_file(new / ORIGIN) as file:
-            file.write((json.dumps(table, indent=1) + "\n").encode())
         if foreign(target):
             kept = _keep(target)
-        _replace(new, target)
-        settle(target.parent)
+        elif target.is_symlink() and not target.exists():  # its checkpoint is gone
+            target.unlink()
+        with new_folder(target, OURS, force=True) as new:
+            fill(new)
+            paths = sorted(new.iterdir())
+            files = {path.name: _about(path, known.get(f"{target.name}/{path.name}")) for path in paths}
+            table = {"format": FORMAT, "version": VERSION, "step": step, "loss": loss, "files": files}
+            with whole_file(new / ORIGIN) as file:
+                file.write((json.dumps(table, indent=1) + "\n").encode())
     except OSError as error:
         raise file_error("write", target, error) from None
-    finally:
-        with contextlib.suppress(OSError):
-            remove(new)
     return kept
 
 
@@ -103,57 +87,12 @@ def _link_or_copy(source: Path, new: Path) -> None:
         shutil.copyfileobj(old, file, 1 << 20)
 
 
-def _replace(new: Path, target: Path) -> None:
-    """Give the new folder its name. The old one is then where the new one was."""
-    if not os.path.lexists(target):
-        os.rename(new, target)
-        return
-    try:
-        exchange(new, target)
-    except OSError as error:
-        if error.errno not in _NO_EXCHANGE:
-            raise
-        old = new.with_name(f"{new.name}-old")
-        os.rename(target, old)
-        try:
-            os.rename(new, target)
-        except OSError:
-            os.rename(old, target)
-            raise
-        os.rename(old, new)
-
-
-def exchange(first: Path, second: Path) -> None:
-    """Exchange the names of two paths in one step; an OSError where the system cannot."""
-    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    if call is None:
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    if call(_HERE, os.fsencode(first), _HERE, os.fsencode(second), _EXCHANGE):
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(second))
-
-
 def _keep(target: Path) -> Path:
     """Move a folder with somebody else's files aside, under a name that is free."""
     names = (target.with_name(f"{target.name}.kept-{number}") for number in itertools.count(1))
     kept = next(path for path in names if not os.path.lexists(path))
     os.rename(target, kept)
     return kept
-
-
-def recover(left: Path) -> None:
-    """Put right what a process that was cut off left: an old folder gets its name back, the rest goes."""
-    target = left.with_name(left.name[1:].partition("-")[0])
-    if left.name.endswith("-old") and not os.path.lexists(target):
-        os.rename(left, target)
-    else:
-        remove(left)
-
-
-def remove(path: Path) -> None:
-    if path.is_symlink():
-        path.unlink()
-    else:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 # ---- whose it is
@@ -203,3 +142,6 @@ def _same(folder: Path, name: str, files: Mapping[str, Any]) -> bool:
 
 def _about(path: Path, known: dict[str, Any] | None) -> dict[str, Any]:
     return (known or measured(path)) | {"mtime_ns": path.stat().st_mtime_ns}
+
+
+OURS = Kind("a model that a run keeps", lambda path: f"it holds {found}" if (found := foreign(path)) else "")

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pellucid.errors import FileError, UsageError, file_error
-from pellucid.files import settle, whole_file
+from pellucid.files import is_partial, make_folders, remove_made, sweep, sweep_folder, whole_file
 from pellucid.interop.folder import shown
 from pellucid.training.distributed.ranks import ALONE, Ranks
 from pellucid.training.saving import manifest, published
@@ -38,10 +38,12 @@ if TYPE_CHECKING:  # who only looks at a run need not wait for torch
 
 RECIPE, LOG, CHECKPOINTS, LOCK = "recipe.toml", "log.jsonl", "checkpoints", "lock"
 RECORDER, DATA, TENSORBOARD = "recorder.jsonl", "data", "tensorboard"
+MODELS = (MODEL, ADAPTER, BEST)
 PATIENCE = 0.3
 """Seconds: who only looks whether a run is going on holds its lock for a moment."""
 _LEFT = re.compile(rf"{re.escape(PARTIAL)}step-\d+-\d+-\d+(-old|-purged)?")
-_LEFT_BESIDE = re.compile(rf"{published.LEFT.pattern}|recipe\.toml\.\d+-\d+\.partial")
+_LEFT_BESIDE = re.compile(r"\.(model|adapter)-\d+-\d+|recipe\.toml\.\d+-\d+\.partial")
+"""What killed processes of earlier versions left; `pellucid.files` knows those of this one."""
 _COUNT = itertools.count()
 _HANDLES: set[int] = set()
 
@@ -72,13 +74,12 @@ class RunFolder:
         call made is removed again.
         """
         self._need_own_folder()
-        made: list[Path] = []
+        made = make_folders(self.checkpoints)
         try:
             with _telling(self.path):
-                _make(self.checkpoints, made)
                 handle, is_new = self._open_lock()
         except FileError:
-            _remove_empty(made)
+            remove_made(made)
             raise
         try:
             self._lock(handle)
@@ -93,7 +94,7 @@ class RunFolder:
                         with contextlib.suppress(OSError):
                             if is_new:
                                 (self.path / LOCK).unlink(missing_ok=True)
-                        _remove_empty(made)
+                        remove_made(made)
                 finally:
                     _HANDLES.discard(handle)
                     os.close(handle)
@@ -105,12 +106,16 @@ class RunFolder:
                 raise UsageError(
                     f"{self.path} is a file, where a run would have its folder: name another out."
                 )
-            if (self.path / RECIPE).is_file() and ((self.path / LOG).is_file() or self.checkpoints.is_dir()):
+            began = (self.path / LOG).is_file() or self.checkpoints.is_dir()
+            if ((self.path / RECIPE).is_file() and began) or self._steps():
                 return
             beside = os.listdir(self.path) if self.path.is_dir() else []
             inside = os.listdir(self.checkpoints) if self.checkpoints.is_dir() else []
+        ours = (LOCK, CHECKPOINTS)
         foreign = [
-            name for name in beside if name not in (LOCK, CHECKPOINTS) and not _LEFT_BESIDE.fullmatch(name)
+            name
+            for name in beside
+            if name not in ours and not _LEFT_BESIDE.fullmatch(name) and not is_partial(self.path / name)
         ]
         foreign += [f"{CHECKPOINTS}/{name}" for name in inside if not _LEFT.fullmatch(name)]
         if foreign:
@@ -148,11 +153,14 @@ class RunFolder:
         with _telling(self.path):
             left = [path for path in self.checkpoints.iterdir() if _LEFT.fullmatch(path.name)]
             beside = [path for path in self.path.iterdir() if _LEFT_BESIDE.fullmatch(path.name)]
+        sweep_folder(self.path)
+        for part in MODELS:
+            sweep(self.path / part)
         for path in left:
             shutil.rmtree(path, ignore_errors=True)
         for path in beside:
             with contextlib.suppress(OSError):
-                published.recover(path) if published.LEFT.fullmatch(path.name) else path.unlink()
+                path.unlink()
 
     # ---- writing; inside `held`
 
@@ -191,7 +199,7 @@ class RunFolder:
 
     def need_own_models(self) -> None:
         """Refuse, before a step is made, a folder where the newest model will be that is somebody else's."""
-        for part in (MODEL, ADAPTER, BEST):
+        for part in MODELS:
             with _telling(self.path / part, "read"):
                 name = published.foreign(self.path / part)
             if name:
@@ -347,7 +355,7 @@ class RunFolder:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise FileError(f"cannot read {self.checkpoints}: {error.strerror}.") from None
+            raise file_error("read", self.checkpoints, error) from None
         return sorted((step for step in found if step is not None), reverse=True)
 
 
@@ -399,22 +407,6 @@ def _is_file_at(handle: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:
         return False
-
-
-def _make(folder: Path, made: list[Path]) -> None:
-    """The folder and those above it, each remembered by the disk; `made` gets those that were not there."""
-    if not folder.is_dir():
-        _make(folder.parent, made)
-        folder.mkdir(exist_ok=True)
-        made.append(folder)
-        settle(folder.parent)
-
-
-def _remove_empty(folders: list[Path]) -> None:
-    """Remove folders, given outermost first, as far as nothing is in them."""
-    with contextlib.suppress(OSError):
-        for folder in reversed(folders):
-            folder.rmdir()
 
 
 @contextlib.contextmanager

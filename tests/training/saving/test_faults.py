@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 
+from pellucid import files
 from pellucid.errors import FileError
 from pellucid.interop import model_folder
 from pellucid.training.saving import published
@@ -36,9 +37,7 @@ class Disk:
     """Counts the calls that reach the disk, and lets the one with a given number fail: once, like a bad
     sector; from then on whatever needs room, like a full disk; or from then on all, like a process killed."""
 
-    def __init__(
-        self, at: int | None, fault: str, exchange: Callable[..., None] = published.exchange
-    ) -> None:
+    def __init__(self, at: int | None, fault: str, exchange: Callable[..., bool] = files.exchange) -> None:
         self.at, self.fault, self.calls, self.exchange = at, fault, 0, exchange
         self.names: list[str] = []
 
@@ -60,7 +59,7 @@ class Disk:
             for name in CALLS:
                 patch.setattr(os, name, self._watched(name, getattr(os, name)))
             patch.setattr(io, "open", self._opened(io.open))
-            patch.setattr(published, "exchange", self._watched("exchange", self.exchange))
+            patch.setattr(files, "exchange", self._watched("exchange", self.exchange))
             yield
 
     def _watched(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -130,19 +129,19 @@ def begun(path: Path) -> RunFolder:
     return folder
 
 
-def cannot_exchange(*_: object) -> None:
-    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+def cannot_exchange(*_: object) -> bool:
+    return False
 
 
 @pytest.mark.parametrize(
     ("fault", "exchange"),
     [
-        *((fault, published.exchange) for fault in ("bad sector", "full", "killed")),
+        *((fault, files.exchange) for fault in ("bad sector", "full", "killed")),
         ("killed", cannot_exchange),
     ],
 )
 def test_a_fault_at_any_call_to_the_disk_costs_nothing_that_was_saved(
-    fault: str, exchange: Callable[..., None]
+    fault: str, exchange: Callable[..., bool]
 ) -> None:
     with in_memory() as path:
         folder, newest, step, failed = begun(path / "a"), 0, 0, 0
