@@ -16,7 +16,8 @@ def explain(
     model: Annotated[
         str,
         typer.Argument(
-            help="A model's folder, .gguf or .toml file or name; a trace file (.json); or a run's folder."
+            help="A model's folder, .gguf or .toml file or name; a trace file (.json); or a run's folder: "
+            "with a prompt its newest model, without one its steps."
         ),
     ],
     prompt: Annotated[str | None, typer.Argument(help="The text to read.")] = None,
@@ -47,10 +48,9 @@ def explain(
     from pellucid.explain.derive import lines as told
 
     settings = training(update, lr, only, steps)
-    if (Path(model) / "recipe.toml").is_file():
+    if prompt is None and target is None and not settings and (Path(model) / "recipe.toml").is_file():
         from pellucid.cli.explain_run import explained
 
-        _need_no_prompt(model, prompt, target, settings)
         said, most = explained(model, at, depth, top, digits, lines, json)
         _say(said, json, most)
         return
@@ -68,16 +68,6 @@ def explain(
     else:
         root = derive(trace, at, depth, top, most=None if json else lines or None)
         _say(as_data(root) if json else told(root, digits), json)
-
-
-def _need_no_prompt(run: str, prompt: str | None, target: str | None, settings: dict[str, Any]) -> None:
-    from pellucid.errors import UsageError
-
-    if prompt is not None or target is not None or settings:
-        raise UsageError(
-            f"{run} is a run, which read its own text; leave the prompt and its options away, or ask its "
-            f"model: pellucid explain {run}/model PROMPT."
-        )
 
 
 def _whole_value(trace: "Trace", at: str, json: bool) -> str | None:

@@ -114,17 +114,26 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpointing:
+    """A checkpoint is saved every `every` steps, after `minutes` without one (0: never for that reason), and
+    when the run ends or is interrupted. The newest `keep` are kept. With `keep_best`, the model with the
+    lowest validation loss so far is kept as well, in OUT/best."""
+
     every: int = 500
+    minutes: float = 5.0
     keep: int = 2
+    keep_best: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """With a `start`, the run begins from the weights and the tokenizer of a model that is there already: a
-    folder, a .gguf file, or a name of the library. Then `model` says how long rows are, and dropout."""
+    folder, a .gguf file, or a name of the library. Then `model` says how long rows are, and dropout. Of a run
+    that was given another number of steps on the way, `extensions` has [step, steps] for each time: before
+    that step, the learning rate was that of a run of so many steps."""
 
     out: str
     steps: int
+    extensions: tuple[tuple[int, int], ...] = ()
     data: Data
     model: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
@@ -150,6 +159,7 @@ class Recipe:
                 hint = did_you_mean(value, words)
                 raise ConfigError(f"no {section}.{key} called {value!r}; have {', '.join(words)}.{hint}")
         self._check_start()
+        self._check_extensions()
         if self.train.weights == "bfloat16" and self.train.dtype in ("float32", "float64"):
             raise ConfigError(
                 f"train.weights=bfloat16 does not go with train.dtype={self.train.dtype}: products of "
@@ -177,6 +187,31 @@ class Recipe:
                     f"data.{key}={value!r} does not go with start={self.start!r}, whose own tokenizer is the "
                     f"only one that its weights know: leave data.{key} out."
                 )
+
+    def _check_extensions(self) -> None:
+        before = 0
+        for step, steps in self.extensions:
+            if not before < step <= min(steps, self.steps):
+                raise ConfigError(
+                    f"extensions={[list(pair) for pair in self.extensions]} are not those of a run of "
+                    f"{self.steps} steps: each is [step, steps], the steps rising and none beyond the end."
+                )
+            before = step
+
+    def steps_at(self, step: int) -> int:
+        """Returns how many steps the run was to have when it was at this one."""
+        return next((steps for until, steps in self.extensions if step < until), self.steps)
+
+    def ends_at(self, step: int) -> bool:
+        """Whether the run has its end here, or had it before it was given more steps."""
+        return step == self.steps or (step, step) in self.extensions
+
+    def extended(self, step: int, steps: int) -> Self:
+        """Returns the recipe with another number of steps, from a step on; what was before it stays."""
+        earlier = [pair for pair in self.extensions if pair[0] < step]
+        if step and self.steps_at(step - 1) != steps:
+            earlier.append((step, self.steps_at(step - 1)))
+        return dataclasses.replace(self, steps=steps, extensions=tuple(earlier))
 
     def config(self, vocab_size: int) -> ModelConfig:
         """The model, now that the number of tokens is known."""
@@ -207,6 +242,8 @@ class Recipe:
 
     def to_toml(self) -> str:
         table = self.to_dict()
+        if not self.extensions:
+            del table["extensions"]
         lines = [f"{key} = {_toml(value)}" for key, value in table.items() if not isinstance(value, dict)]
         for section, values in table.items():
             if isinstance(values, dict):
@@ -241,6 +278,7 @@ BOUNDS: tuple[tuple[str, str, float, float], ...] = (
     ("evaluation", "batches", 0, MOST),
     ("evaluation", "sample", 0, 100_000),
     ("checkpoint", "every", 1, MOST),
+    ("checkpoint", "minutes", 0, MOST),
     ("checkpoint", "keep", 1, 1000),
 )
 CHOICE = ("auto", "yes", "no")
@@ -375,6 +413,12 @@ def _field(entry: Any, value: Any, name: str) -> Any:
         if not isinstance(patterns, list | tuple) or not all(isinstance(one, str) for one in patterns):
             raise ConfigError(f"{name} is a pattern or a list of them, not {value!r}.")
         return tuple(patterns)
+    if kind == tuple[tuple[int, int], ...]:
+        return _pairs(value, name)
+    if kind is bool:
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name} must be true or false, not {value!r}.")
+        return value
     plain = {int: "int", float: "float", str: "str", float | str: "float or str"}
     if kind in plain and (not isinstance(value, kind) or isinstance(value, bool) or value != value):
         whole = (
@@ -382,6 +426,15 @@ def _field(entry: Any, value: Any, name: str) -> Any:
         )
         raise ConfigError(f"{name} must be {plain[kind]}, not {value!r}{whole}.")
     return _model(value, name) if name == "model" else value
+
+
+def _pairs(value: Any, name: str) -> tuple[tuple[int, int], ...]:
+    """Pairs of whole numbers, each written as a list."""
+    pairs = value if isinstance(value, list | tuple) else [value]
+    for pair in pairs:
+        if not isinstance(pair, list | tuple) or [type(number) for number in pair] != [int, int]:
+            raise ConfigError(f"{name} must be a list of pairs such as [[100, 200]], not {value!r}.")
+    return tuple((first, second) for first, second in pairs)
 
 
 def _model(given: Any, name: str) -> dict[str, Any]:

@@ -192,8 +192,8 @@ def test_a_model_without_its_name_is_found_again(tmp_path: Path) -> None:
     with begun(tmp_path, 10) as folder:
         pass
     for opens in (lambda: None, folder.held().__enter__):
-        with files.partial_folder(tmp_path / "model") as partial:
-            killed = shutil.copytree(partial, partial.with_name(f"{partial.name[:-9]}0.partial"))
+        killed = tmp_path / f".pellucid-{files._digest(tmp_path / 'model')}-00000000.partial"
+        killed.mkdir()
         (tmp_path / "model").rename(killed / "replaced")
         opens()
         assert open_model(tmp_path / "model").config == CONFIG
