@@ -44,7 +44,8 @@ def runs(
 
 def found(folder: Path, deep: int = DEEP) -> Iterator[Path]:
     """Every run folder here: one with a recipe or a log of a run. Nothing is looked for inside a run."""
-    from pellucid.training.saving.run_folder import CHECKPOINTS, LOG, RECIPE
+    from pellucid.training.saving.manifest import CHECKPOINTS
+    from pellucid.training.saving.run_folder import LOG, RECIPE
 
     if (folder / LOG).is_file() or ((folder / RECIPE).is_file() and (folder / CHECKPOINTS).is_dir()):
         yield folder
@@ -67,7 +68,15 @@ def _about(path: Path) -> dict[str, Any]:
     from pellucid.training.saving.run_folder import LOG, RunFolder
 
     row: dict[str, Any] = {"name": str(path), "state": "broken", "step": 0, "steps": None, "loss": None}
-    row |= {"best": None, "gap": None, "learned": None, "tokens": None, "why": None, "saved": None}
+    row |= {
+        "best": None,
+        "best_step": None,
+        "gap": None,
+        "learned": None,
+        "tokens": None,
+        "why": None,
+        "saved": None,
+    }
     log = path / LOG
     try:
         row["age"] = max(0.0, time.time() - (log if log.exists() else path).stat().st_mtime)
@@ -92,11 +101,16 @@ def _read(row: dict[str, Any], line: dict[str, Any]) -> None:
         row["loss"] = line.get("loss") if smoothed is None else smoothed
         row["tokens"] = line.get("tokens")
     elif kind == "evaluation" and _better(line.get("loss"), row["best"]):
-        row |= {"best": line["loss"], "gap": line.get("gap"), "learned": line.get("learned")}
+        row |= {
+            "best": line["loss"],
+            "best_step": line.get("step"),
+            "gap": line.get("gap"),
+            "learned": line.get("learned"),
+        }
 
 
 def _better(loss: float | None, best: float | None) -> bool:
-    return loss is not None and (best is None or loss <= best)
+    return loss is not None and (best is None or loss < best)
 
 
 def _table(rows: list[dict[str, Any]]) -> None:
@@ -119,7 +133,7 @@ def _table(rows: list[dict[str, Any]]) -> None:
             Text(escaped(row["name"])),
             Text(row["state"], styles.get(row["state"], "")),
             f"{row['step']:,}{steps}",
-            *("" if row[key] is None else form(row[key]) for key, form in known.items()),
+            *("" if row[key] is None else form(row[key]) + _when(row, key) for key, form in known.items()),
             _age(row["age"]),
         )
     console = Console(highlight=False)
@@ -129,6 +143,11 @@ def _table(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         if row["state"] == "broken":
             console.print(Text(f"{escaped(row['name'])}: {escaped(str(row['why']))}", "red"), soft_wrap=True)
+
+
+def _when(row: dict[str, Any], key: str) -> str:
+    """At which step the best loss was measured."""
+    return f" at {row['best_step']:,}" if key == "best" and row["best_step"] is not None else ""
 
 
 def _count(count: float) -> str:

@@ -94,6 +94,11 @@ def test_without_an_address_the_names_are_listed(run: Path, shell: Shell) -> Non
     assert told["checkpoints"] == [4, 6] and told["parameters"][WEIGHT] == [10, 8]
 
 
+def test_with_a_prompt_it_is_the_newest_model_that_is_explained(run: Path, shell: Shell) -> None:
+    done = shell("explain", run, "ab", "--at", "probs[t=1,v=2]")
+    assert done.code == 0 and done.out == shell("explain", run / "model", "ab", "--at", "probs[t=1,v=2]").out
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -102,8 +107,7 @@ def test_without_an_address_the_names_are_listed(run: Path, shell: Shell) -> Non
         (("--at", "blocks.1.mlp.up_prj.weight@3"), f"Did you mean {WEIGHT}"),
         (("--at", f"{WEIGHT}@3[10,0]"), "is not a cell: out has 0…9; in has 0…7"),
         (("--at", f"{WEIGHT}.w@3[1,0]"), f"no value called '{WEIGHT}.w@3' here. Did you mean"),
-        (("A B",), "is a run, which read its own text; leave the prompt"),
-        (("--at", "embed.weight@1", "--update", "sgd"), "is a run, which read its own text"),
+        (("--at", "embed.weight@1", "--update", "sgd"), "needs a prompt"),
     ],
 )
 def test_what_is_asked_wrongly_is_told_before_any_work(

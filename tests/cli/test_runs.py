@@ -37,7 +37,7 @@ def test_runs_are_listed_with_their_state_the_newest_first(shell: Shell, tmp_pat
     assert [line.split() for line in done.out.splitlines()] == [
         ["run", "state", "step", "loss", "best", "gap", "tokens", "age"],
         ["runs/deep/b", "interrupted", "50/50", "3.5752", "205k", "2", "min"],
-        ["runs/a", "finished", "200/200", "1.1282", "1.2500", "0.3500", "819k", "2", "h"],
+        ["runs/a", "finished", "200/200", "1.1282", "1.2500", "at", "100", "0.3500", "819k", "2", "h"],
     ]
 
 
@@ -56,6 +56,7 @@ def test_plain_data_has_every_figure(shell: Shell, tmp_path: Path) -> None:
     assert row.pop("age") < 60 and row.pop("loss") == pytest.approx(1.1282, abs=1e-4)
     assert row == {
         "name": "runs/a", "state": "finished", "step": 200, "steps": 200, "best": 1.25, "tokens": 819_200,
+        "best_step": 100,
         "why": "finished", "saved": None, "gap": pytest.approx(0.35), "learned": None,
     }  # fmt: skip
 

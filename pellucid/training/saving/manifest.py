@@ -19,6 +19,7 @@ from pellucid.interop.folder import LARGEST_JSON, read_bytes, shown
 
 FORMAT, VERSION = "pellucid-checkpoint", 2
 MANIFEST, MODEL, ADAPTER, BEST = "manifest.json", "model", "adapter", "best"
+CHECKPOINTS = "checkpoints"
 PARTIAL = ".tmp-"
 """With what the name of a folder begins whose checkpoint is not complete yet."""
 _NAME = re.compile(r"step-(\d{7,15})")

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 from pellucid.errors import file_error
 from pellucid.files import Kind, new_folder, whole_file
-from pellucid.training.saving.manifest import ADAPTER, MODEL, measured
+from pellucid.training.saving.manifest import ADAPTER, CHECKPOINTS, MODEL, measured, name_of
 
 ORIGIN, FORMAT, VERSION = "origin.json", "pellucid-origin", 1
-_LINK = re.compile(rf"checkpoints/step-\d+/({MODEL}|{ADAPTER})")
+_LINK = re.compile(rf"{CHECKPOINTS}/step-\d+/({MODEL}|{ADAPTER})")
 """Where `model` led in runs of earlier versions, in which it was a symbolic link."""
 _TENSORS = ".safetensors"
 
@@ -121,20 +121,22 @@ def foreign(target: Path) -> str:
     if not target.is_dir():
         return f"{target.name}, a file"
     found = origin(target)
-    files = found.files if found else {}
-    ours = {ORIGIN} if found else set()
-    return next(
-        (name for name in sorted(os.listdir(target)) if name not in ours and not _same(target, name, files)),
-        "",
-    )
+    names = sorted(os.listdir(target))
+    if found is None:
+        return next(iter(names), "")
+    return next((name for name in names if name != ORIGIN and not _ours(target, name, found)), "")
 
 
-def _same(folder: Path, name: str, files: Mapping[str, Any]) -> bool:
-    """Whether a file is as the run wrote it; by its time, and where it was copied since by its content."""
-    path, entry = folder / name, files.get(name)
+def _ours(folder: Path, name: str, written: Origin) -> bool:
+    """Whether a file is as the run wrote it, by its time, or by its content where it was copied since; or a
+    link to a file of a checkpoint, whatever has become of that."""
+    path, entry = folder / name, written.files.get(name)
     if not isinstance(entry, dict) or path.is_symlink() or not path.is_file():
         return False
+    source = folder.parent / CHECKPOINTS / name_of(written.step) / folder.name / name
     about = path.stat()
+    if source.exists() and os.path.samestat(about, source.stat()):
+        return True
     if about.st_size != entry.get("bytes"):
         return False
     return about.st_mtime_ns == entry.get("mtime_ns") or measured(path)["sha256"] == entry.get("sha256")

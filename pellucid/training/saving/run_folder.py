@@ -30,13 +30,13 @@ from pellucid.files import is_partial, make_folders, remove_made, sweep, sweep_f
 from pellucid.interop.folder import shown
 from pellucid.training.distributed.ranks import ALONE, Ranks
 from pellucid.training.saving import manifest, published
-from pellucid.training.saving.manifest import ADAPTER, BEST, MODEL, PARTIAL, name_of, step_of
+from pellucid.training.saving.manifest import ADAPTER, BEST, CHECKPOINTS, MODEL, PARTIAL, name_of, step_of
 from pellucid.training.saving.published import Origin
 
 if TYPE_CHECKING:  # who only looks at a run need not wait for torch
     from pellucid.training.saving.checkpoint import Snapshot
 
-RECIPE, LOG, CHECKPOINTS, LOCK = "recipe.toml", "log.jsonl", "checkpoints", "lock"
+RECIPE, LOG, LOCK = "recipe.toml", "log.jsonl", "lock"
 RECORDER, DATA, TENSORBOARD = "recorder.jsonl", "data", "tensorboard"
 MODELS = (MODEL, ADAPTER, BEST)
 PATIENCE = 0.3
