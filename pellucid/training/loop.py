@@ -176,10 +176,11 @@ class Trainer:
         """Steps until the recipe's end, or until `wanted` says why not; evaluated and saved on the way."""
         with determinism.switched(self.deterministic), contextlib.closing(self.loader):
             yield self.started()
-            why, saved, clock = "finished", -1, time.monotonic()
+            why, begun, saved, clock = "finished", self.at, -1, time.monotonic()
             limit = (self.recipe.checkpoint.minutes * 60 or math.inf) if save else math.inf
             while self.at < self.recipe.steps:
-                asked = self._asked(time.monotonic() - clock > limit)
+                new = self.at not in (begun, saved)
+                asked = self._asked(new and time.monotonic() - clock > limit)
                 if save and asked == SAVE:
                     yield save()
                     saved, clock = self.at, time.monotonic()
