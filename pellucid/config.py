@@ -49,28 +49,74 @@ class ModelConfig:
     """
 
     vocab_size: int
+    """Number of tokens. In a recipe the tokenizer decides it.
+    Example: 8192"""
     context_length: int
+    """Positions that the model can read; in a recipe also the tokens of a row.
+    Example: 256"""
     n_layer: int
+    """Number of blocks.
+    Example: 6"""
     n_head: int
+    """Query heads of each attention.
+    Example: 8"""
     d_model: int
+    """Channels of the residual stream.
+    Example: 512"""
     n_kv_head: int = 0
+    """Key and value heads; fewer than n_head is grouped-query attention. 0: n_head.
+    Example: 2"""
     d_head: int = 0
+    """Channels of a head. 0: d_model / n_head.
+    Example: 64"""
     d_ff: int = 0
+    """Hidden channels of the MLP. 0: the usual multiple of d_model for the kind of MLP.
+    Example: 2048"""
     positions: Positions = field(default_factory=Rope)
+    """How the model knows where a token stands.
+    Example: learned"""
     attention: Attention = field(default_factory=SoftmaxAttention)
+    """How scores become a mixture of values.
+    Example: linear_elu"""
     mask: Mask = field(default_factory=Causal)
+    """Which positions each position sees.
+    Example: causal"""
     score_cap: Cap = field(default_factory=NoCap)
+    """Soft cap of the attention scores.
+    Example: tanh"""
     norm: Norm = field(default_factory=RmsNorm)
+    """Normalization in the blocks and before the unembedding.
+    Example: layer_norm"""
     placement: Placement = field(default_factory=Pre)
+    """Where in a block the normalization is.
+    Example: sandwich"""
     embed_norm: Norm = field(default_factory=NoNorm)
+    """Normalization of the embeddings.
+    Example: layer_norm"""
     qk_norm: Norm = field(default_factory=NoNorm)
+    """Normalization of queries and keys.
+    Example: rms_norm"""
     mlp: Mlp = field(default_factory=Swiglu)
+    """The MLP of a block.
+    Example: gelu"""
     residual: Residual = field(default_factory=PlainResidual)
+    """How what a block writes joins the residual stream.
+    Example: scaled"""
     output: Output = field(default_factory=LinearOutput)
+    """The output projection of attention.
+    Example: linear"""
     unembedding: Unembedding = field(default_factory=TiedUnembedding)
+    """The matrix that makes the logits: that of the embedding, or its own.
+    Example: linear"""
     logit_cap: Cap = field(default_factory=NoCap)
+    """Soft cap of the logits.
+    Example: tanh"""
     dropout: Dropout = field(default_factory=NoDropout)
+    """Activations that are dropped while training.
+    Example: bernoulli"""
     biases: tuple[str, ...] = ()
+    """Places that have a bias: qkv, output, mlp, norm, unembed.
+    Example: ["qkv"]"""
 
     def __post_init__(self) -> None:
         for size in dataclasses.fields(self):

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import typer.main
 from choices_page import choices_files
+from recipes_page import recipes_page
 
-from pellucid.cli.app import app
+from pellucid.cli.app import EXIT_CODES, app
 from pellucid.config import ModelConfig
 from pellucid.explain.formula import formula
 from pellucid.explain.trace import Trace
@@ -92,7 +93,9 @@ def every(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def commands() -> Iterator[str]:
     yield "# Commands\n"
-    yield "Exit codes: 0 all right, 1 a check failed, 2 asked wrongly, 130 interrupted.\n"
+    yield "Exit codes\n\n| code | meaning |\n|---|---|"
+    yield from (f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items())
+    yield "\nA run that a signal ended has saved a checkpoint; `train --resume RUN` goes on from there.\n"
     for name, command in every(typer.main.get_command(app)):
         arguments = " ".join(
             p.human_readable_name if p.required else f"[{p.human_readable_name}]"
@@ -208,6 +211,7 @@ def pages() -> dict[Path, str]:
         ROOT / "README.md": readme(),
         ROOT / "docs" / "commands.md": MADE + "\n".join(commands()),
         ROOT / "docs" / "scaling.md": scaling(),
+        ROOT / "docs" / "recipes.md": recipes_page((ROOT / "docs" / "recipes.md").read_text("utf-8")),
         ROOT / "docs" / "glossary.md": MADE + "\n".join(glossary()) + "\n",
         **choices_files(ROOT / "docs", MADE),
     }

@@ -26,9 +26,20 @@ from pellucid.cli.trace import trace
 from pellucid.cli.train import train
 from pellucid.cli.verify import verify
 
+EXIT_CODES = {
+    0: "the command did what was asked",
+    1: "a check failed",
+    2: "the request was wrong (options, arguments, a file)",
+    3: "a resource failed (disk, memory, network)",
+    129: "ended by SIGHUP",
+    130: "interrupted (Ctrl-C)",
+    143: "ended by SIGTERM",
+}
+
 app = typer.Typer(
     name="pellucid",
     help="A language-model workbench in which every number can be seen, checked and reproduced.",
+    epilog=f"Exit codes: {', '.join(f'{code} {meaning}' for code, meaning in EXIT_CODES.items())}.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -9,6 +9,7 @@ import typer
 from pellucid.cli.options import Target
 
 if TYPE_CHECKING:
+    from pellucid.config import ModelConfig
     from pellucid.explain.local_replay import Recorded
     from pellucid.explain.trace import Trace
     from pellucid.explain.verdict import Replayed
@@ -22,9 +23,11 @@ def compare(
     prompt: Annotated[str | None, typer.Argument(help="The text that a model reads.")] = None,
     target: Target = None,
     names: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            help='Their names to ours, TOML: "h.{l}.attn.q" = "blocks.{l}.attn.q".', metavar="MAP.TOML"
+            help="Their names to ours: hf, hf-gpt2, nanogpt, or a TOML file with lines such as "
+            '"h.{l}.attn.q" = "blocks.{l}.attn.q".',
+            metavar="TABLE",
         ),
     ] = None,
     dtype: Annotated[
@@ -40,7 +43,8 @@ def compare(
     ] = None,
     only: Annotated[str, typer.Option(help="Judge only values whose names fit.", metavar="PATTERN")] = "*",
     tolerance: Annotated[
-        float | None, typer.Option(help="What counts as equal, relative to the largest entry.", min=0)
+        float | None,
+        typer.Option(help="What counts as equal, relative to the largest entry.", min=0, max=1000),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Plain data, numbers in full.")] = False,
 ) -> None:
@@ -51,6 +55,7 @@ def compare(
     """
     from pellucid.errors import UsageError
     from pellucid.explain.arrays_file import SUFFIXES
+    from pellucid.explain.fitting import explain_bug
     from pellucid.explain.local_replay import local_replay
 
     if a.endswith(SUFFIXES) and not b.endswith(SUFFIXES):
@@ -59,11 +64,12 @@ def compare(
     if a.endswith(SUFFIXES):
         _two_files(Path(a), Path(b), only, tolerance, json)
         return
-    ours = _trace(a, prompt, target, layout)
+    ours, config = _trace(a, prompt, target, layout)
     theirs, unmatched = _theirs(b, prompt, target, ours, names, dtype)
     if not any(_fits(name, only) for name in theirs):
         raise UsageError(f"no value that both have fits {only!r}; both have {', '.join(list(theirs)[:5])} ….")
     done = local_replay(ours, theirs, tolerance=tolerance, only=only)
+    done = explain_bug(done, ours, theirs, config)
     if json:
         _print_json(done, unmatched)
     else:
@@ -86,7 +92,7 @@ def _check(
     b: str,
     prompt: str | None,
     target: str | None,
-    names: Path | None,
+    names: str | None,
     dtype: str | None,
     layout: str | None,
     tolerance: float | None,
@@ -102,7 +108,7 @@ def _check(
     if models and prompt is None:
         raise UsageError(f'{models[0]} needs a prompt, for example: pellucid compare {a} {b} "A B".')
     if not models and (prompt is not None or target is not None):
-        raise UsageError("files hold their own run; leave the prompt and --target away.")
+        raise UsageError("files hold their own run: omit the prompt and --target.")
     if names and not b.endswith(SUFFIXES):
         raise UsageError("--names belongs to somebody's arrays, a .npz or .safetensors file.")
     if dtype is not None and dtype not in PRECISIONS:
@@ -116,13 +122,15 @@ def _check(
         raise UsageError("--tolerance must be a number, for example 1e-6.")
 
 
-def _trace(side: str, prompt: str | None, target: str | None, layout: str | None = None) -> "Trace":
-    """A trace file, or a model's run; with a `layout`, the same model with its RoPE in that one."""
+def _trace(
+    side: str, prompt: str | None, target: str | None, layout: str | None = None
+) -> tuple["Trace", "ModelConfig | None"]:
+    """A trace file, or a model's run and its config; with a `layout`, the same model with its RoPE in it."""
     from pellucid.workbench import load
     from pellucid.workbench.tracing import read_trace
 
     if side.endswith(".json"):
-        return read_trace(side)
+        return read_trace(side), None
     model = load(side)
     own = getattr(model.config.positions, "layout", None)
     if layout and own and own != layout:
@@ -131,7 +139,7 @@ def _trace(side: str, prompt: str | None, target: str | None, layout: str | None
             file=sys.stderr,
         )
         model = model.in_layout(layout)
-    return model.trace(prompt or "", target=target, backward=target is not None)
+    return model.trace(prompt or "", target=target, backward=target is not None), model.config
 
 
 def _layout(trace: "Trace") -> str | None:
@@ -141,25 +149,41 @@ def _layout(trace: "Trace") -> str | None:
 
 
 def _theirs(
-    b: str, prompt: str | None, target: str | None, ours: "Trace", names: Path | None, dtype: str | None
+    b: str, prompt: str | None, target: str | None, ours: "Trace", names: str | None, dtype: str | None
 ) -> tuple[dict[str, "Recorded"], list[str]]:
     """The values of B under our names, and the names that have no counterpart."""
-    from pellucid.explain import arrays_file
+    from pellucid.explain.arrays_file import SUFFIXES, read
     from pellucid.explain.local_replay import Recorded, recorded_in
+    from pellucid.explain.name_table import map_names, read_table
 
-    if b.endswith(arrays_file.SUFFIXES):
-        arrays = arrays_file.read(Path(b))
-        rules = arrays_file.read_rules(names) if names else []
+    table = read_table(names) if names is not None else None
+    if b.endswith(SUFFIXES):
+        arrays = read(Path(b))
     else:
-        trace = _trace(b, prompt, target, _layout(ours))
+        trace, _ = _trace(b, prompt, target, _layout(ours))
+        _check_same_sizes(ours, trace)
         _same_length(ours, trace)
         arrays = recorded_in(trace)
-        rules = []
     if dtype:
         arrays = {
             n: Recorded(x.value, dtype if x.value.dtype.kind == "f" else x.type) for n, x in arrays.items()
         }
-    return arrays_file.ours(arrays, ours, rules)
+    return map_names(arrays, ours, table)
+
+
+def _check_same_sizes(ours: "Trace", theirs: "Trace") -> None:
+    """Refuses two models of different sizes: no value of one can be recomputed by the other's program."""
+    from pellucid.errors import UsageError
+    from pellucid.explain.compare import model_sizes
+
+    here, there = model_sizes(ours), model_sizes(theirs)
+    if apart := [key for key in here if there.get(key, here[key]) != here[key]]:
+        names = " and ".join(str(side.run.get("model", "a trace")) for side in (ours, theirs))
+        raise UsageError(
+            f"{names} have different sizes: "
+            f"{', '.join(f'{key} is {here[key]:,} and {there[key]:,}' for key in apart)}. "
+            "compare judges two runs of the same model; give two with the same sizes."
+        )
 
 
 def _same_length(ours: "Trace", theirs: "Trace") -> None:
@@ -215,6 +239,7 @@ def _print_json(done: "Replayed", unmatched: list[str]) -> None:
         "verdict": done.verdict,
         "at": done.bugs[0].place if done.bugs else None,
         "story": done.story or None,
+        "explained_by": list(done.explained_by),
         "given_differently": [value.name for value in done.given_differently],
         "departure": done.departure and {
             "at": done.departs_at,

@@ -27,7 +27,9 @@ def prepare(
         str, typer.Option(help="Documents: file, line, paragraph, separator=TEXT or jsonl.", metavar="RULE")
     ] = "file",
     field: Annotated[str, typer.Option(help="The field of a JSON line that holds the text.")] = "text",
-    validation: Annotated[float, typer.Option(help="The share of documents to hold out.")] = 0.0,
+    validation: Annotated[
+        float, typer.Option(help="The share of documents to hold out.", min=0, max=1)
+    ] = 0.0,
     workers: Annotated[int | None, typer.Option(help="Processes that encode; as many as cores.")] = None,
     keep_duplicates: Annotated[
         bool, typer.Option("--keep-duplicates", help="Keep copies; saves 110 bytes of memory a document.")

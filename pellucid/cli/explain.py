@@ -29,14 +29,16 @@ def explain(
         ),
     ] = None,
     depth: Annotated[int, typer.Option(help="How many steps to follow its operands.", min=0, max=1000)] = 3,
-    top: Annotated[int, typer.Option(help="How many terms of a long sum to show.", min=1)] = 6,
+    top: Annotated[int, typer.Option(help="How many terms of a long sum to show.", min=1, max=100_000)] = 6,
     target: Target = None,
     update: Update = None,
     lr: Rate = 1.0,
     only: Only = "*",
     steps: Steps = 1,
     digits: Digits = 5,
-    lines: Annotated[int, typer.Option(help="How long the text may be; 0: no limit.", min=0)] = 40,
+    lines: Annotated[
+        int, typer.Option(help="How long the text may be; 0: no limit.", min=0, max=1_000_000)
+    ] = 40,
     json: Annotated[bool, typer.Option("--json", help="Plain data, numbers in full.")] = False,
 ) -> None:
     """Where a number came from: its formula, the formula with its numbers, and so on for its operands.

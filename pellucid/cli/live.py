@@ -79,7 +79,7 @@ class PlainView:
             case Started():
                 self._left, self._step = self.FIRST, event.step
                 facts = f"{event.parameters:,} parameters, {event.tokens_per_step:,} tokens a step"
-                floor = "" if event.floor is None else f", floor {event.floor:.4f}"
+                floor = "" if event.floor is None else f", entropy floor {event.floor:.4f}"
                 kind = "resume" if event.resumed else "start"
                 yield f"{kind} {at} {self.name}: {facts}, {event.device}, {compiled(event)}{floor}".replace(
                     " :", ":"
@@ -213,7 +213,7 @@ class LiveView:
         rows = (
             ("loss", ("loss", "smoothed")),
             ("validation", ("validation", "best", "bits")),
-            ("floor", ("floor", "gap", "learned")),
+            ("entropy floor", ("floor", "gap", "learned")),
             ("accuracy", ("accuracy",)),
             ("learning rate", ("lr", "grad_norm")),
             ("speed", ("speed", "mfu")),
@@ -240,7 +240,7 @@ class LiveView:
             yield _line(f"{now.ended.why} after {clock(now.ended.seconds)} of training", "bold", width)
 
     def _curve(self, width: int, height: int) -> list[Text]:
-        """The loss so far, and its floor in dots. The first few steps may be above the picture."""
+        """The loss so far, and the entropy floor in dots. The first few steps may be above the picture."""
         curve = self.progress.history.curve()
         if not len(curve) or width < 10:
             return []
@@ -250,7 +250,7 @@ class LiveView:
         low, high = float(shown.min()), float(shown.max())
         curves, title = {"loss": loss}, "loss"
         if floor is not None:
-            low, high, title = min(low, floor), max(high, floor), "loss, floor dotted"
+            low, high, title = min(low, floor), max(high, floor), "loss, entropy floor dotted"
             curves["floor"] = np.where(np.arange(2 * width) % 4 == 0, floor, np.nan)
         lines = Lines(title, "", "steps", steps, curves, limits=(low, high))
         picture = list(drawn(lines, width, height))

@@ -17,7 +17,7 @@ Update = Annotated[
     str | None,
     typer.Option(help="Train on the target: sgd, momentum, averaging_momentum or adamw.", metavar="RULE"),
 ]
-Rate = Annotated[float, typer.Option("--lr", help="The learning rate of the update.")]
+Rate = Annotated[float, typer.Option("--lr", help="The learning rate of the update.", min=-1e9, max=1e9)]
 Only = Annotated[
     str, typer.Option(help="Update only parameters whose names fit this pattern.", metavar="PATTERN")
 ]

@@ -1,13 +1,11 @@
-"""The picture of `pellucid plot`: four panels and, below them, the maps of what the recorder kept; as SVG, as
-a page that answers the pointer, or as PNG."""
+"""The picture of `pellucid plot`: four panels and, below them, the maps of what the recorder kept; as SVG or
+PNG. `plot_page` makes a page of them."""
 
 import importlib
 import io
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
@@ -22,10 +20,20 @@ from pellucid.training.history.layers import Map
 INK, FAINT, PAPER, RULE = "#1f2933", "#5f6c7b", "#ffffff", "#d5dbe3"
 COLOURS = ("#2b6cb0", "#d9480f", "#2f855a", "#9b2c86", "#b7791f", "#4a5568", "#5a4fcf", "#c53030")
 DASHES = ("none", "7 3", "2 3")
-MARGIN, WIDE, HIGH, LEFT, BELOW = 20, 420, 220, 58, 74
-WIDTH = 2 * (MARGIN + LEFT + WIDE) + MARGIN
-LONGEST, LETTER = 110, 7.5
+MARGIN, WIDE, HIGH = 16, 300, 160
+LEFT, RIGHT, ABOVE, BELOW = 70, 10, 26, 42
+"""Around the axes of a panel or a map: its numbers, its title."""
+TILE_WIDE, TILE_HIGH = LEFT + WIDE + RIGHT, ABOVE + HIGH + BELOW
+"""A panel is as wide as a telephone, on which its letters then have the sizes given here, 11 or more."""
+WIDTH, ZOOM = 2 * (MARGIN + TILE_WIDE), 1.3
+LONGEST, LETTER = 90, 7.5
 """Letters of a run's name, at most, and the pixels of each, about."""
+MARKS = {
+    ".svg": b'data-generator="pellucid plot"',
+    ".html": b'<meta name="generator" content="pellucid plot">',
+    ".png": b"Software\0pellucid plot",
+}
+"""By which a picture is known as ours; of a .png, a text chunk."""
 Layers = Sequence[Sequence[Map]]
 """The recorder's maps of each run."""
 POINTS = 800
@@ -34,7 +42,7 @@ POINTS = 800
 
 @dataclass(frozen=True)
 class Line:
-    """One curve of one run: a line, a faint one, points, or a floor."""
+    """One curve of one run: a line, a faint one, points, or an entropy floor."""
 
     run: int
     style: str
@@ -67,8 +75,10 @@ class Panel:
         low, high, usual = float(values.min()), float(values.max()), float(np.quantile(values, 0.98))
         if high - low > 100 * (usual - low) > 0:
             high = low + 2 * (usual - low)
+        if high - low < 1e-9 * abs(high):  # rounding errors of a mean are nothing to look at
+            low = high
         more = (high - low) * 0.03 or abs(high) * 0.05 or 0.5
-        return low - more * (low != 0), high + more
+        return max(low - more, 0.0) if low >= 0 else low - more, high + more
 
     @property
     def log(self) -> bool:
@@ -126,24 +136,32 @@ def svg(drawn: Sequence[Panel], names: Sequence[str], layers: Layers = ()) -> by
 
 def _svg(drawn: Sequence[Panel], names: Sequence[str], layers: Layers) -> str:
     """Two panels in a row; above them which colour is which run."""
-    below = _top(names) + 2 * (HIGH + BELOW)
-    width, height = WIDTH, below + plot_layers.height(layers)
+    below = _top(names) + 2 * TILE_HIGH
+    width, height = WIDTH, below + plot_layers.height(layers) + MARGIN
     marks = [mark for i, name in enumerate(names) for mark in _legend(i, name, names)]
     for i, panel in enumerate(drawn):
-        marks += _panel(panel, i, *_corner(i, names))
+        marks += panel_marks(panel, i, *_corner(i, names))
     if layers:
-        place = (MARGIN + LEFT, WIDE, MARGIN + LEFT + WIDE)
+        place = (MARGIN + LEFT, WIDE, TILE_WIDE)
         marks += plot_layers.marks(layers, names, drawn[0].across(), below, place)
+    paper = f'<rect x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="6" fill="{PAPER}" '
     return "\n".join(
         (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-            f'height="{height}" font-family="DejaVu Sans, Verdana, sans-serif" font-size="12" fill="{INK}">',
+            f'{svg_tag(width, height)[:-1]} width="{ZOOM * width:g}" height="{ZOOM * height:g}" '
+            f"{MARKS['.svg'].decode()}>",
             f"<title>{escape(', '.join(names))}</title>",
-            f'<rect x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="6" fill="{PAPER}" '
-            f'stroke="{RULE}"/>',
+            f'{paper}stroke="{RULE}"/>',
             *marks,
             "</svg>\n",
         )
+    )
+
+
+def svg_tag(width: float, height: float) -> str:
+    """The beginning of a picture of this size in the letters and the ink of all."""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
+        f'font-family="DejaVu Sans, Verdana, sans-serif" font-size="12" fill="{INK}">'
     )
 
 
@@ -164,10 +182,10 @@ def _top(names: Sequence[str]) -> int:
 
 def _corner(i: int, names: Sequence[str]) -> tuple[int, int]:
     """The upper left corner of a panel's axes."""
-    return MARGIN + LEFT + i % 2 * (MARGIN + LEFT + WIDE), _top(names) + 24 + i // 2 * (HIGH + BELOW)
+    return MARGIN + LEFT + i % 2 * TILE_WIDE, _top(names) + ABOVE + i // 2 * TILE_HIGH
 
 
-def _stroke(run: int) -> str:
+def stroke(run: int) -> str:
     dash = DASHES[run // len(COLOURS) % len(DASHES)]
     return f'stroke="{COLOURS[run % len(COLOURS)]}" stroke-dasharray="{dash}"'
 
@@ -175,11 +193,12 @@ def _stroke(run: int) -> str:
 def _legend(run: int, name: str, names: Sequence[str]) -> Iterator[str]:
     row, column = divmod(run, _columns(names))
     x, y = MARGIN + column * _wide(names), MARGIN + 8 + 20 * row
-    yield f'<path fill="none" {_stroke(run)} stroke-width="2" d="M{x} {y}h22"/>'
+    yield f'<path fill="none" {stroke(run)} stroke-width="2" d="M{x} {y}h22"/>'
     yield _text(x + 30, y + 4, name if len(name) <= LONGEST else f"…{name[1 - LONGEST :]}")
 
 
-def _panel(panel: Panel, number: int, left: int, top: int) -> Iterator[str]:
+def panel_marks(panel: Panel, number: int, left: int, top: int) -> Iterator[str]:
+    """A panel whose axes begin at this upper left corner; no other of the page has its number."""
     yield _text(left, top - 9, panel.title, 'font-weight="bold"')
     yield _text(left + WIDE, top - 9, panel.unit, f'text-anchor="end" font-size="11" fill="{FAINT}"')
     yield _text(left + WIDE, top + HIGH + 32, "steps", f'text-anchor="end" font-size="11" fill="{FAINT}"')
@@ -188,7 +207,7 @@ def _panel(panel: Panel, number: int, left: int, top: int) -> Iterator[str]:
         y = round(top + HIGH * (1 - place), 1)
         yield f'<path stroke="{RULE}" d="M{left} {y:g}h{WIDE}"/>'
         yield _text(left - 6, y + 4, text, f'text-anchor="end" font-size="11" fill="{FAINT}"')
-    for text, place in ticks(*panel.across(), log=False, most=8 if panel.ends[1] < 1e5 else 5):
+    for text, place in ticks(*panel.across(), log=False, most=5 if panel.ends[1] < 1e4 else 3):
         x = round(left + WIDE * place, 1)
         yield f'<path stroke="{RULE}" d="M{x:g} {top}v{HIGH}"/>'
         anchor = "end" if place > 0.97 else "middle"  # a long number would leave the picture
@@ -215,10 +234,10 @@ def _line(panel: Panel, line: Line, left: int, top: int) -> Iterator[str]:
         yield f'<path {dotted} d="M{left} {y[0]:.1f}h{WIDE}"/>'
         if y[0] < top + HIGH:
             around = f'stroke="{PAPER}" stroke-width="3" paint-order="stroke"'  # other lines may pass there
-            yield _text(left + 6, y[0] - 5, "floor", f'fill="{colour}" {around} font-size="11"')
+            yield _text(left + 6, y[0] - 5, "entropy floor", f'fill="{colour}" {around} font-size="11"')
         return
     look = 'stroke-width="1" opacity="0.3"' if line.style == "faint" else 'stroke-width="2"'
-    yield f'<polyline {_stroke(line.run)} {look} points="{" ".join(points)}"/>'
+    yield f'<polyline {stroke(line.run)} {look} points="{" ".join(points)}"/>'
     if line.style == "points" or len(points) == 1:
         dots = "".join(f"M{point.replace(',', ' ')}h0" for point in points[:200])
         yield f'<path stroke="{colour}" stroke-width="5" stroke-linecap="round" d="{dots}"/>'
@@ -226,41 +245,6 @@ def _line(panel: Panel, line: Line, left: int, top: int) -> Iterator[str]:
 
 def _text(x: float, y: float, text: str, style: str = "") -> str:
     return f'<text x="{x:g}" y="{y:g}" {style}>{escape(text)}</text>'.replace(" >", ">")
-
-
-# ---- the page
-
-
-def html(drawn: Sequence[Panel], names: Sequence[str], layers: Layers = ()) -> bytes:
-    """The same drawing in a page of its own, which needs nothing from elsewhere."""
-    data = {
-        "names": [{"name": name, "colour": COLOURS[i % len(COLOURS)]} for i, name in enumerate(names)],
-        "panels": [_data(panel, *_corner(i, names)) for i, panel in enumerate(drawn)],
-    }
-    page = (Path(__file__).parent / "plot_page.html").read_text("utf-8")
-    values = json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
-    parts = {"TITLE": escape(", ".join(names)), "DRAWING": _svg(drawn, names, layers), "VALUES": values}
-    for name, text in parts.items():
-        before, _, after = page.partition(f"{{{{{name}}}}}")
-        page = before + text + after
-    return page.encode()
-
-
-def _data(panel: Panel, left: int, top: int) -> dict[str, Any]:
-    """What the page needs to answer the pointer: the place of the axes, and every curve that is not faint."""
-    first, last = panel.across()
-    curves = [
-        {
-            "run": line.run,
-            "steps": line.curve.steps.tolist(),
-            "values": [float(f"{value:.6g}") for value in line.curve.values],
-            "places": [round(float(place), 4) for place in panel.place(line.curve.values)],
-        }
-        for line in panel.lines
-        if line.style in ("line", "points") and len(line.curve)
-    ]
-    axes = {"left": left, "top": top, "wide": WIDE, "high": HIGH, "first": first, "last": last}
-    return {"title": panel.title, "curves": curves} | axes
 
 
 # ---- PNG
@@ -294,7 +278,9 @@ def png(drawn: Sequence[Panel], names: Sequence[str], layers: Layers = ()) -> by
             if line.style == "floor":
                 here = (line.curve.steps[0], line.curve.values[0])
                 offset = {"xytext": (4, 3), "textcoords": "offset points"}
-                axes.annotate("floor", here, color=COLOURS[line.run % len(COLOURS)], fontsize=8, **offset)
+                axes.annotate(
+                    "entropy floor", here, color=COLOURS[line.run % len(COLOURS)], fontsize=8, **offset
+                )
         if panel.log:
             axes.set_yscale("log")
         else:
@@ -305,7 +291,8 @@ def png(drawn: Sequence[Panel], names: Sequence[str], layers: Layers = ()) -> by
     shown = [name.replace("$", r"\$") for name in names]
     figure.legend(marks, shown, loc="outside upper left", ncols=_columns(names), frameon=False)
     file = io.BytesIO()
-    figure.savefig(file, format="png")
+    key, _, value = MARKS[".png"].decode().partition("\0")
+    figure.savefig(file, format="png", metadata={key: value})
     return file.getvalue()
 
 

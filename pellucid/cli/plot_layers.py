@@ -10,8 +10,9 @@ import numpy as np
 
 from pellucid.training.history.layers import Map
 
-HIGH, BETWEEN, HEADING, BAR = 150, 58, 34, 110
-"""Of one map, below it, above those of a run; and how long the bar of colours is."""
+ABOVE, HIGH, BELOW, HEADING, BAR = 24, 130, 36, 34, 60
+"""Above a map, of it, below it, and above those of a run; and how long the bar of colours is."""
+TILE_HIGH = ABOVE + HIGH + BELOW
 COLUMNS = 60
 """Steps of a map in a picture."""
 LADDER = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
@@ -22,7 +23,12 @@ Ends = tuple[float, float]
 
 
 def height(runs: Sequence[Sequence[Map]]) -> int:
-    return sum(HEADING + math.ceil(len(maps) / 2) * (HIGH + BETWEEN) for maps in runs if maps)
+    return sum(HEADING + math.ceil(len(maps) / 2) * TILE_HIGH for maps in runs if maps)
+
+
+def heading(name: str, names: Sequence[str]) -> str:
+    """What stands above the maps of a run."""
+    return f"layers of {name}" if len(names) > 1 else "layers"
 
 
 def marks(
@@ -33,28 +39,27 @@ def marks(
     for maps, name in zip(runs, names, strict=True):
         if not maps:
             continue
-        yield _text(left, top + 16, f"layers of {name}" if len(names) > 1 else "layers", 'font-weight="bold"')
+        yield _text(left, top + 16, heading(name, names), 'font-weight="bold"')
         top += HEADING
         for i, drawn in enumerate(maps):
-            yield from _map(
-                drawn.thin(COLUMNS), across, left + i % 2 * step, top + i // 2 * (HIGH + BETWEEN), wide
-            )
-        top += math.ceil(len(maps) / 2) * (HIGH + BETWEEN)
+            yield from map_marks(drawn, across, left + i % 2 * step, top + i // 2 * TILE_HIGH, wide)
+        top += math.ceil(len(maps) / 2) * TILE_HIGH
 
 
-def _map(drawn: Map, across: Ends, left: int, top: int, wide: int) -> Iterator[str]:
-    top += 18
-    yield _text(left, top - 7, drawn.title)
-    yield from _bar(drawn, left + wide, top - 7)
+def map_marks(whole: Map, across: Ends, left: int, top: int, wide: int) -> Iterator[str]:
+    """One map, its title above and what its colours mean below."""
+    drawn, top = whole.thin(COLUMNS), top + ABOVE
+    yield _text(left, top - 8, drawn.title)
+    yield from _bar(drawn, left + wide, top + HIGH + 18)
     edges = left + wide * (edges_of(drawn.steps, across) - across[0]) / (across[1] - across[0])
     tall = HIGH / len(drawn.layers)
     yield '<g shape-rendering="crispEdges">'
-    every, ends = math.ceil(len(drawn.layers) / (HIGH / 12)), drawn.ends()
+    every, ends = math.ceil(len(drawn.layers) / (HIGH / 13)), drawn.ends()
     for row, layer in enumerate(drawn.layers):
         y = top + HIGH - (row + 1) * tall
         if row % every == 0:
             short = layer.removeprefix("block ")
-            yield _text(left - 6, y + tall / 2 + 4, short, 'text-anchor="end" font-size="10" fill="#5f6c7b"')
+            yield _text(left - 6, y + tall / 2 + 4, short, 'text-anchor="end" font-size="11" fill="#5f6c7b"')
         for (x, end), step, value in zip(pairwise(edges), drawn.steps, drawn.values[row], strict=True):
             told = f"{layer}, step {step:,.0f}: {value:.4g}"
             yield (
@@ -75,14 +80,15 @@ def edges_of(steps: Any, across: Ends) -> Any:
 
 
 def _bar(drawn: Map, right: int, y: int) -> Iterator[str]:
-    """What the ends of the colours are."""
+    """What the ends of the colours are, below the right end of a map."""
     low, high = drawn.ends()
-    faint = 'font-size="10" fill="#5f6c7b"'
-    yield _text(right, y, f"{high:.3g}", f'text-anchor="end" {faint}')
-    start = right - 44 - BAR // 2
-    for i in range(BAR // 2):
-        fill = colour(low * (high / low) ** (i / (BAR / 2 - 1)), (low, high))
-        yield f'<rect x="{start + i}" y="{y - 8}" width="1.4" height="8" fill="{fill}"/>'
+    faint = 'font-size="11" fill="#5f6c7b"'
+    largest = f"{high:.3g}"
+    yield _text(right, y, largest, f'text-anchor="end" {faint}')
+    start = right - 7 * len(largest) - 6 - BAR
+    for i in range(BAR):
+        fill = colour(low * (high / low) ** (i / (BAR - 1)), (low, high))
+        yield f'<rect x="{start + i}" y="{y - 9}" width="1.4" height="9" fill="{fill}"/>'
     yield _text(start - 6, y, f"{low:.3g}", f'text-anchor="end" {faint}')
 
 

@@ -61,7 +61,7 @@ class Progress:
 
     @property
     def learned(self) -> float | None:
-        """The share of what can be learned beyond pairs of words, where the source knows it."""
+        """The fraction learned of what a bigram model does not know, where the source knows it."""
         return None if self.evaluated is None else self.evaluated.learned
 
     @property
@@ -145,7 +145,7 @@ FORMS: dict[str, Callable[[float], str]] = {
     "grad_norm": lambda value: f"{value:.3g}",
     "tokens": lambda value: f"{value:,}",
     "memory": readable_bytes,
-    "learned": lambda value: f"{value:.1%}",
+    "learned": lambda value: f"{max(value, 0):.1%}",  # below 0 nothing is learned yet; the log has the number
     "accuracy": lambda value: f"{value:.1%}",
     "speed": lambda value: f"{value:,.0f} tokens/s",
     "mfu": lambda value: f"{value:.1%}",
@@ -153,6 +153,7 @@ FORMS: dict[str, Callable[[float], str]] = {
 }
 LABELS = {
     "validation": "loss",
+    "floor": "entropy floor",
     "speed": "",
     "mfu": "MFU",
     "left": "",

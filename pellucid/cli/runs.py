@@ -1,6 +1,6 @@
 """`pellucid runs`: the runs that are here, and how each stands."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +10,10 @@ WIDE = 1000
 """Columns where nobody looks at a terminal."""
 DEEP = 3
 """Folders below a given one in which runs are looked for."""
+LEAVING = ("tokens", "gap", "age", "learned", "loss", "best", "step")
+"""The columns that leave a narrow terminal, in this order; a run's name and its state stay."""
+USUAL, SHORTEST = 28, 8
+"""Columns of a name before figures are preferred to more of it, and those that it has always."""
 
 
 def runs(
@@ -20,7 +24,8 @@ def runs(
 ) -> None:
     """The runs in some folders: state, step, loss, best validation loss, tokens, and when they last moved.
 
-    Where the floor is known, also the gap to it and the share of what can be learned.
+    Where the entropy floor is known, also the gap to it and the fraction learned. A narrow terminal shows
+    fewer figures; --json has them all.
     """
     from pellucid.errors import FileError
 
@@ -114,40 +119,49 @@ def _better(loss: float | None, best: float | None) -> bool:
 
 
 def _table(rows: list[dict[str, Any]]) -> None:
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
     from pellucid.cli.console import Console
+    from pellucid.cli.narrow import GAP, columns_that_fit, shorten
     from pellucid.cli.progress import escaped
 
-    styles = {"running": "green", "interrupted": "yellow", "stopped": "red", "broken": "red"}
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("run", overflow="fold", min_width=min(24, max(len(row["name"]) for row in rows)))
-    table.add_column("state", no_wrap=True)
-    known = {key: form for key, form in FIGURES.items() if any(row[key] is not None for row in rows)}
-    for heading in ("step", *known, "age"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in rows:
-        steps = f"/{row['steps']:,}" if row["steps"] is not None else ""
-        table.add_row(
-            Text(escaped(row["name"])),
-            Text(row["state"], styles.get(row["state"], "")),
-            f"{row['step']:,}{steps}",
-            *("" if row[key] is None else form(row[key]) + _when(row, key) for key, form in known.items()),
-            _age(row["age"]),
-        )
     console = Console(highlight=False)
     if not console.is_terminal:  # a program that reads it wants one line for each run
         console = Console(highlight=False, width=WIDE)
+    cells = [_cells(row) for row in rows]
+    known = [heading for heading in cells[0] if any(cell[heading] for cell in cells)]
+    widths = {heading: max(map(cell_len, [heading, *(cell[heading] for cell in cells)])) for heading in known}
+    # A long name is shortened where a name of usual length still leaves room for figures, and last of all.
+    kept = columns_that_fit(widths | {"run": min(widths["run"], USUAL)}, console.width, LEAVING)
+    room = console.width - sum(widths[heading] + GAP for heading in kept[1:])
+    styles = {"running": "green", "interrupted": "yellow", "stopped": "red", "broken": "red"}
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
+    for heading in kept:
+        table.add_column(heading, justify="left" if heading in ("run", "state") else "right", no_wrap=True)
+    for cell in cells:
+        cell["run"] = shorten(cell["run"], max(room, SHORTEST))
+        state = Text(cell["state"], styles.get(cell["state"], ""))
+        table.add_row(*(state if heading == "state" else Text(cell[heading]) for heading in kept))
     console.print(table)
     for row in rows:
         if row["state"] == "broken":
             console.print(Text(f"{escaped(row['name'])}: {escaped(str(row['why']))}", "red"), soft_wrap=True)
 
 
-def _when(row: dict[str, Any], key: str) -> str:
-    """At which step the best loss was measured."""
-    return f" at {row['best_step']:,}" if key == "best" and row["best_step"] is not None else ""
+def _cells(row: dict[str, Any]) -> dict[str, str]:
+    """What the table says of a run under each heading; nothing where a figure is not known."""
+    from pellucid.cli.progress import FORMS, escaped
+
+    forms = dict.fromkeys(("loss", "best", "gap"), FORMS["loss"])
+    forms |= {"learned": FORMS["learned"], "tokens": _count}
+    steps = f"/{row['steps']:,}" if row["steps"] is not None else ""
+    figures = {key: "" if row[key] is None else form(row[key]) for key, form in forms.items()}
+    if row["best_step"] is not None:
+        figures["best"] += f" at {row['best_step']:,}"
+    named = {"run": escaped(row["name"]).replace("\n", "\\n"), "state": row["state"]}
+    return named | {"step": f"{row['step']:,}{steps}"} | figures | {"age": _age(row["age"])}
 
 
 def _count(count: float) -> str:
@@ -156,14 +170,6 @@ def _count(count: float) -> str:
         if count >= size:
             return f"{count / size:.3g}{unit}"
     return f"{count:g}"
-
-
-FIGURES: dict[str, Callable[[float], str]] = {
-    **dict.fromkeys(("loss", "best", "gap"), "{:.4f}".format),
-    "learned": "{:.1%}".format,
-    "tokens": _count,
-}
-"""What is told of a run where some run has it."""
 
 
 def _age(seconds: float) -> str:

@@ -1,5 +1,6 @@
 """`pellucid tokenizer`: train one on your text, use it, and see why it cut a word as it did."""
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,8 +85,8 @@ def decode(
 
     if ids is None:
         words = sys.stdin.read().replace(",", " ").replace("[", " ").replace("]", " ").split()
-        if wrong := [word for word in words if not word.lstrip("-").isdigit()]:
-            raise TokenError(f"{wrong[0]!r} is no id; ids are whole numbers.")
+        if wrong := [word for word in words if not re.fullmatch(r"-?\d{1,20}", word)]:
+            raise TokenError(f"{wrong[0][:40]!r} is not an id; ids are whole numbers.")
         ids = [int(word) for word in words]
     print(_open(folder).decode(ids))
 
@@ -94,7 +95,7 @@ def decode(
 def explain(
     folder: Folder,
     text: Text = None,
-    words: Annotated[int, typer.Option(help="How many words to take apart.", min=0)] = 40,
+    words: Annotated[int, typer.Option(help="How many words to take apart.", min=0, max=1_000_000)] = 40,
     json: Json = False,
 ) -> None:
     """Why a text was cut into these tokens: merge by merge, or all pieces with scores and the best path."""

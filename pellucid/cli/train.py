@@ -181,12 +181,13 @@ def _bytes(text: Path) -> int:
 def _forecast(recipe: "Recipe", ranks: "Ranks") -> None:
     from pellucid.training.loop import device_of, dtype_on
     from pellucid.training.plan import forecast
+    from pellucid.training.recipe_keys import commented
     from pellucid.training.start import config_of, settled
 
     if not ranks.first:
         return
     recipe, start = settled(recipe)
-    print(recipe.to_toml())
+    print(commented(recipe))
     asked = recipe.train
     dtype = dtype_on(device_of(asked.device), asked.dtype, asked.weights)  # auto has no width
     recipe = replace(recipe, train=replace(asked, dtype=dtype))

@@ -24,6 +24,8 @@ FAR = 128
 LONG = 32_768
 STEPS = 1000
 SHADES = " ░▒▓█"
+BLANK = chr(0x2800)
+"""The cell of braille without a dot. It is drawn as a space, since a terminal is sent nothing invisible."""
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """The dots of a braille character, two across and four down."""
 
@@ -160,7 +162,7 @@ def _drawn_lines(lines: Lines, width: int, height: int) -> Iterator[str]:
     for i in range(height):
         cells = dots[4 * i : 4 * i + 4].reshape(4, width, 2).transpose(1, 0, 2)
         label = {0: f"{high:.3g}", height - 1: f"{low:.3g}"}.get(i, "")
-        drawing = "".join(chr(0x2800 + int((cell * DOTS).sum())) for cell in cells)
-        yield f"{label:>8} │{drawing}".rstrip(chr(0x2800))
+        drawing = "".join(chr(ord(BLANK) + int((cell * DOTS).sum())) for cell in cells)
+        yield f"{label:>8} │{drawing}".replace(BLANK, " ").rstrip()
     yield f"{'':>9}└{'─' * width}"
     yield f"{'':>10}{lines.x[0]:<{width // 2}g}{lines.x[-1]:>{width // 2}g}"

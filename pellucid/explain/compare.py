@@ -80,6 +80,21 @@ def kind(name: str) -> str:
     return "gradient" if name.startswith("d.") else "update" if "@" in name else "activation"
 
 
+SIZES = {"v": "vocab_size", "c": "d_model", "h": "n_head", "k": "n_kv_head", "d": "d_head", "f": "d_ff"}
+"""The key of the config that says how long an axis is."""
+
+
+def model_sizes(trace: Trace) -> dict[str, int]:
+    """Returns the sizes of the model that a trace ran, by the keys of its config."""
+    layers = {name.split(".")[1] for name in trace.tape.steps if name.startswith("blocks.")}
+    found = {"n_layer": len(layers)}
+    for name in ("embedded", "blocks.0.attn.q", "blocks.0.attn.k", "blocks.0.mlp.up", "logits"):
+        if name in trace.tape:
+            lengths = zip(trace.about(name).axes, trace.value(name).shape, strict=True)
+            found |= {SIZES[axis]: length for axis, length in lengths if axis in SIZES}
+    return found
+
+
 def told(found: Departure, trace: Trace, head: bool = True, top: int = 6) -> str:
     """A departure as a person wants it: where, both numbers, and the arithmetic that makes the wanted one.
 

@@ -7,7 +7,8 @@ that does not follow from its own inputs: its error is held against what roundin
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -94,6 +95,8 @@ def local_replay(
             continue
         inputs = [read(x, precisions[name]) for x in step.inputs]
         made[name] = _forward(step, inputs, step.attrs)
+        if made[name].shape != value.shape:
+            raise TapeError(f"{name!r} has the shape {value.shape}, and its inputs give {made[name].shape}.")
         hidden = any(x in since for x in step.inputs)
         coarse = _coarse(step, inputs, narrow) if hidden or name not in first else made[name].value
         source = min(step.inputs, key=lambda x: (x not in since, x not in first, tape.roles[x] == "param"))
@@ -116,18 +119,25 @@ def _coarse(step: Step, inputs: list[Any], narrow: Mapping[str, Array]) -> Array
 
 def _alone(step: Step, inputs: list[Any], index: Index) -> float:
     """What rounding may use at one cell, whose terms can be looked at one by one."""
-    need = step.op.reads(index, [x.shape for x in inputs], step.attrs)
-    parts = [x[np.ix_(*box)] if box else x for x, box in zip(inputs, need.boxes, strict=True)]
+    with _computing(step):
+        need = step.op.reads(index, [x.shape for x in inputs], step.attrs)
+        parts = [x[np.ix_(*box)] if box else x for x, box in zip(inputs, need.boxes, strict=True)]
     return _forward(step, parts, need.attrs).allowed
 
 
 def _forward(step: Step, inputs: list[Any], attrs: Attrs) -> Bounded:
-    try:
-        with np.errstate(all="ignore"):
-            made = step.op.forward(*inputs, **attrs)
-    except Exception as error:  # a stranger's trace may hold a step that cannot run, or ids beyond the table
-        raise TapeError(f"{step.name!r} cannot be computed from their numbers: {error}.") from error
+    with _computing(step), np.errstate(all="ignore"):
+        made = step.op.forward(*inputs, **attrs)
     return made if isinstance(made, Bounded) else Bounded(made)
+
+
+@contextmanager
+def _computing(step: Step) -> Iterator[None]:
+    """A stranger's trace may hold a step that cannot run, or ids beyond the table."""
+    try:
+        yield
+    except Exception as error:
+        raise TapeError(f"{step.name!r} cannot be computed from their numbers: {error}.") from error
 
 
 class _Judge:
@@ -237,11 +247,20 @@ class _Judge:
             right = trace.value(name).copy()  # what the formula must give, at this cell
             right[bug.index] = bug.wanted
             filled = _filled(trace, first, made | {name: Bounded(right)})
-            told_at = Departure(name, bug.index, bug.got, bug.wanted)
+            told_at = Departure(_telling(trace.tape, bug, first), bug.index, bug.got, bug.wanted)
             return replace(done, story=told(told_at, filled, head=False))
         if done.verdict == "different" and parted:
             return replace(done, story=told(parted, _filled(trace, first, made), head=False))
         return done
+
+
+def _telling(tape: Tape, bug: Judged, first: Mapping[str, Recorded]) -> str:
+    """The value whose formula makes the number: where a mask only hands on a score that was not recorded,
+    the scores."""
+    name = tape.resolve(bug.name)
+    step = tape.steps[name]
+    handed_on = step.op.name == "mask" and step.inputs[0] in tape.steps and step.inputs[0] not in first
+    return step.inputs[0] if handed_on and np.isfinite([bug.got, bug.wanted]).all() else name
 
 
 def _worst(units: Array, allowed: float, alone: Callable[[Index], float] | None) -> tuple[Index, float]:

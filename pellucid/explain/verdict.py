@@ -84,6 +84,8 @@ class Replayed:
     departure: Departure | None = None
     departs_at: str = ""
     story: str = ""
+    explained_by: tuple[str, ...] = ()
+    """The usual mistakes that would give the numbers of the first bug."""
 
     @property
     def bugs(self) -> list[Judged]:
@@ -143,6 +145,8 @@ class Replayed:
             )
         else:
             lines += [f"  {first}", *self.story.splitlines()]
+        if self.explained_by:
+            lines.append(f"  these numbers fit a usual mistake: {'; or '.join(self.explained_by[:3])}")
         names = ", ".join(bug.place for bug in others[:3]) + (" …" if len(others) > 3 else "")
         rest = f"{len(others)} more: {names}" if others else "all others follow from their own inputs"
         lines.append(f"  of {count}, {rest}")

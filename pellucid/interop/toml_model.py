@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.config import ModelConfig
-from pellucid.errors import FileError, did_you_mean
+from pellucid.errors import ConfigError, FileError, did_you_mean
 from pellucid.interop.pretrained import Array, Pretrained, Source
 from pellucid.text.words import Words
 
@@ -39,10 +39,14 @@ def tables(name: str, text: str) -> dict[str, Any]:
 
 def config_of(name: str, data: dict[str, Any]) -> ModelConfig:
     if unknown := sorted(set(data) - {"config", "weights", "words"}):
-        raise FileError(f"{name}: a model has config, words and weights, not {', '.join(unknown)}.")
+        near = did_you_mean(unknown[0], ["config", "weights", "words"])
+        raise FileError(f"{name}: a model has config, words and weights, not {', '.join(unknown)}.{near}")
     if not isinstance(data.get("config"), dict):
         raise FileError(f"{name}: a model needs a [config].")
-    return ModelConfig.from_dict(data["config"])
+    try:
+        return ModelConfig.from_dict(data["config"])
+    except ConfigError as error:
+        raise ConfigError(f"{name}, [config]: {error}") from None
 
 
 def _weights(name: str, config: ModelConfig, given: Any) -> dict[str, Array]:

@@ -38,27 +38,49 @@ MADE = ("stories", "task")
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Where the text is, and how it becomes batches. `split` says where one document ends and the next
-    begins, as in `pellucid data prepare`. `tokenizer` is a kind to train, or a folder; empty for the one that
-    the text brings along, or else `bpe`. `validation` is the share that is held out, or a text of its own."""
+    """Where the text is, and how it becomes batches."""
 
     path: str
+    """The text to learn from. A file, a folder of texts, a folder of token files, conversations (.jsonl),
+    `stories:LEVEL` or `task:NAME`.
+    Example: my.txt"""
     split: str = "file"
+    """Where one document ends: `file`, `line`, `paragraph`, `separator=TEXT` or `jsonl`. A row of tokens may
+    hold the end of one document and the beginning of the next, with an end token between them.
+    Example: paragraph"""
     tokenizer: str = ""
+    """A kind of tokenizer to train on the text, or a folder with one. Empty: the tokenizer that the text
+    brings along, or else `bpe`.
+    Example: characters"""
     vocab_size: int = 0
+    """Number of tokens of a tokenizer that is trained. 0: chosen from the size of the text.
+    Example: 8192"""
     batch_size: int = 32
+    """Rows of one optimizer step, on all processes together.
+    Example: 64"""
     validation: float | str = 0.1
+    """Fraction held out for the validation loss, or the path of another text. Of
+    few documents, the end of each is held out.
+    Example: 0.05"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lora:
-    """Adapters of low rank, W' = W + (alpha / rank) B A, where A and B alone learn (Hu et al. 2021,
-    arXiv:2106.09685). There are none where `rank` is 0; `targets` are patterns of the projections' names."""
+    """Adapters of low rank, W' = W + (alpha / rank) B A, where A and B alone are trained (Hu et al. 2021,
+    arXiv:2106.09685)."""
 
     rank: int = 0
+    """Rank of the adapters; 0 trains the weights themselves. Needs a `start`.
+    Example: 8"""
     alpha: float = 16.0
+    """Scale of the adapters: their product is multiplied by alpha / rank.
+    Example: 32"""
     dropout: float = 0.0
+    """Probability with which an input of an adapter is dropped while training.
+    Example: 0.05"""
     targets: tuple[str, ...] = ("blocks.*_proj",)
+    """Patterns of the names of the projections that get an adapter.
+    Example: ["blocks.*.q_proj", "blocks.*.v_proj"]"""
 
     @property
     def scale(self) -> float:
@@ -67,83 +89,151 @@ class Lora:
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
-    """How a step is made. 0 turns `clip`, `ema` and `patience` off. Where `dtype` is auto, products are made
-    in bfloat16 on a GPU and in float32 on a CPU. `weights` of bfloat16 are copies of float32 masters. The
-    logits of a large vocabulary are made for `chunk` positions at a time; 0 chooses. With `recompute`, a
-    block's activations are made again in the backward pass instead of being kept. `only` and `freeze` are
-    patterns of names: what learns, all where there is none, and what does not. An update whose gradient is
-    `bad`, not finite, is left out: skip goes on, and stops after five in a row; stop stops at once. Every
-    `record` steps, and at the first, the sizes of activations, gradients and updates are kept; 0: never.
-    `tensorboard` writes the figures of the log for TensorBoard as well. Where several processes train, each
-    has the whole model (`parallel` ddp, or auto) or some rows of each parameter (fsdp), and one that is not
-    heard for `timeout` seconds ends the run."""
+    """How a step is made."""
 
     accumulate: int = 1
+    """Parts into which a batch is divided to need less memory; their gradients are added.
+    Example: 8"""
     clip: float = 1.0
+    """Largest gradient norm: a longer gradient is scaled down to it. 0: no clipping.
+    Example: 0.5"""
     smoothing: float = 0.0
+    """Label smoothing: the fraction of the target's probability that is spread over all tokens.
+    Example: 0.1"""
     z: float = 0.0
+    """Weight of the z-loss, z · (ln Σ e^logit)², which keeps the logits near 0.
+    Example: 1e-4"""
     chunk: int = 0
+    """Positions whose logits are computed at a time, to save memory with a large vocabulary. 0: chosen.
+    Example: 1024"""
     recompute: str = "no"
+    """Activation checkpointing. `yes` computes a block's activations again in the backward pass instead of
+    keeping them.
+    Example: yes"""
     only: tuple[str, ...] = ()
+    """Patterns of the names of the parameters that are trained; all where there is none.
+    Example: ["blocks.*"]"""
     freeze: tuple[str, ...] = ()
+    """Patterns of the names of the parameters that are not trained.
+    Example: ["embed.weight"]"""
     ema: float = 0.0
+    """Decay of the moving average of the weights, which is what is evaluated and saved. 0: no average.
+    Example: 0.99"""
     patience: int = 0
+    """Evaluations without a better validation loss after which the run stops. 0: never.
+    Example: 5"""
     bad: str = "skip"
+    """What happens at a gradient with NaN or Inf. `skip` omits the update, and stops after five in a row;
+    `stop` stops at once.
+    Example: stop"""
     record: int = 100
+    """Steps between two records of the sizes of activations, gradients and updates. 0: no records.
+    Example: 20"""
     initialisation: str = "gpt2"
+    """How the weights of a new model are drawn; `pellucid choices initialisations` lists the kinds.
+    Example: xavier"""
     device: str = "auto"
+    """Where the model is: `auto`, `cpu`, `cuda` or `cuda:N`.
+    Example: cpu"""
     dtype: str = "auto"
+    """Type of the matrix products. auto: bfloat16 on a GPU, float32 on a CPU.
+    Example: float32"""
     weights: str = "float32"
+    """Type of the weights in the forward pass; bfloat16 weights are copies of float32 master weights.
+    Example: bfloat16"""
     compile: str = "auto"
+    """Whether the step is compiled by torch.compile. auto: on a GPU, where the run is long enough.
+    Example: no"""
     deterministic: str = "auto"
+    """Whether only deterministic kernels are used, so that a run can be repeated bit for bit. auto: on a CPU.
+    Example: yes"""
     tensorboard: str = "no"
+    """Whether the figures of the log are written for TensorBoard as well.
+    Example: yes"""
     parallel: str = "auto"
+    """How several processes share a model. `ddp` (or auto) gives each the whole of it, `fsdp` some rows of
+    each parameter.
+    Example: fsdp"""
     timeout: float = 120.0
+    """Seconds without a sign of life after which the other processes end the run.
+    Example: 600"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Every so many steps the loss on the validation text, all of it where `batches` is 0, and a sample of so
-    many tokens."""
+    """How often the validation loss is computed, and what else is shown then."""
 
     every: int = 100
+    """Steps between two evaluations.
+    Example: 250"""
     batches: int = 0
+    """Batches of the validation text that are evaluated. 0: all of it.
+    Example: 8"""
     sample: int = 60
+    """Tokens of the text that the model writes at each evaluation. 0: none.
+    Example: 200"""
     prompt: str = ""
+    """The text from which that sample goes on. Empty: the beginning of a document.
+    Example: Once upon a time"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpointing:
-    """A checkpoint is saved every `every` steps, after `minutes` without one (0: never for that reason), and
-    when the run ends or is interrupted. The newest `keep` are kept. With `keep_best`, the model with the
-    lowest validation loss so far is kept as well, in OUT/best."""
+    """How often the state of the run is saved."""
 
     every: int = 500
+    """Steps between two checkpoints.
+    Example: 1000"""
     minutes: float = 5.0
+    """Minutes without a checkpoint after which one is saved whatever the step. 0: never.
+    Example: 15"""
     keep: int = 2
+    """Newest checkpoints that are kept; older ones are removed. One that was saved between two of the
+    schedule, by the clock or at an interruption, is kept until there is a newer one.
+    Example: 5"""
     keep_best: bool = True
+    """Whether the model with the lowest validation loss so far is kept as well, in OUT/best.
+    Example: false"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """With a `start`, the run begins from the weights and the tokenizer of a model that is there already: a
-    folder, a .gguf file, or a name of the library. Then `model` says how long rows are, and dropout. Of a run
-    that was given another number of steps on the way, `extensions` has [step, steps] for each time: before
-    that step, the learning rate was that of a run of so many steps."""
+    """A run as data. The text under each key says what it means, and its last line gives an example."""
 
     out: str
+    """The folder of the run: its log, its checkpoints and its model.
+    Example: runs/a"""
     steps: int
+    """Optimizer steps of the run. `pellucid train --resume RUN steps=N` changes them, also when it is
+    finished; the learning rate then follows the schedule of N steps from there on.
+    Example: 2000"""
     extensions: tuple[tuple[int, int], ...] = ()
+    """Written by Pellucid where a run was given other steps: [step, steps] for each time. Before that step
+    the run was to have so many steps, and its learning rate was theirs.
+    Example: [[1000, 1000]]"""
     data: Data
+    """Where the text is, and how it becomes batches."""
     model: Mapping[str, Any] = field(default_factory=dict)
+    """The sizes and choices of the model. Beside a `start`, only context_length and dropout can be chosen."""
     seed: int = 0
+    """Seed of the RNG for the first weights, the order of the rows, and dropout.
+    Example: 17"""
     start: str = ""
+    """The model whose weights and tokenizer the run begins from. A folder, a .gguf file, or a name that
+    `pellucid list` shows. Empty: new weights.
+    Example: smollm2"""
     lora: Lora = field(default_factory=Lora)
+    """Adapters beside the weights of a `start`."""
     optimizer: Optimizer = field(default_factory=AdamW)
+    """How a gradient becomes an update."""
     schedule: Schedule = field(default_factory=Cosine)
+    """How the learning rate changes over the run."""
     train: Train = field(default_factory=Train)
+    """How a step is made."""
     evaluation: Evaluation = field(default_factory=Evaluation)
+    """How often the validation loss is computed, and what else is shown then."""
     checkpoint: Checkpointing = field(default_factory=Checkpointing)
+    """How often the state of the run is saved."""
 
     def __post_init__(self) -> None:
         for section, key, low, high in BOUNDS:
@@ -244,10 +334,10 @@ class Recipe:
         table = self.to_dict()
         if not self.extensions:
             del table["extensions"]
-        lines = [f"{key} = {_toml(value)}" for key, value in table.items() if not isinstance(value, dict)]
+        lines = [f"{key} = {toml(value)}" for key, value in table.items() if not isinstance(value, dict)]
         for section, values in table.items():
             if isinstance(values, dict):
-                lines += ["", f"[{section}]"] + [f"{key} = {_toml(value)}" for key, value in values.items()]
+                lines += ["", f"[{section}]"] + [f"{key} = {toml(value)}" for key, value in values.items()]
         return "\n".join(lines) + "\n"
 
 
@@ -369,11 +459,12 @@ def _value(text: str) -> Any:
         return text
 
 
-def _toml(value: Any) -> str:
+def toml(value: Any) -> str:
+    """Returns a value as a recipe has it."""
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{key} = {_toml(entry)}" for key, entry in value.items()) + " }"
+        return "{ " + ", ".join(f"{key} = {toml(entry)}" for key, entry in value.items()) + " }"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_toml, value)) + "]"
+        return "[" + ", ".join(map(toml, value)) + "]"
     return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
 
 

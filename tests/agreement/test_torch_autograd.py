@@ -103,11 +103,11 @@ def test_parts_of_the_tied_gradient_are_the_untied_gradients() -> None:
 
 
 PLANTED = {
-    "blocks.0.attn.scores": ("left out the factor", "blocks.0.attn.scores"),
-    "blocks.1.attn.masked": ("let each position see one too far", "blocks.1.attn.masked"),
-    "blocks.0.attn_out": ("used the matrix transposed", "blocks.0.attn_out"),
-    "blocks.0.attn_norm.rstd": ("divided by N − 1 in the variance", "blocks.0.attn_norm.out"),
-    "d.blocks.0.resid_mid": ("lost the first branch of the sum", "d.blocks.0.resid_mid"),
+    "blocks.0.attn.scores": ("scores without 1/√D", "blocks.0.attn.scores"),
+    "blocks.1.attn.masked": ("mask one token ahead", "blocks.1.attn.masked"),
+    "blocks.0.attn_out": ("output matrix transposed", "blocks.0.attn_out"),
+    "blocks.0.attn_norm.rstd": ("variance divided by N − 1", "blocks.0.attn_norm.out"),
+    "d.blocks.0.resid_mid": ("first branch of the sum lost", "d.blocks.0.resid_mid"),
 }
 """A bug in one step of our program, and the first value at which the comparison with PyTorch must stop;
 PyTorch shows no rstd, so that one is first seen in the norm's result."""

@@ -14,10 +14,10 @@ import typer
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
-from pellucid.cli.compare import compare
+from pellucid.cli.compare import _check_same_sizes, compare
 from pellucid.config import preset_text
 from pellucid.errors import FileError, PellucidError, UsageError
-from pellucid.explain import arrays_file
+from pellucid.explain import arrays_file, name_table
 from pellucid.explain.local_replay import Recorded
 from pellucid.explain.trace import Trace
 from pellucid.explain.trace_file import write
@@ -153,6 +153,14 @@ def test_json_is_json(tmp_path: Path) -> None:
     ]
 
 
+def test_json_says_which_usual_mistake_fits(tmp_path: Path) -> None:
+    wrong = arrays()
+    name = "blocks.0.attn.scores"
+    np.savez(tmp_path / "x.npz", **{name: wrong[name] * 2**0.5})  # two channels: 1/√2 left out
+    data = json.loads(asked("abcd", tmp_path / "x.npz", "A B C D", "--json").stdout)
+    assert (data["at"], data["explained_by"]) == ("ids … blocks.0.attn.scores", ["scores without 1/√D"])
+
+
 def test_only_and_tolerance(tmp_path: Path) -> None:
     wrong = arrays()
     wrong["logits"] = wrong["logits"] * 1.001
@@ -178,6 +186,24 @@ def test_channels_in_the_other_order_are_told_and_a_layout_mends_it(tmp_path: Pa
     assert "reordered to halves" in done.stderr
 
 
+def test_two_models_of_different_sizes_are_refused_with_what_differs() -> None:
+    sides = [made_up.model(made_up.LLAMA | change) for change in ({}, {"n_layer": 3, "d_ff": 48})]
+    ours, theirs = (Trace(forward(side.config, side.weights, [[1, 2]])) for side in sides)
+    with pytest.raises(UsageError, match=r"n_layer is \d+ and 3, d_ff is \d+ and 48") as raised:
+        _check_same_sizes(ours, theirs)
+    assert "--names" not in str(raised.value)
+    _check_same_sizes(ours, ours)
+
+
+def test_an_entry_of_names_that_meets_nothing_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", **{"h.0.q": arrays()["blocks.0.attn.q"]})
+    (tmp_path / "n.toml").write_text(
+        '"h.{l}.q" = "blocks.{l}.attn.q"\n"h.{l}.k" = "blocks.{l}.attn.k"', "utf-8"
+    )
+    with pytest.raises(UsageError, match=r"line 2: .*matches no array"):
+        asked("abcd", tmp_path / "x.npz", "A B C D", "--names", tmp_path / "n.toml")
+
+
 def test_two_files_of_arrays_are_compared_plainly(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.array([1.0, 2.0]))
     np.savez(tmp_path / "b.npz", x=np.array([1.0, 2.5]))
@@ -191,7 +217,7 @@ def test_two_files_of_arrays_are_compared_plainly(tmp_path: Path) -> None:
     ("arguments", "complaint"),
     [
         (["abcd", "abcd"], "needs a prompt"),
-        (["a.json", "a.json", "A B"], "leave the prompt"),
+        (["a.json", "a.json", "A B"], "omit the prompt"),
         (["a.json", "a.json", "--names", "n.toml"], "--names belongs to"),
         (["a.json", "x.npz", "--dtype", "float31"], "Did you mean float32"),
         (["a.json", "x.npz"], "none of their names is ours: theirs; ours are embedded"),
@@ -228,7 +254,7 @@ def test_what_is_asked_wrongly_is_told(
 def test_a_broken_map_of_names_is_one_error(tmp_path: Path, text: str) -> None:
     (tmp_path / "names.toml").write_text(text, "utf-8")
     with pytest.raises(FileError):
-        arrays_file.read_rules(tmp_path / "names.toml")
+        name_table.read_table(str(tmp_path / "names.toml"))
 
 
 class Bomb:
@@ -302,7 +328,8 @@ def test_axes_in_any_order_and_grouping_come_back_to_ours(axes: str | None, move
     trace = Trace(forward(CONFIGS["llama"], weights(CONFIGS["llama"]), IDS))
     q = trace.tape["blocks.1.attn.q"]
     assert q.shape == (2, 4, 3, 4)
-    rules = [arrays_file.Rule("layer{l}/q", "blocks.{l}.attn.q", axes)]
-    found, unmatched = arrays_file.ours({"layer1/q": Recorded(move(q)), "other": Recorded(q)}, trace, rules)
+    rule = name_table.Rule("layer{l}/q", (name_table.Target("blocks.{l}.attn.q", axes),))
+    theirs = {"layer1/q": Recorded(move(q)), "other": Recorded(q)}
+    found, unmatched = name_table.map_names(theirs, trace, name_table.NameTable((rule,)))
     assert (found["blocks.1.attn.q"].value == q).all()
     assert unmatched == ["other"]

@@ -59,7 +59,7 @@ def test_it_shows_the_figures_the_floor_and_the_gap() -> None:
         "3.00e-04  gradient norm 0.8",
         "25,600 tokens/s  MFU 17.9%",
         "1,228,800  memory 1.2 GB",
-        "loss, floor dotted",
+        "loss, entropy floor dotted",
         "1,234,567 parameters on cpu, not compiled: there is no C++ compiler here",
         "saved runs/a/checkpoints/step-0000300 in 0.3 s",
         "a sample at step 300",
@@ -80,6 +80,11 @@ def test_the_share_that_is_learned_is_shown_where_it_is_known() -> None:
     shown = (started(100), dataclasses.replace(evaluated(100), learned=0.825))
     assert any("gap 0.3500  learned 82.5%" in line for line in screen(80, 40, *shown)[0])
     assert not any("learned" in line for line in screen(80, 40, started(100), evaluated(100))[0])
+
+
+def test_a_loss_above_the_bigram_baseline_is_nothing_learned_and_not_less() -> None:
+    (found,) = lines(replace(evaluated(100), learned=-3.283))
+    assert "learned 0.0%" in found
 
 
 def test_the_time_that_is_left_does_not_count_the_first_step_which_compiles() -> None:
@@ -199,13 +204,13 @@ def test_lines_say_what_is_known() -> None:
     found = lines(*events(100), Skipped(7, "d.embed.weight"), peak=1e12)
     assert found[0] == (
         "start 0/100 runs/a: 1,234,567 parameters, 4,096 tokens a step, cpu, "
-        "not compiled: there is no C++ compiler here, floor 0.9000"
+        "not compiled: there is no C++ compiler here, entropy floor 0.9000"
     )
     assert found[1] == (
         "step 1/100 loss 7.8614  smoothed 7.8614  lr 3.00e-04  gradient norm 0.8  25,600 tokens/s  MFU 17.9%"
     )
     assert found[-4:] == [
-        "evaluation 100/100 loss 1.2500  best 1.2500  floor 0.9000  gap 0.3500  bits/byte 1.5000"
+        "evaluation 100/100 loss 1.2500  best 1.2500  entropy floor 0.9000  gap 0.3500  bits/byte 1.5000"
         " | Once upon a time.",
         "saved 100/100 runs/a/checkpoints/step-0000100 in 0.3 s",
         "end 100/100 finished  loss 1.0000  best 1.2500  0:16 of training",

@@ -5,8 +5,10 @@ import itertools
 import json
 import re
 import shutil
+import struct
 import subprocess
 import time
+import zlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +18,10 @@ import numpy as np
 import pytest
 
 from pellucid.cli import plot_drawing
-from pellucid.cli.plot_drawing import HIGH, WIDE, html, panels, svg
+from pellucid.cli.plot import picture
+from pellucid.cli.plot_drawing import HIGH, TILE_WIDE, WIDE, panels, svg
+from pellucid.cli.plot_layers import colour
+from pellucid.cli.plot_page import DARK, html
 from pellucid.training.history.curves import run_curves
 from pellucid.training.history.log import Log, line, read
 from tests.cli.commands import Shell
@@ -35,7 +40,8 @@ def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, t
 def drawn(path: Path) -> ElementTree.Element:
     text = path.read_text("utf-8")
     assert not re.search(r"\b(nan|inf)\b", text)
-    return ElementTree.fromstring(text[text.index("<svg") : text.index("</svg>") + 6])
+    pictures = "".join(re.findall(r"<svg.*?</svg>", text, re.DOTALL))  # a page has one for each panel
+    return ElementTree.fromstring(f"<all>{pictures}</all>")
 
 
 def values(page: Path) -> dict[str, Any]:
@@ -52,7 +58,7 @@ def test_four_panels_with_all_runs_and_a_legend(shell: Shell, tmp_path: Path) ->
     assert (done.code, done.out, done.err) == (0, "curves.svg: 2 runs, 300 steps\n", "")
     picture = drawn(tmp_path / "curves.svg")
     words = [text.text for text in picture.iter(f"{SVG}text")]
-    for word in ("a", "b", "loss", "validation loss", "learning rate", "gradient norm", "floor"):
+    for word in ("a", "b", "loss", "validation loss", "learning rate", "gradient norm", "entropy floor"):
         assert word in words, word
     groups = [group for group in picture.iter(f"{SVG}g") if group.get("clip-path")]
     assert [len(list(group.iter(f"{SVG}polyline"))) for group in groups] == [4, 2, 2, 4]
@@ -65,7 +71,7 @@ def test_names_of_many_runs_stand_in_columns_above_the_panels(shell: Shell, tmp_
     assert shell("plot", *names, "-o", "curves.svg").code == 0
     texts = list(drawn(tmp_path / "curves.svg").iter(f"{SVG}text"))
     places = [(float(text.get("x", 0)), float(text.get("y", 0))) for text in texts if text.text in names]
-    assert len(set(places)) == 11 and len({x for x, _ in places}) == 3  # columns of four, four and three
+    assert len(set(places)) == 11 and len({x for x, _ in places}) == 2  # columns of six and five
     assert all(b - a > 7 * len(names[0]) for (a, y), (b, z) in itertools.pairwise(places) if y == z)
     assert max(y for _, y in places) < min(float(t.get("y", 0)) for t in texts if t.text == "loss")
 
@@ -132,9 +138,10 @@ def test_the_pointer_is_answered(tmp_path: Path) -> None:
       addEventListener(k, f) { this.heard[k] = f; }
       getScreenCTM() { return { inverse: () => null }; }
     }
-    const page = { values: new Element(), told: new Element(), svg: new Element() };
+    const page = { values: new Element(), told: new Element() };
+    const panels = [1, 2, 3, 4].map(() => new Element());
     page.values.textContent = process.argv[2];
-    globalThis.document = { getElementById: k => page[k], querySelector: k => page[k],
+    globalThis.document = { getElementById: k => page[k], querySelectorAll: () => panels,
       createElement: () => new Element(), createElementNS: () => new Element() };
     globalThis.DOMPoint = class {
       constructor(x, y) { this.x = x; this.y = y; }
@@ -146,7 +153,7 @@ def test_the_pointer_is_answered(tmp_path: Path) -> None:
         name: panel["left"] + (step - 1) / 299 * WIDE for name, step in (("near 100", 104), ("near 300", 290))
     }
     moves = "".join(
-        f"page.svg.heard.pointermove({{ clientX: {x}, clientY: {panel['top'] + 5} }});"
+        f"panels[1].heard.pointermove({{ clientX: {x}, clientY: {panel['top'] + 5} }});"
         "console.log(page.told.childNodes.map(x => x.textContent).join('; '));"
         for x in at.values()
     )
@@ -154,6 +161,59 @@ def test_the_pointer_is_answered(tmp_path: Path) -> None:
     done = subprocess.run([node, tmp_path / "page.js", found[1]], capture_output=True, text=True, check=False)
     assert (done.stderr, done.returncode) == ("", 0)
     assert done.stdout == "a  step 100  1.25; b  step 100  1.25\na  step 300  1.25\n"
+
+
+def test_a_name_that_looks_like_a_place_of_the_page_is_only_a_name(tmp_path: Path) -> None:
+    name = "{{VALUES}} {{DRAWING}}"
+    (tmp_path / "c.html").write_bytes(html(panels([run_curves(name, map(line, events(5)))]), [name]))
+    assert values(tmp_path / "c.html")["names"][0]["name"] == name
+    assert len(list(drawn(tmp_path / "c.html").iter(f"{SVG}text"))) > 10
+
+
+def test_letters_have_eleven_pixels_where_a_panel_is_as_wide_as_a_telephone(
+    shell: Shell, tmp_path: Path
+) -> None:
+    """A window of 400 pixels leaves 384 for a panel; `TILE_WIDE` of its own units are so wide."""
+    folder(tmp_path / "a", 300)
+    assert shell("plot", "a", "-o", "c.html").code == 0
+    page = (tmp_path / "c.html").read_text("utf-8")
+    assert 'name="viewport" content="width=device-width"' in page and TILE_WIDE <= 384
+    sizes = [float(size) for size in re.findall(r'font-size="([\d.]+)"', page)]
+    assert sizes and min(sizes) >= 11
+
+
+def test_a_dark_page_has_other_lines_and_letters_and_no_other_maps() -> None:
+    """Bright is large on any page: nothing is inverted, and no colour of the maps is repainted."""
+    page = html(panels([run_curves("a", map(line, events(5)))]), ["a"]).decode()
+    dark = page[page.index("prefers-color-scheme: dark") : page.index("</style>")]
+    assert "filter" not in page
+    assert dict(re.findall(r'\[fill="(#\w+)"\] { fill: (#\w+); }', dark)) == DARK
+    ladder = {colour(10 ** (i / 999), (1, 10)) for i in range(1000)}
+    assert not ladder & DARK.keys()
+
+
+def test_the_axis_of_losses_that_are_positive_does_not_go_below_zero() -> None:
+    lines = [{"kind": "step", "step": step, "loss": 5.0 / step} for step in range(1, 101)]
+    lines += [{"kind": "evaluation", "step": step, "loss": 5.0 / step} for step in (1, 100)]
+    for panel in panels([run_curves("a", lines)])[:2]:
+        assert 0 <= panel.up()[0] < 0.05 + 1e-12 and panel.up()[1] > 5
+
+
+def test_a_window_of_any_size_is_averaged_over_or_refused(shell: Shell, tmp_path: Path) -> None:
+    curves = run_curves("a", map(line, events(9)))
+    assert curves.loss.smooth(10**30).values.tolist() == curves.loss.smooth(9).values.tolist()
+    folder(tmp_path / "a", 9)
+    assert shell("plot", "a", "--smooth", "99999999999999999999").code == 2
+    assert shell("plot", "a", "--smooth", "999999999").code == 0
+
+
+def test_a_long_name_stays_within_forty_columns_of_characters(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder(tmp_path / f"long-{'x' * 60}-17", 9)
+    monkeypatch.setenv("COLUMNS", "40")
+    first = shell("plot", f"long-{'x' * 60}-17").out.splitlines()[0]
+    assert first.startswith("long-x") and "…" in first and "-17: loss" in first and len(first) <= 40
 
 
 def test_names_are_text_wherever_they_stand(shell: Shell, tmp_path: Path) -> None:
@@ -232,6 +292,9 @@ def test_a_png_is_drawn_where_matplotlib_is(shell: Shell, tmp_path: Path) -> Non
     folder(tmp_path / "b", 1)
     assert shell("plot", "a$", "b", "-o", "c.png").code == 0
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+    assert (
+        shell("plot", "b", "-o", "c.png").code == 2 and shell("plot", "b", "-o", "c.png", "--force").code == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -241,9 +304,9 @@ def test_a_png_is_drawn_where_matplotlib_is(shell: Shell, tmp_path: Path) -> Non
         (["empty", "-o", "c.svg"], "there is nothing to draw: no run has made a step yet."),
         (
             ["a", "-o", "c.gif"],
-            "c.gif is no kind of picture that can be drawn; use -o curves.html, .svg or .png.",
+            "c.gif does not end in .html, .svg or .png, and another picture cannot be drawn",
         ),
-        (["a", "-o", "no/c.svg"], "cannot write no/c.svg: No such file or directory."),
+        (["a", "-o", "no/c.svg"], "cannot write no/c.svg: the folder no does not exist."),
         (["damaged", "-o", "c.svg"], "damaged/log.jsonl is damaged: line 1 is no JSON object."),
     ],
 )
@@ -255,6 +318,44 @@ def test_what_cannot_be_drawn_is_told(shell: Shell, tmp_path: Path, arguments: l
     assert (done.code, done.out) == (2, "")
     assert words in done.err
     assert not list(tmp_path.glob("c.*"))
+
+
+@pytest.mark.parametrize("kind", ["svg", "html"])
+def test_only_a_picture_of_ours_is_replaced_and_only_by_order(
+    shell: Shell, tmp_path: Path, kind: str
+) -> None:
+    folder(tmp_path / "a", 5)
+    picture = tmp_path / f"c.{kind}"
+    assert shell("plot", "a", "-o", picture).code == 0
+    first = picture.read_bytes()
+    folder(tmp_path / "b", 7)
+    done = shell("plot", "b", "-o", picture)
+    assert done.code == 2 and "--force" in done.err and picture.read_bytes() == first
+    assert shell("plot", "b", "-o", picture, "--force").code == 0
+    assert picture.read_bytes() != first
+    picture.write_text("<svg>pellucid plot</svg> of a stranger")
+    done = shell("plot", "b", "-o", picture, "--force")
+    assert done.code == 2 and picture.read_text().endswith("stranger")
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [picture.name]
+
+
+def test_a_png_is_known_as_ours_by_its_text_chunk(tmp_path: Path) -> None:
+    for name, software, known in (("ours", b"pellucid plot", True), ("theirs", b"Matplotlib", False)):
+        text = b"tEXtSoftware\0" + software
+        chunk = struct.pack(">I", len(text) - 4) + text + struct.pack(">I", zlib.crc32(text))
+        (tmp_path / f"{name}.PNG").write_bytes(b"\x89PNG\r\n\x1a\n" + chunk)
+        assert (picture().why_not(tmp_path / f"{name}.PNG") == "") is known
+
+
+@pytest.mark.parametrize("output", ["", "/", ".", "..", "a/", "taken.svg", "a.html/c.svg"])
+def test_an_output_that_cannot_be_a_picture_is_refused(shell: Shell, tmp_path: Path, output: str) -> None:
+    folder(tmp_path / "a", 5)
+    (tmp_path / "taken.svg").mkdir()
+    (tmp_path / "a.html").write_text("mine")
+    for force in ([], ["--force"]):
+        done = shell("plot", "a", "-o", output, *force)
+        assert (done.code, done.out) == (2, ""), done
+    assert (tmp_path / "a.html").read_text() == "mine"
 
 
 def test_a_run_without_steps_is_left_out(shell: Shell, tmp_path: Path) -> None:

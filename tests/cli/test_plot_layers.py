@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -29,7 +30,8 @@ def recorded(path: Path, *steps: int) -> None:
 
 def cells(path: Path) -> list[ElementTree.Element]:
     text = path.read_text("utf-8")
-    picture = ElementTree.fromstring(text[text.index("<svg") : text.index("</svg>") + 6])
+    pictures = "".join(re.findall(r"<svg.*?</svg>", text, re.DOTALL))  # a page has one for each map
+    picture = ElementTree.fromstring(f"<all>{pictures}</all>")
     return [rect for rect in picture.iter(f"{SVG}rect") if rect.find(f"{SVG}title") is not None]
 
 
@@ -79,7 +81,7 @@ def test_a_run_whose_gradients_were_never_finite_is_drawn_without_them(shell: Sh
     done = shell("plot", "a", "-o", "c.svg")
     assert done.code == 0, done.err
     drawn = (tmp_path / "c.svg").read_text("utf-8")
-    assert "the stream after each block, RMS" in drawn and "update / weight" not in drawn
+    assert "residual stream after each block, RMS" in drawn and "update / weight" not in drawn
 
 
 def test_a_damaged_record_is_told_by_its_line(shell: Shell, tmp_path: Path) -> None:

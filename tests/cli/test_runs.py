@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -67,6 +68,35 @@ def test_gap_and_share_learned_are_those_of_the_best_evaluation(shell: Shell, tm
             log.write(replace(evaluated(step, loss), learned=learned))
     done = shell("runs")
     assert "1.0000" in done.out and "0.1000" in done.out and "95.1%" in done.out
+
+
+def test_a_narrow_terminal_keeps_the_names_and_drops_figures_in_a_fixed_order(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder(tmp_path / "runs" / "stories-tiny-lr3e-4", 200)
+    folder(tmp_path / "runs" / "sweep" / "of-many-learning-rates" / "seed-0017", 200)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal
+    headings = {}
+    for columns in (30, 40, 60, 100):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        lines = re.sub(r"\x1b\[[\d;]*m", "", shell("runs").out).splitlines()
+        headings[columns] = lines[0].split()
+        assert max(map(len, lines)) <= columns
+        assert any("runs/" in line and "seed-0017" in line for line in lines)
+        assert any("runs/s" in line and "lr3e-4" in line for line in lines)
+    assert headings == {
+        30: ["run", "state"],
+        40: ["run", "state"],
+        60: ["run", "state", "step", "best"],
+        100: ["run", "state", "step", "loss", "best", "gap", "tokens", "age"],
+    }
+
+
+def test_less_than_nothing_learned_is_told_as_nothing(shell: Shell, tmp_path: Path) -> None:
+    with Log(folder(tmp_path / "runs" / "a", 1, end="") / "log.jsonl") as log:
+        log.write(replace(evaluated(2, 4.2), learned=-3.283))
+    assert "-" not in shell("runs").out and "0.0%" in shell("runs").out
+    assert json.loads(shell("runs", "--json").out)[0]["learned"] == -3.283
 
 
 def test_runs_are_listed_without_waiting_for_torch(tmp_path: Path) -> None:

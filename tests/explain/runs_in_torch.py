@@ -86,9 +86,14 @@ def run(
     def turn(x: Tensor) -> Tensor:
         half = x.shape[-1] // 2
         places = but("positions", torch.arange(x.shape[-2])).to(wide)
-        angle = torch.outer(places, config.positions.base ** -(torch.arange(half).to(wide) / half))
-        cos, sin = (torch.cat([f(angle), f(angle)], -1).to(dtype) for f in (torch.cos, torch.sin))
-        return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
+        base = but("base", config.positions.base)
+        angle = torch.outer(places, base ** -(torch.arange(half).to(wide) / half))
+        cos, sin = (f(angle).to(dtype) for f in (torch.cos, torch.sin))
+        if but("layout", "halves") == "pairs":
+            a, b = x[..., ::2], x[..., 1::2]
+            return torch.stack([a * cos - b * sin, b * cos + a * sin], -1).flatten(-2)
+        a, b = x[..., :half], x[..., half:]
+        return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
     heads, group = config.n_head, config.n_head // config.n_kv_head
     x = keep("embedded", w["embed.weight"][ids])
@@ -102,7 +107,7 @@ def run(
         )
         if config.positions.kind == "rope":
             q, k = keep(f"{a}.q_rot", turn(q)), keep(f"{a}.k_rot", turn(k))
-        k, v = (n.repeat_interleave(group, dim=1) for n in (k, v))
+        k, v = (but("repeat", lambda n: n.repeat_interleave(group, dim=1))(n) for n in (k, v))
         scores = keep(f"{a}.scores", q @ k.transpose(-1, -2) * but("scale", q.shape[-1] ** -0.5))
         seen = torch.ones(scores.shape[-2:]).tril(but("diagonal", 0)).bool()
         masked = keep(f"{a}.masked", scores.masked_fill(~seen, -math.inf))
@@ -113,7 +118,8 @@ def run(
         y, m = norm(f"{b}.mlp_norm", x), f"{b}.mlp"
         up = keep(f"{m}.up", linear(f"{m}.up_proj", y))
         if config.mlp.form == "gated":
-            act = keep(f"{m}.act", F.silu(keep(f"{m}.gate", linear(f"{m}.gate_proj", y))))
+            gate, up = but("gate", (keep(f"{m}.gate", linear(f"{m}.gate_proj", y)), up))
+            act = keep(f"{m}.act", but("silu", F.silu)(gate))
             hidden = keep(f"{m}.hidden", act * up)
         else:
             hidden = keep(f"{m}.act", F.gelu(up, approximate=but("gelu", "tanh")))

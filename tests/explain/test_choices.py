@@ -188,7 +188,7 @@ def test_relu_in_characters_is_flat_and_then_rises() -> None:
     (lines,) = pictures(one("relu")[1].value)
     rows = [row.split("│")[1] for row in drawn(lines) if "│" in row]
     assert rows[7].startswith("⣀" * 20)
-    assert rows[0].strip("⠀") != "" and rows[0].startswith("⠀" * 40)
+    assert rows[0].strip() != "" and rows[0].startswith(" " * 40)
     assert rows[8] == rows[9] == ""
 
 

@@ -13,11 +13,11 @@ from pellucid.config import ModelConfig, preset, presets
 from pellucid.errors import TokenError
 from pellucid.explain import conventions, probe
 from pellucid.explain.conventions import card
-from pellucid.explain.mistakes import planted
 from pellucid.explain.probe import ALTERNATIVES, Case
 from pellucid.interop.pretrained import Pretrained, Source
 from pellucid.parts.mlps.gelu_tanh import GeluTanh
 from pellucid.parts.norms.layer_norm import LayerNorm
+from pellucid.parts.norms.rms_norm import RmsNorm
 from pellucid.parts.positions import Positions, Turn
 from pellucid.parts.positions.learned import Learned
 from pellucid.parts.positions.rope import Rope
@@ -156,21 +156,29 @@ def test_an_alternative_shares_every_weight_that_it_leaves_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("alternative", "step", "mistake"),
+    ("alternative", "name", "wrong"),
     [
-        ("scores without 1/√D", "blocks.0.attn.scores", "left out the factor"),
-        ("scores with 1/D", "blocks.0.attn.scores", "used the factor squared (1/D for 1/√D)"),
-        ("mask one token ahead", "blocks.0.attn.masked", "let each position see one too far"),
-        ("no mask", "blocks.0.attn.masked", "left out the mask"),
+        ("scores without 1/√D", "scores", lambda scores: scores * 2),
+        ("scores with 1/D", "scores", lambda scores: scores / 2),
+        ("scores with 1/√C", "scores", lambda scores: scores / 2),
+        ("mask one token ahead", "ahead", None),
+        ("no mask", "none", None),
     ],
 )
 @pytest.mark.parametrize("config", [LLAMA, GPT2], ids=["llama", "gpt2"])
-def test_an_alternative_is_the_mistake_of_that_name_planted_in_the_tape(
-    config: ModelConfig, alternative: str, step: str, mistake: str
+def test_an_alternative_is_the_mistake_that_its_name_says(
+    config: ModelConfig, alternative: str, name: str, wrong: Any
 ) -> None:
+    """Four channels a head, sixteen in all."""
     given = case_of(config)
     tape = forward(config, given.weights, [given.ids[:-1]], [given.ids[1:]])
-    wanted = planted(tape, step, mistake)["loss"]
+    scores = tape["blocks.0.attn.scores"]
+    if wrong:
+        values = {"blocks.0.attn.scores": wrong(scores)}
+    else:
+        seen = np.tril(np.ones(scores.shape), 1 if name == "ahead" else 99).astype(bool)
+        values = {"blocks.0.attn.masked": np.where(seen, scores, -np.inf)}
+    wanted = tape.rerun(values)["loss"]
     assert changed(alternative, config).loss() == pytest.approx(float(wanted), rel=1e-12)
 
 
@@ -201,7 +209,7 @@ def test_rope_turned_the_other_way_is_rope_with_negative_angles(layout: str) -> 
     rope = Rope(1000.0, layout)
     config = replace(LLAMA, positions=rope, biases=("qkv",))
     wanted = Case(replace(config, positions=Backwards(rope)), weights_of(config), case_of(config).ids)
-    assert changed("RoPE turned the other way", config).loss() == pytest.approx(wanted.loss(), rel=1e-12)
+    assert changed("RoPE rotated the other way", config).loss() == pytest.approx(wanted.loss(), rel=1e-12)
 
 
 @pytest.mark.parametrize("config", [LLAMA, GPT2], ids=["tied", "untied"])
@@ -261,3 +269,19 @@ def test_on_a_real_model_the_given_conventions_are_the_best_that_do_not_look_ahe
     for finding in done.findings:
         assert finding.loss is not None
         assert (finding.loss < done.loss) == ("mask" in finding.alternative), finding
+
+
+def test_an_alternative_makes_its_difference_behind_norms_and_biases_too() -> None:
+    """A norm of the queries undoes what is done to their weights; a bias belongs to its own head."""
+    normed = replace(LLAMA, qk_norm=RmsNorm(1e-6))
+    given = case_of(normed)
+    assert abs(changed("scores without 1/√D", normed).loss() - given.loss()) > 1e-3
+    biased = ModelConfig.from_dict({**LLAMA.to_dict(), "positions": "alibi"})
+    given = case_of(biased)
+    every = {
+        name: np.tile(w, (2, 1)) if ".k_proj." in name or ".v_proj." in name else w
+        for name, w in given.weights.items()
+    }
+    whole = replace(given, config=replace(biased, n_kv_head=4), weights=every)
+    dealt = changed("query heads dealt out in turn, h % K", biased)
+    assert dealt.loss() == pytest.approx(whole.loss(), rel=1e-12)

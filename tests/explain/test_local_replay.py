@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pellucid.errors import AddressError, UsageError
+from pellucid.errors import AddressError, TapeError, UsageError
 from pellucid.explain.local_replay import Recorded, local_replay
 from pellucid.explain.rounding import Bounded
 from pellucid.explain.verdict import Replayed
@@ -323,3 +323,15 @@ def test_only_some_values_are_judged_and_a_tolerance_excuses() -> None:
     assert [value.name for value in local_replay(tape, theirs, only="log*").values] == ["logits"]
     assert local_replay(tape, theirs).verdict == "BUG"
     assert local_replay(tape, theirs, tolerance=0.01).verdict == "equal"
+
+
+def test_a_stranger_s_step_of_another_shape_or_size_is_one_error() -> None:
+    tape = forward(CONFIGS["llama"], random_weights(CONFIGS["llama"]), IDS)
+    theirs = {"logits": Recorded(tape["logits"] * 2, "float32")}
+    step = tape.steps["logits"]
+    tape.steps["logits"] = replace(step, attrs={"spec": "btc,vc->tbv"})
+    with pytest.raises(TapeError, match="has the shape"):
+        local_replay(tape, theirs)
+    tape.steps["logits"] = replace(step, attrs={"spec": "btc,(vn)c->btv", "n": 0})
+    with pytest.raises(TapeError, match="cannot be computed"):
+        local_replay(tape, theirs)

@@ -4,22 +4,23 @@ import numpy as np
 import pytest
 
 from pellucid.explain.compare import BETWEEN_ENGINES, first_departure
-from pellucid.explain.mistakes import MISTAKES, diagnose, planted
+from pellucid.explain.mistakes import SLIPS, diagnose, planted
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
 from tests.reference.models import CONFIGS, weights
 
 PLANTS = {
-    "blocks.0.attn.scores": "left out the factor",
-    "blocks.1.attn.scores": "used the factor squared (1/D for 1/√D)",
-    "blocks.0.attn.masked": "let each position see one too far",
-    "blocks.1.attn.masked": "left out the mask",
-    "blocks.0.attn_out": "used the matrix transposed",
-    "blocks.0.attn_norm.rstd": "divided by N − 1 in the variance",
-    "blocks.1.mlp_norm.rstd": "put eps outside the root",
-    "blocks.1.attn.pattern": "took the softmax down the columns",
-    "d.blocks.0.resid_mid": "lost the first branch of the sum",
-    "d.logits": "lost the last branch of the sum",
+    "blocks.0.attn.scores": "scores without 1/√D",
+    "blocks.1.attn.scores": "scores with 1/D",
+    "blocks.0.attn.masked": "mask one token ahead",
+    "blocks.1.attn.masked": "no mask",
+    "blocks.0.attn_out": "output matrix transposed",
+    "blocks.1.attn.v": "matrix transposed",
+    "blocks.0.attn_norm.rstd": "variance divided by N − 1",
+    "blocks.1.mlp_norm.rstd": "eps outside the root",
+    "blocks.1.attn.pattern": "softmax down the columns",
+    "d.blocks.0.resid_mid": "first branch of the sum lost",
+    "d.logits": "last branch of the sum lost",
 }
 
 
@@ -52,7 +53,7 @@ def test_an_answer_that_no_mistake_explains_is_not_blamed_on_one(tape: Tape) -> 
 
 def test_a_mistake_that_does_not_apply_is_refused(tape: Tape) -> None:
     with pytest.raises(ValueError, match="does not apply to 'embedded'"):
-        planted(tape, "embedded", "left out the mask")
+        planted(tape, "embedded", "no mask")
 
 
 def test_going_up_the_slope_is_named() -> None:
@@ -63,11 +64,12 @@ def test_going_up_the_slope_is_named() -> None:
     tape.backward(tape.ref("loss"))
     update(tape, "sgd", lr=0.5)
     up = tape["embed.weight"] + 0.5 * tape["d.embed.weight"]
-    assert diagnose(tape, "embed.weight@1", up) == ["went up the slope instead of down"]
+    assert diagnose(tape, "embed.weight@1", up) == ["gradient followed upwards instead of downwards"]
 
 
-def test_every_mistake_is_planted_somewhere() -> None:
-    assert set(MISTAKES) - set(PLANTS.values()) == {"went up the slope instead of down"}
+def test_every_slip_is_planted_somewhere() -> None:
+    """The conventions are planted in tests/explain/test_conventions.py."""
+    assert set(SLIPS) - set(PLANTS.values()) == {"gradient followed upwards instead of downwards"}
 
 
 def test_an_unchanged_program_gives_the_same_values_again(tape: Tape) -> None:

@@ -108,7 +108,7 @@ def test_nothing_is_left_behind_where_a_file_cannot_be_written(tmp_path: Path) -
 
 Change = Callable[[dict[str, Any]], Any]
 DAMAGE: dict[str, tuple[Change, str]] = {
-    "another format": (lambda d: d.update(format="x"), "is no trace"),
+    "another format": (lambda d: d.update(format="x"), "is not a trace"),
     "a newer format": (lambda d: d.update(version=2), "has trace format 2; this version of Pellucid reads 1"),
     "no steps": (lambda d: d.pop("steps"), "'steps' is missing"),
     "tensors as list": (lambda d: d.update(tensors=[]), "'tensors' is missing or no dict"),

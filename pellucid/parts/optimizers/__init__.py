@@ -24,6 +24,8 @@ class Optimizer(Part):
     family: ClassVar[str] = "optimizers"
 
     lr: float = 0.1
+    """Learning rate η: the length of a step, before the schedule's factor.
+    Example: 1e-3"""
 
     def __post_init__(self) -> None:
         if said := self.wrong():
@@ -54,10 +56,20 @@ class Adaptive(Optimizer):
 
     lr: float = 1e-3
     beta1: float = 0.9
+    """Decay β₁ of the running mean of the gradient.
+    Example: 0.95"""
     beta2: float = 0.999
+    """Decay β₂ of the running mean of the gradient's square.
+    Example: 0.98"""
     eps: float = 1e-8
+    """ε, added to the root of that mean so that nothing is divided by 0.
+    Example: 1e-6"""
     beta2_start: float = 0.0
+    """The first β₂, which then rises to beta2 over beta2_warmup steps. 0: constant.
+    Example: 0.5"""
     beta2_warmup: int = 0
+    """Steps over which β₂ rises from beta2_start. 0: constant.
+    Example: 200"""
 
     def wrong(self) -> str | None:
         if self.beta2_start > self.beta2:
@@ -82,6 +94,8 @@ class Decaying(Adaptive):
     """Adam with a pull towards 0 on the parameters that `decays` names."""
 
     decay: float = 0.01
+    """Weight decay λ of the matrices; gains, biases and tables do not decay.
+    Example: 0.1"""
 
     def rule(self, name: str, shape: tuple[int, ...], step: int) -> tuple[str, dict[str, Any]]:
         kind, settings = super().rule(name, shape, step)

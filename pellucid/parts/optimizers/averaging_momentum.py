@@ -11,3 +11,5 @@ class AveragingMomentum(Optimizer):
     formula: ClassVar[str] = "m ← β m + (1 − β) g; θ ← θ − η m"
 
     beta: float = 0.9
+    """Decay β of the momentum.
+    Example: 0.95"""

@@ -12,3 +12,5 @@ class Momentum(Optimizer):
     source: ClassVar[str] = "Polyak 1964"
 
     beta: float = 0.9
+    """Decay β of the momentum.
+    Example: 0.95"""

@@ -21,16 +21,38 @@ class Muon(Optimizer):
     source: ClassVar[str] = "Jordan 2024, kellerjordan.github.io/posts/muon"
 
     lr: float = 0.02
+    """Learning rate of the hidden matrices.
+    Example: 0.01"""
     beta: float = 0.95
+    """Decay β of the momentum of the hidden matrices.
+    Example: 0.9"""
     decay: float = 0.1
+    """Weight decay λ of the hidden matrices.
+    Example: 0.05"""
     steps: int = 5
+    """Iterations of Newton and Schulz in each update.
+    Example: 6"""
     adam_lr: float = 6e-4
+    """Learning rate of AdamW, which updates everything but the hidden matrices.
+    Example: 1e-3"""
     adam_beta1: float = 0.9
+    """AdamW's β₁.
+    Example: 0.95"""
     adam_beta2: float = 0.95
+    """AdamW's β₂.
+    Example: 0.98"""
     adam_eps: float = 1e-8
+    """AdamW's ε.
+    Example: 1e-6"""
     adam_decay: float = 0.1
+    """AdamW's weight decay.
+    Example: 0.01"""
     adam_beta2_start: float = 0.0
+    """AdamW's first β₂, which then rises to adam_beta2. 0: constant.
+    Example: 0.5"""
     adam_beta2_warmup: int = 0
+    """Steps over which AdamW's β₂ rises. 0: constant.
+    Example: 200"""
 
     def wrong(self) -> str | None:
         if not 1 <= self.steps < 100:

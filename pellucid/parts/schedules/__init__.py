@@ -16,6 +16,8 @@ class Schedule(Part):
     family: ClassVar[str] = "schedules"
 
     warmup: int = 0
+    """Steps over which the learning rate rises from 0 to its whole value.
+    Example: 100"""
 
     def __post_init__(self) -> None:
         if said := self.wrong():

@@ -16,6 +16,8 @@ class Cosine(Schedule):
     source: ClassVar[str] = "Loshchilov and Hutter 2016, arXiv:1608.03983"
 
     floor: float = 0.0
+    """Fraction of the learning rate with which the run ends.
+    Example: 0.1"""
 
     def after(self, step: int, steps: int) -> float:
         return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * self.progress(step, steps))) / 2

@@ -12,6 +12,8 @@ class Linear(Schedule):
     source: ClassVar[str] = "Devlin et al. 2018, arXiv:1810.04805"
 
     floor: float = 0.0
+    """Fraction of the learning rate with which the run ends.
+    Example: 0.1"""
 
     def after(self, step: int, steps: int) -> float:
         return 1 - (1 - self.floor) * self.progress(step, steps)

@@ -15,7 +15,11 @@ class WarmupStableDecay(Schedule):
     source: ClassVar[str] = "Hu et al. 2024, arXiv:2404.06395; straight: Hägele et al. 2024, arXiv:2405.18392"
 
     decay: float = 0.2
+    """Fraction of the run, at its end, over which the learning rate falls.
+    Example: 0.5"""
     floor: float = 0.0
+    """Fraction of the learning rate with which the run ends.
+    Example: 0.1"""
 
     def after(self, step: int, steps: int) -> float:
         start = self.start(steps)

@@ -78,7 +78,7 @@ def sizes_of(operands: Sequence[Axes], shapes: Sequence[Shape], given: dict[str,
     for axis, size in sorted(pairs, key=lambda pair: len(pair[0])):
         unknown = [letter for letter in axis if letter not in sizes]
         known = math.prod(sizes[letter] for letter in axis if letter in sizes)
-        if len(unknown) == 1 and size % known == 0:
+        if len(unknown) == 1 and known and size % known == 0:
             sizes[unknown[0]] = size // known
         elif unknown or size != known:
             raise ValueError(f"an axis of length {size} cannot be ({axis}) with sizes {sizes}")

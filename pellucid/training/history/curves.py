@@ -28,7 +28,8 @@ class Curve:
 
     def smooth(self, window: int) -> "Curve":
         """Each value becomes the mean of the finite ones among the `window` values around it."""
-        n, reach = len(self), (window - 1) // 2
+        n = len(self)
+        reach = (min(window, n) - 1) // 2
         here = np.isfinite(self.values)
         totals = np.concatenate(([0.0], np.cumsum(np.where(here, self.values, 0.0))))
         counts = np.concatenate(([0], np.cumsum(here)))

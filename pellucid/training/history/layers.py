@@ -72,8 +72,8 @@ def _columns(line: Mapping[str, Any]) -> dict[str, dict[str, float]]:
             if not math.isnan(length):  # a weight that was 0 has no ratio
                 sums[layer] = math.hypot(sums.get(layer, 0.0), length)
     return {
-        "the stream after each block, RMS": {at: _number(row.get("rms")) for at, row in kept},
-        "the stream after each block, largest": {at: _number(row.get("max")) for at, row in kept},
+        "residual stream after each block, RMS": {at: _number(row.get("rms")) for at, row in kept},
+        "residual stream after each block, largest": {at: _number(row.get("max")) for at, row in kept},
         "gradient norm": gradients,
         "update / weight": {at: updates[at] / weights[at] for at in updates if weights[at]},
     }

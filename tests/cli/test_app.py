@@ -1,0 +1,66 @@
+"""What holds for every command at once."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from pellucid.cli.app import EXIT_CODES, app
+from pellucid.errors import PellucidError, ResourceError
+from tests.cli.commands import Shell
+
+
+def commands(group: Any, prefix: str = "") -> list[tuple[str, Any]]:
+    """Every command with its full name, those of groups too."""
+    return [
+        found
+        for name, command in group.commands.items()
+        for found in (
+            commands(command, f"{prefix}{name} ")
+            if hasattr(command, "commands")
+            else [(f"{prefix}{name}", command)]
+        )
+    ]
+
+
+NUMBERS = [
+    (name, parameter)
+    for name, command in commands(typer.main.get_command(app))
+    for parameter in command.params
+    if parameter.param_type_name == "option"
+    and parameter.type.name in ("int", "float", "int range", "float range")
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter"), NUMBERS, ids=[f"{name} {parameter.opts[0]}" for name, parameter in NUMBERS]
+)
+def test_every_number_has_a_lowest_and_a_highest_value(name: str, parameter: Any) -> None:
+    """A number without bounds can overflow, fill the memory or start processes without end."""
+    low, high = getattr(parameter.type, "min", None), getattr(parameter.type, "max", None)
+    assert low is not None and high is not None and abs(low) <= 2**63 and high < 2**63
+
+
+def test_commands_with_numbers_are_found() -> None:
+    assert {"explain", "generate", "plot", "train", "tokenizer explain"} <= {name for name, _ in NUMBERS}
+
+
+def test_ids_that_are_not_numbers_are_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shell = Shell(capsys, monkeypatch)
+    (tmp_path / "text.txt").write_text("a b")
+    shell("tokenizer", "train", tmp_path / "text.txt", "--kind", "characters", "-o", tmp_path / "letters")
+    for ids in ("--5", "²", "9" * 5000, "1 x"):
+        done = shell("tokenizer", "decode", tmp_path / "letters", stdin=ids.encode())
+        assert (done.code, done.out) == (2, ""), ids
+
+
+def test_the_help_and_the_page_name_every_exit_code(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = " ".join(Shell(capsys, monkeypatch)("--help").out.split())
+    for code, meaning in EXIT_CODES.items():
+        assert f"{code} {meaning}" in shown
+    assert {0, 1, PellucidError.exit_code, ResourceError.exit_code, 129, 130, 143} == EXIT_CODES.keys()
