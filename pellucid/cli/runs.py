@@ -10,7 +10,7 @@ WIDE = 1000
 """Columns where nobody looks at a terminal."""
 DEEP = 3
 """Folders below a given one in which runs are looked for."""
-LEAVING = ("tokens", "gap", "age", "learned", "loss", "best", "step")
+LEAVING = ("at", "tokens", "gap", "age", "learned", "loss", "best", "step")
 """The columns that leave a narrow terminal, in this order; a run's name and its state stay."""
 USUAL, SHORTEST = 28, 8
 """Columns of a name before figures are preferred to more of it, and those that it has always."""
@@ -154,12 +154,13 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
     """What the table says of a run under each heading; nothing where a figure is not known."""
     from pellucid.cli.progress import FORMS, escaped
 
-    forms = dict.fromkeys(("loss", "best", "gap"), FORMS["loss"])
-    forms |= {"learned": FORMS["learned"], "tokens": _count}
+    forms = dict.fromkeys(("loss", "best", "best_step", "gap"), FORMS["loss"])
+    forms |= {"best_step": "{:,}".format, "learned": FORMS["learned"], "tokens": _count}
     steps = f"/{row['steps']:,}" if row["steps"] is not None else ""
-    figures = {key: "" if row[key] is None else form(row[key]) for key, form in forms.items()}
-    if row["best_step"] is not None:
-        figures["best"] += f" at {row['best_step']:,}"
+    figures = {
+        key.replace("best_step", "at"): "" if row[key] is None else form(row[key])
+        for key, form in forms.items()
+    }
     named = {"run": escaped(row["name"]).replace("\n", "\\n"), "state": row["state"]}
     return named | {"step": f"{row['step']:,}{steps}"} | figures | {"age": _age(row["age"])}
 
