@@ -3,19 +3,19 @@
 from pathlib import Path
 
 from pellucid.errors import FileError
-from pellucid.files import sweep
 from pellucid.interop import huggingface, model_folder
-from pellucid.interop.folder import has, read_table, shown, within
+from pellucid.interop.folder import RECIPE, has, put_back, read_table, shown, within
 from pellucid.interop.pretrained import Pretrained
 
 TAKES = "Give a .gguf file, a Hugging Face folder, or a folder that Pellucid wrote."
-RECIPE, MODEL = "recipe.toml", "model"
-"""What the folder of a run has, and where its newest model is."""
+MODEL = "model"
+"""Where a run has its newest model."""
 
 
 def open_model(path: str | Path) -> Pretrained:
     """The model at a path, whichever kind it is; its weights are read when they are used."""
-    place = _named(Path(path))
+    place = Path(path)
+    put_back(place)
     if not _exists(place):
         raise FileError(f"{shown(str(place))} is not there. {TAKES}")
     if place.is_dir():
@@ -38,7 +38,9 @@ def open_model(path: str | Path) -> Pretrained:
 
 def newest_model(run: Path) -> Path:
     """The newest model in the folder of a run."""
-    if has(model := _named(run / MODEL), "config.json"):
+    model = run / MODEL
+    put_back(model)
+    if has(model, "config.json"):
         return model
     saved = [path for path in run.glob(f"checkpoints/step-*/{MODEL}") if has(path, "config.json")]
     if not saved:
@@ -47,13 +49,6 @@ def newest_model(run: Path) -> Path:
             "goes on with it."
         )
     return max(saved)
-
-
-def _named(place: Path) -> Path:
-    """The path itself, its folder put back where a process was killed while it replaced it."""
-    if place.name and not _exists(place):
-        sweep(place)
-    return place
 
 
 def _exists(place: Path) -> bool:

@@ -20,6 +20,7 @@ import torch
 import pellucid
 from pellucid import files
 from pellucid.errors import FileError, UsageError
+from pellucid.interop import model_folder
 from pellucid.interop.open import open_model
 from pellucid.training.saving import checkpoint, published
 from pellucid.training.saving.checkpoint import read
@@ -191,12 +192,13 @@ def test_a_model_without_its_name_is_found_again(tmp_path: Path) -> None:
     """Killed between the two renames of a system that cannot exchange names."""
     with begun(tmp_path, 10) as folder:
         pass
-    for opens in (lambda: None, folder.held().__enter__):
+    model = tmp_path / "model"
+    for opens in (lambda: open_model(model), lambda: pellucid.load(model), folder.held().__enter__):
         killed = tmp_path / f".pellucid-{files._digest(tmp_path / 'model')}-00000000.partial"
         killed.mkdir()
         (tmp_path / "model").rename(killed / "replaced")
         opens()
-        assert open_model(tmp_path / "model").config == CONFIG
+        assert model_folder.read(model).config == CONFIG
         assert not list(tmp_path.glob(".*"))
 
 
