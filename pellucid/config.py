@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Self
 
+from pellucid.arguments import show
 from pellucid.errors import ConfigError, did_you_mean
 from pellucid.parts import Part, Shapes
 from pellucid.parts.attentions import Attention
@@ -42,10 +43,12 @@ __all__ = ["BIAS_PLACES", "ModelConfig", "Shapes", "preset", "preset_text", "pre
 class ModelConfig:
     """Sizes, one object per choice, and the places that have a bias.
 
-    Of the last three sizes, 0 means: chosen from the others.
+    Of the last three sizes, 0 means: chosen from the others. A choice is given as its kind's name, as a table
+    with a `kind`, or as a part; it becomes the part.
 
-    >>> ModelConfig(vocab_size=4, context_length=8, n_layer=1, n_head=2, d_model=8).d_head
-    4
+    >>> config = ModelConfig(vocab_size=4, context_length=8, n_layer=1, n_head=2, d_model=8, norm="none")
+    >>> config.d_head, config.norm
+    (4, NoNorm())
     """
 
     vocab_size: int
@@ -119,9 +122,14 @@ class ModelConfig:
     Example: ["qkv"]"""
 
     def __post_init__(self) -> None:
-        for size in dataclasses.fields(self):
-            if size.type is int:
-                self._check_size(size.name, smallest=0 if size.default == 0 else 1)
+        for entry in dataclasses.fields(self):
+            if entry.type is int:
+                self._check_size(entry.name, smallest=0 if entry.default == 0 else 1)
+            elif isinstance(entry.type, type) and issubclass(entry.type, Part):
+                object.__setattr__(self, entry.name, entry.type.read(getattr(self, entry.name), entry.name))
+        if not isinstance(self.biases, list | tuple) or not all(isinstance(v, str) for v in self.biases):
+            raise ConfigError(f"biases must be a list of places, not {show(self.biases)}.")
+        object.__setattr__(self, "biases", tuple(self.biases))
         if not self.d_head and self.d_model % self.n_head:
             down, up = self.d_model // self.n_head * self.n_head, -self.d_model % self.n_head
             works = f"d_model={down} or {self.d_model + up}" if down else f"d_model={self.n_head}"
@@ -143,9 +151,9 @@ class ModelConfig:
     def _check_size(self, name: str, smallest: int) -> None:
         value, largest = getattr(self, name), LARGEST.get(name, 2**31)
         if type(value) is not int or value < smallest:
-            raise ConfigError(f"{name} must be a whole number ≥ {smallest}, not {value!r}.")
+            raise ConfigError(f"{name} must be a whole number ≥ {smallest}, not {show(value)}.")
         if value > largest:
-            raise ConfigError(f"{name}={value} is beyond any model; use at most {largest:,}.")
+            raise ConfigError(f"{name}={show(value)} is beyond any model; use at most {largest:,}.")
 
     def _check_together(self) -> None:
         if self.n_head % self.n_kv_head:
@@ -235,41 +243,32 @@ class ModelConfig:
     def from_dict(cls, given: dict[str, Any]) -> Self:
         """A config from plain data; a key that means nothing is an error, never ignored."""
         fields = {entry.name: entry for entry in dataclasses.fields(cls)}
-        values: dict[str, Any] = {}
-        for key, value in given.items():
+        for key in _table(given):
             if key not in fields:
                 raise ConfigError(
-                    f"no config key {key!r}; have {', '.join(fields)}." + did_you_mean(key, fields)
+                    f"no config key {key!r}; have {', '.join(fields)}." + did_you_mean(str(key), fields)
                 )
-            kind = fields[key].type
-            if isinstance(kind, type) and issubclass(kind, Part):
-                value = kind.read(value)
-            if key == "biases":
-                if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
-                    raise ConfigError(f"biases must be a list of places, not {value!r}.")
-                value = tuple(value)
-            values[key] = value
         needed = [
             entry.name
             for entry in fields.values()
             if entry.default is entry.default_factory is dataclasses.MISSING
         ]
-        if missing := [name for name in needed if name not in values]:
+        if missing := [name for name in needed if name not in given]:
             raise ConfigError(f"a config needs {', '.join(needed)}; missing: {', '.join(missing)}.")
-        return cls(**values)
+        return cls(**given)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         try:
-            return cls.from_dict(_table(json.loads(text)))
-        except json.JSONDecodeError as error:
+            return cls.from_dict(json.loads(text))
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"this config is not JSON: {error}.") from None
 
     @classmethod
     def from_toml(cls, text: str) -> Self:
         try:
             return cls.from_dict(tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"this config is not TOML: {error}.") from None
 
     def to_dict(self) -> dict[str, Any]:

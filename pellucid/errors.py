@@ -69,6 +69,17 @@ def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
     return f" Did you mean {' or '.join(close)}?" if close else ""
 
 
+def quote(said: object, most: int = 200) -> str:
+    """Returns what a library said, short enough for a message: its first line, without the final stop.
+
+    >>> quote(ValueError("no such key.\\nHere are 400 lines more."))
+    'no such key'
+    """
+    lines = [line.strip() for line in str(said).splitlines()]
+    first = next(filter(None, lines), type(said).__name__).rstrip(".!")
+    return first if len(first) <= most else f"{first[: most - 1]}…"
+
+
 RESOURCE_ERRNOS = frozenset(
     {
         errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE,

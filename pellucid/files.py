@@ -159,13 +159,23 @@ def _create_partial(path: Path, create: Callable[[Path], int]) -> tuple[Path, in
     """Returns a new partial of `path` and its open, locked handle."""
     while True:
         partial = path.with_name(f".pellucid-{_digest(path)}-{secrets.token_hex(4)}.partial")
-        handle = create(partial)
-        with contextlib.suppress(OSError):  # a disk without locks: then nobody sweeps there, either
+        try:
+            handle = create(partial)
+        except FileNotFoundError:
+            if not path.parent.is_dir():
+                raise
+            continue  # a folder that another call swept between its creation and its opening
+        try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            swept = False
+        except BlockingIOError:  # another call is sweeping it at this moment
+            swept = True
+        except OSError:  # a disk without locks: then nobody sweeps there, either
+            swept = False
         with contextlib.suppress(OSError):
-            if os.path.samestat(os.fstat(handle), os.stat(partial)):
+            if not swept and os.path.samestat(os.fstat(handle), os.stat(partial)):
                 return partial, handle
-        os.close(handle)  # swept between its creation and its lock
+        os.close(handle)
 
 
 def _digest(path: Path) -> str:
@@ -283,11 +293,16 @@ def make_folders(folder: Path) -> list[Path]:
     made: list[Path] = []
     try:
         for place in reversed([folder, *folder.parents]):
-            if not place.is_dir():
-                with contextlib.suppress(FileExistsError):  # another process has just made it
-                    place.mkdir()
-                    made.append(place)
-                fsync_folder(place.parent)
+            if place.is_dir():
+                continue
+            try:
+                place.mkdir()
+            except FileExistsError:
+                if place.is_dir():
+                    continue  # another call made it in this moment
+                raise
+            made.append(place)
+            fsync_folder(place.parent)
     except OSError as error:
         remove_made(made)
         raise file_error("write", folder, error) from None

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import typer.main
 from choices_page import choices_files
+from python_page import python_page
 from recipes_page import recipes_page
 
 from pellucid.cli.app import EXIT_CODES, app
@@ -211,6 +212,7 @@ def pages() -> dict[Path, str]:
         ROOT / "README.md": readme(),
         ROOT / "docs" / "commands.md": MADE + "\n".join(commands()),
         ROOT / "docs" / "scaling.md": scaling(),
+        ROOT / "docs" / "python.md": python_page((ROOT / "docs" / "python.md").read_text("utf-8")),
         ROOT / "docs" / "recipes.md": recipes_page((ROOT / "docs" / "recipes.md").read_text("utf-8")),
         ROOT / "docs" / "glossary.md": MADE + "\n".join(glossary()) + "\n",
         **choices_files(ROOT / "docs", MADE),

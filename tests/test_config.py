@@ -10,6 +10,7 @@ import pytest
 from pellucid.config import ModelConfig, preset, presets
 from pellucid.errors import ConfigError
 from pellucid.parts import kinds
+from pellucid.parts.optimizers.adamw import AdamW
 from pellucid.parts.positions.rope import Rope
 
 SIZES: dict[str, Any] = {"vocab_size": 5, "context_length": 8, "n_layer": 1, "n_head": 2, "d_model": 4}
@@ -135,6 +136,57 @@ def test_impossible_sizes_are_told_what_would_work(changes: dict[str, Any], word
     assert words in refused(**changes)
 
 
+def test_the_constructor_converts_as_from_dict_does() -> None:
+    given: dict[str, Any] = {"positions": "rope", "norm": {"kind": "rms_norm", "eps": 1}, "biases": ["qkv"]}
+    config = ModelConfig(**SIZES, **given)
+    assert config == ModelConfig.from_dict(SIZES | given)
+    assert config.positions == Rope() and config.biases == ("qkv",)
+    assert dataclasses.replace(config, positions="learned").positions.kind == "learned"  # type: ignore[arg-type]
+    assert ModelConfig.from_dict(SIZES | {"positions": Rope()}).positions == Rope()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("positions", 5),
+        ("positions", None),
+        ("positions", "ropee"),
+        ("positions", {"base": math.nan}),
+        ("positions", {"kind": "rope", "base": math.nan}),
+        ("positions", {"kind": "rope", 5: 6}),
+        ("positions", preset("abcd").norm),
+        ("positions", Rope),
+        ("embed_norm", "layernorm"),
+        ("embed_norm", {"kind": "rms_norm", "eps": "small"}),
+        ("mask", {"kind": "window", "size": 2.0}),
+        ("mask", {"kind": "window", "size": 10**5000}),
+        ("biases", "qkv"),
+        ("biases", 5),
+        ("biases", [5]),
+        ("n_layer", 10**5000),
+        ("n_layer", -(10**5000)),
+        ("d_model", "4"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_the_constructor_refuses_what_from_dict_refuses_and_names_the_field(field: str, value: Any) -> None:
+    messages = []
+    for make in (lambda given: ModelConfig(**given), ModelConfig.from_dict):
+        with pytest.raises(ConfigError, match=rf"\b{field}\b") as told:
+            make(SIZES | {field: value})
+        messages.append(str(told.value))
+    assert messages[0] == messages[1]
+
+
+def test_a_part_checks_its_own_settings() -> None:
+    assert Rope(base=5) == Rope(base=5.0) and type(Rope(base=5).base) is float
+    for wrong in ({"base": math.nan}, {"base": "big"}, {"base": -1.0}, {"base": True}, {"layout": 5}):
+        with pytest.raises(ConfigError, match=f"positions 'rope': {min(wrong)}"):
+            Rope(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="lr must be float"):
+        AdamW(lr="fast")  # type: ignore[arg-type]
+
+
 def test_missing_sizes_are_named() -> None:
     with pytest.raises(ConfigError, match="missing: n_head, d_model"):
         ModelConfig.from_dict({"vocab_size": 5, "context_length": 8, "n_layer": 1})
@@ -145,7 +197,12 @@ def test_what_is_no_config_is_said_to_be_none() -> None:
         ModelConfig.from_json("{")
     with pytest.raises(ConfigError, match="not list"):
         ModelConfig.from_json("[]")
-    with pytest.raises(ConfigError, match="not TOML"):
-        ModelConfig.from_toml("a = ")
+    for text in ("a = ", "a = " + "9" * 5000):
+        with pytest.raises(ConfigError, match="not TOML"):
+            ModelConfig.from_toml(text)
+    with pytest.raises(ConfigError, match="not JSON"):
+        ModelConfig.from_json("9" * 5000)
+    with pytest.raises(ConfigError, match="not str"):
+        ModelConfig.from_dict("gpt2")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="Did you mean gpt2"):
         preset("gtp2")

@@ -4,12 +4,22 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from pellucid.errors import FileError, ResourceError, UsageError
-from pellucid.files import Kind, check_output, new_file, new_folder, partial_folder, sweep, whole_file
+from pellucid.files import (
+    Kind,
+    check_output,
+    make_folders,
+    new_file,
+    new_folder,
+    partial_folder,
+    sweep,
+    whole_file,
+)
 
 
 def test_two_that_write_one_file_do_not_write_into_each_other_s(tmp_path: Path) -> None:
@@ -167,3 +177,26 @@ def test_a_full_disk_is_a_failed_resource(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_names_of_any_length_have_a_partial(tmp_path: Path) -> None:
     write(tmp_path / ("n" * 255), "file")
+
+
+def test_calls_that_write_the_same_path_at_once_do_not_sweep_each_other(tmp_path: Path) -> None:
+    """Each sweeps what dead writers left, also in the moment in which another has made its own folder."""
+    failed: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            for _ in range(60):
+                make_folders(tmp_path / "a" / "b")
+                with partial_folder(tmp_path / "a" / "b" / "out") as mine:
+                    (mine / "file").write_text("mine")
+                    assert (mine / "file").read_text() == "mine"
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=write) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert list((tmp_path / "a" / "b").iterdir()) == []

@@ -43,11 +43,16 @@ class Result:
 def verify(
     subject: Subject, quick: bool = False, begin: Callable[[Check], None] = lambda check: None
 ) -> Iterator[Result]:
-    """Make the checks one by one; `begin` hears of each before it starts."""
-    for check in CHECKS:
-        if quick and not check.quick:
-            continue
+    """Run the checks one by one, up to a required one that finds a bug; `begin` is called before each."""
+    for check in planned(quick):
         begin(check)
         start = time.perf_counter()
         finding = check.measure(subject)
         yield Result(check, finding, time.perf_counter() - start)
+        if check.required and finding.verdict == "BUG":
+            return
+
+
+def planned(quick: bool) -> list[Check]:
+    """The checks that `verify` runs on a healthy model."""
+    return [check for check in CHECKS if check.quick or not quick]

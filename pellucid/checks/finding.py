@@ -28,13 +28,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """One claim about a model. A `quick` one is made with `--quick` too."""
+    """One claim about a model. A `quick` check runs with `--quick` too. Where a `required` check finds a bug,
+    the checks after it are not run: they would measure that bug again, and blame something else."""
 
     name: str
     claim: str
     budget: str
     measure: Callable[["Subject"], Finding]
     quick: bool = True
+    required: bool = False
 
 
 def compared(

@@ -11,7 +11,7 @@ import torch
 
 from pellucid.checks.finding import Check, Finding, judged
 from pellucid.checks.subject import Subject
-from pellucid.errors import PellucidError
+from pellucid.errors import PellucidError, quote
 from pellucid.explain.local_replay import Recorded, local_replay
 from pellucid.interop import huggingface
 from pellucid.reference.training import forward
@@ -59,9 +59,7 @@ def logits(subject: Subject) -> Finding:
     except PellucidError as error:
         return Finding("skipped", str(error))
     except Exception as error:  # another library on somebody's files
-        return Finding(
-            "skipped", f"transformers cannot read this model: {str(error).partition(chr(10))[0][:200]}"
-        )
+        return Finding("skipped", f"transformers cannot read this model: {quote(error)}")
     last = len(found.hidden_states) - 1
     names = {i: f"blocks.{i - 1}.resid_post" for i in range(1, last)} | {
         0: "blocks.0.resid_pre",

@@ -13,7 +13,7 @@ import torch
 
 from pellucid.checks.finding import Check, Finding
 from pellucid.checks.subject import Subject
-from pellucid.errors import PellucidError, TokenError
+from pellucid.errors import PellucidError, TokenError, quote
 from pellucid.interop import gguf
 from pellucid.text.tokenizer import Tokenizer
 
@@ -57,9 +57,7 @@ def choices(subject: Subject) -> Finding:
     except PellucidError as error:
         return Finding("skipped", str(error))
     except Exception as error:  # another program on somebody's file
-        return Finding(
-            "skipped", f"llama.cpp cannot read this model: {str(error).partition(chr(10))[0][:200]}"
-        )
+        return Finding("skipped", f"llama.cpp cannot read this model: {quote(error)}")
     alike, clearly_other, apart = 0, [], 0.0
     for t, (token, logprob) in enumerate(theirs):
         alike += token == int(ours[t].argmax())

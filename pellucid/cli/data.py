@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pellucid.cli.options import OnBadFile, ReplaceErrors, bad_file_choice
+
 if TYPE_CHECKING:
     from pellucid.data.prepare import Progress
     from pellucid.data.tokens import Tokens
@@ -21,7 +23,9 @@ Report = Callable[["Progress"], None]
 @app.command()
 def prepare(
     sources: Annotated[list[str], typer.Argument(help="Files, folders, patterns, or - for standard input.")],
-    tokenizer: Annotated[Path, typer.Option(help="The tokenizer's folder.", metavar="DIR")],
+    tokenizer: Annotated[
+        str, typer.Option(help="The folder of a tokenizer, or a model whose tokenizer is used.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make, or to go on with.")],
     split: Annotated[
         str, typer.Option(help="Documents: file, line, paragraph, separator=TEXT or jsonl.", metavar="RULE")
@@ -34,19 +38,24 @@ def prepare(
     keep_duplicates: Annotated[
         bool, typer.Option("--keep-duplicates", help="Keep copies; saves 110 bytes of memory a document.")
     ] = False,
-    replace_errors: Annotated[
-        bool, typer.Option("--replace-errors", help="Put U+FFFD for bytes that are no UTF-8, and count them.")
-    ] = False,
+    on_bad_file: OnBadFile = "stop",
+    replace_errors: ReplaceErrors = False,
 ) -> None:
     """Encode texts into token files, with every core; given again after an interruption, it goes on."""
     from pellucid.data import prepare as library
+    from pellucid.interop.named import tokenizer_source
     from pellucid.text.corpus import Corpus
+    from pellucid.text.corpus.bad_files import listed
 
-    errors = "replace" if replace_errors else "strict"
-    corpus = Corpus(sources, split, field, errors, validation, unique=not keep_duplicates)
+    choice = bad_file_choice(on_bad_file, replace_errors)
+    corpus = Corpus(
+        sources, split, field, choice, validation, unique=not keep_duplicates, setting="--on-bad-file "
+    )
+    if workers is not None:
+        library.check_workers(workers)
     try:
         with _progress() as report:
-            manifest = library.prepare(corpus, tokenizer, output, workers, report)
+            manifest = library.prepare(corpus, tokenizer_source(tokenizer), output, workers, report)
     except KeyboardInterrupt:
         print(
             f"Interrupted. Finished shards are kept in {output}: give the same command again to go on.",
@@ -62,10 +71,12 @@ def prepare(
                 f"{ratio:.2f} bytes per token, in {_many(len(entries), 'shard')}"
             )
     left_out = corpus.report
+    if corpus.skipped:
+        print(f"skipped: {_many(len(corpus.skipped), 'file')}, {listed(corpus.skipped)}")
     if left_out.duplicates or left_out.empty:
         print(f"left out: {_many(left_out.duplicates, 'duplicate')}, {left_out.empty:,} empty")
     if left_out.replaced_bytes:
-        print(f"replaced: {_many(left_out.replaced_bytes, 'byte')} that are no UTF-8")
+        print(f"replaced: {_many(left_out.replaced_bytes, 'byte')} that are not UTF-8")
 
 
 @app.command()

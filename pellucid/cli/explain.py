@@ -9,6 +9,8 @@ import typer
 from pellucid.cli.options import Digits, Only, Rate, Steps, Target, Update, prompt_of, training
 
 if TYPE_CHECKING:
+    from pellucid.explain.derive import Derivation
+    from pellucid.explain.table import Slice
     from pellucid.explain.trace import Trace
 
 
@@ -24,12 +26,20 @@ def explain(
     at: Annotated[
         str | None,
         typer.Option(
-            help="The number: NAME[t=1,v=2]; NAME for a whole value; of a run, NAME@k after update k.",
+            help="A number, NAME[t=1,v=2]; a table, NAME[t=1] or NAME; a place by its token, NAME[t=it]; "
+            "of a run, NAME@k after update k.",
             metavar="ADDRESS",
         ),
     ] = None,
     depth: Annotated[int, typer.Option(help="How many steps to follow its operands.", min=0, max=1000)] = 3,
-    top: Annotated[int, typer.Option(help="How many terms of a long sum to show.", min=1, max=100_000)] = 6,
+    top: Annotated[
+        int,
+        typer.Option(
+            help="How many terms of a long sum to show, and of the largest entries of a folded table.",
+            min=1,
+            max=100_000,
+        ),
+    ] = 6,
     target: Target = None,
     update: Update = None,
     lr: Rate = 1.0,
@@ -39,6 +49,9 @@ def explain(
     lines: Annotated[
         int, typer.Option(help="How long the text may be; 0: no limit.", min=0, max=1_000_000)
     ] = 40,
+    raw_tokens: Annotated[
+        bool, typer.Option("--raw-tokens", help="Tokens as the tokenizer's file writes them: Ġcat, not ·cat.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Plain data, numbers in full.")] = False,
 ) -> None:
     """Where a number came from: its formula, the formula with its numbers, and so on for its operands.
@@ -46,45 +59,54 @@ def explain(
     Without --at, every name with its shape. A shape without weights shows its parameters and cost. Of a run,
     the step is made again to the bit: gradient, clipping, moments, decay and rate of one weight's update.
     """
-    from pellucid.explain.derive import as_data, derive
-    from pellucid.explain.derive import lines as told
-
     settings = training(update, lr, only, steps)
     if prompt is None and target is None and not settings and (Path(model) / "recipe.toml").is_file():
         from pellucid.cli.explain_run import explained
 
-        said, most = explained(model, at, depth, top, digits, lines, json)
+        said, most = explained(model, at, depth, top, digits, lines, json, raw_tokens)
         _say(said, json, most)
         return
-    trace = _trace(model, prompt, target, settings, at)
+    trace = _trace(model, prompt, target, settings, at, raw_tokens)
     if trace is None:
         _say(_cost_data(model) if json else _cost(model), json)
     elif at is None:
         from pellucid.explain.overview import overview
 
         _say(_names(trace) if json else overview(trace), json, lines)
-    elif (whole := _whole_value(trace, at, json)) is not None:
-        from pellucid.explain.overview import window
-
-        _say(_tensor(trace, whole) if json else window(trace, whole, digits), json, lines)
     else:
-        root = derive(trace, at, depth, top, most=None if json else lines or None)
-        _say(as_data(root) if json else told(root, digits), json)
+        from pellucid.explain.derive import explain
+
+        found = explain(trace, at, depth, top, None if json else lines or None)
+        asked = at.partition("[")[0].strip()
+        if found.name != asked and not json:
+            print(f"{asked} is another name of {found.name}.")
+        _say(data_of(found) if json else text_of(found, digits), json)
 
 
-def _whole_value(trace: "Trace", at: str, json: bool) -> str | None:
-    """The value's name where the address names no cell of it; says so where the name is only another name."""
-    from pellucid.explain.address import parse
+def text_of(found: "Derivation | Slice", digits: int) -> Iterable[str]:
+    """A derivation or a table as lines, which name the options of this command where they are cut."""
+    from pellucid.explain import derive, table
+    from pellucid.explain.more import IN_A_SHELL
 
-    name, index = parse(trace, at)
-    asked = at.partition("[")[0].strip()
-    if name != asked and not json:
-        print(f"{asked} is another name of {name}.")
-    return name if index is None else None
+    if isinstance(found, table.Slice):
+        return table.text(found, digits, more=IN_A_SHELL)
+    return derive.lines(found, digits, IN_A_SHELL)
+
+
+def data_of(found: "Derivation | Slice") -> dict[str, Any]:
+    """A derivation or a table as plain data, numbers in full."""
+    from pellucid.explain import derive, table
+
+    return table.as_data(found) if isinstance(found, table.Slice) else derive.as_data(found)
 
 
 def _trace(
-    model: str, prompt: str | None, target: str | None, settings: dict[str, Any], at: str | None
+    model: str,
+    prompt: str | None,
+    target: str | None,
+    settings: dict[str, Any],
+    at: str | None,
+    raw_tokens: bool,
 ) -> "Trace | None":
     """The trace to explain, or None where the model is a shape without weights."""
     from pellucid.errors import UsageError
@@ -93,6 +115,8 @@ def _trace(
     if model.endswith(".json"):
         if prompt is not None or target is not None or settings:
             raise UsageError("a trace file holds its own run; leave the prompt and its options away.")
+        if raw_tokens:
+            raise UsageError("a trace file holds its tokens as it shows them; omit --raw-tokens.")
         from pellucid.workbench.tracing import read_trace
 
         return read_trace(model)
@@ -109,7 +133,15 @@ def _trace(
         example = known.decode(some) if known else str(some)
         raise UsageError(f"{model} needs a prompt, for example: pellucid explain {model} {example!r}.")
     reads, wants = prompt_of(found, prompt), prompt_of(found, target)
-    return found.trace(reads, target=wants, backward=target is not None, **settings)
+    trace = found.trace(reads, target=wants, backward=target is not None, **settings)
+    if not raw_tokens:
+        return trace
+    from dataclasses import replace
+
+    from pellucid.workbench.labels import labels
+
+    ids, vocab_size = trace.run["ids"][0], found.config.vocab_size
+    return replace(trace, labels=labels(found.pretrained.tokenizer, vocab_size, ids, raw=True))
 
 
 def _say(what: Any, json: bool, most: int | None = None) -> None:
@@ -136,12 +168,6 @@ def _names(trace: "Trace") -> list[dict[str, Any]]:
         }
         for name, value in tape.values.items()
     ]
-
-
-def _tensor(trace: "Trace", name: str) -> dict[str, Any]:
-    from pellucid.explain.trace_file import tensor_entry
-
-    return {"name": name} | tensor_entry(trace, name)
 
 
 def _cost(model: str) -> Iterable[str]:

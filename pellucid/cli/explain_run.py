@@ -9,41 +9,36 @@ from typing import TYPE_CHECKING, Any
 from pellucid.errors import AddressError, UsageError
 
 if TYPE_CHECKING:
+    from pellucid.explain.address import Part
     from pellucid.explain.trace import Trace
     from pellucid.training.history.replay import Past, Replayed
 
-_ASKED = re.compile(r"\s*(?P<name>[^\[\]\s@]+)@(?P<k>\d{1,15})\s*(\[[^\[\]]*\])?\s*")
+_ASKED = re.compile(r"\s*(?P<name>[^\[\]\s@]+)@(?P<k>\d{1,15})\s*(\[.*\])?\s*", re.DOTALL)
 PATIENCE = 2.0
 """Seconds after which a person is told how far a replay is, and again after as many."""
 
 
 def explained(
-    path: str, at: str | None, depth: int, top: int, digits: int, lines: int, json: bool
+    path: str, at: str | None, depth: int, top: int, digits: int, lines: int, json: bool, raw_tokens: bool
 ) -> tuple[Any, int | None]:
     """What to say of a number of a run, as lines or as data, and how many lines of it at most."""
+    from pellucid.cli.explain import data_of, text_of
     from pellucid.explain.address import parse
-    from pellucid.explain.derive import as_data, derive
-    from pellucid.explain.derive import lines as told
-    from pellucid.explain.overview import window
-    from pellucid.explain.trace_file import tensor_entry
+    from pellucid.explain.derive import explain
     from pellucid.training.history.replay import Past
 
-    past = Past(path)
+    past = Past(path, raw_tokens)
     if at is None:
         return (_names_data(past) if json else _names(past)), lines
     name, k = _asked(past, at)
     parse(past.outline(name, k), at)  # what is asked wrongly is told before the work
     done = past.step(k, (name,), _Progress())
     trace = done.trace(name)
-    called, index = parse(trace, at)
-    if index is None:
-        if json:
-            return {"name": called} | tensor_entry(trace, called) | _run_data(done, trace, name, called), None
-        return [*list(window(trace, called, digits)), *_notes(done, trace, name, called, None)], None
-    root = derive(trace, at, depth, top, most=None if json else lines or None)
+    found = explain(trace, at, depth, top, None if json else lines or None)
+    part = parse(trace, at)
     if json:
-        return as_data(root) | _run_data(done, trace, name, called, index), None
-    return [*told(root, digits), *_notes(done, trace, name, called, index)], None
+        return data_of(found) | _run_data(done, trace, name, part), None
+    return [*text_of(found, digits), *_notes(done, trace, name, part)], None
 
 
 def _asked(past: "Past", at: str) -> tuple[str, int]:
@@ -79,7 +74,7 @@ class _Progress:
 # ---- what is said of the replay
 
 
-def _notes(done: "Replayed", trace: "Trace", name: str, called: str, index: Any) -> Iterator[str]:
+def _notes(done: "Replayed", trace: "Trace", name: str, part: "Part") -> Iterator[str]:
     from pellucid.explain.expression import figure
     from pellucid.training.events import Skipped
 
@@ -93,12 +88,13 @@ def _notes(done: "Replayed", trace: "Trace", name: str, called: str, index: Any)
         about = f": {done.event.about}" if done.event.about else ""
         yield f"update {done.step} was skipped, and no weight was changed"
         yield f"{done.event.name} was not finite{about}"
-    elif (own := done.own(name).get(called)) is not None:
-        off = _off(own.value, trace.value(called), own.type, index)
-        has = f"has {figure(off['own'], 9)} here" if index is not None else "has these numbers"
+    elif (own := done.own(name).get(part.name)) is not None:
+        off = _off(own.value, trace.value(part.name), own.type, part)
+        has = f"has {figure(off['own'], 9)} here" if part.cell is not None else "has these numbers"
         far = "this is exactly that"
         if off["distance"]:
-            far = f"this is {'' if index is not None else 'at most '}{figure(off['distance'], 2)} from that, "
+            most = "" if part.cell is not None else "at most "
+            far = f"this is {most}{figure(off['distance'], 2)} from that, "
             far += f"{figure(off['last_places'], 2)} × its last place"
         who = "the run itself" if done.exact else "this replay, which is not the run to the bit,"
         yield f"{who} {has}, in {own.type}; {far}"
@@ -106,16 +102,18 @@ def _notes(done: "Replayed", trace: "Trace", name: str, called: str, index: Any)
     yield from _exactness(done, name)
 
 
-def _off(own: Any, ours: Any, type: str, index: Any) -> dict[str, float]:
-    """How far the run's own number is from the recomputed one, also in units of its last place; of a whole
-    value, where it is farthest."""
+def _off(own: Any, ours: Any, type: str, part: "Part") -> dict[str, float]:
+    """How far the run's own number is from the recomputed one, also in units of its last place; of more than
+    one number, where it is farthest."""
     import numpy as np
 
-    apart = np.abs(np.asarray(own) - ours)
-    index = index if index is not None else np.unravel_index(int(np.nanargmax(apart)), apart.shape)
-    mine = float(np.asarray(own)[index])
+    where = tuple(slice(None) if i is None else i for i in part.index)
+    theirs = np.asarray(own)[where]
+    apart = np.abs(theirs - ours[where])
+    farthest = np.unravel_index(int(np.argmax(apart)), apart.shape)  # NaN is the farthest
+    mine, distance = float(theirs[farthest]), float(apart[farthest])
     last = float(np.spacing(np.abs(np.asarray(mine).astype("float64" if type == "float64" else "float32"))))
-    return {"own": mine, "distance": float(apart[index]), "last_places": float(apart[index]) / last}
+    return {"own": mine, "distance": distance, "last_places": distance / last}
 
 
 def _judgement(done: "Replayed", name: str) -> Iterator[str]:
@@ -152,11 +150,11 @@ def _exactness(done: "Replayed", name: str) -> Iterator[str]:
         yield f"the checkpoint of step {done.step} holds {'the same bits' if as_saved else 'OTHER BITS'}"
 
 
-def _run_data(done: "Replayed", trace: "Trace", name: str, called: str, index: Any = None) -> dict[str, Any]:
+def _run_data(done: "Replayed", trace: "Trace", name: str, part: "Part") -> dict[str, Any]:
     """The same for programs."""
     from pellucid.training.events import Stepped
 
-    own = done.own(name).get(called) if done.event is not None else None
+    own = done.own(name).get(part.name) if done.event is not None else None
     data: dict[str, Any] = {"step": done.step, "replayed_from": done.start, "remarks": list(done.remarks)}
     data["exact"] = done.exact
     data["checkpoint_has_the_same_bits"] = done.as_saved(name)
@@ -164,7 +162,7 @@ def _run_data(done: "Replayed", trace: "Trace", name: str, called: str, index: A
     data["skipped"] = None if isinstance(done.event, Stepped | None) else done.event.name
     if own is not None and isinstance(done.event, Stepped):
         data |= {"type": own.type, "verdict": done.judged(name).verdict}
-        data |= _off(own.value, trace.value(called), own.type, index)
+        data |= _off(own.value, trace.value(part.name), own.type, part)
     return {"run": data}
 
 

@@ -35,8 +35,9 @@ def export(
     from dataclasses import replace
 
     from pellucid.errors import FileError, UsageError, did_you_mean
+    from pellucid.files import check_output
+    from pellucid.interop.output import GGUF_FILE, MODEL_FOLDER
     from pellucid.workbench import opened
-    from pellucid.workbench.replacing import fresh
 
     if to not in FORMATS:
         raise UsageError(f"no format {to!r}; have {', '.join(FORMATS)}." + did_you_mean(to, FORMATS))
@@ -46,6 +47,8 @@ def export(
         raise UsageError("--type is for GGUF; a folder has a --dtype: float32, float16 or bfloat16.")
     if to == "gguf" and output.suffix != ".gguf":
         raise FileError(f"a GGUF model is one file; use -o {output.with_name(output.name + '.gguf')}.")
+    kind = GGUF_FILE if to == "gguf" else MODEL_FOLDER
+    check_output(output, kind, force, folder=to != "gguf")
     found = opened(model)
     if no_tokenizer:
         found = replace(found, tokenizer=None)
@@ -53,19 +56,18 @@ def export(
         from pellucid.interop import adapter_reading
 
         found = adapter_reading.merged(found, adapter_reading.read(adapter, found.config))
-    with fresh(output, force) as new:
-        if to == "gguf":
-            from pellucid.interop import gguf
+    if to == "gguf":
+        from pellucid.interop import gguf
 
-            gguf.write(new, found, type or "F16")
-        elif to == "hf":
-            from pellucid.interop import huggingface
+        gguf.write(output, found, type or "F16", force)
+    elif to == "hf":
+        from pellucid.interop import huggingface
 
-            huggingface.write(new, found, dtype)
-        else:
-            from pellucid.interop import model_folder
+        huggingface.write(output, found, dtype, force=force)
+    else:
+        from pellucid.interop import model_folder
 
-            model_folder.write(new, found, dtype)
+        model_folder.write(output, found, dtype, force=force)
     print(written(output))
 
 

@@ -2,14 +2,15 @@
 
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from pellucid.cli.options import prompt_of
+from pellucid.cli.terminal import exact_output
 
-if TYPE_CHECKING:
-    pass
+MOST_INPUT = 1 << 24
+"""Bytes of standard input that are read: more than any context holds."""
 
 
 def generate(
@@ -20,6 +21,16 @@ def generate(
         float, typer.Option(help="0: always the likeliest token; 1: as probable as the model says.", min=0.0)
     ] = 0.0,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.")] = None,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Ask the prompt by the model's chat template; print the answer.")
+    ] = False,
+    system: Annotated[
+        str | None, typer.Option(help="With --chat: a system message before the prompt.", metavar="TEXT")
+    ] = None,
+    past_context: Annotated[
+        bool,
+        typer.Option("--past-context", help="When the context is full, go on with the last half of it."),
+    ] = False,
     device: Annotated[str, typer.Option(help="Where to run: cpu, cuda.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
     cache: Annotated[
@@ -32,21 +43,35 @@ def generate(
 ) -> None:
     """Go on with a text, token by token as they come.
 
+    A pipe or a file gets the text exactly as the model writes it;
+    a terminal gets visible escapes in place of control characters.
+
     A model without a tokenizer goes on with ids: '[1, 2, 3]'.
     """
     import itertools
     import time
 
+    from pellucid.errors import UsageError
+    from pellucid.generation.loop import finish_reason
     from pellucid.workbench import load
 
+    if chat and parse_special:
+        raise UsageError("--chat parses the template's special tokens and no others: omit --parse-special.")
+    if system is not None and not chat:
+        raise UsageError("--system is a message of a conversation: give --chat as well.")
     text = _standard_input() if prompt == "-" else prompt
     found = load(model, device=device, dtype=dtype)
-    reads = prompt_of(found, text)
-    given = None if isinstance(reads, str) else reads
-    ids, pieces, times = list[int](), list[str](), list[float]()
-    start = found.ids(text if given is None else given, parse_special)
-    tokens = found.tokens(start, max_new_tokens, temperature, seed, cache=cache)
-    first = list(itertools.islice(tokens, 1))  # what is asked wrongly is told before anything is written
+    reads = text if chat else prompt_of(found, text)
+    stop = found.stop
+    if chat:
+        spoken = [("user", text)] if system is None else [("system", system), ("user", text)]
+        start, stop = found.chat_prompt([{"role": role, "content": said} for role, said in spoken])
+    else:
+        start = found.ids(reads, parse_special)
+    asked = max_new_tokens, temperature, seed
+    tokens = found.tokens(start, *asked, cache=cache, past_context=past_context, stop=stop)
+    first = list(itertools.islice(tokens, 1))  # what cannot be is refused before anything is written
+    ids, pieces, times, out = list[int](), list[str](), list[float](), exact_output()
 
     def seen() -> Iterator[int]:
         for id in itertools.chain(first, tokens):
@@ -54,36 +79,43 @@ def generate(
             times.append(time.perf_counter())
             yield id
 
-    if not json:
-        print(text, end="", flush=True)
+    if not json and not chat:
+        print(text, end="", file=out, flush=True)
     try:
-        for piece in _numbers(seen()) if given is not None else found.decoded(start, seen()):
+        for piece in found.decoded(start, seen(), stop) if isinstance(reads, str) else _numbers(seen()):
             pieces.append(piece)
             if not json:
-                print(piece, end="", flush=True)
+                print(piece, end="", file=out, flush=True)
     finally:  # what is written stays, also after Ctrl-C
         if not json:
-            print()
+            print(file=out)
     rate = (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else None
+    end = finish_reason(ids, max_new_tokens, stop)
     if json:
         from json import dumps
 
-        end = "stop" if ids and ids[-1] in found.stop else "length"
         data = {"prompt": text, "text": "".join(pieces), "ids": ids, "finish": end, "tokens_per_second": rate}
         print(dumps(data, ensure_ascii=False))
-    elif rate and sys.stderr.isatty():
+        return
+    if rate and sys.stderr.isatty():
         print(f"{len(ids)} tokens, {rate:.1f} a second", file=sys.stderr)
+    if end == "context":
+        full = f"stopped at the context length of {found.config.context_length} tokens"
+        print(f"{full}; --past-context slides the window", file=sys.stderr)
 
 
 def _standard_input() -> str:
     from pellucid.errors import TokenError
 
+    given = sys.stdin.buffer.read(MOST_INPUT + 1)
+    if len(given) > MOST_INPUT:
+        raise TokenError(f"standard input has more than {MOST_INPUT:,} bytes, longer than any context.")
     try:
-        return sys.stdin.buffer.read().decode("utf-8")
+        return given.decode("utf-8")
     except UnicodeDecodeError as error:
         raise TokenError(
-            f"standard input is not text: byte {error.start} is no UTF-8. Convert it first, for example with "
-            "iconv."
+            f"standard input is not text: byte {error.start} is not UTF-8. Convert it first, for example "
+            "with iconv."
         ) from None
 
 

@@ -52,7 +52,7 @@ def _progress(model: str) -> Iterator["Report"]:
 
     columns = (
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),  # a name is text, whatever brackets it has
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),

@@ -19,11 +19,12 @@ def import_(
     """Turn a pickle (.bin, .pt) into safetensors. A pickle is a program; it is read without running it."""
     from pellucid.cli.export import written
     from pellucid.errors import FileError
+    from pellucid.files import check_output
+    from pellucid.interop.output import MODEL_FOLDER
     from pellucid.interop.pickled import import_pickled
-    from pellucid.workbench.replacing import fresh
 
     if not source.exists():
         raise FileError(f"{source}: there is no such file or folder.")
-    with fresh(output, force) as new:
-        import_pickled(source, new, dtype)
+    check_output(output, MODEL_FOLDER, force, folder=True)
+    import_pickled(source, output, dtype, force)
     print(written(output))

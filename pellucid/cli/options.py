@@ -22,6 +22,15 @@ Only = Annotated[
     str, typer.Option(help="Update only parameters whose names fit this pattern.", metavar="PATTERN")
 ]
 Steps = Annotated[int, typer.Option(help="How many updates.", min=1, max=1000)]
+OnBadFile = Annotated[
+    str,
+    typer.Option(
+        help="A file that cannot be read as text: stop (and list all such files), skip, or replace (put "
+        "U+FFFD for bytes that are not UTF-8, and count them).",
+        metavar="CHOICE",
+    ),
+]
+ReplaceErrors = Annotated[bool, typer.Option("--replace-errors", help="The same as --on-bad-file replace.")]
 Digits = Annotated[int, typer.Option(help="Significant digits.", min=1, max=17)]
 
 
@@ -43,3 +52,12 @@ def training(update: str | None, lr: float, only: str, steps: int) -> dict[str, 
     if (lr, only, steps) != (1.0, "*", 1):
         raise UsageError("--lr, --only and --steps belong to an update: give --update sgd, for example.")
     return {}
+
+
+def bad_file_choice(on_bad_file: str, replace_errors: bool) -> str:
+    """What --on-bad-file and its older form --replace-errors ask for together."""
+    if replace_errors and on_bad_file not in ("stop", "replace"):
+        raise UsageError(
+            f"--replace-errors means --on-bad-file replace, not {on_bad_file}: give one of them."
+        )
+    return "replace" if replace_errors else on_bad_file

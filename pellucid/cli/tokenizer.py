@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pellucid.cli.options import OnBadFile, ReplaceErrors, bad_file_choice
+
 if TYPE_CHECKING:
     from pellucid.text.tokenizer import Tokenizer
 
@@ -17,8 +19,12 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Folder = Annotated[
-    Path, typer.Argument(help="A folder with tokenizer.json, or with vocab.bpe and encoder.json.")
+Name = Annotated[
+    str,
+    typer.Argument(
+        help="The folder of a tokenizer, or a model, as a folder, a .gguf file or a name.",
+        metavar="TOKENIZER",
+    ),
 ]
 Text = Annotated[str | None, typer.Argument(help="The text; standard input where there is none.")]
 Json = Annotated[bool, typer.Option("--json", help="Plain data.")]
@@ -27,35 +33,42 @@ Json = Annotated[bool, typer.Option("--json", help="Plain data.")]
 @app.command()
 def train(
     sources: Annotated[list[str], typer.Argument(help="Files, folders, patterns, or - for standard input.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make.")],
     kind: Annotated[str, typer.Option(help="bpe, unigram, wordpiece, words, characters or bytes.")] = "bpe",
     vocab_size: Annotated[int, typer.Option(help="How many tokens at most.", min=1)] = 8192,
     field: Annotated[str, typer.Option(help="Which field of a JSON line is the text.")] = "text",
-    replace_errors: Annotated[
-        bool, typer.Option("--replace-errors", help="Put U+FFFD for bytes that are no UTF-8, and count them.")
+    on_bad_file: OnBadFile = "stop",
+    replace_errors: ReplaceErrors = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a tokenizer that `tokenizer train` wrote there.")
     ] = False,
 ) -> None:
     """Train a tokenizer; the same text gives the same tokenizer."""
     import time
 
+    from pellucid.files import check_output
     from pellucid.text.corpus import Corpus
+    from pellucid.text.corpus.bad_files import listed
+    from pellucid.text.folder import TOKENIZER_FOLDER
     from pellucid.text.kinds import train as learn
 
-    errors = "replace" if replace_errors else "strict"
-    corpus = Corpus(sources, field=field, errors=errors, unique=False)
+    check_output(output, TOKENIZER_FOLDER, force, folder=True)
+    choice = bad_file_choice(on_bad_file, replace_errors)
+    corpus = Corpus(sources, field=field, on_bad_file=choice, unique=False, setting="--on-bad-file ")
+    corpus.check()
     start = time.perf_counter()
     tokenizer = learn(kind, _pieces(corpus), vocab_size, progress=sys.stderr.isatty())
-    tokenizer.save(output)
+    tokenizer.save(output, force)
     report = corpus.report
     print(
         f"{output}: {tokenizer.kind} with {tokenizer.vocab_size:,} tokens, from {report.bytes / 1e6:,.1f} MB "
         f"in {time.perf_counter() - start:.1f} s"
     )
-    sample = (
-        next(_pieces(Corpus(sources, field=field, errors=errors, unique=False)), "")
-        if "-" not in sources
-        else ""
-    )
+    if corpus.skipped:
+        print(f"skipped: {len(corpus.skipped)} bad files, {listed(corpus.skipped)}")
+    if report.replaced_bytes:
+        print(f"replaced: {report.replaced_bytes:,} bytes that are not UTF-8")
+    sample = next(_pieces(corpus), "") if "-" not in sources else ""
     if ids := tokenizer.encode(sample):
         print(f"{len(sample.encode()) / len(ids):.2f} bytes per token on the beginning of the text")
     print(f'see how it cuts: pellucid tokenizer explain {output} "some words of yours"')
@@ -63,7 +76,7 @@ def train(
 
 @app.command()
 def encode(
-    folder: Folder,
+    name: Name,
     text: Text = None,
     parse_special: Annotated[
         bool, typer.Option("--parse-special", help="Read special tokens in the text as such.")
@@ -71,16 +84,17 @@ def encode(
     json: Json = False,
 ) -> None:
     """Print the ids of a text."""
-    ids = _open(folder).encode(_given(text), parse_special)
+    ids = _open(name).encode(_given(text), parse_special)
     print(ids if json else " ".join(map(str, ids)))
 
 
 @app.command()
 def decode(
-    folder: Folder,
+    name: Name,
     ids: Annotated[list[int] | None, typer.Argument(help="Ids; standard input where there are none.")] = None,
 ) -> None:
     """Print the text of some ids."""
+    from pellucid.cli.terminal import exact_output
     from pellucid.errors import TokenError
 
     if ids is None:
@@ -88,12 +102,12 @@ def decode(
         if wrong := [word for word in words if not re.fullmatch(r"-?\d{1,20}", word)]:
             raise TokenError(f"{wrong[0][:40]!r} is not an id; ids are whole numbers.")
         ids = [int(word) for word in words]
-    print(_open(folder).decode(ids))
+    print(_open(name).decode(ids), file=exact_output())
 
 
 @app.command()
 def explain(
-    folder: Folder,
+    name: Name,
     text: Text = None,
     words: Annotated[int, typer.Option(help="How many words to take apart.", min=0, max=1_000_000)] = 40,
     json: Json = False,
@@ -101,7 +115,7 @@ def explain(
     """Why a text was cut into these tokens: merge by merge, or all pieces with scores and the best path."""
     from pellucid.explain.tokens import explained
 
-    tokenizer, given = _open(folder), _given(text)
+    tokenizer, given = _open(name), _given(text)
     if json:
         from json import dumps
 
@@ -111,10 +125,10 @@ def explain(
         print(line)
 
 
-def _open(folder: Path) -> "Tokenizer":
-    from pellucid.text.pretrained import from_pretrained
+def _open(name: str) -> "Tokenizer":
+    from pellucid.interop.named import tokenizer_of
 
-    return from_pretrained(folder)
+    return tokenizer_of(name)
 
 
 def _given(text: str | None) -> str:

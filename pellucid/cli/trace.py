@@ -22,23 +22,23 @@ def trace(
         str, typer.Option(help="Who computes: reference (the specification), eager, fused or compiled.")
     ] = "reference",
     dtype: Annotated[str, typer.Option(help="The type of the fast engine's paths.")] = "float32",
+    force: Annotated[bool, typer.Option("--force", help="Replace a trace that is there.")] = False,
 ) -> None:
     """Run the specification on a prompt and keep every number in a file.
 
     With --path the fast engine runs instead, and `pellucid replay` then tells noise from bugs.
     """
-    from pellucid.errors import FileError
     from pellucid.explain.expression import figure
+    from pellucid.explain.trace_file import check_trace_output
     from pellucid.workbench import load
     from pellucid.workbench.tracing import write_trace
 
-    if output.suffix != ".json":
-        raise FileError(f"a trace is a .json file; use -o {output.with_suffix('.json')}.")
+    check_trace_output(output, force)
     found = load(model, dtype=dtype)
     settings = training(update, lr, only, steps)
     reads, wants = prompt_of(found, prompt), prompt_of(found, target)
     run = found.trace(reads, target=wants, backward=backward, path=path, **settings)
-    files = write_trace(found, run, output)
+    files = write_trace(found, run, output, force)
     tape = run.tape
     print(f"{' and '.join(map(str, files))}: {len(tape.steps)} steps, {len(tape.values)} tensors")
     if "loss" in tape:

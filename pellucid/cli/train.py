@@ -1,19 +1,19 @@
 """`pellucid train`: text in, model out."""
 
 import contextlib
+import glob
 import os
 import shlex
 import signal
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from pellucid.config import ModelConfig
     from pellucid.training.distributed.ranks import Ranks
     from pellucid.training.recipe import Recipe
     from pellucid.training.run import Run
@@ -22,54 +22,63 @@ if TYPE_CHECKING:
 
 def train(
     what: Annotated[
-        str | None,
+        list[str] | None,
         typer.Argument(
-            help="A text file or folder, a recipe's name (stories, task:copy), or a recipe's .toml file."
+            help="Texts (files, folders, patterns), or one recipe: its name (stories, task:copy) or its "
+            ".toml file. After them keys of the recipe to set: optimizer.lr=3e-4 out=runs/a.",
+            metavar="[TEXT...|RECIPE] [KEY=VALUE]...",
         ),
-    ] = None,
-    changes: Annotated[
-        list[str] | None, typer.Argument(help="Keys of the recipe to set: optimizer.lr=3e-4 out=runs/a.")
     ] = None,
     resume: Annotated[
         Path | None,
         typer.Option(help="Go on with a run; with steps=N also with one that is finished.", metavar="RUN"),
     ] = None,
     minutes: Annotated[
-        float, typer.Option(help="For a text of your own: about how long the run may take.", min=0.1)
-    ] = 10.0,
+        float | None,
+        typer.Option(help="For texts: about how long the run may take; 10 if omitted.", min=0.1),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the whole recipe and what it will cost; train nothing.")
     ] = False,
     plain: Annotated[bool, typer.Option("--plain", help="Lines instead of the live view.")] = False,
 ) -> None:
-    """Train a model, from a text of your own or by a recipe: the newest in OUT/model, the best in OUT/best.
+    """Train a model, from texts of your own or by a recipe: the newest in OUT/model, the best in OUT/best.
 
     Ctrl-C finishes the step, saves, and says how to go on; so do SIGTERM and a terminal that is closed.
     """
     from pellucid.errors import UsageError
 
-    if resume is not None and what is not None and "=" in what:
-        changes, what = [what, *(changes or [])], None
-    if (what is None) == (resume is None):
-        raise UsageError("give a text, a recipe, or --resume RUN; one of them.")
+    texts, changes = _parted(what or [])
+    if bool(texts) == (resume is not None):
+        read = (
+            f" {changes[0]!r} sets a key, and there is no file of that name." if changes and not texts else ""
+        )
+        raise UsageError(f"give texts, a recipe, or --resume RUN; one of them.{read}")
+    if resume is not None and minutes is not None:
+        raise UsageError(
+            "--minutes plans a run for texts, and --resume goes on with a run that has its steps."
+        )
     with _one_voice() as ranks:
         if resume is not None:
-            _go_on(resume, list(changes or []), plain, dry_run, ranks)
+            _go_on(resume, changes, plain, dry_run, ranks)
             return
-        assert what is not None
-        recipe, reasons = _recipe(what, list(changes or []), minutes, ranks)
+        recipe, reasons = _recipe(texts, changes, minutes, ranks)
         say = _say if ranks.first else _say_nothing
         for line in reasons:
             say(line)
         if dry_run:
             _forecast(recipe, ranks)
             return
+        from pellucid.training.preflight import hint_threads
         from pellucid.training.run import begin
         from pellucid.training.saving.run_folder import RunFolder
 
         folder = RunFolder(Path(recipe.out))
         with _held(folder, ranks):
-            _follow(begin(recipe, folder, say, ranks), plain)
+            run = begin(recipe, folder, say, ranks)
+            for line in [] if reasons else hint_threads(recipe, ranks):
+                say(line)
+            _follow(run, plain)
 
 
 def _go_on(path: Path, changes: list[str], plain: bool, dry_run: bool, ranks: "Ranks") -> None:
@@ -82,7 +91,7 @@ def _go_on(path: Path, changes: list[str], plain: bool, dry_run: bool, ranks: "R
         raise UsageError(f"{path} is not the folder of a run: it has no recipe.toml.")
     folder = RunFolder(path)
     if dry_run:
-        _forecast(Recipe.from_dict(changed(folder.recipe(), changes)), ranks)
+        _forecast(Recipe.from_dict(changed(folder.recipe(), changes)), ranks, is_new=False)
         return
     state, step = folder.status()
     if state == "finished" and ranks.alone and complete(folder, changes):
@@ -119,123 +128,66 @@ def _held(folder: "RunFolder", ranks: "Ranks") -> contextlib.AbstractContextMana
     return folder.held() if ranks.first else contextlib.nullcontext()
 
 
-def _recipe(what: str, changes: list[str], minutes: float, ranks: "Ranks") -> tuple["Recipe", list[str]]:
-    """The recipe that is asked for, and for a text of one's own why it is as it is."""
+def _parted(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Texts or a recipe, and KEY=VALUE. A text with = in its name is one where it exists and no key is meant;
+    ./NAME is always a text."""
+    from pellucid.training.recipe import Recipe
+
+    keys = {entry.name for entry in fields(Recipe)}
+    changes = [
+        argument
+        for argument in arguments
+        if "=" in argument
+        and (argument.partition("=")[0].partition(".")[0] in keys or not os.path.exists(argument))
+    ]
+    return [argument for argument in arguments if argument not in changes], changes
+
+
+def _recipe(
+    texts: list[str], changes: list[str], minutes: float | None, ranks: "Ranks"
+) -> tuple["Recipe", list[str]]:
+    """The recipe that is asked for, and for texts the reasons of the plan."""
+    from pellucid.errors import UsageError
+    from pellucid.training import preflight
     from pellucid.training.recipe import Recipe, changed, is_shipped, table_of
 
-    if is_shipped(what) or what.endswith(".toml"):
-        return Recipe.from_dict(changed(table_of(what), changes)), []
-    from pellucid.data import chat_records
-    from pellucid.errors import UsageError
-    from pellucid.interop.named import config_of
-    from pellucid.training.loop import device_of
-    from pellucid.training.plan import machine_memory, planned, tuned
-
-    text = Path(what)
-    if not text.exists():
-        table_of(what)  # says which recipes there are
-
-    if other := next((change for change in changes if change.startswith("data.path=")), ""):
-        raise UsageError(f"{what} and {other} are two texts, and one run learns from one: name one of them.")
-
-    def plan() -> tuple[dict[str, Any], tuple[str, ...]]:
-        asked = changed({}, changes)
-        train = asked.get("train", {})
-        limit = _peak(train) * ranks.world
-        if start := str(asked.get("start", "")):
-            how = "adapters" if asked.get("lora", {}).get("rank") else "full"
-            records = sum(1 for _ in chat_records.read(what)) if chat_records.is_chat(what) else 0
-            made = tuned(_bytes(text), minutes, limit, config_of(start), how, records)
-        else:
-            memory = machine_memory(str(device_of(str(train.get("device", "auto")))))
-            made = planned(_bytes(text), minutes, limit, memory)
-        return made.overrides, made.reasons
-
-    overrides, reasons = ranks.first_alone(plan)
-    chosen = [f"{key}={value}" for key, value in overrides.items()]
-    table = {"out": f"runs/{text.stem or text.resolve().name}", "data": {"path": what}, "model": {}}
-    instead = [change for change in changes if change.partition("=")[0] in overrides]
-    asked = [f"instead of some of this, as you ask: {' '.join(instead)}"] * bool(instead)
-    return Recipe.from_dict(changed(table, [*chosen, *changes])), [*reasons, *asked]
+    alone = len(texts) == 1
+    recipe = next((text for text in texts if text.endswith(".toml") or is_shipped(text)), None)
+    if recipe is not None and (alone or not os.path.exists(recipe) or recipe.endswith(".toml")):
+        if not alone:
+            other = next(text for text in texts if text != recipe) if len(set(texts)) > 1 else recipe
+            raise UsageError(
+                f"{recipe} is a recipe, and a run has one recipe: omit {other}, or set data.path={other}."
+            )
+        if minutes is not None:
+            raise UsageError(
+                f"--minutes plans a run for texts, and {recipe} is a recipe: set steps=… instead; --dry-run "
+                "says how long that takes."
+            )
+        return Recipe.from_dict(changed(table_of(recipe), changes)), []
+    for text in texts:
+        if not os.path.exists(text) and not glob.has_magic(text):
+            table_of(text)  # says which recipes there are
+    return preflight.plan_recipe(texts, changes, preflight.MINUTES if minutes is None else minutes, ranks)
 
 
-def _peak(asked: Mapping[str, Any]) -> float:
-    """That of the device and type in which the run will be."""
-    from pellucid.training.loop import device_of, dtype_on
-    from pellucid.training.peak import peak
-
-    device, weights = device_of(str(asked.get("device", "auto"))), str(asked.get("weights", "float32"))
-    return peak(str(device), dtype_on(device, str(asked.get("dtype", "auto")), weights))
-
-
-def _bytes(text: Path) -> int:
-    """Of the files that will be read: in a folder of texts, pictures and programs are not."""
-    from pellucid.data.manifest import NAME, PROGRESS
-    from pellucid.text.corpus.sources import files
-
-    if (text / NAME).is_file() or (text / PROGRESS).is_file():  # token files, made already
-        return sum(file.stat().st_size for file in text.rglob("*") if file.is_file())
-    return sum(os.path.getsize(file) for file in files([text]) if os.path.isfile(file))
-
-
-def _forecast(recipe: "Recipe", ranks: "Ranks") -> None:
-    from pellucid.training.loop import device_of, dtype_on
-    from pellucid.training.plan import forecast
+def _forecast(recipe: "Recipe", ranks: "Ranks", is_new: bool = True) -> None:
+    """Print the whole recipe and its cost, after every check that a run makes before its first step."""
+    from pellucid.training import preflight
     from pellucid.training.recipe_keys import commented
-    from pellucid.training.start import config_of, settled
 
     if not ranks.first:
         return
-    recipe, start = settled(recipe)
+    recipe, config = preflight.check(recipe, ranks, is_new)
     print(commented(recipe))
-    asked = recipe.train
-    dtype = dtype_on(device_of(asked.device), asked.dtype, asked.weights)  # auto has no width
-    recipe = replace(recipe, train=replace(asked, dtype=dtype))
-    config = config_of(recipe, start) if start else recipe.config(_vocabulary(recipe))
-    for line in forecast(recipe, config, _peak(vars(recipe.train)) * ranks.world).lines():
+    for line in preflight.forecast_lines(recipe, config, ranks):
         print(line)
-    if ranks.world > 1:
-        print(_share(recipe, config, ranks))
-
-
-def _share(recipe: "Recipe", config: "ModelConfig", ranks: "Ranks") -> str:
-    """What one of several ranks will hold and send."""
-    from pellucid.explain.conventions import readable_bytes
-    from pellucid.training.distributed.scaling import share
-    from pellucid.training.loop import rows_of_a_rank
-
-    asked = recipe.train
-    made = share(
-        config,
-        asked.parallel,
-        ranks.world,
-        rows_of_a_rank(recipe, ranks.world) // asked.accumulate,
-        optimizer=recipe.optimizer.kind,
-        width=2 if asked.dtype == "bfloat16" else 4,
-        accumulate=asked.accumulate,
-        recompute=asked.recompute == "yes",
-    )
-    return (
-        f"on each rank      {readable_bytes(made.total)}, and {readable_bytes(made.sent)} sent in each step, "
-        f"with {ranks.world} ranks"
-    )
-
-
-def _vocabulary(recipe: "Recipe") -> int:
-    """How many tokens there will be: as asked, as the built-in text has, or as the text is worth."""
-    from pellucid.training.plan import vocabulary_for
-    from pellucid.training.sources.source import open_source
-
-    data = recipe.data
-    if data.vocab_size:
-        return data.vocab_size
-    if not Path(data.path).exists():  # built in, or an error that says so
-        return open_source(data, recipe.length, recipe.seed, Path(recipe.out) / "data").tokenizer.vocab_size
-    return 256 if data.tokenizer in ("bytes", "characters") else vocabulary_for(_bytes(Path(data.path)))
 
 
 def _say(line: str) -> None:
-    print(line, flush=True)
+    """Print a line. A reader that has left, such as `head`, or a full disk never ends a run."""
+    with contextlib.suppress(OSError):
+        print(line, flush=True)
 
 
 def _say_nothing(line: str) -> None:

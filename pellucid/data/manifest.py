@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.files import need, read_format, strict, whole_file
+from pellucid.text.corpus.sources import TOKENS
 
 NAME, PROGRESS = "manifest.json", "progress.json"
-FORMAT, VERSION = "pellucid-tokens", 1
+FORMAT, VERSION = TOKENS, 1
 PARTS = ("train", "validation")
 
 

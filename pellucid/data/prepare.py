@@ -31,12 +31,17 @@ from pellucid.data.encoders import Encoded, Encoders
 from pellucid.data.manifest import NAME, PARTS, PROGRESS, Entry, Manifest, read, shard_name
 from pellucid.data.shard import Shard, ShardWriter, id_type
 from pellucid.data.tokenizer_copy import FOLDER, describe, read_files, write_copy
-from pellucid.errors import ConfigError, FileError
-from pellucid.files import sweep_folder, whole_file
+from pellucid.errors import ConfigError, FileError, UsageError
+from pellucid.files import Kind, check_output, is_partial, sweep_folder, whole_file
 from pellucid.text.corpus import Corpus
 from pellucid.text.pretrained import from_pretrained
 from pellucid.text.seams import can_cut
+from pellucid.text.tokenizer import Tokenizer
 
+WORKERS_PER_CORE = 4
+"""Processes beyond this share of a core each only take memory and time from each other."""
+ERRORS = {"stop": "strict"}
+"""How manifests spell a choice about bad files, where that is not its own word."""
 SHARD_TOKENS = 1 << 25
 """Small enough that an interruption costs seconds, large enough that a terabyte is a few thousand files."""
 
@@ -61,21 +66,23 @@ class Progress:
 
 def prepare(
     corpus: Corpus,
-    tokenizer: Path,
+    tokenizer: Path | Tokenizer,
     out: Path,
     workers: int | None = None,
     progress: Callable[[Progress], None] = lambda _: None,
     shard_tokens: int = SHARD_TOKENS,
 ) -> Manifest:
-    """Encode a corpus into a folder, or go on with it; its manifest."""
+    """Encodes a corpus into a folder, or goes on with it; returns its manifest. `tokenizer` is a tokenizer's
+    folder, whose files are copied as they are, or a tokenizer, whose own files are written."""
     workers = (os.cpu_count() or 1) if workers is None else workers
-    if workers < 1:
-        raise ConfigError(f"workers={workers} encode nothing: use 1 or more.")
+    check_workers(workers)
     if shard_tokens < 1:
         raise ConfigError(f"shard_tokens={shard_tokens} hold nothing: use 1 or more.")
-    files = read_files(tokenizer)
-    opened = from_pretrained(tokenizer)
+    files = tokenizer.files() if isinstance(tokenizer, Tokenizer) else read_files(tokenizer)
+    opened = tokenizer if isinstance(tokenizer, Tokenizer) else from_pretrained(tokenizer)
+    corpus.check()
     asked = Manifest(describe(opened, files), _settings(corpus, shard_tokens))
+    check_output(out, TOKEN_FOLDER, force=True, folder=True)
     with _locked(out):
         manifest = _begun(out, asked)
         if (out / NAME).exists() and manifest.parts == read(out / NAME).parts:
@@ -88,6 +95,16 @@ def prepare(
         manifest.write(out)
         (out / PROGRESS).unlink()
     return manifest
+
+
+def check_workers(workers: int) -> None:
+    """Refuses a number of processes that would do nothing, or that this machine cannot carry."""
+    cores = os.cpu_count() or 1
+    if not 1 <= workers <= WORKERS_PER_CORE * cores:
+        raise UsageError(
+            f"workers={workers:,} is out of range: use 1 to {WORKERS_PER_CORE * cores}, "
+            f"{WORKERS_PER_CORE} for each of the {cores} cores of this machine."
+        )
 
 
 def _encode(
@@ -192,15 +209,23 @@ class _Part:
         self.manifest.write(self.out, PROGRESS)
 
 
+def _why_not(path: Path) -> str:
+    if not path.is_dir():
+        return "it is a file"
+    if any((path / name).exists() for name in (NAME, PROGRESS)):
+        return ""
+    others = sorted(entry.name for entry in path.iterdir() if not is_partial(entry))
+    return f"it holds {others[0]}" if others else ""
+
+
+TOKEN_FOLDER = Kind("a folder of token files", _why_not)
+
+
 def _begun(out: Path, asked: Manifest) -> Manifest:
     """What an earlier run of the same command has finished in this folder, each shard read and verified."""
     begun = next((out / name for name in (NAME, PROGRESS) if (out / name).exists()), None)
     if begun is None:
         sweep_folder(out)
-        if strange := sorted(path.name for path in out.iterdir()):
-            raise FileError(
-                f"{out} holds something else, {strange[0]} for example: name a new folder for the tokens."
-            )
         return asked
     found = read(begun)
     if differences := list(found.differences(asked)):
@@ -245,7 +270,7 @@ def _settings(corpus: Corpus, shard_tokens: int) -> dict[str, Any]:
         "sources": [{"file": file, "bytes": size} for file, size in zip(corpus.files, sizes, strict=True)],
         "split": corpus.split,
         "field": corpus.field,
-        "errors": corpus.errors,
+        "errors": ERRORS.get(corpus.on_bad_file, corpus.on_bad_file),
         "validation": corpus.validation,
         "seed": corpus.seed,
         "unique": corpus.unique,

@@ -1,27 +1,68 @@
-"""Addresses: NAME[i,j,…] in storage order, or NAME[t=1,v=2] by axis letter in any order."""
+"""Addresses: NAME, NAME[1,0] in storage order, or NAME[t=1,v=2] by axis letter in any order.
 
+An axis that is not named, or is given as `:`, is meant whole, so NAME[h=3] is one head's matrix. An index is
+a number or the text of a token on its axis: NAME[t=it,s=animal]. A bare word is found with and without a
+space before it; "it" in quotes, or with its space (·it), is exactly that token.
+"""
+
+import difflib
 import re
+from dataclasses import dataclass
 
+from pellucid.arguments import check_text, show
 from pellucid.errors import AddressError, did_you_mean
-from pellucid.explain.trace import Trace
+from pellucid.explain.trace import Trace, bracketed
 from pellucid.reference.op import Index
 
-_ADDRESS = re.compile(r"\s*(?P<name>[^\[\]\s]+)\s*(\[(?P<index>[^\[\]]*)\])?\s*")
+_ADDRESS = re.compile(r"\s*(?P<name>[^\[\]\s]+)\s*(\[(?P<index>.*)\])?\s*", re.DOTALL)
+_ENTRY = re.compile(
+    r"""\s*(?:(?P<axis>\w+)\s*=)?(?P<place>\s*(?:"[^"]+"|'[^']+')\s*|[^,\[\]]*)(?P<end>,|$)""", re.DOTALL
+)
+SPACES = " ·Ġ▁"
+"""A space before a word: itself, as it is shown, and as tokenizer files write it."""
+LISTED = 8
+"""How many tokens of an axis, or places of a token, a message names."""
 
 
-def parse(trace: Trace, address: str) -> tuple[str, Index | None]:
-    """The value's name on the tape, and the cell; None where the address names the whole value."""
-    found = _ADDRESS.fullmatch(address)
-    if not found:
+@dataclass(frozen=True)
+class Part:
+    """A value, or a part of it: one index for each axis, None where the whole axis is meant."""
+
+    name: str
+    index: tuple[int | None, ...]
+
+    @property
+    def cell(self) -> Index | None:
+        """The index of a single number; None where the part holds more than one."""
+        cell = tuple(i for i in self.index if i is not None)
+        return cell if len(cell) == len(self.index) else None
+
+
+def parse(trace: Trace, address: str) -> Part:
+    """Returns what an address names on a trace. Axes of one place need not be given."""
+    found = _ADDRESS.fullmatch(check_text("at", address))
+    entries = _entries(found["index"] or "") if found else None
+    if not found or entries is None:
         raise AddressError(
-            f"{address!r} is no address; write NAME, NAME[1,0] or NAME[t=1,v=2], "
+            f"{show(address)} is not an address; write NAME, NAME[1,0] or NAME[t=1,v=2], "
             f"for example {_example(trace)}."
         )
     name = _name(trace, found["name"])
-    if found["index"] is None:
-        value = trace.value(name)
-        return name, (0,) * value.ndim if value.size == 1 else None
-    return name, _index(trace, name, found["index"])
+    return Part(name, _index(trace, name, found["index"] or "", entries))
+
+
+def _entries(text: str) -> list[tuple[str | None, str]] | None:
+    """The axis (None where it is not named) and the text of each index; None where they cannot be read."""
+    entries, at = list[tuple[str | None, str]](), 0
+    while text.strip():
+        entry = _ENTRY.match(text, at)
+        if entry is None:
+            return None
+        entries.append((entry["axis"], entry["place"]))
+        at = entry.end()
+        if not entry["end"]:
+            break
+    return entries
 
 
 def _name(trace: Trace, asked: str) -> str:
@@ -29,59 +70,153 @@ def _name(trace: Trace, asked: str) -> str:
     if asked in tape:
         return tape.resolve(asked)
     known = [*tape.values, *tape.aliases]
-    hint = did_you_mean(asked, known, 3) or " Without --at, the names are listed."
+    hint = (
+        did_you_mean(asked[:200], known, 3)
+        or " Without --at (in Python: print the trace) the names are listed."
+    )
     base, _, updates = asked.removeprefix("d.").partition("@")
     if base in ("loss", "nll", "lse") and "loss" not in tape:
-        hint = " There is no loss: give --target."
+        hint = " There is no loss: give a target (--target)."
     elif asked.startswith("d.") and base in tape and not any(name.startswith("d.") for name in tape.values):
-        hint = " This trace has no gradients: give --target."
+        hint = " This trace has no gradients: give a target (--target)."
     elif asked.startswith("d.") and updates and f"{base}@{updates}" in tape:
-        hint = " No backward pass follows the last update: give one --steps more."
+        hint = " No backward pass follows the last update: give one more of steps (--steps)."
     elif asked.startswith("d.") and asked.removeprefix("d.") in tape:
         hint = " It has no gradient: the loss does not depend on it."
     elif updates and base in tape:
-        hint = " This trace has not so many updates: give --update and --steps."
-    raise AddressError(f"no value called {asked!r} here.{hint}")
+        hint = " This trace has fewer updates: give update and steps (--update, --steps)."
+    raise AddressError(f"no value called {show(asked)} here.{hint}")
 
 
-def _index(trace: Trace, name: str, text: str) -> Index:
+def _index(
+    trace: Trace, name: str, text: str, entries: list[tuple[str | None, str]]
+) -> tuple[int | None, ...]:
     shape, axes = trace.value(name).shape, trace.about(name).axes
-    wrong = AddressError(f"{name}[{text}] is not a cell: {_shape(trace, name)}")
-    entries = [entry.strip() for entry in text.split(",")] if text.strip() else []
-    if any("=" in entry for entry in entries):
-        given = {axis.strip(): place for axis, _, place in (entry.partition("=") for entry in entries)}
-        if len(given) != len(entries) or not set(given) <= set(axes):
-            raise wrong
-        places = [given.get(axis, "0" if size == 1 else "") for axis, size in zip(axes, shape, strict=True)]
+    named = [axis for axis, _ in entries if axis is not None]
+    whole = ["0" if size == 1 else ":" for size in shape]
+    wrong = ""
+    if named and len(named) < len(entries):
+        wrong = "give every index by its axis, or every one in order"
+    elif len(set(named)) < len(named):
+        wrong = f"{next(axis for axis in named if named.count(axis) > 1)} is given twice"
+    elif strange := [axis for axis in named if axis not in axes]:
+        wrong = f"there is no axis {strange[0]}"
+    elif named:
+        given = {axis: place for axis, place in entries if axis is not None}
+        places = [given.get(axis, plain) for axis, plain in zip(axes, whole, strict=True)]
     elif len(entries) == len(shape):
-        places = entries
-    elif len(entries) == sum(size > 1 for size in shape):
-        short = iter(entries)
-        places = [next(short) if size > 1 else "0" for size in shape]
+        places = [place for _, place in entries]
+    elif len(entries) <= sum(size > 1 for size in shape):  # in order, of the axes that have a choice
+        short = iter([place for _, place in entries])
+        places = [next(short, plain) if size > 1 else "0" for size, plain in zip(shape, whole, strict=True)]
     else:
-        raise wrong
-    if not all(place.strip().isascii() and place.strip().isdigit() for place in places):
-        raise wrong
-    index = tuple(int(place) for place in places)
-    if any(i >= size for i, size in zip(index, shape, strict=True)):
-        raise wrong
-    return index
+        wrong = f"{len(entries)} indices are too many"
+    if wrong:
+        raise AddressError(f"{name}[{_cut(text)}] is not part of {name}: {wrong}. {_shape(trace, name)}")
+    return tuple(_place(trace, name, axis, place) for axis, place in zip(axes, places, strict=True))
+
+
+def _place(trace: Trace, name: str, axis: str, given: str) -> int | None:
+    """The number of a place on an axis, which may be given by the text of its token."""
+    text, size = given.strip(), trace.size(name, axis)
+    if text == ":":
+        return None
+    if text.isascii() and text.isdigit() and len(text) < 19:
+        if int(text) < size:
+            return int(text)
+        raise AddressError(f"{name} has no {axis}={text}: {_axis(trace, name, axis)}.")
+    tokens = {i: token for i, token in enumerate(trace.texts(name, axis)) if token is not None}
+    if not text or not tokens:
+        what = f"{axis}={_cut(text)} is not a place of {name}" if text else f"the index of {axis} is missing"
+        raise AddressError(f"{what}: {_axis(trace, name, axis)}.")
+    found = _spelled(tokens, given)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        places = _listed(axis, tokens, found)
+        raise AddressError(
+            f"{_cut(text)} stands at {places}: give the number, for example {axis}={found[0]}."
+        )
+    near = _near(tokens, _unquoted(text)[:80])
+    hint = f"the nearest are {_listed(axis, tokens, near)}" if near else _axis(trace, name, axis)
+    raise AddressError(f"no token {_cut(text)} on the axis {axis} of {name}: {hint}.")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def _listed(axis: str, tokens: dict[int, str], places: list[int]) -> str:
+    return ", ".join(f"{axis}={i} {tokens[i]}" for i in places[:LISTED]) + " …" * (len(places) > LISTED)
+
+
+def _near(tokens: dict[int, str], text: str) -> list[int]:
+    """The places of tokens that are spelled nearly so."""
+    words = dict[str, list[int]]()
+    for i, token in tokens.items():
+        words.setdefault(_bare(token), []).append(i)
+    close = difflib.get_close_matches(_bare(text), words, n=LISTED, cutoff=0.5)
+    return [i for word in close for i in words[word]][:LISTED]
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1] if len(text) > 2 and text[0] == text[-1] and text[0] in "\"'" else text
+
+
+def _spelled(tokens: dict[int, str], given: str) -> list[int]:
+    """The places whose token is spelled so: exactly, or as a bare word with or without a space before it."""
+    text = given.strip()
+    quoted = _unquoted(text) != text
+    wanted = _unquoted(text) if quoted else text if text[0] in SPACES else given.rstrip()
+    spaced = _spaced(wanted)
+    exactly = [i for i, token in tokens.items() if _spaced(token) == spaced]
+    if quoted or text[0] in SPACES or (exactly and wanted[0] in SPACES):
+        return exactly
+    return [i for i, token in tokens.items() if text in (token, _bare(token))]
+
+
+def _spaced(token: str) -> str:
+    """A token with a plain space for each mark of one."""
+    return re.sub(f"[{SPACES}]", " ", token)
+
+
+def _bare(token: str) -> str:
+    return token[1:] if len(token) > 1 and token[0] in SPACES else token
 
 
 def _shape(trace: Trace, name: str) -> str:
     """What the value's axes are, with the tokens that stand on them."""
     shape, axes = trace.value(name).shape, trace.about(name).axes
     if not shape:
-        return f"{name} is one number; leave the brackets away."
-    words = []
-    for axis, size in zip(axes, shape, strict=True):
-        labels = [trace.label(name, axis, i) for i in range(min(size, 8))]
-        tokens = f" ({' '.join(str(text) for text in labels)}{' …' if size > 8 else ''})" if labels[0] else ""
-        words.append(f"{axis} has 0…{size - 1}{tokens}" if size > 1 else f"{axis} has only 0")
-    middle = tuple(size - 1 for size in shape)
-    return f"{'; '.join(words)}. For example {trace.address(name, middle)}."
+        return f"{name} is one number; omit the brackets."
+    last = tuple(size - 1 for size in shape)
+    words = "; ".join(_axis(trace, name, axis) for axis in axes)
+    return f"{words}. For example {trace.address(name, last)}."
+
+
+def _axis(trace: Trace, name: str, axis: str) -> str:
+    size, labels = trace.size(name, axis), trace.texts(name, axis)[:LISTED]
+    tokens = f" ({' '.join(str(text) for text in labels)}{' …' * (size > LISTED)})" if any(labels) else ""
+    return f"{axis} has 0…{size - 1}{tokens}" if size > 1 else f"{axis} has only 0"
+
+
+def missing(trace: Trace, part: Part) -> str:
+    """The axes that an address of one number would have to name as well: "h, s", and such an address."""
+    free = [axis for axis, i in zip(trace.about(part.name).axes, part.index, strict=True) if i is None]
+    full = tuple(0 if i is None else i for i in part.index)
+    verb = "are" if len(free) > 1 else "is"
+    return f"{' and '.join(free)} {verb} missing, for example {trace.address(part.name, full)}"
 
 
 def _example(trace: Trace) -> str:
+    if not trace.tape.values:
+        return "probs[t=1,v=3]"
     name = "probs" if "probs" in trace.tape else next(iter(trace.tape.values))
     return trace.address(name, tuple(size - 1 for size in trace.value(name).shape))
+
+
+def written(trace: Trace, part: Part) -> str:
+    """The address of a part: NAME[h=3,t=8], without the axes that are whole or have only one place."""
+    shape, axes = trace.value(part.name).shape, trace.about(part.name).axes
+    fixed = [(a, i) for a, i, n in zip(axes, part.index, shape, strict=True) if i is not None and n > 1]
+    return part.name + bracketed(fixed)

@@ -7,22 +7,29 @@ from typing import Any
 
 import numpy as np
 
+from pellucid import notebook
+from pellucid.arguments import check_int, check_text
 from pellucid.errors import AddressError, TapeError
 from pellucid.explain import address as addresses
 from pellucid.explain.expression import Cell, Expression, figure, operands, written
 from pellucid.explain.formula import formula
+from pellucid.explain.more import IN_PYTHON, More
 from pellucid.explain.remembering import Remembering, remember
+from pellucid.explain.table import Slice
 from pellucid.explain.trace import Trace
+from pellucid.format import escape_controls
 from pellucid.reference.op import Index
 from pellucid.reference.tape import Step
 
 LEAVES = {"param": "a parameter", "leaf": "given"}
 
 
-@dataclass
+@dataclass(repr=False)
 class Derivation:
-    """One number and how it was made; `operands` are the numbers it was made from, one per name,
-    `others` the further cells under that name that the arithmetic shows."""
+    """One number and how it was made: print it to read it.
+
+    `operands` are the numbers it was made from, one per name, `others` the further cells under that name that
+    the arithmetic shows."""
 
     trace: Trace
     name: str
@@ -32,6 +39,8 @@ class Derivation:
     operands: list["Derivation"] = field(default_factory=list)
     told_at: "Derivation | None" = None
     """The other place in the same story where this very cell is taken apart."""
+    cut_by: tuple[str, ...] = ()
+    """What kept the story from going on: "depth", "lines", both or neither; of its first number alone."""
 
     @property
     def step(self) -> Step | None:
@@ -46,7 +55,19 @@ class Derivation:
         return self.trace.address(self.name, self.index)
 
     def __str__(self) -> str:
-        return "\n".join(lines(self))
+        return escape_controls("\n".join(lines(self)))
+
+    def __repr__(self) -> str:
+        operands = f", computed from {', '.join(node.name for node in self.operands[:3])}" * bool(
+            self.operands
+        )
+        operands += ", …" * (len(self.operands) > 3)
+        return escape_controls(f"<Derivation {_headline(self, 5, '', is_root=True)}{operands}>", keep="")
+
+    def _repr_html_(self) -> str:
+        places = {id(node): i for i, node in enumerate(_walk(self))}
+        cut = notebook.line(_cut(self, IN_PYTHON))
+        return f"{_html(self, '', places)}{cut}"
 
     def expand(self, step: Step, top: int) -> None:
         """Read off this cell's arithmetic, and follow of each name the cell in the largest term."""
@@ -96,15 +117,39 @@ def _selectors(trace: Trace, step: Step, index: Index) -> Iterator[tuple[Cell, f
             yield Cell(name, cell, float(value[cell])), 0.0
 
 
+def explain(
+    trace: Trace, at: str, depth: int = 3, top: int = 6, most: int | None = 40
+) -> "Derivation | Slice":
+    """What an address names: the derivation of one number, or a table of more than one.
+
+    The text has no more than `most` lines; 0 and None are no limit.
+    """
+    check_limits(at, depth, top, most)
+    part = addresses.parse(trace, at)
+    if part.cell is None:
+        return Slice(trace, part, top, most or None)
+    return derive(trace, at, depth, top, most or None)
+
+
+def check_limits(at: Any, depth: Any, top: Any, lines: Any) -> None:
+    """Raises a UsageError that names the argument of a wrong type or size."""
+    check_text("at", at)
+    check_int("depth", depth, least=0, most=1000)
+    check_int("top", top, least=1, most=100_000)
+    if lines is not None:
+        check_int("lines", lines, least=0)
+
+
 def derive(trace: Trace, at: str, depth: int = 3, top: int = 6, most: int | None = 40) -> Derivation:
     """The derivation of one cell, down to `depth` steps below it, each cell taken apart once.
 
-    Told as text it has no more than `most` lines: what stands nearest to the number is taken apart first.
+    As text it has no more than `most` lines: what stands nearest to the number is taken apart first.
     """
-    name, index = addresses.parse(trace, at)
-    if index is None:
-        raise AddressError(f"{at!r} is a whole value; name a cell of it.")
-    root = Derivation(trace, name, index)
+    check_limits(at, depth, top, most)
+    part = addresses.parse(trace, at)
+    if part.cell is None:
+        raise AddressError(f"{at!r} is more than one number: {addresses.missing(trace, part)}.")
+    root = Derivation(trace, part.name, part.cell)
     told: dict[tuple[str, Index], Derivation] = {}
     used, level = 2, [root]
     for _ in range(depth + 1):
@@ -120,24 +165,34 @@ def derive(trace: Trace, at: str, depth: int = 3, top: int = 6, most: int | None
                 ) from error
             used += 2 + len(node.operands)
             if most is not None and used > most:
-                node.expression, node.operands = None, []
+                node.expression, node.operands, root.cut_by = None, [], ("lines",)
                 return root
             told[node.name, node.index] = node
         level = [operand for node in level for operand in node.operands]
     for node in level:
         node.told_at = told.get((node.name, node.index))
+        if node.step and not node.told_at and not root.cut_by:
+            needed = used + 2 + len(set(node.step.inputs))
+            root.cut_by = ("depth", "lines") if most is not None and needed > most else ("depth",)
     return root
 
 
 # ---- as text
 
 
-def lines(root: Derivation, digits: int = 5) -> Iterator[str]:
+def lines(root: Derivation, digits: int = 5, more: More = IN_PYTHON) -> Iterator[str]:
     """The derivation as indented text; `…` marks a number that could be taken apart further."""
     places = {id(node): i for i, node in enumerate(_walk(root))}
     yield from _lines(root, "", "", digits, "", places)
-    if any(node.step and not node.expression and not node.told_at for node in _walk(root)):
-        yield "… could be taken apart further: a larger --depth, or --lines 0"
+    if cut := _cut(root, more):
+        yield cut
+
+
+def _cut(root: Derivation, more: More) -> str:
+    """How to see what was cut; empty where nothing was."""
+    ways = {"depth": f"a larger {more.depth}", "lines": more.lines}
+    by = " with ".join(ways[limit] for limit in root.cut_by)
+    return f"… could be taken apart further: {by}" if by else ""
 
 
 def _walk(node: Derivation) -> Iterator[Derivation]:
@@ -198,6 +253,20 @@ def _difference(trace: Trace, node: Derivation, cell: Cell) -> str:
     """The places in which another cell of the same value differs."""
     mine = dict(trace.places(node.name, node.index))
     return ",".join(f"{a}={i}" for a, i in trace.places(node.name, cell.index) if mine[a] != i)
+
+
+# ---- as HTML
+
+
+def _html(node: Derivation, scope: str, places: dict[int, int]) -> str:
+    """A tree that folds: each number, and below it its formula, its arithmetic and its operands."""
+    head = _headline(node, 5, scope, is_root=not scope) + _pointer(node, places)
+    if node.expression is None or node.step is None:
+        return notebook.branch(head, ())
+    inner = node.name.removeprefix("d.").rpartition(".")[0] or node.name
+    written_out = f"{formula(node.trace, node.step, node.index)}\n= {written(node.expression, 5)}"
+    operands = (_html(operand, inner, places) for operand in node.operands)
+    return notebook.branch(head, (notebook.line(written_out), *operands))
 
 
 # ---- as data

@@ -1,23 +1,27 @@
 """The trace file: a run as JSON that can be read, replayed and explained by itself.
 
-Small values stand in the file; larger ones in a safetensors file of the same name beside it. The weights of a
-model that lies in a file of its own are only referred to: where it is, under which name, and the checksum of
-the numbers.
+Small values stand in the file; larger ones in its store, a safetensors file beside it whose name holds the
+checksum of its content: FILE.trace-0a1b2c3d4e5f.safetensors. The weights of a model that lies in a file of
+its own are only referred to: where it is, from the trace's folder and from the root, under which name, and
+the checksum of the numbers.
 """
 
+import contextlib
 import hashlib
 import itertools
 import json
 import math
-from collections.abc import Callable, Mapping
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pellucid.errors import PellucidError, TapeError
+from pellucid.errors import FileError, PellucidError, TapeError, UsageError
 from pellucid.explain.trace import Trace
-from pellucid.files import Damaged, need, read_format, strict, whole_file
+from pellucid.files import Damaged, Kind, check_output, need, new_file, read_format, read_json, strict
 from pellucid.names import Name
 from pellucid.reference.op import Array
 from pellucid.reference.ops import named
@@ -35,20 +39,67 @@ _ROLES = ("leaf", "act", "grad", "param", "update")
 _PHASES = ("fwd", "bwd", "upd")
 
 
-def write(trace: Trace, path: Path, model: str | None = None) -> list[Path]:
+def _why_not_a_trace(path: Path) -> str:
+    """Returns why a file is not a trace; empty where it is one, of whatever version."""
+    if not path.is_file():
+        return "it is not a file"
+    try:
+        data = read_json(path)
+    except FileError:
+        return "it is not JSON"
+    is_trace = isinstance(data, dict) and data.get("format") == FORMAT
+    return "" if is_trace else f'it does not say "format": "{FORMAT}"'
+
+
+def _why_not_a_store(path: Path) -> str:
+    """Returns why a file is not the store of a trace; empty where it is one."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "numpy") as file:
+            metadata = file.metadata() or {}
+    except (OSError, SafetensorError):
+        return "it is not a safetensors file"
+    return "" if metadata.get("format") == FORMAT else "its metadata do not name a trace"
+
+
+TRACE = Kind("a trace", _why_not_a_trace)
+STORE = Kind("the store of a trace", _why_not_a_store)
+_STORE_NAME = re.compile(r"(?P<trace>.+)\.trace-[0-9a-f]{12}\.safetensors")
+
+
+def check_trace_output(path: Path, force: bool = False) -> None:
+    """Raises unless a trace may be written there; call it before the work."""
+    check_output(path, TRACE, force)
+    if path.suffix != ".json":
+        raise UsageError(f"a trace is a .json file; use {path.with_suffix('.json')}.")
+
+
+def write(trace: Trace, path: Path, model: str | None = None, force: bool = False) -> list[Path]:
     """Write the file (and its store, where one is needed); nothing is left half-written.
 
-    `model` is where the weights lie, if they lie in a file: the trace then refers to them.
+    With `force` a trace that is there is replaced, together with its store. `model` is where the weights lie,
+    if they lie in a file: the trace then refers to them.
     """
-    tape, store = trace.tape, path.with_suffix(".safetensors")
+    check_trace_output(path, force)
+    tape, old = trace.tape, _stores_of(path)
     large = {name: value for name, value in tape.values.items() if value.size > INLINE}
     referred = {name for name in large if model and tape.roles[name] == "param"}
     large = {name: value for name, value in large.items() if name not in referred}
+    content, store = b"", path
+    if large:
+        from safetensors.numpy import save
+
+        arrays = {name: np.ascontiguousarray(value) for name, value in large.items()}
+        content = save(arrays, {"format": FORMAT})
+        store = path.with_name(f"{path.stem}.trace-{hashlib.sha256(content).hexdigest()[:12]}.safetensors")
     tensors = {}
     for name, value in tape.values.items():
         where: dict[str, Any] = {"store": store.name} if name in large else {}
-        if name in referred:
-            where["ref"] = {"path": model, "sha256": checksum(value), "key": name}
+        if name in referred and model is not None:
+            relative = os.path.relpath(Path(model).resolve(), path.parent.resolve())
+            key = {"sha256": checksum(value), "key": name}
+            where["ref"] = {"path": model, "relative": Path(relative).as_posix(), **key}
         tensors[name] = tensor_entry(trace, name, where)
     steps = [
         {
@@ -62,16 +113,43 @@ def write(trace: Trace, path: Path, model: str | None = None) -> list[Path]:
         for i, step in enumerate(tape.steps.values())
     ]
     head = {"format": FORMAT, "version": VERSION, "run": trace.run, "aliases": tape.aliases}
-    written = []
-    if large:
-        from safetensors.numpy import save
+    is_new = bool(large) and not store.exists()
+    try:
+        if large:
+            with new_file(store, STORE, force=True) as file:
+                file.write(content)
+        with new_file(path, TRACE, force) as file:
+            file.write(_json(head, tensors, steps).encode())
+    except BaseException:
+        if is_new:
+            with contextlib.suppress(OSError):
+                store.unlink()
+        raise
+    for other in old - {store}:
+        with contextlib.suppress(OSError):
+            other.unlink()
+    return [path, store] if large else [path]
 
-        with whole_file(store) as file:
-            file.write(save({name: np.ascontiguousarray(value) for name, value in large.items()}))
-        written.append(store)
-    with whole_file(path) as file:
-        file.write(_json(head, tensors, steps).encode())
-    return [path, *written]
+
+def _stores_of(path: Path) -> set[Path]:
+    """The stores of the trace at this path, where there is one, that no other file beside it refers to."""
+    if not os.path.isfile(path) or _why_not_a_trace(path):
+        return set()
+    tensors = read_json(path).get("tensors")
+    entries = tensors.values() if isinstance(tensors, dict) else ()
+    names = {entry.get("store") for entry in entries if isinstance(entry, dict)}
+    mine = {
+        path.with_name(name)
+        for name in names
+        if isinstance(name, str) and (found := _STORE_NAME.fullmatch(name)) and found["trace"] == path.stem
+    }
+    others = [other for other in path.parent.glob("*.json") if other != path and other.is_file()]
+    return {
+        store
+        for store in mine
+        if not _why_not_a_store(store)
+        and not any(store.name.encode() in other.read_bytes() for other in others)
+    }
 
 
 def _json(head: dict[str, Any], tensors: dict[str, Any], steps: list[Any]) -> str:
@@ -98,22 +176,27 @@ def tensor_entry(trace: Trace, name: str, elsewhere: Mapping[str, Any] | None = 
         "axes": list(about.axes),
         "role": trace.tape.roles[name],
     }
-    labels = {
-        axis: [trace.label(name, axis, i) for i in range(size)]
-        for axis, size in zip(about.axes, value.shape, strict=True)
-        if axis in trace.labels and size <= INLINE
-    }
-    if labels := {axis: texts for axis, texts in labels.items() if None not in texts}:
-        entry["labels"] = labels
+    entry |= labels_entry(trace, name, about.axes)
     if name in trace.tape.about:
         entry |= {"symbol": about.symbol, "meaning": about.meaning}
-    if elsewhere:
-        return entry | dict(elsewhere)
+    return entry | (dict(elsewhere) if elsewhere else values_entry(value))
+
+
+def labels_entry(trace: Trace, name: str, axes: Iterable[str]) -> dict[str, Any]:
+    """The tokens of those axes on which every place has one; a whole vocabulary is too long to repeat."""
+    named = [axis for axis in axes if axis in trace.labels and trace.size(name, axis) <= INLINE]
+    labels = {axis: trace.texts(name, axis) for axis in named}
+    labels = {axis: texts for axis, texts in labels.items() if None not in texts}
+    return {"labels": labels} if labels else {}
+
+
+def values_entry(value: Array) -> dict[str, Any]:
+    """The numbers as nested lists; those that JSON does not know are null, and listed as special."""
     strange = [] if value.dtype.kind in "iu" else np.argwhere(~np.isfinite(value)).tolist()
     plain = value.astype(object)
     for index in strange:
         plain[tuple(index)] = None
-    entry["values"] = plain.tolist()
+    entry: dict[str, Any] = {"values": plain.tolist()}
     if strange:
         entry["special"] = [[index, str(value[tuple(index)])] for index in strange]
     return entry
@@ -238,6 +321,7 @@ class _Elsewhere:
         self.path, self.dtype, self.weights_of = path, dtype, weights_of
         self.stores: dict[str, dict[str, Array]] = {}
         self.models: dict[str, Mapping[str, Array]] = {}
+        self.failures: dict[str, str] = {}
 
     def stored(self, name: str, file: Any) -> Array:
         need(
@@ -263,17 +347,30 @@ class _Elsewhere:
             f"tensor {name!r} refers to {ref!r}",
         )
         need(self.weights_of is not None, f"tensor {name!r} lies in {ref['path']}, which is not opened here")
-        model, key = ref["path"], ref["key"]
-        if model not in self.models:
+        places = [ref["path"]]
+        if isinstance(ref.get("relative"), str):  # first beside the trace, wherever both were moved to
+            places.insert(0, os.path.normpath(self.path.parent / ref["relative"]))
+        found = [(place, weights) for place in places if (weights := self._opened(place)) is not None]
+        if not found:
+            raise Damaged(f"its weights lie in {places[-1]}: {self.failures[places[-1]]}")
+        key = ref["key"]
+        for _, weights in found:
+            value = np.asarray(weights[key], dtype=np.float64) if key in weights else None
+            if value is not None and checksum(value) == ref["sha256"]:
+                return value
+        place, weights = found[0]
+        need(key in weights, f"{place} has no weight {key!r}")
+        raise Damaged(f"{place} has changed since: {key} holds other numbers")
+
+    def _opened(self, model: str) -> Mapping[str, Array] | None:
+        """The weights of a model, None where it cannot be opened."""
+        if model not in self.models and model not in self.failures:
             assert self.weights_of is not None
             try:
                 self.models[model] = self.weights_of(model, self.dtype)
             except PellucidError as error:
-                raise Damaged(f"its weights lie in {model}: {str(error).rstrip('.')}") from None
-        need(key in self.models[model], f"{model} has no weight {key!r}")
-        value = np.asarray(self.models[model][key], dtype=np.float64)
-        need(checksum(value) == ref["sha256"], f"{model} has changed since: {key} holds other numbers")
-        return value
+                self.failures[model] = str(error).rstrip(".")
+        return self.models.get(model)
 
 
 def _step(tape: Tape, step: Any) -> None:

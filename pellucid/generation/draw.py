@@ -8,13 +8,6 @@ from torch import Tensor
 from pellucid.errors import UsageError
 
 
-def check_temperature(temperature: float) -> None:
-    if not 0 <= temperature < float("inf"):
-        raise UsageError(
-            f"the temperature must be 0 (always the likeliest token) or more, not {temperature}."
-        )
-
-
 def draw(logits: Tensor, temperature: float, dice: torch.Generator) -> int:
     """The first token v with p_0 + … + p_v > u, where p = softmax(ℓ / temperature) and u is one number of the
     dice; in float64 on the CPU, so that the same scores and dice give the same token everywhere."""

@@ -15,7 +15,8 @@ import numpy as np
 
 from pellucid.config import ModelConfig
 from pellucid.errors import ConfigError
-from pellucid.interop.folder import whole_folder, write_table
+from pellucid.files import Kind, new_folder
+from pellucid.interop.folder import write_table
 from pellucid.interop.huggingface import families
 from pellucid.interop.huggingface.writing import expressing
 from pellucid.interop.library import HUB
@@ -27,6 +28,7 @@ A, B = ".lora_a", ".lora_b"
 FORMAT, VERSION = "pellucid-adapter", 1
 PEFT_CONFIG, PEFT_TENSORS = "adapter_config.json", "adapter_model.safetensors"
 OWN_CONFIG, OWN_TENSORS = "adapter.json", "adapter.safetensors"
+ADAPTER_FOLDER = Kind("an adapter folder", lambda path: "adapters are never replaced")
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,9 @@ class Adapter:
 
 
 def write(folder: Path, adapter: Adapter) -> None:
-    """Write an adapter, in `peft`'s layout where there is one for it."""
+    """Writes an adapter as a new folder, in `peft`'s layout where there is one for it."""
     names, why = their_names(adapter.config, adapter.paths)
-    with whole_folder(folder) as new:
+    with new_folder(folder, ADAPTER_FOLDER) as new:
         if names:
             write_file(new / PEFT_TENSORS, _peft_tensors(adapter, names))
             write_table(new / PEFT_CONFIG, _peft_config(adapter, names))

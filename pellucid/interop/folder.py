@@ -1,17 +1,13 @@
-"""A model's folder: reading the files of a stranger's, and writing a new one whole or not at all."""
+"""The files of a model's folder: read as strictly as a stranger's must be, and written one by one."""
 
-import contextlib
 import json
 import os
 import re
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import FileError
-from pellucid.files import Damaged, need, settle, strict, sweep, whole_file
+from pellucid.errors import FileError, quote
+from pellucid.files import Damaged, need, strict, sweep, whole_file
 
 LARGEST_JSON = 1 << 24
 RECIPE = "recipe.toml"
@@ -76,7 +72,7 @@ def table(data: bytes) -> dict[str, Any]:
     try:
         found = json.loads(data, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
-        raise Damaged(f"it is not JSON: {error}") from None
+        raise Damaged(f"it is not JSON: {quote(error)}") from None
     need(isinstance(found, dict), f"it is {type(found).__name__}, not a table of keys")
     return dict(found)
 
@@ -95,39 +91,15 @@ def write_table(path: Path, values: dict[str, Any]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
     with whole_file(path) as file:
-        file.write(text.encode())
+        file.write(data)
 
 
 def shown(value: Any, most: int = 80) -> str:
     """A value from a stranger's file, short enough for a message."""
     text = repr(value)
     return text if len(text) <= most else text[: most - 1] + "…"
-
-
-@contextlib.contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
-    """A folder to write into; it gets its name when the block ends well, and is gone when it does not."""
-    if path.exists() and not (path.is_dir() and not any(path.iterdir())):
-        raise FileError(f"{path} is there already. Give a new folder, or remove it first.")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
-    except OSError as error:
-        raise FileError(f"cannot write {path}: {error.strerror}.") from None
-    try:
-        partial.chmod(0o777 & ~_umask())
-        yield partial
-        os.replace(partial, path)
-        settle(path.parent)
-    except OSError as error:
-        raise FileError(f"cannot write {path}: {error.strerror or error}.") from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def _umask() -> int:
-    """The system tells it only to whoever sets it."""
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask

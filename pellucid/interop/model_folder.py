@@ -10,8 +10,9 @@ from pellucid.config import ModelConfig
 from pellucid.errors import ConfigError, FileError
 from pellucid.files import need, read_format, strict
 from pellucid.interop.companions import read_companions, write_companions
-from pellucid.interop.folder import shown, whole_folder, within, write_table
+from pellucid.interop.folder import shown, within, write_table
 from pellucid.interop.number_types import BITS, narrowed, number_type, type_of
+from pellucid.interop.output import new_model_folder
 from pellucid.interop.pretrained import Array, Pretrained, Source, Tensor, Weights, check_shapes
 from pellucid.interop.safetensors_file import (
     SHARD_BYTES,
@@ -65,9 +66,14 @@ def _config(path: Path, given: dict[str, Any]) -> ModelConfig:
 
 
 def write(
-    folder: str | Path, pretrained: Pretrained, dtype: str | None = None, shard_bytes: int = SHARD_BYTES
+    folder: str | Path,
+    pretrained: Pretrained,
+    dtype: str | None = None,
+    shard_bytes: int = SHARD_BYTES,
+    force: bool = False,
 ) -> None:
-    """Write a model as our folder. Without a `dtype` every weight keeps the type of its file."""
+    """Writes a model as a new folder of ours; `force` replaces a model that is there. Without a `dtype` every
+    weight keeps the type of its file."""
     wanted = number_type(dtype)
     tensors = {}
     for name, shape in pretrained.config.parameters().items():
@@ -80,7 +86,7 @@ def write(
         "name": pretrained.name,
         "config": pretrained.config.to_dict(),
     }
-    with whole_folder(Path(folder)) as new:
+    with new_model_folder(Path(folder), force, read) as new:
         write_tensors(new, tensors, shard_bytes)
         write_companions(new, pretrained)
         write_table(new / "config.json", table)

@@ -7,6 +7,7 @@ from pellucid.errors import ConfigError, FileError, did_you_mean
 from pellucid.interop import library, toml_model
 from pellucid.interop.folder import put_back
 from pellucid.interop.pretrained import Pretrained
+from pellucid.text.tokenizer import Tokenizer
 
 
 def opened(name: str | Path) -> Pretrained:
@@ -38,6 +39,52 @@ def weightless(name: str | Path) -> bool:
     """Whether the name is a shape without weights."""
     text = _toml(name)
     return text is not None and "weights" not in toml_model.tables(str(name), text)
+
+
+TOKENIZER_PLACES = ("", "model", "tokenizer", "data/tokenizer")
+"""Where a folder has its tokenizer: a model or a tokenizer in itself, a run in its model, token files beside
+them, and a run that has no model yet in its data."""
+
+
+def tokenizer_of(name: str | Path) -> Tokenizer:
+    """The tokenizer of everything that a MODEL argument may be, of a tokenizer's and of a token folder."""
+    source = tokenizer_source(name)
+    if isinstance(source, Tokenizer):
+        return source
+    from pellucid.interop.companions import read_tokenizer
+
+    found = read_tokenizer(source)
+    assert found is not None, "a folder is a source where it has a tokenizer's files"
+    return found
+
+
+def tokenizer_source(name: str | Path) -> Path | Tokenizer:
+    """The folder that holds that tokenizer as `tokenizer.json` or GPT-2's two files; the tokenizer itself
+    where it is in no such folder, as in a GGUF file."""
+    found = None
+    if (folder := _folder(name)) is not None:
+        from pellucid.interop.companions import read_tokenizer
+        from pellucid.text.pretrained import has_tokenizer
+
+        for place in TOKENIZER_PLACES:
+            if has_tokenizer(folder / place):
+                return folder / place
+            if found := read_tokenizer(folder / place):  # vocab.json and merges.txt
+                return found
+    elif not weightless(name):
+        found = opened(name).tokenizer
+    if found is None:
+        raise FileError(f"{_short(name)} has no tokenizer that can be read here: give a model that has one.")
+    return found
+
+
+def _folder(name: str | Path) -> Path | None:
+    """The folder of a name, or of a tokenizer.json; None for a file and for a preset."""
+    if _toml(name) is not None:
+        return None
+    path = _path(name)
+    path = path.parent if path.name == "tokenizer.json" else path
+    return path if path.is_dir() else None
 
 
 def _toml(name: str | Path) -> str | None:

@@ -5,6 +5,7 @@ and no other call; what asks for more is refused. The result is a folder with sa
 is not needed again.
 """
 
+import re
 import warnings
 import zipfile
 from collections.abc import Mapping
@@ -20,17 +21,21 @@ from pellucid.interop.pretrained import Array
 from pellucid.interop.safetensors_file import LONGEST_NAME, MOST_TENSORS, Stored, read_shards
 
 ONE_FILE, INDEX = PICKLED
+_CALLED = re.compile(r"GLOBAL ([\w.]{1,100})")
+"""The call that a pickle asks for, where torch names it."""
 TYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
 
-def import_pickled(source: str | Path, out: str | Path, dtype: str | None = None) -> None:
-    """Turn a Hugging Face folder with `.bin` weights, or one `.bin` or `.pt` file beside its config.json,
-    into a folder with safetensors."""
+def import_pickled(
+    source: str | Path, out: str | Path, dtype: str | None = None, force: bool = False
+) -> None:
+    """Turns a Hugging Face folder with `.bin` weights, or one `.bin` or `.pt` file beside its config.json,
+    into a folder with safetensors; `force` replaces a model that is there."""
     path = Path(source)
     folder = path if path.is_dir() else path.parent
     given = read_config(folder)
     tensors = read_pickled(path)
-    write(out, assembled(folder, given, tensors), dtype)
+    write(out, assembled(folder, given, tensors), dtype, force=force)
 
 
 def read_pickled(path: Path) -> Mapping[str, Stored]:
@@ -55,14 +60,26 @@ def read_file(path: Path) -> dict[str, Stored]:
             found: Any = torch.load(
                 path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
             )
+    except MemoryError:
+        raise
     except Exception as error:  # whatever a hostile file makes of it
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise FileError(f"{path} holds more than tensors, or is damaged: {shown(reason, 200)}.") from None
+        raise FileError(_refusal(path, error)) from None
     if not isinstance(found, dict) or not all(type(name) is str for name in found):
         raise FileError(f"{path} holds {type(found).__name__}, not a table of tensors by name.")
     if len(found) > MOST_TENSORS or any(len(name) > LONGEST_NAME for name in found):
         raise FileError(f"{path} holds more tensors, or longer names, than any model has.")
     return {name: _stored(path, name, tensor) for name, tensor in found.items()}
+
+
+def _refusal(path: Path, error: Exception) -> str:
+    """Why a pickle is not opened, in our words: torch's own advise to open it with code execution allowed."""
+    if called := _CALLED.search(str(error)):
+        what = f"it calls {called[1]}, and weights need no such call"
+    elif type(error).__name__ == "UnpicklingError":
+        what = "it makes more than tensors and plain tables"
+    else:
+        return f"{path} is damaged, or is not a file that torch.save wrote."
+    return f"{path} is refused: {what}. A pickle is a program; nothing of this one was run."
 
 
 def _stored(path: Path, name: str, tensor: Any) -> Stored:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from pellucid import notebook
 from pellucid.config import ModelConfig
-from pellucid.errors import did_you_mean
+from pellucid.errors import FileError, did_you_mean
 from pellucid.files import need
 from pellucid.text.tokenizer import Tokenizer
 
@@ -55,6 +56,17 @@ class Weights(Mapping[str, Array]):
     def __contains__(self, name: object) -> bool:
         return name in self.tensors
 
+    def __repr__(self) -> str:
+        count = parameter_count({name: tensor.shape for name, tensor in self.tensors.items()})
+        what = f"{notebook.counted(len(self), 'array')} with {count:,} numbers"
+        return notebook.short("Weights", what, self._sizes())
+
+    def _repr_html_(self) -> str:
+        return notebook.listing(repr(self), ("weight", "shape"), self._sizes())
+
+    def _sizes(self) -> list[tuple[str, str]]:
+        return [(name, str(list(tensor.shape))) for name, tensor in self.tensors.items()]
+
 
 @dataclass(frozen=True)
 class Pretrained:
@@ -69,6 +81,21 @@ class Pretrained:
     chat_template: str | None = None
     add_bos: bool = False
     generation: dict[str, Any] = field(default_factory=dict)
+
+
+def check_token_ids(pretrained: Pretrained) -> None:
+    """Raises where a model names a special token that its vocabulary does not have: other programs refuse a
+    file with such an id, or read beyond their tables."""
+    size, wrong = pretrained.config.vocab_size, list[str]()
+    for key in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        given = pretrained.generation.get(key)
+        ids = given if isinstance(given, list) else [] if given is None else [given]
+        wrong += [f"{key} {id}" for id in ids if not 0 <= id < size]
+    if wrong:
+        raise FileError(
+            f"{pretrained.source.path} names tokens beyond its vocabulary: {', '.join(wrong)}, where ids go "
+            f"from 0 to {size - 1:,}. Correct its config.json and generation_config.json, and try again."
+        )
 
 
 def check_shapes(config: ModelConfig, found: Mapping[str, Shape]) -> None:

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from pellucid.errors import FileError, UsageError
+from pellucid.errors import FileError, UsageError, quote
 from pellucid.files import Damaged, need, strict, whole_file
 from pellucid.interop.folder import has, read_table, shown, table, within, write_table
 from pellucid.interop.number_types import BITS, WHOLE, widened
@@ -88,7 +88,7 @@ def read_file(path: Path, known: Types = BITS) -> dict[str, Stored]:
     except OSError as error:
         raise FileError(f"cannot read {path}: {error.strerror or error}.") from None
     except (SafetensorError, ValueError) as error:
-        raise FileError(f"{path} is no safetensors file: {error}.") from None
+        raise FileError(f"{path} is not a safetensors file: {quote(error)}.") from None
     with strict(path):
         entries = table(header)
         entries.pop("__metadata__", None)

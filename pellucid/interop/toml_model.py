@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.config import ModelConfig
-from pellucid.errors import ConfigError, FileError, did_you_mean
+from pellucid.errors import ConfigError, FileError, did_you_mean, quote
 from pellucid.interop.pretrained import Array, Pretrained, Source
 from pellucid.text.words import Words
 
@@ -34,7 +34,7 @@ def tables(name: str, text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise FileError(f"{name}: this is not TOML: {error}.") from None
+        raise FileError(f"{name} is not TOML: {quote(error)}.") from None
 
 
 def config_of(name: str, data: dict[str, Any]) -> ModelConfig:

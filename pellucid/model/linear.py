@@ -1,4 +1,4 @@
-"""The layers that hold parameters. They start empty: an initialisation or a file fills them."""
+"""The layers that hold parameters. Each starts empty: the model's initialization or a file fills it."""
 
 import torch
 import torch.nn.functional as F

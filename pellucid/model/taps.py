@@ -21,6 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pellucid import notebook
+from pellucid.arguments import check_bool, check_text, show
 from pellucid.errors import UsageError, did_you_mean
 
 Change = Callable[[Tensor], Tensor]
@@ -31,7 +33,7 @@ class Wanted:
     """Patterns of names, and what passed them: a pattern that met no name was written wrongly."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
-        self.patterns = tuple(patterns)
+        self.patterns = tuple(check_text("pattern", pattern) for pattern in patterns)
         self.met, self.passed = set[str](), set[str]()
 
     def meets(self, name: str) -> bool:
@@ -107,8 +109,9 @@ class Recording(Mapping[str, Tensor]):
     """
 
     def __init__(self, patterns: Sequence[str], gradients: bool) -> None:
-        plain = [pattern for pattern in patterns if not pattern.startswith(GRADIENT)]
-        slopes = [pattern for pattern in patterns if pattern.startswith(GRADIENT)]
+        given = [check_text("pattern", pattern) for pattern in patterns]
+        plain = [pattern for pattern in given if not pattern.startswith(GRADIENT)]
+        slopes = [pattern for pattern in given if pattern.startswith(GRADIENT)]
         self.wanted = Wanted(plain if patterns else ["*"])
         self.slopes = Wanted(slopes + [GRADIENT + pattern for pattern in self.wanted.patterns if gradients])
         self.calls: list[dict[str, Tensor]] = []
@@ -136,6 +139,19 @@ class Recording(Mapping[str, Tensor]):
     def __len__(self) -> int:
         return len(self._last)
 
+    def __repr__(self) -> str:
+        calls = f", of the last of {len(self.calls):,} calls" if len(self.calls) > 1 else ""
+        return notebook.short("Recording", f"{notebook.counted(len(self), 'value')}{calls}", self._sizes())
+
+    def _repr_html_(self) -> str:
+        return notebook.listing(repr(self), ("value", "shape", "type"), self._sizes())
+
+    def _sizes(self) -> list[tuple[str, str, str]]:
+        return [
+            (name, str(list(value.shape)), str(value.dtype).removeprefix("torch."))
+            for name, value in self.items()
+        ]
+
     def arrays(self) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
         """The last call's values as the specification's views read them, in float64."""
         return {name: value.double().cpu().numpy() for name, value in self.items()}
@@ -152,11 +168,10 @@ def record(*patterns: str, gradients: bool = False, fused: bool = False) -> Iter
     A pattern `d.X` keeps gradients of X; with `gradients`, every pattern keeps them beside its values.
     `fused` leaves the fused kernels in place and records what they do not hide.
     """
-    with _watching(fused) as watching:
-        recording = Recording(patterns, gradients)
-        recording.path = "fused" if fused else "eager"
-        with _among(watching.recordings, recording):
-            yield recording
+    recording = Recording(patterns, check_bool("gradients", gradients))
+    recording.path = "fused" if check_bool("fused", fused) else "eager"
+    with _watching(fused) as watching, _among(watching.recordings, recording):
+        yield recording
     recording.check()
 
 
@@ -216,6 +231,8 @@ def compiled_values(run: Callable[[], Tensor]) -> dict[str, Tensor]:
 @contextmanager
 def edit(pattern: str, change: Change) -> Iterator[None]:
     """In this block, every value whose name matches is replaced by `change(value)`; gradients follow."""
+    if not callable(change):
+        raise UsageError(f"change must be a function of a tensor, not {show(change)}.")
     if pattern == "probs":
         raise UsageError("nothing is computed from probs, so an edit would do nothing: edit logits.")
     wanted = Wanted([pattern])

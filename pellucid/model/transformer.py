@@ -20,6 +20,7 @@ from pellucid.model.attentions.softmax import softmax
 from pellucid.model.block import Block
 from pellucid.model.cache import Cache
 from pellucid.model.dropout import Dropout
+from pellucid.model.initialisations import initialise
 from pellucid.model.linear import Embedding, linear
 from pellucid.model.positions import PositionBias, Positions
 from pellucid.model.tables import Tables
@@ -29,8 +30,11 @@ Weights = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
 
 
 class Transformer(nn.Module):
-    """Every config's model. Its parameters are the config's, under the same names; they start empty, and
-    nothing is dropped out until it is told to train."""
+    """Every config's model. Its parameters are the config's, under the same names.
+
+    They come initialized as GPT-2's, from torch's generator: `torch.manual_seed(0)` before it makes the same
+    model again. On the device "meta" they hold nothing. Dropout begins with `.train()`.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -51,6 +55,8 @@ class Transformer(nn.Module):
         self.unembed = Unembedding(shapes.get("unembed.weight"), shapes.get("unembed.bias"))
         self.cap = caps.make(config.logit_cap)
         self.eval()
+        if not self.embed.weight.is_meta:
+            initialise(self, seed=None)
 
     @classmethod
     def from_weights(

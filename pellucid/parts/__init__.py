@@ -6,9 +6,11 @@ Adding a kind is adding a file; nothing else lists them.
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol, Self
 
 from pellucid import registry
+from pellucid.arguments import INT64, show
 from pellucid.errors import ConfigError, did_you_mean
 
 Shapes = dict[str, tuple[int, ...]]
@@ -69,39 +71,50 @@ class Part:
         return {"kind": self.kind} | dataclasses.asdict(self)
 
     @classmethod
-    def read(cls, given: Any) -> Self:
-        """A part from a config file: `"rope"` or `{"kind": "rope", "base": 500000}`."""
+    def read(cls, given: Any, field: str = "") -> Self:
+        """Returns the part that is meant by `"rope"`, by `{"kind": "rope", "base": 500000}` or by a part.
+
+        `field` is the key that an error names, by default the family.
+        """
+        if isinstance(given, cls):
+            return given
+        field = field or cls.family
         settings = {"kind": given} if isinstance(given, str) else given
-        if not isinstance(settings, dict) or not isinstance(settings.get("kind"), str):
+        if not isinstance(settings, Mapping) or not isinstance(settings.get("kind"), str):
             raise ConfigError(
-                f'{cls.family} must be a kind such as "{kinds(cls.family)[0]}", or a table with a '
-                f"`kind`; got {given!r}."
+                f'{field} must be a kind such as "{kinds(cls.family)[0]}", or a table with a '
+                f"`kind`; got {show(given)}."
             )
-        part = find(cls.family, settings["kind"])
-        fields = {field.name: field for field in dataclasses.fields(part)}
+        part = find(cls.family, settings["kind"], field)
+        return part(**part._convert({k: v for k, v in settings.items() if k != "kind"}, field))  # type: ignore[return-value]
+
+    def __post_init__(self) -> None:
+        values = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
+        for name, value in self._convert(values, self.family).items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def _convert(cls, settings: Mapping[str, Any], field: str) -> dict[str, Any]:
+        """Returns the settings in the types of their fields; one of another type or range is refused."""
+        kind, fields = cls.__module__.rpartition(".")[2], {e.name: e for e in dataclasses.fields(cls)}
         values: dict[str, Any] = {}
         for key, value in settings.items():
-            if key == "kind":
-                continue
             if key not in fields:
                 has = f"has {', '.join(fields)}" if fields else "has no settings"
                 raise ConfigError(
-                    f"{cls.family} {settings['kind']!r} has no setting {key!r}; it {has}."
-                    + did_you_mean(key, fields)
+                    f"{field} {kind!r} has no setting {key!r}; it {has}." + did_you_mean(str(key), fields)
                 )
             if type(value) is int and fields[key].type is float:
                 value = float(value) if abs(value) < 2**1000 else math.inf
             if type(value) is not fields[key].type:
-                raise ConfigError(
-                    f"{cls.family} {settings['kind']!r}: {key} must be "
-                    f"{fields[key].type.__name__}, not {value!r}."  # type: ignore[union-attr]
-                )
+                wanted = fields[key].type.__name__  # type: ignore[union-attr]
+                raise ConfigError(f"{field} {kind!r}: {key} must be {wanted}, not {show(value)}.")
             if isinstance(value, float) and not 0 <= value < math.inf:
-                raise ConfigError(
-                    f"{cls.family} {settings['kind']!r}: {key}={value} must be finite and not below 0."
-                )
+                raise ConfigError(f"{field} {kind!r}: {key}={value} must be finite and not below 0.")
+            if isinstance(value, int) and not INT64[0] <= value <= INT64[1]:
+                raise ConfigError(f"{field} {kind!r}: {key} must be a whole number of at most 64 bits.")
             values[key] = value
-        return part(**values)  # type: ignore[return-value]
+        return values
 
 
 def kinds(family: str) -> list[str]:
@@ -113,6 +126,6 @@ def families() -> list[str]:
     return registry.kinds(__name__)
 
 
-def find(family: str, kind: str) -> type[Part]:
+def find(family: str, kind: str, field: str = "") -> type[Part]:
     """The settings class of one choice: find("positions", "rope") is Rope."""
-    return registry.class_of(f"{__name__}.{family}", kind, family, Part)
+    return registry.class_of(f"{__name__}.{family}", kind, field or family, Part)

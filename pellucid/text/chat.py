@@ -19,6 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from pellucid.arguments import show
 from pellucid.errors import ConfigError, UsageError
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special, Tokenizer
@@ -35,6 +36,20 @@ class Record(NamedTuple):
     ids: list[int]
     counted: list[bool]
     """Whether a token is one of the assistant's, its end of turn among them."""
+
+
+def check_messages(given: Any) -> list[dict[str, str]]:
+    """Returns the messages of a conversation, each a role and a content that are texts."""
+    if not isinstance(given, Sequence) or isinstance(given, str | bytes) or not given:
+        raise UsageError(f'messages must be a list of {{"role": …, "content": …}}, not {show(given)}.')
+    for i, message in enumerate(given):
+        if not isinstance(message, Mapping) or not all(
+            isinstance(message.get(key), str) for key in ("role", "content")
+        ):
+            raise UsageError(
+                f'messages[{i}] must be {{"role": …, "content": …}}, both texts, not {show(message)}.'
+            )
+    return [{"role": message["role"], "content": message["content"]} for message in given]
 
 
 class Template:
@@ -144,6 +159,16 @@ class Chat:
         """The ids of a conversation that asks for an answer."""
         inert, mark = self._inert(messages)
         return self._encoded(self.template.render(inert, asking=True), mark)
+
+    def end_of_turn(self) -> int | None:
+        """The special token that ends an answer in this template; None where it does not say."""
+        said = [{"role": "user", "content": "a"}, {"role": ANSWERS, "content": "b"}]
+        try:
+            ids, counted = self.record(said)
+        except ConfigError:
+            return None
+        last = [id for id, counts in zip(ids, counted, strict=True) if counts][-1:]
+        return last[0] if last and last[0] in self.ids.values() else None
 
     def record(self, messages: Sequence[Message]) -> Record:
         """The ids of a conversation, and which of them the assistant wrote.

@@ -1,20 +1,25 @@
-"""A tokenizer's folder: `tokenizer.json` and `tokenizer_config.json`, written whole or not at all."""
+"""A tokenizer's own folder: `tokenizer.json` and `tokenizer_config.json`, written whole or not at all."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pellucid.errors import FileError
-from pellucid.files import whole_file
-from pellucid.text.tokenizer import Special
+from pellucid.files import Kind, new_folder, read_json, whole_file
+
+if TYPE_CHECKING:
+    from pellucid.text.tokenizer import Special
 
 FORMAT = 1
 """The number of our own entry in `tokenizer_config.json`."""
+FILE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 
 
-def write_folder(
-    folder: Path, tokenizer: str, special: Special, kind: str, unknown: str | None = None
-) -> None:
+def folder_files(
+    tokenizer: str, special: "Special", kind: str, unknown: str | None = None
+) -> dict[str, bytes]:
+    """Returns the files of a tokenizer by name, as other programs expect them."""
     config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
@@ -27,24 +32,29 @@ def write_folder(
         "unk_token": unknown,
     }
     config |= {key: name for key, name in names.items() if name is not None}
+    settings = json.dumps(config, ensure_ascii=False, indent=2)
+    return {FILE: f"{tokenizer}\n".encode(), SETTINGS: f"{settings}\n".encode()}
+
+
+def write_folder(folder: Path, files: Mapping[str, bytes], force: bool) -> None:
+    """Writes a new tokenizer folder; with `force` it replaces one that Pellucid wrote, and nothing else."""
+    with new_folder(folder, TOKENIZER_FOLDER, force) as new:
+        for name, data in files.items():
+            with whole_file(new / name) as file:
+                file.write(data)
+
+
+def _why_not(path: Path) -> str:
+    if not path.is_dir():
+        return "it is a file"
+    if others := sorted(entry.name for entry in path.iterdir() if entry.name not in (FILE, SETTINGS)):
+        return f"it holds {others[0]}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(f"cannot write the tokenizer to {folder}: {error.strerror}.") from None
-    for name, text in (
-        ("tokenizer.json", tokenizer),
-        ("tokenizer_config.json", json.dumps(config, ensure_ascii=False, indent=2)),
-    ):
-        with whole_file(folder / name) as file:
-            file.write(f"{text}\n".encode())
+        settings = read_json(path / SETTINGS)
+    except FileError:
+        settings = None
+    written_here = isinstance(settings, dict) and "pellucid" in settings and (path / FILE).is_file()
+    return "" if written_here else "it is not a tokenizer that Pellucid wrote"
 
 
-def special_of(config: dict[str, Any]) -> Special:
-    """The special tokens that a `tokenizer_config.json` names, as text or as a table with a `content`."""
-
-    def name(key: str) -> str | None:
-        given = config.get(key)
-        given = given.get("content") if isinstance(given, dict) else given
-        return given if isinstance(given, str) else None
-
-    return Special(name("bos_token"), name("eos_token"), name("pad_token"))
+TOKENIZER_FOLDER = Kind("a tokenizer folder", _why_not)

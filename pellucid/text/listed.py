@@ -9,11 +9,10 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any, ClassVar
 
 from pellucid.errors import TokenError, did_you_mean
-from pellucid.text.folder import write_folder
+from pellucid.text.folder import folder_files
 from pellucid.text.tokenizer import ByteStream, Special, Stream, Tokenizer, checked, known
 
 
@@ -94,7 +93,7 @@ class Listed(Tokenizer):
             at, bytes_before = match.end(), end
         return found
 
-    def save(self, folder: Path) -> None:
+    def files(self) -> dict[str, bytes]:
         model = {"type": "WordLevel", "vocab": self._ids, "unk_token": self.unknown or "<unk>"}
         added = [
             {
@@ -119,4 +118,4 @@ class Listed(Tokenizer):
             "decoder": self.decoder,
             "model": model,
         }
-        write_folder(folder, json.dumps(file, ensure_ascii=False), self.special, self.kind, self.unknown)
+        return folder_files(json.dumps(file, ensure_ascii=False), self.special, self.kind, self.unknown)

@@ -7,7 +7,7 @@ from typing import Any
 from pellucid.errors import FileError
 from pellucid.files import read_json
 from pellucid.text.characters import Characters
-from pellucid.text.folder import FORMAT, special_of
+from pellucid.text.folder import FORMAT
 from pellucid.text.tokenizer import Special, Tokenizer
 from pellucid.text.words import Words
 
@@ -16,17 +16,16 @@ def from_pretrained(folder: str | Path) -> Tokenizer:
     """The tokenizer of a folder, or of a `tokenizer.json` file."""
     path = Path(folder)
     path = path.parent if path.name == "tokenizer.json" else path
-    if (path / "vocab.bpe").exists() and (path / "encoder.json").exists():
-        return _gpt2(path)
-    if not (path / "tokenizer.json").exists():
+    if not has_tokenizer(path):
         raise FileError(
-            f"{folder} holds no tokenizer: give a folder with tokenizer.json, "
-            "or with vocab.bpe and encoder.json."
+            f"{folder} holds no tokenizer: it has neither tokenizer.json nor vocab.bpe with encoder.json."
         )
+    if _has_gpt2_files(path):
+        return _gpt2(path)
     file = read_json(path / "tokenizer.json")
     config = read_json(path / "tokenizer_config.json") if (path / "tokenizer_config.json").exists() else {}
     if not isinstance(file, dict) or not isinstance(config, dict):
-        raise FileError(f"{path / 'tokenizer.json'} is no tokenizer: it is no table.")
+        raise FileError(f"{path / 'tokenizer.json'} is not a tokenizer: it is not a table.")
     own = config.get("pellucid", {})
     if not isinstance(own, dict) or own.get("format", FORMAT) != FORMAT:
         raise FileError(
@@ -41,6 +40,26 @@ def from_pretrained(folder: str | Path) -> Tokenizer:
 
     text = (path / "tokenizer.json").read_text("utf-8")
     return StandardTokenizer(text, special, str(own.get("kind", "")), str(path / "tokenizer.json"))
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Whether `from_pretrained` finds a tokenizer's files there."""
+    return (folder / "tokenizer.json").exists() or _has_gpt2_files(folder)
+
+
+def _has_gpt2_files(folder: Path) -> bool:
+    return (folder / "vocab.bpe").exists() and (folder / "encoder.json").exists()
+
+
+def special_of(config: dict[str, Any]) -> Special:
+    """The special tokens that a `tokenizer_config.json` names, as text or as a table with a `content`."""
+
+    def name(key: str) -> str | None:
+        given = config.get(key)
+        given = given.get("content") if isinstance(given, dict) else given
+        return given if isinstance(given, str) else None
+
+    return Special(name("bos_token"), name("eos_token"), name("pad_token"))
 
 
 def _is_listed(file: dict[str, Any], listed: type[Words | Characters]) -> bool:

@@ -8,16 +8,25 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import tiktoken
 import tokenizers
 
 from pellucid.errors import FileError, TokenError
 from pellucid.text import alphabet
-from pellucid.text.folder import write_folder
-from pellucid.text.tokenizer import ByteStream, Ids, Special, Stream, Tokenizer, checked, known
+from pellucid.text.folder import folder_files
+from pellucid.text.native import call_native
+from pellucid.text.tokenizer import (
+    ByteStream,
+    Ids,
+    Special,
+    Stream,
+    Tokenizer,
+    checked,
+    known,
+    show_blanks,
+)
 
 _STRAY = re.compile("([^\udc80-\udcff]+)|([\udc80-\udcff])")
 """Stretches of text, and the single bytes that are no text, as `surrogateescape` writes them."""
@@ -37,12 +46,13 @@ def _with_the_rest(pattern: str) -> str:
 
 
 LARGEST_ID = 1 << 24
+T = TypeVar("T")
 
 
 class StandardTokenizer(Tokenizer):
     def __init__(self, text: str, special: Special, kind: str = "", name: str = "tokenizer.json") -> None:
         self.text, self.special, self.name = text, special, name
-        self.library = _guarded(name, lambda: tokenizers.Tokenizer.from_str(text))
+        self.library = self._opened()
         self.library.encode_special_tokens = True  # a user's text cannot name a special token
         if max(self.library.get_vocab().values(), default=0) >= LARGEST_ID:
             raise FileError(
@@ -140,29 +150,29 @@ class StandardTokenizer(Tokenizer):
             return None
         vocab = self.file["model"]["vocab"]
         ranks = {alphabet.data(token): id for token, id in vocab.items() if token not in self.added}
-        return tiktoken.Encoding(
-            self.name,
-            pat_str=_SAME_WORDS.get(self.split) or _with_the_rest(self.split),
-            mergeable_ranks=ranks,
-            special_tokens=self.added,
+        words = _SAME_WORDS.get(self.split) or _with_the_rest(self.split)
+        return call_native(
+            f"{self.name} is not a tokenizer that can be used",
+            lambda: tiktoken.Encoding(
+                self.name, pat_str=words, mergeable_ranks=ranks, special_tokens=self.added
+            ),
         )
 
     def encode(self, text: str, parse_special: bool = False) -> list[int]:
         checked(text)
-        if self._fast:
-            return (
-                self._fast.encode(text, allowed_special="all")
-                if parse_special
-                else self._fast.encode_ordinary(text)
+        if fast := self._fast:
+            return self._applied(
+                lambda: (
+                    fast.encode(text, allowed_special="all") if parse_special else fast.encode_ordinary(text)
+                )
             )
-        if parse_special:
-            return list(self._parsing.encode(text, add_special_tokens=False).ids)
-        return list(self._encoding(text).ids)
+        return list(self._encoding(text, self._parsing if parse_special else self.library).ids)
 
     def encode_array(self, text: str) -> Ids:
-        if self._fast is None:
+        if (fast := self._fast) is None:
             return super().encode_array(text)
-        return self._fast.encode_to_numpy(checked(text), disallowed_special=())
+        checked(text)
+        return self._applied(lambda: fast.encode_to_numpy(text, disallowed_special=()))
 
     def encode_bytes(self, data: bytes) -> list[int]:
         """The ids of any bytes, text or not; `decode_bytes` gives them back. For byte-level tokenizers."""
@@ -182,22 +192,39 @@ class StandardTokenizer(Tokenizer):
 
     @cached_property
     def _parsing(self) -> Any:
-        return tokenizers.Tokenizer.from_str(self.text)
+        return self._opened()
 
-    def _encoding(self, text: str) -> Any:
-        return _guarded(self.name, lambda: self.library.encode(text, add_special_tokens=False), TokenError)
+    def _opened(self) -> tokenizers.Tokenizer:
+        library: tokenizers.Tokenizer = call_native(
+            f"{self.name} is not a tokenizer that can be used",
+            lambda: tokenizers.Tokenizer.from_str(self.text),
+        )
+        library.no_truncation()  # of a text that is given, nothing is cut off and nothing added
+        library.no_padding()
+        return library
+
+    def _encoding(self, text: str, library: tokenizers.Tokenizer) -> Any:
+        return self._applied(lambda: library.encode(text, add_special_tokens=False))
+
+    def _applied(self, call: Callable[[], T]) -> T:
+        return call_native(f"{self.name} cannot be applied to this text", call, TokenError)
 
     def decode(self, ids: Iterable[int]) -> str:
         if self.byte_level:
             return self.decode_bytes(ids).decode("utf-8", "replace")
         found = [known(id, self.vocab_size) for id in ids]
-        return str(self.library.decode(found, skip_special_tokens=False))
+        return self._applied(lambda: str(self.library.decode(found, skip_special_tokens=False)))
 
     def stream(self) -> Stream:
         return ByteStream(self) if self.byte_level else _Growing(self)
 
     def token(self, id: int) -> str:
         return self._tokens.get(known(id, self.vocab_size), f"<unused {id}>")
+
+    def visible(self, id: int) -> str:
+        if not self.byte_level:
+            return show_blanks(self.token(id).replace("▁", " "))
+        return show_blanks(self.bytes_of(id).decode("utf-8", "backslashreplace")) or self.token(id)
 
     def bytes_of(self, id: int) -> bytes:
         return self._bytes[known(id, self.vocab_size)]
@@ -207,7 +234,7 @@ class StandardTokenizer(Tokenizer):
             starts = [0]
             for letter in text:
                 starts.append(starts[-1] + len(letter.encode()))
-            return [(starts[a], starts[b]) for a, b in self._encoding(checked(text)).offsets]
+            return [(starts[a], starts[b]) for a, b in self._encoding(checked(text), self.library).offsets]
         found, end = [], 0
         for id in self.encode(text):
             start, end = end, end + len(self.bytes_of(id))
@@ -218,8 +245,8 @@ class StandardTokenizer(Tokenizer):
         id: int | None = self.library.token_to_id(token)
         return id
 
-    def save(self, folder: Path) -> None:
-        write_folder(folder, self.text, self.special, self.kind, self.unknown)
+    def files(self) -> dict[str, bytes]:
+        return folder_files(self.text, self.special, self.kind, self.unknown)
 
 
 class _Growing(Stream):
@@ -244,14 +271,3 @@ def _pair(merge: Any) -> tuple[str, str]:
     """A merge as the file has it: two tokens, or one text with a space between them."""
     left, right = merge if isinstance(merge, list) else merge.split(" ")
     return left, right
-
-
-def _guarded(name: str, call: Callable[[], Any], error: type[Exception] = FileError) -> Any:
-    """The library panics on a hostile file; its panic is no Exception, so everything is caught here."""
-    try:
-        return call()
-    except (KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as panic:
-        reason = str(panic).partition("\n")[0]
-        raise error(f"{name} is no tokenizer that can be used: {reason}.") from None

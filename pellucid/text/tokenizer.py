@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from pellucid.errors import TokenError
+from pellucid.format import escape_controls
+from pellucid.text.folder import write_folder
 
 Ids = np.ndarray[Any, np.dtype[Any]]
 
@@ -71,7 +73,11 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def token(self, id: int) -> str:
-        """One token as people should see it."""
+        """One token as the tokenizer's file writes it."""
+
+    def visible(self, id: int) -> str:
+        """One token as people should see it: a space is ·, a line feed \\n."""
+        return show_blanks(self.token(id))
 
     @abstractmethod
     def bytes_of(self, id: int) -> bytes:
@@ -82,12 +88,24 @@ class Tokenizer(ABC):
         """For each token of the text, where its bytes begin and end."""
 
     @abstractmethod
-    def save(self, folder: Path) -> None:
-        """Write `tokenizer.json` and `tokenizer_config.json`, as other programs expect them."""
+    def files(self) -> dict[str, bytes]:
+        """Returns `tokenizer.json` and `tokenizer_config.json`, as other programs expect them."""
+
+    def save(self, folder: str | Path, force: bool = False) -> None:
+        """Writes those files into a new folder; `force` replaces a tokenizer folder that Pellucid wrote."""
+        write_folder(Path(folder), self.files(), force)
 
     def id_of(self, token: str) -> int | None:
         """The id of a special token, or None where there is none of that name."""
         return next((id for id in range(self.vocab_size) if self.token(id) == token), None)
+
+
+def show_blanks(text: str) -> str:
+    r"""
+    >>> print(show_blanks(" a cat\n"))
+    ·a·cat\n
+    """
+    return escape_controls(text.replace(" ", "·").replace("\n", "\\n").replace("\t", "\\t"), keep="")
 
 
 class ByteStream(Stream):

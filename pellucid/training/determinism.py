@@ -17,9 +17,12 @@ TRIES = 5
 """The fastest of so many counts."""
 
 
-def prepare() -> None:
-    """cuBLAS is deterministic with memory of a fixed size, which it asks for at its first product only."""
+def prepare(threads: int = 0) -> None:
+    """cuBLAS is deterministic with memory of a fixed size, which it asks for at its first product only. A sum
+    by another number of threads is another sum; 0 leaves the number as it is."""
     os.environ.setdefault(SETTING, VALUE)
+    if threads:
+        torch.set_num_threads(threads)
 
 
 @contextlib.contextmanager

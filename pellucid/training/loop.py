@@ -53,7 +53,7 @@ class Trainer:
     def __init__(
         self, recipe: Recipe, source: Source, start: Pretrained | None = None, ranks: Ranks = ALONE
     ) -> None:
-        determinism.prepare()
+        determinism.prepare(recipe.train.threads)
         self.recipe, self.source, self.start, self.ranks = recipe, source, start, ranks
         self.device = self.ranks.device(device_of(recipe.train.device))
         self.ranks.connect(self.device, recipe.train.timeout)

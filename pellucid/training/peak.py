@@ -1,6 +1,9 @@
 """How fast this machine multiplies matrices: the measure for everything else that it computes."""
 
+import contextlib
+import os
 import time
+from collections.abc import Iterator, Mapping
 from functools import cache
 
 import torch
@@ -13,6 +16,63 @@ LONG_ENOUGH = 0.01
 """Seconds that one product takes: larger ones would tell no more."""
 LARGEST = 8192
 TRIES = 4
+CLEARLY = 1.25
+"""Fewer threads are chosen only where they are faster by this factor."""
+
+
+def thread_counts(device: str) -> list[int]:
+    """Numbers of threads that are worth trying: torch's own choice first, half of it, and one.
+
+    Where other programs use the cores, threads wait for each other, and fewer are often much faster.
+    """
+    usual = torch.get_num_threads()
+    return list(dict.fromkeys([usual, max(1, usual // 2), 1])) if device == "cpu" else [usual]
+
+
+@contextlib.contextmanager
+def using_threads(count: int) -> Iterator[None]:
+    """In this block so many threads compute."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def fastest(speeds: Mapping[int, float]) -> int:
+    """The number of threads to use: the first, unless another is clearly faster.
+
+    >>> fastest({2: 90e9, 1: 95e9}), fastest({2: 1e9, 1: 93e9})
+    (2, 1)
+    """
+    usual, best = next(iter(speeds)), max(speeds, key=lambda count: speeds[count])
+    return best if speeds[best] > CLEARLY * speeds[usual] else usual
+
+
+def describe_threads(speeds: Mapping[int, float], count: int, remedy: str = "") -> str:
+    """Why a run uses fewer threads than usual, or what would help, or that the machine is busy; empty where
+    nothing is to be said."""
+    load, cores, usual = load_average(), os.cpu_count() or 1, next(iter(speeds))
+    if count != usual:
+        why = "machine is busy: measured" if load >= cores / 2 else "measured"
+        return (
+            f"{why} {speeds[usual] / 1e9:.3g} GFLOP/s with {usual} threads, {speeds[count] / 1e9:.3g} with "
+            f"{count}; {remedy or f'using {count} ' + ('thread' if count == 1 else 'threads')}"
+        )
+    if load >= cores:
+        return (
+            f"machine is busy: load average {load:.1f} on {cores} cores; training may be slower than planned"
+        )
+    return ""
+
+
+def load_average() -> float:
+    """Processes that wanted to run during the last minute, on average; 0 where the system does not say."""
+    try:
+        return os.getloadavg()[0]
+    except OSError:
+        return 0.0
 
 
 def peak(device: str | None = None, dtype: str = "float32") -> float:

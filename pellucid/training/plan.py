@@ -64,10 +64,14 @@ def vocabulary_for(text_bytes: int) -> int:
 
 @dataclass(frozen=True)
 class Plan:
+    """What fits a text, a time and a machine."""
+
     overrides: dict[str, Any]
     """Keys of a recipe, with dots."""
     reasons: tuple[str, ...]
     """Why, one line each."""
+    size: int = 0
+    """Which size of the table it is, from 1 on; 0 where the model is there already."""
 
     def config(self) -> ModelConfig:
         """The model, with so many tokens."""
@@ -79,19 +83,31 @@ class Plan:
         return ModelConfig.from_dict(keys | {"vocab_size": self.overrides["data.vocab_size"]})
 
 
-def planned(text_bytes: int, minutes: float, peak: float, memory: int | None = None) -> Plan:
+def planned(
+    text_bytes: int,
+    minutes: float,
+    peak: float,
+    memory: int | None = None,
+    utilization: float | None = None,
+    largest: int = len(SIZES),
+) -> Plan:
     """Sizes, steps and learning rate for a text of so many bytes and a machine of so many operations a
     second; the largest model of the table that sees a third of 20 tokens per parameter in the time, has at
-    most ten times as many parameters as the text has tokens, and fits into the memory."""
+    most ten times as many parameters as the text has tokens, and fits into the memory. `utilization` is the
+    share of the peak that training steps were measured to reach; `largest` says how many sizes of the table
+    may be chosen."""
     if not minutes > 0 or not math.isfinite(minutes):
         raise ConfigError(f"{minutes:g} minutes are no time to train in: use 10, for example.")
     if text_bytes < 1:
         raise ConfigError("there is no text to plan for: it has 0 bytes.")
     memory = machine_memory() if memory is None else memory
-    speed = peak * UTILISATION * 60 * minutes
+    speed = peak * (utilization or UTILISATION) * 60 * minutes
     chosen, why = SIZES[0], "it is the smallest"
     for size, larger in zip(SIZES, (*SIZES[1:], None), strict=True):
         chosen = size
+        if size is SIZES[largest - 1] and larger is not None:
+            why = "training steps of the next larger one were measured to be too slow"
+            break
         if larger is None:
             why = "it is the largest of the table"
         elif why_not := _why_not(larger, text_bytes, speed, memory):
@@ -121,7 +137,7 @@ def planned(text_bytes: int, minutes: float, peak: float, memory: int | None = N
     if epochs > FRESH:
         overrides["model.dropout"] = "bernoulli"
     enough = (
-        f"that is what {minutes:g} minutes allow at {UTILISATION:.0%} of {peak / 1e9:,.0f} GFLOP/s"
+        _allowed(minutes, peak, utilization)
         if in_time <= EPOCHS * text_tokens
         else f"after {EPOCHS} times little is left to learn from it"
     )
@@ -134,7 +150,7 @@ def planned(text_bytes: int, minutes: float, peak: float, memory: int | None = N
     ]
     if epochs > FRESH:
         reasons.append(f"dropout, because the text is read more than {FRESH} times")
-    return Plan(overrides, tuple(reasons))
+    return Plan(overrides, tuple(reasons), SIZES.index(chosen) + 1)
 
 
 TUNED = {"full": 2e-5, "adapters": 2e-4}
@@ -149,7 +165,13 @@ SAID_AROUND = 30
 
 
 def tuned(
-    text_bytes: int, minutes: float, peak: float, config: ModelConfig, how: str, records: int = 0
+    text_bytes: int,
+    minutes: float,
+    peak: float,
+    config: ModelConfig,
+    how: str,
+    records: int = 0,
+    utilization: float | None = None,
 ) -> Plan:
     """Steps and learning rate for fine-tuning a model on a text, or on so many conversations of so many bytes
     together; in full or by adapters."""
@@ -160,13 +182,13 @@ def tuned(
     there = 0.9 * records or tokens / length
     width = min(length, tokens / records + SAID_AROUND) if records else length
     per_row = width * flops_per_token(config, length, FROZEN if how == "adapters" else 3)
-    in_time = peak * UTILISATION * 60 * minutes / per_row
+    in_time = peak * (utilization or UTILISATION) * 60 * minutes / per_row
     seen, rows = min(in_time, TUNED_EPOCHS * there), TUNED_ROWS
     while rows > 1 and seen / rows < TUNED_STEPS:
         rows //= 2
     steps = max(1, round(seen / rows))
     enough = (
-        f"that is what {minutes:g} minutes allow at {UTILISATION:.0%} of {peak / 1e9:,.0f} GFLOP/s"
+        _allowed(minutes, peak, utilization)
         if in_time < TUNED_EPOCHS * there
         else f"after {TUNED_EPOCHS} times it is known by heart"
     )
@@ -194,6 +216,13 @@ def tuned(
     )
 
 
+def _allowed(minutes: float, peak: float, utilization: float | None) -> str:
+    """Why there are no more steps, after "because"."""
+    known = "" if utilization is None else ", as training steps were measured"
+    share = UTILISATION if utilization is None else utilization
+    return f"that is what {minutes:g} minutes allow at {share:.0%} of {peak / 1e9:,.3g} GFLOP/s{known}"
+
+
 def adapter_parameters(config: ModelConfig, rank: int, targets: Sequence[str]) -> int:
     """Of A (rank, in) and B (out, rank) together, for every projection that meets a pattern."""
     return sum(
@@ -206,8 +235,8 @@ def adapter_parameters(config: ModelConfig, rank: int, targets: Sequence[str]) -
 def _worth(text_bytes: int, vocab_size: int) -> str:
     worth = vocabulary_for(text_bytes)
     if vocab_size == worth:
-        return f"the text has {_size(text_bytes)}"
-    return f"the model is too small for the {worth:,} that {_size(text_bytes)} of text are worth"
+        return f"the text has {readable_size(text_bytes)}"
+    return f"the model is too small for the {worth:,} that {readable_size(text_bytes)} of text are worth"
 
 
 def _why_not(size: Size, text_bytes: int, speed: float, memory: int) -> str | None:
@@ -224,7 +253,7 @@ def _why_not(size: Size, text_bytes: int, speed: float, memory: int) -> str | No
     if parameters > 10 * text_tokens:
         return f"has {parameters / text_tokens:.0f} parameters for each token of the text"
     if training_memory(config, rows=1).total > MEMORY_SHARE * memory:
-        return f"needs more than {MEMORY_SHARE:.0%} of the {_size(memory)} of memory"
+        return f"needs more than {MEMORY_SHARE:.0%} of the {readable_size(memory)} of memory"
     return None
 
 
@@ -265,6 +294,11 @@ class Memory:
     @property
     def total(self) -> int:
         return self.weights + self.gradients + self.optimizer + self.activations
+
+    def in_words(self) -> str:
+        parts = ("weights", "gradients", "optimizer", "activations")
+        named = ", ".join(f"{part} {readable_size(getattr(self, part))}" for part in parts)
+        return f"{readable_size(self.total)}: {named}"
 
 
 def flops_per_token(config: ModelConfig, length: int = 0, passes: int = 3) -> float:
@@ -328,9 +362,7 @@ class Forecast:
             f"tokens            {self.tokens:,}: {self.tokens_per_step:,} in each step, "
             f"{self.tokens / self.parameters:.1f} for each parameter",
             f"operations        {self.flops_per_token:.4g} for each token, {self.flops:.4g} in all",
-            f"memory, about     {_size(memory.total)}: weights {_size(memory.weights)}, gradients "
-            f"{_size(memory.gradients)}, optimizer {_size(memory.optimizer)}, activations "
-            f"{_size(memory.activations)}",
+            f"memory, about     {memory.in_words()}",
             f"time, about       {_duration(self.seconds)}, if training reaches {UTILISATION:.0%} of this "
             f"machine's measured {self.peak / 1e9:,.0f} GFLOP/s",
         ]
@@ -383,26 +415,29 @@ def forecast(recipe: Run, config: ModelConfig, peak: float) -> Forecast:
     per_step = recipe.data.batch_size * recipe.length
     tokens = recipe.steps * per_step
     flops = per_token * tokens
-    width = {"bfloat16": 2, "float64": 8}.get(recipe.train.dtype, 4)
-    rows = recipe.data.batch_size // recipe.train.accumulate
     return Forecast(
         sum(map(math.prod, config.parameters().values())),
         per_token,
         per_step,
         tokens,
         flops,
-        training_memory(
-            config,
-            rows,
-            recipe.optimizer.kind,
-            width,
-            recipe.train.ema > 0,
-            recipe.length,
-            adapters,
-            recipe.train.recompute == "yes",
-        ),
+        memory_of(recipe, config),
         flops / (peak * UTILISATION),
         peak,
+    )
+
+
+def memory_of(recipe: Run, config: ModelConfig, world: int = 1) -> Memory:
+    """The memory of a run, about; that of one rank where `world` ranks share the batch."""
+    return training_memory(
+        config,
+        max(1, recipe.data.batch_size // (recipe.train.accumulate * world)),
+        recipe.optimizer.kind,
+        {"bfloat16": 2, "float64": 8}.get(recipe.train.dtype, 4),
+        recipe.train.ema > 0,
+        recipe.length,
+        adapter_parameters(config, recipe.lora.rank, recipe.lora.targets),
+        recipe.train.recompute == "yes",
     )
 
 
@@ -415,7 +450,11 @@ def machine_memory(device: str = "cpu") -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _size(count: float) -> str:
+def readable_size(count: float) -> str:
+    """
+    >>> readable_size(999), readable_size(2_500_000), readable_size(577_267e9)
+    ('999 bytes', '2.5 MB', '577,267 GB')
+    """
     for unit in ("bytes", "kB", "MB", "GB"):
         if count < 1000 or unit == "GB":
             return f"{count:.3g} {unit}" if count < 1000 else f"{count:,.0f} {unit}"

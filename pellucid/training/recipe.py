@@ -22,14 +22,18 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from pellucid.config import ModelConfig
-from pellucid.errors import ConfigError, did_you_mean
+from pellucid.errors import ConfigError, did_you_mean, file_error
 from pellucid.parts import Part
 from pellucid.parts.optimizers import Optimizer
 from pellucid.parts.optimizers.adamw import AdamW
 from pellucid.parts.schedules import Schedule
 from pellucid.parts.schedules.cosine import Cosine
+from pellucid.text.corpus.bad_files import CHOICES as BAD_FILE_CHOICES
+from pellucid.text.corpus.bad_files import STOP
+from pellucid.text.kinds import LARGEST_VOCABULARY
 
 MODEL_KEYS = tuple(entry.name for entry in dataclasses.fields(ModelConfig))
+PATHS = str | tuple[str, ...]
 FROM_DATA = ("vocab_size",)
 """Keys of the model that the tokenizer decides."""
 MADE = ("stories", "task")
@@ -40,14 +44,18 @@ MADE = ("stories", "task")
 class Data:
     """Where the text is, and how it becomes batches."""
 
-    path: str
-    """The text to learn from. A file, a folder of texts, a folder of token files, conversations (.jsonl),
-    `stories:LEVEL` or `task:NAME`.
+    path: str | tuple[str, ...]
+    """The text to learn from. A file, a folder of texts, a pattern, or a list of them; conversations
+    (.jsonl); or a folder of token files, `stories:LEVEL` or `task:NAME`.
     Example: my.txt"""
     split: str = "file"
     """Where one document ends: `file`, `line`, `paragraph`, `separator=TEXT` or `jsonl`. A row of tokens may
     hold the end of one document and the beginning of the next, with an end token between them.
     Example: paragraph"""
+    on_bad_file: str = STOP
+    """What a file does that cannot be read as text. `stop` refuses the run and lists all such files; `skip`
+    omits them; `replace` puts U+FFFD for bytes that are not UTF-8, and counts them.
+    Example: skip"""
     tokenizer: str = ""
     """A kind of tokenizer to train on the text, or a folder with one. Empty: the tokenizer that the text
     brings along, or else `bpe`.
@@ -138,6 +146,9 @@ class Train:
     dtype: str = "auto"
     """Type of the matrix products. auto: bfloat16 on a GPU, float32 on a CPU.
     Example: float32"""
+    threads: int = 0
+    """Threads that compute on a CPU; the bits of a run follow from their number. 0: as many as torch chooses.
+    Example: 1"""
     weights: str = "float32"
     """Type of the weights in the forward pass; bfloat16 weights are copies of float32 master weights.
     Example: bfloat16"""
@@ -349,7 +360,7 @@ MOST = 2**40
 BOUNDS: tuple[tuple[str, str, float, float], ...] = (
     ("", "steps", 0, MOST),
     ("", "seed", 0, 2**63 - 1),
-    ("data", "vocab_size", 0, 2**24),
+    ("data", "vocab_size", 0, LARGEST_VOCABULARY),
     ("data", "batch_size", 1, 2**24),
     ("data", "validation", 0, 0.9),
     ("lora", "rank", 0, 2**16),
@@ -363,6 +374,7 @@ BOUNDS: tuple[tuple[str, str, float, float], ...] = (
     ("train", "ema", 0, 0.9999999),
     ("train", "patience", 0, MOST),
     ("train", "timeout", 1, 86_400),
+    ("train", "threads", 0, 1024),
     ("train", "record", 0, MOST),
     ("evaluation", "every", 1, MOST),
     ("evaluation", "batches", 0, MOST),
@@ -373,6 +385,7 @@ BOUNDS: tuple[tuple[str, str, float, float], ...] = (
 )
 CHOICE = ("auto", "yes", "no")
 WORDS = (
+    ("data", "on_bad_file", BAD_FILE_CHOICES),
     ("train", "dtype", ("auto", "float32", "bfloat16", "float64")),
     ("train", "weights", ("float32", "bfloat16")),
     ("train", "bad", ("skip", "stop")),
@@ -411,8 +424,10 @@ def table_of(name: str) -> dict[str, Any]:
     except FileNotFoundError:
         known, hint = ", ".join(recipes()), did_you_mean(name, recipes())
         raise ConfigError(f"no recipe and no file called {name!r}; recipes are {known}.{hint}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise ConfigError(f"{name} is no recipe: {error}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{name} is not a recipe: it is not TOML, {error}.") from None
+    except OSError as error:
+        raise file_error("read", name, error) from None
 
 
 def changed(table: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
@@ -421,7 +436,7 @@ def changed(table: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any
     Another kind comes first, and without the settings of the one before.
     """
     result: dict[str, Any] = copy.deepcopy(dict(table))
-    texts = set(_texts(Recipe))
+    texts = dict(_texts(Recipe))
     for text in sorted(overrides, key=lambda text: not text.partition("=")[0].endswith(".kind")):
         path, equals, value = text.partition("=")
         if not equals or not path:
@@ -438,15 +453,17 @@ def changed(table: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any
         if key == "kind" and at.get("kind") != value:
             at.clear()
         read = _value(value)
-        at[key] = value if path in texts and not isinstance(read, str) else read
+        is_listed = texts.get(path) == PATHS and isinstance(read, list)
+        at[key] = value if path in texts and not isinstance(read, str) and not is_listed else read
     return result
 
 
-def _texts(kind: Any, path: str = "") -> Iterator[str]:
-    """The keys that hold a text, which needs no quotes where it looks like a number or a day: out=2024."""
+def _texts(kind: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The keys that hold a text, with their types. It needs no quotes where it looks like a number or a day:
+    out=2024."""
     for entry in dataclasses.fields(kind):
-        if entry.type is str:
-            yield path + entry.name
+        if entry.type in (str, PATHS):
+            yield path + entry.name, entry.type
         elif dataclasses.is_dataclass(entry.type) and not issubclass(cast(type, entry.type), Part):
             yield from _texts(entry.type, f"{path}{entry.name}.")
 
@@ -510,6 +527,8 @@ def _field(entry: Any, value: Any, name: str) -> Any:
         if not isinstance(value, bool):
             raise ConfigError(f"{name} must be true or false, not {value!r}.")
         return value
+    if kind == PATHS:
+        return _paths(value, name)
     plain = {int: "int", float: "float", str: "str", float | str: "float or str"}
     if kind in plain and (not isinstance(value, kind) or isinstance(value, bool) or value != value):
         whole = (
@@ -526,6 +545,14 @@ def _pairs(value: Any, name: str) -> tuple[tuple[int, int], ...]:
         if not isinstance(pair, list | tuple) or [type(number) for number in pair] != [int, int]:
             raise ConfigError(f"{name} must be a list of pairs such as [[100, 200]], not {value!r}.")
     return tuple((first, second) for first, second in pairs)
+
+
+def _paths(value: Any, name: str) -> str | tuple[str, ...]:
+    """One path, or several; a list of one is that one."""
+    paths = [value] if isinstance(value, str) else value
+    if not isinstance(paths, list | tuple) or not paths or not all(isinstance(one, str) for one in paths):
+        raise ConfigError(f"{name} must be a path or a list of paths, not {value!r}.")
+    return paths[0] if len(paths) == 1 else tuple(paths)
 
 
 def _model(given: Any, name: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from pellucid.training.saving.environment import differences, environment
 from pellucid.training.saving.manifest import step_of
 from pellucid.training.saving.run_folder import DATA, LOG, RECIPE, RECORDER, TENSORBOARD, RunFolder
 from pellucid.training.sources.source import open_source
-from pellucid.training.start import about, again, settled
+from pellucid.training.start import about, again, config_of, settled
 
 Tell = Callable[[str], None]
 MAY_CHANGE = ("train.parallel", "train.timeout")
@@ -48,7 +48,9 @@ class Run:
         self, recipe: Recipe, folder: RunFolder, tell: Tell, start: Pretrained | None, ranks: Ranks = ALONE
     ) -> None:
         self.recipe, self.folder, self.ranks = recipe, folder, ranks
-        device_of(recipe.train.device)  # one that is not there is told before the text is read
+        device = device_of(recipe.train.device)  # one that is not there is told before the text is read
+        config = config_of(recipe, start) if start else recipe.config(recipe.data.vocab_size or 1)
+        memory.check_fits(recipe, config, str(device), ranks.world)
         wanted = recipe.train.tensorboard == "yes" and ranks.first
         self.board = Board(folder.path / TENSORBOARD) if wanted else None
         with ranks.first_goes_first():

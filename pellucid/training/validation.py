@@ -50,15 +50,20 @@ def judge(
 
 def need(source: Source, recipe: Recipe) -> None:
     """What an evaluation would trip over, told before the first step: all until then would be lost."""
-    asked, patience = recipe.evaluation, recipe.train.patience
+    asked = recipe.evaluation
     if asked.prompt and asked.sample:
         try:
             source.tokenizer.encode(asked.prompt)
         except PellucidError as error:
             raise ConfigError(f"evaluation.prompt={asked.prompt!r} cannot be read: {error}") from None
-    if patience and not source.validation.targets:
+    need_held_out(recipe, source.validation.targets)
+
+
+def need_held_out(recipe: Recipe, targets: float) -> None:
+    """Refuses to wait for a better validation loss where nothing is held out."""
+    if recipe.train.patience and not targets:
         raise ConfigError(
-            f"train.patience={patience} waits for a better loss on what was held out, and "
+            f"train.patience={recipe.train.patience} waits for a better loss on what was held out, and "
             f"data.validation={recipe.data.validation:g} holds nothing out: use data.validation=0.1, or "
             "train.patience=0."
         )

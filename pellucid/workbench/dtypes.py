@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from pellucid.arguments import show
 from pellucid.errors import ConfigError
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")
@@ -18,7 +19,9 @@ def name_of(dtype: Any) -> str:
 
 
 def known(given: Any, names: Sequence[str]) -> str:
-    """The name of a type, if it is one of these."""
+    """Returns the name of a type, if it is one of these."""
+    if type(given).__name__ not in ("str", "dtype"):
+        raise ConfigError(f"a dtype is one of {', '.join(names)}, not {show(given)}.")
     if (name := name_of(given)) not in names:
         raise ConfigError(f"no dtype called {name!r}; have {', '.join(names)}.")
     return name

@@ -1,7 +1,8 @@
 """A model: config, weights, tokenizer, the specification that explains it, the fast engine that runs it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import os
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,19 +10,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pellucid.arguments import (
+    check_bool,
+    check_float,
+    check_int,
+    check_one_of,
+    check_path,
+    check_text,
+    show,
+)
 from pellucid.config import ModelConfig
-from pellucid.errors import FileError, TokenError, UsageError
-from pellucid.explain.derive import Derivation, derive
+from pellucid.errors import ConfigError, FileError, TokenError, UsageError, quote
+from pellucid.explain.derive import Derivation, check_limits, explain
+from pellucid.explain.table import Slice
 from pellucid.explain.trace import Trace
 from pellucid.interop.number_types import number_type
-from pellucid.interop.pretrained import Array, Pretrained, Weights, parameter_count
+from pellucid.interop.pretrained import Array, Pretrained, Source, Weights, parameter_count
 from pellucid.interop.pretrained import Tensor as Unread
 from pellucid.interop.rope_layout import in_layout
 from pellucid.reference.ops.cross_entropy import IGNORED
 from pellucid.reference.training import forward, join, train
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.workbench.dtypes import CACHES, DTYPES, known, name_of
-from pellucid.workbench.prompts import NOT_IDS, Prompt, apart, whole
+from pellucid.workbench.labels import labels
+from pellucid.workbench.prompts import NOT_IDS, Prompt, apart, check_prompt, whole
 from pellucid.workbench.score import Score
 
 if TYPE_CHECKING:  # torch is imported when the fast engine is first asked for
@@ -32,21 +44,59 @@ if TYPE_CHECKING:  # torch is imported when the fast engine is first asked for
     from pellucid.model.transformer import Transformer
 
 
+PATHS = ("reference", "eager", "fused", "compiled")
+
+
 class Model:
     """What `pellucid.load` returns."""
 
     def __init__(self, pretrained: Pretrained, device: str = "cpu", dtype: "str | Dtype" = "float32") -> None:
-        self.pretrained, self._asked = pretrained, (str(device), known(dtype, DTYPES))
+        self.pretrained, self._asked = pretrained, check_engine(device, dtype)
         self._module: Transformer | None = None
 
     @classmethod
     def from_pretrained(
         cls, name: str | Path, *, device: str = "cpu", dtype: "str | Dtype" = "float32"
     ) -> "Model":
-        """`pellucid.load`, under the name that habit expects."""
+        """Returns what `pellucid.load` returns, under the name that other libraries use."""
         from pellucid.workbench.opening import load
 
         return load(name, device=device, dtype=dtype)
+
+    @classmethod
+    def from_config(
+        cls,
+        config: ModelConfig | str | Path,
+        *,
+        tokenizer: Tokenizer | None = None,
+        seed: int = 0,
+        initialization: str = "gpt2",
+        device: str = "cpu",
+        dtype: "str | Dtype" = "float32",
+    ) -> "Model":
+        """Returns a new model with weights drawn from the seed; a preset's name stands for its config."""
+        seed, asked = check_int("seed", seed), check_engine(device, dtype)
+        check_text("initialization", initialization)
+        if not isinstance(config, ModelConfig):
+            from pellucid.interop.named import config_of
+
+            config = config_of(check_path("config", config))
+        if tokenizer is not None and not isinstance(tokenizer, Tokenizer):
+            raise UsageError(
+                f"tokenizer must be a Tokenizer, such as model.tokenizer, not {show(tokenizer)}."
+            )
+        if tokenizer is not None and tokenizer.vocab_size > config.vocab_size:
+            raise ConfigError(
+                f"the tokenizer has {tokenizer.vocab_size:,} tokens, and vocab_size={config.vocab_size:,} is "
+                f"less. Use vocab_size={tokenizer.vocab_size}."
+            )
+        from pellucid.model.initialisations import initialise
+        from pellucid.model.transformer import Transformer
+
+        drawn = initialise(Transformer.empty(config), initialization, seed)
+        weights = {name: value.detach().numpy() for name, value in drawn.named_parameters()}
+        nowhere = Source(Path(os.devnull) / "new", "memory", "pellucid", dict.fromkeys(weights, "F32"), 0)
+        return cls(Pretrained("new", config, weights, tokenizer, nowhere), *asked)
 
     def __repr__(self) -> str:
         count = parameter_count(self.config.parameters())
@@ -54,14 +104,17 @@ class Model:
 
     @property
     def name(self) -> str:
+        """The name that its file gives it."""
         return self.pretrained.name
 
     @property
     def config(self) -> ModelConfig:
+        """Its sizes and choices."""
         return self.pretrained.config
 
     @property
     def tokenizer(self) -> Tokenizer:
+        """Its tokenizer; a TokenError where it came without one."""
         if self.pretrained.tokenizer is None:
             raise TokenError(
                 f"{self.name} came without a tokenizer: give token ids, [1, 2, 3], instead of text."
@@ -70,17 +123,17 @@ class Model:
 
     @property
     def device(self) -> str:
-        """Where the fast engine is, or will be."""
+        """The device of the fast engine."""
         return self._asked[0] if self._module is None else str(self._module.device)
 
     @property
     def dtype(self) -> str:
-        """The type that the fast engine computes in."""
+        """The dtype of the fast engine."""
         return self._asked[1] if self._module is None else name_of(self._module.dtype)
 
     @property
     def weights(self) -> Mapping[str, Array]:
-        """Every parameter under our name, as it now is: from the file, or from the module where it was
+        """Every parameter as an array, by name, as it now is: of the file, or of the module where it was
         trained. Each is read when it is asked for."""
         if self._module is None:
             return self.pretrained.weights
@@ -89,7 +142,7 @@ class Model:
 
     @property
     def module(self) -> "Transformer":
-        """The fast engine's model: a `torch.nn.Module` on the device, in the dtype asked for.
+        """The fast engine: a `torch.nn.Module` on the device and in the dtype asked for.
 
         Train it, edit its parameters, `module.compile()` it: this model is then what it has become.
         """
@@ -105,7 +158,7 @@ class Model:
         return self._module
 
     def trained(self, name: str) -> "Tensor | None":
-        """The module's parameter, if it is no longer the file's weight in the dtype asked for."""
+        """Returns the module's parameter if it is no longer the file's weight, else None."""
         if self._module is None:
             return None
         import torch
@@ -128,26 +181,19 @@ class Model:
         return self.pretrained.weights[name] if held is None else held.clone().double().cpu().numpy()
 
     def place(self) -> "Device":
-        """The device, if it can be used here."""
-        import torch
-
-        try:
-            device = torch.device(self.device)
-            torch.empty(0, device=device)
-        except (RuntimeError, AssertionError, NotImplementedError) as error:
-            reason = str(error).partition("\n")[0].rstrip(".")
-            raise UsageError(f"the device {self.device!r} cannot be used here: {reason}.") from None
-        return device
+        """Returns the device as a `torch.device`, if it can be used here."""
+        return usable(self.device)
 
     # ---- text to ids
 
     def ids(self, prompt: Prompt, parse_special: bool = False) -> list[int]:
-        """The ids of a prompt as this model reads it, its bos token in front where it wants one.
+        """Returns the token ids of a prompt, with the bos token in front where the model wants one.
 
         Special tokens in a text, such as <|im_start|>, are ordinary text unless they are to be parsed.
         """
+        check_bool("parse_special", parse_special)
         if not isinstance(prompt, str):
-            ids = whole(prompt)
+            ids = whole(prompt, "prompt")
         else:
             tokenizer = self.tokenizer
             bos = tokenizer.id_of(tokenizer.special.bos) if tokenizer.special.bos else None
@@ -158,13 +204,13 @@ class Model:
         return ids
 
     def token(self, id: int) -> str:
-        """One token as people should see it; its number where there is no tokenizer."""
-        reader = self.pretrained.tokenizer
+        """Returns one token as text; its number where there is no tokenizer."""
+        reader, id = self.pretrained.tokenizer, check_int("id", id, least=0)
         return reader.token(id) if reader and id < reader.vocab_size else str(id)
 
     @property
     def stop(self) -> list[int]:
-        """The tokens that end a text."""
+        """The ids of the tokens that end a text."""
         given = self.pretrained.generation.get("eos_token_id")
         if given is not None:
             return [given] if isinstance(given, int) else list(given)
@@ -175,10 +221,10 @@ class Model:
     # ---- the fast engine
 
     def logits(self, ids: Any) -> "Tensor":
-        """Scores [T V] of a list of ids, or [B T V] of several, the shorter ones padded on the right."""
+        """Returns the logits [T V] of a list of ids, or [B T V] of several, padded on the right."""
         import torch
 
-        rows, single = apart(ids)
+        rows, single = apart(check_prompt(ids, "ids"))
         batch = list(map(whole, rows))
         if not all(batch):
             raise TokenError(NOT_IDS)
@@ -192,7 +238,7 @@ class Model:
         return logits[0] if single else logits
 
     def score(self, prompt: Prompt, parse_special: bool = False) -> Score:
-        """The log-probability of every token of a text, given those before it."""
+        """Returns the log-probability of every token of a text, given those before it."""
         import torch
 
         ids = self.ids(prompt, parse_special)
@@ -210,18 +256,22 @@ class Model:
         *,
         cache: "str | Dtype | None" = None,
         parse_special: bool = False,
+        past_context: bool = False,
     ) -> Any:
-        """What follows a text, as text; what follows a list of ids, as ids; of several prompts, a list.
+        """Returns what follows a text, as text, or a list of ids, as ids; of several prompts, a list.
 
         A prompt and a seed are one text, whatever stands beside them; several prompts may have a seed each.
-        `cache` is the type that keys and values are kept in: by default the model's own.
+        `cache` is the type that keys and values are kept in: by default the model's own. A text that fills
+        the context ends there with a warning; `past_context` goes on with the last half of it.
         """
         prompts, single = apart(prompt)
         starts = [self.ids(each, parse_special) for each in prompts]
         written: list[list[int]] = [[] for _ in prompts]
-        for step in self._steps(starts, max_new_tokens, temperature, seed, cache):
+        for step in self._steps(starts, max_new_tokens, temperature, seed, cache, past_context):
             for ids, id in zip(written, step, strict=True):
                 ids.extend([] if id is None else [id])
+        for ids in written:
+            self._warn(ids, max_new_tokens)
         found = [
             "".join(self.decoded(start, ids)) if isinstance(each, str) else ids
             for each, start, ids in zip(prompts, starts, written, strict=True)
@@ -237,20 +287,67 @@ class Model:
         *,
         cache: "str | Dtype | None" = None,
         parse_special: bool = False,
+        past_context: bool = False,
     ) -> Iterator[str]:
-        """What follows a text, piece by piece as it is written; never half a character."""
-        ids = self.ids(prompt, parse_special)
-        yield from self.decoded(ids, self.tokens(ids, max_new_tokens, temperature, seed, cache=cache))
+        """Yields what follows a text, piece by piece as it is written; never half a character."""
+        ids = self.ids(check_text("prompt", prompt), parse_special)
+        tokens = self.tokens(ids, max_new_tokens, temperature, seed, cache=cache, past_context=past_context)
+        return self._stream(ids, tokens, max_new_tokens)
 
-    def decoded(self, prompt: Prompt, tokens: Iterable[int]) -> Iterator[str]:
-        """The text of tokens that follow a prompt, without those that end it; one piece for each token.
+    def _stream(self, prompt: list[int], tokens: Iterator[int], max_new_tokens: int) -> Iterator[str]:
+        written: list[int] = []
+        yield from self.decoded(prompt, (written.append(id) or id for id in tokens))  # type: ignore[func-returns-value]
+        self._warn(written, max_new_tokens)
+
+    def chat(
+        self,
+        messages: str | Sequence[Mapping[str, str]],
+        max_new_tokens: int = 256,
+        temperature: float = 0.0,
+        seed: int | None = None,
+        *,
+        cache: "str | Dtype | None" = None,
+        past_context: bool = False,
+    ) -> str:
+        """Returns the model's answer to a conversation, written by its own chat template.
+
+        `messages` are [{"role": "user", "content": "Who are you?"}, …], or one user's text. Special tokens in
+        them are ordinary text; those of the template are parsed.
+        """
+        ids, ends = self.chat_prompt(messages)
+        steps = self._steps([ids], max_new_tokens, temperature, seed, cache, past_context, ends)
+        written = [row[0] for row in steps if row[0] is not None]
+        self._warn(written, max_new_tokens, ends)
+        return "".join(self.decoded(ids, written, ends))
+
+    def chat_prompt(self, messages: str | Sequence[Mapping[str, str]]) -> tuple[list[int], list[int]]:
+        """Returns the ids that ask for the next answer of a conversation, and the tokens that end it."""
+        from pellucid.text.chat import Chat, check_messages
+
+        told = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+        checked, template = check_messages(told), self.pretrained.chat_template
+        if template is None:
+            raise UsageError(
+                f"{self.name} has no chat template, so a conversation cannot be written for it. Use a model "
+                "that was trained on conversations, or give plain text to go on with."
+            )
+        with Chat(template, self.tokenizer) as chat:
+            ids, end = chat.prompt(checked), chat.end_of_turn()
+        return ids, sorted({*self.stop, *([] if end is None else [end])})
+
+    def decoded(
+        self, prompt: Prompt, tokens: Iterable[int], stop: Collection[int] | None = None
+    ) -> Iterator[str]:
+        """Yields the text of tokens that follow a prompt, without those that end it; a piece for each token.
 
         A model may have more rows than its tokenizer has tokens; the rest have no text."""
-        decoder, ends, readable = self.tokenizer.stream(), self.stop, self.tokenizer.vocab_size
+        decoder, readable = self.tokenizer.stream(), self.tokenizer.vocab_size
+        ending = self.stop if stop is None else stop
         for id in self.ids(prompt):  # a first word may need a blank before it
             decoder.feed(id)
         for id in tokens:
-            yield "" if id in ends or id >= readable else decoder.feed(id)
+            known_id = check_int("tokens", id, least=0) < readable and id not in ending
+            yield decoder.feed(id) if known_id else ""
         yield decoder.end()
 
     def tokens(
@@ -262,10 +359,15 @@ class Model:
         *,
         cache: "str | Dtype | None" = None,
         parse_special: bool = False,
+        past_context: bool = False,
+        stop: Collection[int] | None = None,
     ) -> Iterator[int]:
-        """The ids that follow, one by one; the last may be a token that ends the text."""
+        """Yields the ids that follow a prompt, one by one.
+
+        The last may be a token that ends the text: one of `stop`, by default the model's own.
+        """
         ids = self.ids(prompt, parse_special)
-        steps = self._steps([ids], max_new_tokens, temperature, seed, cache)
+        steps = self._steps([ids], max_new_tokens, temperature, seed, cache, past_context, stop)
         return (row[0] for row in steps if row[0] is not None)
 
     def _steps(
@@ -275,20 +377,34 @@ class Model:
         temperature: float,
         seed: int | Sequence[int] | None,
         cache: "str | Dtype | None",
+        past_context: bool,
+        stop: Collection[int] | None = None,
     ) -> Iterator[list[int | None]]:
         import torch
 
-        from pellucid.generation.loop import generate
+        from pellucid.generation.loop import check_request, generate
 
+        check_request(max_new_tokens, temperature, seed, past_context)
+        kept = None if cache is None else getattr(torch, known(cache, CACHES))
+        ends = self.stop if stop is None else check_stop(stop)
         return generate(
             self.module,
             prompts,
             max_new_tokens=max_new_tokens,
             temperature=temperature,
             seed=seed,
-            stop=self.stop,
-            cache_dtype=None if cache is None else getattr(torch, known(cache, CACHES)),
+            stop=ends,
+            cache_dtype=kept,
+            past_context=past_context,
         )
+
+    def _warn(self, written: list[int], max_new_tokens: int, stop: Collection[int] | None = None) -> None:
+        """Says so where a text ended because the context was full."""
+        from pellucid.generation.loop import finish_reason
+
+        if finish_reason(written, max_new_tokens, self.stop if stop is None else stop) == "context":
+            full = f"stopped at the context length of {self.config.context_length} tokens"
+            warnings.warn(f"{full}; past_context=True goes on.", stacklevel=3)
 
     # ---- every number
 
@@ -304,22 +420,29 @@ class Model:
         path: str = "reference",
         **settings: Any,
     ) -> Trace:
-        """Run the model on a prompt and keep every number.
+        """Runs the specification on a prompt and keeps every number, with gradients and updates if asked.
 
         The ids of `target` follow the prompt; the loss is the mean over them. With `update` (sgd, adamw, …)
         the model is trained for `steps` updates with `settings` (only, clip, …), and VALUE@k is a value
         of the forward pass after k of them. `path` is the specification, or a path of the fast engine
         ("eager", "fused", "compiled"), whose own numbers then stand on the specification's program.
         """
+        check_bool("backward", backward)
+        check_one_of("path", path, PATHS)
+        check_int("steps", steps, least=1, most=1000)
+        lr = check_float("lr", lr)
+        if update is not None:
+            check_text("update", update)
         ids, targets = self._ids(prompt, target)
         if settings and not update:
             raise UsageError(f'{min(settings)!r} belongs to an update: give update="sgd", for example.')
+        settings = {key: _check_setting(key, value) for key, value in settings.items()}
         if (backward or update) and targets is None:
             raise TokenError(
                 "a gradient needs a loss, and a loss needs a target: give the text that should follow."
             )
         if update and path != "reference":
-            raise UsageError(f"an update is taken by the specification; leave path={path!r} away.")
+            raise UsageError(f"an update is taken by the specification; omit path={path!r}.")
         if backward and path == "compiled":
             raise UsageError(
                 'compiled code shows its forward pass alone; gradients are seen with path="eager".'
@@ -337,10 +460,9 @@ class Model:
             tape = forward(self.config, self.weights, [ids], wanted)
             if backward:
                 tape.backward(tape.ref("loss"))
-        tokens = [self.token(id) for id in ids]
         run: dict[str, Any] = {
             "model": self.name,
-            "tokens": tokens,
+            "tokens": [self.token(id) for id in ids],
             "ids": [ids],
             "targets": wanted,
             "dtype": dtype,
@@ -348,34 +470,36 @@ class Model:
         }
         if types:  # the fast engine keeps some values wider than others
             run["types"] = {name: type for name, type in types.items() if name in tape.values}
-        vocabulary = [self.token(id) for id in range(self.config.vocab_size)]
-        return Trace(tape, run, {"t": tokens, "s": tokens, "v": vocabulary})
+        return Trace(tape, run, labels(self.pretrained.tokenizer, self.config.vocab_size, ids))
 
     def explain(
         self, prompt: Prompt, at: str, *, depth: int = 3, top: int = 6, lines: int | None = 40, **run: Any
-    ) -> Derivation:
-        """Where a number came from: print it, or walk its operands. `run` is as for `trace`."""
+    ) -> Derivation | Slice:
+        """Returns where a number came from: print it, or walk its operands. `run` is as for `trace`.
+
+        An address of more than one number, such as "blocks.5.attn.pattern[h=3]", gives a table of them.
+        """
+        check_limits(at, depth, top, lines)
         backward = run.get("target") is not None and not run.get("update")
-        return derive(self.trace(prompt, **({"backward": backward} | run)), at, depth, top, lines)
+        return explain(self.trace(prompt, **({"backward": backward} | run)), at, depth, top, lines)
 
     def in_layout(self, layout: str) -> "Model":
-        """The same model with the channels of its queries and keys in RoPE's other order."""
+        """Returns the same model with its queries and keys in RoPE's layout "halves" or "pairs"."""
+        layout = check_one_of("layout", layout, ("halves", "pairs"))
         config, weights = in_layout(self.config, self.weights, layout)
         return self.changed(config=config, weights=weights)
 
     def changed(self, **changes: Any) -> "Model":
-        """The same with another `config`, other `weights`, another `tokenizer`: for trying a variant."""
+        """Returns the same model with another `config`, other `weights` or another `tokenizer`."""
         return Model(replace(self._as_it_is(), **changes), self.device, self.dtype)
 
     # ---- files
 
     def save(self, folder: str | Path, force: bool = False) -> None:
-        """Write our model folder: config, weights as they now are, tokenizer; with `force` in the place of
-        a model that is there."""
+        """Writes our model folder: config, weights as they now are, tokenizer; `force` replaces a model."""
         from pellucid.interop import model_folder
 
-        with self._place_for(Path(folder), force) as new:
-            model_folder.write(new, self._as_it_is())
+        model_folder.write(self._output(folder, force), self._as_it_is(), force=force)
 
     def save_pretrained(
         self,
@@ -385,26 +509,23 @@ class Model:
         safe_serialization: bool = True,
         max_shard_size: int | str | None = None,
     ) -> None:
-        """Write a folder that `transformers` loads, where one of its families expresses this config.
+        """Writes a folder that `transformers` loads, where one of its families expresses this config.
 
         The last two are accepted from habit: the weights are always safetensors, in shards of our size.
         """
         from pellucid.interop import huggingface
 
         if not safe_serialization:
-            raise TypeError("weights are written as safetensors alone; leave safe_serialization away")
-        with self._place_for(Path(folder), force) as new:
-            huggingface.write(new, self._as_it_is())
+            raise TypeError("weights are written as safetensors alone; omit safe_serialization")
+        huggingface.write(self._output(folder, force), self._as_it_is(), force=force)
 
-    @contextmanager
-    def _place_for(self, folder: Path, force: bool) -> Iterator[Path]:
-        from pellucid.workbench.replacing import fresh
-
+    def _output(self, folder: str | Path, force: bool) -> Path:
+        """Returns where to save, which is not where this model is read from."""
+        folder, force = Path(check_path("folder", folder)), check_bool("force", force)
         source = self.pretrained.source.path
         if force and source.exists() and folder.resolve() in (source.resolve(), *source.resolve().parents):
             raise FileError(f"{folder}: this model's weights are read from there. Give another folder.")
-        with fresh(folder, force) as new:
-            yield new
+        return folder
 
     def _as_it_is(self) -> Pretrained:
         """With what has been trained, each weight in the type that it now has."""
@@ -421,7 +542,7 @@ class Model:
         start = self.ids(prompt)
         goal: list[int] = []
         if target is not None:
-            goal = self.tokenizer.encode(target) if isinstance(target, str) else whole(target)
+            goal = self.tokenizer.encode(target) if isinstance(target, str) else whole(target, "target")
             if not goal:
                 raise TokenError("the target is empty; give at least one token, or none at all.")
         ids = (start + goal)[: -1 if goal else None]
@@ -431,3 +552,45 @@ class Model:
                 "shorten the prompt."
             )
         return ids, [IGNORED] * (len(start) - 1) + goal if goal else None
+
+
+def _check_setting(key: str, value: Any) -> Any:
+    """Returns a setting of an update: a number, two of them for `betas`, or the pattern `only`."""
+    if key == "only":
+        return check_text(key, value)
+    if key == "betas":
+        if not isinstance(value, tuple | list) or len(value) != 2:
+            raise UsageError(f"betas must be two numbers, not {show(value)}.")
+        return tuple(check_float(key, beta) for beta in value)
+    return None if value is None and key in ("clip", "t") else check_float(key, value)
+
+
+def check_stop(stop: Any) -> set[int]:
+    """Returns the ids that end a text."""
+    try:
+        ids = list(stop)
+    except TypeError:
+        raise UsageError(f"stop must be token ids such as [1, 2], not {show(stop)}.") from None
+    return {check_int("stop", id) for id in ids}
+
+
+def check_engine(device: Any, dtype: Any) -> tuple[str, str]:
+    """Returns the names of a device and a dtype, if they can be used here."""
+    if not isinstance(device, str) and type(device).__name__ != "device":
+        raise UsageError(f'device must be a name such as "cpu" or "cuda", not {show(device)}.')
+    name = known(dtype, DTYPES)
+    if str(device) != "cpu":  # torch is not needed to know that one
+        usable(str(device))
+    return str(device), name
+
+
+def usable(name: str) -> "Device":
+    """Returns the device of that name, if it can be used here."""
+    import torch
+
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device).tolist()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise UsageError(f"the device {name!r} cannot be used here: {quote(error)}.") from None
+    return device

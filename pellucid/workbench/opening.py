@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pellucid.arguments import check_path
 from pellucid.interop.named import opened
-from pellucid.workbench.model import Model
+from pellucid.workbench.model import Model, check_engine
 
 if TYPE_CHECKING:
     from torch import dtype as Dtype
@@ -17,4 +18,7 @@ def load(name: str | Path, *, device: str = "cpu", dtype: "str | Dtype" = "float
     fetched model ("smollm2") or of the teaching model ("abcd"). `device` and `dtype` are those of the
     fast engine; the specification always computes in float64.
     """
+    if not isinstance(name, str) or name:  # `opened` says what an empty name could be
+        check_path("name", name)
+    check_engine(device, dtype)
     return Model(opened(name), device, dtype)

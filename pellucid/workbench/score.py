@@ -26,11 +26,11 @@ class Score:
 
     @property
     def perplexity(self) -> float:
-        """e to the mean surprise of the tokens that were scored."""
+        """e to the mean negative log-likelihood of the tokens that were scored."""
         scored = len(self) - 1
         return math.exp(-self.total / scored) if scored else math.nan
 
     def __str__(self) -> str:
         return "\n".join(
-            f"{token!r:<20}{'' if logprob is None else f'{logprob:9.4f}'}" for token, logprob in self
+            f"{token!r:<20}{'' if logprob is None else f'{logprob:9.4f}'}".rstrip() for token, logprob in self
         )

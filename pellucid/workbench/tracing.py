@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pellucid.arguments import check_path
 from pellucid.explain import trace_file
 from pellucid.explain.trace import Trace
 from pellucid.interop.named import opened
@@ -15,7 +16,7 @@ from pellucid.workbench.model import Model
 
 def read_trace(path: str | Path) -> Trace:
     """The trace of a file; the weights that it refers to are read from their model and checked."""
-    return trace_file.read(Path(path), _weights)
+    return trace_file.read(Path(check_path("path", path)), _weights)
 
 
 def _weights(model: str, dtype: str) -> Weights:
@@ -30,11 +31,14 @@ def _weights(model: str, dtype: str) -> Weights:
     return Weights({name: Tensor(shape, partial(rounded, name)) for name, shape in shapes.items()})
 
 
-def write_trace(model: Model, trace: Trace, path: str | Path) -> list[Path]:
-    """Write a trace of this model, with the numbers in it or beside it, and the weights where they are."""
+def write_trace(model: Model, trace: Trace, path: str | Path, force: bool = False) -> list[Path]:
+    """Write a trace of this model, with the numbers in it or beside it, and the weights where they are.
+
+    With `force` it may replace a trace; never another file."""
+    file = Path(check_path("path", path))
     source = model.pretrained.source
     where = str(source.path.resolve()) if source.path.exists() and source.format != "toml" else None
     updated = any("@" in name for name in trace.tape.values)
     if updated or any(model.trained(name) is not None for name in model.config.parameters()):
         where = None  # no file has these weights
-    return trace_file.write(trace, Path(path), where)
+    return trace_file.write(trace, file, where, force)

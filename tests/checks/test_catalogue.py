@@ -9,10 +9,12 @@ from pellucid.checks.catalogue import CHECKS, verify
 from pellucid.checks.finding import Check, Finding
 from pellucid.checks.subject import LENGTH, Subject
 from pellucid.interop.pretrained import Pretrained
+from pellucid.text.standard import StandardTokenizer
 from pellucid.workbench import Model
 from tests.interop.gguf import made_up
 from tests.interop.huggingface.models import FAMILIES, random_model
 from tests.training.whole_runs import trained
+from tests.workbench import folders
 
 Models = dict[str, str | Path]
 HEALTHY = ("abcd", *FAMILIES, "gguf")
@@ -132,3 +134,17 @@ def test_nobody_else_speaks_while_a_tokenizer_is_read_outside(
     capfd.readouterr()
     assert by_name("tokenizer outside").measure(subject).verdict == "equal"
     assert "transformers" not in capfd.readouterr().err
+
+
+def test_a_class_of_transformers_that_departs_from_tokenizer_json_is_not_a_bug_of_the_model(
+    tmp_path: Path,
+) -> None:
+    """Their Qwen2Tokenizer cuts off each digit, whatever the file says; the `tokenizers` library does not."""
+    folder = folders.huggingface(tmp_path / "qwen2", "qwen2")
+    tokenizer = made_up.tokenizer()  # it merges 1 and 2
+    assert isinstance(tokenizer, StandardTokenizer)
+    (folder / "tokenizer.json").write_text(tokenizer.text)
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "Qwen2Tokenizer"}')
+    finding = by_name("tokenizer outside").measure(Subject(pellucid.load(folder)))
+    assert finding.verdict == "equal"
+    assert "Qwen2Tokenizer departs" in finding.measured

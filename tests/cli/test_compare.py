@@ -46,7 +46,7 @@ def asked(*arguments: Any) -> Any:
 
 
 def traced(path: Path, prompt: str = "A B C D", target: str | None = None) -> Path:
-    write(load("abcd").trace(prompt, target=target, backward=target is not None), path)
+    write(load("abcd").trace(prompt, target=target, backward=target is not None), path, force=True)
     return path
 
 

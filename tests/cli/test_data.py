@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from pellucid.cli.data import _lines, app
 from pellucid.data.prepare import Progress
-from pellucid.errors import ConfigError, FileError
+from pellucid.errors import ConfigError, FileError, UsageError
 from tests.data.made_up import copy_of_prepared, text_file, tokenizer_folder
 
 
@@ -137,6 +137,28 @@ def test_bytes_that_are_no_text_are_replaced_only_when_asked(tmp_path: Path) -> 
     )
     with pytest.raises(FileError, match=r"text\.txt.*byte 7"):
         run("prepare", *words, tmp_path / "strict")
-    assert "replaced: 1 byte that are no UTF-8" in run(
+    assert "replaced: 1 byte that are not UTF-8" in run(
         "prepare", *words, tmp_path / "lenient", "--replace-errors"
     )
+
+
+def test_all_bad_files_are_named_and_skipped_when_asked(tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "good.txt").write_text("the cat sat")
+    for name in ("a", "b"):
+        (tmp_path / "texts" / f"{name}.txt").write_bytes(b"\xff\xff")
+    words = (
+        tmp_path / "texts",
+        "--tokenizer",
+        tokenizer_folder(tmp_path / "tokenizer"),
+        "--workers",
+        1,
+        "-o",
+    )
+    with pytest.raises(FileError, match=r"(?s)2 of 3 files.*a\.txt.*b\.txt.*--on-bad-file skip"):
+        run("prepare", *words, tmp_path / "out")
+    assert "skipped: 2 files" in run("prepare", *words, tmp_path / "out", "--on-bad-file", "skip")
+    with pytest.raises(UsageError, match="--replace-errors"):
+        run("prepare", *words, tmp_path / "other", "--on-bad-file", "skip", "--replace-errors")
+    with pytest.raises(UsageError, match="workers=100,000"):
+        run("prepare", *words[:4], 100_000, "-o", tmp_path / "other")

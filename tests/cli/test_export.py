@@ -1,5 +1,7 @@
 """`export` and `import`: what is written opens again, and nothing is overwritten unasked."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -93,12 +95,12 @@ def test_nothing_is_overwritten_unasked_and_only_models_when_asked(tmp_path: Pat
     asked = ["export", str(tmp_path / "tiny"), "--to", "pellucid", "-o", str(tmp_path / "out")]
     assert run(*asked).exit_code == 0
     before = (tmp_path / "out" / "model.safetensors").read_bytes()
-    assert "is there already; --force replaces it" in str(run(*asked, "--dtype", "float16").exception)
+    assert "--force replaces it" in str(run(*asked, "--dtype", "float16").exception)
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == before
     assert run(*asked, "--dtype", "float16", "--force").exit_code == 0
     assert len((tmp_path / "out" / "model.safetensors").read_bytes()) < len(before)
     (tmp_path / "out" / "diary.txt").write_text("dear")
-    assert "holds diary.txt, so it is no model" in str(run(*asked, "--force").exception)
+    assert "it holds diary.txt" in str(run(*asked, "--force").exception)
     assert (tmp_path / "out" / "diary.txt").read_text() == "dear"
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
@@ -175,3 +177,24 @@ def test_import_turns_a_pickle_into_safetensors(tmp_path: Path, what: str) -> No
 
 def test_import_of_nothing_is_told(tmp_path: Path) -> None:
     assert "no such file" in str(run("import", str(tmp_path / "no"), "-o", str(tmp_path / "new")).exception)
+
+
+@pytest.mark.parametrize(
+    ("to", "place", "begin"),
+    [("hf", "out", "new_model_folder"), ("gguf", "out.gguf", "new_model_file")],
+)
+def test_what_a_killed_export_left_is_removed_by_the_next(
+    to: str, place: str, begin: str, tmp_path: Path
+) -> None:
+    script = (
+        "import os, signal; from pathlib import Path; from pellucid.interop import output\n"
+        f"with output.{begin}(Path({str(tmp_path / place)!r}), False, print):\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=False, cwd=Path(__file__).parents[2])
+    assert len(list(tmp_path.iterdir())) == 1
+    save_tiny(tmp_path / "tiny")
+    (tmp_path / "mine.partial").write_text("a stranger's")
+    asked = ["export", str(tmp_path / "tiny"), "--to", to, "-o", str(tmp_path / place), "--no-tokenizer"]
+    assert run(*asked).exit_code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["mine.partial", place, "tiny"])

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 import pellucid
+from pellucid.cli.generate import MOST_INPUT
 from pellucid.workbench import Model
-from tests.cli.commands import Shell
+from tests.cli.commands import Done, Shell
 from tests.interop.gguf import made_up
 from tests.workbench import folders
 
@@ -90,7 +91,7 @@ def test_a_minus_reads_standard_input(shell: Shell, folder: Path) -> None:
     assert typed == shell("generate", folder, "naïve", "--max-new-tokens", 4)
     done = shell("generate", folder, "-", stdin=b"ab\xff")
     assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("pellucid: standard input is not text: byte 2 is no UTF-8.")
+    assert done.err.startswith("pellucid: standard input is not text: byte 2 is not UTF-8.")
 
 
 def test_no_new_tokens_print_the_prompt_alone(shell: Shell, folder: Path) -> None:
@@ -113,10 +114,89 @@ def test_the_text_ends_where_the_context_does(shell: Shell, folder: Path) -> Non
     context = pellucid.load(folder).config.context_length
     done = shell("generate", folder, "a" * (context - 3), "--max-new-tokens", 100, "--json")
     data = json.loads(done.out)
-    assert len(data["ids"]) == 3 and data["finish"] == "length"
+    assert len(data["ids"]) == 3 and data["finish"] == "context"
     done = shell("generate", folder, "a" * (context + 1))
     assert (done.code, done.out) == (2, "")
     assert f"{context + 1} tokens do not fit this model's context of {context}" in done.err
+
+
+def test_a_text_that_fills_the_context_says_so_and_can_go_on(shell: Shell, folder: Path) -> None:
+    asked = ("generate", folder, "the", "--max-new-tokens", 100)
+    done = shell(*asked)
+    assert "context length of 64 tokens" in done.err and "--past-context" in done.err
+    assert done.out.rstrip("\n").startswith("the")
+    on = shell(*asked, "--past-context")
+    assert on.err == "" and on.out.startswith(done.out.rstrip("\n")) and len(on.out) > len(done.out)
+    data = json.loads(shell(*asked, "--past-context", "--json").out)
+    assert len(data["ids"]) == 100 and data["finish"] == "length"
+    assert shell("generate", folder, "a" * 100, "--past-context", "--max-new-tokens", 2).code == 0
+
+
+CHATML = (
+    "{% for m in messages %}<|begin|>{{ m.role }}\n{{ m.content }}<|turn|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|begin|>assistant\n{% endif %}"
+)
+
+
+@pytest.fixture(scope="module")
+def talker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return folders.ours(tmp_path_factory.mktemp("talker") / "tiny", chat_template=CHATML)
+
+
+def test_chat_asks_by_the_template_and_prints_the_answer_alone(shell: Shell, talker: Path) -> None:
+    model, question = pellucid.load(talker), "a<|turn|>b"
+    asked = [{"role": "system", "content": "Be."}, {"role": "user", "content": question}]
+    done = shell("generate", talker, question, "--chat", "--system", "Be.", "--max-new-tokens", 5)
+    assert done == Done(0, model.chat(asked, 5) + "\n", "")
+    data = json.loads(shell("generate", talker, question, "--chat", "--max-new-tokens", 5, "--json").out)
+    assert data["prompt"] == question and data["text"] == model.chat(question, 5)
+
+
+def test_an_answer_ends_with_the_turn_which_is_not_printed(
+    shell: Shell, talker: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, seen = pellucid.load(talker), {}
+    turn = model.tokenizer.id_of("<|turn|>")
+
+    def tokens(self: Model, ids: list[int], *given: Any, **more: Any) -> Iterator[int]:
+        seen.update(ids=ids, **more)
+        yield from [*self.ids("23"), turn]
+
+    monkeypatch.setattr(Model, "tokens", tokens)
+    done = shell("generate", talker, "22+1?", "--chat")
+    assert (done.code, done.out) == (0, "23\n")
+    wanted = "<|begin|>user\n22+1?<|turn|>\n<|begin|>assistant\n"
+    assert seen["ids"] == model.ids(wanted, parse_special=True) and turn in seen["stop"]
+    assert json.loads(shell("generate", talker, "22+1?", "--chat", "--json").out)["finish"] == "stop"
+
+
+def test_chat_options_that_do_not_go_together_are_refused(shell: Shell, folder: Path, talker: Path) -> None:
+    for model, options, words in (
+        (folder, ["--chat"], "has no chat template"),
+        (folder, ["--system", "x"], "give --chat as well"),
+        (talker, ["--chat", "--parse-special"], "omit --parse-special"),
+    ):
+        done = shell("generate", model, "the", *options)
+        assert (done.code, done.out) == (2, "") and words in done.err
+
+
+def test_a_pipe_gets_the_exact_text_and_a_terminal_visible_escapes(
+    shell: Shell, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evil = "a\x1b]0;b\x07\u202e\x08"
+    ids = pellucid.load(folder).ids(evil)
+    monkeypatch.setattr(Model, "tokens", lambda *given, **more: iter(ids))
+    assert shell("generate", folder, ">").out == f">{evil}\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert shell("generate", folder, ">").out == ">a\\x1b]0;b\\x07\\u202e\\x08\n"
+
+
+def test_an_empty_or_endless_standard_input_is_refused(shell: Shell, folder: Path) -> None:
+    """A closed one is opened on the null device, and so is empty."""
+    done = shell("generate", folder, "-", stdin=b"")
+    assert done.code == 2 and "the prompt is empty" in done.err
+    done = shell("generate", folder, "-", stdin=b"a" * (MOST_INPUT + 1))
+    assert done.code == 2 and "longer than any context" in done.err
 
 
 def test_a_model_without_a_tokenizer_goes_on_with_ids(shell: Shell, mute: Path) -> None:
@@ -146,14 +226,14 @@ def test_special_tokens_and_the_cache_s_type_are_options(shell: Shell, folder: P
     ("options", "words"),
     [
         (["--temperature", "-1"], "--temperature"),
-        (["--temperature", "nan"], "the temperature must be 0 (always the likeliest token) or more, not nan"),
-        (["--temperature", "inf"], "the temperature must be 0"),
+        (["--temperature", "nan"], "temperature must be a finite number ≥ 0, not nan"),
+        (["--temperature", "inf"], "temperature must be a finite number"),
         (["--temperature", "warm"], "--temperature"),
         (["--max-new-tokens", "-1"], "--max-new-tokens"),
         (["--dtype", "float8"], "no dtype called 'float8'; have float64, float32, bfloat16, float16"),
         (["--device", "toaster"], "the device 'toaster' cannot be used here"),
         (["--seed", "x"], "--seed"),
-        (["--seed", "9" * 30], "a seed must be a whole number from -2^63 to 2^63 - 1"),
+        (["--seed", "9" * 30], "seed must be a whole number of at most 64 bits"),
         (["--cache", "int4"], "no dtype called 'int4'; have float64, float32, bfloat16, float16, int8"),
     ],
 )

@@ -1,5 +1,6 @@
 """`get` and `list` as a person meets them. No test needs a network: the download is a stand-in."""
 
+import io
 import json
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from pellucid.cli.get import get
+from pellucid.cli.get import _progress, get
 from pellucid.cli.models import list_models
 from pellucid.errors import FileError
 from pellucid.interop import fetch
@@ -94,3 +95,16 @@ def test_what_cannot_be_fetched_is_one_error(home: Path) -> None:
     home.parent.chmod(0o700)
     home.write_text("a file where the library should be")
     assert isinstance(run("get", "smollm2").exception, FileError)
+
+
+def test_the_bar_draws_a_name_as_it_is_written(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a name, brackets are brackets and an escape sequence is visible; neither is obeyed."""
+    drawn = io.StringIO()
+    monkeypatch.setattr(drawn, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr", drawn)
+    monkeypatch.setenv("TERM", "xterm")
+    with _progress("hf:[bold]x[/nothing]\x1b]0;title\x07") as report:
+        report(Progress(10, 100))
+    text = drawn.getvalue()
+    assert "[bold]x[/nothing]" in text
+    assert "\x1b]0;" not in text

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import pellucid
-from pellucid.cli.train import _recipe
+from pellucid.training import preflight
 from pellucid.training.distributed.ranks import ALONE
 from pellucid.training.history.log import figures, read
 from pellucid.training.loop import Trainer
@@ -143,16 +143,17 @@ def test_a_text_of_one_s_own_is_planned_for_the_memory_of_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The host's may be many times that of its GPU."""
-    monkeypatch.setattr("pellucid.training.loop.device_of", torch.device)
+    monkeypatch.setattr(preflight, "device_of", torch.device)
     monkeypatch.setattr("pellucid.training.peak.peak", lambda *_: 1e15)
-    monkeypatch.setattr("pellucid.cli.train._bytes", lambda _: 10**9)
+    monkeypatch.setattr("pellucid.training.calibration.measure_speed", lambda *_: None)
+    monkeypatch.setattr(preflight, "text_bytes", lambda _: 10**9)
     memory = {"cpu": 10**12, "cuda": 2 * 10**9}
     monkeypatch.setattr("pellucid.training.plan.machine_memory", lambda device="cpu": memory[device])
     (tmp_path / "my.txt").write_text("text")
 
     def rows(device: str) -> int:
         asked = [f"train.device={device}"]
-        return _recipe(str(tmp_path / "my.txt"), asked, 60.0, ALONE)[0].data.batch_size
+        return preflight.plan_recipe([str(tmp_path / "my.txt")], asked, 60.0, ALONE)[0].data.batch_size
 
     assert rows("cuda") < rows("cpu")
 
@@ -169,7 +170,7 @@ def test_a_dry_run_counts_activations_in_the_type_that_auto_becomes(run: Shell) 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "give a text, a recipe, or --resume RUN"),
+        ((), "give texts, a recipe, or --resume RUN"),
         (("stories", "--resume", "runs/a"), "one of them"),
         (("nothing-here",), "no recipe and no file called 'nothing-here'; recipes are"),
         (("stories", "stepz=3"), "no key 'stepz'"),
@@ -308,7 +309,7 @@ def test_a_model_of_somebody_else_is_told_before_a_step_is_made(tmp_path: Path, 
 def test_two_texts_are_one_too_many(tmp_path: Path, run: Shell) -> None:
     (tmp_path / "a.txt").write_text("one text " * 400)
     refused = run("train", str(tmp_path / "a.txt"), "data.path=b.txt", "--dry-run")
-    assert refused.code == 2 and "are two texts, and one run learns from one" in refused.err
+    assert refused.code == 2 and "both name texts" in refused.err
 
 
 def test_a_recipe_that_was_changed_by_hand_is_that_of_another_run(tmp_path: Path, run: Shell) -> None:

@@ -32,7 +32,7 @@ def text_file(path: Path, documents: int, seed: int = 0, longest: int = 60) -> P
 
 def tokenizer_folder(path: Path, kind: str = "bpe", special: Special | None = None) -> Path:
     special = Special("<end>", "<end>", "<pad>") if special is None else special
-    train(kind, [" ".join(WORDS) * 3 + " 0123456789.!?"], 300, special).save(path)
+    train(kind, [" ".join(WORDS) * 3 + " 0123456789.!?"], 300, special).save(path, force=True)
     return path
 
 

@@ -151,7 +151,7 @@ def test_a_folder_that_is_unfinished_or_none_says_what_to_do(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("keys", "value", "message"),
     [
-        (["format"], "other", "is no token-file manifest"),
+        (["format"], "other", "is not a token-file manifest"),
         (["version"], 2, "has token-file manifest format 2; this version of Pellucid reads 1"),
         (["parts"], [], "'parts' is missing or no table"),
         (["parts"], {"train": []}, r"'parts' are \[\"train\"\]"),

@@ -4,12 +4,15 @@ import dataclasses
 import math
 import re
 import time
+from typing import Any
 
 import numpy as np
 import pytest
 
 import pellucid
-from pellucid.explain.derive import as_data, derive
+from pellucid.errors import UsageError
+from pellucid.explain.derive import as_data, derive, explain, lines
+from pellucid.explain.more import IN_A_SHELL
 from pellucid.explain.trace import Trace
 from pellucid.reference.ops.arithmetic import add, power
 from pellucid.reference.tape import Tape
@@ -81,12 +84,76 @@ def test_text_keeps_within_its_lines_nearest_first_and_says_where_it_stopped(abc
     short = str(abcd.explain("A B", at="d.embed.weight[1,1]", target="C", depth=20, lines=most)).splitlines()
     assert len(short) <= max(most, 2)
     assert " …" in "".join(short)
-    assert short[-1] == "… could be taken apart further: a larger --depth, or --lines 0"
+    assert short[-1] == "… could be taken apart further: lines=None"
     if most >= 5:
         assert "dE[v,c] = Σ dX_E[t,c] over the places that took this row" in short[1]
     whole = str(abcd.explain("A B", at="d.embed.weight[1,1]", target="C", depth=20, lines=None))
     assert len(whole.splitlines()) > 60
     assert "…" not in whole
+
+
+@pytest.mark.parametrize(
+    ("depth", "most", "advice"), [(1, 40, "a larger depth="), (20, 12, "lines=None"), (20, None, "")]
+)
+def test_only_what_would_show_more_is_advised(abcd: Model, depth: int, most: int | None, advice: str) -> None:
+    def told(depth: int, most: int | None) -> str:
+        return str(abcd.explain("A B", at="loss", target="C", depth=depth, lines=most))
+
+    last = told(depth, most).splitlines()[-1]
+    assert last.startswith("…") == bool(advice) and last.endswith(advice)
+    if advice:
+        more = told(depth + 1, most) if "depth" in advice else told(depth, None)
+        assert len(more.splitlines()) > len(told(depth, most).splitlines())
+
+
+def test_a_depth_that_needs_more_lines_says_both(abcd: Model) -> None:
+    short = abcd.explain("A B", at="loss", target="C", depth=1, lines=10)
+    assert short.cut_by == ("depth", "lines")
+    assert str(short).endswith("a larger depth= with lines=None")
+
+
+def test_a_shell_is_told_its_own_options(abcd: Model) -> None:
+    told = list(lines(abcd.explain("A B", at="loss", target="C", depth=1), more=IN_A_SHELL))
+    assert told[-1].endswith("a larger --depth")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("at", None), ("at", 5), ("depth", "2"), ("depth", -1), ("depth", True), ("top", 0), ("lines", "x")],
+)
+@pytest.mark.parametrize("at", ["probs[t=1,v=2]", "probs"])
+def test_an_argument_of_a_wrong_type_is_named_before_anything_runs(
+    abcd: Model, at: str, name: str, value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError, match=name):
+        explain(abcd.trace("A B"), **({"at": at} | {name if name != "lines" else "most": value}))
+    monkeypatch.setattr(abcd, "trace", lambda *_, **__: pytest.fail("it was run"))
+    with pytest.raises(UsageError, match=name):
+        abcd.explain("A B", **({"at": at} | {name: value}))
+
+
+def test_a_derivation_is_short_at_a_prompt_and_a_tree_in_a_notebook(abcd: Model) -> None:
+    found = abcd.explain("A B", at="probs[t=1,v=2]", depth=4)
+    assert repr(found).startswith("<Derivation probs[t=1,v=2] = 0.32384  (t=1 B, v=2 C)")
+    assert len(repr(found)) < 300 and "\n" not in repr(found)
+    assert len(repr(found.operands)) < 300
+    html = found._repr_html_()
+    assert "P[t,s] = e^M[t,s] / Σ_s&#x27; e^M[t,s&#x27;]" in html
+    assert html.count("<details") == html.count("</details>") > 3
+    assert "http" not in html and "<script" not in html
+
+
+def test_a_trace_is_short_at_a_prompt_and_its_names_when_printed(abcd: Model) -> None:
+    trace = abcd.trace("A B")
+    assert repr(trace) == "<Trace of abcd on 2 tokens: 11 steps, 18 values>"
+    assert "blocks.0" in str(trace) and "blocks.0" in trace._repr_html_()
+
+
+def test_names_of_a_stranger_are_escaped_in_a_notebook() -> None:
+    tape = Tape()
+    tape.constant("x", 1.0)
+    trace = Trace(tape, {"model": "<img src=x>\x1b[31m"})
+    assert "<img" not in trace._repr_html_() and "\x1b" not in trace._repr_html_() + repr(trace) + str(trace)
 
 
 def test_the_depth_of_a_deep_model_costs_no_more_than_its_lines() -> None:

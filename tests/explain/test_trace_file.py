@@ -1,7 +1,10 @@
 """A trace file keeps every bit, is never half-written, and a damaged one gives one clear error."""
 
 import json
-from collections.abc import Callable
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from pellucid.explain.derive import derive
 from pellucid.explain.replay import replay
 from pellucid.explain.trace import Trace
 from pellucid.explain.trace_file import read, write
+from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward, join, train
 from tests.reference.models import CONFIGS, weights
 
@@ -75,16 +79,95 @@ def test_large_values_go_to_a_store_beside_the_file(tmp_path: Path) -> None:
     many = np.arange(config.context_length)[None] % config.vocab_size
     batch = np.repeat(many, 4096 // many.size + 1, axis=0)
     tape = forward(config, weights(config), batch)
-    assert [path.name for path in write(Trace(tape), tmp_path / "t.json")] == ["t.json", "t.safetensors"]
+    written, store = write(Trace(tape), tmp_path / "t.json")
+    assert written.name == "t.json" and re.fullmatch(r"t\.trace-[0-9a-f]{12}\.safetensors", store.name)
     again = read(tmp_path / "t.json")
     assert all(np.array_equal(again.tape.values[name], value) for name, value in tape.values.items())
     assert replay(again).mismatches == []
-    (tmp_path / "t.safetensors").write_bytes(b"not safetensors")
-    with pytest.raises(FileError, match="no safetensors file"):
+    store.write_bytes(b"not safetensors")
+    with pytest.raises(FileError, match="safetensors file"):
         read(tmp_path / "t.json")
-    (tmp_path / "t.safetensors").unlink()
+    store.unlink()
     with pytest.raises(FileError, match="cannot be read"):
         read(tmp_path / "t.json")
+
+
+def large(seed: int) -> Trace:
+    tape = Tape()
+    tape.constant("x", np.random.default_rng(seed).normal(size=5000))
+    return Trace(tape, {"model": "x"})
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_trace_never_touches_files_that_happen_to_have_a_name_like_its_own(tmp_path: Path) -> None:
+    """A model's folder holds model.safetensors, and `-o model.json` is a likely name."""
+    for name in ("model.safetensors", "model.trace.safetensors", "config.json"):
+        (tmp_path / name).write_bytes(b"of the user")
+    before = contents(tmp_path)
+    assert len(write(large(0), tmp_path / "model.json")) == 2
+    assert contents(tmp_path).items() > before.items()
+    assert np.array_equal(read(tmp_path / "model.json").tape["x"], large(0).tape["x"])
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1]", b'{"format": "other"}', b"text"])
+@pytest.mark.parametrize("force", [True, False])
+def test_what_is_not_a_trace_is_never_replaced(content: bytes, force: bool, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(FileError, match="is not a trace"):
+        write(large(0), tmp_path / "config.json", force=force)
+    assert contents(tmp_path) == {"config.json": content}
+
+
+def test_a_trace_is_replaced_only_by_order_and_its_store_with_it(tmp_path: Path) -> None:
+    write(large(0), tmp_path / "t.json")
+    before = contents(tmp_path)
+    with pytest.raises(FileError, match="--force"):
+        write(large(1), tmp_path / "t.json")
+    assert contents(tmp_path) == before
+    write(large(0), tmp_path / "t.json", force=True)
+    assert contents(tmp_path) == before
+    write(large(1), tmp_path / "t.json", force=True)
+    assert len(contents(tmp_path)) == 2 and not before.keys() >= contents(tmp_path).keys()
+    assert np.array_equal(read(tmp_path / "t.json").tape["x"], large(1).tape["x"])
+
+
+def test_a_store_that_another_trace_refers_to_stays(tmp_path: Path) -> None:
+    write(large(0), tmp_path / "t.json")
+    shutil.copy(tmp_path / "t.json", tmp_path / "copy.json")
+    write(large(1), tmp_path / "t.json", force=True)
+    assert np.array_equal(read(tmp_path / "copy.json").tape["x"], large(0).tape["x"])
+
+
+@pytest.mark.parametrize("existing", [True, False])
+def test_a_failed_write_leaves_what_was_there(
+    existing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if existing:
+        write(large(0), tmp_path / "t.json")
+    before, fsync = contents(tmp_path), os.fsync
+    for allowed in range(3):
+        left = iter(range(allowed))
+
+        def fail_after(handle: int, left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                raise OSError(28, "No space left on device")
+            fsync(handle)
+
+        monkeypatch.setattr(os, "fsync", fail_after)
+        with pytest.raises(FileError, match="No space left"):
+            write(large(1), tmp_path / "t.json", force=True)
+        assert contents(tmp_path) == before
+
+
+def test_a_trace_of_the_last_version_is_still_read(tmp_path: Path) -> None:
+    """Its store had the trace's own name, and its references no relative path."""
+    trace, store = write(large(0), tmp_path / "t.json")
+    trace.write_text(trace.read_text().replace(store.name, "t.safetensors"))
+    store.rename(tmp_path / "t.safetensors")
+    assert np.array_equal(read(trace).tape["x"], large(0).tape["x"])
 
 
 def test_a_changed_number_is_named_where_it_stands(toy: Path) -> None:
@@ -101,7 +184,7 @@ def test_nothing_is_left_behind_where_a_file_cannot_be_written(tmp_path: Path) -
     with pytest.raises(FileError, match="cannot write"):
         write(trace, tmp_path / "missing" / "t.json")
     (tmp_path / "t.json").mkdir()
-    with pytest.raises(FileError, match="cannot write"):
+    with pytest.raises(FileError, match="is not a trace"):
         write(trace, tmp_path / "t.json")
     assert [path.name for path in tmp_path.iterdir()] == ["t.json"]
 

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from pellucid.errors import UsageError
-from pellucid.generation.draw import check_temperature, draw
+from pellucid.generation.draw import draw
+from pellucid.generation.loop import check_request
 
 LOGITS = torch.tensor([0.0, 1.0, -2.0, 3.0, -math.inf, 2.0, 0.5, -1.0])
 
@@ -99,8 +100,8 @@ def test_the_same_scores_and_dice_give_the_same_token_in_every_type(dtype: torch
 
 @pytest.mark.parametrize("temperature", [-1.0, math.nan, math.inf, -math.inf])
 def test_a_temperature_that_means_nothing_is_refused(temperature: float) -> None:
-    with pytest.raises(UsageError, match=r"the temperature must be 0 .* or more, not"):
-        check_temperature(temperature)
+    with pytest.raises(UsageError, match="temperature must be a finite number ≥ 0, not"):
+        check_request(1, temperature, None, False)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])

@@ -9,7 +9,7 @@ import torch
 from pellucid.errors import TokenError, UsageError
 from pellucid.explain.compare import CACHED_AGAINST_FULL, departure
 from pellucid.generation import loop
-from pellucid.generation.loop import generate, prefill
+from pellucid.generation.loop import finish_reason, generate, prefill
 from pellucid.model.cache import Cache
 from tests.agreement.engines import CACHED, CHOICES, array, fast
 
@@ -89,6 +89,65 @@ def test_a_text_ends_where_the_context_is_full() -> None:
     assert list(generate(model, [[2] * 8], max_new_tokens=1)) == []
 
 
+def slid(model: Any, prompt: list[int], count: int) -> list[int]:
+    """Greedy text by full forward passes over a window that is cropped to its last half when it is full."""
+    room, half = model.config.context_length, max(model.config.context_length // 2, 1)
+    window, written = list(prompt), list[int]()
+    with torch.no_grad():
+        for _ in range(count):
+            window = window[-half:] if len(window) > room else window
+            written.append(int(model(torch.tensor([window]))[0, -1].argmax()))
+            window.append(written[-1])
+    return written
+
+
+@pytest.mark.parametrize("name", CACHED)
+def test_past_the_context_a_text_is_that_of_full_forwards_over_its_last_half(name: str) -> None:
+    model = fast(CACHED[name], seed=3)
+    room = model.config.context_length
+    prompts = [[1, 3, 1], [5] * room, [0, 2, 4, 4, 6], [1, 2, 3, 4] * room]
+    wanted = [slid(model, prompt, 3 * room) for prompt in prompts]
+    assert texts(model, prompts, max_new_tokens=3 * room, past_context=True) == wanted
+    assert texts(model, prompts[:1], max_new_tokens=3 * room, past_context=True) == wanted[:1]
+
+
+def test_past_the_context_a_text_still_ends_with_a_stop_token() -> None:
+    model = fast(ROPE, seed=3)
+    free = texts(model, PROMPTS, max_new_tokens=40, past_context=True)
+    stop = [free[0][20]]
+    ended = texts(model, PROMPTS, max_new_tokens=40, past_context=True, stop=stop)
+    for text, whole in zip(ended, free, strict=True):
+        assert text == (whole[: whole.index(stop[0]) + 1] if stop[0] in whole else whole)
+
+
+def test_asking_for_more_than_the_context_allocates_no_more_than_the_context() -> None:
+    assert len(texts(fast(ROPE), [[1]], max_new_tokens=10**12)[0]) == 7
+    forever = generate(fast(ROPE), [[1]], max_new_tokens=10**12, past_context=True)
+    assert len([next(forever) for _ in range(20)]) == 20
+
+
+@pytest.mark.parametrize(
+    ("ids", "asked", "reason"),
+    [([1, 9], 5, "stop"), ([1, 9], 2, "stop"), ([1, 2], 2, "length"), ([1], 2, "context"), ([], 0, "length")],
+)
+def test_a_text_says_why_it_ended(ids: list[int], asked: int, reason: str) -> None:
+    assert finish_reason(ids, asked, {9}) == reason
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value"),
+    [
+        *[("max_new_tokens", value) for value in (1.5, "5", None, True, -1, [5], 10**30)],
+        *[("temperature", value) for value in ("a", None, True, -1, 10**400)],
+        *[("seed", value) for value in ("x", 1.5, True, b"x", [1.5], 2**63)],
+        *[("past_context", value) for value in (1, None, "yes")],
+    ],
+)
+def test_a_wrong_argument_is_refused_by_name_before_anything_runs(parameter: str, value: Any) -> None:
+    with pytest.raises(UsageError, match=rf"^{parameter} must be "):
+        generate(fast(ROPE), [[1]], **{"max_new_tokens": 2, parameter: value})
+
+
 def test_no_new_tokens_is_no_text() -> None:
     assert list(generate(fast(ROPE), PROMPTS, max_new_tokens=0)) == []
 
@@ -149,15 +208,15 @@ def test_a_smaller_cache_writes_text_of_the_right_shape(dtype: torch.dtype) -> N
         ([[0] * 9], {}, TokenError, "9 tokens do not fit this model's context of 8; shorten the prompt"),
         ([[7]], {}, TokenError, "ids go from 0 to 6; got 7"),
         ([[1], [-1, 2]], {}, TokenError, "ids go from 0 to 6; got -1"),
-        ([[1]], {"max_new_tokens": -1}, UsageError, "max_new_tokens must be 0 or more, not -1"),
+        ([[1]], {"max_new_tokens": -1}, UsageError, "max_new_tokens must be a whole number ≥ 0, not -1"),
         ([[1], [2, 10**30]], {}, TokenError, "ids go from 0 to 6; a prompt has one far beyond"),
         ([[-(10**5000)]], {}, TokenError, "ids go from 0 to 6; a prompt has one far beyond"),
-        ([[1]], {"seed": 2**63}, UsageError, "a seed must be a whole number from"),
-        ([[1]], {"seed": -(10**5000)}, UsageError, "a seed must be a whole number from"),
-        ([[1]], {"seed": 1.5}, UsageError, "a seed must be a whole number from"),
+        ([[1]], {"seed": 2**63}, UsageError, "seed must be a whole number"),
+        ([[1]], {"seed": -(10**5000)}, UsageError, "seed must be a whole number"),
+        ([[1]], {"seed": 1.5}, UsageError, "seed must be a whole number"),
         ([[1], [2]], {"seed": [1]}, UsageError, "1 seeds for 2 prompts"),
-        ([[1]], {"temperature": -0.5}, UsageError, "the temperature must be 0"),
-        ([[1]], {"temperature": float("nan")}, UsageError, "the temperature must be 0"),
+        ([[1]], {"temperature": -0.5}, UsageError, "temperature must be a finite number ≥ 0"),
+        ([[1]], {"temperature": float("nan")}, UsageError, "temperature must be a finite number ≥ 0"),
     ],
 )
 def test_what_cannot_be_written_is_refused_in_words(

@@ -159,7 +159,7 @@ def test_an_id_beyond_any_vocabulary_is_refused_before_memory_is_taken_for_it(
         ("generation_config.json", '{"eos_token_id": "x"}', "eos_token_id is 'x', no token's id"),
         ("generation_config.json", "[]", "not a table"),
         ("tokenizer_config.json", '{"chat_template": 3}', "chat_template is 3"),
-        ("tokenizer.json", "{}", "no tokenizer that can be used"),
+        ("tokenizer.json", "{}", "not a tokenizer that can be used"),
         (
             "tokenizer.json",
             '{"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": {}}}',

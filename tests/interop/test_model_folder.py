@@ -68,7 +68,7 @@ def test_shards_and_types_are_kept(tmp_path: Path) -> None:
 
 def test_a_folder_that_holds_something_is_never_written_over(tmp_path: Path) -> None:
     write(tmp_path / "m", made(CONFIGS["llama"]))
-    with pytest.raises(FileError, match="is there already"):
+    with pytest.raises(FileError, match="exists already"):
         write(tmp_path / "m", made(CONFIGS["gpt2"]))
     assert read(tmp_path / "m").config == CONFIGS["llama"]
 
@@ -94,7 +94,7 @@ def changed(folder: Path, **changes: Any) -> Path:
     [
         ({"version": 2}, "has model format 2; this version of Pellucid reads 1"),
         ({"version": None}, "has model format None"),
-        ({"format": "other"}, "is no model"),
+        ({"format": "other"}, "is not a model"),
         ({"name": 3}, "name is 3"),
         ({"config": []}, "has no config"),
         ({"config": {}}, "a config needs vocab_size"),

@@ -126,15 +126,15 @@ def test_a_tensor_that_is_no_weight_is_refused_when_it_is_read(tmp_path: Path) -
 F32 = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
 TWICE = f'{{"a": {json.dumps(F32)}, "a": {json.dumps(F32)}}}'.encode()
 BROKEN = {
-    "empty": (b"", b"", "no safetensors file"),
-    "no table": (b"[1]", b"", "no safetensors file"),
-    "no JSON": (b"{", b"", "no safetensors file"),
+    "empty": (b"", b"", "not a safetensors file"),
+    "no table": (b"[1]", b"", "not a safetensors file"),
+    "no JSON": (b"{", b"", "not a safetensors file"),
     "duplicate": (TWICE, bytes(4), "comes twice"),
     "long name": ({"n" * 513: F32}, bytes(4), "513 characters"),
-    "past the end": ({"a": F32}, bytes(3), "no safetensors file"),
-    "hole": ({"a": F32 | {"data_offsets": [4, 8]}}, bytes(8), "no safetensors file"),
-    "overflow": ({"a": F32 | {"shape": [1 << 62, 4]}}, bytes(4), "no safetensors file"),
-    "negative": ({"a": F32 | {"shape": [-1]}}, bytes(4), "no safetensors file"),
+    "past the end": ({"a": F32}, bytes(3), "not a safetensors file"),
+    "hole": ({"a": F32 | {"data_offsets": [4, 8]}}, bytes(8), "not a safetensors file"),
+    "overflow": ({"a": F32 | {"shape": [1 << 62, 4]}}, bytes(4), "not a safetensors file"),
+    "negative": ({"a": F32 | {"shape": [-1]}}, bytes(4), "not a safetensors file"),
 }
 
 

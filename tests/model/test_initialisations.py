@@ -89,6 +89,41 @@ def test_every_choice_can_be_started_in_every_way(name: str) -> None:
         assert all(value.isfinite().all() for value in model.parameters()), kind
 
 
+def test_a_new_transformer_is_initialized_from_torch_s_generator() -> None:
+    torch.manual_seed(5)
+    one, other = Transformer(CONFIG).state_dict(), Transformer(CONFIG).state_dict()
+    torch.manual_seed(5)
+    same = Transformer(CONFIG).state_dict()
+    wanted = initialise(Transformer.empty(CONFIG), "gpt2", 5).state_dict()
+    for name, value in one.items():
+        assert torch.equal(value, same[name]) and torch.equal(value, wanted[name]), name
+        assert torch.equal(value, other[name]) == (value.ndim == 1), name
+
+
+def test_a_plain_torch_loop_over_a_new_transformer_trains() -> None:
+    torch.manual_seed(0)
+    model = Transformer(CONFIG).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    ids = torch.randint(0, CONFIG.vocab_size, (4, 17))
+    losses = []
+    for _ in range(20):
+        step = loss(model(ids[:, :-1]), ids[:, 1:])
+        optimizer.zero_grad()
+        step.backward()
+        optimizer.step()
+        losses.append(step.item())
+    assert losses[0] == pytest.approx(math.log(CONFIG.vocab_size), abs=0.6) and losses[-1] < losses[0] / 2
+
+
+def test_filling_a_model_draws_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening a file must not pay for an initialization, nor move torch's generator."""
+    weights, before = made("gpt2").weights(), torch.get_rng_state()
+    monkeypatch.setattr("pellucid.model.transformer.initialise", None)
+    Transformer.from_weights(CONFIG, weights)
+    Transformer.empty(CONFIG)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_gpt2_has_the_deviations_of_its_paper() -> None:
     for name, value in made("gpt2").state_dict().items():
         if value.ndim == 2:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -33,10 +34,40 @@ def test_a_pattern_chooses_the_names_that_are_kept() -> None:
     assert torch.allclose(seen["blocks.1.attn.pattern"].sum(-1), torch.ones(()).double())
 
 
+def test_a_recording_is_short_at_a_prompt_and_a_table_in_a_notebook() -> None:
+    model = fast(CONFIG)
+    with record("*") as seen:
+        model(IDS_)
+        model(IDS_)
+    assert repr(seen).startswith(f"<Recording: {len(seen)} values, of the last of 2 calls: ")
+    assert len(repr(seen)) < 300 and "\n" not in repr(seen)
+    shape = str(list(seen["blocks.1.attn.pattern"].shape))
+    assert "blocks.1.attn.pattern</td>" in seen._repr_html_() and f">{shape}</td>" in seen._repr_html_()
+
+
+@pytest.mark.parametrize("patterns", [(5,), (None,), (["logits"],), ("logits", b"probs")])
+def test_a_pattern_that_is_not_a_text_is_refused_before_anything_runs(patterns: tuple[Any, ...]) -> None:
+    with pytest.raises(UsageError, match="pattern"), record(*patterns):
+        pytest.fail("it was entered")
+    with pytest.raises(UsageError, match="pattern"), edit(patterns[-1], lambda value: value):
+        pytest.fail("it was entered")
+    assert taps.watch() is None
+
+
+def test_switches_and_changes_of_a_wrong_type_are_refused_by_name() -> None:
+    for name in ("gradients", "fused"):
+        with pytest.raises(UsageError, match=name), record("logits", **{name: "yes"}):
+            pytest.fail("it was entered")
+    change: Any = 5
+    with pytest.raises(UsageError, match="change"), edit("logits", change):
+        pytest.fail("it was entered")
+
+
 def test_a_recording_that_saw_nothing_is_empty() -> None:
     with record() as seen:
         pass
     assert not seen and seen.calls == [] and seen.arrays() == {}
+    assert repr(seen) == "<Recording: 0 values>"
 
 
 @pytest.mark.parametrize("name", DIFFERENT)

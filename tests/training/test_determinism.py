@@ -54,3 +54,13 @@ def test_a_setting_of_one_s_own_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(determinism.SETTING, ":16:8")
     determinism.prepare()
     assert os.environ[determinism.SETTING] == ":16:8"
+
+
+def test_a_run_computes_with_the_threads_of_its_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a resumed run sums in the same order."""
+    used: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", used.append)
+    determinism.prepare()
+    assert used == []
+    determinism.prepare(3)
+    assert used == [3]

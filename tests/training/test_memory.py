@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pellucid.errors import UsageError
+from pellucid.errors import ResourceError
 from pellucid.training import memory
 from pellucid.training.history.log import read
 from pellucid.training.recipe import Recipe, changed, table_of
@@ -25,7 +25,7 @@ FULL = {
 def test_the_message_says_what_needs_less(where: str) -> None:
     asked = recipe("data.batch_size=12", "train.accumulate=2")
     with (
-        pytest.raises(UsageError, match=f"the memory of {where} was full before step 8 was done") as told,
+        pytest.raises(ResourceError, match=f"the memory of {where} was full before step 8 was done") as told,
         memory.enough(asked, where, lambda: 7),
     ):
         raise FULL[where]
@@ -37,7 +37,7 @@ def test_the_message_says_what_needs_less(where: str) -> None:
 
 def test_what_is_done_already_is_not_advised() -> None:
     asked = recipe("train.accumulate=4", "train.recompute=yes", "train.chunk=8")
-    with pytest.raises(UsageError) as told, memory.enough(asked, "cpu", lambda: 0):
+    with pytest.raises(ResourceError) as told, memory.enough(asked, "cpu", lambda: 0):
         raise MemoryError
     assert "train." not in str(told.value) and "a smaller model" in str(told.value)
 
@@ -56,7 +56,7 @@ def test_a_run_whose_memory_is_full_goes_on_from_its_last_whole_checkpoint(tmp_p
     with folder.held():
         run = begin(Recipe.from_dict(changed(table_of("task:copy"), small)), folder, lambda _: None)
         run.trainer.loss = _full_at(8, run.trainer.loss)  # in the second half of step 4
-        with pytest.raises(UsageError, match=r"before step 4 was done.*train\.accumulate=4"):
+        with pytest.raises(ResourceError, match=r"before step 4 was done.*train\.accumulate=4"):
             list(run.events())
     assert folder.status() == ("interrupted", 2)
     assert [line["step"] for line in read(folder.path / "log.jsonl") if line["kind"] == "step"] == [1, 2, 3]

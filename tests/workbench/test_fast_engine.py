@@ -71,8 +71,6 @@ def test_rows_of_different_lengths_are_what_each_is_alone(kind: str, places: Pla
         ([1, [2]], "ids must be whole numbers"),
         ([[[1]]], "ids must be whole numbers"),
         ("abc", "ids must be whole numbers"),
-        (7, "ids must be whole numbers"),
-        (None, "ids must be whole numbers"),
         ([None], "ids must be whole numbers"),
         ([[1, 2], []], "at least one in each"),
         ([10**30], "an id is beyond every vocabulary"),
@@ -89,7 +87,7 @@ def test_ids_are_never_rounded() -> None:
         for ids in ([0.5], ["1"], [[1]], [None]):
             with pytest.raises(TokenError, match="ids must be whole numbers"):
                 ask(ids)
-    for ids in ([0.5], [None], [[0.5]], [[1], 2], [[[1]]], 7):
+    for ids in ([0.5], [None], [[0.5]], [[1], 2], [[[1]]], [True]):
         with pytest.raises(TokenError, match="ids must be whole numbers"):
             tiny().generate(ids)
     assert tiny().ids(np.array([3, 4], np.uint8)) == tiny().ids(torch.tensor([3, 4])) == [3, 4]
@@ -241,7 +239,7 @@ def test_an_id_or_a_seed_that_no_machine_word_holds_is_refused_in_words() -> Non
     for ask in (tiny().score, tiny().trace, tiny().generate):
         with pytest.raises(TokenError, match="an id is beyond every vocabulary"):
             ask([1, 10**30])
-    with pytest.raises(UsageError, match="a seed must be a whole number"):
+    with pytest.raises(UsageError, match="seed must be a whole number"):
         tiny().generate([1], temperature=1.0, seed=10**30)
 
 

@@ -83,10 +83,8 @@ def test_a_dtype_that_is_none_is_told_at_once(dtype: str, words: str) -> None:
 
 @pytest.mark.parametrize("device", ["toaster", "cuda:99", "cpu:x", ""])
 def test_a_device_that_is_not_there_is_told_in_words(device: str) -> None:
-    model = pellucid.load("abcd", device=device)
-    assert model.explain("A B", "probs[1,2]")  # the specification needs none
     with pytest.raises(UsageError, match=f"the device '{device}' cannot be used here: .+[^.]\\.$"):
-        model.logits([0, 1])
+        pellucid.load("abcd", device=device)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])

@@ -59,6 +59,38 @@ def test_a_model_that_is_gone_is_named(model: Model, tmp_path: Path) -> None:
         read_trace(tmp_path / "t.json")
 
 
+def test_a_folder_that_holds_trace_and_model_can_be_moved(model: Model, tmp_path: Path) -> None:
+    (tmp_path / "traces").mkdir()
+    trace = model.trace(IDS)
+    write_trace(model, trace, tmp_path / "traces" / "t.json")
+    (tmp_path / "elsewhere").mkdir()
+    for name in ("traces", "model"):
+        (tmp_path / name).rename(tmp_path / "elsewhere" / name)
+    again = read_trace(tmp_path / "elsewhere" / "traces" / "t.json")
+    assert np.array_equal(again.tape["embed.weight"], trace.tape["embed.weight"])
+
+
+def test_a_model_that_lies_beside_a_trace_by_chance_is_passed_over(model: Model, tmp_path: Path) -> None:
+    """The checksum decides which of the two places holds the weights."""
+    trace = model.trace(IDS)
+    write_trace(model, trace, tmp_path / "t.json")
+    other = dict(model.weights) | {"embed.weight": model.weights["embed.weight"] + np.float32(1)}
+    (tmp_path / "new").mkdir()
+    source = model.pretrained.source
+    model_folder.write(tmp_path / "new" / "model", Pretrained("tiny", CONFIG, other, None, source))
+    (tmp_path / "t.json").rename(tmp_path / "new" / "t.json")
+    again = read_trace(tmp_path / "new" / "t.json")
+    assert np.array_equal(again.tape["embed.weight"], trace.tape["embed.weight"])
+
+
+def test_a_reference_without_a_relative_path_is_still_read(model: Model, tmp_path: Path) -> None:
+    write_trace(model, model.trace(IDS), tmp_path / "t.json")
+    data = json.loads((tmp_path / "t.json").read_text())
+    del data["tensors"]["embed.weight"]["ref"]["relative"]
+    (tmp_path / "t.json").write_text(json.dumps(data))
+    assert "embed.weight" in read_trace(tmp_path / "t.json").tape
+
+
 def test_an_update_keeps_its_weights_in_the_file(model: Model, tmp_path: Path) -> None:
     trace = model.trace(IDS, target=[5], update="sgd", lr=0.1)
     write_trace(model, trace, tmp_path / "t.json")

@@ -62,9 +62,11 @@ def quantise(type: Type, numbers: Array, name: str) -> Iterator[bytes]:
             blocks = type.encode(piece)
             kept = np.isfinite(type.decode(blocks)).all()
         if not kept:
+            if not np.isfinite(piece).all():
+                raise FileError(f"the weight {name} holds NaN or Inf, so the model cannot be exported.")
             raise FileError(
-                f"the weight {name} has numbers that {type.name} cannot hold (the largest is "
-                f"{np.abs(piece).max():g}). Use F32, or mend the weights."
+                f"the weight {name} has numbers beyond the range of {type.name}: the largest is "
+                f"{np.abs(piece).max():g}. Use F32."
             )
         yield blocks.tobytes()
 

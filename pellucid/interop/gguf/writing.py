@@ -12,7 +12,7 @@ import numpy as np
 
 from pellucid.config import ModelConfig
 from pellucid.errors import ConfigError, FileError, did_you_mean
-from pellucid.files import Damaged, whole_file
+from pellucid.files import Damaged
 from pellucid.interop.gguf import architectures
 from pellucid.interop.gguf.architectures import Architecture
 from pellucid.interop.gguf.container import (
@@ -30,8 +30,10 @@ from pellucid.interop.gguf.container import (
 from pellucid.interop.gguf.facts import Facts
 from pellucid.interop.gguf.opening import NotSupported, support
 from pellucid.interop.gguf.quants import BY_NAME, Array, Type, quantise
+from pellucid.interop.gguf.reading import read
 from pellucid.interop.gguf.tokenizer import Words, words_as_facts
-from pellucid.interop.pretrained import Pretrained, Shape
+from pellucid.interop.output import new_model_file
+from pellucid.interop.pretrained import Pretrained, Shape, check_token_ids
 from pellucid.interop.rope_layout import in_layout
 from pellucid.parts.masks.causal import Causal
 from pellucid.parts.masks.window import Window
@@ -56,10 +58,12 @@ class Written:
         return self.type.bytes(math.prod(self.shape))
 
 
-def write(path: str | Path, pretrained: Pretrained, kind: str = "F16") -> None:
-    """Write a model with its matrices as F32, F16 or Q8_0; vectors stay F32, as llama.cpp keeps them."""
+def write(path: str | Path, pretrained: Pretrained, kind: str = "F16", force: bool = False) -> None:
+    """Writes a model with its matrices as F32, F16 or Q8_0; vectors stay F32, as llama.cpp keeps them.
+    `force` replaces a GGUF file that is there."""
     if kind not in KINDS:
         raise FileError(f"GGUF is written as {', '.join(KINDS)}, not {kind!r}.{did_you_mean(kind, KINDS)}")
+    check_token_ids(pretrained)
     name, architecture = _architecture_for(pretrained)
     config, weights = in_layout(_plain_mask(pretrained.config), pretrained.weights, architecture.layout)
     words = Words(pretrained.tokenizer, pretrained.chat_template, pretrained.add_bos, pretrained.generation)
@@ -75,7 +79,7 @@ def write(path: str | Path, pretrained: Pretrained, kind: str = "F16") -> None:
     tables = architecture.numbers(config)
     tensors = [Written(name, (name,), table.shape, BY_NAME["F32"]) for name, table in tables.items()]
     tensors += _tensors(architecture, config, kind)
-    with whole_file(Path(path)) as file:
+    with new_model_file(Path(path), force, read) as file:
         header = _header(facts, tensors)
         file.write(header + bytes(padded(len(header), ALIGNMENT) - len(header)))
         for tensor in tensors:

@@ -6,20 +6,28 @@ from typing import Any
 from pellucid.config import ModelConfig
 from pellucid.errors import ConfigError
 from pellucid.interop.companions import write_companions
-from pellucid.interop.folder import whole_folder, write_table
+from pellucid.interop.folder import write_table
 from pellucid.interop.huggingface import families
 from pellucid.interop.huggingface.families import Family
 from pellucid.interop.huggingface.keys import TOKEN_IDS
+from pellucid.interop.huggingface.reading import read
 from pellucid.interop.number_types import TORCH_NAMES, number_type, type_of, widest
-from pellucid.interop.pretrained import Pretrained
+from pellucid.interop.output import new_model_folder
+from pellucid.interop.pretrained import Pretrained, check_token_ids
 from pellucid.interop.rope_layout import in_layout
 from pellucid.interop.safetensors_file import SHARD_BYTES, write_tensors
 
 
 def write(
-    folder: str | Path, pretrained: Pretrained, dtype: str | None = None, shard_bytes: int = SHARD_BYTES
+    folder: str | Path,
+    pretrained: Pretrained,
+    dtype: str | None = None,
+    shard_bytes: int = SHARD_BYTES,
+    force: bool = False,
 ) -> None:
-    """Write a folder that `transformers` opens. Without a `dtype` every weight keeps the type of its file."""
+    """Writes a new folder that `transformers` opens; `force` replaces a model that is there. Without a
+    `dtype` every weight keeps the type of its file."""
+    check_token_ids(pretrained)
     config, weights = in_layout(pretrained.config, pretrained.weights, "halves")
     model_type = expressing(config, pretrained.source.architecture)
     family, shapes = families.find(model_type), config.parameters()
@@ -36,7 +44,7 @@ def write(
         **ids,
         "dtype": TORCH_NAMES[widest(tensor.type for tensor in tensors.values())],
     }
-    with whole_folder(Path(folder)) as new:
+    with new_model_folder(Path(folder), force, read) as new:
         write_tensors(new, tensors, shard_bytes)
         write_companions(new, pretrained, for_others=True)
         write_table(new / "config.json", table)

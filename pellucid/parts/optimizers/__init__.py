@@ -28,6 +28,7 @@ class Optimizer(Part):
     Example: 1e-3"""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if said := self.wrong():
             raise ConfigError(f"the optimizer {self.kind} {said}")
 

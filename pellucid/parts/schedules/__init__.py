@@ -20,6 +20,7 @@ class Schedule(Part):
     Example: 100"""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if said := self.wrong():
             raise ConfigError(f"the schedule {self.kind} {said}")
 

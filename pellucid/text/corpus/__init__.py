@@ -18,12 +18,22 @@ from typing import NamedTuple
 
 from pellucid.errors import ConfigError, FileError, did_you_mean
 from pellucid.text.corpus import sources, split
-from pellucid.text.corpus.decode import Decoder
+from pellucid.text.corpus.bad_files import (
+    HEAD,
+    REPLACE,
+    SKIP,
+    STOP,
+    BadFile,
+    BadFilesError,
+    check_choice,
+    check_is_text,
+)
+from pellucid.text.corpus.decode import Decoder, EncodingError
 from pellucid.text.corpus.records import records
 from pellucid.text.corpus.report import Count, Report
 from pellucid.text.corpus.unpack import chunks, without_bom
 
-__all__ = ["PARTS", "Corpus", "Count", "Document", "Report"]
+__all__ = ["PARTS", "BadFile", "BadFilesError", "Corpus", "Count", "Document", "Report"]
 
 PARTS = ("train", "validation")
 
@@ -46,8 +56,9 @@ class Corpus:
     """The rule of text/corpus/split.py; a .jsonl file is always read by its lines."""
     field: str = "text"
     """Which field of a JSON line is the document."""
-    errors: str = "strict"
-    """Bytes that are no UTF-8: `strict` refuses them, `replace` counts them and puts U+FFFD."""
+    on_bad_file: str = STOP
+    """What a file that cannot be read as text does: `stop` refuses the corpus with a list of all such files,
+    `skip` omits them, `replace` puts U+FFFD for bytes that are not UTF-8, and counts them."""
     validation: float = 0.0
     """The share of documents held out. A hash of the text decides, so copies are never parted."""
     seed: int = 0
@@ -59,19 +70,62 @@ class Corpus:
     files: tuple[str, ...] = dataclasses.field(init=False)
     report: Report = dataclasses.field(init=False, default_factory=Report)
     """Of the latest pass."""
+    skipped: tuple[BadFile, ...] = dataclasses.field(init=False, default=())
+    """Files that `check` omitted."""
+    replaced_bytes: int = dataclasses.field(init=False, default=0)
+    """Bytes that are not UTF-8 and are replaced, as `check` counted them."""
+    setting: str = "on_bad_file="
+    """How messages spell the choice about bad files, as the user would set it."""
+    _is_checked: bool = dataclasses.field(init=False, default=False, repr=False)
 
     def __post_init__(self) -> None:
         split.rule(self.split)
-        if self.errors not in ("strict", "replace"):
-            raise ConfigError(f"errors must be 'strict' or 'replace', not {self.errors!r}.")
+        check_choice(self.on_bad_file)
         if not 0 <= self.validation < 1:
-            raise ConfigError(f"validation={self.validation} is no share: use 0 (none) up to below 1.")
+            raise ConfigError(f"validation={self.validation} is not a share: use 0 (none) up to below 1.")
         if not 0 <= self.seed < 2**64:
             raise ConfigError(f"seed={self.seed} is out of range: use 0 to 2**64 - 1.")
         if self.chunk < 1:
             raise ConfigError(f"chunk={self.chunk} reads nothing: use 1 or more bytes.")
         named = [self.sources] if isinstance(self.sources, str | Path) else self.sources
         self.files = sources.files(named)
+
+    def check(self) -> None:
+        """Reads every file once, so that all bad ones are known before work is spent on the good ones.
+
+        They are listed in one `BadFilesError`, or with `skip` moved from `files` to `skipped`. Standard input
+        and pipes can be read only once and are not checked.
+        """
+        if self._is_checked:
+            return
+        bad = [found for file in self.files if (found := self._find_fault(file))]
+        if bad and (self.on_bad_file != SKIP or len(bad) == len(self.files)):
+            raise BadFilesError(bad, len(self.files), self.setting)
+        self.skipped = tuple(bad)
+        omitted = {one.file for one in bad}
+        self._keep(tuple(file for file in self.files if file not in omitted))
+        self._is_checked = True
+
+    def mark_checked(self, files: Iterable[str]) -> None:
+        """These files are the corpus, and another corpus has checked them."""
+        self.files, self._is_checked = tuple(files), True
+
+    def _keep(self, files: tuple[str, ...]) -> None:
+        self.files = files
+
+    def _find_fault(self, file: str) -> BadFile | None:
+        if file == sources.STDIN or sources.is_pipe(file):
+            return None
+        try:
+            if self.on_bad_file != REPLACE:
+                check_is_text(file, next(chunks(file, HEAD), b""))
+            report = Report()
+            for _ in self._texts(file, report):
+                pass
+            self.replaced_bytes += report.replaced_bytes
+        except FileError as error:
+            return BadFile(file, str(error), isinstance(error, EncodingError))
+        return None
 
     def documents(self, part: str | None = None) -> Iterator[Document]:
         """Every document that is neither empty nor a copy, or those of one part; `report` counts all."""
@@ -80,6 +134,8 @@ class Corpus:
         return self._documents(part)
 
     def _documents(self, wanted: str | None) -> Iterator[Document]:
+        if self.on_bad_file == SKIP:  # a file may be bad at its end, after its first documents
+            self.check()
         report = self.report = Report()
         seen: set[bytes] = set()
         salted = hashlib.blake2b(digest_size=16, salt=self.seed.to_bytes(16, "little"))
@@ -113,7 +169,7 @@ class Corpus:
 
     def _texts(self, file: str, report: Report) -> Iterator[tuple[int, str, bytes]]:
         """Offset, text and UTF-8 of each document of a file, the empty ones too."""
-        decoder = Decoder(sources.shown(file), replace=self.errors == "replace")
+        decoder = Decoder(sources.shown(file), replace=self.on_bad_file == REPLACE)
         before = report.bytes
         stream, start = without_bom(_counted(chunks(file, self.chunk), report))
         report.byte_order_marks += start > 0

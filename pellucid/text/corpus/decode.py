@@ -7,6 +7,10 @@ from pellucid.errors import FileError
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
+class EncodingError(FileError):
+    """Bytes that are not UTF-8."""
+
+
 @dataclass
 class Decoder:
     """Decodes the documents of one file."""
@@ -14,7 +18,7 @@ class Decoder:
     file: str
     replace: bool = False
     replaced: int = 0
-    """Bytes that were no UTF-8, so far."""
+    """Bytes that were not UTF-8, so far."""
 
     def text(self, data: bytes, at: int) -> str:
         """The text of bytes that begin at a place of the file.
@@ -34,7 +38,7 @@ class Decoder:
         self.replaced += len(data) - (len(text.encode()) - ours * len(REPLACEMENT.encode()))
         return text
 
-    def _refusal(self, data: bytes, at: int, error: UnicodeDecodeError) -> FileError:
+    def _refusal(self, data: bytes, at: int, error: UnicodeDecodeError) -> EncodingError:
         place = at + error.start
         utf16 = place == 0 and data[:2] in (b"\xff\xfe", b"\xfe\xff")
         remedy = (
@@ -42,7 +46,6 @@ class Decoder:
             if utf16
             else "Convert the file to UTF-8"
         )
-        return FileError(
-            f"{self.file} is not UTF-8: byte {place} is 0x{data[error.start]:02x} ({error.reason}). "
-            f"{remedy}, or have such bytes replaced (--replace-errors)."
+        return EncodingError(
+            f"{self.file} is not UTF-8: byte {place} is 0x{data[error.start]:02x} ({error.reason}). {remedy}."
         )

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from pellucid.errors import FileError, did_you_mean
-from pellucid.text.corpus.decode import Decoder
+from pellucid.text.corpus.decode import Decoder, EncodingError
 from pellucid.text.corpus.split import Pieces
 
 
@@ -23,23 +23,20 @@ def _field(line: str, field: str, where: str, replace: bool) -> bytes:
     except (ValueError, RecursionError) as error:
         raise FileError(f"{where} is not JSON: {error}.") from None
     if not isinstance(record, dict):
-        raise FileError(f'{where} is no object such as {{"{field}": "…"}}: it is {_kind(record)}.')
+        raise FileError(f'{where} is not an object such as {{"{field}": "…"}}: it is {_kind(record)}.')
     if field not in record:
         has = f"has {', '.join(map(repr, list(record)[:8]))}" if record else "is empty"
         raise FileError(f"{where} has no field {field!r}; it {has}." + did_you_mean(field, record))
     text = record[field]
     if not isinstance(text, str):
-        raise FileError(f"{where}: the field {field!r} is no text, but {_kind(text)}.")
+        raise FileError(f"{where}: the field {field!r} is not text, but {_kind(text)}.")
     try:
         return text.encode()
     except UnicodeEncodeError as error:
         if replace:
             return text.encode(errors="surrogatepass")  # bad UTF-8, which the decoder replaces and counts
         half = f"\\u{ord(text[error.start]):04x}"
-        raise FileError(
-            f"{where}: the field {field!r} holds {half}, half a character. Mend it, or have "
-            "it replaced (--replace-errors)."
-        ) from None
+        raise EncodingError(f"{where}: the field {field!r} holds {half}, half a character.") from None
 
 
 def _kind(value: Any) -> str:

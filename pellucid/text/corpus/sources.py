@@ -1,4 +1,8 @@
-"""Which files a person means: names, folders, patterns, or `-` for standard input."""
+"""Which files a person means: names, folders, patterns, or `-` for standard input.
+
+A folder gives the texts in it and below it. Folders that Pellucid made (runs, token files, models) are not
+text: below a folder they are skipped, and named themselves they are refused.
+"""
 
 import glob
 import os
@@ -12,6 +16,8 @@ TEXTS = (".txt", ".md", ".jsonl")
 PACKED = (".gz", ".xz", ".zst")
 ENDINGS = tuple(text + packed for text in TEXTS for packed in ("", *PACKED))
 """What is read from a folder; a file called by its name is read whatever its ending."""
+TOKENS = "pellucid-tokens"
+"""The format that a manifest of token files names."""
 
 
 def files(sources: Iterable[str | Path]) -> tuple[str, ...]:
@@ -40,11 +46,17 @@ def _matching(source: str) -> list[str]:
     if source == STDIN or (os.path.exists(source) and not os.path.isdir(source)):
         return [source]
     if os.path.isdir(source):
+        if kind := made_by_pellucid(source):
+            raise FileError(
+                f"{source} is a {kind}, not text. Name the text itself; files that lie there are read if "
+                f"they are named, for example {os.path.join(source, '*.txt')!r}."
+            )
         if inside := list(_inside(source)):
             return inside
         raise FileError(
             f"the folder {source} holds no text: no file in it ends in {' '.join(TEXTS)}, "
-            f"packed as {' '.join(PACKED)} or not. Other files can be called by their names."
+            f"packed as {' '.join(PACKED)} or not. Other files can be called by their names; folders of "
+            "runs, token files and models are skipped."
         )
     if not glob.has_magic(source) or "\0" in source:
         raise FileError(f"there is no file or folder {source!r}.")
@@ -57,15 +69,49 @@ def _matching(source: str) -> list[str]:
 def _inside(folder: str) -> Iterator[str]:
     for here, folders, names in os.walk(folder, onerror=_refuse):
         # Sorting in place is how os.walk is told the order; hidden folders are not the user's text.
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith(".") and not made_by_pellucid(os.path.join(here, name))
+        )
         for name in sorted(names):
             path = os.path.join(here, name)
-            if name.endswith(ENDINGS) and not name.startswith(".") and not _waits(path):
+            if name.endswith(ENDINGS) and not name.startswith(".") and not is_pipe(path):
                 yield path
 
 
-def _waits(path: str) -> bool:
-    """A pipe or a device: whoever opens it waits for somebody to write."""
+def made_by_pellucid(folder: str) -> str:
+    """What a folder is if Pellucid made it, "run folder" for example; empty where it is the user's own.
+
+    A run has a recipe beside its checkpoints or its log; token files have a manifest or the record of their
+    progress, which says so; a model has a config beside weights.
+    """
+
+    def has(*names: str) -> bool:
+        return any(os.path.exists(os.path.join(folder, name)) for name in names)
+
+    if has("recipe.toml") and has("checkpoints", "log.jsonl"):
+        return "run folder"
+    if any(_says(os.path.join(folder, name), TOKENS) for name in ("manifest.json", "progress.json")):
+        return "folder of token files"
+    if has("config.json") and has("model.safetensors", "model.safetensors.index.json"):
+        return "model folder"
+    return ""
+
+
+def _says(path: str, format: str) -> bool:
+    """Whether the beginning of a JSON file names a format."""
+    try:
+        if not os.path.isfile(path):  # opening a pipe would wait
+            return False
+        with open(path, "rb") as file:
+            return f'"{format}"'.encode() in file.read(64)
+    except OSError:
+        return False
+
+
+def is_pipe(path: str) -> bool:
+    """Whether it is a pipe or a device: opening it waits for a writer, and it can be read only once."""
     return os.path.exists(path) and not os.path.isfile(path)
 
 

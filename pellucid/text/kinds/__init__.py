@@ -6,10 +6,12 @@ A kind is a function `train(texts, vocab_size, special, progress)` and, in its f
 from collections.abc import Iterable
 
 from pellucid import registry
-from pellucid.errors import ConfigError
+from pellucid.errors import ConfigError, UsageError
 from pellucid.text.tokenizer import Special, Tokenizer
 
 DEFAULT = Special(bos="<end>", eos="<end>", pad="<pad>")
+LARGEST_VOCABULARY = 2**24
+"""Tokens; the libraries allocate for all of them before they read a word."""
 
 
 def kinds() -> list[str]:
@@ -25,7 +27,11 @@ def train(
 ) -> Tokenizer:
     """Train a tokenizer of a kind on texts; the same texts give the same tokenizer."""
     learner = registry.module_of(__name__, kind, "kind of tokenizer")
-    if vocab_size < 1:
-        raise ConfigError(f"a vocabulary of {vocab_size} tokens holds nothing; use 8192, for example.")
+    if not isinstance(vocab_size, int) or isinstance(vocab_size, bool):
+        raise UsageError(f"vocab_size must be a whole number; got {vocab_size!r}.")
+    if not 1 <= vocab_size <= LARGEST_VOCABULARY:
+        raise ConfigError(
+            f"vocab_size={vocab_size:,} is out of range: use 1 to {LARGEST_VOCABULARY:,}; 8192, for example."
+        )
     trained: Tokenizer = learner.train(texts, vocab_size, special, progress)
     return trained

@@ -21,8 +21,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pellucid.data.chat_records import is_chat
-from pellucid.data.manifest import NAME as TOKENS
 from pellucid.errors import AddressError, FileError, UsageError, did_you_mean
 from pellucid.explain import verdict
 from pellucid.explain.local_replay import Recorded, local_replay
@@ -35,14 +33,14 @@ from pellucid.training import determinism
 from pellucid.training.events import Skipped, Stepped
 from pellucid.training.history.log import Line, read
 from pellucid.training.loop import Trainer
-from pellucid.training.recipe import MADE, Recipe
+from pellucid.training.recipe import Recipe
 from pellucid.training.saving import checkpoint, randomness
 from pellucid.training.saving.checkpoint import Snapshot
 from pellucid.training.saving.environment import differences, environment
 from pellucid.training.saving.manifest import name_of, step_of
 from pellucid.training.saving.run_folder import LOG, RECIPE, RunFolder
-from pellucid.training.sources.encoding import PROOF
-from pellucid.training.sources.source import Source, open_source
+from pellucid.training.sources.encoding import PROOF, shown_paths
+from pellucid.training.sources.source import Source, kind_of, open_source
 from pellucid.training.start import again, settled, shapes_of
 
 Held = Callable[[float], Any]
@@ -238,8 +236,8 @@ class Replaying(Trainer):
 class Past:
     """A run that was begun, and may be asked about any of its steps."""
 
-    def __init__(self, path: str | Path) -> None:
-        self.folder = RunFolder(path)
+    def __init__(self, path: str | Path, raw_tokens: bool = False) -> None:
+        self.folder, self.raw_tokens = RunFolder(path), raw_tokens
         if not (self.folder.path / RECIPE).is_file():
             raise UsageError(f"there is no run at {path}: it has no {RECIPE}.")
         self.recipe = Recipe.from_dict(self.folder.recipe())
@@ -290,7 +288,9 @@ class Past:
         slope = None if self.why_not(name) else nothing
         kept = Kept("float64", nothing, nothing, slope, slope, {}, {}, mean, mean, 0)
         event = Stepped(k, 0.0, 0.0, 0.0, 0.0, 0, 0.0, 0.0, 0) if k else None
-        return Replayed(k, 0, self.recipe, event, {name: kept}, {name: 0.0}).trace(name)
+        return Replayed(
+            k, 0, self.recipe, event, {name: kept}, {name: 0.0}, vocabulary=self._vocabulary()
+        ).trace(name)
 
     def step(self, k: int, only: Sequence[str] = ("*",), tell: Tell = lambda at, of: None) -> Replayed:
         """Step k made again, with the parameters kept whose names fit one of the patterns."""
@@ -330,7 +330,9 @@ class Past:
         return Replayed(0, 0, self.recipe, None, kept, vocabulary=self._vocabulary())
 
     def _vocabulary(self) -> tuple[str, ...]:
-        return tuple(map(self.source.tokenizer.token, range(self.source.tokenizer.vocab_size)))
+        tokenizer = self.source.tokenizer
+        text = tokenizer.token if self.raw_tokens else tokenizer.visible
+        return tuple(map(text, range(tokenizer.vocab_size)))
 
     def _start(self, most: int) -> tuple[Snapshot | None, dict[str, object]]:
         """The newest complete checkpoint up to a step, and what the bits of the run depend on."""
@@ -390,13 +392,10 @@ def why_not(recipe: Recipe, name: str) -> str:
 def _source(recipe: Recipe, folder: Path, start: Pretrained | None) -> Source:
     """The run's data, as they were made when it began; nothing is made anew."""
     data, cache = recipe.data, folder / "data"
-    kind, path = data.path.partition(":")[0], Path(data.path)
-    ready = (cache / PROOF).is_file() or (path / TOKENS).is_file() or (is_chat(data.path) and path.is_file())
-    made = ready or (kind in MADE and not path.exists())
-    if not made:
+    if not (cache / PROOF).is_file() and kind_of(data) == "text":
         raise FileError(
-            f"the data of this run are gone: neither {cache} nor {path} has its token files, and without "
-            "them no step can be made again. Put them back where they were."
+            f"the data of this run are gone: neither {cache} nor {shown_paths(data)} has its token files, "
+            "and without them no step can be made again. Put them back where they were."
         )
     return open_source(data, recipe.length, recipe.seed, cache, start=start)
 

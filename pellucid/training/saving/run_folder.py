@@ -99,6 +99,17 @@ class RunFolder:
                     _HANDLES.discard(handle)
                     os.close(handle)
 
+    def check_new(self) -> None:
+        """Refuse a folder in which no run can begin; nothing is written."""
+        self._need_own_folder()
+        with _telling(self.path, "read"):
+            holds_run = (self.path / RECIPE).exists() or bool(self._steps())
+        if holds_run:
+            raise UsageError(
+                f"{self.path} already holds a run: `pellucid train --resume {self.path}` goes on with it; "
+                "out=ANOTHER starts another."
+            )
+
     def _need_own_folder(self) -> None:
         """Refuse a folder that holds anything but a run, or what a killed start of one left."""
         with _telling(self.path, "read"):
@@ -167,11 +178,7 @@ class RunFolder:
     def begin(self, recipe_toml: str) -> None:
         """A new run. Its recipe is there before anything else, so it can go on from wherever it stops."""
         self._need_lock()
-        if (self.path / RECIPE).exists() or self._steps():
-            raise UsageError(
-                f"{self.path} already holds a run: `pellucid train --resume {self.path}` goes on with it; "
-                "out=ANOTHER starts another."
-            )
+        self.check_new()
         try:
             self.change(recipe_toml)
         except FileError:  # perhaps only the disk's memory of its name failed

@@ -1,5 +1,6 @@
 """Conversations to learn from: written by the model's chat template, and only the assistant's words count."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,12 +37,14 @@ class Conversations:
         return lines
 
 
-def conversations(path: str, start: Pretrained | None, length: int, validation: float) -> Conversations:
-    """All conversations of a file, some of them held out: the same ones for every seed."""
+def conversations(
+    paths: Sequence[str], start: Pretrained | None, length: int, validation: float
+) -> Conversations:
+    """All conversations of some files, a share of them held out: the same ones for every seed."""
     found, questions = list[Piece](), list[str]()
     cut = left_out = 0
     with chat_of(start) as chat:
-        for line, messages in chat_records.read(path):
+        for path, line, messages in _records(paths):
             try:
                 record = chat.record(messages)
             except PellucidError as error:
@@ -56,8 +59,8 @@ def conversations(path: str, start: Pretrained | None, length: int, validation: 
             questions.append(next(said, messages[0]["content"]))
     if not found:
         raise ConfigError(
-            f"{path} has no conversation with an answer within {length} tokens: use a larger "
-            "model.context_length."
+            f"{', '.join(paths)}: there is no conversation with an answer within {length} tokens: use a "
+            "larger model.context_length."
         )
     kept = int(np.ceil(len(found) * validation)) if len(found) > 1 else 0
     order = Permutation(len(found), 0, 7)(np.arange(len(found))).tolist()
@@ -69,6 +72,13 @@ def conversations(path: str, start: Pretrained | None, length: int, validation: 
         left_out,
         questions[(held_out or train)[0]],
     )
+
+
+def _records(paths: Sequence[str]) -> Iterator[tuple[str, int, chat_records.Messages]]:
+    """Each conversation with its file and its line; a file that is named twice is read once."""
+    for path in dict.fromkeys(paths):
+        for line, messages in chat_records.read(path):
+            yield path, line, messages
 
 
 def chat_of(start: Pretrained | None) -> Chat:

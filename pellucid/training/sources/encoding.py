@@ -18,12 +18,11 @@ from pellucid.data.prepare import Progress, prepare
 from pellucid.data.tokens import TokenFolder
 from pellucid.errors import ConfigError, FileError, did_you_mean
 from pellucid.files import read_format, whole_file
+from pellucid.interop.named import tokenizer_source
 from pellucid.text.corpus import Corpus, Document
-from pellucid.text.corpus.sources import shown
-from pellucid.text.corpus.unpack import chunks
+from pellucid.text.corpus.bad_files import STOP, listed
 from pellucid.text.kinds import DEFAULT, kinds
 from pellucid.text.kinds import train as learn
-from pellucid.text.pretrained import from_pretrained
 from pellucid.text.tokenizer import Special, Tokenizer
 from pellucid.training.plan import vocabulary_for
 
@@ -43,9 +42,11 @@ class Data(Protocol):
     """What a recipe says of its data."""
 
     @property
-    def path(self) -> str: ...
+    def path(self) -> str | tuple[str, ...]: ...
     @property
     def split(self) -> str: ...
+    @property
+    def on_bad_file(self) -> str: ...
     @property
     def tokenizer(self) -> str: ...
     @property
@@ -54,6 +55,17 @@ class Data(Protocol):
     def batch_size(self) -> int: ...
     @property
     def validation(self) -> float | str: ...
+
+
+def paths_of(data: Data) -> tuple[str, ...]:
+    """The texts of a recipe, one or several."""
+    return (data.path,) if isinstance(data.path, str) else data.path
+
+
+def shown_paths(data: Data) -> str:
+    """The texts of a recipe as messages call them."""
+    first, *more = paths_of(data)
+    return f"{first} and {len(more)} more" if more else first
 
 
 @dataclass
@@ -81,7 +93,13 @@ class _Beside(Corpus):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._held_out = Corpus([self.judge], self.split, unique=False)
+        asked: dict[str, Any] = {"on_bad_file": self.on_bad_file, "setting": self.setting}
+        try:
+            self._held_out = Corpus([self.judge], self.split, unique=False, **asked)
+        except FileError as error:
+            raise ConfigError(
+                f"data.validation must be a share from 0 to 0.9, or a text; got {self.judge!r}: {error}"
+            ) from None
         judged = set(map(os.path.realpath, self._held_out.files))
         learned = [file for file in self.files if os.path.realpath(file) not in judged]
         if not learned:
@@ -89,8 +107,15 @@ class _Beside(Corpus):
                 f"data.validation={self.judge!r} is all of the text, and nothing is left to learn from: name "
                 "another, or a share such as 0.1."
             )
-        self._learned = Corpus(learned, self.split)
+        self._learned = Corpus(learned, self.split, **asked)
         self.files = (*self._learned.files, *self._held_out.files)
+
+    def _keep(self, files: tuple[str, ...]) -> None:
+        super()._keep(files)
+        for corpus, what in ((self._learned, "to learn from"), (self._held_out, "to judge by")):
+            corpus.mark_checked([file for file in corpus.files if file in files])
+            if not corpus.files:
+                raise FileError(f"no text is left {what}: all of its files were skipped.")
 
     def _documents(self, wanted: str | None) -> Iterator[Document]:
         for part, corpus in (("train", self._learned), ("validation", self._held_out)):
@@ -103,8 +128,9 @@ def encoded(data: Data, cache: Path, tell: Tell, own: Tokenizer | None) -> Token
     """Token files of a text, made now or found made; by the model's own tokenizer, where it has one."""
     proof, out = cache / PROOF, cache / "tokens"
     asked = {
-        "path": data.path,
+        "path": data.path if isinstance(data.path, str) else list(data.path),
         "split": data.split,
+        "on_bad_file": data.on_bad_file,
         "tokenizer": data.tokenizer if own is None else "the model's own",
         "vocab_size": data.vocab_size,
         "validation": data.validation,
@@ -112,14 +138,11 @@ def encoded(data: Data, cache: Path, tell: Tell, own: Tokenizer | None) -> Token
     if proof.exists():
         _compare(proof, asked)
         return TokenFolder(out)
-    corpus = _corpus(data)
-    folder = _tokenizer(data, corpus, cache, tell) if own is None else cache / "tokenizer"
+    corpus = _corpus(data, tell)
     if own is not None:
-        own.save(folder)
-    try:
-        prepare(corpus, folder, out, _workers(corpus), _lines(tell))
-    except FileError as error:
-        raise FileError(str(error).replace(" (--replace-errors)", "")) from None
+        own.save(cache / "tokenizer", force=True)
+    tokenizer = cache / "tokenizer" if own is not None else _tokenizer(data, corpus, cache, tell)
+    prepare(corpus, tokenizer, out, _workers(corpus), _lines(tell))
     with whole_file(proof) as file:
         file.write(json.dumps({"format": FORMAT, "version": VERSION} | asked, indent=1).encode())
     return TokenFolder(out)
@@ -128,55 +151,67 @@ def encoded(data: Data, cache: Path, tell: Tell, own: Tokenizer | None) -> Token
 def _compare(proof: Path, asked: dict[str, Any]) -> None:
     found = read_format(proof, "record of a source", FORMAT, VERSION)
     for key, value in asked.items():
-        if found.get(key) != value:
+        before = found.get(key, STOP if key == "on_bad_file" else None)  # which older records do not name
+        if before != value:
             raise FileError(
-                f"{proof.parent} was made otherwise: data.{key} was {found.get(key)!r}, and is {value!r} "
+                f"{proof.parent} was made otherwise: data.{key} was {before!r}, and is {value!r} "
                 "now. Ask for the same, name another folder with out=, or remove this one."
             )
 
 
-def _corpus(data: Data) -> Corpus:
-    """The texts, and which way some of them are held out."""
+def check_texts(data: Data) -> Corpus:
+    """The texts of a recipe, every file of which was read once: bad ones are refused or omitted."""
+    asked: dict[str, Any] = {"on_bad_file": data.on_bad_file, "setting": "data.on_bad_file="}
     corpus: Corpus
     if isinstance(data.validation, str):
-        corpus, share = _Beside([data.path], data.split, judge=data.validation), 0.0
+        corpus = _Beside(paths_of(data), data.split, judge=data.validation, **asked)
     else:
-        corpus, share = Corpus([data.path], data.split, validation=data.validation), data.validation
-    for file in corpus.files:
-        _need_text(file)
-    try:
-        few = list(islice(corpus.documents(), MANY))
-    except FileError as error:
-        raise FileError(str(error).replace(", or have such bytes replaced (--replace-errors)", "")) from None
-    if len(few) == MANY or not share:
-        return corpus
-    return _Parted([data.path], data.split, validation=share)
+        corpus = Corpus(paths_of(data), data.split, validation=data.validation, **asked)
+    corpus.check()
+    return corpus
 
 
-def _need_text(file: str) -> None:
-    """A picture or a program is told from its first bytes; what merely has a wrong letter is read on."""
-    head = next(chunks(file, 1 << 13), b"")
-    if b"\0" in head and head[:2] not in (b"\xff\xfe", b"\xfe\xff"):  # UTF-16 has a message of its own
-        raise FileError(
-            f"{shown(file)} is no text: byte {head.index(0)} is 0, as in programs and pictures. Train on "
-            "text in UTF-8, or on a folder of it."
+def _corpus(data: Data, tell: Tell) -> Corpus:
+    """The texts, and which way some of them are held out."""
+    corpus = check_texts(data)
+    if corpus.skipped:
+        count = len(corpus.skipped)
+        tell(
+            f"skipped {count} of {count + len(corpus.files)} files, which cannot be read as text: "
+            + listed(corpus.skipped)
         )
+    if corpus.replaced_bytes:
+        tell(f"replaced {corpus.replaced_bytes:,} bytes that are not UTF-8 by U+FFFD")
+    few = list(islice(corpus.documents(), MANY))
+    if len(few) == MANY or isinstance(data.validation, str) or not data.validation:
+        return corpus
+    parted = _Parted(corpus.files, data.split, on_bad_file=data.on_bad_file, validation=data.validation)
+    parted.mark_checked(corpus.files)
+    return parted
 
 
-def _tokenizer(data: Data, corpus: Corpus, cache: Path, tell: Tell) -> Path:
-    """The folder of the tokenizer: the one that is named, or one trained on the training part."""
+def named_tokenizer(data: Data) -> Path | Tokenizer | None:
+    """The tokenizer that a recipe names, as a folder or a model's own; None where one is to be trained."""
     kind = data.tokenizer or "bpe"
-    if kind not in kinds():
-        if not Path(kind).exists():
-            raise ConfigError(
-                f"data.tokenizer={kind!r} is no folder and no kind of tokenizer; kinds are "
-                f"{', '.join(kinds())}.{did_you_mean(kind, kinds())}"
-            )
-        from_pretrained(kind)
-        return Path(kind)
+    if kind in kinds():
+        return None
+    try:
+        return tokenizer_source(kind)
+    except ConfigError:
+        raise ConfigError(
+            f"data.tokenizer={kind!r} is neither a kind of tokenizer ({', '.join(kinds())}), nor a "
+            f"tokenizer's folder, nor a model.{did_you_mean(kind, kinds())}"
+        ) from None
+
+
+def _tokenizer(data: Data, corpus: Corpus, cache: Path, tell: Tell) -> Path | Tokenizer:
+    """The tokenizer that is named, or the folder of one trained on the training part."""
+    if (named := named_tokenizer(data)) is not None:
+        return named
+    kind = data.tokenizer or "bpe"
     begun = time.perf_counter()
     tokenizer = _trained(data, kind, corpus, tell)
-    tokenizer.save(cache / "tokenizer")
+    tokenizer.save(cache / "tokenizer", force=True)
     tell(f"tokenizer: {kind}, {tokenizer.vocab_size:,} tokens, in {time.perf_counter() - begun:.1f} s")
     return cache / "tokenizer"
 

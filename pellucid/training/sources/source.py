@@ -3,7 +3,7 @@
 stories:easy, stories:full    stories by a grammar, made without end; their entropy is known
 task:copy, task:addition, …   a formal task, made without end; only the answers count
 a folder of token files       made by `pellucid data prepare`, with its tokenizer inside
-a text file, or a folder      encoded into the run's own folder, with a tokenizer trained on it if asked
+text files, or folders        encoded into the run's own folder, with a tokenizer trained on it if asked
 a .jsonl of conversations     written by the chat template of the model to start from; only answers count
 """
 
@@ -22,11 +22,12 @@ from pellucid.data.shard import Ids
 from pellucid.data.tokens import TokenFolder, Tokens
 from pellucid.errors import ConfigError
 from pellucid.interop.pretrained import Pretrained
+from pellucid.text.corpus.bad_files import STOP
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.training.recipe import MADE
 from pellucid.training.sources import generated
 from pellucid.training.sources.conversations import asking, conversations
-from pellucid.training.sources.encoding import Data, Tell, encoded
+from pellucid.training.sources.encoding import Data, Tell, encoded, paths_of, shown_paths
 
 
 @dataclass(frozen=True)
@@ -98,28 +99,58 @@ def open_source(
     """The source that a recipe names; what has to be made of it is kept in `cache`, and made once. A model to
     `start` from brings its tokenizer."""
     need_length(length)
-    kind, colon, name = data.path.partition(":")
     own = start.tokenizer if start else None
-    if kind in MADE and (colon or kind == "stories") and not Path(data.path).exists():
+    first, kind = paths_of(data)[0], kind_of(data)
+    if kind == "made":
         if own is not None:
             raise ConfigError(
-                f"data.path={data.path} brings its own words along, which a model that learned others does "
+                f"data.path={first} brings its own words along, which a model that learned others does "
                 "not know: give a text to go on learning from, or leave start out."
             )
-        return _made(data, kind, name, length, seed)
-    path = Path(data.path)
-    if is_chat(data.path):
+        return _made(data, length, seed)
+    if kind == "conversations":
         return _talked(data, start, length, seed, tell)
-    if path.is_dir() and ((path / NAME).is_file() or (path / PROGRESS).is_file()):
+    if kind == "tokens":
         _need_no_file(data, "holds")
-        folder = TokenFolder(path)
+        folder, path = TokenFolder(Path(first)), Path(first)
         if own is not None and not _same(own, folder.tokenizer):
             raise ConfigError(
                 f"{path} was made with another tokenizer than that of the model to start from: give the text "
                 "itself, or prepare it again with the model's own."
             )
-        return _tokens(data, folder, length, seed, path)
-    return _tokens(data, encoded(data, cache, tell, own), length, seed, path)
+        return _tokens(data, folder, length, seed)
+    return _tokens(data, encoded(data, cache, tell, own), length, seed)
+
+
+def kind_of(data: Data) -> str:
+    """What `data.path` names: made (stories, tasks), conversations, tokens (token files), or text."""
+    paths = paths_of(data)
+    kinds = {path: _kind(path) for path in paths}
+    if len(paths) > 1:
+        for path, what in ALONE.items():
+            if found := next((one for one, kind in kinds.items() if kind == path), None):
+                raise ConfigError(f"data.path={found} is {what}, which cannot be joined with other texts.")
+        if len(set(kinds.values())) > 1:
+            talk = next(path for path, kind in kinds.items() if kind == "conversations")
+            raise ConfigError(
+                f"{talk} holds conversations and another path of data.path plain text: a run learns from "
+                "one or the other."
+            )
+    return kinds[paths[0]]
+
+
+ALONE = {"made": "a text that is made while the model learns", "tokens": "a folder of token files"}
+
+
+def _kind(path: str) -> str:
+    kind, colon, _ = path.partition(":")
+    if kind in MADE and (colon or kind == "stories") and not Path(path).exists():
+        return "made"
+    if is_chat(path):
+        return "conversations"
+    folder = Path(path)
+    is_tokens = folder.is_dir() and ((folder / NAME).is_file() or (folder / PROGRESS).is_file())
+    return "tokens" if is_tokens else "text"
 
 
 def _same(a: Tokenizer, b: Tokenizer) -> bool:
@@ -129,7 +160,11 @@ def _same(a: Tokenizer, b: Tokenizer) -> bool:
 
 def _need_no_file(data: Data, verb: str) -> None:
     """Settings of a text file, which whatever is none cannot follow."""
-    told = {"validation": isinstance(data.validation, str), "split": data.split != "file"}
+    told = {
+        "validation": isinstance(data.validation, str),
+        "split": data.split != "file",
+        "on_bad_file": data.on_bad_file != STOP,
+    }
     for key in (key for key, is_told in told.items() if is_told):
         raise ConfigError(
             f"data.{key}={getattr(data, key)!r} does not go with {data.path}, which {verb} documents and "
@@ -140,7 +175,8 @@ def _need_no_file(data: Data, verb: str) -> None:
 # ---- made while the model learns
 
 
-def _made(data: Data, kind: str, name: str, length: int, seed: int) -> Source:
+def _made(data: Data, length: int, seed: int) -> Source:
+    kind, _, name = paths_of(data)[0].partition(":")
     if data.tokenizer not in ("", "words"):
         raise ConfigError(
             f"data.tokenizer={data.tokenizer!r} does not go with {data.path}, which brings its own along: "
@@ -178,7 +214,12 @@ def _talked(data: Data, start: Pretrained | None, length: int, seed: int, tell: 
             f"data.validation={data.validation!r} does not go with conversations, of which a share is held "
             "out: give a share, such as 0.1."
         )
-    made = conversations(data.path, start, length, data.validation)
+    if data.on_bad_file != STOP:
+        raise ConfigError(
+            f"data.on_bad_file={data.on_bad_file} does not go with conversations, of which a bad line is "
+            "named: omit data.on_bad_file."
+        )
+    made = conversations(paths_of(data), start, length, data.validation)
     assert start is not None and start.tokenizer is not None
     tokenizer = start.tokenizer
     longest = max((len(ids) for ids, _ in made.held_out), default=1)
@@ -200,8 +241,8 @@ def _talked(data: Data, start: Pretrained | None, length: int, seed: int, tell: 
         end,
         None,
         None,
-        f"{data.path}: {len(made.train):,} conversations to learn from and {len(made.held_out):,} held out; "
-        "only what the assistant says counts",
+        f"{shown_paths(data)}: {len(made.train):,} conversations to learn from and "
+        f"{len(made.held_out):,} held out; only what the assistant says counts",
         opening=opening,
     )
 
@@ -209,9 +250,9 @@ def _talked(data: Data, start: Pretrained | None, length: int, seed: int, tell: 
 # ---- token files
 
 
-def _tokens(data: Data, folder: TokenFolder, length: int, seed: int, path: Path) -> Source:
-    tokenizer, about = folder.tokenizer, folder.manifest.tokenizer
-    if data.tokenizer and path == folder.path and data.tokenizer != about.kind:
+def _tokens(data: Data, folder: TokenFolder, length: int, seed: int) -> Source:
+    tokenizer, about, path = folder.tokenizer, folder.manifest.tokenizer, shown_paths(data)
+    if data.tokenizer and Path(path) == folder.path and data.tokenizer != about.kind:
         raise ConfigError(
             f"data.tokenizer={data.tokenizer!r}, and the token files of {path} were made with {about.kind}, "
             "which is inside: leave data.tokenizer out."

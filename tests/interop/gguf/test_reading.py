@@ -34,7 +34,8 @@ def rewritten(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writing, "_header", header)
-        gguf.write(path, model(config, came_from), "F32")
+        patch.setattr(writing, "read", lambda path: None)
+        gguf.write(path, model(config, came_from), "F32", force=True)
     return path
 
 
@@ -276,6 +277,7 @@ def with_factors(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writing, "_refusal", lambda config, name, _: name != architecture)
         patch.setattr(Llama, "numbers", lambda self, config: {"rope_freqs.weight": factors})
+        patch.setattr(writing, "read", lambda path: None)
         gguf.write(path, model(config), "F32")
     return path
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 import tokenizers
 
 from pellucid.errors import FileError
-from pellucid.interop import gguf
+from pellucid.interop import gguf, huggingface
+from pellucid.interop.gguf import writing
 from pellucid.interop.pretrained import Tensor, Weights
 from pellucid.reference.training import forward
 from pellucid.text.characters import Characters
@@ -99,12 +101,14 @@ def test_of_several_architectures_that_can_hold_a_model_it_gets_its_own(tmp_path
         "mistral": "llama",
         "none": "llama",
     }.items():
-        gguf.write(path, model(QWEN2, came_from), "F32")
+        gguf.write(path, model(QWEN2, came_from), "F32", force=True)
         assert gguf.read(path).source.architecture == written
-    gguf.write(path, model(QWEN2 | {"d_head": 32}, "qwen2"), "F32")  # wider than llama.cpp's Qwen2 can be
+    gguf.write(
+        path, model(QWEN2 | {"d_head": 32}, "qwen2"), "F32", True
+    )  # wider than llama.cpp's Qwen2 can be
     assert gguf.read(path).source.architecture == "llama"
     for name in ("gpt2", "qwen3", "bloom"):
-        gguf.write(path, model(ARCHITECTURES[name]), "F32")
+        gguf.write(path, model(ARCHITECTURES[name]), "F32", force=True)
         assert gguf.read(path).source.architecture == name
 
 
@@ -132,11 +136,11 @@ def test_a_qwen_in_pairs_computes_the_same_after_its_rows_went_to_halves(name: s
 def test_the_sharpness_of_yarn_survives_to_the_last_bits_of_float32(tmp_path: Path) -> None:
     for factor in (0.5, 1.0, 1.7, 0.123456789012, 1 + 0.1 * np.log(4), 123.45678):
         ours = model(LLAMA | {"positions": YARN | {"attention_factor": float(factor)}})
-        gguf.write(tmp_path / "m.gguf", ours, "F32")
+        gguf.write(tmp_path / "m.gguf", ours, "F32", force=True)
         back = gguf.read(tmp_path / "m.gguf").config.positions
         assert abs(back.sharpness / ours.config.positions.sharpness - 1) < 2**-21
         again = model(LLAMA | {"positions": back.to_dict()})
-        gguf.write(tmp_path / "m2.gguf", again, "F32")
+        gguf.write(tmp_path / "m2.gguf", again, "F32", force=True)
         assert gguf.read(tmp_path / "m2.gguf").config.positions == back
 
 
@@ -195,13 +199,45 @@ def test_weights_are_asked_for_one_tensor_at_a_time(tmp_path: Path) -> None:
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
-    path.write_bytes(b"old")
+    path.write_bytes(b"GGUF of old")
     broken = model(LLAMA)
     broken.weights["final_norm.weight"][3] = np.nan
-    with pytest.raises(FileError, match=r"output_norm.weight has numbers"):
-        gguf.write(path, broken)
+    with pytest.raises(FileError, match=r"output_norm.weight "):
+        gguf.write(path, broken, force=True)
     assert os.listdir(tmp_path) == ["m.gguf"]
-    assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"GGUF of old"
+
+
+def test_a_file_that_is_not_gguf_is_never_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "thesis.gguf"
+    path.write_bytes(b"years of work")
+    for force in (False, True):
+        with pytest.raises(FileError, match=r"thesis\.gguf"):
+            gguf.write(path, model(LLAMA), force=force)
+    assert path.read_bytes() == b"years of work"
+
+
+@pytest.mark.parametrize("key", ["bos_token_id", "eos_token_id", "pad_token_id"])
+@pytest.mark.parametrize("write", [gguf.write, huggingface.write], ids=["gguf", "huggingface"])
+def test_a_special_token_beyond_the_vocabulary_is_blamed_on_the_source(
+    write: Callable[..., None], key: str, tmp_path: Path
+) -> None:
+    """As transformers writes a GPT-2 of few tokens: its eos_token_id stays 50256."""
+    given = model(GPT2, generation={key: 50256})
+    with pytest.raises(FileError) as error:
+        write(tmp_path / "m.gguf", given)
+    assert str(error.value).startswith(f"{given.source.path} ") and f"{key} 50256" in str(error.value)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_that_cannot_be_read_again_does_not_get_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "_header", lambda facts, tensors: b"GGUF and nothing that follows")
+    with pytest.raises(FileError) as error:
+        gguf.write(tmp_path / "m.gguf", model(GPT2))
+    assert str(tmp_path / "m.gguf") in str(error.value) and "partial" not in str(error.value)
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_trained_tokenizer_comes_back_with_the_same_ids(tmp_path: Path) -> None:

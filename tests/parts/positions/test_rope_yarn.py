@@ -116,7 +116,7 @@ def test_extreme_settings_of_yarn_stay_numbers(settings: dict[str, Any]) -> None
     [
         ({"factor": 0.5}, "factor=0.5 would shrink it. Use factor=1 or more"),
         ({"original_context": 0}, "original_context=0 is none. Use one from 1 to"),
-        ({"original_context": 10**400}, "is none"),
+        ({"original_context": 10**400}, "original_context must be a whole number"),
         ({"beta_slow": 32.0}, "beta_slow=32 must be above 0 and below beta_fast=32. The paper has 1 and 32"),
         ({"beta_slow": 0.0}, "beta_slow=0 must be above 0"),
         ({"base": 1.0}, "base=1 has none. Use a base above 1"),

@@ -76,7 +76,7 @@ def test_a_pass_can_be_repeated_and_gives_the_same(tmp_path: Path) -> None:
 
 def test_the_report_counts_everything(tmp_path: Path) -> None:
     write(tmp_path, a="\ufeffeins\n\n€\n", b="", c=b"eins\n\n \x0b\n\nb\xff\xffd\n", d="eins")
-    corpus = Corpus(tmp_path, split="paragraph", errors="replace")
+    corpus = Corpus(tmp_path, split="paragraph", on_bad_file="replace")
     assert texts(corpus.documents()) == ["eins", "€", "b\ufffd\ufffdd"]
     report = corpus.report
     assert (report.files, report.empty_files, report.byte_order_marks) == (4, 1, 1)
@@ -166,9 +166,9 @@ def test_a_corpus_without_any_text_is_one_error(text: str, tmp_path: Path) -> No
     ("settings", "complaint"),
     [
         ({"split": "sentence"}, "no rule splits by 'sentence'"),
-        ({"errors": "ignore"}, "errors must be 'strict' or 'replace', not 'ignore'"),
-        ({"validation": 1.0}, r"validation=1\.0 is no share: use 0 \(none\) up to below 1"),
-        ({"validation": float("nan")}, "validation=nan is no share"),
+        ({"on_bad_file": "ignore"}, "on_bad_file must be one of stop, skip, replace; got 'ignore'"),
+        ({"validation": 1.0}, r"validation=1\.0 is not a share: use 0 \(none\) up to below 1"),
+        ({"validation": float("nan")}, "validation=nan is not a share"),
         ({"seed": -1}, r"seed=-1 is out of range: use 0 to 2\*\*64 - 1"),
         ({"chunk": 0}, "chunk=0 reads nothing: use 1 or more bytes"),
     ],
@@ -259,8 +259,8 @@ def test_damaged_and_random_bytes_are_documents_or_a_file_error(
             data[place : place + draw.randrange(3)] = draw.randbytes(draw.randrange(4))
         file.write_bytes(data)
         split = draw.choice(["file", "line", "paragraph", "separator=a", "jsonl"])
-        errors = draw.choice(["strict", "replace"])
-        corpus = Corpus(file, split=split, errors=errors, validation=0.5, chunk=draw.randrange(1, 99))
+        choice = draw.choice(["stop", "skip", "replace"])
+        corpus = Corpus(file, split=split, on_bad_file=choice, validation=0.5, chunk=draw.randrange(1, 99))
         try:
             documents = list(corpus.documents())
         except FileError:

@@ -47,7 +47,7 @@ def test_the_count_of_replaced_bytes_is_that_of_a_handler_called_for_each(exampl
 def test_the_first_bad_byte_is_named_with_its_place_in_the_file() -> None:
     with pytest.raises(
         FileError,
-        match=r"^a\.txt is not UTF-8: byte 103 is 0xe9 \(.*\)\. Convert .* replaced \(--replace-errors\)\.$",
+        match=r"^a\.txt is not UTF-8: byte 103 is 0xe9 \(.*\)\. Convert the file to UTF-8\.$",
     ):
         Decoder("a.txt").text(b"caf\xe9 au lait", 100)
 

@@ -86,3 +86,24 @@ def test_names_say_what_is_inside() -> None:
     assert is_jsonl("a.jsonl") and is_jsonl("a.jsonl.gz") and is_jsonl("a.jsonl.zst")
     assert not is_jsonl("jsonl.txt") and not is_jsonl("a.jsonl.txt") and not is_jsonl("jsonl")
     assert shown("-") == "standard input" and shown("a.txt") == "a.txt"
+
+
+MADE_FOLDERS = {
+    "run folder": ("recipe.toml", "log.jsonl", "data/tokens/notes.txt"),
+    "model folder": ("config.json", "model.safetensors", "merges.txt", "README.md"),
+}
+
+
+@pytest.mark.parametrize("kind", MADE_FOLDERS)
+def test_a_folder_made_by_pellucid_is_not_text(kind: str, tmp_path: Path) -> None:
+    made(tmp_path, "my.txt", "config.json", *(f"runs/a/{name}" for name in MADE_FOLDERS[kind]))
+    assert names(files([tmp_path]), tmp_path) == ["my.txt"]
+    with pytest.raises(FileError, match=f"is a {kind}, not text"):
+        files([tmp_path / "runs" / "a"])
+
+
+def test_token_files_are_not_text(tmp_path: Path) -> None:
+    made(tmp_path, "my.txt", "tokens/tokenizer/merges.txt", "mine/a.txt")
+    (tmp_path / "tokens" / "progress.json").write_text('{\n "format": "pellucid-tokens",\n "version": 1}')
+    (tmp_path / "mine" / "manifest.json").write_text('{"format": "of somebody else"}')
+    assert names(files([tmp_path]), tmp_path) == ["my.txt", "mine/a.txt"]

@@ -217,8 +217,8 @@ def test_gpt2_s_files_become_a_standard_folder(tmp_path: Path) -> None:
     ("name", "content", "words"),
     [
         ("tokenizer.json", "{", "is not JSON"),
-        ("tokenizer.json", "[]", "it is no table"),
-        ("tokenizer.json", "{}", "is no tokenizer that can be used"),
+        ("tokenizer.json", "[]", "it is not a table"),
+        ("tokenizer.json", "{}", "not a tokenizer that can be used"),
         (
             "tokenizer.json",
             '{"model": {"type": "BPE", "vocab": {}, "merges": [["a", "b"]]}}',
@@ -236,10 +236,10 @@ def test_a_foreign_or_damaged_folder_gets_one_clear_error(
     name: str, content: str, words: str, tmp_path: Path
 ) -> None:
     for kind in ("bpe", "words"):
-        TRAINED[kind].save(tmp_path)
-        (tmp_path / name).write_text(content, "utf-8")
+        TRAINED[kind].save(tmp_path / kind)
+        (tmp_path / kind / name).write_text(content, "utf-8")
         with pytest.raises(FileError) as error:
-            from_pretrained(tmp_path)
+            from_pretrained(tmp_path / kind)
         assert words in str(error.value)
 
 
@@ -253,7 +253,7 @@ def test_a_hostile_pattern_is_an_error_and_no_panic(tmp_path: Path) -> None:
         "invert": False,
     }
     (tmp_path / "tokenizer.json").write_text(json.dumps(file), "utf-8")
-    with pytest.raises(FileError, match="no tokenizer that can be used"):
+    with pytest.raises(FileError, match="not a tokenizer that can be used"):
         from_pretrained(tmp_path)
 
 
@@ -261,15 +261,16 @@ def test_a_hostile_pattern_is_an_error_and_no_panic(tmp_path: Path) -> None:
 def test_a_changed_file_is_a_tokenizer_or_a_file_error(count: int, tmp_path: Path) -> None:
     draw, refused = random.Random(7), 0
     for kind in ("words", "bpe", "unigram"):
-        TRAINED[kind].save(tmp_path)
-        whole = (tmp_path / "tokenizer.json").read_bytes()
+        folder = tmp_path / kind
+        TRAINED[kind].save(folder)
+        whole = (folder / "tokenizer.json").read_bytes()
         for _ in range(count // 3):
             changed = bytearray(whole)
             for _ in range(draw.randrange(1, 4)):
                 changed[draw.randrange(len(changed))] = draw.randrange(256)
-            (tmp_path / "tokenizer.json").write_bytes(changed)
+            (folder / "tokenizer.json").write_bytes(changed)
             try:
-                found = from_pretrained(tmp_path)
+                found = from_pretrained(folder)
                 found.decode(found.encode("the cat"))
             except (FileError, TokenError):
                 refused += 1
@@ -299,7 +300,10 @@ def test_training_does_not_depend_on_the_number_of_threads(threads: str) -> None
 def test_training_refuses_what_cannot_be() -> None:
     for kind, size, words in (
         ("bpe", 100, "a vocabulary of 100 is too small: 256 bytes and the special tokens take 258"),
-        ("bpe", 0, "a vocabulary of 0 tokens holds nothing"),
+        ("bpe", 0, "vocab_size=0 is out of range"),
+        ("bpe", 10**9, "vocab_size=1,000,000,000 is out of range: use 1 to 16,777,216"),
+        ("unigram", 10**11, "is out of range"),
+        ("bytes", 2**24 + 1, "is out of range"),
         ("bpee", 400, "no kind of tokenizer called 'bpee'"),
     ):
         with pytest.raises(ConfigError, match=words):

@@ -62,7 +62,7 @@ def test_only_the_assistant_s_words_and_their_ends_are_targets(chats: Path) -> N
 
 
 def test_a_share_of_the_conversations_is_held_out_and_is_the_same_for_every_run(chats: Path) -> None:
-    a, b = (conversations(str(chats), tiny.model(chat_template=TEMPLATE), 90, 0.1) for _ in range(2))
+    a, b = (conversations([str(chats)], tiny.model(chat_template=TEMPLATE), 90, 0.1) for _ in range(2))
     assert (len(a.train), len(a.held_out)) == (18, 2)
     assert [ids.tolist() for ids, _ in a.held_out] == [ids.tolist() for ids, _ in b.held_out]
     learned = {tuple(ids) for ids, _ in a.train}

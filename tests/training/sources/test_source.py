@@ -22,12 +22,13 @@ SENTENCE = "The quick brown fox jumps over the lazy dog, and then it sleeps.\n"
 
 @dataclass(frozen=True)
 class Asked:
-    path: str
+    path: str | tuple[str, ...]
     tokenizer: str = ""
     vocab_size: int = 0
     batch_size: int = 4
     validation: float | str = 0.1
     split: str = "file"
+    on_bad_file: str = "stop"
 
 
 def opened(folder: Path, data: Asked, length: int = 16, seed: int = 0) -> Source:
@@ -319,7 +320,7 @@ def test_another_seed_gives_other_rows_and_holds_out_the_same(tmp_path: Path) ->
         ("white.txt", b" \n\n ", "nothing but white space"),
         ("one.txt", b"a", r"too short: 0 tokens to learn from, and one row takes 17\. Use more text"),
         ("short.txt", b"abc", r"too short: \d tokens to learn from, and one row takes 17.*context_length="),
-        ("picture.txt", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "is no text: byte 8 is 0"),
+        ("picture.txt", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "is not text: byte 8 is 0"),
         ("latin.txt", b"caf\xe9 " * 40, "not UTF-8: byte 3 is 0xe9"),
         ("utf16.txt", "hello".encode("utf-16"), "begins as UTF-16"),
     ],

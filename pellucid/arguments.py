@@ -1,0 +1,127 @@
+"""Checks of arguments from Python: each returns the value, or raises a UsageError that names the parameter.
+
+They run before anything is computed, so that a wrong type never becomes a library's error later on.
+
+>>> check_int("max_new_tokens", 5, least=0)
+5
+"""
+
+import math
+import numbers
+import operator
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from pellucid.errors import UsageError, did_you_mean
+
+INT64 = (-(2**63), 2**63 - 1)
+"""What a seed, an id or a size may be at all: the integers that a tensor holds."""
+
+
+def check_int(parameter: str, value: Any, least: int = INT64[0], most: int = INT64[1]) -> int:
+    """Returns an integer in [least, most], also from NumPy or torch; a bool or a float is not one.
+
+    >>> check_int("depth", "2", least=1)
+    Traceback (most recent call last):
+    pellucid.errors.UsageError: depth must be a whole number ≥ 1, not '2'.
+    """
+    size = ""
+    if not is_bool(value):
+        try:
+            found = operator.index(value)
+        except TypeError:
+            pass
+        else:
+            if least <= found <= most:
+                return found
+            size = "" if INT64[0] <= found <= INT64[1] else " of at most 64 bits"
+    wanted = f"a whole number{_range(least, most)}{size}"
+    raise UsageError(f"{parameter} must be {wanted}, not {show(value)}.")
+
+
+def check_float(parameter: str, value: Any, least: float = -math.inf, most: float = math.inf) -> float:
+    """Returns a finite float in [least, most], also from an integer or NumPy.
+
+    >>> check_float("temperature", float("nan"), least=0)
+    Traceback (most recent call last):
+    pellucid.errors.UsageError: temperature must be a finite number ≥ 0, not nan.
+    """
+    if isinstance(value, numbers.Real) and not is_bool(value):
+        try:
+            found = float(value)
+        except OverflowError:
+            found = math.inf
+        if math.isfinite(found) and least <= found <= most:
+            return found
+    raise UsageError(f"{parameter} must be a finite number{_range(least, most)}, not {show(value)}.")
+
+
+def check_bool(parameter: str, value: Any) -> bool:
+    """Returns True or False; 0, 1 and "no" are none of them."""
+    if is_bool(value):
+        return bool(value)
+    raise UsageError(f"{parameter} must be True or False, not {show(value)}.")
+
+
+def check_text(parameter: str, value: Any) -> str:
+    """Returns a str; bytes are not text."""
+    if isinstance(value, str):
+        return value
+    raise UsageError(f"{parameter} must be a text (str), not {show(value)}.")
+
+
+def check_path(parameter: str, value: Any) -> str:
+    """Returns a path as a str, from a str or a `pathlib.Path`."""
+    if isinstance(value, str | os.PathLike) and isinstance(path := os.fspath(value), str):
+        if path and "\0" not in path and _is_encodable(path):
+            return path
+        raise UsageError(f"{parameter} must be a path that a file can have, not {show(value)}.")
+    raise UsageError(f"{parameter} must be a path (str or pathlib.Path), not {show(value)}.")
+
+
+def _is_encodable(path: str) -> bool:
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return True
+
+
+def check_one_of(parameter: str, value: Any, known: Iterable[str]) -> str:
+    """Returns one of the known names.
+
+    >>> check_one_of("path", "egaer", ("eager", "fused"))
+    Traceback (most recent call last):
+    pellucid.errors.UsageError: path must be one of eager, fused; got 'egaer'. Did you mean eager?
+    """
+    names = list(known)
+    if isinstance(value, str) and value in names:
+        return value
+    hint = did_you_mean(value, names) if isinstance(value, str) else ""
+    raise UsageError(f"{parameter} must be one of {', '.join(names)}; got {show(value)}.{hint}")
+
+
+def is_bool(value: Any) -> bool:
+    """Whether it is Python's or NumPy's bool, which Python also counts as the integers 0 and 1."""
+    return type(value).__name__ in ("bool", "bool_")
+
+
+def show(value: Any, most: int = 60) -> str:
+    """Returns a value's repr on one line, cut to a message's length; its type where it has no usable repr.
+
+    >>> show([1] * 100, most=12)
+    '[1, 1, 1, 1…'
+    """
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # an integer of 5,000 digits, or a stranger's __repr__
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _range(least: float, most: float) -> str:
+    low, high = least not in (-math.inf, INT64[0]), most not in (math.inf, INT64[1])
+    if low and high:
+        return f" from {least:,} to {most:,}"
+    return f" ≥ {least:,}" if low else f" ≤ {most:,}" if high else ""

@@ -1,0 +1,298 @@
+"""A value, or a slice of one, as tables of its last two free axes, folded to the room that there is.
+
+What does not fit is folded into "…" around the place that was asked for, the largest entries and the ends.
+"""
+
+import math
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pellucid import notebook
+from pellucid.explain.address import Part, written
+from pellucid.explain.expression import figure
+from pellucid.explain.more import IN_PYTHON, More
+from pellucid.explain.trace import Trace
+from pellucid.explain.trace_file import labels_entry, values_entry
+from pellucid.format import escape_controls
+from pellucid.reference.op import Array
+
+WIDTH = 100
+"""Columns of a text that does not go to a terminal."""
+LABEL = 24
+"""The longest text of a token that stands beside a number."""
+SMALL = 64
+"""A value of more numbers than this is also summed up in a line."""
+_PARTNER = {"t": "s", "s": "t"}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Slice:
+    """A part of a value with more than one number: print it, or take `value`, an array over `axes`.
+
+    Where a table does not fit into `lines` lines and the width of the terminal, it is folded around the `top`
+    largest entries of each axis.
+    """
+
+    trace: Trace
+    part: Part
+    top: int = 6
+    lines: int | None = 40
+
+    @property
+    def name(self) -> str:
+        return self.part.name
+
+    @property
+    def address(self) -> str:
+        return written(self.trace, self.part)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The axes that are whole."""
+        axes = self.trace.about(self.name).axes
+        return tuple(axis for axis, i in zip(axes, self.part.index, strict=True) if i is None)
+
+    @property
+    def value(self) -> Array:
+        value: Array = self.trace.value(self.name)[
+            tuple(slice(None) if i is None else i for i in self.part.index)
+        ]
+        return value
+
+    def texts(self, axis: str) -> list[str | None]:
+        """The token at each place of an axis, None where it has no text."""
+        return self.trace.texts(self.name, axis)
+
+    @property
+    def title(self) -> str:
+        """The address and the sizes of the axes that are whole: pattern[h=3] [t=12 s=12]."""
+        axes, shape = self.axes, self.value.shape
+        if self.address == self.name:
+            axes, shape = self.trace.about(self.name).axes, self.trace.value(self.name).shape
+        sizes = (f"{axis}={size}" for axis, size in zip(axes, shape, strict=True))
+        return f"{self.address} [{' '.join(sizes)}]"
+
+    def __str__(self) -> str:
+        return escape_controls("\n".join(text(self)))
+
+    def __repr__(self) -> str:
+        return escape_controls(f"<Slice {self.title}: {_totals(self, 5) or 'no numbers'}>", keep="")
+
+    def _repr_html_(self) -> str:
+        shown = _shown(self, 5, 2 * WIDTH, IN_PYTHON)
+        tables = [notebook.table(table.title, table.rows) for table in shown.tables]
+        return "".join(map(notebook.line, shown.before)) + "".join(
+            (*tables, *map(notebook.line, shown.after))
+        )
+
+
+def text(part: Slice, digits: int = 5, width: int | None = None, more: More = IN_PYTHON) -> Iterator[str]:
+    """The tables as lines of text, at most so wide: by default as wide as the terminal."""
+    shown = _shown(part, digits, width or shutil.get_terminal_size((WIDTH, 24)).columns, more)
+    yield from shown.before
+    for table in shown.tables:
+        if table.title:
+            yield f"{table.title}:"
+        widths = [max(map(len, column)) for column in zip(*table.rows, strict=True)]
+        for row in table.rows:
+            yield "  " + "  ".join(map(str.rjust, row, widths)).rstrip()
+    yield from shown.after
+
+
+def as_data(part: Slice) -> dict[str, Any]:
+    """The numbers in full, as plain data; a whole value is written as a trace file holds it."""
+    trace, name = part.trace, part.name
+    about = trace.about(name)
+    fixed = {axis: i for axis, i in zip(about.axes, part.part.index, strict=True) if i is not None}
+    is_whole = part.address == name
+    axes, value = (about.axes, trace.value(name)) if is_whole else (part.axes, part.value)
+    data: dict[str, Any] = {"name": name}
+    if not is_whole:
+        data |= {"at": part.address, "index": fixed}
+        data |= {"tokens": {axis: trace.label(name, axis, i) for axis, i in fixed.items()}}
+    data |= {"shape": list(value.shape), "axes": list(axes), "role": trace.tape.roles[name]}
+    return data | labels_entry(trace, name, axes) | values_entry(value)
+
+
+# ---- what is shown, as text or as HTML
+
+
+class _Table(NamedTuple):
+    title: str
+    rows: list[list[str]]
+    """The first one holds the headings of the columns, where they have any."""
+    is_folded: bool
+    top_helps: bool
+
+
+class _Shown(NamedTuple):
+    before: list[str]
+    tables: list[_Table]
+    after: list[str]
+
+
+def _shown(part: Slice, digits: int, width: int, more: More) -> _Shown:
+    """Lays the tables out in the lines and the width that there are, or whole where lines have no limit."""
+    about, value, axes = part.trace.about(part.name), part.value, part.axes
+    symbol = about.symbol if about.symbol != part.name else ""
+    meaning = f"{symbol}: {about.meaning}" if symbol and about.meaning else about.meaning
+    before = [f"{part.title}{_tokens(part)}   {meaning}".rstrip()]
+    if about.transposed and value.ndim == 2:
+        value, axes = value.T, axes[::-1]
+        before.append(f"shown as the formulas use it, {symbol}[{','.join(axes)}]")
+    if value.size == 0:
+        return _Shown([*before, "(empty)"], [], [])
+    if value.ndim == 1 and _fits_in_a_row(part, value, axes[0], digits, width):
+        value, axes = value[None], ("", *axes)
+    elif value.ndim == 1:
+        value, axes = value[:, None], (*axes, "")
+    room = math.inf if part.lines is None else max(4, part.lines - len(before) - 3)
+    leads, tables, used = list(np.ndindex(value.shape[:-2])), list[_Table](), 0
+    for lead in leads:
+        title = ", ".join(_heading(part, axis, i) for axis, i in zip(axes, lead, strict=False))
+        most = room - bool(title) - bool(axes[-1])
+        table = _table(
+            part, title, value[lead], axes[-2:], digits, most, math.inf if room == math.inf else width
+        )
+        used += len(table.rows) + bool(title)
+        if used > room and tables:
+            break
+        tables.append(table)
+    after = []
+    if rest := len(leads) - len(tables):
+        other = f'{more.at}"{_next(part, leads[len(tables)])}"'
+        after.append(
+            f"… and {rest:,} more table{'s' * (rest > 1)}: {other} for the next, {more.lines} for all"
+        )
+    if any(table.is_folded for table in tables):
+        larger = f"{more.top}{2 * part.top} for more of the largest entries, " * any(
+            table.top_helps for table in tables
+        )
+        after.append(f"… is what does not fit here: {larger}{more.lines} for everything")
+    if (value.size > SMALL or after) and (totals := _totals(part, digits)):
+        after.append(f"of all {value.size:,}: {totals}")
+    return _Shown(before, tables, after)
+
+
+def _table(
+    part: Slice, title: str, grid: Array, axes: tuple[str, ...], digits: int, room: float, width: float
+) -> _Table:
+    weights = np.where(np.isnan(grid), np.inf, np.where(grid == -np.inf, 0, np.abs(grid)))
+    rows, more_rows = _fold(
+        weights.max(1), _asked(part, axes[0]), part.top, lambda places: len(list(places)) <= room
+    )
+    shown = [i for i in rows if i is not None]
+    beside = ["", *("…" if i is None else _heading(part, axes[0], i) for i in rows)]
+
+    @cache
+    def column(j: int | None) -> list[str]:
+        head = "…" if j is None else _heading(part, axes[1], j)
+        return [head, *("…" if i is None or j is None else _number(grid[i, j], digits) for i in rows)]
+
+    def fits(places: Iterable[int | None]) -> bool:
+        total = 2.0 + max(map(len, beside))
+        for place in places:
+            total += 2 + max(map(len, column(place)))
+            if total > width:
+                return False
+        return True
+
+    columns, more_columns = _fold(weights[shown].max(0), _asked(part, axes[1]), part.top, fits)
+    table = [list(row) for row in zip(beside, *map(column, columns), strict=True)]
+    is_folded = None in rows or None in columns
+    return _Table(title, table if axes[1] else table[1:], is_folded, more_rows or more_columns)
+
+
+def _fold(
+    weights: Array, asked: list[int], top: int, fits: Callable[[Iterable[int | None]], bool]
+) -> tuple[list[int | None], bool]:
+    """The places of an axis that are shown, with None for each gap; and whether a larger `top` shows more."""
+    size = len(weights)
+    if fits(range(size)):
+        return list(range(size)), False
+    largest = [int(i) for i in np.argsort(-weights, kind="stable")[: top + 1 + len(asked)]]
+    order = list(dict.fromkeys([*asked, *largest[:1], 0, size - 1, *largest[:top]]))
+    chosen = {order[0]}
+    for place in order[1:]:
+        if fits(_gapped(chosen | {place}, size)):
+            chosen.add(place)
+    if not chosen.issuperset(order):
+        return _gapped(chosen, size), False
+    further = next((place for place in largest if place not in chosen), None)
+    return _gapped(chosen, size), further is not None and fits(_gapped(chosen | {further}, size))
+
+
+def _gapped(chosen: set[int], size: int) -> list[int | None]:
+    """The places in order, with None where some are left out; a gap of one place is that place."""
+    places, after = list[int | None](), 0
+    for place in [*sorted(chosen), size]:
+        places += [after] if place == after + 1 else [None] if place > after else []
+        places += [place] if place < size else []
+        after = place + 1
+    return places
+
+
+def _asked(part: Slice, axis: str) -> list[int]:
+    """The place on an axis that the address is about: of [t=8], the same token among those looked at."""
+    axes, partner = part.trace.about(part.name).axes, _PARTNER.get(axis)
+    if partner not in axes or (i := part.part.index[axes.index(partner)]) is None:
+        return []
+    place = i + part.trace.size(part.name, axis) - part.trace.size(part.name, partner)
+    return [place] if 0 <= place < part.trace.size(part.name, axis) else []
+
+
+def _fits_in_a_row(part: Slice, row: Array, axis: str, digits: int, width: int) -> bool:
+    total = 2
+    for j, number in enumerate(row):
+        total += 2 + max(len(_heading(part, axis, j)), len(_number(number, digits)))
+        if total > width:
+            return False
+    return True
+
+
+def _heading(part: Slice, axis: str, i: int) -> str:
+    if not axis:
+        return ""
+    label = part.trace.label(part.name, axis, i)
+    return f"{axis}={i}" + (f" {label if len(label) <= LABEL else label[:LABEL] + '…'}" if label else "")
+
+
+def _number(value: Any, digits: int) -> str:
+    return str(int(value)) if value.dtype.kind in "iu" else figure(float(value), digits)
+
+
+def _tokens(part: Slice) -> str:
+    """The tokens at the places that the address names."""
+    places = zip(part.trace.about(part.name).axes, part.part.index, strict=True)
+    fixed = [(axis, i) for axis, i in places if i is not None and part.trace.size(part.name, axis) > 1]
+    texts = [_heading(part, axis, i) for axis, i in fixed if part.trace.label(part.name, axis, i)]
+    return f"  ({', '.join(texts)})" if texts else ""
+
+
+def _next(part: Slice, lead: tuple[int, ...]) -> str:
+    """The address of one of the tables."""
+    rest = iter(lead)
+    index = tuple(next(rest, None) if i is None else i for i in part.part.index)
+    return written(part.trace, Part(part.name, index))
+
+
+def _totals(part: Slice, digits: int) -> str:
+    """The sum, the smallest and the largest number with their addresses; empty where no number is finite."""
+    value = part.value
+    finite = value[np.isfinite(value)]
+    if not finite.size:
+        return ""
+
+    def extreme(find: Callable[[Any], Any]) -> str:
+        place = iter(np.unravel_index(int(find(value)), value.shape))
+        index = tuple(int(next(place)) if i is None else i for i in part.part.index)
+        number = part.trace.value(part.name)[index]
+        return f"{_number(number, digits)} at {part.trace.address(part.name, index)}"
+
+    total = _number(finite.sum(), digits)
+    return f"sum {total}, smallest {extreme(np.nanargmin)}, largest {extreme(np.nanargmax)}"

@@ -1,0 +1,63 @@
+"""What a Python prompt and a notebook show of an object: one short line, and HTML with every text escaped."""
+
+import html
+from collections.abc import Iterable, Sequence
+
+from pellucid.format import escape_controls
+
+_MONO = "white-space:pre;font-family:monospace;margin:0"
+LISTED = 3
+"""How many entries a short line names."""
+ROWS = 400
+"""How many rows a listing has at most."""
+
+
+def counted(number: int, noun: str) -> str:
+    """
+    >>> counted(1, "value"), counted(2000, "value")
+    ('1 value', '2,000 values')
+    """
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def short(kind: str, what: str, entries: Sequence[Sequence[str]]) -> str:
+    """
+    >>> short("Weights", "2 arrays", [("a", "[3]"), ("b", "[2, 2]")])
+    '<Weights: 2 arrays: a [3], b [2, 2]>'
+    """
+    named = ", ".join(" ".join(entry) for entry in entries[:LISTED]) + ", …" * (len(entries) > LISTED)
+    return escape_controls(f"<{kind}: {what}{f': {named}' * bool(entries)}>", keep="")
+
+
+def escaped(text: object) -> str:
+    """A text as HTML shows it, with visible escapes for what is not printable."""
+    return html.escape(escape_controls(str(text)))
+
+
+def line(text: str) -> str:
+    """One line of text, or several."""
+    return f"<div style='{_MONO}'>{escaped(text)}</div>" if text else ""
+
+
+def table(caption: str, rows: Iterable[Sequence[str]], align: str = "right") -> str:
+    """A table; the first entry of a row is its heading."""
+    cell = f"<td style='{_MONO};padding:0 .6em;text-align:{align}'>"
+    body = "".join(f"<tr>{''.join(f'{cell}{escaped(text)}</td>' for text in row)}</tr>" for row in rows)
+    return f"{line(caption)}<table>{body}</table>"
+
+
+def listing(summary: str, heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table behind a line that opens it."""
+    rest = [[f"… and {len(rows) - ROWS:,} more", *[""] * (len(heading) - 1)]] if len(rows) > ROWS else []
+    return branch(summary, (table("", (heading, *rows[:ROWS], *rest), "left"),), is_open=False)
+
+
+def branch(summary: str, inner: Iterable[str], is_open: bool = True) -> str:
+    """A node of a tree that folds: its own line, and below it what is already HTML."""
+    body = "".join(inner)
+    if not body:
+        return f"<div style='{_MONO};padding-left:1.1em'>{escaped(summary)}</div>"
+    return (
+        f"<details{' open' * is_open}><summary style='{_MONO}'>{escaped(summary)}</summary>"
+        f"<div style='padding-left:1.5em'>{body}</div></details>"
+    )

@@ -1,0 +1,72 @@
+"""How fast a model trains here: a few real training steps of a throwaway copy, before a run begins."""
+
+import statistics
+import time
+from dataclasses import replace
+
+import torch
+
+from pellucid.config import ModelConfig
+from pellucid.model.initialisations import initialise
+from pellucid.model.transformer import Transformer
+from pellucid.parts.optimizers.adamw import AdamW
+from pellucid.training import determinism, optimizers
+from pellucid.training.objective import Objective
+from pellucid.training.plan import UTILISATION, flops_per_token
+from pellucid.training.recipe import Train
+
+SECONDS, STEPS = 2.0, 4
+"""Of measuring at most, and timed steps at most."""
+
+
+def measure_speed(
+    config: ModelConfig,
+    rows: int,
+    length: int,
+    device: str,
+    dtype: str,
+    peak: float,
+    seconds: float = SECONDS,
+) -> float | None:
+    """Operations per second that training steps reach; None where one step would take too long to try.
+
+    Where all rows or layers take too long, a part of them is measured: the speed is about the same. `peak`
+    is that of this machine, from which the time of a step is guessed.
+    """
+    flops = flops_per_token(config, length) * length
+    expected = seconds / (STEPS + 1) * peak * UTILISATION
+    rows = max(1, min(rows, int(expected / flops)))
+    if flops > expected and config.n_layer > 1:
+        config = replace(config, n_layer=max(1, int(config.n_layer * expected / flops)))
+        flops = flops_per_token(config, length) * length
+    if flops > (STEPS + 1) * expected:
+        return None
+    determinism.prepare()
+    place = torch.device(device)
+    with torch.random.fork_rng([place] if place.type == "cuda" else []):
+        return rows * flops / _seconds(config, rows, length, place, dtype, seconds)
+
+
+def _seconds(
+    config: ModelConfig, rows: int, length: int, device: torch.device, dtype: str, most: float
+) -> float:
+    """The median time of a step: forward, backward and update."""
+    wide = torch.float64 if dtype == "float64" else torch.float32
+    model = initialise(Transformer.empty(config, device, wide), Train().initialisation, 0).train()
+    objective = Objective(model, Train(), dtype)
+    optimizer = optimizers.make(dict(model.named_parameters()), AdamW())
+    rng = torch.Generator().manual_seed(0)
+    ids = torch.randint(config.vocab_size, (rows, length + 1), generator=rng).to(device)
+    begun, times = time.perf_counter(), list[float]()
+    while True:
+        start = time.perf_counter()
+        loss = objective(ids[:, :-1], ids[:, 1:].contiguous())
+        loss.backward()
+        optimizers.update(optimizer, loss.detach().isfinite())
+        optimizer.zero_grad()
+        loss.item()  # waits for the device
+        now = time.perf_counter()
+        times.append(now - start)
+        if len(times) > STEPS or now - begun + times[-1] > most:
+            # The first step also sets up what the libraries need: it counts only where it is the only one.
+            return statistics.median(times[1:] or times)

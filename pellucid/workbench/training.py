@@ -1,0 +1,69 @@
+"""`pellucid.train`: a recipe's run from Python, and the model that it made."""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any
+
+from pellucid.arguments import check_path, show
+from pellucid.errors import UsageError
+from pellucid.workbench.model import Model
+from pellucid.workbench.opening import load
+
+
+def train(
+    recipe: str | Path | Mapping[str, Any],
+    *,
+    on_event: Callable[[Any], object] | None = None,
+    **overrides: Any,
+) -> Model:
+    """Trains by a recipe and returns the model, which also lies in OUT/model; OUT is a run as of the command.
+
+    `recipe` is the name of a shipped one ("stories"), a .toml file, or a table of keys. Further arguments set
+    keys: `steps=100, optimizer={"lr": 1e-3}`. `on_event` is called with each step, evaluation and save. After
+    an interrupt `pellucid train --resume OUT` goes on from the last checkpoint.
+    """
+    from pellucid.training.recipe import Recipe, changed, is_shipped, table_of
+    from pellucid.training.run import begin
+    from pellucid.training.saving.run_folder import RunFolder
+
+    if isinstance(recipe, Mapping):
+        table = dict(recipe)
+    else:
+        name = check_path("recipe", recipe)
+        if not is_shipped(name) and Path(name).suffix != ".toml" and os.path.exists(name):
+            raise UsageError(
+                f"{name} is a text: give a recipe, and the text as data={{'path': {name!r}}}. "
+                f"`pellucid train {name} --dry-run` plans one for it."
+            )
+        table = table_of(name)
+    asked = Recipe.from_dict(changed(table, _changes(overrides)))
+    folder, why = RunFolder(Path(asked.out)), ""
+    with folder.held():
+        for event in begin(asked, folder, lambda line: None).events():
+            why = getattr(event, "why", why)
+            if on_event is not None:
+                on_event(event)
+    if why.startswith("stopped:"):
+        raise UsageError(
+            f"{why}. The weights before that are in {folder.path}/model; use a smaller optimizer.lr."
+        )
+    return load(folder.path / "model")
+
+
+def _changes(overrides: Mapping[str, Any], section: str = "") -> Iterator[str]:
+    """The overrides as the command line writes them: optimizer.lr=0.001."""
+    for key, value in overrides.items():
+        if isinstance(value, Mapping):
+            yield from _changes(value, f"{section}{key}.")
+        elif isinstance(value, str | Path | bool | list | tuple):
+            plain = list(map(str, value)) if isinstance(value, list | tuple) else value
+            yield f"{section}{key}={json.dumps(str(plain) if isinstance(value, Path) else plain)}"
+        elif isinstance(value, Integral):
+            yield f"{section}{key}={int(value)}"
+        elif isinstance(value, Real):
+            yield f"{section}{key}={float(value)!r}"
+        else:
+            raise UsageError(f"{section}{key} must be a number, a text or a table, not {show(value)}.")

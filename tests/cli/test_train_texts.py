@@ -1,0 +1,209 @@
+"""`pellucid train` before its first step: which texts it reads, what it plans, and what it refuses."""
+
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+
+from pellucid.training import calibration, peak, preflight
+from pellucid.training.distributed.ranks import ALONE
+from pellucid.training.saving.run_folder import RunFolder
+from tests.cli.commands import Shell
+
+SMALL = [
+    "model.n_layer=1", "model.d_model=16", "model.n_head=2", "data.batch_size=4", "train.compile=no",
+    "evaluation.batches=1", "evaluation.sample=5", "schedule.warmup=2", "steps=2", "data.tokenizer=bytes",
+]  # fmt: skip
+TEXT = "The cat sat on the mat. The dog sat on the log. " * 50
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
+    monkeypatch.chdir(tmp_path)
+    return Shell(capsys, monkeypatch)
+
+
+def recipe_of(folder: str) -> dict[str, dict[str, object]]:
+    return tomllib.loads((Path(folder) / "recipe.toml").read_text())
+
+
+# ---- texts
+
+
+def test_a_folder_can_be_trained_on_twice(run: Shell) -> None:
+    Path("my.txt").write_text(TEXT)
+    for out in ("runs/a", "runs/b"):
+        done = run("train", ".", "--plain", f"out={out}", *SMALL)
+        assert done.code == 0, done.err
+    tokens = [path.read_bytes() for path in sorted(Path("runs").glob("*/data/tokens/*.tokens"))]
+    assert len(tokens) == 4 and tokens[:2] == tokens[2:]
+
+
+def test_several_texts_are_one_source_and_the_run_has_their_folder_s_name(run: Shell) -> None:
+    Path("notes").mkdir()
+    for name in ("a", "b", "x=y"):
+        Path(f"notes/{name}.txt").write_text(f"{name} {TEXT}")
+    done = run("train", *sorted(map(str, Path("notes").iterdir())), "--plain", *SMALL)
+    assert done.code == 0, done.err
+    recipe = recipe_of("runs/notes")
+    assert recipe["data"]["path"] == ["notes/a.txt", "notes/b.txt", "notes/x=y.txt"]
+    assert RunFolder("runs/notes").status().state == "finished"
+    assert run("train", "--resume", "runs/notes").code == 0
+
+
+def test_a_pattern_may_be_quoted(run: Shell) -> None:
+    for name in ("a", "b"):
+        Path(f"{name}.txt").write_text(TEXT)
+    done = run("train", "*.txt", "--dry-run", "out=runs/a", *SMALL)
+    assert done.code == 0, done.err
+    assert "the text has 4.8 kB" in done.out
+
+
+@pytest.mark.parametrize("others", [("b.txt", "stories"), ("b.txt", "task:copy"), ("my.toml", "b.txt")])
+def test_a_recipe_cannot_be_joined_with_texts(run: Shell, others: tuple[str, ...]) -> None:
+    Path("b.txt").write_text(TEXT)
+    refused = run("train", *others)
+    assert refused.code == 2 and "is a recipe" in refused.err
+
+
+def test_bad_files_are_all_named_before_anything_is_measured(
+    run: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("notes").mkdir()
+    Path("notes/good.txt").write_text(TEXT)
+    for name in ("junk", "latin1"):
+        Path(f"notes/{name}.txt").write_bytes(b"caf\xe9 \0")
+    with monkeypatch.context() as patch:
+        patch.setattr(peak, "peak", pytest.fail)
+        refused = run("train", "notes", "--plain", *SMALL)
+    assert refused.code == 2 and not Path("runs").exists()
+    for words in ("2 of 3 files", "junk.txt", "latin1.txt", "data.on_bad_file=skip"):
+        assert words in refused.err
+    done = run("train", "notes", "--plain", "data.on_bad_file=skip", *SMALL)
+    assert done.code == 0, done.err
+    assert "skipped 2 of 3 files" in done.out and "junk.txt" in done.out
+    assert recipe_of("runs/notes")["data"]["on_bad_file"] == "skip"
+    assert run("train", "notes", "--dry-run", "data.on_bad_file=skop", *SMALL).code == 2
+
+
+def test_replaced_bytes_are_counted(run: Shell) -> None:
+    Path("my.txt").write_bytes(b"caf\xe9 " * 400)
+    done = run("train", "my.txt", "--plain", "data.on_bad_file=replace", *SMALL)
+    assert done.code == 0 and "replaced 400 bytes" in done.out
+
+
+# ---- the plan
+
+
+def test_steps_and_threads_follow_from_measured_training_steps(
+    run: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A product that is fast, and steps that are slow with two threads and quicker with one."""
+    Path("my.txt").write_text(TEXT * 100)
+    monkeypatch.setattr(peak, "thread_counts", lambda _: [2, 1])
+    monkeypatch.setattr(peak, "peak", lambda *_: 100e9)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: used.append(count))
+    used = [2]
+    speeds = {2: 1e9, 1: 10e9}
+    monkeypatch.setattr(calibration, "measure_speed", lambda *_: speeds[used[-1]])
+    recipe, reasons = preflight.plan_recipe(["my.txt"], ["data.tokenizer=bytes"], 1.0, ALONE)
+    assert recipe.train.threads == 1
+    assert any("1 GFLOP/s with 2 threads, 10 with 1; using 1 thread" in line for line in reasons)
+    assert any("10% of 100 GFLOP/s, as training steps were measured" in line for line in reasons)
+    speeds = {2: 30e9, 1: 20e9}
+    faster, reasons = preflight.plan_recipe(["my.txt"], ["data.tokenizer=bytes"], 1.0, ALONE)
+    assert faster.train.threads == 0 and not any("as training steps" in line for line in reasons)
+    work = [plan.steps * plan.data.batch_size * plan.length for plan in (recipe, faster)]
+    assert work[0] < work[1]
+
+
+def test_training_steps_are_measured_quickly_and_leave_no_trace() -> None:
+    from pellucid.training.plan import planned
+
+    config = planned(10**6, 1, 1e11).config()
+    before, begun = torch.get_rng_state(), time.perf_counter()
+    speed = calibration.measure_speed(config, 8, 32, "cpu", "float32", 1e11, 0.2)
+    assert speed is not None and speed > 1e6
+    assert time.perf_counter() - begun < 5  # 0.3 s where nothing else runs
+    assert torch.equal(torch.get_rng_state(), before)
+    assert calibration.measure_speed(config, 8, 32, "cpu", "float32", 1e3, 0.2) is None  # far too slow to try
+
+
+# ---- what is refused
+
+
+@pytest.mark.parametrize("what", [("stories",), ("task:copy",), ("--resume", "a")])
+def test_minutes_belong_to_a_plan(run: Shell, what: tuple[str, ...]) -> None:
+    refused = run("train", *what, "--minutes", "5")
+    assert refused.code == 2 and "--minutes plans a run for texts" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        ("data.path=nowhere.txt", 2, "nowhere.txt"),
+        ("model.d_model=1048576", 3, "does not fit into memory"),
+        ("data.batch_size=16777216", 3, "data.batch_size="),
+        ("out=my.txt", 2, "is a file"),
+        ("out=my.txt/a", 2, "cannot write"),
+        ("out=.", 2, "not empty"),
+        ("train.device=tpu", 2, "no device"),
+        ("start=nowhere", 2, "nowhere"),
+        ("train.only=zzz", 2, "zzz"),
+        ("data.path=my.txt train.patience=3 data.validation=0", 2, "train.patience"),
+        ("data.path=my.txt data.tokenizer=bpx", 2, "data.tokenizer='bpx'"),
+        ("data.path=my.txt data.validation=abc", 2, "data.validation must be"),
+        ("data.path=my.txt model.context_length=99999", 2, "too short"),
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_would(run: Shell, change: str, code: int, words: str) -> None:
+    Path("my.txt").write_text(TEXT)
+    refused = run("train", "stories", "--dry-run", *change.split())
+    assert (refused.code, words in refused.err) == (code, True), refused.err
+    assert not Path("runs").exists()
+
+
+def test_a_run_that_cannot_fit_is_refused_before_anything_is_allocated(run: Shell) -> None:
+    begun = time.perf_counter()
+    refused = run("train", "stories", "out=runs/a", "model.d_model=1048576", "model.n_layer=1000")
+    assert refused.code == 3 and "does not fit into memory" in refused.err
+    assert time.perf_counter() - begun < 10  # 0.1 s where nothing else runs
+
+
+@pytest.mark.parametrize("text", ["out = ", "\ufffd\x00", "steps = 3"])
+def test_a_mistyped_recipe_is_not_called_damaged(run: Shell, text: str) -> None:
+    Path("my.toml").write_text(text)
+    refused = run("train", "my.toml")
+    assert refused.code == 2 and "damaged" not in refused.err
+
+
+def test_a_reader_that_leaves_does_not_end_the_run(tmp_path: Path) -> None:
+    """As `pellucid train … | head -3` does; a process of its own, since the pipe is its standard output."""
+    (tmp_path / "my.txt").write_text(TEXT)
+    command = ["-m", "pellucid.cli", "train", str(tmp_path / "my.txt"), "--plain", f"out={tmp_path / 'a'}"]
+    running = subprocess.Popen([sys.executable, *command, *SMALL], stdout=subprocess.PIPE)
+    assert running.stdout is not None
+    running.stdout.close()
+    assert running.wait(120) == 0
+    assert RunFolder(tmp_path / "a").status() == ("finished", 2)
+
+
+@pytest.mark.parametrize(
+    "change", ["train=3", "data=3", "model=3", "train.accumulate=0", "steps=x", "data.x=1"]
+)
+def test_a_wrong_key_is_refused_before_the_texts_are_read(run: Shell, change: str) -> None:
+    refused = run("train", "nothing-*.txt", change)
+    assert refused.code == 2 and "nothing" not in refused.err, refused.err
+
+
+def test_a_list_of_texts_can_be_set_as_a_key(run: Shell) -> None:
+    for name in ("a", "b"):
+        Path(f"{name}.txt").write_text(TEXT)
+    done = run("train", "stories", "--dry-run", 'data.path=["a.txt", "b.txt"]', "data.tokenizer=bytes")
+    assert done.code == 0 and 'path = ["a.txt", "b.txt"]' in done.out
+    assert "must be a path or a list of paths" in run("train", "stories", "--dry-run", "data.path=[]").err

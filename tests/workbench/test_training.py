@@ -1,0 +1,61 @@
+"""`pellucid.train` is the command's run without its view."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import pellucid
+from pellucid.errors import ConfigError, UsageError
+from pellucid.training.events import Ended, Stepped
+from pellucid.training.saving.run_folder import RunFolder
+from tests.training.whole_runs import TABLE, trained
+
+
+def test_a_recipe_is_trained_and_its_model_returned(tmp_path: Path) -> None:
+    seen: list[Any] = []
+    model = pellucid.train(
+        TABLE, out=tmp_path / "run", steps=np.int64(3), optimizer={"lr": 0.02}, on_event=seen.append
+    )
+    assert [event.step for event in seen if isinstance(event, Stepped)] == [1, 2, 3]
+    assert isinstance(seen[-1], Ended) and RunFolder(tmp_path / "run").status() == ("finished", 3)
+    trained(tmp_path / "same", "steps=3", "optimizer.lr=0.02")
+    same = pellucid.load(tmp_path / "same" / "model")
+    assert torch.equal(model.logits([1, 2]), same.logits([1, 2]))
+
+
+def test_a_shipped_recipe_is_known_by_its_name_and_another_kind_drops_the_settings_of_the_first(
+    tmp_path: Path,
+) -> None:
+    tiny = {"context_length": 18, "n_layer": 1, "n_head": 2, "d_model": 8}
+    pellucid.train("task:copy", out=str(tmp_path / "a"), steps=1, model=tiny, optimizer={"kind": "sgd"})
+    recipe = RunFolder(tmp_path / "a").recipe()
+    assert recipe["optimizer"]["kind"] == "sgd" and recipe["model"]["n_layer"] == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"recipe": 5}, UsageError, "recipe must be"),
+        ({"recipe": "storeis"}, ConfigError, "Did you mean stories"),
+        ({"stesp": 5}, ConfigError, "Did you mean steps"),
+        ({"steps": "many"}, ConfigError, "steps must be int"),
+        ({"steps": None}, UsageError, "steps must be"),
+        ({"optimizer": {"lr": object()}}, UsageError, "optimizer.lr must be"),
+        ({"steps": -1}, ConfigError, "steps=-1"),
+    ],
+)
+def test_a_wrong_recipe_is_refused_and_leaves_nothing(
+    given: dict[str, Any], error: type[Exception], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=words):
+        pellucid.train(**({"recipe": TABLE, "out": tmp_path / "run"} | given))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_text_alone_is_not_a_recipe(tmp_path: Path) -> None:
+    (tmp_path / "my.txt").write_text("hello " * 100)
+    with pytest.raises(UsageError, match="is a text: give a recipe"):
+        pellucid.train(tmp_path / "my.txt")
