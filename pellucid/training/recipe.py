@@ -221,7 +221,7 @@ class Recipe:
     extensions: tuple[tuple[int, int], ...] = ()
     """Written by Pellucid where a run was given other steps: [step, steps] for each time. Before that step
     the run was to have so many steps, and its learning rate was theirs.
-    Example: [[1000, 1000]]"""
+    Example: [[400, 400]]"""
     data: Data
     """Where the text is, and how it becomes batches."""
     model: Mapping[str, Any] = field(default_factory=dict)

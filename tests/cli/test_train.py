@@ -81,6 +81,23 @@ def test_what_one_is_told_to_try_works_as_it_is_printed(
     assert tried.code == 0 and tried.out.startswith(command[3])
 
 
+def test_what_one_is_told_to_try_after_conversations_asks_by_the_template(
+    tmp_path: Path, run: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    template = "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}<end>{% endfor %}<s>assistant: "
+    tiny.folder(Path("start"), tiny.LLAMA | {"context_length": 100}, chat_template=template)
+    said = [{"role": "user", "content": "The cat?"}, {"role": "assistant", "content": "The dog."}]
+    Path("chats.jsonl").write_text(f"{json.dumps({'messages': said})}\n" * 9)
+    asked = ["start=start", "steps=1", "out=a", "train.device=cpu", "evaluation.sample=0"]
+    done = run("train", "chats.jsonl", *asked, "--plain")
+    assert done.code == 0, done.err
+    command = shlex.split(done.out.rpartition("Try: ")[2])
+    assert command == ["pellucid", "generate", "a/model", "--chat", "The cat?"]
+    tried = run(*command[1:], "--max-new-tokens", "5")
+    assert tried.code == 0 and not tried.out.startswith("The cat?"), tried.err
+
+
 def test_a_model_that_writes_no_text_is_not_to_be_tried_so(tmp_path: Path, run: Shell) -> None:
     done = run("train", "stories", "--plain", f"out={tmp_path / 'a'}", "steps=1", "model.mask=none", *SMALL)
     assert done.code == 0 and "The model is in" in done.out and "Try:" not in done.out
