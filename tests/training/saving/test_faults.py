@@ -1,5 +1,6 @@
 """Whatever the disk refuses and whenever the process is killed: nothing that was saved is lost or wrong."""
 
+import contextlib
 import errno
 import io
 import os
@@ -168,6 +169,30 @@ def test_a_fault_at_any_call_to_the_disk_costs_nothing_that_was_saved(
             pytest.fail("a saving calls the disk without end")
         assert newest == step
         assert failed > 60 and {"write", "fsync", "rename", "link", "exchange"} <= set(disk.names)
+
+
+@pytest.mark.parametrize("exchange", [files.exchange, cannot_exchange])
+def test_a_process_killed_at_any_call_to_the_disk_leaves_a_best_model_that_says_what_it_is(
+    exchange: Callable[..., bool],
+) -> None:
+    with in_memory() as path:
+        folder, first = begun(path / "a"), snapshot(1)
+        with folder.held():
+            folder.save_best(first, 1.0)
+        for at in range(1, 200):
+            step, disk = at + 1, Disk(at, "killed", exchange)
+            with folder.held(), contextlib.suppress(Killed), disk.watched():
+                folder.save_best(snapshot(step), float(step))
+            with folder.held():
+                best, model = folder.best(), model_folder.read(folder.path / "best")
+                assert best is not None and best.loss == best.step and not folder.kept
+                wanted = snapshot(best.step).weights
+                assert all(np.array_equal(model.weights[name], wanted[name].numpy()) for name in wanted)
+                assert not list(folder.path.glob(".*"))
+            if disk.calls < at:
+                assert best.step == step
+                return
+        pytest.fail("a saving calls the disk without end")
 
 
 @pytest.mark.parametrize("fault", ["bad sector", "full", "killed"])
