@@ -205,8 +205,8 @@ def _steps(folder: RunFolder, changes: Iterable[str]) -> int:
 def _extended(recipe: Recipe, step: int, steps: int, folder: RunFolder) -> Recipe:
     if steps <= step:
         raise UsageError(
-            f"{folder.path} has made {step:,} steps already, so that steps={steps} would end it before: ask "
-            "for more."
+            f"{folder.path} has made {step:,} steps already, and steps={steps} is not more than that: give a "
+            "larger number, or begin another run."
         )
     return recipe.extended(step, steps)
 
