@@ -94,10 +94,10 @@ def new_folder(path: Path, kind: Kind, force: bool = False) -> Iterator[Path]:
             check_output(path, kind, force, folder=True)  # it may have come while the block ran
             _put_folder(new, path, partial / _REPLACED)
     except OSError as error:
-        _remove_made(made)
+        remove_made(made)
         raise file_error("write", path, error) from None
     except BaseException:
-        _remove_made(made)
+        remove_made(made)
         raise
 
 
@@ -151,10 +151,12 @@ def partial_folder(path: Path) -> Iterator[Path]:
     try:
         yield partial
     finally:
-        with contextlib.suppress(OSError):
-            _restore(partial, path)
-        shutil.rmtree(partial, ignore_errors=True)
-        os.close(handle)
+        try:
+            with contextlib.suppress(OSError):
+                _restore(partial, path)
+            shutil.rmtree(partial, ignore_errors=True)
+        finally:
+            os.close(handle)
 
 
 def _create_partial(path: Path, create: Callable[[Path], int]) -> tuple[Path, int]:
@@ -306,12 +308,12 @@ def make_folders(folder: Path) -> list[Path]:
             made.append(place)
             fsync_folder(place.parent)
     except OSError as error:
-        _remove_made(made)
+        remove_made(made)
         raise file_error("write", folder, error) from None
     return made
 
 
-def _remove_made(folders: list[Path]) -> None:
+def remove_made(folders: list[Path]) -> None:
     """Removes folders that this call made, as far as they are empty."""
     for place in reversed(folders):
         with contextlib.suppress(OSError):

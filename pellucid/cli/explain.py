@@ -18,7 +18,8 @@ def explain(
     model: Annotated[
         str,
         typer.Argument(
-            help="A model's folder, .gguf or .toml file or name; a trace file (.json); or a run's folder."
+            help="A model's folder, .gguf or .toml file or name; a trace file (.json); or a run's folder: "
+            "with a prompt its newest model, without one its steps."
         ),
     ],
     prompt: Annotated[str | None, typer.Argument(help="The text to read.")] = None,
@@ -59,10 +60,9 @@ def explain(
     the step is made again to the bit: gradient, clipping, moments, decay and rate of one weight's update.
     """
     settings = training(update, lr, only, steps)
-    if (Path(model) / "recipe.toml").is_file():
+    if prompt is None and target is None and not settings and (Path(model) / "recipe.toml").is_file():
         from pellucid.cli.explain_run import explained
 
-        _need_no_prompt(model, prompt, target, settings)
         said, most = explained(model, at, depth, top, digits, lines, json, raw_tokens)
         _say(said, json, most)
         return
@@ -98,16 +98,6 @@ def data_of(found: "Derivation | Slice") -> dict[str, Any]:
     from pellucid.explain import derive, table
 
     return table.as_data(found) if isinstance(found, table.Slice) else derive.as_data(found)
-
-
-def _need_no_prompt(run: str, prompt: str | None, target: str | None, settings: dict[str, Any]) -> None:
-    from pellucid.errors import UsageError
-
-    if prompt is not None or target is not None or settings:
-        raise UsageError(
-            f"{run} is a run, which read its own text; leave the prompt and its options away, or ask its "
-            f"model: pellucid explain {run}/model PROMPT."
-        )
 
 
 def _trace(

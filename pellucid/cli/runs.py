@@ -10,7 +10,7 @@ WIDE = 1000
 """Columns where nobody looks at a terminal."""
 DEEP = 3
 """Folders below a given one in which runs are looked for."""
-LEAVING = ("tokens", "gap", "age", "learned", "loss", "best", "step")
+LEAVING = ("at", "tokens", "gap", "age", "learned", "loss", "best", "step")
 """The columns that leave a narrow terminal, in this order; a run's name and its state stay."""
 USUAL, SHORTEST = 28, 8
 """Columns of a name before figures are preferred to more of it, and those that it has always."""
@@ -49,7 +49,8 @@ def runs(
 
 def found(folder: Path, deep: int = DEEP) -> Iterator[Path]:
     """Every run folder here: one with a recipe or a log of a run. Nothing is looked for inside a run."""
-    from pellucid.training.saving.run_folder import CHECKPOINTS, LOG, RECIPE
+    from pellucid.training.saving.manifest import CHECKPOINTS
+    from pellucid.training.saving.run_folder import LOG, RECIPE
 
     if (folder / LOG).is_file() or ((folder / RECIPE).is_file() and (folder / CHECKPOINTS).is_dir()):
         yield folder
@@ -72,7 +73,15 @@ def _about(path: Path) -> dict[str, Any]:
     from pellucid.training.saving.run_folder import LOG, RunFolder
 
     row: dict[str, Any] = {"name": str(path), "state": "broken", "step": 0, "steps": None, "loss": None}
-    row |= {"best": None, "gap": None, "learned": None, "tokens": None, "why": None, "saved": None}
+    row |= {
+        "best": None,
+        "best_step": None,
+        "gap": None,
+        "learned": None,
+        "tokens": None,
+        "why": None,
+        "saved": None,
+    }
     log = path / LOG
     try:
         row["age"] = max(0.0, time.time() - (log if log.exists() else path).stat().st_mtime)
@@ -97,11 +106,16 @@ def _read(row: dict[str, Any], line: dict[str, Any]) -> None:
         row["loss"] = line.get("loss") if smoothed is None else smoothed
         row["tokens"] = line.get("tokens")
     elif kind == "evaluation" and _better(line.get("loss"), row["best"]):
-        row |= {"best": line["loss"], "gap": line.get("gap"), "learned": line.get("learned")}
+        row |= {
+            "best": line["loss"],
+            "best_step": line.get("step"),
+            "gap": line.get("gap"),
+            "learned": line.get("learned"),
+        }
 
 
 def _better(loss: float | None, best: float | None) -> bool:
-    return loss is not None and (best is None or loss <= best)
+    return loss is not None and (best is None or loss < best)
 
 
 def _table(rows: list[dict[str, Any]]) -> None:
@@ -140,10 +154,13 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
     """What the table says of a run under each heading; nothing where a figure is not known."""
     from pellucid.cli.progress import FORMS, escaped
 
-    forms = dict.fromkeys(("loss", "best", "gap"), FORMS["loss"])
-    forms |= {"learned": FORMS["learned"], "tokens": _count}
+    forms = dict.fromkeys(("loss", "best", "best_step", "gap"), FORMS["loss"])
+    forms |= {"best_step": "{:,}".format, "learned": FORMS["learned"], "tokens": _count}
     steps = f"/{row['steps']:,}" if row["steps"] is not None else ""
-    figures = {key: "" if row[key] is None else form(row[key]) for key, form in forms.items()}
+    figures = {
+        key.replace("best_step", "at"): "" if row[key] is None else form(row[key])
+        for key, form in forms.items()
+    }
     named = {"run": escaped(row["name"]).replace("\n", "\\n"), "state": row["state"]}
     return named | {"step": f"{row['step']:,}{steps}"} | figures | {"age": _age(row["age"])}
 

@@ -30,7 +30,8 @@ def train(
         ),
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="Go on with a run that was interrupted.", metavar="RUN")
+        Path | None,
+        typer.Option(help="Go on with a run; with steps=N also with one that is finished.", metavar="RUN"),
     ] = None,
     minutes: Annotated[
         float | None,
@@ -41,9 +42,9 @@ def train(
     ] = False,
     plain: Annotated[bool, typer.Option("--plain", help="Lines instead of the live view.")] = False,
 ) -> None:
-    """Train a model, from texts of your own or by a recipe; the newest weights are in OUT/model.
+    """Train a model, from texts of your own or by a recipe: the newest in OUT/model, the best in OUT/best.
 
-    Ctrl-C finishes the step, saves, and says how to go on.
+    Ctrl-C finishes the step, saves, and says how to go on; so do SIGTERM and a terminal that is closed.
     """
     from pellucid.errors import UsageError
 
@@ -82,19 +83,23 @@ def train(
 
 def _go_on(path: Path, changes: list[str], plain: bool, dry_run: bool, ranks: "Ranks") -> None:
     from pellucid.errors import UsageError
-    from pellucid.training.recipe import Recipe
+    from pellucid.training.recipe import Recipe, changed
     from pellucid.training.run import complete, resume
     from pellucid.training.saving.run_folder import RunFolder
 
     if not (path / "recipe.toml").is_file():
-        raise UsageError(f"there is no run at {path}: it has no recipe.toml.")
+        raise UsageError(f"{path} is not the folder of a run: it has no recipe.toml.")
     folder = RunFolder(path)
     if dry_run:
-        _forecast(Recipe.from_dict(folder.recipe()), ranks, is_new=False)
+        _forecast(Recipe.from_dict(changed(folder.recipe(), changes)), ranks, is_new=False)
         return
     state, step = folder.status()
     if state == "finished" and ranks.alone and complete(folder, changes):
-        print(f"{path} is finished, at step {step:,}: nothing is left to do. Its model is in {path}/model")
+        more = f"pellucid train --resume {shlex.quote(str(path))} steps={2 * max(step, 1)}"
+        print(
+            f"{path} is finished, at step {step:,}: nothing is left to do. Its model is in {path}/model. For "
+            f"more steps: {more}"
+        )
         return
     with _held(folder, ranks):
         _follow(resume(folder, _say if ranks.first else _say_nothing, ranks, changes), plain)
@@ -115,7 +120,7 @@ def _one_voice() -> "Iterator[Ranks]":
                 raise
             if ranks.speaks():
                 print(f"pellucid: {error}", file=sys.stderr, flush=True)
-            os._exit(2)  # an orderly end would wait for ranks that may be lost
+            os._exit(error.exit_code)  # an orderly end would wait for ranks that may be lost
 
 
 def _held(folder: "RunFolder", ranks: "Ranks") -> contextlib.AbstractContextManager[None]:
@@ -192,10 +197,10 @@ def _say_nothing(line: str) -> None:
 def _follow(run: "Run", plain: bool) -> None:
     """Draw what happens until it ends, and say how to go on."""
     from pellucid.cli.live import PlainView, view
+    from pellucid.training.events import Evaluated
     from pellucid.training.peak import peak
-    from pellucid.training.validation import beginning
 
-    out, ended = run.folder.path, ""
+    out, ended, loss = run.folder.path, "", None
     drawn: Any = contextlib.nullcontext(_see_nothing)
     if run.ranks.first:
         limit = peak(str(run.trainer.device), run.trainer.dtype) * run.ranks.world
@@ -204,19 +209,41 @@ def _follow(run: "Run", plain: bool) -> None:
         for event in run.events():
             seen(event)
             ended = getattr(event, "why", ended)
-    code, words, stream = 0, f"The model is in {out}/model.", sys.stdout
-    if text := beginning(run.trainer.model, run.trainer.source, run.recipe.evaluation):
-        words += f" Try: {shlex.join(['pellucid', 'generate', f'{out}/model', text])}"
+            if isinstance(event, Evaluated) and event.loss == event.loss:
+                loss = event.loss
+    code, words, stream = 0, _ending(run, loss), sys.stdout
     if received or ended == "interrupted":
         words, stream = f"Saved. Go on with: pellucid train --resume {shlex.quote(str(out))}", sys.stderr
-        code = 130 if received[:1] == [signal.SIGINT] else 143
+        code = 128 + (received[0] if received else signal.SIGTERM)
     elif ended.startswith("stopped:"):
         words = f"{ended}. The weights before them are in {out}/model. Begin another run with a smaller "
         code, words, stream = 1, f"{words}optimizer.lr, and another out.", sys.stderr
     if run.ranks.first:
-        print(words, file=stream)
+        with contextlib.suppress(OSError):  # the terminal may be gone, and the run is saved
+            for kept in run.folder.kept:
+                print(f"{kept} holds a file that this run did not write; it was kept.", file=stream)
+            print(words, file=stream, flush=True)
     if code:
         raise typer.Exit(code)
+
+
+def _ending(run: "Run", loss: float | None) -> str:
+    """Where the models are, and a command to try the newest with."""
+    from pellucid.training.validation import beginning
+
+    out, best = run.folder.path, run.folder.best()
+    words = f"The model is in {out}/model"
+    if loss is not None:
+        words += f" (validation loss {loss:.4f})"
+    if best is not None and best.loss is not None:
+        here = best.step == run.trainer.at
+        words += f"; the best, of step {best.step:,} ({best.loss:.4f}), is in {out}/best" * (not here)
+        words += ", the best of this run" * here
+    text = beginning(run.trainer.model, run.trainer.source, run.recipe.evaluation)
+    if not text:
+        return f"{words}."
+    chat = ["--chat"] if run.trainer.source.opening else []  # its prompts are what a user says
+    return f"{words}. Try: {shlex.join(['pellucid', 'generate', f'{out}/model', *chat, text])}"
 
 
 def _see_nothing(_: object) -> None:
@@ -225,16 +252,23 @@ def _see_nothing(_: object) -> None:
 
 @contextlib.contextmanager
 def _signals(run: "Run") -> Iterator[list[int]]:
-    """The first Ctrl-C lets the step end and saves; the second leaves at once."""
+    """The first signal lets the step end and saves; the second Ctrl-C or SIGTERM leaves at once.
+
+    A closed terminal sends SIGHUP, its shell often a second one, so that never leaves at once; under nohup it
+    stays ignored.
+    """
     received: list[int] = []
 
     def asked(number: int, _: Any) -> None:
-        if received:
+        if number != signal.SIGHUP and any(before != signal.SIGHUP for before in received):
             os._exit(128 + number)
         received.append(number)
         run.trainer.wanted = "interrupted"
 
-    before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, asked) for number in numbers}
     try:
         yield received
     finally:

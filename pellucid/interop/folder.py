@@ -1,14 +1,17 @@
 """The files of a model's folder: read as strictly as a stranger's must be, and written one by one."""
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 from pellucid.errors import FileError, file_error, quote
-from pellucid.files import Damaged, need, strict, whole_file
+from pellucid.files import Damaged, need, strict, sweep, whole_file
 
 LARGEST_JSON = 1 << 24
+RECIPE = "recipe.toml"
+"""What the folder of a run has."""
 _PLAIN = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
@@ -38,6 +41,12 @@ def has(folder: Path, name: str) -> bool:
         raise file_error("read", folder, error) from None
     except (OSError, ValueError):  # a name that no file can have
         return False
+
+
+def put_back(place: Path) -> None:
+    """Gives the model of a run its name again where a process was killed while it replaced it."""
+    if has(place.parent, RECIPE) and not os.path.lexists(place):
+        sweep(place)
 
 
 def read_table(path: Path, largest: int = LARGEST_JSON) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from pellucid.config import ModelConfig, preset_text, presets
 from pellucid.errors import ConfigError, FileError, did_you_mean
 from pellucid.interop import library, toml_model
+from pellucid.interop.folder import put_back
 from pellucid.interop.pretrained import Pretrained
 from pellucid.text.tokenizer import Tokenizer
 
@@ -103,6 +104,8 @@ def _path(name: str | Path) -> Path:
     if name == "":  # a path that is empty would be the folder one stands in
         raise ConfigError("the model's name is empty; give a folder, a file or a name, such as abcd.")
     path = Path(name)
+    if len(path.parts) > 1:
+        put_back(path)
     if _exists(path):
         return path
     if path.suffix == ".gguf" or (len(path.parts) > 1 and not str(name).startswith(library.HUB)):

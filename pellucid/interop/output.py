@@ -14,7 +14,7 @@ Read = Callable[[Path], object]
 _PARTS = re.compile(
     r"config\.json|generation_config\.json|model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json"
     r"|tokenizer\.(json|model)|(tokenizer_config|special_tokens_map|added_tokens|vocab)\.json|merges\.txt"
-    r"|chat_template\.(jinja|json)"
+    r"|chat_template\.(jinja|json)|origin\.json"
 )
 """What a model's folder holds. With anything else in it, it is more than a model and is not replaced."""
 

@@ -35,6 +35,7 @@ def chosen(loss: Loss, recipe: Recipe, device: torch.device, sharded: bool) -> t
         return loss, "no: there is no C++ compiler here"
     if wanted == "auto" and device.type == "cpu":
         return loss, "no: on a CPU it gains little"
-    if wanted == "auto" and recipe.steps < EARNS_IT:
-        return loss, f"no: {recipe.steps} steps are too few to earn it"
+    steps = recipe.steps_at(0)  # as it began: more steps do not change how the first ones were made
+    if wanted == "auto" and steps < EARNS_IT:
+        return loss, f"no: {steps} steps are too few to earn it"
     return torch.compile(loss, fullgraph=True), "yes"

@@ -51,9 +51,13 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Saved:
+    """A checkpoint was saved, or the best model so far."""
+
     step: int
     folder: str
     seconds: float
+    loss: float | None = None
+    """Of the best model, on the validation text."""
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,8 @@ SMOOTH = 0.95
 """How much of the smoothed loss is its past."""
 BAD_IN_A_ROW = 5
 """So many steps without a finite gradient, one after the other, end a run."""
+SAVE = "save"
+"""What ranks agree on where the clock says that a checkpoint is due."""
 
 
 class Trainer:
@@ -163,7 +165,7 @@ class Trainer:
         return [parameter.grad for parameter in self.weights.learning.values() if parameter.grad is not None]
 
     def _set_rate(self) -> float:
-        factor = self.recipe.schedule.factor(self.at, self.recipe.steps)
+        factor = self.recipe.schedule.factor(self.at, self.recipe.steps_at(self.at))
         optimizers.set_rate(self.optimizer, factor)
         optimizers.set_step(self.optimizer, self.recipe.optimizer, self.at)
         return float(self.recipe.optimizer.lr * factor)
@@ -174,8 +176,17 @@ class Trainer:
         """Steps until the recipe's end, or until `wanted` says why not; evaluated and saved on the way."""
         with determinism.switched(self.deterministic), contextlib.closing(self.loader):
             yield self.started()
-            why, saved = "finished", -1
-            while self.at < self.recipe.steps and not self._wanted():
+            why, begun, saved, clock = "finished", self.at, -1, time.monotonic()
+            limit = (self.recipe.checkpoint.minutes * 60 or math.inf) if save else math.inf
+            while self.at < self.recipe.steps:
+                new = self.at not in (begun, saved)
+                asked = self._asked(new and time.monotonic() - clock > limit)
+                if save and asked == SAVE:
+                    yield save()
+                    saved, clock = self.at, time.monotonic()
+                    continue  # somebody may want an end meanwhile
+                if asked:
+                    break
                 event = self.step()
                 yield event
                 if recorded := self.recorder.taken():
@@ -184,23 +195,23 @@ class Trainer:
                     row = f"{self.bad} steps in a row" if self.bad > 1 else f"step {self.at}"
                     why = f"stopped: {row} without a finite gradient, at {event.name}"
                     break
-                if self.at % self.recipe.evaluation.every == 0 or self.at == self.recipe.steps:
+                if self.at % self.recipe.evaluation.every == 0 or self.recipe.ends_at(self.at):
                     yield self.evaluate()
                     if self.recipe.train.patience and self.without_progress >= self.recipe.train.patience:
                         why = f"stopped early: {self.without_progress} evaluations without a better loss"
                         break
                 if save and self.at % self.recipe.checkpoint.every == 0:
-                    saved = self.at
                     yield save()
+                    saved, clock = self.at, time.monotonic()
             if save and saved != self.at:
                 yield save()
             best = None if math.isnan(self.best) else self.best
             yield Ended(self.at, self.wanted or why, self.smoothed, best, self.seconds)
 
-    def _wanted(self) -> str:
-        """Why all ranks should end here, once somebody wants one of them to."""
-        agreed = self.ranks.agree(self.wanted)
-        if agreed:  # else not touched: a signal may have set it meanwhile, and all hear of it next time
+    def _asked(self, overdue: bool) -> str:
+        """Returns why all ranks are to end, SAVE where a checkpoint is overdue on one, else nothing."""
+        agreed = self.ranks.agree(self.wanted or SAVE * overdue)
+        if agreed not in ("", SAVE):  # else not touched: a signal may have set it meanwhile
             self.wanted = agreed
         return agreed
 

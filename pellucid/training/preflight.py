@@ -13,7 +13,7 @@ import torch
 
 from pellucid.config import ModelConfig
 from pellucid.data import chat_records
-from pellucid.errors import ConfigError, FileError, UsageError, file_error
+from pellucid.errors import ConfigError, FileError, UsageError
 from pellucid.interop import named
 from pellucid.model.transformer import Transformer
 from pellucid.text.corpus.sources import PACKED, files
@@ -23,7 +23,7 @@ from pellucid.training.distributed.scaling import share
 from pellucid.training.loop import device_of, dtype_on, rows_of_a_rank
 from pellucid.training.plan import Plan, readable_size
 from pellucid.training.recipe import Recipe, changed
-from pellucid.training.saving.run_folder import CHECKPOINTS, LOCK, RECIPE
+from pellucid.training.saving.run_folder import RunFolder
 from pellucid.training.sources.encoding import check_texts, named_tokenizer, paths_of
 from pellucid.training.sources.source import kind_of, open_source
 from pellucid.training.start import config_of, settled
@@ -31,8 +31,6 @@ from pellucid.training.weights import Weights
 
 MINUTES = 10.0
 """How long a run for a text may take, where nobody says."""
-OF_A_START = (LOCK, CHECKPOINTS)
-"""What a start that was refused or killed may leave in a folder."""
 OFF = 1.25
 """A forecast that is wrong by more than this factor is made again with what was measured."""
 
@@ -196,35 +194,11 @@ def _records(recipe: Recipe) -> int:
 
 def check_out(recipe: Recipe) -> None:
     """Refuses an `out` in which no run can begin."""
-    try:
-        _check_folder(Path(recipe.out))
-    except OSError as error:
-        raise file_error("read", recipe.out, error) from None
-
-
-def _check_folder(out: Path) -> None:
-    if (out / RECIPE).exists():
-        raise UsageError(
-            f"{out} already holds a run: `pellucid train --resume {out}` goes on with it; out=ANOTHER starts "
-            "another."
-        )
-    if out.exists() and not out.is_dir():
-        raise UsageError(f"{out} is a file, where a run would have its folder: name another out.")
-    inside = sorted(out.iterdir()) if out.is_dir() else []
-    if foreign := [
-        path.name for path in inside if path.name not in OF_A_START and not _is_empty_folder(path)
-    ]:
-        raise UsageError(
-            f"{out} is not empty and not the folder of a run: it holds {foreign[0]}. Name another out, for "
-            "example a folder that is not there yet."
-        )
+    out = Path(recipe.out)
+    RunFolder(out).check_new()
     above = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
         raise FileError(f"cannot write {out}: {above} is not a folder that may be written to.")
-
-
-def _is_empty_folder(path: Path) -> bool:
-    return path.is_dir() and not any(path.iterdir())
 
 
 def check(recipe: Recipe, ranks: Ranks, is_new: bool = True) -> tuple[Recipe, ModelConfig]:

@@ -195,9 +195,16 @@ class Checkpointing:
     every: int = 500
     """Steps between two checkpoints.
     Example: 1000"""
+    minutes: float = 5.0
+    """Minutes without a checkpoint after which one is saved whatever the step. 0: never.
+    Example: 15"""
     keep: int = 2
-    """Newest checkpoints that are kept; older ones are removed.
+    """Newest checkpoints that are kept; older ones are removed. One that was saved between two of the
+    schedule, by the clock or at an interruption, is kept until there is a newer one.
     Example: 5"""
+    keep_best: bool = True
+    """Whether the model with the lowest validation loss so far is kept as well, in OUT/best.
+    Example: false"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,8 +215,13 @@ class Recipe:
     """The folder of the run: its log, its checkpoints and its model.
     Example: runs/a"""
     steps: int
-    """Optimizer steps of the run.
+    """Optimizer steps of the run. `pellucid train --resume RUN steps=N` changes them, also when it is
+    finished; the learning rate then follows the schedule of N steps from there on.
     Example: 2000"""
+    extensions: tuple[tuple[int, int], ...] = ()
+    """Written by Pellucid where a run was given other steps: [step, steps] for each time. Before that step
+    the run was to have so many steps, and its learning rate was theirs.
+    Example: [[400, 400]]"""
     data: Data
     """Where the text is, and how it becomes batches."""
     model: Mapping[str, Any] = field(default_factory=dict)
@@ -248,6 +260,7 @@ class Recipe:
                 hint = did_you_mean(value, words)
                 raise ConfigError(f"no {section}.{key} called {value!r}; have {', '.join(words)}.{hint}")
         self._check_start()
+        self._check_extensions()
         if self.train.weights == "bfloat16" and self.train.dtype in ("float32", "float64"):
             raise ConfigError(
                 f"train.weights=bfloat16 does not go with train.dtype={self.train.dtype}: products of "
@@ -275,6 +288,31 @@ class Recipe:
                     f"data.{key}={value!r} does not go with start={self.start!r}, whose own tokenizer is the "
                     f"only one that its weights know: leave data.{key} out."
                 )
+
+    def _check_extensions(self) -> None:
+        before = 0
+        for step, steps in self.extensions:
+            if not before < step <= min(steps, self.steps):
+                raise ConfigError(
+                    f"extensions={[list(pair) for pair in self.extensions]} are not those of a run of "
+                    f"{self.steps} steps: each is [step, steps], the steps rising and none beyond the end."
+                )
+            before = step
+
+    def steps_at(self, step: int) -> int:
+        """Returns how many steps the run was to have when it was at this one."""
+        return next((steps for until, steps in self.extensions if step < until), self.steps)
+
+    def ends_at(self, step: int) -> bool:
+        """Whether the run has its end here, or had it before it was given more steps."""
+        return step == self.steps or (step, step) in self.extensions
+
+    def extended(self, step: int, steps: int) -> Self:
+        """Returns the recipe with another number of steps, from a step on; what was before it stays."""
+        earlier = [pair for pair in self.extensions if pair[0] < step]
+        if step and self.steps_at(step - 1) != steps:
+            earlier.append((step, self.steps_at(step - 1)))
+        return dataclasses.replace(self, steps=steps, extensions=tuple(earlier))
 
     def config(self, vocab_size: int) -> ModelConfig:
         """The model, now that the number of tokens is known."""
@@ -305,6 +343,8 @@ class Recipe:
 
     def to_toml(self) -> str:
         table = self.to_dict()
+        if not self.extensions:
+            del table["extensions"]
         lines = [f"{key} = {toml(value)}" for key, value in table.items() if not isinstance(value, dict)]
         for section, values in table.items():
             if isinstance(values, dict):
@@ -340,6 +380,7 @@ BOUNDS: tuple[tuple[str, str, float, float], ...] = (
     ("evaluation", "batches", 0, MOST),
     ("evaluation", "sample", 0, 100_000),
     ("checkpoint", "every", 1, MOST),
+    ("checkpoint", "minutes", 0, MOST),
     ("checkpoint", "keep", 1, 1000),
 )
 CHOICE = ("auto", "yes", "no")
@@ -485,6 +526,12 @@ def _field(entry: Any, value: Any, name: str) -> Any:
         if not isinstance(patterns, list | tuple) or not all(isinstance(one, str) for one in patterns):
             raise ConfigError(f"{name} is a pattern or a list of them, not {value!r}.")
         return tuple(patterns)
+    if kind == tuple[tuple[int, int], ...]:
+        return _pairs(value, name)
+    if kind is bool:
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name} must be true or false, not {value!r}.")
+        return value
     if kind == PATHS:
         return _paths(value, name)
     plain = {int: "int", float: "float", str: "str", float | str: "float or str"}
@@ -494,6 +541,15 @@ def _field(entry: Any, value: Any, name: str) -> Any:
         )
         raise ConfigError(f"{name} must be {plain[kind]}, not {value!r}{whole}.")
     return _model(value, name) if name == "model" else value
+
+
+def _pairs(value: Any, name: str) -> tuple[tuple[int, int], ...]:
+    """Pairs of whole numbers, each written as a list."""
+    pairs = value if isinstance(value, list | tuple) else [value]
+    for pair in pairs:
+        if not isinstance(pair, list | tuple) or [type(number) for number in pair] != [int, int]:
+            raise ConfigError(f"{name} must be a list of pairs such as [[100, 200]], not {value!r}.")
+    return tuple((first, second) for first, second in pairs)
 
 
 def _paths(value: Any, name: str) -> str | tuple[str, ...]:

@@ -14,7 +14,7 @@ import torch
 
 from pellucid import __version__
 from pellucid.config import ModelConfig
-from pellucid.errors import PellucidError, UsageError
+from pellucid.errors import UsageError
 from pellucid.interop.pretrained import Pretrained
 from pellucid.training import determinism, memory, validation
 from pellucid.training.distributed.ranks import ALONE, Ranks, flat
@@ -27,14 +27,18 @@ from pellucid.training.peak import peak
 from pellucid.training.recipe import Recipe, changed
 from pellucid.training.saving import checkpoint
 from pellucid.training.saving.environment import differences, environment
-from pellucid.training.saving.run_folder import LOG, RECIPE, RECORDER, RunFolder
-from pellucid.training.sources.encoding import forget
+from pellucid.training.saving.manifest import step_of
+from pellucid.training.saving.run_folder import DATA, LOG, RECIPE, RECORDER, TENSORBOARD, RunFolder
 from pellucid.training.sources.source import open_source
 from pellucid.training.start import about, again, config_of, settled
 
 Tell = Callable[[str], None]
 MAY_CHANGE = ("train.parallel", "train.timeout")
 """Keys with another value of which a run is still the same run."""
+STEPS, EXTENSIONS = "steps", "extensions"
+"""The key that a run can be given another value of, and the one that remembers the earlier ones."""
+AT_FIRST, SHARE = 10.0, 0.1
+"""Seconds that saving the best model may take in any run, and the share of its time that it may take."""
 
 
 class Run:
@@ -48,10 +52,10 @@ class Run:
         config = config_of(recipe, start) if start else recipe.config(recipe.data.vocab_size or 1)
         memory.check_fits(recipe, config, str(device), ranks.world)
         wanted = recipe.train.tensorboard == "yes" and ranks.first
-        self.board = Board(folder.path / "tensorboard") if wanted else None
+        self.board = Board(folder.path / TENSORBOARD) if wanted else None
         with ranks.first_goes_first():
             _see(folder, ranks)
-            source = open_source(recipe.data, recipe.length, recipe.seed, folder.path / "data", tell, start)
+            source = open_source(recipe.data, recipe.length, recipe.seed, folder.path / DATA, tell, start)
         validation.need(source, recipe)
         with memory.enough(recipe, recipe.train.device, lambda: 0, ranks.world):
             self.trainer = Trainer(recipe, source, start, ranks)
@@ -63,6 +67,8 @@ class Run:
                 tell(line)
         self.logs = {name: Log(folder.path / name) for name in (LOG, RECORDER) if ranks.first}
         """What the first rank writes of what happens, and of what the recorder sees."""
+        self._for_best = 0.0
+        """Seconds that saving the best model has taken."""
 
     def events(self) -> Iterator[Event]:
         """Everything that happens, kept in the log as it does."""
@@ -71,14 +77,20 @@ class Run:
             memory.enough(self.recipe, str(self.trainer.device), self._at, self.ranks.world),
         ):
             for event in self.trainer.run(self.save):
-                more = self._more(event)
-                if self.logs:
-                    self.logs[RECORDER if isinstance(event, Recorded) else LOG].write(event, **more)
-                if self.board and not isinstance(event, Recorded):
-                    self.board.write(logged(event, **more))
+                self._log(event)
                 yield event
+                if isinstance(event, Evaluated) and (saved := self._save_best(event)):
+                    self._log(saved)
+                    yield saved
         if self.board:
             self.board.close()
+
+    def _log(self, event: Event) -> None:
+        more = self._more(event)
+        if self.logs:
+            self.logs[RECORDER if isinstance(event, Recorded) else LOG].write(event, **more)
+        if self.board and not isinstance(event, Recorded):
+            self.board.write(logged(event, **more))
 
     def _at(self) -> int:
         return self.trainer.at
@@ -98,9 +110,31 @@ class Run:
             log.settle()  # so that no power cut leaves the log behind the checkpoint
         if self.board:
             self.board.settle()
-        keep = self.recipe.checkpoint.keep
-        made = self.folder.save(self.trainer.snapshot(), self.environment(), keep, self.ranks)
+        asked, snapshot = self.recipe.checkpoint, self.trainer.snapshot()
+        made = self.folder.save(snapshot, self.environment(), asked.keep, self.ranks, asked.every)
         return Saved(self.trainer.at, str(made), time.perf_counter() - begun)
+
+    def _save_best(self, event: Evaluated) -> Saved | None:
+        """Keep the model that was just evaluated, where it is better than the one that is kept.
+
+        On a slow disk some are passed over, so that saving takes a tenth of the time at most; the last
+        evaluation of a run is not.
+        """
+        if not self.recipe.checkpoint.keep_best or not math.isfinite(event.loss):
+            return None
+        costly = self._for_best > AT_FIRST + SHARE * self.trainer.seconds
+        due = not costly or self.recipe.ends_at(event.step)
+        if not self.ranks.first_alone(lambda: due and self._is_best(event.loss)):
+            return None
+        begun = time.perf_counter()
+        made = self.folder.save_best(self.trainer.snapshot(), event.loss, self.ranks)
+        seconds = time.perf_counter() - begun
+        self._for_best += seconds
+        return Saved(event.step, str(made), seconds, event.loss)
+
+    def _is_best(self, loss: float) -> bool:
+        best = self.folder.best()
+        return best is None or best.loss is None or loss < best.loss
 
     def environment(self) -> dict[str, object]:
         trainer = self.trainer
@@ -120,42 +154,69 @@ def sees_targets(config: ModelConfig) -> str:
 
 
 def begin(recipe: Recipe, folder: RunFolder, tell: Tell, ranks: Ranks = ALONE) -> Run:
-    """A new run, whose recipe is written before anything else; a text that is refused leaves none behind."""
+    """A new run, whose recipe is written before anything else; where it is refused, nothing of it stays."""
     recipe, start = settled(recipe)
     compare(recipe, ranks)
     ranks.first_alone(lambda: folder.begin(recipe.to_toml()))
     try:
         return Run(recipe, folder, tell, start, ranks)
-    except PellucidError:
+    except Exception:
         if ranks.first:
-            forget(folder.path / "data")
-            (folder.path / RECIPE).unlink(missing_ok=True)
+            folder.abandon()
         raise
 
 
 def resume(folder: RunFolder, tell: Tell, ranks: Ranks = ALONE, changes: Iterable[str] = ()) -> Run:
-    """Go on from the newest complete checkpoint, or from the start where there is none yet."""
-    recipe = Recipe.from_dict(changed(folder.recipe(), _allowed(changes)))
-    compare(recipe, ranks)
-    folder.need_links(
-        "move it away. Each checkpoint has its own; copies that follow links make such folders."
-    )
+    """Go on from the newest complete checkpoint, or from the start where there is none yet; where `changes`
+    has steps=…, to that step."""
+    changes = _allowed(changes)
+    own, steps = Recipe.from_dict(folder.recipe()), _steps(folder, changes)
+    compare(Recipe.from_dict(changed(folder.recipe(), _without_steps(changes))), ranks)
+    ranks.compare({STEPS: steps})
+    folder.need_own_models()
     name, skipped = ranks.first_alone(lambda: _newest(folder))
     for line in skipped:
         tell(line)
-    found = folder.checkpoints / name if name else None
-    run = Run(recipe, folder, tell, again(recipe, found), ranks)
-    step = 0
+    found, step = (folder.checkpoints / name, step_of(name) or 0) if name else (None, 0)
     if found is not None:
-        _need_same(recipe, checkpoint.recipe_of(found), folder)
+        _need_same(own, checkpoint.recipe_of(found), step, folder)
+    extended = own if steps == own.steps else _extended(own, step, steps, folder)
+    recipe = Recipe.from_dict(changed(extended.to_dict(), _without_steps(changes)))
+    run = Run(recipe, folder, tell, again(recipe, found), ranks)
+    if found is not None:
         run.trainer.restore(checkpoint.read_checked(found, ranks))
-        step = run.trainer.at
         for line in differences(checkpoint.environment_of(found), run.environment()):
             tell(f"{line}: the result will no longer be bitwise that of an uninterrupted run")
+    if extended is not own:
+        run.trainer.without_progress = 0  # patience begins anew
+        ranks.first_alone(lambda: folder.change(extended.to_toml()))
+        tell(_about_extension(own, extended, step))
     for log in run.logs.values():
         cut(log.path, step)
     tell(f"going on from step {step:,} of {recipe.steps:,}")
     return run
+
+
+def _steps(folder: RunFolder, changes: Iterable[str]) -> int:
+    """How many steps the run is to have."""
+    return Recipe.from_dict(changed({**folder.recipe(), EXTENSIONS: []}, changes)).steps
+
+
+def _extended(recipe: Recipe, step: int, steps: int, folder: RunFolder) -> Recipe:
+    if steps <= step:
+        raise UsageError(
+            f"{folder.path} has made {step:,} steps already, and steps={steps} is not more than that: give a "
+            "larger number, or begin another run."
+        )
+    return recipe.extended(step, steps)
+
+
+def _about_extension(before: Recipe, after: Recipe, step: int) -> str:
+    rate = after.optimizer.lr * after.schedule.factor(step, after.steps)
+    return (
+        f"{after.steps:,} steps instead of {before.steps:,}: from here on the learning rate follows the "
+        f"{after.schedule.kind} schedule of {after.steps:,} steps, and the next one has {rate:.3g}"
+    )
 
 
 def compare(recipe: Recipe, ranks: Ranks) -> None:
@@ -163,9 +224,12 @@ def compare(recipe: Recipe, ranks: Ranks) -> None:
     ranks.compare({"pellucid": __version__, "torch": torch.__version__} | recipe.to_dict())
 
 
-def _need_same(recipe: Recipe, saved: Mapping[str, Any], folder: RunFolder) -> None:
-    """A recipe that somebody has changed since is that of another run."""
+def _need_same(recipe: Recipe, saved: Mapping[str, Any], step: int, folder: RunFolder) -> None:
+    """A recipe that somebody has changed since the checkpoint of a step is that of another run."""
     ours, theirs = flat(recipe.to_dict()), flat(Recipe.from_dict(saved).to_dict())
+    if step:  # what was to be when that step was made
+        ours[STEPS] = recipe.steps_at(step - 1)
+        ours[EXTENSIONS] = tuple(pair for pair in recipe.extensions if pair[0] < step)
     for key in dict.fromkeys([*ours, *theirs]):
         if key not in ("out", *MAY_CHANGE) and ours.get(key) != theirs.get(key):
             raise UsageError(
@@ -175,13 +239,17 @@ def _need_same(recipe: Recipe, saved: Mapping[str, Any], folder: RunFolder) -> N
 
 
 def complete(folder: RunFolder, changes: Iterable[str]) -> bool:
-    """Whether a run that is finished has its last checkpoint whole, so that nothing is left to do. Somebody
-    who wants more of it, by a changed recipe, is told that it ended as it began."""
-    _allowed(changes)
+    """Whether a run that is finished has its last checkpoint whole and is not to have more steps, so that
+    nothing is left to do."""
+    recipe = Recipe.from_dict(folder.recipe())
     found, skipped = folder.newest()
-    if found is not None and not skipped:
-        _need_same(Recipe.from_dict(folder.recipe()), checkpoint.recipe_of(found), folder)
-    return not skipped
+    if skipped or _steps(folder, _allowed(changes)) != recipe.steps:
+        return False
+    if found is None:
+        return True
+    saved = checkpoint.recipe_of(found)
+    _need_same(recipe, saved, step_of(found.name) or 0, folder)
+    return Recipe.from_dict(saved).steps == recipe.steps  # else killed just after it was given more
 
 
 def _newest(folder: RunFolder) -> tuple[str, list[str]]:
@@ -191,12 +259,16 @@ def _newest(folder: RunFolder) -> tuple[str, list[str]]:
 
 def _allowed(changes: Iterable[str]) -> list[str]:
     for change in changes:
-        if change.partition("=")[0] not in MAY_CHANGE:
+        if change.partition("=")[0] not in (STEPS, *MAY_CHANGE):
             raise UsageError(
-                f"{change!r}: a run goes on as it began, but for {' and '.join(MAY_CHANGE)}; for another "
-                "recipe begin another run."
+                f"{change!r}: a run goes on as it began, but for {STEPS}, {' and '.join(MAY_CHANGE)}; for "
+                "another recipe begin another run."
             )
     return list(changes)
+
+
+def _without_steps(changes: Iterable[str]) -> list[str]:
+    return [change for change in changes if change.partition("=")[0] != STEPS]
 
 
 def _see(folder: RunFolder, ranks: Ranks) -> None:

@@ -96,6 +96,11 @@ def test_without_an_address_the_names_are_listed(run: Path, shell: Shell) -> Non
     assert told["checkpoints"] == [4, 6] and told["parameters"][WEIGHT] == [10, 8]
 
 
+def test_with_a_prompt_it_is_the_newest_model_that_is_explained(run: Path, shell: Shell) -> None:
+    done = shell("explain", run, "ab", "--at", "probs[t=1,v=2]")
+    assert done.code == 0 and done.out == shell("explain", run / "model", "ab", "--at", "probs[t=1,v=2]").out
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -105,8 +110,7 @@ def test_without_an_address_the_names_are_listed(run: Path, shell: Shell) -> Non
         (("--at", f"{WEIGHT}@3[10,0]"), "has no out=10: out has 0…9"),
         (("--at", "embed.weight@3[v=Zyx]"), "no token Zyx on the axis v"),
         (("--at", f"{WEIGHT}.w@3[1,0]"), f"no value called '{WEIGHT}.w@3' here. Did you mean"),
-        (("A B",), "is a run, which read its own text; leave the prompt"),
-        (("--at", "embed.weight@1", "--update", "sgd"), "is a run, which read its own text"),
+        (("--at", "embed.weight@1", "--update", "sgd"), "needs a prompt"),
     ],
 )
 def test_what_is_asked_wrongly_is_told_before_any_work(

@@ -36,9 +36,9 @@ def test_runs_are_listed_with_their_state_the_newest_first(shell: Shell, tmp_pat
     done = shell("runs")
     assert (done.code, done.err) == (0, "")
     assert [line.split() for line in done.out.splitlines()] == [
-        ["run", "state", "step", "loss", "best", "gap", "tokens", "age"],
+        ["run", "state", "step", "loss", "best", "at", "gap", "tokens", "age"],
         ["runs/deep/b", "interrupted", "50/50", "3.5752", "205k", "2", "min"],
-        ["runs/a", "finished", "200/200", "1.1282", "1.2500", "0.3500", "819k", "2", "h"],
+        ["runs/a", "finished", "200/200", "1.1282", "1.2500", "100", "0.3500", "819k", "2", "h"],
     ]
 
 
@@ -57,6 +57,7 @@ def test_plain_data_has_every_figure(shell: Shell, tmp_path: Path) -> None:
     assert row.pop("age") < 60 and row.pop("loss") == pytest.approx(1.1282, abs=1e-4)
     assert row == {
         "name": "runs/a", "state": "finished", "step": 200, "steps": 200, "best": 1.25, "tokens": 819_200,
+        "best_step": 100,
         "why": "finished", "saved": None, "gap": pytest.approx(0.35), "learned": None,
     }  # fmt: skip
 
@@ -87,7 +88,7 @@ def test_a_narrow_terminal_keeps_the_names_and_drops_figures_in_a_fixed_order(
         30: ["run", "state"],
         40: ["run", "state"],
         60: ["run", "state", "step", "best"],
-        100: ["run", "state", "step", "loss", "best", "gap", "tokens", "age"],
+        100: ["run", "state", "step", "loss", "best", "at", "gap", "tokens", "age"],
     }
 
 

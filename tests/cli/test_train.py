@@ -18,6 +18,7 @@ import pellucid
 from pellucid.training import preflight
 from pellucid.training.distributed.ranks import ALONE
 from pellucid.training.history.log import figures, read
+from pellucid.training.loop import Trainer
 from tests.cli.commands import Shell
 from tests.training import tiny
 
@@ -39,8 +40,9 @@ def test_a_recipe_becomes_a_model_that_every_command_opens(tmp_path: Path, run: 
     assert "end 4/4 finished" in done.out and f"pellucid generate {out}/model" in done.out
     model = pellucid.load(out / "model")
     assert model.generate("Once upon a time", 3)
-    whole = run("generate", str(out), "Once")
-    assert whole.code == 2 and f"is the folder of a run: its newest model is {out}/model" in whole.err
+    for command in (["generate"], ["inspect"], ["export", "--to", "pellucid", "-o", tmp_path / "b"]):
+        whole = run(*command, out, *(["Once"] if command == ["generate"] else []))
+        assert whole.code == 0, whole.err
     kinds = [line["kind"] for line in read(out / "log.jsonl")]
     assert kinds[0] == "start" and kinds[-1] == "end" and kinds.count("step") == 4
     again = run("train", "stories", f"out={out}", "steps=4", *SMALL)
@@ -77,6 +79,23 @@ def test_what_one_is_told_to_try_works_as_it_is_printed(
     assert command[:3] == ["pellucid", "generate", "my runs/a/model"]
     tried = run(*command[1:])
     assert tried.code == 0 and tried.out.startswith(command[3])
+
+
+def test_what_one_is_told_to_try_after_conversations_asks_by_the_template(
+    tmp_path: Path, run: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    template = "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}<end>{% endfor %}<s>assistant: "
+    tiny.folder(Path("start"), tiny.LLAMA | {"context_length": 100}, chat_template=template)
+    said = [{"role": "user", "content": "The cat?"}, {"role": "assistant", "content": "The dog."}]
+    Path("chats.jsonl").write_text(f"{json.dumps({'messages': said})}\n" * 9)
+    asked = ["start=start", "steps=1", "out=a", "train.device=cpu", "evaluation.sample=0"]
+    done = run("train", "chats.jsonl", *asked, "--plain")
+    assert done.code == 0, done.err
+    command = shlex.split(done.out.rpartition("Try: ")[2])
+    assert command == ["pellucid", "generate", "a/model", "--chat", "The cat?"]
+    tried = run(*command[1:], "--max-new-tokens", "5")
+    assert tried.code == 0 and not tried.out.startswith("The cat?"), tried.err
 
 
 def test_a_model_that_writes_no_text_is_not_to_be_tried_so(tmp_path: Path, run: Shell) -> None:
@@ -172,7 +191,7 @@ def test_a_dry_run_counts_activations_in_the_type_that_auto_becomes(run: Shell) 
         (("stories", "--resume", "runs/a"), "one of them"),
         (("nothing-here",), "no recipe and no file called 'nothing-here'; recipes are"),
         (("stories", "stepz=3"), "no key 'stepz'"),
-        (("--resume", "/nowhere"), "there is no run at /nowhere"),
+        (("--resume", "/nowhere"), "/nowhere is not the folder of a run"),
         (("stories", "train.device=tpu9"), "no device called 'tpu9'"),
         (("stories", "train.device=meta"), "no device called 'meta'; use cpu, cuda or auto"),
         (("task:",), "no task called ''; have addition"),
@@ -214,6 +233,53 @@ def test_an_interrupted_run_goes_on_and_its_log_is_that_of_an_uninterrupted_one(
     assert json.loads((cut / "model" / "config.json").read_text())["model_type"] == "pellucid"
 
 
+@pytest.mark.parametrize(
+    ("signals", "code"),
+    [([signal.SIGHUP, signal.SIGHUP], 129), ([signal.SIGHUP, signal.SIGTERM], 129), ([signal.SIGTERM], 143)],
+)
+def test_a_signal_saves_and_says_how_to_go_on(
+    signals: list[int], code: int, tmp_path: Path, run: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A closed terminal sends its signal, and its shell the same once more."""
+    step = Trainer.step
+
+    def signalled(trainer: Trainer) -> object:
+        for number in signals * (trainer.at == 2):
+            os.kill(os.getpid(), number)
+        return step(trainer)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "step", signalled)
+        done = run("train", "stories", "--plain", f"out={tmp_path / 'a'}", "steps=6", *SMALL)
+    assert done.code == code and f"--resume {tmp_path / 'a'}" in done.err
+    assert "going on from step 3 of 6" in run("train", "--resume", tmp_path / "a", "--plain").out
+
+
+def test_a_run_under_nohup_is_not_ended_by_a_closed_terminal(tmp_path: Path, run: Shell) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        run("train", "stories", "--plain", f"out={tmp_path / 'a'}", "steps=1", *SMALL)
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_more_steps_and_the_best_model_are_told(
+    tmp_path: Path, run: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, losses = tmp_path / "a", iter([5.0, 4.0, 3.0, 4.5, 4.25])
+    monkeypatch.setattr("pellucid.training.loop.judge", lambda *_: (next(losses), 0.5))
+    asked = ["steps=2", "evaluation.every=1", *SMALL]
+    first = run("train", "stories", "--plain", f"out={out}", *asked)
+    assert f"{out}/model (validation loss 4.0000), the best of this run" in first.out
+    done = run("train", "--resume", out, "steps=5", "--plain")
+    assert done.code == 0 and "5 steps instead of 2" in done.out
+    assert f"(validation loss 4.2500); the best, of step 3 (3.0000), is in {out}/best" in done.out
+    (row,) = json.loads(run("runs", out, "--json").out)
+    assert (row["best"], row["best_step"], row["steps"]) == (3.0, 3, 5)
+    assert run("runs", out).out.splitlines()[1].split()[4:6] == ["3.0000", "3"]
+
+
 def test_a_run_that_is_asked_about_or_finished_is_left_as_it_is(tmp_path: Path, run: Shell) -> None:
     out = tmp_path / "a"
     assert run("train", "stories", "--plain", f"out={out}", "steps=2", *SMALL).code == 0
@@ -223,8 +289,9 @@ def test_a_run_that_is_asked_about_or_finished_is_left_as_it_is(tmp_path: Path, 
     again = run("train", "--resume", str(out))
     assert again.code == 0 and "is finished, at step 2: nothing is left to do" in again.out
     assert (out / "log.jsonl").read_bytes() == before
-    more = run("train", "--resume", str(out), "steps=4")
-    assert more.code == 2 and "'steps=4': a run goes on as it began" in more.err
+    for change in ("optimizer.lr=1", "steps=1"):
+        more = run("train", "--resume", str(out), change)
+        assert more.code == 2 and change in more.err
     recipe = out / "recipe.toml"
     recipe.write_text(recipe.read_text().replace("steps = 2\n", "steps = 4\n"))
     more = run("train", "--resume", str(out))
@@ -245,16 +312,15 @@ def test_a_finished_run_whose_last_checkpoint_is_damaged_goes_on_to_the_same_end
     assert (out / "model" / "model.safetensors").read_bytes() == before
 
 
-def test_a_copy_without_links_is_told_before_a_step_is_made(tmp_path: Path, run: Shell) -> None:
-    out, copy = tmp_path / "a", tmp_path / "b"
+def test_a_model_of_somebody_else_is_told_before_a_step_is_made(tmp_path: Path, run: Shell) -> None:
+    out = tmp_path / "a"
     assert run("train", "stories", "--plain", f"out={out}", "steps=4", "checkpoint.every=2", *SMALL).code == 0
-    shutil.copytree(out, copy)  # follows links
-    shutil.rmtree(copy / "checkpoints" / "step-0000004")
-    refused = run("train", "--resume", str(copy), "--plain")
-    assert refused.code == 2 and "step" not in refused.out and "move it away" in refused.err
-    shutil.rmtree(copy / "model")
-    assert run("train", "--resume", str(copy), "--plain").code == 0
-    assert (copy / "model").is_symlink()
+    shutil.rmtree(out / "checkpoints" / "step-0000004")
+    (out / "model" / "README.md").write_text("mine")
+    refused = run("train", "--resume", str(out), "--plain")
+    assert refused.code == 2 and "step" not in refused.out and "README.md" in refused.err
+    (out / "model" / "README.md").rename(tmp_path / "README.md")
+    assert run("train", "--resume", str(out), "--plain").code == 0
 
 
 def test_two_texts_are_one_too_many(tmp_path: Path, run: Shell) -> None:

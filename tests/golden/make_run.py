@@ -35,9 +35,8 @@ def main() -> None:
         os.chdir(place)  # so that no path of this machine is in the run
         out = Path("run")
         trained(out, *CHANGES)
-        for name in ("checkpoints/step-0000100", "model"):
-            path = out / name
-            path.unlink() if path.is_symlink() else shutil.rmtree(path)
+        for name in ("checkpoints/step-0000100", "model", "best"):
+            shutil.rmtree(out / name)
         for name in ("lock", "recorder.jsonl"):
             (out / name).unlink()
         shutil.copytree(out, HERE / f"run-{VERSION}")

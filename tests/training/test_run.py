@@ -1,17 +1,27 @@
-"""A run in its folder: what its log says of each event."""
+"""A run in its folder: what its log says, how it begins, is saved, goes on and is given more steps."""
 
+import shutil
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from pellucid.errors import ConfigError, PellucidError, UsageError
 from pellucid.parts import kinds
+from pellucid.training.distributed.ranks import Ranks
+from pellucid.training.events import Saved, Stepped
 from pellucid.training.history.log import read
+from pellucid.training.history.replay import replayed
+from pellucid.training.loop import SAVE, Trainer
 from pellucid.training.peak import peak
 from pellucid.training.recipe import Recipe, changed, table_of
-from pellucid.training.run import begin, sees_targets
-from pellucid.training.saving.run_folder import RunFolder
+from pellucid.training.run import begin, complete, resume, sees_targets
+from pellucid.training.saving.run_folder import RunFolder, Status
+from tests.training import tiny
+from tests.training.whole_runs import recipe, trained
 
+DROPOUT = "model.dropout={kind='bernoulli', output=0.25}"
 SMALL = [
     "steps=2", "model.n_layer=1", "model.d_model=16", "model.n_head=2", "data.batch_size=4",
     "evaluation.every=2", "evaluation.batches=1", "evaluation.sample=2",
@@ -50,3 +60,197 @@ def test_the_warning_says_how_many_and_what_sees_none() -> None:
         recipe = Recipe.from_dict(changed(table_of("stories"), [f"model.mask={mask}"]))
         told = sees_targets(recipe.config(9))
         assert words in told and "model.mask=causal" in told
+
+
+# ---- a start that is refused
+
+
+def tree(path: Path) -> dict[str, bytes]:
+    """Every file and folder below a folder, with what is in it."""
+    found = sorted(path.rglob("*"))
+    return {str(one.relative_to(path)): one.read_bytes() if one.is_file() else b"" for one in found}
+
+
+@pytest.mark.parametrize("text", [b"abc\xff", b"hi"], ids=["not UTF-8", "too short"])
+def test_a_refused_start_removes_what_it_made_and_nothing_else(text: bytes, tmp_path: Path) -> None:
+    (tmp_path / "my.txt").write_bytes(text)
+    (tmp_path / "runs").mkdir()
+    before = tree(tmp_path)
+    table = tiny.table(tmp_path / "runs" / "deep" / "a", "", tmp_path / "my.txt")
+    changes = ("model.n_layer=1", "model.d_model=8", "model.n_head=1", "train.tensorboard=no")
+    with pytest.raises(PellucidError):
+        tiny.started(tmp_path / "runs" / "deep" / "a", table, *changes)
+    assert tree(tmp_path) == before
+
+
+def test_a_start_in_a_project_deletes_nothing_of_it(tmp_path: Path) -> None:
+    """Tokens and a tokenizer of one's own, where a run would have its own."""
+    for name in ("data/tokens/train.bin", "data/tokenizer/tokenizer.json", "data/source.json", "my.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"mine\xff")
+    before = tree(tmp_path)
+    with pytest.raises(UsageError):
+        tiny.started(tmp_path, tiny.table(tmp_path, "", tmp_path / "my.txt"), "model.n_layer=1")
+    assert tree(tmp_path) == before
+
+
+# ---- saved by the clock, and the best
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
+def test_a_run_saves_after_some_minutes_and_goes_on_from_there_bit_for_bit(tmp_path: Path) -> None:
+    settings = ("checkpoint.every=100", DROPOUT)
+    trained(tmp_path / "straight", *settings, "checkpoint.minutes=0")
+    folder = RunFolder(tmp_path / "cut")
+    with folder.held():
+        run = begin(recipe(folder.path, *settings, "checkpoint.minutes=1e-9"), folder, lambda _: None)
+        for event in run.events():
+            if isinstance(event, Saved) and event.step == 3:
+                break  # as if it had been killed here, between two evaluations
+    assert folder.newest()[0] == folder.checkpoints / "step-0000003"
+    with folder.held():
+        list(resume(folder, lambda _: None).events())
+    assert weights(folder.path / "model") == weights(tmp_path / "straight" / "model")
+    assert [path.name for path in folder.checkpoints.iterdir()] == ["step-0000006"]
+
+
+def test_a_checkpoint_that_is_overdue_on_one_rank_is_saved_by_all() -> None:
+    class Others(Ranks):
+        def agree(self, word: str) -> str:
+            return word or SAVE
+
+    trainer = object.__new__(Trainer)
+    trainer.ranks, trainer.wanted = Others(), ""
+    assert trainer._asked(overdue=False) == SAVE and trainer.wanted == ""
+    trainer.wanted = "interrupted"
+    assert trainer._asked(overdue=True) == "interrupted"
+
+
+def evaluations(path: Path) -> dict[int, float]:
+    return {line["step"]: line["loss"] for line in read(path / "log.jsonl") if line["kind"] == "evaluation"}
+
+
+def test_the_best_model_is_that_of_the_lowest_validation_loss(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    trained(
+        path, "steps=12", "evaluation.every=1", "checkpoint.every=1", "checkpoint.keep=20", "optimizer.lr=0.3"
+    )
+    found, losses = RunFolder(path).best(), evaluations(path)
+    step = min(losses, key=losses.__getitem__)
+    assert found is not None and (found.step, found.loss) == (step, losses[step]) and step < 12
+    assert weights(path / "best") == weights(path / "checkpoints" / f"step-{step:07d}" / "model")
+    saved = [
+        line for line in read(path / "log.jsonl") if line["kind"] == "saved" and line["loss"] is not None
+    ]
+    assert saved[-1]["step"] == step and saved[-1]["loss"] == losses[step]
+
+
+def test_the_best_model_is_kept_only_where_it_is_asked_for(tmp_path: Path) -> None:
+    trained(tmp_path / "a", "checkpoint.keep_best=false")
+    assert not (tmp_path / "a" / "best").exists()
+
+
+def test_on_a_slow_disk_the_best_model_says_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pellucid.training.run.AT_FIRST", -1.0)
+    monkeypatch.setattr("pellucid.training.run.SHARE", 0.0)
+    trained(tmp_path / "a", "evaluation.every=1")
+    found, losses = RunFolder(tmp_path / "a").best(), evaluations(tmp_path / "a")
+    assert found is not None and (found.step, found.loss) == (6, losses[6])
+
+
+# ---- more steps
+
+
+def rates(path: Path) -> list[float]:
+    return [line["lr"] for line in read(path / "log.jsonl") if line["kind"] == "step"]
+
+
+def go_on(path: Path, *changes: str, stop: int = 0) -> list[str]:
+    """Go on to the end, or interrupt after a step; what was told."""
+    folder, told = RunFolder(path), list[str]()
+    with folder.held():
+        run = resume(folder, told.append, changes=changes)
+        for event in run.events():
+            if isinstance(event, Stepped) and event.step == stop:
+                run.trainer.wanted = "interrupted"
+    return told
+
+
+def test_a_finished_run_can_be_given_more_steps(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    trained(path)
+    before, first = rates(path), RunFolder(path)
+    assert first.status() == Status("finished", 6)
+    told = go_on(path, "steps=10", stop=8)
+    assert "10 steps instead of 6" in told[0] and "cosine" in told[0]
+    assert RunFolder(path).status() == Status("interrupted", 8)
+    go_on(path)
+    assert RunFolder(path).status() == Status("finished", 10)
+    planned = Recipe.from_dict(RunFolder(path).recipe())
+    assert (planned.steps, planned.extensions) == (10, ((6, 6),))
+    schedule = planned.schedule
+    assert rates(path) == before + [planned.optimizer.lr * schedule.factor(at, 10) for at in range(6, 10)]
+    assert [line["steps"] for line in read(path / "log.jsonl") if line["kind"] in ("start", "resume")] == [
+        6,
+        10,
+        10,
+    ]
+    for step in (5, 6, 7, 10):  # with the total of its own time
+        done = replayed(path, step, ("embed.weight",))
+        assert done.exact and done.judged("embed.weight").bugs == []
+
+
+def test_the_recipe_of_a_run_with_more_steps_makes_the_same_run(tmp_path: Path) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    settings = (DROPOUT, "evaluation.every=4")
+    trained(a, *settings)
+    go_on(a, "steps=9")
+    folder = RunFolder(b)
+    with folder.held():
+        table = tomllib.loads((a / "recipe.toml").read_text())
+        list(begin(Recipe.from_dict(table | {"out": str(b)}), folder, lambda _: None).events())
+    assert weights(a / "model") == weights(b / "model") and evaluations(a) == evaluations(b)
+
+
+def test_a_run_that_falls_back_behind_its_extension_makes_the_same_steps_again(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    trained(path)
+    go_on(path, "steps=9")
+    before = weights(path / "model")
+    for step in (6, 8, 9):
+        shutil.rmtree(path / "checkpoints" / f"step-{step:07d}", ignore_errors=True)
+    go_on(path)
+    assert weights(path / "model") == before
+
+
+def test_an_interrupted_run_can_be_given_another_end_but_none_in_its_past(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    trained(path)
+    shutil.rmtree(path / "checkpoints" / "step-0000006")
+    for steps in (3, 4):
+        with pytest.raises(UsageError, match="4 steps"):
+            go_on(path, f"steps={steps}")
+    go_on(path, "steps=5")
+    assert RunFolder(path).recipe()["extensions"] == [[4, 6]]
+    assert RunFolder(path).status() == Status("finished", 5)
+
+
+def test_more_steps_that_a_killed_process_had_only_written_down_are_made(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    trained(path)
+    folder = RunFolder(path)
+    assert complete(folder, ()) and complete(folder, ("steps=6",)) and not complete(folder, ("steps=9",))
+    with folder.held():
+        folder.change(Recipe.from_dict(folder.recipe()).extended(6, 9).to_toml())
+    assert not complete(RunFolder(path), ())
+
+
+@pytest.mark.parametrize("given", [[[3, 2]], [[4, 6], [4, 8]], [[0, 6]], [[20, 30]], [[1]], "x", [[1.0, 2]]])
+def test_extensions_that_no_run_has_are_refused(given: object, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="extensions"):
+        Recipe.from_dict(recipe(tmp_path).to_dict() | {"extensions": given})

@@ -105,7 +105,7 @@ class Replayed:
             return Trace(no_update(before), labels=labels)
         train, optimizer = self.recipe.train, self.recipe.optimizer
         rule, settings = optimizer.rule(name, kept.weight.shape, k - 1)
-        rate = settings["lr"] * self.recipe.schedule.factor(k - 1, self.recipe.steps)
+        rate = settings["lr"] * self.recipe.schedule.factor(k - 1, self.recipe.steps_at(k - 1))
         if "betas" in settings:
             betas = tuple(float(held(beta)) for beta in settings["betas"])
             settings = settings | {"t": kept.updates + 1, "betas": betas}

@@ -121,7 +121,7 @@ def write(
     pieces = {part: own(getattr(snapshot, part), ranks) for part in TENSORS}
     mine = {part: {name: one.rows for name, one in found.items()} for part, found in pieces.items()}
     files = {part: storable(part, tensors) for part, tensors in [*mine.items(), (DICE, snapshot.rng)]}
-    pretrained = _pretrained(snapshot, ranks)
+    model = pretrained(snapshot, ranks)
     state = _state_text(snapshot, recipe, environment)
     made = folder / name_of(snapshot.step)
 
@@ -134,7 +134,7 @@ def write(
                 write_file(here / f"{part}.safetensors", tensors)
         folders = [here.name]
         if ranks.first:
-            model_folder.write(new / MODEL, pretrained)
+            model_folder.write(new / MODEL, model)
             folders.append(MODEL)
         if ranks.first and snapshot.adapter:
             adapter_folder.write(new / ADAPTER, snapshot.adapter)
@@ -214,7 +214,7 @@ def _telling(folder: Path, snapshot: Snapshot) -> Iterator[None]:
         raise FileError(reason) from None
 
 
-def _pretrained(snapshot: Snapshot, ranks: Ranks) -> interop.Pretrained:
+def pretrained(snapshot: Snapshot, ranks: Ranks) -> interop.Pretrained:
     """The model in the form that model folders are written from, each weight fetched when its turn comes."""
     wanted = snapshot.config.parameters()
     found = {name: tuple(tensor.shape) for name, tensor in snapshot.weights.items()}

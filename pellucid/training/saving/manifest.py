@@ -18,7 +18,8 @@ from pellucid.files import need, read_format, strict
 from pellucid.interop.folder import LARGEST_JSON, read_bytes, shown
 
 FORMAT, VERSION = "pellucid-checkpoint", 2
-MANIFEST, MODEL, ADAPTER = "manifest.json", "model", "adapter"
+MANIFEST, MODEL, ADAPTER, BEST = "manifest.json", "model", "adapter", "best"
+CHECKPOINTS = "checkpoints"
 PARTIAL = ".tmp-"
 """With what the name of a folder begins whose checkpoint is not complete yet."""
 _NAME = re.compile(r"step-(\d{7,15})")

@@ -4,8 +4,10 @@ OUT/recipe.toml      the run, with nothing left to choose
 OUT/log.jsonl        what happened
 OUT/recorder.jsonl   how large activations, gradients and updates were
 OUT/checkpoints/     step-0000500, step-0001000, …
-OUT/model            a link to the model of the newest checkpoint
-OUT/adapter          a link to its adapter, where the run has one
+OUT/model/           the model of the newest checkpoint
+OUT/adapter/         its adapter, where the run has one
+OUT/best/            the model with the lowest validation loss so far
+OUT/data/            what was made of the text
 OUT/lock             held while a process works here
 """
 
@@ -23,21 +25,25 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pellucid.errors import FileError, UsageError
-from pellucid.files import settle, sweep_folder, whole_file
+from pellucid.errors import FileError, UsageError, file_error
+from pellucid.files import is_partial, make_folders, remove_made, sweep, sweep_folder, whole_file
+from pellucid.interop.folder import shown
 from pellucid.training.distributed.ranks import ALONE, Ranks
-from pellucid.training.saving import manifest
-from pellucid.training.saving.manifest import ADAPTER, MODEL, PARTIAL, name_of, step_of
+from pellucid.training.saving import manifest, published
+from pellucid.training.saving.manifest import ADAPTER, BEST, CHECKPOINTS, MODEL, PARTIAL, name_of, step_of
+from pellucid.training.saving.published import Origin
 
 if TYPE_CHECKING:  # who only looks at a run need not wait for torch
     from pellucid.training.saving.checkpoint import Snapshot
 
-RECIPE, LOG, CHECKPOINTS, LOCK = "recipe.toml", "log.jsonl", "checkpoints", "lock"
-RECORDER = "recorder.jsonl"
+RECIPE, LOG, LOCK = "recipe.toml", "log.jsonl", "lock"
+RECORDER, DATA, TENSORBOARD = "recorder.jsonl", "data", "tensorboard"
+MODELS = (MODEL, ADAPTER, BEST)
 PATIENCE = 0.3
 """Seconds: who only looks whether a run is going on holds its lock for a moment."""
 _LEFT = re.compile(rf"{re.escape(PARTIAL)}step-\d+-\d+-\d+(-old|-purged)?")
 _LEFT_BESIDE = re.compile(r"\.(model|adapter)-\d+-\d+|recipe\.toml\.\d+-\d+\.partial")
+"""What killed processes of earlier versions left; `pellucid.files` knows those of this one."""
 _COUNT = itertools.count()
 _HANDLES: set[int] = set()
 
@@ -53,30 +59,91 @@ class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.checkpoints = self.path / CHECKPOINTS
+        self.kept: list[Path] = []
+        """Where models were moved in which somebody else's files were."""
         self._recipe: dict[str, Any] | None = None
-        self._held = False
+        self._held = self._begun = False
 
     # ---- one process at a time
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """In this block nobody else can work here. However the process ends, its lock ends with it."""
-        if self.path.exists() and not self.path.is_dir():
-            raise UsageError(f"{self.path} is a file, where a run would have its folder: name another out.")
-        with _telling(self.path):
-            _make(self.checkpoints)
-            handle = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-        _HANDLES.add(handle)
+        """In this block nobody else can work here. However the process ends, its lock ends with it.
+
+        A folder that is neither empty nor a run's is refused. Where no run was begun in the block, what this
+        call made is removed again.
+        """
+        self._need_own_folder()
+        made = make_folders(self.checkpoints)
+        try:
+            with _telling(self.path):
+                handle, is_new = self._open_lock()
+        except FileError:
+            remove_made(made)
+            raise
         try:
             self._lock(handle)
-            self._held = True
+            self._held, self._begun = True, False
             self._sweep()
             yield
         finally:
-            self._held = False
+            held, self._held = self._held, False
             if handle in _HANDLES:  # not in a forked child, which has let go of it already
-                _HANDLES.discard(handle)
-                os.close(handle)
+                try:
+                    if held and not self._begun:
+                        with contextlib.suppress(OSError):
+                            if is_new:
+                                (self.path / LOCK).unlink(missing_ok=True)
+                        remove_made(made)
+                finally:
+                    _HANDLES.discard(handle)
+                    os.close(handle)
+
+    def check_new(self) -> None:
+        """Refuse a folder in which no run can begin; nothing is written."""
+        self._need_own_folder()
+        with _telling(self.path, "read"):
+            holds_run = (self.path / RECIPE).exists() or bool(self._steps())
+        if holds_run:
+            raise UsageError(
+                f"{self.path} already holds a run: `pellucid train --resume {self.path}` goes on with it; "
+                "out=ANOTHER starts another."
+            )
+
+    def _need_own_folder(self) -> None:
+        """Refuse a folder that holds anything but a run, or what a killed start of one left."""
+        with _telling(self.path, "read"):
+            if self.path.exists() and not self.path.is_dir():
+                raise UsageError(
+                    f"{self.path} is a file, where a run would have its folder: name another out."
+                )
+            began = (self.path / LOG).is_file() or self.checkpoints.is_dir()
+            if ((self.path / RECIPE).is_file() and began) or self._steps():
+                return
+            beside = os.listdir(self.path) if self.path.is_dir() else []
+            inside = os.listdir(self.checkpoints) if self.checkpoints.is_dir() else []
+        ours = (LOCK, CHECKPOINTS)
+        foreign = [
+            name
+            for name in beside
+            if name not in ours and not _LEFT_BESIDE.fullmatch(name) and not is_partial(self.path / name)
+        ]
+        foreign += [f"{CHECKPOINTS}/{name}" for name in inside if not _LEFT.fullmatch(name)]
+        if foreign:
+            raise UsageError(
+                f"{self.path} is not empty and not the folder of a run: it holds {shown(min(foreign))}. Name "
+                "another out, for example a folder that is not there yet."
+            )
+
+    def _open_lock(self) -> tuple[int, bool]:
+        """The lock's file, and whether this call made it."""
+        path, flags = self.path / LOCK, os.O_RDWR | os.O_CREAT
+        try:
+            handle, is_new = os.open(path, flags | os.O_EXCL, 0o666), True
+        except FileExistsError:
+            handle, is_new = os.open(path, flags, 0o666), False
+        _HANDLES.add(handle)
+        return handle, is_new
 
     def _lock(self, handle: int) -> None:
         deadline = time.monotonic() + PATIENCE
@@ -86,6 +153,8 @@ class RunFolder:
                     f"{self.path} is in use by {_holder(handle)}: wait for its end, or name another out."
                 )
             time.sleep(PATIENCE / 20)
+        if not _is_file_at(handle, self.path / LOCK):  # its maker was refused, and has just removed it
+            raise UsageError(f"{self.path} was in use by another process until now: try again.")
         with contextlib.suppress(OSError):  # a full disk forgets who it was, not that it is locked
             os.ftruncate(handle, 0)
             os.pwrite(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
@@ -96,6 +165,8 @@ class RunFolder:
             left = [path for path in self.checkpoints.iterdir() if _LEFT.fullmatch(path.name)]
             beside = [path for path in self.path.iterdir() if _LEFT_BESIDE.fullmatch(path.name)]
         sweep_folder(self.path)
+        for part in MODELS:
+            sweep(self.path / part)
         for path in left:
             shutil.rmtree(path, ignore_errors=True)
         for path in beside:
@@ -107,31 +178,52 @@ class RunFolder:
     def begin(self, recipe_toml: str) -> None:
         """A new run. Its recipe is there before anything else, so it can go on from wherever it stops."""
         self._need_lock()
-        if (self.path / RECIPE).exists() or self._steps():
-            raise UsageError(
-                f"{self.path} already holds a run: `pellucid train --resume {self.path}` goes on with it; "
-                "out=ANOTHER starts another."
-            )
-        self.need_links("name another out.")
+        self.check_new()
+        try:
+            self.change(recipe_toml)
+        except FileError:  # perhaps only the disk's memory of its name failed
+            self.abandon()
+            raise
+        self._begun = True
+
+    def abandon(self) -> None:
+        """Remove a run that this process began and that made no step: nothing of it was here before."""
+        self._need_lock()
+        for name in (RECIPE, LOG, RECORDER):
+            with contextlib.suppress(OSError):
+                (self.path / name).unlink(missing_ok=True)
+        for name in (DATA, TENSORBOARD):
+            shutil.rmtree(self.path / name, ignore_errors=True)
+        self._begun, self._recipe = False, None
+
+    def change(self, recipe_toml: str) -> None:
+        """Write the recipe, whole or not at all."""
+        self._need_lock()
         recipe = tomllib.loads(recipe_toml)
         with whole_file(self.path / RECIPE) as file:
             file.write(recipe_toml.encode())
         self._recipe = recipe
 
-    def need_links(self, works: str) -> None:
-        """Where the newest model will be linked to, nothing else may be: told before a step is made."""
-        for part in (MODEL, ADAPTER):
-            link = self.path / part
-            if link.exists() and not link.is_symlink():
+    def need_own_models(self) -> None:
+        """Refuse, before a step is made, a folder where the newest model will be that is somebody else's."""
+        for part in MODELS:
+            with _telling(self.path / part, "read"):
+                name = published.foreign(self.path / part)
+            if name:
                 raise UsageError(
-                    f"{link} is there already, where a run keeps its {part}, a link into the newest "
-                    f"checkpoint: {works}"
+                    f"{self.path / part} is replaced at every save, and it holds {shown(name)}, which this "
+                    "run did not write or which was changed since: move it elsewhere."
                 )
 
     def save(
-        self, snapshot: "Snapshot", environment: dict[str, Any], keep: int, ranks: Ranks = ALONE
+        self,
+        snapshot: "Snapshot",
+        environment: dict[str, Any],
+        keep: int,
+        ranks: Ranks = ALONE,
+        every: int = 1,
     ) -> Path:
-        """A complete checkpoint, and `model` a link into it; then all but the newest `keep` are removed.
+        """A complete checkpoint, and `model` its model; then older ones are removed.
 
         A step that is there complete is not written again: the same run at the same step is the same. All
         ranks take part; the first one holds the folder.
@@ -140,38 +232,54 @@ class RunFolder:
             self._need_lock()
         made = self.checkpoints / name_of(snapshot.step)
         if not ranks.first_alone(lambda: _passes(manifest.check, made)):
-            snapshot = snapshot._replace(name=snapshot.name or self.path.resolve().name)
+            snapshot = self._named(snapshot)
             from pellucid.training.saving import checkpoint
 
             made = checkpoint.write(self.checkpoints, snapshot, self.recipe(), environment, ranks)
 
-        def point_and_purge() -> None:
+        def publish_and_purge() -> None:
+            known = manifest.outline(made)
             for part in (MODEL, ADAPTER):
                 if (made / part).is_dir():
-                    self._point_to(made, part)
-            self._purge(snapshot.step, keep)
+                    self._remember(published.link(self.path / part, made / part, snapshot.step, known))
+            self._purge(snapshot.step, keep, every)
 
-        ranks.first_alone(point_and_purge)
+        ranks.first_alone(publish_and_purge)
         return made
 
-    def _point_to(self, made: Path, part: str) -> None:
-        link, new = self.path / part, self.path / f".{part}-{os.getpid()}-{next(_COUNT)}"
-        with _telling(link):
-            try:
-                new.symlink_to(Path(CHECKPOINTS) / made.name / part)
-                new.replace(link)
-                settle(self.path)
-            finally:
-                with contextlib.suppress(OSError):
-                    new.unlink(missing_ok=True)
+    def save_best(self, snapshot: "Snapshot", loss: float, ranks: Ranks = ALONE) -> Path:
+        """The model of a snapshot as `best`, with its validation loss. All ranks take part."""
+        from pellucid.interop import model_folder
+        from pellucid.training.saving import checkpoint
 
-    def _purge(self, step: int, keep: int) -> None:
+        best = self.path / BEST
+        model = checkpoint.pretrained(self._named(snapshot), ranks)
+        ranks.first_alone(
+            lambda: self._remember(
+                published.publish(best, lambda new: model_folder.write(new, model), snapshot.step, loss)
+            )
+        )
+        return best
+
+    def _named(self, snapshot: "Snapshot") -> "Snapshot":
+        return snapshot._replace(name=snapshot.name or self.path.resolve().name)
+
+    def _remember(self, kept: Path | None) -> None:
+        if kept is not None:
+            self.kept.append(kept)
+
+    def _purge(self, step: int, keep: int, every: int) -> None:
         """Of what is older than the checkpoint of this step, which is complete, keep the newest keep − 1.
 
-        A damaged one does not count among them, and is left to whoever wants to look at it.
+        Only those of the schedule are kept so: one between them, saved by the clock or at an interruption, is
+        needed until there is a newer one. A damaged one does not count, and is left to whoever wants to look
+        at it.
         """
         older = [at for at in self._steps() if at < step and self._outlined(at)]
-        for at in older[max(keep, 1) - 1 :]:
+        kept = [at for at in older if at % every == 0][: max(keep, 1) - 1]
+        for at in older:
+            if at in kept:
+                continue
             old = self.checkpoints / name_of(at)
             gone = self.checkpoints / f"{PARTIAL}{old.name}-{os.getpid()}-{next(_COUNT)}-purged"
             with _telling(old):
@@ -212,6 +320,11 @@ class RunFolder:
                 return path, skipped
         return None, skipped
 
+    def best(self) -> Origin | None:
+        """Step and validation loss of the model in `best`."""
+        with _telling(self.path / BEST, "read"):
+            return published.origin(self.path / BEST)
+
     def status(self) -> Status:
         """How the run stands, at a glance: checkpoints are judged by their sizes alone."""
         steps = filter(self._outlined, self._steps())
@@ -249,7 +362,7 @@ class RunFolder:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise FileError(f"cannot read {self.checkpoints}: {error.strerror}.") from None
+            raise file_error("read", self.checkpoints, error) from None
         return sorted((step for step in found if step is not None), reverse=True)
 
 
@@ -296,20 +409,19 @@ def _last_line(path: Path) -> dict[str, Any]:
     return {}
 
 
-def _make(folder: Path) -> None:
-    """The folder and those above it, each remembered by the disk."""
-    if not folder.is_dir():
-        _make(folder.parent)
-        folder.mkdir(exist_ok=True)
-        settle(folder.parent)
+def _is_file_at(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 @contextlib.contextmanager
-def _telling(path: Path) -> Iterator[None]:
+def _telling(path: Path, verb: str = "write") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise FileError(f"cannot write {path}: {error.strerror or error}.") from None
+        raise file_error(verb, path, error) from None
 
 
 def _let_go() -> None:

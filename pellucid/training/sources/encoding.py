@@ -6,7 +6,6 @@ more it is a share of the documents; of fewer, the last share of the characters 
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -147,13 +146,6 @@ def encoded(data: Data, cache: Path, tell: Tell, own: Tokenizer | None) -> Token
     with whole_file(proof) as file:
         file.write(json.dumps({"format": FORMAT, "version": VERSION} | asked, indent=1).encode())
     return TokenFolder(out)
-
-
-def forget(cache: Path) -> None:
-    """Remove what was made of a text, so that a better one can take its place."""
-    (cache / PROOF).unlink(missing_ok=True)
-    for made in ("tokens", "tokenizer"):
-        shutil.rmtree(cache / made, ignore_errors=True)
 
 
 def _compare(proof: Path, asked: dict[str, Any]) -> None:

@@ -132,7 +132,7 @@ def _link(folder: Path) -> None:
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "no manifest": (lambda folder: (folder / MANIFEST).unlink(), "manifest.json is not there"),
     "newer": (_manifest(version=3), "has checkpoint format 3; this version of Pellucid reads 2"),
-    "foreign": (_manifest(format="other"), "is no checkpoint"),
+    "foreign": (_manifest(format="other"), "is not a checkpoint"),
     "another step": (_manifest(step=6), "is not as it was written"),
     "no files": (_manifest(files=None), "lists no files"),
     "respelled": (

@@ -1,5 +1,6 @@
 """Whatever the disk refuses and whenever the process is killed: nothing that was saved is lost or wrong."""
 
+import contextlib
 import errno
 import io
 import os
@@ -16,15 +17,17 @@ import numpy as np
 import pytest
 import torch
 
+from pellucid import files
 from pellucid.errors import FileError
 from pellucid.interop import model_folder
+from pellucid.training.saving import published
 from pellucid.training.saving.checkpoint import bytes_of, read
 from pellucid.training.saving.manifest import MANIFEST, name_of
 from pellucid.training.saving.run_folder import RunFolder
 from tests.training.saving.snapshots import ENVIRONMENT, contents, in_memory, snapshot
 
 TOML = "steps = 1000\n"
-CALLS = ("open", "mkdir", "rename", "replace", "symlink", "unlink", "rmdir", "chmod", "fsync")
+CALLS = ("open", "mkdir", "rename", "replace", "link", "unlink", "rmdir", "chmod", "fsync")
 
 
 class Killed(BaseException):
@@ -35,8 +38,8 @@ class Disk:
     """Counts the calls that reach the disk, and lets the one with a given number fail: once, like a bad
     sector; from then on whatever needs room, like a full disk; or from then on all, like a process killed."""
 
-    def __init__(self, at: int | None, fault: str) -> None:
-        self.at, self.fault, self.calls = at, fault, 0
+    def __init__(self, at: int | None, fault: str, exchange: Callable[..., bool] = files.exchange) -> None:
+        self.at, self.fault, self.calls, self.exchange = at, fault, 0, exchange
         self.names: list[str] = []
 
     def call(self, name: str) -> None:
@@ -46,7 +49,7 @@ class Disk:
             return
         if self.fault == "killed":
             raise Killed
-        full = self.fault == "full" and name in ("mkdir", "open", "write", "symlink", "fsync")
+        full = self.fault == "full" and name in ("mkdir", "open", "write", "link", "fsync")
         if full or (self.fault == "bad sector" and self.calls == self.at):
             code = errno.ENOSPC if full else errno.EIO
             raise OSError(code, os.strerror(code))
@@ -57,6 +60,7 @@ class Disk:
             for name in CALLS:
                 patch.setattr(os, name, self._watched(name, getattr(os, name)))
             patch.setattr(io, "open", self._opened(io.open))
+            patch.setattr(files, "exchange", self._watched("exchange", self.exchange))
             yield
 
     def _watched(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -109,10 +113,11 @@ def check_run(folder: RunFolder, least: int) -> int:
         assert again.step >= least
         assert contents(again) == contents(snapshot(again.step))
         assert not [path for path in folder.checkpoints.iterdir() if path.name.startswith(".")]
-        assert not list(folder.path.glob(".model-*"))
-        linked = model_folder.read(folder.path / "model")  # it always leads to a whole model
-        step = int((folder.path / "model").resolve().parent.name.removeprefix("step-"))
-        wanted = snapshot(step).weights
+        assert not list(folder.path.glob(".*")) and not folder.kept
+        linked = model_folder.read(folder.path / "model")  # it always is a whole model
+        origin = published.origin(folder.path / "model")
+        assert origin is not None and origin.step <= again.step
+        wanted = snapshot(origin.step).weights
         assert all(np.array_equal(linked.weights[name], wanted[name].numpy()) for name in wanted)
     return again.step
 
@@ -125,13 +130,25 @@ def begun(path: Path) -> RunFolder:
     return folder
 
 
-@pytest.mark.parametrize("fault", ["bad sector", "full", "killed"])
-def test_a_fault_at_any_call_to_the_disk_costs_nothing_that_was_saved(fault: str) -> None:
+def cannot_exchange(*_: object) -> bool:
+    return False
+
+
+@pytest.mark.parametrize(
+    ("fault", "exchange"),
+    [
+        *((fault, files.exchange) for fault in ("bad sector", "full", "killed")),
+        ("killed", cannot_exchange),
+    ],
+)
+def test_a_fault_at_any_call_to_the_disk_costs_nothing_that_was_saved(
+    fault: str, exchange: Callable[..., bool]
+) -> None:
     with in_memory() as path:
         folder, newest, step, failed = begun(path / "a"), 0, 0, 0
         for at in range(1, 400):
             step += 1
-            prepared, disk = snapshot(step), Disk(at, fault)
+            prepared, disk = snapshot(step), Disk(at, fault, exchange)
             with folder.held():
                 try:
                     with disk.watched():
@@ -151,7 +168,31 @@ def test_a_fault_at_any_call_to_the_disk_costs_nothing_that_was_saved(fault: str
         else:
             pytest.fail("a saving calls the disk without end")
         assert newest == step
-        assert failed > 60 and {"write", "fsync", "rename", "symlink"} <= set(disk.names)
+        assert failed > 60 and {"write", "fsync", "rename", "link", "exchange"} <= set(disk.names)
+
+
+@pytest.mark.parametrize("exchange", [files.exchange, cannot_exchange])
+def test_a_process_killed_at_any_call_to_the_disk_leaves_a_best_model_that_says_what_it_is(
+    exchange: Callable[..., bool],
+) -> None:
+    with in_memory() as path:
+        folder, first = begun(path / "a"), snapshot(1)
+        with folder.held():
+            folder.save_best(first, 1.0)
+        for at in range(1, 200):
+            step, disk = at + 1, Disk(at, "killed", exchange)
+            with folder.held(), contextlib.suppress(Killed), disk.watched():
+                folder.save_best(snapshot(step), float(step))
+            with folder.held():
+                best, model = folder.best(), model_folder.read(folder.path / "best")
+                assert best is not None and best.loss == best.step and not folder.kept
+                wanted = snapshot(best.step).weights
+                assert all(np.array_equal(model.weights[name], wanted[name].numpy()) for name in wanted)
+                assert not list(folder.path.glob(".*"))
+            if disk.calls < at:
+                assert best.step == step
+                return
+        pytest.fail("a saving calls the disk without end")
 
 
 @pytest.mark.parametrize("fault", ["bad sector", "full", "killed"])

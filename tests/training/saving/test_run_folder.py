@@ -1,11 +1,13 @@
 """A run's folder: one process at a time, the recipe first, the newest complete checkpoint always found."""
 
+import errno
 import fcntl
 import json
 import os
 import shutil
 import signal
 import socket
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,11 +18,14 @@ import pytest
 import torch
 
 import pellucid
+from pellucid import files
 from pellucid.errors import FileError, UsageError
-from pellucid.training.saving import checkpoint
+from pellucid.interop import model_folder
+from pellucid.interop.open import open_model
+from pellucid.training.saving import checkpoint, published
 from pellucid.training.saving.checkpoint import read
 from pellucid.training.saving.manifest import MANIFEST, name_of, step_of
-from pellucid.training.saving.run_folder import RunFolder, Status
+from pellucid.training.saving.run_folder import _HANDLES, RunFolder, Status
 from tests.training.saving.snapshots import CONFIG, ENVIRONMENT, contents, in_memory, snapshot
 
 TOML = 'out = "runs/a"\nsteps = 1000\n'
@@ -61,7 +66,8 @@ def test_the_recipe_is_there_first_and_the_newest_model_opens(tmp_path: Path) ->
             weights = snapshot(step).weights
             assert all(np.array_equal(model.weights[name], weights[name].numpy()) for name in weights)
     assert checkpoint.recipe_of(made) == {"out": "runs/a", "steps": 1000}
-    assert os.readlink(folder.path / "model") == "checkpoints/step-0000020/model"
+    tensors = [path / "model" / "model.safetensors" for path in (folder.path, made)]
+    assert tensors[0].samefile(tensors[1]) and not (folder.path / "model").is_symlink()
 
 
 def test_a_run_that_was_moved_still_opens(tmp_path: Path) -> None:
@@ -85,12 +91,163 @@ def test_a_folder_that_holds_a_run_is_not_begun_again(tmp_path: Path) -> None:
     assert contents(read(tmp_path / "a" / "checkpoints" / name_of(10))) == contents(snapshot(10))
 
 
-def test_a_folder_of_ones_own_called_model_is_not_replaced(tmp_path: Path) -> None:
-    (tmp_path / "model").mkdir()
-    folder = RunFolder(tmp_path)
-    with folder.held(), pytest.raises(UsageError, match="where a run keeps its model"):
+def tree(path: Path) -> dict[str, bytes]:
+    """Every file below a folder and what it holds; of a folder nothing."""
+    return {
+        str(found.relative_to(path)): found.read_bytes() if found.is_file() else b""
+        for found in sorted(path.rglob("*"))
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["notes.txt", "model/config.json", "checkpoints/mine", "data/source.json", "recipe.toml", ".git/HEAD"],
+)
+def test_a_folder_that_is_neither_empty_nor_a_run_is_refused_and_left_as_it_is(
+    name: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    before = tree(tmp_path)
+    with pytest.raises(UsageError, match=name.partition("/")[0]), RunFolder(tmp_path).held():
+        pass
+    assert tree(tmp_path) == before
+
+
+def test_what_a_killed_start_left_counts_as_empty(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints" / ".tmp-step-0000001-2-3").mkdir(parents=True)
+    for name in ("lock", "recipe.toml.12-0.partial"):
+        (tmp_path / name).write_text("")
+    with begun(tmp_path, 1) as folder:
+        assert folder.newest()[0] is not None
+
+
+def test_a_start_that_is_refused_leaves_nothing_that_it_made(tmp_path: Path) -> None:
+    with RunFolder(tmp_path / "runs" / "a").held():
+        pass
+    assert tree(tmp_path) == {}
+    (tmp_path / "runs").mkdir()
+    folder = RunFolder(tmp_path / "runs" / "b")
+    with folder.held():
         folder.begin(TOML)
-    assert not (tmp_path / "recipe.toml").exists()
+        (folder.path / "data" / "tokens").mkdir(parents=True)
+        folder.abandon()
+    assert tree(tmp_path) == {"runs": b""}
+
+
+def test_a_lock_that_its_maker_removed_is_not_taken(tmp_path: Path) -> None:
+    """Who waited for it would hold a file that has no name, and a third process a new one."""
+    waiting = RunFolder(tmp_path)
+    handle, _ = waiting._open_lock()
+    (tmp_path / "lock").unlink()
+    with pytest.raises(UsageError, match="try again"):
+        waiting._lock(handle)
+    os.close(handle)
+    _HANDLES.discard(handle)
+
+
+# ---- the newest model
+
+
+def test_a_copied_model_is_a_model(tmp_path: Path) -> None:
+    with begun(tmp_path / "a", 10):
+        pass
+    subprocess.run(["cp", "-r", tmp_path / "a" / "model", tmp_path / "copy"], check=True)
+    shutil.rmtree(tmp_path / "a")
+    model = pellucid.load(tmp_path / "copy")
+    assert np.array_equal(model.weights["embed.weight"], snapshot(10).weights["embed.weight"].numpy())
+
+
+def test_a_model_that_is_a_link_becomes_a_folder_at_the_next_save(tmp_path: Path) -> None:
+    """As runs of earlier versions have it."""
+    with begun(tmp_path, 10) as folder:
+        shutil.rmtree(tmp_path / "model")
+        (tmp_path / "model").symlink_to("checkpoints/step-0000010/model")
+        folder.need_own_models()
+        folder.save(snapshot(20), ENVIRONMENT, 2)
+        assert published.origin(tmp_path / "model") is not None and not (tmp_path / "model").is_symlink()
+    assert (folder.checkpoints / name_of(10) / "model" / "config.json").is_file()
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["links", "no links"])
+@pytest.mark.parametrize("exchange", [True, False], ids=["exchange", "two renames"])
+def test_a_model_is_replaced_on_every_kind_of_filesystem(
+    links: bool, exchange: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not links:
+        monkeypatch.setattr(os, "link", refuse)
+    if not exchange:
+        monkeypatch.setattr(files, "exchange", lambda *_: False)
+    with begun(tmp_path, 10, 20) as folder:
+        assert pellucid.load(tmp_path / "model").config == CONFIG
+        assert (found := published.origin(tmp_path / "model")) and found.step == 20
+        assert not list(tmp_path.glob(".*")) and not folder.kept
+
+
+def refuse(*_: object) -> None:
+    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+
+def test_a_model_without_its_name_is_found_again(tmp_path: Path) -> None:
+    """Killed between the two renames of a system that cannot exchange names."""
+    with begun(tmp_path, 10) as folder:
+        pass
+    model = tmp_path / "model"
+    for opens in (lambda: open_model(model), lambda: pellucid.load(model), folder.held().__enter__):
+        killed = tmp_path / f".pellucid-{files._digest(tmp_path / 'model')}-00000000.partial"
+        killed.mkdir()
+        (tmp_path / "model").rename(killed / "replaced")
+        opens()
+        assert model_folder.read(model).config == CONFIG
+        assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize("name", ["README.md", "config.json", ".notes"])
+def test_what_somebody_put_into_the_model_is_never_removed(name: str, tmp_path: Path) -> None:
+    with begun(tmp_path, 10) as folder:
+        (tmp_path / "model" / name).write_text("mine")
+        with pytest.raises(UsageError, match=name):
+            folder.need_own_models()
+        folder.save(snapshot(20), ENVIRONMENT, 2)
+        assert folder.kept == [tmp_path / "model.kept-1"]
+        assert (tmp_path / "model.kept-1" / name).read_text() == "mine"
+        assert pellucid.load(tmp_path / "model").config == CONFIG
+        assert folder.newest()[1] == []  # what people edit is not a file of the checkpoint's
+
+
+def test_a_copied_run_knows_its_model_by_its_content(tmp_path: Path) -> None:
+    with begun(tmp_path / "a", 10):
+        pass
+    subprocess.run(["cp", "-r", tmp_path / "a", tmp_path / "b"], check=True)
+    RunFolder(tmp_path / "b").need_own_models()
+    flip(tmp_path / "b" / "model" / "model.safetensors")
+    with pytest.raises(UsageError, match=r"model\.safetensors"):
+        RunFolder(tmp_path / "b").need_own_models()
+
+
+def test_the_best_model_says_its_step_and_its_loss_and_is_never_purged(tmp_path: Path) -> None:
+    with begun(tmp_path, 10, keep=1) as folder:
+        assert folder.best() is None
+        folder.save_best(snapshot(12), 0.5)
+        for step in (20, 30):
+            folder.save(snapshot(step), ENVIRONMENT, 1)
+    best = RunFolder(tmp_path).best()
+    assert best is not None and (best.step, best.loss) == (12, 0.5)
+    weights = snapshot(12).weights
+    assert np.array_equal(pellucid.load(tmp_path / "best").weights["embed.weight"], weights["embed.weight"])
+
+
+def test_a_checkpoint_between_those_of_the_schedule_is_kept_until_there_is_a_newer_one(
+    tmp_path: Path,
+) -> None:
+    with begun(tmp_path) as folder:
+        for step in (10, 13, 17, 20, 23):
+            folder.save(snapshot(step), ENVIRONMENT, 3, every=10)
+            assert folder.newest()[0] == folder.checkpoints / name_of(step)
+        assert steps_of(folder) == [name_of(10), name_of(20), name_of(23)]
+
+
+# ---- what was damaged, and what is not ours
 
 
 def test_saving_the_same_step_twice_writes_it_once(tmp_path: Path) -> None:
@@ -122,11 +279,16 @@ def test_a_checkpoint_of_a_newer_version_is_skipped_by_name(tmp_path: Path) -> N
 
 
 def test_what_is_not_ours_stays(tmp_path: Path) -> None:
+    with begun(tmp_path):
+        pass
     (tmp_path / "checkpoints" / "step-10").mkdir(parents=True)
     strange = ["notes.txt", ".tmp-mine", "checkpoints/step-00000010", "checkpoints/.tmp-mine", "model.txt"]
     for name in strange:
         (tmp_path / name).write_text("mine")
-    with begun(tmp_path, 10, 20, 30, keep=1) as folder:
+    folder = RunFolder(tmp_path)
+    with folder.held():
+        for step in (10, 20, 30):
+            folder.save(snapshot(step), ENVIRONMENT, 1)
         assert folder.newest() == (folder.checkpoints / name_of(30), [])
     with folder.held():
         assert all((tmp_path / name).read_text() == "mine" for name in strange)

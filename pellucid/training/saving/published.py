@@ -1,0 +1,149 @@
+"""A folder that holds a whole model at every moment, replaced in one step: RUN/model, RUN/adapter, RUN/best.
+
+It is a folder like any other, so `cp -r` of it gives a model. Its tensors are hard links to those of a
+checkpoint where the filesystem has such links; the other files are copies, because people edit those.
+`origin.json` says of which step they are, with size and SHA-256 of each file. By it the run knows what it
+wrote: a file that it did not write, or that was changed since, is never removed. A folder in which there is
+one is moved to `model.kept-1` instead.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from pellucid.errors import file_error
+from pellucid.files import Kind, new_folder, whole_file
+from pellucid.training.saving.manifest import ADAPTER, CHECKPOINTS, MODEL, measured, name_of
+
+ORIGIN, FORMAT, VERSION = "origin.json", "pellucid-origin", 1
+_LINK = re.compile(rf"{CHECKPOINTS}/step-\d+/({MODEL}|{ADAPTER})")
+"""Where `model` led in runs of earlier versions, in which it was a symbolic link."""
+_TENSORS = ".safetensors"
+
+
+class Origin(NamedTuple):
+    step: int
+    loss: float | None
+    """On the validation text, where it was measured at this step."""
+    files: dict[str, Any]
+    """bytes, sha256 and mtime_ns of each file."""
+
+
+# ---- writing; by whoever holds the run
+
+
+def link(target: Path, source: Path, step: int, known: Mapping[str, Any]) -> Path | None:
+    """Make `target` a folder with the files of a part of a checkpoint, whose manifest `known` is."""
+
+    def fill(new: Path) -> None:
+        for path in sorted(source.iterdir()):
+            _link_or_copy(path, new / path.name)
+
+    return publish(target, fill, step, known=known)
+
+
+def publish(
+    target: Path,
+    fill: Callable[[Path], None],
+    step: int,
+    loss: float | None = None,
+    known: Mapping[str, Any] = MappingProxyType({}),
+) -> Path | None:
+    """Replace `target` by a folder with what `fill` puts into it.
+
+    Returns where the folder that was there before is kept, if somebody else's files are in it.
+    """
+    kept = None
+    try:
+        if foreign(target):
+            kept = _keep(target)
+        elif target.is_symlink() and not target.exists():  # its checkpoint is gone
+            target.unlink()
+        with new_folder(target, OURS, force=True) as new:
+            fill(new)
+            paths = sorted(new.iterdir())
+            files = {path.name: _about(path, known.get(f"{target.name}/{path.name}")) for path in paths}
+            table = {"format": FORMAT, "version": VERSION, "step": step, "loss": loss, "files": files}
+            with whole_file(new / ORIGIN) as file:
+                file.write((json.dumps(table, indent=1) + "\n").encode())
+    except OSError as error:
+        raise file_error("write", target, error) from None
+    return kept
+
+
+def _link_or_copy(source: Path, new: Path) -> None:
+    if source.suffix == _TENSORS:
+        with contextlib.suppress(OSError):  # a filesystem without links, or too many of them
+            os.link(source, new)
+            return
+    with source.open("rb") as old, whole_file(new) as file:
+        shutil.copyfileobj(old, file, 1 << 20)
+
+
+def _keep(target: Path) -> Path:
+    """Move a folder with somebody else's files aside, under a name that is free."""
+    names = (target.with_name(f"{target.name}.kept-{number}") for number in itertools.count(1))
+    kept = next(path for path in names if not os.path.lexists(path))
+    os.rename(target, kept)
+    return kept
+
+
+# ---- whose it is
+
+
+def origin(folder: Path) -> Origin | None:
+    """Which step of its run a folder is; None where it does not say, an OSError where it cannot be read."""
+    try:
+        table = json.loads((folder / ORIGIN).read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+        return None
+    if not isinstance(table, dict) or (table.get("format"), table.get("version")) != (FORMAT, VERSION):
+        return None
+    step, loss, files = table.get("step"), table.get("loss"), table.get("files")
+    if type(step) is not int or not isinstance(files, dict) or not isinstance(loss, float | None):
+        return None
+    return Origin(step, loss, files)
+
+
+def foreign(target: Path) -> str:
+    """The name of something there that no run wrote; empty where there is nothing of the kind."""
+    if target.is_symlink():
+        return "" if _LINK.fullmatch(os.readlink(target)) else f"{target.name}, a link to elsewhere"
+    if not target.exists():
+        return ""
+    if not target.is_dir():
+        return f"{target.name}, a file"
+    found = origin(target)
+    names = sorted(os.listdir(target))
+    if found is None:
+        return next(iter(names), "")
+    return next((name for name in names if name != ORIGIN and not _ours(target, name, found)), "")
+
+
+def _ours(folder: Path, name: str, written: Origin) -> bool:
+    """Whether a file is as the run wrote it, by its time, or by its content where it was copied since; or a
+    link to a file of a checkpoint, whatever has become of that."""
+    path, entry = folder / name, written.files.get(name)
+    if not isinstance(entry, dict) or path.is_symlink() or not path.is_file():
+        return False
+    source = folder.parent / CHECKPOINTS / name_of(written.step) / folder.name / name
+    about = path.stat()
+    if source.exists() and os.path.samestat(about, source.stat()):
+        return True
+    if about.st_size != entry.get("bytes"):
+        return False
+    return about.st_mtime_ns == entry.get("mtime_ns") or measured(path)["sha256"] == entry.get("sha256")
+
+
+def _about(path: Path, known: dict[str, Any] | None) -> dict[str, Any]:
+    return (known or measured(path)) | {"mtime_ns": path.stat().st_mtime_ns}
+
+
+OURS = Kind("a model that a run keeps", lambda path: f"it holds {found}" if (found := foreign(path)) else "")
