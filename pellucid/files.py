@@ -337,12 +337,20 @@ UNPAIRED = "backslashreplace"
 comes JSON's own escape for it."""
 
 
+def read_bytes(path: Path) -> bytes:
+    """Returns what a file holds; a pipe, which might never end, or a device is refused."""
+    try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise FileError(f"cannot read {path}: it is a pipe or a device, and not a file.")
+        return path.read_bytes()
+    except OSError as error:
+        raise file_error("read", path, error) from None
+
+
 def read_json(path: Path) -> Any:
     """What a JSON file holds."""
     try:
-        return json.loads(path.read_bytes())
-    except OSError as error:
-        raise file_error("read", path, error) from None
+        return json.loads(read_bytes(path))
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path} is not JSON: {error}.") from None
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.errors import FileError, file_error
-from pellucid.files import UNPAIRED
+from pellucid.files import UNPAIRED, read_bytes
 from pellucid.training.events import Ended, Evaluated, Event, Recorded, Saved, Skipped, Started, Stepped
 
 KINDS = {
@@ -103,7 +103,7 @@ def _finite(value: Any, at: str, notes: dict[str, str]) -> Any:
 
 def read(path: Path) -> list[Line]:
     """Every whole line of a log; one at the end that a kill or a power cut tore is left out."""
-    pieces = _bytes(path).split(b"\n")
+    pieces = read_bytes(path).split(b"\n")
     last = len(pieces) - 1  # behind the last newline: nothing, or the beginning of a line
     found = []
     for i, piece in enumerate(pieces[:last]):
@@ -123,7 +123,7 @@ def cut(path: Path, step: int) -> int:
     """
     if not path.exists():
         return 0
-    data = _bytes(path)
+    data = read_bytes(path)
     keep = 0
     while (end := data.find(b"\n", keep)) >= 0:
         entry = _entry(data[keep:end])
@@ -151,18 +151,11 @@ def figures(lines: Iterable[Line]) -> list[Line]:
 def milestones(path: Path) -> Iterator[Line]:
     """The last step, and every line that is none: all that a list of runs needs of a long log, read fast."""
     beginning = b'{"kind": "step",'
-    pieces = _bytes(path).split(b"\n")[:-1]
+    pieces = read_bytes(path).split(b"\n")[:-1]
     last = next((i for i in reversed(range(len(pieces))) if pieces[i].startswith(beginning)), None)
     for i, piece in enumerate(pieces):
         if (i == last or not piece.startswith(beginning)) and (entry := _entry(piece)) is not None:
             yield entry
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise file_error("read", path, error) from None
 
 
 def _entry(piece: bytes) -> Line | None:

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 import torch
 
 from pellucid.config import ModelConfig
-from pellucid.errors import FileError, UsageError
+from pellucid.errors import FileError, ResourceError, UsageError, file_error
 from pellucid.files import need, settle, strict, whole_file
 from pellucid.interop import adapter_folder, model_folder
 from pellucid.interop import pretrained as interop
@@ -202,16 +202,16 @@ def _telling(folder: Path, snapshot: Snapshot) -> Iterator[None]:
     try:
         free = shutil.disk_usage(folder).free
         if free < takes:
-            raise FileError(f"cannot write {folder}: there is no room for it.")
+            raise ResourceError(f"cannot write {folder}: there is no room for it.")
         yield
     except (OSError, FileError) as error:
-        reason = str(error)
         if isinstance(error, OSError):
-            reason = f"cannot write {error.filename or folder}: {error.strerror or error}."
+            error = file_error("write", error.filename or folder, error)
+        reason = str(error)
         with contextlib.suppress(OSError):
             free = shutil.disk_usage(folder).free
             reason = f"{reason} {about.format(free=free)}"
-        raise FileError(reason) from None
+        raise type(error)(reason) from None
 
 
 def pretrained(snapshot: Snapshot, ranks: Ranks) -> interop.Pretrained:

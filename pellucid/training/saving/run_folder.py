@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pellucid.errors import FileError, UsageError, file_error
-from pellucid.files import is_partial, make_folders, remove_made, sweep, sweep_folder, whole_file
+from pellucid.files import is_partial, make_folders, read_bytes, remove_made, sweep, sweep_folder, whole_file
 from pellucid.interop.folder import shown
 from pellucid.training.distributed.ranks import ALONE, Ranks
 from pellucid.training.saving import manifest, published
@@ -297,11 +297,9 @@ class RunFolder:
         if self._recipe is None:
             path = self.path / RECIPE
             try:
-                self._recipe = tomllib.loads(path.read_text("utf-8"))
-            except OSError as error:
-                raise FileError(f"cannot read {path}: {error.strerror}.") from None
+                self._recipe = tomllib.loads(read_bytes(path).decode("utf-8"))
             except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-                raise FileError(f"{path} is no recipe: {error}.") from None
+                raise FileError(f"{path} is not a recipe: {error}.") from None
         return self._recipe
 
     def newest(self, most: int | None = None) -> tuple[Path | None, list[str]]:
@@ -382,7 +380,7 @@ def _locked(handle: int, path: Path, kind: int = fcntl.LOCK_EX) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        raise FileError(f"cannot lock {path / LOCK}: {error.strerror}.") from None
+        raise file_error("lock", path / LOCK, error) from None
     return True
 
 
