@@ -17,6 +17,8 @@ from pellucid.errors import UsageError, did_you_mean
 
 INT64 = (-(2**63), 2**63 - 1)
 """What a seed, an id or a size may be at all: the integers that a tensor holds."""
+LARGEST_VOCABULARY = 2**24
+"""Tokens of a tokenizer that is trained; the libraries allocate for all of them before they read a word."""
 
 
 def check_int(parameter: str, value: Any, least: int = INT64[0], most: int = INT64[1]) -> int:

@@ -16,11 +16,16 @@ MOST_INPUT = 1 << 24
 def generate(
     model: Annotated[str, typer.Argument(help="A folder, a .gguf or .toml file, or a model's name.")],
     prompt: Annotated[str, typer.Argument(help="The text to go on with, or - for standard input.")],
-    max_new_tokens: Annotated[int, typer.Option(help="How many tokens at most.", min=0)] = 128,
+    max_new_tokens: Annotated[int, typer.Option(help="How many tokens at most.", min=0, max=10**9)] = 128,
     temperature: Annotated[
-        float, typer.Option(help="0: always the likeliest token; 1: as probable as the model says.", min=0.0)
+        float,
+        typer.Option(
+            help="0: always the likeliest token; 1: as probable as the model says.", min=0.0, max=1e6
+        ),
     ] = 0.0,
-    seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="The same seed gives the same text.", min=0, max=2**63 - 1)
+    ] = None,
     chat: Annotated[
         bool, typer.Option("--chat", help="Ask the prompt by the model's chat template; print the answer.")
     ] = False,

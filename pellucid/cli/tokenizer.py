@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pellucid.arguments import LARGEST_VOCABULARY
 from pellucid.cli.options import OnBadFile, ReplaceErrors, bad_file_choice
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ def train(
     sources: Annotated[list[str], typer.Argument(help="Files, folders, patterns, or - for standard input.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make.")],
     kind: Annotated[str, typer.Option(help="bpe, unigram, wordpiece, words, characters or bytes.")] = "bpe",
-    vocab_size: Annotated[int, typer.Option(help="How many tokens at most.", min=1)] = 8192,
+    vocab_size: Annotated[
+        int, typer.Option(help="How many tokens at most.", min=1, max=LARGEST_VOCABULARY)
+    ] = 8192,
     field: Annotated[str, typer.Option(help="Which field of a JSON line is the text.")] = "text",
     on_bad_file: OnBadFile = "stop",
     replace_errors: ReplaceErrors = False,

@@ -35,7 +35,7 @@ def train(
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(help="For texts: about how long the run may take; 10 if omitted.", min=0.1),
+        typer.Option(help="For texts: about how long the run may take; 10 if omitted.", min=0.1, max=1e6),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the whole recipe and what it will cost; train nothing.")

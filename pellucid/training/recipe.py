@@ -22,6 +22,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Self, cast
 
+from pellucid.arguments import LARGEST_VOCABULARY
 from pellucid.config import ModelConfig
 from pellucid.errors import ConfigError, did_you_mean
 from pellucid.files import read_bytes
@@ -32,7 +33,6 @@ from pellucid.parts.schedules import Schedule
 from pellucid.parts.schedules.cosine import Cosine
 from pellucid.text.corpus.bad_files import CHOICES as BAD_FILE_CHOICES
 from pellucid.text.corpus.bad_files import STOP
-from pellucid.text.kinds import LARGEST_VOCABULARY
 
 MODEL_KEYS = tuple(entry.name for entry in dataclasses.fields(ModelConfig))
 PATHS = str | tuple[str, ...]

@@ -227,13 +227,13 @@ def test_special_tokens_and_the_cache_s_type_are_options(shell: Shell, folder: P
     [
         (["--temperature", "-1"], "--temperature"),
         (["--temperature", "nan"], "temperature must be a finite number ≥ 0, not nan"),
-        (["--temperature", "inf"], "temperature must be a finite number"),
+        (["--temperature", "inf"], "--temperature"),
         (["--temperature", "warm"], "--temperature"),
         (["--max-new-tokens", "-1"], "--max-new-tokens"),
         (["--dtype", "float8"], "no dtype called 'float8'; have float64, float32, bfloat16, float16"),
         (["--device", "toaster"], "the device 'toaster' cannot be used here"),
         (["--seed", "x"], "--seed"),
-        (["--seed", "9" * 30], "seed must be a whole number of at most 64 bits"),
+        (["--seed", "9" * 30], "--seed"),
         (["--cache", "int4"], "no dtype called 'int4'; have float64, float32, bfloat16, float16, int8"),
     ],
 )

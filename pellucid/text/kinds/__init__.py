@@ -6,12 +6,11 @@ A kind is a function `train(texts, vocab_size, special, progress)` and, in its f
 from collections.abc import Iterable
 
 from pellucid import registry
+from pellucid.arguments import LARGEST_VOCABULARY
 from pellucid.errors import ConfigError, UsageError
 from pellucid.text.tokenizer import Special, Tokenizer
 
 DEFAULT = Special(bos="<end>", eos="<end>", pad="<pad>")
-LARGEST_VOCABULARY = 2**24
-"""Tokens; the libraries allocate for all of them before they read a word."""
 
 
 def kinds() -> list[str]:
