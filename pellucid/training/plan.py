@@ -353,18 +353,23 @@ class Forecast:
     memory: Memory
     seconds: float
     peak: float
+    utilization: float | None = None
+    """The fraction of the peak that training steps were measured to reach; None where none was tried."""
 
     def lines(self) -> list[str]:
         """For people."""
-        memory = self.memory
+        memory, share = self.memory, self.utilization
+        reached = f"if training reaches {UTILISATION:.0%}"
+        if share is not None:
+            reached = f"as training steps were measured to reach {100 * share:.2g}%"
         return [
             f"parameters        {self.parameters:,}",
             f"tokens            {self.tokens:,}: {self.tokens_per_step:,} in each step, "
             f"{self.tokens / self.parameters:.1f} for each parameter",
             f"operations        {self.flops_per_token:.4g} for each token, {self.flops:.4g} in all",
             f"memory, about     {memory.in_words()}",
-            f"time, about       {_duration(self.seconds)}, if training reaches {UTILISATION:.0%} of this "
-            f"machine's measured {self.peak / 1e9:,.0f} GFLOP/s",
+            f"time, about       {_duration(self.seconds)}, {reached} of this machine's measured "
+            f"{self.peak / 1e9:,.0f} GFLOP/s",
         ]
 
 
@@ -408,8 +413,9 @@ class Run(Protocol):
     def optimizer(self) -> Optimizer: ...
 
 
-def forecast(recipe: Run, config: ModelConfig, peak: float) -> Forecast:
-    """What a run will take, on a machine of so many operations a second."""
+def forecast(recipe: Run, config: ModelConfig, peak: float, utilization: float | None = None) -> Forecast:
+    """What a run will take on a machine that computes `peak` operations a second at best, of which training
+    reaches the fraction `utilization`."""
     adapters = adapter_parameters(config, recipe.lora.rank, recipe.lora.targets)
     per_token = flops_per_token(config, recipe.length, FROZEN if adapters else 3)
     per_step = recipe.data.batch_size * recipe.length
@@ -422,8 +428,9 @@ def forecast(recipe: Run, config: ModelConfig, peak: float) -> Forecast:
         tokens,
         flops,
         memory_of(recipe, config),
-        flops / (peak * UTILISATION),
+        flops / (peak * (utilization or UTILISATION)),
         peak,
+        utilization,
     )
 
 

@@ -104,8 +104,7 @@ def _plan(
         return plan.planned(size, minutes, limit, plan.machine_memory(device), utilization, largest)
 
     made = make()
-    # On a GPU the run is compiled, which a few steps cannot show, and other programs do not take its cores.
-    if device == "cpu" and (not is_fixed or len(machine.counts) > 1):
+    if not is_fixed or len(machine.counts) > 1:
         utilization = machine.measure_utilization(config or made.config(), made)
         if utilization and not is_fixed:
             better = make(utilization)
@@ -253,7 +252,10 @@ def forecast_lines(recipe: Recipe, config: ModelConfig, ranks: Ranks) -> list[st
     recipe = replace(recipe, train=replace(asked, dtype=dtype))
     if asked.threads:
         torch.set_num_threads(asked.threads)
-    found = plan.forecast(recipe, config, peak.peak(str(device), dtype) * ranks.world)
+    best = peak.peak(str(device), dtype)
+    rows = rows_of_a_rank(recipe, ranks.world) // asked.accumulate
+    speed = calibration.measure_speed(config, rows, recipe.length, str(device), dtype, best)
+    found = plan.forecast(recipe, config, best * ranks.world, speed and speed / best)
     lines, there = found.lines(), plan.machine_memory(str(device))
     if found.memory.total > there:
         lines.append(f"may not fit       {device} has {readable_size(there)} of memory")
