@@ -46,7 +46,7 @@ def check_output(path: Path, kind: Kind, force: bool = False, folder: bool = Fal
         raise UsageError(f"the output has no name{place}. Give {kind.name} a path, such as -o out/name.")
     try:
         if not os.path.lexists(path):
-            _check_parent(path, folder)
+            check_parent(path, folder)
             return
         if folder and path.is_dir() and not any(path.iterdir()):
             return
@@ -61,14 +61,16 @@ def check_output(path: Path, kind: Kind, force: bool = False, folder: bool = Fal
         raise FileError(f"{path} exists already; --force replaces it (in Python, force=True).")
 
 
-def _check_parent(path: Path, folder: bool) -> None:
-    """The folder above exists; a new folder may have its parents made."""
+def check_parent(path: Path, folder: bool) -> None:
+    """Raises unless the folder above exists and may be written to; a new folder may have its parents made."""
     parent = path.parent
     while folder and not os.path.lexists(parent):
         parent = parent.parent
     if not parent.is_dir():
         what = "is not a folder" if os.path.lexists(parent) else "does not exist"
-        raise FileError(f"cannot write {path}: the folder {parent} {what}.")
+        raise FileError(f"cannot write {path}: {parent} {what}.")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise FileError(f"cannot write {path}: {parent} may not be written to.")
 
 
 @contextlib.contextmanager

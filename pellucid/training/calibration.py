@@ -28,11 +28,14 @@ def measure_speed(
     peak: float,
     seconds: float = SECONDS,
 ) -> float | None:
-    """Operations per second that training steps reach; None where one step would take too long to try.
+    """Operations per second that training steps reach; None where one step would take too long to try, and
+    on a GPU: there the run is compiled, and a few steps only measure how long their kernels take to load.
 
     Where all rows or layers take too long, a part of them is measured: the speed is about the same. `peak`
     is that of this machine, from which the time of a step is guessed.
     """
+    if device != "cpu":
+        return None
     flops = flops_per_token(config, length) * length
     expected = seconds / (STEPS + 1) * peak * UTILISATION
     rows = max(1, min(rows, int(expected / flops)))

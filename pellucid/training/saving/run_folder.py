@@ -26,7 +26,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pellucid.errors import FileError, UsageError, file_error
-from pellucid.files import is_partial, make_folders, read_bytes, remove_made, sweep, sweep_folder, whole_file
+from pellucid.files import (
+    check_parent,
+    is_partial,
+    make_folders,
+    read_bytes,
+    remove_made,
+    sweep,
+    sweep_folder,
+    whole_file,
+)
 from pellucid.interop.folder import shown
 from pellucid.training.distributed.ranks import ALONE, Ranks
 from pellucid.training.saving import manifest, published
@@ -101,6 +110,8 @@ class RunFolder:
 
     def check_new(self) -> None:
         """Refuse a folder in which no run can begin; nothing is written."""
+        if not os.path.lexists(self.path):
+            check_parent(self.path, folder=True)
         self._need_own_folder()
         with _telling(self.path, "read"):
             holds_run = (self.path / RECIPE).exists() or bool(self._steps())
