@@ -348,6 +348,12 @@ def test_a_model_says_what_it_is() -> None:
     assert (model.dtype, model.device) == ("bfloat16", "cpu") and "bfloat16" in repr(model)
 
 
+def test_the_name_in_a_file_cannot_reach_a_terminal() -> None:
+    model = tiny()
+    hostile = Model(replace(model.pretrained, name="a\x1b]0;b\x07\n\u202e"))
+    assert repr(hostile).startswith(r"<Model a\x1b]0;b\x07\x0a\u202e: ") and repr(hostile).isprintable()
+
+
 @pytest.mark.parametrize("path", ["eager", "fused"])
 def test_a_trace_leaves_the_module_s_gradients_alone(path: str) -> None:
     model = tiny()
