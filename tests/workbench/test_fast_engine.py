@@ -340,6 +340,12 @@ def test_what_is_no_longer_there_is_told_by_its_name() -> None:
         model.weights["embed.weight"]
 
 
+@pytest.mark.parametrize("text", ["", "The cat"])
+def test_logits_of_a_text_are_refused_with_the_way_to_ids(text: str) -> None:
+    with pytest.raises(TokenError, match=r"ids must be token ids .* not a text"):
+        tiny().logits(text)
+
+
 def test_a_model_says_what_it_is() -> None:
     model = tiny()
     count = sum(value.size for value in model.weights.values())
