@@ -1,6 +1,7 @@
 """The console that every command draws with."""
 
 from collections.abc import Iterable
+from typing import IO
 
 from rich import console
 from rich.segment import Segment
@@ -9,6 +10,21 @@ from pellucid.format import escape_controls
 
 
 class Console(console.Console):
+    @property
+    def file(self) -> IO[str]:
+        """The stream behind those that escape: the codes that rich adds must arrive, the text is escaped.
+
+        A live display puts a proxy of its own before standard output and error, so there may be two to pass.
+        """
+        file = super().file
+        while (behind := getattr(file, "rich_proxied_file", file)) is not file:
+            file = behind
+        return file
+
+    @file.setter
+    def file(self, new_file: IO[str]) -> None:
+        self._file = new_file
+
     def on_broken_pipe(self) -> None:
         """The reader of our output, such as `head`, has left: that is for `main`, and no failed check."""
         raise BrokenPipeError

@@ -159,6 +159,15 @@ def test_a_full_disk_is_told_in_one_line() -> None:
     assert done.stderr == "pellucid: No space left on device.\n"
 
 
+@pytest.mark.parametrize(("arguments", "code"), [(["list", "--bad"], 2), (["inspect", "no-such-model"], 2)])
+def test_an_error_that_cannot_be_printed_keeps_its_exit_code(arguments: list[str], code: int) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "pellucid.cli", *arguments], stderr=full, cwd=ROOT, check=False
+        )
+    assert done.returncode == code
+
+
 def test_an_interrupted_command_exits_with_130(tmp_path: Path) -> None:
     """Standard input never ends, so the command waits until it is interrupted."""
     command = [sys.executable, "-m", "pellucid.cli", "tokenizer", "train", "-", "-o", str(tmp_path / "never")]
