@@ -33,6 +33,12 @@ def import_pickled(
     into a folder with safetensors; `force` replaces a model that is there."""
     path = Path(source)
     folder = path if path.is_dir() else path.parent
+    if not has(folder, "config.json"):
+        place = "in it" if path.is_dir() else "beside it"
+        raise FileError(
+            f"{path} cannot be imported: there is no config.json {place}, and weights alone do not say which "
+            "model they are of. Put it there."
+        )
     given = read_config(folder)
     tensors = read_pickled(path)
     write(out, assembled(folder, given, tensors), dtype, force=force)
