@@ -116,7 +116,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _whole_file(path: Path, replace: bool) -> Iterator[BinaryIO]:
-    partial = None
+    partial, is_new = None, False
     try:
         sweep(path)
         partial, handle = _create_partial(
@@ -127,8 +127,12 @@ def _whole_file(path: Path, replace: bool) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
             os.replace(partial, path) if replace else rename_new(partial, path)
+            is_new = not replace
         fsync_folder(path.parent)
     except OSError as error:
+        if is_new:
+            with contextlib.suppress(OSError):
+                path.unlink()
         raise file_error("write", path, error) from None
     finally:
         if partial is not None:
@@ -330,12 +334,25 @@ def fsync_folder(folder: Path) -> None:
 settle = fsync_folder
 
 
+UNPAIRED = "backslashreplace"
+"""How JSON text is encoded that may have half a surrogate pair, as a path that is not UTF-8 has: in its place
+comes JSON's own escape for it."""
+
+
+def read_bytes(path: Path) -> bytes:
+    """Returns what a file holds; a pipe, which might never end, or a device is refused."""
+    try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise FileError(f"cannot read {path}: it is a pipe or a device, and not a file.")
+        return path.read_bytes()
+    except OSError as error:
+        raise file_error("read", path, error) from None
+
+
 def read_json(path: Path) -> Any:
     """What a JSON file holds."""
     try:
-        return json.loads(path.read_bytes())
-    except OSError as error:
-        raise file_error("read", path, error) from None
+        return json.loads(read_bytes(path))
     except (ValueError, RecursionError) as error:
         raise FileError(f"{path} is not JSON: {error}.") from None
 

@@ -11,6 +11,7 @@ from pellucid.checks.subject import Subject
 from pellucid.config import ModelConfig
 from pellucid.explain.compare import BETWEEN_ENGINES
 from pellucid.explain.local_replay import Recorded, local_replay
+from pellucid.model.compiler import NO_COMPILER, lacks_compiler
 from pellucid.reference.op import Array
 from pellucid.workbench.engines import Run, run, with_values
 
@@ -38,6 +39,8 @@ def replayed(dtype: torch.dtype, path: str) -> Callable[[Subject], Finding]:
     """Each value recomputed in float64 from the run's own inputs to it."""
 
     def measure(subject: Subject) -> Finding:
+        if path == "compiled" and lacks_compiler(subject.model.place()):
+            return Finding("skipped", NO_COMPILER)
         ids, targets = subject.pair
         layers = min(COMPILED_LAYERS, subject.config.n_layer) if path == "compiled" else None
         module = subject.module(dtype, layers)

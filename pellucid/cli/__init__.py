@@ -10,6 +10,8 @@ import sys
 import warnings
 from typing import Any
 
+from pellucid.errors import RESOURCE_ERRNOS
+
 FAILED_CHECK, USAGE, RESOURCE, INTERRUPTED = 1, 2, 3, 130
 
 
@@ -35,14 +37,22 @@ def _run_safely() -> int:
             _drop_output()
             return 0
         raise
-    except MemoryError:
+    except (MemoryError, RuntimeError) as error:
+        if not _is_memory_full(error):
+            raise
         _complain("the memory is full; a smaller model, a shorter text or a narrower --dtype needs less.")
         return RESOURCE
     except OSError as error:
         _drop_output()
         place = f"{error.filename}: " if error.filename else ""
         _complain(f"{place}{error.strerror or error}.")
-        return RESOURCE
+        return RESOURCE if error.errno in RESOURCE_ERRNOS else USAGE
+
+
+def _is_memory_full(error: BaseException) -> bool:
+    """Whether memory is what failed; for that of the host, torch has no class of its own."""
+    full = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return full or "can't allocate memory" in str(error)
 
 
 def _run() -> int:

@@ -8,10 +8,13 @@ drawn. The text that a model or a tokenizer writes is exact where it goes to a f
 
 import contextlib
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any, TextIO
 
+from pellucid.errors import TokenError
 from pellucid.format import escape_controls
 
 
@@ -75,3 +78,47 @@ def exact_output() -> TextIO:
     stream: Any = sys.stdout
     raw: TextIO = getattr(stream, "raw", stream)
     return stream if raw.isatty() else raw
+
+
+def standard_input(most: int | None = None) -> str:
+    """Returns the text of standard input, of at most so many bytes, which must be UTF-8."""
+    data = sys.stdin.buffer.read(-1 if most is None else most + 1)
+    if most is not None and len(data) > most:
+        raise TokenError(f"standard input has more than {most:,} bytes, longer than any context.")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise TokenError(
+            f"standard input is not UTF-8: byte {error.start} is 0x{data[error.start]:02x} ({error.reason}). "
+            "Convert it first, for example with iconv."
+        ) from None
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """In this block Ctrl-C ends the process, also while a native library computes.
+
+    Python acts on a signal when its main thread runs Python again, which inside such a library may be never.
+    Here another thread waits for the signal.
+    """
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # neither ignored nor another's
+    if not ours or not hasattr(signal, "sigtimedwait"):
+        yield
+        return
+    ended = threading.Event()
+
+    def wait() -> None:
+        while not ended.is_set():
+            if signal.sigtimedwait({signal.SIGINT}, 0.1):
+                print("interrupted", file=sys.stderr, flush=True)
+                os._exit(130)
+
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        waiting.join()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -49,6 +49,7 @@ def train(
     """Train a tokenizer; the same text gives the same tokenizer."""
     import time
 
+    from pellucid.cli.terminal import interruptible
     from pellucid.files import check_output
     from pellucid.text.corpus import Corpus
     from pellucid.text.corpus.bad_files import listed
@@ -60,7 +61,8 @@ def train(
     corpus = Corpus(sources, field=field, on_bad_file=choice, unique=False, setting="--on-bad-file ")
     corpus.check()
     start = time.perf_counter()
-    tokenizer = learn(kind, _pieces(corpus), vocab_size, progress=sys.stderr.isatty())
+    with interruptible():
+        tokenizer = learn(kind, _pieces(corpus), vocab_size, progress=sys.stderr.isatty())
     tokenizer.save(output, force)
     report = corpus.report
     print(
@@ -97,11 +99,11 @@ def decode(
     ids: Annotated[list[int] | None, typer.Argument(help="Ids; standard input where there are none.")] = None,
 ) -> None:
     """Print the text of some ids."""
-    from pellucid.cli.terminal import exact_output
+    from pellucid.cli.terminal import exact_output, standard_input
     from pellucid.errors import TokenError
 
     if ids is None:
-        words = sys.stdin.read().replace(",", " ").replace("[", " ").replace("]", " ").split()
+        words = standard_input().replace(",", " ").replace("[", " ").replace("]", " ").split()
         if wrong := [word for word in words if not re.fullmatch(r"-?\d{1,20}", word)]:
             raise TokenError(f"{wrong[0][:40]!r} is not an id; ids are whole numbers.")
         ids = [int(word) for word in words]
@@ -135,7 +137,9 @@ def _open(name: str) -> "Tokenizer":
 
 
 def _given(text: str | None) -> str:
-    return sys.stdin.read() if text is None else text
+    from pellucid.cli.terminal import standard_input
+
+    return standard_input() if text is None else text
 
 
 def _tokens(tokenizer: "Tokenizer", text: str) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from pellucid.files import need, read_format, strict, whole_file
+from pellucid.files import UNPAIRED, need, read_format, strict, whole_file
 from pellucid.text.corpus.sources import TOKENS
 
 NAME, PROGRESS = "manifest.json", "progress.json"
@@ -68,7 +68,7 @@ class Manifest:
             "parts": {part: [asdict(entry) for entry in entries] for part, entries in self.parts.items()},
         }
         with whole_file(folder / name) as file:
-            file.write((json.dumps(data, ensure_ascii=False, indent=1) + "\n").encode())
+            file.write((json.dumps(data, ensure_ascii=False, indent=1) + "\n").encode("utf-8", UNPAIRED))
 
     def differences(self, other: "Manifest") -> Iterator[str]:
         """What was asked for another time, in words: what it is in this one, and in the other."""

@@ -19,7 +19,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,8 @@ from pellucid.data.encoders import Encoded, Encoders
 from pellucid.data.manifest import NAME, PARTS, PROGRESS, Entry, Manifest, read, shard_name
 from pellucid.data.shard import Shard, ShardWriter, id_type
 from pellucid.data.tokenizer_copy import FOLDER, describe, read_files, write_copy
-from pellucid.errors import ConfigError, FileError, UsageError
-from pellucid.files import Kind, check_output, is_partial, sweep_folder, whole_file
+from pellucid.errors import ConfigError, FileError, PellucidError, UsageError, file_error
+from pellucid.files import Kind, check_output, is_partial, make_folders, sweep_folder, whole_file
 from pellucid.text.corpus import Corpus
 from pellucid.text.pretrained import from_pretrained
 from pellucid.text.seams import can_cut
@@ -88,12 +88,18 @@ def prepare(
         if (out / NAME).exists() and manifest.parts == read(out / NAME).parts:
             (out / PROGRESS).unlink(missing_ok=True)
             return manifest
-        manifest.write(out, PROGRESS)
-        (out / NAME).unlink(missing_ok=True)
-        encoders = Encoders(write_copy(files, out), id_type(opened.vocab_size), workers)
-        _encode(corpus, manifest, out, encoders, can_cut(opened), progress)
-        manifest.write(out)
-        (out / PROGRESS).unlink()
+        is_new = not any(out.iterdir())
+        try:
+            manifest.write(out, PROGRESS)
+            (out / NAME).unlink(missing_ok=True)
+            encoders = Encoders(write_copy(files, out), id_type(opened.vocab_size), workers)
+            _encode(corpus, manifest, out, encoders, can_cut(opened), progress)
+            manifest.write(out)
+            (out / PROGRESS).unlink()
+        except (PellucidError, OSError):
+            if is_new and not any(manifest.parts.values()):
+                _empty(out, list(files))
+            raise
     return manifest
 
 
@@ -245,23 +251,39 @@ def _begun(out: Path, asked: Manifest) -> Manifest:
     return asked
 
 
+def _empty(out: Path, files: list[str]) -> None:
+    """Removes what a call that failed before its first shard was complete has made in an empty folder."""
+    made = [out / name for name in (PROGRESS, *(shard_name(part, 0) for part in PARTS))]
+    with suppress(OSError):
+        for path in (*made, *(out / FOLDER / name for name in files)):
+            path.unlink(missing_ok=True)
+        (out / FOLDER).rmdir()
+
+
 @contextmanager
 def _locked(out: Path) -> Iterator[None]:
-    """Only one process makes a folder at a time; the lock goes with the process, however it ends."""
+    """Only one process makes a folder at a time; the lock goes with the process, however it ends.
+
+    Folders that this call made and that a failure left empty are removed.
+    """
+    made = make_folders(out)
+    handle = None
     try:
-        out.mkdir(parents=True, exist_ok=True)
         handle = os.open(out, os.O_RDONLY)
-    except OSError as error:
-        raise FileError(f"cannot make the folder {out}: {error.strerror}.") from None
-    try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
         raise FileError(
             f"{out} is being made by another process: wait for it, or name another folder."
         ) from None
+    except OSError as error:
+        raise file_error("write", error.filename or out, error) from None
     finally:
-        os.close(handle)
+        for folder in reversed(made):
+            with suppress(OSError):  # it is not empty where all went well
+                folder.rmdir()
+        if handle is not None:
+            os.close(handle)
 
 
 def _settings(corpus: Corpus, shard_tokens: int) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from pellucid.errors import FileError
+from pellucid.errors import FileError, file_error
 
 MAGIC, DONE, FORMAT = b"PELLTOKS", b"PELLDONE", 1
 HEAD, TAIL = struct.Struct("<8sIIQ"), struct.Struct("<QQ8s")
@@ -91,7 +91,7 @@ class Shard:
                 file.seek(max(0, size - TAIL.size))
                 tail = file.read(TAIL.size)
         except OSError as error:
-            raise FileError(f"cannot read {path}: {error.strerror or error}.") from None
+            raise file_error("read", path, error) from None
         if head[:8] != MAGIC:
             raise FileError(f"{path} is no token file: byte 0 does not begin {MAGIC.decode()!r}.")
         if size < HEAD.size + TAIL.size:

@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 
 from pellucid.data.manifest import TokenizerEntry
-from pellucid.errors import FileError
+from pellucid.errors import FileError, file_error
 from pellucid.files import whole_file
 from pellucid.text.pretrained import from_pretrained
 from pellucid.text.tokenizer import Tokenizer
@@ -19,7 +19,7 @@ def read_files(tokenizer: Path) -> dict[str, bytes]:
     try:
         return {name: (folder / name).read_bytes() for name in _FILES if (folder / name).is_file()}
     except OSError as error:
-        raise FileError(f"cannot read {error.filename}: {error.strerror}.") from None
+        raise file_error("read", error.filename or folder, error) from None
 
 
 def describe(tokenizer: Tokenizer, files: dict[str, bytes]) -> TokenizerEntry:

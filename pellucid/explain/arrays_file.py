@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pellucid.errors import FileError, PellucidError
+from pellucid.errors import FileError, PellucidError, file_error
 from pellucid.explain.local_replay import Recorded
 from pellucid.files import Damaged, need, strict
 from pellucid.reference.op import Array
@@ -39,7 +39,7 @@ def _nothing_else(path: Path) -> Iterator[None]:
     except FileNotFoundError:
         raise FileError(f"there is no file {path}.") from None
     except OSError as error:
-        raise FileError(f"cannot read {path}: {error.strerror or error}.") from None
+        raise file_error("read", path, error) from None
     except Exception as error:
         raise FileError(f"{path} cannot be read as {path.suffix}: {error}.") from None
 

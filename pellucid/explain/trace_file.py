@@ -21,7 +21,17 @@ import numpy as np
 
 from pellucid.errors import FileError, PellucidError, TapeError, UsageError
 from pellucid.explain.trace import Trace
-from pellucid.files import Damaged, Kind, check_output, need, new_file, read_format, read_json, strict
+from pellucid.files import (
+    UNPAIRED,
+    Damaged,
+    Kind,
+    check_output,
+    need,
+    new_file,
+    read_format,
+    read_json,
+    strict,
+)
 from pellucid.names import Name
 from pellucid.reference.op import Array
 from pellucid.reference.ops import named
@@ -119,7 +129,7 @@ def write(trace: Trace, path: Path, model: str | None = None, force: bool = Fals
             with new_file(store, STORE, force=True) as file:
                 file.write(content)
         with new_file(path, TRACE, force) as file:
-            file.write(_json(head, tensors, steps).encode())
+            file.write(_json(head, tensors, steps))
     except BaseException:
         if is_new:
             with contextlib.suppress(OSError):
@@ -152,7 +162,7 @@ def _stores_of(path: Path) -> set[Path]:
     }
 
 
-def _json(head: dict[str, Any], tensors: dict[str, Any], steps: list[Any]) -> str:
+def _json(head: dict[str, Any], tensors: dict[str, Any], steps: list[Any]) -> bytes:
     """One line per tensor and per step, so that people and `diff` can read it."""
 
     def line(value: Any) -> str:
@@ -161,7 +171,8 @@ def _json(head: dict[str, Any], tensors: dict[str, Any], steps: list[Any]) -> st
     top = ",\n".join(f"{line(key)}: {line(value)}" for key, value in head.items())
     rows = ",\n".join(f"  {line(name)}: {line(entry)}" for name, entry in tensors.items())
     lines = ",\n".join(f"  {line(step)}" for step in steps)
-    return f'{{{top},\n"tensors": {{\n{rows}\n}},\n"steps": [\n{lines}\n]}}\n'
+    text = f'{{{top},\n"tensors": {{\n{rows}\n}},\n"steps": [\n{lines}\n]}}\n'
+    return text.encode("utf-8", UNPAIRED)
 
 
 def checksum(value: Array) -> str:

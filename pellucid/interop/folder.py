@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import FileError, quote
+from pellucid.errors import FileError, file_error, quote
 from pellucid.files import Damaged, need, strict, sweep, whole_file
 
 LARGEST_JSON = 1 << 24
@@ -38,7 +38,7 @@ def has(folder: Path, name: str) -> bool:
     try:
         return (folder / name).is_file()
     except PermissionError as error:
-        raise FileError(f"cannot read {folder}: {error.strerror}.") from None
+        raise file_error("read", folder, error) from None
     except (OSError, ValueError):  # a name that no file can have
         return False
 
@@ -64,7 +64,7 @@ def read_bytes(path: Path, largest: int) -> bytes:
             raise FileError(f"{path} has {path.stat().st_size:,} bytes; such a file has at most {largest:,}.")
         return path.read_bytes()
     except OSError as error:
-        raise FileError(f"cannot read {path}: {error.strerror}.") from None
+        raise file_error("read", path, error) from None
 
 
 def table(data: bytes) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from pellucid.errors import FileError, UsageError
+from pellucid.errors import FileError, UsageError, file_error
 
 HUB = "hf:"
 _NAME = re.compile(r"[^./\\:\0][^/\\:\0]{0,250}")
@@ -87,7 +87,7 @@ def names() -> list[Entry]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise FileError(f"cannot read the library {folder()}: {error.strerror}.") from None
+        raise file_error("read", f"the library {folder()}", error) from None
     entries = (Entry(path.name.removesuffix(".gguf"), path) for path in found if _is_model(path))
     return [entry for entry in entries if _NAME.fullmatch(entry.name)]
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from pellucid.config import ModelConfig, preset_text, presets
 from pellucid.errors import ConfigError, FileError, did_you_mean
+from pellucid.files import read_bytes
 from pellucid.interop import library, toml_model
 from pellucid.interop.folder import put_back
 from pellucid.interop.pretrained import Pretrained
@@ -92,10 +93,9 @@ def _toml(name: str | Path) -> str | None:
     path = Path(name)
     if path.suffix == ".toml":
         try:
-            return path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "it is not text"
-            raise FileError(f"cannot read {_short(path)}: {why}.") from None
+            return read_bytes(path).decode("utf-8")
+        except UnicodeDecodeError:
+            raise FileError(f"cannot read {_short(path)}: it is not text.") from None
     is_preset = str(name) in presets() and not _exists(path)  # a folder of one's own comes first
     return preset_text(str(name)) if is_preset else None
 

@@ -12,6 +12,7 @@ from pellucid import notebook
 from pellucid.config import ModelConfig
 from pellucid.errors import FileError, did_you_mean
 from pellucid.files import need
+from pellucid.format import escape_controls
 from pellucid.text.tokenizer import Tokenizer
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -81,6 +82,12 @@ class Pretrained:
     chat_template: str | None = None
     add_bos: bool = False
     generation: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        count = parameter_count(self.config.parameters())
+        return escape_controls(
+            f"<Pretrained {self.name}: {count:,} parameters, {self.source.format}>", keep=""
+        )
 
 
 def check_token_ids(pretrained: Pretrained) -> None:

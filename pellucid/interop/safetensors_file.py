@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from pellucid.errors import FileError, UsageError, quote
+from pellucid.errors import FileError, UsageError, file_error, quote
 from pellucid.files import Damaged, need, strict, whole_file
 from pellucid.interop.folder import has, read_table, shown, table, within, write_table
 from pellucid.interop.number_types import BITS, WHOLE, widened
@@ -86,7 +86,7 @@ def read_file(path: Path, known: Types = BITS) -> dict[str, Stored]:
             header = file.read(start - 8)
         data: Array = np.asarray(np.memmap(path, np.uint8, "r"))[start:]
     except OSError as error:
-        raise FileError(f"cannot read {path}: {error.strerror or error}.") from None
+        raise file_error("read", path, error) from None
     except (SafetensorError, ValueError) as error:
         raise FileError(f"{path} is not a safetensors file: {quote(error)}.") from None
     with strict(path):

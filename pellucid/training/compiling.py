@@ -1,12 +1,12 @@
 """Whether the step is compiled: on a GPU, where the run is long enough, or where it is asked for."""
 
-import shutil
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from pellucid.errors import UsageError
+from pellucid.model.compiler import lacks_compiler
 from pellucid.training.recipe import Recipe
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -17,7 +17,7 @@ EARNS_IT = 500
 def chosen(loss: Loss, recipe: Recipe, device: torch.device, sharded: bool) -> tuple[Loss, str]:
     """The loss, compiled or not, and "yes" or why not."""
     wanted = recipe.train.compile
-    missing = wanted != "no" and device.type == "cpu" and not (shutil.which("g++") or shutil.which("clang++"))
+    missing = wanted != "no" and lacks_compiler(device)
     if wanted == "yes" and missing:
         raise UsageError(
             "train.compile=yes needs a C++ compiler, and there is no g++ or clang++ here: use auto."

@@ -14,6 +14,7 @@ import copy
 import dataclasses
 import json
 import math
+import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +24,8 @@ from typing import Any, Self, cast
 
 from pellucid.arguments import LARGEST_VOCABULARY
 from pellucid.config import ModelConfig
-from pellucid.errors import ConfigError, did_you_mean, file_error
+from pellucid.errors import ConfigError, did_you_mean
+from pellucid.files import read_bytes
 from pellucid.parts import Part
 from pellucid.parts.optimizers import Optimizer
 from pellucid.parts.optimizers.adamw import AdamW
@@ -420,14 +422,12 @@ def table_of(name: str) -> dict[str, Any]:
         table = tomllib.loads(shipped.read_text("utf-8"))
         return changed(table, [f"data.path={name}", f"out=runs/{name.replace(':', '-')}"] if colon else [])
     try:
-        return tomllib.loads(Path(name).read_text("utf-8"))
-    except FileNotFoundError:
-        known, hint = ", ".join(recipes()), did_you_mean(name, recipes())
-        raise ConfigError(f"no recipe and no file called {name!r}; recipes are {known}.{hint}") from None
+        if not os.path.lexists(name):
+            known, hint = ", ".join(recipes()), did_you_mean(name, recipes())
+            raise ConfigError(f"no recipe and no file called {name!r}; recipes are {known}.{hint}")
+        return tomllib.loads(read_bytes(Path(name)).decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{name} is not a recipe: it is not TOML, {error}.") from None
-    except OSError as error:
-        raise file_error("read", name, error) from None
 
 
 def changed(table: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
@@ -482,7 +482,12 @@ def toml(value: Any) -> str:
         return "{ " + ", ".join(f"{key} = {toml(entry)}" for key, entry in value.items()) + " }"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(toml, value)) + "]"
-    return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, float):
+        return repr(value)
+    text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML refuses it, JSON does not
+    if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
+        raise ConfigError(f"{value!r} is not UTF-8, and a recipe is: give another name.")
+    return text
 
 
 def _read(kind: Any, given: Any, path: str) -> Any:

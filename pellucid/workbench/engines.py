@@ -12,6 +12,7 @@ import torch
 
 from pellucid.errors import UsageError
 from pellucid.model import taps
+from pellucid.model.compiler import NO_COMPILER, lacks_compiler
 from pellucid.model.loss import loss
 from pellucid.model.transformer import Transformer
 from pellucid.reference.op import Array
@@ -91,6 +92,8 @@ def _watched(
         raise UsageError("every parameter of the module is frozen, so there is no gradient to show.")
     with torch.set_grad_enabled(backward):
         if path == "compiled":
+            if lacks_compiler(module.device):
+                raise UsageError(f"{NO_COMPILER}: use path eager or fused.")
             return taps.compiled_values(forward)
         with taps.record(gradients=backward, fused=path == "fused") as seen:
             made = forward()

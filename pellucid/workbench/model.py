@@ -24,6 +24,7 @@ from pellucid.errors import ConfigError, FileError, TokenError, UsageError, quot
 from pellucid.explain.derive import Derivation, check_limits, explain
 from pellucid.explain.table import Slice
 from pellucid.explain.trace import Trace
+from pellucid.format import escape_controls
 from pellucid.interop.number_types import number_type
 from pellucid.interop.pretrained import Array, Pretrained, Source, Weights, parameter_count
 from pellucid.interop.pretrained import Tensor as Unread
@@ -100,7 +101,8 @@ class Model:
 
     def __repr__(self) -> str:
         count = parameter_count(self.config.parameters())
-        return f"<Model {self.name}: {count:,} parameters, {self.dtype} on {self.device}>"
+        text = f"<Model {self.name}: {count:,} parameters, {self.dtype} on {self.device}>"
+        return escape_controls(text, keep="")
 
     @property
     def name(self) -> str:

@@ -4,6 +4,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pellucid.format import escape_controls
+
 
 @dataclass(frozen=True)
 class Score:
@@ -30,7 +32,9 @@ class Score:
         scored = len(self) - 1
         return math.exp(-self.total / scored) if scored else math.nan
 
+    def __repr__(self) -> str:
+        return f"<Score of {len(self)} tokens: {self.total:.4f}, perplexity {self.perplexity:.4g}>"
+
     def __str__(self) -> str:
-        return "\n".join(
-            f"{token!r:<20}{'' if logprob is None else f'{logprob:9.4f}'}".rstrip() for token, logprob in self
-        )
+        lines = (f"{token!r:<20}{'' if known is None else f'{known:9.4f}'}".rstrip() for token, known in self)
+        return escape_controls("\n".join(lines))

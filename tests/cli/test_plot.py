@@ -307,7 +307,7 @@ def test_a_png_is_drawn_where_matplotlib_is(shell: Shell, tmp_path: Path) -> Non
             "c.gif does not end in .html, .svg or .png, and another picture cannot be drawn",
         ),
         (["a", "-o", "no/c.svg"], "cannot write no/c.svg: the folder no does not exist."),
-        (["damaged", "-o", "c.svg"], "damaged/log.jsonl is damaged: line 1 is no JSON object."),
+        (["damaged", "-o", "c.svg"], "damaged/log.jsonl is damaged: line 1 is not a line of a log."),
     ],
 )
 def test_what_cannot_be_drawn_is_told(shell: Shell, tmp_path: Path, arguments: list[str], words: str) -> None:

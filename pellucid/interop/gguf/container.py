@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pellucid.errors import FileError
+from pellucid.errors import FileError, file_error
 from pellucid.files import Damaged, need
 from pellucid.interop.gguf.opening import support
 from pellucid.interop.gguf.quants import BY_CODE, BY_NAME, NAMES, Array, Type, dequantise
@@ -98,7 +98,7 @@ def read_container(path: Path) -> Container:
             need(size >= 24, "it is too short for GGUF")
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
-        raise FileError(f"cannot read {path}: {error.strerror or error}.") from None
+        raise file_error("read", path, error) from None
     cursor = Cursor(data)
     tensors, facts = _header(cursor)
     table = _facts(cursor, facts)

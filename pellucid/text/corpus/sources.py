@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from pellucid.errors import FileError
+from pellucid.errors import FileError, file_error
 
 STDIN = "-"
 TEXTS = (".txt", ".md", ".jsonl")
@@ -117,4 +117,4 @@ def is_pipe(path: str) -> bool:
 
 def _refuse(error: OSError) -> None:
     # Left to itself, os.walk would leave out a folder that it may not open, without a word.
-    raise FileError(f"cannot read the folder {error.filename}: {error.strerror}.")
+    raise file_error("read", f"the folder {error.filename}", error)

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
-from pellucid.errors import FileError
+from pellucid.errors import FileError, file_error
 from pellucid.text.corpus.sources import STDIN, shown
 
 BOM = b"\xef\xbb\xbf"
@@ -33,7 +33,7 @@ def chunks(file: str, size: int) -> Iterator[bytes]:
     except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, _ZstdError) as error:
         raise FileError(f"{name} is damaged at byte {offset} of its text: {error}.") from None
     except OSError as error:
-        raise FileError(f"cannot read {name} at byte {offset}: {error.strerror or error}.") from None
+        raise file_error("read", f"{name} at byte {offset}", error) from None
 
 
 def without_bom(stream: Iterator[bytes]) -> tuple[Iterator[bytes], int]:

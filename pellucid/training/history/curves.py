@@ -85,7 +85,7 @@ def run_curves(name: str, lines: Iterable[Mapping[str, Any]]) -> RunCurves:
             for series in (*steps.values(), validation):
                 for later in [s for s in reversed(series) if s > step]:
                     del series[later]
-        floor = floor if line.get("floor") is None else float(line["floor"])
+        floor = floor if math.isnan(given := _number(line.get("floor"))) else given
     loss, lr, norm = map(_curve, steps.values())
     return RunCurves(name, loss, _curve(validation), lr, norm, floor)
 

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import FileError
+from pellucid.errors import FileError, file_error
+from pellucid.files import UNPAIRED, read_bytes
 from pellucid.training.events import Ended, Evaluated, Event, Recorded, Saved, Skipped, Started, Stepped
 
 KINDS = {
@@ -41,7 +42,7 @@ class Log:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
             os.ftruncate(self._file, path.read_bytes().rfind(b"\n") + 1)
         except OSError as error:
-            raise FileError(f"cannot write {path}: {error.strerror}.") from None
+            raise file_error("write", path, error) from None
 
     def write(self, event: Event, **more: Any) -> None:
         """One line, with the system as soon as this returns: a killed process loses none."""
@@ -52,7 +53,7 @@ class Log:
                 os.ftruncate(self._file, os.fstat(self._file).st_size - written)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            raise FileError(f"cannot write {self.path}: {error.strerror}.") from None
+            raise file_error("write", self.path, error) from None
 
     def settle(self) -> None:
         """Have the disk remember it; before a checkpoint, so that the log is never behind one."""
@@ -85,10 +86,7 @@ def _encoded(line: Line) -> bytes:
         notes: dict[str, str] = {}
         plain = {key: _finite(value, key, notes) for key, value in line.items()}
         text = json.dumps(plain | {"not_finite": notes}, ensure_ascii=False, allow_nan=False)
-    try:
-        return f"{text}\n".encode()
-    except UnicodeEncodeError:  # half a surrogate pair, which UTF-8 cannot write and JSON can
-        return f"{json.dumps(json.loads(text), allow_nan=False)}\n".encode()
+    return f"{text}\n".encode("utf-8", UNPAIRED)
 
 
 def _finite(value: Any, at: str, notes: dict[str, str]) -> Any:
@@ -105,7 +103,7 @@ def _finite(value: Any, at: str, notes: dict[str, str]) -> Any:
 
 def read(path: Path) -> list[Line]:
     """Every whole line of a log; one at the end that a kill or a power cut tore is left out."""
-    pieces = _bytes(path).split(b"\n")
+    pieces = read_bytes(path).split(b"\n")
     last = len(pieces) - 1  # behind the last newline: nothing, or the beginning of a line
     found = []
     for i, piece in enumerate(pieces[:last]):
@@ -113,7 +111,7 @@ def read(path: Path) -> list[Line]:
             found.append(entry)
         elif i < last - 1:
             raise FileError(
-                f"{path} is damaged: line {i + 1} is no JSON object. Remove that line to read the others."
+                f"{path} is damaged: line {i + 1} is not a line of a log. Remove it to read the others."
             )
     return found
 
@@ -125,7 +123,7 @@ def cut(path: Path, step: int) -> int:
     """
     if not path.exists():
         return 0
-    data = _bytes(path)
+    data = read_bytes(path)
     keep = 0
     while (end := data.find(b"\n", keep)) >= 0:
         entry = _entry(data[keep:end])
@@ -137,7 +135,7 @@ def cut(path: Path, step: int) -> int:
             file.truncate(keep)
             os.fsync(file.fileno())
     except OSError as error:
-        raise FileError(f"cannot write {path}: {error.strerror}.") from None
+        raise file_error("write", path, error) from None
     return len(data) - keep
 
 
@@ -153,24 +151,20 @@ def figures(lines: Iterable[Line]) -> list[Line]:
 def milestones(path: Path) -> Iterator[Line]:
     """The last step, and every line that is none: all that a list of runs needs of a long log, read fast."""
     beginning = b'{"kind": "step",'
-    pieces = _bytes(path).split(b"\n")[:-1]
+    pieces = read_bytes(path).split(b"\n")[:-1]
     last = next((i for i in reversed(range(len(pieces))) if pieces[i].startswith(beginning)), None)
     for i, piece in enumerate(pieces):
         if (i == last or not piece.startswith(beginning)) and (entry := _entry(piece)) is not None:
             yield entry
 
 
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise FileError(f"cannot read {path}: {error.strerror}.") from None
-
-
 def _entry(piece: bytes) -> Line | None:
-    """A line of ours: an object that says its kind."""
+    """Returns a line of ours, an object that says its kind and whose step is a number; None for any other."""
     try:
         entry = json.loads(piece)
     except (ValueError, RecursionError):
         return None
-    return entry if isinstance(entry, dict) and "kind" in entry else None
+    if not isinstance(entry, dict) or not isinstance(entry.get("kind"), str):
+        return None
+    step = entry.get("step", 0)
+    return entry if isinstance(step, int) and abs(step) < 1 << 53 else None

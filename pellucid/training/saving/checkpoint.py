@@ -33,8 +33,8 @@ from typing import Any, NamedTuple
 import torch
 
 from pellucid.config import ModelConfig
-from pellucid.errors import FileError, UsageError
-from pellucid.files import need, settle, strict, whole_file
+from pellucid.errors import FileError, ResourceError, UsageError, file_error
+from pellucid.files import fsync_folder, need, strict, whole_file
 from pellucid.interop import adapter_folder, model_folder
 from pellucid.interop import pretrained as interop
 from pellucid.interop.adapter_folder import Adapter
@@ -139,7 +139,7 @@ def write(
         if ranks.first and snapshot.adapter:
             adapter_folder.write(new / ADAPTER, snapshot.adapter)
             folders.append(ADAPTER)
-        settle(new)
+        fsync_folder(new)
         entries = {f"{at}/{name}": measured(new / at / name) for at in folders for name in listing(new / at)}
         where = {part: {n: [one.first, one.shape] for n, one in p.items()} for part, p in pieces.items()}
         return {"entries": entries, "pieces": where}
@@ -178,7 +178,7 @@ def _complete(new: Path, made: Path, step: int, state: bytes, parts: Sequence[di
         if made.exists():
             made.rename(old)
         new.rename(made)
-        settle(made.parent)
+        fsync_folder(made.parent)
     finally:
         if old.exists() and not made.exists():
             old.rename(made)
@@ -202,16 +202,16 @@ def _telling(folder: Path, snapshot: Snapshot) -> Iterator[None]:
     try:
         free = shutil.disk_usage(folder).free
         if free < takes:
-            raise FileError(f"cannot write {folder}: there is no room for it.")
+            raise ResourceError(f"cannot write {folder}: there is no room for it.")
         yield
     except (OSError, FileError) as error:
-        reason = str(error)
         if isinstance(error, OSError):
-            reason = f"cannot write {error.filename or folder}: {error.strerror or error}."
+            error = file_error("write", error.filename or folder, error)
+        reason = str(error)
         with contextlib.suppress(OSError):
             free = shutil.disk_usage(folder).free
             reason = f"{reason} {about.format(free=free)}"
-        raise FileError(reason) from None
+        raise type(error)(reason) from None
 
 
 def pretrained(snapshot: Snapshot, ranks: Ranks) -> interop.Pretrained:

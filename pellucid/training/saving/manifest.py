@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import FileError
+from pellucid.errors import file_error
 from pellucid.files import need, read_format, strict
 from pellucid.interop.folder import LARGEST_JSON, read_bytes, shown
 
@@ -102,4 +102,4 @@ def _reading(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise FileError(f"cannot read {error.filename or folder}: {error.strerror or error}.") from None
+        raise file_error("read", error.filename or folder, error) from None

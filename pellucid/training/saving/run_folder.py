@@ -30,6 +30,7 @@ from pellucid.files import (
     check_parent,
     is_partial,
     make_folders,
+    read_bytes,
     remove_made,
     sweep,
     sweep_folder,
@@ -307,11 +308,9 @@ class RunFolder:
         if self._recipe is None:
             path = self.path / RECIPE
             try:
-                self._recipe = tomllib.loads(path.read_text("utf-8"))
-            except OSError as error:
-                raise FileError(f"cannot read {path}: {error.strerror}.") from None
+                self._recipe = tomllib.loads(read_bytes(path).decode("utf-8"))
             except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-                raise FileError(f"{path} is no recipe: {error}.") from None
+                raise FileError(f"{path} is not a recipe: {error}.") from None
         return self._recipe
 
     def newest(self, most: int | None = None) -> tuple[Path | None, list[str]]:
@@ -392,7 +391,7 @@ def _locked(handle: int, path: Path, kind: int = fcntl.LOCK_EX) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        raise FileError(f"cannot lock {path / LOCK}: {error.strerror}.") from None
+        raise file_error("lock", path / LOCK, error) from None
     return True
 
 

@@ -485,7 +485,7 @@ def test_a_recipe_that_is_gone_or_damaged_is_told(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"cannot read .*recipe\.toml"):
         RunFolder(tmp_path).recipe()
     (tmp_path / "recipe.toml").write_text("steps = = 3")
-    with pytest.raises(FileError, match=r"recipe\.toml is no recipe"):
+    with pytest.raises(FileError, match=r"recipe\.toml is not a recipe"):
         RunFolder(tmp_path).recipe()
 
 

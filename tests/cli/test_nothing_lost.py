@@ -1,0 +1,193 @@
+"""Every command that writes, with a fault at each call to the disk: nothing that was there is lost.
+
+What the command was not told to replace is there byte for byte; what it was told to replace is there as it
+was or as it should become; what it made is whole or gone. After a kill, the next call of the same command
+leaves what it would have left alone.
+"""
+
+import json
+import os
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli import container
+from tests.cli.container import Entry
+from tests.cli.test_random_commands import BROKEN
+
+FAULTS = ("ENOSPC", "EIO", "EACCES", "full", "killed")
+READING = ("open", "scandir", "listdir")
+REMOVING = ("unlink", "remove", "rmdir", "scandir", "listdir", "open")
+"""Calls without which nothing can be removed: where one fails, what is left has a partial's name."""
+
+
+@dataclass(frozen=True)
+class Writer:
+    """A command that writes; `output` is what it makes, or is told to replace."""
+
+    arguments: list[str]
+    output: list[str]
+    child: dict[str, str] = field(default_factory=dict)
+    resumes: bool = False
+    """Whether a failed one leaves what the next goes on with."""
+
+
+def _export(to: str, output: str, *more: str) -> Writer:
+    return Writer(["export", "ours", "--to", to, "-o", output, *more], [output])
+
+
+FROM = "tests.cli.faulty_disk:"
+FETCHED = {"first": f"{FROM}fetch_from_hub"}
+PROMPT = "the cat sat in the inn"
+TRACE = ["new.json", "new.trace-*.safetensors"]
+TOKENS = ["data", "prepare", "plain.txt", "--tokenizer", "tokenizer", "--workers", "1", "--validation", "0.2"]
+WRITERS = {
+    "train": Writer(["train", "recipe.toml", "out=new"], ["new"], resumes=True),
+    "resume": Writer(["train", "--resume", "stopped"], ["stopped"], resumes=True),
+    "tokenizer": Writer(["tokenizer", "train", "plain.txt", "--vocab-size", "280", "-o", "new"], ["new"]),
+    "prepare": Writer([*TOKENS, "-o", "new"], ["new"], resumes=True),
+    "trace": Writer(["trace", "ours", PROMPT, "-o", "new.json"], TRACE),
+    "plot": Writer(["plot", "run", "-o", "new.svg"], ["new.svg"]),
+    "replot": Writer(["plot", "lora", "--force", "-o", "curves.svg"], ["curves.svg"]),
+    "hf": _export("hf", "new/hf"),
+    "gguf": _export("gguf", "new.gguf"),
+    "pellucid": _export("pellucid", "new"),
+    "hf again": _export("hf", "hf", "--dtype", "bfloat16", "--force"),
+    "gguf again": _export("gguf", "tiny.gguf", "--force"),
+    "pellucid again": _export("pellucid", "mixed/model", "--dtype", "float16", "--force"),
+    "import": Writer(["import", "pickled", "-o", "new"], ["new"]),
+    "get": Writer(["get", "hf:org/new"], ["home/models/org--new"], FETCHED),
+    "get again": Writer(["get", "hf:org/small", "--force"], ["home/models/org--small"], FETCHED),
+    "Model.save": Writer([], ["new"], {"instead": f"{FROM}save_model"}),
+    "Model.save_pretrained": Writer([], ["new"], {"instead": f"{FROM}save_pretrained"}),
+    "write_trace": Writer([], TRACE, {"instead": f"{FROM}write_trace"}),
+}  # fmt: skip
+
+
+class Place:
+    """A container that is made anew when something in it has changed."""
+
+    def __init__(self, name: str) -> None:
+        self.writer = WRITERS[name]
+        self.folder = container.scratch()  # always the same: a trace knows the place of its model
+        self.report = container.scratch() / "report"
+        self.renew()
+
+    def renew(self) -> None:
+        container.remove(self.folder)
+        self.work = container.copy(self.folder)
+        _cut_off_a_run(self.work)
+        self.before, self.untouched = (
+            container.snapshot(self.work.parent),
+            container.touched(self.work.parent),
+        )
+
+    def run(self, at: int = 0, fault: str = "") -> tuple[Any, dict[str, Any]]:
+        disk = {"report": str(self.report), "at": at, "fault": fault}
+        self.report.unlink(missing_ok=True)
+        done = container.run(self.writer.arguments, self.work, disk=disk, **self.writer.child)
+        report = (
+            json.loads(self.report.read_text()) if self.report.exists() else {"calls": [], "failed": "kill"}
+        )
+        return done, report
+
+    def after(self) -> dict[str, Entry]:
+        return container.snapshot(self.work.parent)
+
+
+def _cut_off_a_run(work: Path) -> None:
+    """A run that was killed before its last checkpoint."""
+    import shutil
+
+    shutil.copytree(work / "run", work / "stopped", symlinks=True)
+    shutil.rmtree(work / "stopped" / "checkpoints" / "step-0000003")
+
+
+def part(entries: dict[str, Entry], outputs: list[str]) -> dict[str, Entry]:
+    """Returns the entries at and below some paths."""
+    places = [pattern for output in outputs for pattern in (f"work/{output}", f"work/{output}/*")]
+    return {path: entry for path, entry in entries.items() if any(fnmatchcase(path, at) for at in places)}
+
+
+def others(entries: dict[str, Entry], outputs: list[str]) -> dict[str, Entry]:
+    inside = part(entries, outputs)
+    return {path: entry for path, entry in entries.items() if path not in inside}
+
+
+def check(name: str, fault: str, stride: int) -> None:
+    place = Place(name)
+    writer = place.writer
+    done, report = place.run()
+    assert done.code == 0, done.text
+    count, wanted = len(report["calls"]), place.after()
+    assert "create" in report["calls"] and "fsync" in report["calls"]
+    place.renew()
+    for at in range(1 + (len(name) + len(fault)) % stride, count + 1, stride):
+        where = f"{name}: {fault} at call {at} of {count}"
+        done, report = place.run(at, fault)
+        where += f", {report['failed']}, exit code {done.code}: {done.text[-1500:]}"
+        assert not any(word in done.text for word in BROKEN) and not done.hung, where
+        codes = {"killed": (0, -9), "EACCES": (0, 2)}.get(fault, (0, 3))
+        # a run looks at what it saved; where that cannot be read, the checkpoint counts as damaged
+        damaged = writer.resumes and report["failed"] in READING and done.code == 2
+        assert done.code in codes or damaged, where
+        after = place.after()
+        assert not container.lost(others(place.before, writer.output), after), where
+        new = others(after, writer.output).keys() - place.before.keys() - _folders_above(writer)
+        if fault != "killed" and report["failed"] not in REMOVING:
+            assert not new, f"{where}\nleft {sorted(new)}"
+        assert all(container.leftovers([path]) or "partial" in path for path in new), where
+        made, old = part(after, writer.output), part(place.before, writer.output)
+        if not writer.resumes:
+            new = part(wanted, writer.output)
+            # of two files, a kill may leave the first, whole
+            whole = made.items() <= new.items() if fault == "killed" else made == new
+            assert whole or made == old, f"{where}\n{sorted(made)}"
+        done_already = made == part(wanted, writer.output)  # and the last fsync failed
+        if done.code != 0 and (writer.resumes or (after != place.before and not done_already)):
+            _go_on(place, wanted, where)
+        if container.touched(place.work.parent) != place.untouched:
+            place.renew()
+    container.remove(place.folder)
+
+
+def _folders_above(writer: Writer) -> set[str]:
+    """The folders that a new output needs; they may stay where removing is what fails."""
+    return {os.path.dirname(f"work/{output}") for output in writer.output}
+
+
+def _go_on(place: Place, wanted: dict[str, Entry], where: str) -> None:
+    """The next call does what the failed one should have done, and leaves nothing else."""
+    writer = place.writer
+    if writer.arguments[0:1] == ["train"]:
+        started = (place.work / "new" / "recipe.toml").exists()
+        place.writer = Writer(["train", "--resume", "new"] if started else writer.arguments, writer.output)
+        if writer.arguments[1] == "--resume":
+            place.writer = writer
+    done, _ = place.run()
+    place.writer = writer
+    assert done.code == 0, f"{where}\nthen: {done.text}"
+    after = place.after()
+    if writer.arguments[0:1] == ["train"]:
+        assert after.keys() == wanted.keys(), f"{where}\n{sorted(after.keys() ^ wanted.keys())}"
+    else:
+        assert after == wanted, (
+            f"{where}\n{container.lost(wanted, after)}, {sorted(after.keys() - wanted.keys())}"
+        )
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_fault_at_a_call_to_the_disk_loses_nothing(name: str) -> None:
+    """A tenth of the calls (of a training's, a few), each with one of the faults; `make torture` has all."""
+    fault = FAULTS[list(WRITERS).index(name) % len(FAULTS)]
+    check(name, fault, {"train": 250, "resume": 100}.get(name, 10))
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_fault_at_any_call_to_the_disk_loses_nothing(name: str, fault: str) -> None:
+    check(name, fault, 1)
