@@ -177,7 +177,7 @@ def _create_partial(path: Path, create: Callable[[Path], int]) -> tuple[Path, in
             swept = False
         except BlockingIOError:  # another call is sweeping it at this moment
             swept = True
-        except OSError:  # a disk without locks: then nobody sweeps there, either
+        except OSError:  # a disk without locks: then no call sweeps there, either
             swept = False
         with contextlib.suppress(OSError):
             if not swept and os.path.samestat(os.fstat(handle), os.stat(partial)):

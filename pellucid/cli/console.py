@@ -28,7 +28,7 @@ class Console(console.Console):
         self._file = new_file
 
     def _render_buffer(self, buffer: Iterable[Segment]) -> str:
-        """Text is escaped before rich adds its own control codes, whoever wrote it."""
+        """Text is escaped before rich adds its own control codes, wherever it comes from."""
         return super()._render_buffer(
             part if part.control else Segment(escape_controls(part.text), part.style) for part in buffer
         )

@@ -175,12 +175,12 @@ def _recipe(
 def _forecast(recipe: "Recipe", ranks: "Ranks", is_new: bool = True) -> None:
     """Print the whole recipe and its cost, after every check that a run makes before its first step."""
     from pellucid.training import preflight
-    from pellucid.training.recipe_keys import commented
+    from pellucid.training.recipe_keys import add_comments
 
     if not ranks.first:
         return
     recipe, config = preflight.check(recipe, ranks, is_new)
-    print(commented(recipe))
+    print(add_comments(recipe))
     for line in preflight.forecast_lines(recipe, config, ranks):
         print(line)
 

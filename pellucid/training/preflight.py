@@ -30,7 +30,7 @@ from pellucid.training.start import config_of, settled
 from pellucid.training.weights import Weights
 
 MINUTES = 10.0
-"""How long a run for a text may take, where nobody says."""
+"""How long a run for a text may take, where no time is given."""
 OFF = 1.25
 """A forecast that is wrong by more than this factor is made again with what was measured."""
 

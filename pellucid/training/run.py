@@ -49,7 +49,7 @@ class Run:
         self, recipe: Recipe, folder: RunFolder, tell: Tell, start: Pretrained | None, ranks: Ranks = ALONE
     ) -> None:
         self.recipe, self.folder, self.ranks = recipe, folder, ranks
-        device = device_of(recipe.train.device)  # one that is not there is told before the text is read
+        device = device_of(recipe.train.device)  # a missing one is refused before the text is read
         config = config_of(recipe, start) if start else recipe.config(recipe.data.vocab_size or 1)
         memory.check_fits(recipe, config, str(device), ranks.world)
         wanted = recipe.train.tensorboard == "yes" and ranks.first
@@ -196,7 +196,7 @@ def resume(folder: RunFolder, tell: Tell, ranks: Ranks = ALONE, changes: Iterabl
 
 
 def recipe_to_resume(folder: RunFolder, changes: Iterable[str]) -> Recipe:
-    """Returns the recipe with which `resume` would go on, and refuses what it would refuse; writes nothing."""
+    """Returns the recipe with which `resume` would go on, or refuses as it would; nothing is written."""
     return _continued(folder, folder.newest()[0], _allowed(changes))[1]
 
 
@@ -222,7 +222,7 @@ def _extended(recipe: Recipe, step: int, steps: int, folder: RunFolder) -> Recip
             f"{folder.path} has made {step:,} steps already, and steps={steps} is not more than that: give a "
             "larger number, or begin another run."
         )
-    return recipe.extended(step, steps)
+    return recipe.extend(step, steps)
 
 
 def _about_extension(before: Recipe, after: Recipe, step: int) -> str:
@@ -239,7 +239,7 @@ def compare(recipe: Recipe, ranks: Ranks) -> None:
 
 
 def _need_same(recipe: Recipe, saved: Mapping[str, Any], step: int, folder: RunFolder) -> None:
-    """A recipe that somebody has changed since the checkpoint of a step is that of another run."""
+    """Refuses a recipe that was changed since the checkpoint of a step: it is that of another run."""
     ours, theirs = flat(recipe.to_dict()), flat(Recipe.from_dict(saved).to_dict())
     if step:  # what was to be when that step was made
         ours[STEPS] = recipe.steps_at(step - 1)
