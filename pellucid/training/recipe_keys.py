@@ -115,7 +115,7 @@ def _type_name(kind: Any) -> str:
         return " or ".join(map(_type_name, kind.__args__))
     names = {int: "integer", float: "number", str: "text", bool: "true or false"}
     lists = {tuple[str, ...]: "list of texts", tuple[tuple[int, int], ...]: "list of pairs of integers"}
-    return names.get(kind) or lists[kind]
+    return names.get(kind) or lists.get(kind) or str(kind)
 
 
 @cache
