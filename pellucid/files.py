@@ -67,8 +67,9 @@ def check_parent(path: Path, folder: bool) -> None:
     while folder and not os.path.lexists(parent):
         parent = parent.parent
     if not parent.is_dir():
-        what = "is not a folder" if os.path.lexists(parent) else "does not exist"
-        raise FileError(f"cannot write {path}: {parent} {what}.")
+        there = os.path.lexists(parent)
+        why = f"{parent} is not a folder" if there else f"the folder {parent} does not exist"
+        raise FileError(f"cannot write {path}: {why}.")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise FileError(f"cannot write {path}: {parent} may not be written to.")
 
@@ -176,7 +177,7 @@ def _create_partial(path: Path, create: Callable[[Path], int]) -> tuple[Path, in
             swept = False
         except BlockingIOError:  # another call is sweeping it at this moment
             swept = True
-        except OSError:  # a disk without locks: then nobody sweeps there, either
+        except OSError:  # a disk without locks: then no call sweeps there, either
             swept = False
         with contextlib.suppress(OSError):
             if not swept and os.path.samestat(os.fstat(handle), os.stat(partial)):
@@ -329,9 +330,6 @@ def fsync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-settle = fsync_folder
 
 
 UNPAIRED = "backslashreplace"

@@ -19,7 +19,7 @@ def escape_controls(text: str, keep: str = "\n\t") -> str:
     >>> print(escape_controls("a\x1b[2Jb\u202ec\u200bd"))
     a\x1b[2Jb\u202ec\u200bd
     """
-    if _PLAIN.fullmatch(text) and keep == "\n\t":
+    if text.isascii() and (text.isprintable() or (keep == "\n\t" and _PLAIN.fullmatch(text))):
         return text
     return "".join(c if c in keep or is_visible(c) else escape(c) for c in text)
 

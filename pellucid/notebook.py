@@ -12,37 +12,37 @@ ROWS = 400
 """How many rows a listing has at most."""
 
 
-def counted(number: int, noun: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     """
-    >>> counted(1, "value"), counted(2000, "value")
+    >>> pluralize(1, "value"), pluralize(2000, "value")
     ('1 value', '2,000 values')
     """
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
-def short(kind: str, what: str, entries: Sequence[Sequence[str]]) -> str:
+def summarize(kind: str, what: str, entries: Sequence[Sequence[str]]) -> str:
     """
-    >>> short("Weights", "2 arrays", [("a", "[3]"), ("b", "[2, 2]")])
+    >>> summarize("Weights", "2 arrays", [("a", "[3]"), ("b", "[2, 2]")])
     '<Weights: 2 arrays: a [3], b [2, 2]>'
     """
     named = ", ".join(" ".join(entry) for entry in entries[:LISTED]) + ", …" * (len(entries) > LISTED)
     return escape_controls(f"<{kind}: {what}{f': {named}' * bool(entries)}>", keep="")
 
 
-def escaped(text: object) -> str:
+def escape_html(text: object) -> str:
     """A text as HTML shows it, with visible escapes for what is not printable."""
     return html.escape(escape_controls(str(text)))
 
 
 def line(text: str) -> str:
     """One line of text, or several."""
-    return f"<div style='{_MONO}'>{escaped(text)}</div>" if text else ""
+    return f"<div style='{_MONO}'>{escape_html(text)}</div>" if text else ""
 
 
 def table(caption: str, rows: Iterable[Sequence[str]], align: str = "right") -> str:
     """A table; the first entry of a row is its heading."""
     cell = f"<td style='{_MONO};padding:0 .6em;text-align:{align}'>"
-    body = "".join(f"<tr>{''.join(f'{cell}{escaped(text)}</td>' for text in row)}</tr>" for row in rows)
+    body = "".join(f"<tr>{''.join(f'{cell}{escape_html(text)}</td>' for text in row)}</tr>" for row in rows)
     return f"{line(caption)}<table>{body}</table>"
 
 
@@ -56,8 +56,8 @@ def branch(summary: str, inner: Iterable[str], is_open: bool = True) -> str:
     """A node of a tree that folds: its own line, and below it what is already HTML."""
     body = "".join(inner)
     if not body:
-        return f"<div style='{_MONO};padding-left:1.1em'>{escaped(summary)}</div>"
+        return f"<div style='{_MONO};padding-left:1.1em'>{escape_html(summary)}</div>"
     return (
-        f"<details{' open' * is_open}><summary style='{_MONO}'>{escaped(summary)}</summary>"
+        f"<details{' open' * is_open}><summary style='{_MONO}'>{escape_html(summary)}</summary>"
         f"<div style='padding-left:1.5em'>{body}</div></details>"
     )

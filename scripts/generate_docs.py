@@ -94,7 +94,7 @@ def every(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def commands() -> Iterator[str]:
     yield "# Commands\n"
-    yield "Exit codes\n\n| code | meaning |\n|---|---|"
+    yield "## Exit codes\n\n| code | meaning |\n|---|---|"
     yield from (f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items())
     yield "\nA run that a signal ended has saved a checkpoint; `train --resume RUN` goes on from there.\n"
     for name, command in every(typer.main.get_command(app)):
@@ -113,7 +113,8 @@ def commands() -> Iterator[str]:
             names = ", ".join(f"`{option}`" for option in parameter.opts)
             if parameter.param_type_name == "argument":
                 names = f"`{parameter.human_readable_name}`"
-            yield f"| {names} | {default} | {parameter.help or ''} |"
+            cells = (names, default, parameter.help or "")
+            yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
         yield ""
 
 

@@ -44,7 +44,7 @@ def verify(
     subject: Subject, quick: bool = False, begin: Callable[[Check], None] = lambda check: None
 ) -> Iterator[Result]:
     """Run the checks one by one, up to a required one that finds a bug; `begin` is called before each."""
-    for check in planned(quick):
+    for check in select_checks(quick):
         begin(check)
         start = time.perf_counter()
         finding = check.measure(subject)
@@ -53,6 +53,6 @@ def verify(
             return
 
 
-def planned(quick: bool) -> list[Check]:
+def select_checks(quick: bool) -> list[Check]:
     """The checks that `verify` runs on a healthy model."""
     return [check for check in CHECKS if check.quick or not quick]

@@ -89,6 +89,7 @@ def _as_the_file_says(file: Path) -> Callable[[str], list[int]]:
 
     library = call_native(f"{file} is not a tokenizer", lambda: Library.from_file(str(file)))
     library.no_truncation()
+    library.no_padding()
     return lambda text: list(library.encode(text, add_special_tokens=False).ids)
 
 

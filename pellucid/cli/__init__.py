@@ -27,7 +27,7 @@ def _run_safely() -> int:
     try:
         return _run()
     except KeyboardInterrupt:
-        _complain("interrupted", prefix="")
+        complain("interrupted", prefix="")
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output, such as `head`, has left
         _drop_output()
@@ -40,12 +40,12 @@ def _run_safely() -> int:
     except (MemoryError, RuntimeError) as error:
         if not _is_memory_full(error):
             raise
-        _complain("the memory is full; a smaller model, a shorter text or a narrower --dtype needs less.")
+        complain("the memory is full; a smaller model, a shorter text or a narrower --dtype needs less.")
         return RESOURCE
     except OSError as error:
         _drop_output()
         place = f"{error.filename}: " if error.filename else ""
-        _complain(f"{place}{error.strerror or error}.")
+        complain(f"{place}{error.strerror or error}.")
         return RESOURCE if error.errno in RESOURCE_ERRNOS else USAGE
 
 
@@ -77,7 +77,7 @@ def _run() -> int:
     except ClickException as error:
         return _refuse(error)
     except PellucidError as error:
-        _complain(str(error))
+        complain(str(error))
         return error.exit_code
 
 
@@ -85,11 +85,11 @@ def _refuse(error: Any) -> int:
     """Prints what the parser refused, and where its help is; a group without a command has shown its help."""
     if message := error.format_message():
         has_help = getattr(error, "ctx", None) is not None
-        _complain(message, last=f"Try: {error.ctx.command_path} --help" if has_help else "")
+        complain(message, last=f"Try: {error.ctx.command_path} --help" if has_help else "")
     return int(error.exit_code)
 
 
-def _complain(message: str, prefix: str = "pellucid: ", last: str = "") -> None:
+def complain(message: str, prefix: str = "pellucid: ", last: str = "") -> None:
     """Prints an error; a line break in a name cannot begin a line that looks like another message.
 
     Where standard error cannot be written (a full disk), the exit code still says what happened.

@@ -110,14 +110,16 @@ def _check(
     if not models and (prompt is not None or target is not None):
         raise UsageError("files hold their own run: omit the prompt and --target.")
     if names and not b.endswith(SUFFIXES):
-        raise UsageError("--names belongs to somebody's arrays, a .npz or .safetensors file.")
+        raise UsageError("--names is for the arrays of another program, a .npz or .safetensors file.")
     if dtype is not None and dtype not in PRECISIONS:
         hint = did_you_mean(dtype, PRECISIONS)
         raise UsageError(f"no type called {dtype!r}; have {', '.join(PRECISIONS)}.{hint}")
     if layout not in (None, "halves", "pairs"):
         raise UsageError(f"no layout called {layout!r}; have halves, pairs.")
     if layout and (a not in models or not b.endswith(SUFFIXES)):
-        raise UsageError("--layout belongs to somebody's arrays against a model; a trace says its own.")
+        raise UsageError(
+            "--layout is for the arrays of another program, compared with a model; a trace has its own."
+        )
     if tolerance is not None and isnan(tolerance):
         raise UsageError("--tolerance must be a number, for example 1e-6.")
 

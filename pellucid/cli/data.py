@@ -47,7 +47,7 @@ def prepare(
     from pellucid.data import prepare as library
     from pellucid.interop.named import tokenizer_source
     from pellucid.text.corpus import Corpus
-    from pellucid.text.corpus.bad_files import listed
+    from pellucid.text.corpus.bad_files import list_names
 
     choice = bad_file_choice(on_bad_file, replace_errors)
     corpus = Corpus(
@@ -74,7 +74,7 @@ def prepare(
             )
     left_out = corpus.report
     if corpus.skipped:
-        print(f"skipped: {_many(len(corpus.skipped), 'file')}, {listed(corpus.skipped)}")
+        print(f"skipped: {_many(len(corpus.skipped), 'file')}, {list_names(corpus.skipped)}")
     if left_out.duplicates or left_out.empty:
         print(f"left out: {_many(left_out.duplicates, 'duplicate')}, {left_out.empty:,} empty")
     if left_out.replaced_bytes:

@@ -23,8 +23,9 @@ from rich.table import Table
 from rich.text import Text
 
 from pellucid.cli.console import Console
-from pellucid.cli.progress import Progress, clock, compiled, escaped
+from pellucid.cli.progress import Progress, clock, compiled
 from pellucid.explain.choice_pictures import Lines, drawn
+from pellucid.format import escape_controls
 from pellucid.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
 
 OFTEN, SHARE = 0.25, 0.02
@@ -89,18 +90,21 @@ class PlainView:
                 yield f"step {at} {now.told(('loss', 'smoothed', 'lr', 'grad_norm', 'speed', 'mfu', 'left'))}"
             case Evaluated():
                 told = now.told(("validation", "best", "floor", "gap", "learned", "bits", "accuracy"))
-                first = next((line for line in escaped(event.sample).splitlines() if line.strip()), "")
+                first = next(
+                    (line for line in escape_controls(event.sample, keep="\n").splitlines() if line.strip()),
+                    "",
+                )
                 yield f"evaluation {at} {told}{' | ' * bool(first)}{_short(first.strip(), 80)}"
             case Saved():
-                yield f"saved {at} {escaped(event.folder)} in {event.seconds:.1f} s"
+                yield f"saved {at} {event.folder} in {event.seconds:.1f} s"
             case Skipped():
-                about = f": {escaped(event.about)}" if event.about else ""
-                yield f"skipped {at} {escaped(event.name)} was not finite; no weight was changed{about}"
+                about = f": {event.about}" if event.about else ""
+                yield f"skipped {at} {event.name} was not finite; no weight was changed{about}"
             case Ended():
                 interrupted = event.why.startswith("interrupted")
                 best = "" if event.best is None else f"  best {event.best:.4f}"
                 told = f"loss {event.loss:.4f}{best}  {clock(event.seconds)} of training"
-                yield f"{'interrupted' if interrupted else 'end'} {at} {escaped(event.why)}  {told}"
+                yield f"{'interrupted' if interrupted else 'end'} {at} {event.why}  {told}"
 
     def _due(self, event: Stepped) -> bool:
         self._left -= 1
@@ -190,7 +194,7 @@ class LiveView:
             body = Table.grid(padding=(0, 2))
             body.add_column(width=FIGURES)
             body.add_row(table, Group(*curve))
-        title = Text(escaped(self.name) or "training", "bold")
+        title = Text(escape_controls(self.name, keep="") or "training", "bold")
         yield Panel(Group(self._bar(), body, *notes, *sample), title=title, title_align="left", width=width)
 
     def _bar(self) -> RenderableType:
@@ -263,7 +267,10 @@ class LiveView:
         if event is None or not event.sample:
             return []
         if self._wrapped[0] != (event.step, width):
-            text = Text(escaped(event.sample[: SAMPLE_LINES * 4 * width]).strip("\n"), overflow="fold")
+            text = Text(
+                escape_controls(event.sample[: SAMPLE_LINES * 4 * width], keep="\n").strip("\n"),
+                overflow="fold",
+            )
             lines = list(text.wrap(self.console, width))
             if len(lines) > SAMPLE_LINES:
                 lines = [
@@ -275,7 +282,7 @@ class LiveView:
 
 
 def _line(text: str, style: str, width: int) -> Text:
-    line = Text(escaped(text).replace("\n", " "), style, no_wrap=True)
+    line = Text(escape_controls(text, keep="\n").replace("\n", " "), style, no_wrap=True)
     line.truncate(width, overflow="ellipsis")
     return line
 

@@ -99,12 +99,12 @@ def _log(path: Path) -> Path:
 
 def _names(runs: list[Path]) -> list[str]:
     """What tells the runs apart: the last part of each path if that is enough, otherwise all of it."""
-    from pellucid.cli.progress import escaped
+    from pellucid.format import escape_controls
 
     folders = [path.parent if path.name == "log.jsonl" else path for path in runs]
     short = [folder.resolve().name for folder in folders]
     names = short if len(set(short)) == len(short) else [str(folder) for folder in folders]
-    return [escaped(name).replace("\n", " ") for name in names]
+    return [escape_controls(name, keep="\n").replace("\n", " ") for name in names]
 
 
 def _characters(curves: "list[RunCurves]", smooth: int | None) -> None:

@@ -118,19 +118,8 @@ def clock(seconds: float) -> str:
 
 
 def compiled(event: Started) -> str:
-    why = escaped(event.compiled).removeprefix("no: ")
+    why = event.compiled.removeprefix("no: ")
     return "compiled" if why == "yes" else f"not compiled: {why}"
-
-
-def escaped(text: str) -> str:
-    """Text that can do nothing to a terminal: all but letters, signs, spaces and new lines is written out.
-
-    >>> print(escaped("a\\x1b[2Jb\\u202ec"))
-    a\\x1b[2Jb\\u202ec
-    """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 def _loss(value: float) -> str:

@@ -100,18 +100,21 @@ def _read(row: dict[str, Any], line: dict[str, Any]) -> None:
     row["step"] = int(line.get("step", row["step"]))
     row["why"] = line.get("why")
     if kind in ("start", "resume"):
-        row["steps"] = line.get("steps")
+        row["steps"] = _number(line, "steps")
     elif kind == "step":
-        smoothed = line.get("smoothed")
-        row["loss"] = line.get("loss") if smoothed is None else smoothed
-        row["tokens"] = line.get("tokens")
-    elif kind == "evaluation" and _better(line.get("loss"), row["best"]):
-        row |= {
-            "best": line["loss"],
-            "best_step": line.get("step"),
-            "gap": line.get("gap"),
-            "learned": line.get("learned"),
-        }
+        loss, smoothed = _number(line, "loss"), _number(line, "smoothed")
+        row |= {"loss": loss if smoothed is None else smoothed, "tokens": _number(line, "tokens")}
+    elif kind == "evaluation" and _better(loss := _number(line, "loss"), row["best"]):
+        row |= {"best": loss, "best_step": line.get("step")}
+        row |= {key: _number(line, key) for key in ("gap", "learned")}
+
+
+def _number(line: dict[str, Any], key: str) -> Any:
+    """Returns a figure of a line, None where it has none; a ValueError where it is not a number."""
+    value = line.get(key)
+    if value is None or type(value) in (int, float):
+        return value
+    raise ValueError(f"its log is damaged: {key} is {value!r}, not a number.")
 
 
 def _better(loss: float | None, best: float | None) -> bool:
@@ -125,7 +128,6 @@ def _table(rows: list[dict[str, Any]]) -> None:
 
     from pellucid.cli.console import Console
     from pellucid.cli.narrow import GAP, columns_that_fit, shorten
-    from pellucid.cli.progress import escaped
 
     console = Console(highlight=False)
     if not console.is_terminal:  # a program that reads it wants one line for each run
@@ -147,12 +149,13 @@ def _table(rows: list[dict[str, Any]]) -> None:
     console.print(table)
     for row in rows:
         if row["state"] == "broken":
-            console.print(Text(f"{escaped(row['name'])}: {escaped(str(row['why']))}", "red"), soft_wrap=True)
+            console.print(Text(f"{row['name']}: {row['why']}", "red"), soft_wrap=True)
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:
     """What the table says of a run under each heading; nothing where a figure is not known."""
-    from pellucid.cli.progress import FORMS, escaped
+    from pellucid.cli.progress import FORMS
+    from pellucid.format import escape_controls
 
     forms = dict.fromkeys(("loss", "best", "best_step", "gap"), FORMS["loss"])
     forms |= {"best_step": "{:,}".format, "learned": FORMS["learned"], "tokens": _count}
@@ -161,7 +164,7 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
         key.replace("best_step", "at"): "" if row[key] is None else form(row[key])
         for key, form in forms.items()
     }
-    named = {"run": escaped(row["name"]).replace("\n", "\\n"), "state": row["state"]}
+    named = {"run": escape_controls(row["name"], keep=""), "state": row["state"]}
     return named | {"step": f"{row['step']:,}{steps}"} | figures | {"age": _age(row["age"])}
 
 

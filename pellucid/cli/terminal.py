@@ -81,7 +81,7 @@ def exact_output() -> TextIO:
 
 
 def standard_input(most: int | None = None) -> str:
-    """Returns the text of standard input, of at most so many bytes, which must be UTF-8."""
+    """Returns the text of standard input, of at most `most` bytes, which must be UTF-8."""
     data = sys.stdin.buffer.read(-1 if most is None else most + 1)
     if most is not None and len(data) > most:
         raise TokenError(f"standard input has more than {most:,} bytes, longer than any context.")

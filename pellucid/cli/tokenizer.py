@@ -52,7 +52,7 @@ def train(
     from pellucid.cli.terminal import interruptible
     from pellucid.files import check_output
     from pellucid.text.corpus import Corpus
-    from pellucid.text.corpus.bad_files import listed
+    from pellucid.text.corpus.bad_files import list_names
     from pellucid.text.folder import TOKENIZER_FOLDER
     from pellucid.text.kinds import train as learn
 
@@ -70,7 +70,7 @@ def train(
         f"in {time.perf_counter() - start:.1f} s"
     )
     if corpus.skipped:
-        print(f"skipped: {len(corpus.skipped)} bad files, {listed(corpus.skipped)}")
+        print(f"skipped: {len(corpus.skipped)} bad files, {list_names(corpus.skipped)}")
     if report.replaced_bytes:
         print(f"replaced: {report.replaced_bytes:,} bytes that are not UTF-8")
     sample = next(_pieces(corpus), "") if "-" not in sources else ""

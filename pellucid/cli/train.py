@@ -7,7 +7,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -83,15 +83,15 @@ def train(
 
 def _go_on(path: Path, changes: list[str], plain: bool, dry_run: bool, ranks: "Ranks") -> None:
     from pellucid.errors import UsageError
-    from pellucid.training.recipe import Recipe, changed
-    from pellucid.training.run import complete, resume
+    from pellucid.training.run import complete, recipe_to_resume, resume
     from pellucid.training.saving.run_folder import RunFolder
 
     if not (path / "recipe.toml").is_file():
         raise UsageError(f"{path} is not the folder of a run: it has no recipe.toml.")
     folder = RunFolder(path)
     if dry_run:
-        _forecast(Recipe.from_dict(changed(folder.recipe(), changes)), ranks, is_new=False)
+        recipe = replace(recipe_to_resume(folder, changes), out=str(path))  # it may have been moved
+        _forecast(recipe, ranks, is_new=False)
         return
     state, step = folder.status()
     if state == "finished" and ranks.alone and complete(folder, changes):
@@ -109,6 +109,7 @@ def _go_on(path: Path, changes: list[str], plain: bool, dry_run: bool, ranks: "R
 def _one_voice() -> "Iterator[Ranks]":
     """The ranks that were begun together, this one among them; where they fail, one tells why."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its warnings would come from every rank
+    from pellucid.cli import complain
     from pellucid.errors import PellucidError
     from pellucid.training.distributed.ranks import meet
 
@@ -119,7 +120,7 @@ def _one_voice() -> "Iterator[Ranks]":
             if ranks.alone:
                 raise
             if ranks.speaks():
-                print(f"pellucid: {error}", file=sys.stderr, flush=True)
+                complain(str(error))
             os._exit(error.exit_code)  # an orderly end would wait for ranks that may be lost
 
 
@@ -174,12 +175,12 @@ def _recipe(
 def _forecast(recipe: "Recipe", ranks: "Ranks", is_new: bool = True) -> None:
     """Print the whole recipe and its cost, after every check that a run makes before its first step."""
     from pellucid.training import preflight
-    from pellucid.training.recipe_keys import commented
+    from pellucid.training.recipe_keys import add_comments
 
     if not ranks.first:
         return
     recipe, config = preflight.check(recipe, ranks, is_new)
-    print(commented(recipe))
+    print(add_comments(recipe))
     for line in preflight.forecast_lines(recipe, config, ranks):
         print(line)
 

@@ -25,7 +25,7 @@ def verify(
     equal: within the tolerance. noise: within what rounding explains. BUG: neither, with the first name that
     is wrong. The exit code is 1 where there is a bug.
     """
-    from pellucid.checks.catalogue import planned
+    from pellucid.checks.catalogue import select_checks
     from pellucid.checks.catalogue import verify as catalogue
     from pellucid.checks.subject import Subject
     from pellucid.workbench import load
@@ -39,7 +39,7 @@ def verify(
             show(result)
     bugs = [result for result in results if result.finding.verdict == "BUG"]
     if not json:
-        if not_run := len(planned(quick)) - len(results):
+        if not_run := len(select_checks(quick)) - len(results):
             print(f"skipped  {not_run} checks: not run: the weights are not finite")
         _summary(model, results, bugs)
     if bugs:

@@ -215,7 +215,7 @@ def _example(trace: Trace) -> str:
     return trace.address(name, tuple(size - 1 for size in trace.value(name).shape))
 
 
-def written(trace: Trace, part: Part) -> str:
+def format_address(trace: Trace, part: Part) -> str:
     """The address of a part: NAME[h=3,t=8], without the axes that are whole or have only one place."""
     shape, axes = trace.value(part.name).shape, trace.about(part.name).axes
     fixed = [(a, i) for a, i, n in zip(axes, part.index, shape, strict=True) if i is not None and n > 1]

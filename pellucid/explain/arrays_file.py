@@ -1,4 +1,4 @@
-"""Somebody's arrays: a .npz or .safetensors file, read without trusting it."""
+"""The arrays of another program: a .npz or .safetensors file, read without trusting it."""
 
 import contextlib
 import math

@@ -51,7 +51,7 @@ def fitting_mistakes(
             judged = _judge(_span(tape, name, theirs, variant), name, theirs, misfit)
             if judged and not judged.is_bug:
                 found.append((judged.share, describe(mistake, variant)))
-    return list(dict.fromkeys(told for _, told in sorted(found, key=lambda fit: fit[0])))
+    return list(dict.fromkeys(mistake for _, mistake in sorted(found, key=lambda fit: fit[0])))
 
 
 def _variants(mistake: str, program: Program) -> list[Variant]:

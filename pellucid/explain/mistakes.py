@@ -2,7 +2,7 @@
 
 A mistake never touches the specification. It takes a program, a tape with its steps, and yields variants of
 it: a few steps that are others. The probe measures what each convention would cost, `fitting` finds the one
-whose numbers somebody recorded, `diagnose` the one that explains a wrong answer, and the tests plant them to
+whose numbers were recorded, `diagnose` the one that explains a wrong answer, and the tests plant them to
 show that they are caught.
 """
 

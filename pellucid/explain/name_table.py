@@ -1,4 +1,4 @@
-"""A name table: which of somebody's arrays is which of our values, and how their axes lie.
+"""A name table: which array of another program is which of our values, and how their axes lie.
 
 A table is TOML, written by a user or shipped in `name_tables/`. An entry is one of
 

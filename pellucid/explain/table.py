@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid import notebook
-from pellucid.explain.address import Part, written
+from pellucid.explain.address import Part, format_address
 from pellucid.explain.expression import figure
 from pellucid.explain.more import IN_PYTHON, More
 from pellucid.explain.trace import Trace
@@ -49,7 +49,7 @@ class Slice:
 
     @property
     def address(self) -> str:
-        return written(self.trace, self.part)
+        return format_address(self.trace, self.part)
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ def text(part: Slice, digits: int = 5, width: int | None = None, more: More = IN
 
 
 def as_data(part: Slice) -> dict[str, Any]:
-    """The numbers in full, as plain data; a whole value is written as a trace file holds it."""
+    """The numbers in full, as plain data; a whole value is format_address as a trace file holds it."""
     trace, name = part.trace, part.name
     about = trace.about(name)
     fixed = {axis: i for axis, i in zip(about.axes, part.part.index, strict=True) if i is not None}
@@ -278,7 +278,7 @@ def _next(part: Slice, lead: tuple[int, ...]) -> str:
     """The address of one of the tables."""
     rest = iter(lead)
     index = tuple(next(rest, None) if i is None else i for i in part.part.index)
-    return written(part.trace, Part(part.name, index))
+    return format_address(part.trace, Part(part.name, index))
 
 
 def _totals(part: Slice, digits: int) -> str:

@@ -28,6 +28,7 @@ from pellucid.files import (
     check_output,
     need,
     new_file,
+    read_bytes,
     read_format,
     read_json,
     strict,
@@ -157,9 +158,16 @@ def _stores_of(path: Path) -> set[Path]:
     return {
         store
         for store in mine
-        if not _why_not_a_store(store)
-        and not any(store.name.encode() in other.read_bytes() for other in others)
+        if not _why_not_a_store(store) and not any(_names(other, store.name) for other in others)
     }
+
+
+def _names(file: Path, name: str) -> bool:
+    """Whether a file names another; one that cannot be read might."""
+    try:
+        return name.encode("utf-8", UNPAIRED) in read_bytes(file)
+    except FileError:
+        return True
 
 
 def _json(head: dict[str, Any], tensors: dict[str, Any], steps: list[Any]) -> bytes:

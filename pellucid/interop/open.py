@@ -48,7 +48,7 @@ def newest_model(run: Path) -> Path:
             f"{run} is the folder of a run that has not saved a model yet: `pellucid train --resume {run}` "
             "goes on with it."
         )
-    return max(saved)
+    return max(saved, key=lambda path: (len(path.parent.name), path.parent.name))  # the largest step
 
 
 def _exists(place: Path) -> bool:

@@ -59,8 +59,8 @@ class Weights(Mapping[str, Array]):
 
     def __repr__(self) -> str:
         count = parameter_count({name: tensor.shape for name, tensor in self.tensors.items()})
-        what = f"{notebook.counted(len(self), 'array')} with {count:,} numbers"
-        return notebook.short("Weights", what, self._sizes())
+        what = f"{notebook.pluralize(len(self), 'array')} with {count:,} numbers"
+        return notebook.summarize("Weights", what, self._sizes())
 
     def _repr_html_(self) -> str:
         return notebook.listing(repr(self), ("weight", "shape"), self._sizes())

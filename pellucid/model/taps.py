@@ -141,7 +141,9 @@ class Recording(Mapping[str, Tensor]):
 
     def __repr__(self) -> str:
         calls = f", of the last of {len(self.calls):,} calls" if len(self.calls) > 1 else ""
-        return notebook.short("Recording", f"{notebook.counted(len(self), 'value')}{calls}", self._sizes())
+        return notebook.summarize(
+            "Recording", f"{notebook.pluralize(len(self), 'value')}{calls}", self._sizes()
+        )
 
     def _repr_html_(self) -> str:
         return notebook.listing(repr(self), ("value", "shape", "type"), self._sizes())

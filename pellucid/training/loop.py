@@ -184,7 +184,7 @@ class Trainer:
                 if save and asked == SAVE:
                     yield save()
                     saved, clock = self.at, time.monotonic()
-                    continue  # somebody may want an end meanwhile
+                    continue  # an end may have been asked for meanwhile
                 if asked:
                     break
                 event = self.step()

@@ -12,8 +12,8 @@ from pellucid.training.plan import machine_memory, memory_of, readable_size
 from pellucid.training.recipe import Recipe
 
 FAR = 4.0
-"""Activations are an estimate, and logits made in chunks take less: a run is refused where it would take so
-many times the memory."""
+"""Activations are an estimate, and logits made in chunks take less: a run is refused where it would
+take this many times the memory."""
 
 CHUNK = 4096
 """Positions whose logits are made at once, where chunks are advised."""

@@ -31,7 +31,7 @@ def thread_counts(device: str) -> list[int]:
 
 @contextlib.contextmanager
 def using_threads(count: int) -> Iterator[None]:
-    """In this block so many threads compute."""
+    """In this block torch computes with `count` threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -23,14 +23,14 @@ from pellucid.training.distributed.scaling import share
 from pellucid.training.loop import device_of, dtype_on, rows_of_a_rank
 from pellucid.training.plan import Plan, readable_size
 from pellucid.training.recipe import Recipe, changed
-from pellucid.training.saving.run_folder import RunFolder
-from pellucid.training.sources.encoding import check_texts, named_tokenizer, paths_of
+from pellucid.training.saving.run_folder import DATA, RunFolder
+from pellucid.training.sources.encoding import PROOF, check_texts, named_tokenizer, paths_of
 from pellucid.training.sources.source import kind_of, open_source
 from pellucid.training.start import config_of, settled
 from pellucid.training.weights import Weights
 
 MINUTES = 10.0
-"""How long a run for a text may take, where nobody says."""
+"""How long a run for a text may take, where no time is given."""
 OFF = 1.25
 """A forecast that is wrong by more than this factor is made again with what was measured."""
 
@@ -208,7 +208,8 @@ def check(recipe: Recipe, ranks: Ranks, is_new: bool = True) -> tuple[Recipe, Mo
     device = device_of(recipe.train.device)
     rows_of_a_rank(recipe, ranks.world)
     recipe, start = settled(recipe)
-    if kind_of(recipe.data) == "text":
+    cache = Path(recipe.out) / DATA
+    if kind_of(recipe.data) == "text" and not (cache / PROOF).is_file():
         size = text_bytes(recipe)
         if start is None:
             named_tokenizer(recipe.data)
@@ -217,7 +218,6 @@ def check(recipe: Recipe, ranks: Ranks, is_new: bool = True) -> tuple[Recipe, Mo
         share = recipe.data.validation
         validation.need_held_out(recipe, len(share) if isinstance(share, str) else share)
     else:
-        cache = Path(recipe.out) / "data"
         source = open_source(recipe.data, recipe.length, recipe.seed, cache, start=start)
         validation.need(source, recipe)
         vocab_size = source.tokenizer.vocab_size

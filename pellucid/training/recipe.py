@@ -221,8 +221,8 @@ class Recipe:
     finished; the learning rate then follows the schedule of N steps from there on.
     Example: 2000"""
     extensions: tuple[tuple[int, int], ...] = ()
-    """Written by Pellucid where a run was given other steps: [step, steps] for each time. Before that step
-    the run was to have so many steps, and its learning rate was theirs.
+    """Written by Pellucid where a run was given other steps: [step, steps] for each time. Up to that
+    step the run was to have that number of steps, and its learning rate followed their schedule.
     Example: [[400, 400]]"""
     data: Data
     """Where the text is, and how it becomes batches."""
@@ -309,7 +309,7 @@ class Recipe:
         """Whether the run has its end here, or had it before it was given more steps."""
         return step == self.steps or (step, step) in self.extensions
 
-    def extended(self, step: int, steps: int) -> Self:
+    def extend(self, step: int, steps: int) -> Self:
         """Returns the recipe with another number of steps, from a step on; what was before it stays."""
         earlier = [pair for pair in self.extensions if pair[0] < step]
         if step and self.steps_at(step - 1) != steps:

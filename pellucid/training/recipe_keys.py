@@ -69,10 +69,10 @@ def _part_keys(family: str, table: str) -> list[Key]:
     found: dict[str, Key] = {}
     for kind in kinds(family):
         for key in _keys(find(family, kind), table):
-            told = f"{kind} {key.default}"
+            default = f"{kind} {key.default}"
             if key.name in found:
-                told = f"{found[key.name].default}, {told}"
-            found[key.name] = dataclasses.replace(found.get(key.name, key), default=told)
+                default = f"{found[key.name].default}, {default}"
+            found[key.name] = dataclasses.replace(found.get(key.name, key), default=default)
     usual = next(entry for entry in dataclasses.fields(Recipe) if f"{entry.name}." == table).default_factory
     assert usual is not dataclasses.MISSING
     first = Key(
@@ -114,7 +114,8 @@ def _type_name(kind: Any) -> str:
     if isinstance(kind, UnionType):
         return " or ".join(map(_type_name, kind.__args__))
     names = {int: "integer", float: "number", str: "text", bool: "true or false"}
-    return "list of texts" if kind == tuple[str, ...] else names.get(kind, str(kind))
+    lists = {tuple[str, ...]: "list of texts", tuple[tuple[int, int], ...]: "list of pairs of integers"}
+    return names.get(kind) or lists.get(kind) or str(kind)
 
 
 @cache
@@ -144,7 +145,7 @@ def _texts(kind: type) -> Iterator[tuple[str, tuple[str, str]]]:
                 yield name, (" ".join(meaning.split()), example)
 
 
-def commented(recipe: Recipe) -> str:
+def add_comments(recipe: Recipe) -> str:
     """Returns the recipe as TOML with what each key means beside it."""
     lines = []
     table: Any = Recipe

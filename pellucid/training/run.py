@@ -8,6 +8,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -48,7 +49,7 @@ class Run:
         self, recipe: Recipe, folder: RunFolder, tell: Tell, start: Pretrained | None, ranks: Ranks = ALONE
     ) -> None:
         self.recipe, self.folder, self.ranks = recipe, folder, ranks
-        device = device_of(recipe.train.device)  # one that is not there is told before the text is read
+        device = device_of(recipe.train.device)  # a missing one is refused before the text is read
         config = config_of(recipe, start) if start else recipe.config(recipe.data.vocab_size or 1)
         memory.check_fits(recipe, config, str(device), ranks.world)
         wanted = recipe.train.tensorboard == "yes" and ranks.first
@@ -170,24 +171,21 @@ def resume(folder: RunFolder, tell: Tell, ranks: Ranks = ALONE, changes: Iterabl
     """Go on from the newest complete checkpoint, or from the start where there is none yet; where `changes`
     has steps=…, to that step."""
     changes = _allowed(changes)
-    own, steps = Recipe.from_dict(folder.recipe()), _steps(folder, changes)
+    own = Recipe.from_dict(folder.recipe())
     compare(Recipe.from_dict(changed(folder.recipe(), _without_steps(changes))), ranks)
-    ranks.compare({STEPS: steps})
-    folder.need_own_models()
+    ranks.compare({STEPS: _steps(folder, changes)})
+    ranks.first_alone(folder.need_own_models)
     name, skipped = ranks.first_alone(lambda: _newest(folder))
     for line in skipped:
         tell(line)
     found, step = (folder.checkpoints / name, step_of(name) or 0) if name else (None, 0)
-    if found is not None:
-        _need_same(own, checkpoint.recipe_of(found), step, folder)
-    extended = own if steps == own.steps else _extended(own, step, steps, folder)
-    recipe = Recipe.from_dict(changed(extended.to_dict(), _without_steps(changes)))
+    extended, recipe = _continued(folder, found, changes)
     run = Run(recipe, folder, tell, again(recipe, found), ranks)
     if found is not None:
         run.trainer.restore(checkpoint.read_checked(found, ranks))
         for line in differences(checkpoint.environment_of(found), run.environment()):
             tell(f"{line}: the result will no longer be bitwise that of an uninterrupted run")
-    if extended is not own:
+    if extended != own:
         run.trainer.without_progress = 0  # patience begins anew
         ranks.first_alone(lambda: folder.change(extended.to_toml()))
         tell(_about_extension(own, extended, step))
@@ -195,6 +193,22 @@ def resume(folder: RunFolder, tell: Tell, ranks: Ranks = ALONE, changes: Iterabl
         cut(log.path, step)
     tell(f"going on from step {step:,} of {recipe.steps:,}")
     return run
+
+
+def recipe_to_resume(folder: RunFolder, changes: Iterable[str]) -> Recipe:
+    """Returns the recipe with which `resume` would go on, or refuses as it would; nothing is written."""
+    return _continued(folder, folder.newest()[0], _allowed(changes))[1]
+
+
+def _continued(folder: RunFolder, found: Path | None, changes: Iterable[str]) -> tuple[Recipe, Recipe]:
+    """Returns the recipe of a run with the steps that it is to have, as its folder keeps it, and with all
+    changes, as it is trained from a checkpoint on."""
+    own, step = Recipe.from_dict(folder.recipe()), (step_of(found.name) or 0) if found else 0
+    if found is not None:
+        _need_same(own, checkpoint.recipe_of(found), step, folder)
+    steps = _steps(folder, changes)
+    extended = own if steps == own.steps else _extended(own, step, steps, folder)
+    return extended, Recipe.from_dict(changed(extended.to_dict(), _without_steps(changes)))
 
 
 def _steps(folder: RunFolder, changes: Iterable[str]) -> int:
@@ -208,7 +222,7 @@ def _extended(recipe: Recipe, step: int, steps: int, folder: RunFolder) -> Recip
             f"{folder.path} has made {step:,} steps already, and steps={steps} is not more than that: give a "
             "larger number, or begin another run."
         )
-    return recipe.extended(step, steps)
+    return recipe.extend(step, steps)
 
 
 def _about_extension(before: Recipe, after: Recipe, step: int) -> str:
@@ -225,7 +239,7 @@ def compare(recipe: Recipe, ranks: Ranks) -> None:
 
 
 def _need_same(recipe: Recipe, saved: Mapping[str, Any], step: int, folder: RunFolder) -> None:
-    """A recipe that somebody has changed since the checkpoint of a step is that of another run."""
+    """Refuses a recipe that was changed since the checkpoint of a step: it is that of another run."""
     ours, theirs = flat(recipe.to_dict()), flat(Recipe.from_dict(saved).to_dict())
     if step:  # what was to be when that step was made
         ours[STEPS] = recipe.steps_at(step - 1)

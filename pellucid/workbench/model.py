@@ -184,7 +184,7 @@ class Model:
 
     def place(self) -> "Device":
         """Returns the device as a `torch.device`, if it can be used here."""
-        return usable(self.device)
+        return resolve_device(self.device)
 
     # ---- text to ids
 
@@ -326,8 +326,8 @@ class Model:
         """Returns the ids that ask for the next answer of a conversation, and the tokens that end it."""
         from pellucid.text.chat import Chat, check_messages
 
-        told = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
-        checked, template = check_messages(told), self.pretrained.chat_template
+        given = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+        checked, template = check_messages(given), self.pretrained.chat_template
         if template is None:
             raise UsageError(
                 f"{self.name} has no chat template, so a conversation cannot be written for it. Use a model "
@@ -582,11 +582,11 @@ def check_engine(device: Any, dtype: Any) -> tuple[str, str]:
         raise UsageError(f'device must be a name such as "cpu" or "cuda", not {show(device)}.')
     name = known(dtype, DTYPES)
     if str(device) != "cpu":  # torch is not needed to know that one
-        usable(str(device))
+        resolve_device(str(device))
     return str(device), name
 
 
-def usable(name: str) -> "Device":
+def resolve_device(name: str) -> "Device":
     """Returns the device of that name, if it can be used here."""
     import torch
 

@@ -1,6 +1,5 @@
 """`pellucid.train`: a recipe's run from Python, and the model that it made."""
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from numbers import Integral, Real
@@ -54,16 +53,26 @@ def train(
 
 
 def _changes(overrides: Mapping[str, Any], section: str = "") -> Iterator[str]:
-    """The overrides as the command line writes them: optimizer.lr=0.001."""
+    """Yields the overrides as the command line writes them: optimizer.lr=0.001."""
+    from pellucid.training.recipe import toml
+
     for key, value in overrides.items():
         if isinstance(value, Mapping):
             yield from _changes(value, f"{section}{key}.")
-        elif isinstance(value, str | Path | bool | list | tuple):
-            plain = list(map(str, value)) if isinstance(value, list | tuple) else value
-            yield f"{section}{key}={json.dumps(str(plain) if isinstance(value, Path) else plain)}"
-        elif isinstance(value, Integral):
-            yield f"{section}{key}={int(value)}"
-        elif isinstance(value, Real):
-            yield f"{section}{key}={float(value)!r}"
         else:
-            raise UsageError(f"{section}{key} must be a number, a text or a table, not {show(value)}.")
+            yield f"{section}{key}={toml(_plain(value, f'{section}{key}'))}"
+
+
+def _plain(value: Any, key: str) -> Any:
+    """Returns a value as TOML has it: paths as text, and the numbers of NumPy as Python's."""
+    if isinstance(value, str | bool):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(one, key) for one in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    raise UsageError(f"{key} must be a number, a text or a table, not {show(value)}.")

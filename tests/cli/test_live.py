@@ -13,7 +13,8 @@ from rich.console import Console
 
 from pellucid.cli import live
 from pellucid.cli.live import LiveView, PlainView
-from pellucid.cli.progress import Progress, clock, escaped
+from pellucid.cli.progress import Progress, clock
+from pellucid.cli.terminal import SafeStream
 from pellucid.training.events import Ended, Event, Skipped
 from tests.training.made_up import evaluated, events, started, stepped
 
@@ -98,12 +99,31 @@ def test_the_time_that_is_left_does_not_count_the_first_step_which_compiles() ->
 
 
 def test_a_sample_cannot_do_anything_to_the_terminal() -> None:
-    lines, sent = screen(80, 40, started(9), stepped(1), evaluated(1, sample=NASTY))
+    lines, sent = screen(100, 40, started(9), stepped(1), evaluated(1, sample=NASTY))
     assert "\x1b[2J" not in sent and "\x07" not in sent and "\u202e" not in sent and "\ud83d" not in sent
     picture = "\n".join(lines)
-    assert r"A [red]fox[/red] \x1b[2J\x1b]0;title\x07 \u202e\u200d 日本語 \ud83d\ttab\r" in picture
+    assert r"A [red]fox[/red] \x1b[2J\x1b]0;title\x07 \u202e\u200d 日本語 \ud83d\x09tab\x0d" in picture
     at = next(i for i, line in enumerate(lines) if "a sample" in line)
     assert len(lines) - at - 2 == live.SAMPLE_LINES
+
+
+def test_the_codes_of_the_live_view_reach_a_terminal_past_the_stream_that_escapes_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    raw = Terminal()
+    monkeypatch.setattr(sys, "stdout", SafeStream(raw))
+    monkeypatch.setenv("TERM", "xterm")
+    with live.view("runs/a") as show:
+        assert isinstance(show, LiveView)
+        for event in (started(9), stepped(1), evaluated(1, sample=NASTY)):
+            show(event)
+        print("printed \x1b[2J meanwhile")
+    assert "\x1b[1A" in raw.getvalue() and r"\x1b[1A" not in raw.getvalue()
+    assert "printed" in raw.getvalue() and "\x1b[2J" not in raw.getvalue()
 
 
 def test_without_colour_no_colour_is_sent() -> None:
@@ -250,8 +270,3 @@ def test_the_view_is_lines_where_there_is_no_terminal() -> None:
 )
 def test_a_clock_reads_as_people_write_it(seconds: float, text: str) -> None:
     assert clock(seconds) == text
-
-
-def test_escaping_leaves_letters_and_new_lines() -> None:
-    assert escaped("a\nü日🙂") == "a\nü日🙂"
-    assert escaped("\x00\x7f\x9b\u2028") == r"\x00\x7f\x9b\u2028"

@@ -143,7 +143,7 @@ def test_a_run_without_a_step_an_empty_log_and_nan_are_no_trouble(shell: Shell, 
 def test_a_broken_run_does_not_hide_the_others(shell: Shell, tmp_path: Path) -> None:
     folder(tmp_path / "runs" / "a", 5)
     broken = folder(tmp_path / "runs" / "b", 5)
-    (broken / "log.jsonl").write_text('{"kind": "evaluation", "step": "x", "loss": 1}\n')
+    (broken / "log.jsonl").write_text('{"kind": "evaluation", "step": 1, "loss": "x"}\n')
     done = shell("runs")
     assert done.code == 0
     assert "runs/a  finished" in done.out and "runs/b  broken" in done.out

@@ -207,3 +207,18 @@ def test_a_list_of_texts_can_be_set_as_a_key(run: Shell) -> None:
     done = run("train", "stories", "--dry-run", 'data.path=["a.txt", "b.txt"]', "data.tokenizer=bytes")
     assert done.code == 0 and 'path = ["a.txt", "b.txt"]' in done.out
     assert "must be a path or a list of paths" in run("train", "stories", "--dry-run", "data.path=[]").err
+
+
+def test_a_dry_run_of_a_resume_refuses_what_the_resume_would_and_needs_no_text(
+    run: Shell, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("the cat sat on the mat. " * 40)
+    asked = ["data.tokenizer=bytes", "steps=2", "out=runs/a", *SMALL]
+    assert run("train", "a.txt", "--plain", *asked).code == 0
+    (tmp_path / "a.txt").unlink()
+    (tmp_path / "runs" / "a").rename(tmp_path / "moved")
+    more = run("train", "--resume", "moved", "--dry-run", "steps=4")
+    assert more.code == 0 and "steps = 4" in more.out
+    assert run("train", "--resume", "moved", "--dry-run", "steps=1").code == 2
+    refused = run("train", "--resume", "moved", "--dry-run", "optimizer.lr=1")
+    assert refused.code == 2 and "optimizer.lr=1" in refused.err

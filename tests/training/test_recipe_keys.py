@@ -5,7 +5,7 @@ import tomllib
 import pytest
 
 from pellucid.training.recipe import Recipe, changed, recipes, table_of
-from pellucid.training.recipe_keys import Key, commented, keys, texts
+from pellucid.training.recipe_keys import Key, add_comments, keys, texts
 
 ALL = [key for table in keys().values() for key in table]
 NEEDS = {
@@ -50,7 +50,7 @@ def test_a_setting_that_several_kinds_have_tells_the_default_of_each() -> None:
 @pytest.mark.parametrize("name", recipes())
 def test_a_recipe_with_comments_is_the_same_recipe(name: str) -> None:
     recipe = Recipe.from_dict(table_of(name))
-    text = commented(recipe)
+    text = add_comments(recipe)
     assert Recipe.from_dict(tomllib.loads(text)) == recipe
     (line,) = (line for line in text.splitlines() if line.startswith("patience = "))
     assert line.endswith(f"# {texts(type(recipe.train))['patience'][0].partition('. ')[0]}")

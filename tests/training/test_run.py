@@ -246,7 +246,7 @@ def test_more_steps_that_a_killed_process_had_only_written_down_are_made(tmp_pat
     folder = RunFolder(path)
     assert complete(folder, ()) and complete(folder, ("steps=6",)) and not complete(folder, ("steps=9",))
     with folder.held():
-        folder.change(Recipe.from_dict(folder.recipe()).extended(6, 9).to_toml())
+        folder.change(Recipe.from_dict(folder.recipe()).extend(6, 9).to_toml())
     assert not complete(RunFolder(path), ())
 
 

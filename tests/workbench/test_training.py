@@ -11,6 +11,7 @@ import pellucid
 from pellucid.errors import ConfigError, UsageError
 from pellucid.training.events import Ended, Stepped
 from pellucid.training.saving.run_folder import RunFolder
+from pellucid.workbench.training import _changes
 from tests.training.whole_runs import TABLE, trained
 
 
@@ -33,6 +34,14 @@ def test_a_shipped_recipe_is_known_by_its_name_and_another_kind_drops_the_settin
     pellucid.train("task:copy", out=str(tmp_path / "a"), steps=1, model=tiny, optimizer={"kind": "sgd"})
     recipe = RunFolder(tmp_path / "a").recipe()
     assert recipe["optimizer"]["kind"] == "sgd" and recipe["model"]["n_layer"] == 1
+
+
+def test_overrides_keep_every_letter_and_the_numbers_of_a_list(tmp_path: Path) -> None:
+    out = tmp_path / 'a "😀" \x7f b'
+    pellucid.train(TABLE, out=out, steps=1, train={"only": ("*",)}, checkpoint={"minutes": np.float32(2)})
+    assert RunFolder(out).recipe()["out"] == str(out)
+    changes = [*_changes({"extensions": [[np.int64(1), 2]], "data": {"path": [Path("a"), "b"]}})]
+    assert changes == ["extensions=[[1, 2]]", 'data.path=["a", "b"]']
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def check_is_text(file: str, head: bytes) -> None:
         raise FileError(f"{file} is not text: byte {head.index(0)} is 0, as in programs and pictures.")
 
 
-def listed(bad: Sequence[BadFile]) -> str:
+def list_names(bad: Sequence[BadFile]) -> str:
     """The names of files for one line: "a.txt, b.txt and 3 more"."""
     more = f" and {len(bad) - SHOWN:,} more" if len(bad) > SHOWN else ""
     return ", ".join(one.file for one in bad[:SHOWN]) + more

@@ -34,7 +34,7 @@ import torch
 
 from pellucid.config import ModelConfig
 from pellucid.errors import FileError, ResourceError, UsageError, file_error
-from pellucid.files import need, settle, strict, whole_file
+from pellucid.files import fsync_folder, need, strict, whole_file
 from pellucid.interop import adapter_folder, model_folder
 from pellucid.interop import pretrained as interop
 from pellucid.interop.adapter_folder import Adapter
@@ -139,7 +139,7 @@ def write(
         if ranks.first and snapshot.adapter:
             adapter_folder.write(new / ADAPTER, snapshot.adapter)
             folders.append(ADAPTER)
-        settle(new)
+        fsync_folder(new)
         entries = {f"{at}/{name}": measured(new / at / name) for at in folders for name in listing(new / at)}
         where = {part: {n: [one.first, one.shape] for n, one in p.items()} for part, p in pieces.items()}
         return {"entries": entries, "pieces": where}
@@ -178,7 +178,7 @@ def _complete(new: Path, made: Path, step: int, state: bytes, parts: Sequence[di
         if made.exists():
             made.rename(old)
         new.rename(made)
-        settle(made.parent)
+        fsync_folder(made.parent)
     finally:
         if old.exists() and not made.exists():
             old.rename(made)

@@ -36,11 +36,11 @@ class Origin(NamedTuple):
     """bytes, sha256 and mtime_ns of each file."""
 
 
-# ---- writing; by whoever holds the run
+# ---- writing; by the process that holds the run
 
 
 def link(target: Path, source: Path, step: int, known: Mapping[str, Any]) -> Path | None:
-    """Make `target` a folder with the files of a part of a checkpoint, whose manifest `known` is."""
+    """Makes `target` a folder with the files of a part of a checkpoint, whose manifest `known` is."""
 
     def fill(new: Path) -> None:
         for path in sorted(source.iterdir()):
@@ -56,13 +56,13 @@ def publish(
     loss: float | None = None,
     known: Mapping[str, Any] = MappingProxyType({}),
 ) -> Path | None:
-    """Replace `target` by a folder with what `fill` puts into it.
+    """Replaces `target` by a folder with what `fill` puts into it.
 
-    Returns where the folder that was there before is kept, if somebody else's files are in it.
+    Returns where the folder that was there before is kept, if it has files that the run did not write.
     """
     kept = None
     try:
-        if foreign(target):
+        if find_foreign(target):
             kept = _keep(target)
         elif target.is_symlink() and not target.exists():  # its checkpoint is gone
             target.unlink()
@@ -88,7 +88,7 @@ def _link_or_copy(source: Path, new: Path) -> None:
 
 
 def _keep(target: Path) -> Path:
-    """Move a folder with somebody else's files aside, under a name that is free."""
+    """Moves a folder with files that the run did not write aside, under a free name."""
     names = (target.with_name(f"{target.name}.kept-{number}") for number in itertools.count(1))
     kept = next(path for path in names if not os.path.lexists(path))
     os.rename(target, kept)
@@ -112,7 +112,7 @@ def origin(folder: Path) -> Origin | None:
     return Origin(step, loss, files)
 
 
-def foreign(target: Path) -> str:
+def find_foreign(target: Path) -> str:
     """The name of something there that no run wrote; empty where there is nothing of the kind."""
     if target.is_symlink():
         return "" if _LINK.fullmatch(os.readlink(target)) else f"{target.name}, a link to elsewhere"
@@ -146,4 +146,6 @@ def _about(path: Path, known: dict[str, Any] | None) -> dict[str, Any]:
     return (known or measured(path)) | {"mtime_ns": path.stat().st_mtime_ns}
 
 
-OURS = Kind("a model that a run keeps", lambda path: f"it holds {found}" if (found := foreign(path)) else "")
+OURS = Kind(
+    "a model that a run keeps", lambda path: f"it holds {found}" if (found := find_foreign(path)) else ""
+)

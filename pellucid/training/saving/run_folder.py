@@ -69,7 +69,7 @@ class RunFolder:
         self.path = Path(path)
         self.checkpoints = self.path / CHECKPOINTS
         self.kept: list[Path] = []
-        """Where models were moved in which somebody else's files were."""
+        """Where models were moved that had files which the run did not write."""
         self._recipe: dict[str, Any] | None = None
         self._held = self._begun = False
 
@@ -77,7 +77,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """In this block nobody else can work here. However the process ends, its lock ends with it.
+        """In this block no other process can write here. However the process ends, its lock ends with it.
 
         A folder that is neither empty nor a run's is refused. Where no run was begun in the block, what this
         call made is removed again.
@@ -109,7 +109,7 @@ class RunFolder:
                     os.close(handle)
 
     def check_new(self) -> None:
-        """Refuse a folder in which no run can begin; nothing is written."""
+        """Refuses a folder in which no run can begin; nothing is written."""
         if not os.path.lexists(self.path):
             check_parent(self.path, folder=True)
         self._need_own_folder()
@@ -122,7 +122,7 @@ class RunFolder:
             )
 
     def _need_own_folder(self) -> None:
-        """Refuse a folder that holds anything but a run, or what a killed start of one left."""
+        """Refuses a folder that holds anything but a run, or what a killed start of one left."""
         with _telling(self.path, "read"):
             if self.path.exists() and not self.path.is_dir():
                 raise UsageError(
@@ -216,10 +216,10 @@ class RunFolder:
         self._recipe = recipe
 
     def need_own_models(self) -> None:
-        """Refuse, before a step is made, a folder where the newest model will be that is somebody else's."""
+        """Refuses, before a step is made, a model folder with files that the run did not write."""
         for part in MODELS:
             with _telling(self.path / part, "read"):
-                name = published.foreign(self.path / part)
+                name = published.find_foreign(self.path / part)
             if name:
                 raise UsageError(
                     f"{self.path / part} is replaced at every save, and it holds {shown(name)}, which this "
@@ -283,8 +283,8 @@ class RunFolder:
         """Of what is older than the checkpoint of this step, which is complete, keep the newest keep − 1.
 
         Only those of the schedule are kept so: one between them, saved by the clock or at an interruption, is
-        needed until there is a newer one. A damaged one does not count, and is left to whoever wants to look
-        at it.
+        needed until there is a newer one. A damaged one does not count, and is left to be looked
+        at.
         """
         older = [at for at in self._steps() if at < step and self._outlined(at)]
         kept = [at for at in older if at % every == 0][: max(keep, 1) - 1]

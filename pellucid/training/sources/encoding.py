@@ -20,7 +20,7 @@ from pellucid.errors import ConfigError, FileError, did_you_mean
 from pellucid.files import read_format, whole_file
 from pellucid.interop.named import tokenizer_source
 from pellucid.text.corpus import Corpus, Document
-from pellucid.text.corpus.bad_files import STOP, listed
+from pellucid.text.corpus.bad_files import STOP, list_names
 from pellucid.text.kinds import DEFAULT, kinds
 from pellucid.text.kinds import train as learn
 from pellucid.text.tokenizer import Special, Tokenizer
@@ -178,7 +178,7 @@ def _corpus(data: Data, tell: Tell) -> Corpus:
         count = len(corpus.skipped)
         tell(
             f"skipped {count} of {count + len(corpus.files)} files, which cannot be read as text: "
-            + listed(corpus.skipped)
+            + list_names(corpus.skipped)
         )
     if corpus.replaced_bytes:
         tell(f"replaced {corpus.replaced_bytes:,} bytes that are not UTF-8 by U+FFFD")
