@@ -29,19 +29,6 @@ class Console(console.Console):
         """The reader of our output, such as `head`, has left: that is for `main`, and no failed check."""
         raise BrokenPipeError
 
-    @property
-    def file(self) -> IO[str]:
-        """The stream behind every proxy: a live view puts rich's own before ours, which would escape the
-        control codes that rich adds."""
-        found = super().file
-        while (behind := getattr(found, "rich_proxied_file", None)) is not None:
-            found = behind
-        return found
-
-    @file.setter
-    def file(self, new_file: IO[str]) -> None:
-        self._file = new_file
-
     def _render_buffer(self, buffer: Iterable[Segment]) -> str:
         """Text is escaped before rich adds its own control codes, wherever it comes from."""
         return super()._render_buffer(
