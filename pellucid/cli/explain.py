@@ -114,7 +114,7 @@ def _trace(
 
     if model.endswith(".json"):
         if prompt is not None or target is not None or settings:
-            raise UsageError("a trace file holds its own run; leave the prompt and its options away.")
+            raise UsageError("a trace file holds its own run; omit the prompt and its options.")
         if raw_tokens:
             raise UsageError("a trace file holds its tokens as it shows them; omit --raw-tokens.")
         from pellucid.workbench.tracing import read_trace
