@@ -18,7 +18,6 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
-from pathlib import Path
 from typing import Any, Self, cast
 
 from pellucid.arguments import LARGEST_VOCABULARY
@@ -420,7 +419,8 @@ def table_of(name: str) -> dict[str, Any]:
         table = tomllib.loads(shipped.read_text("utf-8"))
         return changed(table, [f"data.path={name}", f"out=runs/{name.replace(':', '-')}"] if colon else [])
     try:
-        return tomllib.loads(Path(name).read_text("utf-8"))
+        with open(name, encoding="utf-8") as file:  # not Path: of an empty name it makes the current folder
+            return tomllib.loads(file.read())
     except FileNotFoundError:
         known, hint = ", ".join(recipes()), did_you_mean(name, recipes())
         raise ConfigError(f"no recipe and no file called {name!r}; recipes are {known}.{hint}") from None
