@@ -99,4 +99,6 @@ def file_error(verb: str, path: str | Path, error: OSError) -> FileError:
     'cannot write a.json: No space left on device.'
     """
     kind = ResourceError if error.errno in RESOURCE_ERRNOS else FileError
-    return kind(f"cannot {verb} {path}: {error.strerror or error}.")
+    name = str(path)
+    short = name if len(name) <= 500 else f"{name[:80]}…"  # a name of any length can be asked for
+    return kind(f"cannot {verb} {short}: {error.strerror or error}.")

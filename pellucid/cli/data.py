@@ -35,7 +35,7 @@ def prepare(
         float, typer.Option(help="The share of documents to hold out.", min=0, max=1)
     ] = 0.0,
     workers: Annotated[
-        int | None, typer.Option(help="Processes that encode; as many as cores.", min=1, max=65536)
+        int | None, typer.Option(help="Processes that encode; as many as cores.", min=1, max=10**6)
     ] = None,
     keep_duplicates: Annotated[
         bool, typer.Option("--keep-duplicates", help="Keep copies; saves 110 bytes of memory a document.")

@@ -28,7 +28,7 @@ from pellucid.training.peak import peak
 from pellucid.training.recipe import Recipe, changed
 from pellucid.training.saving import checkpoint
 from pellucid.training.saving.environment import differences, environment
-from pellucid.training.saving.manifest import step_of
+from pellucid.training.saving.manifest import MODEL, step_of
 from pellucid.training.saving.run_folder import DATA, LOG, RECIPE, RECORDER, TENSORBOARD, RunFolder
 from pellucid.training.sources.source import open_source
 from pellucid.training.start import about, again, config_of, settled
@@ -168,7 +168,7 @@ def begin(recipe: Recipe, folder: RunFolder, tell: Tell, ranks: Ranks = ALONE) -
 
 
 def resume(folder: RunFolder, tell: Tell, ranks: Ranks = ALONE, changes: Iterable[str] = ()) -> Run:
-    """Go on from the newest complete checkpoint, or from the start where there is none yet; where `changes`
+    """Go on from the newest complete checkpoint, or from the start where none was saved yet; where `changes`
     has steps=…, to that step."""
     changes = _allowed(changes)
     own = Recipe.from_dict(folder.recipe())
@@ -267,7 +267,18 @@ def complete(folder: RunFolder, changes: Iterable[str]) -> bool:
 
 
 def _newest(folder: RunFolder) -> tuple[str, list[str]]:
+    """Returns the name of the checkpoint to go on from, and why newer ones are not taken.
+
+    A run that has saved a model and has no checkpoint left would begin again at step 0 and replace the model.
+    """
     found, skipped = folder.newest()
+    if found is None and (saved := folder.path / MODEL).is_dir():
+        why = (
+            f"{folder.path} has no complete checkpoint to go on from: it would begin again at step 0 and "
+            f"replace {saved}. Begin another run, with start={saved} to go on from its weights; or move that "
+            "model elsewhere."
+        )
+        raise UsageError("\n".join([why, *skipped]))
     return ("" if found is None else found.name), skipped
 
 

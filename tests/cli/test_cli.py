@@ -95,7 +95,7 @@ def test_json_is_json() -> None:
         (["trace", "abcd", "A", "-o", "/tmp/"], "/tmp exists and is not a trace"),
         (
             ["trace", "abcd", "A", "-o", "no/such/x.json"],
-            "cannot write no/such/x.json: no/such does not exist",
+            "cannot write no/such/x.json: the folder no/such does not exist",
         ),
         (["trace", "abcd", "A", "--backward", "-o", "x.json"], "a loss needs a target"),
         (["trace", "abcd", "A"], "--output"),

@@ -110,6 +110,8 @@ def test_what_means_nothing_is_refused_by_name(change: str, words: str) -> None:
 
 
 def test_a_name_that_is_neither_recipe_nor_file_is_told_what_there_is() -> None:
+    with pytest.raises(ConfigError, match="no recipe and no file called ''"):
+        table_of("")
     with pytest.raises(ConfigError, match=r"no recipe and no file called 'storys'; recipes are .*stories"):
         table_of("storys")
 

@@ -228,6 +228,19 @@ def test_a_run_that_falls_back_behind_its_extension_makes_the_same_steps_again(t
     assert weights(path / "model") == before
 
 
+def test_a_trained_model_whose_checkpoints_are_gone_is_not_trained_over(tmp_path: Path) -> None:
+    """Who removes checkpoints to save space, and then asks for more steps, keeps the model."""
+    path = tmp_path / "a"
+    trained(path)
+    before = {part: weights(path / part) for part in ("model", "best") if (path / part).is_dir()}
+    recipe = (path / "recipe.toml").read_bytes()
+    shutil.rmtree(path / "checkpoints")
+    with pytest.raises(UsageError, match="no complete checkpoint to go on from"):
+        go_on(path, "steps=9")
+    assert all(weights(path / part) == held for part, held in before.items())
+    assert (path / "recipe.toml").read_bytes() == recipe
+
+
 def test_an_interrupted_run_can_be_given_another_end_but_none_in_its_past(tmp_path: Path) -> None:
     path = tmp_path / "a"
     trained(path)

@@ -70,7 +70,7 @@ def test_rows_of_different_lengths_are_what_each_is_alone(kind: str, places: Pla
         ([[1], 2], "ids must be whole numbers"),
         ([1, [2]], "ids must be whole numbers"),
         ([[[1]]], "ids must be whole numbers"),
-        ("abc", "ids must be whole numbers"),
+        ("abc", "ids must be token ids"),
         ([None], "ids must be whole numbers"),
         ([[1, 2], []], "at least one in each"),
         ([10**30], "an id is beyond every vocabulary"),
