@@ -19,6 +19,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
+from pathlib import Path
 from typing import Any, Self, cast
 
 from pellucid.arguments import LARGEST_VOCABULARY
