@@ -337,11 +337,16 @@ UNPAIRED = "backslashreplace"
 comes JSON's own escape for it."""
 
 
+def check_readable(path: Path) -> None:
+    """Raises where a path is a pipe or a device: reading one might never end."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise FileError(f"cannot read {path}: it is a pipe or a device, and not a file.")
+
+
 def read_bytes(path: Path) -> bytes:
-    """Returns what a file holds; a pipe, which might never end, or a device is refused."""
+    """Returns what a file holds."""
     try:
-        if path.exists() and not path.is_file() and not path.is_dir():
-            raise FileError(f"cannot read {path}: it is a pipe or a device, and not a file.")
+        check_readable(path)
         return path.read_bytes()
     except OSError as error:
         raise file_error("read", path, error) from None

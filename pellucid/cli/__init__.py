@@ -84,19 +84,25 @@ def _run() -> int:
 def _refuse(error: Any) -> int:
     """Prints what the parser refused, and where its help is; a group without a command has shown its help."""
     if message := error.format_message():
-        complain(message)
-        if getattr(error, "ctx", None) is not None:
-            print(f"Try: {error.ctx.command_path} --help", file=sys.stderr)
+        has_help = getattr(error, "ctx", None) is not None
+        complain(message, last=f"Try: {error.ctx.command_path} --help" if has_help else "")
     return int(error.exit_code)
 
 
-def complain(message: str, prefix: str = "pellucid: ") -> None:
-    """Prints an error; a line break in a name cannot begin a line that looks like another message."""
-    lines = message.split("\n")
-    print(f"{prefix}{lines[0]}", *(f"  {line}" for line in lines[1:]), sep="\n", file=sys.stderr, flush=True)
+def complain(message: str, prefix: str = "pellucid: ", last: str = "") -> None:
+    """Prints an error; a line break in a name cannot begin a line that looks like another message.
+
+    Where standard error cannot be written (a full disk), the exit code still says what happened.
+    """
+    first, *more = message.split("\n")
+    lines = [f"{prefix}{first}", *(f"  {line}" for line in more), *([last] if last else [])]
+    try:
+        print(*lines, sep="\n", file=sys.stderr, flush=True)
+    except OSError:
+        _drop_output(sys.stderr)
 
 
-def _drop_output() -> None:
+def _drop_output(stream: Any = None) -> None:
     """Lets what is still buffered go nowhere, so that the interpreter's last flush cannot fail."""
     with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), (stream or sys.stdout).fileno())

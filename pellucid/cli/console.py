@@ -10,22 +10,24 @@ from pellucid.format import escape_controls
 
 
 class Console(console.Console):
-    def on_broken_pipe(self) -> None:
-        """The reader of our output, such as `head`, has left: that is for `main`, and no failed check."""
-        raise BrokenPipeError
-
     @property
     def file(self) -> IO[str]:
-        """The stream behind every proxy: a live view puts rich's own before ours, which would escape the
-        control codes that rich adds."""
-        found = super().file
-        while (behind := getattr(found, "rich_proxied_file", None)) is not None:
-            found = behind
-        return found
+        """The stream behind those that escape: the codes that rich adds must arrive, the text is escaped.
+
+        A live display puts a proxy of its own before standard output and error, so there may be two to pass.
+        """
+        file = super().file
+        while (behind := getattr(file, "rich_proxied_file", file)) is not file:
+            file = behind
+        return file
 
     @file.setter
     def file(self, new_file: IO[str]) -> None:
         self._file = new_file
+
+    def on_broken_pipe(self) -> None:
+        """The reader of our output, such as `head`, has left: that is for `main`, and no failed check."""
+        raise BrokenPipeError
 
     def _render_buffer(self, buffer: Iterable[Segment]) -> str:
         """Text is escaped before rich adds its own control codes, wherever it comes from."""

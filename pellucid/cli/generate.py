@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from pellucid.cli.options import prompt_of
-from pellucid.cli.terminal import exact_output
+from pellucid.cli.terminal import exact_output, standard_input
 
 MOST_INPUT = 1 << 24
 """Bytes of standard input that are read: more than any context holds."""
@@ -64,7 +64,7 @@ def generate(
         raise UsageError("--chat parses the template's special tokens and no others: omit --parse-special.")
     if system is not None and not chat:
         raise UsageError("--system is a message of a conversation: give --chat as well.")
-    text = _standard_input() if prompt == "-" else prompt
+    text = standard_input(MOST_INPUT) if prompt == "-" else prompt
     found = load(model, device=device, dtype=dtype)
     reads = text if chat else prompt_of(found, text)
     stop = found.stop
@@ -107,21 +107,6 @@ def generate(
     if end == "context":
         full = f"stopped at the context length of {found.config.context_length} tokens"
         print(f"{full}; --past-context slides the window", file=sys.stderr)
-
-
-def _standard_input() -> str:
-    from pellucid.errors import TokenError
-
-    given = sys.stdin.buffer.read(MOST_INPUT + 1)
-    if len(given) > MOST_INPUT:
-        raise TokenError(f"standard input has more than {MOST_INPUT:,} bytes, longer than any context.")
-    try:
-        return given.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise TokenError(
-            f"standard input is not text: byte {error.start} is not UTF-8. Convert it first, for example "
-            "with iconv."
-        ) from None
 
 
 def _numbers(ids: Iterable[int]) -> Iterator[str]:

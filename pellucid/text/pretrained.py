@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.errors import FileError
-from pellucid.files import read_json
+from pellucid.files import read_bytes, read_json
 from pellucid.text.characters import Characters
 from pellucid.text.folder import FORMAT
 from pellucid.text.tokenizer import Special, Tokenizer
@@ -38,7 +38,7 @@ def from_pretrained(folder: str | Path) -> Tokenizer:
             return _listed(path, file, special, listed)
     from pellucid.text.standard import StandardTokenizer
 
-    text = (path / "tokenizer.json").read_text("utf-8")
+    text = read_bytes(path / "tokenizer.json").decode("utf-8")
     return StandardTokenizer(text, special, str(own.get("kind", "")), str(path / "tokenizer.json"))
 
 

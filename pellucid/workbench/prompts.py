@@ -34,6 +34,10 @@ def check_prompt(given: Any, parameter: str = "prompt") -> Any:
 def whole(ids: Any, parameter: str = "ids") -> list[int]:
     """Returns the ids as integers; nothing is rounded."""
     listed = check_prompt(ids, parameter)
+    if isinstance(listed, str):
+        raise TokenError(
+            f"{parameter} must be token ids such as [1, 2, 3], not a text; `ids(text)` gives them."
+        )
     try:
         found = [operator.index(id) for id in listed]
     except TypeError:

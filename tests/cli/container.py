@@ -88,11 +88,20 @@ def remove(folder: Path) -> None:
 
 def scratch() -> Path:
     """Returns an empty folder, in memory where there is some; it goes with the process."""
-    folder = Path(
-        tempfile.mkdtemp(prefix="pellucid-test-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
-    )
+    memory = Path("/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir())
+    _sweep(memory)
+    folder = Path(tempfile.mkdtemp(prefix=f"pellucid-test-{os.getpid()}-", dir=memory))
     atexit.register(remove, folder)
     return folder
+
+
+@cache
+def _sweep(memory: Path) -> None:
+    """Removes the folders of test processes that were killed."""
+    for left in memory.glob("pellucid-test-*-*"):
+        process = left.name.split("-")[2]
+        if process.isdigit() and not Path(f"/proc/{process}").exists():
+            remove(left)
 
 
 # ---- what it holds

@@ -95,7 +95,7 @@ def test_json_is_json() -> None:
         (["trace", "abcd", "A", "-o", "/tmp/"], "/tmp exists and is not a trace"),
         (
             ["trace", "abcd", "A", "-o", "no/such/x.json"],
-            "cannot write no/such/x.json: the folder no/such does not exist",
+            "cannot write no/such/x.json: no/such does not exist",
         ),
         (["trace", "abcd", "A", "--backward", "-o", "x.json"], "a loss needs a target"),
         (["trace", "abcd", "A"], "--output"),
@@ -157,6 +157,15 @@ def test_a_full_disk_is_told_in_one_line() -> None:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT)
     assert done.returncode == 3
     assert done.stderr == "pellucid: No space left on device.\n"
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["list", "--bad"], 2), (["inspect", "no-such-model"], 2)])
+def test_an_error_that_cannot_be_printed_keeps_its_exit_code(arguments: list[str], code: int) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "pellucid.cli", *arguments], stderr=full, cwd=ROOT, check=False
+        )
+    assert done.returncode == code
 
 
 def test_an_interrupted_command_exits_with_130(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """What rich prints may be piped into `head`: a reader that leaves is no failed check, in any command."""
 
 import io
+import os
+import pty
 import re
 import subprocess
 import sys
@@ -31,3 +33,34 @@ def test_a_list_cut_off_by_head_exits_with_0() -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "pellucid" / "cli").glob("*.py")), ids=lambda path: path.name)
 def test_no_command_has_another_console(path: Path) -> None:
     assert not re.search(r"rich\.console import .*\bConsole\b", path.read_text("utf-8"))
+
+
+LIVE = """
+from rich.live import Live
+from pellucid.cli.console import Console
+from pellucid.cli.terminal import safe_streams
+
+with safe_streams():
+    console = Console()
+    with Live("[red]drawn[/red] a\\x1b]0;b", console=console, auto_refresh=False) as live:
+        live.refresh()
+        print("printed \\x1b]0;c")
+"""
+
+
+def test_a_live_display_draws_its_own_codes_and_escapes_the_text() -> None:
+    """A live display puts a proxy before standard output: what it draws must pass that one too."""
+    terminal, inner = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT)}
+    done = subprocess.Popen([sys.executable, "-c", LIVE], stdout=inner, stderr=inner, env=environment)
+    os.close(inner)
+    shown = b""
+    while True:
+        try:
+            shown += os.read(terminal, 65536)
+        except OSError:  # the other end is closed
+            break
+    os.close(terminal)
+    assert done.wait() == 0
+    assert b"\x1b[31mdrawn" in shown and b"\\x1b[31m" not in shown
+    assert b"\x1b]0;" not in shown

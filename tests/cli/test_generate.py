@@ -91,7 +91,7 @@ def test_a_minus_reads_standard_input(shell: Shell, folder: Path) -> None:
     assert typed == shell("generate", folder, "naïve", "--max-new-tokens", 4)
     done = shell("generate", folder, "-", stdin=b"ab\xff")
     assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("pellucid: standard input is not text: byte 2 is not UTF-8.")
+    assert done.err.startswith("pellucid: standard input is not UTF-8: byte 2 is 0xff")
 
 
 def test_no_new_tokens_print_the_prompt_alone(shell: Shell, folder: Path) -> None:

@@ -7,6 +7,9 @@ leaves what it would have left alone.
 
 import json
 import os
+import random
+import signal
+import time
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -85,10 +88,10 @@ class Place:
             container.touched(self.work.parent),
         )
 
-    def run(self, at: int = 0, fault: str = "") -> tuple[Any, dict[str, Any]]:
+    def run(self, at: int = 0, fault: str = "", **more: Any) -> tuple[Any, dict[str, Any]]:
         disk = {"report": str(self.report), "at": at, "fault": fault}
         self.report.unlink(missing_ok=True)
-        done = container.run(self.writer.arguments, self.work, disk=disk, **self.writer.child)
+        done = container.run(self.writer.arguments, self.work, disk=disk, **self.writer.child, **more)
         report = (
             json.loads(self.report.read_text()) if self.report.exists() else {"calls": [], "failed": "kill"}
         )
@@ -183,7 +186,7 @@ def _go_on(place: Place, wanted: dict[str, Entry], where: str) -> None:
 def test_a_fault_at_a_call_to_the_disk_loses_nothing(name: str) -> None:
     """A tenth of the calls (of a training's, a few), each with one of the faults; `make torture` has all."""
     fault = FAULTS[list(WRITERS).index(name) % len(FAULTS)]
-    check(name, fault, {"train": 250, "resume": 100}.get(name, 10))
+    check(name, fault, {"train": 400, "resume": 160}.get(name, 10))
 
 
 @pytest.mark.torture
@@ -191,3 +194,38 @@ def test_a_fault_at_a_call_to_the_disk_loses_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_fault_at_any_call_to_the_disk_loses_nothing(name: str, fault: str) -> None:
     check(name, fault, 1)
+
+
+def check_kills(name: str, count: int) -> None:
+    """Kills at random moments, between calls to the disk as well; then the same command once more."""
+    place, draw = Place(name), random.Random(name)
+    begun = time.monotonic()
+    done, _ = place.run()
+    takes, wanted = time.monotonic() - begun, place.after()
+    assert done.code == 0, done.text
+    for _ in range(count):
+        place.renew()
+        done, _ = place.run(then=signal.SIGKILL, delay=draw.uniform(0.01, takes))
+        after, where = place.after(), f"{name}: killed, {done.code}: {done.text}"
+        assert not container.lost(others(place.before, place.writer.output), after), where
+        if done.code != 0:
+            whole = part(after, place.writer.output) == part(wanted, place.writer.output)
+            again, _ = place.run()
+            refused = whole and again.code == 2  # it was there already, and only its exit was cut off
+            assert again.code == 0 or refused, f"{where}\n{again.text}"
+            assert place.after() == wanted, f"{where}\n{sorted(place.after().keys() ^ wanted.keys())}"
+    container.remove(place.folder)
+
+
+KILLED = ("hf", "gguf again", "get", "get again", "prepare", "tokenizer", "pellucid again")
+
+
+@pytest.mark.parametrize("name", KILLED)
+def test_after_a_kill_the_next_call_sweeps_and_completes(name: str) -> None:
+    check_kills(name, 2)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("name", KILLED)
+def test_after_many_kills_the_next_call_sweeps_and_completes(name: str) -> None:
+    check_kills(name, 100)

@@ -306,7 +306,7 @@ def test_a_png_is_drawn_where_matplotlib_is(shell: Shell, tmp_path: Path) -> Non
             ["a", "-o", "c.gif"],
             "c.gif does not end in .html, .svg or .png, and another picture cannot be drawn",
         ),
-        (["a", "-o", "no/c.svg"], "cannot write no/c.svg: the folder no does not exist."),
+        (["a", "-o", "no/c.svg"], "cannot write no/c.svg: no does not exist."),
         (["damaged", "-o", "c.svg"], "damaged/log.jsonl is damaged: line 1 is not a line of a log."),
     ],
 )

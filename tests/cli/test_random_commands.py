@@ -65,9 +65,11 @@ def lost_files(
 ) -> list[str]:
     orders = may_replace(line)
     gone = [
-        path for path in container.lost(before, after)
+        path
+        for path in container.lost(before, after)
         if not any(path == order or path.startswith(f"{order}/") for order in orders)
-    ]  # fmt: skip
+        and not path.endswith("/lock")  # it says who held a run last
+    ]
     found = [f"lost {path!r}" for path in gone]
     new = [path for path in after if path not in before]
     found += [f"left {path!r}" for path in container.leftovers(new)]

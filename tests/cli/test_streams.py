@@ -97,6 +97,31 @@ def test_head_of_every_help_is_no_failure(work: Path) -> None:
         assert clean(done) and done.code == 0 and not done.err, f"{name}: {done}"
 
 
+@pytest.mark.parametrize("name", ["tokenizer encode", "tokenizer decode", "tokenizer explain", "generate"])
+def test_input_that_is_not_text_is_refused(work: Path, name: str) -> None:
+    arguments = [*name.split(), "ours", *["-"] * (name == "generate")]
+    done = container.run(arguments, work, stdin=b"the \xff")
+    assert done.code == 2 and clean(done) and b"byte 4 is 0xff" in done.err, done
+
+
+@pytest.mark.parametrize(
+    "arguments", [["replay"], ["train"], ["inspect"], ["compare", "small.json"]], ids=str
+)
+@pytest.mark.parametrize("suffix", ["", ".json", ".toml", ".npz", ".gguf"])
+def test_a_pipe_that_nobody_writes_to_is_not_waited_for(
+    work: Path, arguments: list[str], suffix: str
+) -> None:
+    if not (work / f"pipe{suffix}").exists():
+        os.mkfifo(work / f"pipe{suffix}")
+    done = container.run([*arguments, f"pipe{suffix}"], work, seconds=5)
+    assert done.code == 2 and clean(done), done
+
+
+def test_compiled_values_without_a_compiler_are_refused(work: Path) -> None:
+    done = container.run(["trace", "ours", "the", "--path", "compiled", "-o", "compiled.json"], work)
+    assert done.code == 2 and b"C++ compiler" in done.err
+
+
 # ---- exit codes
 
 

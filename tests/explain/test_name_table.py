@@ -115,3 +115,13 @@ def test_a_file_that_is_not_text_is_told(tmp_path: Path) -> None:
     (tmp_path / "names.toml").write_bytes(b'a = "\xff"')
     with pytest.raises(FileError, match="not UTF-8: byte 5 is 0xff"):
         read_table(str(tmp_path / "names.toml"))
+
+
+def test_one_value_under_two_names_is_taken_once_and_two_values_are_refused() -> None:
+    """A hook on every module records lm_head, and the run returns the same numbers as logits."""
+    logits = TRACE.tape["logits"]
+    both = {"lm_head": Recorded(logits), "logits": Recorded(logits.copy())}
+    found, unmatched = map_names(both, TRACE, read_table("hf"))
+    assert list(found) == ["logits"] and not unmatched
+    with pytest.raises(UsageError, match=r"'lm_head' and 'logits' would both be 'logits', and differ"):
+        map_names(both | {"logits": Recorded(logits + 1)}, TRACE, read_table("hf"))

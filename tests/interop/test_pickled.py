@@ -215,3 +215,9 @@ def test_a_folder_with_nothing_to_import_says_so(tmp_path: Path) -> None:
     (tmp_path / "model" / "pytorch_model.bin").unlink()
     with pytest.raises(FileError, match="nothing to import"):
         import_pickled(tmp_path / "model", tmp_path / "out")
+
+
+def test_weights_without_a_config_are_refused_with_what_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "weights.bin").write_bytes(b"")
+    with pytest.raises(FileError, match=r"weights.bin cannot be imported: there is no config.json beside it"):
+        import_pickled(tmp_path / "weights.bin", tmp_path / "out")

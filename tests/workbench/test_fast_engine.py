@@ -340,12 +340,24 @@ def test_what_is_no_longer_there_is_told_by_its_name() -> None:
         model.weights["embed.weight"]
 
 
+@pytest.mark.parametrize("text", ["", "The cat"])
+def test_logits_of_a_text_are_refused_with_the_way_to_ids(text: str) -> None:
+    with pytest.raises(TokenError, match=r"ids must be token ids .* not a text"):
+        tiny().logits(text)
+
+
 def test_a_model_says_what_it_is() -> None:
     model = tiny()
     count = sum(value.size for value in model.weights.values())
     assert repr(model) == f"<Model {model.name}: {count:,} parameters, float64 on cpu>"
     model.module.to(torch.bfloat16)
     assert (model.dtype, model.device) == ("bfloat16", "cpu") and "bfloat16" in repr(model)
+
+
+def test_the_name_in_a_file_cannot_reach_a_terminal() -> None:
+    model = tiny()
+    hostile = Model(replace(model.pretrained, name="a\x1b]0;b\x07\n\u202e"))
+    assert repr(hostile).startswith(r"<Model a\x1b]0;b\x07\x0a\u202e: ") and repr(hostile).isprintable()
 
 
 @pytest.mark.parametrize("path", ["eager", "fused"])

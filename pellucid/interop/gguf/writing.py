@@ -35,6 +35,7 @@ from pellucid.interop.gguf.tokenizer import Words, words_as_facts
 from pellucid.interop.output import new_model_file
 from pellucid.interop.pretrained import Pretrained, Shape, check_token_ids
 from pellucid.interop.rope_layout import in_layout
+from pellucid.parts.dropouts.none import NoDropout
 from pellucid.parts.masks.causal import Causal
 from pellucid.parts.masks.window import Window
 
@@ -65,7 +66,7 @@ def write(path: str | Path, pretrained: Pretrained, kind: str = "F16", force: bo
         raise FileError(f"GGUF is written as {', '.join(KINDS)}, not {kind!r}.{did_you_mean(kind, KINDS)}")
     check_token_ids(pretrained)
     name, architecture = _architecture_for(pretrained)
-    config, weights = in_layout(_plain_mask(pretrained.config), pretrained.weights, architecture.layout)
+    config, weights = in_layout(_inference_config(pretrained.config), pretrained.weights, architecture.layout)
     words = Words(pretrained.tokenizer, pretrained.chat_template, pretrained.add_bos, pretrained.generation)
     facts: dict[str, Value] = {
         "general.architecture": name,
@@ -95,7 +96,7 @@ def _architecture_for(pretrained: Pretrained) -> tuple[str, Architecture]:
     refusals, known = [], architectures.architectures()
     for name in sorted(known, key=lambda name: name != pretrained.source.architecture):
         architecture = architectures.find(name)
-        if not (why := _refusal(_plain_mask(pretrained.config), name, architecture)):
+        if not (why := _refusal(_inference_config(pretrained.config), name, architecture)):
             return name, architecture
         refusals.append(f"{name} {why}")
     raise FileError(f"no GGUF architecture can hold this model: {'; '.join(refusals)}.")
@@ -121,10 +122,11 @@ def _refusal(config: ModelConfig, name: str, architecture: Architecture) -> str 
     return None
 
 
-def _plain_mask(config: ModelConfig) -> ModelConfig:
-    """The same model without a window that everything is inside of: GGUF has none."""
+def _inference_config(config: ModelConfig) -> ModelConfig:
+    """Returns the config without what changes no output: dropout, which is for training alone, and a window
+    that holds the whole context. GGUF has neither."""
     wide = isinstance(config.mask, Window) and config.mask.size >= config.context_length
-    return dataclasses.replace(config, mask=Causal()) if wide else config
+    return dataclasses.replace(config, dropout=NoDropout(), mask=Causal() if wide else config.mask)
 
 
 def _kept(key: str, value: Value) -> Value:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from pellucid.errors import ConfigError, FileError, did_you_mean
+from pellucid.errors import ConfigError, FileError, ResourceError, did_you_mean
 from pellucid.text.corpus import sources, split
 from pellucid.text.corpus.bad_files import (
     HEAD,
@@ -123,6 +123,8 @@ class Corpus:
             for _ in self._texts(file, report):
                 pass
             self.replaced_bytes += report.replaced_bytes
+        except ResourceError:  # a disk that fails makes no bad file, which could be omitted
+            raise
         except FileError as error:
             return BadFile(file, str(error), isinstance(error, EncodingError))
         return None

@@ -122,6 +122,12 @@ def test_a_window_that_everything_is_inside_of_is_no_window(tmp_path: Path) -> N
     assert np.abs(wanted - found).max() < 1e-10 * np.abs(wanted).max()
 
 
+def test_dropout_is_for_training_alone_and_stops_no_export(tmp_path: Path) -> None:
+    """The plan for a short text sets dropout: such a model must reach other programs too."""
+    gguf.write(tmp_path / "m.gguf", model(LLAMA | {"dropout": {"kind": "bernoulli"}}), "F32")
+    assert gguf.read(tmp_path / "m.gguf").config.dropout.kind == "none"
+
+
 @pytest.mark.parametrize("name", ["qwen2", "qwen3"])
 def test_a_qwen_in_pairs_computes_the_same_after_its_rows_went_to_halves(name: str, tmp_path: Path) -> None:
     ours = model(ARCHITECTURES[name] | {"positions": {"kind": "rope", "layout": "pairs"}}, name)

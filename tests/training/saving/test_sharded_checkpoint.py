@@ -196,7 +196,7 @@ def test_a_rank_that_cannot_write_costs_no_checkpoint_and_all_are_told(tmp_path:
         return words, left
 
     told = job(2, work)
-    assert told[who][0].startswith("FileError: cannot write") and "No space left" in told[who][0]
+    assert told[who][0].startswith("ResourceError: cannot write") and "No space left" in told[who][0]
     assert told[1 - who][0].startswith(f"RankError: rank {who}: ") and "No space left" in told[1 - who][0]
     assert told[0][1] == 1
     assert checkpoint.read(tmp_path / "checkpoints" / "step-0000002").step == 2
