@@ -96,6 +96,8 @@ def _toml(name: str | Path) -> str | None:
             return read_bytes(path).decode("utf-8")
         except UnicodeDecodeError:
             raise FileError(f"cannot read {_short(path)}: it is not text.") from None
+        except FileError as error:
+            raise type(error)(str(error).replace(str(path), _short(path))) from None
     is_preset = str(name) in presets() and not _exists(path)  # a folder of one's own comes first
     return preset_text(str(name)) if is_preset else None
 

@@ -218,7 +218,7 @@ def test_two_files_of_arrays_are_compared_plainly(tmp_path: Path) -> None:
     [
         (["abcd", "abcd"], "needs a prompt"),
         (["a.json", "a.json", "A B"], "omit the prompt"),
-        (["a.json", "a.json", "--names", "n.toml"], "--names belongs to"),
+        (["a.json", "a.json", "--names", "n.toml"], "--names is for the arrays of another program"),
         (["a.json", "x.npz", "--dtype", "float31"], "Did you mean float32"),
         (["a.json", "x.npz"], "none of their names is ours: theirs; ours are embedded"),
         (["a.json", "x.npz", "--names", "wrong.toml"], "Did you mean blocks.0.attn.scores"),
@@ -229,7 +229,7 @@ def test_two_files_of_arrays_are_compared_plainly(tmp_path: Path) -> None:
         (["a.json", "short.npz"], "2 tokens there, 4 here: another prompt, or a bos?"),
         (["a.json", "x.npz", "--tolerance", "nan"], "must be a number"),
         (["abcd", "x.npz", "A", "--layout", "half"], "have halves, pairs"),
-        (["a.json", "x.npz", "--layout", "pairs"], "a trace says its own"),
+        (["a.json", "x.npz", "--layout", "pairs"], "a trace has its own"),
     ],
 )
 def test_what_is_asked_wrongly_is_told(

@@ -160,5 +160,5 @@ def test_all_bad_files_are_named_and_skipped_when_asked(tmp_path: Path) -> None:
     assert "skipped: 2 files" in run("prepare", *words, tmp_path / "out", "--on-bad-file", "skip")
     with pytest.raises(UsageError, match="--replace-errors"):
         run("prepare", *words, tmp_path / "other", "--on-bad-file", "skip", "--replace-errors")
-    with pytest.raises(UsageError, match="workers=100,000"):
-        run("prepare", *words[:4], 100_000, "-o", tmp_path / "other")
+    with pytest.raises(UsageError, match="workers=65,536"):
+        run("prepare", *words[:4], 65_536, "-o", tmp_path / "other")
