@@ -1,4 +1,4 @@
-"""Tests of signals need processes that hear them, however the suite was started (`nohup`, `&`, a CI service)."""
+"""Tests of signals need processes that hear them, however the suite was started (`nohup`, `&`, a service)."""
 
 import signal
 
