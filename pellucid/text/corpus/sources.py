@@ -6,6 +6,7 @@ text: below a folder they are skipped, and named themselves they are refused.
 
 import glob
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -41,9 +42,17 @@ def is_jsonl(file: str) -> bool:
     return file.endswith(tuple(ending for ending in ENDINGS if ending.startswith(".jsonl")))
 
 
+def _is_device(source: str) -> bool:
+    """Whether the path is a character or block device, such as /dev/zero; a pipe is not one."""
+    mode = os.stat(source).st_mode
+    return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
+
+
 def _matching(source: str) -> list[str]:
     # A name that exists is that file, even where its name looks like a pattern.
     if source == STDIN or (os.path.exists(source) and not os.path.isdir(source)):
+        if source != STDIN and _is_device(source):
+            raise FileError(f"{source} is a device, not a text: it may never end. Use - for standard input.")
         return [source]
     if os.path.isdir(source):
         if kind := made_by_pellucid(source):

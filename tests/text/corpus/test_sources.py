@@ -107,3 +107,9 @@ def test_token_files_are_not_text(tmp_path: Path) -> None:
     (tmp_path / "tokens" / "progress.json").write_text('{\n "format": "pellucid-tokens",\n "version": 1}')
     (tmp_path / "mine" / "manifest.json").write_text('{"format": "of somebody else"}')
     assert names(files([tmp_path]), tmp_path) == ["my.txt", "mine/a.txt"]
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/null"])
+def test_a_device_is_not_a_text(device: str) -> None:
+    with pytest.raises(FileError, match="device"):
+        files([device])
