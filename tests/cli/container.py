@@ -246,7 +246,7 @@ def lost(before: dict[str, Entry], after: dict[str, Entry]) -> list[str]:
 
 
 def leftovers(paths: object) -> list[str]:
-    """Returns the paths whose names say that they were not completed."""
-    marks = (".partial", ".tmp", ".getting-", "~")
+    """Returns the paths whose names say that they were not completed. An output may be called anything else."""
+    marks = (".partial", ".tmp", ".getting-")
     assert isinstance(paths, (dict, list, set))
     return [path for path in paths if any(mark in os.path.basename(path) for mark in marks)]
