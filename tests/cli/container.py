@@ -246,7 +246,7 @@ def lost(before: dict[str, Entry], after: dict[str, Entry]) -> list[str]:
 
 
 def leftovers(paths: object) -> list[str]:
-    """Returns the paths whose names say that they were not completed. An output may be called anything else."""
+    """Returns the paths whose names say that they were not completed; an output may have any other."""
     marks = (".partial", ".tmp", ".getting-")
     assert isinstance(paths, (dict, list, set))
     return [path for path in paths if any(mark in os.path.basename(path) for mark in marks)]
