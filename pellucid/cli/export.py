@@ -46,7 +46,7 @@ def export(
     if to != "gguf" and type is not None:
         raise UsageError("--type is for GGUF; a folder has a --dtype: float32, float16 or bfloat16.")
     if to == "gguf" and output.suffix != ".gguf":
-        raise FileError(f"a GGUF model is one file; use -o {output.with_name(output.name + '.gguf')}.")
+        raise FileError(f"a GGUF model is one file; use -o {output.parent / (output.name or 'model')}.gguf.")
     kind = GGUF_FILE if to == "gguf" else MODEL_FOLDER
     check_output(output, kind, force, folder=to != "gguf")
     found = opened(model)

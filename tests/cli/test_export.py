@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from pellucid.cli.export import export
 from pellucid.cli.import_ import import_
 from pellucid.config import ModelConfig
+from pellucid.errors import FileError
 from pellucid.interop import huggingface, model_folder
 from pellucid.interop.open import open_model
 from pellucid.interop.pretrained import Pretrained, Source
@@ -198,3 +199,9 @@ def test_what_a_killed_export_left_is_removed_by_the_next(
     asked = ["export", str(tmp_path / "tiny"), "--to", to, "-o", str(tmp_path / place), "--no-tokenizer"]
     assert run(*asked).exit_code == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["mine.partial", place, "tiny"])
+
+
+@pytest.mark.parametrize("output", ["", ".", "/", "out"])
+def test_a_gguf_file_without_its_ending_is_refused_with_one_that_has_it(output: str) -> None:
+    done = run("export", "abcd", "--to", "gguf", "-o", output)
+    assert isinstance(done.exception, FileError) and ".gguf" in str(done.exception)
