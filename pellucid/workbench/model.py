@@ -20,7 +20,7 @@ from pellucid.arguments import (
     show,
 )
 from pellucid.config import ModelConfig
-from pellucid.errors import ConfigError, FileError, TokenError, UsageError, quote
+from pellucid.errors import ConfigError, FileError, TokenError, UsageError
 from pellucid.explain.derive import Derivation, check_limits, explain
 from pellucid.explain.table import Slice
 from pellucid.explain.trace import Trace
@@ -32,7 +32,8 @@ from pellucid.interop.rope_layout import in_layout
 from pellucid.reference.ops.cross_entropy import IGNORED
 from pellucid.reference.training import forward, join, train
 from pellucid.text.tokenizer import Tokenizer
-from pellucid.workbench.dtypes import CACHES, DTYPES, known, name_of
+from pellucid.workbench.checks import check_engine, check_setting, check_stop, resolve_device
+from pellucid.workbench.dtypes import CACHES, known, name_of
 from pellucid.workbench.labels import labels
 from pellucid.workbench.prompts import NOT_IDS, Prompt, apart, check_prompt, whole
 from pellucid.workbench.score import Score
@@ -438,7 +439,7 @@ class Model:
         ids, targets = self._ids(prompt, target)
         if settings and not update:
             raise UsageError(f'{min(settings)!r} belongs to an update: give update="sgd", for example.')
-        settings = {key: _check_setting(key, value) for key, value in settings.items()}
+        settings = {key: check_setting(key, value) for key, value in settings.items()}
         if (backward or update) and targets is None:
             raise TokenError(
                 "a gradient needs a loss, and a loss needs a target: give the text that should follow."
@@ -554,45 +555,3 @@ class Model:
                 "shorten the prompt."
             )
         return ids, [IGNORED] * (len(start) - 1) + goal if goal else None
-
-
-def _check_setting(key: str, value: Any) -> Any:
-    """Returns a setting of an update: a number, two of them for `betas`, or the pattern `only`."""
-    if key == "only":
-        return check_text(key, value)
-    if key == "betas":
-        if not isinstance(value, tuple | list) or len(value) != 2:
-            raise UsageError(f"betas must be two numbers, not {show(value)}.")
-        return tuple(check_float(key, beta) for beta in value)
-    return None if value is None and key in ("clip", "t") else check_float(key, value)
-
-
-def check_stop(stop: Any) -> set[int]:
-    """Returns the ids that end a text."""
-    try:
-        ids = list(stop)
-    except TypeError:
-        raise UsageError(f"stop must be token ids such as [1, 2], not {show(stop)}.") from None
-    return {check_int("stop", id) for id in ids}
-
-
-def check_engine(device: Any, dtype: Any) -> tuple[str, str]:
-    """Returns the names of a device and a dtype, if they can be used here."""
-    if not isinstance(device, str) and type(device).__name__ != "device":
-        raise UsageError(f'device must be a name such as "cpu" or "cuda", not {show(device)}.')
-    name = known(dtype, DTYPES)
-    if str(device) != "cpu":  # torch is not needed to know that one
-        resolve_device(str(device))
-    return str(device), name
-
-
-def resolve_device(name: str) -> "Device":
-    """Returns the device of that name, if it can be used here."""
-    import torch
-
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device).tolist()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise UsageError(f"the device {name!r} cannot be used here: {quote(error)}.") from None
-    return device

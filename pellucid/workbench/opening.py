@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 from pellucid.arguments import check_path
 from pellucid.interop.named import opened
-from pellucid.workbench.model import Model, check_engine
+from pellucid.workbench.checks import check_engine
+from pellucid.workbench.model import Model
 
 if TYPE_CHECKING:
     from torch import dtype as Dtype

@@ -82,7 +82,7 @@ def _records(paths: Sequence[str]) -> Iterator[tuple[str, int, chat_records.Mess
 
 
 def chat_of(start: Pretrained | None) -> Chat:
-    """The chat of a model; one without a template is no model to talk with."""
+    """The chat of a model; one without a template cannot be talked with."""
     if start is None or start.tokenizer is None or start.chat_template is None:
         which = "a model that is trained from nothing has no" if start is None else f"{start.name} has no"
         raise ConfigError(

@@ -1,0 +1,52 @@
+"""Checks of a model's arguments beyond their types: devices, ids that end a text, settings of an update."""
+
+from typing import TYPE_CHECKING, Any
+
+from pellucid.arguments import check_float, check_int, check_text, show
+from pellucid.errors import UsageError, quote
+from pellucid.workbench.dtypes import DTYPES, known
+
+if TYPE_CHECKING:
+    from torch import device as Device
+
+
+def check_setting(key: str, value: Any) -> Any:
+    """Returns a setting of an update: a number, two of them for `betas`, or the pattern `only`."""
+    if key == "only":
+        return check_text(key, value)
+    if key == "betas":
+        if not isinstance(value, tuple | list) or len(value) != 2:
+            raise UsageError(f"betas must be two numbers, not {show(value)}.")
+        return tuple(check_float(key, beta) for beta in value)
+    return None if value is None and key in ("clip", "t") else check_float(key, value)
+
+
+def check_stop(stop: Any) -> set[int]:
+    """Returns the ids that end a text."""
+    try:
+        ids = list(stop)
+    except TypeError:
+        raise UsageError(f"stop must be token ids such as [1, 2], not {show(stop)}.") from None
+    return {check_int("stop", id) for id in ids}
+
+
+def check_engine(device: Any, dtype: Any) -> tuple[str, str]:
+    """Returns the names of a device and a dtype, if they can be used here."""
+    if not isinstance(device, str) and type(device).__name__ != "device":
+        raise UsageError(f'device must be a name such as "cpu" or "cuda", not {show(device)}.')
+    name = known(dtype, DTYPES)
+    if str(device) != "cpu":  # torch is not needed to know that one
+        resolve_device(str(device))
+    return str(device), name
+
+
+def resolve_device(name: str) -> "Device":
+    """Returns the device of that name, if it can be used here."""
+    import torch
+
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device).tolist()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise UsageError(f"the device {name!r} cannot be used here: {quote(error)}.") from None
+    return device
