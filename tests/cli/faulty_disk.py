@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from tests.half_written import HalfWritten
+
 CALLS = (
     "open",
     "mkdir",
@@ -88,7 +90,7 @@ class Disk:
             if not isinstance(path, int):
                 self.call("create" if written else "open")
             file = real(path, mode, *given, **named)
-            return _Written(file, self) if written else file
+            return HalfWritten(file, self.call) if written else file
 
         return call
 
@@ -97,36 +99,6 @@ class Disk:
             return path > 2
         place = os.fsdecode(path)
         return not place.startswith("/") or place.startswith(self.folder)
-
-
-class _Written:
-    """A file of which a write that fails has written the first half."""
-
-    def __init__(self, file: Any, disk: Disk) -> None:
-        self.file, self.disk = file, disk
-
-    def write(self, data: Any) -> int:
-        try:
-            self.disk.call("write")
-        except BaseException:
-            self.file.write(data[: len(data) // 2])
-            with contextlib.suppress(OSError):
-                self.file.flush()
-            raise
-        return int(self.file.write(data))
-
-    def __enter__(self) -> "_Written":
-        self.file.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self.file.__exit__(*error)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.file)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.file, name)
 
 
 # ---- what is written from Python, and a fetch without a network

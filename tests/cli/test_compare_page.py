@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from pellucid.explain.name_table import read_table
 from pellucid.interop import huggingface
-from tests.cli.commands import Shell
+from tests.cli.commands import Shell, without_numbers
 from tests.interop.gguf import made_up
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "compare-your-model.md").read_text("utf-8")
@@ -97,11 +97,6 @@ class GPT(nn.Module):
         x = parts["ln_f"](x)
         logits: Tensor = self.lm_head(x if targets is not None else x[:, [-1]])
         return logits
-
-
-def without_numbers(text: str) -> str:
-    """Rounding differs from processor to processor; words do not."""
-    return re.sub(r"-?\d[\d.,]*(e[-+]\d+)?", "#", text)
 
 
 def test_the_scripts_and_commands_of_the_page_give_what_it_shows(

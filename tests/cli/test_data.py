@@ -125,16 +125,14 @@ def test_the_stories_are_shown_with_their_limit() -> None:
         run("show", "stories:hard")
 
 
+def preparation(text: Path, folder: Path) -> tuple[object, ...]:
+    """The words of a command that prepares a text, up to the output."""
+    return text, "--tokenizer", tokenizer_folder(folder / "tokenizer"), "--workers", 1, "-o"
+
+
 def test_bytes_that_are_no_text_are_replaced_only_when_asked(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_bytes(b"the cat" + b"\xff sat")
-    words = (
-        tmp_path / "text.txt",
-        "--tokenizer",
-        tokenizer_folder(tmp_path / "tokenizer"),
-        "--workers",
-        1,
-        "-o",
-    )
+    words = preparation(tmp_path / "text.txt", tmp_path)
     with pytest.raises(FileError, match=r"text\.txt.*byte 7"):
         run("prepare", *words, tmp_path / "strict")
     assert "replaced: 1 byte that are not UTF-8" in run(
@@ -147,14 +145,7 @@ def test_all_bad_files_are_named_and_skipped_when_asked(tmp_path: Path) -> None:
     (tmp_path / "texts" / "good.txt").write_text("the cat sat")
     for name in ("a", "b"):
         (tmp_path / "texts" / f"{name}.txt").write_bytes(b"\xff\xff")
-    words = (
-        tmp_path / "texts",
-        "--tokenizer",
-        tokenizer_folder(tmp_path / "tokenizer"),
-        "--workers",
-        1,
-        "-o",
-    )
+    words = preparation(tmp_path / "texts", tmp_path)
     with pytest.raises(FileError, match=r"(?s)2 of 3 files.*a\.txt.*b\.txt.*--on-bad-file skip"):
         run("prepare", *words, tmp_path / "out")
     assert "skipped: 2 files" in run("prepare", *words, tmp_path / "out", "--on-bad-file", "skip")

@@ -6,15 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import Done, Shell
+from tests.cli.commands import Done, Shell, without_numbers
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "recorder.md").read_text("utf-8")
 BLOCKS = re.findall(r"```(sh|text)\n(.*?)\n```", PAGE, re.DOTALL)
-
-
-def without_numbers(text: str) -> str:
-    """Rounding differs from processor to processor; words do not."""
-    return re.sub(r"-?\d[\d.,]*(e[-+]\d+)?", "#", text)
 
 
 def test_the_commands_of_the_page_print_what_it_shows(

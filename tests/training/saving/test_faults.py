@@ -24,6 +24,7 @@ from pellucid.training.saving import published
 from pellucid.training.saving.checkpoint import bytes_of, read
 from pellucid.training.saving.manifest import MANIFEST, name_of
 from pellucid.training.saving.run_folder import RunFolder
+from tests.half_written import HalfWritten
 from tests.training.saving.snapshots import ENVIRONMENT, contents, in_memory, snapshot
 
 TOML = "steps = 1000\n"
@@ -74,34 +75,9 @@ class Disk:
         def call(path: Any, mode: str = "r", *given: Any, **named: Any) -> Any:
             self.call("open" if "r" not in mode else "open to read")
             file = real(path, mode, *given, **named)
-            return file if "r" in mode else _Written(file, self)
+            return file if "r" in mode else HalfWritten(file, self.call)
 
         return call
-
-
-class _Written:
-    """A file of which a write that fails has written the half of it."""
-
-    def __init__(self, file: Any, disk: Disk) -> None:
-        self.file, self.disk = file, disk
-
-    def write(self, data: Any) -> int:
-        try:
-            self.disk.call("write")
-        except BaseException:
-            self.file.write(bytes(data)[: len(bytes(data)) // 2])
-            self.file.flush()
-            raise
-        return int(self.file.write(data))
-
-    def __enter__(self) -> "_Written":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.file.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.file, name)
 
 
 def check_run(folder: RunFolder, least: int) -> int:
