@@ -17,8 +17,8 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from pellucid.cards.attention_distance import distances
 from pellucid.config import ModelConfig
-from pellucid.explain.attention_distance import distances
 from pellucid.model import attentions
 from pellucid.model.attention import Where
 from pellucid.model.cache import Cache

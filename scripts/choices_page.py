@@ -11,10 +11,10 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
+from pellucid.cards.choice_pictures import Grid, Lines, Picture, pictures
+from pellucid.cards.choices import PRESET, Choice, Family, beside_default, families, toml, usual
 from pellucid.cost import Cost, total
-from pellucid.explain.choice_pictures import Grid, Lines, Picture, pictures
-from pellucid.explain.choices import PRESET, Choice, Family, beside_default, families, toml, usual
-from pellucid.explain.ticks import ticks
+from pellucid.figures.ticks import ticks
 
 INK, FAINT, PAPER, RULE = "#1f2933", "#5f6c7b", "#ffffff", "#d5dbe3"
 FULL, EMPTY = "#2b6cb0", "#eef1f5"

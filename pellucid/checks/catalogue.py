@@ -12,10 +12,10 @@ from pellucid.checks import (
     int8_cache,
     llamacpp,
     saving,
-    slopes,
     tokens,
     weights,
 )
+from pellucid.checks import gradients as slopes
 from pellucid.checks.finding import Check, Finding
 from pellucid.checks.subject import Subject
 

@@ -3,10 +3,10 @@
 import math
 from dataclasses import replace
 
+from pellucid.cards.probe import case, findings
 from pellucid.checks.finding import Check, Finding
 from pellucid.checks.subject import Subject
 from pellucid.errors import TokenError
-from pellucid.explain.probe import case, findings
 
 TOKENS = 24
 CLEARLY = 0.3

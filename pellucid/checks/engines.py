@@ -9,8 +9,8 @@ import torch
 from pellucid.checks.finding import Check, Finding, compared, judged
 from pellucid.checks.subject import Subject
 from pellucid.config import ModelConfig
-from pellucid.explain.compare import BETWEEN_ENGINES
-from pellucid.explain.local_replay import Recorded, local_replay
+from pellucid.judge.compare import BETWEEN_ENGINES
+from pellucid.judge.local_replay import Recorded, local_replay
 from pellucid.model.compiler import NO_COMPILER, lacks_compiler
 from pellucid.reference.op import Array
 from pellucid.workbench.engines import Run, run, with_values

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pellucid.explain.compare import departure, kind, largest, told
 from pellucid.explain.trace import Trace
-from pellucid.explain.verdict import Judged, Replayed
+from pellucid.judge.compare import departure, kind, largest, told
+from pellucid.judge.verdict import Judged, Replayed
 from pellucid.reference.op import Array
 
 if TYPE_CHECKING:

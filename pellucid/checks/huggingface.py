@@ -12,8 +12,8 @@ import torch
 from pellucid.checks.finding import Check, Finding, judged
 from pellucid.checks.subject import Subject
 from pellucid.errors import PellucidError, quote
-from pellucid.explain.local_replay import Recorded, local_replay
 from pellucid.interop import huggingface
+from pellucid.judge.local_replay import Recorded, local_replay
 from pellucid.reference.training import forward
 
 MEAN, WORST = 1e-4, 1e-2

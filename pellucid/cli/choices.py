@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from pellucid.cards.choices import Beside, Choice, Family
     from pellucid.cli.console import Console
     from pellucid.cost import Cost
-    from pellucid.explain.choices import Beside, Choice, Family
 
 WIDTH, INDENT = 100, 18
 CURVE, SCALE = 56, 10
@@ -26,8 +26,8 @@ def choices(
     """Every choice that a model is made of, with its source; of one also its formula, cost and picture."""
     import shutil
 
+    from pellucid.cards.choices import chosen, families
     from pellucid.cli.console import Console
-    from pellucid.explain.choices import chosen, families
 
     asked = chosen(name) if name else [(family, choice) for family in families() for choice in family.choices]
     if json:
@@ -77,8 +77,8 @@ def _wrapped(console: "Console", *pieces: str | tuple[str, str], name: str = "")
 
 
 def _details(console: "Console", family: "Family", choice: "Choice") -> None:
-    from pellucid.explain.choice_pictures import drawn, pictures
-    from pellucid.explain.choices import beside_default, toml
+    from pellucid.cards.choice_pictures import drawn, pictures
+    from pellucid.cards.choices import beside_default, toml
 
     _wrapped(console, (f"{family.name}/{choice.kind}", "bold"), f"  {choice.idea}")
     rows = [("formula", choice.formula), ("source", choice.source)]
@@ -93,8 +93,8 @@ def _details(console: "Console", family: "Family", choice: "Choice") -> None:
 
 
 def _cost(beside: "Beside", family: "Family", choice: "Choice") -> Iterator[str]:
+    from pellucid.cards.choices import PRESET
     from pellucid.cost import Cost, total
-    from pellucid.explain.choices import PRESET
 
     usual = family.keys[beside.key]
     if beside.why:
@@ -128,8 +128,8 @@ def _aligned(name: str, *figures: str) -> str:
 def _data(family: "Family", choice: "Choice") -> dict[str, Any]:
     from dataclasses import asdict
 
+    from pellucid.cards.choices import PRESET, beside_default
     from pellucid.cost import total
-    from pellucid.explain.choices import PRESET, beside_default
 
     return {
         "family": family.name,

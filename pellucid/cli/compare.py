@@ -10,9 +10,9 @@ from pellucid.cli.options import Target
 
 if TYPE_CHECKING:
     from pellucid.config import ModelConfig
-    from pellucid.explain.local_replay import Recorded
     from pellucid.explain.trace import Trace
-    from pellucid.explain.verdict import Replayed
+    from pellucid.judge.local_replay import Recorded
+    from pellucid.judge.verdict import Replayed
 
 
 def compare(
@@ -54,9 +54,9 @@ def compare(
     its inputs, and the weights are not the same): exit code 1. Cannot tell (too little is recorded): 0.
     """
     from pellucid.errors import UsageError
-    from pellucid.explain.arrays_file import SUFFIXES
-    from pellucid.explain.fitting import explain_bug
-    from pellucid.explain.local_replay import local_replay
+    from pellucid.judge.arrays_file import SUFFIXES
+    from pellucid.judge.fitting import explain_bug
+    from pellucid.judge.local_replay import local_replay
 
     if a.endswith(SUFFIXES) and not b.endswith(SUFFIXES):
         a, b = b, a  # arrays are always theirs
@@ -101,8 +101,8 @@ def _check(
     from math import isnan
 
     from pellucid.errors import UsageError, did_you_mean
-    from pellucid.explain.arrays_file import SUFFIXES
-    from pellucid.explain.rounding import PRECISIONS
+    from pellucid.judge.arrays_file import SUFFIXES
+    from pellucid.judge.rounding import PRECISIONS
 
     models = [side for side in (a, b) if not side.endswith((".json", *SUFFIXES))]
     if models and prompt is None:
@@ -154,9 +154,9 @@ def _theirs(
     b: str, prompt: str | None, target: str | None, ours: "Trace", names: str | None, dtype: str | None
 ) -> tuple[dict[str, "Recorded"], list[str]]:
     """The values of B under our names, and the names that have no counterpart."""
-    from pellucid.explain.arrays_file import SUFFIXES, read
-    from pellucid.explain.local_replay import Recorded, recorded_in
-    from pellucid.explain.name_table import map_names, read_table
+    from pellucid.judge.arrays_file import SUFFIXES, read
+    from pellucid.judge.local_replay import Recorded, recorded_in
+    from pellucid.judge.name_table import map_names, read_table
 
     table = read_table(names) if names is not None else None
     if b.endswith(SUFFIXES):
@@ -176,7 +176,7 @@ def _theirs(
 def _check_same_sizes(ours: "Trace", theirs: "Trace") -> None:
     """Refuses two models of different sizes: no value of one can be recomputed by the other's program."""
     from pellucid.errors import UsageError
-    from pellucid.explain.compare import model_sizes
+    from pellucid.judge.compare import model_sizes
 
     here, there = model_sizes(ours), model_sizes(theirs)
     if apart := [key for key in here if there.get(key, here[key]) != here[key]]:
@@ -205,8 +205,8 @@ def _two_files(a: Path, b: Path, only: str, tolerance: float | None, json: bool)
     from json import dumps
 
     from pellucid.errors import UsageError
-    from pellucid.explain.arrays_file import read
-    from pellucid.explain.compare import BETWEEN_ENGINES, first_departure
+    from pellucid.judge.arrays_file import read
+    from pellucid.judge.compare import BETWEEN_ENGINES, first_departure
 
     first, second = ({n: x.value for n, x in read(side).items() if _fits(n, only)} for side in (a, b))
     shared = {name: value for name, value in first.items() if name in second}

@@ -116,9 +116,9 @@ def show(
 
 
 def _show_stories(level: str, samples: int) -> None:
+    from pellucid.corpora.stories import LEVELS
+    from pellucid.corpora.stories.about import described
     from pellucid.errors import ConfigError
-    from pellucid.text.stories import LEVELS
-    from pellucid.text.stories.about import described
 
     if level not in LEVELS:
         raise ConfigError(f"stories have no level {level!r}; have {', '.join(LEVELS)}.")

@@ -75,10 +75,10 @@ def written(output: Path) -> str:
     """One line about a model that was just written, read from what is on the disk."""
     from collections import Counter
 
-    from pellucid.explain.conventions import readable_bytes
+    from pellucid.cards.conventions import readable_bytes
     from pellucid.interop.library import size_of
     from pellucid.interop.open import open_model
-    from pellucid.interop.pretrained import parameter_count
+    from pellucid.pretrained import parameter_count
 
     model = open_model(output)
     types = ", ".join(f"{count} {type}" for type, count in Counter(model.source.types.values()).most_common())

@@ -16,7 +16,7 @@ def get(
     force: Annotated[bool, typer.Option("--force", help="Fetch it again, and replace what is here.")] = False,
 ) -> None:
     """Fetch a model into the library: whole and checked, or not at all. Nothing that comes with it is run."""
-    from pellucid.explain.conventions import readable_bytes
+    from pellucid.cards.conventions import readable_bytes
     from pellucid.interop.fetch import get as fetch
     from pellucid.interop.library import KNOWN, size_of
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from pellucid.explain.probe import Finding, Probe
-    from pellucid.interop.pretrained import Pretrained
+    from pellucid.cards.probe import Finding, Probe
+    from pellucid.pretrained import Pretrained
 
 
 def inspect(
@@ -24,8 +24,8 @@ def inspect(
     """Everything about a model that its weights' shapes do not tell, and why each choice matters."""
     from dataclasses import asdict
 
+    from pellucid.cards.conventions import card, lines
     from pellucid.errors import UsageError
-    from pellucid.explain.conventions import card, lines
     from pellucid.workbench import config_of, opened, weightless
 
     if text is not None and not probe:
@@ -47,7 +47,7 @@ def inspect(
         about = asdict(made) | ({"probe": _data(done)} if done else {})
         print(dumps(about, ensure_ascii=False, indent=1))
     elif done:
-        from pellucid.explain.probe import lines as measured
+        from pellucid.cards.probe import lines as measured
 
         print()
         for line in measured(done, width=_width()):
@@ -58,8 +58,8 @@ def inspect(
 
 def _beside_softmax(found: "Pretrained", text: str | None) -> Iterator[str]:
     """For linear attention: how far its patterns are from those that softmax would make."""
-    from pellucid.explain.attention_distance import table
-    from pellucid.explain.probe import SAMPLE, case
+    from pellucid.cards.attention_distance import table
+    from pellucid.cards.probe import SAMPLE, case
 
     if found.config.attention.form == "linear" and found.tokenizer is not None:
         given = case(found.config, found.weights, found.tokenizer, text=SAMPLE if text is None else text)
@@ -68,10 +68,10 @@ def _beside_softmax(found: "Pretrained", text: str | None) -> Iterator[str]:
 
 
 def _probed(found: "Pretrained", text: str | None) -> "Probe":
+    from pellucid.cards.probe import ALTERNATIVES, SAMPLE, case
+    from pellucid.cards.probe import probe as run
     from pellucid.errors import UsageError
-    from pellucid.explain.probe import ALTERNATIVES, SAMPLE, case
-    from pellucid.explain.probe import probe as run
-    from pellucid.interop.pretrained import parameter_count
+    from pellucid.pretrained import parameter_count
 
     # float64 weights, a changed copy of some of them, and the values of one forward pass
     needed, here = 14 * parameter_count(found.config.parameters()), _memory()
@@ -102,7 +102,7 @@ def _probed(found: "Pretrained", text: str | None) -> "Probe":
 def _data(done: "Probe") -> dict[str, Any]:
     import math
 
-    from pellucid.explain.probe import remark
+    from pellucid.cards.probe import remark
 
     return {
         "tokens": done.tokens,

@@ -22,9 +22,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from pellucid.cards.choice_pictures import Lines, drawn
 from pellucid.cli.console import Console
 from pellucid.cli.progress import Progress, clock, compiled
-from pellucid.explain.choice_pictures import Lines, drawn
 from pellucid.format import escape_controls
 from pellucid.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
 

@@ -15,7 +15,7 @@ def list_models(json: Annotated[bool, typer.Option("--json", help="Plain data.")
     """The models of the library, what `get` could fetch, and the presets: mostly shapes without weights."""
     from pellucid.config import preset, presets
     from pellucid.interop import library
-    from pellucid.interop.pretrained import parameter_count
+    from pellucid.pretrained import parameter_count
     from pellucid.workbench import weightless
 
     entries = library.names()
@@ -59,7 +59,7 @@ def _about(entry: "Entry") -> dict[str, Any]:
 
     from pellucid.errors import PellucidError
     from pellucid.interop.open import open_model
-    from pellucid.interop.pretrained import parameter_count
+    from pellucid.pretrained import parameter_count
 
     about: dict[str, Any] = {"name": entry.name, "path": str(entry.path), "bytes": entry.bytes}
     try:
@@ -74,7 +74,7 @@ def _about(entry: "Entry") -> dict[str, Any]:
 
 
 def _row(model: dict[str, Any]) -> list[str]:
-    from pellucid.explain.conventions import readable_bytes
+    from pellucid.cards.conventions import readable_bytes
 
     size = readable_bytes(model["bytes"])
     if "broken" in model:

@@ -113,9 +113,9 @@ def _characters(curves: "list[RunCurves]", smooth: int | None) -> None:
 
     import numpy as np
 
+    from pellucid.cards.choice_pictures import Lines, drawn
     from pellucid.cli.narrow import shorten
     from pellucid.cli.plot_drawing import Panel, panels
-    from pellucid.explain.choice_pictures import Lines, drawn
 
     width = max(min(shutil.get_terminal_size((80, 24)).columns, 100) - AXIS, 10)
     panel: Panel = panels(curves, smooth)[0]

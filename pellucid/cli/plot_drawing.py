@@ -13,7 +13,7 @@ import numpy as np
 
 from pellucid.cli import plot_layers
 from pellucid.errors import UsageError
-from pellucid.explain.ticks import ticks
+from pellucid.figures.ticks import ticks
 from pellucid.training.history.curves import Array, Curve, RunCurves
 from pellucid.training.history.layers import Map
 

@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from pellucid.explain.conventions import readable_bytes
+from pellucid.cards.conventions import readable_bytes
 from pellucid.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
 from pellucid.training.history.curves import History
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def replay(file: Annotated[Path, typer.Argument(help="A trace file, FILE.json.")]) -> None:
     """Recompute every step of a trace from the file alone; exit code 1 where a number does not follow."""
-    from pellucid.explain.replay import replay as recompute
+    from pellucid.judge.replay import replay as recompute
     from pellucid.workbench.tracing import read_trace
 
     trace = read_trace(file)
@@ -34,7 +34,7 @@ def replay(file: Annotated[Path, typer.Argument(help="A trace file, FILE.json.")
 
 def _judge(trace: "Trace") -> None:
     """Of a run of the fast engine: whether each number is its inputs', within the rounding of its type."""
-    from pellucid.explain.local_replay import local_replay, recorded_in
+    from pellucid.judge.local_replay import local_replay, recorded_in
 
     done = local_replay(trace, recorded_in(trace))
     print(f"a run of the fast engine, {trace.run['path']}, in {trace.run.get('dtype')}")

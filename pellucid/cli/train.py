@@ -230,7 +230,7 @@ def _follow(run: "Run", plain: bool) -> None:
 
 def _ending(run: "Run", loss: float | None) -> str:
     """Where the models are, and a command to try the newest with."""
-    from pellucid.training.validation import beginning
+    from pellucid.evaluation.validation import beginning
 
     out, best = run.folder.path, run.folder.best()
     words = f"The model is in {out}/model"

@@ -20,9 +20,9 @@ from pellucid.interop.folder import write_table
 from pellucid.interop.huggingface import families
 from pellucid.interop.huggingface.writing import expressing
 from pellucid.interop.library import HUB
-from pellucid.interop.pretrained import Array
 from pellucid.interop.rope_layout import in_layout
 from pellucid.interop.safetensors_file import Stored, write_file
+from pellucid.pretrained import Array
 
 A, B = ".lora_a", ".lora_b"
 FORMAT, VERSION = "pellucid-adapter", 1

@@ -25,10 +25,10 @@ from pellucid.interop.adapter_folder import (
 )
 from pellucid.interop.folder import has, read_table, shown, within
 from pellucid.interop.number_types import BITS, widest
-from pellucid.interop.pretrained import Array, Pretrained, Tensor, Weights
 from pellucid.interop.rope_layout import halves_to_pairs
 from pellucid.interop.safetensors_file import Stored, not_a_weight, read_file
 from pellucid.parts.positions.rope import Rope
+from pellucid.pretrained import Array, Pretrained, Tensor, Weights
 
 UNUSUAL = {
     "bias": ("none", None),

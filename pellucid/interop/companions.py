@@ -21,7 +21,7 @@ from pellucid.interop.folder import (
     write_table,
     write_text,
 )
-from pellucid.interop.pretrained import Pretrained
+from pellucid.pretrained import Pretrained
 from pellucid.text.pretrained import byte_level_bpe, from_pretrained
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special, Tokenizer

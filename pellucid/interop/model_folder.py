@@ -13,7 +13,6 @@ from pellucid.interop.companions import read_companions, write_companions
 from pellucid.interop.folder import shown, within, write_table
 from pellucid.interop.number_types import BITS, narrowed, number_type, type_of
 from pellucid.interop.output import new_model_folder
-from pellucid.interop.pretrained import Array, Pretrained, Source, Tensor, Weights, check_shapes
 from pellucid.interop.safetensors_file import (
     SHARD_BYTES,
     Stored,
@@ -21,6 +20,7 @@ from pellucid.interop.safetensors_file import (
     read_tensors,
     write_tensors,
 )
+from pellucid.pretrained import Array, Pretrained, Source, Tensor, Weights, check_shapes
 
 MODEL_TYPE, FORMAT, VERSION = "pellucid", "pellucid-model", 1
 KEYS = ("model_type", "format", "version", "name", "config")

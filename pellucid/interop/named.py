@@ -7,7 +7,7 @@ from pellucid.errors import ConfigError, FileError, did_you_mean
 from pellucid.files import read_bytes
 from pellucid.interop import library, toml_model
 from pellucid.interop.folder import put_back
-from pellucid.interop.pretrained import Pretrained
+from pellucid.pretrained import Pretrained
 from pellucid.text.tokenizer import Tokenizer
 
 

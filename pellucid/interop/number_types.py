@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.errors import UsageError, did_you_mean
-from pellucid.interop.pretrained import Array, Pretrained
+from pellucid.pretrained import Array, Pretrained
 
 TORCH_NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 BITS: dict[str, np.dtype[Any]] = {

@@ -5,7 +5,7 @@ from pathlib import Path
 from pellucid.errors import FileError
 from pellucid.interop import huggingface, model_folder
 from pellucid.interop.folder import RECIPE, has, put_back, read_table, shown, within
-from pellucid.interop.pretrained import Pretrained
+from pellucid.pretrained import Pretrained
 
 TAKES = "Give a .gguf file, a Hugging Face folder, or a folder that Pellucid wrote."
 MODEL = "model"

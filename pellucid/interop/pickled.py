@@ -17,8 +17,8 @@ from pellucid.errors import FileError, file_error
 from pellucid.interop.folder import has, shown, within
 from pellucid.interop.huggingface.reading import PICKLED, assembled, read_config
 from pellucid.interop.huggingface.writing import write
-from pellucid.interop.pretrained import Array
 from pellucid.interop.safetensors_file import LONGEST_NAME, MOST_TENSORS, Stored, read_shards
+from pellucid.pretrained import Array
 
 ONE_FILE, INDEX = PICKLED
 _CALLED = re.compile(r"GLOBAL ([\w.]{1,100})")

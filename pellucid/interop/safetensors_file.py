@@ -19,7 +19,7 @@ from pellucid.errors import FileError, UsageError, file_error, quote
 from pellucid.files import Damaged, need, strict, whole_file
 from pellucid.interop.folder import has, read_table, shown, table, within, write_table
 from pellucid.interop.number_types import BITS, WHOLE, widened
-from pellucid.interop.pretrained import Array, Shape
+from pellucid.pretrained import Array, Shape
 
 ONE_FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD_BYTES = 5_000_000_000

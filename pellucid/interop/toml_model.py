@@ -8,7 +8,7 @@ import numpy as np
 
 from pellucid.config import ModelConfig
 from pellucid.errors import ConfigError, FileError, did_you_mean, quote
-from pellucid.interop.pretrained import Array, Pretrained, Source
+from pellucid.pretrained import Array, Pretrained, Source
 from pellucid.text.words import Words
 
 

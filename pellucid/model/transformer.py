@@ -20,7 +20,7 @@ from pellucid.model.attentions.softmax import softmax
 from pellucid.model.block import Block
 from pellucid.model.cache import Cache
 from pellucid.model.dropout import Dropout
-from pellucid.model.initialisations import initialise
+from pellucid.model.initializations import initialise
 from pellucid.model.linear import Embedding, linear
 from pellucid.model.positions import PositionBias, Positions
 from pellucid.model.tables import Tables

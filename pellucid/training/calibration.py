@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from pellucid.config import ModelConfig
-from pellucid.model.initialisations import initialise
+from pellucid.model.initializations import initialise
 from pellucid.model.transformer import Transformer
 from pellucid.parts.optimizers.adamw import AdamW
 from pellucid.training import determinism, optimizers

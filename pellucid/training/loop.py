@@ -18,10 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.data.loader import Loader
+from pellucid.data.sources.source import Source
 from pellucid.errors import ConfigError, UsageError
-from pellucid.interop.pretrained import Pretrained
+from pellucid.evaluation.validation import judge, sample
 from pellucid.model import lora
 from pellucid.model.loss import IGNORED
+from pellucid.pretrained import Pretrained
 from pellucid.training import compiling, determinism, optimizers
 from pellucid.training.average import Average
 from pellucid.training.distributed import parallel
@@ -36,9 +38,7 @@ from pellucid.training.plan import FROZEN, flops_per_token
 from pellucid.training.recipe import Recipe
 from pellucid.training.saving import randomness
 from pellucid.training.saving.checkpoint import Snapshot
-from pellucid.training.sources.source import Source
 from pellucid.training.start import adapter, beginning, need_base
-from pellucid.training.validation import judge, sample
 from pellucid.training.weights import Weights
 
 SMOOTH = 0.95

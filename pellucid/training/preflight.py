@@ -13,19 +13,20 @@ import torch
 
 from pellucid.config import ModelConfig
 from pellucid.data import chat_records
+from pellucid.data.sources.encoding import PROOF, check_texts, named_tokenizer, paths_of
+from pellucid.data.sources.source import kind_of, open_source
 from pellucid.errors import ConfigError, FileError, UsageError
+from pellucid.evaluation import validation
 from pellucid.interop import named
 from pellucid.model.transformer import Transformer
 from pellucid.text.corpus.sources import PACKED, files
-from pellucid.training import calibration, compiling, memory, peak, plan, validation
+from pellucid.training import calibration, compiling, memory, peak, plan
 from pellucid.training.distributed.ranks import Ranks
 from pellucid.training.distributed.scaling import share
 from pellucid.training.loop import device_of, dtype_on, rows_of_a_rank
 from pellucid.training.plan import Plan, readable_size
 from pellucid.training.recipe import Recipe, changed
 from pellucid.training.saving.run_folder import DATA, RunFolder
-from pellucid.training.sources.encoding import PROOF, check_texts, named_tokenizer, paths_of
-from pellucid.training.sources.source import kind_of, open_source
 from pellucid.training.start import config_of, settled
 from pellucid.training.weights import Weights
 

@@ -15,9 +15,11 @@ import torch
 
 from pellucid import __version__
 from pellucid.config import ModelConfig
+from pellucid.data.sources.source import open_source
 from pellucid.errors import UsageError
-from pellucid.interop.pretrained import Pretrained
-from pellucid.training import determinism, memory, validation
+from pellucid.evaluation import validation
+from pellucid.pretrained import Pretrained
+from pellucid.training import determinism, memory
 from pellucid.training.distributed.ranks import ALONE, Ranks, flat
 from pellucid.training.events import Evaluated, Event, Recorded, Saved, Stepped
 from pellucid.training.history.log import Log, cut
@@ -30,7 +32,6 @@ from pellucid.training.saving import checkpoint
 from pellucid.training.saving.environment import differences, environment
 from pellucid.training.saving.manifest import MODEL, step_of
 from pellucid.training.saving.run_folder import DATA, LOG, RECIPE, RECORDER, TENSORBOARD, RunFolder
-from pellucid.training.sources.source import open_source
 from pellucid.training.start import about, again, config_of, settled
 
 Tell = Callable[[str], None]

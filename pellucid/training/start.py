@@ -13,10 +13,10 @@ from pellucid.errors import ConfigError, FileError
 from pellucid.interop import model_folder
 from pellucid.interop.adapter_folder import Adapter, their_names
 from pellucid.interop.named import opened
-from pellucid.interop.pretrained import Pretrained
-from pellucid.model.initialisations import initialise
+from pellucid.model.initializations import initialise
 from pellucid.model.lora import A, adapt, adapters
 from pellucid.model.transformer import Transformer
+from pellucid.pretrained import Pretrained
 from pellucid.training.plan import ROW
 from pellucid.training.recipe import Recipe
 from pellucid.training.saving.manifest import MODEL

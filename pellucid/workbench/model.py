@@ -26,9 +26,9 @@ from pellucid.explain.table import Slice
 from pellucid.explain.trace import Trace
 from pellucid.format import escape_controls
 from pellucid.interop.number_types import number_type
-from pellucid.interop.pretrained import Array, Pretrained, Source, Weights, parameter_count
-from pellucid.interop.pretrained import Tensor as Unread
 from pellucid.interop.rope_layout import in_layout
+from pellucid.pretrained import Array, Pretrained, Source, Weights, parameter_count
+from pellucid.pretrained import Tensor as Unread
 from pellucid.reference.ops.cross_entropy import IGNORED
 from pellucid.reference.training import forward, join, train
 from pellucid.text.tokenizer import Tokenizer
@@ -92,7 +92,7 @@ class Model:
                 f"the tokenizer has {tokenizer.vocab_size:,} tokens, and vocab_size={config.vocab_size:,} is "
                 f"less. Use vocab_size={tokenizer.vocab_size}."
             )
-        from pellucid.model.initialisations import initialise
+        from pellucid.model.initializations import initialise
         from pellucid.model.transformer import Transformer
 
         drawn = initialise(Transformer.empty(config), initialization, seed)

@@ -10,7 +10,7 @@ from pellucid.explain import trace_file
 from pellucid.explain.trace import Trace
 from pellucid.interop.named import opened
 from pellucid.interop.number_types import narrowed, number_type, widened
-from pellucid.interop.pretrained import Array, Tensor, Weights
+from pellucid.pretrained import Array, Tensor, Weights
 from pellucid.workbench.model import Model
 
 

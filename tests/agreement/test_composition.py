@@ -14,10 +14,10 @@ import torch
 import pellucid
 from pellucid.config import ModelConfig
 from pellucid.errors import ConfigError
-from pellucid.explain.compare import BETWEEN_ENGINES, CACHED_AGAINST_FULL, departure, first_departure
 from pellucid.interop import model_folder
-from pellucid.interop.pretrained import Pretrained, Source
+from pellucid.judge.compare import BETWEEN_ENGINES, CACHED_AGAINST_FULL, departure, first_departure
 from pellucid.model.cache import Cache
+from pellucid.pretrained import Pretrained, Source
 from pellucid.reference.optimizers import update
 from tests.agreement.engines import (
     COVER,

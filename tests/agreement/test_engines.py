@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from pellucid.config import ModelConfig
-from pellucid.explain.compare import BETWEEN_ENGINES, first_departure, told
 from pellucid.explain.trace import Trace
+from pellucid.judge.compare import BETWEEN_ENGINES, first_departure, told
 from pellucid.model import attention
 from pellucid.reference.op import Array
 from tests.agreement.engines import (

@@ -17,9 +17,9 @@ from torch import Tensor
 from pellucid.checks import equivalences
 from pellucid.checks.finding import Finding
 from pellucid.config import ModelConfig
-from pellucid.explain.compare import BETWEEN_ENGINES, first_departure
-from pellucid.explain.local_replay import Recorded, local_replay
-from pellucid.explain.verdict import Replayed
+from pellucid.judge.compare import BETWEEN_ENGINES, first_departure
+from pellucid.judge.local_replay import Recorded, local_replay
+from pellucid.judge.verdict import Replayed
 from pellucid.model import cache, positions
 from pellucid.model.transformer import Transformer
 from pellucid.workbench.engines import run

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from pellucid.config import ModelConfig
-from pellucid.explain.compare import BETWEEN_ENGINES, departure, first_departure
-from pellucid.explain.mistakes import planted
+from pellucid.judge.compare import BETWEEN_ENGINES, departure, first_departure
+from pellucid.judge.mistakes import planted
 from pellucid.names import describe
 from pellucid.parts.unembeddings.linear import LinearUnembedding
 from pellucid.reference.tape import Tape

@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from pellucid import parts, registry
+from pellucid.cards import choices
 from pellucid.checks.catalogue import CHECKS
 from pellucid.checks.subject import Subject
 from pellucid.config import ModelConfig
 from pellucid.cost import cost, total
-from pellucid.explain import choices
-from pellucid.explain.compare import CACHED_AGAINST_FULL, departure
 from pellucid.explain.derive import derive
 from pellucid.explain.trace import Trace
+from pellucid.judge.compare import CACHED_AGAINST_FULL, departure
 from pellucid.model.cache import Cache
 from pellucid.reference.training import forward
 from pellucid.workbench import Model

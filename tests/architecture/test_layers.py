@@ -12,16 +12,22 @@ import pellucid
 PACKAGE = Path(pellucid.__file__).parent
 LAYERS = (
     {"errors", "format"},
-    {"files", "registry", "arguments", "notebook"},
+    {"files", "registry", "arguments", "notebook", "strict", "dtypes"},
     {"names"},
     {"parts"},
     {"config"},
     {"text", "reference", "model", "cost"},
+    {"pretrained", "corpora", "figures"},
     {"explain", "data", "interop"},
-    {"generation", "evaluation"},
+    {"judge"},
+    {"cards", "generation"},
+    {"evaluation"},
     {"training"},
     {"workbench"},
-    {"server", "lessons", "checks"},
+    {"checks"},
+    {"lessons", "lab"},
+    {"explorer"},
+    {"server"},
     {"cli"},
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
@@ -70,10 +76,10 @@ def test_every_unit_of_the_package_has_a_layer() -> None:
 
 def test_no_command_without_torch_imports_torch() -> None:
     script = (
-        "import sys, pellucid.cli, pellucid.workbench, pellucid.cost, pellucid.explain.mistakes, "
-        "pellucid.explain.overview, pellucid.explain.trace_file, pellucid.explain.replay, "
-        "pellucid.explain.local_replay, pellucid.explain.arrays_file, pellucid.explain.probe, "
-        "pellucid.explain.conventions, pellucid.interop.open, pellucid.interop.gguf\n"
+        "import sys, pellucid.cli, pellucid.workbench, pellucid.cost, pellucid.judge.mistakes, "
+        "pellucid.explain.overview, pellucid.explain.trace_file, pellucid.judge.replay, "
+        "pellucid.judge.local_replay, pellucid.judge.arrays_file, pellucid.cards.probe, "
+        "pellucid.cards.conventions, pellucid.interop.open, pellucid.interop.gguf\n"
         "pellucid.workbench.load('abcd').explain('A B', at='probs[1,2]')\n"
         "sys.exit('torch' in sys.modules)"
     )

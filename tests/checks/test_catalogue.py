@@ -8,7 +8,7 @@ import pellucid
 from pellucid.checks.catalogue import CHECKS, verify
 from pellucid.checks.finding import Check, Finding
 from pellucid.checks.subject import LENGTH, Subject
-from pellucid.interop.pretrained import Pretrained
+from pellucid.pretrained import Pretrained
 from pellucid.text.standard import StandardTokenizer
 from pellucid.workbench import Model
 from tests.interop.gguf import made_up
@@ -118,7 +118,7 @@ def test_a_model_with_hardly_any_context_is_verified(context: int) -> None:
 
 
 def test_a_tokenizer_that_knows_only_its_own_words_is_not_called_wrong(tmp_path: Path) -> None:
-    from pellucid.training.sources.generated import spaced_words
+    from pellucid.data.sources.generated import spaced_words
 
     few = Subject(Model(made_up.model(made_up.LLAMA | {"vocab_size": 400}, tokenizer=spaced_words("easy"))))
     finding = by_name("tokenizer").measure(few)

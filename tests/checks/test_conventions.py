@@ -6,8 +6,8 @@ from pellucid.checks import conventions
 from pellucid.checks.finding import Finding
 from pellucid.checks.subject import Subject
 from pellucid.config import ModelConfig
-from pellucid.interop.pretrained import Pretrained
 from pellucid.parts.positions.rope import Rope
+from pellucid.pretrained import Pretrained
 from pellucid.workbench import Model
 from tests.checks.trained import CONFIG, trained
 from tests.interop.gguf import made_up

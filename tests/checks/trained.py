@@ -6,12 +6,12 @@ from pathlib import Path
 
 import torch
 
+from pellucid.cards.probe import SAMPLE
 from pellucid.config import ModelConfig
-from pellucid.explain.probe import SAMPLE
-from pellucid.interop.pretrained import Pretrained, Source
 from pellucid.model.loss import loss
 from pellucid.model.transformer import Transformer
 from pellucid.parts.positions.rope import Rope
+from pellucid.pretrained import Pretrained, Source
 from pellucid.text.tokenizer import Tokenizer
 from tests.interop.gguf import made_up
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pellucid.explain.choices import families
+from pellucid.cards.choices import families
 from tests.cli.commands import Shell
 
 

@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 from pellucid.cli.compare import _check_same_sizes, compare
 from pellucid.config import preset_text
 from pellucid.errors import FileError, PellucidError, UsageError
-from pellucid.explain import arrays_file, name_table
-from pellucid.explain.local_replay import Recorded
 from pellucid.explain.trace import Trace
 from pellucid.explain.trace_file import write
 from pellucid.interop import gguf, huggingface
+from pellucid.judge import arrays_file, name_table
+from pellucid.judge.local_replay import Recorded
 from pellucid.reference.training import forward
 from pellucid.workbench import load
 from tests.interop.gguf import made_up

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pellucid.explain.name_table import read_table
 from pellucid.interop import huggingface
+from pellucid.judge.name_table import read_table
 from tests.cli.commands import Shell, without_numbers
 from tests.interop.gguf import made_up
 

@@ -16,7 +16,7 @@ from pellucid.config import ModelConfig
 from pellucid.errors import FileError
 from pellucid.interop import huggingface, model_folder
 from pellucid.interop.open import open_model
-from pellucid.interop.pretrained import Pretrained, Source
+from pellucid.pretrained import Pretrained, Source
 from pellucid.text.tokenizer import Special
 from pellucid.text.words import Words
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pellucid.config import ModelConfig
-from pellucid.explain.local_replay import Recorded
+from pellucid.judge.local_replay import Recorded
 from pellucid.reference.op import Array
 
 Bugs = Mapping[str, Callable[[Any], Any]]

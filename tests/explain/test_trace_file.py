@@ -14,9 +14,9 @@ import pytest
 import pellucid
 from pellucid.errors import FileError
 from pellucid.explain.derive import derive
-from pellucid.explain.replay import replay
 from pellucid.explain.trace import Trace
 from pellucid.explain.trace_file import read, write
+from pellucid.judge.replay import replay
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward, join, train
 from tests.reference.models import CONFIGS, weights

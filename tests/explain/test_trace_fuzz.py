@@ -11,8 +11,8 @@ import pytest
 
 import pellucid
 from pellucid.errors import FileError
-from pellucid.explain.replay import replay
 from pellucid.explain.trace_file import read, write
+from pellucid.judge.replay import replay
 
 STRANGE = [
     None,

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from pellucid.errors import TokenError, UsageError
-from pellucid.explain.compare import CACHED_AGAINST_FULL, departure
 from pellucid.generation import loop
 from pellucid.generation.loop import finish_reason, generate, prefill
+from pellucid.judge.compare import CACHED_AGAINST_FULL, departure
 from pellucid.model.cache import Cache
 from tests.agreement.engines import CACHED, CHOICES, array, fast
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pellucid.config import ModelConfig
-from pellucid.explain.compare import departure, first_departure
+from pellucid.judge.compare import departure, first_departure
 from pellucid.parts.mlps.gelu_tanh import GeluTanh
 from pellucid.parts.norms.layer_norm import LayerNorm
 from pellucid.parts.norms.rms_norm import RmsNorm

@@ -12,8 +12,8 @@ from pellucid.config import ModelConfig, preset
 from pellucid.errors import FileError, PellucidError
 from pellucid.interop.model_folder import read, write
 from pellucid.interop.open import open_model
-from pellucid.interop.pretrained import Pretrained, Source
 from pellucid.interop.safetensors_file import INDEX, ONE_FILE
+from pellucid.pretrained import Pretrained, Source
 from pellucid.text.words import Words
 from tests.interop.mutations import damaged_json, damaged_safetensors
 from tests.reference.models import CONFIGS, weights

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from pellucid.config import ModelConfig
 from pellucid.errors import UsageError
-from pellucid.explain.compare import CACHED_AGAINST_FULL, departure, first_departure
+from pellucid.judge.compare import CACHED_AGAINST_FULL, departure, first_departure
 from pellucid.model import cache as cache_module
 from pellucid.model.cache import Cache, FullLayer, Int8Layer
 from pellucid.model.taps import record

@@ -9,8 +9,8 @@ import torch
 from pellucid import registry
 from pellucid.config import ModelConfig
 from pellucid.errors import ConfigError
-from pellucid.model import initialisations
-from pellucid.model.initialisations import initialise
+from pellucid.model import initializations as initialisations
+from pellucid.model.initializations import initialise
 from pellucid.model.loss import loss
 from pellucid.model.taps import record
 from pellucid.model.transformer import Transformer

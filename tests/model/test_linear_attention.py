@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pellucid.config import ModelConfig
 from pellucid.errors import UsageError
-from pellucid.explain.compare import BETWEEN_ENGINES, CACHED_AGAINST_FULL, departure, first_departure
+from pellucid.judge.compare import BETWEEN_ENGINES, CACHED_AGAINST_FULL, departure, first_departure
 from pellucid.model.attentions.linear import StateLayer
 from pellucid.model.cache import Cache
 from pellucid.model.taps import record

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pellucid.errors import UsageError
-from pellucid.explain.compare import BETWEEN_ENGINES, first_departure
+from pellucid.judge.compare import BETWEEN_ENGINES, first_departure
 from pellucid.model.loss import loss
 from pellucid.model.taps import record
 from pellucid.names import describe

@@ -9,8 +9,8 @@ import torch
 
 from pellucid.config import ModelConfig
 from pellucid.errors import TokenError, UsageError
-from pellucid.explain.compare import CACHED_AGAINST_FULL, departure
 from pellucid.generation.loop import generate
+from pellucid.judge.compare import CACHED_AGAINST_FULL, departure
 from pellucid.model.cache import Cache
 from pellucid.model.transformer import Transformer
 from tests.agreement.engines import SIZES, array, fast

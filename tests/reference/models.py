@@ -5,10 +5,10 @@ from collections.abc import Callable
 import numpy as np
 
 from pellucid.config import ModelConfig
-from pellucid.explain.compare import Departure, departure, largest
 from pellucid.explain.derive import arithmetic
 from pellucid.explain.expression import compute
 from pellucid.explain.trace import Trace
+from pellucid.judge.compare import Departure, departure, largest
 from pellucid.reference.op import Array, Index
 from pellucid.reference.ops.cross_entropy import IGNORED
 from pellucid.reference.optimizers import update

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from pellucid.config import preset, preset_text
-from pellucid.explain.compare import departure
 from pellucid.explain.derive import arithmetic
 from pellucid.explain.expression import Apply, Cell, Expression, Number, Sum, compute, written
 from pellucid.explain.trace import Trace
+from pellucid.judge.compare import departure
 from pellucid.reference.op import Index
 from pellucid.reference.ops import table
 from pellucid.reference.ops.einsum import einsum

@@ -11,10 +11,10 @@ import pytest
 
 from pellucid.config import ModelConfig
 from pellucid.cost import cost, total
-from pellucid.explain.compare import CACHED_AGAINST_FULL, departure
 from pellucid.explain.derive import derive
-from pellucid.explain.replay import replay
 from pellucid.explain.trace import Trace
+from pellucid.judge.compare import CACHED_AGAINST_FULL, departure
+from pellucid.judge.replay import replay
 from pellucid.parts import Part, families, kinds
 from pellucid.reference.training import forward
 from pellucid.reference.transformer import cache

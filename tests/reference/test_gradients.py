@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pellucid.config import ModelConfig
-from pellucid.explain.compare import first_departure
+from pellucid.judge.compare import first_departure
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import Weights, forward

@@ -9,10 +9,10 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from pellucid.errors import TapeError
-from pellucid.explain.compare import departure
 from pellucid.explain.derive import derive
-from pellucid.explain.replay import replay
 from pellucid.explain.trace import Trace
+from pellucid.judge.compare import departure
+from pellucid.judge.replay import replay
 from pellucid.names import describe
 from pellucid.reference.loss import loss
 from pellucid.reference.op import Array

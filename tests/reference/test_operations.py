@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pellucid.errors import TapeError
-from pellucid.explain.compare import departure, largest
+from pellucid.judge.compare import departure, largest
 from pellucid.reference.op import Array, Op, Ref, Shape
 from pellucid.reference.ops import activations, named, newton_schulz, running, table, updates
 from pellucid.reference.ops.arithmetic import LETTERS, add, power, subtract

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pellucid.config import ModelConfig
-from pellucid.explain.compare import CACHED_AGAINST_FULL, Departure, first_departure
+from pellucid.judge.compare import CACHED_AGAINST_FULL, Departure, first_departure
 from pellucid.names import describe
 from pellucid.parts.masks import Mask
 from pellucid.parts.masks.causal import Causal

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from pellucid.errors import AddressError, TapeError
-from pellucid.explain.compare import departure
 from pellucid.explain.trace import Trace
+from pellucid.judge.compare import departure
 from pellucid.reference.op import Array, Gradients, Ref, each, operation
 from pellucid.reference.ops import named
 from pellucid.reference.ops.arithmetic import add, power, subtract

@@ -7,10 +7,10 @@ import pytest
 
 from pellucid.config import ModelConfig
 from pellucid.cost import cost, total
-from pellucid.explain.compare import departure, first_departure
 from pellucid.explain.derive import derive
-from pellucid.explain.replay import replay
 from pellucid.explain.trace import Trace
+from pellucid.judge.compare import departure, first_departure
+from pellucid.judge.replay import replay
 from pellucid.reference.ops import running
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from pellucid.errors import AddressError, TapeError
-from pellucid.explain.compare import first_departure
 from pellucid.explain.derive import derive
 from pellucid.explain.formula import formula
 from pellucid.explain.trace import Trace
+from pellucid.judge.compare import first_departure
 from pellucid.parts.optimizers import decays
 from pellucid.parts.optimizers.adam_l2 import AdamL2
 from pellucid.parts.optimizers.adamw import AdamW

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pellucid.explain.compare import BETWEEN_ENGINES, first_departure
+from pellucid.judge.compare import BETWEEN_ENGINES, first_departure
 from pellucid.model.taps import record
 from pellucid.reference.optimizers import update
 from pellucid.reference.training import forward

@@ -12,9 +12,9 @@ from safetensors.numpy import load_file
 
 import pellucid
 from pellucid.errors import ConfigError, FileError
-from pellucid.explain.compare import BETWEEN_ENGINES, first_departure
 from pellucid.interop import model_folder
 from pellucid.interop.adapter_folder import their_names
+from pellucid.judge.compare import BETWEEN_ENGINES, first_departure
 from pellucid.model.lora import Adapted, Merged
 from pellucid.reference.training import forward
 from pellucid.training.events import Evaluated, Stepped

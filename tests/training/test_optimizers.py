@@ -9,7 +9,7 @@ from torch import nn
 
 from pellucid.config import ModelConfig
 from pellucid.errors import ConfigError, FileError
-from pellucid.explain.compare import first_departure
+from pellucid.judge.compare import first_departure
 from pellucid.parts import find, kinds
 from pellucid.parts.optimizers import Optimizer
 from pellucid.parts.optimizers.adamw import AdamW

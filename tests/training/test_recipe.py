@@ -4,8 +4,8 @@ import tomllib
 
 import pytest
 
+from pellucid.corpora import tasks
 from pellucid.errors import ConfigError
-from pellucid.text import tasks
 from pellucid.training.recipe import Recipe, changed, recipes, table_of
 
 SMALL = {"out": "runs/a", "steps": 10, "data": {"path": "stories:easy"}, "model": {"context_length": 8}}

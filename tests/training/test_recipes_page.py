@@ -8,7 +8,7 @@ from pathlib import Path
 import pellucid
 from pellucid.data.chat_records import is_chat, read
 from pellucid.training.recipe import Recipe, changed, is_shipped, recipes, table_of
-from tests.training.sources.test_chat_records import opened
+from tests.data.sources.test_chat_records import opened
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "recipes.md").read_text("utf-8")

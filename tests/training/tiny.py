@@ -5,9 +5,9 @@ from typing import Any
 
 from pellucid.config import ModelConfig
 from pellucid.interop import model_folder
-from pellucid.interop.pretrained import Pretrained, Source
-from pellucid.model.initialisations import initialise
+from pellucid.model.initializations import initialise
 from pellucid.model.transformer import Transformer
+from pellucid.pretrained import Pretrained, Source
 from pellucid.text.kinds import train
 from pellucid.text.tokenizer import Special, Tokenizer
 from pellucid.training.recipe import Recipe, changed

@@ -10,7 +10,7 @@ import torch
 import pellucid
 from pellucid.config import preset
 from pellucid.errors import ConfigError, FileError, TokenError, UsageError
-from pellucid.interop.pretrained import Tensor, Weights
+from pellucid.pretrained import Tensor, Weights
 from pellucid.workbench import Model
 from tests.interop.gguf import made_up
 

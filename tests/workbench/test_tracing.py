@@ -10,10 +10,10 @@ import torch
 import pellucid
 from pellucid.config import ModelConfig
 from pellucid.errors import FileError
-from pellucid.explain.local_replay import local_replay, recorded_in
-from pellucid.explain.replay import replay
 from pellucid.interop import model_folder
-from pellucid.interop.pretrained import Pretrained, Source
+from pellucid.judge.local_replay import local_replay, recorded_in
+from pellucid.judge.replay import replay
+from pellucid.pretrained import Pretrained, Source
 from pellucid.workbench import Model
 from pellucid.workbench.tracing import read_trace, write_trace
 from tests.reference.models import weights

@@ -10,7 +10,7 @@ import numpy as np
 from pellucid.files import need
 from pellucid.interop.gguf.container import Value, shown
 from pellucid.interop.gguf.opening import support
-from pellucid.interop.pretrained import Array
+from pellucid.pretrained import Array
 
 
 class Facts:

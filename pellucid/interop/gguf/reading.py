@@ -13,7 +13,7 @@ from pellucid.interop.gguf.container import Container, read_container, shown
 from pellucid.interop.gguf.facts import Facts
 from pellucid.interop.gguf.opening import opening, support
 from pellucid.interop.gguf.tokenizer import read_words
-from pellucid.interop.pretrained import Array, Pretrained, Shape, Source, Tensor, Weights
+from pellucid.pretrained import Array, Pretrained, Shape, Source, Tensor, Weights
 
 
 def read(path: str | Path) -> Pretrained:

@@ -19,11 +19,11 @@ from pellucid.files import need
 from pellucid.interop.gguf.container import Value, shown
 from pellucid.interop.gguf.facts import Facts
 from pellucid.interop.gguf.opening import support
-from pellucid.interop.pretrained import Array
 from pellucid.parts.positions.rope import Rope
 from pellucid.parts.positions.rope_linear import RopeLinear
 from pellucid.parts.positions.rope_llama3 import RopeLlama3
 from pellucid.parts.positions.rope_yarn import RopeYarn
+from pellucid.pretrained import Array
 
 FACTORS = "rope_freqs.weight"
 ROUNDING = 1e-5

@@ -33,11 +33,11 @@ from pellucid.interop.gguf.quants import BY_NAME, Array, Type, quantise
 from pellucid.interop.gguf.reading import read
 from pellucid.interop.gguf.tokenizer import Words, words_as_facts
 from pellucid.interop.output import new_model_file
-from pellucid.interop.pretrained import Pretrained, Shape, check_token_ids
 from pellucid.interop.rope_layout import in_layout
 from pellucid.parts.dropouts.none import NoDropout
 from pellucid.parts.masks.causal import Causal
 from pellucid.parts.masks.window import Window
+from pellucid.pretrained import Pretrained, Shape, check_token_ids
 
 KINDS = {"F32": 0, "F16": 1, "Q8_0": 7}
 """How the matrices are stored, and the number under which llama.cpp knows such a file."""

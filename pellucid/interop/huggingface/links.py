@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 
 from pellucid.interop.number_types import narrowed, widened
-from pellucid.interop.pretrained import Array, Shape, Tensor
 from pellucid.interop.safetensors_file import Stored
+from pellucid.pretrained import Array, Shape, Tensor
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from pellucid.interop.huggingface import families
 from pellucid.interop.huggingface.families import Family
 from pellucid.interop.huggingface.links import Link
 from pellucid.interop.number_types import BITS
-from pellucid.interop.pretrained import Pretrained, Shape, Source, Tensor, Weights
 from pellucid.interop.safetensors_file import INDEX, ONE_FILE, Stored, not_a_weight, read_tensors
+from pellucid.pretrained import Pretrained, Shape, Source, Tensor, Weights
 
 PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 

@@ -13,9 +13,9 @@ from pellucid.interop.huggingface.keys import TOKEN_IDS
 from pellucid.interop.huggingface.reading import read
 from pellucid.interop.number_types import TORCH_NAMES, number_type, type_of, widest
 from pellucid.interop.output import new_model_folder
-from pellucid.interop.pretrained import Pretrained, check_token_ids
 from pellucid.interop.rope_layout import in_layout
 from pellucid.interop.safetensors_file import SHARD_BYTES, write_tensors
+from pellucid.pretrained import Pretrained, check_token_ids
 
 
 def write(

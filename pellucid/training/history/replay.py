@@ -21,12 +21,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pellucid.data.sources.encoding import PROOF, shown_paths
+from pellucid.data.sources.source import Source, kind_of, open_source
 from pellucid.errors import AddressError, FileError, UsageError, did_you_mean
-from pellucid.explain import verdict
-from pellucid.explain.local_replay import Recorded, local_replay
 from pellucid.explain.trace import Trace
-from pellucid.interop.pretrained import Pretrained
+from pellucid.judge import verdict
+from pellucid.judge.local_replay import Recorded, local_replay
 from pellucid.model.lora import adapters
+from pellucid.pretrained import Pretrained
 from pellucid.reference.one_update import LENGTHS, Before, Rule, beginning, no_update, one_update
 from pellucid.reference.op import Array
 from pellucid.training import determinism
@@ -39,8 +41,6 @@ from pellucid.training.saving.checkpoint import Snapshot
 from pellucid.training.saving.environment import differences, environment
 from pellucid.training.saving.manifest import name_of, step_of
 from pellucid.training.saving.run_folder import LOG, RECIPE, RunFolder
-from pellucid.training.sources.encoding import PROOF, shown_paths
-from pellucid.training.sources.source import Source, kind_of, open_source
 from pellucid.training.start import again, settled, shapes_of
 
 Held = Callable[[float], Any]

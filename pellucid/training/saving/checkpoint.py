@@ -32,11 +32,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from pellucid import pretrained as interop
 from pellucid.config import ModelConfig
 from pellucid.errors import FileError, ResourceError, UsageError, file_error
 from pellucid.files import fsync_folder, need, strict, whole_file
 from pellucid.interop import adapter_folder, model_folder
-from pellucid.interop import pretrained as interop
 from pellucid.interop.adapter_folder import Adapter
 from pellucid.interop.folder import read_table
 from pellucid.interop.safetensors_file import LARGEST_INDEX, read_tensors, write_file

@@ -17,8 +17,8 @@ import torch
 from pellucid.errors import UsageError
 from pellucid.files import need
 from pellucid.interop.folder import shown
-from pellucid.interop.pretrained import Array
 from pellucid.interop.safetensors_file import KNOWN, Stored, read_file
+from pellucid.pretrained import Array
 from pellucid.training.distributed.pieces import Piece, in_pieces, piece, whole
 from pellucid.training.distributed.ranks import Ranks
 

@@ -13,7 +13,7 @@ import pytest
 from pellucid.config import ModelConfig
 from pellucid.interop.gguf import writing
 from pellucid.interop.gguf.container import Value
-from pellucid.interop.pretrained import Pretrained, Source
+from pellucid.pretrained import Pretrained, Source
 from pellucid.text import alphabet
 from pellucid.text.pretrained import byte_level_bpe
 from pellucid.text.standard import StandardTokenizer

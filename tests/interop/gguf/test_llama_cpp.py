@@ -13,7 +13,7 @@ from pellucid.errors import FileError
 from pellucid.interop import gguf
 from pellucid.interop.gguf.tokenizer import Words, words_as_facts
 from pellucid.interop.gguf.word_cuts import CUTS
-from pellucid.interop.pretrained import Pretrained
+from pellucid.pretrained import Pretrained
 from pellucid.reference.training import forward
 from pellucid.text import alphabet
 from tests.interop.gguf.made_up import (

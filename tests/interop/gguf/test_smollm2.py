@@ -13,8 +13,8 @@ import pytest
 from pellucid.config import preset
 from pellucid.interop import gguf
 from pellucid.interop.gguf.container import read_container
-from pellucid.interop.pretrained import Pretrained
 from pellucid.parts.positions.rope import Rope
+from pellucid.pretrained import Pretrained
 from pellucid.reference.training import forward
 from tests.interop.gguf.test_llama_cpp import TEXTS, LlamaCpp, log_probabilities, random_texts
 

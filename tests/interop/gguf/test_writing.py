@@ -13,7 +13,7 @@ import tokenizers
 from pellucid.errors import FileError
 from pellucid.interop import gguf, huggingface
 from pellucid.interop.gguf import writing
-from pellucid.interop.pretrained import Tensor, Weights
+from pellucid.pretrained import Tensor, Weights
 from pellucid.reference.training import forward
 from pellucid.text.characters import Characters
 from pellucid.text.kinds import train

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.config import ModelConfig
-from pellucid.interop.pretrained import Pretrained
+from pellucid.pretrained import Pretrained
 from pellucid.reference.op import Array
 from pellucid.reference.training import forward
 from tests.golden.make_huggingface import float64_throughout

@@ -8,11 +8,11 @@ import pytest
 
 from pellucid.config import ModelConfig
 from pellucid.interop.huggingface import read, write
-from pellucid.interop.pretrained import Pretrained, Source
 from pellucid.interop.rope_layout import halves_to_pairs, in_layout, pairs_to_halves
 from pellucid.parts.positions.rope import Rope
 from pellucid.parts.positions.rope_yarn import RopeYarn
 from pellucid.parts.unembeddings.linear import LinearUnembedding
+from pellucid.pretrained import Pretrained, Source
 from pellucid.reference.op import Array
 from pellucid.reference.training import forward
 from tests.interop.huggingface.models import apart, float64_logits, random_ids

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pellucid.errors import ConfigError, UsageError
-from pellucid.explain.compare import first_departure
+from pellucid.judge.compare import first_departure
 from pellucid.training.compiling import chosen
 from pellucid.training.distributed.pieces import local, whole
 from pellucid.training.distributed.ranks import Ranks

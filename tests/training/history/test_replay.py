@@ -11,7 +11,7 @@ import torch
 
 from pellucid.data.prepare import prepare
 from pellucid.errors import AddressError, FileError, UsageError
-from pellucid.explain.compare import first_departure
+from pellucid.judge.compare import first_departure
 from pellucid.parts import kinds
 from pellucid.text.corpus import Corpus
 from pellucid.training.events import Skipped, Stepped

@@ -9,7 +9,7 @@ from pellucid import registry
 from pellucid.config import ModelConfig
 from pellucid.interop.gguf.container import Value
 from pellucid.interop.gguf.facts import Facts
-from pellucid.interop.pretrained import Array
+from pellucid.pretrained import Array
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from pellucid.interop.gguf.architectures import Architecture, Place
 from pellucid.interop.gguf.container import Value
 from pellucid.interop.gguf.facts import Facts
 from pellucid.interop.gguf.opening import support
-from pellucid.interop.pretrained import Array
 from pellucid.parts.norms.rms_norm import RmsNorm
+from pellucid.pretrained import Array
 
 
 class Llama(Architecture):

@@ -1,0 +1,117 @@
+"""The limit that no model can beat on a sample of stories, and two fences it must jump on the way there."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from pellucid.corpora.stories.generate import Story
+from pellucid.corpora.stories.grammar import GrammarError
+from pellucid.corpora.stories.spelling import words_of
+
+_END = "<end>"
+
+
+@dataclass(frozen=True)
+class Floor:
+    """−Σ ln P over what was counted; each `error` is the standard error of the figure before it."""
+
+    nats_per_token: float
+    nats_error: float
+    bits_per_byte: float
+    bits_error: float
+
+
+@dataclass(frozen=True)
+class Gap:
+    """How far a model is from the limit: an estimate of its KL divergence per token, with its error."""
+
+    model: float
+    floor: float
+    nats: float
+    error: float
+
+    def __str__(self) -> str:
+        """
+        >>> str(Gap(0.25, 0.21, 0.04, 0.003))
+        '0.2500 nats per token, 0.0400 ± 0.0030 above the limit of 0.2100'
+        >>> str(Gap(0.2098, 0.21, -0.0002, 0.003))
+        '0.2098 nats per token, at the limit of 0.2100 (-0.0002 ± 0.0030: below it by chance)'
+        """
+        figure = f"{self.nats:.4f} ± {self.error:.4f}"
+        if self.nats < 0:
+            where = f"at the limit of {self.floor:.4f} ({figure}: below it by chance)"
+        else:
+            where = f"{figure} above the limit of {self.floor:.4f}"
+        return f"{self.model:.4f} nats per token, {where}"
+
+
+@dataclass(frozen=True)
+class Fences:
+    """Nats per word of a model that knows only how often words come, or which word follows which."""
+
+    unigram: float
+    bigram: float
+
+
+def floor(stories: Sequence[Story], lengths: Sequence[int]) -> Floor:
+    """The entropy of a sample per token, when story i has lengths[i] tokens.
+
+    A row is <end> story <end>; its first token is given, so a story counts one token more than it has.
+    """
+    if len(stories) != len(lengths) or len(stories) < 2:
+        raise GrammarError(
+            f"the floor of {len(stories)} stories with {len(lengths)} lengths cannot be told: "
+            "give one length for each story, and two stories or more."
+        )
+    nats = -np.array([story.log_probability for story in stories])
+    tokens = np.array(lengths) + 1
+    n_bytes = np.array([len(story.text.encode()) for story in stories])
+    per_token, per_byte = _ratio(nats, tokens), _ratio(nats / math.log(2), n_bytes)
+    return Floor(*per_token, *per_byte)
+
+
+def gap(stories: Sequence[Story], lengths: Sequence[int], log_likelihoods: Sequence[float]) -> Gap:
+    """A model's distance to the limit, from its ln Q of each story with its <end>; lengths as for `floor`."""
+    limit = floor(stories, lengths)
+    if len(log_likelihoods) != len(stories):
+        raise GrammarError(
+            f"{len(log_likelihoods)} likelihoods for {len(stories)} stories: give one for each story."
+        )
+    tokens = np.array(lengths) + 1
+    model = -np.array(log_likelihoods)
+    beyond = model + np.array([story.log_probability for story in stories])
+    return Gap(float(model.sum() / tokens.sum()), limit.nats_per_token, *_ratio(beyond, tokens))
+
+
+def _ratio(above: np.ndarray, below: np.ndarray) -> tuple[float, float]:
+    """Σ above / Σ below, with the standard error that both of them cause by varying together."""
+    ratio = above.sum() / below.sum()
+    spread = (above - ratio * below).std(ddof=1)
+    return float(ratio), float(spread / math.sqrt(len(above)) / below.mean())
+
+
+def fences(stories: Iterable[Story]) -> Fences:
+    """From the counts of a sample, over words and punctuation marks, the <end> of each story included."""
+    pairs: Counter[tuple[str, str]] = Counter()
+    for story in stories:
+        words = [_END, *words_of(story.text), _END]
+        pairs.update(pairwise(words))
+    first: Counter[str] = Counter()
+    second: Counter[str] = Counter()
+    for (before, word), count in pairs.items():
+        first[before] += count
+        second[word] += count
+    total = pairs.total()
+    unigram = -sum(count / total * math.log(count / total) for count in second.values())
+    bigram = -sum(count / total * math.log(count / first[before]) for (before, _), count in pairs.items())
+    return Fences(unigram, bigram)
+
+
+def overlap(training: Iterable[Story], validation: Iterable[Story]) -> int:
+    """How many validation stories were also drawn for training."""
+    known = {story.text for story in training}
+    return sum(story.text in known for story in validation)

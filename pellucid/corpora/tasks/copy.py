@@ -1,0 +1,11 @@
+"""Copy: the letters again, `bca>` → `bca`."""
+
+from dataclasses import dataclass
+
+from pellucid.corpora.tasks import LettersTask
+
+
+@dataclass(frozen=True)
+class Copy(LettersTask):
+    def ordered(self, letters: str) -> str:
+        return letters

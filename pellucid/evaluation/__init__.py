@@ -1,0 +1,1 @@
+"""How good a model is: one implementation for training's validation and for users."""

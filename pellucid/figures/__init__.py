@@ -1,0 +1,1 @@
+"""Charts: one description, written as terminal text, SVG or PNG."""

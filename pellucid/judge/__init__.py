@@ -1,0 +1,1 @@
+"""Noise or bug: each value recomputed from its own recorded inputs, and one verdict."""

@@ -1,0 +1,307 @@
+"""A name table: which array of another program is which of our values, and how their axes lie.
+
+A table is TOML, written by a user or shipped in `name_tables/`. An entry is one of
+
+    "h.{l}.attn.q" = "blocks.{l}.attn.q"
+    "h.{l}.attn.q" = {name = "blocks.{l}.attn.q", axes = "b t (h d)"}
+    "h.{l}.attn.qkv" = [{name = "blocks.{l}.attn.q"}, …]        side by side along their last axis
+    "h.{l}.attn" = []                                           nothing of ours: passed over
+"""
+
+import math
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pellucid.errors import FileError, UsageError, did_you_mean, file_error
+from pellucid.explain.trace import Trace
+from pellucid.judge.local_replay import Recorded
+from pellucid.reference.op import Array, Shape
+
+EXAMPLE = '"h.{l}.attn.q" = "blocks.{l}.attn.q"'
+_LETTER = re.compile(r"\{(\w*)\}")
+
+
+@dataclass(frozen=True)
+class Target:
+    """One of our values, and the order of their axes where it is not ours."""
+
+    name: str
+    axes: str | None = None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Their name as a pattern, `h.{l}.attn.q`, and what lies side by side along the last axis of such an
+    array: one of our values, or several, or none."""
+
+    theirs: str
+    targets: tuple[Target, ...]
+    line: int | None = None
+
+    def resolve(self, name: str) -> list[Target] | None:
+        """Returns the targets for one of their names, or None where the pattern does not match it."""
+        pattern = "".join(
+            f"(?P<{part[1:-1]}>[^.]+)" if part.startswith("{") else re.escape(part)
+            for part in re.split(r"(\{\w+\})", self.theirs)
+        )
+        if (found := re.fullmatch(pattern, name)) is None:
+            return None
+        return [Target(_LETTER.sub(lambda letter: found[letter[1]], to.name), to.axes) for to in self.targets]
+
+
+@dataclass(frozen=True)
+class NameTable:
+    """Rules in their order. A user means every entry (`source` is the file); a shipped table also has
+    entries for modules that a model need not have."""
+
+    rules: tuple[Rule, ...] = ()
+    source: str | None = None
+
+    def place(self, rule: Rule) -> str:
+        line = "" if rule.line is None else f", line {rule.line}"
+        return f"{self.source}{line}: " if self.source else ""
+
+
+# ---- reading
+
+
+def shipped_tables() -> list[str]:
+    """The names of the tables that come with the package."""
+    folder = resources.files("pellucid.explain") / "name_tables"
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir())
+
+
+def read_table(name: str) -> NameTable:
+    """Reads a shipped table by its name, or a user's TOML file."""
+    shipped = shipped_tables()
+    if name in shipped:
+        text = (resources.files("pellucid.explain") / "name_tables" / f"{name}.toml").read_text("utf-8")
+        return NameTable(parse_rules(name, text))
+    path = Path(name)
+    if not path.suffix and not path.exists():
+        raise UsageError(
+            f"there is no name table called {name!r}; there are {', '.join(shipped)}, or give a TOML file."
+            f"{did_you_mean(name, shipped)}"
+        )
+    if path.exists() and not path.is_file():
+        raise FileError(f"{name!r} is not a file; --names takes {', '.join(shipped)}, or a TOML file.")
+    try:
+        return NameTable(parse_rules(name, path.read_text("utf-8")), name)
+    except OSError as error:
+        raise file_error("read", path, error) from None
+    except UnicodeDecodeError as error:
+        raise FileError(
+            f"{path} is not UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}."
+        ) from None
+
+
+def parse_rules(source: str, text: str) -> tuple[Rule, ...]:
+    """Parses the entries of a table; a mistyped one is a FileError with its line and what would work."""
+    try:
+        data = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise FileError(
+            f"{source} is not valid TOML: {error}. An entry is a line such as {EXAMPLE}."
+        ) from None
+    return tuple(_parse_rule(source, theirs, entry, _line(text, theirs)) for theirs, entry in data.items())
+
+
+def _line(text: str, key: str) -> int | None:
+    """The number of the line on which an entry begins, as far as plain spelling tells."""
+    pattern = re.compile(rf"""\s*\[?\s*(["']?){re.escape(key)}\1\s*[.=\]]""")
+    return next((i for i, line in enumerate(text.splitlines(), 1) if pattern.match(line)), None)
+
+
+def _parse_rule(source: str, theirs: str, entry: Any, line: int | None) -> Rule:
+    place = f"{source}{'' if line is None else f', line {line}'}: "
+    targets = tuple(_parse_target(part) for part in (entry if isinstance(entry, list) else [entry]))
+    if None in targets:
+        hint = ""
+        if isinstance(entry, dict):
+            strange = [key for key in entry if key not in ("name", "axes")]
+            hint = f" A name with dots stands in quotes: {EXAMPLE}." if "name" not in entry else ""
+            hint = f" It has {strange[0]!r} instead." if strange and not hint else hint
+        raise FileError(
+            f'{place}"{theirs}" needs one of our names: "…", {{name = "…", axes = "…"}}, or a list of '
+            f"these.{hint}"
+        )
+    known = _LETTER.findall(theirs)
+    if twice := [letter for letter in known if known.count(letter) > 1]:
+        raise FileError(f'{place}"{theirs}" has {{{twice[0]}}} twice; each letter stands for one part.')
+    if strange := [letter for letter in known if not letter.isidentifier()]:
+        raise FileError(f'{place}{{{strange[0]}}} in "{theirs}" is not a letter; write {{l}}, for example.')
+    for target in targets:
+        assert target is not None
+        if lost := [letter for letter in _LETTER.findall(target.name) if letter not in known]:
+            raise FileError(f'{place}"{target.name}" has {{{lost[0]}}}, and "{theirs}" has not.')
+    return Rule(theirs, tuple(target for target in targets if target), line)
+
+
+def _parse_target(entry: Any) -> Target | None:
+    table = {"name": entry} if isinstance(entry, str) else entry
+    if not isinstance(table, dict) or not set(table) <= {"name", "axes"} or "name" not in table:
+        return None
+    if not all(isinstance(text, str) for text in table.values()):
+        return None
+    return Target(table["name"], table.get("axes"))
+
+
+# ---- using
+
+
+def map_names(
+    theirs: Mapping[str, Recorded], trace: Trace, table: NameTable | None = None
+) -> tuple[dict[str, Recorded], list[str]]:
+    """Returns their arrays under our names and axes, and their names that have no counterpart here."""
+    table = table or NameTable()
+    found: dict[str, Recorded] = {}
+    came_from: dict[str, str] = {}
+    used: set[Rule] = set()
+    unmatched = []
+    for name, entry in theirs.items():
+        rule, targets = next(
+            ((rule, to) for rule in table.rules if (to := rule.resolve(name)) is not None),
+            (None, [Target(name)]),
+        )
+        if rule:
+            used.add(rule)
+        if missing := [target.name for target in targets if target.name not in trace.tape]:
+            if rule and table.source:
+                known = [*trace.tape.values, *trace.tape.aliases]
+                raise UsageError(
+                    f"{table.place(rule)}{name!r} is to be {missing[0]!r}, which is not a value of this run."
+                    f"{did_you_mean(missing[0], known, 3)}"
+                )
+            unmatched.append(name)
+            continue
+        for target, value in zip(targets, _split(name, entry.value, targets, trace), strict=True):
+            arranged = _arrange(name, value, target, trace)
+            if target.name not in found:
+                found[target.name], came_from[target.name] = Recorded(arranged, entry.type), name
+            elif not np.array_equal(found[target.name].value, arranged, equal_nan=True):
+                raise UsageError(
+                    f"{came_from[target.name]!r} and {name!r} would both be {target.name!r}, and differ. "
+                    "Omit the one that is not to be judged."
+                )
+    if table.source:
+        _check_all_used(table, used, theirs, trace)
+    if all(trace.tape.roles[trace.tape.resolve(name)] == "leaf" for name in found):  # ids alone say nothing
+        raise UsageError(
+            f"none of their names is ours: {_some(unmatched)}; ours are {_some(list(trace.tape.steps))}. "
+            + _suggestion(theirs)
+        )
+    return found, unmatched
+
+
+def _check_all_used(table: NameTable, used: set[Rule], theirs: Iterable[str], trace: Trace) -> None:
+    """Refuses a user's table with an entry that matches nothing: its author believes that it is judged."""
+    if not (idle := [rule for rule in table.rules if rule not in used]):
+        return
+    patterns = dict.fromkeys(re.sub(r"(?<![^.])\d+(?![^.])", "{l}", name) for name in theirs)
+    lines = []
+    for rule in idle:
+        near = did_you_mean(rule.theirs, [name for name in patterns if name != rule.theirs])
+        lines.append(f'{table.place(rule)}"{rule.theirs}" matches no array in their file.{near}')
+    raise UsageError(
+        "\n".join([*lines[:5], *([f"… and {len(lines) - 5} more entries"] if lines[5:] else [])])
+    )
+
+
+def _suggestion(theirs: Iterable[str]) -> str:
+    """The shipped table that knows most of these names, or how to write one."""
+    names = list(theirs)
+    known = {
+        table: sum(any(rule.resolve(name) for rule in read_table(table).rules) for name in names)
+        for table in shipped_tables()
+    }
+    best = max(known, key=lambda table: known[table])
+    if known[best]:
+        return f"{known[best]} of them are names of the table {best}: give --names {best}."
+    return f"Give --names map.toml with lines such as {EXAMPLE}, or --names {', '.join(known)}."
+
+
+def _some(names: list[str], most: int = 5) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _split(name: str, value: Array, targets: Sequence[Target], trace: Trace) -> list[Array]:
+    """The parts of an array that holds several of our values side by side along its last axis."""
+    if len(targets) < 2:
+        return [value] * len(targets)
+    widths = [_width(target, trace) for target in targets]
+    if not value.ndim or value.shape[-1] != sum(widths):
+        names, sizes = " | ".join(target.name for target in targets), " + ".join(map(str, widths))
+        raise UsageError(
+            f"{name!r} has the shape {value.shape}, and {names} side by side have {sizes} = {sum(widths)} "
+            "channels here."
+        )
+    return np.split(value, np.cumsum(widths)[:-1], axis=-1)
+
+
+def _width(target: Target, trace: Trace) -> int:
+    """How long the last of their axes is for one value."""
+    shape, letters = trace.value(target.name).shape, trace.about(target.name).axes
+    if target.axes is None:
+        return shape[-1] if shape else 1
+    sizes = dict(zip(letters, shape, strict=True))
+    groups = _groups(target.axes)
+    return math.prod(sizes.get(letter, 1) for letter in groups[-1]) if groups else 1
+
+
+def _groups(axes: str) -> list[list[str]]:
+    """The letters of each axis: "b t (h d)" is [[b] [t] [h d]]."""
+    return [re.findall(r"\w+", group) for group in re.findall(r"\([\w\s]+\)|\w+", axes)]
+
+
+def _arrange(name: str, value: Array, target: Target, trace: Trace) -> Array:
+    """Their array with our axes in our order; an axis of length 1 may be omitted."""
+    called, axes = target.name, target.axes
+    shape, letters = trace.value(called).shape, trace.about(called).axes
+    sizes = dict(zip(letters, shape, strict=True))
+    groups = [[letter] for letter in letters] if axes is None else _groups(axes)
+    flat = [letter for group in groups for letter in group]
+    here = f"{called} [{' '.join(letters)}] has {shape} here"
+    if len(set(flat)) < len(flat) or not set(flat) <= set(letters):
+        raise UsageError(f"axes {axes!r} of {name!r} must be letters of {called}: {' '.join(letters)}.")
+    if lost := [letter for letter in letters if letter not in flat and sizes[letter] > 1]:
+        raise UsageError(f"axes {axes!r} of {name!r} omit {' '.join(lost)}, and {here}.")
+    if _long_axes(value.shape) != _long_axes(_lengths(groups, sizes)):
+        raise UsageError(
+            f"{name!r} has the shape {value.shape}, and {here}{_why(name, value, target, groups, sizes)}"
+        )
+    order = [flat.index(letter) for letter in letters if letter in flat]
+    return value.reshape([sizes[letter] for letter in flat]).transpose(order).reshape(shape)
+
+
+def _lengths(groups: list[list[str]], sizes: Mapping[str, int]) -> Shape:
+    return tuple(math.prod(sizes[letter] for letter in group) for group in groups)
+
+
+def _long_axes(shape: Shape) -> Shape:
+    return tuple(n for n in shape if n > 1)
+
+
+def _why(name: str, value: Array, target: Target, groups: list[list[str]], sizes: Mapping[str, int]) -> str:
+    """Why a shape is not ours: another number of tokens, another value, or axes in another order."""
+    places = [letter for letter in sizes if letter in "ts"]
+    for tokens in {*value.shape, 1} if places else ():
+        if _long_axes(_lengths(groups, {**sizes, **dict.fromkeys(places, tokens)})) == _long_axes(
+            value.shape
+        ):
+            ask = "was only the last position computed?" if tokens == 1 else "another prompt, or a bos?"
+            return f": {tokens} token{'s' * (tokens != 1)} there, {sizes[places[-1]]} here: {ask}"
+    if value.size != math.prod(sizes.values()):
+        return (
+            f": {value.size:,} numbers there, {math.prod(sizes.values()):,} here. It is another value, or it "
+            "comes from a model of another size."
+        )
+    if target.axes is None:
+        return f'; say its axes in --names: "{name}" = {{name = "{target.name}", axes = "…"}}.'
+    return f": not the axes {target.axes!r}."

@@ -1,0 +1,40 @@
+"""Replay: recompute every step of a trace from its own recorded inputs."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pellucid.explain.trace import Trace
+from pellucid.judge.compare import ELSEWHERE, Departure, departure, largest
+
+
+@dataclass(frozen=True)
+class Replay:
+    """How many steps were recomputed, how many to the last bit, and those that do not agree."""
+
+    steps: int
+    exact: int
+    mismatches: list[Departure]
+
+
+def replay(trace: Trace) -> Replay:
+    """Each step from the file's own numbers, so that one wrong number is named where it stands."""
+    tape = trace.tape
+    exact, mismatches = 0, []
+    scales = {
+        role: largest(value for name, value in tape.values.items() if tape.roles[name] == role)
+        for role in set(tape.roles.values())
+    }
+    for name, step in tape.steps.items():
+        recorded = tape.values[name]
+        try:
+            with np.errstate(all="ignore"):
+                made = step.run(tape.values)
+        except Exception as error:  # a stranger's attributes may break an operation in any way
+            mismatches.append(Departure(name, (), np.nan, np.nan, f" ({step.op.name} cannot run: {error})"))
+            continue
+        if made.shape == recorded.shape and np.array_equal(made, recorded, equal_nan=True):
+            exact += 1
+        elif found := departure(name, recorded, made, ELSEWHERE, scales[tape.roles[name]]):
+            mismatches.append(found)
+    return Replay(len(tape.steps), exact, mismatches)

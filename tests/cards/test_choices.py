@@ -1,0 +1,200 @@
+"""What is known about every choice: every folder, true costs, lines that configs read, honest pictures."""
+
+import dataclasses
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pellucid
+from pellucid import parts
+from pellucid.cards.choice_pictures import Grid, Lines, drawn, pictures
+from pellucid.cards.choices import (
+    ELSEWHERE,
+    PRESET,
+    Choice,
+    Family,
+    beside_default,
+    chosen,
+    families,
+)
+from pellucid.config import ModelConfig, preset
+from pellucid.errors import UsageError
+from pellucid.parts import Part
+from pellucid.parts.positions import Table
+from pellucid.parts.positions.rope import Rope
+
+PACKAGE = Path(pellucid.__file__).parent
+ALL = [(family, choice) for family in families() for choice in family.choices]
+IDS = [f"{family.name}/{choice.kind}" for family, choice in ALL]
+
+
+def one(name: str) -> tuple[Family, Choice]:
+    (found,) = chosen(name)
+    return found
+
+
+def test_every_file_of_every_folder_is_a_choice_with_an_idea() -> None:
+    folders = {name: f"parts/{name}" for name in parts.families()}
+    folders |= {name: folder for name, (folder, _) in ELSEWHERE.items()}
+    files = {
+        f"{name}/{file.stem}"
+        for name, folder in folders.items()
+        for file in (PACKAGE / folder).glob("*.py")
+        if file.stem != "__init__"
+    }
+    assert {name for name in IDS if not name.startswith("biases/")} == files
+    assert len(IDS) == len(set(IDS))
+    assert all(choice.idea for _, choice in ALL)
+
+
+def test_nothing_of_it_needs_torch() -> None:
+    script = (
+        "import sys; from pellucid.cards.choices import families; families(); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_every_key_of_a_config_that_takes_a_part_stands_under_its_family_with_its_default() -> None:
+    told = {key: (family.name, kind) for family in families() for key, kind in family.keys.items()}
+    usual = ModelConfig(vocab_size=4, context_length=8, n_layer=1, n_head=2, d_model=8)
+    for entry in dataclasses.fields(ModelConfig):
+        if isinstance(entry.type, type) and issubclass(entry.type, Part):
+            assert told.pop(entry.name) == (entry.type.family, getattr(usual, entry.name).kind)
+    assert told == {"biases": ("biases", "none")}
+
+
+@pytest.mark.parametrize(("family", "choice"), ALL, ids=IDS)
+def test_the_line_for_a_config_makes_the_choice(family: Family, choice: Choice) -> None:
+    for key in family.keys | family.recipe:
+        line = choice.written(key)
+        assert len(line) <= 82
+        given = tomllib.loads(line)[key]
+        if family.name == "biases":
+            assert tuple(given) == choice.value
+        else:
+            assert type(choice.value).read(given) == choice.value
+
+
+def test_what_a_recipe_chooses_stands_under_its_family_with_its_default() -> None:
+    told = {family.name: family.recipe for family in families() if family.recipe}
+    assert told == {"optimizers": {"optimizer": "adamw"}, "schedules": {"schedule": "cosine"}}
+    assert chosen("schedule") == chosen("schedules")
+    assert all(not list(beside_default(*pair)) for pair in chosen("optimizers"))
+
+
+def test_a_schedule_is_drawn_with_its_warm_up_and_past_its_end() -> None:
+    (lines,) = pictures(one("schedules/linear")[1].value)
+    assert isinstance(lines, Lines)
+    (curve,) = lines.curves.values()
+    at = {int(step): float(share) for step, share in zip(lines.x, curve, strict=True)}
+    assert (at[0], at[95], at[100], at[550], curve[-1]) == (0.01, 0.96, 1.0, 0.5, 0.0)
+
+
+def test_costs_are_told_for_a_shape_that_makes_every_default_choice() -> None:
+    made = preset(PRESET).parts()
+    told = {key: kind for family in families() for key, kind in family.keys.items() if key in made}
+    assert {key: part.kind for key, part in made.items()} == told
+
+
+def test_learned_positions_cost_one_row_for_each_place_of_the_context() -> None:
+    """SmolLM2-135M has a context of 8,192 and 576 channels."""
+    (beside,) = beside_default(*one("learned"))
+    assert beside.here["positions"].parameters - beside.usual["positions"].parameters == 8192 * 576
+    assert "positions" in beside.parts and "feed-forward" not in beside.parts
+    assert beside.length == 8192
+
+
+def test_an_own_unembedding_costs_a_second_vocabulary() -> None:
+    (beside,) = beside_default(*one("unembeddings/linear"))
+    assert beside.parts == ["unembedding"]
+    assert beside.here["unembedding"].parameters == 49152 * 576
+
+
+def test_a_choice_is_costed_at_every_key_whose_default_is_another() -> None:
+    assert [beside.key for beside in beside_default(*one("norms/rms_norm"))] == ["embed_norm", "qk_norm"]
+    assert not list(beside_default(*one("norms/none")))[1:]
+
+
+def test_a_choice_that_does_not_go_with_the_shape_says_why_instead_of_a_cost() -> None:
+    family, choice = one("rope")
+    wrong = dataclasses.replace(choice, kind="other", value=Rope(layout="thirds"))
+    (beside,) = beside_default(family, wrong)
+    assert "layouts halves and pairs" in beside.why
+    assert beside.parts == []
+
+
+def test_names_are_families_keys_kinds_or_both() -> None:
+    assert chosen("masks") == chosen("mask")
+    assert one("outputs/linear")[1].family == "outputs"
+    assert one("rope")[1].value == Rope()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("rop", "no family or kind called 'rop'. Did you mean rope?"),
+        ("linear", "say outputs/linear or unembeddings/linear or schedules/linear."),
+        ("masks/causa", "Did you mean masks/causal?"),
+        ("", "no family or kind called ''."),
+    ],
+)
+def test_a_wrong_name_is_told_with_what_would_work(name: str, words: str) -> None:
+    with pytest.raises(UsageError) as told:
+        chosen(name)
+    assert words in str(told.value)
+
+
+def test_a_source_is_found_in_a_docstring_where_a_file_is_no_part() -> None:
+    assert one("xavier")[1].source == "Glorot and Bengio 2010"
+    assert one("hugging_face/llama")[1].source.startswith("Touvron et al. 2023, arXiv:2302.13971")
+
+
+def test_a_window_is_drawn_as_a_band() -> None:
+    (grid,) = pictures(one("window")[1].value)
+    assert isinstance(grid, Grid)
+    size = one("window")[1].value.size
+    i, j = np.indices(grid.cells.shape)
+    np.testing.assert_array_equal(grid.cells, (j <= i) & (i - j < size))
+    assert list(drawn(grid))[1:4] == ["█" + " ·" * 15, "█ █" + " ·" * 14, "█ █ █" + " ·" * 13]
+
+
+def test_a_kind_of_rope_is_drawn_beside_rope_and_rope_itself_alone() -> None:
+    assert [picture.title for picture in pictures(Rope())] == ["turn per position"]
+    _, beside = pictures(one("rope_linear")[1].value)
+    assert isinstance(beside, Lines)
+    np.testing.assert_allclose(beside.curves["rope_linear"], 1 / one("rope_linear")[1].value.factor)
+
+
+def test_pairs_that_do_not_turn_leave_a_gap() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Half(Rope):
+        def frequencies(self, d_head: int) -> Table:
+            return super().frequencies(d_head)[: d_head // 4]
+
+    lines, _ = pictures(Half())
+    assert isinstance(lines, Lines)
+    (curve,) = lines.curves.values()
+    assert np.isnan(curve).tolist() == [False] * 16 + [True] * 16
+    assert len(list(drawn(lines))) == 13
+
+
+def test_relu_in_characters_is_flat_and_then_rises() -> None:
+    """From −4 to 0 the curve lies at 0, which is four fifths down from 4 to −1."""
+    (lines,) = pictures(one("relu")[1].value)
+    rows = [row.split("│")[1] for row in drawn(lines) if "│" in row]
+    assert rows[7].startswith("⣀" * 20)
+    assert rows[0].strip() != "" and rows[0].startswith(" " * 40)
+    assert rows[8] == rows[9] == ""
+
+
+@pytest.mark.parametrize(("family", "choice"), ALL, ids=IDS)
+def test_every_picture_can_be_drawn(family: Family, choice: Choice) -> None:
+    for picture in pictures(choice.value):
+        tables = [picture.cells] if isinstance(picture, Grid) else list(picture.curves.values())
+        assert not any(np.isinf(table).any() or np.isnan(table).all() for table in tables)
+        assert all(len(line) <= 82 for line in drawn(picture))

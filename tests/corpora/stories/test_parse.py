@@ -1,0 +1,57 @@
+"""The text alone tells every choice, and so its probability."""
+
+import math
+
+import pytest
+
+from pellucid.corpora.stories import ForeignText, log_probability, parse, read, stories, story
+from pellucid.corpora.stories.levels import LEVELS
+
+MANY = pytest.mark.parametrize("count", [300, pytest.param(50_000, marks=pytest.mark.torture)])
+
+
+@MANY
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_story_parses_back_to_its_choices_and_probability(level: str, count: int) -> None:
+    for made in stories(level, 11, count=count):
+        assert parse(level, made.text) == made.choices
+        assert abs(log_probability(level, made.text) - made.log_probability) < 1e-12
+
+
+def test_a_changed_word_is_refused_with_the_place_and_what_could_stand_there() -> None:
+    text = story("tiny", 1, 0).text
+    wrong = text.replace("into the pond", "into the sea")
+    assert wrong != text
+    with pytest.raises(
+        ForeignText, match=r"after '.*fell into the ' it has 'sea\.', where it could go on with "
+    ):
+        read("tiny", wrong)
+    assert log_probability("tiny", wrong) == -math.inf
+
+
+def test_a_copy_that_contradicts_the_first_mention_is_refused() -> None:
+    text = "Once there was a kind king named Tom. He had a red ball, but the marbles fell into the pond."
+    with pytest.raises(ForeignText, match=r"it has 'marbles', where it could go on with 'ball'"):
+        read("tiny", text)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_single_lost_word_is_noticed(level: str) -> None:
+    words = story(level, 2, 0).text.split(" ")
+    for gone in range(len(words)):
+        assert log_probability(level, " ".join(words[:gone] + words[gone + 1 :])) == -math.inf
+
+
+def test_a_story_cut_short_or_continued_is_refused() -> None:
+    text = story("easy", 3, 0).text
+    with pytest.raises(ForeignText, match=r"it has '(\w+)', where it could go on with '\1\.'"):
+        read("easy", text[: text.rindex(".")])
+    with pytest.raises(ForeignText, match="it has the end, where it could go on with "):
+        read("easy", text[: text.rindex(" ")])
+    with pytest.raises(ForeignText, match="where it could go on with the end"):
+        read("easy", text + " Amen.")
+
+
+def test_an_empty_text_is_refused() -> None:
+    with pytest.raises(ForeignText, match="after '' it has the end, where it could go on with "):
+        read("full", "")
