@@ -95,7 +95,7 @@ def check_one_of(parameter: str, value: Any, known: Iterable[str]) -> str:
 
     >>> check_one_of("path", "egaer", ("eager", "fused"))
     Traceback (most recent call last):
-    pellucid.errors.UsageError: path must be one of eager, fused; got 'egaer'. Did you mean eager?
+    pellucid.errors.UsageError: path must be one of eager, fused; got 'egaer'. Did you mean 'eager'?
     """
     names = list(known)
     if isinstance(value, str) and value in names:

@@ -63,10 +63,22 @@ def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
     """A hint to append to a message, or nothing when no known word is close.
 
     >>> did_you_mean("ropee", ["learned", "rope"])
-    ' Did you mean rope?'
+    " Did you mean 'rope'?"
     """
     close = difflib.get_close_matches(word, list(known), n=most, cutoff=0.5)
-    return f" Did you mean {' or '.join(close)}?" if close else ""
+    return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+def unknown(kind: str, name: object, known: Iterable[str], most: int = 40) -> str:
+    """Returns the message for a name that is not one of the known ones.
+
+    >>> unknown("model.mask", "causl", ["causal", "window"])
+    "model.mask must be one of causal, window; got 'causl'. Did you mean 'causal'?"
+    """
+    names = list(known)
+    listed = ", ".join(names[:most]) + (f", … ({len(names):,} in all)" if len(names) > most else "")
+    hint = did_you_mean(name, names) if isinstance(name, str) else ""
+    return f"{kind} must be one of {listed}; got {name!r}.{hint}"
 
 
 def quote(said: object, most: int = 200) -> str:

@@ -1,5 +1,6 @@
-"""Text as people see it: nothing in it that a terminal would obey or hide."""
+"""Text as people read it: counts, bytes and durations with their units, and nothing that a terminal obeys."""
 
+import math
 import re
 import unicodedata
 
@@ -43,3 +44,63 @@ def escape(char: str) -> str:
         return f"\\x{ord(char):02x}"
     units = char.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
+
+
+def pluralize(number: int, noun: str) -> str:
+    """
+    >>> pluralize(1, "value"), pluralize(2000, "value")
+    ('1 value', '2,000 values')
+    """
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def format_bytes(count: float) -> str:
+    """
+    >>> format_bytes(999), format_bytes(2_500_000), format_bytes(577_267e9)
+    ('999 B', '2.5 MB', '577,267 GB')
+    """
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}" if count < 1000 * size else f"{count / size:,.0f} {unit}"
+    return f"{count:,.0f} B"
+
+
+def format_count(count: float) -> str:
+    """
+    >>> format_count(999), format_count(12_300), format_count(4.56e6)
+    ('999', '12.3k', '4.56M')
+    """
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g}{unit}"
+    return f"{count:g}"
+
+
+def format_clock(seconds: float) -> str:
+    """Returns an elapsed or remaining time as a clock shows it.
+
+    >>> format_clock(7), format_clock(754), format_clock(3723), format_clock(273_906)
+    ('0:07', '12:34', '1:02:03', '3 d 4:05:06')
+    """
+    if not math.isfinite(seconds):
+        return "?"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    text = f"{hours}:{minutes:02}:{rest:02}" if hours or days else f"{minutes}:{rest:02}"
+    return f"{days} d {text}" if days else text
+
+
+def format_duration(seconds: float) -> str:
+    """Returns an estimated time with its unit.
+
+    >>> format_duration(42), format_duration(3660), format_duration(200_000)
+    ('42 s', '1 h 1 min', '56 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 10 else f"{seconds / 3600:.0f} h"

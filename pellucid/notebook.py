@@ -12,14 +12,6 @@ ROWS = 400
 """How many rows a listing has at most."""
 
 
-def pluralize(number: int, noun: str) -> str:
-    """
-    >>> pluralize(1, "value"), pluralize(2000, "value")
-    ('1 value', '2,000 values')
-    """
-    return f"{number:,} {noun}{'s' * (number != 1)}"
-
-
 def summarize(kind: str, what: str, entries: Sequence[Sequence[str]]) -> str:
     """
     >>> summarize("Weights", "2 arrays", [("a", "[3]"), ("b", "[2, 2]")])

@@ -12,7 +12,7 @@ from pellucid import notebook
 from pellucid.config import ModelConfig
 from pellucid.errors import FileError, did_you_mean
 from pellucid.files import need
-from pellucid.format import escape_controls
+from pellucid.format import escape_controls, pluralize
 from pellucid.text.tokenizer import Tokenizer
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -59,7 +59,7 @@ class Weights(Mapping[str, Array]):
 
     def __repr__(self) -> str:
         count = parameter_count({name: tensor.shape for name, tensor in self.tensors.items()})
-        what = f"{notebook.pluralize(len(self), 'array')} with {count:,} numbers"
+        what = f"{pluralize(len(self), 'array')} with {count:,} numbers"
         return notebook.summarize("Weights", what, self._sizes())
 
     def _repr_html_(self) -> str:

@@ -24,6 +24,7 @@ from torch import Tensor
 from pellucid import notebook
 from pellucid.arguments import check_bool, check_text, show
 from pellucid.errors import UsageError, did_you_mean
+from pellucid.format import pluralize
 
 Change = Callable[[Tensor], Tensor]
 T = TypeVar("T")
@@ -141,9 +142,7 @@ class Recording(Mapping[str, Tensor]):
 
     def __repr__(self) -> str:
         calls = f", of the last of {len(self.calls):,} calls" if len(self.calls) > 1 else ""
-        return notebook.summarize(
-            "Recording", f"{notebook.pluralize(len(self), 'value')}{calls}", self._sizes()
-        )
+        return notebook.summarize("Recording", f"{pluralize(len(self), 'value')}{calls}", self._sizes())
 
     def _repr_html_(self) -> str:
         return notebook.listing(repr(self), ("value", "shape", "type"), self._sizes())

@@ -12,7 +12,7 @@ import pellucid
 PACKAGE = Path(pellucid.__file__).parent
 LAYERS = (
     {"errors", "format"},
-    {"files", "registry", "arguments", "notebook", "strict", "dtypes"},
+    {"files", "registry", "arguments", "notebook", "strict", "dtypes", "patterns"},
     {"names"},
     {"parts"},
     {"config"},
