@@ -18,6 +18,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+IGNORE_INDEX = -100
+"""The target of a position that the loss omits, as in PyTorch's `cross_entropy`."""
+
 LETTERS = {
     "b": "sequence of the batch",
     "t": "position being computed",

@@ -14,8 +14,8 @@ import numpy as np
 from pellucid.config import ModelConfig
 from pellucid.errors import TokenError
 from pellucid.judge.mistakes import CONVENTIONS, Mistake, Program, Variant
+from pellucid.names import IGNORE_INDEX
 from pellucid.reference.op import Array
-from pellucid.reference.ops.cross_entropy import IGNORED
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
 from pellucid.text.tokenizer import Tokenizer
@@ -48,7 +48,7 @@ class Case:
     def tape(self) -> Tape:
         """The right program with its values."""
         before = [self.bos] if self.add_bos and self.bos is not None else []
-        ids, targets = [*before, *self.ids[:-1]], [IGNORED] * len(before) + list(self.ids[1:])
+        ids, targets = [*before, *self.ids[:-1]], [IGNORE_INDEX] * len(before) + list(self.ids[1:])
         with np.errstate(all="ignore"):
             return forward(self.config, self.weights, [ids], [targets])
 

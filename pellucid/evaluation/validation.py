@@ -9,8 +9,9 @@ from torch import Tensor
 from pellucid.data.sources.source import Source
 from pellucid.errors import ConfigError, PellucidError
 from pellucid.generation.loop import generate
-from pellucid.model.loss import IGNORED, loss
+from pellucid.model.loss import loss
 from pellucid.model.transformer import Transformer
+from pellucid.names import IGNORE_INDEX
 from pellucid.training.distributed.ranks import ALONE, Ranks
 from pellucid.training.recipe import Evaluation, Recipe
 
@@ -39,7 +40,7 @@ def judge(
         mine, rows = ranks.mine(len(ids)), AT_ONCE // (ids.shape[1] * source.tokenizer.vocab_size) or 1
         split = (torch.as_tensor(x[mine], device=device).long().split(rows) for x in (ids, targets))
         for some, wanted in zip(*split, strict=True):
-            here = int((wanted != IGNORED).sum())
+            here = int((wanted != IGNORE_INDEX).sum())
             found = logits(some)
             total += float(loss(found, wanted)) * here
             right += int((found.argmax(-1) == wanted).sum())
@@ -99,7 +100,7 @@ def beginning(model: Transformer, source: Source, asked: Evaluation) -> str:
     elif not text and source.validation.rows:
         held_out = source.validation.row(0)[1]
         text = source.tokenizer.decode(
-            [int(id) for id in held_out[:WORDS] if id not in (IGNORED, source.end)]
+            [int(id) for id in held_out[:WORDS] if id not in (IGNORE_INDEX, source.end)]
         )
     text = next(iter(text.strip().splitlines()), "").strip()
     try:

@@ -19,7 +19,8 @@ from torch.autograd.function import once_differentiable
 from pellucid.errors import UsageError
 from pellucid.model.caps import Curve
 from pellucid.model.linear import NARROW_IS_SLOW, linear
-from pellucid.model.loss import IGNORED, check
+from pellucid.model.loss import check
+from pellucid.names import IGNORE_INDEX
 
 HAS_KERNELS = importlib.util.find_spec("triton") is not None
 """As wherever torch for a GPU was installed on Linux."""
@@ -67,7 +68,7 @@ class _Chunked(torch.autograd.Function):
         z: float,
         needs: tuple[bool, bool, bool],
     ) -> Tensor:
-        count = (targets != IGNORED).sum().clamp_min(1)
+        count = (targets != IGNORE_INDEX).sum().clamp_min(1)
         device, dtype = x.device.type, _dtype(x)
         with torch.autocast(device, enabled=False):
             inputs = (x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
@@ -103,7 +104,7 @@ def _sums(
     db = torch.zeros_like(bias, dtype=exact) if needs[2] and bias is not None else None
     for start in range(0, len(x), chunk):
         here = slice(start, start + chunk)
-        counted = (targets[here] != IGNORED)[:, None]
+        counted = (targets[here] != IGNORE_INDEX)[:, None]
         summed, dy = _scored(linear(x[here], weight, bias), targets[here], cap, smoothing, z, any(needs))
         total = total + summed
         if dy is None:
@@ -127,7 +128,7 @@ def _scored(
     if slopes and y.element_size() <= 4 and by_kernel(y, cap):
         from pellucid.model.score_kernel import score
 
-        return score(y, targets, smoothing, z, IGNORED).sum(), y
+        return score(y, targets, smoothing, z, IGNORE_INDEX).sum(), y
     y = y if y.element_size() >= 4 else y.float()
     chosen = targets[:, None].clamp_min(0)
     y, back, *_ = (y, None) if cap is None else torch.func.vjp(cap, y)
@@ -138,7 +139,7 @@ def _scored(
     if z:
         lse = torch.logsumexp(y, -1, keepdim=True)
         each = each + z * lse.square()
-    total = torch.where((targets != IGNORED)[:, None], each, 0.0).sum()
+    total = torch.where((targets != IGNORE_INDEX)[:, None], each, 0.0).sum()
     if not slopes:
         return total, None
     dy = log_probs.exp_()

@@ -12,9 +12,7 @@ from torch import Tensor
 
 from pellucid.errors import UsageError
 from pellucid.model.taps import explicit, tap
-
-IGNORED = -100
-"""A target that is not counted."""
+from pellucid.names import IGNORE_INDEX
 
 
 class _Counts(NamedTuple):
@@ -33,7 +31,7 @@ def loss(
     z: float = 0.0,
     class_weights: Tensor | None = None,
 ) -> Tensor:
-    """The loss of the targets [B T] that are not IGNORED; 0 where none counts, or none has any weight."""
+    """Returns the loss over the targets [B T] that are not IGNORE_INDEX; 0 where their weights sum to 0."""
     check(smoothing, z, class_weights, logits.shape[-1])
     exact = logits if logits.element_size() >= 4 else logits.float()
     classes = None if class_weights is None else class_weights.to(exact)
@@ -58,7 +56,7 @@ def _fused(
         logits.flatten(0, 1),
         targets.flatten(),
         weight=classes,
-        ignore_index=IGNORED,
+        ignore_index=IGNORE_INDEX,
         reduction="sum",
         label_smoothing=smoothing,
     )
@@ -82,7 +80,7 @@ def _named(
 
 
 def _counts(targets: Tensor, classes: Tensor | None) -> _Counts:
-    counted = targets != IGNORED
+    counted = targets != IGNORE_INDEX
     if classes is None:
         return _Counts(counted, None, counted.sum().clamp_min(1))
     weights = torch.where(counted, classes[targets.clamp_min(0)], 0.0)

@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from pellucid.errors import TapeError
+from pellucid.names import IGNORE_INDEX
 from pellucid.reference.op import Array, Ref
 from pellucid.reference.ops.arithmetic import add, power
 from pellucid.reference.ops.blend import blend
-from pellucid.reference.ops.cross_entropy import IGNORED, cross_entropy
+from pellucid.reference.ops.cross_entropy import cross_entropy
 from pellucid.reference.ops.einsum import einsum
 from pellucid.reference.ops.softmax import logsumexp
 from pellucid.reference.ops.surprise import surprise
@@ -36,7 +37,7 @@ def loss(
     z: float = 0.0,
     class_weights: Array | None = None,
 ) -> Ref:
-    """The loss of the targets [B T] that are not IGNORED; 0 where none counts, or none has any weight."""
+    """Returns the loss over the targets [B T] that are not IGNORE_INDEX; 0 where their weights sum to 0."""
     targets = np.asarray(targets)
     if targets.shape != logits.shape[:-1]:
         raise TapeError(f"targets {targets.shape} must have one for each position, {logits.shape[:-1]}.")
@@ -44,7 +45,7 @@ def loss(
         raise TapeError(f"smoothing is a share, from 0 to 1; got {smoothing:g}.")
     if not 0 <= z < math.inf:
         raise TapeError(f"z is a factor, finite and not below 0; got {z:g}.")
-    counted = targets != IGNORED
+    counted = targets != IGNORE_INDEX
     count = max(int(counted.sum()), 1)
     lse = tape("lse", logsumexp, logits)
     each, total = tape("nll", cross_entropy, logits, lse, tape.constant("targets", targets)), float(count)

@@ -22,7 +22,7 @@ from pellucid.data.sources.source import Source
 from pellucid.errors import ConfigError, UsageError
 from pellucid.evaluation.validation import judge, sample
 from pellucid.model import lora
-from pellucid.model.loss import IGNORED
+from pellucid.names import IGNORE_INDEX
 from pellucid.pretrained import Pretrained
 from pellucid.training import compiling, determinism, optimizers
 from pellucid.training.average import Average
@@ -139,7 +139,7 @@ class Trainer:
         that of all ranks, however the ignored ones are spread.
         """
         parts = self.recipe.train.accumulate
-        counts = [int((part != IGNORED).sum()) for part in np.array_split(fed.batch.targets, parts)]
+        counts = [int((part != IGNORE_INDEX).sum()) for part in np.array_split(fed.batch.targets, parts)]
         in_all, self._read = map(int, self.ranks.total(sum(counts), fed.batch.ids.size))
         total = torch.zeros((), device=self.device, dtype=torch.float64)
         pieces = zip(fed.ids.chunk(parts), fed.targets.chunk(parts), counts, range(1, parts + 1), strict=True)

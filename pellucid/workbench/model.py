@@ -27,9 +27,9 @@ from pellucid.explain.trace import Trace
 from pellucid.format import escape_controls
 from pellucid.interop.number_types import number_type
 from pellucid.interop.rope_layout import in_layout
+from pellucid.names import IGNORE_INDEX
 from pellucid.pretrained import Array, Pretrained, Source, Weights, parameter_count
 from pellucid.pretrained import Tensor as Unread
-from pellucid.reference.ops.cross_entropy import IGNORED
 from pellucid.reference.training import forward, join, train
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.workbench.checks import check_engine, check_setting, check_stop, resolve_device
@@ -554,4 +554,4 @@ class Model:
                 f"{len(ids)} tokens do not fit this model's context of {self.config.context_length}; "
                 "shorten the prompt."
             )
-        return ids, [IGNORED] * (len(start) - 1) + goal if goal else None
+        return ids, [IGNORE_INDEX] * (len(start) - 1) + goal if goal else None

@@ -9,10 +9,10 @@ import torch
 
 from pellucid.config import BIAS_PLACES, ModelConfig
 from pellucid.errors import ConfigError
-from pellucid.model.loss import IGNORED, loss
+from pellucid.model.loss import loss
 from pellucid.model.taps import record
 from pellucid.model.transformer import Transformer
-from pellucid.names import describe
+from pellucid.names import IGNORE_INDEX, describe
 from pellucid.parts import Part, kinds
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
@@ -23,7 +23,7 @@ Choice = dict[str, Any]
 
 SIZES = {"vocab_size": 7, "context_length": 8, "n_layer": 2, "n_head": 4, "d_model": 16, "d_ff": 10}
 IDS = [[1, 3, 1, 5, 0], [0, 2, 4, 4, 6]]
-TARGETS = [[3, IGNORED, 5, 0, 2], [2, 4, 4, 6, 1]]
+TARGETS = [[3, IGNORE_INDEX, 5, 0, 2], [2, 4, 4, 6, 1]]
 PADDINGS = {"none": None, "left": [[0, 0, 1, 1, 1], [1] * 5], "right": [[1] * 5, [1, 1, 1, 0, 0]]}
 
 FAMILY = {

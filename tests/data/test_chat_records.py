@@ -10,9 +10,9 @@ import pytest
 
 from pellucid.data.chat_records import is_chat, read
 from pellucid.data.loader import Loader
-from pellucid.data.rows import NOT_COUNTED
 from pellucid.data.rows.records import Records
 from pellucid.errors import ConfigError, FileError
+from pellucid.names import IGNORE_INDEX
 
 ASKED, ANSWER = {"role": "user", "content": "Who?"}, {"role": "assistant", "content": "I."}
 FORMS = [
@@ -75,7 +75,7 @@ def test_what_is_no_conversation_is_told_with_file_and_line(line: Any, words: st
 
 # ---- as rows
 
-PIECES = [(np.arange(n), np.where(np.arange(n) % 2, np.arange(n), NOT_COUNTED)) for n in (3, 5, 40, 7, 2)]
+PIECES = [(np.arange(n), np.where(np.arange(n) % 2, np.arange(n), IGNORE_INDEX)) for n in (3, 5, 40, 7, 2)]
 
 
 def test_every_record_comes_once_in_an_epoch_and_in_another_order_in_the_next() -> None:
@@ -91,7 +91,7 @@ def test_what_fills_a_row_up_is_not_counted_and_a_batch_is_as_wide_as_it_must_be
     assert Records(PIECES[2:3], length=40).take(1, slice(0, 1)).ids.shape == (1, 40)
     for ids, targets in zip(batch.ids, batch.targets, strict=True):
         size = 3 if ids[3] == 9 else 5
-        assert (ids[size:] == 9).all() and (targets[size:] == NOT_COUNTED).all()
+        assert (ids[size:] == 9).all() and (targets[size:] == IGNORE_INDEX).all()
 
 
 def test_a_loader_goes_on_with_the_same_records_and_refuses_others() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pellucid.data.loader import Loader
-from pellucid.data.rows import NOT_COUNTED, Batch, Rows
+from pellucid.data.rows import Batch, Rows
 from pellucid.data.rows.mixture import Mixture
 from pellucid.data.rows.packed import Packed
 from pellucid.data.rows.padded import POOL, Padded
@@ -18,6 +18,7 @@ from pellucid.data.rows.windows import Windows
 from pellucid.data.shard import HEAD
 from pellucid.data.tokens import TokenFolder, Tokens
 from pellucid.errors import ConfigError, FileError
+from pellucid.names import IGNORE_INDEX
 from tests.data.made_up import copy_of_prepared, tokens
 
 BEGIN = 0
@@ -65,7 +66,7 @@ def test_every_token_of_an_epoch_is_once_a_target_of_windows(train: Tokens, leng
     rows = Windows(placed(train), length, seed=5)
     for _ in range(3):
         batch = rows.take(rows.per_epoch, slice(0, rows.per_epoch))
-        counted = batch.targets != NOT_COUNTED
+        counted = batch.targets != IGNORE_INDEX
         assert sorted(batch.targets[counted].tolist()) == list(range(len(train)))
         assert ((batch.ids[counted] + 1) % len(train) == batch.targets[counted]).all()
 
@@ -108,7 +109,7 @@ def test_packed_documents_are_all_there_and_none_runs_into_the_next(train: Token
     rows, found, segment = Packed(train, length, begin=BEGIN), Counter[tuple[int, ...]](), []
     count = -(-places // length)
     batch = rows.take(count, slice(0, count))
-    assert batch.segments is not None and (batch.targets != NOT_COUNTED).all()
+    assert batch.segments is not None and (batch.targets != IGNORE_INDEX).all()
     for id, target in zip(batch.ids.reshape(-1).tolist(), batch.targets.reshape(-1).tolist(), strict=True):
         assert id == (segment[-1] if segment else BEGIN)
         segment.append(target)
@@ -145,8 +146,8 @@ def test_padded_rows_of_an_epoch_hold_every_document_once(tmp_path: Path) -> Non
     for _ in range(POOL):
         batch = rows.take(2, slice(0, 2))
         for ids, targets in zip(batch.ids, batch.targets, strict=True):
-            size = int((targets != NOT_COUNTED).sum())
-            assert (targets[size:] == NOT_COUNTED).all() and (ids[size:] == 1).all()
+            size = int((targets != IGNORE_INDEX).sum())
+            assert (targets[size:] == IGNORE_INDEX).all() and (ids[size:] == 1).all()
             assert ids[0] == BEGIN and (ids[1:size] == targets[: size - 1]).all()
             found[tuple(targets[:size].tolist())] += 1
     assert found == documents(few)
@@ -156,7 +157,7 @@ def test_padded_rows_of_like_length_come_together(tmp_path: Path) -> None:
     few = tokens(tmp_path, documents=128)
     rows = Padded(few, 1000, begin=BEGIN)
     batches = [rows.take(8, slice(0, 8)) for _ in range(POOL)]
-    padding = sum(int((batch.targets == NOT_COUNTED).sum()) for batch in batches)
+    padding = sum(int((batch.targets == IGNORE_INDEX).sum()) for batch in batches)
     assert padding < 0.1 * sum(batch.targets.size for batch in batches)
     widths = [batch.ids.shape[1] for batch in batches]
     assert widths != sorted(widths)
@@ -175,12 +176,12 @@ def test_streams_go_on_where_they_ended_and_predict_every_token_but_the_first(
     rows = Streams(train, 16)
     epoch = [rows.take(count, slice(0, count)) for _ in range(rows.batches(count))]
     for row in range(count):
-        counted = [batch.targets[row] != NOT_COUNTED for batch in epoch]
+        counted = [batch.targets[row] != IGNORE_INDEX for batch in epoch]
         inputs = np.concatenate([batch.ids[row][on] for batch, on in zip(epoch, counted, strict=True)])
         targets = np.concatenate([batch.targets[row][on] for batch, on in zip(epoch, counted, strict=True)])
         assert (inputs[1:] == targets[:-1]).all()
     targets = np.concatenate([batch.targets[row] for row in range(count) for batch in epoch])
-    assert np.array_equal(targets[targets != NOT_COUNTED], train.read(1, len(train)))
+    assert np.array_equal(targets[targets != IGNORE_INDEX], train.read(1, len(train)))
     same([rows.take(count, slice(0, count))], epoch[:1])
 
 
@@ -201,7 +202,7 @@ def test_ranks_share_the_batches_of_one(train: Tokens, way: Callable[[Tokens], R
                 inner = part.ids.shape[1]  # a rank's padded rows may all be shorter
                 assert np.array_equal(part.ids, batch.ids[whole, :inner])
                 assert np.array_equal(part.targets, batch.targets[whole, :inner])
-                assert inner == width or (batch.targets[whole, inner:] == NOT_COUNTED).all()
+                assert inner == width or (batch.targets[whole, inner:] == IGNORE_INDEX).all()
 
 
 @ways

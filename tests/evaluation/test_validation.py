@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from pellucid.corpora import tasks
-from pellucid.data.rows import NOT_COUNTED
 from pellucid.data.sources.source import open_source
 from pellucid.errors import ConfigError
 from pellucid.evaluation import validation
 from pellucid.evaluation.validation import judge, sample
+from pellucid.names import IGNORE_INDEX
 from pellucid.training.loop import Trainer
 from pellucid.training.recipe import Recipe, changed, table_of
 from pellucid.training.run import begin
@@ -23,7 +23,7 @@ from pellucid.training.saving.run_folder import RunFolder
 from tests.training import whole_runs
 from tests.training.made import trainer
 
-NO = NOT_COUNTED
+NO = IGNORE_INDEX
 
 
 def judged(batches: list[list[list[int]]], most: int = 0) -> tuple[float, float]:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from pellucid.config import preset, preset_text
+from pellucid.names import IGNORE_INDEX
 from pellucid.parts.masks.causal import Causal
 from pellucid.parts.masks.none import NoMask
 from pellucid.parts.norms.layer_norm import LayerNorm
@@ -18,7 +19,6 @@ from pellucid.reference.norms import normed
 from pellucid.reference.op import Array
 from pellucid.reference.ops.activations import gelu
 from pellucid.reference.ops.arithmetic import power
-from pellucid.reference.ops.cross_entropy import IGNORED
 from pellucid.reference.ops.einsum import einsum
 from pellucid.reference.ops.mask import mask
 from pellucid.reference.ops.mean_squared_error import mean_squared_error
@@ -200,7 +200,7 @@ TOYAI_WEIGHTS = {
     "blocks.0.attn.v_proj.weight": 0.1 * np.eye(2),
     "unembed.weight": np.array([[0.1, 0, 0, 0], [0, 0, 0.1, 0]]).T,
 }
-PATTERNS = [[A, B], [A, A], [B, A]], [[IGNORED, C], [IGNORED, D], [IGNORED, C]]
+PATTERNS = [[A, B], [A, A], [B, A]], [[IGNORE_INDEX, C], [IGNORE_INDEX, D], [IGNORE_INDEX, C]]
 FOUR_MATRICES = "[!e]*"  # all but embed.weight, which the examples hold fixed
 
 
@@ -217,7 +217,7 @@ def test_toyai_forward_of_a_b() -> None:
 def test_toyai_single_step_raises_the_target() -> None:
     """understanding-transformers, Example 2 (errata 1.7, E2b and E2c)."""
     before, after = train(
-        TOYAI, TOYAI_WEIGHTS, [[A, B]], [[IGNORED, C]], "sgd", 1, lr=0.1, only="unembed.weight"
+        TOYAI, TOYAI_WEIGHTS, [[A, B]], [[IGNORE_INDEX, C]], "sgd", 1, lr=0.1, only="unembed.weight"
     )
     assert before["loss"] == near(6, 1.383780)
     updated = before["unembed.weight@1"].T
@@ -229,7 +229,7 @@ def test_toyai_single_step_raises_the_target() -> None:
 
 def test_toyai_gradient_of_the_values() -> None:
     """understanding-transformers, Example 3 (errata 1.7, E3c and E3d)."""
-    tape = forward(TOYAI, TOYAI_WEIGHTS, [[A, B]], [[IGNORED, C]])
+    tape = forward(TOYAI, TOYAI_WEIGHTS, [[A, B]], [[IGNORE_INDEX, C]])
     tape.backward(tape.ref("loss"))
     assert tape["d.blocks.0.attn_out"][0, 1] == near(4, [0.0251, -0.0749])
     assert tape["d.blocks.0.attn.v"][0, 0] == near(6, [[0.012487, -0.037336], [0.012575, -0.037601]])
@@ -262,7 +262,7 @@ ABCD = {name: np.array(rows) for name, rows in tomllib.loads(preset_text("abcd")
 def test_abcd_forward_and_one_step() -> None:
     """The teaching model on "A B", target C, and one step on the unembedding at rate 1."""
     before, after = train(
-        preset("abcd"), ABCD, [[A, B]], [[IGNORED, C]], "sgd", 1, lr=1.0, only="unembed.weight"
+        preset("abcd"), ABCD, [[A, B]], [[IGNORE_INDEX, C]], "sgd", 1, lr=1.0, only="unembed.weight"
     )
     assert before["blocks.0.attn.pattern"][0, 0] == near(5, [[1, 0], [0.19557, 0.80443]])
     assert before["probs"][0, 1] == near(5, [0.17616, 0.32384, 0.32384, 0.17616])

@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from pellucid.model.loss import IGNORED, loss
+from pellucid.model.loss import loss
 from pellucid.model.taps import record
 from pellucid.model.transformer import Transformer
+from pellucid.names import IGNORE_INDEX
 from tests.agreement.engines import CHOICES, DIFFERENT, SIZES, fast
 from tests.reference.models import weights
 
@@ -74,7 +75,7 @@ def test_padding_gets_no_gradient(name: str, left: bool, watched: bool) -> None:
     config = CHOICES[name].from_dict(SIZES | choice)  # a tied embedding learns from being a wrong answer, too
     values, lengths = weights(config, scale=0.25), [3, 1, 4, 2]
     given = padded(ROWS, lengths, left, 8)
-    targets = torch.where(given["padding"], given["ids"].roll(-1, 1).clamp_max(5), IGNORED)
+    targets = torch.where(given["padding"], given["ids"].roll(-1, 1).clamp_max(5), IGNORE_INDEX)
 
     def learned(run: Any) -> Transformer:
         model = Transformer.from_weights(config, values, dtype=torch.float64)

@@ -13,7 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from pellucid.errors import UsageError
 from pellucid.model import caps
 from pellucid.model.chunked_loss import chunked_loss
-from pellucid.model.loss import IGNORED, loss
+from pellucid.model.loss import loss
+from pellucid.names import IGNORE_INDEX
 from pellucid.parts.caps.tanh import TanhCap
 
 SIZES = (2, 7, 5, 11)
@@ -36,7 +37,7 @@ def leaves(dtype: torch.dtype = torch.float64, bias: bool = True) -> tuple[Tenso
 def targets() -> Tensor:
     batch, count, _, vocabulary = SIZES
     drawn = torch.randint(vocabulary, (batch, count), generator=torch.Generator().manual_seed(1))
-    drawn[0, 3] = drawn[1, 6] = IGNORED
+    drawn[0, 3] = drawn[1, 6] = IGNORE_INDEX
     return drawn
 
 
@@ -97,7 +98,7 @@ def test_the_slope_is_that_of_small_differences(settings: dict[str, Any]) -> Non
 
 @every_setting
 def test_where_no_target_counts_loss_and_gradients_are_zero(settings: dict[str, Any]) -> None:
-    nothing = torch.full(SIZES[:2], IGNORED)
+    nothing = torch.full(SIZES[:2], IGNORE_INDEX)
     for value in both(leaves(), nothing, lambda *a: chunked_loss(*a, chunk=4, **settings)):
         assert not value.any()
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from pellucid.model.chunked_loss import _scored
-from pellucid.model.loss import IGNORED
+from pellucid.names import IGNORE_INDEX
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -25,11 +25,11 @@ def test_the_kernel_gives_the_loss_and_its_gradient(vocabulary: int, smoothing: 
 
     torch.manual_seed(0)
     logits = torch.randn(5, vocabulary, device=DEVICE)
-    targets = torch.tensor([0, 3, IGNORED, vocabulary - 1, 5], device=DEVICE)
+    targets = torch.tensor([0, 3, IGNORE_INDEX, vocabulary - 1, 5], device=DEVICE)
     total, slopes = _scored(logits.double(), targets, None, smoothing, z, slopes=True)
     assert slopes is not None
-    slopes = torch.where((targets != IGNORED)[:, None], slopes, 0.0)
-    losses: Tensor = score(logits, targets, smoothing, z, IGNORED)
+    slopes = torch.where((targets != IGNORE_INDEX)[:, None], slopes, 0.0)
+    losses: Tensor = score(logits, targets, smoothing, z, IGNORE_INDEX)
     assert float(losses[2]) == 0
     assert losses.sum().item() == pytest.approx(total.item(), rel=1e-6)
     assert torch.allclose(logits.double(), slopes, atol=1e-6)
@@ -40,12 +40,12 @@ def test_a_logit_that_is_no_number_makes_the_loss_none() -> None:
 
     logits = torch.zeros(1, 9, device=DEVICE)
     logits[0, 4] = torch.nan
-    assert score(logits, torch.tensor([2], device=DEVICE), 0.0, 0.0, IGNORED).isnan().all()
+    assert score(logits, torch.tensor([2], device=DEVICE), 0.0, 0.0, IGNORE_INDEX).isnan().all()
 
 
 def test_a_row_that_does_not_count_leaves_nothing_whatever_is_in_it() -> None:
     from pellucid.model.score_kernel import score
 
     logits = torch.full((1, 9), torch.nan, device=DEVICE)
-    assert float(score(logits, torch.tensor([IGNORED], device=DEVICE), 0.0, 0.0, IGNORED)) == 0
+    assert float(score(logits, torch.tensor([IGNORE_INDEX], device=DEVICE), 0.0, 0.0, IGNORE_INDEX)) == 0
     assert (logits == 0).all()

@@ -9,8 +9,8 @@ from pellucid.explain.derive import arithmetic
 from pellucid.explain.expression import compute
 from pellucid.explain.trace import Trace
 from pellucid.judge.compare import Departure, departure, largest
+from pellucid.names import IGNORE_INDEX
 from pellucid.reference.op import Array, Index
-from pellucid.reference.ops.cross_entropy import IGNORED
 from pellucid.reference.optimizers import update
 from pellucid.reference.tape import Step, Tape
 from pellucid.reference.training import forward
@@ -70,7 +70,7 @@ CONFIGS = {
 }
 
 IDS = [[1, 3, 1], [0, 2, 4]]
-TARGETS = [[3, IGNORED, 2], [2, 4, 0]]
+TARGETS = [[3, IGNORE_INDEX, 2], [2, 4, 0]]
 
 
 def weights(config: ModelConfig, seed: int = 0, scale: float = 0.5) -> dict[str, Array]:

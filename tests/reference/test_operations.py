@@ -9,11 +9,12 @@ import pytest
 
 from pellucid.errors import TapeError
 from pellucid.judge.compare import departure, largest
+from pellucid.names import IGNORE_INDEX
 from pellucid.reference.op import Array, Op, Ref, Shape
 from pellucid.reference.ops import activations, named, newton_schulz, running, table, updates
 from pellucid.reference.ops.arithmetic import LETTERS, add, power, subtract
 from pellucid.reference.ops.blend import blend
-from pellucid.reference.ops.cross_entropy import IGNORED, cross_entropy
+from pellucid.reference.ops.cross_entropy import cross_entropy
 from pellucid.reference.ops.einsum import einsum
 from pellucid.reference.ops.join import concat, part
 from pellucid.reference.ops.lookup import take
@@ -148,8 +149,8 @@ def cases() -> Iterator[tuple[str, Case]]:
 
     for logits, targets in (
         ((1, 1), [0]),
-        ((3, 5), [4, IGNORED, 0]),
-        ((2, 2, 3), [[1, 1], [IGNORED, 2]]),
+        ((3, 5), [4, IGNORE_INDEX, 0]),
+        ((2, 2, 3), [[1, 1], [IGNORE_INDEX, 2]]),
     ):
         lse = normal(*logits[:-1])
         yield f"surprise {logits}", Case(surprise, (normal(*logits), lse))
@@ -362,7 +363,7 @@ def test_a_soft_cap_is_straight_at_zero_and_flat_far_out() -> None:
 
 
 def test_an_ignored_target_costs_nothing_and_gets_no_gradient() -> None:
-    case = Case(cross_entropy, (normal(2, 3), normal(2)), ([IGNORED, 1],))
+    case = Case(cross_entropy, (normal(2, 3), normal(2)), ([IGNORE_INDEX, 1],))
     tape = backpropagated(case)
     assert tape["y"][0] == 0
     assert not tape["d.x0"][0].any()

@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.data.rows import NOT_COUNTED, Batch, Rows
+from pellucid.data.rows import Batch, Rows
+from pellucid.names import IGNORE_INDEX
 from pellucid.text.words import Words
 from pellucid.training.distributed.ranks import ALONE, Ranks
 from pellucid.training.loop import Trainer
@@ -39,7 +40,7 @@ class MadeUp(Rows):
         ids = np.stack([dice.integers(0, 7, LENGTH + 1) for dice in made])
         targets = ids[:, 1:].copy()
         for row, (number, dice) in enumerate(zip(numbers, made, strict=True)):
-            targets[row, dice.random(LENGTH) < 0.3 * (number % 3)] = NOT_COUNTED
+            targets[row, dice.random(LENGTH) < 0.3 * (number % 3)] = IGNORE_INDEX
         return Batch(ids[:, :-1].astype(np.int64), targets.astype(np.int64))
 
     def state(self) -> dict[str, int]:

@@ -13,9 +13,7 @@ import numpy as np
 
 from pellucid.data.shard import Ids
 from pellucid.errors import ConfigError
-
-NOT_COUNTED = -100
-"""The target of a place that has none; the value that losses of other programs leave out, too."""
+from pellucid.names import IGNORE_INDEX
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,7 @@ class Batch:
     ids: Ids
     """[B T], whole numbers of 64 bits."""
     targets: Ids
-    """[B T]; `NOT_COUNTED` where nothing is to be predicted."""
+    """[B T]; `IGNORE_INDEX` where nothing is to be predicted."""
     segments: Ids | None = None
     """[B T], where rows hold documents: 0, 1, … by document, −1 for padding. Attention that must stop at
     documents' borders lets a place see another only where both have the same number."""
@@ -68,5 +66,5 @@ def blank(count: int, length: int, fill: int = 0) -> Batch:
     """Rows with nothing in them yet."""
     shape = (count, length)
     return Batch(
-        np.full(shape, fill, np.int64), np.full(shape, NOT_COUNTED, np.int64), np.full(shape, -1, np.int64)
+        np.full(shape, fill, np.int64), np.full(shape, IGNORE_INDEX, np.int64), np.full(shape, -1, np.int64)
     )

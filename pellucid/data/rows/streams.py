@@ -8,9 +8,10 @@ counted. For models that carry a state from batch to batch, and for reading a va
 
 import numpy as np
 
-from pellucid.data.rows import NOT_COUNTED, Batch, Rows, need_length, need_tokens
+from pellucid.data.rows import Batch, Rows, need_length, need_tokens
 from pellucid.data.tokens import Tokens
 from pellucid.errors import ConfigError
+from pellucid.names import IGNORE_INDEX
 
 
 class Streams(Rows):
@@ -33,7 +34,7 @@ class Streams(Rows):
         self.batch += 1
         stretch, last = self._stretch(count), len(self.tokens) - 1
         ids = np.zeros((mine.stop - mine.start, self.length), np.int64)
-        targets = np.full_like(ids, NOT_COUNTED)
+        targets = np.full_like(ids, IGNORE_INDEX)
         for made, row in enumerate(range(mine.start, mine.stop)):
             start = row * stretch + begin
             size = min(self.length, stretch - begin, last - start)

@@ -10,9 +10,10 @@ is a target exactly once.
 import numpy as np
 
 from pellucid.data.permutation import Permutation, keys
-from pellucid.data.rows import NOT_COUNTED, Batch, Rows, need_length, need_tokens
+from pellucid.data.rows import Batch, Rows, need_length, need_tokens
 from pellucid.data.shard import Ids, id_type
 from pellucid.data.tokens import Tokens
+from pellucid.names import IGNORE_INDEX
 
 BLOCK = 1 << 12
 """Windows found at a time; one by one, NumPy's calls would cost more than the rows. Fewer where an epoch is
@@ -46,7 +47,7 @@ class Windows(Rows):
             self.tokens.read(0, min(self.length, len(self.tokens)))
         ids, targets = raw[:, :-1].astype(np.int64), raw[:, 1:].astype(np.int64)
         for row in np.flatnonzero(counted < self.length).tolist():
-            targets[row, counted[row] :] = NOT_COUNTED
+            targets[row, counted[row] :] = IGNORE_INDEX
         return Batch(ids, targets)
 
     def _ring(self, start: int) -> Ids:

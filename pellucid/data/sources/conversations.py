@@ -7,9 +7,9 @@ import numpy as np
 
 from pellucid.data import chat_records
 from pellucid.data.permutation import Permutation
-from pellucid.data.rows import NOT_COUNTED
 from pellucid.data.shard import Ids
 from pellucid.errors import ConfigError, PellucidError
+from pellucid.names import IGNORE_INDEX
 from pellucid.pretrained import Pretrained
 from pellucid.text.chat import Chat, Record
 
@@ -50,7 +50,7 @@ def conversations(
             except PellucidError as error:
                 raise type(error)(f"{path}, line {line}: {error}") from None
             ids, targets = piece(record, length)
-            if not (targets != NOT_COUNTED).any():
+            if not (targets != IGNORE_INDEX).any():
                 left_out += 1
                 continue
             cut += len(record.ids) - 1 > length
@@ -99,7 +99,7 @@ def piece(record: Record, length: int) -> Piece:
     [[5, 6], [-100, 7]]
     """
     ids = np.array(record.ids, np.int64)
-    targets = np.where(np.array(record.counted, bool), ids, NOT_COUNTED)
+    targets = np.where(np.array(record.counted, bool), ids, IGNORE_INDEX)
     return ids[:-1][:length], targets[1:][:length]
 
 

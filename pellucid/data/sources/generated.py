@@ -19,9 +19,10 @@ from pellucid.corpora import stories as corpus
 from pellucid.corpora import tasks
 from pellucid.corpora.stories.levels import grammar
 from pellucid.data.permutation import keys
-from pellucid.data.rows import NOT_COUNTED, Batch, Rows, need_length
+from pellucid.data.rows import Batch, Rows, need_length
 from pellucid.data.shard import Ids
 from pellucid.errors import ConfigError, did_you_mean
+from pellucid.names import IGNORE_INDEX
 from pellucid.text.characters import Characters
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special, Tokenizer
@@ -230,7 +231,7 @@ def task(kind: str, length: int, seed: int) -> Made:
         prompt, answer = tokenizer.encode(example.prompt), tokenizer.encode(example.answer)
         ids = np.array([0, *prompt, *answer, 0], np.int64)
         targets = ids[1:].copy()
-        targets[: len(prompt)] = NOT_COUNTED
+        targets[: len(prompt)] = IGNORE_INDEX
         return ids[:-1], targets
 
     def pieces(first: int) -> Iterator[Piece]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from pellucid.data.chat_records import is_chat
 from pellucid.data.manifest import NAME, PROGRESS
-from pellucid.data.rows import NOT_COUNTED, Rows, need_length
+from pellucid.data.rows import Rows, need_length
 from pellucid.data.rows.records import Records
 from pellucid.data.rows.windows import Windows
 from pellucid.data.shard import Ids
@@ -24,6 +24,7 @@ from pellucid.data.sources.conversations import asking, conversations
 from pellucid.data.sources.encoding import Data, Tell, encoded, paths_of, shown_paths
 from pellucid.data.tokens import TokenFolder, Tokens
 from pellucid.errors import ConfigError
+from pellucid.names import IGNORE_INDEX
 from pellucid.pretrained import Pretrained
 from pellucid.text.corpus.bad_files import STOP
 from pellucid.text.tokenizer import Tokenizer
@@ -52,7 +53,7 @@ class Validation:
     def __iter__(self) -> Iterator[tuple[Ids, Ids]]:
         for first in range(0, self.rows, self.batch_size):
             ids = np.zeros((self.batch_size, self.length), np.int64)
-            targets = np.full_like(ids, NOT_COUNTED)
+            targets = np.full_like(ids, IGNORE_INDEX)
             for place, row in enumerate(range(first, min(first + self.batch_size, self.rows))):
                 some, wanted = self.row(row)
                 ids[place, : len(some)], targets[place, : len(wanted)] = some, wanted
@@ -188,7 +189,7 @@ def _made(data: Data, length: int, seed: int) -> Source:
     else:
         made = generated.task(name, length, seed)
     rows = generated.packed(made.held_out, length)
-    targets = sum(int((wanted != NOT_COUNTED).sum()) for _, wanted in rows)
+    targets = sum(int((wanted != IGNORE_INDEX).sum()) for _, wanted in rows)
     end = made.tokenizer.id_of(generated.END)
     assert end is not None
     return Source(
@@ -225,7 +226,7 @@ def _talked(data: Data, start: Pretrained | None, length: int, seed: int, tell: 
     longest = max((len(ids) for ids, _ in made.held_out), default=1)
     for line in made.about(length):
         tell(line)
-    counted = [int(id) for _, targets in made.held_out for id in targets if id != NOT_COUNTED]
+    counted = [int(id) for _, targets in made.held_out for id in targets if id != IGNORE_INDEX]
     end = None if tokenizer.special.eos is None else tokenizer.id_of(tokenizer.special.eos)
 
     def opening(prompt: str) -> tuple[str, list[int]]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.names import IGNORE_INDEX
 from pellucid.reference.op import (
     Attrs,
     Gradients,
@@ -19,9 +20,6 @@ from pellucid.reference.op import (
     zeros,
 )
 
-IGNORED = -100
-"""The target of a position that is not counted."""
-
 
 def _reads(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
     logits, *per_row = shapes
@@ -31,10 +29,12 @@ def _reads(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
 
 @operation(_reads, "{y} = {1} - {0} at v = {2}")
 def cross_entropy(logits: Any, lse: Any, targets: Any) -> Any:
-    """nll = lse − s_target = −ln p_target, and 0 where the target is IGNORED."""
-    counted = targets != IGNORED
+    """nll = lse − s_target = −ln p_target, and 0 where the target is IGNORE_INDEX."""
+    counted = targets != IGNORE_INDEX
     if (targets[counted] < 0).any():
-        raise IndexError(f"targets count from 0 (or are {IGNORED}), and {targets[counted].min()} was given")
+        raise IndexError(
+            f"targets count from 0 (or are {IGNORE_INDEX}), and {targets[counted].min()} was given"
+        )
     wanted = np.take_along_axis(logits, np.where(counted, targets, 0)[..., None], axis=-1)[..., 0]
     return np.where(counted, lse - wanted, 0.0)
 
@@ -60,5 +60,5 @@ def target_back(dnll: Any, targets: Any, width: int, first: int = 0) -> Any:
 
 @operation(each, "{y} = {0} if {1} ≥ 0, else 0")
 def counted_back(dnll: Any, targets: Any) -> Any:
-    """dlse = dnll, and 0 where the target is IGNORED."""
-    return np.where(targets != IGNORED, dnll, 0.0)
+    """dlse = dnll, and 0 where the target is IGNORE_INDEX."""
+    return np.where(targets != IGNORE_INDEX, dnll, 0.0)

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pellucid.data.rows import NOT_COUNTED
 from pellucid.data.sources.conversations import conversations
 from pellucid.data.sources.source import Source, open_source
 from pellucid.errors import ConfigError, FileError, TokenError
 from pellucid.interop import model_folder
+from pellucid.names import IGNORE_INDEX
 from pellucid.training.events import Evaluated
 from pellucid.training.history.log import read
 from pellucid.training.recipe import Data, Recipe
@@ -53,11 +53,11 @@ def opened(path: Path, length: int = 90, validation: float = 0.1, **settings: st
 def test_only_the_assistant_s_words_and_their_ends_are_targets(chats: Path) -> None:
     source = opened(chats)
     batch = source.train.take(1, slice(0, 1))
-    said = source.tokenizer.decode([int(id) for id in batch.targets[0] if id != NOT_COUNTED])
+    said = source.tokenizer.decode([int(id) for id in batch.targets[0] if id != IGNORE_INDEX])
     assert re.fullmatch(r"The dog \d+\.<end>A bird\.<end>", said)
     whole = source.tokenizer.decode(batch.ids[0].tolist())
     assert whole.startswith("<s>user: The cat sat on")
-    counted = batch.targets[0] != NOT_COUNTED
+    counted = batch.targets[0] != IGNORE_INDEX
     np.testing.assert_array_equal(batch.ids[0][1:][counted[:-1]], batch.targets[0][counted])
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from pellucid.corpora import stories, tasks
 from pellucid.data.loader import Loader
-from pellucid.data.rows import NOT_COUNTED
 from pellucid.data.sources.generated import HELD_OUT, STORIES, spaced_words
 from pellucid.data.sources.source import Source, open_source
 from pellucid.errors import ConfigError, FileError, PellucidError
+from pellucid.names import IGNORE_INDEX
 from pellucid.text.pretrained import from_pretrained
 from tests.data.made_up import prepared, text_file, tokenizer_folder
 
@@ -40,7 +40,7 @@ def judged(source: Source) -> tuple[list[int], int]:
     batches = list(source.validation)
     assert {ids.shape for ids, _ in batches} <= {(source.validation.batch_size, source.validation.length)}
     found = np.concatenate([targets.ravel() for _, targets in batches])
-    return found[found != NOT_COUNTED].tolist(), len(batches)
+    return found[found != IGNORE_INDEX].tolist(), len(batches)
 
 
 def letters(path: Path, size: int = 1007) -> str:
