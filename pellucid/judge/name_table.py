@@ -74,7 +74,7 @@ class NameTable:
 
 def shipped_tables() -> list[str]:
     """The names of the tables that come with the package."""
-    folder = resources.files("pellucid.explain") / "name_tables"
+    folder = resources.files("pellucid.judge") / "name_tables"
     return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir())
 
 
@@ -82,7 +82,7 @@ def read_table(name: str) -> NameTable:
     """Reads a shipped table by its name, or a user's TOML file."""
     shipped = shipped_tables()
     if name in shipped:
-        text = (resources.files("pellucid.explain") / "name_tables" / f"{name}.toml").read_text("utf-8")
+        text = (resources.files("pellucid.judge") / "name_tables" / f"{name}.toml").read_text("utf-8")
         return NameTable(parse_rules(name, text))
     path = Path(name)
     if not path.suffix and not path.exists():
