@@ -9,8 +9,8 @@ import torch
 from pellucid.checks.finding import Check, Finding, compared, judged
 from pellucid.checks.subject import Subject
 from pellucid.config import ModelConfig
-from pellucid.judge.compare import BETWEEN_ENGINES
-from pellucid.judge.local_replay import Recorded, local_replay
+from pellucid.judge.judge_run import RecordedValue, judge_run
+from pellucid.judge.mismatch import BETWEEN_ENGINES
 from pellucid.model.compiler import NO_COMPILER, lacks_compiler
 from pellucid.reference.op import Array
 from pellucid.workbench.engines import Run, run, with_values
@@ -82,8 +82,8 @@ def _given(config: ModelConfig, places: Array) -> dict[str, Array]:
 
 def _judged(subject: Subject, both: Run) -> Finding:
     made = [name for name in both.values if both.tape.roles.get(name) != "leaf"]  # the rest was handed to it
-    recorded = {name: Recorded(both.values[name], both.types[name]) for name in made}
-    return judged(local_replay(subject.trace(both.tape, subject.pair[0]), recorded))
+    recorded = {name: RecordedValue(both.values[name], both.types[name]) for name in made}
+    return judged(judge_run(subject.trace(both.tape, subject.pair[0]), recorded))
 
 
 ROUNDING = "(8 + √n) units of Σ|terms|"

@@ -7,7 +7,7 @@ import torch
 
 from pellucid.checks.finding import Check, Finding, compared
 from pellucid.checks.subject import Subject
-from pellucid.judge.compare import CACHED_AGAINST_FULL
+from pellucid.judge.mismatch import CACHED_AGAINST_FULL
 from pellucid.model.cache import Cache
 from pellucid.model.taps import record
 from pellucid.model.transformer import Transformer

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pellucid.explain.trace import Trace
-from pellucid.judge.compare import departure, kind, largest, told
+from pellucid.judge.mismatch import explain_mismatch, find_mismatch, kind, largest
 from pellucid.judge.verdict import Judged, Replayed
 from pellucid.reference.op import Array
 
@@ -49,8 +49,8 @@ def compared(
     worst = 0.0
     for name, value in wanted.items():
         scale = scales[kind(name)]
-        if found := departure(name, got[name], value, tolerance, scale):
-            story = told(found, trace) if trace and name in trace.tape else str(found)
+        if found := find_mismatch(name, got[name], value, tolerance, scale):
+            story = explain_mismatch(found, trace) if trace and name in trace.tape else str(found)
             return Finding("BUG", _far(found.got, found.wanted), name, story)
         worst = max(worst, _error(got[name], value) / (max(largest([value]), scale * 1e-3) or 1.0))
     return Finding("equal", f"{worst:.1e} of {_many(len(wanted), 'value')}")

@@ -13,7 +13,7 @@ from pellucid.checks.finding import Check, Finding, judged
 from pellucid.checks.subject import Subject
 from pellucid.errors import PellucidError, quote
 from pellucid.interop import huggingface
-from pellucid.judge.local_replay import Recorded, local_replay
+from pellucid.judge.judge_run import RecordedValue, judge_run
 from pellucid.reference.training import forward
 
 MEAN, WORST = 1e-4, 1e-2
@@ -68,9 +68,11 @@ def logits(subject: Subject) -> Finding:
     recorded = {name: found.hidden_states[i] for i, name in names.items()} | {"logits": found.logits}
     tape = forward(subject.config, subject.weights, [ids])
     values = {
-        name: Recorded(value.double().numpy(), "float32") for name, value in recorded.items() if name in tape
+        name: RecordedValue(value.double().numpy(), "float32")
+        for name, value in recorded.items()
+        if name in tape
     }
-    verdict = judged(local_replay(subject.trace(tape, ids), values))
+    verdict = judged(judge_run(subject.trace(tape, ids), values))
     if verdict.verdict == "BUG":
         return verdict
     ours = subject.module(torch.float32)

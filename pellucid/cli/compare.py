@@ -11,7 +11,7 @@ from pellucid.cli.options import Target
 if TYPE_CHECKING:
     from pellucid.config import ModelConfig
     from pellucid.explain.trace import Trace
-    from pellucid.judge.local_replay import Recorded
+    from pellucid.judge.judge_run import RecordedValue
     from pellucid.judge.verdict import Replayed
 
 
@@ -56,7 +56,7 @@ def compare(
     from pellucid.errors import UsageError
     from pellucid.judge.arrays_file import SUFFIXES
     from pellucid.judge.fitting import explain_bug
-    from pellucid.judge.local_replay import local_replay
+    from pellucid.judge.judge_run import judge_run
 
     if a.endswith(SUFFIXES) and not b.endswith(SUFFIXES):
         a, b = b, a  # arrays are always theirs
@@ -68,7 +68,7 @@ def compare(
     theirs, unmatched = _theirs(b, prompt, target, ours, names, dtype)
     if not any(_fits(name, only) for name in theirs):
         raise UsageError(f"no value that both have fits {only!r}; both have {', '.join(list(theirs)[:5])} ….")
-    done = local_replay(ours, theirs, tolerance=tolerance, only=only)
+    done = judge_run(ours, theirs, tolerance=tolerance, only=only)
     done = explain_bug(done, ours, theirs, config)
     if json:
         _print_json(done, unmatched)
@@ -152,10 +152,10 @@ def _layout(trace: "Trace") -> str | None:
 
 def _theirs(
     b: str, prompt: str | None, target: str | None, ours: "Trace", names: str | None, dtype: str | None
-) -> tuple[dict[str, "Recorded"], list[str]]:
+) -> tuple[dict[str, "RecordedValue"], list[str]]:
     """The values of B under our names, and the names that have no counterpart."""
     from pellucid.judge.arrays_file import SUFFIXES, read
-    from pellucid.judge.local_replay import Recorded, recorded_in
+    from pellucid.judge.judge_run import RecordedValue, recorded_values
     from pellucid.judge.name_table import map_names, read_table
 
     table = read_table(names) if names is not None else None
@@ -165,10 +165,11 @@ def _theirs(
         trace, _ = _trace(b, prompt, target, _layout(ours))
         _check_same_sizes(ours, trace)
         _same_length(ours, trace)
-        arrays = recorded_in(trace)
+        arrays = recorded_values(trace)
     if dtype:
         arrays = {
-            n: Recorded(x.value, dtype if x.value.dtype.kind == "f" else x.type) for n, x in arrays.items()
+            n: RecordedValue(x.value, dtype if x.value.dtype.kind == "f" else x.type)
+            for n, x in arrays.items()
         }
     return map_names(arrays, ours, table)
 
@@ -176,7 +177,7 @@ def _theirs(
 def _check_same_sizes(ours: "Trace", theirs: "Trace") -> None:
     """Refuses two models of different sizes: no value of one can be recomputed by the other's program."""
     from pellucid.errors import UsageError
-    from pellucid.judge.compare import model_sizes
+    from pellucid.judge.mismatch import model_sizes
 
     here, there = model_sizes(ours), model_sizes(theirs)
     if apart := [key for key in here if there.get(key, here[key]) != here[key]]:
@@ -206,7 +207,7 @@ def _two_files(a: Path, b: Path, only: str, tolerance: float | None, json: bool)
 
     from pellucid.errors import UsageError
     from pellucid.judge.arrays_file import read
-    from pellucid.judge.compare import BETWEEN_ENGINES, first_departure
+    from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch
 
     first, second = ({n: x.value for n, x in read(side).items() if _fits(n, only)} for side in (a, b))
     shared = {name: value for name, value in first.items() if name in second}
@@ -214,7 +215,7 @@ def _two_files(a: Path, b: Path, only: str, tolerance: float | None, json: bool)
         raise UsageError(
             f"{a} and {b} have no name in common: {', '.join([*first][:3])}; {', '.join([*second][:3])}."
         )
-    found = first_departure(second, shared, BETWEEN_ENGINES if tolerance is None else tolerance)
+    found = find_first_mismatch(second, shared, BETWEEN_ENGINES if tolerance is None else tolerance)
     if json:
         data = {
             "verdict": "different" if found else "equal",

@@ -10,7 +10,7 @@ import numpy as np
 
 from pellucid.errors import FileError, PellucidError, file_error
 from pellucid.files import Damaged, check_readable, need, strict
-from pellucid.judge.local_replay import Recorded
+from pellucid.judge.judge_run import RecordedValue
 from pellucid.reference.op import Array
 
 SUFFIXES = (".npz", ".safetensors")
@@ -22,7 +22,7 @@ _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?"} 
 }
 
 
-def read(path: Path) -> dict[str, Recorded]:
+def read(path: Path) -> dict[str, RecordedValue]:
     """Every array of the file by its own name, widened, with the type in which it is held."""
     with strict(path), _nothing_else(path):
         check_readable(path)
@@ -93,14 +93,14 @@ def _safetensors(path: Path) -> dict[str, tuple[Array, str]]:
     return arrays
 
 
-def _recorded(name: str, value: Array, type: str) -> Recorded:
+def _recorded(name: str, value: Array, type: str) -> RecordedValue:
     if type == "bfloat16":
-        return Recorded((value.astype(np.uint32) << 16).view(np.float32).astype(np.float64), type)
+        return RecordedValue((value.astype(np.uint32) << 16).view(np.float32).astype(np.float64), type)
     need(value.dtype.kind in "fiub", f"{name!r} is of {type}, which are no numbers")
     if value.dtype.kind != "f":
-        return Recorded(value.astype(np.int64), type)
+        return RecordedValue(value.astype(np.int64), type)
     need(value.dtype.itemsize <= 8, f"{name!r} is of {type}; save it as float64")
-    return Recorded(value.astype(np.float64), held_in(value))
+    return RecordedValue(value.astype(np.float64), held_in(value))
 
 
 def held_in(value: Array) -> str:

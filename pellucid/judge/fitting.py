@@ -11,7 +11,7 @@ import numpy as np
 from pellucid.config import ModelConfig
 from pellucid.errors import PellucidError
 from pellucid.explain.trace import Trace
-from pellucid.judge.local_replay import Recorded, local_replay
+from pellucid.judge.judge_run import RecordedValue, judge_run
 from pellucid.judge.mistakes import MISTAKES, Program, Variant, describe
 from pellucid.judge.verdict import Judged, Replayed
 from pellucid.reference.op import Array
@@ -24,7 +24,7 @@ BREAKS = (ValueError, IndexError, TypeError, KeyError, AttributeError)
 
 
 def explain_bug(
-    done: Replayed, trace: Trace, recorded: Mapping[str, Recorded], config: ModelConfig | None = None
+    done: Replayed, trace: Trace, recorded: Mapping[str, RecordedValue], config: ModelConfig | None = None
 ) -> Replayed:
     """Adds the usual mistakes that would give the numbers of the first bug, the best fit first."""
     if not done.bugs or done.bugs[0].given or done.bugs[0].layout:
@@ -33,7 +33,7 @@ def explain_bug(
 
 
 def fitting_mistakes(
-    trace: Trace, recorded: Mapping[str, Recorded], bug: str, config: ModelConfig | None = None
+    trace: Trace, recorded: Mapping[str, RecordedValue], bug: str, config: ModelConfig | None = None
 ) -> list[str]:
     """Returns the mistakes under which the value of that name follows from their recorded values."""
     tape, name = trace.tape, trace.tape.resolve(bug)
@@ -61,7 +61,7 @@ def _variants(mistake: str, program: Program) -> list[Variant]:
         return []  # a stranger's trace may use our names for other things
 
 
-def _span(tape: Tape, name: str, theirs: Mapping[str, Recorded], variant: Variant | None = None) -> Tape:
+def _span(tape: Tape, name: str, theirs: Mapping[str, RecordedValue], variant: Variant | None = None) -> Tape:
     """The program from what they recorded to one value, with a mistake in it."""
     variant = variant or Variant()
     steps, values = {**tape.steps, **variant.steps}, {**variant.tables, **tape.values}
@@ -79,7 +79,7 @@ def _span(tape: Tape, name: str, theirs: Mapping[str, Recorded], variant: Varian
     return span
 
 
-def _misfit(span: Tape, name: str, theirs: Mapping[str, Recorded]) -> tuple[int, float]:
+def _misfit(span: Tape, name: str, theirs: Mapping[str, RecordedValue]) -> tuple[int, float]:
     """How many cells are finite on one side alone, and the largest difference of the others."""
     values = dict(span.values) | {read: theirs[read].value for read in span.values if read in theirs}
     with np.errstate(all="ignore"):
@@ -95,13 +95,15 @@ def _same(a: Array, b: Array) -> Array:
     return np.asarray((a == b) | (np.isnan(a) & np.isnan(b)))
 
 
-def _judge(span: Tape, name: str, theirs: Mapping[str, Recorded], misfit: tuple[int, float]) -> Judged | None:
+def _judge(
+    span: Tape, name: str, theirs: Mapping[str, RecordedValue], misfit: tuple[int, float]
+) -> Judged | None:
     """The verdict on the value with the mistake in the span, if it comes nearer at all."""
     try:
         strange, apart = _misfit(span, name, theirs)
         if (strange, 2 * apart) > misfit:
             return None
         known = {read: theirs[read] for read in span.values if read in theirs}
-        return next(iter(local_replay(Trace(span), known, only=name).values), None)
+        return next(iter(judge_run(Trace(span), known, only=name).values), None)
     except (PellucidError, *BREAKS):
         return None  # the mistake cannot be made in a program of these shapes

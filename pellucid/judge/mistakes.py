@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.config import ModelConfig
-from pellucid.judge.compare import departure
+from pellucid.judge.mismatch import find_mismatch
 from pellucid.parts.positions.rope import Rope
 from pellucid.reference.op import Array, Op, everything
 from pellucid.reference.ops import named
@@ -501,8 +501,8 @@ def diagnose(tape: Tape, name: str, answer: Array, tolerance: float = 1e-9) -> l
         mistake
         for mistake in MISTAKES
         if any(
-            departure(name, np.asarray(answer), made, tolerance) is None
-            and departure(name, made, tape[name], tolerance) is not None
+            find_mismatch(name, np.asarray(answer), made, tolerance) is None
+            and find_mismatch(name, made, tape[name], tolerance) is not None
             for made in _made(tape, name, mistake)
         )
     ]

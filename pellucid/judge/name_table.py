@@ -21,7 +21,7 @@ import numpy as np
 
 from pellucid.errors import FileError, UsageError, did_you_mean, file_error
 from pellucid.explain.trace import Trace
-from pellucid.judge.local_replay import Recorded
+from pellucid.judge.judge_run import RecordedValue
 from pellucid.reference.op import Array, Shape
 
 EXAMPLE = '"h.{l}.attn.q" = "blocks.{l}.attn.q"'
@@ -157,11 +157,11 @@ def _parse_target(entry: Any) -> Target | None:
 
 
 def map_names(
-    theirs: Mapping[str, Recorded], trace: Trace, table: NameTable | None = None
-) -> tuple[dict[str, Recorded], list[str]]:
+    theirs: Mapping[str, RecordedValue], trace: Trace, table: NameTable | None = None
+) -> tuple[dict[str, RecordedValue], list[str]]:
     """Returns their arrays under our names and axes, and their names that have no counterpart here."""
     table = table or NameTable()
-    found: dict[str, Recorded] = {}
+    found: dict[str, RecordedValue] = {}
     came_from: dict[str, str] = {}
     used: set[Rule] = set()
     unmatched = []
@@ -184,7 +184,7 @@ def map_names(
         for target, value in zip(targets, _split(name, entry.value, targets, trace), strict=True):
             arranged = _arrange(name, value, target, trace)
             if target.name not in found:
-                found[target.name], came_from[target.name] = Recorded(arranged, entry.type), name
+                found[target.name], came_from[target.name] = RecordedValue(arranged, entry.type), name
             elif not np.array_equal(found[target.name].value, arranged, equal_nan=True):
                 raise UsageError(
                     f"{came_from[target.name]!r} and {name!r} would both be {target.name!r}, and differ. "

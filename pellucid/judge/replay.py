@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pellucid.explain.trace import Trace
-from pellucid.judge.compare import ELSEWHERE, Departure, departure, largest
+from pellucid.judge.mismatch import ELSEWHERE, Mismatch, find_mismatch, largest
 
 
 @dataclass(frozen=True)
@@ -14,7 +14,7 @@ class Replay:
 
     steps: int
     exact: int
-    mismatches: list[Departure]
+    mismatches: list[Mismatch]
 
 
 def replay(trace: Trace) -> Replay:
@@ -31,10 +31,10 @@ def replay(trace: Trace) -> Replay:
             with np.errstate(all="ignore"):
                 made = step.run(tape.values)
         except Exception as error:  # a stranger's attributes may break an operation in any way
-            mismatches.append(Departure(name, (), np.nan, np.nan, f" ({step.op.name} cannot run: {error})"))
+            mismatches.append(Mismatch(name, (), np.nan, np.nan, f" ({step.op.name} cannot run: {error})"))
             continue
         if made.shape == recorded.shape and np.array_equal(made, recorded, equal_nan=True):
             exact += 1
-        elif found := departure(name, recorded, made, ELSEWHERE, scales[tape.roles[name]]):
+        elif found := find_mismatch(name, recorded, made, ELSEWHERE, scales[tape.roles[name]]):
             mismatches.append(found)
     return Replay(len(tape.steps), exact, mismatches)

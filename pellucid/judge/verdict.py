@@ -4,7 +4,7 @@ were given; told so that one can act."""
 from dataclasses import dataclass
 
 from pellucid.explain.expression import figure
-from pellucid.judge.compare import Departure
+from pellucid.judge.mismatch import Mismatch
 from pellucid.reference.op import Index
 
 
@@ -81,7 +81,7 @@ class Replayed:
     with their numbers in it."""
 
     values: tuple[Judged, ...]
-    departure: Departure | None = None
+    departure: Mismatch | None = None
     departs_at: str = ""
     story: str = ""
     explained_by: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ import pellucid
 from pellucid.config import ModelConfig
 from pellucid.errors import ConfigError
 from pellucid.interop import model_folder
-from pellucid.judge.compare import BETWEEN_ENGINES, CACHED_AGAINST_FULL, departure, first_departure
+from pellucid.judge.mismatch import BETWEEN_ENGINES, CACHED_AGAINST_FULL, find_first_mismatch, find_mismatch
 from pellucid.model.cache import Cache
 from pellucid.pretrained import Pretrained, Source
 from pellucid.reference.optimizers import update
@@ -51,7 +51,7 @@ def composes(config: ModelConfig, choice: Choice, folder: Path, seed: int = 0) -
     optimizer.step()
     moved = {name: array(value) for name, value in model.named_parameters()}
     wanted = {name: tape[f"{name}@1"] if f"{name}@1" in tape else values[name] for name in moved}
-    assert first_departure(moved, wanted, BETWEEN_ENGINES) is None
+    assert find_first_mismatch(moved, wanted, BETWEEN_ENGINES) is None
     made = Pretrained("made", config, wanted, None, Source(folder, "made", "", {}, 0))
     model_folder.write(folder / "saved", made, dtype="float64")
     again = pellucid.load(folder / "saved", dtype="float64")
@@ -59,12 +59,12 @@ def composes(config: ModelConfig, choice: Choice, folder: Path, seed: int = 0) -
     ids = torch.tensor(IDS)
     with torch.no_grad():
         whole = model(ids)
-        assert departure("logits", array(again.module(ids)), array(whole), 1e-12) is None
+        assert find_mismatch("logits", array(again.module(ids)), array(whole), 1e-12) is None
         if config.mask.together < ids.shape[1]:
             cache, first = Cache(config, len(IDS), 8, dtype=torch.float64), max(1, int(config.mask.together))
             parts = ids.split([first, *[1] * (ids.shape[1] - first)], 1)
             cached = torch.cat([model.extend(part, cache) for part in parts], 1)
-            assert departure("logits", array(cached), array(whole), CACHED_AGAINST_FULL) is None
+            assert find_mismatch("logits", array(cached), array(whole), CACHED_AGAINST_FULL) is None
 
 
 @pytest.mark.parametrize("choice", COVER, ids=text)

@@ -8,7 +8,7 @@ import torch
 
 from pellucid.config import ModelConfig
 from pellucid.explain.trace import Trace
-from pellucid.judge.compare import BETWEEN_ENGINES, first_departure, told
+from pellucid.judge.mismatch import BETWEEN_ENGINES, explain_mismatch, find_first_mismatch
 from pellucid.model import attention
 from pellucid.reference.op import Array
 from tests.agreement.engines import (
@@ -47,8 +47,8 @@ def agree(config: ModelConfig, values: dict[str, Array], *given: Any) -> None:
         got["mask"] = np.broadcast_to(got["mask"], wanted["mask"].shape)
     assert [name for name in got if name not in tape] == []
     assert [name for name in wanted if name not in got] == []
-    found = first_departure(got, {name: tape[name] for name in (*wanted, *got)}, BETWEEN_ENGINES)
-    assert not found, told(found, Trace(tape))
+    found = find_first_mismatch(got, {name: tape[name] for name in (*wanted, *got)}, BETWEEN_ENGINES)
+    assert not found, explain_mismatch(found, Trace(tape))
 
 
 def test_the_cover_holds_every_kind_of_every_family() -> None:
@@ -85,7 +85,7 @@ def test_the_fused_path_gives_the_same_logits_loss_and_gradients(choice: Choice)
         real = None if padding is None else torch.tensor(padding)
         logits = model(torch.tensor(IDS), padding=real).numpy()
     got = {"logits": logits, "loss": value.detach().numpy(), **gradients(model)}
-    assert first_departure(got, {name: tape[name] for name in got}, BETWEEN_ENGINES) is None
+    assert find_first_mismatch(got, {name: tape[name] for name in got}, BETWEEN_ENGINES) is None
     assert set(gradients(model)) == {f"d.{name}" for name in config.parameters() if f"d.{name}" in tape}
 
 
@@ -98,7 +98,7 @@ def test_what_the_fused_path_shows_is_what_the_specification_has(name: str) -> N
     assert {"blocks.0.attn.q", "blocks.1.attn.z", "logits", "loss", "d.blocks.0.resid_pre"} <= set(got)
     if config.score_cap.kind == "none":  # no kernel caps scores
         assert not [name for name in got if name.endswith((".scores", ".pattern", "lse"))]
-    assert first_departure(got, {name: tape[name] for name in got}, BETWEEN_ENGINES) is None
+    assert find_first_mismatch(got, {name: tape[name] for name in got}, BETWEEN_ENGINES) is None
 
 
 @pytest.mark.parametrize("count", [1, 8])

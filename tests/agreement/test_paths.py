@@ -17,8 +17,8 @@ from torch import Tensor
 from pellucid.checks import equivalences
 from pellucid.checks.finding import Finding
 from pellucid.config import ModelConfig
-from pellucid.judge.compare import BETWEEN_ENGINES, first_departure
-from pellucid.judge.local_replay import Recorded, local_replay
+from pellucid.judge.judge_run import RecordedValue, judge_run
+from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch
 from pellucid.judge.verdict import Replayed
 from pellucid.model import cache, positions
 from pellucid.model.transformer import Transformer
@@ -44,10 +44,10 @@ def replayed(
 ) -> Replayed:
     model = fast(config, dtype=getattr(torch, type), **more)
     done = run(model, ids, targets, path=path)
-    recorded = {name: Recorded(value, done.types[name]) for name, value in done.values.items()}
+    recorded = {name: RecordedValue(value, done.types[name]) for name, value in done.values.items()}
     assert set(done.types.values()) <= {type, "float32", "float64", "bool"}
     made = {name: x for name, x in recorded.items() if done.tape.roles.get(name) != "leaf"}
-    return local_replay(done.tape, made)
+    return judge_run(done.tape, made)
 
 
 def long_ids(config: ModelConfig) -> tuple[Any, Any]:
@@ -119,7 +119,7 @@ def test_positions_rounded_to_bfloat16_are_a_bug_in_bfloat16_alone(
     assert replayed(config, "float64", path, *given).verdict == "equal"
     both = run(fast(config), *given)
     wanted = {name: both.tape[name] for name in both.values}
-    assert first_departure(both.values, wanted, BETWEEN_ENGINES) is None
+    assert find_first_mismatch(both.values, wanted, BETWEEN_ENGINES) is None
     done = replayed(config, "bfloat16", path, *given)
     assert str(done).startswith("BUG at blocks.0.attn.q_rot\n"), str(done)
     assert {bug.name for bug in done.bugs} == {"blocks.0.attn.q_rot", "blocks.0.attn.k_rot"}

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pellucid.config import ModelConfig
-from pellucid.judge.compare import BETWEEN_ENGINES, departure, first_departure
+from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch, find_mismatch
 from pellucid.judge.mistakes import planted
 from pellucid.names import describe
 from pellucid.parts.unembeddings.linear import LinearUnembedding
@@ -53,7 +53,7 @@ both = pytest.mark.parametrize("config", [GPT2, LLAMA], ids=["gpt2", "llama"])
 def test_every_value_agrees_with_torch(config: ModelConfig) -> None:
     tape, (_, kept) = ours(config, weights(config)), theirs(config, weights(config))
     wanted = {name: value.detach().numpy() for name, value in kept.items()}
-    assert first_departure({name: tape[name] for name in wanted}, wanted, BETWEEN_ENGINES) is None
+    assert find_first_mismatch({name: tape[name] for name in wanted}, wanted, BETWEEN_ENGINES) is None
 
 
 @both
@@ -61,7 +61,7 @@ def test_every_gradient_agrees_with_autograd(config: ModelConfig) -> None:
     tape, (w, kept) = ours(config, weights(config)), theirs(config, weights(config))
     wanted = {f"d.{name}": x.grad.numpy() for name, x in (w | kept).items() if x.grad is not None}
     assert set(w) <= {name.removeprefix("d.") for name in wanted}
-    assert first_departure({name: tape[name] for name in wanted}, wanted, BETWEEN_ENGINES) is None
+    assert find_first_mismatch({name: tape[name] for name in wanted}, wanted, BETWEEN_ENGINES) is None
 
 
 @both
@@ -85,7 +85,7 @@ def test_tied_embedding_gets_its_gradient_from_both_ends() -> None:
     read, written = (tape[f"d.embed.weight.via.{end}"] for end in ("embedded", "logits"))
     assert read.any()
     assert written.any()
-    assert departure("d.embed.weight", read + written, tape["d.embed.weight"], 1e-15) is None
+    assert find_mismatch("d.embed.weight", read + written, tape["d.embed.weight"], 1e-15) is None
 
 
 def test_parts_of_the_tied_gradient_are_the_untied_gradients() -> None:
@@ -99,7 +99,7 @@ def test_parts_of_the_tied_gradient_are_the_untied_gradients() -> None:
         "d.embed.weight": tied["d.embed.weight.via.embedded"],
         "d.unembed.weight": tied["d.embed.weight.via.logits"],
     }
-    assert first_departure({name: untied[name] for name in parts}, parts, 1e-15) is None
+    assert find_first_mismatch({name: untied[name] for name in parts}, parts, 1e-15) is None
 
 
 PLANTED = {
@@ -122,7 +122,7 @@ def test_a_bug_planted_in_the_specification_is_caught_by_the_comparison_with_tor
     shown = {name: value.detach().numpy() for name, value in kept.items()}
     shown |= {f"d.{name}": x.grad.numpy() for name, x in (kept | w).items() if x.grad is not None}
     wanted = {name: shown[name] for name in tape.steps if name in shown}
-    found = first_departure(wrong, wanted, BETWEEN_ENGINES)
+    found = find_first_mismatch(wrong, wanted, BETWEEN_ENGINES)
     assert found is not None
     assert found.name == seen_at
-    assert first_departure(tape.values, wanted, BETWEEN_ENGINES) is None
+    assert find_first_mismatch(tape.values, wanted, BETWEEN_ENGINES) is None

@@ -17,7 +17,7 @@ from pellucid.config import ModelConfig
 from pellucid.cost import cost, total
 from pellucid.explain.derive import derive
 from pellucid.explain.trace import Trace
-from pellucid.judge.compare import CACHED_AGAINST_FULL, departure
+from pellucid.judge.mismatch import CACHED_AGAINST_FULL, find_mismatch
 from pellucid.model.cache import Cache
 from pellucid.reference.training import forward
 from pellucid.workbench import Model
@@ -77,7 +77,7 @@ def test_it_is_cached(config: ModelConfig) -> None:
     model, cache, ids = fast(config), Cache(config, 2, 5, dtype=torch.float64), torch.tensor(IDS)
     with torch.no_grad():
         steps = torch.cat([model.extend(ids[:, t : t + 1], cache) for t in range(5)], 1)
-        assert departure("logits", array(steps), array(model(ids)), CACHED_AGAINST_FULL) is None
+        assert find_mismatch("logits", array(steps), array(model(ids)), CACHED_AGAINST_FULL) is None
 
 
 def test_it_is_costed_and_explained(config: ModelConfig) -> None:

@@ -21,7 +21,7 @@ from pellucid.explain.trace import Trace
 from pellucid.explain.trace_file import write
 from pellucid.interop import gguf, huggingface
 from pellucid.judge import arrays_file, name_table
-from pellucid.judge.local_replay import Recorded
+from pellucid.judge.judge_run import RecordedValue
 from pellucid.reference.training import forward
 from pellucid.workbench import load
 from tests.interop.gguf import made_up
@@ -219,9 +219,9 @@ def test_two_files_of_arrays_are_compared_plainly(tmp_path: Path) -> None:
         (["abcd", "abcd"], "needs a prompt"),
         (["a.json", "a.json", "A B"], "omit the prompt"),
         (["a.json", "a.json", "--names", "n.toml"], "--names is for the arrays of another program"),
-        (["a.json", "x.npz", "--dtype", "float31"], "Did you mean float32"),
+        (["a.json", "x.npz", "--dtype", "float31"], "'float32'"),
         (["a.json", "x.npz"], "none of their names is ours: theirs; ours are embedded"),
-        (["a.json", "x.npz", "--names", "wrong.toml"], "Did you mean blocks.0.attn.scores"),
+        (["a.json", "x.npz", "--names", "wrong.toml"], "'blocks.0.attn.scores'"),
         (["a.json", "x.npz", "--names", "shape.toml"], r"has the shape \(3,\), and probs \[b t v\] has"),
         (["a.json", "x.npz", "--names", "axes.toml"], "must be letters of probs: b t v"),
         (["a.json", "a.json", "--only", "nothing*"], "no value that both have fits"),
@@ -329,7 +329,7 @@ def test_axes_in_any_order_and_grouping_come_back_to_ours(axes: str | None, move
     q = trace.tape["blocks.1.attn.q"]
     assert q.shape == (2, 4, 3, 4)
     rule = name_table.Rule("layer{l}/q", (name_table.Target("blocks.{l}.attn.q", axes),))
-    theirs = {"layer1/q": Recorded(move(q)), "other": Recorded(q)}
+    theirs = {"layer1/q": RecordedValue(move(q)), "other": RecordedValue(q)}
     found, unmatched = name_table.map_names(theirs, trace, name_table.NameTable((rule,)))
     assert (found["blocks.1.attn.q"].value == q).all()
     assert unmatched == ["other"]

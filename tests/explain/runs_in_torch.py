@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pellucid.config import ModelConfig
-from pellucid.judge.local_replay import Recorded
+from pellucid.judge.judge_run import RecordedValue
 from pellucid.reference.op import Array
 
 Bugs = Mapping[str, Callable[[Any], Any]]
@@ -57,14 +57,14 @@ def widened(tensors: Mapping[str, Tensor]) -> dict[str, Array]:
 
 def run(
     config: ModelConfig, w: Mapping[str, Tensor], ids: Tensor, targets: Tensor, bugs: Bugs | None = None
-) -> dict[str, Recorded]:
+) -> dict[str, RecordedValue]:
     """Every named value of a forward pass in the weights' own type."""
-    kept: dict[str, Recorded] = {}
+    kept: dict[str, RecordedValue] = {}
     dtype = w["embed.weight"].dtype
     wide = torch.promote_types(dtype, torch.float32)
 
     def keep(name: str, value: Tensor) -> Tensor:
-        kept[name] = Recorded(value.detach().double().numpy(), str(value.dtype).removeprefix("torch."))
+        kept[name] = RecordedValue(value.detach().double().numpy(), str(value.dtype).removeprefix("torch."))
         return value
 
     def but(name: str, right: Any) -> Any:

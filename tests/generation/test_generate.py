@@ -9,7 +9,7 @@ import torch
 from pellucid.errors import TokenError, UsageError
 from pellucid.generation import loop
 from pellucid.generation.loop import finish_reason, generate, prefill
-from pellucid.judge.compare import CACHED_AGAINST_FULL, departure
+from pellucid.judge.mismatch import CACHED_AGAINST_FULL, find_mismatch
 from pellucid.model.cache import Cache
 from tests.agreement.engines import CACHED, CHOICES, array, fast
 
@@ -183,7 +183,7 @@ def test_a_prompt_is_read_in_chunks_of_any_size(chunk: int, name: str) -> None:
         scores = prefill(model, PROMPTS, cache, chunk)
         for row, prompt in enumerate(PROMPTS):
             wanted = model(torch.tensor([prompt]))[0, -1]
-            assert departure("logits", array(scores[row, 0]), array(wanted), CACHED_AGAINST_FULL) is None
+            assert find_mismatch("logits", array(scores[row, 0]), array(wanted), CACHED_AGAINST_FULL) is None
     assert cache.lengths.tolist() == list(map(len, PROMPTS))
 
 

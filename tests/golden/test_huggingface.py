@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pellucid.config import ModelConfig
-from pellucid.judge.compare import departure, first_departure
+from pellucid.judge.mismatch import find_first_mismatch, find_mismatch
 from pellucid.parts.mlps.gelu_tanh import GeluTanh
 from pellucid.parts.norms.layer_norm import LayerNorm
 from pellucid.parts.norms.rms_norm import RmsNorm
@@ -108,14 +108,14 @@ def test_every_parameter_has_its_place_in_the_stored_model(config: ModelConfig, 
 
 def test_gpt2_logits_and_loss_are_hugging_faces() -> None:
     golden = stored("gpt2")
-    assert first_departure(ours(GPT2, golden), {k: golden[k] for k in ("logits", "loss")}, 1e-10) is None
+    assert find_first_mismatch(ours(GPT2, golden), {k: golden[k] for k in ("logits", "loss")}, 1e-10) is None
 
 
 @pytest.mark.parametrize("base", ROPE_BASES)
 def test_llama_logits_and_loss_are_hugging_faces(base: float) -> None:
     golden = stored("llama")
     wanted = {name: golden[f"base_{base}.{name}"] for name in ("logits", "loss")}
-    assert first_departure(ours(with_rope(base), golden), wanted, 1e-10) is None
+    assert find_first_mismatch(ours(with_rope(base), golden), wanted, 1e-10) is None
 
 
 @pytest.mark.parametrize("base", ROPE_BASES)
@@ -123,8 +123,8 @@ def test_llama_as_it_is_run_differs_only_by_its_float32_places(base: float) -> N
     golden = stored("llama")
     untouched = golden[f"base_{base}.untouched_logits"]
     found = ours(with_rope(base), golden)["logits"]
-    assert departure("logits", found, untouched, 1e-6) is None
-    assert departure("logits", found, untouched, 1e-10) is not None
+    assert find_mismatch("logits", found, untouched, 1e-6) is None
+    assert find_mismatch("logits", found, untouched, 1e-10) is not None
 
 
 @pytest.mark.parametrize("wrong", [with_rope(10_000, "pairs"), with_rope(500_000)], ids=["layout", "base"])
@@ -132,8 +132,8 @@ def test_wrong_rotary_layout_or_base_is_caught(wrong: ModelConfig) -> None:
     golden = stored("llama")
     found = ours(wrong, golden)["logits"]
     wanted = golden["base_10000.logits"]
-    assert departure("logits", found[:, :1], wanted[:, :1], 1e-10) is None  # position 0 is not turned
-    assert departure("logits", found, wanted, 1e-3) is not None
+    assert find_mismatch("logits", found[:, :1], wanted[:, :1], 1e-10) is None  # position 0 is not turned
+    assert find_mismatch("logits", found, wanted, 1e-3) is not None
 
 
 def test_stored_gpt2_is_what_the_script_makes() -> None:
@@ -141,4 +141,4 @@ def test_stored_gpt2_is_what_the_script_makes() -> None:
 
     golden, made = stored("gpt2"), gpt2()
     assert list(made) == list(golden)
-    assert first_departure(made, golden, 1e-12) is None
+    assert find_first_mismatch(made, golden, 1e-12) is None

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from pellucid.explain.trace import Trace
 from pellucid.judge.fitting import explain_bug
-from pellucid.judge.local_replay import local_replay
+from pellucid.judge.judge_run import judge_run
 from pellucid.judge.verdict import Replayed
 from pellucid.reference.training import forward
 from tests.explain.runs_in_torch import Bugs, config, run, weights, widened
@@ -48,7 +48,7 @@ def compared(
     recorded = {name: x for name, x in run(shape, w, ids, ids, bugs).items() if keep.fullmatch(name)}
     trace = Trace(forward(shape, widened(w), ids.numpy()))
     recorded = {name: x for name, x in recorded.items() if name in trace.tape}
-    done = local_replay(trace, recorded)
+    done = judge_run(trace, recorded)
     return explain_bug(done, trace, recorded, shape if known else None)
 
 

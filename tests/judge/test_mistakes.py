@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pellucid.judge.compare import BETWEEN_ENGINES, first_departure
+from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch
 from pellucid.judge.mistakes import SLIPS, diagnose, planted
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
@@ -36,7 +36,7 @@ def tape() -> Tape:
 def test_a_planted_bug_is_caught_at_its_name_and_named(tape: Tape, name: str, mistake: str) -> None:
     name = tape.resolve(name)
     wrong = planted(tape, name, mistake)
-    found = first_departure(wrong, {n: tape.values[n] for n in tape.steps}, BETWEEN_ENGINES)
+    found = find_first_mismatch(wrong, {n: tape.values[n] for n in tape.steps}, BETWEEN_ENGINES)
     assert found is not None
     assert found.name == name
     assert mistake in diagnose(tape, name, wrong[name])

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from pellucid.config import ModelConfig
 from pellucid.errors import UsageError
-from pellucid.judge.compare import CACHED_AGAINST_FULL, departure, first_departure
+from pellucid.judge.mismatch import CACHED_AGAINST_FULL, find_first_mismatch, find_mismatch
 from pellucid.model import cache as cache_module
 from pellucid.model.cache import Cache, FullLayer, Int8Layer
 from pellucid.model.taps import record
@@ -56,7 +56,7 @@ def new(config: ModelConfig, batch: int = len(IDS), capacity: int = COUNT, strid
 
 
 def same(got: Tensor, wanted: Tensor, tolerance: float = CACHED_AGAINST_FULL) -> None:
-    assert departure("logits", array(got), array(wanted), tolerance) is None
+    assert find_mismatch("logits", array(got), array(wanted), tolerance) is None
 
 
 def in_chunks(model: Transformer, cache: Cache, sizes: list[int]) -> Tensor:
@@ -250,7 +250,7 @@ def both_caches(config: ModelConfig) -> Iterator[tuple[dict[str, np.ndarray], di
 @pytest.mark.parametrize("name", CACHED)
 def test_both_engines_caches_agree_on_every_value(name: str) -> None:
     for step, (got, wanted) in enumerate(both_caches(CACHED[name])):
-        assert first_departure(got, wanted, CACHED_AGAINST_FULL) is None
+        assert find_first_mismatch(got, wanted, CACHED_AGAINST_FULL) is None
         assert "blocks.1.attn.z" in wanted and "logits" in wanted
         if name.startswith("positions/"):
             assert ("blocks.1.attn.k_all" in wanted) is (step > 0)
@@ -263,7 +263,7 @@ def test_a_cache_that_writes_one_slot_off_is_found_at_its_keys(monkeypatch: pyte
         put(buffer, new, (slots + 1) % buffer.shape[2] if len(new[0, 0]) == 1 else slots)
 
     monkeypatch.setattr(cache_module, "put", off)
-    found = [first_departure(got, wanted, CACHED_AGAINST_FULL) for got, wanted in both_caches(ROPE)]
+    found = [find_first_mismatch(got, wanted, CACHED_AGAINST_FULL) for got, wanted in both_caches(ROPE)]
     assert found[0] is None and found[1] is not None and found[1].name == "blocks.0.attn.k_all"
 
 

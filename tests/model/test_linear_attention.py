@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pellucid.config import ModelConfig
 from pellucid.errors import UsageError
-from pellucid.judge.compare import BETWEEN_ENGINES, CACHED_AGAINST_FULL, departure, first_departure
+from pellucid.judge.mismatch import BETWEEN_ENGINES, CACHED_AGAINST_FULL, find_first_mismatch, find_mismatch
 from pellucid.model.attentions.linear import StateLayer
 from pellucid.model.cache import Cache
 from pellucid.model.taps import record
@@ -48,7 +48,7 @@ def config_of(kind: Any, **more: Any) -> ModelConfig:
 
 
 def same(got: Tensor, wanted: Tensor) -> None:
-    found = departure("logits", array(got), array(wanted), CACHED_AGAINST_FULL)
+    found = find_mismatch("logits", array(got), array(wanted), CACHED_AGAINST_FULL)
     assert not found, str(found)
 
 
@@ -72,7 +72,7 @@ def test_chunks_give_the_specification_s_logits_and_gradients(
     value.backward()
     tape = specified(config, weights(config), IDS.numpy(), TARGETS.numpy(), real)
     got = {"loss": value.detach().numpy(), **gradients(model)}
-    found = first_departure(got, {name: tape[name] for name in got}, BETWEEN_ENGINES)
+    found = find_first_mismatch(got, {name: tape[name] for name in got}, BETWEEN_ENGINES)
     assert not found, str(found)
 
 
@@ -157,11 +157,11 @@ def test_token_by_token_on_the_tape_equals_all_pairs_in_values_and_gradients() -
     loss_of(pairs, pairs("z", einsum, pairs("pattern", shares, kernel), v, spec="b(kg)ts,bksd->b(kg)td"))
     t = steps.scope("attn")
     loss_of(steps, recurrent(t, *(steps.ref(name) for name in given)))
-    assert departure("z", steps["attn.recurrent.z"], pairs["z"], 1e-12) is None
+    assert find_mismatch("z", steps["attn.recurrent.z"], pairs["z"], 1e-12) is None
     for name in given:
-        assert departure(f"d.{name}", steps[f"d.{name}"], pairs[f"d.{name}"], 1e-12) is None
+        assert find_mismatch(f"d.{name}", steps[f"d.{name}"], pairs[f"d.{name}"], 1e-12) is None
     state = np.einsum("bksr,bksd->bkrd", arrays["k"][:, :, :3], arrays["v"][:, :, :3])
-    assert departure("state", steps["attn.recurrent.2.state"], state, 1e-12) is None
+    assert find_mismatch("state", steps["attn.recurrent.2.state"], state, 1e-12) is None
     assert steps.about["attn.recurrent.2.norm"].symbol == "n_2"
 
 

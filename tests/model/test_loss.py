@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pellucid.errors import UsageError
-from pellucid.judge.compare import BETWEEN_ENGINES, first_departure
+from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch
 from pellucid.model.loss import loss
 from pellucid.model.taps import record
 from pellucid.names import describe
@@ -45,7 +45,7 @@ def test_both_engines_agree_on_every_value_and_gradient(settings: dict[str, Any]
     tape, got = specified(**settings), recorded(settings)
     assert shared(tape) <= set(got)
     assert not [name for name in got if name not in tape]
-    assert first_departure(got, {name: tape[name] for name in got}, BETWEEN_ENGINES) is None
+    assert find_first_mismatch(got, {name: tape[name] for name in got}, BETWEEN_ENGINES) is None
 
 
 @every_setting
@@ -56,7 +56,7 @@ def test_the_fused_path_gives_the_same_loss_and_gradient(settings: dict[str, Any
     assert logits.grad is not None
     unseen = {"loss": value.detach().numpy(), "d.logits": logits.grad.numpy()}
     for got in (seen, unseen):
-        assert first_departure(got, {name: tape[name] for name in got}, BETWEEN_ENGINES) is None
+        assert find_first_mismatch(got, {name: tape[name] for name in got}, BETWEEN_ENGINES) is None
     assert "nll" not in seen and "lse" not in seen
 
 

@@ -10,7 +10,7 @@ import torch
 from pellucid.config import ModelConfig
 from pellucid.errors import TokenError, UsageError
 from pellucid.generation.loop import generate
-from pellucid.judge.compare import CACHED_AGAINST_FULL, departure
+from pellucid.judge.mismatch import CACHED_AGAINST_FULL, find_mismatch
 from pellucid.model.cache import Cache
 from pellucid.model.transformer import Transformer
 from tests.agreement.engines import SIZES, array, fast
@@ -36,7 +36,7 @@ def texts(rows: int, seed: int = 0) -> torch.Tensor:
 
 
 def same(got: torch.Tensor, wanted: torch.Tensor) -> None:
-    assert departure("logits", array(got), array(wanted), CACHED_AGAINST_FULL) is None
+    assert find_mismatch("logits", array(got), array(wanted), CACHED_AGAINST_FULL) is None
 
 
 def new(config: ModelConfig, batch: int, capacity: int = LONG, **more: object) -> Cache:

@@ -8,7 +8,7 @@ from pellucid.config import ModelConfig
 from pellucid.explain.derive import arithmetic
 from pellucid.explain.expression import compute
 from pellucid.explain.trace import Trace
-from pellucid.judge.compare import Departure, departure, largest
+from pellucid.judge.mismatch import Mismatch, find_mismatch, largest
 from pellucid.names import IGNORE_INDEX
 from pellucid.reference.op import Array, Index
 from pellucid.reference.optimizers import update
@@ -106,7 +106,7 @@ def explained(top: int) -> Callable[[Tape, Step, Index], float]:
     return lambda tape, step, index: compute(arithmetic(Trace(tape), step, index, top))
 
 
-def wrong_cell(tape: Tape, cell: Callable[[Tape, Step, Index], float]) -> Departure | None:
+def wrong_cell(tape: Tape, cell: Callable[[Tape, Step, Index], float]) -> Mismatch | None:
     """The first step whose cells, computed one by one, are not its array."""
     roles = set(tape.roles.values())
     scales = {r: largest(v for name, v in tape.values.items() if tape.roles[name] == r) for r in roles}
@@ -115,6 +115,6 @@ def wrong_cell(tape: Tape, cell: Callable[[Tape, Step, Index], float]) -> Depart
         got = np.empty(wanted.shape)
         for index in np.ndindex(wanted.shape):
             got[index] = cell(tape, step, index)
-        if found := departure(step.name, got, wanted, 1e-12, scales[tape.roles[step.name]]):
+        if found := find_mismatch(step.name, got, wanted, 1e-12, scales[tape.roles[step.name]]):
             return found
     return None

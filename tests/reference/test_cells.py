@@ -14,7 +14,7 @@ from pellucid.config import preset, preset_text
 from pellucid.explain.derive import arithmetic
 from pellucid.explain.expression import Apply, Cell, Expression, Number, Sum, compute, written
 from pellucid.explain.trace import Trace
-from pellucid.judge.compare import departure
+from pellucid.judge.mismatch import find_mismatch
 from pellucid.reference.op import Index
 from pellucid.reference.ops import table
 from pellucid.reference.ops.einsum import einsum
@@ -195,7 +195,7 @@ def test_the_form_for_people_equals_the_forward(name: str) -> None:
     op, random = table()[name], np.random.default_rng(0)
     inputs = [2 * random.standard_normal((3, 4)) for _ in inspect.signature(op.forward).parameters]
     assert op.shown is not None
-    assert departure(name, op.shown(*inputs), op.forward(*inputs), 1e-12) is None
+    assert find_mismatch(name, op.shown(*inputs), op.forward(*inputs), 1e-12) is None
 
 
 def test_the_cells_of_two_joined_training_steps_are_their_arrays() -> None:

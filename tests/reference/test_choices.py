@@ -13,7 +13,7 @@ from pellucid.config import ModelConfig
 from pellucid.cost import cost, total
 from pellucid.explain.derive import derive
 from pellucid.explain.trace import Trace
-from pellucid.judge.compare import CACHED_AGAINST_FULL, departure
+from pellucid.judge.mismatch import CACHED_AGAINST_FULL, find_mismatch
 from pellucid.judge.replay import replay
 from pellucid.parts import Part, families, kinds
 from pellucid.reference.training import forward
@@ -81,7 +81,7 @@ def test_a_choice_cached_equals_it_in_full(config: ModelConfig) -> None:
     for start, end in pairwise(cuts):
         tape = forward(config, weights(config), np.array(IDS)[:, start:end], past=past)
         past, _ = cache(tape, config), steps.append(tape["logits"])
-    assert departure("logits", np.concatenate(steps, axis=1), whole, CACHED_AGAINST_FULL) is None
+    assert find_mismatch("logits", np.concatenate(steps, axis=1), whole, CACHED_AGAINST_FULL) is None
 
 
 def test_a_choice_s_future_never_changes_its_past(config: ModelConfig) -> None:

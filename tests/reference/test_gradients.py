@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pellucid.config import ModelConfig
-from pellucid.judge.compare import first_departure
+from pellucid.judge.mismatch import find_first_mismatch
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import Weights, forward
@@ -46,7 +46,7 @@ def test_directional_derivatives_equal_the_inner_products_with_the_gradient(conf
     tape = backpropagated(config, values)
     products = {f"d.{name}": np.vdot(tape[f"d.{name}"], to) for name, to in directions.items()}
     slopes = {f"d.{name}": slope(config, values, name, to) for name, to in directions.items()}
-    assert first_departure(products, slopes, AGAINST_DIFFERENCES) is None
+    assert find_first_mismatch(products, slopes, AGAINST_DIFFERENCES) is None
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)

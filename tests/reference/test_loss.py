@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from pellucid.errors import TapeError
 from pellucid.explain.derive import derive
 from pellucid.explain.trace import Trace
-from pellucid.judge.compare import departure
+from pellucid.judge.mismatch import find_mismatch
 from pellucid.judge.replay import replay
 from pellucid.names import describe
 from pellucid.reference.loss import loss
@@ -149,7 +149,7 @@ def test_a_forward_pass_takes_the_settings_of_its_loss() -> None:
     wanted, gradient = in_pytorch(given["logits"], np.array([[3, -100, 2], [2, 4, 0]]), **SETTINGS["all"])
     given.backward(given.ref("loss"))
     assert float(given["loss"]) == pytest.approx(wanted, rel=1e-12)
-    assert departure("d.logits", given["d.logits"], gradient, 1e-12) is None
+    assert find_mismatch("d.logits", given["d.logits"], gradient, 1e-12) is None
 
 
 def test_every_update_of_a_training_follows_the_same_objective() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pellucid.errors import TapeError
-from pellucid.judge.compare import departure, largest
+from pellucid.judge.mismatch import find_mismatch, largest
 from pellucid.names import IGNORE_INDEX
 from pellucid.reference.op import Array, Op, Ref, Shape
 from pellucid.reference.ops import activations, named, newton_schulz, running, table, updates
@@ -238,7 +238,7 @@ def test_the_gradient_is_the_slope(case: Case) -> None:
     tape = backpropagated(case)
     slopes = [central_difference(case, i) for i in range(len(case.parameters))]
     for i, slope in enumerate(slopes):
-        assert departure(f"d.x{i}", tape[f"d.x{i}"], slope, 1e-7, largest(slopes)) is None
+        assert find_mismatch(f"d.x{i}", tape[f"d.x{i}"], slope, 1e-7, largest(slopes)) is None
 
 
 @with_every_case

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pellucid.config import ModelConfig
-from pellucid.judge.compare import CACHED_AGAINST_FULL, Departure, first_departure
+from pellucid.judge.mismatch import CACHED_AGAINST_FULL, Mismatch, find_first_mismatch
 from pellucid.names import describe
 from pellucid.parts.masks import Mask
 from pellucid.parts.masks.causal import Causal
@@ -60,8 +60,8 @@ def window(tape: Tape, start: int, stop: int) -> dict[str, Array]:
     return found
 
 
-def parted(got: Any, wanted: dict[str, Any], tolerance: float = ROUNDING) -> Departure | None:
-    return first_departure(got, wanted, tolerance)
+def parted(got: Any, wanted: dict[str, Any], tolerance: float = ROUNDING) -> Mismatch | None:
+    return find_first_mismatch(got, wanted, tolerance)
 
 
 # ---- order and time

@@ -9,7 +9,7 @@ import pytest
 
 from pellucid.errors import AddressError, TapeError
 from pellucid.explain.trace import Trace
-from pellucid.judge.compare import departure
+from pellucid.judge.mismatch import find_mismatch
 from pellucid.reference.op import Array, Gradients, Ref, each, operation
 from pellucid.reference.ops import named
 from pellucid.reference.ops.arithmetic import add, power, subtract
@@ -141,8 +141,8 @@ def test_the_gradient_of_an_affine_layer_is_its_slope() -> None:
     tape.backward(tape.ref("loss"))
     of_weight = slope(lambda w: float(affine(x, wanted, w, bias)["loss"]), weight)
     of_bias = slope(lambda b: float(affine(x, wanted, weight, b)["loss"]), bias)
-    assert departure("d.w", tape["d.w"], of_weight, 1e-7) is None
-    assert departure("d.b", tape["d.b"], of_bias, 1e-7) is None
+    assert find_mismatch("d.w", tape["d.w"], of_weight, 1e-7) is None
+    assert find_mismatch("d.b", tape["d.b"], of_bias, 1e-7) is None
 
 
 def test_one_sample_by_hand() -> None:
@@ -175,7 +175,7 @@ def test_the_gradient_of_a_two_layer_perceptron_is_its_slope(activation: str) ->
         def loss(moved: Array, name: str = name) -> float:
             return float(perceptron(activation, x, wanted, parameters | {name: moved})["loss"])
 
-        assert departure(f"d.{name}", tape[f"d.{name}"], slope(loss, value), 1e-7) is None
+        assert find_mismatch(f"d.{name}", tape[f"d.{name}"], slope(loss, value), 1e-7) is None
 
 
 def test_a_perceptron_by_hand() -> None:

@@ -9,7 +9,7 @@ from pellucid.config import ModelConfig
 from pellucid.cost import cost, total
 from pellucid.explain.derive import derive
 from pellucid.explain.trace import Trace
-from pellucid.judge.compare import departure, first_departure
+from pellucid.judge.mismatch import find_first_mismatch, find_mismatch
 from pellucid.judge.replay import replay
 from pellucid.reference.ops import running
 from pellucid.reference.tape import Tape
@@ -43,7 +43,7 @@ def both(allowed: Any, tile: int, bias: Any = None, size: float = 1.0, **more: A
 def same(tiles: Tape, whole: Tape) -> None:
     names = [name for name in ("attn.z", "loss", "d.q", "d.k", "d.v", "d.bias") if name in whole]
     got, wanted = ({name: tape[name] for name in names} for tape in (tiles, whole))
-    found = first_departure(got, wanted, EXACT)
+    found = find_first_mismatch(got, wanted, EXACT)
     assert not found, str(found)
 
 
@@ -58,7 +58,7 @@ def test_any_tile_gives_softmax_attention_and_its_gradients(tile: int, size: flo
 def test_scores_of_thousands_neither_overflow_nor_vanish() -> None:
     whole, tiles = both("causal", 2, size=100.0)
     assert np.abs(whole["attn.scores"]).max() > 10_000
-    assert departure("z", tiles["attn.z"], whole["attn.z"], EXACT) is None
+    assert find_mismatch("z", tiles["attn.z"], whole["attn.z"], EXACT) is None
     assert all(np.isfinite(tiles[f"d.{name}"]).all() for name in "qkv")
 
 
@@ -66,9 +66,9 @@ def test_lse_is_the_log_sum_exp_of_the_whole_row() -> None:
     whole, tiles = both("causal", 2)
     masked = whole["attn.masked"]
     wanted = np.log(np.exp(masked).sum(-1, keepdims=True))
-    assert departure("lse", tiles["attn.lse"], wanted, EXACT) is None
+    assert find_mismatch("lse", tiles["attn.lse"], wanted, EXACT) is None
     joined = np.concatenate([tiles[f"attn.tiles.{j}.masked"] for j in range(3)], -1)
-    assert departure("pattern", np.exp(joined - tiles["attn.lse"]), whole["attn.pattern"], EXACT) is None
+    assert find_mismatch("pattern", np.exp(joined - tiles["attn.lse"]), whole["attn.pattern"], EXACT) is None
 
 
 def test_the_running_maximum_sum_and_mixture_by_hand() -> None:
@@ -125,7 +125,9 @@ def test_a_whole_model_has_the_same_logits_and_gradients(padding: Any, positions
         tapes[-1].backward(tapes[-1].ref("loss"))
     whole, tiles = tapes
     names = ["logits", "blocks.1.attn.z", *(f"d.{ref.name}" for ref in whole.parameters())]
-    found = first_departure(*({n: tape[n] for n in names if n in whole} for tape in (tiles, whole)), EXACT)
+    found = find_first_mismatch(
+        *({n: tape[n] for n in names if n in whole} for tape in (tiles, whole)), EXACT
+    )
     assert not found, str(found)
 
 
@@ -134,7 +136,7 @@ def test_a_cached_call_takes_all_keys_in_tiles() -> None:
     whole = forward(config, weights(config), IDS)
     past = cache(forward(config, weights(config), np.array(IDS)[:, :3]), config)
     rest = forward(config, weights(config), np.array(IDS)[:, 3:], past=past)
-    assert departure("logits", rest["logits"], whole["logits"][:, 3:], EXACT) is None
+    assert find_mismatch("logits", rest["logits"], whole["logits"][:, 3:], EXACT) is None
     assert rest["blocks.0.attn.tiles.2.scores"].shape == (2, 4, 2, 1)
 
 

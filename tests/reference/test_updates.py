@@ -12,7 +12,7 @@ from pellucid.errors import AddressError, TapeError
 from pellucid.explain.derive import derive
 from pellucid.explain.formula import formula
 from pellucid.explain.trace import Trace
-from pellucid.judge.compare import first_departure
+from pellucid.judge.mismatch import find_first_mismatch
 from pellucid.parts.optimizers import decays
 from pellucid.parts.optimizers.adam_l2 import AdamL2
 from pellucid.parts.optimizers.adamw import AdamW
@@ -85,8 +85,8 @@ def test_three_updates_equal_torchs(rule: str, settings: dict[str, Any], optimiz
     tapes = trained(rule, lr=RATE, **settings)
     for k, wanted in enumerate(with_torch(tapes, optimizer), start=1):
         got = {name: tapes[k - 1][f"{name}@{k}"] for name in wanted}
-        assert first_departure(got, wanted, 1e-12) is None
-        assert first_departure({name: tapes[k][name] for name in wanted}, wanted, 1e-12) is None
+        assert find_first_mismatch(got, wanted, 1e-12) is None
+        assert find_first_mismatch({name: tapes[k][name] for name in wanted}, wanted, 1e-12) is None
 
 
 def test_every_rule_is_compared_with_torch() -> None:
@@ -115,7 +115,7 @@ def test_three_updates_of_muon_equal_torchs_in_float64(
         theirs.step()
         got = {name: tape[f"{name}@{k}"] for name in parameters}
         wanted = {name: parameter.numpy() for name, parameter in parameters.items()}
-        assert first_departure(got, wanted, 1e-12) is None
+        assert find_first_mismatch(got, wanted, 1e-12) is None
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -349,7 +349,7 @@ def test_clipping_agrees_with_torch_and_exactly_with_its_formula(limit: float) -
 
     got = {f"d.{name}": tape[f"d.{name}.clipped"] for name in gradients}
     exact = {f"d.{name}": g * (limit / norm) for name, g in gradients.items()}
-    assert first_departure(got, exact, 1e-14) is None
+    assert find_first_mismatch(got, exact, 1e-14) is None
 
     parameters = [torch.zeros(g.shape, dtype=torch.float64) for g in gradients.values()]
     for parameter, g in zip(parameters, gradients.values(), strict=True):
@@ -361,10 +361,10 @@ def test_clipping_agrees_with_torch_and_exactly_with_its_formula(limit: float) -
         if p.grad is not None
     }
     assert float(torchs_norm) == pytest.approx(norm, rel=1e-14)
-    assert first_departure(got, theirs, 1e-5) is None
+    assert find_first_mismatch(got, theirs, 1e-5) is None
     # torch divides by ‖g‖ + 1e-6
     slack = {name: g * (norm + 1e-6) / norm for name, g in theirs.items()}
-    assert first_departure(got, slack, 1e-13) is None
+    assert find_first_mismatch(got, slack, 1e-13) is None
 
 
 def test_only_the_chosen_parameters_move_and_count_for_clipping() -> None:

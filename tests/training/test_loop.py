@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pellucid.judge.compare import BETWEEN_ENGINES, first_departure
+from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch
 from pellucid.model.taps import record
 from pellucid.reference.optimizers import update
 from pellucid.reference.training import forward
@@ -37,7 +37,7 @@ def test_a_step_is_the_specification_s_forward_backward_clip_and_update() -> Non
     assert done.loss == pytest.approx(float(tape["loss"]), rel=1e-12)
     assert done.grad_norm == pytest.approx(float(tape["grad_norm"]), rel=1e-12)
     wanted = {name: tape[f"{name}@1"] for name in before}
-    assert first_departure(weights(made), wanted, BETWEEN_ENGINES) is None
+    assert find_first_mismatch(weights(made), wanted, BETWEEN_ENGINES) is None
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(parts: int) -> None:
     losses = [float(made._backward(made.feed.sent(batch))) for made in (whole, pieces)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-13)
     a, b = ({f"d.{n}": p.grad.numpy() for n, p in made.weights.named.items()} for made in (whole, pieces))
-    assert first_departure(a, b, 1e-13) is None
+    assert find_first_mismatch(a, b, 1e-13) is None
     naive = sum(
         float(whole.objective(*(torch.from_numpy(x) for x in (ids, targets))).detach()) / parts
         for ids, targets in zip(*(np.split(x, parts) for x in (batch.ids, batch.targets)), strict=True)
@@ -147,7 +147,7 @@ def test_logits_made_in_chunks_give_the_same_loss_and_gradients(changes: tuple[s
     losses = [float(made._backward(made.feed.sent(batch))) for made in (whole, chunked)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-13)
     a, b = ({f"d.{n}": p.grad.numpy() for n, p in made.weights.named.items()} for made in (whole, chunked))
-    assert first_departure(a, b, 1e-12) is None
+    assert find_first_mismatch(a, b, 1e-12) is None
 
 
 def test_whoever_watches_sees_logits_even_where_they_are_made_in_chunks() -> None:

@@ -14,7 +14,7 @@ import pellucid
 from pellucid.errors import ConfigError, FileError
 from pellucid.interop import model_folder
 from pellucid.interop.adapter_folder import their_names
-from pellucid.judge.compare import BETWEEN_ENGINES, first_departure
+from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch
 from pellucid.model.lora import Adapted, Merged
 from pellucid.reference.training import forward
 from pellucid.training.events import Evaluated, Stepped
@@ -94,7 +94,7 @@ def test_loss_and_slopes_are_the_specification_s_with_merged_weights(start: Path
         a, b = (made.weights.named[f"{path}.lora_{x}"] for x in "ab")
         wanted = {"a": 2 * b.detach().numpy().T @ slope, "b": 2 * slope @ a.detach().numpy().T}
         found = {"a": a.grad.numpy(), "b": b.grad.numpy()}  # type: ignore[union-attr]
-        assert first_departure(found, wanted, BETWEEN_ENGINES) is None, path
+        assert find_first_mismatch(found, wanted, BETWEEN_ENGINES) is None, path
 
 
 def test_only_adapters_learn_and_the_rest_stays_to_the_last_bit(start: Path) -> None:

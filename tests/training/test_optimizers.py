@@ -9,7 +9,7 @@ from torch import nn
 
 from pellucid.config import ModelConfig
 from pellucid.errors import ConfigError, FileError
-from pellucid.judge.compare import first_departure
+from pellucid.judge.mismatch import find_first_mismatch
 from pellucid.parts import find, kinds
 from pellucid.parts.optimizers import Optimizer
 from pellucid.parts.optimizers.adamw import AdamW
@@ -87,7 +87,7 @@ def test_each_update_equals_the_specifications(kind: str, name: str) -> None:
         step(named, optimizer, part, at, tape)
         got = {name: parameter.detach().numpy() for name, parameter in named.items()}
         wanted = {name: tape[f"{name}@{at + 1}"] for name in named}
-        assert first_departure(got, wanted, 1e-12) is None
+        assert find_first_mismatch(got, wanted, 1e-12) is None
         assert not any(np.array_equal(got[name], tape[name]) for name in got if got[name].ndim == 2)
 
 
@@ -122,7 +122,7 @@ def test_adamw_is_fused_and_equals_torchs_plain_one() -> None:
         fused.step()
         other.step()
     got, wanted = ({n: p.detach().numpy() for n, p in some.items()} for some in (named, plain))
-    assert first_departure(got, wanted, 1e-12) is None
+    assert find_first_mismatch(got, wanted, 1e-12) is None
 
 
 # ---- Muon

@@ -12,7 +12,7 @@ import torch
 import pellucid
 from pellucid.errors import ConfigError, TokenError, UsageError
 from pellucid.generation import loop
-from pellucid.judge.compare import CACHED_AGAINST_FULL
+from pellucid.judge.mismatch import CACHED_AGAINST_FULL
 from pellucid.workbench import Model, engines
 from tests.interop.gguf import made_up
 

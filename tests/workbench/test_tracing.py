@@ -11,7 +11,7 @@ import pellucid
 from pellucid.config import ModelConfig
 from pellucid.errors import FileError
 from pellucid.interop import model_folder
-from pellucid.judge.local_replay import local_replay, recorded_in
+from pellucid.judge.judge_run import judge_run, recorded_values
 from pellucid.judge.replay import replay
 from pellucid.pretrained import Pretrained, Source
 from pellucid.workbench import Model
@@ -116,9 +116,9 @@ def test_a_trace_of_the_fast_engine_survives_the_file_and_is_noise(
     write_trace(fast, trace, tmp_path / "t.json")
     again = read_trace(tmp_path / "t.json")
     assert again.run["path"] == "eager" and again.run["types"]["blocks.0.attn.q"] == dtype
-    done = local_replay(again, recorded_in(again))
+    done = judge_run(again, recorded_values(again))
     assert done and done.worst is not None and done.worst.units > 0
     wrong = again.tape.values["blocks.0.attn.z"].copy()
     wrong[0, 1, 2, 3] += 0.5
     again.tape.values["blocks.0.attn.z"] = wrong
-    assert local_replay(again, recorded_in(again)).bugs[0].name == "blocks.0.attn.z"
+    assert judge_run(again, recorded_values(again)).bugs[0].name == "blocks.0.attn.z"

@@ -26,7 +26,7 @@ from pellucid.data.sources.source import Source, kind_of, open_source
 from pellucid.errors import AddressError, FileError, UsageError, did_you_mean
 from pellucid.explain.trace import Trace
 from pellucid.judge import verdict
-from pellucid.judge.local_replay import Recorded, local_replay
+from pellucid.judge.judge_run import RecordedValue, judge_run
 from pellucid.model.lora import adapters
 from pellucid.pretrained import Pretrained
 from pellucid.reference.one_update import LENGTHS, Before, Rule, beginning, no_update, one_update
@@ -112,7 +112,7 @@ class Replayed:
         how = Rule(rule, settings | {"lr": rate}, train.clip, train.ema)
         return Trace(one_update(before, how), labels=labels)
 
-    def own(self, name: str) -> dict[str, Recorded]:
+    def own(self, name: str) -> dict[str, RecordedValue]:
         """What the fast engine itself has, under the names of the trace."""
         kept, k = self.kept[name], self.step
         moments = {f"{name}.{which}": value for which, value in kept.new_moments.items()}
@@ -129,7 +129,7 @@ class Replayed:
                 found[called] = value
         if isinstance(self.event, Stepped):
             found[f"grad_norm@{k}"] = np.array(self.event.grad_norm)
-        return {called: Recorded(value, kept.type) for called, value in found.items()}
+        return {called: RecordedValue(value, kept.type) for called, value in found.items()}
 
     def judged(self, name: str) -> verdict.Replayed:
         """Whether each number of the update follows from those before it, as closely as its type can hold.
@@ -146,7 +146,7 @@ class Replayed:
     def _judged(self, name: str, held: Held) -> verdict.Replayed:
         trace = self.trace(name, held)
         own = {called: value for called, value in self.own(name).items() if called in trace.tape}
-        return local_replay(trace, own, only=f"{name}.m@*" if self.turned_narrowly(name) else f"{name}*")
+        return judge_run(trace, own, only=f"{name}.m@*" if self.turned_narrowly(name) else f"{name}*")
 
     def turned_narrowly(self, name: str) -> bool:
         """Whether Muon turned this matrix in bfloat16, as it does on a GPU: its new value is as coarse."""

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pellucid.errors import ConfigError, UsageError
-from pellucid.judge.compare import first_departure
+from pellucid.judge.mismatch import find_first_mismatch
 from pellucid.training.compiling import chosen
 from pellucid.training.distributed.pieces import local, whole
 from pellucid.training.distributed.ranks import Ranks
@@ -61,7 +61,7 @@ def test_two_ranks_give_the_losses_and_weights_of_one_process(way: str) -> None:
             found = together[case]
             assert found.pop("sample") == wanted["sample"], case
             numbers = {key: value for key, value in wanted.items() if key != "sample"}
-            assert first_departure(found, numbers, 1e-10) is None, case
+            assert find_first_mismatch(found, numbers, 1e-10) is None, case
 
 
 def sent(ranks: Ranks, way: str, operation: str) -> list[int]:

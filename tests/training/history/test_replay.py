@@ -11,7 +11,7 @@ import torch
 
 from pellucid.data.prepare import prepare
 from pellucid.errors import AddressError, FileError, UsageError
-from pellucid.judge.compare import first_departure
+from pellucid.judge.mismatch import find_first_mismatch
 from pellucid.parts import kinds
 from pellucid.text.corpus import Corpus
 from pellucid.training.events import Skipped, Stepped
@@ -35,7 +35,7 @@ def same_as_saved(path: Path, done: Replayed) -> None:
         assert done.as_saved(name) is True
     ours = {name: done.trace(name).value(f"{name}@{done.step}") for name in done.kept}
     theirs = {name: weight.double().numpy() for name in saved.weights for weight in [saved.left(name)]}
-    assert first_departure(ours, theirs, 1e-12) is None
+    assert find_first_mismatch(ours, theirs, 1e-12) is None
     assert done.remarks == ()
 
 

@@ -19,7 +19,7 @@ ELSEWHERE = 1e-12
 
 
 @dataclass(frozen=True)
-class Departure:
+class Mismatch:
     """The first value that differs, at its worst cell."""
 
     name: str
@@ -38,27 +38,29 @@ def largest(values: Iterable[Array]) -> float:
     return max((float(np.abs(v[np.isfinite(v)]).max(initial=0.0)) for v in values), default=0.0)
 
 
-def departure(name: str, got: Array, wanted: Array, tolerance: float, scale: float = 0.0) -> Departure | None:
+def find_mismatch(
+    name: str, got: Array, wanted: Array, tolerance: float, scale: float = 0.0
+) -> Mismatch | None:
     """None where max|a − b| ≤ tolerance · max(max|b|, scale / 1000) and infinities and NaN coincide."""
     if got.shape != wanted.shape:
-        return Departure(name, (), np.nan, np.nan, f" (shape {got.shape}, wanted {wanted.shape})")
+        return Mismatch(name, (), np.nan, np.nan, f" (shape {got.shape}, wanted {wanted.shape})")
     finite = np.isfinite(wanted) & np.isfinite(got)
     same = np.where(np.isnan(wanted), np.isnan(got), got == wanted)
     strange = ~finite & ~same
     if strange.any():
         index = tuple(int(i) for i in np.argwhere(strange)[0])
-        return Departure(name, index, float(got[index]), float(wanted[index]))
+        return Mismatch(name, index, float(got[index]), float(wanted[index]))
     error = np.abs(np.where(finite, got, 0.0) - np.where(finite, wanted, 0.0))
     limit = tolerance * max(largest([wanted]), scale * 1e-3)
     if error.size and error.max() > limit:
         index = tuple(int(i) for i in np.unravel_index(int(error.argmax()), error.shape))
-        return Departure(name, index, float(got[index]), float(wanted[index]))
+        return Mismatch(name, index, float(got[index]), float(wanted[index]))
     return None
 
 
-def first_departure(
+def find_first_mismatch(
     got: Mapping[str, Array], wanted: Mapping[str, Array], tolerance: float
-) -> Departure | None:
+) -> Mismatch | None:
     """The first name, in the order of `wanted`, at which the two part.
 
     Values of one kind (gradients, parameters after an update, activations) share a scale.
@@ -69,8 +71,8 @@ def first_departure(
     scales = {kind: largest(values) for kind, values in kinds.items()}
     for name, value in wanted.items():
         if name not in got:
-            return Departure(name, (), np.nan, np.nan, " (missing)")
-        if found := departure(name, got[name], value, tolerance, scales[kind(name)]):
+            return Mismatch(name, (), np.nan, np.nan, " (missing)")
+        if found := find_mismatch(name, got[name], value, tolerance, scales[kind(name)]):
             return found
     return None
 
@@ -95,10 +97,10 @@ def model_sizes(trace: Trace) -> dict[str, int]:
     return found
 
 
-def told(found: Departure, trace: Trace, head: bool = True, top: int = 6) -> str:
+def explain_mismatch(found: Mismatch, trace: Trace, head: bool = True, top: int = 6) -> str:
     """A departure as a person wants it: where, both numbers, and the arithmetic that makes the wanted one.
 
-    For tests: `assert not found, told(found, trace)`.
+    For tests: `assert not found, explain_mismatch(found, trace)`.
     """
     if not found.index and trace.value(found.name).ndim:
         return str(found)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from pellucid.errors import AddressError, TapeError, UsageError
-from pellucid.judge.local_replay import Recorded, local_replay
+from pellucid.judge.judge_run import RecordedValue, judge_run
 from pellucid.judge.rounding import Bounded
 from pellucid.judge.verdict import Replayed
 from pellucid.reference.tape import Tape
@@ -47,7 +47,7 @@ def replayed(
     recorded = run(shape, w, ids, targets, bugs)
     recorded = {name: value for name, value in recorded.items() if name.rpartition(".")[2] not in hidden}
     tape = forward(shape, widened(w), ids.numpy(), targets.numpy())
-    return local_replay(tape, recorded)
+    return judge_run(tape, recorded)
 
 
 @pytest.mark.parametrize("type", TYPES)
@@ -91,7 +91,7 @@ def test_uniform_attention_over_equal_tokens_is_noise() -> None:
         if "q_proj" in name or name == "positions.weight":
             w[name] *= 0
     ids = torch.full((1, 300), 3)
-    done = local_replay(forward(shape, widened(w), ids.numpy(), ids.numpy()), run(shape, w, ids, ids))
+    done = judge_run(forward(shape, widened(w), ids.numpy(), ids.numpy()), run(shape, w, ids, ids))
     assert done.verdict == "noise", str(done)
 
 
@@ -174,7 +174,7 @@ def streamed(
     w = weights(shape, TYPES[type], seed)
     ids = torch.randint(0, shape.vocab_size, (1, 24), generator=torch.Generator().manual_seed(seed))
     recorded = {name: x for name, x in run(turned, w, ids, ids, bugs).items() if keep.fullmatch(name)}
-    return local_replay(forward(shape, widened(w), ids.numpy(), ids.numpy()), recorded)
+    return judge_run(forward(shape, widened(w), ids.numpy(), ids.numpy()), recorded)
 
 
 @pytest.mark.parametrize("type", TYPES)
@@ -215,7 +215,7 @@ def test_one_number_from_which_nothing_can_be_told_is_neither_noise_nor_bug(
 ) -> None:
     tape = forward(CONFIGS["llama"], random_weights(CONFIGS["llama"]), IDS, TARGETS)
     monkeypatch.setattr(Bounded, "bulk", property(lambda self: np.full(self.shape, np.nan)))
-    done = local_replay(tape, {"loss": (tape["loss"] * 1.01, "float32")})
+    done = judge_run(tape, {"loss": (tape["loss"] * 1.01, "float32")})
     assert done.verdict == "cannot tell", str(done)
     assert "record more values" in str(done)
 
@@ -225,10 +225,10 @@ def test_one_number_from_which_nothing_can_be_told_is_neither_noise_nor_bug(
 
 def test_a_run_judged_against_itself_is_noise_where_it_was_rounded() -> None:
     tape = forward(CONFIGS["llama"], random_weights(CONFIGS["llama"]), IDS)
-    assert local_replay(tape, {name: Recorded(tape[name]) for name in tape.steps}).verdict == "equal"
+    assert judge_run(tape, {name: RecordedValue(tape[name]) for name in tape.steps}).verdict == "equal"
     for name in tape.steps:
         tape.values[name] = tape.values[name].astype(np.float32).astype(np.float64)
-    assert local_replay(tape, {name: (tape[name], "float32") for name in tape.steps}).verdict == "noise"
+    assert judge_run(tape, {name: (tape[name], "float32") for name in tape.steps}).verdict == "noise"
 
 
 def test_a_run_in_float64_is_equal() -> None:
@@ -236,12 +236,12 @@ def test_a_run_in_float64_is_equal() -> None:
         shape = config(family)
         w = weights(shape, torch.float64, 0)
         ids = torch.arange(9)[None]
-        done = local_replay(forward(shape, widened(w), ids.numpy(), ids.numpy()), run(shape, w, ids, ids))
+        done = judge_run(forward(shape, widened(w), ids.numpy(), ids.numpy()), run(shape, w, ids, ids))
         assert done.verdict == "equal" and done, str(done)
         assert str(done).startswith("equal: ")
 
 
-def _differentiated(family: str, dtype: torch.dtype) -> tuple[Tape, dict[str, Recorded]]:
+def _differentiated(family: str, dtype: torch.dtype) -> tuple[Tape, dict[str, RecordedValue]]:
     """A transcription with its gradients, and the specification's tape for the same weights."""
     shape = CONFIGS[family]
     w = {name: torch.tensor(x).to(dtype).requires_grad_() for name, x in random_weights(shape).items()}
@@ -252,10 +252,10 @@ def _differentiated(family: str, dtype: torch.dtype) -> tuple[Tape, dict[str, Re
     kept = getattr(transcriptions, family)(w, *given, torch.ones_like(given[0]), **sizes)
     kept["loss"].backward()
     type = str(dtype).removeprefix("torch.")
-    recorded = {name: Recorded(x.detach().double().numpy(), type) for name, x in kept.items()}
+    recorded = {name: RecordedValue(x.detach().double().numpy(), type) for name, x in kept.items()}
     for name, x in (kept | w).items():
         if x.grad is not None and not (name.endswith(".k_rot") or name == "loss"):
-            recorded[f"d.{name}"] = Recorded(x.grad.double().numpy(), type)
+            recorded[f"d.{name}"] = RecordedValue(x.grad.double().numpy(), type)
     tape = forward(shape, widened(w), IDS, TARGETS)
     tape.backward(tape.ref("loss"))
     return tape, {
@@ -266,52 +266,52 @@ def _differentiated(family: str, dtype: torch.dtype) -> tuple[Tape, dict[str, Re
 @pytest.mark.parametrize("dtype", [*TYPES.values(), torch.float64])
 def test_gradients_are_judged_alike(dtype: torch.dtype) -> None:
     tape, recorded = _differentiated("gpt2", dtype)
-    done = local_replay(tape, recorded)
+    done = judge_run(tape, recorded)
     assert done.verdict == ("equal" if dtype == torch.float64 else "noise"), str(done)
     assert sum(value.name.startswith("d.") for value in done.values) > 40
     name = "d.blocks.1.mlp.up_proj.weight"
     wrong = recorded | {name: recorded[name]._replace(value=2 * recorded[name].value)}
-    assert [bug.name for bug in local_replay(tape, wrong).bugs] == [name]
+    assert [bug.name for bug in judge_run(tape, wrong).bugs] == [name]
 
 
 def test_another_name_of_a_value_is_that_value() -> None:
     tape = forward(CONFIGS["llama"], random_weights(CONFIGS["llama"]), IDS)
     value = tape["blocks.1.resid_pre"]
-    done = local_replay(
-        tape, {"blocks.1.resid_pre": Recorded(value), "blocks.0.resid_post": Recorded(value + 1)}
+    done = judge_run(
+        tape, {"blocks.1.resid_pre": RecordedValue(value), "blocks.0.resid_post": RecordedValue(value + 1)}
     )
     assert [bug.name for bug in done.bugs] == ["blocks.0.resid_post"]
 
 
 def test_what_was_given_differently_is_told_as_given() -> None:
     tape = forward(CONFIGS["llama"], random_weights(CONFIGS["llama"]), IDS)
-    theirs = {name: Recorded(value) for name, value in tape.values.items()}
+    theirs = {name: RecordedValue(value) for name, value in tape.values.items()}
     moved = tape["embed.weight"].copy()
     moved[2, 1] += 1
-    done = local_replay(tape, theirs | {"embed.weight": Recorded(moved)})
+    done = judge_run(tape, theirs | {"embed.weight": RecordedValue(moved)})
     assert [value.address for value in done.given_differently] == ["embed.weight[v=2,c=1]"]
     assert done.bugs[0].name == "embedded"  # which still holds the rows of the other weights
-    rest = local_replay(tape, {"embed.weight": Recorded(moved)})
+    rest = judge_run(tape, {"embed.weight": RecordedValue(moved)})
     assert rest.verdict == "different" and not rest, str(rest)
     assert "given differently: embed.weight[v=2,c=1]" in str(rest)
 
 
 def test_names_and_shapes_that_do_not_fit_are_refused() -> None:
     tape = forward(CONFIGS["llama"], random_weights(CONFIGS["llama"]), IDS)
-    with pytest.raises(AddressError, match="Did you mean logits"):
-        local_replay(tape, {"logit": Recorded(np.zeros(3))})
+    with pytest.raises(AddressError, match="logits"):
+        judge_run(tape, {"logit": RecordedValue(np.zeros(3))})
     with pytest.raises(UsageError, match="has the shape"):
-        local_replay(tape, {"logits": Recorded(np.zeros(3))})
-    with pytest.raises(UsageError, match="no type called"):
-        local_replay(tape, {"logits": (tape["logits"], "float8")})
+        judge_run(tape, {"logits": RecordedValue(np.zeros(3))})
+    with pytest.raises(UsageError, match="float8"):
+        judge_run(tape, {"logits": (tape["logits"], "float8")})
 
 
 def test_a_number_that_is_not_one_is_a_bug() -> None:
     tape = forward(CONFIGS["llama"], random_weights(CONFIGS["llama"]), IDS)
     broken = tape["logits"].copy()
     broken[0, 1, 2] = np.nan
-    done = local_replay(
-        tape, {"final_norm.out": Recorded(tape["final_norm.out"]), "logits": (broken, "bfloat16")}
+    done = judge_run(
+        tape, {"final_norm.out": RecordedValue(tape["final_norm.out"]), "logits": (broken, "bfloat16")}
     )
     assert done.bugs[0].address == "logits[b=0,t=1,v=2]"
     assert "nan" in str(done)
@@ -319,19 +319,19 @@ def test_a_number_that_is_not_one_is_a_bug() -> None:
 
 def test_only_some_values_are_judged_and_a_tolerance_excuses() -> None:
     tape = forward(CONFIGS["llama"], random_weights(CONFIGS["llama"]), IDS)
-    theirs = {name: Recorded(tape[name] * 1.001, "float32") for name in ("logits", "probs")}
-    assert [value.name for value in local_replay(tape, theirs, only="log*").values] == ["logits"]
-    assert local_replay(tape, theirs).verdict == "BUG"
-    assert local_replay(tape, theirs, tolerance=0.01).verdict == "equal"
+    theirs = {name: RecordedValue(tape[name] * 1.001, "float32") for name in ("logits", "probs")}
+    assert [value.name for value in judge_run(tape, theirs, only="log*").values] == ["logits"]
+    assert judge_run(tape, theirs).verdict == "BUG"
+    assert judge_run(tape, theirs, tolerance=0.01).verdict == "equal"
 
 
 def test_a_stranger_s_step_of_another_shape_or_size_is_one_error() -> None:
     tape = forward(CONFIGS["llama"], random_weights(CONFIGS["llama"]), IDS)
-    theirs = {"logits": Recorded(tape["logits"] * 2, "float32")}
+    theirs = {"logits": RecordedValue(tape["logits"] * 2, "float32")}
     step = tape.steps["logits"]
     tape.steps["logits"] = replace(step, attrs={"spec": "btc,vc->tbv"})
     with pytest.raises(TapeError, match="has the shape"):
-        local_replay(tape, theirs)
+        judge_run(tape, theirs)
     tape.steps["logits"] = replace(step, attrs={"spec": "btc,(vn)c->btv", "n": 0})
     with pytest.raises(TapeError, match="cannot be computed"):
-        local_replay(tape, theirs)
+        judge_run(tape, theirs)

@@ -18,14 +18,14 @@ import numpy as np
 
 from pellucid.errors import TapeError, UsageError
 from pellucid.explain.trace import Trace
-from pellucid.judge.compare import (
+from pellucid.judge.mismatch import (
     BETWEEN_ENGINES,
-    Departure,
-    departure,
-    first_departure,
+    Mismatch,
+    explain_mismatch,
+    find_first_mismatch,
+    find_mismatch,
     kind,
     largest,
-    told,
 )
 from pellucid.judge.other_curve import other_curve
 from pellucid.judge.rounding import ENOUGH, PRECISIONS, Bounded, Precision, rounded, table
@@ -42,7 +42,7 @@ REPLAYED = 20
 at the width of SmolLM2: a healthy span is off by up to 6, the mildest planted bug, an ε of 1e-3, by 49."""
 
 
-class Recorded(NamedTuple):
+class RecordedValue(NamedTuple):
     """Somebody's value, widened to float64, and the type in which they held it."""
 
     value: Array
@@ -53,9 +53,9 @@ class Recorded(NamedTuple):
         return PRECISIONS.get(self.type, PRECISIONS["float64"])  # whole numbers are exact
 
 
-def local_replay(
+def judge_run(
     run: Tape | Trace,
-    recorded: Mapping[str, Recorded | tuple[Array, str]],
+    recorded: Mapping[str, RecordedValue | tuple[Array, str]],
     *,
     tolerance: float | None = None,
     only: str = "*",
@@ -144,11 +144,11 @@ class _Judge:
     """Holds each recorded value against its recomputation, and tells the first bug."""
 
     def __init__(
-        self, trace: Trace, theirs: Mapping[str, Recorded], only: str, tolerance: float | None
+        self, trace: Trace, theirs: Mapping[str, RecordedValue], only: str, tolerance: float | None
     ) -> None:
         self.trace, self.tolerance = trace, tolerance
         self.values: list[Judged] = []
-        self.named: dict[str, dict[str, Recorded]] = {}
+        self.named: dict[str, dict[str, RecordedValue]] = {}
         for name, value in theirs.items():
             if fnmatchcase(name, only):
                 self.named.setdefault(trace.tape.resolve(name), {})[name] = value
@@ -183,7 +183,7 @@ class _Judge:
         self,
         called: str,
         made: Bounded,
-        theirs: Recorded,
+        theirs: RecordedValue,
         how: tuple[Step, list[Any]] | None,
         narrow: Array | None,
     ) -> Judged:
@@ -221,13 +221,13 @@ class _Judge:
         own = next((step.attrs.get("layout") for step in turned), None)
         return {"halves": "pairs", "pairs": "halves"}.get(str(own), "")
 
-    def _equal(self, called: str, theirs: Recorded, made: Bounded) -> bool:
+    def _equal(self, called: str, theirs: RecordedValue, made: Bounded) -> bool:
         if self.tolerance is None and theirs.type != "float64":
             return False
         tolerance = BETWEEN_ENGINES if self.tolerance is None else self.tolerance
-        return departure(called, theirs.value, made.value, tolerance, self.scales[kind(called)]) is None
+        return find_mismatch(called, theirs.value, made.value, tolerance, self.scales[kind(called)]) is None
 
-    def replayed(self, first: Mapping[str, Recorded], made: dict[str, Bounded]) -> Replayed:
+    def replayed(self, first: Mapping[str, RecordedValue], made: dict[str, Bounded]) -> Replayed:
         trace = self.trace
         ours = {name: trace.value(name) for name in self.named}
         theirs = {name: next(iter(named.values())).value for name, named in self.named.items()}
@@ -236,7 +236,7 @@ class _Judge:
         if done.given_differently:
             in_order = {name: value for name, value in in_order.items() if name in trace.tape.steps}
         tolerance = BETWEEN_ENGINES if self.tolerance is None else self.tolerance
-        parted = first_departure(theirs, in_order, tolerance)
+        parted = find_first_mismatch(theirs, in_order, tolerance)
         at = parted.name if parted else ""
         if parted and parted.index:
             at = trace.address(parted.name, parted.index)
@@ -247,14 +247,14 @@ class _Judge:
             right = trace.value(name).copy()  # what the formula must give, at this cell
             right[bug.index] = bug.wanted
             filled = _filled(trace, first, made | {name: Bounded(right)})
-            told_at = Departure(_telling(trace.tape, bug, first), bug.index, bug.got, bug.wanted)
-            return replace(done, story=told(told_at, filled, head=False))
+            told_at = Mismatch(_telling(trace.tape, bug, first), bug.index, bug.got, bug.wanted)
+            return replace(done, story=explain_mismatch(told_at, filled, head=False))
         if done.verdict == "different" and parted:
-            return replace(done, story=told(parted, _filled(trace, first, made), head=False))
+            return replace(done, story=explain_mismatch(parted, _filled(trace, first, made), head=False))
         return done
 
 
-def _telling(tape: Tape, bug: Judged, first: Mapping[str, Recorded]) -> str:
+def _telling(tape: Tape, bug: Judged, first: Mapping[str, RecordedValue]) -> str:
     """The value whose formula makes the number: where a mask only hands on a score that was not recorded,
     the scores."""
     name = tape.resolve(bug.name)
@@ -292,19 +292,23 @@ def _index(number: int, shape: Shape) -> Index:
     return tuple(int(i) for i in np.unravel_index(number, shape))
 
 
-def recorded_in(trace: Trace) -> dict[str, Recorded]:
+def recorded_values(trace: Trace) -> dict[str, RecordedValue]:
     """The numbers of a run, each in the type in which it was held; of a run of the fast engine, those that it
     made and the parameters that it read."""
     types, values = trace.run.get("types"), trace.tape.values
     if not isinstance(types, dict):
-        return {name: Recorded(value, value.dtype.name) for name, value in values.items()}
+        return {name: RecordedValue(value, value.dtype.name) for name, value in values.items()}
     given = {name: str(trace.run.get("dtype")) for name, role in trace.tape.roles.items() if role == "param"}
     return {
-        name: Recorded(values[name], str(type)) for name, type in (given | types).items() if name in values
+        name: RecordedValue(values[name], str(type))
+        for name, type in (given | types).items()
+        if name in values
     }
 
 
-def _theirs(tape: Tape, recorded: Mapping[str, Recorded | tuple[Array, str]]) -> dict[str, Recorded]:
+def _theirs(
+    tape: Tape, recorded: Mapping[str, RecordedValue | tuple[Array, str]]
+) -> dict[str, RecordedValue]:
     """What was recorded, in the shapes of the program."""
     theirs = {}
     for name, (given, type) in recorded.items():
@@ -314,15 +318,15 @@ def _theirs(tape: Tape, recorded: Mapping[str, Recorded | tuple[Array, str]]) ->
         if ours.dtype.kind in "iu":
             if not np.array_equal(value, np.rint(value)):
                 raise UsageError(f"{name} holds whole numbers here, and others there.")
-            theirs[name] = Recorded(value.astype(np.int64), "int64")
+            theirs[name] = RecordedValue(value.astype(np.int64), "int64")
             continue
         if type not in PRECISIONS and not re.fullmatch(r"bool|u?int\d+", type):
             raise UsageError(f"no type called {type!r}; have {', '.join(PRECISIONS)}.")
-        theirs[name] = Recorded(value.astype(np.float64), type)
+        theirs[name] = RecordedValue(value.astype(np.float64), type)
     return theirs
 
 
-def _precisions(tape: Tape, first: Mapping[str, Recorded]) -> dict[str, Precision]:
+def _precisions(tape: Tape, first: Mapping[str, RecordedValue]) -> dict[str, Precision]:
     """The type in which each value was made: as recorded, else the coarsest of those who read it."""
     found: dict[str, Precision] = {}
     for name, step in [*((n, tape.steps.get(n)) for n in reversed(tape.values))]:
@@ -338,7 +342,7 @@ def _exact(value: Array) -> Any:
     return Bounded(value) if value.dtype.kind == "f" else value
 
 
-def _filled(trace: Trace, first: Mapping[str, Recorded], made: Mapping[str, Bounded]) -> Trace:
+def _filled(trace: Trace, first: Mapping[str, RecordedValue], made: Mapping[str, Bounded]) -> Trace:
     """The same program holding their numbers, and the recomputed ones where they recorded none."""
     tape = Tape(trace.tape.dtype)
     tape.steps, tape.aliases, tape.roles, tape.about = (
