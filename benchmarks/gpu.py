@@ -30,7 +30,7 @@ from pellucid.training.saving.run_folder import RunFolder
 SHAPE = (12, 12, 768, 1024, 50304)
 ASKED, MEMORY = 600_000, 21.5
 """Tokens a second; GiB at 32 rows."""
-OURS = {"mlp": "gelu_tanh", "device": "cuda", "compile": "yes", "dtype": "bfloat16", "weights": "bfloat16"}
+OURS = {"mlp": "gelu_tanh", "device": "cuda", "compile": True, "dtype": "bfloat16", "weights": "bfloat16"}
 ROUNDS, STEPS = 3, 10
 Step = Callable[[], object]
 Maker = Callable[[int, int], Step]
@@ -98,7 +98,7 @@ def seconds(step: Step, steps: int) -> float:
 def race(makers: list[Maker], rows: int, parts: int = 1) -> None:
     """Every contestant alone on the device, for its memory; then its fastest of a few rounds."""
     limit = peak("cuda", "bfloat16")
-    per_token = flops_per_token(our_trainer(SHAPE, rows, device="cpu", compile="no").model.config)
+    per_token = flops_per_token(our_trainer(SHAPE, rows, device="cpu", compile=False).model.config)
     an_update = f"{parts} × {rows} × {SHAPE[3]} tokens" if parts > 1 else f"{rows} × {SHAPE[3]} tokens"
     print(f"GPT-2 124M, {an_update} an update, bfloat16; products {limit / 1e12:.0f} TFLOP/s")
     for make in makers:

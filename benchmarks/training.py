@@ -137,7 +137,7 @@ def our_trainer(shape: tuple[int, ...], batch: int, mlp: str = "gelu", **train: 
             "steps": 1_000_000,
             "model": {**sizes, **{name: {"kind": kind} for name, kind in choices.items()}},
             "data": {"path": "dice", "batch_size": batch},
-            "optimizer": {"kind": "adamw", "lr": LR, "beta1": BETAS[0], "beta2": BETAS[1], "decay": DECAY},
+            "optimizer": {"kind": "adamw", "lr": LR, "beta1": BETAS[0], "beta2": BETAS[1], "weight_decay": DECAY},
             "train": {"clip": CLIP, **train},
         }
     )
@@ -179,11 +179,11 @@ def deterministic(act: Act) -> Act:
 def measure(name: str, narrow: bool, eager: bool) -> None:
     shape, batch, asked, ratio = SHAPES[name]
     kind = {"device": "cpu", "dtype": "bfloat16" if narrow else "float32"}
-    trainers = {"eager": our_trainer(shape, batch, compile="no", **kind)}
+    trainers = {"eager": our_trainer(shape, batch, compile=False, **kind)}
     steps: dict[str, Act] = {"peer, eager": peers_step(shape, batch, False, narrow)}
     steps["ours, eager"] = deterministic(trainers["eager"].step)
     if not eager:
-        trainers["compiled"] = our_trainer(shape, batch, compile="yes", **kind)
+        trainers["compiled"] = our_trainer(shape, batch, compile=True, **kind)
         steps["peer, compiled"] = peers_step(shape, batch, True, narrow)
         steps["ours, compiled"] = deterministic(trainers["compiled"].step)
     shortest, tokens = race(steps), batch * shape[3]

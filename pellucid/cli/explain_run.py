@@ -80,7 +80,7 @@ def _notes(done: "Replayed", trace: "Trace", name: str, part: "Part") -> Iterato
 
     yield ""
     if done.event is None:
-        yield f"no update made it: the run began with it (train.initialisation, seed {done.recipe.seed})"
+        yield f"no update made it: the run began with it (train.initialization, seed {done.recipe.seed})"
         return
     if done.kept[name].gradient is None:
         yield f"{name} did not learn: {done.why_not(name)}"

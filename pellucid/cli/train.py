@@ -62,8 +62,10 @@ def train(
         if resume is not None:
             _go_on(resume, changes, plain, dry_run, ranks)
             return
-        recipe, reasons = _recipe(texts, changes, minutes, ranks)
         say = _say if ranks.first else _say_nothing
+        recipe, reasons = _recipe(texts, changes, minutes, ranks)
+        for line in _renamed(texts, changes):
+            say(line)
         for line in reasons:
             say(line)
         if dry_run:
@@ -170,6 +172,15 @@ def _recipe(
         if not os.path.exists(text) and not glob.has_magic(text):
             table_of(text)  # says which recipes there are
     return preflight.plan_recipe(texts, changes, preflight.MINUTES if minutes is None else minutes, ranks)
+
+
+def _renamed(texts: list[str], changes: list[str]) -> list[str]:
+    """Keys of the previous version, each with its new name."""
+    from pellucid.training.recipe import table_of
+    from pellucid.training.renamed_keys import describe_renamed
+
+    is_file = len(texts) == 1 and texts[0].endswith(".toml")
+    return describe_renamed(table_of(texts[0]) if is_file else {}, changes)
 
 
 def _forecast(recipe: "Recipe", ranks: "Ranks", is_new: bool = True) -> None:

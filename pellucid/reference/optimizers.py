@@ -72,12 +72,12 @@ def adam_l2(
     lr: float,
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
-    decay: float = 0.01,
+    weight_decay: float = 0.01,
     t: int | None = None,
 ) -> Ref:
     """Adam on the gradient of loss + λ/2 ‖w‖²: both moments see the weight."""
-    pulled = tape(f"{w.name}.pulled@{k}", scaled_sum, g, w, alpha=decay)
-    _describe(tape, w, pulled, f"g@{k}", f"the gradient plus {decay:g} times the weight, at update {k}, of: ")
+    pulled = tape(f"{w.name}.pulled@{k}", scaled_sum, g, w, alpha=weight_decay)
+    _describe(tape, w, pulled, f"g@{k}", f"the gradient plus {weight_decay:g} times the weight, at update {k}, of: ")
     return adam(tape, w, pulled, k, state, lr=lr, betas=betas, eps=eps, t=t)
 
 
@@ -91,13 +91,13 @@ def adamw(
     lr: float,
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
-    decay: float = 0.01,
+    weight_decay: float = 0.01,
     t: int | None = None,
 ) -> Ref:
     """Both moments, their bias corrected, and decay of the weight itself (arXiv:1711.05101)."""
     beta1, beta2 = betas
     m, v = _moments(tape, w, g, k, state, betas)
-    settings = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "decay": decay}
+    settings = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "decay": weight_decay}
     return tape(f"{w.name}@{k}", updates.adamw, w, m, v, t=k if t is None else t, **settings)
 
 
@@ -110,7 +110,7 @@ def muon(
     *,
     lr: float,
     beta: float = 0.95,
-    decay: float = 0.1,
+    weight_decay: float = 0.1,
     steps: int = 5,
 ) -> Ref:
     """Momentum, a look ahead along it, and of that the nearly orthogonal matrix (Jordan 2024)."""
@@ -124,7 +124,7 @@ def muon(
     turned = _orthogonal(tape, w, ahead, k, steps)
     rows, columns = w.shape
     scale = math.sqrt(max(1.0, rows / columns))
-    return tape(f"{w.name}@{k}", updates.muon, w, turned, lr=lr, scale=scale, decay=decay)
+    return tape(f"{w.name}@{k}", updates.muon, w, turned, lr=lr, scale=scale, decay=weight_decay)
 
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)

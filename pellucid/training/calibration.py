@@ -55,7 +55,7 @@ def _seconds(
 ) -> float:
     """The median time of a step: forward, backward and update."""
     wide = torch.float64 if dtype == "float64" else torch.float32
-    model = initialise(Transformer.empty(config, device, wide), Train().initialisation, 0).train()
+    model = initialise(Transformer.empty(config, device, wide), Train().initialization, 0).train()
     objective = Objective(model, Train(), dtype)
     optimizer = optimizers.make(dict(model.named_parameters()), AdamW())
     rng = torch.Generator().manual_seed(0)

@@ -17,17 +17,17 @@ EARNS_IT = 500
 def chosen(loss: Loss, recipe: Recipe, device: torch.device, sharded: bool) -> tuple[Loss, str]:
     """The loss, compiled or not, and "yes" or why not."""
     wanted = recipe.train.compile
-    missing = wanted != "no" and lacks_compiler(device)
-    if wanted == "yes" and missing:
+    missing = wanted is not False and lacks_compiler(device)
+    if wanted is True and missing:
         raise UsageError(
-            "train.compile=yes needs a C++ compiler, and there is no g++ or clang++ here: use auto."
+            "train.compile=true needs a C++ compiler, and there is no g++ or clang++ here: use auto."
         )
-    if wanted == "yes" and sharded:
+    if wanted is True and sharded:
         raise UsageError(
-            "train.compile=yes does not go with train.parallel=fsdp, which gathers weights on the way: use "
+            "train.compile=true does not go with train.parallel=fsdp, which gathers weights on the way: use "
             "auto."
         )
-    if wanted == "no":
+    if wanted is False:
         return loss, "no: not asked for"
     if sharded:
         return loss, "no: its weights are gathered on the way"

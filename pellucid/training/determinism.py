@@ -54,7 +54,7 @@ def price(objective: Objective, rows: int, length: int) -> str:
     more = seconds[True] / seconds[False] - 1
     return (
         f"deterministic: forward and backward of {rows} rows take {1e3 * seconds[True]:.1f} ms, and "
-        f"{1e3 * seconds[False]:.1f} ms with train.deterministic=no; {more:+.0%}, not compiled"
+        f"{1e3 * seconds[False]:.1f} ms with train.deterministic=false; {more:+.0%}, not compiled"
     )
 
 

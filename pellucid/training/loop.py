@@ -71,12 +71,12 @@ class Trainer:
         rows = rows_of_a_rank(recipe, self.ranks.world)
         self.loader = Loader(source.train, rows, self.ranks.rank, self.ranks.world)
         self.feed = Feed(self.loader, self.device)
-        self.recorder = Recorder(recipe.train.record, self.weights, self.objective, self.shared)
+        self.recorder = Recorder(recipe.train.record_every, self.weights, self.objective, self.shared)
         sharded = isinstance(self.shared, parallel.Sharded)
         loss, self.compiled = compiling.chosen(self.objective, recipe, self.device, sharded)
         self.loss = self.shared.joined(loss, self.device, self.deterministic)
         self.at, self.tokens, self.seconds, self.bad = 0, 0, 0.0, 0
-        self.bad_allowed = 1 if recipe.train.bad == "stop" else BAD_IN_A_ROW
+        self.bad_allowed = 1 if recipe.train.on_nonfinite == "stop" else BAD_IN_A_ROW
         self.smoothed = self.best = math.nan
         self.without_progress = 0
         passes = FROZEN if recipe.lora.rank else 3
@@ -97,7 +97,7 @@ class Trainer:
     def deterministic(self) -> bool:
         """The same bits in every run: always on a CPU, on a GPU where it is asked for."""
         wanted = self.recipe.train.deterministic
-        return wanted == "yes" or (wanted == "auto" and self.device.type == "cpu")
+        return self.device.type == "cpu" if wanted == "auto" else wanted is True
 
     # ---- one step
 

@@ -71,8 +71,9 @@ def _ways(recipe: Recipe, world: int) -> str:
     parts = next((parts for parts in range(2 * train.accumulate, size + 1) if size % parts == 0), 0)
     ways = [
         f"train.accumulate={parts} (the same batch, {size // max(parts, 1)} rows at a time)" * (parts > 0),
-        "train.recompute=yes (activations are made again instead of being kept)" * (train.recompute == "no"),
-        f"train.chunk={CHUNK} (logits of so many positions at once)" * (not train.chunk),
+        "train.activation_checkpointing=true (activations are recomputed instead of being kept)"
+        * (not train.activation_checkpointing),
+        f"train.logits_chunk={CHUNK} (logits of {CHUNK:,} positions at once)" * (not train.logits_chunk),
         f"model.context_length={max(recipe.length // 2, 1)} (rows half as long)",
     ]
     return "; ".join(filter(None, ways))

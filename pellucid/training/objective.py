@@ -25,19 +25,19 @@ class Objective(nn.Module):
     def __init__(self, model: Transformer, asked: Train, dtype: str) -> None:
         super().__init__()
         self.model, self.asked, self.dtype = model, asked, dtype
-        model.checkpointing = asked.recompute == "yes"
+        model.checkpointing = asked.activation_checkpointing
 
     def forward(self, ids: Tensor, targets: Tensor) -> Tensor:
         asked, model = self.asked, self.model
         where = "kernel" if by_kernel(ids, model.cap) else ids.device.type
-        chunk = asked.chunk or chunk_for(ids.numel(), model.config.vocab_size, where)
+        chunk = asked.logits_chunk or chunk_for(ids.numel(), model.config.vocab_size, where)
         if not chunk or explicit():  # who watches wants to see the logits
-            return loss(self._logits(ids), targets, smoothing=asked.smoothing, z=asked.z)
+            return loss(self._logits(ids), targets, smoothing=asked.label_smoothing, z=asked.z_loss)
         weight = model.embed.weight if model.unembed.weight is None else model.unembed.weight
         with self._precision():
             return chunked_loss(
                 model.stream(ids), weight, model.unembed.bias, targets, chunk=chunk, cap=model.cap,
-                smoothing=asked.smoothing, z=asked.z,
+                smoothing=asked.label_smoothing, z=asked.z_loss,
             )  # fmt: skip
 
     def logits(self, ids: Tensor) -> Tensor:

@@ -197,7 +197,7 @@ def tuned(
         "model.context_length": length,
         "data.batch_size": rows,
         "optimizer.lr": TUNED[how],
-        "optimizer.decay": 0.0,
+        "optimizer.weight_decay": 0.0,
         "schedule.warmup": max(1, steps // 10),
         "evaluation.every": max(1, steps // 5),
         "evaluation.batches": 20,
@@ -386,7 +386,7 @@ class _Train(Protocol):
     @property
     def ema(self) -> float: ...
     @property
-    def recompute(self) -> str: ...
+    def activation_checkpointing(self) -> bool: ...
 
 
 class _Lora(Protocol):
@@ -444,7 +444,7 @@ def memory_of(recipe: Run, config: ModelConfig, world: int = 1) -> Memory:
         recipe.train.ema > 0,
         recipe.length,
         adapter_parameters(config, recipe.lora.rank, recipe.lora.targets),
-        recipe.train.recompute == "yes",
+        recipe.train.activation_checkpointing,
     )
 
 

@@ -277,7 +277,7 @@ def _share_line(recipe: Recipe, config: ModelConfig, ranks: Ranks) -> str:
         optimizer=recipe.optimizer.kind,
         width=2 if asked.dtype == "bfloat16" else 4,
         accumulate=asked.accumulate,
-        recompute=asked.recompute == "yes",
+        recompute=asked.activation_checkpointing,
     )
     return (
         f"on each rank      {readable_size(made.total)}, and {readable_size(made.sent)} sent in each step, "

@@ -10,7 +10,6 @@
 A key that means nothing is an error. `key=value` on the command line changes one: `optimizer.lr=3e-4`.
 """
 
-import copy
 import dataclasses
 import json
 import math
@@ -24,7 +23,7 @@ from typing import Any, Self, cast
 
 from pellucid.arguments import LARGEST_VOCABULARY
 from pellucid.config import ModelConfig
-from pellucid.errors import ConfigError, did_you_mean
+from pellucid.errors import ConfigError, did_you_mean, unknown
 from pellucid.files import read_bytes
 from pellucid.parts import Part
 from pellucid.parts.optimizers import Optimizer
@@ -33,6 +32,7 @@ from pellucid.parts.schedules import Schedule
 from pellucid.parts.schedules.cosine import Cosine
 from pellucid.text.corpus.bad_files import CHOICES as BAD_FILE_CHOICES
 from pellucid.text.corpus.bad_files import STOP
+from pellucid.training.renamed_keys import translate, translate_override
 
 MODEL_KEYS = tuple(entry.name for entry in dataclasses.fields(ModelConfig))
 PATHS = str | tuple[str, ...]
@@ -107,19 +107,19 @@ class Train:
     clip: float = 1.0
     """Largest gradient norm: a longer gradient is scaled down to it. 0: no clipping.
     Example: 0.5"""
-    smoothing: float = 0.0
+    label_smoothing: float = 0.0
     """Label smoothing: the fraction of the target's probability that is spread over all tokens.
     Example: 0.1"""
-    z: float = 0.0
-    """Weight of the z-loss, z · (ln Σ e^logit)², which keeps the logits near 0.
+    z_loss: float = 0.0
+    """Weight z of the z-loss, z · (ln Σ e^logit)², which keeps the logits near 0.
     Example: 1e-4"""
-    chunk: int = 0
+    logits_chunk: int = 0
     """Positions whose logits are computed at a time, to save memory with a large vocabulary. 0: chosen.
     Example: 1024"""
-    recompute: str = "no"
-    """Activation checkpointing. `yes` computes a block's activations again in the backward pass instead of
-    keeping them.
-    Example: yes"""
+    activation_checkpointing: bool = False
+    """Whether the backward pass recomputes a block's activations instead of keeping them. Less memory, for
+    about a third more arithmetic.
+    Example: true"""
     only: tuple[str, ...] = ()
     """Patterns of the names of the parameters that are trained; all where there is none.
     Example: ["blocks.*"]"""
@@ -132,14 +132,14 @@ class Train:
     patience: int = 0
     """Evaluations without a better validation loss after which the run stops. 0: never.
     Example: 5"""
-    bad: str = "skip"
+    on_nonfinite: str = "skip"
     """What happens at a gradient with NaN or Inf. `skip` omits the update, and stops after five in a row;
     `stop` stops at once.
     Example: stop"""
-    record: int = 100
+    record_every: int = 100
     """Steps between two records of the sizes of activations, gradients and updates. 0: no records.
     Example: 20"""
-    initialisation: str = "gpt2"
+    initialization: str = "gpt2"
     """How the weights of a new model are drawn; `pellucid choices initialisations` lists the kinds.
     Example: xavier"""
     device: str = "auto"
@@ -154,15 +154,15 @@ class Train:
     weights: str = "float32"
     """Type of the weights in the forward pass; bfloat16 weights are copies of float32 master weights.
     Example: bfloat16"""
-    compile: str = "auto"
+    compile: bool | str = "auto"
     """Whether the step is compiled by torch.compile. auto: on a GPU, where the run is long enough.
-    Example: no"""
-    deterministic: str = "auto"
+    Example: false"""
+    deterministic: bool | str = "auto"
     """Whether only deterministic kernels are used, so that a run can be repeated bit for bit. auto: on a CPU.
-    Example: yes"""
-    tensorboard: str = "no"
+    Example: true"""
+    tensorboard: bool = False
     """Whether the figures of the log are written for TensorBoard as well.
-    Example: yes"""
+    Example: true"""
     parallel: str = "auto"
     """How several processes share a model. `ddp` (or auto) gives each the whole of it, `fsdp` some rows of
     each parameter.
@@ -259,8 +259,7 @@ class Recipe:
         for section, key, words in WORDS:
             value = getattr(getattr(self, section), key)
             if value not in words:
-                hint = did_you_mean(value, words)
-                raise ConfigError(f"no {section}.{key} called {value!r}; have {', '.join(words)}.{hint}")
+                raise ConfigError(unknown(f"{section}.{key}", value, map(as_text, words)))
         self._check_start()
         self._check_extensions()
         if self.train.weights == "bfloat16" and self.train.dtype in ("float32", "float64"):
@@ -327,7 +326,8 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Self:
-        recipe: Self = _read(cls, given, "")
+        """Returns the recipe of a table; keys of the previous version are read as what they are called now."""
+        recipe: Self = _read(cls, translate(given) if isinstance(given, Mapping) else given, "")
         return recipe
 
     def to_dict(self) -> dict[str, Any]:
@@ -354,6 +354,11 @@ class Recipe:
         return "\n".join(lines) + "\n"
 
 
+def as_text(word: str | bool) -> str:
+    """Returns a word as a recipe has it without quotes: `auto`, `true`."""
+    return word if isinstance(word, str) else toml(word)
+
+
 def _bound(number: float) -> str:
     return f"{int(number):,}" if number == number // 1 and math.isfinite(number) else str(number)
 
@@ -370,14 +375,14 @@ BOUNDS: tuple[tuple[str, str, float, float], ...] = (
     ("lora", "dropout", 0, 0.9),
     ("train", "accumulate", 1, 2**20),
     ("train", "clip", 0, math.inf),
-    ("train", "smoothing", 0, 0.99),
-    ("train", "z", 0, 1),
-    ("train", "chunk", 0, 2**24),
+    ("train", "label_smoothing", 0, 0.99),
+    ("train", "z_loss", 0, 1),
+    ("train", "logits_chunk", 0, 2**24),
     ("train", "ema", 0, 0.9999999),
     ("train", "patience", 0, MOST),
     ("train", "timeout", 1, 86_400),
     ("train", "threads", 0, 1024),
-    ("train", "record", 0, MOST),
+    ("train", "record_every", 0, MOST),
     ("evaluation", "every", 1, MOST),
     ("evaluation", "batches", 0, MOST),
     ("evaluation", "sample", 0, 100_000),
@@ -385,16 +390,14 @@ BOUNDS: tuple[tuple[str, str, float, float], ...] = (
     ("checkpoint", "minutes", 0, MOST),
     ("checkpoint", "keep", 1, 1000),
 )
-CHOICE = ("auto", "yes", "no")
-WORDS = (
+AUTO: tuple[str | bool, ...] = ("auto", True, False)
+WORDS: tuple[tuple[str, str, tuple[str | bool, ...]], ...] = (
     ("data", "on_bad_file", BAD_FILE_CHOICES),
     ("train", "dtype", ("auto", "float32", "bfloat16", "float64")),
     ("train", "weights", ("float32", "bfloat16")),
-    ("train", "bad", ("skip", "stop")),
-    ("train", "recompute", ("yes", "no")),
-    ("train", "compile", CHOICE),
-    ("train", "deterministic", CHOICE),
-    ("train", "tensorboard", ("yes", "no")),
+    ("train", "on_nonfinite", ("skip", "stop")),
+    ("train", "compile", AUTO),
+    ("train", "deterministic", AUTO),
     ("train", "parallel", ("auto", "ddp", "fsdp")),
 )
 
@@ -435,9 +438,9 @@ def changed(table: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any
 
     Another kind comes first, and without the settings of the one before.
     """
-    result: dict[str, Any] = copy.deepcopy(dict(table))
+    result: dict[str, Any] = translate(table)
     texts = dict(_texts(Recipe))
-    for text in sorted(overrides, key=lambda text: not text.partition("=")[0].endswith(".kind")):
+    for text in sorted(map(translate_override, overrides), key=lambda text: not text.partition("=")[0].endswith(".kind")):
         path, equals, value = text.partition("=")
         if not equals or not path:
             raise ConfigError(f"{text!r} sets nothing: write KEY=VALUE, such as optimizer.lr=3e-4.")
@@ -519,6 +522,10 @@ def _field(entry: Any, value: Any, name: str) -> Any:
         return kind.read(usual | dict(value) if isinstance(value, Mapping) else value)
     if dataclasses.is_dataclass(kind):
         return _read(kind, value, name)
+    if kind == bool | str:
+        if not isinstance(value, bool | str):
+            raise ConfigError(f"{name} must be true, false or auto, not {value!r}.")
+        return value
     if kind in (float, float | str) and type(value) is int:
         value = float(value)
     if kind == tuple[str, ...]:

@@ -20,7 +20,7 @@ from typing import Any
 
 from pellucid.config import ModelConfig
 from pellucid.parts import Part, find, kinds
-from pellucid.training.recipe import BOUNDS, FROM_DATA, WORDS, Recipe, toml
+from pellucid.training.recipe import BOUNDS, FROM_DATA, WORDS, Recipe, as_text, toml
 
 COLUMN = 32
 """Where comments begin in a recipe that has them."""
@@ -96,7 +96,7 @@ def _type(name: str, entry: Any) -> str:
     table, _, key = name.rpartition(".")
     for its_table, its_key, words in WORDS:
         if (its_table, its_key) == (table, key):
-            return f"one of {', '.join(words)}"
+            return f"one of {', '.join(map(as_text, words))}"
     if isinstance(entry.type, type) and issubclass(entry.type, Part):
         return f"one of {', '.join(kinds(entry.type.family))}"
     found = _type_name(entry.type)

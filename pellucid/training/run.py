@@ -53,7 +53,7 @@ class Run:
         device = device_of(recipe.train.device)  # a missing one is refused before the text is read
         config = config_of(recipe, start) if start else recipe.config(recipe.data.vocab_size or 1)
         memory.check_fits(recipe, config, str(device), ranks.world)
-        wanted = recipe.train.tensorboard == "yes" and ranks.first
+        wanted = recipe.train.tensorboard and ranks.first
         self.board = Board(folder.path / TENSORBOARD) if wanted else None
         with ranks.first_goes_first():
             _see(folder, ranks)

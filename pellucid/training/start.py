@@ -80,7 +80,7 @@ def beginning(
     """The model before its first step."""
     if start is None:
         model = Transformer.empty(recipe.config(vocab_size), device, dtype)
-        return initialise(model, recipe.train.initialisation, recipe.seed)
+        return initialise(model, recipe.train.initialization, recipe.seed)
     model = Transformer.from_weights(config_of(recipe, start), start.weights, device, dtype)
     asked = recipe.lora
     if not asked.rank:

@@ -25,7 +25,7 @@ TEXT = "the cat sat in the inn. then the cat ate the hen.\n"
 TINY = """
 steps=3 model.n_layer=1 model.n_head=2 model.d_model=8 model.d_ff=8 model.context_length=8 data.batch_size=2
 data.tokenizer=bytes data.validation=0.2 evaluation.every=2 evaluation.batches=1 evaluation.sample=4
-checkpoint.every=2 train.record=1 train.compile=no
+checkpoint.every=2 train.record_every=1 train.compile=false
 """.split()  # noqa: SIM905
 """A run of seconds."""
 TINY_ADAPTERS = [

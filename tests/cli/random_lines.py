@@ -51,8 +51,8 @@ CHANGES = [f"optimizer.kind={TITLE}", "train.device=\x1b[53m", f"evaluation.prom
     data.validation=plain.txt data.batch_size=0 data.vocab_size=99999999999 train.dtype=float8
     train.only=["x"] train.ema=0.5 train.patience=1 checkpoint.every=1 checkpoint.keep=0 start=ours
     start=nowhere lora.rank=2 lora.rank=-1 x=1 model=1 train.x.y=1 = a=b=c seed=-1 seed=99999999999999999999
-    schedule.kind=linear train.record=0 train.z=1 train.clip=-1 data.split=x data.on_bad_file=skip
-    train.tensorboard=yes train.accumulate=99999 checkpoint.keep_best=true steps=4
+    schedule.kind=linear train.record_every=0 train.z_loss=1 train.clip=-1 data.split=x data.on_bad_file=skip
+    train.tensorboard=true train.accumulate=99999 checkpoint.keep_best=true steps=4
     """)]  # fmt: skip
 FITTING: dict[str, list[str]] = {
     "model": MODELS,

@@ -143,7 +143,7 @@ def test_a_skipped_update_is_told_with_its_reason(tmp_path: Path, shell: Shell) 
     """A rate that throws the weights beyond what float32 can square."""
     trained(
         tmp_path / "a", "train.dtype=float32", "optimizer.kind=sgd", "optimizer.lr=1e25", "train.clip=0",
-        "train.bad=stop", "schedule.warmup=0",
+        "train.on_nonfinite=stop", "schedule.warmup=0",
     )  # fmt: skip
     for at in ("embed.weight@2[0,0]", "d.embed.weight@2", "grad_norm@2"):
         done = shell("explain", tmp_path / "a", "--at", at)

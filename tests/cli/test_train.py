@@ -23,7 +23,7 @@ from tests.cli.commands import Shell
 from tests.training import tiny
 
 SMALL = [
-    "model.n_layer=1", "model.d_model=16", "model.n_head=2", "data.batch_size=4", "train.compile=no",
+    "model.n_layer=1", "model.d_model=16", "model.n_head=2", "data.batch_size=4", "train.compile=false",
     "evaluation.batches=1", "evaluation.sample=5", "schedule.warmup=2",
 ]  # fmt: skip
 
@@ -331,7 +331,7 @@ def test_two_texts_are_one_too_many(tmp_path: Path, run: Shell) -> None:
 
 def test_a_recipe_that_was_changed_by_hand_is_that_of_another_run(tmp_path: Path, run: Shell) -> None:
     out = tmp_path / "a"
-    settings = ["steps=4", "checkpoint.every=2", "train.bad=stop", *SMALL]
+    settings = ["steps=4", "checkpoint.every=2", "train.on_nonfinite=stop", *SMALL]
     assert run("train", "stories", "--plain", f"out={out}", *settings).code == 0
     recipe = (out / "recipe.toml").read_text()
     assert "steps = 4\n" in recipe
@@ -346,7 +346,7 @@ def test_a_run_without_finite_gradients_is_stopped_and_says_what_would_work(
     tmp_path: Path, run: Shell
 ) -> None:
     out = tmp_path / "a"
-    wild = ["optimizer.kind=sgd", "optimizer.lr=1e30", "train.clip=0", "train.bad=stop", "steps=9", *SMALL]
+    wild = ["optimizer.kind=sgd", "optimizer.lr=1e30", "train.clip=0", "train.on_nonfinite=stop", "steps=9", *SMALL]
     done = run("train", "stories", "--plain", f"out={out}", *wild)
     assert done.code == 1 and "with a smaller optimizer.lr, and another out" in done.err
     assert "stopped" in run("runs", str(tmp_path)).out
@@ -355,3 +355,17 @@ def test_a_run_without_finite_gradients_is_stopped_and_says_what_would_work(
 def test_a_run_has_a_folder(run: Shell) -> None:
     refused = run("train", "stories", "out=")
     assert refused.code == 2 and "out is empty" in refused.err
+
+
+def test_a_key_of_the_previous_version_is_read_and_its_new_name_is_said(tmp_path: Path, run: Shell) -> None:
+    (tmp_path / "old.toml").write_text(
+        f'out = "{tmp_path / "a"}"\nsteps = 1\n[data]\npath = "stories:easy"\nbatch_size = 2\n'
+        '[model]\nn_layer = 1\nd_model = 16\nn_head = 2\ncontext_length = 16\n[optimizer]\ndecay = 0.05\n'
+        '[train]\ncompile = "no"\n'
+    )
+    done = run("train", tmp_path / "old.toml", "--plain", "train.bad=stop", "evaluation.sample=0")
+    assert done.code == 0, done.err
+    for line in ("optimizer.decay is now optimizer.weight_decay", "train.bad is now train.on_nonfinite"):
+        assert done.out.count(line) == 1
+    written = (tmp_path / "a" / "recipe.toml").read_text()
+    assert 'on_nonfinite = "stop"' in written and "weight_decay = 0.05" in written

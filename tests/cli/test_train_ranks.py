@@ -19,7 +19,7 @@ from pellucid.training.history.log import figures, read
 from tests.training.distributed.forked import Job
 
 SMALL = [
-    "model.n_layer=1", "model.d_model=16", "model.n_head=2", "data.batch_size=4", "train.compile=no",
+    "model.n_layer=1", "model.d_model=16", "model.n_head=2", "data.batch_size=4", "train.compile=false",
     "evaluation.batches=1", "evaluation.sample=5", "schedule.warmup=2", "train.timeout=20",
 ]  # fmt: skip
 

@@ -15,7 +15,7 @@ from pellucid.training.saving.run_folder import RunFolder
 from tests.cli.commands import Shell
 
 SMALL = [
-    "model.n_layer=1", "model.d_model=16", "model.n_head=2", "data.batch_size=4", "train.compile=no",
+    "model.n_layer=1", "model.d_model=16", "model.n_head=2", "data.batch_size=4", "train.compile=false",
     "evaluation.batches=1", "evaluation.sample=5", "schedule.warmup=2", "steps=2", "data.tokenizer=bytes",
 ]  # fmt: skip
 TEXT = "The cat sat on the mat. The dog sat on the log. " * 50

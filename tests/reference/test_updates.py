@@ -64,14 +64,14 @@ AGAINST_TORCH: list[tuple[str, dict[str, Any], Optimizer]] = [
     ("adamw", {}, lambda p: torch.optim.AdamW(p, lr=RATE)),
     (
         "adamw",
-        {"betas": (0.8, 0.95), "eps": 1e-3, "decay": 0.3},
+        {"betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.3},
         lambda p: torch.optim.AdamW(p, lr=RATE, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.3),
     ),
-    ("adamw", {"decay": 0.0}, lambda p: torch.optim.Adam(p, lr=RATE)),
+    ("adamw", {"weight_decay": 0.0}, lambda p: torch.optim.Adam(p, lr=RATE)),
     ("adam", {}, lambda p: torch.optim.Adam(p, lr=RATE)),
     (
         "adam_l2",
-        {"betas": (0.8, 0.95), "eps": 1e-3, "decay": 0.3},
+        {"betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.3},
         lambda p: torch.optim.Adam(p, lr=RATE, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.3),
     ),
 ]
@@ -93,7 +93,7 @@ def test_every_rule_is_compared_with_torch() -> None:
     assert {rule for rule, _, _ in AGAINST_TORCH} | {"muon"} == set(RULES)
 
 
-@pytest.mark.parametrize("settings", [Muon(lr=RATE), Muon(lr=RATE, beta=0.8, decay=0.3, steps=3)])
+@pytest.mark.parametrize("settings", [Muon(lr=RATE), Muon(lr=RATE, beta=0.8, weight_decay=0.3, steps=3)])
 def test_three_updates_of_muon_equal_torchs_in_float64(
     settings: Muon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,7 +105,7 @@ def test_three_updates_of_muon_equal_torchs_in_float64(
     theirs = torch.optim.Muon(
         list(parameters.values()),
         lr=RATE,
-        weight_decay=settings.decay,
+        weight_decay=settings.weight_decay,
         momentum=settings.beta,
         ns_steps=settings.steps,
     )
@@ -150,20 +150,20 @@ def slopes(**given: Any) -> Tape:
 
 def test_the_first_adam_step_is_the_rate_whatever_the_gradients_size() -> None:
     tape = slopes(x=[1e-6, -3.0, 500.0])
-    update(tape, "adamw", lr=0.01, eps=1e-30, decay=0.0)
+    update(tape, "adamw", lr=0.01, eps=1e-30, weight_decay=0.0)
     np.testing.assert_allclose(tape["x"] - tape["x@1"], [0.01, -0.01, 0.01], rtol=1e-9)
 
 
 def test_decay_shrinks_the_weight_by_itself() -> None:
     tape = slopes(x=[2.0])
-    update(tape, "adamw", lr=0.1, eps=1e-30, decay=0.5)
+    update(tape, "adamw", lr=0.1, eps=1e-30, weight_decay=0.5)
     assert tape["x@1"] == pytest.approx([2 - 0.1 - 0.1 * 0.5 * 2], rel=1e-14)
 
 
 def test_adams_moments_are_running_means() -> None:
     tape = slopes(x=[3.0])
     state = {"x.m@4": np.array([1.0]), "x.v@4": np.array([2.0])}
-    update(tape, "adamw", 5, lr=0.1, betas=(0.9, 0.99), decay=0.0, state=state)
+    update(tape, "adamw", 5, lr=0.1, betas=(0.9, 0.99), weight_decay=0.0, state=state)
     assert tape["x.m@5"] == pytest.approx(0.9 * 1 + 0.1 * 3)
     assert tape["x.v@5"] == pytest.approx(0.99 * 2 + 0.01 * 9)
     mean, square = 1.2 / (1 - 0.9**5), 2.07 / (1 - 0.99**5)
@@ -189,7 +189,7 @@ def test_no_decay_l2_and_decay_are_three_different_updates(rule: str, step: floa
     √v̂ = √504.2521 = 22.45556. Decay leaves the moments alone and takes ηλθ off by itself."""
     tape = slopes(x=[2.0])
     state = {"x.m@1": np.array([1.0]), "x.v@1": np.array([1.0])}
-    decay = {} if rule == "adam" else {"decay": 0.5}
+    decay = {} if rule == "adam" else {"weight_decay": 0.5}
     update(tape, rule, 2, lr=0.1, state=state, **decay)
     assert tape["x"] - tape["x@2"] == pytest.approx([step], abs=1e-7)
 
@@ -208,7 +208,7 @@ def test_moments_start_from_nothing(rule: str) -> None:
 def turned(gradient: Array, **settings: Any) -> Tape:
     """One update of Muon for a matrix whose gradient is itself."""
     tape = slopes(x=gradient)
-    update(tape, "muon", lr=0.1, decay=0.0, **settings)
+    update(tape, "muon", lr=0.1, weight_decay=0.0, **settings)
     return tape
 
 
@@ -275,11 +275,11 @@ def test_only_matrices_that_multiply_decay() -> None:
     assert not decays("position_bias.weight", (32, 4))
 
 
-@pytest.mark.parametrize("optimizer", [AdamW(decay=0.5), AdamL2(decay=0.5)])
+@pytest.mark.parametrize("optimizer", [AdamW(weight_decay=0.5), AdamL2(weight_decay=0.5)])
 def test_a_recipes_optimizer_decays_only_those(optimizer: AdamW | AdamL2) -> None:
     tape, plain = backpropagated(CONFIG), backpropagated(CONFIG)
     update(tape, optimizer)
-    update(plain, optimizer.kind, lr=optimizer.lr, betas=(optimizer.beta1, optimizer.beta2), decay=0.0)
+    update(plain, optimizer.kind, lr=optimizer.lr, betas=(optimizer.beta1, optimizer.beta2), weight_decay=0.0)
     for name, value in weights(CONFIG).items():
         same = np.array_equal(tape[f"{name}.m@1"], plain[f"{name}.m@1"]) and np.array_equal(
             tape[f"{name}@1"], plain[f"{name}@1"]
@@ -453,7 +453,7 @@ def test_the_glossary_reaches_into_joined_tapes() -> None:
 
 
 def test_an_unknown_rule_gets_a_hint() -> None:
-    with pytest.raises(TapeError, match=r"no update called 'adaw'; have sgd, .*\. Did you mean adamw\?"):
+    with pytest.raises(TapeError, match="adaw.*adamw"):
         update(slopes(x=1.0), "adaw", lr=0.1)
 
 

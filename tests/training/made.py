@@ -19,7 +19,7 @@ TABLE: dict[str, Any] = {
     "data": {"path": "made up", "batch_size": 4},
     "model": {"context_length": LENGTH, "n_layer": 2, "n_head": 2, "d_model": 8, "d_ff": 10},
     "schedule": {"kind": "cosine", "warmup": 2},
-    "train": {"dtype": "float64", "compile": "no"},
+    "train": {"dtype": "float64", "compile": False},
     "evaluation": {"every": 4, "sample": 3},
     "checkpoint": {"every": 4},
 }

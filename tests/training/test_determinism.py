@@ -16,7 +16,7 @@ def test_the_price_is_told_and_the_run_is_as_it_was() -> None:
     told = determinism.price(run.objective, 4, 6)
     assert re.fullmatch(
         r"deterministic: forward and backward of 4 rows take [\d.]+ ms, and [\d.]+ ms with "
-        r"train\.deterministic=no; [+-]\d+%, not compiled",
+        r"train\.deterministic=false; [+-]\d+%, not compiled",
         told,
     )
     assert torch.equal(torch.get_rng_state(), dice)
@@ -27,7 +27,7 @@ def test_the_price_is_told_and_the_run_is_as_it_was() -> None:
 
 @pytest.mark.parametrize(
     ("wanted", "device", "deterministic"),
-    [("auto", "cpu", True), ("no", "cpu", False), ("auto", "cuda", False), ("yes", "cuda", True)],
+    [("auto", "cpu", True), ("false", "cpu", False), ("auto", "cuda", False), ("true", "cuda", True)],
 )
 def test_the_same_bits_are_a_choice_on_a_gpu(wanted: str, device: str, deterministic: bool) -> None:
     run = trainer(f"train.deterministic={wanted}")

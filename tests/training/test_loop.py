@@ -24,7 +24,7 @@ def weights(made: Trainer) -> dict[str, np.ndarray]:
 
 
 def test_a_step_is_the_specification_s_forward_backward_clip_and_update() -> None:
-    made = trainer("train.clip=0.05", "optimizer.lr=0.01", "optimizer.decay=0")
+    made = trainer("train.clip=0.05", "optimizer.lr=0.01", "optimizer.weight_decay=0")
     before = weights(made)
     batch = MadeUp().take(4, slice(0, 4))
     done = made.step()
@@ -33,7 +33,7 @@ def test_a_step_is_the_specification_s_forward_backward_clip_and_update() -> Non
     tape.backward(tape.ref("loss"))
     optimizer = made.recipe.optimizer
     betas = (optimizer.beta1, optimizer.beta2)
-    update(tape, "adamw", 1, lr=done.lr, betas=betas, eps=optimizer.eps, decay=0.0, clip=0.05)
+    update(tape, "adamw", 1, lr=done.lr, betas=betas, eps=optimizer.eps, weight_decay=0.0, clip=0.05)
     assert done.loss == pytest.approx(float(tape["loss"]), rel=1e-12)
     assert done.grad_norm == pytest.approx(float(tape["grad_norm"]), rel=1e-12)
     wanted = {name: tape[f"{name}@1"] for name in before}
@@ -73,7 +73,7 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(parts: int) -> None:
         (),
         (DROPOUT, "train.accumulate=2", "train.ema=0.9"),
         ("optimizer.kind=muon", DROPOUT),
-        ("train.dtype=float32", "train.smoothing=0.1", "train.z=1e-3"),
+        ("train.dtype=float32", "train.label_smoothing=0.1", "train.z_loss=1e-3"),
         ("train.dtype=bfloat16", DROPOUT),
         ("train.dtype=bfloat16", "train.weights=bfloat16", "train.accumulate=2", "train.ema=0.9"),
     ],
@@ -115,9 +115,9 @@ def test_a_compiled_run_goes_on_bit_for_bit() -> None:
             f"optimizer.kind={kind}",
             DROPOUT,
             "train.accumulate=2",
-            "train.compile=yes",
+            "train.compile=true",
             "steps=4",
-            "train.record=0",
+            "train.record_every=0",
         )
         straight = trainer("train.dtype=float32", *changes)
         told = [*map(_without_clock, straight.run())][1:]
@@ -140,9 +140,9 @@ def _without_clock(event: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("changes", [(), ("model.unembedding=linear", "train.smoothing=0.1", "train.z=1e-3")])
+@pytest.mark.parametrize("changes", [(), ("model.unembedding=linear", "train.label_smoothing=0.1", "train.z_loss=1e-3")])
 def test_logits_made_in_chunks_give_the_same_loss_and_gradients(changes: tuple[str, ...]) -> None:
-    whole, chunked = trainer(*changes), trainer("train.chunk=5", *changes)
+    whole, chunked = trainer(*changes), trainer("train.logits_chunk=5", *changes)
     batch = MadeUp().take(4, slice(0, 4))
     losses = [float(made._backward(made.feed.sent(batch))) for made in (whole, chunked)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-13)
@@ -151,7 +151,7 @@ def test_logits_made_in_chunks_give_the_same_loss_and_gradients(changes: tuple[s
 
 
 def test_whoever_watches_sees_logits_even_where_they_are_made_in_chunks() -> None:
-    made = trainer("train.chunk=5")
+    made = trainer("train.logits_chunk=5")
     batch = MadeUp().take(4, slice(0, 4))
     with record("logits") as seen:
         watched = made.objective(*(torch.from_numpy(x) for x in (batch.ids, batch.targets)))

@@ -30,13 +30,13 @@ def test_the_message_says_what_needs_less(where: str) -> None:
     ):
         raise FULL[where]
     assert "6 rows of 6 tokens at once" in str(told.value)
-    for way in ("train.accumulate=4 (the same batch, 3 rows", "train.recompute=yes", "train.chunk=4096"):
+    for way in ("train.accumulate=4 (the same batch, 3 rows", "train.activation_checkpointing=true", "train.logits_chunk=4096"):
         assert way in str(told.value)
     assert "model.context_length=3" in str(told.value)
 
 
 def test_what_is_done_already_is_not_advised() -> None:
-    asked = recipe("train.accumulate=4", "train.recompute=yes", "train.chunk=8")
+    asked = recipe("train.accumulate=4", "train.activation_checkpointing=true", "train.logits_chunk=8")
     with pytest.raises(ResourceError) as told, memory.enough(asked, "cpu", lambda: 0):
         raise MemoryError
     assert "train." not in str(told.value) and "a smaller model" in str(told.value)

@@ -30,9 +30,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "momentum": {"beta": 0.8},
     "averaging_momentum": {"beta": 0.8},
     "adam": WARMING,
-    "adam_l2": WARMING | {"decay": 0.3},
-    "adamw": WARMING | {"decay": 0.3, "lr": 0.01},
-    "muon": {"decay": 0.3, "adam_decay": 0.2, "adam_beta2_start": 0.9, "adam_beta2_warmup": 3},
+    "adam_l2": WARMING | {"weight_decay": 0.3},
+    "adamw": WARMING | {"weight_decay": 0.3, "lr": 0.01},
+    "muon": {"weight_decay": 0.3, "adam_weight_decay": 0.2, "adam_beta2_start": 0.9, "adam_beta2_warmup": 3},
 }
 every_kind = pytest.mark.parametrize("kind", kinds("optimizers"))
 
@@ -100,7 +100,7 @@ def test_every_kind_of_the_parts_is_here_and_in_the_specification() -> None:
 
 
 def test_adamw_is_fused_and_equals_torchs_plain_one() -> None:
-    config, part = CONFIGS["gpt2"], AdamW(decay=0.3)
+    config, part = CONFIGS["gpt2"], AdamW(weight_decay=0.3)
     named, plain = parameters(config), parameters(config)
     fused = optimizers.make(named, part)
     assert all(group["fused"] for group in fused.param_groups)

@@ -43,9 +43,9 @@ def run(
     accumulate: int = 1,
     optimizer: str = "adamw",
     rank: int = 0,
-    recompute: str = "no",
+    recompute: bool = False,
 ) -> Any:
-    train = SimpleNamespace(accumulate=accumulate, dtype="float32", ema=0.0, recompute=recompute)
+    train = SimpleNamespace(accumulate=accumulate, dtype="float32", ema=0.0, activation_checkpointing=recompute)
     return SimpleNamespace(
         steps=steps,
         length=1024,
@@ -87,7 +87,7 @@ def test_parts_of_a_batch_take_less_memory_and_the_same_operations() -> None:
 
 
 def test_a_forecast_knows_that_activations_are_made_again() -> None:
-    kept, again = (forecast(run(recompute=how), preset("gpt2"), 1e12).memory for how in ("no", "yes"))
+    kept, again = (forecast(run(recompute=how), preset("gpt2"), 1e12).memory for how in (False, True))
     assert again.activations < kept.activations / 2
     assert again.total - again.activations == kept.total - kept.activations
 

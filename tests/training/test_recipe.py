@@ -51,7 +51,7 @@ def test_a_text_that_is_made_has_the_recipe_of_its_kind(kind: str) -> None:
 
 
 def test_a_text_of_no_kind_has_none() -> None:
-    with pytest.raises(ConfigError, match="no recipe and no file called 'books:more'"):
+    with pytest.raises(ConfigError, match="books:more"):
         table_of("books:more")
 
 
@@ -70,7 +70,7 @@ def test_a_text_needs_no_quotes_whatever_it_looks_like(text: str) -> None:
 
 
 def test_a_day_where_a_text_belongs_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="out must be str, not datetime"):
+    with pytest.raises(ConfigError, match="out must be str.*datetime"):
         Recipe.from_dict(changed(SMALL | tomllib.loads("out = 2024-11-16"), ["steps=3"]))
 
 
@@ -85,39 +85,41 @@ def test_another_kind_comes_without_the_settings_of_the_one_before() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ("stepz=3", "no key 'stepz'; a recipe has .* Did you mean steps"),
-        ("data.pathh=x", r"no key 'data\.pathh'; data has .* Did you mean path"),
-        ("model.n_layers=3", r"no key 'model\.n_layers'; have .* Did you mean n_layer"),
-        ("model.vocab_size=3", r"model\.vocab_size is what the tokenizer has: set data\.vocab_size"),
-        ("optimizer.kind=adamv", "no optimizers called 'adamv'; have .* Did you mean adam"),
-        ("steps=ten", "steps must be int, not 'ten'"),
-        ("steps=1e3", "steps must be int, not 1000.0: use 1000"),
-        ("steps=-1", "steps=-1 cannot be: it goes from 0"),
-        ("train.dtype=float8", r"no train\.dtype called 'float8'; have auto, float32, bfloat16, float64"),
-        ("data.batch_size=0", r"data\.batch_size=0 cannot be"),
-        ("train.accumulate=3", r"batch_size=32 does not split into train\.accumulate=3 equal parts"),
-        ("data.validation=1", r"data\.validation=1\.0 cannot be: it goes from 0 to 0\.9"),
-        ("data.validation=true", r"data\.validation must be float or str, not True"),
-        ("nothing", "'nothing' sets nothing: write KEY=VALUE"),
-        ("steps.more=1", r"steps\.more cannot be set: steps is 10"),
-        ("train.clip=nan", r"train\.clip must be float, not nan"),
-        ("train.recompute=true", r"no train\.recompute called 'true'; have yes, no"),
+        ("stepz=3", "stepz.*'steps'"),
+        ("data.pathh=x", r"data\.pathh.*'path'"),
+        ("model.n_layers=3", r"model\.n_layers.*'n_layer'"),
+        ("model.vocab_size=3", r"data\.vocab_size"),
+        ("optimizer.kind=adamv", "adamv.*'adamw?'"),
+        ("steps=ten", "steps.*int.*'ten'"),
+        ("steps=1e3", "steps.*use 1000"),
+        ("steps=-1", "steps=-1"),
+        ("train.dtype=float8", r"train\.dtype.*bfloat16.*'float8'"),
+        ("data.batch_size=0", r"data\.batch_size=0"),
+        ("train.accumulate=3", r"batch_size=32.*train\.accumulate=3"),
+        ("data.validation=1", r"data\.validation=1\.0.*0\.9"),
+        ("data.validation=true", r"data\.validation.*True"),
+        ("nothing", "'nothing'.*KEY=VALUE"),
+        ("steps.more=1", r"steps\.more.*10"),
+        ("train.clip=nan", r"train\.clip.*nan"),
+        ("train.activation_checkpointing=maybe", "activation_checkpointing.*true or false.*'maybe'"),
+        ("train.compile=maybe", r"train\.compile.*auto, true, false.*'maybe'"),
+        ("train.compile=1", r"train\.compile.*auto.*1"),
     ],
 )
-def test_what_means_nothing_is_refused_by_name(change: str, words: str) -> None:
+def test_a_meaningless_override_is_refused_by_name(change: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         Recipe.from_dict(changed(SMALL, [change]))
 
 
 def test_a_name_that_is_neither_recipe_nor_file_is_told_what_there_is() -> None:
-    with pytest.raises(ConfigError, match="no recipe and no file called ''"):
+    with pytest.raises(ConfigError, match="recipes are .*books"):
         table_of("")
-    with pytest.raises(ConfigError, match=r"no recipe and no file called 'storys'; recipes are .*stories"):
+    with pytest.raises(ConfigError, match="storys.*'stories'"):
         table_of("storys")
 
 
 def test_what_is_missing_is_named() -> None:
-    with pytest.raises(ConfigError, match="a recipe needs out, steps, data; missing: steps"):
+    with pytest.raises(ConfigError, match="missing: steps"):
         Recipe.from_dict({key: value for key, value in SMALL.items() if key != "steps"})
-    with pytest.raises(ConfigError, match="context_length is missing"):
+    with pytest.raises(ConfigError, match="context_length"):
         Recipe.from_dict(SMALL | {"model": {}})

@@ -77,7 +77,7 @@ def test_a_refused_start_removes_what_it_made_and_nothing_else(text: bytes, tmp_
     (tmp_path / "runs").mkdir()
     before = tree(tmp_path)
     table = tiny.table(tmp_path / "runs" / "deep" / "a", "", tmp_path / "my.txt")
-    changes = ("model.n_layer=1", "model.d_model=8", "model.n_head=1", "train.tensorboard=no")
+    changes = ("model.n_layer=1", "model.d_model=8", "model.n_head=1", "train.tensorboard=false")
     with pytest.raises(PellucidError):
         tiny.started(tmp_path / "runs" / "deep" / "a", table, *changes)
     assert tree(tmp_path) == before

@@ -43,7 +43,7 @@ def test_what_leaves_nothing_to_do_is_refused_in_words(change: str, words: str) 
 
 def test_masters_move_by_steps_that_bfloat16_cannot_hold() -> None:
     """Adam's first step has the size of the rate, here 2⁻¹⁶ of weights of which bfloat16 has every 2⁻⁸th."""
-    made = trainer(*NARROW, "optimizer.lr=1e-7", "optimizer.decay=0", "schedule.warmup=0")
+    made = trainer(*NARROW, "optimizer.lr=1e-7", "optimizer.weight_decay=0", "schedule.warmup=0")
     masters = {name: value.detach().clone() for name, value in made.weights.named.items()}
     model = {name: value.detach().clone() for name, value in made.model.named_parameters()}
     made.step()
@@ -69,7 +69,7 @@ def test_narrow_gradients_of_many_parts_are_added_up_in_float32() -> None:
 
 
 def test_activations_made_again_give_the_same_step() -> None:
-    kept, again = trainer("train.recompute=no"), trainer("train.recompute=yes")
+    kept, again = trainer("train.activation_checkpointing=false"), trainer("train.activation_checkpointing=true")
     a, b = kept.step(), again.step()
     assert isinstance(a, Stepped) and isinstance(b, Stepped) and a.grad_norm == b.grad_norm
     for name, value in kept.weights.named.items():

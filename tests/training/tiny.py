@@ -58,7 +58,7 @@ def table(out: Path, start: Path | str, text: Path) -> dict[str, Any]:
         "data": {"path": str(text), "batch_size": 4},
         "model": {"context_length": 12},
         "schedule": {"kind": "cosine", "warmup": 1},
-        "train": {"compile": "no", "device": "cpu"},
+        "train": {"compile": False, "device": "cpu"},
         "evaluation": {"every": 2, "sample": 3},
         "checkpoint": {"every": 2},
     }

@@ -14,7 +14,7 @@ TABLE = {
     "model": {"context_length": 18, "n_layer": 2, "n_head": 2, "d_model": 8, "d_ff": 10},
     "optimizer": {"kind": "adamw", "lr": 0.01},
     "schedule": {"kind": "cosine", "warmup": 2},
-    "train": {"dtype": "float64", "compile": "no", "clip": 0.1},
+    "train": {"dtype": "float64", "compile": False, "clip": 0.1},
     "evaluation": {"every": 2, "batches": 1, "sample": 2},
     "checkpoint": {"every": 4, "keep": 9},
 }

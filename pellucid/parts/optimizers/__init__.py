@@ -94,10 +94,10 @@ class Adaptive(Optimizer):
 class Decaying(Adaptive):
     """Adam with a pull towards 0 on the parameters that `decays` names."""
 
-    decay: float = 0.01
+    weight_decay: float = 0.01
     """Weight decay λ of the matrices; gains, biases and tables do not decay.
     Example: 0.1"""
 
     def rule(self, name: str, shape: tuple[int, ...], step: int) -> tuple[str, dict[str, Any]]:
         kind, settings = super().rule(name, shape, step)
-        return kind, settings | {"decay": self.decay if decays(name, shape) else 0.0}
+        return kind, settings | {"weight_decay": self.weight_decay if decays(name, shape) else 0.0}

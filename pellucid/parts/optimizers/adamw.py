@@ -15,4 +15,4 @@ class AdamW(Decaying):
 
     lr: float = 6e-4
     beta2: float = 0.95
-    decay: float = 0.1
+    weight_decay: float = 0.1

@@ -26,7 +26,7 @@ class Muon(Optimizer):
     beta: float = 0.95
     """Decay β of the momentum of the hidden matrices.
     Example: 0.9"""
-    decay: float = 0.1
+    weight_decay: float = 0.1
     """Weight decay λ of the hidden matrices.
     Example: 0.05"""
     steps: int = 5
@@ -44,7 +44,7 @@ class Muon(Optimizer):
     adam_eps: float = 1e-8
     """AdamW's ε.
     Example: 1e-6"""
-    adam_decay: float = 0.1
+    adam_weight_decay: float = 0.1
     """AdamW's weight decay.
     Example: 0.01"""
     adam_beta2_start: float = 0.0
@@ -69,12 +69,12 @@ class Muon(Optimizer):
             self.adam_eps,
             self.adam_beta2_start,
             self.adam_beta2_warmup,
-            self.adam_decay,
+            self.adam_weight_decay,
         )
 
     def rule(self, name: str, shape: tuple[int, ...], step: int) -> tuple[str, dict[str, Any]]:
         if hidden(name, shape):
-            return self.kind, {"lr": self.lr, "beta": self.beta, "decay": self.decay, "steps": self.steps}
+            return self.kind, {"lr": self.lr, "beta": self.beta, "weight_decay": self.weight_decay, "steps": self.steps}
         return self.rest.rule(name, shape, step)
 
     def betas_at(self, step: int) -> tuple[float, float]:

@@ -22,7 +22,7 @@ class Board:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise UsageError(
-                "train.tensorboard=yes needs tensorboard: pip install 'pellucid[track]'. Without it, "
+                "train.tensorboard=true needs tensorboard: pip install 'pellucid[track]'. Without it, "
                 "log.jsonl has the same figures, and `pellucid plot` draws them."
             ) from None
         self._folder, self._kind = folder, SummaryWriter

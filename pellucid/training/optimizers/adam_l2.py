@@ -8,5 +8,5 @@ from pellucid.training.optimizers import fused
 
 
 def make(named: Named, settings: AdamL2) -> torch.optim.Optimizer:
-    groups = by_decay(named, settings.lr, settings.decay)
+    groups = by_decay(named, settings.lr, settings.weight_decay)
     return torch.optim.Adam(groups, betas=settings.betas_at(0), eps=settings.eps, fused=fused(named))

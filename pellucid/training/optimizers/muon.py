@@ -21,7 +21,7 @@ def make(named: Named, settings: Settings, newton_schulz: torch.dtype | None = N
     """`newton_schulz` is the type of the iteration; without one, bfloat16 on CUDA and the weights' own
     elsewhere: on most CPUs bfloat16 is many times slower."""
     inside, rest = by_muon(named)
-    groups = [group(inside, settings.lr, weight_decay=settings.decay)] if inside else []
+    groups = [group(inside, settings.lr, weight_decay=settings.weight_decay)] if inside else []
     adam = adamw.make(rest, settings.rest) if rest else None
     return Muon(groups, adam, beta=settings.beta, steps=settings.steps, newton_schulz=newton_schulz)
 

@@ -34,7 +34,7 @@ def test_what_is_no_matrix_of_a_block_is_adamws() -> None:
     ):
         assert not hidden(name, shape)
     wanted = theirs(lambda p: torch.optim.AdamW(p, lr=0.1, betas=(0.9, 0.95), weight_decay=0.3), 3)
-    got = ours(Muon(adam_lr=0.1, adam_decay=0.3), 3, START, "unembed.weight")
+    got = ours(Muon(adam_lr=0.1, adam_weight_decay=0.3), 3, START, "unembed.weight")
     np.testing.assert_allclose(got, wanted, rtol=1e-12)
 
 

@@ -24,7 +24,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "plain": (),
     "parts, mean, clipped": ("train.accumulate=2", "train.ema=0.9", "train.clip=0.2", "data.batch_size=8"),
     "muon": ("optimizer.kind=muon",),
-    "made again, in chunks": ("train.recompute=yes", "train.chunk=3", "model.unembedding=linear"),
+    "made again, in chunks": ("train.activation_checkpointing=true", "train.logits_chunk=3", "model.unembedding=linear"),
     "some frozen": ("train.freeze=blocks.0.*",),
 }
 
@@ -142,5 +142,5 @@ def test_a_batch_that_does_not_split_among_the_ranks_is_refused() -> None:
 
 def test_sharded_weights_are_not_compiled_and_say_so() -> None:
     assert chosen(lambda a, b: a, recipe("train.compile=auto"), CPU, sharded=True)[1].startswith("no: its")
-    with pytest.raises(UsageError, match=r"train\.compile=yes does not go with train\.parallel=fsdp"):
-        chosen(lambda a, b: a, recipe("train.compile=yes"), CPU, sharded=True)
+    with pytest.raises(UsageError, match=r"train\.compile=true does not go with train\.parallel=fsdp"):
+        chosen(lambda a, b: a, recipe("train.compile=true"), CPU, sharded=True)

@@ -199,7 +199,7 @@ def test_by_policy_the_run_stops_at_once_with_the_weights_before(
         return total * math.nan
 
     monkeypatch.setattr(Trainer, "_backward", third)
-    events = trained(tmp_path / "a", "train.bad=stop", "checkpoint.every=100")
+    events = trained(tmp_path / "a", "train.on_nonfinite=stop", "checkpoint.every=100")
     skipped, saved, ended = events[-3:]
     assert isinstance(skipped, Skipped) and isinstance(saved, Saved) and isinstance(ended, Ended)
     assert ended.why == "stopped: step 3 without a finite gradient, at loss"
@@ -214,8 +214,8 @@ def test_otherwise_it_goes_on_until_there_are_too_many_in_a_row() -> None:
     with broken(made, "loss", ""):
         events = list(made.run())
     assert sum(isinstance(event, Skipped) for event in events) == BAD_IN_A_ROW
-    with pytest.raises(ConfigError, match=r"no train.bad called 'stopp'; have skip, stop. Did you mean stop"):
-        recipe("train.bad=stopp")
+    with pytest.raises(ConfigError, match=r"on_nonfinite must be one of skip, stop; got 'stopp'"):
+        recipe("train.on_nonfinite=stopp")
 
 
 @pytest.mark.torture

@@ -41,24 +41,24 @@ def after(made: Trainer, steps: int) -> tuple[dict[str, Tensor], list[Recorded]]
     "changes",
     [
         (DROPOUT, "train.accumulate=2", "train.ema=0.9"),
-        ("train.dtype=float32", "optimizer.kind=muon", "train.chunk=5", DROPOUT),
-        ("train.dtype=bfloat16", "train.weights=bfloat16", "train.recompute=yes", DROPOUT),
-        pytest.param(("train.dtype=float32", "train.compile=yes"), marks=pytest.mark.torture),
+        ("train.dtype=float32", "optimizer.kind=muon", "train.logits_chunk=5", DROPOUT),
+        ("train.dtype=bfloat16", "train.weights=bfloat16", "train.activation_checkpointing=true", DROPOUT),
+        pytest.param(("train.dtype=float32", "train.compile=true"), marks=pytest.mark.torture),
     ],
     ids=["float64", "muon", "masters", "compiled"],
 )
 def test_no_bit_of_a_run_depends_on_it(changes: tuple[str, ...]) -> None:
-    if "train.compile=yes" in changes and not shutil.which("g++"):
+    if "train.compile=true" in changes and not shutil.which("g++"):
         pytest.skip("no compiler")
-    with_it, found = after(trainer("train.record=2", *changes), 5)
-    without, none = after(trainer("train.record=0", *changes), 5)
+    with_it, found = after(trainer("train.record_every=2", *changes), 5)
+    without, none = after(trainer("train.record_every=0", *changes), 5)
     assert [taken.step for taken in found] == [1, 2, 4] and none == []
     assert with_it.keys() == without.keys()
     assert all(torch.equal(value, without[name]) for name, value in with_it.items())
 
 
 def test_its_figures_are_those_of_the_step() -> None:
-    made = trainer("train.record=1", "optimizer.lr=0.01", "train.clip=0.01")
+    made = trainer("train.record_every=1", "optimizer.lr=0.01", "train.clip=0.01")
     name = "blocks.1.mlp.up_proj.weight"
     batch = MadeUp().take(4, slice(0, 4))
     made._backward(made.feed.sent(batch))
@@ -85,26 +85,26 @@ def test_its_figures_are_those_of_the_step() -> None:
 
 
 def test_the_share_of_zeros_is_that_of_silent_channels() -> None:
-    made = trainer("train.record=1", "model.mlp=relu")
+    made = trainer("train.record_every=1", "model.mlp=relu")
     _, (taken,) = after(made, 1)
     assert 0.3 < taken.activations["blocks.0.mlp.hidden"]["zeros"] < 0.7
     assert taken.activations["blocks.0.resid_post"]["zeros"] == 0
 
 
 def test_a_step_that_moved_nothing_is_not_recorded() -> None:
-    made = trainer("train.record=1")
+    made = trainer("train.record_every=1")
     right = made.loss
     made.loss = lambda ids, targets: right(ids, targets) * math.nan  # type: ignore[assignment]
     assert isinstance(made.step(), Skipped) and made.recorder.taken() is None
 
 
 def test_what_does_not_learn_is_not_among_the_parameters() -> None:
-    _, (taken,) = after(trainer("train.record=1", "train.only=blocks.1.*"), 1)
+    _, (taken,) = after(trainer("train.record_every=1", "train.only=blocks.1.*"), 1)
     assert taken.parameters and all(name.startswith("blocks.1.") for name in taken.parameters)
 
 
 def test_who_watches_a_step_sees_the_step_alone() -> None:
-    made = trainer("train.record=1")
+    made = trainer("train.record_every=1")
     with record("logits") as seen:
         made.step()
     assert len(seen.calls) == 1 and seen["logits"].shape[0] == 4
@@ -113,7 +113,7 @@ def test_who_watches_a_step_sees_the_step_alone() -> None:
 
 
 def test_an_interrupted_run_s_record_is_that_of_an_uninterrupted_one(tmp_path: Path) -> None:
-    settings = ("train.record=1", "checkpoint.every=3", DROPOUT)
+    settings = ("train.record_every=1", "checkpoint.every=3", DROPOUT)
     trained(tmp_path / "a", *settings)
     whole = (tmp_path / "a" / RECORDER).read_text()
     assert [line["step"] for line in read(tmp_path / "a" / RECORDER)] == [1, 2, 3, 4, 5, 6]
@@ -138,7 +138,7 @@ def test_it_costs_less_than_two_hundredths() -> None:
         "data.batch_size=32",
         "train.dtype=float32",
     )
-    plain, recorded = (trainer(f"train.record={every}", *sizes) for every in (0, 1))
+    plain, recorded = (trainer(f"train.record_every={every}", *sizes) for every in (0, 1))
 
     def least(made: Trainer) -> float:
         taken = []

@@ -61,7 +61,7 @@ def test_a_step_made_again_is_the_run_s_and_the_specification_s(kind: str, tmp_p
         ("train.accumulate=2", "train.ema=0.9", DROPOUT),
         ("optimizer.beta2_start=0.9", "optimizer.beta2_warmup=9", "train.clip=0"),
         ("optimizer.kind=muon", DROPOUT, "train.ema=0.5"),
-        ("train.smoothing=0.1", "train.z=1e-3", "train.chunk=5"),
+        ("train.label_smoothing=0.1", "train.z_loss=1e-3", "train.logits_chunk=5"),
         ("train.freeze=embed.*", "model.unembedding=linear"),
     ],
     ids=["parts, mean and dropout", "β₂ warms up", "muon", "chunks", "frozen"],
@@ -225,7 +225,7 @@ def test_what_cannot_be_replayed_is_told(tmp_path: Path) -> None:
     trained(tmp_path / "a", "steps=3")
     with pytest.raises(UsageError, match=r"has made 3 of 3 updates, so there is nothing at 4: ask for @3"):
         replayed(tmp_path / "a", 4)
-    with pytest.raises(AddressError, match=r"no parameter called 'embed.wait'.* Did you mean embed.weight"):
+    with pytest.raises(AddressError, match=r"embed\.wait.*embed\.weight"):
         Past(tmp_path / "a").parameter("embed.wait")
     with pytest.raises(UsageError, match="there is no run at"):
         replayed(tmp_path / "b", 1)
