@@ -137,7 +137,13 @@ def our_trainer(shape: tuple[int, ...], batch: int, mlp: str = "gelu", **train: 
             "steps": 1_000_000,
             "model": {**sizes, **{name: {"kind": kind} for name, kind in choices.items()}},
             "data": {"path": "dice", "batch_size": batch},
-            "optimizer": {"kind": "adamw", "lr": LR, "beta1": BETAS[0], "beta2": BETAS[1], "weight_decay": DECAY},
+            "optimizer": {
+                "kind": "adamw",
+                "lr": LR,
+                "beta1": BETAS[0],
+                "beta2": BETAS[1],
+                "weight_decay": DECAY,
+            },
             "train": {"clip": CLIP, **train},
         }
     )

@@ -77,7 +77,9 @@ def adam_l2(
 ) -> Ref:
     """Adam on the gradient of loss + λ/2 ‖w‖²: both moments see the weight."""
     pulled = tape(f"{w.name}.pulled@{k}", scaled_sum, g, w, alpha=weight_decay)
-    _describe(tape, w, pulled, f"g@{k}", f"the gradient plus {weight_decay:g} times the weight, at update {k}, of: ")
+    _describe(
+        tape, w, pulled, f"g@{k}", f"the gradient plus {weight_decay:g} times the weight, at update {k}, of: "
+    )
     return adam(tape, w, pulled, k, state, lr=lr, betas=betas, eps=eps, t=t)
 
 

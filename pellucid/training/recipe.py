@@ -440,7 +440,9 @@ def changed(table: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any
     """
     result: dict[str, Any] = translate(table)
     texts = dict(_texts(Recipe))
-    for text in sorted(map(translate_override, overrides), key=lambda text: not text.partition("=")[0].endswith(".kind")):
+    for text in sorted(
+        map(translate_override, overrides), key=lambda text: not text.partition("=")[0].endswith(".kind")
+    ):
         path, equals, value = text.partition("=")
         if not equals or not path:
             raise ConfigError(f"{text!r} sets nothing: write KEY=VALUE, such as optimizer.lr=3e-4.")

@@ -346,7 +346,14 @@ def test_a_run_without_finite_gradients_is_stopped_and_says_what_would_work(
     tmp_path: Path, run: Shell
 ) -> None:
     out = tmp_path / "a"
-    wild = ["optimizer.kind=sgd", "optimizer.lr=1e30", "train.clip=0", "train.on_nonfinite=stop", "steps=9", *SMALL]
+    wild = [
+        "optimizer.kind=sgd",
+        "optimizer.lr=1e30",
+        "train.clip=0",
+        "train.on_nonfinite=stop",
+        "steps=9",
+        *SMALL,
+    ]
     done = run("train", "stories", "--plain", f"out={out}", *wild)
     assert done.code == 1 and "with a smaller optimizer.lr, and another out" in done.err
     assert "stopped" in run("runs", str(tmp_path)).out
@@ -360,7 +367,7 @@ def test_a_run_has_a_folder(run: Shell) -> None:
 def test_a_key_of_the_previous_version_is_read_and_its_new_name_is_said(tmp_path: Path, run: Shell) -> None:
     (tmp_path / "old.toml").write_text(
         f'out = "{tmp_path / "a"}"\nsteps = 1\n[data]\npath = "stories:easy"\nbatch_size = 2\n'
-        '[model]\nn_layer = 1\nd_model = 16\nn_head = 2\ncontext_length = 16\n[optimizer]\ndecay = 0.05\n'
+        "[model]\nn_layer = 1\nd_model = 16\nn_head = 2\ncontext_length = 16\n[optimizer]\ndecay = 0.05\n"
         '[train]\ncompile = "no"\n'
     )
     done = run("train", tmp_path / "old.toml", "--plain", "train.bad=stop", "evaluation.sample=0")

@@ -453,7 +453,7 @@ def test_the_glossary_reaches_into_joined_tapes() -> None:
 
 
 def test_an_unknown_rule_gets_a_hint() -> None:
-    with pytest.raises(TapeError, match="adaw.*adamw"):
+    with pytest.raises(TapeError, match=r"adaw.*adamw"):
         update(slopes(x=1.0), "adaw", lr=0.1)
 
 

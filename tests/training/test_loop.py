@@ -140,7 +140,9 @@ def _without_clock(event: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("changes", [(), ("model.unembedding=linear", "train.label_smoothing=0.1", "train.z_loss=1e-3")])
+@pytest.mark.parametrize(
+    "changes", [(), ("model.unembedding=linear", "train.label_smoothing=0.1", "train.z_loss=1e-3")]
+)
 def test_logits_made_in_chunks_give_the_same_loss_and_gradients(changes: tuple[str, ...]) -> None:
     whole, chunked = trainer(*changes), trainer("train.logits_chunk=5", *changes)
     batch = MadeUp().take(4, slice(0, 4))

@@ -123,7 +123,12 @@ def test_patterns_choose_the_projections_and_which_of_their_adapters_learn(start
         (),
         ("lora.dropout=0.3", "train.accumulate=2", "train.ema=0.9"),
         ("train.dtype=bfloat16", "model.dropout=bernoulli"),
-        ("train.dtype=bfloat16", "train.weights=bfloat16", "train.ema=0.9", "train.activation_checkpointing=true"),
+        (
+            "train.dtype=bfloat16",
+            "train.weights=bfloat16",
+            "train.ema=0.9",
+            "train.activation_checkpointing=true",
+        ),
         ("optimizer.kind=muon",),
     ],
     ids=["plain", "dropout, parts, mean", "autocast", "narrow", "muon"],

@@ -30,7 +30,11 @@ def test_the_message_says_what_needs_less(where: str) -> None:
     ):
         raise FULL[where]
     assert "6 rows of 6 tokens at once" in str(told.value)
-    for way in ("train.accumulate=4 (the same batch, 3 rows", "train.activation_checkpointing=true", "train.logits_chunk=4096"):
+    for way in (
+        "train.accumulate=4 (the same batch, 3 rows",
+        "train.activation_checkpointing=true",
+        "train.logits_chunk=4096",
+    ):
         assert way in str(told.value)
     assert "model.context_length=3" in str(told.value)
 

@@ -45,7 +45,9 @@ def run(
     rank: int = 0,
     recompute: bool = False,
 ) -> Any:
-    train = SimpleNamespace(accumulate=accumulate, dtype="float32", ema=0.0, activation_checkpointing=recompute)
+    train = SimpleNamespace(
+        accumulate=accumulate, dtype="float32", ema=0.0, activation_checkpointing=recompute
+    )
     return SimpleNamespace(
         steps=steps,
         length=1024,

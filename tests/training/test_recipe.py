@@ -70,7 +70,7 @@ def test_a_text_needs_no_quotes_whatever_it_looks_like(text: str) -> None:
 
 
 def test_a_day_where_a_text_belongs_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="out must be str.*datetime"):
+    with pytest.raises(ConfigError, match=r"out must be str.*datetime"):
         Recipe.from_dict(changed(SMALL | tomllib.loads("out = 2024-11-16"), ["steps=3"]))
 
 
@@ -112,9 +112,9 @@ def test_a_meaningless_override_is_refused_by_name(change: str, words: str) -> N
 
 
 def test_a_name_that_is_neither_recipe_nor_file_is_told_what_there_is() -> None:
-    with pytest.raises(ConfigError, match="recipes are .*books"):
+    with pytest.raises(ConfigError, match=r"recipes are .*books"):
         table_of("")
-    with pytest.raises(ConfigError, match="storys.*'stories'"):
+    with pytest.raises(ConfigError, match=r"storys.*'stories'"):
         table_of("storys")
 
 

@@ -69,7 +69,10 @@ def test_narrow_gradients_of_many_parts_are_added_up_in_float32() -> None:
 
 
 def test_activations_made_again_give_the_same_step() -> None:
-    kept, again = trainer("train.activation_checkpointing=false"), trainer("train.activation_checkpointing=true")
+    kept, again = (
+        trainer("train.activation_checkpointing=false"),
+        trainer("train.activation_checkpointing=true"),
+    )
     a, b = kept.step(), again.step()
     assert isinstance(a, Stepped) and isinstance(b, Stepped) and a.grad_norm == b.grad_norm
     for name, value in kept.weights.named.items():

@@ -74,7 +74,12 @@ class Muon(Optimizer):
 
     def rule(self, name: str, shape: tuple[int, ...], step: int) -> tuple[str, dict[str, Any]]:
         if hidden(name, shape):
-            return self.kind, {"lr": self.lr, "beta": self.beta, "weight_decay": self.weight_decay, "steps": self.steps}
+            return self.kind, {
+                "lr": self.lr,
+                "beta": self.beta,
+                "weight_decay": self.weight_decay,
+                "steps": self.steps,
+            }
         return self.rest.rule(name, shape, step)
 
     def betas_at(self, step: int) -> tuple[float, float]:

@@ -24,7 +24,11 @@ CASES: dict[str, tuple[str, ...]] = {
     "plain": (),
     "parts, mean, clipped": ("train.accumulate=2", "train.ema=0.9", "train.clip=0.2", "data.batch_size=8"),
     "muon": ("optimizer.kind=muon",),
-    "made again, in chunks": ("train.activation_checkpointing=true", "train.logits_chunk=3", "model.unembedding=linear"),
+    "made again, in chunks": (
+        "train.activation_checkpointing=true",
+        "train.logits_chunk=3",
+        "model.unembedding=linear",
+    ),
     "some frozen": ("train.freeze=blocks.0.*",),
 }
 
