@@ -326,7 +326,7 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Self:
-        """Returns the recipe of a table; keys of the previous version are read as what they are called now."""
+        """Returns the recipe of a table; keys of the previous version are translated."""
         recipe: Self = _read(cls, translate(given) if isinstance(given, Mapping) else given, "")
         return recipe
 
