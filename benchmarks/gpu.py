@@ -23,7 +23,7 @@ from benchmarks.training import BETAS, CLIP, DECAY, LR, Dice, Peer, our_trainer
 from pellucid.training.events import Evaluated, Stepped
 from pellucid.training.peak import peak
 from pellucid.training.plan import flops_per_token
-from pellucid.training.recipe import Recipe, changed, table_of
+from pellucid.training.recipe import Recipe, override, read_table
 from pellucid.training.run import begin
 from pellucid.training.saving.run_folder import RunFolder
 
@@ -126,7 +126,7 @@ def step() -> None:
 def learned(name: str, *changes: str) -> None:
     """A shipped recipe, run as a user runs it; every evaluation on a line."""
     with tempfile.TemporaryDirectory() as place:
-        recipe = Recipe.from_dict(changed(table_of(name), [f"out={place}/run", *changes]))
+        recipe = Recipe.from_dict(override(read_table(name), [f"out={place}/run", *changes]))
         folder, begun = RunFolder(Path(recipe.out)), time.perf_counter()
         with folder.held():
             run = begin(recipe, folder, print)

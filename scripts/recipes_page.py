@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from importlib import resources
 
-from pellucid.training.recipe import Recipe, recipes, table_of
+from pellucid.training.recipe import Recipe, read_table, recipe_names
 from pellucid.training.recipe_keys import keys, texts
 
 PART_OF = {"optimizer": "optimizers", "schedule": "schedules"}
@@ -25,8 +25,8 @@ def recipes_page(text: str) -> str:
 def _recipes() -> Iterator[str]:
     yield "| name | what it trains | model | parameters | steps × tokens | optimizer |"
     yield "|---|---|---|---|---|---|"
-    for name in recipes():
-        recipe = Recipe.from_dict(table_of(name))
+    for name in recipe_names():
+        recipe = Recipe.from_dict(read_table(name))
         tokens = f"{recipe.steps:,} × {recipe.data.batch_size * recipe.length:,}"
         model, count = f"`{recipe.start}`, LoRA of rank {recipe.lora.rank}", "as it has"
         if not recipe.start:

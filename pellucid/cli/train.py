@@ -152,7 +152,7 @@ def _recipe(
     """The recipe that is asked for, and for texts the reasons of the plan."""
     from pellucid.errors import UsageError
     from pellucid.training import preflight
-    from pellucid.training.recipe import Recipe, changed, is_shipped, table_of
+    from pellucid.training.recipe import Recipe, is_shipped, override, read_table
 
     alone = len(texts) == 1
     recipe = next((text for text in texts if text.endswith(".toml") or is_shipped(text)), None)
@@ -167,20 +167,20 @@ def _recipe(
                 f"--minutes plans a run for texts, and {recipe} is a recipe: set steps=… instead; --dry-run "
                 "says how long that takes."
             )
-        return Recipe.from_dict(changed(table_of(recipe), changes)), []
+        return Recipe.from_dict(override(read_table(recipe), changes)), []
     for text in texts:
         if not os.path.exists(text) and not glob.has_magic(text):
-            table_of(text)  # says which recipes there are
+            read_table(text)  # says which recipes there are
     return preflight.plan_recipe(texts, changes, preflight.MINUTES if minutes is None else minutes, ranks)
 
 
 def _renamed(texts: list[str], changes: list[str]) -> list[str]:
     """Keys of the previous version, each with its new name."""
-    from pellucid.training.recipe import table_of
+    from pellucid.training.recipe import read_table
     from pellucid.training.renamed_keys import describe_renamed
 
     is_file = len(texts) == 1 and texts[0].endswith(".toml")
-    return describe_renamed(table_of(texts[0]) if is_file else {}, changes)
+    return describe_renamed(read_table(texts[0]) if is_file else {}, changes)
 
 
 def _forecast(recipe: "Recipe", ranks: "Ranks", is_new: bool = True) -> None:

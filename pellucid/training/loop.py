@@ -38,7 +38,7 @@ from pellucid.training.plan import FROZEN, flops_per_token
 from pellucid.training.recipe import Recipe
 from pellucid.training.saving import randomness
 from pellucid.training.saving.checkpoint import Snapshot
-from pellucid.training.start import adapter, beginning, need_base
+from pellucid.training.start import adapter, init_model, need_base
 from pellucid.training.weights import Weights
 
 SMOOTH = 0.95
@@ -59,7 +59,7 @@ class Trainer:
         self.ranks.connect(self.device, recipe.train.timeout)
         self.dtype = dtype_on(self.device, recipe.train.dtype, recipe.train.weights)
         vocab_size = source.tokenizer.vocab_size
-        self.model = beginning(recipe, start, vocab_size, self.device, self._type()).train()
+        self.model = init_model(recipe, start, vocab_size, self.device, self._type()).train()
         self.base = lora.fingerprint(self.model.named_parameters()) if recipe.lora.rank else ""
         """Which model it is that adapters adapt."""
         randomness.seed(recipe.seed, self.ranks.rank)

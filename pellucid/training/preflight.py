@@ -25,9 +25,9 @@ from pellucid.training.distributed.ranks import Ranks
 from pellucid.training.distributed.scaling import share
 from pellucid.training.loop import device_of, dtype_on, rows_of_a_rank
 from pellucid.training.plan import Plan, readable_size
-from pellucid.training.recipe import Recipe, changed
+from pellucid.training.recipe import Recipe, override
 from pellucid.training.saving.run_folder import DATA, RunFolder
-from pellucid.training.start import config_of, settled
+from pellucid.training.start import config_of, resolve_recipe
 from pellucid.training.weights import Weights
 
 MINUTES = 10.0
@@ -52,7 +52,7 @@ def plan_recipe(
     chosen = [f"{key}={value}" for key, value in overrides.items()]
     instead = [change for change in changes if change.partition("=")[0] in overrides]
     asked = [f"instead of some of this, as you ask: {' '.join(instead)}"] * bool(instead)
-    return Recipe.from_dict(changed(table, [*chosen, *changes])), [*reasons, *asked]
+    return Recipe.from_dict(override(table, [*chosen, *changes])), [*reasons, *asked]
 
 
 def default_out(texts: Sequence[str]) -> str:
@@ -70,7 +70,7 @@ def default_out(texts: Sequence[str]) -> str:
 
 def _draft(table: dict[str, Any], changes: Sequence[str]) -> Recipe:
     """The recipe with what the user asks for and nothing planned: a wrong key is refused before all else."""
-    asked = changed(table, changes)
+    asked = override(table, changes)
     asked.setdefault("steps", 1)
     train = asked.get("train")
     parts = train.get("accumulate") if isinstance(train, dict) else 1
@@ -208,7 +208,7 @@ def check(recipe: Recipe, ranks: Ranks, is_new: bool = True) -> tuple[Recipe, Mo
         check_out(recipe)
     device = device_of(recipe.train.device)
     rows_of_a_rank(recipe, ranks.world)
-    recipe, start = settled(recipe)
+    recipe, start = resolve_recipe(recipe)
     cache = Path(recipe.out) / DATA
     if kind_of(recipe.data) == "text" and not (cache / PROOF).is_file():
         size = text_bytes(recipe)

@@ -347,16 +347,20 @@ class Recipe:
         table = self.to_dict()
         if not self.extensions:
             del table["extensions"]
-        lines = [f"{key} = {toml(value)}" for key, value in table.items() if not isinstance(value, dict)]
+        lines = [
+            f"{key} = {format_toml(value)}" for key, value in table.items() if not isinstance(value, dict)
+        ]
         for section, values in table.items():
             if isinstance(values, dict):
-                lines += ["", f"[{section}]"] + [f"{key} = {toml(value)}" for key, value in values.items()]
+                lines += ["", f"[{section}]"] + [
+                    f"{key} = {format_toml(value)}" for key, value in values.items()
+                ]
         return "\n".join(lines) + "\n"
 
 
 def as_text(word: str | bool) -> str:
     """Returns a word as a recipe has it without quotes: `auto`, `true`."""
-    return word if isinstance(word, str) else toml(word)
+    return word if isinstance(word, str) else format_toml(word)
 
 
 def _bound(number: float) -> str:
@@ -402,7 +406,7 @@ WORDS: tuple[tuple[str, str, tuple[str | bool, ...]], ...] = (
 )
 
 
-def recipes() -> list[str]:
+def recipe_names() -> list[str]:
     """The names of the shipped recipes: the files of `recipes/`."""
     folder = resources.files("pellucid.training") / "recipes"
     return sorted(
@@ -411,10 +415,10 @@ def recipes() -> list[str]:
 
 
 def is_shipped(name: str) -> bool:
-    return name in recipes() or name.partition(":")[0] in MADE
+    return name in recipe_names() or name.partition(":")[0] in MADE
 
 
-def table_of(name: str) -> dict[str, Any]:
+def read_table(name: str) -> dict[str, Any]:
     """A recipe as plain data: a shipped one by name, or a file.
 
     A text that is made while the model learns has a recipe of its kind: `task:copy` is `task` with that text.
@@ -423,17 +427,17 @@ def table_of(name: str) -> dict[str, Any]:
         kind, colon, _ = name.partition(":")
         shipped = resources.files("pellucid.training") / "recipes" / f"{kind}.toml"
         table = tomllib.loads(shipped.read_text("utf-8"))
-        return changed(table, [f"data.path={name}", f"out=runs/{name.replace(':', '-')}"] if colon else [])
+        return override(table, [f"data.path={name}", f"out=runs/{name.replace(':', '-')}"] if colon else [])
     try:
         if not os.path.lexists(name):
-            known, hint = ", ".join(recipes()), did_you_mean(name, recipes())
+            known, hint = ", ".join(recipe_names()), did_you_mean(name, recipe_names())
             raise ConfigError(f"no recipe and no file called {name!r}; recipes are {known}.{hint}")
         return tomllib.loads(read_bytes(Path(name)).decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{name} is not a recipe: it is not TOML, {error}.") from None
 
 
-def changed(table: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+def override(table: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
     """The same recipe with some keys set: `optimizer.lr=3e-4`, `model.positions=learned`.
 
     Another kind comes first, and without the settings of the one before.
@@ -481,12 +485,12 @@ def _value(text: str) -> Any:
         return text
 
 
-def toml(value: Any) -> str:
+def format_toml(value: Any) -> str:
     """Returns a value as a recipe has it."""
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{key} = {toml(entry)}" for key, entry in value.items()) + " }"
+        return "{ " + ", ".join(f"{key} = {format_toml(entry)}" for key, entry in value.items()) + " }"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(toml, value)) + "]"
+        return "[" + ", ".join(map(format_toml, value)) + "]"
     if isinstance(value, float):
         return repr(value)
     text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML refuses it, JSON does not

@@ -20,7 +20,7 @@ from typing import Any
 
 from pellucid.config import ModelConfig
 from pellucid.parts import Part, find, kinds
-from pellucid.training.recipe import BOUNDS, FROM_DATA, WORDS, Recipe, as_text, toml
+from pellucid.training.recipe import BOUNDS, FROM_DATA, WORDS, Recipe, as_text, format_toml
 
 COLUMN = 32
 """Where comments begin in a recipe that has them."""
@@ -89,7 +89,7 @@ def _default(entry: Any) -> str:
     if entry.default_factory is not dataclasses.MISSING:
         made = entry.default_factory()
         return made.kind if isinstance(made, Part) else ""
-    return "" if entry.default is dataclasses.MISSING else toml(entry.default)
+    return "" if entry.default is dataclasses.MISSING else format_toml(entry.default)
 
 
 def _type(name: str, entry: Any) -> str:

@@ -27,12 +27,12 @@ from pellucid.training.history.log import line as logged
 from pellucid.training.history.tensorboard import Board
 from pellucid.training.loop import Trainer, device_of
 from pellucid.training.peak import peak
-from pellucid.training.recipe import Recipe, changed
+from pellucid.training.recipe import Recipe, override
 from pellucid.training.saving import checkpoint
 from pellucid.training.saving.environment import differences, environment
 from pellucid.training.saving.manifest import MODEL, step_of
 from pellucid.training.saving.run_folder import DATA, LOG, RECIPE, RECORDER, TENSORBOARD, RunFolder
-from pellucid.training.start import about, again, config_of, settled
+from pellucid.training.start import base_model_for_resume, config_of, resolve_recipe, summary
 
 Tell = Callable[[str], None]
 MAY_CHANGE = ("train.parallel", "train.timeout")
@@ -64,7 +64,7 @@ class Run:
             if self.trainer.deterministic and self.trainer.device.type == "cuda" and ranks.alone:
                 rows = recipe.data.batch_size // recipe.train.accumulate
                 tell(determinism.price(self.trainer.objective, rows, recipe.length))
-        for line in (*about(recipe, self.trainer.model), sees_targets(self.trainer.model.config)):
+        for line in (*summary(recipe, self.trainer.model), sees_targets(self.trainer.model.config)):
             if line:
                 tell(line)
         self.logs = {name: Log(folder.path / name) for name in (LOG, RECORDER) if ranks.first}
@@ -157,7 +157,7 @@ def sees_targets(config: ModelConfig) -> str:
 
 def begin(recipe: Recipe, folder: RunFolder, tell: Tell, ranks: Ranks = ALONE) -> Run:
     """A new run, whose recipe is written before anything else; where it is refused, nothing of it stays."""
-    recipe, start = settled(recipe)
+    recipe, start = resolve_recipe(recipe)
     compare(recipe, ranks)
     ranks.first_alone(lambda: folder.begin(recipe.to_toml()))
     try:
@@ -173,7 +173,7 @@ def resume(folder: RunFolder, tell: Tell, ranks: Ranks = ALONE, changes: Iterabl
     has steps=…, to that step."""
     changes = _allowed(changes)
     own = Recipe.from_dict(folder.recipe())
-    compare(Recipe.from_dict(changed(folder.recipe(), _without_steps(changes))), ranks)
+    compare(Recipe.from_dict(override(folder.recipe(), _without_steps(changes))), ranks)
     ranks.compare({STEPS: _steps(folder, changes)})
     ranks.first_alone(folder.need_own_models)
     name, skipped = ranks.first_alone(lambda: _newest(folder))
@@ -181,7 +181,7 @@ def resume(folder: RunFolder, tell: Tell, ranks: Ranks = ALONE, changes: Iterabl
         tell(line)
     found, step = (folder.checkpoints / name, step_of(name) or 0) if name else (None, 0)
     extended, recipe = _continued(folder, found, changes)
-    run = Run(recipe, folder, tell, again(recipe, found), ranks)
+    run = Run(recipe, folder, tell, base_model_for_resume(recipe, found), ranks)
     if found is not None:
         run.trainer.restore(checkpoint.read_checked(found, ranks))
         for line in differences(checkpoint.environment_of(found), run.environment()):
@@ -209,12 +209,12 @@ def _continued(folder: RunFolder, found: Path | None, changes: Iterable[str]) ->
         _need_same(own, checkpoint.recipe_of(found), step, folder)
     steps = _steps(folder, changes)
     extended = own if steps == own.steps else _extended(own, step, steps, folder)
-    return extended, Recipe.from_dict(changed(extended.to_dict(), _without_steps(changes)))
+    return extended, Recipe.from_dict(override(extended.to_dict(), _without_steps(changes)))
 
 
 def _steps(folder: RunFolder, changes: Iterable[str]) -> int:
     """How many steps the run is to have."""
-    return Recipe.from_dict(changed({**folder.recipe(), EXTENSIONS: []}, changes)).steps
+    return Recipe.from_dict(override({**folder.recipe(), EXTENSIONS: []}, changes)).steps
 
 
 def _extended(recipe: Recipe, step: int, steps: int, folder: RunFolder) -> Recipe:

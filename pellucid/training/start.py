@@ -25,7 +25,7 @@ FREE = ("context_length", "dropout")
 """Keys of a model that change none of its weights."""
 
 
-def settled(recipe: Recipe) -> tuple[Recipe, Pretrained | None]:
+def resolve_recipe(recipe: Recipe) -> tuple[Recipe, Pretrained | None]:
     """The recipe with nothing left to choose, and the model that it starts from, if it does."""
     if not recipe.start:
         recipe.config(recipe.data.vocab_size or 1)  # refused now, and not after hours of encoding a text
@@ -44,12 +44,12 @@ def settled(recipe: Recipe) -> tuple[Recipe, Pretrained | None]:
     return replace(recipe, model={**recipe.model, "context_length": length}), start
 
 
-def again(recipe: Recipe, checkpoint: Path | None) -> Pretrained | None:
+def base_model_for_resume(recipe: Recipe, checkpoint: Path | None) -> Pretrained | None:
     """What a run that goes on starts from. A checkpoint holds all weights, so the first model may be gone;
     but adapters go on beside the very weights that they were made for, which only that model has."""
     if recipe.start and checkpoint is not None and not recipe.lora.rank:
         return model_folder.read(checkpoint / MODEL)
-    return settled(recipe)[1]
+    return resolve_recipe(recipe)[1]
 
 
 def need_base(recipe: Recipe, found: str, wanted: str) -> None:
@@ -74,7 +74,7 @@ def config_of(recipe: Recipe, start: Pretrained) -> ModelConfig:
     return config
 
 
-def beginning(
+def init_model(
     recipe: Recipe, start: Pretrained | None, vocab_size: int, device: torch.device, dtype: torch.dtype
 ) -> Transformer:
     """The model before its first step."""
@@ -92,11 +92,11 @@ def shapes_of(recipe: Recipe, start: Pretrained | None, vocab_size: int) -> Shap
     """The parameters of the model that a run begins with, its adapters among them."""
     if not recipe.lora.rank:
         return (config_of(recipe, start) if start else recipe.config(vocab_size)).parameters()
-    model = beginning(recipe, start, vocab_size, torch.device("meta"), torch.float32)
+    model = init_model(recipe, start, vocab_size, torch.device("meta"), torch.float32)
     return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
 
 
-def about(recipe: Recipe, model: Transformer) -> list[str]:
+def summary(recipe: Recipe, model: Transformer) -> list[str]:
     """For people: what learns, and in which layout adapters are written where that is not `peft`'s."""
     if not recipe.start:
         return []

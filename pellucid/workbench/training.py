@@ -24,7 +24,7 @@ def train(
     keys: `steps=100, optimizer={"lr": 1e-3}`. `on_event` is called with each step, evaluation and save. After
     an interrupt `pellucid train --resume OUT` goes on from the last checkpoint.
     """
-    from pellucid.training.recipe import Recipe, changed, is_shipped, table_of
+    from pellucid.training.recipe import Recipe, is_shipped, override, read_table
     from pellucid.training.run import begin
     from pellucid.training.saving.run_folder import RunFolder
 
@@ -37,8 +37,8 @@ def train(
                 f"{name} is a text: give a recipe, and the text as data={{'path': {name!r}}}. "
                 f"`pellucid train {name} --dry-run` plans one for it."
             )
-        table = table_of(name)
-    asked = Recipe.from_dict(changed(table, _changes(overrides)))
+        table = read_table(name)
+    asked = Recipe.from_dict(override(table, _changes(overrides)))
     folder, why = RunFolder(Path(asked.out)), ""
     with folder.held():
         for event in begin(asked, folder, lambda line: None).events():
@@ -54,13 +54,13 @@ def train(
 
 def _changes(overrides: Mapping[str, Any], section: str = "") -> Iterator[str]:
     """Yields the overrides as the command line writes them: optimizer.lr=0.001."""
-    from pellucid.training.recipe import toml
+    from pellucid.training.recipe import format_toml
 
     for key, value in overrides.items():
         if isinstance(value, Mapping):
             yield from _changes(value, f"{section}{key}.")
         else:
-            yield f"{section}{key}={toml(_plain(value, f'{section}{key}'))}"
+            yield f"{section}{key}={format_toml(_plain(value, f'{section}{key}'))}"
 
 
 def _plain(value: Any, key: str) -> Any:

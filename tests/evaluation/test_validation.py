@@ -17,7 +17,7 @@ from pellucid.evaluation import validation
 from pellucid.evaluation.validation import judge, sample
 from pellucid.names import IGNORE_INDEX
 from pellucid.training.loop import Trainer
-from pellucid.training.recipe import Recipe, changed, table_of
+from pellucid.training.recipe import Recipe, override, read_table
 from pellucid.training.run import begin
 from pellucid.training.saving.run_folder import RunFolder
 from tests.training import whole_runs
@@ -66,7 +66,7 @@ def test_a_batch_with_too_many_logits_is_judged_in_parts(monkeypatch: pytest.Mon
 def test_a_task_is_sampled_by_a_held_out_problem_and_the_answer_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = Recipe.from_dict(changed(table_of("task:copy"), ["model.n_layer=1"]))
+    recipe = Recipe.from_dict(override(read_table("task:copy"), ["model.n_layer=1"]))
     source = open_source(recipe.data, recipe.length, recipe.seed, tmp_path)
     problem = tasks.find("copy")().example(0, 0, "validation").prompt
     read: list[Any] = []

@@ -9,7 +9,7 @@ from pellucid.names import IGNORE_INDEX
 from pellucid.text.words import Words
 from pellucid.training.distributed.ranks import ALONE, Ranks
 from pellucid.training.loop import Trainer
-from pellucid.training.recipe import Recipe, changed
+from pellucid.training.recipe import Recipe, override
 
 WORDS = Words(tuple("abcdefg"))
 LENGTH = 6
@@ -71,7 +71,7 @@ class MadeUpSource:
 
 
 def recipe(*changes: str) -> Recipe:
-    return Recipe.from_dict(changed(TABLE, changes))
+    return Recipe.from_dict(override(TABLE, changes))
 
 
 def trainer(*changes: str, seed: int = 0, ranks: Ranks = ALONE) -> Trainer:

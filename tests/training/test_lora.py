@@ -22,7 +22,7 @@ from pellucid.training.loop import Trainer
 from pellucid.training.recipe import Recipe
 from pellucid.training.run import begin, resume
 from pellucid.training.saving.run_folder import RunFolder
-from pellucid.training.start import settled
+from pellucid.training.start import resolve_recipe
 from tests.training import tiny
 from tests.training.made import MadeUp, MadeUpSource, recipe
 from tests.training.tiny import started
@@ -44,7 +44,7 @@ def text(tmp_path: Path) -> Path:
 
 def trainer(start: Path, *changes: str) -> Trainer:
     """A run of the made-up rows, from a model with some more tokens than they have."""
-    asked, found = settled(recipe(f"start={start}", "model={context_length=6}", *RANK, *changes))
+    asked, found = resolve_recipe(recipe(f"start={start}", "model={context_length=6}", *RANK, *changes))
     made = Trainer(asked, MadeUpSource(), start=found)  # type: ignore[arg-type]
     made.loader.prefetch = 0
     return made

@@ -9,7 +9,7 @@ import torch
 from pellucid.errors import ResourceError
 from pellucid.training import memory
 from pellucid.training.history.log import read
-from pellucid.training.recipe import Recipe, changed, table_of
+from pellucid.training.recipe import Recipe, override, read_table
 from pellucid.training.run import begin, resume
 from pellucid.training.saving.run_folder import RunFolder
 from tests.training.made import recipe
@@ -58,7 +58,7 @@ def test_a_run_whose_memory_is_full_goes_on_from_its_last_whole_checkpoint(tmp_p
     ]  # fmt: skip
     folder = RunFolder(tmp_path / "a")
     with folder.held():
-        run = begin(Recipe.from_dict(changed(table_of("task:copy"), small)), folder, lambda _: None)
+        run = begin(Recipe.from_dict(override(read_table("task:copy"), small)), folder, lambda _: None)
         run.trainer.loss = _full_at(8, run.trainer.loss)  # in the second half of step 4
         with pytest.raises(ResourceError, match=r"before step 4 was done.*train\.accumulate=4"):
             list(run.events())

@@ -26,7 +26,7 @@ from pellucid.training.plan import (
     training_memory,
     tuned,
 )
-from pellucid.training.recipe import Recipe, changed
+from pellucid.training.recipe import Recipe, override
 
 SPEED = 178e9
 TEXTS = (300, 5_000, 100_000, 1_115_394, 30_000_000, 10**9)
@@ -138,7 +138,7 @@ def test_every_plan_is_a_recipe_and_says_why() -> None:
     for text in TEXTS:
         plan = planned(text, 10, SPEED, 24 * GB)
         words = [f"{key}={value}" for key, value in plan.overrides.items()]
-        recipe = Recipe.from_dict(changed(table, words))
+        recipe = Recipe.from_dict(override(table, words))
         assert recipe.config(recipe.data.vocab_size) == plan.config()
         assert all("because" in reason for reason in plan.reasons)
 
@@ -188,7 +188,7 @@ def test_fine_tuning_keeps_to_the_time_and_says_why(how: str, text: int) -> None
     assert asked["optimizer.lr"] == {"full": 2e-5, "adapters": 2e-4}[how]
     assert all("because" in reason for reason in plan.reasons)
     table = {"out": "a", "start": "smollm2", "data": {"path": "my.txt"}}
-    Recipe.from_dict(changed(table, [f"{key}={value}" for key, value in asked.items()]))
+    Recipe.from_dict(override(table, [f"{key}={value}" for key, value in asked.items()]))
 
 
 def test_conversations_are_counted_one_by_one() -> None:

@@ -6,25 +6,25 @@ import pytest
 
 from pellucid.corpora import tasks
 from pellucid.errors import ConfigError
-from pellucid.training.recipe import Recipe, changed, recipes, table_of
+from pellucid.training.recipe import Recipe, override, read_table, recipe_names
 
 SMALL = {"out": "runs/a", "steps": 10, "data": {"path": "stories:easy"}, "model": {"context_length": 8}}
 
 
-@pytest.mark.parametrize("name", recipes())
+@pytest.mark.parametrize("name", recipe_names())
 def test_a_shipped_recipe_is_read_and_comes_back_from_its_own_toml(name: str) -> None:
-    recipe = Recipe.from_dict(table_of(name))
+    recipe = Recipe.from_dict(read_table(name))
     assert Recipe.from_dict(tomllib.loads(recipe.to_toml())) == recipe
     assert recipe.start or recipe.config(100).vocab_size == 100
 
 
 def test_the_recipes_of_the_manual_are_there() -> None:
     wanted = {"stories", "shakespeare_char", "books", "gpt2_124m", "smollm2_finetune"}
-    assert wanted <= set(recipes())
+    assert wanted <= set(recipe_names())
 
 
 def test_shakespeare_is_the_standard_setting() -> None:
-    recipe = Recipe.from_dict(table_of("shakespeare_char"))
+    recipe = Recipe.from_dict(read_table("shakespeare_char"))
     config = recipe.config(65)
     sizes = (config.n_layer, config.n_head, config.d_model, config.context_length)
     assert sizes == (6, 6, 384, 256)
@@ -35,51 +35,53 @@ def test_shakespeare_is_the_standard_setting() -> None:
 
 
 def test_a_key_can_be_set_from_the_command_line() -> None:
-    table = changed(SMALL, ["optimizer.lr=3e-4", "model.n_layer=2", "out=runs/b", "model.positions=learned"])
+    table = override(SMALL, ["optimizer.lr=3e-4", "model.n_layer=2", "out=runs/b", "model.positions=learned"])
     recipe = Recipe.from_dict(table | {"model": table["model"] | {"n_head": 1, "d_model": 4}})
     assert (recipe.optimizer.lr, recipe.out, recipe.model["n_layer"]) == (3e-4, "runs/b", 2)
     assert recipe.config(5).positions.kind == "learned"
-    assert Recipe.from_dict(changed(SMALL, ["optimizer.kind=sgd", "optimizer.lr=1"])).optimizer.kind == "sgd"
+    assert Recipe.from_dict(override(SMALL, ["optimizer.kind=sgd", "optimizer.lr=1"])).optimizer.kind == "sgd"
 
 
 @pytest.mark.parametrize("kind", tasks.kinds())
 def test_a_text_that_is_made_has_the_recipe_of_its_kind(kind: str) -> None:
-    recipe = Recipe.from_dict(table_of(f"task:{kind}"))
+    recipe = Recipe.from_dict(read_table(f"task:{kind}"))
     assert (recipe.data.path, recipe.out) == (f"task:{kind}", f"runs/task-{kind}")
     assert recipe.length > tasks.find(kind)().longest
-    assert recipe.model == Recipe.from_dict(table_of("task")).model
+    assert recipe.model == Recipe.from_dict(read_table("task")).model
 
 
 def test_a_text_of_no_kind_has_none() -> None:
     with pytest.raises(ConfigError, match="books:more"):
-        table_of("books:more")
+        read_table("books:more")
 
 
 @pytest.mark.parametrize(("text", "value"), [("0", 0.0), ("0.2", 0.2), ("others.txt", "others.txt")])
 def test_what_is_held_out_is_a_share_or_a_text(text: str, value: float | str) -> None:
-    recipe = Recipe.from_dict(changed(SMALL, [f"data.validation={text}"]))
+    recipe = Recipe.from_dict(override(SMALL, [f"data.validation={text}"]))
     assert recipe.data.validation == value and type(recipe.data.validation) is type(value)
     assert Recipe.from_dict(tomllib.loads(recipe.to_toml())) == recipe
 
 
 @pytest.mark.parametrize("text", ["2024", "2024-11-16", "1e3", "true", "nan", "[a]", "a b", '"2024"'])
 def test_a_text_needs_no_quotes_whatever_it_looks_like(text: str) -> None:
-    recipe = Recipe.from_dict(changed(SMALL, [f"out={text}", f"evaluation.prompt={text}"]))
+    recipe = Recipe.from_dict(override(SMALL, [f"out={text}", f"evaluation.prompt={text}"]))
     assert recipe.out == recipe.evaluation.prompt == text.strip('"')
     assert Recipe.from_dict(tomllib.loads(recipe.to_toml())) == recipe
 
 
 def test_a_day_where_a_text_belongs_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"out must be str.*datetime"):
-        Recipe.from_dict(changed(SMALL | tomllib.loads("out = 2024-11-16"), ["steps=3"]))
+        Recipe.from_dict(override(SMALL | tomllib.loads("out = 2024-11-16"), ["steps=3"]))
 
 
 def test_another_kind_comes_without_the_settings_of_the_one_before() -> None:
-    table = changed(table_of("stories"), ["optimizer.lr=0.1", "optimizer.kind=sgd", "schedule.kind=constant"])
+    table = override(
+        read_table("stories"), ["optimizer.lr=0.1", "optimizer.kind=sgd", "schedule.kind=constant"]
+    )
     recipe = Recipe.from_dict(table)
     assert recipe.optimizer.to_dict() == {"kind": "sgd", "lr": 0.1}
     assert recipe.schedule.kind == "constant"
-    assert Recipe.from_dict(changed(table_of("stories"), ["optimizer.kind=adamw"])).optimizer.lr == 2e-3
+    assert Recipe.from_dict(override(read_table("stories"), ["optimizer.kind=adamw"])).optimizer.lr == 2e-3
 
 
 @pytest.mark.parametrize(
@@ -108,14 +110,14 @@ def test_another_kind_comes_without_the_settings_of_the_one_before() -> None:
 )
 def test_a_meaningless_override_is_refused_by_name(change: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        Recipe.from_dict(changed(SMALL, [change]))
+        Recipe.from_dict(override(SMALL, [change]))
 
 
 def test_a_name_that_is_neither_recipe_nor_file_is_told_what_there_is() -> None:
     with pytest.raises(ConfigError, match=r"recipes are .*books"):
-        table_of("")
+        read_table("")
     with pytest.raises(ConfigError, match=r"storys.*'stories'"):
-        table_of("storys")
+        read_table("storys")
 
 
 def test_what_is_missing_is_named() -> None:

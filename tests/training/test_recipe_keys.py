@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 
-from pellucid.training.recipe import Recipe, changed, recipes, table_of
+from pellucid.training.recipe import Recipe, override, read_table, recipe_names
 from pellucid.training.recipe_keys import Key, add_comments, keys, texts
 
 ALL = [key for table in keys().values() for key in table]
@@ -28,14 +28,14 @@ def test_every_key_has_a_meaning_and_an_example_that_a_recipe_accepts(key: Key) 
     kind = key.default.partition(" ")[0]  # settings of a part name the kinds that have them
     chosen = [f"{table}.kind={kind}"] if table in ("optimizer", "schedule") and name != "kind" else []
     asked = [*chosen, *NEEDS.get(key.name, []), f"{key.name}={key.example}"]
-    recipe = Recipe.from_dict(changed(table_of("stories"), asked))
+    recipe = Recipe.from_dict(override(read_table("stories"), asked))
     if not recipe.start:
         recipe.config(100)
 
 
 def test_keys_of_a_recipe_are_all_there() -> None:
     names = {key.name for key in ALL}
-    table = Recipe.from_dict(table_of("books")).to_dict()
+    table = Recipe.from_dict(read_table("books")).to_dict()
     for section, value in table.items():
         found = {f"{section}.{key}" for key in value} if isinstance(value, dict) else {section}
         assert found <= names, found - names
@@ -47,9 +47,9 @@ def test_a_setting_that_several_kinds_have_tells_the_default_of_each() -> None:
     assert "adamw 0.0006" in rate.default and "muon 0.02" in rate.default
 
 
-@pytest.mark.parametrize("name", recipes())
+@pytest.mark.parametrize("name", recipe_names())
 def test_a_recipe_with_comments_is_the_same_recipe(name: str) -> None:
-    recipe = Recipe.from_dict(table_of(name))
+    recipe = Recipe.from_dict(read_table(name))
     text = add_comments(recipe)
     assert Recipe.from_dict(tomllib.loads(text)) == recipe
     (line,) = (line for line in text.splitlines() if line.startswith("patience = "))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pellucid
 from pellucid.data.chat_records import is_chat, read
-from pellucid.training.recipe import Recipe, changed, is_shipped, recipes, table_of
+from pellucid.training.recipe import Recipe, is_shipped, override, read_table, recipe_names
 from tests.data.sources.test_chat_records import opened
 
 ROOT = Path(__file__).parents[2]
@@ -30,11 +30,11 @@ def test_the_commands_change_keys_that_exist() -> None:
     assert len(lines) >= 4
     for name, changes in lines:
         assert is_shipped(name)
-        Recipe.from_dict(changed(table_of(name), shlex.split(changes))).config(9)
+        Recipe.from_dict(override(read_table(name), shlex.split(changes))).config(9)
 
 
 def test_every_recipe_is_in_the_table() -> None:
-    assert all(f"| `{name}` |" in PAGE for name in recipes())
+    assert all(f"| `{name}` |" in PAGE for name in recipe_names())
 
 
 def test_the_conversations_are_read_and_made_into_rows(tmp_path: Path) -> None:

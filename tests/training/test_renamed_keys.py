@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pellucid.errors import ConfigError
-from pellucid.training.recipe import Recipe, changed
+from pellucid.training.recipe import Recipe, override
 from pellucid.training.renamed_keys import RENAMED, describe_renamed, translate
 from tests.training.test_recipe import SMALL
 
@@ -39,8 +39,8 @@ def overrides(table: dict[str, Any]) -> list[str]:
 def test_the_keys_of_the_previous_version_mean_what_they_meant() -> None:
     new = Recipe.from_dict(SMALL | NEW)
     assert Recipe.from_dict(SMALL | OLD) == new
-    assert Recipe.from_dict(changed(SMALL, overrides(OLD))) == new
-    assert Recipe.from_dict(changed(SMALL | OLD, overrides(NEW))) == new
+    assert Recipe.from_dict(override(SMALL, overrides(OLD))) == new
+    assert Recipe.from_dict(override(SMALL | OLD, overrides(NEW))) == new
     assert Recipe.from_dict(tomllib.loads(new.to_toml())) == new
 
 

@@ -15,7 +15,7 @@ from pellucid.training.history.log import read
 from pellucid.training.history.replay import replayed
 from pellucid.training.loop import SAVE, Trainer
 from pellucid.training.peak import peak
-from pellucid.training.recipe import Recipe, changed, table_of
+from pellucid.training.recipe import Recipe, override, read_table
 from pellucid.training.run import begin, complete, resume, sees_targets
 from pellucid.training.saving.run_folder import RunFolder, Status
 from tests.training import tiny
@@ -31,7 +31,7 @@ SMALL = [
 def test_the_log_has_the_share_of_the_peak_and_the_floor_with_the_gap_to_it(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "a")
     with folder.held():
-        run = begin(Recipe.from_dict(changed(table_of("stories"), SMALL)), folder, lambda _: None)
+        run = begin(Recipe.from_dict(override(read_table("stories"), SMALL)), folder, lambda _: None)
         list(run.events())
     lines = {line["kind"]: line for line in read(tmp_path / "a" / "log.jsonl")}
     step, judged = lines["step"], lines["evaluation"]
@@ -45,7 +45,7 @@ def test_the_log_has_the_share_of_the_peak_and_the_floor_with_the_gap_to_it(tmp_
 @pytest.mark.parametrize("kind", kinds("masks"))
 def test_a_mask_that_shows_a_target_is_warned_of(kind: str) -> None:
     """The target of a position is the token at the next one."""
-    recipe = Recipe.from_dict(changed(table_of("stories"), [f"model.mask={kind}"]))
+    recipe = Recipe.from_dict(override(read_table("stories"), [f"model.mask={kind}"]))
     config, at = recipe.config(9), np.arange(recipe.length)
     allowed = config.mask.allowed(at, at)
     shown = allowed is None or bool(np.diagonal(allowed, 1).any())
@@ -57,7 +57,7 @@ def test_the_warning_says_how_many_and_what_sees_none() -> None:
         ("none", "predict, so"),
         ("{kind='prefix', length=3}", "in the first 2 of a row, so"),
     ):
-        recipe = Recipe.from_dict(changed(table_of("stories"), [f"model.mask={mask}"]))
+        recipe = Recipe.from_dict(override(read_table("stories"), [f"model.mask={mask}"]))
         told = sees_targets(recipe.config(9))
         assert words in told and "model.mask=causal" in told
 

@@ -11,10 +11,10 @@ from pellucid.errors import ConfigError, FileError
 from pellucid.interop import model_folder
 from pellucid.training.events import Evaluated
 from pellucid.training.history.replay import replayed
-from pellucid.training.recipe import Recipe, changed
+from pellucid.training.recipe import Recipe, override
 from pellucid.training.run import begin, resume
 from pellucid.training.saving.run_folder import RunFolder
-from pellucid.training.start import settled
+from pellucid.training.start import resolve_recipe
 from tests.training import tiny, whole_runs
 from tests.training.tiny import started
 
@@ -98,13 +98,13 @@ def test_what_does_not_go_with_a_start_is_told(
 ) -> None:
     start = tiny.folder(tmp_path / "start")
     with pytest.raises((ConfigError, FileError), match=words):
-        settled(Recipe.from_dict(changed(tiny.table(tmp_path / "out", start, text), changes)))
+        resolve_recipe(Recipe.from_dict(override(tiny.table(tmp_path / "out", start, text), changes)))
 
 
 def test_what_the_start_has_already_may_be_said_again(tmp_path: Path, text: Path) -> None:
     start = tiny.folder(tmp_path / "start")
-    asked = changed(tiny.table(tmp_path, start, text), ["model.n_layer=2", "model.positions=rope"])
-    recipe, found = settled(Recipe.from_dict(asked))
+    asked = override(tiny.table(tmp_path, start, text), ["model.n_layer=2", "model.positions=rope"])
+    recipe, found = resolve_recipe(Recipe.from_dict(asked))
     assert found is not None and recipe.length == 12
 
 
@@ -129,7 +129,7 @@ def test_rows_are_256_tokens_where_nobody_says_and_never_longer_than_the_context
     for context, length in ((32, 32), (1000, 256)):
         start = tiny.folder(tmp_path / f"start{context}", tiny.LLAMA | {"context_length": context})
         asked = {key: value for key, value in tiny.table(tmp_path, start, tmp_path).items() if key != "model"}
-        recipe, _ = settled(Recipe.from_dict(asked))
+        recipe, _ = resolve_recipe(Recipe.from_dict(asked))
         assert recipe.length == length
         assert Recipe.from_dict(asked | {"model": {"context_length": length}}) == recipe
 

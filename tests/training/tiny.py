@@ -10,7 +10,7 @@ from pellucid.model.transformer import Transformer
 from pellucid.pretrained import Pretrained, Source
 from pellucid.text.kinds import train
 from pellucid.text.tokenizer import Special, Tokenizer
-from pellucid.training.recipe import Recipe, changed
+from pellucid.training.recipe import Recipe, override
 from pellucid.training.run import Run, begin
 from pellucid.training.saving.run_folder import RunFolder
 
@@ -68,7 +68,7 @@ def started(out: Path, table: dict[str, Any], *changes: str) -> Run:
     """Run to the end, and return the run."""
     folder = RunFolder(out)
     with folder.held():
-        run = begin(Recipe.from_dict(changed(table, changes)), folder, lambda _: None)
+        run = begin(Recipe.from_dict(override(table, changes)), folder, lambda _: None)
         run.trainer.loader.prefetch = 0
         list(run.events())
     return run

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pellucid.training.events import Event
-from pellucid.training.recipe import Recipe, changed
+from pellucid.training.recipe import Recipe, override
 from pellucid.training.run import begin
 from pellucid.training.saving.run_folder import RunFolder
 
@@ -21,7 +21,7 @@ TABLE = {
 
 
 def recipe(path: Path, *changes: str) -> Recipe:
-    return Recipe.from_dict(changed(TABLE | {"out": str(path)}, changes))
+    return Recipe.from_dict(override(TABLE | {"out": str(path)}, changes))
 
 
 def trained(path: Path, *changes: str) -> list[Event]:

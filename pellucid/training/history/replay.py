@@ -41,7 +41,7 @@ from pellucid.training.saving.checkpoint import Snapshot
 from pellucid.training.saving.environment import differences, environment
 from pellucid.training.saving.manifest import name_of, step_of
 from pellucid.training.saving.run_folder import LOG, RECIPE, RunFolder
-from pellucid.training.start import again, settled, shapes_of
+from pellucid.training.start import base_model_for_resume, resolve_recipe, shapes_of
 
 Held = Callable[[float], Any]
 """How a setting is held: `float`, or a narrower type."""
@@ -241,7 +241,7 @@ class Past:
         if not (self.folder.path / RECIPE).is_file():
             raise UsageError(f"there is no run at {path}: it has no {RECIPE}.")
         self.recipe = Recipe.from_dict(self.folder.recipe())
-        self.start = again(self.recipe, self.folder.newest()[0])
+        self.start = base_model_for_resume(self.recipe, self.folder.newest()[0])
         self.source = _source(self.recipe, self.folder.path, self.start)
         self.shapes = shapes_of(self.recipe, self.start, self.source.tokenizer.vocab_size)
         log = self.folder.path / LOG
@@ -299,7 +299,7 @@ class Past:
         snapshot, theirs = self._start(k - 1)
         threads = theirs.get("threads")
         with _aside(threads if type(threads) is int else None):
-            base = self.start if snapshot is not None else settled(self.recipe)[1]
+            base = self.start if snapshot is not None else resolve_recipe(self.recipe)[1]
             trainer = Replaying(self.recipe, self.source, base)
             trainer.recorder.every = 0
             with determinism.switched(trainer.deterministic), contextlib.closing(trainer.loader):
