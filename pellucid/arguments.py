@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from pellucid.errors import UsageError, did_you_mean
+from pellucid.errors import UsageError, show, unknown
 
 INT64 = (-(2**63), 2**63 - 1)
 """What a seed, an id or a size may be at all: the integers that a tensor holds."""
@@ -100,26 +100,12 @@ def check_one_of(parameter: str, value: Any, known: Iterable[str]) -> str:
     names = list(known)
     if isinstance(value, str) and value in names:
         return value
-    hint = did_you_mean(value, names) if isinstance(value, str) else ""
-    raise UsageError(f"{parameter} must be one of {', '.join(names)}; got {show(value)}.{hint}")
+    raise UsageError(unknown(parameter, value, names))
 
 
 def is_bool(value: Any) -> bool:
     """Whether it is Python's or NumPy's bool, which Python also counts as the integers 0 and 1."""
     return type(value).__name__ in ("bool", "bool_")
-
-
-def show(value: Any, most: int = 60) -> str:
-    """Returns a value's repr on one line, cut to a message's length; its type where it has no usable repr.
-
-    >>> show([1] * 100, most=12)
-    '[1, 1, 1, 1…'
-    """
-    try:
-        text = " ".join(repr(value).split())
-    except Exception:  # an integer of 5,000 digits, or a stranger's __repr__
-        return f"a value of type {type(value).__name__}"
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _range(least: float, most: float) -> str:

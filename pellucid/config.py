@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Self
 
-from pellucid.arguments import show
-from pellucid.errors import ConfigError, did_you_mean
+from pellucid.errors import ConfigError, did_you_mean, show
 from pellucid.parts import Part, Shapes
 from pellucid.parts.attentions import Attention
 from pellucid.parts.attentions.softmax import SoftmaxAttention

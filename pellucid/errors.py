@@ -78,7 +78,20 @@ def unknown(kind: str, name: object, known: Iterable[str], most: int = 40) -> st
     names = list(known)
     listed = ", ".join(names[:most]) + (f", … ({len(names):,} in all)" if len(names) > most else "")
     hint = did_you_mean(name, names) if isinstance(name, str) else ""
-    return f"{kind} must be one of {listed}; got {name!r}.{hint}"
+    return f"{kind} must be one of {listed}; got {show(name)}.{hint}"
+
+
+def show(value: object, most: int = 80) -> str:
+    """Returns a value's repr on one line, cut to a message's length; its type where the repr fails.
+
+    >>> show([1] * 100, most=12)
+    '[1, 1, 1, 1…'
+    """
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # an integer of 5,000 digits, or a foreign __repr__
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def quote(said: object, most: int = 200) -> str:

@@ -6,16 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pellucid import notebook
 from pellucid.config import ModelConfig
+from pellucid.dtypes import BY_NAME, FLOAT_STORAGE, Array
 from pellucid.errors import FileError, did_you_mean
 from pellucid.files import need
 from pellucid.format import escape_controls, pluralize
 from pellucid.text.tokenizer import Tokenizer
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Shape = tuple[int, ...]
 
 
@@ -103,6 +101,16 @@ def check_token_ids(pretrained: Pretrained) -> None:
             f"{pretrained.source.path} names tokens beyond its vocabulary: {', '.join(wrong)}, where ids go "
             f"from 0 to {size - 1:,}. Correct its config.json and generation_config.json, and try again."
         )
+
+
+def stored_dtype(pretrained: Pretrained, name: str) -> str:
+    """Returns the code of the type in which a weight is stored: F32 where it is quantized, the array's own
+    type where it is in no file."""
+    code = pretrained.source.types.get(name)
+    if code is None:
+        own = BY_NAME.get(str(pretrained.weights[name].dtype))
+        code = own.code if own else "F32"
+    return code if code in FLOAT_STORAGE else "F32"
 
 
 def check_shapes(config: ModelConfig, found: Mapping[str, Shape]) -> None:

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from pellucid.pretrained import Array, Tensor, Weights
+from pellucid.dtypes import Array
+from pellucid.pretrained import Tensor, Weights
 
 
 def unread() -> Array:

@@ -9,8 +9,8 @@ import difflib
 import re
 from dataclasses import dataclass
 
-from pellucid.arguments import check_text, show
-from pellucid.errors import AddressError, did_you_mean
+from pellucid.arguments import check_text
+from pellucid.errors import AddressError, did_you_mean, show
 from pellucid.explain.trace import Trace, bracketed
 from pellucid.reference.op import Index
 

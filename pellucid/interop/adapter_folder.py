@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.config import ModelConfig
+from pellucid.dtypes import Array
 from pellucid.errors import ConfigError
 from pellucid.files import Kind, new_folder
 from pellucid.interop.folder import write_table
@@ -22,7 +23,6 @@ from pellucid.interop.huggingface.writing import expressing
 from pellucid.interop.library import HUB
 from pellucid.interop.rope_layout import in_layout
 from pellucid.interop.safetensors_file import Stored, write_file
-from pellucid.pretrained import Array
 
 A, B = ".lora_a", ".lora_b"
 FORMAT, VERSION = "pellucid-adapter", 1

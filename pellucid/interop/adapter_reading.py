@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from pellucid.config import ModelConfig
-from pellucid.errors import FileError
+from pellucid.dtypes import FLOAT_STORAGE, Array, promote
+from pellucid.errors import FileError, show
 from pellucid.files import need, read_format, strict
 from pellucid.interop.adapter_folder import (
     FORMAT,
@@ -23,12 +24,11 @@ from pellucid.interop.adapter_folder import (
     B,
     their_names,
 )
-from pellucid.interop.folder import has, read_table, shown, within
-from pellucid.interop.number_types import BITS, widest
+from pellucid.interop.folder import has, read_table, within
 from pellucid.interop.rope_layout import halves_to_pairs
 from pellucid.interop.safetensors_file import Stored, not_a_weight, read_file
 from pellucid.parts.positions.rope import Rope
-from pellucid.pretrained import Array, Pretrained, Tensor, Weights
+from pellucid.pretrained import Pretrained, Tensor, Weights
 
 UNUSUAL = {
     "bias": ("none", None),
@@ -57,10 +57,10 @@ def _peft(folder: Path, config: ModelConfig) -> Adapter:
     path = within(folder, PEFT_CONFIG)
     about = read_table(path)
     with strict(path):
-        need(about.get("peft_type") == "LORA", f"peft_type is {shown(about.get('peft_type'))}, not 'LORA'")
+        need(about.get("peft_type") == "LORA", f"peft_type is {show(about.get('peft_type'))}, not 'LORA'")
         for key, usual in UNUSUAL.items():
             value = about.get(key)
-            need(value in usual, f"{key} is {shown(value)}, another formula than W + (alpha / rank) B A")
+            need(value in usual, f"{key} is {show(value)}, another formula than W + (alpha / rank) B A")
     rank, alpha = _numbers(path, about, "r", "lora_alpha")
     linears = [name.removesuffix(".weight") for name in config.parameters() if name.endswith("_proj.weight")]
     names, why = their_names(config, linears)
@@ -74,9 +74,9 @@ def _peft(folder: Path, config: ModelConfig) -> Adapter:
     }
     for name in stored:
         if name not in ours:
-            made_for = shown(about.get("base_model_name_or_path"))
+            made_for = show(about.get("base_model_name_or_path"))
             raise FileError(
-                f"{folder} was made for another model ({made_for}): its tensor {shown(name)} belongs to no "
+                f"{folder} was made for another model ({made_for}): its tensor {show(name)} belongs to no "
                 "projection of this one."
             )
     found = _checked(folder / PEFT_TENSORS, {ours[n]: tensor for n, tensor in stored.items()}, config, rank)
@@ -98,8 +98,8 @@ def _own(folder: Path, config: ModelConfig) -> Adapter:
 def _numbers(path: Path, about: Mapping[str, Any], rank: str, alpha: str) -> tuple[int, float]:
     r, a = about.get(rank), about.get(alpha)
     with strict(path):
-        need(isinstance(r, int) and 0 < r <= 2**16, f"{rank} is {shown(r)}, no rank")
-        need(isinstance(a, int | float) and 0 <= a < 2**32, f"{alpha} is {shown(a)}, no number from 0")
+        need(isinstance(r, int) and 0 < r <= 2**16, f"{rank} is {show(r)}, no rank")
+        need(isinstance(a, int | float) and 0 <= a < 2**32, f"{alpha} is {show(a)}, no number from 0")
     return int(r or 0), float(a or 0)
 
 
@@ -110,11 +110,11 @@ def _checked(path: Path, stored: Mapping[str, Stored], config: ModelConfig, rank
         need(len(stored) > 0, "it holds no adapter")
         for name, tensor in stored.items():
             target = name.rpartition(".")[0]
-            need(name.endswith((A, B)) and f"{target}.weight" in shapes, f"{shown(name)} adapts nothing here")
-            need(tensor.type in BITS, not_a_weight(name, tensor.type))
+            need(name.endswith((A, B)) and f"{target}.weight" in shapes, f"{show(name)} adapts nothing here")
+            need(tensor.type in FLOAT_STORAGE, not_a_weight(name, tensor.type))
             out, width = shapes[f"{target}.weight"]
             wanted = (rank, width) if name.endswith(A) else (out, rank)
-            need(tensor.shape == wanted, f"{shown(name)} has the shape {tensor.shape}, not {wanted}")
+            need(tensor.shape == wanted, f"{show(name)} has the shape {tensor.shape}, not {wanted}")
             need(target + A in stored and target + B in stored, f"{target} has only one of A and B")
             found[name] = np.asarray(tensor.read(), np.float32)
     return found
@@ -134,7 +134,7 @@ def merged(model: Pretrained, adapter: Adapter) -> Pretrained:
 
     shapes = model.config.parameters()
     types = {
-        name: widest((kind, "F32")) if name in adapted and kind in BITS else kind
+        name: promote((kind, "F32")) if name in adapted and kind in FLOAT_STORAGE else kind
         for name, kind in model.source.types.items()
     }
     return replace(

@@ -9,18 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import FileError, PellucidError, quote
+from pellucid.errors import FileError, PellucidError, quote, show
 from pellucid.files import need, strict
-from pellucid.interop.folder import (
-    has,
-    read_bytes,
-    read_table,
-    shown,
-    within,
-    write_bytes,
-    write_table,
-    write_text,
-)
+from pellucid.interop.folder import has, read_bytes, read_table, within, write_bytes, write_table, write_text
 from pellucid.pretrained import Pretrained
 from pellucid.text.pretrained import byte_level_bpe, from_pretrained
 from pellucid.text.standard import StandardTokenizer
@@ -51,9 +42,7 @@ def read_companions(folder: Path, ids: dict[str, Any]) -> Companions:
         for key, value in generation.items():
             if key.endswith("_token_id"):
                 several = isinstance(value, list) and all(type(id) is int for id in value)
-                need(
-                    value is None or type(value) is int or several, f"{key} is {shown(value)}, no token's id"
-                )
+                need(value is None or type(value) is int or several, f"{key} is {show(value)}, no token's id")
     generation = {key: value for key, value in generation.items() if key not in ABOUT_THE_FILE}
     tokenizer = read_tokenizer(folder)
     if isinstance(tokenizer, StandardTokenizer):
@@ -94,7 +83,7 @@ def _check_ids(model: Any, added: Any) -> None:
     ids = list(vocab.values()) if isinstance(vocab, dict) else []
     ids += [entry.get("id") for entry in added if isinstance(entry, dict)] if isinstance(added, list) else []
     largest = max((id for id in ids if type(id) is int), default=0)
-    need(largest < MOST_IDS, f"a token has the id {shown(largest)}, beyond any vocabulary")
+    need(largest < MOST_IDS, f"a token has the id {show(largest)}, beyond any vocabulary")
 
 
 def _gpt2(folder: Path) -> Tokenizer:
@@ -144,7 +133,7 @@ def _template(folder: Path, settings: dict[str, Any]) -> str | None:
         named = [entry for entry in given if isinstance(entry, dict) and entry.get("name") == "default"]
         given = named[0].get("template") if named else None
     with strict(folder / SETTINGS):
-        need(given is None or isinstance(given, str), f"chat_template is {shown(given)}, no text")
+        need(given is None or isinstance(given, str), f"chat_template is {show(given)}, no text")
     return given
 
 

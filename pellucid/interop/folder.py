@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import FileError, file_error, quote
+from pellucid.errors import FileError, file_error, quote, show
 from pellucid.files import Damaged, need, strict, sweep, whole_file
 
 LARGEST_JSON = 1 << 24
@@ -21,7 +21,7 @@ def within(folder: Path, name: str) -> Path:
     Hugging Face's own cache is made of links, from `snapshots/REVISION/` to `blobs/`; those are followed.
     """
     if not _PLAIN.fullmatch(name) or name in (".", ".."):
-        raise FileError(f"{folder}: {shown(name)} is not the name of a file in this folder.")
+        raise FileError(f"{folder}: {show(name)} is not the name of a file in this folder.")
     try:
         home, target = folder.resolve(), (folder / name).resolve()
     except (OSError, RuntimeError):
@@ -81,7 +81,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Of a key that comes twice one reader takes the first, another the last: they would see two models."""
     found: dict[str, Any] = {}
     for key, value in pairs:
-        need(key not in found, f"the key {shown(key)} comes twice")
+        need(key not in found, f"the key {show(key)} comes twice")
         found[key] = value
     return found
 
@@ -97,9 +97,3 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, data: bytes) -> None:
     with whole_file(path) as file:
         file.write(data)
-
-
-def shown(value: Any, most: int = 80) -> str:
-    """A value from a stranger's file, short enough for a message."""
-    text = repr(value)
-    return text if len(text) <= most else text[: most - 1] + "…"

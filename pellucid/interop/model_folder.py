@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from pellucid.config import ModelConfig
-from pellucid.errors import ConfigError, FileError
+from pellucid.dtypes import FLOAT_STORAGE, Array, dtype_code, encode
+from pellucid.errors import ConfigError, FileError, show
 from pellucid.files import need, read_format, strict
 from pellucid.interop.companions import read_companions, write_companions
-from pellucid.interop.folder import shown, within, write_table
-from pellucid.interop.number_types import BITS, narrowed, number_type, type_of
+from pellucid.interop.folder import within, write_table
 from pellucid.interop.output import new_model_folder
 from pellucid.interop.safetensors_file import (
     SHARD_BYTES,
@@ -20,7 +20,7 @@ from pellucid.interop.safetensors_file import (
     read_tensors,
     write_tensors,
 )
-from pellucid.pretrained import Array, Pretrained, Source, Tensor, Weights, check_shapes
+from pellucid.pretrained import Pretrained, Source, Tensor, Weights, check_shapes, stored_dtype
 
 MODEL_TYPE, FORMAT, VERSION = "pellucid", "pellucid-model", 1
 KEYS = ("model_type", "format", "version", "name", "config")
@@ -30,19 +30,19 @@ def read(folder: str | Path) -> Pretrained:
     path = Path(folder)
     table = read_format(within(path, "config.json"), "model", FORMAT, VERSION)
     with strict(path / "config.json"):
-        need(table.get("model_type") == MODEL_TYPE, f"model_type is {shown(table.get('model_type'))}")
+        need(table.get("model_type") == MODEL_TYPE, f"model_type is {show(table.get('model_type'))}")
         for key in table:
-            need(key in KEYS, f"it has the key {shown(key)}; have {', '.join(KEYS)}")
-        need(isinstance(table.get("name"), str), f"name is {shown(table.get('name'))}, no text")
+            need(key in KEYS, f"it has the key {show(key)}; have {', '.join(KEYS)}")
+        need(isinstance(table.get("name"), str), f"name is {show(table.get('name'))}, no text")
         need(isinstance(table.get("config"), dict), "it has no config")
     config = _config(path / "config.json", table["config"])
     stored = read_tensors(path)
     with strict(path):
         check_shapes(config, {name: tensor.shape for name, tensor in stored.items()})
         for name, tensor in stored.items():
-            need(tensor.type in BITS, not_a_weight(name, tensor.type))
+            need(tensor.type in FLOAT_STORAGE, not_a_weight(name, tensor.type))
     beside = read_companions(path, {})
-    size = sum(int(np.prod(tensor.shape)) * BITS[tensor.type].itemsize for tensor in stored.values())
+    size = sum(int(np.prod(tensor.shape)) * FLOAT_STORAGE[tensor.type].itemsize for tensor in stored.values())
     types = {name: tensor.type for name, tensor in stored.items()}
     return Pretrained(
         name=table["name"],
@@ -74,10 +74,10 @@ def write(
 ) -> None:
     """Writes a model as a new folder of ours; `force` replaces a model that is there. Without a `dtype` every
     weight keeps the type of its file."""
-    wanted = number_type(dtype)
+    wanted = dtype_code(dtype)
     tensors = {}
     for name, shape in pretrained.config.parameters().items():
-        type = wanted or type_of(pretrained, name)
+        type = wanted or stored_dtype(pretrained, name)
         tensors[name] = Stored(type, shape, partial(_bits, pretrained, name, type, wanted is None))
     table = {
         "model_type": MODEL_TYPE,
@@ -93,4 +93,4 @@ def write(
 
 
 def _bits(pretrained: Pretrained, name: str, type: str, exact: bool) -> Array:
-    return narrowed(np.asarray(pretrained.weights[name]), type, exact)
+    return encode(np.asarray(pretrained.weights[name]), type, exact)

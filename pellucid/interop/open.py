@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from pellucid.errors import FileError
+from pellucid.errors import FileError, show
 from pellucid.interop import huggingface, model_folder
-from pellucid.interop.folder import RECIPE, has, put_back, read_table, shown, within
+from pellucid.interop.folder import RECIPE, has, put_back, read_table, within
 from pellucid.pretrained import Pretrained
 
 TAKES = "Give a .gguf file, a Hugging Face folder, or a folder that Pellucid wrote."
@@ -17,7 +17,7 @@ def open_model(path: str | Path) -> Pretrained:
     place = Path(path)
     put_back(place)
     if not _exists(place):
-        raise FileError(f"{shown(str(place))} is not there. {TAKES}")
+        raise FileError(f"{show(str(place))} is not there. {TAKES}")
     if place.is_dir():
         if has(place, RECIPE) and not has(place, "config.json"):
             place = newest_model(place)

@@ -13,17 +13,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import FileError, file_error
-from pellucid.interop.folder import has, shown, within
+from pellucid.dtypes import BY_NAME, FLOAT_NAMES, Array, dtype_name
+from pellucid.errors import FileError, file_error, show
+from pellucid.interop.folder import has, within
 from pellucid.interop.huggingface.reading import PICKLED, assembled, read_config
 from pellucid.interop.huggingface.writing import write
 from pellucid.interop.safetensors_file import LONGEST_NAME, MOST_TENSORS, Stored, read_shards
-from pellucid.pretrained import Array
 
 ONE_FILE, INDEX = PICKLED
 _CALLED = re.compile(r"GLOBAL ([\w.]{1,100})")
 """The call that a pickle asks for, where torch names it."""
-TYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"}
 
 
 def import_pickled(
@@ -97,9 +96,10 @@ def _stored(path: Path, name: str, tensor: Any) -> Stored:
         isinstance(tensor, torch.Tensor) and tensor.layout == torch.strided and tensor.device.type == "cpu"
     )
     if not plain or tensor.is_quantized or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-        raise FileError(f"{path}: {shown(name)} is {shown(type(tensor).__name__)}, not a plain tensor.")
-    own = str(tensor.dtype).removeprefix("torch.")
-    return Stored(TYPES.get(own, own), tuple(tensor.shape), partial(_bits, tensor.detach()))
+        raise FileError(f"{path}: {show(name)} is {show(type(tensor).__name__)}, not a plain tensor.")
+    dtype = dtype_name(tensor.dtype)
+    code = BY_NAME[dtype].code if dtype in FLOAT_NAMES else dtype
+    return Stored(code, tuple(tensor.shape), partial(_bits, tensor.detach()))
 
 
 def _bits(tensor: Any) -> Array:

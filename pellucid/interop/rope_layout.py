@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from pellucid.config import ModelConfig
+from pellucid.dtypes import Array
 from pellucid.parts.positions.rope import Rope
-from pellucid.pretrained import Array
 
 TURNED = re.compile(r"blocks\.\d+\.attn\.(q|k)_(proj|norm)\.(weight|bias)")
 

@@ -15,16 +15,14 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from pellucid.errors import FileError, UsageError, file_error, quote
+from pellucid.dtypes import FLOAT_STORAGE, STORAGE, Array, decode
+from pellucid.errors import FileError, UsageError, file_error, quote, show
 from pellucid.files import Damaged, need, strict, whole_file
-from pellucid.interop.folder import has, read_table, shown, table, within, write_table
-from pellucid.interop.number_types import BITS, WHOLE, widened
-from pellucid.pretrained import Array, Shape
+from pellucid.interop.folder import has, read_table, table, within, write_table
+from pellucid.pretrained import Shape
 
 ONE_FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD_BYTES = 5_000_000_000
-KNOWN = BITS | WHOLE
-"""Every type that is written; of a weight's file only those of weights are read."""
 LONGEST_NAME, MOST_TENSORS, LARGEST_INDEX = 512, 200_000, 1 << 27
 
 Types = Mapping[str, np.dtype[Any]]
@@ -39,7 +37,7 @@ class Stored:
     bits: Callable[[], Array]
 
     def read(self) -> Array:
-        return widened(self.bits(), self.type)
+        return decode(self.bits(), self.type)
 
 
 def read_tensors(folder: Path) -> dict[str, Stored]:
@@ -61,18 +59,18 @@ def read_shards(
             raise Damaged("it has no weight_map, a table of tensors and files")
         for name, shard in placed.items():
             plain = isinstance(shard, str) and Path(shard).name == shard and shard.endswith(suffix)
-            need(plain, f"{shown(name)} is in {shown(shard)}, which is no {suffix} file of this folder")
+            need(plain, f"{show(name)} is in {show(shard)}, which is no {suffix} file of this folder")
         for shard in sorted(set(placed.values())):
-            need(has(folder, shard), f"its shard {shown(shard)} is not there")
+            need(has(folder, shard), f"its shard {show(shard)} is not there")
             for name, tensor in read(within(folder, shard)).items():
-                need(placed.get(name) == shard, f"{shard} holds {shown(name)}, which the index has elsewhere")
+                need(placed.get(name) == shard, f"{shard} holds {show(name)}, which the index has elsewhere")
                 found[name] = tensor
         for name, shard in placed.items():
-            need(name in found, f"{shown(name)} is not in {shard}, where the index has it")
+            need(name in found, f"{show(name)} is not in {shard}, where the index has it")
     return found
 
 
-def read_file(path: Path, known: Types = BITS) -> dict[str, Stored]:
+def read_file(path: Path, known: Types = FLOAT_STORAGE) -> dict[str, Stored]:
     """The tensors of one file, by name, none of them read yet; of an unknown type they never are."""
     from safetensors import SafetensorError, safe_open
 
@@ -97,17 +95,17 @@ def read_file(path: Path, known: Types = BITS) -> dict[str, Stored]:
 
 
 def _entry(name: str, entry: Any, data: Array, known: Types) -> Stored:
-    need(len(name) <= LONGEST_NAME, f"the tensor {shown(name)} has a name of {len(name)} characters")
-    need(isinstance(entry, dict), f"the tensor {shown(name)} is no table")
+    need(len(name) <= LONGEST_NAME, f"the tensor {show(name)} has a name of {len(name)} characters")
+    need(isinstance(entry, dict), f"the tensor {show(name)} is no table")
     type, shape, place = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
-    need(isinstance(type, str), f"the tensor {shown(name)} has no type")
-    need(_sizes(shape) and len(shape) <= 64, f"the tensor {shown(name)} has the shape {shown(shape)}")
+    need(isinstance(type, str), f"the tensor {show(name)} has no type")
+    need(_sizes(shape) and len(shape) <= 64, f"the tensor {show(name)} has the shape {show(shape)}")
     inside = _sizes(place) and len(place) == 2 and place[0] <= place[1] <= len(data)
-    need(inside, f"the tensor {shown(name)} lies at {shown(place)}, and there are {len(data):,} bytes")
+    need(inside, f"the tensor {show(name)} lies at {show(place)}, and there are {len(data):,} bytes")
     if type not in known:
         return Stored(type, tuple(shape), partial(_refuse, name, type))
     size = math.prod(shape) * known[type].itemsize
-    need(place[1] - place[0] == size, f"the tensor {shown(name)} has {place[1] - place[0]} bytes, not {size}")
+    need(place[1] - place[0] == size, f"the tensor {show(name)} has {place[1] - place[0]} bytes, not {size}")
     return Stored(type, tuple(shape), partial(_bits, data[slice(*place)], known[type], tuple(shape)))
 
 
@@ -124,7 +122,7 @@ def _refuse(name: str, type: str) -> Array:
 
 
 def not_a_weight(name: str, type: str) -> str:
-    return f"{shown(name)} is stored as {shown(type)}, and weights are read as {', '.join(BITS)}"
+    return f"{show(name)} is stored as {show(type)}, and weights are read as {', '.join(FLOAT_STORAGE)}"
 
 
 def write_tensors(folder: Path, tensors: Mapping[str, Stored], shard_bytes: int = SHARD_BYTES) -> None:
@@ -153,12 +151,14 @@ def _shards(tensors: Mapping[str, Stored], most: int) -> list[dict[str, Stored]]
 
 
 def _size(tensor: Stored) -> int:
-    return math.prod(tensor.shape) * KNOWN[tensor.type].itemsize
+    return math.prod(tensor.shape) * STORAGE[tensor.type].itemsize
 
 
 def write_file(path: Path, tensors: Mapping[str, Stored]) -> None:
     """One file. The header needs only types and shapes, so each tensor is made when its turn comes."""
-    widest_first = dict(sorted(tensors.items(), key=lambda item: -KNOWN[item[1].type].itemsize))  # aligned so
+    widest_first = dict(
+        sorted(tensors.items(), key=lambda item: -STORAGE[item[1].type].itemsize)
+    )  # aligned so
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     for name, (start, end) in zip(widest_first, _places(widest_first), strict=True):
         tensor = widest_first[name]
@@ -180,7 +180,7 @@ def _places(tensors: Mapping[str, Stored]) -> Iterator[tuple[int, int]]:
 
 def _write(file: BinaryIO, name: str, tensor: Stored) -> None:
     try:
-        bits = np.asarray(tensor.bits(), KNOWN[tensor.type], order="C")
+        bits = np.asarray(tensor.bits(), STORAGE[tensor.type], order="C")
     except UsageError as error:
         raise UsageError(f"the weight {name}: {error}; say in which type to write it, such as F32.") from None
     if bits.shape != tensor.shape:

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from pellucid.config import ModelConfig
+from pellucid.dtypes import Array
 from pellucid.errors import ConfigError, FileError, did_you_mean, quote
-from pellucid.pretrained import Array, Pretrained, Source
+from pellucid.pretrained import Pretrained, Source
 from pellucid.text.words import Words
 
 

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from pellucid import notebook
-from pellucid.arguments import check_bool, check_text, show
-from pellucid.errors import UsageError, did_you_mean
+from pellucid.arguments import check_bool, check_text
+from pellucid.errors import UsageError, did_you_mean, show
 from pellucid.format import pluralize
 
 Change = Callable[[Tensor], Tensor]

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol, Self
 
 from pellucid import registry
-from pellucid.arguments import INT64, show
-from pellucid.errors import ConfigError, did_you_mean
+from pellucid.arguments import INT64
+from pellucid.errors import ConfigError, did_you_mean, show
 
 Shapes = dict[str, tuple[int, ...]]
 

@@ -19,8 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from pellucid.arguments import show
-from pellucid.errors import ConfigError, UsageError
+from pellucid.errors import ConfigError, UsageError, show
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special, Tokenizer
 

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from pellucid.arguments import check_float, check_int, check_text, show
-from pellucid.errors import UsageError, quote
-from pellucid.workbench.dtypes import DTYPES, known
+from pellucid.arguments import check_float, check_int, check_text
+from pellucid.dtypes import check_dtype
+from pellucid.errors import UsageError, quote, show
 
 if TYPE_CHECKING:
     from torch import device as Device
@@ -34,7 +34,7 @@ def check_engine(device: Any, dtype: Any) -> tuple[str, str]:
     """Returns the names of a device and a dtype, if they can be used here."""
     if not isinstance(device, str) and type(device).__name__ != "device":
         raise UsageError(f'device must be a name such as "cpu" or "cuda", not {show(device)}.')
-    name = known(dtype, DTYPES)
+    name = check_dtype(dtype)
     if str(device) != "cpu":  # torch is not needed to know that one
         resolve_device(str(device))
     return str(device), name

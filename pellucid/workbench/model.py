@@ -17,23 +17,21 @@ from pellucid.arguments import (
     check_one_of,
     check_path,
     check_text,
-    show,
 )
 from pellucid.config import ModelConfig
-from pellucid.errors import ConfigError, FileError, TokenError, UsageError
+from pellucid.dtypes import CACHE_NAMES, Array, check_dtype, dtype_code, dtype_name
+from pellucid.errors import ConfigError, FileError, TokenError, UsageError, show
 from pellucid.explain.derive import Derivation, check_limits, explain
 from pellucid.explain.table import Slice
 from pellucid.explain.trace import Trace
 from pellucid.format import escape_controls
-from pellucid.interop.number_types import number_type
 from pellucid.interop.rope_layout import in_layout
 from pellucid.names import IGNORE_INDEX
-from pellucid.pretrained import Array, Pretrained, Source, Weights, parameter_count
+from pellucid.pretrained import Pretrained, Source, Weights, parameter_count
 from pellucid.pretrained import Tensor as Unread
 from pellucid.reference.training import forward, join, train
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.workbench.checks import check_engine, check_setting, check_stop, resolve_device
-from pellucid.workbench.dtypes import CACHES, known, name_of
 from pellucid.workbench.labels import labels
 from pellucid.workbench.prompts import NOT_IDS, Prompt, apart, check_prompt, whole
 from pellucid.workbench.score import Score
@@ -132,7 +130,7 @@ class Model:
     @property
     def dtype(self) -> str:
         """The dtype of the fast engine."""
-        return self._asked[1] if self._module is None else name_of(self._module.dtype)
+        return self._asked[1] if self._module is None else dtype_name(self._module.dtype)
 
     @property
     def weights(self) -> Mapping[str, Array]:
@@ -173,7 +171,7 @@ class Model:
         array = self.pretrained.weights[name]
         if held.shape != array.shape:
             raise UsageError(f"the module's {name} is {tuple(held.shape)}, no longer {array.shape}.")
-        if name_of(held.dtype) != self._asked[1]:
+        if dtype_name(held.dtype) != self._asked[1]:
             return held
         given = torch.from_numpy(np.require(array, requirements=("C", "W"))).to(held.dtype)
         bits = (one.contiguous().view(torch.uint8) for one in (given, held.cpu()))
@@ -388,7 +386,7 @@ class Model:
         from pellucid.generation.loop import check_request, generate
 
         check_request(max_new_tokens, temperature, seed, past_context)
-        kept = None if cache is None else getattr(torch, known(cache, CACHES))
+        kept = None if cache is None else getattr(torch, check_dtype(cache, CACHE_NAMES))
         ends = self.stop if stop is None else check_stop(stop)
         return generate(
             self.module,
@@ -534,7 +532,7 @@ class Model:
         """With what has been trained, each weight in the type that it now has."""
         held = {name: self.trained(name) for name in self.config.parameters()}
         types = {
-            name: number_type(name_of(value.dtype)) or "F32"
+            name: dtype_code(dtype_name(value.dtype)) or "F32"
             for name, value in held.items()
             if value is not None
         }

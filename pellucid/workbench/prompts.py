@@ -4,8 +4,8 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from pellucid.arguments import is_bool, show
-from pellucid.errors import TokenError, UsageError
+from pellucid.arguments import is_bool
+from pellucid.errors import TokenError, UsageError, show
 
 Prompt = str | Sequence[int]
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from pellucid.arguments import check_path
+from pellucid.dtypes import Array, decode, dtype_code, encode
 from pellucid.explain import trace_file
 from pellucid.explain.trace import Trace
 from pellucid.interop.named import opened
-from pellucid.interop.number_types import narrowed, number_type, widened
-from pellucid.pretrained import Array, Tensor, Weights
+from pellucid.pretrained import Tensor, Weights
 from pellucid.workbench.model import Model
 
 
@@ -24,8 +24,8 @@ def _weights(model: str, dtype: str) -> Weights:
     found = opened(model)
 
     def rounded(name: str) -> Array:
-        value, type = np.asarray(found.weights[name]), number_type(dtype) or "F64"
-        return value if type == "F64" else widened(narrowed(value, type), type)
+        value, type = np.asarray(found.weights[name]), dtype_code(dtype) or "F64"
+        return value if type == "F64" else decode(encode(value, type), type)
 
     shapes = found.config.parameters()
     return Weights({name: Tensor(shape, partial(rounded, name)) for name, shape in shapes.items()})

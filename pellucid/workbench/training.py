@@ -6,8 +6,8 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
-from pellucid.arguments import check_path, show
-from pellucid.errors import UsageError
+from pellucid.arguments import check_path
+from pellucid.errors import UsageError, show
 from pellucid.workbench.model import Model
 from pellucid.workbench.opening import load
 

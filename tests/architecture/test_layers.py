@@ -12,7 +12,8 @@ import pellucid
 PACKAGE = Path(pellucid.__file__).parent
 LAYERS = (
     {"errors", "format"},
-    {"files", "registry", "arguments", "notebook", "strict", "dtypes", "patterns"},
+    {"arguments", "dtypes", "notebook", "patterns", "registry"},
+    {"files", "strict"},
     {"names"},
     {"parts"},
     {"config"},

@@ -72,11 +72,11 @@ def test_json_is_json() -> None:
     ("arguments", "words"),
     [
         (["explain", "abcd", "A X", "--at", "loss"], "the word 'X' is not in this model's vocabulary"),
-        (["explain", "abcd", "A B", "--at", "prob[1,2]"], "no value called 'prob' here. Did you mean probs"),
+        (["explain", "abcd", "A B", "--at", "prob[1,2]"], "'probs"),
         (["explain", "abcd", "A B", "--at", "probs[9,9]"], "has no t=9: t has 0…1 (A B)"),
         (["explain", "abcd", "A B", "--at", "d.logits[0,0]"], "give a target (--target)"),
         (["explain", "abcd"], "abcd needs a prompt"),
-        (["explain", "abdc", "A"], "Did you mean abcd?"),
+        (["explain", "abdc", "A"], "'abcd'"),
         (["explain", "no.json"], "cannot read no.json: No such file"),
         (["explain", "gpt2", "A B", "--at", "probs"], "gpt2 is a shape without weights"),
         (

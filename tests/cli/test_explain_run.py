@@ -106,7 +106,7 @@ def test_with_a_prompt_it_is_the_newest_model_that_is_explained(run: Path, shell
     [
         (("--at", f"{WEIGHT}@7[0,0]"), "has made 6 of 6 updates, so there is nothing at 7: ask for @6"),
         (("--at", WEIGHT), "does not say after which update: of a run write NAME@k[i,j], for example embed"),
-        (("--at", "blocks.1.mlp.up_prj.weight@3"), f"Did you mean {WEIGHT}"),
+        (("--at", "blocks.1.mlp.up_prj.weight@3"), WEIGHT),
         (("--at", f"{WEIGHT}@3[10,0]"), "has no out=10: out has 0…9"),
         (("--at", "embed.weight@3[v=Zyx]"), "no token Zyx on the axis v"),
         (("--at", f"{WEIGHT}.w@3[1,0]"), f"no value called '{WEIGHT}.w@3' here. Did you mean"),

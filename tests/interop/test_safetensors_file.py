@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pellucid.dtypes import FLOAT_STORAGE
 from pellucid.errors import FileError
-from pellucid.interop.number_types import BITS
 from pellucid.interop.safetensors_file import (
     INDEX,
     Stored,
@@ -25,7 +25,7 @@ def tensors(seed: int = 0) -> dict[str, Stored]:
     rng = np.random.default_rng(seed)
     made = {}
     shapes = [(), (1,), (3,), (5, 3), (2, 3, 4), (0, 4)]
-    for type, dtype in BITS.items():
+    for type, dtype in FLOAT_STORAGE.items():
         for shape in shapes:
             bits = rng.integers(0, 256, (*shape, dtype.itemsize), np.uint8).view(dtype).reshape(shape)
             made[f"{type}.{'x'.join(map(str, shape))}"] = Stored(type, shape, lambda bits=bits: bits)  # type: ignore[misc]
@@ -60,7 +60,7 @@ def test_the_library_reads_what_is_written_and_finds_each_tensor_aligned(tmp_pat
     header = json.loads((tmp_path / "a.safetensors").read_bytes()[8:].partition(b"}}")[0] + b"}}")
     assert header.pop("__metadata__") == {"format": "pt"}
     for entry in header.values():
-        assert entry["data_offsets"][0] % BITS[entry["dtype"]].itemsize == 0
+        assert entry["data_offsets"][0] % FLOAT_STORAGE[entry["dtype"]].itemsize == 0
 
 
 def _uint8() -> Any:

@@ -160,7 +160,7 @@ def test_a_new_model_may_be_asked_for_by_a_preset_and_an_initialization() -> Non
         ({"seed": "x"}, UsageError, "seed must be"),
         ({"tokenizer": "gpt2"}, UsageError, "tokenizer must be"),
         ({"tokenizer": made_up.tokenizer()}, ConfigError, "vocab_size=267"),
-        ({"initialization": "xaviar"}, ConfigError, "Did you mean xavier"),
+        ({"initialization": "xaviar"}, ConfigError, "'xavier"),
         ({"device": "toaster"}, UsageError, "toaster"),
     ],
 )

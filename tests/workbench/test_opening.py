@@ -36,7 +36,7 @@ def test_a_shape_without_weights_says_what_it_can_show() -> None:
 
 
 def test_an_unknown_model_is_named_with_the_nearest() -> None:
-    with pytest.raises(PellucidError, match=r"no model called 'abdc'.*Did you mean abcd"):
+    with pytest.raises(PellucidError, match=r"no model called 'abdc'.*'abcd"):
         pellucid.load("abdc")
 
 
@@ -52,7 +52,7 @@ def test_an_unknown_model_is_named_with_the_nearest() -> None:
         (
             '"unembed.weight" = ',
             '"unembd.weight" = ',
-            "no weight called 'unembd.weight'. Did you mean unembed.weight?",
+            "'unembed.weight'",
         ),
         ("[[1, 0], [0, 1], [0, 1], [1, 0]]", "[[1, 0]]", "'unembed.weight' has shape (1, 2), not (4, 2)"),
         ("[[1, 0], [0, 1], [0, 1], [1, 0]]", '"x"', "'unembed.weight' is not a table of numbers"),
@@ -96,7 +96,7 @@ def test_a_model_without_config_or_file_is_refused(tmp_path: Path) -> None:
         ("A", {"tagret": "B"}, "'tagret' belongs to an update"),
         ("A", {"target": "B", "update": "sgd", "clip": -1.0}, "cannot be clipped to the length -1.0"),
         ("A", {"target": "B", "update": "sgd", "lr": float("nan")}, "lr must be a finite number, not nan"),
-        ("A", {"update": "sdg", "lr": 1.0, "target": "B"}, "no update called 'sdg'.*Did you mean sgd"),
+        ("A", {"update": "sdg", "lr": 1.0, "target": "B"}, "no update called 'sdg'.*'sgd"),
         (
             "A",
             {"update": "sgd", "lr": 1.0, "target": "B", "only": "x*"},

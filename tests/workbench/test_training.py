@@ -48,8 +48,8 @@ def test_overrides_keep_every_letter_and_the_numbers_of_a_list(tmp_path: Path) -
     ("given", "error", "words"),
     [
         ({"recipe": 5}, UsageError, "recipe must be"),
-        ({"recipe": "storeis"}, ConfigError, "Did you mean stories"),
-        ({"stesp": 5}, ConfigError, "Did you mean steps"),
+        ({"recipe": "storeis"}, ConfigError, "'stories"),
+        ({"stesp": 5}, ConfigError, "'steps"),
         ({"steps": "many"}, ConfigError, "steps must be int"),
         ({"steps": None}, UsageError, "steps must be"),
         ({"optimizer": {"lr": object()}}, UsageError, "optimizer.lr must be"),

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from pellucid.dtypes import Array
 from pellucid.files import need
 from pellucid.interop.gguf.container import Value, shown
 from pellucid.interop.gguf.opening import support
-from pellucid.pretrained import Array
 
 
 class Facts:

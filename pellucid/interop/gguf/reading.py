@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from pellucid.config import ModelConfig
+from pellucid.dtypes import Array
 from pellucid.files import need
 from pellucid.interop.gguf import architectures
 from pellucid.interop.gguf.architectures import Architecture, Place
@@ -13,7 +14,7 @@ from pellucid.interop.gguf.container import Container, read_container, shown
 from pellucid.interop.gguf.facts import Facts
 from pellucid.interop.gguf.opening import opening, support
 from pellucid.interop.gguf.tokenizer import read_words
-from pellucid.pretrained import Array, Pretrained, Shape, Source, Tensor, Weights
+from pellucid.pretrained import Pretrained, Shape, Source, Tensor, Weights
 
 
 def read(path: str | Path) -> Pretrained:

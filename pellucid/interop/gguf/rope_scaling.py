@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.config import ModelConfig
+from pellucid.dtypes import Array
 from pellucid.files import need
 from pellucid.interop.gguf.container import Value, shown
 from pellucid.interop.gguf.facts import Facts
@@ -23,7 +24,6 @@ from pellucid.parts.positions.rope import Rope
 from pellucid.parts.positions.rope_linear import RopeLinear
 from pellucid.parts.positions.rope_llama3 import RopeLlama3
 from pellucid.parts.positions.rope_yarn import RopeYarn
-from pellucid.pretrained import Array
 
 FACTORS = "rope_freqs.weight"
 ROUNDING = 1e-5

@@ -8,8 +8,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from pellucid.errors import ConfigError, did_you_mean
-from pellucid.interop.folder import shown
+from pellucid.errors import ConfigError, did_you_mean, show
 
 TOKEN_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
@@ -62,7 +61,7 @@ class Keys:
     def size(self, name: str, smallest: int = 1) -> int:
         value = self.values[name]
         if type(value) is not int or value < smallest:
-            raise ConfigError(f"{name} must be a whole number ≥ {smallest}, not {shown(value)}.")
+            raise ConfigError(f"{name} must be a whole number ≥ {smallest}, not {show(value)}.")
         return value
 
     def size_or(self, name: str, otherwise: int) -> int:
@@ -74,13 +73,13 @@ class Keys:
     def flag(self, name: str) -> bool:
         value = self.values[name]
         if not isinstance(value, bool):
-            raise ConfigError(f"{name} must be true or false, not {shown(value)}.")
+            raise ConfigError(f"{name} must be true or false, not {show(value)}.")
         return value
 
     def text(self, name: str) -> str:
         value = self.values[name]
         if not isinstance(value, str):
-            raise ConfigError(f"{name} must be text, not {shown(value)}.")
+            raise ConfigError(f"{name} must be text, not {show(value)}.")
         return value
 
     def __getitem__(self, name: str) -> Any:
@@ -90,7 +89,7 @@ class Keys:
 def number(name: str, value: Any) -> float:
     """A finite number that is not below 0."""
     if type(value) not in (int, float) or not 0 <= value < math.inf or value > 1e300:
-        raise ConfigError(f"{name} must be a finite number that is not below 0, not {shown(value)}.")
+        raise ConfigError(f"{name} must be a finite number that is not below 0, not {show(value)}.")
     return float(value)
 
 
@@ -115,8 +114,8 @@ def understood(
             if not any(type(value) is type(other) and value == other for other in usual[key]):
                 reason = REASONS.get(key, "that changes the arithmetic in a way that is not here")
                 works = " or ".join(map(repr, usual[key]))
-                raise ConfigError(f"{key!r} is {shown(value)}: {reason}. It can be {works}.")
+                raise ConfigError(f"{key!r} is {show(value)}: {reason}. It can be {works}.")
         elif key not in harmless:
             reason = REASONS.get(key, "as far as Pellucid knows, a field that changes the arithmetic")
-            raise ConfigError(f"{shown(key)} is not understood: {reason}.{did_you_mean(key[:80], defaults)}")
+            raise ConfigError(f"{show(key)} is not understood: {reason}.{did_you_mean(key[:80], defaults)}")
     return Keys(values)

@@ -6,9 +6,9 @@ from functools import partial
 
 import numpy as np
 
-from pellucid.interop.number_types import narrowed, widened
+from pellucid.dtypes import Array, decode, encode
 from pellucid.interop.safetensors_file import Stored
-from pellucid.pretrained import Array, Shape, Tensor
+from pellucid.pretrained import Shape, Tensor
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class Link:
             yield name, Tensor(shapes[name], partial(self._rows, stored, rows, shapes[name]))
 
     def _rows(self, stored: Stored, rows: slice, shape: Shape) -> Array:
-        """Only these rows of each group are read and widened."""
+        """Only these rows of each group are read and decode."""
         bits = stored.bits()
         bits = self._grouped(bits.T if self.transposed else bits)[:, rows].reshape(shape)
-        return widened(np.ascontiguousarray(bits), stored.type)
+        return decode(np.ascontiguousarray(bits), stored.type)
 
     def together(
         self, weights: Mapping[str, Array], shapes: Mapping[str, Shape], type: str, exact: bool
@@ -47,7 +47,7 @@ class Link:
         return Stored(type, self.shape(shapes), partial(self._joined, weights, type, exact))
 
     def _joined(self, weights: Mapping[str, Array], type: str, exact: bool) -> Array:
-        bits = [narrowed(np.asarray(weights[name]), type, exact) for name in self.ours]
+        bits = [encode(np.asarray(weights[name]), type, exact) for name in self.ours]
         joined = bits[0]
         if len(bits) > 1:
             joined = np.concatenate([self._grouped(part) for part in bits], axis=1)

@@ -1,5 +1,6 @@
 """Reading a Hugging Face folder: its config by allow-list, its tensors under our names."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -7,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from pellucid.config import ModelConfig
-from pellucid.errors import ConfigError, FileError, did_you_mean
+from pellucid.dtypes import FLOAT_STORAGE
+from pellucid.errors import ConfigError, FileError, did_you_mean, show
 from pellucid.files import need, strict
 from pellucid.interop.companions import read_companions
-from pellucid.interop.folder import has, read_table, shown, within
+from pellucid.interop.folder import has, read_table, within
 from pellucid.interop.huggingface import families
 from pellucid.interop.huggingface.families import Family
 from pellucid.interop.huggingface.links import Link
-from pellucid.interop.number_types import BITS
 from pellucid.interop.safetensors_file import INDEX, ONE_FILE, Stored, not_a_weight, read_tensors
 from pellucid.pretrained import Pretrained, Shape, Source, Tensor, Weights
 
@@ -43,7 +44,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     model_type = given.get("model_type")
     if model_type not in families.known():
         have = ", ".join(families.known())
-        raise FileError(f"{path}: the architecture {shown(model_type)} is not read; have {have}.")
+        raise FileError(f"{path}: the architecture {show(model_type)} is not read; have {have}.")
     return given
 
 
@@ -82,7 +83,7 @@ def _full_names(family: Family, tensors: Mapping[str, Stored]) -> dict[str, Stor
     named: dict[str, Stored] = {}
     for name, tensor in tensors.items():
         full = family.full_name(name)
-        need(full not in named, f"it holds {shown(full)} twice, with and without {family.prefix!r}")
+        need(full not in named, f"it holds {show(full)} twice, with and without {family.prefix!r}")
         if not family.buffers.fullmatch(full):
             named[full] = tensor
     return named
@@ -98,11 +99,11 @@ def _checked(family: Family, config: ModelConfig, named: Mapping[str, Stored]) -
         need(link.theirs in named, f"the tensor {link.theirs} {shape} is missing")
         tensor = named[link.theirs]
         need(tensor.shape == shape, f"the tensor {link.theirs} has the shape {tensor.shape}, not {shape}")
-        need(tensor.type in BITS, not_a_weight(link.theirs, tensor.type))
+        need(tensor.type in FLOAT_STORAGE, not_a_weight(link.theirs, tensor.type))
     for name in named:
         tied = name == "lm_head.weight" and config.unembedding.kind == "tied"
         hint = did_you_mean(name[:80], wanted) if name not in wanted and len(wanted) < 1000 else ""
-        need(name in wanted or tied, f"the tensor {shown(name)} belongs to nothing in this config{hint}")
+        need(name in wanted or tied, f"the tensor {show(name)} belongs to nothing in this config{hint}")
     return links
 
 
@@ -112,13 +113,12 @@ def _check_tied(config: ModelConfig, links: list[Link], named: Mapping[str, Stor
     if head is None or config.unembedding.kind != "tied":
         return
     embedding = next(named[link.theirs] for link in links if link.ours == ("embed.weight",))
-    need(head.type in BITS, not_a_weight("lm_head.weight", head.type))
+    need(head.type in FLOAT_STORAGE, not_a_weight("lm_head.weight", head.type))
     need(head.shape == embedding.shape, f"lm_head.weight has the shape {head.shape}, not {embedding.shape}")
     same = np.array_equal(head.read(), embedding.read(), equal_nan=True)
     need(same, "config.json says tie_word_embeddings, and lm_head.weight is not the embedding")
 
 
 def _bytes(links: list[Link], named: Mapping[str, Stored]) -> int:
-    return sum(
-        int(np.prod(named[link.theirs].shape)) * BITS[named[link.theirs].type].itemsize for link in links
-    )
+    tensors = [named[link.theirs] for link in links]
+    return sum(math.prod(tensor.shape) * FLOAT_STORAGE[tensor.type].itemsize for tensor in tensors)

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from pellucid.errors import ConfigError
-from pellucid.interop.folder import shown
+from pellucid.errors import ConfigError, show
 from pellucid.interop.huggingface.keys import Keys, number
 from pellucid.parts.positions import Positions
 
@@ -45,7 +44,7 @@ def rope(keys: Keys) -> dict[str, Any]:
         if table is None or table == {}:
             continue
         if not isinstance(table, dict):
-            raise ConfigError(f"{name} must be a table, not {shown(table)}.")
+            raise ConfigError(f"{name} must be a table, not {show(table)}.")
         said.append(_scaled(name, table, keys))
         if table.get("rope_theta") is not None:
             bases.append(number("rope_theta", table["rope_theta"]))
@@ -74,7 +73,7 @@ def _scaled(name: str, table: dict[str, Any], keys: Keys) -> dict[str, Any]:
     for key, value in table.items():
         known = key in ("rope_type", "type", "rope_theta", *scaling.needs, *scaling.may)
         if not known and not (key in USUAL and value == USUAL[key]):
-            raise ConfigError(f"{name} has {shown(key)}: {shown(value)}, which is not understood.")
+            raise ConfigError(f"{name} has {show(key)}: {show(value)}, which is not understood.")
     found: dict[str, Any] = {"kind": scaling.kind}
     for key in scaling.needs:
         if key == CONTEXT:
@@ -99,7 +98,7 @@ def _scaling(name: str, table: dict[str, Any]) -> Scaling:
     for key, type in types.items():
         if not isinstance(type, str) or type not in SCALINGS:
             reason = REASONS.get(type, "a scaling that is not here") if isinstance(type, str) else "no name"
-            raise ConfigError(f"{name} has the {key} {shown(type)}: {reason}; have {', '.join(SCALINGS)}.")
+            raise ConfigError(f"{name} has the {key} {show(type)}: {reason}; have {', '.join(SCALINGS)}.")
     if len(set(types.values())) > 1:
         raise ConfigError(f"{name} has the rope_type and the type {' and '.join(types.values())}.")
     return SCALINGS[type]

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.config import ModelConfig
+from pellucid.dtypes import BY_CODE, dtype_code, promote
 from pellucid.errors import ConfigError
 from pellucid.interop.companions import write_companions
 from pellucid.interop.folder import write_table
@@ -11,11 +12,10 @@ from pellucid.interop.huggingface import families
 from pellucid.interop.huggingface.families import Family
 from pellucid.interop.huggingface.keys import TOKEN_IDS
 from pellucid.interop.huggingface.reading import read
-from pellucid.interop.number_types import TORCH_NAMES, number_type, type_of, widest
 from pellucid.interop.output import new_model_folder
 from pellucid.interop.rope_layout import in_layout
 from pellucid.interop.safetensors_file import SHARD_BYTES, write_tensors
-from pellucid.pretrained import Pretrained, check_token_ids
+from pellucid.pretrained import Pretrained, check_token_ids, stored_dtype
 
 
 def write(
@@ -31,10 +31,10 @@ def write(
     config, weights = in_layout(pretrained.config, pretrained.weights, "halves")
     model_type = expressing(config, pretrained.source.architecture)
     family, shapes = families.find(model_type), config.parameters()
-    wanted = number_type(dtype)
+    wanted = dtype_code(dtype)
     tensors = {}
     for link in family.links(config):
-        type = wanted or widest(type_of(pretrained, name) for name in link.ours)
+        type = wanted or promote(stored_dtype(pretrained, name) for name in link.ours)
         tensors[link.theirs] = link.together(weights, shapes, type, exact=wanted is None)
     ids = {name: pretrained.generation.get(name) for name in TOKEN_IDS}
     table: dict[str, Any] = {
@@ -42,7 +42,7 @@ def write(
         "model_type": model_type,
         **family.keys(config),
         **ids,
-        "dtype": TORCH_NAMES[widest(tensor.type for tensor in tensors.values())],
+        "dtype": BY_CODE[promote(tensor.type for tensor in tensors.values())].name,
     }
     with new_model_folder(Path(folder), force, read) as new:
         write_tensors(new, tensors, shard_bytes)

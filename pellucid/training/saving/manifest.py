@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import file_error
+from pellucid.errors import file_error, show
 from pellucid.files import need, read_format, strict
-from pellucid.interop.folder import LARGEST_JSON, read_bytes, shown
+from pellucid.interop.folder import LARGEST_JSON, read_bytes
 
 FORMAT, VERSION = "pellucid-checkpoint", 2
 MANIFEST, MODEL, ADAPTER, BEST = "manifest.json", "model", "adapter", "best"
@@ -87,13 +87,13 @@ def outline(folder: Path) -> dict[str, Any]:
         need(folder.resolve().name == wanted, f"its files are those of {wanted}")
         found, listed = listing(folder), dict(entries or {})
         for name, entry in listed.items():
-            need(name in found, f"{shown(name)} is missing")
+            need(name in found, f"{show(name)} is missing")
             need(isinstance(entry, dict) and set(entry) == {"bytes", "sha256"}, f"{name} has no checksum")
             about = (folder / name).lstat()
             need(stat.S_ISREG(about.st_mode), f"{name} is no file of its own")
             need(about.st_size == entry["bytes"], f"{name} has {about.st_size} bytes, not {entry['bytes']}")
         for name in found:
-            need(name in listed, f"{shown(name)} does not belong there")
+            need(name in listed, f"{show(name)} does not belong there")
     return listed
 
 

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pellucid.errors import FileError, UsageError, file_error
+from pellucid.errors import FileError, UsageError, file_error, show
 from pellucid.files import (
     check_parent,
     is_partial,
@@ -36,7 +36,6 @@ from pellucid.files import (
     sweep_folder,
     whole_file,
 )
-from pellucid.interop.folder import shown
 from pellucid.training.distributed.ranks import ALONE, Ranks
 from pellucid.training.saving import manifest, published
 from pellucid.training.saving.manifest import ADAPTER, BEST, CHECKPOINTS, MODEL, PARTIAL, name_of, step_of
@@ -142,7 +141,7 @@ class RunFolder:
         foreign += [f"{CHECKPOINTS}/{name}" for name in inside if not _LEFT.fullmatch(name)]
         if foreign:
             raise UsageError(
-                f"{self.path} is not empty and not the folder of a run: it holds {shown(min(foreign))}. Name "
+                f"{self.path} is not empty and not the folder of a run: it holds {show(min(foreign))}. Name "
                 "another out, for example a folder that is not there yet."
             )
 
@@ -222,7 +221,7 @@ class RunFolder:
                 name = published.find_foreign(self.path / part)
             if name:
                 raise UsageError(
-                    f"{self.path / part} is replaced at every save, and it holds {shown(name)}, which this "
+                    f"{self.path / part} is replaced at every save, and it holds {show(name)}, which this "
                     "run did not write or which was changed since: move it elsewhere."
                 )
 

@@ -14,25 +14,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from pellucid.errors import UsageError
+from pellucid.dtypes import FLOATS, INTEGERS, STORAGE, Array
+from pellucid.errors import UsageError, show
 from pellucid.files import need
-from pellucid.interop.folder import shown
-from pellucid.interop.safetensors_file import KNOWN, Stored, read_file
-from pellucid.pretrained import Array
+from pellucid.interop.safetensors_file import Stored, read_file
 from pellucid.training.distributed.pieces import Piece, in_pieces, piece, whole
 from pellucid.training.distributed.ranks import Ranks
 
 TENSORS = ("raw", "mean", "optimizer")
 """The parts of a checkpoint that ranks may have in pieces."""
-FLOATS = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
-TYPES = FLOATS | {
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
+FLOAT_CODES = {getattr(torch, dtype.name): dtype.code for dtype in FLOATS}
+CODES = {getattr(torch, dtype.name): dtype.code for dtype in (*FLOATS, *INTEGERS)}
 
 
 # ---- writing
@@ -60,10 +52,10 @@ def gathered(tensors: Mapping[str, torch.Tensor], ranks: Ranks) -> dict[str, tor
 
 def storable(part: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, Stored]:
     for name, tensor in tensors.items():
-        if tensor.dtype not in (FLOATS if part == "weights" else TYPES):
+        if tensor.dtype not in (FLOAT_CODES if part == "weights" else CODES):
             raise UsageError(f"{part}: {name} is {tensor.dtype}, which a checkpoint cannot hold.")
     return {
-        name: Stored(TYPES[tensor.dtype], tuple(tensor.shape), partial(_bits, tensor))
+        name: Stored(CODES[tensor.dtype], tuple(tensor.shape), partial(_bits, tensor))
         for name, tensor in tensors.items()
     }
 
@@ -115,7 +107,7 @@ class Files:
     def __call__(self, rank: int, part: str) -> dict[str, Stored]:
         if (rank, part) not in self.opened:
             path = self.folder / f"rank-{rank}" / f"{part}.safetensors"
-            self.opened[rank, part] = read_file(path, KNOWN)
+            self.opened[rank, part] = read_file(path, STORAGE)
         return self.opened[rank, part]
 
 
@@ -125,21 +117,21 @@ def pieces_of(table: Any, files: Files, part: str) -> dict[str, list[Stored]]:
     found = {}
     for name, entry in table.items():
         good = isinstance(entry, dict) and set(entry) == {"shape", "pieces"} and _pairs(entry["pieces"])
-        need(good and isinstance(entry["shape"], list), f"it does not say where {shown(name)} is")
+        need(good and isinstance(entry["shape"], list), f"it does not say where {show(name)} is")
         pieces: list[Stored] = []
         rows, shape = 0, tuple(entry["shape"])
         for rank, first in sorted(entry["pieces"], key=lambda pair: pair[1]):
             have = files(rank, part)
-            need(name in have, f"rank {rank} has not saved {shown(name)}")
+            need(name in have, f"rank {rank} has not saved {show(name)}")
             one = have[name]
             need(
                 first == rows and one.shape[1:] == shape[1:] and len(one.shape) == len(shape),
-                f"the piece of {shown(name)} of rank {rank} does not fit the others",
+                f"the piece of {show(name)} of rank {rank} does not fit the others",
             )
-            need(not pieces or one.type == pieces[0].type, f"the pieces of {shown(name)} are of two types")
+            need(not pieces or one.type == pieces[0].type, f"the pieces of {show(name)} are of two types")
             pieces.append(one)
             rows += one.shape[0] if one.shape else 0
-        need(bool(pieces) and rows == (shape[0] if shape else 0), f"{shown(name)} is not complete")
+        need(bool(pieces) and rows == (shape[0] if shape else 0), f"{show(name)} is not complete")
         found[name] = pieces
     return found
 

@@ -343,7 +343,7 @@ REFUSED: list[tuple[str, str, Any, str]] = [
     ("llama", "_attn_implementation_internal", "evil/kernel", "'_attn_implementation_internal'"),
     ("llama", "attn_implementation", "evil/kernel", "'evil/kernel'"),
     ("llama", "embedding_multiplier", 12.0, "'embedding_multiplier' is not understood"),
-    ("llama", "rms_norm_epsilon", 1e-6, "Did you mean rms_norm_eps"),
+    ("llama", "rms_norm_epsilon", 1e-6, "'rms_norm_eps"),
     ("llama", "is_encoder_decoder", True, "'is_encoder_decoder' is True"),
     ("gpt2", "activation_function", "gelu_fast", "'gelu_fast'"),
     ("gpt2", "activation_function", "tanh", "'tanh'"),

@@ -98,7 +98,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "strange": (lambda t: t.update(extra=filled((2,))), "'transformer.extra' belongs to nothing"),
     "misspelt": (
         lambda t: t.update({"transformer.ln_g.weight": filled((2,))}),
-        "Did you mean transformer.ln_",
+        "'transformer.ln_",
     ),
     "misshapen": (
         lambda t: t.update({"transformer.ln_f.bias": filled((3, 1))}),

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from pellucid import registry
 from pellucid.config import ModelConfig
+from pellucid.dtypes import Array
 from pellucid.interop.gguf.container import Value
 from pellucid.interop.gguf.facts import Facts
-from pellucid.pretrained import Array
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pellucid.config import ModelConfig
+from pellucid.dtypes import Array
 from pellucid.interop.gguf import rope_scaling
 from pellucid.interop.gguf.architectures import Architecture, Place
 from pellucid.interop.gguf.container import Value
 from pellucid.interop.gguf.facts import Facts
 from pellucid.interop.gguf.opening import support
 from pellucid.parts.norms.rms_norm import RmsNorm
-from pellucid.pretrained import Array
 
 
 class Llama(Architecture):

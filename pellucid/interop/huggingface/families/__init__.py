@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 
 from pellucid import parts, registry
 from pellucid.config import ModelConfig
-from pellucid.errors import ConfigError
-from pellucid.interop.folder import shown
+from pellucid.errors import ConfigError, show
 from pellucid.interop.huggingface.keys import HARMLESS, TOKEN_IDS, USUAL, Keys, understood
 from pellucid.interop.huggingface.links import Link
 
@@ -64,7 +63,7 @@ class Family(ABC):
         named = given.get("architectures")
         known = isinstance(named, list) and len(named) == 1 and named[0] in self.architectures
         if named is not None and not known:
-            raise ConfigError(f"architectures is {shown(named)}; have {', '.join(self.architectures)}.")
+            raise ConfigError(f"architectures is {show(named)}; have {', '.join(self.architectures)}.")
         rest = {key: value for key, value in given.items() if key not in ("architectures", "model_type")}
         usual = {**USUAL, **self.usual}
         return understood(rest, self.defaults, self.spellings, usual, HARMLESS | self.harmless)
@@ -109,7 +108,7 @@ def mlp_kind(form: str, activation: str) -> str:
     if ours not in found:
         names = [name for name, curve in ACTIVATIONS.items() if curve in found]
         raise ConfigError(
-            f"the activation {shown(activation)} is not here for a {form} feed-forward; "
+            f"the activation {show(activation)} is not here for a {form} feed-forward; "
             f"have {', '.join(names)}."
         )
     return found[ours]

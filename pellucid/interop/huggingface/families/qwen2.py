@@ -7,8 +7,7 @@ them or in none.
 from typing import Any, ClassVar
 
 from pellucid.config import ModelConfig
-from pellucid.errors import ConfigError
-from pellucid.interop.folder import shown
+from pellucid.errors import ConfigError, show
 from pellucid.interop.huggingface.families.llama import DEFAULTS
 from pellucid.interop.huggingface.families.mistral import Mistral
 from pellucid.interop.huggingface.keys import Keys
@@ -56,7 +55,7 @@ def _slides(keys: Keys) -> bool:
     elif not isinstance(types, list) or len(types) != layers or not all(t in (FULL, SLIDING) for t in types):
         raise ConfigError(
             f"layer_types must be a list that has {FULL!r} or {SLIDING!r} for each of the {layers} layers, "
-            f"not {shown(types)}."
+            f"not {show(types)}."
         )
     else:
         some = types
