@@ -376,7 +376,7 @@ def read_format(path: Path, what: str, format: str, version: int) -> dict[str, A
 
 
 class Damaged(Exception):
-    """What is wrong inside a file; `strict` adds which file it is."""
+    """What is wrong inside a file; `validating` adds which file it is."""
 
 
 def need(holds: bool, complaint: str) -> None:
@@ -385,9 +385,10 @@ def need(holds: bool, complaint: str) -> None:
 
 
 @contextlib.contextmanager
-def strict(path: Path) -> Iterator[None]:
+def validating(path: Path) -> Iterator[None]:
     """In this block a broken `need` is a FileError about the file."""
     try:
         yield
     except Damaged as error:
-        raise FileError(f"{path} is damaged: {error}.") from None
+        text = str(error)
+        raise FileError(f"{path} is damaged: {text}{'' if text.endswith(('.', '?')) else '.'}") from None

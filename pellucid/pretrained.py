@@ -114,7 +114,7 @@ def stored_dtype(pretrained: Pretrained, name: str) -> str:
 
 
 def check_shapes(config: ModelConfig, found: Mapping[str, Shape]) -> None:
-    """A file's tensors are exactly the config's parameters; inside `files.strict`."""
+    """A file's tensors are exactly the config's parameters; inside `files.validating`."""
     wanted = config.parameters()
     for name, shape in wanted.items():
         need(name in found, f"the weight {name} {shape} is missing")

@@ -7,11 +7,13 @@ folder that has one is whole.
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pellucid.files import UNPAIRED, need, read_format, strict, whole_file
+from pellucid import strict
+from pellucid.errors import show
+from pellucid.files import UNPAIRED, Damaged, need, read_format, validating, whole_file
 from pellucid.text.corpus.sources import TOKENS
 
 NAME, PROGRESS = "manifest.json", "progress.json"
@@ -94,7 +96,7 @@ def _short(value: Any) -> str:
 def read(path: Path) -> Manifest:
     """The manifest of a file, or one FileError that says what is wrong with it."""
     data = read_format(path, "token-file manifest", FORMAT, VERSION)
-    with strict(path):
+    with validating(path):
         return _manifest(data)
 
 
@@ -130,17 +132,9 @@ def shard_name(part: str, i: int) -> str:
 
 
 def _record(given: Any, kind: Any, what: str) -> Any:
-    """A table with exactly the fields of a dataclass, each of its type."""
-    names = [entry.name for entry in fields(kind)]
-    need(isinstance(given, dict) and set(given) == set(names), f"{what} does not have {', '.join(names)}")
-    for entry in fields(kind):
-        value = given[entry.name]
-        whole = type(value) is int and 0 <= value < 2**63
-        right = {
-            int: whole,
-            int | None: whole or value is None,
-            str: isinstance(value, str)
-            and (not entry.name.endswith("sha256") or bool(re.fullmatch("[0-9a-f]{64}", value))),
-        }[entry.type]  # type: ignore[index]
-        need(right, f"{what} has {entry.name}={_short(value)}")
-    return kind(**given)
+    """Returns an entry of the manifest: its integers are not negative, its checksums are SHA-256."""
+    record = strict.read(kind, given, what, error=Damaged)
+    for name, value in asdict(record).items():
+        is_hash = not name.endswith("sha256") or re.fullmatch("[0-9a-f]{64}", value)
+        need(bool(is_hash) and (not isinstance(value, int) or value >= 0), f"{what} has {name}={show(value)}")
+    return record

@@ -31,7 +31,7 @@ from pellucid.files import (
     read_bytes,
     read_format,
     read_json,
-    strict,
+    validating,
 )
 from pellucid.names import Name
 from pellucid.reference.op import Array
@@ -230,7 +230,7 @@ def read(path: Path, weights_of: WeightsOf | None = None) -> Trace:
     `weights_of` opens the model that it refers to, where it refers to one.
     """
     data = read_format(path, "trace", FORMAT, VERSION)
-    with strict(path):
+    with validating(path):
         need(isinstance(data.get("run"), dict), "'run' is missing or no dict")
         return _trace(data, _Elsewhere(path, str(data["run"].get("dtype", "float64")), weights_of))
 

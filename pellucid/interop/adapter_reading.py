@@ -11,7 +11,7 @@ import numpy as np
 from pellucid.config import ModelConfig
 from pellucid.dtypes import FLOAT_STORAGE, Array, promote
 from pellucid.errors import FileError, show
-from pellucid.files import need, read_format, strict
+from pellucid.files import need, read_format, validating
 from pellucid.interop.adapter_folder import (
     FORMAT,
     OWN_CONFIG,
@@ -56,7 +56,7 @@ def read(folder: Path, config: ModelConfig) -> Adapter:
 def _peft(folder: Path, config: ModelConfig) -> Adapter:
     path = within(folder, PEFT_CONFIG)
     about = read_table(path)
-    with strict(path):
+    with validating(path):
         need(about.get("peft_type") == "LORA", f"peft_type is {show(about.get('peft_type'))}, not 'LORA'")
         for key, usual in UNUSUAL.items():
             value = about.get(key)
@@ -97,7 +97,7 @@ def _own(folder: Path, config: ModelConfig) -> Adapter:
 
 def _numbers(path: Path, about: Mapping[str, Any], rank: str, alpha: str) -> tuple[int, float]:
     r, a = about.get(rank), about.get(alpha)
-    with strict(path):
+    with validating(path):
         need(isinstance(r, int) and 0 < r <= 2**16, f"{rank} is {show(r)}, no rank")
         need(isinstance(a, int | float) and 0 <= a < 2**32, f"{alpha} is {show(a)}, no number from 0")
     return int(r or 0), float(a or 0)
@@ -106,7 +106,7 @@ def _numbers(path: Path, about: Mapping[str, Any], rank: str, alpha: str) -> tup
 def _checked(path: Path, stored: Mapping[str, Stored], config: ModelConfig, rank: int) -> dict[str, Array]:
     """The tensors in float32, if they come in pairs and each fits its projection."""
     shapes, found = config.parameters(), {}
-    with strict(path):
+    with validating(path):
         need(len(stored) > 0, "it holds no adapter")
         for name, tensor in stored.items():
             target = name.rpartition(".")[0]

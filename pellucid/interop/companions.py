@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.errors import FileError, PellucidError, quote, show
-from pellucid.files import need, strict
+from pellucid.files import need, validating
 from pellucid.interop.folder import has, read_bytes, read_table, within, write_bytes, write_table, write_text
 from pellucid.pretrained import Pretrained
 from pellucid.text.pretrained import byte_level_bpe, from_pretrained
@@ -38,7 +38,7 @@ def read_companions(folder: Path, ids: dict[str, Any]) -> Companions:
     tokens of config.json, which generation_config.json may change."""
     settings = _table(folder, SETTINGS)
     generation = ids | _table(folder, GENERATION)
-    with strict(folder / (GENERATION if has(folder, GENERATION) else "config.json")):
+    with validating(folder / (GENERATION if has(folder, GENERATION) else "config.json")):
         for key, value in generation.items():
             if key.endswith("_token_id"):
                 several = isinstance(value, list) and all(type(id) is int for id in value)
@@ -67,7 +67,7 @@ def read_tokenizer(folder: Path) -> Tokenizer | None:
     if whole:
         path = within(folder, TOKENIZER)
         table = read_table(path, LARGEST_TOKENIZER)
-        with strict(path):
+        with validating(path):
             _check_ids(table.get("model"), table.get("added_tokens"))
     try:
         return _gpt2(folder) if gpt2 and not whole else from_pretrained(folder)
@@ -92,10 +92,10 @@ def _gpt2(folder: Path) -> Tokenizer:
     vocab = read_table(path, LARGEST_TOKENIZER) | _table(folder, "added_tokens.json")
     text = read_bytes(within(folder, "merges.txt"), LARGEST_TOKENIZER).decode("utf-8")
     merges = [line.split(" ") for line in text.splitlines() if line and not line.startswith("#version")]
-    with strict(path):
+    with validating(path):
         need(all(type(id) is int for id in vocab.values()), "an id is no whole number")
         _check_ids({"vocab": vocab}, [])
-    with strict(folder / "merges.txt"):
+    with validating(folder / "merges.txt"):
         need(all(len(merge) == 2 for merge in merges), "a line is not two tokens")
     added = [*_table(folder, "added_tokens.json"), GPT2_END]
     file = json.dumps(byte_level_bpe(vocab, merges, list(dict.fromkeys(added))))
@@ -132,7 +132,7 @@ def _template(folder: Path, settings: dict[str, Any]) -> str | None:
     if isinstance(given, list):
         named = [entry for entry in given if isinstance(entry, dict) and entry.get("name") == "default"]
         given = named[0].get("template") if named else None
-    with strict(folder / SETTINGS):
+    with validating(folder / SETTINGS):
         need(given is None or isinstance(given, str), f"chat_template is {show(given)}, no text")
     return given
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.errors import FileError, file_error, quote, show
-from pellucid.files import Damaged, need, strict, sweep, whole_file
+from pellucid.files import Damaged, need, sweep, validating, whole_file
 
 LARGEST_JSON = 1 << 24
 RECIPE = "recipe.toml"
@@ -52,7 +52,7 @@ def put_back(place: Path) -> None:
 def read_table(path: Path, largest: int = LARGEST_JSON) -> dict[str, Any]:
     """The table of a JSON file: not too long, and no key twice."""
     data = read_bytes(path, largest)
-    with strict(path):
+    with validating(path):
         return table(data)
 
 
@@ -68,7 +68,7 @@ def read_bytes(path: Path, largest: int) -> bytes:
 
 
 def table(data: bytes) -> dict[str, Any]:
-    """JSON that is a table; inside `files.strict`."""
+    """JSON that is a table; inside `files.validating`."""
     try:
         found = json.loads(data, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:

@@ -9,7 +9,7 @@ import numpy as np
 from pellucid.config import ModelConfig
 from pellucid.dtypes import FLOAT_STORAGE, Array, dtype_code, encode
 from pellucid.errors import ConfigError, FileError, show
-from pellucid.files import need, read_format, strict
+from pellucid.files import need, read_format, validating
 from pellucid.interop.companions import read_companions, write_companions
 from pellucid.interop.folder import within, write_table
 from pellucid.interop.output import new_model_folder
@@ -29,7 +29,7 @@ KEYS = ("model_type", "format", "version", "name", "config")
 def read(folder: str | Path) -> Pretrained:
     path = Path(folder)
     table = read_format(within(path, "config.json"), "model", FORMAT, VERSION)
-    with strict(path / "config.json"):
+    with validating(path / "config.json"):
         need(table.get("model_type") == MODEL_TYPE, f"model_type is {show(table.get('model_type'))}")
         for key in table:
             need(key in KEYS, f"it has the key {show(key)}; have {', '.join(KEYS)}")
@@ -37,7 +37,7 @@ def read(folder: str | Path) -> Pretrained:
         need(isinstance(table.get("config"), dict), "it has no config")
     config = _config(path / "config.json", table["config"])
     stored = read_tensors(path)
-    with strict(path):
+    with validating(path):
         check_shapes(config, {name: tensor.shape for name, tensor in stored.items()})
         for name, tensor in stored.items():
             need(tensor.type in FLOAT_STORAGE, not_a_weight(name, tensor.type))

@@ -17,7 +17,7 @@ import numpy as np
 
 from pellucid.dtypes import FLOAT_STORAGE, STORAGE, Array, decode
 from pellucid.errors import FileError, UsageError, file_error, quote, show
-from pellucid.files import Damaged, need, strict, whole_file
+from pellucid.files import Damaged, need, validating, whole_file
 from pellucid.interop.folder import has, read_table, table, within, write_table
 from pellucid.pretrained import Shape
 
@@ -54,7 +54,7 @@ def read_shards(
     path = within(folder, index)
     placed = read_table(path, LARGEST_INDEX).get("weight_map")
     found: dict[str, Stored] = {}
-    with strict(path):
+    with validating(path):
         if not isinstance(placed, dict) or not placed:
             raise Damaged("it has no weight_map, a table of tensors and files")
         for name, shard in placed.items():
@@ -87,7 +87,7 @@ def read_file(path: Path, known: Types = FLOAT_STORAGE) -> dict[str, Stored]:
         raise file_error("read", path, error) from None
     except (SafetensorError, ValueError) as error:
         raise FileError(f"{path} is not a safetensors file: {quote(error)}.") from None
-    with strict(path):
+    with validating(path):
         entries = table(header)
         entries.pop("__metadata__", None)
         need(len(entries) <= MOST_TENSORS, f"it has {len(entries):,} tensors, more than {MOST_TENSORS:,}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from pellucid.errors import FileError, PellucidError, file_error
-from pellucid.files import Damaged, check_readable, need, strict
+from pellucid.files import Damaged, check_readable, need, validating
 from pellucid.judge.judge_run import RecordedValue
 from pellucid.reference.op import Array
 
@@ -24,7 +24,7 @@ _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?"} 
 
 def read(path: Path) -> dict[str, RecordedValue]:
     """Every array of the file by its own name, widened, with the type in which it is held."""
-    with strict(path), _nothing_else(path):
+    with validating(path), _nothing_else(path):
         check_readable(path)
         arrays = _npz(path) if path.suffix == ".npz" else _safetensors(path)
         return {name: _recorded(name, value, type) for name, (value, type) in arrays.items()}

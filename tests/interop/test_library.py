@@ -227,9 +227,7 @@ def test_without_a_network_pips_reason_is_one_line(home: Path, tmp_path: Path) -
 
 
 def test_an_unknown_name_is_told_what_there_is(home: Path) -> None:
-    with pytest.raises(
-        UsageError, match=r"hf:ORG/NAME.*'smollm2'"
-    ):
+    with pytest.raises(UsageError, match=r"hf:ORG/NAME.*'smollm2'"):
         get("smollm")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pellucid.errors import ConfigError, FileError
-from pellucid.files import strict
+from pellucid.files import validating
 
 
 class NotSupported(Exception):
@@ -21,7 +21,7 @@ def support(holds: bool, complaint: str) -> None:
 def opening(path: Path) -> Iterator[None]:
     """In this block everything that is wrong with a file is a FileError about it."""
     try:
-        with strict(path):
+        with validating(path):
             yield
     except NotSupported as error:
         raise FileError(f"{path} cannot be read here: {error}.") from None

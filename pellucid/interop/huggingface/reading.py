@@ -10,7 +10,7 @@ import numpy as np
 from pellucid.config import ModelConfig
 from pellucid.dtypes import FLOAT_STORAGE
 from pellucid.errors import ConfigError, FileError, did_you_mean, show
-from pellucid.files import need, strict
+from pellucid.files import need, validating
 from pellucid.interop.companions import read_companions
 from pellucid.interop.folder import has, read_table, within
 from pellucid.interop.huggingface import families
@@ -56,7 +56,7 @@ def assembled(folder: Path, given: Mapping[str, Any], tensors: Mapping[str, Stor
         config = family.config(keys)
     except ConfigError as error:
         raise FileError(f"{folder / 'config.json'}: {error}") from None
-    with strict(folder):
+    with validating(folder):
         named = _full_names(family, tensors)
         links = _checked(family, config, named)
         _check_tied(config, links, named)

@@ -35,7 +35,7 @@ import torch
 from pellucid import pretrained as interop
 from pellucid.config import ModelConfig
 from pellucid.errors import FileError, ResourceError, UsageError, file_error
-from pellucid.files import fsync_folder, need, strict, whole_file
+from pellucid.files import fsync_folder, need, validating, whole_file
 from pellucid.interop import adapter_folder, model_folder
 from pellucid.interop.adapter_folder import Adapter
 from pellucid.interop.folder import read_table
@@ -262,7 +262,7 @@ def read_checked(folder: Path, ranks: Ranks = ALONE) -> Snapshot:
     weights = Kept({name: [stored[name]] for name in model.config.parameters()})
     index = read_table(folder / INDEX, LARGEST_INDEX)
     files = Files(folder)
-    with strict(folder / INDEX):
+    with validating(folder / INDEX):
         need(type(index.get("ranks")) is int, "it does not say how many ranks there were")
         parts = {part: Kept(pieces_of(index.get(part), files, part)) for part in TENSORS}
     same = index["ranks"] == ranks.world
@@ -296,7 +296,7 @@ def recipe_of(folder: Path) -> dict[str, Any]:
 
 def _state(folder: Path) -> dict[str, Any]:
     state = read_table(folder / STATE)
-    with strict(folder / STATE):
+    with validating(folder / STATE):
         need(type(state.get("step")) is int, "it does not say at which step it was saved")
         need(name_of(state["step"]) == folder.resolve().name, f"it is that of step {state['step']}")
         for key in PLAIN:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.errors import file_error, show
-from pellucid.files import need, read_format, strict
+from pellucid.files import need, read_format, validating
 from pellucid.interop.folder import LARGEST_JSON, read_bytes
 
 FORMAT, VERSION = "pellucid-checkpoint", 2
@@ -65,7 +65,7 @@ def listing(folder: Path) -> set[str]:
 def check(folder: Path) -> None:
     """A FileError unless the folder is, byte for byte, what was saved."""
     entries = outline(folder)
-    with strict(folder), _reading(folder):
+    with validating(folder), _reading(folder):
         for name, entry in entries.items():
             need(measured(folder / name) == entry, f"the content of {name} is not what was saved")
 
@@ -79,10 +79,10 @@ def outline(folder: Path) -> dict[str, Any]:
     data = read_bytes(path, LARGEST_JSON)
     table = read_format(path, "checkpoint", FORMAT, VERSION)
     step, entries = table.get("step"), table.get("files")
-    with strict(path):
+    with validating(path):
         need(type(step) is int and step >= 0 and isinstance(entries, dict), "it lists no files")
         need(data == text(step or 0, entries or {}), "it is not as it was written")
-    with strict(folder), _reading(folder):
+    with validating(folder), _reading(folder):
         wanted = name_of(step or 0)
         need(folder.resolve().name == wanted, f"its files are those of {wanted}")
         found, listed = listing(folder), dict(entries or {})

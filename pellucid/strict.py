@@ -1,0 +1,157 @@
+"""Strict reading of dataclasses from tables, as TOML and JSON give them.
+
+Every key must be a field, every field without a default must be given, and every value must have the type of
+its field. Nothing is ignored and nothing is converted but an integer to a float and a list to a tuple.
+"""
+
+import dataclasses
+import types
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar, get_args, get_origin
+
+from pellucid.arguments import INT64
+from pellucid.errors import ConfigError, show, unknown
+
+Record = TypeVar("Record")
+Convert = Callable[["dataclasses.Field[Any]", Any, str], Any]
+"""Returns the value of a field, given the field, what the table says and the key's full name; NotImplemented
+where the field's type says how."""
+_WRONG = object()
+_WORDS = {
+    int: "an integer",
+    float: "a number",
+    str: "a string",
+    bool: "true or false",
+    dict: "a table",
+    Mapping: "a table",
+    types.NoneType: "null",
+}
+
+
+def read(
+    kind: type[Record],
+    given: Any,
+    what: str,
+    *,
+    path: str = "",
+    error: type[Exception] = ConfigError,
+    convert: Convert | None = None,
+) -> Record:
+    """Returns a dataclass from a table; a field that is itself a dataclass is read from a table in it.
+
+    `what` names the table in messages ("a recipe"); `path` is the key under which it stands ("train").
+
+    >>> @dataclasses.dataclass
+    ... class Schedule:
+    ...     warmup: int
+    ...     floor: float = 0.1
+    >>> read(Schedule, {"warmup": 100, "floor": 0}, "a schedule")
+    Schedule(warmup=100, floor=0.0)
+    >>> read(Schedule, {"warmpu": 100}, "a schedule")  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    pellucid.errors.ConfigError: a key of a schedule must be one of warmup, floor; got 'warmpu'. Did …
+    """
+    fields = {entry.name: entry for entry in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    check_keys(given, fields, what, required(kind), error)
+    values = {}
+    for key, value in given.items():
+        name = f"{path}.{key}" if path else key
+        found = NotImplemented if convert is None else convert(fields[key], value, name)
+        values[key] = _field(fields[key], value, name, error, convert) if found is NotImplemented else found
+    return kind(**values)
+
+
+def _field(
+    field: "dataclasses.Field[Any]", value: Any, name: str, error: type[Exception], convert: Convert | None
+) -> Any:
+    if isinstance(field.type, type) and dataclasses.is_dataclass(field.type):
+        return read(field.type, value, name, path=name, error=error, convert=convert)
+    return check_value(field.type, value, name, error)
+
+
+def required(kind: Any) -> list[str]:
+    """Returns the fields of a dataclass that have no default."""
+    missing = dataclasses.MISSING
+    return [
+        entry.name
+        for entry in dataclasses.fields(kind)
+        if entry.default is missing and entry.default_factory is missing
+    ]
+
+
+def check_keys(
+    given: Any,
+    known: Iterable[str],
+    what: str,
+    needed: Iterable[str] = (),
+    error: type[Exception] = ConfigError,
+) -> None:
+    """Raises unless `given` is a table that has no key but the known ones, and all that are needed."""
+    if not isinstance(given, Mapping):
+        raise error(f"{what} must be a table of keys, not {show(given)}.")
+    names, wanted = list(known), list(needed)
+    for key in given:
+        if key not in names:
+            raise error(unknown(f"a key of {what}", key, names))
+    if missing := [key for key in wanted if key not in given]:
+        raise error(f"{what} needs {', '.join(wanted)}; missing: {', '.join(missing)}.")
+
+
+def check_value(kind: Any, value: Any, name: str, error: type[Exception] = ConfigError) -> Any:
+    """Returns a value in the type of its field: int, float, str, bool, None, tuples, tables, or a union.
+
+    Integers have at most 64 bits; a float may be infinite and is never NaN.
+
+    >>> check_value(float | str, 3, "validation"), check_value(tuple[str, ...], ["a"], "only")
+    (3.0, ('a',))
+    """
+    options = get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    for option in options:
+        if (found := _as(option, value)) is not _WRONG:
+            return found
+    whole = int in options and isinstance(value, float) and value.is_integer()
+    hint = f": use {value:.0f}" if whole else ""
+    raise error(f"{name} must be {' or '.join(map(_describe, options))}, not {show(value)}{hint}.")
+
+
+def check_range(
+    name: str, value: float, low: float, high: float, error: type[Exception] = ConfigError
+) -> None:
+    """Raises unless low ≤ value ≤ high."""
+    if not low <= value <= high:
+        raise ConfigError(f"{name} must be from {low:,.12g} to {high:,.12g}; got {value}.")
+
+
+def _as(kind: Any, value: Any) -> Any:
+    """Returns the value as that type, or _WRONG."""
+    if kind is Any:
+        return value
+    if get_origin(kind) is tuple:
+        return _as_tuple(get_args(kind), value)
+    origin = get_origin(kind) or kind
+    if kind is float and type(value) is int:
+        return float(value) if abs(value) < 2**1000 else float("inf")
+    if kind is int:
+        return value if type(value) is int and INT64[0] <= value <= INT64[1] else _WRONG
+    if kind is float:
+        return value if type(value) is float and value == value else _WRONG
+    return value if isinstance(value, origin) else _WRONG
+
+
+def _as_tuple(kinds: tuple[Any, ...], value: Any) -> Any:
+    if not isinstance(value, list | tuple):
+        return _WRONG
+    wanted = [kinds[0]] * len(value) if kinds[-1] is Ellipsis else list(kinds)
+    if len(wanted) != len(value):
+        return _WRONG
+    found = tuple(_as(kind, entry) for kind, entry in zip(wanted, value, strict=True))
+    return _WRONG if _WRONG in found else found
+
+
+def _describe(kind: Any) -> str:
+    if get_origin(kind) is tuple:
+        inner, *rest = get_args(kind)
+        many = rest == [Ellipsis]
+        described = _describe(inner).removeprefix("an ").removeprefix("a ")
+        return f"a list of {described}s" if many else f"a list of {1 + len(rest)} values"
+    return _WORDS.get(get_origin(kind) or kind, getattr(kind, "__name__", str(kind)))
