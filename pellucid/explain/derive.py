@@ -12,7 +12,7 @@ from pellucid.arguments import check_int, check_text
 from pellucid.errors import AddressError, TapeError
 from pellucid.explain import address as addresses
 from pellucid.explain.expression import Cell, Expression, figure, operands, written
-from pellucid.explain.formula import formula
+from pellucid.explain.formula import Formula, build_formula
 from pellucid.explain.more import IN_PYTHON, More
 from pellucid.explain.remembering import Remembering, remember
 from pellucid.explain.table import Slice
@@ -53,6 +53,11 @@ class Derivation:
     @property
     def address(self) -> str:
         return self.trace.address(self.name, self.index)
+
+    @property
+    def formula(self) -> Formula | None:
+        """The formula in symbols, as text with `to_mathml()` and `to_latex()`; None for what is given."""
+        return build_formula(self.trace, self.step, self.index) if self.step else None
 
     def __str__(self) -> str:
         return escape_controls("\n".join(lines(self)))
@@ -208,7 +213,7 @@ def _lines(
     if node.expression is None or node.step is None:
         return
     bar = after + ("│  " if node.operands else "   ")
-    yield f"{bar}{formula(node.trace, node.step, node.index)}"
+    yield f"{bar}{node.formula}"
     yield f"{bar}= {written(node.expression, digits)}"
     inner = node.name.removeprefix("d.").rpartition(".")[0]
     for i, operand in enumerate(node.operands):
@@ -264,7 +269,7 @@ def _html(node: Derivation, scope: str, places: dict[int, int]) -> str:
     if node.expression is None or node.step is None:
         return notebook.branch(head, ())
     inner = node.name.removeprefix("d.").rpartition(".")[0] or node.name
-    written_out = f"{formula(node.trace, node.step, node.index)}\n= {written(node.expression, 5)}"
+    written_out = f"{node.formula}\n= {written(node.expression, 5)}"
     operands = (_html(operand, inner, places) for operand in node.operands)
     return notebook.branch(head, (notebook.line(written_out), *operands))
 
@@ -291,7 +296,9 @@ def as_data(node: Derivation) -> dict[str, Any]:
     if node.step and node.expression:
         data |= {
             "operation": node.step.op.name,
-            "formula": formula(node.trace, node.step, node.index),
+            "formula": node.formula,
+            "latex": node.formula.to_latex() if node.formula else None,
+            "mathml": node.formula.to_mathml() if node.formula else None,
             "arithmetic": written(node.expression, 17),
             "operands": [as_data(operand) for operand in node.operands],
         }

@@ -3,44 +3,85 @@
 import re
 
 from pellucid.explain.expression import figure
+from pellucid.explain.notation import Literal, Node, Symbol, fill, parse, slots, write_text
 from pellucid.explain.trace import Trace
+from pellucid.explain.typeset import write_latex, write_mathml
 from pellucid.reference.op import Index, each, rows
-from pellucid.reference.ops.einsum import einsum, parse, scaled_by, sizes_of
+from pellucid.reference.ops.einsum import Spec, einsum, scaled_by, sizes_of
+from pellucid.reference.ops.einsum import parse as parse_spec
 from pellucid.reference.tape import Step
 
 _BLOCK = re.compile(r"blocks\.\d+\.")
+_SLOT = re.compile(r"(?P<row>r)?(?P<input>\d+)(?:\[(?P<last>\w*)\])?")
 
 
-def formula(trace: Trace, step: Step, index: Index) -> str:
-    """For example P[t,s] = e^M[t,s] / Σ_s' e^M[t,s']; axes with one place are left out."""
+class Formula(str):
+    """A formula as text, which can be written as MathML and LaTeX too; `tree` is what it is made of."""
+
+    tree: Node
+
+    def __new__(cls, tree: Node) -> "Formula":
+        made = super().__new__(cls, write_text(tree))
+        made.tree = tree
+        return made
+
+    def to_mathml(self) -> str:
+        """Returns the formula as a `<math>` element, for a browser."""
+        return write_mathml(self.tree)
+
+    def to_latex(self) -> str:
+        """Returns the formula for LaTeX's math mode, without the dollar signs."""
+        return write_latex(self.tree)
+
+
+def build_formula(trace: Trace, step: Step, index: Index) -> Formula:
+    """Returns for example P[t,s] = e^M[t,s] / Σ_s' e^M[t,s'], without the axes of length 1."""
     if step.op is einsum:
-        return _einsum(trace, step)
-    aligned = trace.about(step.name).axes if step.op.reads in (each, rows) else ()
-    symbols = [_symbol(trace, _called(trace, name, step.name), aligned) for name in step.inputs]
+        return Formula(_EinsumFormula(trace, step).fill())
+    shapes = [trace.value(name).shape for name in step.inputs]
     template = step.op.formula
-    if not isinstance(template, str):
-        shapes = [trace.value(name).shape for name in step.inputs]
-        return template(index, shapes, _symbol(trace, step.name), *symbols, **step.attrs)
+    tree = parse(template if isinstance(template, str) else template(index, shapes, **step.attrs))
+    aligned = trace.about(step.name).axes if step.op.reads in (each, rows) else ()
+    symbols = [_symbol(trace, _local_name(trace, name, step.name), aligned) for name in step.inputs]
     axes = trace.about(step.inputs[0]).axes
-    row = f"{axes[-1]}'" if axes else ""
-    inside = {f"r{i}": re.sub(r"\w+\]$", f"{row}]", symbol) for i, symbol in enumerate(symbols)}
-    attrs = {key: figure(v, 5) if isinstance(v, int | float) else v for key, v in step.attrs.items()}
-    return template.format(*symbols, y=_symbol(trace, step.name), row=row, **inside, **attrs)
+    values: dict[str, Node] = {
+        key: Literal(figure(v, 5) if isinstance(v, int | float) else str(v)) for key, v in step.attrs.items()
+    }
+    values |= {"y": _symbol(trace, step.name), "row": Symbol(f"{axes[-1]}'" if axes else "")}
+    for key in slots(tree) - set(values):
+        if not (found := _SLOT.fullmatch(key)):
+            continue
+        last = f"{axes[-1]}'" if found["row"] and axes else found["last"]
+        values[key] = _replace_last_axis(symbols[int(found["input"])], last)
+    return Formula(fill(tree, values))
 
 
-def _symbol(trace: Trace, name: str, of: tuple[str, ...] = ()) -> str:
-    """A value's symbol with its axes; an axis that the result calls otherwise goes by the result's letter."""
+def _replace_last_axis(symbol: Symbol, last: str | None) -> Symbol:
+    """The symbol at another place of its last axis; without axes where the place is empty."""
+    if last is None or not symbol.axes:
+        return symbol
+    axes = (*symbol.axes[:-1], last) if last else ()
+    return Symbol(symbol.text, axes, symbol.is_gradient)
+
+
+def _symbol(trace: Trace, name: str, of: tuple[str, ...] = ()) -> Symbol:
+    """A value's symbol with its axes; an axis under another letter than the result's takes the result's."""
     about, shape = trace.about(name), trace.value(name).shape
     letters = list(about.axes)
     for i in range(1, min(len(letters), len(of)) + 1):
         if letters[-i] not in of and of[-i] not in letters and letters[-i] != "pair":
             letters[-i] = of[-i]
-    kept = [letter for letter, size in zip(letters, shape, strict=True) if size > 1]
-    return subscripted(about.symbol, kept[::-1] if about.transposed else kept)
+    return _index_symbol(trace, name, [a for a, size in zip(letters, shape, strict=True) if size > 1])
 
 
-def _called(trace: Trace, name: str, reader: str) -> str:
-    """A value of another block goes by its name in the reader's own: resid_pre, not their resid_post."""
+def _index_symbol(trace: Trace, name: str, axes: list[str]) -> Symbol:
+    about = trace.about(name)
+    ordered = axes[::-1] if about.transposed else axes
+    return Symbol(about.symbol, tuple(ordered), name.startswith("d."))
+
+
+def _local_name(trace: Trace, name: str, reader: str) -> str:
+    """A value of another block by its name in the reader's block: resid_pre, not the other's resid_post."""
     d = "d." if name.startswith("d.") else ""
     theirs, mine = (_BLOCK.match(n.removeprefix("d.")) for n in (name, reader))
     if not theirs or not mine or theirs[0] == mine[0]:
@@ -50,54 +91,65 @@ def _called(trace: Trace, name: str, reader: str) -> str:
     return d + next(own, target)
 
 
-def subscripted(symbol: str, axes: list[str]) -> str:
-    return f"{symbol}[{','.join(axes)}]" if axes else symbol
+class _EinsumFormula:
+    """An einsum's formula: its own letters, under the names that the values' axes give them."""
 
+    def __init__(self, trace: Trace, step: Step) -> None:
+        self.trace, self.step = trace, step
+        self.spec: Spec = parse_spec(step.attrs["spec"])
+        given = {key: size for key, size in step.attrs.items() if key not in ("spec", "scale")}
+        self.sizes = sizes_of(self.spec.operands, [trace.value(name).shape for name in step.inputs], given)
+        self.values = [(step.name, self.spec.result), *zip(step.inputs, self.spec.operands, strict=True)]
+        self.groups = self._name_groups()
 
-def _einsum(trace: Trace, step: Step) -> str:
-    """An einsum's formula follows its letters, under the names that the values' own axes give them."""
-    spec = parse(step.attrs["spec"])
-    given = {key: size for key, size in step.attrs.items() if key not in ("spec", "scale")}
-    sizes = sizes_of(spec.operands, [trace.value(name).shape for name in step.inputs], given)
-    values = [(step.name, spec.result), *zip(step.inputs, spec.operands, strict=True)]
-    groups: dict[str, str] = {}  # letters (or a whole group of them) → the axis they are called by
-    for name, axes in values:
-        for group, axis in zip(axes, trace.about(name).axes, strict=True):
-            letters = "".join(letter for letter in group if sizes[letter] > 1)
-            if letters and axis not in ("out", "in") and axis not in groups.values():
-                groups.setdefault(letters, axis)
-    for name, axes in values:  # what no other axis names
-        for group, axis in zip(axes, trace.about(name).axes, strict=True):
-            if axis in ("out", "in") and len(group) == 1 and sizes[group] > 1 and axis not in groups.values():
-                groups.setdefault(group, axis)
+    def _name_groups(self) -> dict[str, str]:
+        """The axis by which letters, or a whole group of them, are known."""
+        groups: dict[str, str] = {}
+        for name, axes in self.values:
+            for group, axis in zip(axes, self.trace.about(name).axes, strict=True):
+                letters = self._long(group)
+                if letters and axis not in ("out", "in") and axis not in groups.values():
+                    groups.setdefault(letters, axis)
+        for name, axes in self.values:  # what no other axis names
+            for group, axis in zip(axes, self.trace.about(name).axes, strict=True):
+                is_free = axis in ("out", "in") and axis not in groups.values()
+                if is_free and len(group) == 1 and self.sizes[group] > 1:
+                    groups.setdefault(group, axis)
+        return groups
 
-    def called(group: str) -> str:
-        letters = "".join(letter for letter in group if sizes[letter] > 1)
-        return groups.get(letters) or "".join(groups.get(letter, letter) for letter in letters)
+    def _long(self, group: str) -> str:
+        """The letters of a group with more than one place."""
+        return "".join(letter for letter in group if self.sizes[letter] > 1)
 
-    def symbol(name: str, axes: tuple[str, ...]) -> str:
-        about = trace.about(_called(trace, name, step.name))
-        kept = [shown for group in axes if (shown := called(group))]
-        return subscripted(about.symbol, kept[::-1] if about.transposed else kept)
+    def _axis(self, group: str) -> str:
+        letters = self._long(group)
+        return self.groups.get(letters) or "".join(self.groups.get(letter, letter) for letter in letters)
 
-    y, *inputs = (symbol(name, axes) for name, axes in values)
-    free = [letter for axes in spec.inputs for group in axes for letter in group]
-    summed = [
-        letter for letter in dict.fromkeys(free) if letter not in "".join(spec.result) and sizes[letter] > 1
-    ]
-    total = f"Σ_{''.join(called(letter) for letter in summed)} " if summed else ""
-    product = " ".join(inputs[: len(spec.inputs)]) + scaled_by(step.attrs.get("scale", 1.0))
-    bias = f" + {inputs[-1]}" if spec.bias is not None else ""
-    shared = [
-        f"{groups[g]} = {g}"
-        for g in groups
-        if len(g) > 1 and any(set(g) & set(s) for s in summed + _alone(spec.inputs, g))
-    ]
-    return f"{y} = {total}{product}{bias}" + (f",  {', '.join(shared)}" if shared else "")
+    def _symbol(self, name: str, axes: tuple[str, ...]) -> Symbol:
+        local = _local_name(self.trace, name, self.step.name)
+        return _index_symbol(self.trace, local, [axis for group in axes if (axis := self._axis(group))])
 
+    def fill(self) -> Node:
+        spec, keys = self.spec, ["y", *map(str, range(len(self.step.inputs)))]
+        values: dict[str, Node] = {
+            key: self._symbol(*value) for key, value in zip(keys, self.values, strict=True)
+        }
+        letters = dict.fromkeys(letter for axes in spec.inputs for group in axes for letter in group)
+        summed = [a for a in letters if a not in "".join(spec.result) and self.sizes[a] > 1]
+        values["over"] = Symbol("".join(map(self._axis, summed)))
+        total = "Σ_{over} " if summed else ""
+        product = " ".join(f"{{{i}}}" for i in range(len(spec.inputs)))
+        product += scaled_by(self.step.attrs.get("scale", 1.0))
+        bias = f" + {{{len(spec.inputs)}}}" if spec.bias is not None else ""
+        explained = [g for g in self.groups if len(g) > 1 and self._is_split(g, summed)]
+        values |= {f"axis {g}": Symbol(self.groups[g]) for g in explained}
+        values |= {f"group {g}": Symbol(g) for g in explained}
+        definitions = ", ".join(f"{{axis {g}}} = {{group {g}}}" for g in explained)
+        return fill(
+            parse(f"{{y}} = {total}{product}{bias}" + f",  {definitions}" * bool(definitions)), values
+        )
 
-def _alone(inputs: tuple[tuple[str, ...], ...], group: str) -> list[str]:
-    """The letters of a group that also stand by themselves, so that the reader must be told what it holds."""
-    return [
-        letter for axes in inputs for axis in axes for letter in axis if letter in group and axis != group
-    ]
+    def _is_split(self, group: str, summed: list[str]) -> bool:
+        """Whether letters of a group also stand by themselves, so that the reader must see what it holds."""
+        alone = [a for axes in self.spec.inputs for axis in axes for a in axis if axis != group]
+        return any(letter in group for letter in (*summed, *alone))

@@ -8,7 +8,7 @@ import numpy as np
 from pellucid.errors import TapeError
 from pellucid.explain.derive import arithmetic
 from pellucid.explain.expression import written
-from pellucid.explain.formula import formula
+from pellucid.explain.formula import build_formula
 from pellucid.explain.trace import Trace
 from pellucid.reference.op import Array, Index
 
@@ -113,4 +113,4 @@ def explain_mismatch(found: Mismatch, trace: Trace, head: bool = True, top: int 
         made = arithmetic(trace, step, found.index, top)
     except Exception as error:  # a trace from a stranger may hold a step that cannot run
         raise TapeError(f"{found.name!r} cannot be computed again from this trace: {error}.") from error
-    return "\n".join([*lines, f"  {formula(trace, step, found.index)}", f"  = {written(made, 6)}"])
+    return "\n".join([*lines, f"  {build_formula(trace, step, found.index)}", f"  = {written(made, 6)}"])

@@ -100,9 +100,10 @@ def operation(
     """Decorator: a forward becomes an operation of the same name.
 
     The formula is a template: `{y}` the result, `{0}` `{1}` … the inputs, and any attribute by its name; in a
-    sum over the row, `{row}` is its letter and `{r0}` `{r1}` … the inputs at that letter. Or it is a function
-    of the cell's index, the inputs' shapes, these symbols and the attributes. `sizes` names the attributes
-    that are sizes, so that a reader of strangers' files can bound them.
+    sum over the row, `{row}` is its letter and `{r0}` `{r1}` … the inputs at that letter; `{0[2]}` is an
+    input with its last axis at 2, `{0[]}` without axes. Or it is a function of the cell's index, the inputs'
+    shapes and the attributes that returns the template. `sizes` names the attributes that are sizes, so that
+    a reader of files from elsewhere can bound them.
     """
 
     def make(forward: Callable[..., Any]) -> Op:

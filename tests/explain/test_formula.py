@@ -1,20 +1,25 @@
-"""The formula in symbols is true: filled with numbers it gives the operation's own result."""
+"""A formula is true: filled with numbers it gives the operation's own result. It is a tree, written as text,
+MathML and LaTeX."""
 
 import math
 import re
+from collections.abc import Iterator
+from dataclasses import fields
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from pellucid.explain.derive import derive
-from pellucid.explain.formula import formula
+from pellucid.explain.formula import Formula, build_formula
+from pellucid.explain.notation import Fraction, Node, Power, Reduction, Root, Symbol, Words, parse, write_text
 from pellucid.explain.trace import Trace
 from pellucid.reference.op import Op
 from pellucid.reference.ops import named, table
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
-from tests.reference.models import CONFIGS, weights
+from tests.reference.models import CONFIGS, updated, weights
 
 ROW = np.random.default_rng(0).normal(size=(2, 3))
 OTHER = np.random.default_rng(1).normal(size=(2, 3))
@@ -62,7 +67,7 @@ CASES: dict[str, tuple[list[Any], dict[str, Any]]] = {
 }
 IN_WORDS = {
     "take", "scatter", "cross_entropy", "part", "put_back", "einsum", "random_features",
-    "random_features_back", "mixture", "mixture_scores_back", "mixture_values_back",
+    "random_features_back", "mixture", "mixture_scores_back", "mixture_values_back", "global_norm", "length",
 }  # fmt: skip
 """Their formulas say which cell is meant, or sum over a letter of their own; tested by example below, or with
 the attention that uses them."""
@@ -125,7 +130,7 @@ def told(config: str, at: str, backward: bool = False) -> str:
     trace = Trace(tape)
     root = derive(trace, at, depth=0)
     assert root.step is not None
-    return formula(trace, root.step, root.index)
+    return build_formula(trace, root.step, root.index)
 
 
 @pytest.mark.parametrize(
@@ -172,4 +177,94 @@ def test_letters_of_one_place_are_left_out() -> None:
     tape = Tape()
     x = tape.describe(tape.constant("x", [[1.0, 2.0]]), axes="i j", symbol="x")
     y = tape.describe(tape("y", named("einsum"), x, spec="ab->a"), axes="i", symbol="y")
-    assert formula(Trace(tape), tape.steps[y.name], (0,)) == "y = Σ_j x[j]"
+    assert build_formula(Trace(tape), tape.steps[y.name], (0,)) == "y = Σ_j x[j]"
+
+
+# ---- as a tree
+
+TEMPLATES = {
+    name: op.formula for name, op in table().items() if isinstance(op.formula, str) and name != "einsum"
+}
+MATHML = "{http://www.w3.org/1998/Math/MathML}"
+
+
+def nodes(node: Any) -> Iterator[Node]:
+    if isinstance(node, tuple):
+        for part in node:
+            yield from nodes(part)
+    elif isinstance(node, Node):
+        yield node
+        yield from nodes(tuple(getattr(node, entry.name) for entry in fields(node)))
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_template_is_read_as_a_tree_and_written_as_it_was(name: str) -> None:
+    """A template outside the notation would be plain words, and these have none but English ones."""
+    tree = parse(TEMPLATES[name])
+    assert write_text(tree) == TEMPLATES[name]
+    words = "".join(node.text for node in nodes(tree) if isinstance(node, Words))
+    assert words.isalpha() if name in IN_WORDS and words else not words
+
+
+def test_a_formula_that_is_not_in_the_notation_is_words_around_its_values() -> None:
+    template = "{y} := {0} ⊗ {1}"
+    assert write_text(parse(template)) == template
+    assert [type(node).__name__ for node in nodes(parse(template))].count("Slot") == 3
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def formulas(request: pytest.FixtureRequest) -> list[Formula]:
+    """Every formula of a model's forward pass, backward pass and update."""
+    trace = Trace(updated(CONFIGS[request.param]))
+    last = {name: tuple(size - 1 for size in value.shape) for name, value in trace.tape.values.items()}
+    return [build_formula(trace, step, last[name]) for name, step in trace.tape.steps.items()]
+
+
+def test_mathml_is_well_formed_and_keeps_every_symbol(formulas: list[Formula]) -> None:
+    for made in formulas:
+        root = ElementTree.fromstring(made.to_mathml())
+        assert root.tag == f"{MATHML}math" and len(root) == 1
+        tags, tree = {element.tag.removeprefix(MATHML) for element in root.iter()}, list(nodes(made.tree))
+        kinds = {Fraction: "mfrac", Power: "msup", Root: "msqrt"}
+        assert all(tag in tags for kind, tag in kinds.items() if any(isinstance(n, kind) for n in tree))
+        if any(isinstance(node, Reduction) and node.index for node in tree):
+            assert "munder" in tags
+        shown = "".join(root.itertext())
+        for node in tree:
+            if isinstance(node, Symbol) and node.text.isalpha() and node.text.isascii():
+                assert node.text.removeprefix("d" * node.is_gradient) in shown, made
+
+
+def test_latex_is_balanced(formulas: list[Formula]) -> None:
+    for made in formulas:
+        latex = made.to_latex()
+        bare = re.sub(r"\\[{}]", "", latex)
+        depth = 0
+        for char in bare:
+            depth += {"{": 1, "}": -1}.get(char, 0)
+            assert depth >= 0, latex
+        assert depth == 0, latex
+        assert latex.count(r"\left") == latex.count(r"\right") and latex.count(r"\begin") == latex.count(
+            r"\end"
+        )
+        assert "²" not in latex and "Σ" not in latex and "√" not in latex
+
+
+def test_softmax_as_mathml_and_latex() -> None:
+    tape = Tape()
+    tape.describe(tape("p", named("softmax"), tape.constant("s", [[1.0, 2.0], [0.0, 1.0]])), "t s", "P")
+    made = build_formula(Trace(tape), tape.steps["p"], (0, 0))
+    assert made == "P[t,s] = e^s[t,s] / Σ_j' e^s[t,j']"
+    assert made.to_latex() == r"P_{t,s} = \frac{{e}^{s_{t,s}}}{\sum_{j^{\prime}} {e}^{s_{t,j'}}}"
+    fraction = ElementTree.fromstring(made.to_mathml()).find(f".//{MATHML}mfrac")
+    assert fraction is not None and [child.tag for child in fraction] == [f"{MATHML}msup", f"{MATHML}mrow"]
+    assert fraction[1][0].tag == f"{MATHML}munder"
+
+
+def test_names_from_elsewhere_are_escaped() -> None:
+    tape = Tape()
+    x = tape.describe(tape.constant("x", [1.0, 2.0]), "<b>", "<i>&{")
+    tape("y", named("sgd"), x, x, lr=0.5)
+    made = build_formula(Trace(tape), tape.steps["y"], (0,))
+    ElementTree.fromstring(made.to_mathml())
+    assert "<i>" not in made.to_mathml() and r"\&\{" in made.to_latex()

@@ -10,7 +10,7 @@ import torch
 
 from pellucid.errors import AddressError, TapeError
 from pellucid.explain.derive import derive
-from pellucid.explain.formula import formula
+from pellucid.explain.formula import build_formula
 from pellucid.explain.trace import Trace
 from pellucid.judge.mismatch import find_first_mismatch
 from pellucid.parts.optimizers import decays
@@ -260,7 +260,7 @@ def test_every_step_of_muon_tells_its_formula() -> None:
     for step, text in wanted.items():
         root = derive(trace, f"{name}.{step}[1,0]", depth=0)
         assert root.step is not None
-        assert formula(trace, root.step, root.index) == text
+        assert build_formula(trace, root.step, root.index) == text
 
 
 # ---- a recipe's optimizer

@@ -11,11 +11,11 @@ from pellucid.reference.ops.einsum import einsum
 LETTERS = "abcdefghij"
 
 
-def _added(index: Index, shapes: Sequence[Shape], y: str, *inputs: str) -> str:
-    return f"{y} = {' + '.join(inputs)}"
+def _add_formula(index: Index, shapes: Sequence[Shape]) -> str:
+    return "{y} = " + " + ".join(f"{{{i}}}" for i in range(len(shapes)))
 
 
-@operation(each, _added)
+@operation(each, _add_formula)
 def add(*terms: Any) -> Any:
     """y = a + b + …; a term with fewer axes, or with an axis of length 1, is shared."""
     return functools.reduce(operator.add, terms)

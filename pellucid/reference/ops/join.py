@@ -30,8 +30,8 @@ def _concat_reads(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
     return Reads(tuple(boxes), attrs, zeros(index))
 
 
-def _concat_formula(index: Index, shapes: Sequence[Shape], y: str, *inputs: str, axis: int) -> str:
-    return f"{y} = {' then '.join(inputs)}"
+def _concat_formula(index: Index, shapes: Sequence[Shape], axis: int) -> str:
+    return "{y} = " + " then ".join(f"{{{i}}}" for i in range(len(shapes)))
 
 
 @operation(_concat_reads, _concat_formula)

@@ -1,18 +1,13 @@
 """What begins Muon's iteration: a matrix brought to length 1, so that no singular value is above 1."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from pellucid.reference.op import Index, Shape, each, everything, operation
+from pellucid.reference.op import each, everything, operation
 
 
-def _length_formula(index: Index, shapes: Sequence[Shape], y: str, x: str) -> str:
-    return f"{y} = √(Σ of the squares of all cells of {x.partition('[')[0]})"
-
-
-@operation(everything, _length_formula)
+@operation(everything, "{y} = √(Σ of the squares of all cells of {0[]})")
 def length(x: Any) -> Any:
     """‖X‖ = √(Σ x²), the Frobenius norm."""
     return np.sqrt((x**2).sum())

@@ -1,6 +1,5 @@
 """Turning pairs of channels by an angle: the heart of rotary positions."""
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,14 +17,11 @@ def partners(layout: str, width: int) -> tuple[Array, Array, Array]:
     return channel ^ 1, channel // 2, channel % 2 == 1
 
 
-def _formula(
-    index: Index, shapes: Sequence[Shape], y: str, x: str, angle: str, layout: str, direction: float = 1.0
-) -> str:
+def _formula(index: Index, shapes: Sequence[Shape], layout: str, direction: float = 1.0) -> str:
     """This channel's own line: its partner by number, and its sign."""
     partner, pair, second = (table[index[-1]] for table in partners(layout, shapes[0][-1]))
     sign = "+" if (direction > 0) == bool(second) else "-"
-    other, turn = (re.sub(r"\w+\]$", f"{i}]", symbol) for symbol, i in ((x, partner), (angle, pair)))
-    return f"{y} = {x} · cos({turn}) {sign} {other} · sin({turn})"
+    return f"{{y}} = {{0}} · cos({{1[{pair}]}}) {sign} {{0[{partner}]}} · sin({{1[{pair}]}})"
 
 
 @operation(rows, _formula)

@@ -43,8 +43,8 @@ def _row_to_keep(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
     return Reads(tuple(same_row(index[:-1], shape) for shape in shapes), attrs, zeros(index))
 
 
-def _top_formula(index: Index, shapes: Sequence[Shape], y: str, scores: str, *before: str) -> str:
-    return f"{y} = max({', '.join([*before, f'max_s {scores}'])})"
+def _top_formula(index: Index, shapes: Sequence[Shape]) -> str:
+    return "{y} = max({1}, max_s {0})" if len(shapes) > 1 else "{y} = max(max_s {0})"
 
 
 @operation(_row_to_keep, _top_formula)
@@ -60,8 +60,8 @@ def above(scores: Any, top: Any) -> Any:
     return np.exp(scores - _finite(top))
 
 
-def _sum_formula(index: Index, shapes: Sequence[Shape], y: str, powers: str, *before: str) -> str:
-    return f"{y} = {' · '.join(before) + ' + ' if before else ''}Σ_s {powers}"
+def _sum_formula(index: Index, shapes: Sequence[Shape]) -> str:
+    return "{y} = {1} · {2} + Σ_s {0}" if len(shapes) > 1 else "{y} = Σ_s {0}"
 
 
 @operation(_row_to_keep, _sum_formula)
@@ -76,10 +76,8 @@ def _mix_reads(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
     return Reads((*need.boxes, *(same_cell(index, shape) for shape in shapes[2:])), attrs, zeros(index))
 
 
-def _mix_formula(
-    index: Index, shapes: Sequence[Shape], y: str, powers: str, values: str, *before: str
-) -> str:
-    return f"{y} = {' · '.join(before) + ' + ' if before else ''}Σ_s {powers} {values}"
+def _mix_formula(index: Index, shapes: Sequence[Shape]) -> str:
+    return "{y} = {2} · {3} + Σ_s {0} {1}" if len(shapes) > 2 else "{y} = Σ_s {0} {1}"
 
 
 @operation(_mix_reads, _mix_formula)

@@ -10,11 +10,7 @@ import numpy as np
 from pellucid.reference.op import Index, Shape, each, everything, operation
 
 
-def _norm_formula(index: Index, shapes: Sequence[Shape], y: str, *inputs: str) -> str:
-    return f"{y} = √(Σ of the squares of every gradient)"
-
-
-@operation(everything, _norm_formula)
+@operation(everything, "{y} = √(Σ of the squares of every gradient)")
 def global_norm(*gradients: Any) -> Any:
     """‖g‖ = √(Σ g²) over all gradients together."""
     return np.sqrt(functools.reduce(operator.add, ((g**2).sum() for g in gradients)))
@@ -26,10 +22,8 @@ def clip_factor(norm: Any, limit: float) -> Any:
     return limit / np.maximum(norm, limit)
 
 
-def _ema_formula(
-    index: Index, shapes: Sequence[Shape], y: str, old: str, g: str, beta: float, power: int = 1
-) -> str:
-    return f"{y} = {beta:g} · {old} + (1 - {beta:g}) · {g}{'²' if power == 2 else ''}"
+def _ema_formula(index: Index, shapes: Sequence[Shape], beta: float, power: int = 1) -> str:
+    return f"{{y}} = {beta:g} · {{0}} + (1 - {beta:g}) · {{1}}{'²' if power == 2 else ''}"
 
 
 @operation(each, _ema_formula)
