@@ -23,7 +23,9 @@ from benchmarks.training import BETAS, CLIP, DECAY, LR, Dice, Peer, our_trainer
 from pellucid.training.events import Evaluated, Stepped
 from pellucid.training.peak import peak
 from pellucid.training.plan import flops_per_token
-from pellucid.training.recipe import Recipe, override, read_table
+from pellucid.training.recipe import Recipe
+from pellucid.training.recipe.overrides import override
+from pellucid.training.recipe.shipped import read_table
 from pellucid.training.run import begin
 from pellucid.training.saving.run_folder import RunFolder
 

@@ -5,8 +5,9 @@ import re
 from collections.abc import Iterator
 from importlib import resources
 
-from pellucid.training.recipe import Recipe, read_table, recipe_names
-from pellucid.training.recipe_keys import keys, texts
+from pellucid.training.recipe import Recipe
+from pellucid.training.recipe.keys import keys, texts
+from pellucid.training.recipe.shipped import read_table, recipe_names
 
 PART_OF = {"optimizer": "optimizers", "schedule": "schedules"}
 """The family of a table that is one choice."""

@@ -152,7 +152,9 @@ def _recipe(
     """The recipe that is asked for, and for texts the reasons of the plan."""
     from pellucid.errors import UsageError
     from pellucid.training import preflight
-    from pellucid.training.recipe import Recipe, is_shipped, override, read_table
+    from pellucid.training.recipe import Recipe
+    from pellucid.training.recipe.overrides import override
+    from pellucid.training.recipe.shipped import is_shipped, read_table
 
     alone = len(texts) == 1
     recipe = next((text for text in texts if text.endswith(".toml") or is_shipped(text)), None)
@@ -176,8 +178,8 @@ def _recipe(
 
 def _renamed(texts: list[str], changes: list[str]) -> list[str]:
     """Keys of the previous version, each with its new name."""
-    from pellucid.training.recipe import read_table
-    from pellucid.training.renamed_keys import describe_renamed
+    from pellucid.training.recipe.renamed_keys import describe_renamed
+    from pellucid.training.recipe.shipped import read_table
 
     is_file = len(texts) == 1 and texts[0].endswith(".toml")
     return describe_renamed(read_table(texts[0]) if is_file else {}, changes)
@@ -186,7 +188,7 @@ def _renamed(texts: list[str], changes: list[str]) -> list[str]:
 def _forecast(recipe: "Recipe", ranks: "Ranks", is_new: bool = True) -> None:
     """Print the whole recipe and its cost, after every check that a run makes before its first step."""
     from pellucid.training import preflight
-    from pellucid.training.recipe_keys import add_comments
+    from pellucid.training.recipe.keys import add_comments
 
     if not ranks.first:
         return

@@ -13,7 +13,8 @@ from pellucid.model.loss import loss
 from pellucid.model.transformer import Transformer
 from pellucid.names import IGNORE_INDEX
 from pellucid.training.distributed.ranks import ALONE, Ranks
-from pellucid.training.recipe import Evaluation, Recipe
+from pellucid.training.recipe import Recipe
+from pellucid.training.recipe.sections import EvaluationSettings
 
 AT_ONCE = 1 << 28
 """Logits that exist at once, some of them in float32: a whole batch may have too many for any memory."""
@@ -71,7 +72,7 @@ def need_held_out(recipe: Recipe, targets: float) -> None:
 
 
 @torch.no_grad()
-def sample(model: Transformer, source: Source, asked: Evaluation) -> str:
+def sample(model: Transformer, source: Source, asked: EvaluationSettings) -> str:
     """A text of the model's own, the same dice at every evaluation; of a task, its answer to a problem."""
     config, tokenizer = model.config, source.tokenizer
     if not asked.sample or config.mask.together:
@@ -89,7 +90,7 @@ def sample(model: Transformer, source: Source, asked: Evaluation) -> str:
     return prompt + " " * bool(source.prompt) + tokenizer.decode(written)
 
 
-def beginning(model: Transformer, source: Source, asked: Evaluation) -> str:
+def beginning(model: Transformer, source: Source, asked: EvaluationSettings) -> str:
     """What a text of the model can begin with: the prompt of its samples, or the first words that were held
     out. Nothing where there are none that could be typed and read, or where the model writes no text."""
     if model.config.mask.together:

@@ -13,7 +13,7 @@ from pellucid.parts.optimizers.adamw import AdamW
 from pellucid.training import determinism, optimizers
 from pellucid.training.objective import Objective
 from pellucid.training.plan import UTILISATION, flops_per_token
-from pellucid.training.recipe import Train
+from pellucid.training.recipe.sections import TrainSettings
 
 SECONDS, STEPS = 2.0, 4
 """Of measuring at most, and timed steps at most."""
@@ -55,8 +55,8 @@ def _seconds(
 ) -> float:
     """The median time of a step: forward, backward and update."""
     wide = torch.float64 if dtype == "float64" else torch.float32
-    model = initialise(Transformer.empty(config, device, wide), Train().initialization, 0).train()
-    objective = Objective(model, Train(), dtype)
+    model = initialise(Transformer.empty(config, device, wide), TrainSettings().initialization, 0).train()
+    objective = Objective(model, TrainSettings(), dtype)
     optimizer = optimizers.make(dict(model.named_parameters()), AdamW())
     rng = torch.Generator().manual_seed(0)
     ids = torch.randint(config.vocab_size, (rows, length + 1), generator=rng).to(device)

@@ -11,7 +11,7 @@ from pellucid.model.chunked_loss import by_kernel, chunked_loss
 from pellucid.model.loss import loss
 from pellucid.model.taps import explicit
 from pellucid.model.transformer import Transformer
-from pellucid.training.recipe import Train
+from pellucid.training.recipe.sections import TrainSettings
 
 LOGITS = {"cpu": (1 << 22, 1 << 21), "cuda": (1 << 30, 1 << 30), "kernel": (1 << 26, 1 << 31)}
 """From how many on they are made in chunks, and how many make one: what a processor's cache holds, and what
@@ -22,7 +22,7 @@ quicker than a softmax and its slope, writes over them."""
 class Objective(nn.Module):
     """Ids and targets [B T] in, the mean loss over the targets that count out."""
 
-    def __init__(self, model: Transformer, asked: Train, dtype: str) -> None:
+    def __init__(self, model: Transformer, asked: TrainSettings, dtype: str) -> None:
         super().__init__()
         self.model, self.asked, self.dtype = model, asked, dtype
         model.checkpointing = asked.activation_checkpointing

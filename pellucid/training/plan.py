@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from pellucid.config import ModelConfig
 from pellucid.cost import PARTS, cost, total
+from pellucid.data.sources.encoding import vocabulary_for
 from pellucid.errors import ConfigError
 from pellucid.parts.optimizers import Optimizer
 
@@ -51,15 +52,6 @@ SIZES = (
 BYTES_PER_TOKEN = {512: 2.0, 1024: 2.5, 2048: 2.9, 4096: 3.3, 8192: 3.7}
 """Of English prose, about, by the vocabulary of a byte-pair encoding trained on it."""
 MOST_TOKENS_A_STEP, FEWEST_TOKENS_A_STEP = 1 << 16, 1 << 9
-
-
-def vocabulary_for(text_bytes: int) -> int:
-    """How many tokens a text is worth: a thousandth of its bytes, as a power of two from 512 to 8,192.
-
-    >>> vocabulary_for(1_100_000), vocabulary_for(10), vocabulary_for(10**9)
-    (1024, 512, 8192)
-    """
-    return int(min(max(2 ** round(math.log2(max(text_bytes, 1) / 1000)), 512), 8192))
 
 
 @dataclass(frozen=True)

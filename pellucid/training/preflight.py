@@ -13,7 +13,7 @@ import torch
 
 from pellucid.config import ModelConfig
 from pellucid.data import chat_records
-from pellucid.data.sources.encoding import PROOF, check_texts, named_tokenizer, paths_of
+from pellucid.data.sources.encoding import PROOF, check_texts, named_tokenizer, vocabulary_for
 from pellucid.data.sources.source import kind_of, open_source
 from pellucid.errors import ConfigError, FileError, UsageError
 from pellucid.evaluation import validation
@@ -25,7 +25,8 @@ from pellucid.training.distributed.ranks import Ranks
 from pellucid.training.distributed.scaling import share
 from pellucid.training.loop import device_of, dtype_on, rows_of_a_rank
 from pellucid.training.plan import Plan, readable_size
-from pellucid.training.recipe import Recipe, override
+from pellucid.training.recipe import Recipe
+from pellucid.training.recipe.overrides import override
 from pellucid.training.saving.run_folder import DATA, RunFolder
 from pellucid.training.start import config_of, resolve_recipe
 from pellucid.training.weights import Weights
@@ -176,7 +177,7 @@ def hint_threads(recipe: Recipe, ranks: Ranks) -> list[str]:
 
 def text_bytes(recipe: Recipe) -> int:
     """Bytes of the files that a run will read; every file of a text is checked on the way."""
-    kind, paths = kind_of(recipe.data), paths_of(recipe.data)
+    kind, paths = kind_of(recipe.data), recipe.data.paths
     if kind == "tokens":
         return sum(file.stat().st_size for file in Path(paths[0]).rglob("*") if file.is_file())
     read = check_texts(recipe.data).files if kind == "text" else paths
@@ -186,7 +187,7 @@ def text_bytes(recipe: Recipe) -> int:
 def _records(recipe: Recipe) -> int:
     if kind_of(recipe.data) != "conversations":
         return 0
-    return sum(1 for path in paths_of(recipe.data) for _ in chat_records.read(path))
+    return sum(1 for path in recipe.data.paths for _ in chat_records.read(path))
 
 
 # ---- what a run would check
@@ -233,7 +234,7 @@ def check(recipe: Recipe, ranks: Ranks, is_new: bool = True) -> tuple[Recipe, Mo
 
 def _check_length(recipe: Recipe, size: int) -> None:
     """Refuses a text that has fewer bytes, and so fewer tokens, than one row takes."""
-    is_packed = any(path.endswith(PACKED) for path in files(paths_of(recipe.data)))
+    is_packed = any(path.endswith(PACKED) for path in files(recipe.data.paths))
     most = 2 * size  # where each byte is a document, with a token for its end
     if not is_packed and most < recipe.length + 1:
         raise ConfigError(
@@ -243,7 +244,7 @@ def _check_length(recipe: Recipe, size: int) -> None:
 
 
 def _vocabulary(recipe: Recipe, size: int) -> int:
-    return 256 if recipe.data.tokenizer in ("bytes", "characters") else plan.vocabulary_for(size)
+    return 256 if recipe.data.tokenizer in ("bytes", "characters") else vocabulary_for(size)
 
 
 def forecast_lines(recipe: Recipe, config: ModelConfig, ranks: Ranks) -> list[str]:

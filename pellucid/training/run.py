@@ -27,7 +27,8 @@ from pellucid.training.history.log import line as logged
 from pellucid.training.history.tensorboard import Board
 from pellucid.training.loop import Trainer, device_of
 from pellucid.training.peak import peak
-from pellucid.training.recipe import Recipe, override
+from pellucid.training.recipe import Recipe
+from pellucid.training.recipe.overrides import override
 from pellucid.training.saving import checkpoint
 from pellucid.training.saving.environment import differences, environment
 from pellucid.training.saving.manifest import MODEL, step_of

@@ -24,7 +24,9 @@ def train(
     keys: `steps=100, optimizer={"lr": 1e-3}`. `on_event` is called with each step, evaluation and save. After
     an interrupt `pellucid train --resume OUT` goes on from the last checkpoint.
     """
-    from pellucid.training.recipe import Recipe, is_shipped, override, read_table
+    from pellucid.training.recipe import Recipe
+    from pellucid.training.recipe.overrides import override
+    from pellucid.training.recipe.shipped import is_shipped, read_table
     from pellucid.training.run import begin
     from pellucid.training.saving.run_folder import RunFolder
 
@@ -54,7 +56,7 @@ def train(
 
 def _changes(overrides: Mapping[str, Any], section: str = "") -> Iterator[str]:
     """Yields the overrides as the command line writes them: optimizer.lr=0.001."""
-    from pellucid.training.recipe import format_toml
+    from pellucid.training.recipe.toml import format_toml
 
     for key, value in overrides.items():
         if isinstance(value, Mapping):

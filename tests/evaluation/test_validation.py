@@ -17,7 +17,9 @@ from pellucid.evaluation import validation
 from pellucid.evaluation.validation import judge, sample
 from pellucid.names import IGNORE_INDEX
 from pellucid.training.loop import Trainer
-from pellucid.training.recipe import Recipe, override, read_table
+from pellucid.training.recipe import Recipe
+from pellucid.training.recipe.overrides import override
+from pellucid.training.recipe.shipped import read_table
 from pellucid.training.run import begin
 from pellucid.training.saving.run_folder import RunFolder
 from tests.training import whole_runs

@@ -9,7 +9,8 @@ from pellucid.names import IGNORE_INDEX
 from pellucid.text.words import Words
 from pellucid.training.distributed.ranks import ALONE, Ranks
 from pellucid.training.loop import Trainer
-from pellucid.training.recipe import Recipe, override
+from pellucid.training.recipe import Recipe
+from pellucid.training.recipe.overrides import override
 
 WORDS = Words(tuple("abcdefg"))
 LENGTH = 6

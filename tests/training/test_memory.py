@@ -9,7 +9,9 @@ import torch
 from pellucid.errors import ResourceError
 from pellucid.training import memory
 from pellucid.training.history.log import read
-from pellucid.training.recipe import Recipe, override, read_table
+from pellucid.training.recipe import Recipe
+from pellucid.training.recipe.overrides import override
+from pellucid.training.recipe.shipped import read_table
 from pellucid.training.run import begin, resume
 from pellucid.training.saving.run_folder import RunFolder
 from tests.training.made import recipe

@@ -26,7 +26,8 @@ from pellucid.training.plan import (
     training_memory,
     tuned,
 )
-from pellucid.training.recipe import Recipe, override
+from pellucid.training.recipe import Recipe
+from pellucid.training.recipe.overrides import override
 
 SPEED = 178e9
 TEXTS = (300, 5_000, 100_000, 1_115_394, 30_000_000, 10**9)

@@ -15,7 +15,9 @@ from pellucid.training.history.log import read
 from pellucid.training.history.replay import replayed
 from pellucid.training.loop import SAVE, Trainer
 from pellucid.training.peak import peak
-from pellucid.training.recipe import Recipe, override, read_table
+from pellucid.training.recipe import Recipe
+from pellucid.training.recipe.overrides import override
+from pellucid.training.recipe.shipped import read_table
 from pellucid.training.run import begin, complete, resume, sees_targets
 from pellucid.training.saving.run_folder import RunFolder, Status
 from tests.training import tiny

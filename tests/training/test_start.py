@@ -11,7 +11,8 @@ from pellucid.errors import ConfigError, FileError
 from pellucid.interop import model_folder
 from pellucid.training.events import Evaluated
 from pellucid.training.history.replay import replayed
-from pellucid.training.recipe import Recipe, override
+from pellucid.training.recipe import Recipe
+from pellucid.training.recipe.overrides import override
 from pellucid.training.run import begin, resume
 from pellucid.training.saving.run_folder import RunFolder
 from pellucid.training.start import resolve_recipe

@@ -10,7 +10,8 @@ from pellucid.model.transformer import Transformer
 from pellucid.pretrained import Pretrained, Source
 from pellucid.text.kinds import train
 from pellucid.text.tokenizer import Special, Tokenizer
-from pellucid.training.recipe import Recipe, override
+from pellucid.training.recipe import Recipe
+from pellucid.training.recipe.overrides import override
 from pellucid.training.run import Run, begin
 from pellucid.training.saving.run_folder import RunFolder
 

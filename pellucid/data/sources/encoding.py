@@ -5,16 +5,18 @@ more it is a share of the documents; of fewer, the last share of the characters 
 """
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pellucid.data.batches import SIZE
 from pellucid.data.prepare import Progress, prepare
+from pellucid.data.sources.settings import DataSettings
 from pellucid.data.tokens import TokenFolder
 from pellucid.errors import ConfigError, FileError, did_you_mean
 from pellucid.files import read_format, whole_file
@@ -24,7 +26,6 @@ from pellucid.text.corpus.bad_files import STOP, list_names
 from pellucid.text.kinds import DEFAULT, kinds
 from pellucid.text.kinds import train as learn
 from pellucid.text.tokenizer import Special, Tokenizer
-from pellucid.training.plan import vocabulary_for
 
 MANY = 100
 """Documents from which on some are held out whole."""
@@ -35,37 +36,16 @@ PROOF, FORMAT, VERSION = "source.json", "pellucid-source", 1
 EVERY = 10.0
 """Seconds between two words about progress."""
 
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 
-class Data(Protocol):
-    """What a recipe says of its data."""
+def vocabulary_for(text_bytes: int) -> int:
+    """Returns the vocabulary size for a text: a thousandth of its bytes, as a power of two from 512 to 8,192.
 
-    @property
-    def path(self) -> str | tuple[str, ...]: ...
-    @property
-    def split(self) -> str: ...
-    @property
-    def on_bad_file(self) -> str: ...
-    @property
-    def tokenizer(self) -> str: ...
-    @property
-    def vocab_size(self) -> int: ...
-    @property
-    def batch_size(self) -> int: ...
-    @property
-    def validation(self) -> float | str: ...
-
-
-def paths_of(data: Data) -> tuple[str, ...]:
-    """The texts of a recipe, one or several."""
-    return (data.path,) if isinstance(data.path, str) else data.path
-
-
-def shown_paths(data: Data) -> str:
-    """The texts of a recipe as messages call them."""
-    first, *more = paths_of(data)
-    return f"{first} and {len(more)} more" if more else first
+    >>> vocabulary_for(1_100_000), vocabulary_for(10), vocabulary_for(10**9)
+    (1024, 512, 8192)
+    """
+    return int(min(max(2 ** round(math.log2(max(text_bytes, 1) / 1000)), 512), 8192))
 
 
 @dataclass
@@ -124,7 +104,7 @@ class _Beside(Corpus):
                 yield document._replace(part=part)
 
 
-def encoded(data: Data, cache: Path, tell: Tell, own: Tokenizer | None) -> TokenFolder:
+def encode(data: DataSettings, cache: Path, report: Report, own: Tokenizer | None) -> TokenFolder:
     """Token files of a text, made now or found made; by the model's own tokenizer, where it has one."""
     proof, out = cache / PROOF, cache / "tokens"
     asked = {
@@ -138,11 +118,11 @@ def encoded(data: Data, cache: Path, tell: Tell, own: Tokenizer | None) -> Token
     if proof.exists():
         _compare(proof, asked)
         return TokenFolder(out)
-    corpus = _corpus(data, tell)
+    corpus = _corpus(data, report)
     if own is not None:
         own.save(cache / "tokenizer", force=True)
-    tokenizer = cache / "tokenizer" if own is not None else _tokenizer(data, corpus, cache, tell)
-    prepare(corpus, tokenizer, out, _workers(corpus), _lines(tell))
+    tokenizer = cache / "tokenizer" if own is not None else _tokenizer(data, corpus, cache, report)
+    prepare(corpus, tokenizer, out, _workers(corpus), _lines(report))
     with whole_file(proof) as file:
         file.write(json.dumps({"format": FORMAT, "version": VERSION} | asked, indent=1).encode())
     return TokenFolder(out)
@@ -159,29 +139,29 @@ def _compare(proof: Path, asked: dict[str, Any]) -> None:
             )
 
 
-def check_texts(data: Data) -> Corpus:
+def check_texts(data: DataSettings) -> Corpus:
     """The texts of a recipe, every file of which was read once: bad ones are refused or omitted."""
     asked: dict[str, Any] = {"on_bad_file": data.on_bad_file, "setting": "data.on_bad_file="}
     corpus: Corpus
     if isinstance(data.validation, str):
-        corpus = _Beside(paths_of(data), data.split, judge=data.validation, **asked)
+        corpus = _Beside(data.paths, data.split, judge=data.validation, **asked)
     else:
-        corpus = Corpus(paths_of(data), data.split, validation=data.validation, **asked)
+        corpus = Corpus(data.paths, data.split, validation=data.validation, **asked)
     corpus.check()
     return corpus
 
 
-def _corpus(data: Data, tell: Tell) -> Corpus:
+def _corpus(data: DataSettings, report: Report) -> Corpus:
     """The texts, and which way some of them are held out."""
     corpus = check_texts(data)
     if corpus.skipped:
         count = len(corpus.skipped)
-        tell(
+        report(
             f"skipped {count} of {count + len(corpus.files)} files, which cannot be read as text: "
             + list_names(corpus.skipped)
         )
     if corpus.replaced_bytes:
-        tell(f"replaced {corpus.replaced_bytes:,} bytes that are not UTF-8 by U+FFFD")
+        report(f"replaced {corpus.replaced_bytes:,} bytes that are not UTF-8 by U+FFFD")
     few = list(islice(corpus.documents(), MANY))
     if len(few) == MANY or isinstance(data.validation, str) or not data.validation:
         return corpus
@@ -190,7 +170,7 @@ def _corpus(data: Data, tell: Tell) -> Corpus:
     return parted
 
 
-def named_tokenizer(data: Data) -> Path | Tokenizer | None:
+def named_tokenizer(data: DataSettings) -> Path | Tokenizer | None:
     """The tokenizer that a recipe names, as a folder or a model's own; None where one is to be trained."""
     kind = data.tokenizer or "bpe"
     if kind in kinds():
@@ -204,19 +184,19 @@ def named_tokenizer(data: Data) -> Path | Tokenizer | None:
         ) from None
 
 
-def _tokenizer(data: Data, corpus: Corpus, cache: Path, tell: Tell) -> Path | Tokenizer:
+def _tokenizer(data: DataSettings, corpus: Corpus, cache: Path, report: Report) -> Path | Tokenizer:
     """The tokenizer that is named, or the folder of one trained on the training part."""
     if (named := named_tokenizer(data)) is not None:
         return named
     kind = data.tokenizer or "bpe"
     begun = time.perf_counter()
-    tokenizer = _trained(data, kind, corpus, tell)
+    tokenizer = _train_tokenizer(data, kind, corpus, report)
     tokenizer.save(cache / "tokenizer", force=True)
-    tell(f"tokenizer: {kind}, {tokenizer.vocab_size:,} tokens, in {time.perf_counter() - begun:.1f} s")
+    report(f"tokenizer: {kind}, {tokenizer.vocab_size:,} tokens, in {time.perf_counter() - begun:.1f} s")
     return cache / "tokenizer"
 
 
-def _trained(data: Data, kind: str, corpus: Corpus, tell: Tell) -> Tokenizer:
+def _train_tokenizer(data: DataSettings, kind: str, corpus: Corpus, report: Report) -> Tokenizer:
     if kind == "characters":
         # All of the text, held out or not: every character can be read. The one text needs no end of its own.
         documents = [document.text for document in corpus.documents()]
@@ -225,7 +205,7 @@ def _trained(data: Data, kind: str, corpus: Corpus, tell: Tell) -> Tokenizer:
     wanted = data.vocab_size or vocabulary_for(_size(corpus))
     tokenizer = learn(kind, _first(corpus, LEARNED_FROM), wanted)
     if kind in ("bpe", "unigram", "wordpiece", "words") and tokenizer.vocab_size < wanted:
-        tell(f"the text has no more than {tokenizer.vocab_size:,} different pieces, not {wanted:,}")
+        report(f"the text has no more than {tokenizer.vocab_size:,} different pieces, not {wanted:,}")
     return tokenizer
 
 
@@ -249,7 +229,7 @@ def _workers(corpus: Corpus) -> int:
     return min(os.cpu_count() or 1, 1 + size // SIZE)
 
 
-def _lines(tell: Tell) -> Callable[[Progress], None]:
+def _lines(report: Report) -> Callable[[Progress], None]:
     """Now and then a line about how far encoding has come."""
     last = time.monotonic()
 
@@ -258,6 +238,6 @@ def _lines(tell: Tell) -> Callable[[Progress], None]:
         if time.monotonic() - last >= EVERY:
             last = time.monotonic()
             share = "" if now.total is None else f" of {now.total / 1e6:.0f}"
-            tell(f"encoded {now.bytes / 1e6:.0f}{share} MB, {now.tokens:,} tokens")
+            report(f"encoded {now.bytes / 1e6:.0f}{share} MB, {now.tokens:,} tokens")
 
     return progress

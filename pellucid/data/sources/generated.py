@@ -28,6 +28,8 @@ from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special, Tokenizer
 from pellucid.text.words import Words
 
+GENERATED = ("stories", "task")
+"""Kinds of text that are generated while the model trains, such as `task:copy`."""
 END, UNKNOWN = "<end>", "<unk>"
 HELD_OUT = 2**63
 """The seed of the stories that are held out, for every run the same; runs have smaller ones."""

@@ -21,14 +21,14 @@ from pellucid.data.rows.windows import Windows
 from pellucid.data.shard import Ids
 from pellucid.data.sources import generated
 from pellucid.data.sources.conversations import asking, conversations
-from pellucid.data.sources.encoding import Data, Tell, encoded, paths_of, shown_paths
+from pellucid.data.sources.encoding import Report, encode
+from pellucid.data.sources.settings import DataSettings
 from pellucid.data.tokens import TokenFolder, Tokens
 from pellucid.errors import ConfigError
 from pellucid.names import IGNORE_INDEX
 from pellucid.pretrained import Pretrained
 from pellucid.text.corpus.bad_files import STOP
 from pellucid.text.tokenizer import Tokenizer
-from pellucid.training.recipe import MADE
 
 
 @dataclass(frozen=True)
@@ -90,18 +90,18 @@ class Source:
 
 
 def open_source(
-    data: Data,
+    data: DataSettings,
     length: int,
     seed: int,
     cache: Path,
-    tell: Tell = lambda _: None,
+    report: Report = lambda _: None,
     start: Pretrained | None = None,
 ) -> Source:
     """The source that a recipe names; what has to be made of it is kept in `cache`, and made once. A model to
     `start` from brings its tokenizer."""
     need_length(length)
     own = start.tokenizer if start else None
-    first, kind = paths_of(data)[0], kind_of(data)
+    first, kind = data.paths[0], kind_of(data)
     if kind == "made":
         if own is not None:
             raise ConfigError(
@@ -110,7 +110,7 @@ def open_source(
             )
         return _made(data, length, seed)
     if kind == "conversations":
-        return _talked(data, start, length, seed, tell)
+        return _talked(data, start, length, seed, report)
     if kind == "tokens":
         _need_no_file(data, "holds")
         folder, path = TokenFolder(Path(first)), Path(first)
@@ -120,12 +120,12 @@ def open_source(
                 "itself, or prepare it again with the model's own."
             )
         return _tokens(data, folder, length, seed)
-    return _tokens(data, encoded(data, cache, tell, own), length, seed)
+    return _tokens(data, encode(data, cache, report, own), length, seed)
 
 
-def kind_of(data: Data) -> str:
+def kind_of(data: DataSettings) -> str:
     """What `data.path` names: made (stories, tasks), conversations, tokens (token files), or text."""
-    paths = paths_of(data)
+    paths = data.paths
     kinds = {path: _kind(path) for path in paths}
     if len(paths) > 1:
         for path, what in ALONE.items():
@@ -145,7 +145,7 @@ ALONE = {"made": "a text that is made while the model learns", "tokens": "a fold
 
 def _kind(path: str) -> str:
     kind, colon, _ = path.partition(":")
-    if kind in MADE and (colon or kind == "stories") and not Path(path).exists():
+    if kind in generated.GENERATED and (colon or kind == "stories") and not Path(path).exists():
         return "made"
     if is_chat(path):
         return "conversations"
@@ -159,7 +159,7 @@ def _same(a: Tokenizer, b: Tokenizer) -> bool:
     return a.vocab_size == b.vocab_size and all(a.token(id) == b.token(id) for id in range(a.vocab_size))
 
 
-def _need_no_file(data: Data, verb: str) -> None:
+def _need_no_file(data: DataSettings, verb: str) -> None:
     """Settings of a text file, which whatever is none cannot follow."""
     told = {
         "validation": isinstance(data.validation, str),
@@ -176,8 +176,8 @@ def _need_no_file(data: Data, verb: str) -> None:
 # ---- made while the model learns
 
 
-def _made(data: Data, length: int, seed: int) -> Source:
-    kind, _, name = paths_of(data)[0].partition(":")
+def _made(data: DataSettings, length: int, seed: int) -> Source:
+    kind, _, name = data.paths[0].partition(":")
     if data.tokenizer not in ("", "words"):
         raise ConfigError(
             f"data.tokenizer={data.tokenizer!r} does not go with {data.path}, which brings its own along: "
@@ -209,7 +209,7 @@ def _made(data: Data, length: int, seed: int) -> Source:
 # ---- conversations
 
 
-def _talked(data: Data, start: Pretrained | None, length: int, seed: int, tell: Tell) -> Source:
+def _talked(data: DataSettings, start: Pretrained | None, length: int, seed: int, report: Report) -> Source:
     if isinstance(data.validation, str):
         raise ConfigError(
             f"data.validation={data.validation!r} does not go with conversations, of which a share is held "
@@ -220,12 +220,12 @@ def _talked(data: Data, start: Pretrained | None, length: int, seed: int, tell: 
             f"data.on_bad_file={data.on_bad_file} does not go with conversations, of which a bad line is "
             "named: omit data.on_bad_file."
         )
-    made = conversations(paths_of(data), start, length, data.validation)
+    made = conversations(data.paths, start, length, data.validation)
     assert start is not None and start.tokenizer is not None
     tokenizer = start.tokenizer
     longest = max((len(ids) for ids, _ in made.held_out), default=1)
     for line in made.about(length):
-        tell(line)
+        report(line)
     counted = [int(id) for _, targets in made.held_out for id in targets if id != IGNORE_INDEX]
     end = None if tokenizer.special.eos is None else tokenizer.id_of(tokenizer.special.eos)
 
@@ -242,7 +242,7 @@ def _talked(data: Data, start: Pretrained | None, length: int, seed: int, tell: 
         end,
         None,
         None,
-        f"{shown_paths(data)}: {len(made.train):,} conversations to learn from and "
+        f"{data.shown_paths}: {len(made.train):,} conversations to learn from and "
         f"{len(made.held_out):,} held out; only what the assistant says counts",
         opening=opening,
     )
@@ -251,8 +251,8 @@ def _talked(data: Data, start: Pretrained | None, length: int, seed: int, tell: 
 # ---- token files
 
 
-def _tokens(data: Data, folder: TokenFolder, length: int, seed: int) -> Source:
-    tokenizer, about, path = folder.tokenizer, folder.manifest.tokenizer, shown_paths(data)
+def _tokens(data: DataSettings, folder: TokenFolder, length: int, seed: int) -> Source:
+    tokenizer, about, path = folder.tokenizer, folder.manifest.tokenizer, data.shown_paths
     if data.tokenizer and Path(path) == folder.path and data.tokenizer != about.kind:
         raise ConfigError(
             f"data.tokenizer={data.tokenizer!r}, and the token files of {path} were made with {about.kind}, "

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pellucid.data.sources.encoding import PROOF, shown_paths
+from pellucid.data.sources.encoding import PROOF
 from pellucid.data.sources.source import Source, kind_of, open_source
 from pellucid.errors import AddressError, FileError, UsageError, did_you_mean
 from pellucid.explain.trace import Trace
@@ -394,7 +394,7 @@ def _source(recipe: Recipe, folder: Path, start: Pretrained | None) -> Source:
     data, cache = recipe.data, folder / "data"
     if not (cache / PROOF).is_file() and kind_of(data) == "text":
         raise FileError(
-            f"the data of this run are gone: neither {cache} nor {shown_paths(data)} has its token files, "
+            f"the data of this run are gone: neither {cache} nor {data.shown_paths} has its token files, "
             "and without them no step can be made again. Put them back where they were."
         )
     return open_source(data, recipe.length, recipe.seed, cache, start=start)

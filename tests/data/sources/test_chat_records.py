@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from pellucid.data.sources.conversations import conversations
+from pellucid.data.sources.settings import DataSettings
 from pellucid.data.sources.source import Source, open_source
 from pellucid.errors import ConfigError, FileError, TokenError
 from pellucid.interop import model_folder
 from pellucid.names import IGNORE_INDEX
 from pellucid.training.events import Evaluated
 from pellucid.training.history.log import read
-from pellucid.training.recipe import Data, Recipe
+from pellucid.training.recipe import Recipe
 from pellucid.training.run import begin, resume
 from pellucid.training.saving.run_folder import RunFolder
 from tests.training import tiny
@@ -46,7 +47,12 @@ def chats(tmp_path: Path) -> Path:
 def opened(path: Path, length: int = 90, validation: float = 0.1, **settings: str) -> Source:
     start = tiny.model(tiny.LLAMA | {"context_length": 200}, **{"chat_template": TEMPLATE} | settings)
     return open_source(
-        Data(path=str(path), batch_size=2, validation=validation), length, 0, path.parent, print, start
+        DataSettings(path=str(path), batch_size=2, validation=validation),
+        length,
+        0,
+        path.parent,
+        print,
+        start,
     )
 
 
@@ -95,7 +101,7 @@ def test_a_question_is_asked_as_the_template_asks_it(chats: Path) -> None:
 
 
 def test_conversations_need_a_model_with_a_template(chats: Path) -> None:
-    data = Data(path=str(chats))
+    data = DataSettings(path=str(chats))
     with pytest.raises(ConfigError, match="trained from nothing has no chat template"):
         open_source(data, 30, 0, chats.parent)
     with pytest.raises(ConfigError, match="tiny has no chat template"):

@@ -6,7 +6,9 @@ import pytest
 
 from pellucid.corpora import tasks
 from pellucid.errors import ConfigError
-from pellucid.training.recipe import Recipe, override, read_table, recipe_names
+from pellucid.training.recipe import Recipe
+from pellucid.training.recipe.overrides import override
+from pellucid.training.recipe.shipped import read_table, recipe_names
 
 SMALL = {"out": "runs/a", "steps": 10, "data": {"path": "stories:easy"}, "model": {"context_length": 8}}
 

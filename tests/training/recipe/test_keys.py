@@ -4,8 +4,10 @@ import tomllib
 
 import pytest
 
-from pellucid.training.recipe import Recipe, override, read_table, recipe_names
-from pellucid.training.recipe_keys import Key, add_comments, keys, texts
+from pellucid.training.recipe import Recipe
+from pellucid.training.recipe.keys import Key, add_comments, keys, texts
+from pellucid.training.recipe.overrides import override
+from pellucid.training.recipe.shipped import read_table, recipe_names
 
 ALL = [key for table in keys().values() for key in table]
 NEEDS = {

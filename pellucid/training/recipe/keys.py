@@ -20,7 +20,10 @@ from typing import Any
 
 from pellucid.config import ModelConfig
 from pellucid.parts import Part, find, kinds
-from pellucid.training.recipe import BOUNDS, FROM_DATA, WORDS, Recipe, as_text, format_toml
+from pellucid.training.recipe import Recipe, as_text
+from pellucid.training.recipe.reading import FROM_DATA
+from pellucid.training.recipe.sections import BOUNDS, CHOICES
+from pellucid.training.recipe.toml import format_toml
 
 COLUMN = 32
 """Where comments begin in a recipe that has them."""
@@ -94,7 +97,7 @@ def _default(entry: Any) -> str:
 
 def _type(name: str, entry: Any) -> str:
     table, _, key = name.rpartition(".")
-    for its_table, its_key, words in WORDS:
+    for its_table, its_key, words in CHOICES:
         if (its_table, its_key) == (table, key):
             return f"one of {', '.join(map(as_text, words))}"
     if isinstance(entry.type, type) and issubclass(entry.type, Part):

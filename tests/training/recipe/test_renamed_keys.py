@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from pellucid.errors import ConfigError
-from pellucid.training.recipe import Recipe, override
-from pellucid.training.renamed_keys import RENAMED, describe_renamed, translate
-from tests.training.test_recipe import SMALL
+from pellucid.training.recipe import Recipe
+from pellucid.training.recipe.overrides import override
+from pellucid.training.recipe.renamed_keys import RENAMED, describe_renamed, translate
+from tests.training.recipe.test_recipe import SMALL
 
 OLD: dict[str, Any] = {
     "optimizer": {"kind": "muon", "decay": 0.3, "adam_decay": 0.2},
@@ -63,7 +64,7 @@ def test_a_table_without_old_keys_is_left_as_it_is(table: dict[str, Any]) -> Non
 
 
 def test_the_recipe_of_an_old_run_is_read() -> None:
-    table = tomllib.loads((Path(__file__).parents[1] / "golden/run-2/recipe.toml").read_text("utf-8"))
+    table = tomllib.loads((Path(__file__).parents[2] / "golden/run-2/recipe.toml").read_text("utf-8"))
     recipe = Recipe.from_dict(table)
     assert recipe.train.on_nonfinite == table["train"]["bad"]
     assert recipe.train.compile is False

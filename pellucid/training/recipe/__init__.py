@@ -1,0 +1,195 @@
+"""A run as one TOML file: model, data, optimizer, schedule, length, evaluation, outputs.
+
+    out = "runs/stories"
+    steps = 1200
+    [model]
+    n_layer = 4
+    [data]
+    path = "stories:easy"
+
+An unknown key is an error. `key=value` on the command line sets one: `optimizer.lr=3e-4`.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from pellucid.config import ModelConfig
+from pellucid.data.sources.settings import DataSettings
+from pellucid.errors import ConfigError, unknown
+from pellucid.parts import Part
+from pellucid.parts.optimizers import Optimizer
+from pellucid.parts.optimizers.adamw import AdamW
+from pellucid.parts.schedules import Schedule
+from pellucid.parts.schedules.cosine import Cosine
+from pellucid.training.recipe.reading import read_section
+from pellucid.training.recipe.renamed_keys import translate
+from pellucid.training.recipe.sections import (
+    BOUNDS,
+    CHOICES,
+    CheckpointSettings,
+    EvaluationSettings,
+    LoraSettings,
+    TrainSettings,
+)
+from pellucid.training.recipe.toml import format_toml
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A run as data. The text under each key says what it means, and its last line gives an example."""
+
+    out: str
+    """The folder of the run: its log, its checkpoints and its model.
+    Example: runs/a"""
+    steps: int
+    """Optimizer steps of the run. `pellucid train --resume RUN steps=N` changes them, also when it is
+    finished; the learning rate then follows the schedule of N steps from there on.
+    Example: 2000"""
+    extensions: tuple[tuple[int, int], ...] = ()
+    """Written by Pellucid where a run was given other steps: [step, steps] for each time. Up to that
+    step the run was to have that number of steps, and its learning rate followed their schedule.
+    Example: [[400, 400]]"""
+    data: DataSettings
+    """Where the text is, and how it becomes batches."""
+    model: Mapping[str, Any] = field(default_factory=dict)
+    """The sizes and choices of the model. Beside a `start`, only context_length and dropout can be chosen."""
+    seed: int = 0
+    """Seed of the RNG for the first weights, the order of the rows, and dropout.
+    Example: 17"""
+    start: str = ""
+    """The model whose weights and tokenizer the run begins from. A folder, a .gguf file, or a name that
+    `pellucid list` shows. Empty: new weights.
+    Example: smollm2"""
+    lora: LoraSettings = field(default_factory=LoraSettings)
+    """Adapters beside the weights of a `start`."""
+    optimizer: Optimizer = field(default_factory=AdamW)
+    """How a gradient becomes an update."""
+    schedule: Schedule = field(default_factory=Cosine)
+    """How the learning rate changes over the run."""
+    train: TrainSettings = field(default_factory=TrainSettings)
+    """How a step is made."""
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    """How often the validation loss is computed, and what else is shown then."""
+    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
+    """How often the state of the run is saved."""
+
+    def __post_init__(self) -> None:
+        for section, key, low, high in BOUNDS:
+            value = getattr(getattr(self, section) if section else self, key)
+            if not isinstance(value, str) and not low <= value <= high:
+                name = f"{section}.{key}" if section else key
+                raise ConfigError(f"{name}={value} cannot be: it goes from {_bound(low)} to {_bound(high)}.")
+        if not self.out.strip():
+            raise ConfigError("out is empty: name the folder of the run, for example out=runs/a.")
+        for section, key, words in CHOICES:
+            value = getattr(getattr(self, section), key)
+            if value not in words:
+                raise ConfigError(unknown(f"{section}.{key}", value, map(as_text, words)))
+        self._check_start()
+        self._check_extensions()
+        if self.train.weights == "bfloat16" and self.train.dtype in ("float32", "float64"):
+            raise ConfigError(
+                f"train.weights=bfloat16 does not go with train.dtype={self.train.dtype}: products of "
+                "bfloat16 weights are bfloat16. Use train.dtype=bfloat16, or leave it out."
+            )
+        if self.data.batch_size % self.train.accumulate:
+            raise ConfigError(
+                f"data.batch_size={self.data.batch_size} does not split into train.accumulate="
+                f"{self.train.accumulate} equal parts. Use a number that divides it."
+            )
+
+    def _check_start(self) -> None:
+        if not self.start:
+            if "context_length" not in self.model:
+                raise ConfigError("model.context_length is missing: how many tokens a row has.")
+            if self.lora.rank:
+                raise ConfigError(
+                    f"lora.rank={self.lora.rank} adapts a model that is there already: name it with start=, "
+                    "or leave lora out."
+                )
+            return
+        for key in ("tokenizer", "vocab_size"):
+            if value := getattr(self.data, key):
+                raise ConfigError(
+                    f"data.{key}={value!r} does not go with start={self.start!r}, whose own tokenizer is the "
+                    f"only one that its weights know: leave data.{key} out."
+                )
+
+    def _check_extensions(self) -> None:
+        before = 0
+        for step, steps in self.extensions:
+            if not before < step <= min(steps, self.steps):
+                raise ConfigError(
+                    f"extensions={[list(pair) for pair in self.extensions]} are not those of a run of "
+                    f"{self.steps} steps: each is [step, steps], the steps rising and none beyond the end."
+                )
+            before = step
+
+    def steps_at(self, step: int) -> int:
+        """Returns how many steps the run was to have when it was at this one."""
+        return next((steps for until, steps in self.extensions if step < until), self.steps)
+
+    def ends_at(self, step: int) -> bool:
+        """Whether the run has its end here, or had it before it was given more steps."""
+        return step == self.steps or (step, step) in self.extensions
+
+    def extend(self, step: int, steps: int) -> Self:
+        """Returns the recipe with another number of steps, from a step on; what was before it stays."""
+        earlier = [pair for pair in self.extensions if pair[0] < step]
+        if step and self.steps_at(step - 1) != steps:
+            earlier.append((step, self.steps_at(step - 1)))
+        return dataclasses.replace(self, steps=steps, extensions=tuple(earlier))
+
+    def config(self, vocab_size: int) -> ModelConfig:
+        """The model, now that the number of tokens is known."""
+        return ModelConfig.from_dict({**self.model, "vocab_size": vocab_size})
+
+    @property
+    def length(self) -> int:
+        """Tokens in one row of a batch."""
+        return int(self.model["context_length"])
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Self:
+        """Returns the recipe of a table; keys of the previous version are translated."""
+        recipe: Self = read_section(cls, translate(given) if isinstance(given, Mapping) else given, "")
+        return recipe
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            entry.name: value.to_dict()
+            if isinstance(value, Part)
+            else dict(value)
+            if isinstance(value, Mapping)
+            else dataclasses.asdict(value)
+            if dataclasses.is_dataclass(value) and not isinstance(value, type)
+            else value
+            for entry in dataclasses.fields(self)
+            for value in [getattr(self, entry.name)]
+        }
+
+    def to_toml(self) -> str:
+        table = self.to_dict()
+        if not self.extensions:
+            del table["extensions"]
+        lines = [
+            f"{key} = {format_toml(value)}" for key, value in table.items() if not isinstance(value, dict)
+        ]
+        for section, values in table.items():
+            if isinstance(values, dict):
+                lines += ["", f"[{section}]"] + [
+                    f"{key} = {format_toml(value)}" for key, value in values.items()
+                ]
+        return "\n".join(lines) + "\n"
+
+
+def as_text(word: str | bool) -> str:
+    """Returns a word as a recipe has it without quotes: `auto`, `true`."""
+    return word if isinstance(word, str) else format_toml(word)
+
+
+def _bound(number: float) -> str:
+    return f"{int(number):,}" if number == number // 1 and math.isfinite(number) else str(number)

@@ -1,0 +1,52 @@
+"""`KEY=VALUE` of the command line, put into a recipe's table."""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, cast
+
+from pellucid.data.sources.settings import Paths
+from pellucid.errors import ConfigError
+from pellucid.parts import Part
+from pellucid.training.recipe import Recipe
+from pellucid.training.recipe.renamed_keys import translate, translate_override
+from pellucid.training.recipe.toml import parse_value
+
+
+def override(table: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """The same recipe with some keys set: `optimizer.lr=3e-4`, `model.positions=learned`.
+
+    Another kind comes first, and without the settings of the one before.
+    """
+    result: dict[str, Any] = translate(table)
+    texts = dict(_texts(Recipe))
+    for text in sorted(
+        map(translate_override, overrides), key=lambda text: not text.partition("=")[0].endswith(".kind")
+    ):
+        path, equals, value = text.partition("=")
+        if not equals or not path:
+            raise ConfigError(f"{text!r} sets nothing: write KEY=VALUE, such as optimizer.lr=3e-4.")
+        *sections, key = path.split(".")
+        at = result
+        for section in sections:
+            inner = at.setdefault(section, {})
+            if isinstance(inner, str):  # a part without settings is only its kind
+                inner = at[section] = {"kind": inner}
+            if not isinstance(inner, dict):
+                raise ConfigError(f"{path} cannot be set: {section} is {inner!r} and has no keys.")
+            at = inner
+        if key == "kind" and at.get("kind") != value:
+            at.clear()
+        read = parse_value(value)
+        is_listed = texts.get(path) == Paths and isinstance(read, list)
+        at[key] = value if path in texts and not isinstance(read, str) and not is_listed else read
+    return result
+
+
+def _texts(kind: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The keys that hold a text, with their types. It needs no quotes where it looks like a number or a day:
+    out=2024."""
+    for entry in dataclasses.fields(kind):
+        if entry.type in (str, Paths):
+            yield path + entry.name, entry.type
+        elif dataclasses.is_dataclass(entry.type) and not issubclass(cast(type, entry.type), Part):
+            yield from _texts(entry.type, f"{path}{entry.name}.")

@@ -1,0 +1,101 @@
+"""Strict reading of a recipe's tables: an unknown key or a value of another type is refused by name."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from pellucid.config import ModelConfig
+from pellucid.data.sources.settings import Paths
+from pellucid.errors import ConfigError, did_you_mean
+from pellucid.parts import Part
+
+MODEL_KEYS = tuple(entry.name for entry in dataclasses.fields(ModelConfig))
+FROM_DATA = ("vocab_size",)
+"""Keys of the model that the tokenizer decides."""
+
+
+def read_section(kind: Any, given: Any, path: str) -> Any:
+    """One section, its keys checked by name and type."""
+    where = path or "a recipe"
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{where} is a table of keys, not {given!r}.")
+    fields = {entry.name: entry for entry in dataclasses.fields(kind)}
+    values: dict[str, Any] = {}
+    for key, value in given.items():
+        name = f"{path}.{key}" if path else key
+        if key not in fields:
+            raise ConfigError(f"no key {name!r}; {where} has {', '.join(fields)}.{did_you_mean(key, fields)}")
+        values[key] = _field(fields[key], value, name)
+    needed = [
+        entry.name
+        for entry in fields.values()
+        if entry.default is entry.default_factory is dataclasses.MISSING
+    ]
+    if missing := [key for key in needed if key not in values]:
+        raise ConfigError(f"{where} needs {', '.join(needed)}; missing: {', '.join(missing)}.")
+    return kind(**values)
+
+
+def _field(entry: Any, value: Any, name: str) -> Any:
+    kind = entry.type
+    if isinstance(kind, type) and issubclass(kind, Part):
+        usual = {"kind": entry.default_factory().kind}  # settings alone are those of the usual kind
+        return kind.read(usual | dict(value) if isinstance(value, Mapping) else value)
+    if dataclasses.is_dataclass(kind):
+        return read_section(kind, value, name)
+    if kind == bool | str:
+        if not isinstance(value, bool | str):
+            raise ConfigError(f"{name} must be true, false or auto, not {value!r}.")
+        return value
+    if kind in (float, float | str) and type(value) is int:
+        value = float(value)
+    if kind == tuple[str, ...]:
+        patterns = [value] if isinstance(value, str) else value
+        if not isinstance(patterns, list | tuple) or not all(isinstance(one, str) for one in patterns):
+            raise ConfigError(f"{name} is a pattern or a list of them, not {value!r}.")
+        return tuple(patterns)
+    if kind == tuple[tuple[int, int], ...]:
+        return _pairs(value, name)
+    if kind is bool:
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name} must be true or false, not {value!r}.")
+        return value
+    if kind == Paths:
+        return _paths(value, name)
+    plain = {int: "int", float: "float", str: "str", float | str: "float or str"}
+    if kind in plain and (not isinstance(value, kind) or isinstance(value, bool) or value != value):
+        whole = (
+            f": use {value:.0f}" if kind is int and isinstance(value, float) and value.is_integer() else ""
+        )
+        raise ConfigError(f"{name} must be {plain[kind]}, not {value!r}{whole}.")
+    return _model(value, name) if name == "model" else value
+
+
+def _pairs(value: Any, name: str) -> tuple[tuple[int, int], ...]:
+    """Pairs of whole numbers, each written as a list."""
+    pairs = value if isinstance(value, list | tuple) else [value]
+    for pair in pairs:
+        if not isinstance(pair, list | tuple) or [type(number) for number in pair] != [int, int]:
+            raise ConfigError(f"{name} must be a list of pairs such as [[100, 200]], not {value!r}.")
+    return tuple((first, second) for first, second in pairs)
+
+
+def _paths(value: Any, name: str) -> str | tuple[str, ...]:
+    """One path, or several; a list of one is that one."""
+    paths = [value] if isinstance(value, str) else value
+    if not isinstance(paths, list | tuple) or not paths or not all(isinstance(one, str) for one in paths):
+        raise ConfigError(f"{name} must be a path or a list of paths, not {value!r}.")
+    return paths[0] if len(paths) == 1 else tuple(paths)
+
+
+def _model(given: Any, name: str) -> dict[str, Any]:
+    """The keys of a model, whose values the config checks once the vocabulary is known."""
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{name} is a table of keys, not {given!r}.")
+    for key in given:
+        if key in FROM_DATA:
+            raise ConfigError(f"{name}.{key} is what the tokenizer has: set data.vocab_size.")
+        if key not in MODEL_KEYS:
+            known = [known for known in MODEL_KEYS if known not in FROM_DATA]
+            raise ConfigError(f"no key '{name}.{key}'; have {', '.join(known)}.{did_you_mean(key, known)}")
+    return dict(given)

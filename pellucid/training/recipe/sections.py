@@ -1,0 +1,185 @@
+"""The tables of a recipe other than `[data]`, `[model]`, `[optimizer]` and `[schedule]`, and the limits of
+their keys.
+
+The text under each key says what it means; its last line gives an example. docs/recipes.md is made from them.
+"""
+
+import math
+from dataclasses import dataclass
+
+from pellucid.arguments import LARGEST_VOCABULARY
+from pellucid.text.corpus.bad_files import CHOICES as BAD_FILE_CHOICES
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoraSettings:
+    """Adapters of low rank, W' = W + (alpha / rank) B A, where A and B alone are trained (Hu et al. 2021,
+    arXiv:2106.09685)."""
+
+    rank: int = 0
+    """Rank of the adapters; 0 trains the weights themselves. Needs a `start`.
+    Example: 8"""
+    alpha: float = 16.0
+    """Scale of the adapters: their product is multiplied by alpha / rank.
+    Example: 32"""
+    dropout: float = 0.0
+    """Probability with which an input of an adapter is dropped while training.
+    Example: 0.05"""
+    targets: tuple[str, ...] = ("blocks.*_proj",)
+    """Patterns of the names of the projections that get an adapter.
+    Example: ["blocks.*.q_proj", "blocks.*.v_proj"]"""
+
+    @property
+    def scale(self) -> float:
+        return self.alpha / self.rank if self.rank else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings:
+    """How a step is made."""
+
+    accumulate: int = 1
+    """Parts into which a batch is divided to need less memory; their gradients are added.
+    Example: 8"""
+    clip: float = 1.0
+    """Largest gradient norm: a longer gradient is scaled down to it. 0: no clipping.
+    Example: 0.5"""
+    label_smoothing: float = 0.0
+    """Label smoothing: the fraction of the target's probability that is spread over all tokens.
+    Example: 0.1"""
+    z_loss: float = 0.0
+    """Weight z of the z-loss, z · (ln Σ e^logit)², which keeps the logits near 0.
+    Example: 1e-4"""
+    logits_chunk: int = 0
+    """Positions whose logits are computed at a time, to save memory with a large vocabulary. 0: chosen.
+    Example: 1024"""
+    activation_checkpointing: bool = False
+    """Whether the backward pass recomputes a block's activations instead of keeping them. Less memory, for
+    about a third more arithmetic.
+    Example: true"""
+    only: tuple[str, ...] = ()
+    """Patterns of the names of the parameters that are trained; all where there is none.
+    Example: ["blocks.*"]"""
+    freeze: tuple[str, ...] = ()
+    """Patterns of the names of the parameters that are not trained.
+    Example: ["embed.weight"]"""
+    ema: float = 0.0
+    """Decay of the moving average of the weights, which is what is evaluated and saved. 0: no average.
+    Example: 0.99"""
+    patience: int = 0
+    """Evaluations without a better validation loss after which the run stops. 0: never.
+    Example: 5"""
+    on_nonfinite: str = "skip"
+    """What happens at a gradient with NaN or Inf. `skip` omits the update, and stops after five in a row;
+    `stop` stops at once.
+    Example: stop"""
+    record_every: int = 100
+    """Steps between two records of the sizes of activations, gradients and updates. 0: no records.
+    Example: 20"""
+    initialization: str = "gpt2"
+    """How the weights of a new model are drawn; `pellucid choices initialisations` lists the kinds.
+    Example: xavier"""
+    device: str = "auto"
+    """Where the model is: `auto`, `cpu`, `cuda` or `cuda:N`.
+    Example: cpu"""
+    dtype: str = "auto"
+    """Type of the matrix products. auto: bfloat16 on a GPU, float32 on a CPU.
+    Example: float32"""
+    threads: int = 0
+    """Threads that compute on a CPU; the bits of a run follow from their number. 0: as many as torch chooses.
+    Example: 1"""
+    weights: str = "float32"
+    """Type of the weights in the forward pass; bfloat16 weights are copies of float32 master weights.
+    Example: bfloat16"""
+    compile: bool | str = "auto"
+    """Whether the step is compiled by torch.compile. auto: on a GPU, where the run is long enough.
+    Example: false"""
+    deterministic: bool | str = "auto"
+    """Whether only deterministic kernels are used, so that a run can be repeated bit for bit. auto: on a CPU.
+    Example: true"""
+    tensorboard: bool = False
+    """Whether the figures of the log are written for TensorBoard as well.
+    Example: true"""
+    parallel: str = "auto"
+    """How several processes share a model. `ddp` (or auto) gives each the whole of it, `fsdp` some rows of
+    each parameter.
+    Example: fsdp"""
+    timeout: float = 120.0
+    """Seconds without a sign of life after which the other processes end the run.
+    Example: 600"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationSettings:
+    """How often the validation loss is computed, and what else is shown then."""
+
+    every: int = 100
+    """Steps between two evaluations.
+    Example: 250"""
+    batches: int = 0
+    """Batches of the validation text that are evaluated. 0: all of it.
+    Example: 8"""
+    sample: int = 60
+    """Tokens of the text that the model writes at each evaluation. 0: none.
+    Example: 200"""
+    prompt: str = ""
+    """The text from which that sample goes on. Empty: the beginning of a document.
+    Example: Once upon a time"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointSettings:
+    """How often the state of the run is saved."""
+
+    every: int = 500
+    """Steps between two checkpoints.
+    Example: 1000"""
+    minutes: float = 5.0
+    """Minutes without a checkpoint after which one is saved whatever the step. 0: never.
+    Example: 15"""
+    keep: int = 2
+    """Newest checkpoints that are kept; older ones are removed. One that was saved between two of the
+    schedule, by the clock or at an interruption, is kept until there is a newer one.
+    Example: 5"""
+    keep_best: bool = True
+    """Whether the model with the lowest validation loss so far is kept as well, in OUT/best.
+    Example: false"""
+
+
+MOST = 2**40
+BOUNDS: tuple[tuple[str, str, float, float], ...] = (
+    ("", "steps", 0, MOST),
+    ("", "seed", 0, 2**63 - 1),
+    ("data", "vocab_size", 0, LARGEST_VOCABULARY),
+    ("data", "batch_size", 1, 2**24),
+    ("data", "validation", 0, 0.9),
+    ("lora", "rank", 0, 2**16),
+    ("lora", "alpha", 0, 2**16),
+    ("lora", "dropout", 0, 0.9),
+    ("train", "accumulate", 1, 2**20),
+    ("train", "clip", 0, math.inf),
+    ("train", "label_smoothing", 0, 0.99),
+    ("train", "z_loss", 0, 1),
+    ("train", "logits_chunk", 0, 2**24),
+    ("train", "ema", 0, 0.9999999),
+    ("train", "patience", 0, MOST),
+    ("train", "timeout", 1, 86_400),
+    ("train", "threads", 0, 1024),
+    ("train", "record_every", 0, MOST),
+    ("evaluation", "every", 1, MOST),
+    ("evaluation", "batches", 0, MOST),
+    ("evaluation", "sample", 0, 100_000),
+    ("checkpoint", "every", 1, MOST),
+    ("checkpoint", "minutes", 0, MOST),
+    ("checkpoint", "keep", 1, 1000),
+)
+AUTO: tuple[str | bool, ...] = ("auto", True, False)
+CHOICES: tuple[tuple[str, str, tuple[str | bool, ...]], ...] = (
+    ("data", "on_bad_file", BAD_FILE_CHOICES),
+    ("train", "dtype", ("auto", "float32", "bfloat16", "float64")),
+    ("train", "weights", ("float32", "bfloat16")),
+    ("train", "on_nonfinite", ("skip", "stop")),
+    ("train", "compile", AUTO),
+    ("train", "deterministic", AUTO),
+    ("train", "parallel", ("auto", "ddp", "fsdp")),
+)

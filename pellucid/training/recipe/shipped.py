@@ -1,0 +1,43 @@
+"""The recipes inside the package, and how a name becomes a recipe's table."""
+
+import os
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from pellucid.data.sources.generated import GENERATED
+from pellucid.errors import ConfigError, did_you_mean
+from pellucid.files import read_bytes
+from pellucid.training.recipe.overrides import override
+
+
+def recipe_names() -> list[str]:
+    """The names of the shipped recipes: the files of `recipes/`."""
+    folder = resources.files("pellucid.training") / "recipes"
+    return sorted(
+        entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name[-5:] == ".toml"
+    )
+
+
+def is_shipped(name: str) -> bool:
+    return name in recipe_names() or name.partition(":")[0] in GENERATED
+
+
+def read_table(name: str) -> dict[str, Any]:
+    """A recipe as plain data: a shipped one by name, or a file.
+
+    A text that is made while the model learns has a recipe of its kind: `task:copy` is `task` with that text.
+    """
+    if is_shipped(name):
+        kind, colon, _ = name.partition(":")
+        shipped = resources.files("pellucid.training") / "recipes" / f"{kind}.toml"
+        table = tomllib.loads(shipped.read_text("utf-8"))
+        return override(table, [f"data.path={name}", f"out=runs/{name.replace(':', '-')}"] if colon else [])
+    try:
+        if not os.path.lexists(name):
+            known, hint = ", ".join(recipe_names()), did_you_mean(name, recipe_names())
+            raise ConfigError(f"no recipe and no file called {name!r}; recipes are {known}.{hint}")
+        return tomllib.loads(read_bytes(Path(name)).decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{name} is not a recipe: it is not TOML, {error}.") from None

@@ -1,0 +1,34 @@
+"""A value as TOML writes it, and a value of the command line read as TOML."""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from typing import Any
+
+from pellucid.errors import ConfigError
+
+
+def format_toml(value: Any) -> str:
+    """Returns a value as a recipe has it."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key} = {format_toml(entry)}" for key, entry in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(format_toml, value)) + "]"
+    if isinstance(value, float):
+        return repr(value)
+    text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # TOML refuses it, JSON does not
+    if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
+        raise ConfigError(f"{value!r} is not UTF-8, and a recipe is: give another name.")
+    return text
+
+
+def parse_value(text: str) -> Any:
+    """Returns a value as TOML reads it; what is not TOML is a string.
+
+    >>> parse_value("3e-4"), parse_value("[1, 2]"), parse_value("cosine")
+    (0.0003, [1, 2], 'cosine')
+    """
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
