@@ -7,31 +7,22 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Self
 
-from pellucid.errors import ConfigError, did_you_mean, show
+from pellucid.errors import ConfigError, show, unknown
 from pellucid.parts import Part, Shapes
-from pellucid.parts.attentions import Attention
-from pellucid.parts.attentions.softmax import SoftmaxAttention
-from pellucid.parts.caps import Cap
-from pellucid.parts.caps.none import NoCap
-from pellucid.parts.dropouts import Dropout
-from pellucid.parts.dropouts.none import NoDropout
-from pellucid.parts.masks import Mask
+from pellucid.parts.attentions import AttentionConfig
+from pellucid.parts.attentions.softmax import SoftmaxAttentionConfig
+from pellucid.parts.caps import CapConfig, NoCap
+from pellucid.parts.dropouts import DropoutConfig, NoDropout
+from pellucid.parts.masks import MaskConfig
 from pellucid.parts.masks.causal import Causal
-from pellucid.parts.mlps import Mlp
-from pellucid.parts.mlps.swiglu import Swiglu
-from pellucid.parts.norms import Norm
-from pellucid.parts.norms.none import NoNorm
-from pellucid.parts.norms.rms_norm import RmsNorm
-from pellucid.parts.outputs import Output
-from pellucid.parts.outputs.linear import LinearOutput
-from pellucid.parts.placements import Placement
-from pellucid.parts.placements.pre import Pre
-from pellucid.parts.positions import Positions
+from pellucid.parts.mlps import MlpConfig, Swiglu
+from pellucid.parts.norms import NoNorm, NormConfig, RmsNormConfig
+from pellucid.parts.outputs import LinearOutput, OutputConfig
+from pellucid.parts.placements import PlacementConfig, Pre
+from pellucid.parts.positions import PositionsConfig
 from pellucid.parts.positions.rope import Rope
-from pellucid.parts.residuals import Residual
-from pellucid.parts.residuals.plain import PlainResidual
-from pellucid.parts.unembeddings import Unembedding
-from pellucid.parts.unembeddings.tied import TiedUnembedding
+from pellucid.parts.residuals import PlainResidual, ResidualConfig
+from pellucid.parts.unembeddings import TiedUnembedding, UnembeddingConfig
 
 BIAS_PLACES = ("qkv", "output", "mlp", "norm", "unembed")
 LARGEST = {"n_layer": 10_000, "n_head": 100_000, "n_kv_head": 100_000}
@@ -74,46 +65,46 @@ class ModelConfig:
     d_ff: int = 0
     """Hidden channels of the MLP. 0: the usual multiple of d_model for the kind of MLP.
     Example: 2048"""
-    positions: Positions = field(default_factory=Rope)
+    positions: PositionsConfig = field(default_factory=Rope)
     """How the model knows where a token stands.
     Example: learned"""
-    attention: Attention = field(default_factory=SoftmaxAttention)
+    attention: AttentionConfig = field(default_factory=SoftmaxAttentionConfig)
     """How scores become a mixture of values.
     Example: linear_elu"""
-    mask: Mask = field(default_factory=Causal)
+    mask: MaskConfig = field(default_factory=Causal)
     """Which positions each position sees.
     Example: causal"""
-    score_cap: Cap = field(default_factory=NoCap)
+    score_cap: CapConfig = field(default_factory=NoCap)
     """Soft cap of the attention scores.
     Example: tanh"""
-    norm: Norm = field(default_factory=RmsNorm)
+    norm: NormConfig = field(default_factory=RmsNormConfig)
     """Normalization in the blocks and before the unembedding.
     Example: layer_norm"""
-    placement: Placement = field(default_factory=Pre)
+    placement: PlacementConfig = field(default_factory=Pre)
     """Where in a block the normalization is.
     Example: sandwich"""
-    embed_norm: Norm = field(default_factory=NoNorm)
+    embed_norm: NormConfig = field(default_factory=NoNorm)
     """Normalization of the embeddings.
     Example: layer_norm"""
-    qk_norm: Norm = field(default_factory=NoNorm)
+    qk_norm: NormConfig = field(default_factory=NoNorm)
     """Normalization of queries and keys.
     Example: rms_norm"""
-    mlp: Mlp = field(default_factory=Swiglu)
+    mlp: MlpConfig = field(default_factory=Swiglu)
     """The MLP of a block.
     Example: gelu"""
-    residual: Residual = field(default_factory=PlainResidual)
+    residual: ResidualConfig = field(default_factory=PlainResidual)
     """How what a block writes joins the residual stream.
     Example: scaled"""
-    output: Output = field(default_factory=LinearOutput)
+    output: OutputConfig = field(default_factory=LinearOutput)
     """The output projection of attention.
     Example: linear"""
-    unembedding: Unembedding = field(default_factory=TiedUnembedding)
+    unembedding: UnembeddingConfig = field(default_factory=TiedUnembedding)
     """The matrix that makes the logits: that of the embedding, or its own.
     Example: linear"""
-    logit_cap: Cap = field(default_factory=NoCap)
+    logit_cap: CapConfig = field(default_factory=NoCap)
     """Soft cap of the logits.
     Example: tanh"""
-    dropout: Dropout = field(default_factory=NoDropout)
+    dropout: DropoutConfig = field(default_factory=NoDropout)
     """Activations that are dropped while training.
     Example: bernoulli"""
     biases: tuple[str, ...] = ()
@@ -161,7 +152,7 @@ class ModelConfig:
                 f"n_head={self.n_head} query heads cannot share n_kv_head={self.n_kv_head} key heads "
                 f"evenly. Use n_kv_head={' or '.join(map(str, dict.fromkeys((down, self.n_head))))}."
             )
-        if not self.output.parameters(1, 1) and self.n_head * self.d_head != self.d_model:
+        if self.output.is_none and self.n_head * self.d_head != self.d_model:
             raise ConfigError(
                 f"without an output projection the heads are the output, and "
                 f"n_head · d_head = {self.n_head * self.d_head} is not d_model={self.d_model}. "
@@ -172,10 +163,7 @@ class ModelConfig:
                 raise ConfigError(why)
         for place in self.biases:
             if place not in BIAS_PLACES:
-                raise ConfigError(
-                    f"no bias place called {place!r}; have {', '.join(BIAS_PLACES)}."
-                    + did_you_mean(place, BIAS_PLACES)
-                )
+                raise ConfigError(unknown("a place in biases", place, BIAS_PLACES))
 
     def parameters(self) -> Shapes:
         """Every parameter's name and shape, in the order of the computation; linear is (out, in)."""
@@ -244,9 +232,7 @@ class ModelConfig:
         fields = {entry.name: entry for entry in dataclasses.fields(cls)}
         for key in _table(given):
             if key not in fields:
-                raise ConfigError(
-                    f"no config key {key!r}; have {', '.join(fields)}." + did_you_mean(str(key), fields)
-                )
+                raise ConfigError(unknown("a config key", key, fields))
         needed = [
             entry.name
             for entry in fields.values()
@@ -299,9 +285,7 @@ def presets() -> list[str]:
 
 def preset_text(name: str) -> str:
     if name not in presets():
-        raise ConfigError(
-            f"no preset called {name!r}; have {', '.join(presets())}." + did_you_mean(name, presets())
-        )
+        raise ConfigError(unknown("a preset", name, presets()))
     return (resources.files("pellucid") / "presets" / f"{name}.toml").read_text("utf-8")
 
 

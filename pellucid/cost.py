@@ -114,14 +114,14 @@ def _activations(config: ModelConfig) -> dict[str, str]:
         found |= dict.fromkeys((f"{block}.attn.{name}" for name in attn), "attention")
         found[f"{block}.attn_out"] = "attention"
         found |= dict.fromkeys((f"{block}.mlp.{name}" for name in config.mlp.values), "feed-forward")
-        if config.mlp.values:
+        if not config.mlp.is_none:
             found[f"{block}.mlp_out"] = "feed-forward"
-        for sub_layer, stream in zip(["attn"] + ["mlp"] * bool(config.mlp.values), STREAMS, strict=False):
+        for sub_layer, stream in zip(["attn"] + ["mlp"] * (not config.mlp.is_none), STREAMS, strict=False):
             norms = [f"{sub_layer}_{place}" for place in config.placement.places]
             found |= dict.fromkeys((f"{block}.{n}.{v}" for n in norms for v in config.norm.values), "norms")
             if stream in config.residual.values:
                 found[f"{block}.{stream}"] = "residual"
     if config.placement.final:
         found |= dict.fromkeys((f"final_norm.{name}" for name in config.norm.values), "norms")
-    capped = ["unembedded"] * (config.logit_cap.kind != "none")
+    capped = ["unembedded"] * (not config.logit_cap.is_none)
     return found | dict.fromkeys([*capped, "logits", "probs"], "unembedding")

@@ -13,8 +13,8 @@ import numpy as np
 
 from pellucid.config import ModelConfig
 from pellucid.errors import UsageError
-from pellucid.parts.attentions import LinearAttention
-from pellucid.parts.attentions.softmax import SoftmaxAttention
+from pellucid.parts.attentions import LinearAttentionConfig
+from pellucid.parts.attentions.softmax import SoftmaxAttentionConfig
 from pellucid.reference.attention import Where
 from pellucid.reference.attentions import mixed
 from pellucid.reference.op import Array
@@ -32,7 +32,7 @@ class Distance(NamedTuple):
 
 def distances(config: ModelConfig, weights: Mapping[str, Array], ids: Any) -> list[Distance]:
     """One entry per layer; each is given what the linear model computes, so differences do not add up."""
-    if not isinstance(config.attention, LinearAttention):
+    if not isinstance(config.attention, LinearAttentionConfig):
         raise UsageError(
             f"attention {config.attention.kind!r} has no features, so there is nothing to compare with "
             'softmax: ask of a linear attention, such as "linear_elu".'
@@ -56,7 +56,7 @@ def _distance(tape: Tape, config: ModelConfig, layer: int) -> Distance:
     other = softmax.scope(t.prefix)
     q, k, v = (other.constant(x, tape[t.ref(name)]) for x, name in last.items())
     allowed = softmax.constant("mask", tape["mask"]) if "mask" in tape else None
-    plain = dataclasses.replace(config, attention=SoftmaxAttention())
+    plain = dataclasses.replace(config, attention=SoftmaxAttentionConfig())
     mixed(other, plain, q, k, v, Where(None, "", None, allowed), None)
     return Distance(layer, *distance(softmax[other.ref("pattern")], tape[t.ref("pattern")]))
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.parts.caps import Cap
-from pellucid.parts.masks import Mask
-from pellucid.parts.mlps import Mlp
-from pellucid.parts.positions import Positions, Table
+from pellucid.parts.caps import CapConfig
+from pellucid.parts.masks import MaskConfig
+from pellucid.parts.mlps import MlpConfig
+from pellucid.parts.positions import PositionsConfig, Table
 from pellucid.parts.positions.rope import Rope
-from pellucid.parts.schedules import Schedule
-from pellucid.reference.caps import capped
-from pellucid.reference.ops import named
+from pellucid.parts.schedules import ScheduleConfig
+from pellucid.reference.caps import apply_cap
+from pellucid.reference.ops import find_op
 from pellucid.reference.tape import Tape
 
 POSITIONS, HEADS, D_HEAD, D_MODEL = 16, 8, 64, 64
@@ -69,37 +69,37 @@ Picture = Grid | Lines
 
 def pictures(value: Any) -> Iterator[Picture]:
     """The pictures that help to see a choice: none, one or two."""
-    if isinstance(value, Mask):
+    if isinstance(value, MaskConfig):
         yield _mask(value)
-    elif isinstance(value, Positions):
+    elif isinstance(value, PositionsConfig):
         yield from _positions(value)
-    elif isinstance(value, Mlp) and value.values:
+    elif isinstance(value, MlpConfig) and not value.is_none:
         x = np.linspace(-4, 4, 161)
-        curve = {value.activation: named(value.activation).forward(x)}
+        curve = {value.activation: find_op(value.activation).forward(x)}
         yield Lines("activation curve", "y", "x", x, curve, limits=(-1.0, 4.0))
-    elif isinstance(value, Cap) and value.kind != "none":
+    elif isinstance(value, CapConfig) and not value.is_none:
         tape, x = Tape(), np.linspace(-200, 200, 161)
-        curve = {value.kind: tape[capped(tape, "capped", tape.constant("scores", x), value)]}
+        curve = {value.kind: tape[apply_cap(tape, "capped", tape.constant("scores", x), value)]}
         yield Lines("capped score", "after", "before", x, curve)
-    elif isinstance(value, Schedule):
+    elif isinstance(value, ScheduleConfig):
         yield _schedule(replace(value, warmup=STEPS // 10))
 
 
-def _mask(mask: Mask) -> Grid:
+def _mask(mask: MaskConfig) -> Grid:
     here = np.arange(POSITIONS)
     allowed = mask.allowed(here, here)
     cells = np.ones((POSITIONS, POSITIONS)) if allowed is None else allowed.astype(float)
     return Grid("who sees whom", "query", "key", cells)
 
 
-def _schedule(part: Schedule) -> Lines:
+def _schedule(part: ScheduleConfig) -> Lines:
     step = np.arange(0, STEPS + STEPS // 10, 5)
     factors = np.array([part.factor(int(at), STEPS) for at in step])
     what = f"rate by step, {part.warmup} to warm up, {STEPS} in all"
     return Lines(what, "share of the learning rate", "step", step, {part.kind: factors}, limits=(0.0, 1.0))
 
 
-def _positions(part: Positions) -> Iterator[Picture]:
+def _positions(part: PositionsConfig) -> Iterator[Picture]:
     rows = part.rows(np.arange(2 * POSITIONS), D_MODEL)
     if rows is not None:
         yield Grid("rows added to the embedding", "position", "channel", rows)
@@ -123,7 +123,7 @@ def _positions(part: Positions) -> Iterator[Picture]:
         )
 
 
-def _rates(part: Positions) -> Table | None:
+def _rates(part: PositionsConfig) -> Table | None:
     """How far each pair turns per position in a sequence of `LONG`; not a number for pairs that stay."""
     turn = part.turn(np.arange(LONG), D_HEAD)
     if turn is None:

@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import inspect
 import json
-import pkgutil
 import re
 import sys
 from collections.abc import Iterator
@@ -28,7 +27,7 @@ PRESET = "smollm2-135m"
 """Costs are told for this shape: every choice of it is a default."""
 
 ELSEWHERE = {
-    "initialisations": ("model/initialisations", "What the matrices start with."),
+    "initializations": ("model/initializations", "How the weights of a new model are drawn."),
     "hugging_face": ("interop/huggingface/families", "Models in Hugging Face's folders, read and written."),
     "gguf": ("interop/gguf/architectures", "Models in GGUF files, read and written."),
 }
@@ -101,7 +100,7 @@ def families() -> tuple[Family, ...]:
         keys.setdefault(part.family, {})[key] = part.kind
     names = [*keys, *(name for name in parts.families() if name not in keys)]
     made = [
-        Family(name, _first_sentence(_told(_docstring(PACKAGE / "parts" / name / "__init__.py"))[0]),
+        Family(name, _first_sentence(_told(inspect.getdoc(parts.home(name)))[0]),
                tuple(_of_parts(name)), keys.get(name, {}), RECIPE.get(name, {}))
         for name in names
     ]  # fmt: skip
@@ -152,7 +151,8 @@ def beside_default(family: Family, choice: Choice) -> Iterator[Beside]:
 def _of_parts(family: str) -> Iterator[Choice]:
     for kind in parts.kinds(family):
         part = parts.find(family, kind)
-        idea, cited = _told(inspect.getdoc(sys.modules[part.__module__]))
+        home = sys.modules[part.__module__]
+        idea, cited = _told(inspect.getdoc(part if home is parts.home(family) else home))
         yield Choice(family, kind, idea, part.formula, part.source or cited, part())
 
 
@@ -164,14 +164,23 @@ def _biases() -> Iterator[Choice]:
         yield Choice("biases", place, f"Adds {', '.join(added)}.", value=(place,))
 
 
-def _elsewhere(family: str, folder: str) -> Iterator[Choice]:
-    for module in pkgutil.iter_modules([str(PACKAGE / folder)]):
-        idea, cited = _told(_docstring(PACKAGE / folder / f"{module.name}.py"))
-        yield Choice(family, module.name, idea, source=cited)
+def _elsewhere(family: str, home: str) -> Iterator[Choice]:
+    for kind, doc in sorted(_docstrings(PACKAGE / home)):
+        idea, cited = _told(doc)
+        yield Choice(family, kind, idea, source=cited)
 
 
-def _docstring(file: Path) -> str | None:
-    return ast.get_docstring(ast.parse(file.read_text("utf-8")))
+def _docstrings(home: Path) -> Iterator[tuple[str, str | None]]:
+    """Yields each kind of a folder or a module with its docstring, read without importing anything."""
+    if home.is_dir():
+        for file in home.glob("[!_]*.py"):
+            yield file.stem, ast.get_docstring(ast.parse(file.read_text("utf-8")))
+        return
+    for node in ast.parse(home.with_suffix(".py").read_text("utf-8")).body:
+        if isinstance(node, ast.FunctionDef):
+            for mark in node.decorator_list:
+                if isinstance(mark, ast.Call) and ast.unparse(mark.func) in ("kind", "registry.kind"):
+                    yield ast.literal_eval(mark.args[0]), ast.get_docstring(node)
 
 
 def _told(doc: str | None) -> tuple[str, str]:

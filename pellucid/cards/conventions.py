@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from pellucid.config import BIAS_PLACES, ModelConfig
 from pellucid.cost import cost, total
 from pellucid.parts import Part
-from pellucid.reference.ops import named
+from pellucid.reference.ops import find_op
 from pellucid.text.tokenizer import Tokenizer
 
 
@@ -107,7 +107,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 def _sizes(config: ModelConfig) -> Iterator[Row]:
     yield Row("layers", _number(config.n_layer), "blocks of attention and feed-forward, one after the other")
     yield Row("width", f"{config.d_model:,} channels", "C, the residual stream")
-    if config.mlp.values:
+    if not config.mlp.is_none:
         yield Row("feed-forward", f"{config.d_ff:,} hidden channels", "F; with a gate, three matrices of it")
     yield Row("vocabulary", f"{config.vocab_size:,} tokens", "V, the rows of the embedding")
     yield Row("context", f"{config.context_length:,} tokens", "positions beyond it were never trained")
@@ -136,14 +136,14 @@ ALWAYS = ("positions", "mask", "norm", "mlp", "residual", "output")
 
 def _choices(config: ModelConfig) -> Iterator[Row]:
     for key, part in config.parts().items():
-        if part.kind != "none" or key in ALWAYS:
-            why = WHY.get(f"{key}.{part.kind}", WHY.get(key, "") if part.kind != "none" else "")
+        if not part.is_none or key in ALWAYS:
+            why = WHY.get(f"{key}.{part.kind}", WHY.get(key, "") if not part.is_none else "")
             yield Row(key, _told(part), why, _idea(part))
-    without = [key for key, part in config.parts().items() if part.kind == "none" and key not in ALWAYS]
+    without = [key for key, part in config.parts().items() if part.is_none and key not in ALWAYS]
     if without:
         yield Row("without", ", ".join(without), "each would change what the same weights compute")
-    if config.mlp.values:
-        op = named(config.mlp.activation)
+    if not config.mlp.is_none:
+        op = find_op(config.mlp.activation)
         formula = op.formula if isinstance(op.formula, str) else op.doc
         told = formula.replace("{y}", "A(x)").replace("{0}", "x")
         yield Row(

@@ -35,7 +35,7 @@ from pellucid.files import (
 )
 from pellucid.names import Name
 from pellucid.reference.op import Array
-from pellucid.reference.ops import named
+from pellucid.reference.ops import find_op
 from pellucid.reference.ops.einsum import einsum, result_shape
 from pellucid.reference.tape import Step, Tape
 
@@ -404,7 +404,7 @@ def _step(tape: Tape, step: Any) -> None:
         need(known, f"step {name!r} reads {read!r} before anything makes it")
     need(isinstance(attrs, dict), f"step {name!r}: its attributes are no table")
     try:
-        made = Step(name, named(str(step.get("op"))), tuple(inputs), attrs, step["phase"])
+        made = Step(name, find_op(str(step.get("op"))), tuple(inputs), attrs, step["phase"])
     except TapeError as error:
         raise Damaged(f"step {name!r}: {error}".rstrip(".")) from None
     for key, value in attrs.items():

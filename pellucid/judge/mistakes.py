@@ -16,7 +16,7 @@ from pellucid.config import ModelConfig
 from pellucid.judge.mismatch import find_mismatch
 from pellucid.parts.positions.rope import Rope
 from pellucid.reference.op import Array, Op, everything
-from pellucid.reference.ops import named
+from pellucid.reference.ops import find_op
 from pellucid.reference.ops.arithmetic import add
 from pellucid.reference.ops.einsum import einsum, parse, written
 from pellucid.reference.ops.running import MIXED, running_mix
@@ -299,7 +299,7 @@ def activation(program: Program) -> Iterator[Variant]:
     curves = [*program.steps(ending=".mlp.act")]
     own = curves[0].op.name if curves else ""
     for other in NEAR.get(own, ()):
-        yield Variant(f"{other} for {own}", {step.name: replace(step, op=named(other)) for step in curves})
+        yield Variant(f"{other} for {own}", {step.name: replace(step, op=find_op(other)) for step in curves})
 
 
 def gate_and_up_swapped(program: Program) -> Iterator[Variant]:

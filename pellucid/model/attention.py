@@ -39,7 +39,7 @@ class Attention(nn.Module):
         self.q_proj = Linear(shapes, f"{path}.q_proj")
         self.k_proj = Linear(shapes, f"{path}.k_proj")
         self.v_proj = Linear(shapes, f"{path}.v_proj")
-        self.normed = bool(config.qk_norm.values)
+        self.normed = not config.qk_norm.is_none
         if self.normed:
             self.q_norm = norms.make(shapes, f"{path}.q_norm", config.qk_norm)
             self.k_norm = norms.make(shapes, f"{path}.k_norm", config.qk_norm)

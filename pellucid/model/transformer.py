@@ -46,7 +46,7 @@ class Transformer(nn.Module):
         self.position_bias = PositionBias(config)
         self.drop = Dropout("positioned", config.dropout.rates.get("embedding", 0.0))
         self.embed_norm = (
-            norms.make(shapes, "embed_norm", config.embed_norm) if config.embed_norm.values else None
+            norms.make(shapes, "embed_norm", config.embed_norm) if not config.embed_norm.is_none else None
         )
         self.blocks = nn.ModuleList(
             Block(shapes, f"blocks.{layer}", config) for layer in range(config.n_layer)
@@ -195,9 +195,7 @@ class Transformer(nn.Module):
             end = plan.queries[:, :1] + plan.real.sum(-1, keepdim=True)  # later keys only fill up a row
             real = plan.keys < end
         plain = cache.exact if cache is not None else positions is None
-        plain &= (
-            bias is None and self.config.score_cap.kind == "none"
-        )  # a kernel takes either the flag or these
+        plain &= bias is None and self.config.score_cap.is_none  # a kernel takes either the flag or these
         seen, causal = self._seen(queries, keys, real, plain)
         return x, Where(turn, bias, seen, causal, real, plan)
 

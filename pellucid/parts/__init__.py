@@ -1,12 +1,15 @@
-"""One settings object per choice. The folder is the registry: a kind is the name of its file.
+"""One settings object per choice that a model is made of.
 
-`parts/positions/rope.py` holds one Part, `Rope`, and a config that says `{"kind": "rope"}` gets it.
-Adding a kind is adding a file; nothing else lists them.
+A family of choices is a folder or a module, and nothing else lists its kinds. `parts/positions/rope.py` holds
+one Part, `Rope`, and a config that says `{"kind": "rope"}` gets it; `parts/caps.py` holds `TanhCap`, whose
+`kind` is "tanh". Adding a kind is adding a file or a class.
 """
 
 import dataclasses
+import importlib
 import math
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any, ClassVar, Protocol, Self
 
 from pellucid import registry
@@ -14,10 +17,11 @@ from pellucid.arguments import INT64
 from pellucid.errors import ConfigError, did_you_mean, show
 
 Shapes = dict[str, tuple[int, ...]]
+"""Parameter shapes by name."""
 
 
-class Model(Protocol):
-    """The config as its parts see it: the sizes, and the other choices that they have to go with."""
+class ConfigLike(Protocol):
+    """A ModelConfig as its parts read it: sizes and the other parts."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -49,23 +53,31 @@ class Model(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """The base of every choice; a family's base class sets `family`, the name of its folder.
+    """The base of every choice; a family's base class sets `family`, the name of its folder or module.
 
-    `formula` and `source` are for people: what is computed, and who says so.
+    `formula` says what is computed, `source` names the paper; `pellucid choices` prints both.
     """
 
     family: ClassVar[str]
+    kind: ClassVar[str]
     formula: ClassVar[str] = ""
     source: ClassVar[str] = ""
 
-    def check(self, model: Model) -> str | None:
-        """Why this choice cannot go with a model's sizes and other choices, and what would work; None where
-        it can."""
+    def __init_subclass__(cls) -> None:
+        """Gives a class in a folder family its kind: the name of its file."""
+        package, _, file = cls.__module__.rpartition(".")
+        if "kind" not in vars(cls) and package != __name__:
+            cls.kind = file
+
+    def check(self, config: ConfigLike) -> str | None:
+        """Returns why this choice cannot be combined with the config's sizes and other choices, and what
+        would work; None where it can."""
         return None
 
     @property
-    def kind(self) -> str:
-        return type(self).__module__.rpartition(".")[2]
+    def is_none(self) -> bool:
+        """Whether this optional part is absent: its kind is "none"."""
+        return self.kind == "none"
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind} | dataclasses.asdict(self)
@@ -96,7 +108,7 @@ class Part:
     @classmethod
     def _convert(cls, settings: Mapping[str, Any], field: str) -> dict[str, Any]:
         """Returns the settings in the types of their fields; one of another type or range is refused."""
-        kind, fields = cls.__module__.rpartition(".")[2], {e.name: e for e in dataclasses.fields(cls)}
+        kind, fields = cls.kind, {entry.name: entry for entry in dataclasses.fields(cls)}
         values: dict[str, Any] = {}
         for key, value in settings.items():
             if key not in fields:
@@ -117,15 +129,21 @@ class Part:
         return values
 
 
-def kinds(family: str) -> list[str]:
-    """The kinds of one family."""
-    return registry.kinds(f"{__name__}.{family}")
+def home(family: str) -> ModuleType:
+    """Returns the folder or module of a family."""
+    return importlib.import_module(f"{__name__}.{family}")
 
 
 def families() -> list[str]:
+    """Returns the names of the families of choices."""
     return registry.kinds(__name__)
 
 
+def kinds(family: str) -> list[str]:
+    """Returns the kinds of one family."""
+    return registry.kinds(f"{__name__}.{family}")
+
+
 def find(family: str, kind: str, field: str = "") -> type[Part]:
-    """The settings class of one choice: find("positions", "rope") is Rope."""
+    """Returns the settings class of one choice: find("positions", "rope") is Rope."""
     return registry.class_of(f"{__name__}.{family}", kind, field or family, Part)

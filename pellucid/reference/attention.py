@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from pellucid.config import ModelConfig
 from pellucid.reference.attentions import mixed
-from pellucid.reference.dropout import Dropped
+from pellucid.reference.dropout import KeepMasks
 from pellucid.reference.linear import linear
-from pellucid.reference.norms import normed
+from pellucid.reference.norms import normalize
 from pellucid.reference.op import Array, Ref
 from pellucid.reference.ops.einsum import einsum
 from pellucid.reference.ops.join import concat
@@ -31,16 +31,16 @@ class Where(NamedTuple):
 
 
 def attention(
-    block: Scope, config: ModelConfig, x: Ref, where: Where, past: Past | None, dropout: Dropped | None
+    block: Scope, config: ModelConfig, x: Ref, where: Where, past: Past | None, dropout: KeepMasks | None
 ) -> Ref:
     """What attention writes to the stream [B T C]."""
     t = block.scope("attn")
     q = linear(t, "q", x, "q_proj", "btc,(hd)c->bhtd", h=config.n_head)
     k = linear(t, "k", x, "k_proj", "bsc,(kd)c->bksd", k=config.n_kv_head)
     v = linear(t, "v", x, "v_proj", "bsc,(kd)c->bksd", k=config.n_kv_head)
-    if config.qk_norm.values:
-        q = t.alias("q_normed", normed(t.scope("q_norm"), q, config.qk_norm))
-        k = t.alias("k_normed", normed(t.scope("k_norm"), k, config.qk_norm))
+    if not config.qk_norm.is_none:
+        q = t.alias("q_normed", normalize(t.scope("q_norm"), q, config.qk_norm))
+        k = t.alias("k_normed", normalize(t.scope("k_norm"), k, config.qk_norm))
     if where.angles:
         q = t("q_rot", rotate, q, where.angles, layout=where.layout)
         k = t("k_rot", rotate, k, where.angles, layout=where.layout)

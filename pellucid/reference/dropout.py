@@ -1,4 +1,4 @@
-"""Dropout on the tape: a value times what is kept of it. Nothing is random here; the mask is given."""
+"""Dropout on the tape: X.dropped = X ⊙ X.keep. Nothing is random here: the mask is given."""
 
 from collections.abc import Mapping
 
@@ -7,11 +7,12 @@ from pellucid.reference.ops.arithmetic import LETTERS
 from pellucid.reference.ops.einsum import einsum
 from pellucid.reference.tape import Scope, Tape
 
-Dropped = Mapping[str, Array]
+KeepMasks = Mapping[str, Array]
+"""By name X.keep: 0 where dropout zeroes, 1 / (1 − rate) elsewhere."""
 
 
-def dropped(t: Tape | Scope, name: str, x: Ref, masks: Dropped | None) -> Ref:
-    """X.dropped = X ⊙ X.keep where the masks have one for X, else X."""
+def apply_dropout(t: Tape | Scope, name: str, x: Ref, masks: KeepMasks | None) -> Ref:
+    """Returns X ⊙ X.keep under the name X.dropped where the masks have one for X, else X."""
     full = f"{t.prefix}.{name}.keep" if isinstance(t, Scope) else f"{name}.keep"
     if masks is None or full not in masks:
         return x

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import TapeError, did_you_mean
+from pellucid.errors import TapeError, unknown
 from pellucid.names import describe
-from pellucid.parts.optimizers import Optimizer
+from pellucid.parts.optimizers import OptimizerConfig
 from pellucid.reference.op import Array, Op, Ref
 from pellucid.reference.ops import updates
 from pellucid.reference.ops.arithmetic import LETTERS
@@ -179,7 +179,7 @@ RULES: dict[str, Callable[..., Ref]] = {
 
 def update(
     tape: Tape,
-    rule: str | Optimizer,
+    rule: str | OptimizerConfig,
     k: int = 1,
     *,
     only: str = "*",
@@ -218,14 +218,13 @@ def update(
 
 def _must_take(rule: str, settings: Mapping[str, Any]) -> None:
     if rule not in RULES:
-        raise TapeError(f"no update called {rule!r}; have {', '.join(RULES)}." + did_you_mean(rule, RULES))
+        raise TapeError(unknown("update rule", rule, RULES))
     known = [p.name for p in inspect.signature(RULES[rule]).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    if unknown := sorted(set(settings) - set(known)):
-        hint = did_you_mean(unknown[0], known)
-        raise TapeError(f"{rule} has no setting {unknown[0]!r}; it has {', '.join(known)}.{hint}")
+    for key in sorted(set(settings) - set(known)):
+        raise TapeError(unknown(f"a setting of {rule}", key, known))
     for key, value in settings.items():
         if not np.all(np.isfinite(value)):
-            raise TapeError(f"{key}={value} is no number to train with.")
+            raise TapeError(f"{key}={value} is not finite.")
 
 
 def _clipped(tape: Tape, gradients: dict[str, Ref], limit: float) -> dict[str, Ref]:

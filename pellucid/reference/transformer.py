@@ -10,16 +10,16 @@ import numpy as np
 from pellucid.config import ModelConfig
 from pellucid.errors import TapeError
 from pellucid.reference.attention import Past, Where, attention
-from pellucid.reference.caps import capped
-from pellucid.reference.dropout import Dropped, dropped
-from pellucid.reference.mlps import feed_forward
-from pellucid.reference.norms import normed
+from pellucid.reference.caps import apply_cap
+from pellucid.reference.dropout import KeepMasks, apply_dropout
+from pellucid.reference.mlps import apply_mlp
+from pellucid.reference.norms import normalize
 from pellucid.reference.op import Array, Ref
 from pellucid.reference.ops.arithmetic import add
 from pellucid.reference.ops.einsum import einsum
 from pellucid.reference.ops.lookup import take
 from pellucid.reference.ops.softmax import softmax
-from pellucid.reference.residuals import joined
+from pellucid.reference.residuals import add_residual
 from pellucid.reference.tape import Scope, Tape
 
 
@@ -30,7 +30,7 @@ def transformer(
     *,
     past: Past | None = None,
     padding: Any = None,
-    dropout: Dropped | None = None,
+    dropout: KeepMasks | None = None,
 ) -> Ref:
     """Logits [B T V] of the ids [B T]; the parameters are already on the tape.
 
@@ -45,11 +45,11 @@ def transformer(
     for layer in range(config.n_layer):
         x = block(tape.scope(f"blocks.{layer}"), config, x, where, past, dropout)
     if config.placement.final:
-        x = normed(tape.scope("final_norm"), x, config.norm)
+        x = normalize(tape.scope("final_norm"), x, config.norm)
     return unembed(tape, config, x)
 
 
-def embed(tape: Tape, config: ModelConfig, ids: Ref, positions: Array, dropout: Dropped | None) -> Ref:
+def embed(tape: Tape, config: ModelConfig, ids: Ref, positions: Array, dropout: KeepMasks | None) -> Ref:
     """Each token's row of the embedding, plus its position's row where the positions have rows."""
     x = tape("embedded", take, tape.ref("embed.weight"), ids)
     fixed, learned = config.positions.rows(positions, config.d_model), config.positions.row_ids(positions)
@@ -60,8 +60,8 @@ def embed(tape: Tape, config: ModelConfig, ids: Ref, positions: Array, dropout: 
         x = tape("positioned", add, x, tape("position_rows", take, tape.ref("positions.weight"), ids))
     else:
         tape.alias("positioned", x)
-    x = dropped(tape, "positioned", x, dropout)
-    return normed(tape.scope("embed_norm"), x, config.embed_norm) if config.embed_norm.values else x
+    x = apply_dropout(tape, "positioned", x, dropout)
+    return normalize(tape.scope("embed_norm"), x, config.embed_norm) if not config.embed_norm.is_none else x
 
 
 def whereabouts(tape: Tape, config: ModelConfig, positions: Array, batch: int, padding: Any) -> Where:
@@ -94,45 +94,51 @@ def position_bias(tape: Tape, config: ModelConfig, distances: Array) -> Ref | No
 
 
 def block(
-    t: Scope, config: ModelConfig, x: Ref, where: Where, past: Past | None, dropout: Dropped | None
+    t: Scope, config: ModelConfig, x: Ref, where: Where, past: Past | None, dropout: KeepMasks | None
 ) -> Ref:
     """X_mid = X + Attention(norm X);  X_post = X_mid + FeedForward(norm X_mid); the norms where the config
     places them."""
     x = t.alias("resid_pre", x)
     attended = attention(t, config, _placed(t, config, "attn_norm", x), where, past, dropout)
     x = _joined(t, config, "attn", "resid_mid", x, attended, dropout)
-    if not config.mlp.values:
+    if config.mlp.is_none:
         return t.alias("resid_post", x)
-    written = feed_forward(t, _placed(t, config, "mlp_norm", x), config.mlp, dropout)
+    written = apply_mlp(t, _placed(t, config, "mlp_norm", x), config.mlp, dropout)
     return _joined(t, config, "mlp", "resid_post", x, written, dropout)
 
 
 def _joined(
-    t: Scope, config: ModelConfig, sub_layer: str, stream: str, x: Ref, written: Ref, dropout: Dropped | None
+    t: Scope,
+    config: ModelConfig,
+    sub_layer: str,
+    stream: str,
+    x: Ref,
+    written: Ref,
+    dropout: KeepMasks | None,
 ) -> Ref:
     """The stream after a sub-layer, from the stream before and what the sub-layer wrote."""
-    written = _placed(t, config, f"{sub_layer}_out_norm", dropped(t, f"{sub_layer}_out", written, dropout))
+    written = _placed(
+        t, config, f"{sub_layer}_out_norm", apply_dropout(t, f"{sub_layer}_out", written, dropout)
+    )
     if "post_norm" not in config.placement.places:
-        return joined(t, stream, x, written, config.residual)
-    x = joined(t, f"{sub_layer}_sum", x, written, config.residual)
+        return add_residual(t, stream, x, written, config.residual)
+    x = add_residual(t, f"{sub_layer}_sum", x, written, config.residual)
     return t.alias(stream, _placed(t, config, f"{sub_layer}_post_norm", x))
 
 
 def _placed(t: Scope, config: ModelConfig, name: str, x: Ref) -> Ref:
     """Normed where the config has a norm at this place, and else as it is."""
     there = name.partition("_")[2] in config.placement.places
-    return normed(t.scope(name), x, config.norm) if there else x
+    return normalize(t.scope(name), x, config.norm) if there else x
 
 
 def unembed(tape: Tape, config: ModelConfig, x: Ref) -> Ref:
     """One score per token, and the probabilities that they mean."""
     bias = [tape.ref("unembed.bias")] if "unembed.bias" in tape else []
     spec = "btc,vc+v->btv" if bias else "btc,vc->btv"
-    cap = config.logit_cap.kind != "none"
-    name = "unembedded" if cap else "logits"
+    name = "logits" if config.logit_cap.is_none else "unembedded"
     logits = tape(name, einsum, x, tape.ref(config.unembedding.weight), *bias, spec=spec)
-    if cap:
-        logits = capped(tape, "logits", logits, config.logit_cap)
+    logits = apply_cap(tape, "logits", logits, config.logit_cap)
     tape("probs", softmax, logits)
     return logits
 

@@ -11,7 +11,7 @@ from pellucid.config import ModelConfig
 from pellucid.cost import PARTS, cost, total
 from pellucid.data.sources.encoding import vocabulary_for
 from pellucid.errors import ConfigError
-from pellucid.parts.optimizers import Optimizer
+from pellucid.parts.optimizers import OptimizerConfig
 
 UTILISATION = 0.3
 """The share of the measured peak that training is assumed to reach."""
@@ -402,7 +402,7 @@ class Run(Protocol):
     @property
     def train(self) -> _Train: ...
     @property
-    def optimizer(self) -> Optimizer: ...
+    def optimizer(self) -> OptimizerConfig: ...
 
 
 def forecast(recipe: Run, config: ModelConfig, peak: float, utilization: float | None = None) -> Forecast:

@@ -10,7 +10,7 @@ from pellucid.config import ModelConfig
 from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch, find_mismatch
 from pellucid.judge.mistakes import planted
 from pellucid.names import describe
-from pellucid.parts.unembeddings.linear import LinearUnembedding
+from pellucid.parts.unembeddings import LinearUnembedding
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import Weights, forward
 from tests.agreement import transcriptions

@@ -1,4 +1,4 @@
-"""What CONTRIBUTING.md promises to whoever adds a position encoding is true of the lines that it prints."""
+"""What CONTRIBUTING.md promises is true of the lines that it prints, a file and a class."""
 
 import re
 import sys
@@ -27,50 +27,57 @@ from tests.interop.gguf import made_up
 from tests.reference.models import weights
 
 TEXT = (Path(__file__).parent.parent.parent / "CONTRIBUTING.md").read_text("utf-8")
-KIND = {"kind": "kerple", "slope": 0.5}
+FILE, CLASS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+KERPLE = {"positions": {"kind": "kerple", "slope": 0.5}}
+REGLU = {"mlp": {"kind": "reglu"}}
+CHOICES = {"a file in a folder": KERPLE, "a class in a module": REGLU, "both": KERPLE | REGLU}
 
 
 @pytest.fixture
 def _added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The file of the page, in the folder as far as Python can tell."""
-    code = re.search(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    assert code
-    (tmp_path / "kerple.py").write_text(code[1], "utf-8")
-    folder = sys.modules["pellucid.parts.positions"]
+    """The file of the page is in the folder, and the class in the module, as far as Python can tell."""
+    (tmp_path / "kerple.py").write_text(FILE, "utf-8")
+    folder, module = parts.home("positions"), parts.home("mlps")
     monkeypatch.setattr(folder, "__path__", [*folder.__path__, str(tmp_path)])
-    for cached in (registry._listed, choices.families):
+    exec(CLASS, vars(module))
+    for cached in (registry._members, choices.families):
         cached.cache_clear()
     yield
     sys.modules.pop("pellucid.parts.positions.kerple", None)
-    for cached in (registry._listed, choices.families):
+    del vars(module)["Reglu"]
+    for cached in (registry._members, choices.families):
         cached.cache_clear()
 
 
-@pytest.fixture
-def config(_added: None) -> ModelConfig:
-    return ModelConfig.from_dict(SIZES | {"positions": KIND})
+@pytest.fixture(params=CHOICES)
+def config(_added: None, request: pytest.FixtureRequest) -> ModelConfig:
+    return ModelConfig.from_dict(SIZES | CHOICES[request.param])
 
 
-def test_the_lines_of_its_body_are_ten() -> None:
-    """From the class on, without what is for people: two lines of names and numbers, and the blank ones."""
-    code = re.search(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    assert code
-    written = [
-        line for line in code[1].splitlines() if line.strip() and not line.startswith(("from", "import"))
-    ]
+@pytest.mark.parametrize("code", [FILE, CLASS], ids=["file", "class"])
+def test_the_lines_of_its_body_are_ten(code: str) -> None:
+    """Imports and blank lines apart."""
+    written = [line for line in code.splitlines() if line.strip() and not line.startswith(("from", "import"))]
     assert len(written) <= 10
 
 
-def test_it_is_a_choice_of_the_config_with_its_settings(config: ModelConfig) -> None:
-    assert "kerple" in parts.kinds("positions")
-    assert config.to_dict()["positions"] == KIND
+@pytest.mark.usefixtures("_added")
+def test_it_is_a_choice_of_the_config_with_its_settings() -> None:
+    config = ModelConfig.from_dict(SIZES | KERPLE | REGLU)
+    assert "kerple" in parts.kinds("positions") and "reglu" in parts.kinds("mlps")
+    assert config.to_dict()["positions"] == KERPLE["positions"]
+    assert config.to_dict()["mlp"] == REGLU["mlp"]
     assert ModelConfig.from_json(config.to_json()) == config
 
 
 def test_both_engines_have_it_forward_and_backward(config: ModelConfig) -> None:
     agree(config, weights(config), IDS, TARGETS, None)
     tape = forward(config, weights(config), IDS)
-    assert tape["position_bias"][0, 3, 1] == pytest.approx(-0.5 * np.log(3))
+    if config.positions.kind == "kerple":
+        assert tape["position_bias"][0, 3, 1] == pytest.approx(-0.5 * np.log(3))
+    if config.mlp.kind == "reglu":
+        gate, up = tape["blocks.0.mlp.gate"], tape["blocks.0.mlp.up"]
+        assert tape["blocks.0.mlp.hidden"] == pytest.approx(np.maximum(gate, 0) * up)
 
 
 def test_it_is_cached(config: ModelConfig) -> None:
@@ -84,13 +91,15 @@ def test_it_is_costed_and_explained(config: ModelConfig) -> None:
     tape = forward(config, weights(config), IDS)
     held = sum(tape.values[name].size for name, role in tape.roles.items() if role == "act")
     assert total(cost(config, batch=2, length=5, width=1)).activation_bytes == held
-    told = str(derive(Trace(tape), "blocks.0.attn.biased[b=0,h=1,t=3,s=1]", depth=0))
-    assert "position_bias" in told
+    if config.positions.kind == "kerple":
+        assert "position_bias" in str(derive(Trace(tape), "blocks.0.attn.biased[b=0,h=1,t=3,s=1]", depth=0))
+    if config.mlp.kind == "reglu":
+        assert "max(0, " in str(derive(Trace(tape), "blocks.0.mlp.act[b=0,t=3,f=1]", depth=0))
 
 
 @pytest.mark.usefixtures("_added")
 def test_it_is_verified() -> None:
-    subject = Subject(Model(made_up.model(made_up.LLAMA | {"positions": KIND})))
+    subject = Subject(Model(made_up.model(made_up.LLAMA | KERPLE | REGLU)))
     for check in CHECKS:
         if check.quick:
             finding = check.measure(subject)
@@ -103,5 +112,7 @@ def test_it_is_described_and_on_the_page() -> None:
     assert choice.idea.startswith("Kerple's logarithmic bias") and "arXiv:2205.09921" in choice.source
     from scripts.choices_page import choices_page
 
-    row = next(line for line in choices_page() if line.startswith("| `kerple`"))
-    assert "ln(1 + \\|i − j\\|)" in row
+    ((_, choice),) = choices.chosen("reglu")
+    assert choice.idea.startswith("Gated MLP with ReLU") and "arXiv:2002.05202" in choice.source
+    rows = {line.split("`")[1]: line for line in choices_page() if line.startswith("| `")}
+    assert "ln(1 + \\|i − j\\|)" in rows["kerple"] and "max(0, X W_G)" in rows["reglu"]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pellucid
-from pellucid import parts
+from pellucid import parts, registry
 from pellucid.cards.choice_pictures import Grid, Lines, drawn, pictures
 from pellucid.cards.choices import (
     ELSEWHERE,
@@ -38,15 +38,10 @@ def one(name: str) -> tuple[Family, Choice]:
 
 
 def test_every_file_of_every_folder_is_a_choice_with_an_idea() -> None:
-    folders = {name: f"parts/{name}" for name in parts.families()}
-    folders |= {name: folder for name, (folder, _) in ELSEWHERE.items()}
-    files = {
-        f"{name}/{file.stem}"
-        for name, folder in folders.items()
-        for file in (PACKAGE / folder).glob("*.py")
-        if file.stem != "__init__"
-    }
-    assert {name for name in IDS if not name.startswith("biases/")} == files
+    known = {f"{name}/{kind}" for name in parts.families() for kind in parts.kinds(name)}
+    for name, (home, _) in ELSEWHERE.items():
+        known |= {f"{name}/{kind}" for kind in registry.kinds(f"pellucid.{home.replace('/', '.')}")}
+    assert {name for name in IDS if not name.startswith("biases/")} == known
     assert len(IDS) == len(set(IDS))
     assert all(choice.idea for _, choice in ALL)
 
@@ -137,9 +132,9 @@ def test_names_are_families_keys_kinds_or_both() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("rop", "no family or kind called 'rop'. Did you mean rope?"),
+        ("rop", "Did you mean 'rope'?"),
         ("linear", "say outputs/linear or unembeddings/linear or schedules/linear."),
-        ("masks/causa", "Did you mean masks/causal?"),
+        ("masks/causa", "Did you mean 'masks/causal'?"),
         ("", "no family or kind called ''."),
     ],
 )

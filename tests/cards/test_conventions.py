@@ -14,13 +14,12 @@ from pellucid.cards.conventions import card
 from pellucid.cards.probe import ALTERNATIVES, Case
 from pellucid.config import ModelConfig, preset, presets
 from pellucid.errors import TokenError
-from pellucid.parts.mlps.gelu_tanh import GeluTanh
-from pellucid.parts.norms.layer_norm import LayerNorm
-from pellucid.parts.norms.rms_norm import RmsNorm
-from pellucid.parts.positions import Positions, Turn
+from pellucid.parts.mlps import GeluTanh
+from pellucid.parts.norms import LayerNormConfig, RmsNormConfig
+from pellucid.parts.positions import PositionsConfig, Turn
 from pellucid.parts.positions.learned import Learned
 from pellucid.parts.positions.rope import Rope
-from pellucid.parts.unembeddings.linear import LinearUnembedding
+from pellucid.parts.unembeddings import LinearUnembedding
 from pellucid.pretrained import Pretrained, Source
 from pellucid.reference.op import Array
 from pellucid.reference.training import forward
@@ -30,7 +29,7 @@ from pellucid.text.words import Words
 SIZES: dict[str, Any] = {"vocab_size": 8, "context_length": 8, "n_layer": 1, "n_head": 4, "d_model": 16}
 LLAMA = ModelConfig(**SIZES, n_kv_head=2, positions=Rope(1000.0, "pairs"))
 GPT2 = ModelConfig(
-    **SIZES, positions=Learned(), norm=LayerNorm(1e-6), mlp=GeluTanh(), unembedding=LinearUnembedding(),
+    **SIZES, positions=Learned(), norm=LayerNormConfig(1e-6), mlp=GeluTanh(), unembedding=LinearUnembedding(),
     biases=("qkv", "output", "mlp", "norm", "unembed"),
 )  # fmt: skip
 WORDS = Words(("<s>", "</s>", *"abcdef"), Special(bos="<s>", eos="</s>"))
@@ -196,7 +195,7 @@ def test_heads_dealt_out_in_turn_are_those_of_keys_repeated_as_a_whole() -> None
 
 
 @dataclass(frozen=True)
-class Backwards(Positions):
+class Backwards(PositionsConfig):
     rope: Rope = field(default_factory=Rope)
 
     def turn(self, positions: Any, d_head: int) -> Turn:
@@ -273,7 +272,7 @@ def test_on_a_real_model_the_given_conventions_are_the_best_that_do_not_look_ahe
 
 def test_an_alternative_makes_its_difference_behind_norms_and_biases_too() -> None:
     """A norm of the queries undoes what is done to their weights; a bias belongs to its own head."""
-    normed = replace(LLAMA, qk_norm=RmsNorm(1e-6))
+    normed = replace(LLAMA, qk_norm=RmsNormConfig(1e-6))
     given = case_of(normed)
     assert abs(changed("scores without 1/√D", normed).loss() - given.loss()) > 1e-3
     biased = ModelConfig.from_dict({**LLAMA.to_dict(), "positions": "alibi"})

@@ -16,7 +16,7 @@ from pellucid.explain.formula import Formula, build_formula
 from pellucid.explain.notation import Fraction, Node, Power, Reduction, Root, Symbol, Words, parse, write_text
 from pellucid.explain.trace import Trace
 from pellucid.reference.op import Op
-from pellucid.reference.ops import named, table
+from pellucid.reference.ops import find_op, table
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
 from tests.reference.models import CONFIGS, updated, weights
@@ -109,8 +109,8 @@ def read(op: Op, arrays: list[np.ndarray], attrs: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("name", CASES)
 def test_a_formula_gives_the_operation_s_result(name: str) -> None:
     arrays, attrs = CASES[name]
-    wanted = named(name).forward(*arrays, **attrs)
-    got = np.asarray(read(named(name), arrays, attrs))
+    wanted = find_op(name).forward(*arrays, **attrs)
+    got = np.asarray(read(find_op(name), arrays, attrs))
     got = got.reshape(wanted.shape) if got.size == wanted.size else got
     np.testing.assert_allclose(got, wanted, rtol=1e-12)
 
@@ -176,7 +176,7 @@ def test_the_formula_of_a_gradient_too(config: str, at: str, wanted: str) -> Non
 def test_letters_of_one_place_are_left_out() -> None:
     tape = Tape()
     x = tape.describe(tape.constant("x", [[1.0, 2.0]]), axes="i j", symbol="x")
-    y = tape.describe(tape("y", named("einsum"), x, spec="ab->a"), axes="i", symbol="y")
+    y = tape.describe(tape("y", find_op("einsum"), x, spec="ab->a"), axes="i", symbol="y")
     assert build_formula(Trace(tape), tape.steps[y.name], (0,)) == "y = Σ_j x[j]"
 
 
@@ -252,7 +252,7 @@ def test_latex_is_balanced(formulas: list[Formula]) -> None:
 
 def test_softmax_as_mathml_and_latex() -> None:
     tape = Tape()
-    tape.describe(tape("p", named("softmax"), tape.constant("s", [[1.0, 2.0], [0.0, 1.0]])), "t s", "P")
+    tape.describe(tape("p", find_op("softmax"), tape.constant("s", [[1.0, 2.0], [0.0, 1.0]])), "t s", "P")
     made = build_formula(Trace(tape), tape.steps["p"], (0, 0))
     assert made == "P[t,s] = e^s[t,s] / Σ_j' e^s[t,j']"
     assert made.to_latex() == r"P_{t,s} = \frac{{e}^{s_{t,s}}}{\sum_{j^{\prime}} {e}^{s_{t,j'}}}"
@@ -264,7 +264,7 @@ def test_softmax_as_mathml_and_latex() -> None:
 def test_names_from_elsewhere_are_escaped() -> None:
     tape = Tape()
     x = tape.describe(tape.constant("x", [1.0, 2.0]), "<b>", "<i>&{")
-    tape("y", named("sgd"), x, x, lr=0.5)
+    tape("y", find_op("sgd"), x, x, lr=0.5)
     made = build_formula(Trace(tape), tape.steps["y"], (0,))
     ElementTree.fromstring(made.to_mathml())
     assert "<i>" not in made.to_mathml() and r"\&\{" in made.to_latex()

@@ -213,7 +213,7 @@ DAMAGE: dict[str, tuple[Change, str]] = {
     ),
     "unknown operation": (
         lambda d: d["steps"][0].update(op="tak"),
-        "no operation called 'tak'. Did you mean take?",
+        "Did you mean 'take'?",
     ),
     "unknown input": (lambda d: d["steps"][0].update({"in": ["x"]}), "reads 'x' before anything makes it"),
     "a step before its input": (lambda d: d["steps"].reverse(), "before anything makes it"),

@@ -9,12 +9,11 @@ import pytest
 
 from pellucid.config import ModelConfig
 from pellucid.judge.mismatch import find_first_mismatch, find_mismatch
-from pellucid.parts.mlps.gelu_tanh import GeluTanh
-from pellucid.parts.norms.layer_norm import LayerNorm
-from pellucid.parts.norms.rms_norm import RmsNorm
+from pellucid.parts.mlps import GeluTanh
+from pellucid.parts.norms import LayerNormConfig, RmsNormConfig
 from pellucid.parts.positions.learned import Learned
 from pellucid.parts.positions.rope import Rope
-from pellucid.parts.unembeddings.linear import LinearUnembedding
+from pellucid.parts.unembeddings import LinearUnembedding
 from pellucid.reference.op import Array
 from pellucid.reference.training import forward
 
@@ -28,7 +27,7 @@ GPT2 = ModelConfig(
     n_head=2,
     d_model=16,
     positions=Learned(),
-    norm=LayerNorm(),
+    norm=LayerNormConfig(),
     mlp=GeluTanh(),
     biases=("qkv", "output", "mlp", "norm"),
 )
@@ -41,7 +40,7 @@ LLAMA = ModelConfig(
     d_model=16,
     d_head=6,
     d_ff=20,
-    norm=RmsNorm(eps=1e-6),
+    norm=RmsNormConfig(eps=1e-6),
     unembedding=LinearUnembedding(),
 )
 

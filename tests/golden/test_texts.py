@@ -11,11 +11,11 @@ from pellucid.config import preset, preset_text
 from pellucid.names import IGNORE_INDEX
 from pellucid.parts.masks.causal import Causal
 from pellucid.parts.masks.none import NoMask
-from pellucid.parts.norms.layer_norm import LayerNorm
+from pellucid.parts.norms import LayerNormConfig
 from pellucid.parts.positions.rope import Rope
 from pellucid.parts.positions.sinusoidal import Sinusoidal
 from pellucid.reference.loss import loss
-from pellucid.reference.norms import normed
+from pellucid.reference.norms import normalize
 from pellucid.reference.op import Array
 from pellucid.reference.ops.activations import gelu
 from pellucid.reference.ops.arithmetic import power
@@ -142,7 +142,7 @@ def test_logit_gradient_is_divided_by_the_counted_positions() -> None:
 def layer_norm(row: list[float], eps: float = 1e-5) -> Array:
     tape = Tape()
     tape.parameter("norm.weight", np.ones(len(row)))
-    normed(tape.scope("norm"), tape.parameter("x", [[row]]), LayerNorm(eps=eps))
+    normalize(tape.scope("norm"), tape.parameter("x", [[row]]), LayerNormConfig(eps=eps))
     return tape["norm.out"][0, 0]
 
 

@@ -15,7 +15,7 @@ from pellucid.model import caps
 from pellucid.model.chunked_loss import chunked_loss
 from pellucid.model.loss import loss
 from pellucid.names import IGNORE_INDEX
-from pellucid.parts.caps.tanh import TanhCap
+from pellucid.parts.caps import TanhCap
 
 SIZES = (2, 7, 5, 11)
 SETTINGS = {

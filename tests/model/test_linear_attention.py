@@ -14,7 +14,7 @@ from pellucid.model.attentions.linear import StateLayer
 from pellucid.model.cache import Cache
 from pellucid.model.taps import record
 from pellucid.model.transformer import Transformer
-from pellucid.parts.attentions import LinearAttention
+from pellucid.parts.attentions import LinearAttentionConfig
 from pellucid.reference.attentions.linear import recurrent
 from pellucid.reference.op import Ref
 from pellucid.reference.ops.einsum import einsum
@@ -39,7 +39,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of three positions, so that eight need a sum that runs."""
-    monkeypatch.setattr(LinearAttention, "chunk", 3)
+    monkeypatch.setattr(LinearAttentionConfig, "chunk", 3)
 
 
 def config_of(kind: Any, **more: Any) -> ModelConfig:

@@ -98,14 +98,3 @@ def test_a_choice_replays_and_every_cell_can_be_told(config: ModelConfig) -> Non
     for name in tape.steps:
         last = ",".join(str(size - 1) for size in tape[name].shape)
         assert str(derive(Trace(tape), f"{name}[{last}]" if last else name, depth=0))
-
-
-def test_every_choice_has_a_test_that_holds_a_claim() -> None:
-    from pathlib import Path
-
-    folder = Path(__file__).parent.parent / "parts"
-    for field, kind in CHOICES:
-        family = FAMILY[field]
-        if kind != "none":
-            text = (folder / family / f"test_{kind}.py").read_text("utf-8")
-            assert "def test_" in text and "assert" in text, f"{family}/{kind}"

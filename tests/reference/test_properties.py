@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pellucid.config import ModelConfig
 from pellucid.judge.mismatch import CACHED_AGAINST_FULL, Mismatch, find_first_mismatch
 from pellucid.names import describe
-from pellucid.parts.masks import Mask
+from pellucid.parts.masks import MaskConfig
 from pellucid.parts.masks.causal import Causal
 from pellucid.parts.masks.none import NoMask
 from pellucid.parts.positions.none import NoPositions
@@ -67,7 +67,7 @@ def parted(got: Any, wanted: dict[str, Any], tolerance: float = ROUNDING) -> Mis
 # ---- order and time
 
 
-def mixer(mask: Mask, n_layer: int = 2) -> ModelConfig:
+def mixer(mask: MaskConfig, n_layer: int = 2) -> ModelConfig:
     return dataclasses.replace(CONFIGS["llama"], positions=NoPositions(), mask=mask, n_layer=n_layer)
 
 
@@ -86,7 +86,7 @@ def test_without_mask_and_positions_a_permutation_of_tokens_permutes_the_logits(
     ("mask", "n_layer", "moves"), [(NoMask(), 2, False), (Causal(), 1, False), (Causal(), 2, True)]
 )
 def test_order_of_earlier_tokens_reaches_the_last_only_by_a_mask_and_two_layers(
-    mask: Mask, n_layer: int, moves: bool
+    mask: MaskConfig, n_layer: int, moves: bool
 ) -> None:
     config = mixer(mask, n_layer)
     straight = forward(config, weights(config), [[1, 3, 2, 0]])["logits"][:, -1]

@@ -11,7 +11,7 @@ from pellucid.errors import AddressError, TapeError
 from pellucid.explain.trace import Trace
 from pellucid.judge.mismatch import find_mismatch
 from pellucid.reference.op import Array, Gradients, Ref, each, operation
-from pellucid.reference.ops import named
+from pellucid.reference.ops import find_op
 from pellucid.reference.ops.arithmetic import add, power, subtract
 from pellucid.reference.ops.einsum import einsum
 from pellucid.reference.ops.mean_squared_error import mean_squared_error
@@ -155,7 +155,7 @@ def perceptron(activation: str, x: Array, wanted: Array, parameters: dict[str, A
     tape = Tape()
     refs = {name: tape.parameter(name, value) for name, value in parameters.items()}
     hidden = tape("u", einsum, tape.constant("x", x), refs["w1"], refs["b1"], spec="ni,hi+h->nh")
-    hidden = tape("a", named(activation), hidden)
+    hidden = tape("a", find_op(activation), hidden)
     predicted = tape("predicted", einsum, hidden, refs["w2"], refs["b2"], spec="nh,oh+o->no")
     tape("loss", mean_squared_error, predicted, tape.constant("wanted", wanted), samples=len(x))
     return tape

@@ -16,7 +16,7 @@ from pellucid.judge.mismatch import find_first_mismatch
 from pellucid.parts.optimizers import decays
 from pellucid.parts.optimizers.adam_l2 import AdamL2
 from pellucid.parts.optimizers.adamw import AdamW
-from pellucid.parts.optimizers.muon import Muon, hidden
+from pellucid.parts.optimizers.muon import MuonConfig, hidden
 from pellucid.parts.schedules.cosine import Cosine
 from pellucid.reference.op import Array
 from pellucid.reference.ops.arithmetic import add, power
@@ -93,16 +93,18 @@ def test_every_rule_is_compared_with_torch() -> None:
     assert {rule for rule, _, _ in AGAINST_TORCH} | {"muon"} == set(RULES)
 
 
-@pytest.mark.parametrize("settings", [Muon(lr=RATE), Muon(lr=RATE, beta=0.8, weight_decay=0.3, steps=3)])
+@pytest.mark.parametrize(
+    "settings", [MuonConfig(lr=RATE), MuonConfig(lr=RATE, beta=0.8, weight_decay=0.3, steps=3)]
+)
 def test_three_updates_of_muon_equal_torchs_in_float64(
-    settings: Muon, monkeypatch: pytest.MonkeyPatch
+    settings: MuonConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """torch's iterates in bfloat16; here it is made to keep its numbers as they are."""
     monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.clone)
     tapes = train(CONFIG, weights(CONFIG), IDS, TARGETS, settings, 3, only=MATRICES)
     start = {name: value for name, value in weights(CONFIG).items() if hidden(name, value.shape)}
     parameters = {name: torch.tensor(value) for name, value in start.items()}
-    theirs = torch.optim.Muon(
+    theirs = torch.optim.MuonConfig(
         list(parameters.values()),
         lr=RATE,
         weight_decay=settings.weight_decay,
@@ -247,7 +249,7 @@ def test_muon_refuses_what_is_no_matrix() -> None:
 
 def test_every_step_of_muon_tells_its_formula() -> None:
     config = CONFIGS["gpt2"]
-    joined = join(train(config, weights(config), IDS, TARGETS, Muon(), 1))
+    joined = join(train(config, weights(config), IDS, TARGETS, MuonConfig(), 1))
     trace, name = Trace(joined), "blocks.0.mlp.up_proj.weight"
     wanted = {
         "ahead@1": "u@1[in,out] = (1 - 0.95) · dW_1[in,out] + 0.95 · m@1[in,out]",

@@ -11,9 +11,9 @@ from pellucid.config import ModelConfig
 from pellucid.errors import ConfigError, FileError
 from pellucid.judge.mismatch import find_first_mismatch
 from pellucid.parts import find, kinds
-from pellucid.parts.optimizers import Optimizer
+from pellucid.parts.optimizers import OptimizerConfig
 from pellucid.parts.optimizers.adamw import AdamW
-from pellucid.parts.optimizers.muon import Muon
+from pellucid.parts.optimizers.muon import MuonConfig
 from pellucid.parts.optimizers.sgd import Sgd
 from pellucid.parts.schedules.cosine import Cosine
 from pellucid.reference.tape import Tape
@@ -37,9 +37,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
 every_kind = pytest.mark.parametrize("kind", kinds("optimizers"))
 
 
-def made(kind: str) -> Optimizer:
+def made(kind: str) -> OptimizerConfig:
     part = find("optimizers", kind)(**SETTINGS[kind])
-    assert isinstance(part, Optimizer)
+    assert isinstance(part, OptimizerConfig)
     return part
 
 
@@ -48,7 +48,11 @@ def parameters(config: ModelConfig, dtype: torch.dtype = torch.float64) -> dict[
 
 
 def step(
-    named: dict[str, nn.Parameter], optimizer: torch.optim.Optimizer, part: Optimizer, at: int, tape: Tape
+    named: dict[str, nn.Parameter],
+    optimizer: torch.optim.Optimizer,
+    part: OptimizerConfig,
+    at: int,
+    tape: Tape,
 ) -> None:
     """One step of a run with the gradients of a tape; torch's own clipping divides by ‖g‖ + 1e-6."""
     for name, parameter in named.items():
@@ -62,7 +66,7 @@ def step(
     optimizer.step()
 
 
-def tapes_of(part: Optimizer, config: ModelConfig) -> list[Tape]:
+def tapes_of(part: OptimizerConfig, config: ModelConfig) -> list[Tape]:
     return train(
         config,
         weights(config),
@@ -137,7 +141,7 @@ def test_muon_equals_torchs_in_bfloat16() -> None:
     theirs = [nn.Parameter(x.clone()) for x in start]
     from pellucid.training.optimizers import muon
 
-    ours = muon.make(named, Muon(), newton_schulz=torch.bfloat16)
+    ours = muon.make(named, MuonConfig(), newton_schulz=torch.bfloat16)
     other = torch.optim.Muon(theirs, lr=0.02, weight_decay=0.1, momentum=0.95)
     for _ in range(3):
         for a, b in zip(named.values(), theirs, strict=True):
@@ -161,7 +165,7 @@ def test_the_iteration_brings_all_singular_values_near_1(dtype: torch.dtype) -> 
 
 def test_muon_has_the_hidden_matrices_and_adamw_the_rest() -> None:
     config = CONFIGS["guide"]
-    optimizer = optimizers.make(parameters(config), Muon())
+    optimizer = optimizers.make(parameters(config), MuonConfig())
     muons, *rest = optimizer.param_groups
     assert set(muons["param_names"]) == {n for n in config.parameters() if "_proj.weight" in n}
     names = {name: group["weight_decay"] for group in rest for name in group["param_names"]}
@@ -172,7 +176,7 @@ def test_muon_has_the_hidden_matrices_and_adamw_the_rest() -> None:
 @pytest.mark.parametrize("only", ["unembed.weight", "blocks.0.mlp.up_proj.weight"])
 def test_muon_for_one_sort_of_parameter_alone(only: str) -> None:
     named = {only: parameters(CONFIGS["guide"])[only]}
-    optimizer, before = optimizers.make(named, Muon()), named[only].detach().clone()
+    optimizer, before = optimizers.make(named, MuonConfig()), named[only].detach().clone()
     named[only].grad = torch.ones_like(before)
     optimizer.step()
     optimizer.zero_grad()

@@ -10,7 +10,7 @@ import pytest
 
 from pellucid.config import preset
 from pellucid.errors import ConfigError
-from pellucid.parts.optimizers import Optimizer
+from pellucid.parts.optimizers import OptimizerConfig
 from pellucid.training.peak import peak
 from pellucid.training.plan import (
     EPOCHS,
@@ -55,7 +55,7 @@ def run(
         lora=SimpleNamespace(rank=rank, targets=("blocks.*_proj",)),
         data=SimpleNamespace(batch_size=rows),
         train=train,
-        optimizer=Optimizer.read({"kind": optimizer}),
+        optimizer=OptimizerConfig.read({"kind": optimizer}),
     )
 
 

@@ -34,7 +34,7 @@ from pellucid.interop.gguf.reading import read
 from pellucid.interop.gguf.tokenizer import Words, words_as_facts
 from pellucid.interop.output import new_model_file
 from pellucid.interop.rope_layout import in_layout
-from pellucid.parts.dropouts.none import NoDropout
+from pellucid.parts.dropouts import NoDropout
 from pellucid.parts.masks.causal import Causal
 from pellucid.parts.masks.window import Window
 from pellucid.pretrained import Pretrained, Shape, check_token_ids

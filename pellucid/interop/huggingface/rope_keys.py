@@ -5,7 +5,7 @@ from typing import Any
 
 from pellucid.errors import ConfigError, show
 from pellucid.interop.huggingface.keys import Keys, number
-from pellucid.parts.positions import Positions
+from pellucid.parts.positions import PositionsConfig
 
 BASE = 10_000.0
 CONTEXT = "original_max_position_embeddings"
@@ -55,7 +55,7 @@ def rope(keys: Keys) -> dict[str, Any]:
     return (said or [{"kind": "rope"}])[0] | {"base": (bases or [BASE])[0], "layout": "halves"}
 
 
-def rope_parameters(positions: Positions) -> dict[str, Any]:
+def rope_parameters(positions: PositionsConfig) -> dict[str, Any]:
     """Their table for our positions; for those that they have no name for, the plain one."""
     types = [type for type, scaling in SCALINGS.items() if scaling.kind == positions.kind]
     type = (types or ["default"])[0]

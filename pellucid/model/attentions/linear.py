@@ -17,13 +17,13 @@ from pellucid.model import features
 from pellucid.model.attention import Where
 from pellucid.model.cache import LayerCache, Plan
 from pellucid.model.taps import Scope, explicit
-from pellucid.parts.attentions import LinearAttention
+from pellucid.parts.attentions import LinearAttentionConfig
 
 
 class Mix(nn.Module):
     def __init__(self, config: ModelConfig, path: str) -> None:
         super().__init__()
-        assert isinstance(config.attention, LinearAttention)
+        assert isinstance(config.attention, LinearAttentionConfig)
         self.t = Scope(path)
         self.n_kv_head, self.groups = config.n_kv_head, config.n_head // config.n_kv_head
         self.causal, self.chunk = config.mask.causal, config.attention.chunk

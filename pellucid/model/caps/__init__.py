@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from pellucid.parts.caps import Cap
+from pellucid.parts.caps import CapConfig
 
 Curve = Callable[[Tensor], Tensor]
 
 
-def make(cap: Cap) -> Curve | None:
+def make(cap: CapConfig) -> Curve | None:
     """The curve that scores pass through, or None where they pass as they are."""
-    if cap.kind == "none":
+    if cap.is_none:
         return None
     return functools.partial(importlib.import_module(f"{__name__}.{cap.kind}").curve, cap=cap)

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from pellucid.parts.caps.tanh import TanhCap
+from pellucid.parts.caps import TanhCap
 
 
 def curve(x: Tensor, cap: TanhCap) -> Tensor:

@@ -5,11 +5,11 @@ from torch import nn
 
 from pellucid import registry
 from pellucid.config import ModelConfig
-from pellucid.parts.attentions import LinearAttention
+from pellucid.parts.attentions import LinearAttentionConfig
 
 
 def make(config: ModelConfig) -> nn.Module:
     attention = config.attention
-    assert isinstance(attention, LinearAttention)
+    assert isinstance(attention, LinearAttentionConfig)
     found: nn.Module = registry.module_of(__name__, attention.feature, "feature map").Features(config)
     return found

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pellucid.config import ModelConfig
 from pellucid.model.tables import Tables
-from pellucid.parts.attentions import LinearAttention
+from pellucid.parts.attentions import LinearAttentionConfig
 
 
 class Features(Tables):
@@ -16,7 +16,7 @@ class Features(Tables):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        assert isinstance(config.attention, LinearAttention)
+        assert isinstance(config.attention, LinearAttentionConfig)
         self.attention, self.d_head = config.attention, config.d_head
         self.make_tables(torch.get_default_device())
 

@@ -9,7 +9,7 @@ from pellucid.config import ModelConfig, Shapes
 
 def make(shapes: Shapes, path: str, config: ModelConfig) -> nn.Module | None:
     """The module, or None where the block has no feed-forward."""
-    if not config.mlp.values:
+    if config.mlp.is_none:
         return None
     module: nn.Module = importlib.import_module(f"{__name__}.{config.mlp.form}").Mlp(shapes, path, config)
     return module

@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 from pellucid.config import Shapes
 from pellucid.model.taps import Scope
-from pellucid.parts.norms import Norm
+from pellucid.parts.norms import NormConfig
 
 
-def make(shapes: Shapes, path: str, norm: Norm) -> nn.Module:
+def make(shapes: Shapes, path: str, norm: NormConfig) -> nn.Module:
     """The module that reads the stream for a sub-layer."""
     module: nn.Module = importlib.import_module(f"{__name__}.{norm.kind}").Norm(shapes, path, norm)
     return module

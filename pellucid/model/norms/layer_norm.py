@@ -6,11 +6,11 @@ from torch import Tensor
 from pellucid.config import Shapes
 from pellucid.model.norms import Gain, wide
 from pellucid.model.taps import explicit
-from pellucid.parts.norms.layer_norm import LayerNorm
+from pellucid.parts.norms import LayerNormConfig
 
 
 class Norm(Gain):
-    def __init__(self, shapes: Shapes, path: str, norm: LayerNorm) -> None:
+    def __init__(self, shapes: Shapes, path: str, norm: LayerNormConfig) -> None:
         super().__init__(shapes, path)
         self.eps = norm.eps
 

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from pellucid.config import Shapes
 from pellucid.model.taps import Scope
-from pellucid.parts.norms.none import NoNorm
+from pellucid.parts.norms import NoNorm
 
 
 class Norm(nn.Module):

@@ -6,11 +6,11 @@ from torch import Tensor
 from pellucid.config import Shapes
 from pellucid.model.norms import Gain, wide
 from pellucid.model.taps import explicit
-from pellucid.parts.norms.rms_norm import RmsNorm
+from pellucid.parts.norms import RmsNormConfig
 
 
 class Norm(Gain):
-    def __init__(self, shapes: Shapes, path: str, norm: RmsNorm) -> None:
+    def __init__(self, shapes: Shapes, path: str, norm: RmsNormConfig) -> None:
         super().__init__(shapes, path)
         self.eps = norm.eps
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from pellucid.parts.residuals import Residual
+from pellucid.parts.residuals import ResidualConfig
 
 Join = Callable[[Tensor, Tensor], Tensor]
 
 
-def make(residual: Residual) -> Join:
+def make(residual: ResidualConfig) -> Join:
     """The stream after a sub-layer, from the stream before and what the sub-layer wrote."""
     join = importlib.import_module(f"{__name__}.{residual.kind}").join
     return functools.partial(join, residual=residual)

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from pellucid.parts.residuals.none import NoResidual
+from pellucid.parts.residuals import NoResidual
 
 
 def join(x: Tensor, update: Tensor, residual: NoResidual) -> Tensor:

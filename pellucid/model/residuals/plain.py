@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from pellucid.parts.residuals.plain import PlainResidual
+from pellucid.parts.residuals import PlainResidual
 
 
 def join(x: Tensor, update: Tensor, residual: PlainResidual) -> Tensor:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from pellucid.parts.residuals.scaled import ScaledResidual
+from pellucid.parts.residuals import ScaledResidual
 
 
 def join(x: Tensor, update: Tensor, residual: ScaledResidual) -> Tensor:

@@ -12,41 +12,41 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pellucid.names import describe
-from pellucid.parts import Model, Part
+from pellucid.parts import ConfigLike, Part
 
 Axes = Mapping[str, int]
 Table = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
-class Attention(Part):
+class AttentionConfig(Part):
     family: ClassVar[str] = "attentions"
     form: ClassVar[str]
 
-    def values(self, model: Model) -> tuple[str, ...]:
+    def values(self, config: ConfigLike) -> tuple[str, ...]:
         """The named values of one layer between q, k, v and z, in order."""
         return ()
 
-    def feature_count(self, model: Model) -> int:
+    def feature_count(self, config: ConfigLike) -> int:
         """How many features stand for a query or a key, where features do."""
         return 0
 
-    def numbers(self, model: Model, axes: Axes) -> int:
+    def numbers(self, config: ConfigLike, axes: Axes) -> int:
         """How many numbers those values are, for axes of these sizes."""
-        rows = (describe(f"blocks.0.attn.{name}") for name in self.values(model))
+        rows = (describe(f"blocks.0.attn.{name}") for name in self.values(config))
         return sum(math.prod(axes[axis] for axis in row.axes) for row in rows if row)
 
-    def operations(self, model: Model, length: int) -> int:
+    def operations(self, config: ConfigLike, length: int) -> int:
         """Additions and multiplications of one layer for one sequence, as the fast engine does them."""
         raise NotImplementedError
 
-    def cached(self, model: Model, length: int) -> int:
+    def cached(self, config: ConfigLike, length: int) -> int:
         """Numbers that one layer keeps of a sequence of that length."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class LinearAttention(Attention):
+class LinearAttentionConfig(AttentionConfig):
     """Attention by features: what a query finds in a key is φ(q)·φ(k), and a row of that is divided by its
     sum. A sum over keys can then be taken once for all queries, so the time grows with T and not with T²,
     and the past is a sum of fixed size:
@@ -68,45 +68,45 @@ class LinearAttention(Attention):
         """The fixed directions [R D] that the features look along, where they do."""
         return None
 
-    def feature_count(self, model: Model) -> int:
-        return model.d_head
+    def feature_count(self, config: ConfigLike) -> int:
+        return config.d_head
 
-    def values(self, model: Model) -> tuple[str, ...]:
+    def values(self, config: ConfigLike) -> tuple[str, ...]:
         return ("q_feat", "k_feat", "kernel", "pattern")
 
-    def operations(self, model: Model, length: int) -> int:
+    def operations(self, config: ConfigLike, length: int) -> int:
         """The keys' sum and what each query reads of it; under a mask, also the pairs within a chunk."""
-        r, wide = self.feature_count(model), model.d_head + 1
-        near = 0 if model.mask.kind == "none" else model.n_head * min(length, self.chunk) * (r + wide)
-        looked = (model.n_head + model.n_kv_head) * r * model.d_head if self.looks else 0
-        return 2 * length * ((model.n_head + model.n_kv_head) * r * wide + near + looked)
+        r, wide = self.feature_count(config), config.d_head + 1
+        near = 0 if config.mask.is_none else config.n_head * min(length, self.chunk) * (r + wide)
+        looked = (config.n_head + config.n_kv_head) * r * config.d_head if self.looks else 0
+        return 2 * length * ((config.n_head + config.n_kv_head) * r * wide + near + looked)
 
-    def cached(self, model: Model, length: int) -> int:
-        return model.n_kv_head * self.feature_count(model) * (model.d_head + 1)
+    def cached(self, config: ConfigLike, length: int) -> int:
+        return config.n_kv_head * self.feature_count(config) * (config.d_head + 1)
 
-    def check(self, model: Model) -> str | None:
+    def check(self, config: ConfigLike) -> str | None:
         whole = "the scores of linear attention are never there to be changed"
-        if model.positions.biased():
+        if config.positions.biased():
             return (
-                f"positions {model.positions.kind!r} add to the scores, and {whole}. Use positions that turn "
-                f'or add rows, "rope" or "learned", or attention "softmax".'
+                f"positions {config.positions.kind!r} add a bias to the scores, and {whole}. Use positions "
+                f'that rotate or add rows, "rope" or "learned", or attention "softmax".'
             )
-        if model.positions.sharpness != 1:
+        if config.positions.sharpness != 1:
             return (
-                f"positions {model.positions.kind!r} multiply the scores, and {whole}. Use "
+                f"positions {config.positions.kind!r} multiply the scores, and {whole}. Use "
                 f'positions "rope", or attention "softmax".'
             )
-        if model.score_cap.kind != "none":
+        if not config.score_cap.is_none:
             return (
-                f'score_cap {model.score_cap.kind!r} bends the scores, and {whole}. Use score_cap "none", or '
-                f'attention "softmax".'
+                f'score_cap {config.score_cap.kind!r} caps the scores, and {whole}. Use score_cap "none", '
+                f'or attention "softmax".'
             )
-        if model.mask.kind not in ("causal", "none"):
+        if config.mask.kind not in ("causal", "none"):
             return (
                 f"linear attention keeps sums over all that came before, or over all there is, and mask "
-                f'{model.mask.kind!r} is neither. Use mask "causal" or "none", or attention "softmax".'
+                f'{config.mask.kind!r} is neither. Use mask "causal" or "none", or attention "softmax".'
             )
-        if "pattern" in model.dropout.rates:
+        if "pattern" in config.dropout.rates:
             return (
                 "dropout of the pattern needs a pattern, and linear attention makes z without one. Use "
                 'dropout with pattern=0, or attention "softmax".'

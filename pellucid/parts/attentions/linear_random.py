@@ -14,14 +14,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from pellucid.parts import Model
-from pellucid.parts.attentions import LinearAttention, Table
+from pellucid.parts import ConfigLike
+from pellucid.parts.attentions import LinearAttentionConfig, Table
 
 MOST = 2**16
 
 
 @dataclass(frozen=True)
-class LinearRandom(LinearAttention):
+class LinearRandom(LinearAttentionConfig):
     """`seed` draws the directions, which stay as they are; Performer may draw anew while training."""
 
     feature: ClassVar[str] = "random_features"
@@ -34,18 +34,18 @@ class LinearRandom(LinearAttention):
     features: int = 16
     seed: int = 0
 
-    def feature_count(self, model: Model) -> int:
+    def feature_count(self, config: ConfigLike) -> int:
         return self.features
 
     def directions(self, d_head: int) -> Table:
         return _directions(self.features, self.seed, d_head)
 
-    def check(self, model: Model) -> str | None:
+    def check(self, config: ConfigLike) -> str | None:
         if not 1 <= self.features <= MOST:
             return f"{self.kind} needs from 1 to {MOST:,} features, not {self.features}."
         if not 0 <= self.seed < 2**32:
             return f"{self.kind} needs a seed from 0 to {2**32 - 1:,}, not {self.seed}."
-        return super().check(model)
+        return super().check(config)
 
 
 @functools.lru_cache(maxsize=8)

@@ -4,32 +4,32 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pellucid.parts import Model
-from pellucid.parts.attentions import Attention
+from pellucid.parts import ConfigLike
+from pellucid.parts.attentions import AttentionConfig
 
 
 @dataclass(frozen=True)
-class SoftmaxAttention(Attention):
+class SoftmaxAttentionConfig(AttentionConfig):
     form: ClassVar[str] = "softmax"
     formula: ClassVar[str] = "P = softmax(Q Kᵀ / √D), Z = P V"
     source: ClassVar[str] = "Vaswani et al. 2017, arXiv:1706.03762, section 3.2"
 
-    def values(self, model: Model) -> tuple[str, ...]:
+    def values(self, config: ConfigLike) -> tuple[str, ...]:
         steps = {
             "scores": True,
-            "capped": model.score_cap.kind != "none",
-            "biased": model.positions.biased(),
-            "masked": model.mask.kind != "none",
+            "capped": not config.score_cap.is_none,
+            "biased": config.positions.biased(),
+            "masked": not config.mask.is_none,
             "pattern": True,
         }
         return tuple(name for name, there in steps.items() if there)
 
-    def operations(self, model: Model, length: int) -> int:
+    def operations(self, config: ConfigLike, length: int) -> int:
         """Scores and mixture: every query with every key, as computed before the mask."""
-        return 4 * model.n_head * length**2 * model.d_head
+        return 4 * config.n_head * length**2 * config.d_head
 
-    def cached(self, model: Model, length: int) -> int:
-        if model.mask.together == math.inf:
+    def cached(self, config: ConfigLike, length: int) -> int:
+        if config.mask.together == math.inf:
             return 0
-        kept = model.mask.kept
-        return 2 * model.n_kv_head * (min(length, sum(kept)) if kept else length) * model.d_head
+        kept = config.mask.kept
+        return 2 * config.n_kv_head * (min(length, sum(kept)) if kept else length) * config.d_head

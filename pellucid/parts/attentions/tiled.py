@@ -4,13 +4,13 @@ whole rows of scores."""
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pellucid.parts import Model
+from pellucid.parts import ConfigLike
 from pellucid.parts.attentions import Axes
-from pellucid.parts.attentions.softmax import SoftmaxAttention
+from pellucid.parts.attentions.softmax import SoftmaxAttentionConfig
 
 
 @dataclass(frozen=True)
-class TiledAttention(SoftmaxAttention):
+class TiledAttentionConfig(SoftmaxAttentionConfig):
     """`tile` is how many keys are taken at a time. Small, so that it shows on short examples; the fast engine
     leaves it to its kernels, and the numbers do not depend on it."""
 
@@ -22,22 +22,22 @@ class TiledAttention(SoftmaxAttention):
 
     tile: int = 2
 
-    def values(self, model: Model) -> tuple[str, ...]:
+    def values(self, config: ConfigLike) -> tuple[str, ...]:
         """None under a name of the glossary: each tile has its own."""
         return ()
 
-    def numbers(self, model: Model, axes: Axes) -> int:
+    def numbers(self, config: ConfigLike, axes: Axes) -> int:
         b, h, k, t, s, d = (axes[axis] for axis in "bhktsd")
         tiles = -(-s // self.tile)
-        pairs = len([name for name in super().values(model) if name != "pattern"]) + 1  # and the powers
-        given = 2 * b * k * s * d + h * t * s * int(model.positions.biased())
-        given += b * t * s * int(model.mask.kind != "none")
+        pairs = len([name for name in super().values(config) if name != "pattern"]) + 1  # and the powers
+        given = 2 * b * k * s * d + h * t * s * int(config.positions.biased())
+        given += b * t * s * int(not config.mask.is_none)
         return given + b * h * t * (pairs * s + tiles * (3 + d))  # top, sum, rescale (lse for the first), mix
 
-    def check(self, model: Model) -> str | None:
+    def check(self, config: ConfigLike) -> str | None:
         if not 1 <= self.tile <= 2**31:
             return f"{self.kind} needs a tile from 1 key to {2**31:,}, not {self.tile}."
-        if "pattern" in model.dropout.rates:
+        if "pattern" in config.dropout.rates:
             return (
                 "dropout of the pattern needs a pattern, and tiled attention never has a whole one. Use "
                 'dropout with pattern=0, or attention "softmax".'

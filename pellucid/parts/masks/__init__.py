@@ -27,7 +27,7 @@ def outside(kind: str, what: str, value: int, least: int, means: str) -> str | N
 
 
 @dataclass(frozen=True)
-class Mask(Part):
+class MaskConfig(Part):
     family: ClassVar[str] = "masks"
     causal: ClassVar[bool] = False
     """Whether it is the plain causal mask, which kernels know without a table."""

@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pellucid.parts import Model
-from pellucid.parts.masks import Kept, Mask, outside
+from pellucid.parts import ConfigLike
+from pellucid.parts.masks import Kept, MaskConfig, outside
 
 
 @dataclass(frozen=True)
-class BlockLocal(Mask):
+class BlockLocal(MaskConfig):
     """`size` is that of one block. Small, so that it shows on short examples; Llama 4 has 8192."""
 
     formula: ClassVar[str] = "j ≤ i and ⌊j / size⌋ = ⌊i / size⌋"
@@ -24,5 +24,5 @@ class BlockLocal(Mask):
     def kept(self) -> Kept:
         return Kept(0, self.size)
 
-    def check(self, model: Model) -> str | None:
+    def check(self, config: ConfigLike) -> str | None:
         return outside(self.kind, "a size", self.size, 1, "the position alone")

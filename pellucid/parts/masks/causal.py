@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pellucid.parts.masks import Mask
+from pellucid.parts.masks import MaskConfig
 
 
 @dataclass(frozen=True)
-class Causal(Mask):
+class Causal(MaskConfig):
     causal: ClassVar[bool] = True
     formula: ClassVar[str] = "j ≤ i"
     source: ClassVar[str] = "Vaswani et al. 2017, arXiv:1706.03762, section 3.2.3"

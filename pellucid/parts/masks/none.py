@@ -3,11 +3,11 @@
 import math
 from dataclasses import dataclass
 
-from pellucid.parts.masks import Mask
+from pellucid.parts.masks import MaskConfig
 
 
 @dataclass(frozen=True)
-class NoMask(Mask):
+class NoMask(MaskConfig):
     @property
     def together(self) -> float:
         return math.inf

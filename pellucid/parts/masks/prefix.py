@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pellucid.parts import Model
-from pellucid.parts.masks import Mask, outside
+from pellucid.parts import ConfigLike
+from pellucid.parts.masks import MaskConfig, outside
 
 
 @dataclass(frozen=True)
-class Prefix(Mask):
+class Prefix(MaskConfig):
     """`length` is the same for every text. Small, so that it shows on short examples."""
 
     formula: ClassVar[str] = "j ≤ i or j < length"
@@ -24,5 +24,5 @@ class Prefix(Mask):
     def together(self) -> float:
         return self.length if self.length > 1 else 0
 
-    def check(self, model: Model) -> str | None:
+    def check(self, config: ConfigLike) -> str | None:
         return outside(self.kind, "a length", self.length, 0, "all causal")

@@ -6,12 +6,12 @@ Positions keep their numbers; StreamingLLM counts them anew inside its cache.
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pellucid.parts import Model
-from pellucid.parts.masks import Kept, Mask, outside
+from pellucid.parts import ConfigLike
+from pellucid.parts.masks import Kept, MaskConfig, outside
 
 
 @dataclass(frozen=True)
-class Sinks(Mask):
+class Sinks(MaskConfig):
     """`tokens` are the sinks; `size` counts the position itself. Small, so that both show on short examples;
     the paper keeps 4 sinks."""
 
@@ -29,6 +29,6 @@ class Sinks(Mask):
     def kept(self) -> Kept:
         return Kept(self.tokens, self.size)
 
-    def check(self, model: Model) -> str | None:
+    def check(self, config: ConfigLike) -> str | None:
         tokens = outside(self.kind, "tokens", self.tokens, 0, "a plain window")
         return tokens or outside(self.kind, "a size", self.size, 1, "the position alone")

@@ -6,12 +6,12 @@ The paper gives the two parts to different heads or layers or, as here, merges t
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pellucid.parts import Model
-from pellucid.parts.masks import Mask, outside
+from pellucid.parts import ConfigLike
+from pellucid.parts.masks import MaskConfig, outside
 
 
 @dataclass(frozen=True)
-class Strided(Mask):
+class Strided(MaskConfig):
     """Small, so that it shows on short examples; the paper takes a stride near √T."""
 
     formula: ClassVar[str] = "j ≤ i and (i − j < stride or (i − j) mod stride = 0)"
@@ -23,5 +23,5 @@ class Strided(Mask):
         back = queries[..., :, None] - keys[..., None, :]
         return (back >= 0) & ((back < self.stride) | (back % self.stride == 0))
 
-    def check(self, model: Model) -> str | None:
+    def check(self, config: ConfigLike) -> str | None:
         return outside(self.kind, "a stride", self.stride, 1, "all of the past")

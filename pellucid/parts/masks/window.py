@@ -6,12 +6,12 @@ Layers reach further than one window: what came through n of them has seen n · 
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pellucid.parts import Model
-from pellucid.parts.masks import Kept, Mask, outside
+from pellucid.parts import ConfigLike
+from pellucid.parts.masks import Kept, MaskConfig, outside
 
 
 @dataclass(frozen=True)
-class Window(Mask):
+class Window(MaskConfig):
     """`size` counts the position itself. Small, so that it shows on short examples; Mistral has 4096."""
 
     formula: ClassVar[str] = "j ≤ i and i − j < size"
@@ -27,5 +27,5 @@ class Window(Mask):
     def kept(self) -> Kept:
         return Kept(0, self.size)
 
-    def check(self, model: Model) -> str | None:
+    def check(self, config: ConfigLike) -> str | None:
         return outside(self.kind, "a size", self.size, 1, "the position alone")

@@ -8,12 +8,12 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pellucid.parts import Model
-from pellucid.parts.masks import Mask, outside
+from pellucid.parts import ConfigLike
+from pellucid.parts.masks import MaskConfig, outside
 
 
 @dataclass(frozen=True)
-class WindowGlobal(Mask):
+class WindowGlobal(MaskConfig):
     """`size` counts the position itself and one side; `tokens` are the global ones. Small, so that both show
     on short examples; Longformer's windows of 512 are size=257 here."""
 
@@ -31,7 +31,7 @@ class WindowGlobal(Mask):
     def together(self) -> float:
         return math.inf
 
-    def check(self, model: Model) -> str | None:
+    def check(self, config: ConfigLike) -> str | None:
         tokens = outside(self.kind, "tokens", self.tokens, 0, "none of them global")
         if why := outside(self.kind, "a size", self.size, 1, "the position alone") or tokens:
             return why

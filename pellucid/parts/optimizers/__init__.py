@@ -20,7 +20,7 @@ def decays(name: str, shape: tuple[int, ...]) -> bool:
 
 
 @dataclass(frozen=True)
-class Optimizer(Part):
+class OptimizerConfig(Part):
     family: ClassVar[str] = "optimizers"
 
     lr: float = 0.1
@@ -51,7 +51,7 @@ class Optimizer(Part):
 
 
 @dataclass(frozen=True)
-class Adaptive(Optimizer):
+class Adaptive(OptimizerConfig):
     """Adam and its kin. With `beta2_start` above 0, β₂ rises from there in a straight line to `beta2`, which
     it reaches at step `beta2_warmup`; the bias of each update is corrected with the β₂ of that update."""
 

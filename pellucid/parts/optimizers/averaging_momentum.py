@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pellucid.parts.optimizers import Optimizer
+from pellucid.parts.optimizers import OptimizerConfig
 
 
 @dataclass(frozen=True)
-class AveragingMomentum(Optimizer):
+class AveragingMomentum(OptimizerConfig):
     formula: ClassVar[str] = "m ← β m + (1 − β) g; θ ← θ − η m"
 
     beta: float = 0.9

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pellucid.parts.optimizers import Optimizer
+from pellucid.parts.optimizers import OptimizerConfig
 
 
 @dataclass(frozen=True)
-class Momentum(Optimizer):
+class Momentum(OptimizerConfig):
     formula: ClassVar[str] = "m ← β m + g; θ ← θ − η m"
     source: ClassVar[str] = "Polyak 1964"
 

@@ -8,12 +8,12 @@ Five steps of Newton and Schulz bring all singular values near 1 (not to 1: they
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pellucid.parts.optimizers import Optimizer
+from pellucid.parts.optimizers import OptimizerConfig
 from pellucid.parts.optimizers.adamw import AdamW
 
 
 @dataclass(frozen=True)
-class Muon(Optimizer):
+class MuonConfig(OptimizerConfig):
     formula: ClassVar[str] = (
         "m ← β m + (1 − β) G; X ← ((1 − β) G + β m) / ‖·‖; "
         "five times X ← a X + b (X Xᵀ) X + c (X Xᵀ)² X; W ← W − η (√max(1, rows / columns) X + λ W)"

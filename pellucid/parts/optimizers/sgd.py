@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pellucid.parts.optimizers import Optimizer
+from pellucid.parts.optimizers import OptimizerConfig
 
 
 @dataclass(frozen=True)
-class Sgd(Optimizer):
+class Sgd(OptimizerConfig):
     formula: ClassVar[str] = "θ ← θ − η g"
     source: ClassVar[str] = "Robbins and Monro 1951, Annals of Mathematical Statistics 22"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pellucid.parts import Model, Part, Shapes
+from pellucid.parts import ConfigLike, Part, Shapes
 
 Table = np.ndarray[Any, np.dtype[Any]]
 
@@ -24,10 +24,10 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Positions(Part):
+class PositionsConfig(Part):
     family: ClassVar[str] = "positions"
 
-    def parameters(self, model: Model) -> Shapes:
+    def parameters(self, config: ConfigLike) -> Shapes:
         """Shapes of learned tables, by parameter name: `positions.weight` [P C] for rows,
         `position_bias.weight` [N H] for biases."""
         return {}

@@ -10,11 +10,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from pellucid.parts.positions import Positions, Table
+from pellucid.parts.positions import PositionsConfig, Table
 
 
 @dataclass(frozen=True)
-class Alibi(Positions):
+class Alibi(PositionsConfig):
     formula: ClassVar[str] = "B_{h,i,j} = −m_h |i − j|, m_h = 2^(−8(h+1)/H) where H is a power of two"
     source: ClassVar[str] = "Press et al. 2021, arXiv:2108.12409"
 

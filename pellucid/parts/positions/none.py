@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from pellucid.parts.positions import Positions
+from pellucid.parts.positions import PositionsConfig
 
 
 @dataclass(frozen=True)
-class NoPositions(Positions):
+class NoPositions(PositionsConfig):
     pass

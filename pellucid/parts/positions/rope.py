@@ -8,12 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from pellucid.parts import Model
-from pellucid.parts.positions import Positions, Table, Turn
+from pellucid.parts import ConfigLike
+from pellucid.parts.positions import PositionsConfig, Table, Turn
 
 
 @dataclass(frozen=True)
-class Rope(Positions):
+class Rope(PositionsConfig):
     formula: ClassVar[str] = "θ_{t,i} = t · base^(−2i/D)"
     source: ClassVar[str] = "Su et al. 2021, arXiv:2104.09864"
 
@@ -27,11 +27,11 @@ class Rope(Positions):
     def turn(self, positions: Table, d_head: int) -> Turn:
         return Turn(positions[:, None] * self.frequencies(d_head), self.layout)
 
-    def check(self, model: Model) -> str | None:
-        if model.d_head % 2:
+    def check(self, config: ConfigLike) -> str | None:
+        if config.d_head % 2:
             return (
-                f"{self.kind} turns pairs of channels, and d_head={model.d_head} is odd. "
-                f"Use d_head={model.d_head + 1}, or change d_model or n_head so that it is even."
+                f"{self.kind} turns pairs of channels, and d_head={config.d_head} is odd. "
+                f"Use d_head={config.d_head + 1}, or change d_model or n_head so that it is even."
             )
         if self.base < 1:
             return f"{self.kind} needs a base of 1 or more, such as 10000; got {self.base:g}."

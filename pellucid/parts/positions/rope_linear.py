@@ -4,7 +4,7 @@ that training saw."""
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pellucid.parts import Model
+from pellucid.parts import ConfigLike
 from pellucid.parts.positions import Table
 from pellucid.parts.positions.rope import Rope, shrunk
 
@@ -19,5 +19,5 @@ class RopeLinear(Rope):
     def frequencies(self, d_head: int) -> Table:
         return super().frequencies(d_head) / self.factor
 
-    def check(self, model: Model) -> str | None:
-        return shrunk(self.kind, self.factor) or super().check(model)
+    def check(self, config: ConfigLike) -> str | None:
+        return shrunk(self.kind, self.factor) or super().check(config)

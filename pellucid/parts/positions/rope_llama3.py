@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pellucid.parts import Model
+from pellucid.parts import ConfigLike
 from pellucid.parts.positions import Table
 from pellucid.parts.positions.rope import Rope, never_seen, shrunk
 
@@ -33,7 +33,7 @@ class RopeLlama3(Rope):
         kept = (np.clip(turns, low, high) - low) / (high - low)
         return (1 - kept) * full / self.factor + kept * full
 
-    def check(self, model: Model) -> str | None:
+    def check(self, config: ConfigLike) -> str | None:
         if why := shrunk(self.kind, self.factor) or never_seen(self.kind, self.original_context):
             return why
         if self.low_freq_factor >= self.high_freq_factor:
@@ -42,4 +42,4 @@ class RopeLlama3(Rope):
                 f"turn more than high_freq_factor times; low_freq_factor={self.low_freq_factor:g} must be "
                 f"below high_freq_factor={self.high_freq_factor:g}. Llama 3.1 has 1 and 4."
             )
-        return super().check(model)
+        return super().check(config)

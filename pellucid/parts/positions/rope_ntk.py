@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pellucid.parts import Model
+from pellucid.parts import ConfigLike
 from pellucid.parts.positions import Table
 from pellucid.parts.positions.rope import Rope, shrunk
 
@@ -26,12 +26,12 @@ class RopeNtk(Rope):
         slower = self.factor ** (2 * np.arange(d_head // 2) / (d_head - 2))
         return super().frequencies(d_head) / slower
 
-    def check(self, model: Model) -> str | None:
+    def check(self, config: ConfigLike) -> str | None:
         if why := shrunk(self.kind, self.factor):
             return why
-        if model.d_head == 2:
+        if config.d_head == 2:
             return (
                 f"{self.kind} slows the last pair of channels and keeps the first, and d_head=2 has one. "
                 f'Use d_head=4 or more, or positions = "rope_linear".'
             )
-        return super().check(model)
+        return super().check(config)

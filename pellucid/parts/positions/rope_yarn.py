@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pellucid.parts import Model
+from pellucid.parts import ConfigLike
 from pellucid.parts.positions import Table
 from pellucid.parts.positions.rope import Rope, never_seen, shrunk
 
@@ -55,7 +55,7 @@ class RopeYarn(Rope):
         factor = self.attention_factor or 0.1 * math.log(self.factor) + 1
         return factor * factor
 
-    def check(self, model: Model) -> str | None:
+    def check(self, config: ConfigLike) -> str | None:
         if why := shrunk(self.kind, self.factor) or never_seen(self.kind, self.original_context):
             return why
         if not 0 < self.beta_slow < self.beta_fast:
@@ -69,13 +69,13 @@ class RopeYarn(Rope):
                 f"{self.kind} needs pairs that turn ever slower, and base={self.base:g} has none. "
                 f"Use a base above 1, such as 10000."
             )
-        if self.pair_that_turns(self.beta_slow, model.d_head) < 0:
+        if self.pair_that_turns(self.beta_slow, config.d_head) < 0:
             return (
                 f"within original_context={self.original_context} not even the fastest pair turns "
                 f"beta_slow={self.beta_slow:g} times, so that {self.kind} would slow all alike. "
                 f'Use a longer original_context, a smaller beta_slow, or positions = "rope_linear".'
             )
-        if self.pair_that_turns(self.beta_fast, model.d_head) >= model.d_head:
+        if self.pair_that_turns(self.beta_fast, config.d_head) >= config.d_head:
             return (
                 f"within original_context={self.original_context} every pair turns more than "
                 f"beta_fast={self.beta_fast:g} times, so that {self.kind} has none to slow. "
@@ -86,4 +86,4 @@ class RopeYarn(Rope):
                 f"{self.kind} multiplies the scores by attention_factor² = {self.sharpness:g}, which leaves "
                 f"nothing of them. Use attention_factor=0 for the paper's, or one near 1."
             )
-        return super().check(model)
+        return super().check(config)

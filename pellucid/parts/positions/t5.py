@@ -11,12 +11,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from pellucid.parts import Model, Shapes
-from pellucid.parts.positions import Positions, Table
+from pellucid.parts import ConfigLike, Shapes
+from pellucid.parts.positions import PositionsConfig, Table
 
 
 @dataclass(frozen=True)
-class T5(Positions):
+class T5(PositionsConfig):
     formula: ClassVar[str] = (
         "B_{h,i,j} = W_bias[b(i − j), h], b(n) = n below e = buckets / 2, "
         "then e + ⌊(buckets − e) ln(n/e) / ln(max_distance/e)⌋"
@@ -26,13 +26,13 @@ class T5(Positions):
     buckets: int = 32
     max_distance: int = 128
 
-    def parameters(self, model: Model) -> Shapes:
-        return {"position_bias.weight": (self.buckets, model.n_head)}
+    def parameters(self, config: ConfigLike) -> Shapes:
+        return {"position_bias.weight": (self.buckets, config.n_head)}
 
     def bias_ids(self, distances: Table) -> Table:
         return bucket(np.maximum(distances, 0), self.buckets, self.max_distance)
 
-    def check(self, model: Model) -> str | None:
+    def check(self, config: ConfigLike) -> str | None:
         if not 2 <= self.buckets <= 1024:
             return (
                 f"{self.kind} needs a bucket for distance 0 and one for the rest, and at most 1024; "

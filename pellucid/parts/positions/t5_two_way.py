@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pellucid.parts import Model
+from pellucid.parts import ConfigLike
 from pellucid.parts.positions import Table
 from pellucid.parts.positions.t5 import T5, bucket, far_enough
 
@@ -22,7 +22,7 @@ class T5TwoWay(T5):
         back = bucket(np.abs(distances), half, self.max_distance)
         return np.where(distances < 0, back + half, back)
 
-    def check(self, model: Model) -> str | None:
+    def check(self, config: ConfigLike) -> str | None:
         if self.buckets % 2 or not 4 <= self.buckets <= 1024:
             return (
                 f"{self.kind} gives half of the buckets to each direction, and at least two to each; "

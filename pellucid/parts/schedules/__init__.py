@@ -12,7 +12,7 @@ from pellucid.parts import Part
 
 
 @dataclass(frozen=True)
-class Schedule(Part):
+class ScheduleConfig(Part):
     family: ClassVar[str] = "schedules"
 
     warmup: int = 0

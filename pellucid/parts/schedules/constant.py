@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pellucid.parts.schedules import Schedule
+from pellucid.parts.schedules import ScheduleConfig
 
 
 @dataclass(frozen=True)
-class Constant(Schedule):
+class Constant(ScheduleConfig):
     formula: ClassVar[str] = "min(1, (t + 1) / warmup)"

@@ -5,11 +5,11 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pellucid.parts.schedules import Schedule
+from pellucid.parts.schedules import ScheduleConfig
 
 
 @dataclass(frozen=True)
-class Cosine(Schedule):
+class Cosine(ScheduleConfig):
     formula: ClassVar[str] = (
         "floor + (1 − floor) · (1 + cos(π p)) / 2, p = (t − warmup) / (steps − warmup) ≤ 1"
     )

@@ -8,11 +8,11 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pellucid.parts.schedules import Schedule
+from pellucid.parts.schedules import ScheduleConfig
 
 
 @dataclass(frozen=True)
-class InverseSqrt(Schedule):
+class InverseSqrt(ScheduleConfig):
     formula: ClassVar[str] = "min(n / warmup, √(warmup / n)), n = t + 1"
     source: ClassVar[str] = "Vaswani et al. 2017, arXiv:1706.03762, section 5.3"
 

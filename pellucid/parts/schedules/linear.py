@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pellucid.parts.schedules import Schedule
+from pellucid.parts.schedules import ScheduleConfig
 
 
 @dataclass(frozen=True)
-class Linear(Schedule):
+class LinearDecay(ScheduleConfig):
     formula: ClassVar[str] = "1 − (1 − floor) · p, p = (t − warmup) / (steps − warmup) ≤ 1"
     source: ClassVar[str] = "Devlin et al. 2018, arXiv:1810.04805"
 

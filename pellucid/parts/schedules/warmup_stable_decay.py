@@ -6,11 +6,11 @@ Until the decay begins the run does not know how long it is: it can be prolonged
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pellucid.parts.schedules import Schedule
+from pellucid.parts.schedules import ScheduleConfig
 
 
 @dataclass(frozen=True)
-class WarmupStableDecay(Schedule):
+class WarmupStableDecay(ScheduleConfig):
     formula: ClassVar[str] = "1 − (1 − floor) · q, q = (t − start) / (steps − start) in [0, 1]"
     source: ClassVar[str] = "Hu et al. 2024, arXiv:2404.06395; straight: Hägele et al. 2024, arXiv:2405.18392"
 

@@ -5,11 +5,11 @@ running sums, one token at a time: its work grows with the tokens and not with t
 """
 
 from pellucid.config import ModelConfig
-from pellucid.parts.attentions import LinearAttention
+from pellucid.parts.attentions import LinearAttentionConfig
 from pellucid.reference.attention import Where
-from pellucid.reference.dropout import Dropped
+from pellucid.reference.dropout import KeepMasks
 from pellucid.reference.op import Ref
-from pellucid.reference.ops import named
+from pellucid.reference.ops import find_op
 from pellucid.reference.ops.einsum import einsum
 from pellucid.reference.ops.join import concat, part
 from pellucid.reference.ops.per_row import per_row
@@ -18,7 +18,7 @@ from pellucid.reference.tape import Scope
 
 
 def apply(
-    t: Scope, config: ModelConfig, q: Ref, k: Ref, v: Ref, where: Where, dropout: Dropped | None
+    t: Scope, config: ModelConfig, q: Ref, k: Ref, v: Ref, where: Where, dropout: KeepMasks | None
 ) -> Ref:
     q_feat, k_feat = features(t, "q_feat", q, config), features(t, "k_feat", k, config)
     if where.allowed:
@@ -33,14 +33,14 @@ def apply(
 def features(t: Scope, name: str, x: Ref, config: ModelConfig) -> Ref:
     """φ(x) [… R]. The directions, where there are any, are the same in every layer."""
     attention = config.attention
-    assert isinstance(attention, LinearAttention)
+    assert isinstance(attention, LinearAttentionConfig)
     table = attention.directions(config.d_head)
     if table is None:
-        return t(name, named(attention.feature), x)
+        return t(name, find_op(attention.feature), x)
     known = "directions" in t.tape
     directions = t.tape.ref("directions") if known else t.tape.constant("directions", table)
     scale = config.d_head**-0.25
-    return t(name, named(attention.feature), x, directions, scale=scale, features=len(table))
+    return t(name, find_op(attention.feature), x, directions, scale=scale, features=len(table))
 
 
 def recurrent(t: Scope, q_feat: Ref, k_feat: Ref, v: Ref) -> Ref:

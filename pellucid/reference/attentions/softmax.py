@@ -2,8 +2,8 @@
 
 from pellucid.config import ModelConfig
 from pellucid.reference.attention import Where
-from pellucid.reference.caps import capped
-from pellucid.reference.dropout import Dropped, dropped
+from pellucid.reference.caps import apply_cap
+from pellucid.reference.dropout import KeepMasks, apply_dropout
 from pellucid.reference.op import Ref
 from pellucid.reference.ops.arithmetic import add
 from pellucid.reference.ops.einsum import einsum
@@ -13,14 +13,13 @@ from pellucid.reference.tape import Scope
 
 
 def apply(
-    t: Scope, config: ModelConfig, q: Ref, k: Ref, v: Ref, where: Where, dropout: Dropped | None
+    t: Scope, config: ModelConfig, q: Ref, k: Ref, v: Ref, where: Where, dropout: KeepMasks | None
 ) -> Ref:
     scale = config.d_head**-0.5 * config.positions.sharpness
     scores = t("scores", einsum, q, k, spec="b(kg)td,bksd->b(kg)ts", scale=scale)
-    if config.score_cap.kind != "none":
-        scores = capped(t, "capped", scores, config.score_cap)
+    scores = apply_cap(t, "capped", scores, config.score_cap)
     if where.bias:
         scores = t("biased", add, scores, where.bias)
     masked = t("masked", mask, scores, where.allowed) if where.allowed else t.alias("masked", scores)
-    pattern = dropped(t, "pattern", t("pattern", softmax, masked), dropout)
+    pattern = apply_dropout(t, "pattern", t("pattern", softmax, masked), dropout)
     return t("z", einsum, pattern, v, spec="b(kg)ts,bksd->b(kg)td")

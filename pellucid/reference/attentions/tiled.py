@@ -5,10 +5,10 @@ kernels work this way.
 """
 
 from pellucid.config import ModelConfig
-from pellucid.parts.attentions.tiled import TiledAttention
+from pellucid.parts.attentions.tiled import TiledAttentionConfig
 from pellucid.reference.attention import Where
-from pellucid.reference.caps import capped
-from pellucid.reference.dropout import Dropped
+from pellucid.reference.caps import apply_cap
+from pellucid.reference.dropout import KeepMasks
 from pellucid.reference.op import Ref
 from pellucid.reference.ops.arithmetic import add
 from pellucid.reference.ops.einsum import einsum
@@ -36,10 +36,10 @@ TOLD = {
 
 
 def apply(
-    t: Scope, config: ModelConfig, q: Ref, k: Ref, v: Ref, where: Where, dropout: Dropped | None
+    t: Scope, config: ModelConfig, q: Ref, k: Ref, v: Ref, where: Where, dropout: KeepMasks | None
 ) -> Ref:
     attention = config.attention
-    assert isinstance(attention, TiledAttention)
+    assert isinstance(attention, TiledAttentionConfig)
     tiles: list[Ref] = []
     running: dict[str, Ref] = {}
     for j, start in enumerate(range(0, k.shape[2], attention.tile)):
@@ -63,8 +63,7 @@ def _scores(
     scale = config.d_head**-0.5 * config.positions.sharpness
     keys, values = t("k", part, k, axis=2, **here), t("v", part, v, axis=2, **here)
     scores = t("scores", einsum, q, keys, spec="b(kg)td,bksd->b(kg)ts", scale=scale)
-    if config.score_cap.kind != "none":
-        scores = capped(t, "capped", scores, config.score_cap)
+    scores = apply_cap(t, "capped", scores, config.score_cap)
     if where.bias:
         scores = t("biased", add, scores, t("bias", part, where.bias, axis=2, **here))
     if where.allowed:

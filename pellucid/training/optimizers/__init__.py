@@ -21,7 +21,7 @@ PLAIN = ("lr", "betas")
 """The numbers of a group that change during a run."""
 
 
-def make(named: Named, settings: parts.Optimizer) -> Optimizer:
+def make(named: Named, settings: parts.OptimizerConfig) -> Optimizer:
     """The optimizer of a recipe for these parameters."""
     if not named:
         raise ConfigError("there is no parameter to train; let train.only and train.freeze leave some.")
@@ -36,7 +36,7 @@ def set_rate(optimizer: Optimizer, factor: float) -> None:
         group["lr"] = group["initial_lr"] * factor
 
 
-def set_step(optimizer: Optimizer, settings: parts.Optimizer, step: int) -> None:
+def set_step(optimizer: Optimizer, settings: parts.OptimizerConfig, step: int) -> None:
     """Set what else changes from step to step: β₂ while it warms up."""
     if betas := settings.betas_at(step):
         for group in optimizer.param_groups:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pellucid.parts.optimizers.muon import Muon as Settings
+from pellucid.parts.optimizers.muon import MuonConfig
 from pellucid.training.distributed.pieces import in_pieces, local, rows_of, whole
 from pellucid.training.groups import Group, Named, by_muon, group
 from pellucid.training.optimizers import adamw
@@ -17,7 +17,9 @@ A, B, C = 3.4445, -4.7750, 2.0315
 SHORTEST = 1e-7
 
 
-def make(named: Named, settings: Settings, newton_schulz: torch.dtype | None = None) -> torch.optim.Optimizer:
+def make(
+    named: Named, settings: MuonConfig, newton_schulz: torch.dtype | None = None
+) -> torch.optim.Optimizer:
     """`newton_schulz` is the type of the iteration; without one, bfloat16 on CUDA and the weights' own
     elsewhere: on most CPUs bfloat16 is many times slower."""
     inside, rest = by_muon(named)

@@ -20,9 +20,9 @@ from pellucid.config import ModelConfig
 from pellucid.data.sources.settings import DataSettings
 from pellucid.errors import ConfigError, unknown
 from pellucid.parts import Part
-from pellucid.parts.optimizers import Optimizer
+from pellucid.parts.optimizers import OptimizerConfig
 from pellucid.parts.optimizers.adamw import AdamW
-from pellucid.parts.schedules import Schedule
+from pellucid.parts.schedules import ScheduleConfig
 from pellucid.parts.schedules.cosine import Cosine
 from pellucid.training.recipe.reading import read_section
 from pellucid.training.recipe.renamed_keys import translate
@@ -65,9 +65,9 @@ class Recipe:
     Example: smollm2"""
     lora: LoraSettings = field(default_factory=LoraSettings)
     """Adapters beside the weights of a `start`."""
-    optimizer: Optimizer = field(default_factory=AdamW)
+    optimizer: OptimizerConfig = field(default_factory=AdamW)
     """How a gradient becomes an update."""
-    schedule: Schedule = field(default_factory=Cosine)
+    schedule: ScheduleConfig = field(default_factory=Cosine)
     """How the learning rate changes over the run."""
     train: TrainSettings = field(default_factory=TrainSettings)
     """How a step is made."""

@@ -77,7 +77,7 @@ class TrainSettings:
     """Steps between two records of the sizes of activations, gradients and updates. 0: no records.
     Example: 20"""
     initialization: str = "gpt2"
-    """How the weights of a new model are drawn; `pellucid choices initialisations` lists the kinds.
+    """How the weights of a new model are drawn; `pellucid choices initializations` lists the kinds.
     Example: xavier"""
     device: str = "auto"
     """Where the model is: `auto`, `cpu`, `cuda` or `cuda:N`.

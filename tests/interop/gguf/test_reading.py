@@ -14,7 +14,7 @@ from pellucid.interop import gguf
 from pellucid.interop.gguf import writing
 from pellucid.interop.gguf.architectures.llama import Llama
 from pellucid.interop.gguf.container import Value
-from pellucid.parts.positions import Positions
+from pellucid.parts.positions import PositionsConfig
 from tests.interop.gguf.made_up import ARCHITECTURES, LLAMA, LLAMA3, YARN, model
 
 
@@ -187,7 +187,7 @@ def test_stretched_positions_are_those_of_llama_cpp(
 ) -> None:
     given = {f"llama.rope.scaling.{key}".replace("scaling.../", ""): value for key, value in facts.items()}
     config = gguf.read(rewritten(tmp_path / "m.gguf", lambda facts: facts.update(given))).config
-    assert config.positions == Positions.read(rope | {"layout": "pairs"})
+    assert config.positions == PositionsConfig.read(rope | {"layout": "pairs"})
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_stretched_positions_are_those_of_llama_cpp(
         (
             "general.architecture",
             "mamba",
-            "no GGUF architecture called 'mamba'; have bloom, gpt2, llama, qwen2, qwen3",
+            "GGUF architecture must be one of bloom, gpt2, llama, qwen2, qwen3; got 'mamba'",
         ),
         ("general.type", "adapter", "only models are read"),
         ("split.count", 3, "one of 3 files"),
@@ -294,7 +294,7 @@ def test_factors_that_others_computed_in_float32_are_recognised(tmp_path: Path) 
     wide = LLAMA | {"d_head": 64, "positions": rope}
     config = gguf.read(with_factors(tmp_path / "m.gguf", np.array(factors, np.float32), wide)).config
     llama3 = {"kind": "rope_llama3", "base": 500_000.0, "layout": "pairs", "factor": 8.0}
-    assert config.positions == Positions.read(llama3)
+    assert config.positions == PositionsConfig.read(llama3)
 
 
 @pytest.mark.parametrize(

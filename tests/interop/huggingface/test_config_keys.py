@@ -11,17 +11,15 @@ from pellucid.config import ModelConfig, preset
 from pellucid.errors import ConfigError, FileError
 from pellucid.interop.huggingface import families, read
 from pellucid.interop.huggingface.writing import expressing
-from pellucid.parts.caps.tanh import TanhCap
-from pellucid.parts.dropouts.bernoulli import Bernoulli
-from pellucid.parts.masks import Mask
+from pellucid.parts.caps import TanhCap
+from pellucid.parts.dropouts import Bernoulli
+from pellucid.parts.masks import MaskConfig
 from pellucid.parts.masks.causal import Causal
 from pellucid.parts.masks.sinks import Sinks
 from pellucid.parts.masks.window import Window
-from pellucid.parts.mlps.geglu import Geglu
-from pellucid.parts.mlps.gelu import Gelu
-from pellucid.parts.norms.layer_norm import LayerNorm
-from pellucid.parts.norms.rms_norm import RmsNorm
-from pellucid.parts.placements.post import Post
+from pellucid.parts.mlps import Geglu, Gelu
+from pellucid.parts.norms import LayerNormConfig, RmsNormConfig
+from pellucid.parts.placements import Post
 from pellucid.parts.positions.alibi import Alibi
 from pellucid.parts.positions.learned import Learned
 from pellucid.parts.positions.rope import Rope
@@ -30,7 +28,7 @@ from pellucid.parts.positions.rope_llama3 import RopeLlama3
 from pellucid.parts.positions.rope_ntk import RopeNtk
 from pellucid.parts.positions.rope_yarn import RopeYarn
 from pellucid.parts.positions.sinusoidal import Sinusoidal
-from pellucid.parts.unembeddings.linear import LinearUnembedding
+from pellucid.parts.unembeddings import LinearUnembedding
 from tests.interop.huggingface.models import FAMILIES
 
 SMOLLM2 = {
@@ -414,7 +412,7 @@ REFUSED: list[tuple[str, str, Any, str]] = [
     ],
 )
 def test_a_window_in_all_layers_or_in_none_is_read_and_one_in_some_is_refused(
-    family: str, given: dict[str, Any], mask: Mask | None
+    family: str, given: dict[str, Any], mask: MaskConfig | None
 ) -> None:
     """And so are the same keys as `transformers` completes them."""
     from transformers import AutoConfig
@@ -460,10 +458,10 @@ UNSAID: dict[str, dict[str, Any]] = {
     "positions is learned": {"positions": Learned()},
     "positions is rope_ntk": {"positions": RopeNtk()},
     "positions is alibi": {"positions": Alibi()},
-    "norm is layer_norm": {"norm": LayerNorm()},
+    "norm is layer_norm": {"norm": LayerNormConfig()},
     "placement is post": {"placement": Post()},
-    "embed_norm is rms_norm": {"embed_norm": RmsNorm()},
-    "qk_norm is rms_norm (eps=0.5) and would be rms_norm (eps=1e-05)": {"qk_norm": RmsNorm(eps=0.5)},
+    "embed_norm is rms_norm": {"embed_norm": RmsNormConfig()},
+    "qk_norm is rms_norm (eps=0.5) and would be rms_norm (eps=1e-05)": {"qk_norm": RmsNormConfig(eps=0.5)},
     "score_cap is tanh": {"score_cap": TanhCap()},
     "mask is sinks": {"mask": Sinks()},
     "biases is output and would be output, qkv": {"biases": ("output",)},
@@ -488,15 +486,15 @@ def test_every_choice_that_a_family_has_comes_back() -> None:
 
     assert expressing(LLAMA) == "llama"
     assert expressing(preset("gpt2")) == "gpt2"
-    gpt2 = dataclasses.replace(preset("gpt2"), mlp=Gelu(), norm=LayerNorm(eps=0.5), d_ff=7)
+    gpt2 = dataclasses.replace(preset("gpt2"), mlp=Gelu(), norm=LayerNormConfig(eps=0.5), d_ff=7)
     assert expressing(dataclasses.replace(gpt2, unembedding=LinearUnembedding())) == "gpt2"
     assert expressing(dataclasses.replace(LLAMA, biases=("mlp", "output", "qkv"))) == "llama"
     assert expressing(dataclasses.replace(LLAMA, mlp=Geglu(), positions=RopeYarn(factor=2.0))) == "llama"
     assert expressing(dataclasses.replace(LLAMA, mask=Window(2))) == "mistral"
     assert expressing(dataclasses.replace(LLAMA, biases=("qkv",))) == "qwen2"
     assert expressing(dataclasses.replace(LLAMA, mask=Window(2), biases=("qkv",))) == "qwen2"
-    assert expressing(dataclasses.replace(LLAMA, qk_norm=RmsNorm())) == "qwen3"
-    bloom = dataclasses.replace(preset("gpt2"), positions=Alibi(), embed_norm=LayerNorm())
+    assert expressing(dataclasses.replace(LLAMA, qk_norm=RmsNormConfig())) == "qwen3"
+    bloom = dataclasses.replace(preset("gpt2"), positions=Alibi(), embed_norm=LayerNormConfig())
     assert expressing(bloom) == "bloom"
 
 

@@ -11,7 +11,7 @@ from pellucid.interop.huggingface import read, write
 from pellucid.interop.rope_layout import halves_to_pairs, in_layout, pairs_to_halves
 from pellucid.parts.positions.rope import Rope
 from pellucid.parts.positions.rope_yarn import RopeYarn
-from pellucid.parts.unembeddings.linear import LinearUnembedding
+from pellucid.parts.unembeddings import LinearUnembedding
 from pellucid.pretrained import Pretrained, Source
 from pellucid.reference.op import Array
 from pellucid.reference.training import forward

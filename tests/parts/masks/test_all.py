@@ -12,7 +12,7 @@ import torch
 from pellucid.config import ModelConfig
 from pellucid.errors import ConfigError
 from pellucid.parts import find, kinds
-from pellucid.parts.masks import Mask
+from pellucid.parts.masks import MaskConfig
 
 SIZES = {"vocab_size": 5, "context_length": 6, "n_layer": 1, "n_head": 2, "d_model": 8}
 MODEL = ModelConfig.from_dict(SIZES)
@@ -23,9 +23,9 @@ def settings(kind: str) -> list[str]:
     return [field.name for field in dataclasses.fields(find("masks", kind)) if field.type is int]
 
 
-def settled(kind: str, **values: int) -> Mask:
+def settled(kind: str, **values: int) -> MaskConfig:
     mask = find("masks", kind)(**values)
-    assert isinstance(mask, Mask)
+    assert isinstance(mask, MaskConfig)
     return mask
 
 
@@ -38,37 +38,37 @@ for kind in kinds("masks"):
 every_mask = pytest.mark.parametrize("mask", MASKS, ids=str)
 
 
-def table(mask: Mask, size: int = TABLE) -> Any:
+def table(mask: MaskConfig, size: int = TABLE) -> Any:
     """Which of so many positions see which [T S]."""
     seen = mask.allowed(np.arange(size), np.arange(size))
     return np.ones((size, size), dtype=bool) if seen is None else seen
 
 
-def reach(mask: Mask, size: int) -> int:
+def reach(mask: MaskConfig, size: int) -> int:
     """How many of the first positions hold all that is seen ahead of time."""
     ahead = np.triu(table(mask, size), k=1).any(axis=0)
     return int(np.flatnonzero(ahead).max(initial=-1)) + 1
 
 
-def window(mask: Mask, size: int, first: int) -> int:
+def window(mask: MaskConfig, size: int, first: int) -> int:
     """How many of the last positions, counting itself, each must know beside the first so many."""
     queries, keys = np.nonzero(np.tril(table(mask, size)))
     return int((queries - keys + 1)[keys >= first].max(initial=0))
 
 
 @every_mask
-def test_a_mask_is_never_empty_every_position_sees_itself(mask: Mask) -> None:
+def test_a_mask_is_never_empty_every_position_sees_itself(mask: MaskConfig) -> None:
     assert table(mask).diagonal().all()
 
 
 @every_mask
-def test_together_is_how_far_ahead_the_table_sees(mask: Mask) -> None:
+def test_together_is_how_far_ahead_the_table_sees(mask: MaskConfig) -> None:
     small, large = reach(mask, TABLE), reach(mask, 2 * TABLE)
     assert mask.together == (small if small == large else math.inf)
 
 
 @pytest.mark.parametrize("mask", [mask for mask in MASKS if mask.kept], ids=str)
-def test_what_is_kept_is_enough_and_no_less_would_be(mask: Mask) -> None:
+def test_what_is_kept_is_enough_and_no_less_would_be(mask: MaskConfig) -> None:
     assert mask.kept and mask.together < math.inf
     first, last = mask.kept
     assert window(mask, TABLE, first) == last
@@ -76,13 +76,13 @@ def test_what_is_kept_is_enough_and_no_less_would_be(mask: Mask) -> None:
 
 
 @pytest.mark.parametrize("mask", [m for m in MASKS if not m.kept and m.together < math.inf], ids=str)
-def test_a_mask_that_keeps_all_needs_a_past_that_grows_with_the_text(mask: Mask) -> None:
+def test_a_mask_that_keeps_all_needs_a_past_that_grows_with_the_text(mask: MaskConfig) -> None:
     for first in range(TABLE // 2):
         assert window(mask, TABLE, first) < window(mask, 2 * TABLE, first)
 
 
 @every_mask
-def test_numpy_and_torch_see_the_same_also_for_texts_that_start_elsewhere(mask: Mask) -> None:
+def test_numpy_and_torch_see_the_same_also_for_texts_that_start_elsewhere(mask: MaskConfig) -> None:
     """One text, and a batch: queries [B T] and keys [B S] that count from another place in each row, below 0
     where padding stands before a text."""
     queries, keys = np.arange(20, 24), np.arange(24)
@@ -102,7 +102,7 @@ def test_numpy_and_torch_see_the_same_also_for_texts_that_start_elsewhere(mask: 
 
 
 @every_mask
-def test_a_later_call_sees_a_row_of_the_whole_table(mask: Mask) -> None:
+def test_a_later_call_sees_a_row_of_the_whole_table(mask: MaskConfig) -> None:
     """Queries behind a cache [T], keys from the start [S]; and the keys alone that a cache has kept."""
     for i in range(TABLE):
         row = mask.allowed(np.array([i]), np.arange(TABLE))
@@ -114,7 +114,7 @@ def test_a_later_call_sees_a_row_of_the_whole_table(mask: Mask) -> None:
 
 
 @every_mask
-def test_a_mask_that_kernels_may_take_for_causal_is_the_lower_triangle(mask: Mask) -> None:
+def test_a_mask_that_kernels_may_take_for_causal_is_the_lower_triangle(mask: MaskConfig) -> None:
     assert not mask.causal or np.array_equal(table(mask), np.tri(TABLE, dtype=bool))
 
 

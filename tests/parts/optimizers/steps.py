@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pellucid.parts.optimizers import Optimizer
+from pellucid.parts.optimizers import OptimizerConfig
 from pellucid.reference.op import Array
 from pellucid.reference.ops.arithmetic import power
 from pellucid.reference.ops.einsum import einsum
@@ -17,7 +17,7 @@ NAME = "blocks.0.mlp.up_proj.weight"
 START = np.random.default_rng(0).normal(size=(3, 4))
 
 
-def ours(part: Optimizer, count: int, start: Array = START, name: str = NAME) -> list[Array]:
+def ours(part: OptimizerConfig, count: int, start: Array = START, name: str = NAME) -> list[Array]:
     """The parameter after each update, where the loss is Σ x⁴ / 4 and the gradient x³."""
     at, state, found = start, dict[str, Array](), []
     for k in range(1, count + 1):

@@ -5,21 +5,21 @@ import pytest
 import torch
 
 from pellucid.errors import ConfigError
-from pellucid.parts.optimizers.muon import Muon, hidden
+from pellucid.parts.optimizers.muon import MuonConfig, hidden
 from tests.parts.optimizers.steps import START, ours, theirs
 
 
 @pytest.mark.parametrize("start", [START, START.T.copy()], ids=["wide", "tall"])
 def test_it_is_torchs_in_float64(start: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.clone)
-    wanted = theirs(lambda p: torch.optim.Muon(p, lr=0.02, weight_decay=0.1, momentum=0.95), 4, start)
-    np.testing.assert_allclose(ours(Muon(), 4, start), wanted, rtol=1e-12, atol=1e-13)
+    wanted = theirs(lambda p: torch.optim.MuonConfig(p, lr=0.02, weight_decay=0.1, momentum=0.95), 4, start)
+    np.testing.assert_allclose(ours(MuonConfig(), 4, start), wanted, rtol=1e-12, atol=1e-13)
 
 
 def test_it_is_near_torchs_in_bfloat16() -> None:
     """bfloat16 has eight bits, so each of four steps may be a few hundredths of the rate off."""
-    wanted = theirs(lambda p: torch.optim.Muon(p, lr=0.02, weight_decay=0.1, momentum=0.95), 4)
-    got = ours(Muon(), 4)
+    wanted = theirs(lambda p: torch.optim.MuonConfig(p, lr=0.02, weight_decay=0.1, momentum=0.95), 4)
+    got = ours(MuonConfig(), 4)
     assert np.abs(np.array(got) - wanted).max() < 4 * 0.02 * 0.05
 
 
@@ -34,7 +34,7 @@ def test_what_is_no_matrix_of_a_block_is_adamws() -> None:
     ):
         assert not hidden(name, shape)
     wanted = theirs(lambda p: torch.optim.AdamW(p, lr=0.1, betas=(0.9, 0.95), weight_decay=0.3), 3)
-    got = ours(Muon(adam_lr=0.1, adam_weight_decay=0.3), 3, START, "unembed.weight")
+    got = ours(MuonConfig(adam_lr=0.1, adam_weight_decay=0.3), 3, START, "unembed.weight")
     np.testing.assert_allclose(got, wanted, rtol=1e-12)
 
 
@@ -48,4 +48,4 @@ def test_what_is_no_matrix_of_a_block_is_adamws() -> None:
 )
 def test_settings_that_cannot_train_are_refused(settings: dict[str, float], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        Muon(**settings)  # type: ignore[arg-type]
+        MuonConfig(**settings)  # type: ignore[arg-type]

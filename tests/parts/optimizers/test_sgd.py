@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from pellucid.errors import ConfigError
-from pellucid.parts.optimizers import Optimizer
+from pellucid.parts.optimizers import OptimizerConfig
 from pellucid.parts.optimizers.sgd import Sgd
 from tests.parts.optimizers.steps import ours, theirs
 
@@ -22,4 +22,4 @@ def test_it_is_torchs() -> None:
 
 def test_it_has_no_other_setting() -> None:
     with pytest.raises(ConfigError, match="optimizers 'sgd' has no setting 'beta'; it has lr"):
-        Optimizer.read({"kind": "sgd", "beta": 0.9})
+        OptimizerConfig.read({"kind": "sgd", "beta": 0.9})

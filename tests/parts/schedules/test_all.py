@@ -9,14 +9,14 @@ from hypothesis import strategies as some
 
 from pellucid.errors import ConfigError
 from pellucid.parts import find, kinds
-from pellucid.parts.schedules import Schedule
+from pellucid.parts.schedules import ScheduleConfig
 
 KINDS = kinds("schedules")
 share = some.floats(0, 1)
 count = some.integers(0, 10**7)
 
 
-def made(kind: str, **values: object) -> Schedule:
+def made(kind: str, **values: object) -> ScheduleConfig:
     part = find("schedules", kind)
     known = {field.name for field in dataclasses.fields(part)}
     return part(**{name: value for name, value in values.items() if name in known})  # type: ignore[return-value]
@@ -60,4 +60,4 @@ def test_settings_that_make_no_schedule_are_refused(kind: str) -> None:
     for name in ("floor", "decay"):
         if any(field.name == name for field in dataclasses.fields(find("schedules", kind))):
             with pytest.raises(ConfigError, match=f"{kind} takes {name} as a share from 0 to 1, not 1.5"):
-                Schedule.read({"kind": kind, name: 1.5})
+                ScheduleConfig.read({"kind": kind, name: 1.5})

@@ -7,7 +7,7 @@ from pellucid.config import ModelConfig
 from pellucid.interop.gguf.architectures import Architecture, Place
 from pellucid.interop.gguf.container import Value
 from pellucid.interop.gguf.facts import Facts
-from pellucid.parts.norms.layer_norm import LayerNorm
+from pellucid.parts.norms import LayerNormConfig
 
 
 class Gpt2(Architecture):
@@ -62,5 +62,7 @@ class Gpt2(Architecture):
             "block_count": config.n_layer,
             "feed_forward_length": config.d_ff,
             "attention.head_count": config.n_head,
-            "attention.layer_norm_epsilon": config.norm.eps if isinstance(config.norm, LayerNorm) else 0.0,
+            "attention.layer_norm_epsilon": config.norm.eps
+            if isinstance(config.norm, LayerNormConfig)
+            else 0.0,
         }

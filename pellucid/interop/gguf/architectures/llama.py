@@ -14,7 +14,7 @@ from pellucid.interop.gguf.architectures import Architecture, Place
 from pellucid.interop.gguf.container import Value
 from pellucid.interop.gguf.facts import Facts
 from pellucid.interop.gguf.opening import support
-from pellucid.parts.norms.rms_norm import RmsNorm
+from pellucid.parts.norms import RmsNormConfig
 
 
 class Llama(Architecture):
@@ -90,7 +90,9 @@ class Llama(Architecture):
             "attention.value_length": config.d_head,
             "rope.dimension_count": config.d_head,
             **rope_scaling.rope_facts(config),
-            "attention.layer_norm_rms_epsilon": config.norm.eps if isinstance(config.norm, RmsNorm) else 0.0,
+            "attention.layer_norm_rms_epsilon": config.norm.eps
+            if isinstance(config.norm, RmsNormConfig)
+            else 0.0,
         }
 
     def numbers(self, config: ModelConfig) -> dict[str, Array]:

@@ -1,0 +1,21 @@
+"""Soft caps on the tape: one function per kind of `parts/caps.py`."""
+
+from pellucid import registry
+from pellucid.parts.caps import CapConfig, TanhCap
+from pellucid.reference.op import Ref
+from pellucid.reference.ops.soft_cap import soft_cap
+from pellucid.reference.tape import Scope, Tape
+
+
+def apply_cap(t: Tape | Scope, name: str, x: Ref, cap: CapConfig) -> Ref:
+    """Returns the capped values under `name`; without a cap, x itself."""
+    if cap.is_none:
+        return x
+    ref: Ref = registry.function_of(__name__, cap.kind, "cap")(t, name, x, cap)
+    return ref
+
+
+@registry.kind("tanh")
+def _tanh(t: Tape | Scope, name: str, x: Ref, cap: TanhCap) -> Ref:
+    """limit · tanh(x / limit)."""
+    return t(name, soft_cap, x, limit=cap.limit)

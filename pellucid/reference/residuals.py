@@ -1,0 +1,31 @@
+"""Residual connections on the tape: one function per kind of `parts/residuals.py`."""
+
+from pellucid import registry
+from pellucid.parts.residuals import ResidualConfig, ScaledResidual
+from pellucid.reference.op import Ref
+from pellucid.reference.ops.arithmetic import add
+from pellucid.reference.ops.scaled_sum import scaled_sum
+from pellucid.reference.tape import Scope
+
+
+def add_residual(t: Scope, name: str, x: Ref, update: Ref, residual: ResidualConfig) -> Ref:
+    """Returns the stream after a sub-layer with output `update`, under `name`."""
+    ref: Ref = registry.function_of(__name__, residual.kind, "residual")(t, name, x, update, residual)
+    return ref
+
+
+@registry.kind("none")
+def _none(t: Scope, name: str, x: Ref, update: Ref, residual: ResidualConfig) -> Ref:
+    return t.alias(name, update)
+
+
+@registry.kind("plain")
+def _plain(t: Scope, name: str, x: Ref, update: Ref, residual: ResidualConfig) -> Ref:
+    """X + f(X)."""
+    return t(name, add, x, update)
+
+
+@registry.kind("scaled")
+def _scaled(t: Scope, name: str, x: Ref, update: Ref, residual: ScaledResidual) -> Ref:
+    """X + α f(X)."""
+    return t(name, scaled_sum, x, update, alpha=residual.alpha)
