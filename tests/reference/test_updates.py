@@ -104,7 +104,7 @@ def test_three_updates_of_muon_equal_torchs_in_float64(
     tapes = train(CONFIG, weights(CONFIG), IDS, TARGETS, settings, 3, only=MATRICES)
     start = {name: value for name, value in weights(CONFIG).items() if hidden(name, value.shape)}
     parameters = {name: torch.tensor(value) for name, value in start.items()}
-    theirs = torch.optim.MuonConfig(
+    theirs = torch.optim.Muon(
         list(parameters.values()),
         lr=RATE,
         weight_decay=settings.weight_decay,

@@ -12,13 +12,13 @@ from tests.parts.optimizers.steps import START, ours, theirs
 @pytest.mark.parametrize("start", [START, START.T.copy()], ids=["wide", "tall"])
 def test_it_is_torchs_in_float64(start: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.clone)
-    wanted = theirs(lambda p: torch.optim.MuonConfig(p, lr=0.02, weight_decay=0.1, momentum=0.95), 4, start)
+    wanted = theirs(lambda p: torch.optim.Muon(p, lr=0.02, weight_decay=0.1, momentum=0.95), 4, start)
     np.testing.assert_allclose(ours(MuonConfig(), 4, start), wanted, rtol=1e-12, atol=1e-13)
 
 
 def test_it_is_near_torchs_in_bfloat16() -> None:
     """bfloat16 has eight bits, so each of four steps may be a few hundredths of the rate off."""
-    wanted = theirs(lambda p: torch.optim.MuonConfig(p, lr=0.02, weight_decay=0.1, momentum=0.95), 4)
+    wanted = theirs(lambda p: torch.optim.Muon(p, lr=0.02, weight_decay=0.1, momentum=0.95), 4)
     got = ours(MuonConfig(), 4)
     assert np.abs(np.array(got) - wanted).max() < 4 * 0.02 * 0.05
 
