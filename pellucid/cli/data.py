@@ -11,13 +11,13 @@ import typer
 from pellucid.cli.options import OnBadFile, ReplaceErrors, bad_file_choice
 
 if TYPE_CHECKING:
-    from pellucid.data.prepare import Progress
+    from pellucid.data.prepare import EncodingProgress
     from pellucid.data.tokens import Tokens
     from pellucid.text.tokenizer import Tokenizer
 
 app = typer.Typer(name="data", help="Text to token files, and what they hold.", no_args_is_help=True)
 
-Report = Callable[["Progress"], None]
+Report = Callable[["EncodingProgress"], None]
 
 
 @app.command()
@@ -127,9 +127,9 @@ def _show_stories(level: str, samples: int) -> None:
 
 
 def _show_part(part: str, size: int, tokens: "Tokens", tokenizer: "Tokenizer", samples: int) -> None:
-    from pellucid.data.statistics import PERCENTILES, statistics
+    from pellucid.data.statistics import PERCENTILES, compute_statistics
 
-    figures = statistics(tokens)
+    figures = compute_statistics(tokens)
     print()
     counts = (tokens.documents, "document"), (len(tokens), "token"), (len(tokens.shards), "shard")
     print(f"{part}: {', '.join(_many(*count) for count in counts)}")
@@ -173,7 +173,7 @@ def _bar() -> Iterator[Report]:
     with Bar(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("", total=None, rate="", left="")
 
-        def report(now: "Progress") -> None:
+        def report(now: "EncodingProgress") -> None:
             bar.update(task, completed=now.bytes, total=now.total, rate=_rate(now), left=_left(now))
 
         yield report
@@ -184,7 +184,7 @@ def _lines(every: float = 10.0) -> Report:
 
     last = time.monotonic()
 
-    def report(now: "Progress") -> None:
+    def report(now: "EncodingProgress") -> None:
         nonlocal last
         if time.monotonic() - last >= every:
             last = time.monotonic()
@@ -195,11 +195,11 @@ def _lines(every: float = 10.0) -> Report:
     return report
 
 
-def _rate(now: "Progress") -> str:
+def _rate(now: "EncodingProgress") -> str:
     return f"{now.rate / 1e6:.1f} MB/s"
 
 
-def _left(now: "Progress") -> str:
+def _left(now: "EncodingProgress") -> str:
     """How long it will take; nothing where nobody knows."""
     if now.seconds_left is None:
         return ""

@@ -1,25 +1,25 @@
-"""Documents gathered into batches of pieces, each large enough to be worth handing to another process."""
+"""Documents gathered into batches of pieces, each large enough to be sent to another process."""
 
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pellucid.data.encoders import TextBatch
-from pellucid.data.manifest import PARTS, Entry
+from pellucid.data.manifest import PARTS, ShardEntry
 from pellucid.errors import FileError
 from pellucid.text.corpus import Corpus, Document
 from pellucid.text.seams import pieces
 
 SIZE = 1 << 20
-"""Bytes of text in a batch, about; more only where one document cannot be cut."""
+"""Approximate bytes of text in a batch; more only where a document cannot be cut."""
 
 
 @dataclass
-class Finished:
-    """The documents that an earlier run has put into shards: counted off, and held to be the same."""
+class FinishedShards:
+    """The documents that an earlier run has written into shards: skipped, and checked to be the same."""
 
     part: str
-    entries: list[Entry]
+    entries: list[ShardEntry]
     documents: int = 0
     text_bytes: int = 0
 
@@ -27,8 +27,8 @@ class Finished:
         self._left = list(reversed(self.entries))
         self._hash = hashlib.sha256()
 
-    def takes(self, document: Document) -> bool:
-        """Whether this document is in a finished shard."""
+    def contains(self, document: Document) -> bool:
+        """Whether this document, the next of its part, is in a finished shard."""
         if not self._left:
             return False
         data = document.text.encode()
@@ -39,66 +39,69 @@ class Finished:
             self._compare(self._left.pop())
         return True
 
-    def end(self) -> None:
-        """There are no more documents; none may be missing."""
+    def check_complete(self) -> None:
+        """Checks, after the last document, that none is missing."""
         if self._left:
             self._compare(self._left[-1])
 
-    def _compare(self, entry: Entry) -> None:
+    def _compare(self, entry: ShardEntry) -> None:
         found = (self.documents, self.text_bytes, self._hash.hexdigest())
         if found != (entry.documents, entry.text_bytes, entry.text_sha256):
             raise FileError(
-                f"the text has changed since {entry.file} was made from it: it took {entry.documents} "
-                f"documents of {entry.text_bytes} bytes with checksum {entry.text_sha256[:16]}…, and now "
-                f"there are {self.documents} of {self.text_bytes} with {found[2][:16]}…. Remove the folder "
-                "to start afresh, or name another."
+                f"the text has changed since {entry.file} was written: it had {entry.documents} documents of "
+                f"{entry.text_bytes} bytes with checksum {entry.text_sha256[:16]}…, and has {self.documents} "
+                f"of {self.text_bytes} with {found[2][:16]}…. Remove the folder to start again, or name "
+                "another."
             )
         self.documents, self.text_bytes, self._hash = 0, 0, hashlib.sha256()
 
 
 @dataclass
-class _Open:
+class _BatchBuilder:
     """A batch that is being filled."""
 
     part: str
     data: list[bytes] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
-    whole: bytearray = field(default_factory=bytearray)
-    places: list[tuple[str, int]] = field(default_factory=list)
+    is_last: bytearray = field(default_factory=bytearray)
+    origins: list[tuple[str, int]] = field(default_factory=list)
     size: int = 0
 
     def add(self, text: str, document: Document, last: bool) -> None:
         data = text.encode()
         self.data.append(data)
         self.lengths.append(len(data))
-        self.whole.append(last)
-        self.places.append((document.file, document.offset))
+        self.is_last.append(last)
+        self.origins.append((document.file, document.offset))
         self.size += len(data)
 
-    def close(self) -> TextBatch:
-        batch = TextBatch(self.part, b"".join(self.data), self.lengths, bytes(self.whole), self.places)
-        self.data, self.lengths, self.whole, self.places, self.size = [], [], bytearray(), [], 0
+    def build(self) -> TextBatch:
+        """Returns the batch, and begins the next one."""
+        batch = TextBatch(self.part, b"".join(self.data), self.lengths, bytes(self.is_last), self.origins)
+        self.data, self.lengths, self.is_last, self.origins, self.size = [], [], bytearray(), [], 0
         return batch
 
 
-def batches(corpus: Corpus, finished: dict[str, Finished], can_cut: bool) -> Iterator[TextBatch]:
-    """The documents that are still to be encoded; those of one part stay in order."""
-    filling = {part: _Open(part) for part in PARTS}
+def batch_documents(
+    corpus: Corpus, finished: dict[str, FinishedShards], can_cut: bool
+) -> Iterator[TextBatch]:
+    """Yields the documents that are not in finished shards; those of one part stay in order."""
+    filling = {part: _BatchBuilder(part) for part in PARTS}
     for document in corpus.documents():
-        if finished[document.part].takes(document):
+        if finished[document.part].contains(document):
             continue
         batch, before = filling[document.part], ""
         if can_cut and len(document.text) > SIZE // 2:
             for i, piece in enumerate(pieces(document.text)):
-                if i:  # one behind, since only the last piece ends the document
+                if i:  # one behind: only the last piece ends the document
                     batch.add(before, document, last=False)
                     if batch.size >= SIZE:
-                        yield batch.close()
+                        yield batch.build()
                 before = piece
         batch.add(before or document.text, document, last=True)
         if batch.size >= SIZE:
-            yield batch.close()
+            yield batch.build()
     for part in PARTS:
-        finished[part].end()
+        finished[part].check_complete()
         if filling[part].lengths:
-            yield filling[part].close()
+            yield filling[part].build()

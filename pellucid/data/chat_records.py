@@ -1,4 +1,4 @@
-"""Conversations in a file: one JSON object a line, in one of the three forms that are about.
+"""Conversations in a file: one JSON object per line, in one of three common formats.
 
 {"messages": [{"role": "user", "content": "Who are you?"}, {"role": "assistant", "content": "A parrot."}]}
 {"prompt": "Who are you?", "completion": "A parrot."}
@@ -16,14 +16,14 @@ from pellucid.text.corpus.sources import is_jsonl
 from pellucid.text.corpus.unpack import chunks, without_bom
 
 Messages = list[dict[str, str]]
-SPEAKERS = {"human": "user", "gpt": ANSWERS}
-"""Who speaks in ShareGPT's form, where that is not the role itself."""
-CHUNK, LONGEST = 1 << 20, 1 << 24
-"""Bytes read at a time, and of one line."""
+ROLES = {"human": "user", "gpt": ANSWERS}
+"""The roles behind ShareGPT's names of speakers."""
+CHUNK, MAX_LINE = 1 << 20, 1 << 24
+"""Bytes read at a time, and at most in one line."""
 
 
-class _Wrong(Exception):
-    """What is wrong with a line; `read` adds which one."""
+class _BadRecord(Exception):
+    """What is wrong with a line; `read` adds its number."""
 
 
 def is_chat(path: str) -> bool:
@@ -34,17 +34,17 @@ def is_chat(path: str) -> bool:
         first = json.loads(next((line for line in _lines(path) if line.strip()), b""))
     except (ValueError, RecursionError):
         return False
-    return isinstance(first, dict) and _form(first) is not None
+    return isinstance(first, dict) and _find_reader(first) is not None
 
 
 def read(path: str) -> Iterator[tuple[int, Messages]]:
-    """Each conversation with the number of its line. What cannot be one is an error that names the line."""
+    """Yields each conversation with its line number, or raises an error that names the line."""
     for number, line in enumerate(_lines(path), 1):
         if not line.strip():
             continue
         try:
-            yield number, _messages(line)
-        except _Wrong as error:
+            yield number, _parse(line)
+        except _BadRecord as error:
             raise FileError(f"{path}, line {number}: {error}.") from None
 
 
@@ -54,56 +54,56 @@ def _lines(path: str) -> Iterator[bytes]:
     for chunk in stream:
         *whole, left = (left + chunk).split(b"\n")
         yield from whole
-        if len(left) > LONGEST:
+        if len(left) > MAX_LINE:
             raise FileError(
-                f"{path} has a line of more than {LONGEST:,} bytes, longer than any conversation."
+                f"{path} has a line of more than {MAX_LINE:,} bytes, more than a conversation may have."
             )
     yield left
 
 
-def _messages(line: bytes) -> Messages:
+def _parse(line: bytes) -> Messages:
     try:
         table = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise _Wrong(f"it is not JSON: {error}") from None
-    form = _form(table) if isinstance(table, dict) else None
-    if form is None:
-        raise _Wrong('it has no "messages", no "prompt" and "completion", and no "conversations"')
-    messages = form(table)
+        raise _BadRecord(f"it is not JSON: {error}") from None
+    reader = _find_reader(table) if isinstance(table, dict) else None
+    if reader is None:
+        raise _BadRecord('it has no "messages", no "prompt" and "completion", and no "conversations"')
+    messages = reader(table)
     if not any(message["role"] == ANSWERS for message in messages):
-        raise _Wrong(f"there is nothing to learn in it: no message has the role {ANSWERS!r}")
+        raise _BadRecord(f"no message has the role {ANSWERS!r}, whose words are the targets")
     if messages[0]["role"] == ANSWERS:
-        raise _Wrong("it begins with an answer, and there is no question")
+        raise _BadRecord(f"the first message has the role {ANSWERS!r}, without a question before it")
     return messages
 
 
-def _form(table: dict[str, Any]) -> Callable[[dict[str, Any]], Messages] | None:
+def _find_reader(table: dict[str, Any]) -> Callable[[dict[str, Any]], Messages] | None:
     if "messages" in table:
-        return lambda table: _listed(table["messages"], "role", "content")
+        return lambda table: _read_messages(table["messages"], "role", "content")
     if "prompt" in table and "completion" in table:
-        return _pair
+        return _read_pair
     if "conversations" in table:
-        return lambda table: _listed(table["conversations"], "from", "value")
+        return lambda table: _read_messages(table["conversations"], "from", "value")
     return None
 
 
-def _listed(given: Any, role: str, content: str) -> Messages:
+def _read_messages(given: Any, role: str, content: str) -> Messages:
     if not isinstance(given, list) or not given:
-        raise _Wrong("its messages are no list of messages")
+        raise _BadRecord("its messages are not a list, or an empty one")
     messages = []
     for i, message in enumerate(given):
-        speaker, said = (
+        speaker, text = (
             (message.get(role), message.get(content)) if isinstance(message, dict) else (None, None)
         )
-        if not isinstance(speaker, str) or not isinstance(said, str):
-            raise _Wrong(f'message {i} has no "{role}" and "{content}" that are texts')
-        messages.append({"role": SPEAKERS.get(speaker, speaker), "content": said})
+        if not isinstance(speaker, str) or not isinstance(text, str):
+            raise _BadRecord(f'message {i} must have "{role}" and "{content}", both strings')
+        messages.append({"role": ROLES.get(speaker, speaker), "content": text})
     return messages
 
 
-def _pair(table: dict[str, Any]) -> Messages:
+def _read_pair(table: dict[str, Any]) -> Messages:
     if not isinstance(table["prompt"], str) or not isinstance(table["completion"], str):
-        raise _Wrong('its "prompt" and "completion" are not both texts')
+        raise _BadRecord('its "prompt" and "completion" must both be strings')
     return [
         {"role": "user", "content": table["prompt"]},
         {"role": ANSWERS, "content": table["completion"]},

@@ -1,10 +1,10 @@
-"""Batches without end: this rank's rows of every batch, made ahead of time by a thread.
+"""The data loader: this rank's rows of every batch, without end, prefetched by a thread.
 
-    loader = Loader(Windows(TokenFolder("books.tokens")["train"], length=256), batch_size=32)
+    loader = DataLoader(Windows(TokenFolder("books.tokens")["train"], length=256), batch_size=32)
     for batch in loader:
         …batch.ids, batch.targets…
 
-The batches depend on the rows alone: not on how many are made ahead, nor on interruptions. A batch over
+The batches depend on the rows alone: neither on how many are prefetched, nor on interruptions. A batch over
 all ranks is the next `batch_size` × `world_size` rows, of which rank r gets the r-th share.
 """
 
@@ -17,74 +17,74 @@ from pellucid.errors import ConfigError
 
 FORMAT = 1
 POLL = 0.1
-"""Seconds after which a waiting thread looks whether it is still wanted."""
+"""Seconds after which a waiting thread checks whether it has been stopped."""
 
 
-class Loader:
+class DataLoader:
     def __init__(
         self, rows: Rows, batch_size: int, rank: int = 0, world_size: int = 1, prefetch: int = 2
     ) -> None:
         if batch_size < 1:
-            raise ConfigError(f"batch_size={batch_size} holds nothing: use 1 or more.")
+            raise ConfigError(f"batch_size={batch_size} must be 1 or more.")
         if not 0 <= rank < world_size:
-            raise ConfigError(f"rank {rank} is none of {world_size}: ranks go from 0 to {world_size - 1}.")
+            raise ConfigError(f"rank={rank} must be from 0 to {world_size - 1}.")
         if prefetch < 0:
-            raise ConfigError(f"prefetch={prefetch} cannot be: use 0 for none, or how many batches ahead.")
+            raise ConfigError(f"prefetch={prefetch} must be 0 (none) or more batches.")
         self.rows, self.prefetch = rows, prefetch
         self.count = batch_size * world_size
-        self.mine = slice(rank * batch_size, (rank + 1) * batch_size)
+        self.local = slice(rank * batch_size, (rank + 1) * batch_size)
         self._state = rows.state()
-        self._ahead: _Ahead | None = None
+        self._thread: _PrefetchThread | None = None
         self._peeked: tuple[Batch, dict[str, int]] | None = None
 
     def __iter__(self) -> Iterator[Batch]:
         return self
 
     def __next__(self) -> Batch:
-        batch, self._state = self._peeked or self._taken()
+        batch, self._state = self._peeked or self._fetch()
         self._peeked = None
         return batch
 
     def peek(self) -> Batch:
-        """The next batch, which stays the next."""
-        self._peeked = self._peeked or self._taken()
+        """Returns the next batch without advancing."""
+        self._peeked = self._peeked or self._fetch()
         return self._peeked[0]
 
-    def _taken(self) -> "tuple[Batch, dict[str, int]]":
+    def _fetch(self) -> "tuple[Batch, dict[str, int]]":
         if not self.prefetch:
             try:
-                return self._made()
+                return self._make()
             except BaseException:
-                self.rows.restore(self._state)  # as with a thread, asking again gives the same answer
+                self.rows.restore(self._state)  # as with a thread, a second call gives the same answer
                 raise
-        if self._ahead is None:
-            self._ahead = _Ahead(self)
-        return self._ahead.next()
+        if self._thread is None:
+            self._thread = _PrefetchThread(self)
+        return self._thread.next()
 
-    def _made(self) -> "tuple[Batch, dict[str, int]]":
-        return self.rows.take(self.count, self.mine), self.rows.state()
+    def _make(self) -> "tuple[Batch, dict[str, int]]":
+        return self.rows.take(self.count, self.local), self.rows.state()
 
     def state_dict(self) -> dict[str, int]:
-        """Where the reader stands (not the thread, which is ahead): a few integers."""
+        """Returns the position of the reader (not of the thread, which is ahead): a few integers."""
         identity = {f"is.{key}": value for key, value in self._identity().items()}
         return {"format": FORMAT} | identity | {f"at.{key}": value for key, value in self._state.items()}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on where a state was taken, with the same rows; another number of ranks may share the batch."""
+        """Continues from a state of the same rows; the number of ranks may differ."""
         if state.get("format") != FORMAT:
             raise ConfigError(
-                f"a loader's state of format {state.get('format')!r}; this version reads {FORMAT}."
+                f"the data loader's state has format {state.get('format')!r}; this version reads {FORMAT}."
             )
         for key, value in self._identity().items():
             if state.get(f"is.{key}") != value:
                 raise ConfigError(
-                    f"this state belongs to other batches: {key} was {state.get(f'is.{key}')}, and is "
-                    f"{value} here. Open the same token files with the same settings."
+                    f"the data loader's state is of other data: its {key} was {state.get(f'is.{key}')}, and "
+                    f"is {value} here. Open the same token files with the same settings."
                 )
         wanted = self.rows.state()
         at = {key: state.get(f"at.{key}") for key in wanted}
         if wrong := [key for key, value in at.items() if type(value) is not int or value < 0]:
-            raise ConfigError(f"this state does not say where it stands: {wrong[0]!r} is {at[wrong[0]]!r}.")
+            raise ConfigError(f"the data loader's state is damaged: {wrong[0]!r} is {at[wrong[0]]!r}.")
         self.close()
         self._state = {key: value for key, value in at.items() if value is not None}
         self.rows.restore(self._state)
@@ -93,26 +93,26 @@ class Loader:
         return self.rows.identity() | {"rows_in_all": self.count}
 
     def close(self) -> None:
-        """Stop the thread; what it made ahead is made again when it is asked for."""
-        if self._ahead is not None:
-            self._ahead.stop()
-        if self._ahead is not None or self._peeked is not None:
+        """Stops the thread; prefetched batches are made again when they are read."""
+        if self._thread is not None:
+            self._thread.stop()
+        if self._thread is not None or self._peeked is not None:
             self.rows.restore(self._state)
-        self._ahead = self._peeked = None
+        self._thread = self._peeked = None
 
-    def __enter__(self) -> "Loader":
+    def __enter__(self) -> "DataLoader":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
-class _Ahead:
-    """A thread that makes batches while the reader works; an error comes out where its batch would have."""
+class _PrefetchThread:
+    """A thread that makes batches while the reader works; it passes an error on in place of the batch."""
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: DataLoader) -> None:
         self._queue: Queue[tuple[Batch, dict[str, int]] | BaseException] = Queue(loader.prefetch)
-        self._made, self._stopped = loader._made, threading.Event()
+        self._make, self._stopped = loader._make, threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="pellucid-loader")
         self._thread.start()
 
@@ -120,7 +120,7 @@ class _Ahead:
         while not self._stopped.is_set():
             made: tuple[Batch, dict[str, int]] | BaseException
             try:
-                made = self._made()
+                made = self._make()
             except BaseException as error:
                 made = error
             while not self._stopped.is_set():
@@ -135,7 +135,7 @@ class _Ahead:
     def next(self) -> tuple[Batch, dict[str, int]]:
         made = self._queue.get()
         if isinstance(made, BaseException):
-            self._queue.put(made)  # asking again gives the same answer
+            self._queue.put(made)  # a second call gives the same answer
             raise made
         return made
 

@@ -1,7 +1,7 @@
-"""The manifest of a folder of token files: what they hold, what made them, and the checksum of each.
+"""The manifest of a folder of token files: their counts and checksums, tokenizer and settings.
 
-While a folder is being made its entries stand in `progress.json`; `manifest.json` is written last, so a
-folder that has one is whole.
+While a folder is being written its entries are in `progress.json`; `manifest.json` is written last, so a
+folder that has one is complete.
 """
 
 import json
@@ -22,19 +22,19 @@ PARTS = ("train", "validation")
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One shard."""
+class ShardEntry:
+    """What the manifest says of a shard."""
 
     file: str
     documents: int
     tokens: int
     text_bytes: int
-    """Of the documents' UTF-8."""
+    """Bytes of the documents in UTF-8."""
     text_sha256: str
-    """Of the same, one document after the other: how a restart knows that the text has not changed."""
+    """Checksum of that text, by which a restart knows that it has not changed."""
     file_bytes: int
     sha256: str
-    """Of the shard's file."""
+    """Checksum of the shard's file."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class TokenizerEntry:
     kind: str
     vocab_size: int
     begin: int | None
-    """The token that stands for the beginning of a text, where the tokenizer has one; it is not stored."""
+    """The bos token, where the tokenizer has one; it is not stored."""
     end: int | None
-    """The token stored after each document, where the tokenizer has one."""
+    """The eos token, stored after each document, where the tokenizer has one."""
     pad: int | None
 
 
@@ -53,8 +53,8 @@ class TokenizerEntry:
 class Manifest:
     tokenizer: TokenizerEntry
     settings: dict[str, Any]
-    """Whatever decides what is in the shards: sources with their sizes, and how they are read."""
-    parts: dict[str, list[Entry]] = field(default_factory=lambda: {part: [] for part in PARTS})
+    """What decides the content of the shards: sources with their sizes, and how they are read."""
+    parts: dict[str, list[ShardEntry]] = field(default_factory=lambda: {part: [] for part in PARTS})
 
     def total(self, part: str, count: str) -> int:
         return sum(getattr(entry, count) for entry in self.parts[part])
@@ -73,7 +73,7 @@ class Manifest:
             file.write((json.dumps(data, ensure_ascii=False, indent=1) + "\n").encode("utf-8", UNPAIRED))
 
     def differences(self, other: "Manifest") -> Iterator[str]:
-        """What was asked for another time, in words: what it is in this one, and in the other."""
+        """Yields a sentence for each setting that differs: its value in this manifest, and in the other."""
         ours, theirs = asdict(self.tokenizer), asdict(other.tokenizer)
         if ours != theirs:
             for key in ours:
@@ -90,11 +90,11 @@ def _short(value: Any) -> str:
     return text if len(text) <= 80 else text[:79] + "…"
 
 
-# ---- reading: the file may come from a stranger
+# ---- reading: the file may come from another program
 
 
 def read(path: Path) -> Manifest:
-    """The manifest of a file, or one FileError that says what is wrong with it."""
+    """Returns the manifest of a file, or raises a FileError that names what is wrong with it."""
     data = read_format(path, "token-file manifest", FORMAT, VERSION)
     with validating(path):
         return _manifest(data)
@@ -102,7 +102,7 @@ def read(path: Path) -> Manifest:
 
 def _manifest(data: dict[str, Any]) -> Manifest:
     for key in ("tokenizer", "settings", "totals", "parts"):
-        need(isinstance(data.get(key), dict), f"{key!r} is missing or no table")
+        need(isinstance(data.get(key), dict), f"{key!r} is missing or not a table")
     tokenizer = _record(data["tokenizer"], TokenizerEntry, "'tokenizer'")
     need(1 <= tokenizer.vocab_size <= 2**32, f"'vocab_size' is {tokenizer.vocab_size}")
     for name in ("begin", "end", "pad"):
@@ -112,13 +112,13 @@ def _manifest(data: dict[str, Any]) -> Manifest:
     manifest = Manifest(tokenizer, data["settings"])
     for part in PARTS:
         entries = data["parts"][part]
-        need(isinstance(entries, list), f"the shards of {part!r} are no list")
+        need(isinstance(entries, list), f"the shards of {part!r} are not a list")
         for i, given in enumerate(entries):
-            entry = _record(given, Entry, f"shard {i} of {part!r}")
+            entry = _record(given, ShardEntry, f"shard {i} of {part!r}")
             need(entry.file == shard_name(part, i), f"shard {i} of {part!r} is called {entry.file!r}")
             manifest.parts[part].append(entry)
         totals = data["totals"].get(part)
-        need(isinstance(totals, dict), f"the totals of {part!r} are no table")
+        need(isinstance(totals, dict), f"the totals of {part!r} are not a table")
         for count in ("documents", "tokens", "text_bytes"):
             need(
                 totals.get(count) == manifest.total(part, count),

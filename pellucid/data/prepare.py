@@ -1,17 +1,18 @@
-"""Text to token files: encoded by every core, in shards, and the same to the byte however it was done.
+"""Text to token files: encoded by every core, in shards, with the same bytes for any number of workers.
 
     corpus = Corpus(["books/"], validation=0.01)
     manifest = prepare(corpus, Path("tokenizer"), Path("books.tokens"))
 
-What is in the shards depends on the text, the tokenizer and the settings alone: documents stay in order, and
-a shard is full when it has `shard_tokens` ids or more at the end of a document. A run that was
-interrupted goes on after the last full shard.
+The shards depend on the text, the tokenizer and the settings alone: documents stay in order, and a shard is
+full when it has `shard_tokens` ids or more at the end of a document. The folder is written shard by shard, so
+that an interrupted run continues after the last full shard; the manifest, without which it does not open, is
+written last.
 
-Memory. This process holds the batches that are under way (a few for each worker, a mebibyte each, or one
-document where documents are larger and cannot be cut), the shard's document ends (8 bytes each) and, in the
-corpus, the document being read; a worker holds one batch. None of it grows with the corpus, except that
-leaving out duplicates keeps about 110 bytes per document: a terabyte of documents of 4 kB has 250 million of
-them, 27 GB, so there `unique=False` is the choice, and what is left is what 120 MB take.
+Memory. This process holds the batches in flight (a few for each worker, a mebibyte each, or one document
+where documents are larger and cannot be cut), the shard's document ends (8 bytes each) and, in the corpus,
+the document being read; a worker holds one batch. None of it grows with the corpus, except that removing
+duplicates keeps about 110 bytes per document: 27 GB for the 250 million documents of a terabyte.
+`unique=False` avoids it.
 """
 
 import fcntl
@@ -26,9 +27,9 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.data.batches import Finished, batches
-from pellucid.data.encoders import Encoded, Encoders
-from pellucid.data.manifest import NAME, PARTS, PROGRESS, Entry, Manifest, read, shard_name
+from pellucid.data.batches import FinishedShards, batch_documents
+from pellucid.data.encoders import EncodedBatch, Encoders
+from pellucid.data.manifest import NAME, PARTS, PROGRESS, Manifest, ShardEntry, read, shard_name
 from pellucid.data.shard import Shard, ShardWriter, id_type
 from pellucid.data.tokenizer_copy import FOLDER, describe, read_files, write_copy
 from pellucid.errors import ConfigError, FileError, UsageError, file_error
@@ -39,19 +40,21 @@ from pellucid.text.seams import can_cut
 from pellucid.text.tokenizer import Tokenizer
 
 WORKERS_PER_CORE = 4
-"""Processes beyond this share of a core each only take memory and time from each other."""
+"""Workers per core; more only take memory and time from each other."""
 ERRORS = {"stop": "strict"}
-"""How manifests spell a choice about bad files, where that is not its own word."""
+"""How manifests spell a choice about bad files, where they differ from the option."""
 SHARD_TOKENS = 1 << 25
 """Small enough that an interruption costs seconds, large enough that a terabyte is a few thousand files."""
 
 
 @dataclass(frozen=True)
-class Progress:
+class EncodingProgress:
+    """How much of a corpus has been encoded and written, by earlier runs too."""
+
     bytes: int
-    """Of text, encoded and written, by earlier runs too."""
+    """Bytes of text."""
     total: int | None
-    """How many there will be, as far as one can tell; None where sources are packed or come from a pipe."""
+    """Estimated bytes of all text; None where sources are compressed or a pipe."""
     documents: int
     tokens: int
     rate: float
@@ -69,22 +72,22 @@ def prepare(
     tokenizer: Path | Tokenizer,
     out: Path,
     workers: int | None = None,
-    progress: Callable[[Progress], None] = lambda _: None,
+    progress: Callable[[EncodingProgress], None] = lambda _: None,
     shard_tokens: int = SHARD_TOKENS,
 ) -> Manifest:
-    """Encodes a corpus into a folder, or goes on with it; returns its manifest. `tokenizer` is a tokenizer's
-    folder, whose files are copied as they are, or a tokenizer, whose own files are written."""
+    """Encodes a corpus into a folder, or continues one, and returns its manifest. `tokenizer` is a folder
+    of a tokenizer, whose files are copied as they are, or a tokenizer, which is saved."""
     workers = (os.cpu_count() or 1) if workers is None else workers
     check_workers(workers)
     if shard_tokens < 1:
-        raise ConfigError(f"shard_tokens={shard_tokens} hold nothing: use 1 or more.")
+        raise ConfigError(f"shard_tokens={shard_tokens} must be 1 or more.")
     files = tokenizer.files() if isinstance(tokenizer, Tokenizer) else read_files(tokenizer)
     opened = tokenizer if isinstance(tokenizer, Tokenizer) else from_pretrained(tokenizer)
     corpus.check()
     asked = Manifest(describe(opened, files), _settings(corpus, shard_tokens))
     check_output(out, TOKEN_FOLDER, force=True, folder=True)
-    with _locked(out):
-        manifest = _begun(out, asked)
+    with _lock_folder(out):
+        manifest = _read_finished(out, asked)
         if (out / NAME).exists() and manifest.parts == read(out / NAME).parts:
             (out / PROGRESS).unlink(missing_ok=True)
             return manifest
@@ -96,15 +99,15 @@ def prepare(
             _encode(corpus, manifest, out, encoders, can_cut(opened), progress)
             manifest.write(out)
             (out / PROGRESS).unlink()
-        except Exception:  # an interrupted one keeps what it has
+        except Exception:  # an interruption keeps the finished shards
             if is_new and not any(manifest.parts.values()):
-                _empty(out, list(files))
+                _remove_files(out, list(files))
             raise
     return manifest
 
 
 def check_workers(workers: int) -> None:
-    """Refuses a number of processes that would do nothing, or that this machine cannot carry."""
+    """Raises where the number of processes is below 1 or more than this machine can run."""
     cores = os.cpu_count() or 1
     if not 1 <= workers <= WORKERS_PER_CORE * cores:
         raise UsageError(
@@ -119,41 +122,41 @@ def _encode(
     out: Path,
     encoders: Encoders,
     cut: bool,
-    progress: Callable[[Progress], None],
+    progress: Callable[[EncodingProgress], None],
 ) -> None:
     shard_tokens = manifest.settings["shard_tokens"]
-    finished = {part: Finished(part, list(manifest.parts[part])) for part in PARTS}
+    finished = {part: FinishedShards(part, list(manifest.parts[part])) for part in PARTS}
     before = sum(manifest.total(part, "text_bytes") for part in PARTS)
-    total = _total(corpus)
+    total = _count_bytes(corpus)
     with ExitStack() as stack:
         stack.enter_context(encoders)
         parts = {part: stack.enter_context(_Part(part, manifest, out, shard_tokens)) for part in PARTS}
         start = time.perf_counter()
 
-        def now(expected: int | None) -> Progress:
+        def report(expected: int | None) -> EncodingProgress:
             written = sum(part.written for part in parts.values())
             tokens = sum(manifest.total(name, "tokens") + part.tokens for name, part in parts.items())
             rate = written / (time.perf_counter() - start)
-            return Progress(before + written, expected, corpus.report.documents, tokens, rate)
+            return EncodingProgress(before + written, expected, corpus.report.documents, tokens, rate)
 
-        for encoded in encoders.encode(batches(corpus, finished, cut)):
+        for encoded in encoders.encode(batch_documents(corpus, finished, cut)):
             parts[encoded.batch.part].add(encoded)
-            progress(now(_expected(corpus, total)))
-        progress(now(before + sum(part.written for part in parts.values())))
+            progress(report(_estimate_total(corpus, total)))
+        progress(report(before + sum(part.written for part in parts.values())))
         for part in parts.values():
             part.close()
 
 
 @dataclass
 class _Part:
-    """The shards of one part, one of them being written."""
+    """The shards of one part, the last of them being written."""
 
     name: str
     manifest: Manifest
     out: Path
     shard_tokens: int
     written: int = 0
-    """Bytes of text, in all."""
+    """Bytes of text in all shards."""
     _stack: ExitStack = field(default_factory=ExitStack)
     _writer: ShardWriter | None = None
 
@@ -161,16 +164,16 @@ class _Part:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._stack.__exit__(*error)  # a shard that is not full is not kept
+        self._stack.__exit__(*error)  # an unfinished shard is removed
 
     @property
     def tokens(self) -> int:
-        """In the shard being written."""
+        """Tokens of the shard being written."""
         return self._writer.tokens if self._writer else 0
 
-    def add(self, encoded: Encoded) -> None:
-        """Pieces into the shard; where it is full and a document ends, into the next."""
-        batch, whole = encoded.batch, np.frombuffer(encoded.batch.whole, np.bool_)
+    def add(self, encoded: EncodedBatch) -> None:
+        """Writes pieces into the shard; a new one begins where it is full and a document ends."""
+        batch, is_last = encoded.batch, np.frombuffer(encoded.batch.is_last, np.bool_)
         if len(encoded.ids) and encoded.ids.max() >= self.manifest.tokenizer.vocab_size:
             raise FileError(
                 f"the tokenizer made the id {encoded.ids.max()}, and its ids go from 0 to "
@@ -179,12 +182,12 @@ class _Part:
         ids_at = np.concatenate([[0], np.cumsum(encoded.lengths)])
         text_at = np.concatenate([[0], np.cumsum(batch.lengths)])
         text, first = memoryview(batch.data), 0
-        while first < len(whole):
+        while first < len(is_last):
             writer = self._writer or self._open()
             sizes = writer.tokens + ids_at[first + 1 :] - ids_at[first]
-            full = np.flatnonzero((sizes >= self.shard_tokens) & whole[first:])
-            after = first + int(full[0]) + 1 if len(full) else len(whole)
-            ends = (ids_at[first + 1 : after + 1] - ids_at[first])[whole[first:after]]
+            full = np.flatnonzero((sizes >= self.shard_tokens) & is_last[first:])
+            after = first + int(full[0]) + 1 if len(full) else len(is_last)
+            ends = (ids_at[first + 1 : after + 1] - ids_at[first])[is_last[first:after]]
             writer.add(encoded.ids[ids_at[first] : ids_at[after]], ends)
             self._text.update(text[text_at[first] : text_at[after]])
             self._documents += len(ends)
@@ -202,7 +205,7 @@ class _Part:
         return self._writer
 
     def close(self) -> None:
-        """Finish the shard, if there is one, and remember that it is done."""
+        """Finishes the shard, if one is open, and records it in the progress file."""
         if self._writer is None:
             return
         tokens, sha256 = self._writer.tokens, self._writer.finish()
@@ -210,7 +213,7 @@ class _Part:
         self._writer = None
         size = (self.out / self._file).stat().st_size
         self.manifest.parts[self.name].append(
-            Entry(self._file, self._documents, tokens, self._bytes, self._text.hexdigest(), size, sha256)
+            ShardEntry(self._file, self._documents, tokens, self._bytes, self._text.hexdigest(), size, sha256)
         )
         self.manifest.write(self.out, PROGRESS)
 
@@ -227,17 +230,17 @@ def _why_not(path: Path) -> str:
 TOKEN_FOLDER = Kind("a folder of token files", _why_not)
 
 
-def _begun(out: Path, asked: Manifest) -> Manifest:
-    """What an earlier run of the same command has finished in this folder, each shard read and verified."""
-    begun = next((out / name for name in (NAME, PROGRESS) if (out / name).exists()), None)
-    if begun is None:
+def _read_finished(out: Path, asked: Manifest) -> Manifest:
+    """Returns the manifest with the finished shards of an earlier run with these settings, each verified."""
+    written = next((out / name for name in (NAME, PROGRESS) if (out / name).exists()), None)
+    if written is None:
         sweep_folder(out)
         return asked
-    found = read(begun)
+    found = read(written)
     if differences := list(found.differences(asked)):
         raise FileError(
-            f"{out} was made otherwise: {'; '.join(differences)}. Ask for the same, name another folder, or "
-            "remove this one."
+            f"{out} was prepared with other settings: {'; '.join(differences)}. Use the same settings, name "
+            "another folder, or remove this one."
         )
     for folder in (out, out / FOLDER):
         sweep_folder(folder)
@@ -251,8 +254,8 @@ def _begun(out: Path, asked: Manifest) -> Manifest:
     return asked
 
 
-def _empty(out: Path, files: list[str]) -> None:
-    """Removes what a call that failed before its first shard was complete has made in an empty folder."""
+def _remove_files(out: Path, files: list[str]) -> None:
+    """Removes the files that a call wrote which failed before its first shard was finished."""
     made = [out / name for name in (PROGRESS, *(shard_name(part, 0) for part in PARTS))]
     with suppress(OSError):
         for path in (*made, *(out / FOLDER / name for name in files)):
@@ -261,11 +264,8 @@ def _empty(out: Path, files: list[str]) -> None:
 
 
 @contextmanager
-def _locked(out: Path) -> Iterator[None]:
-    """Only one process makes a folder at a time; the lock goes with the process, however it ends.
-
-    Folders that this call made and that a failure left empty are removed.
-    """
+def _lock_folder(out: Path) -> Iterator[None]:
+    """Locks the folder for this process until it ends, and removes folders that a failure left empty."""
     made = make_folders(out)
     handle = None
     try:
@@ -274,13 +274,13 @@ def _locked(out: Path) -> Iterator[None]:
         yield
     except BlockingIOError:
         raise FileError(
-            f"{out} is being made by another process: wait for it, or name another folder."
+            f"{out} is being written by another process: wait for it, or name another folder."
         ) from None
     except OSError as error:
         raise file_error("write", error.filename or out, error) from None
     finally:
         for folder in reversed(made):
-            with suppress(OSError):  # it is not empty where all went well
+            with suppress(OSError):  # it is not empty after a success
                 folder.rmdir()
         if handle is not None:
             os.close(handle)
@@ -300,15 +300,15 @@ def _settings(corpus: Corpus, shard_tokens: int) -> dict[str, Any]:
     }
 
 
-def _expected(corpus: Corpus, total: int | None) -> int | None:
-    """How much text there will be: what was found, and as large a part of what is not yet read."""
+def _estimate_total(corpus: Corpus, total: int | None) -> int | None:
+    """Returns the estimated bytes of text: those read, and the same fraction of the files not yet read."""
     read = corpus.report.bytes
-    if total is None or read < 8 * corpus.chunk:  # of little, one cannot tell
+    if total is None or read < 8 * corpus.chunk:  # too little to extrapolate from
         return total
     found = sum(count.bytes for count in corpus.report.parts.values())
     return round(found + (total - read) * found / read)
 
 
-def _total(corpus: Corpus) -> int | None:
+def _count_bytes(corpus: Corpus) -> int | None:
     plain = all(os.path.isfile(file) and not file.endswith((".gz", ".xz", ".zst")) for file in corpus.files)
     return sum(map(os.path.getsize, corpus.files)) if plain else None

@@ -1,16 +1,16 @@
-"""One shard: the ids of whole documents, one after the other, and where each document ends.
+"""A shard: the ids of whole documents, one after the other, and where each document ends.
 
     bytes                    what
     0  … 8                   "PELLTOKS"
     8  … 12                  format number
     12 … 16                  bytes of an id: 2 or 4
     16 … 24                  vocabulary size
-    24 … 24 + tokens·size    ids, filled up with zeros to a multiple of 8
+    24 … 24 + tokens·size    ids, padded with zeros to a multiple of 8
     …                        for each document, the number of ids up to its end, 8 bytes
     last 24                  tokens, documents, "PELLDONE"
 
-All numbers are little-endian and unsigned. The counts stand at the end, so that a shard is written in one
-pass; they fix the size of the file, so that one that was cut short or added to is found at once.
+All numbers are little-endian and unsigned. The counts are at the end, so that a shard is written in one
+pass; they fix the size of the file, so that truncation is found at once.
 """
 
 import hashlib
@@ -33,12 +33,12 @@ HEAD, TAIL = struct.Struct("<8sIIQ"), struct.Struct("<QQ8s")
 Ids = np.ndarray[Any, np.dtype[Any]]
 
 MAPPED = 512
-"""Shards mapped at a time: each takes one of the files that a process may have open, often 1,024."""
+"""Shards that are memory-mapped at a time: each is an open file, of which a process often may have 1,024."""
 _mapped: "deque[weakref.ref[Shard]]" = deque()
 
 
 def id_type(vocab_size: int) -> np.dtype[Any]:
-    """The smallest type that holds every id.
+    """Returns the smallest dtype that holds every id.
 
     >>> id_type(65_536), id_type(65_537)
     (dtype('uint16'), dtype('uint32'))
@@ -48,7 +48,7 @@ def id_type(vocab_size: int) -> np.dtype[Any]:
 
 @dataclass
 class ShardWriter:
-    """Writes a shard as the ids come, and its checksum with it."""
+    """Writes a shard and computes its checksum in one pass."""
 
     file: BinaryIO
     vocab_size: int
@@ -61,13 +61,13 @@ class ShardWriter:
         self._write(HEAD.pack(MAGIC, FORMAT, self.size, self.vocab_size))
 
     def add(self, ids: Ids, ends: Ids) -> None:
-        """More ids, and at which of them documents end."""
+        """Appends ids, with the counts of ids after which documents end."""
         self._write(ids.tobytes())
         self.ends.append((ends + self.tokens).astype("<u8"))
         self.tokens += len(ids)
 
     def finish(self) -> str:
-        """Complete the file; its checksum."""
+        """Completes the file and returns its checksum."""
         ends = np.concatenate([*self.ends, np.empty(0, "<u8")])
         self._write(bytes(-self.tokens * self.size % 8))
         self._write(ends.tobytes())
@@ -80,10 +80,10 @@ class ShardWriter:
 
 
 class Shard:
-    """A shard to read from: nothing but its head and tail is read before it is asked for."""
+    """A shard opened for reading: only its head and tail are read at first."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self._ends_are_right = path, False
+        self.path, self._ends_are_checked = path, False
         try:
             with path.open("rb") as file:
                 head = file.read(HEAD.size)
@@ -93,9 +93,9 @@ class Shard:
         except OSError as error:
             raise file_error("read", path, error) from None
         if head[:8] != MAGIC:
-            raise FileError(f"{path} is no token file: byte 0 does not begin {MAGIC.decode()!r}.")
+            raise FileError(f"{path} is not a token file: byte 0 does not begin {MAGIC.decode()!r}.")
         if size < HEAD.size + TAIL.size:
-            raise FileError(f"{path} is cut short: it ends at byte {size}, before its counts.")
+            raise FileError(f"{path} is truncated: it ends at byte {size}, before its counts.")
         _, format, self.item, self.vocab_size = HEAD.unpack(head)
         if format != FORMAT:
             raise FileError(
@@ -110,7 +110,7 @@ class Shard:
         self.tokens, self.documents, done = TAIL.unpack(tail)
         if done != DONE:
             raise FileError(
-                f"{path} is cut short or damaged: byte {size - 8} does not begin {DONE.decode()!r}."
+                f"{path} is truncated or damaged: byte {size - 8} does not begin {DONE.decode()!r}."
             )
         self._ends_at = HEAD.size + -(-self.tokens * self.item // 8) * 8
         if (expected := self._ends_at + 8 * self.documents + TAIL.size) != size:
@@ -124,13 +124,13 @@ class Shard:
         """The file's bytes, mapped into memory."""
         _mapped.append(weakref.ref(self))
         if len(_mapped) > MAPPED and (oldest := _mapped.popleft()()):
-            oldest._forget()
+            oldest._unmap()
         try:
             return np.memmap(self.path, np.uint8, "r").view(np.ndarray)
         except (OSError, ValueError) as error:
             raise FileError(f"cannot read {self.path}: {error}.") from None
 
-    def _forget(self) -> None:
+    def _unmap(self) -> None:
         for name in ("_data", "ids", "ends"):
             self.__dict__.pop(name, None)
 
@@ -141,36 +141,36 @@ class Shard:
 
     @cached_property
     def ends(self) -> Ids:
-        """Where documents end; looked through when first asked for, since documents are cut by it."""
+        """Where documents end; checked when first read."""
         ends = self._data[self._ends_at : -TAIL.size].view("<i8")
-        if self._ends_are_right:
+        if self._ends_are_checked:
             return ends
         wrong = np.flatnonzero((ends < np.concatenate([[0], ends[:-1]])) | (ends > self.tokens))
         if len(wrong) or (ends[-1] if len(ends) else 0) != self.tokens:
             at = self._ends_at + 8 * int(wrong[0] if len(wrong) else max(0, len(ends) - 1))
-            raise FileError(f"{self.path} is damaged: byte {at} gives a document an end that cannot be.")
-        self._ends_are_right = True
+            raise FileError(f"{self.path} is damaged: byte {at} is not the end of a document.")
+        self._ends_are_checked = True
         return ends
 
-    def refuse(self, at: int) -> None:
-        """Say that the id at a place is no token."""
+    def raise_bad_id(self, at: int) -> None:
+        """Raises the error for an id that is not a token."""
         raise FileError(
             f"{self.path} is damaged: token {at} (byte {HEAD.size + at * self.item}) is {self.ids[at]}, "
             f"and ids go from 0 to {self.vocab_size - 1}."
         )
 
     def verify(self, sha256: str, block: int = 1 << 24) -> None:
-        """Read the whole file: its checksum, every id, every end."""
+        """Reads the whole file and checks its checksum, every id and every document end."""
         found = hashlib.sha256()
         for start in range(0, len(self._data), block):
             found.update(self._data[start : start + block].data)
         if found.hexdigest() != sha256:
             raise FileError(
                 f"{self.path} is damaged: its checksum is {found.hexdigest()[:16]}…, not {sha256[:16]}…. "
-                "Give the command that prepared it once more: what is damaged is made anew."
+                "Run the command that prepared it again: damaged shards are written again."
             )
         _ = self.ends
         for start in range(0, self.tokens, block):
             ids = self.ids[start : start + block]
             if ids.max() >= self.vocab_size:
-                self.refuse(start + int(np.argmax(ids >= self.vocab_size)))
+                self.raise_bad_id(start + int(np.argmax(ids >= self.vocab_size)))

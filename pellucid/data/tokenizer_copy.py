@@ -1,4 +1,4 @@
-"""The tokenizer's copy inside a folder of token files, so that the ids can always be read."""
+"""The copy of the tokenizer inside a folder of token files, so that the ids can always be decoded."""
 
 import hashlib
 from pathlib import Path
@@ -14,7 +14,7 @@ _FILES = ("tokenizer.json", "tokenizer_config.json", "encoder.json", "vocab.bpe"
 
 
 def read_files(tokenizer: Path) -> dict[str, bytes]:
-    """What a tokenizer's folder holds of a tokenizer's files."""
+    """Returns the contents of the tokenizer files in a folder, by name."""
     folder = tokenizer.parent if tokenizer.name == "tokenizer.json" else tokenizer
     try:
         return {name: (folder / name).read_bytes() for name in _FILES if (folder / name).is_file()}
@@ -23,12 +23,12 @@ def read_files(tokenizer: Path) -> dict[str, bytes]:
 
 
 def describe(tokenizer: Tokenizer, files: dict[str, bytes]) -> TokenizerEntry:
-    """What the manifest says of a tokenizer."""
+    """Returns the manifest's entry for a tokenizer."""
 
     def id(name: str | None) -> int | None:
         return None if name is None else tokenizer.id_of(name)
 
-    # tokenizer.json alone decides the ids, unless they come from GPT-2's own two files.
+    # tokenizer.json alone decides the ids, unless they come from GPT-2's two files.
     decisive = ("encoder.json", "vocab.bpe") if "vocab.bpe" in files else ("tokenizer.json",)
     digest = hashlib.sha256(b"".join(files.get(name, b"") for name in decisive)).hexdigest()
     special = tokenizer.special
@@ -38,7 +38,7 @@ def describe(tokenizer: Tokenizer, files: dict[str, bytes]) -> TokenizerEntry:
 
 
 def write_copy(files: dict[str, bytes], out: Path) -> Path:
-    """Put the files into a folder of token files; where they are now."""
+    """Writes the files into a folder of token files, and returns the tokenizer's folder."""
     folder = out / FOLDER
     folder.mkdir(exist_ok=True)
     for name, data in files.items():
@@ -47,13 +47,13 @@ def write_copy(files: dict[str, bytes], out: Path) -> Path:
     return folder
 
 
-def open_copy(out: Path, said: TokenizerEntry) -> Tokenizer:
-    """The tokenizer of a folder of token files, held against what the manifest says."""
+def open_copy(out: Path, expected: TokenizerEntry) -> Tokenizer:
+    """Returns the tokenizer of a folder of token files, checked against its manifest."""
     tokenizer = from_pretrained(out / FOLDER)
     found = describe(tokenizer, read_files(out / FOLDER))
-    if found != said:
+    if found != expected:
         raise FileError(
             f"{out / FOLDER} is not the tokenizer of these token files: its checksum is "
-            f"{found.sha256[:16]}…, not {said.sha256[:16]}…. Put that one there, or prepare the text anew."
+            f"{found.sha256[:16]}…, not {expected.sha256[:16]}…. Restore that one, or prepare the text again."
         )
     return tokenizer

@@ -1,4 +1,4 @@
-"""Reading token files: a folder of them is opened without reading them, and any stretch is a slice away."""
+"""Token files: a folder of them is opened without reading them, and any range of tokens is a slice."""
 
 from bisect import bisect_right
 from functools import cached_property
@@ -10,12 +10,12 @@ import numpy as np
 from pellucid.data.manifest import NAME, PARTS, PROGRESS, Manifest, read
 from pellucid.data.shard import Ids, Shard, id_type
 from pellucid.data.tokenizer_copy import open_copy
-from pellucid.errors import ConfigError, FileError, did_you_mean
+from pellucid.errors import ConfigError, FileError, unknown
 from pellucid.text.tokenizer import Tokenizer
 
 
 class Tokens:
-    """The ids of one part, as one long row; it may be cut by tokens or by documents."""
+    """The ids of one part as one sequence, read by token range or by document."""
 
     def __init__(self, folder: Path, manifest: Manifest, part: str) -> None:
         self.folder, self.part, self.tokenizer = folder, part, manifest.tokenizer
@@ -35,7 +35,7 @@ class Tokens:
         self._size: int = self.starts[-1]
 
     def __len__(self) -> int:
-        """How many tokens."""
+        """Returns the number of tokens."""
         return self._size
 
     @property
@@ -44,18 +44,18 @@ class Tokens:
         return count
 
     def read(self, start: int, stop: int) -> Ids:
-        """The ids from one place to another; a view of the file where one shard has them all."""
-        ids = self.unchecked(start, stop)
+        """Returns the ids [start, stop); a view of the file where one shard has them all."""
+        ids = self.read_unchecked(start, stop)
         if len(ids) and ids.max() >= self.vocab_size:
             at = start + int(np.argmax(ids >= self.vocab_size))
             i = bisect_right(self.starts, at) - 1
-            self.shards[i].refuse(at - self.starts[i])
+            self.shards[i].raise_bad_id(at - self.starts[i])
         return ids
 
-    def unchecked(self, start: int, stop: int) -> Ids:
-        """The same, for a reader that looks itself whether every id is a token."""
+    def read_unchecked(self, start: int, stop: int) -> Ids:
+        """Returns the same without the check that every id is a token; the caller checks."""
         if not 0 <= start <= stop <= self._size:
-            raise ConfigError(f"tokens {start} to {stop} are not all there: {self.part} has {len(self)}.")
+            raise ConfigError(f"tokens {start} to {stop} are out of range: {self.part} has {len(self)}.")
         i = bisect_right(self.starts, start) - 1
         if i < len(self.shards) and stop <= self.starts[i + 1]:
             first = self.starts[i]
@@ -70,7 +70,7 @@ class Tokens:
         return found
 
     def bounds(self, documents: Ids) -> tuple[Ids, Ids]:
-        """Where documents of these numbers begin and end."""
+        """Returns where the documents of these numbers begin and end."""
         if len(documents) and not 0 <= documents.min() <= documents.max() < self.documents:
             raise ConfigError(f"no document {documents.max()}: {self.part} has {self.documents}, from 0.")
         begins, ends = np.empty_like(documents), np.empty_like(documents)
@@ -84,34 +84,34 @@ class Tokens:
         return begins, ends
 
     def document(self, number: int) -> Ids:
-        """The ids of one document, with its end token where there is one."""
+        """Returns the ids of one document, with its end token where there is one."""
         begins, ends = self.bounds(np.array([number]))
         return self.read(int(begins[0]), int(ends[0]))
 
     def verify(self) -> None:
-        """Read everything: every checksum, every id, every document end."""
+        """Reads everything and checks every checksum, id and document end."""
         for shard, entry in zip(self.shards, self.entries, strict=True):
             shard.verify(entry.sha256)
 
 
 class TokenFolder:
-    """A folder made by `pellucid data prepare`."""
+    """A folder of token files, written by `pellucid data prepare`."""
 
     def __init__(self, folder: str | Path) -> None:
         self.path = Path(folder)
         if not (self.path / NAME).exists():
             unfinished = (self.path / PROGRESS).exists()
             raise FileError(
-                f"{folder} is not finished: give the command that prepared it once more, and it goes on."
+                f"{folder} is not finished: run the command that prepared it again, and it continues."
                 if unfinished
-                else f"{folder} holds no token files ({NAME} is not there). Make them: "
+                else f"{folder} is not a folder of token files: it has no {NAME}. Prepare one: "
                 f"pellucid data prepare TEXTS --tokenizer DIR -o {folder}"
             )
         self.manifest = read(self.path / NAME)
 
     def __getitem__(self, part: str) -> Tokens:
         if part not in PARTS:
-            raise ConfigError(f"no part {part!r}; have {', '.join(PARTS)}." + did_you_mean(part, PARTS))
+            raise ConfigError(unknown("the part of a token folder", part, PARTS))
         return self._parts[part]
 
     @cached_property
@@ -120,11 +120,11 @@ class TokenFolder:
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The one that made the ids."""
+        """The tokenizer that made the ids."""
         return open_copy(self.path, self.manifest.tokenizer)
 
     def verify(self) -> None:
-        """Read everything; see `Tokens.verify`."""
+        """Reads and checks everything; see `Tokens.verify`."""
         _ = self.tokenizer
         for part in PARTS:
             self[part].verify()

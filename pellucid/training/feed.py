@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pellucid.data.loader import Loader
+from pellucid.data.loader import DataLoader
 from pellucid.data.rows import Batch
 from pellucid.data.shard import Ids
 
@@ -21,7 +21,7 @@ class Fed(NamedTuple):
 class Feed:
     """The loader's batches. Sending ahead reads none of them sooner: where the loader stands is as before."""
 
-    def __init__(self, loader: Loader, device: torch.device) -> None:
+    def __init__(self, loader: DataLoader, device: torch.device) -> None:
         self.loader, self.device = loader, device
         self._under_way: Fed | None = None
         self._pinned: list[dict[str, Tensor]] = [{}, {}]

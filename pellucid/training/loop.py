@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pellucid.data.loader import Loader
+from pellucid.data.loader import DataLoader
 from pellucid.data.sources.source import Source
 from pellucid.errors import ConfigError, UsageError
 from pellucid.evaluation.validation import judge, sample
@@ -69,7 +69,7 @@ class Trainer:
         self.optimizer = optimizers.make(self.weights.learning, recipe.optimizer)
         self.average = Average(self.weights.learning, recipe.train.ema)
         rows = rows_of_a_rank(recipe, self.ranks.world)
-        self.loader = Loader(source.train, rows, self.ranks.rank, self.ranks.world)
+        self.loader = DataLoader(source.train, rows, self.ranks.rank, self.ranks.world)
         self.feed = Feed(self.loader, self.device)
         self.recorder = Recorder(recipe.train.record_every, self.weights, self.objective, self.shared)
         sharded = isinstance(self.shared, parallel.Sharded)

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pellucid.cli.data import _lines, app
-from pellucid.data.prepare import Progress
+from pellucid.data.prepare import EncodingProgress
 from pellucid.errors import ConfigError, FileError, UsageError
 from tests.data.made_up import copy_of_prepared, text_file, tokenizer_folder
 
@@ -80,14 +80,14 @@ def test_show_finds_damage(tmp_path: Path) -> None:
     folder = copy_of_prepared(tmp_path)
     shard = folder / "train-00000.tokens"
     shard.write_bytes(shard.read_bytes().replace(b"PELLDONE", b"PELLDONT"))
-    with pytest.raises(FileError, match="cut short or damaged"):
+    with pytest.raises(FileError, match="truncated or damaged"):
         run("show", folder)
 
 
 def test_where_no_person_looks_on_progress_is_lines(capsys: pytest.CaptureFixture[str]) -> None:
     report = _lines(every=0)
-    report(Progress(5_000_000, 20_000_000, 10, 1_250_000, 10e6))
-    report(Progress(5_000_000, None, 10, 1_250_000, 10e6))
+    report(EncodingProgress(5_000_000, 20_000_000, 10, 1_250_000, 10e6))
+    report(EncodingProgress(5_000_000, None, 10, 1_250_000, 10e6))
     assert capsys.readouterr().err.splitlines() == [
         "5 of 20 MB, 1,250,000 tokens, 10.0 MB/s, 0:00:02 left",
         "5 MB, 1,250,000 tokens, 10.0 MB/s",

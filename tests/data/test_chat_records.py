@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pellucid.data.chat_records import is_chat, read
-from pellucid.data.loader import Loader
+from pellucid.data.loader import DataLoader
 from pellucid.data.rows.records import Records
 from pellucid.errors import ConfigError, FileError
 from pellucid.names import IGNORE_INDEX
@@ -57,17 +57,19 @@ def test_other_files_are_no_conversations(name: str, text: str, tmp_path: Path) 
         ("[" * 100_000, "it is not JSON"),
         ([1], 'it has no "messages"'),
         ({"prompt": "x"}, 'it has no "messages"'),
-        ({"prompt": "x", "completion": None}, "are not both texts"),
-        ({"messages": []}, "no list of messages"),
-        ({"messages": {"role": "user"}}, "no list of messages"),
-        ({"messages": [ASKED, "x"]}, 'message 1 has no "role" and "content" that are texts'),
-        ({"messages": [{"role": "user", "content": [{"type": "image"}]}, ANSWER]}, "message 0 has no"),
-        ({"conversations": [{"from": "human", "text": "x"}]}, 'message 0 has no "from" and "value"'),
-        ({"messages": [ASKED]}, "nothing to learn in it"),
-        ({"messages": [ANSWER]}, "begins with an answer"),
+        ({"prompt": "x", "completion": None}, "completion"),
+        ({"messages": []}, "list"),
+        ({"messages": {"role": "user"}}, "list"),
+        ({"messages": [ASKED, "x"]}, 'message 1 .*"role"'),
+        ({"messages": [{"role": "user", "content": [{"type": "image"}]}, ANSWER]}, "message 0"),
+        ({"conversations": [{"from": "human", "text": "x"}]}, 'message 0 .*"from"'),
+        ({"messages": [ASKED]}, "assistant"),
+        ({"messages": [ANSWER]}, "first message"),
     ],
 )
-def test_what_is_no_conversation_is_told_with_file_and_line(line: Any, words: str, tmp_path: Path) -> None:
+def test_what_is_not_a_conversation_is_an_error_with_file_and_line(
+    line: Any, words: str, tmp_path: Path
+) -> None:
     path = written(tmp_path / "a.jsonl", FORMS[0], "", line)
     with pytest.raises(FileError, match=f"a.jsonl, line 3: .*{words}"):
         list(read(path))
@@ -79,8 +81,8 @@ PIECES = [(np.arange(n), np.where(np.arange(n) % 2, np.arange(n), IGNORE_INDEX))
 
 
 def test_every_record_comes_once_in_an_epoch_and_in_another_order_in_the_next() -> None:
-    rows = Records(PIECES, length=50)
-    epochs = [[int((rows.take(1, slice(0, 1)).segments == 0).sum()) for _ in PIECES] for _ in range(4)]
+    rows = Records(PIECES, length=50, pad=99)
+    epochs = [[int((rows.take(1, slice(0, 1)).ids != 99).sum()) for _ in PIECES] for _ in range(4)]
     assert all(sorted(epoch) == [2, 3, 5, 7, 40] for epoch in epochs)
     assert len({tuple(epoch) for epoch in epochs}) > 1
 
@@ -95,13 +97,13 @@ def test_what_fills_a_row_up_is_not_counted_and_a_batch_is_as_wide_as_it_must_be
 
 
 def test_a_loader_goes_on_with_the_same_records_and_refuses_others() -> None:
-    first = Loader(Records(PIECES, 50, seed=1), 2, prefetch=0)
+    first = DataLoader(Records(PIECES, 50, seed=1), 2, prefetch=0)
     next(first)
     state, wanted = first.state_dict(), next(first)
-    second = Loader(Records(PIECES, 50, seed=1), 2, prefetch=0)
+    second = DataLoader(Records(PIECES, 50, seed=1), 2, prefetch=0)
     second.load_state_dict(state)
     np.testing.assert_array_equal(next(second).ids, wanted.ids)
-    with pytest.raises(ConfigError, match="content was"):
-        Loader(Records(PIECES[1:], 50, seed=1), 2, prefetch=0).load_state_dict(state)
-    with pytest.raises(ConfigError, match="no records"):
+    with pytest.raises(ConfigError, match="content"):
+        DataLoader(Records(PIECES[1:], 50, seed=1), 2, prefetch=0).load_state_dict(state)
+    with pytest.raises(ConfigError, match="0 records"):
         Records([], 50)

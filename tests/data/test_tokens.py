@@ -49,13 +49,13 @@ def test_the_bytes_of_a_shard_are_as_its_description_says(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("at", "data", "message"),
     [
-        (0, b"GGUF", "is no token file: byte 0"),
-        (8, struct.pack("<I", 2), r"has token-file format 2 \(byte 8\); this version of Pellucid reads 1"),
-        (12, struct.pack("<I", 4), "byte 12 says that an id of a vocabulary of 300 takes 4 bytes"),
-        (16, struct.pack("<Q", 0), "byte 12 says that an id of a vocabulary of 0"),
+        (0, b"GGUF", "byte 0"),
+        (8, struct.pack("<I", 2), r"format 2 \(byte 8\)"),
+        (12, struct.pack("<I", 4), "byte 12 .* 300 takes 4 bytes"),
+        (16, struct.pack("<Q", 0), "byte 12"),
         (-TAIL.size, struct.pack("<Q", 2**60), "take .* bytes, and the file has 80"),
         (-16, struct.pack("<Q", 3), "7 tokens and 3 documents"),
-        (-8, b"X", "cut short or damaged: byte 72"),
+        (-8, b"X", "byte 72"),
     ],
 )
 def test_a_damaged_head_or_tail_is_named(tmp_path: Path, at: int, data: bytes, message: str) -> None:
@@ -71,7 +71,7 @@ def test_a_shard_cut_short_anywhere_is_refused(tmp_path: Path) -> None:
     whole = path.read_bytes()
     for size in range(len(whole)):
         path.write_bytes(whole[:size])
-        with pytest.raises(FileError, match=r"cut short|is empty|is no token file"):
+        with pytest.raises(FileError, match=r"truncated|is not a token file"):
             Shard(path)
     path.write_bytes(whole + b"\0")
     with pytest.raises(FileError, match="damaged"):
@@ -81,7 +81,7 @@ def test_a_shard_cut_short_anywhere_is_refused(tmp_path: Path) -> None:
 def test_a_document_end_that_cannot_be_is_named(tmp_path: Path) -> None:
     path = shard_file(tmp_path / "a.tokens")
     change(path, 40, struct.pack("<Q", 9))
-    with pytest.raises(FileError, match="byte 40 gives a document an end that cannot be"):
+    with pytest.raises(FileError, match="byte 40"):
         _ = Shard(path).ends
 
 
@@ -128,23 +128,23 @@ def test_no_more_files_are_open_than_a_process_may_have(
 @pytest.mark.parametrize(("start", "stop"), [(-1, 3), (5, 4), (0, 10**9)])
 def test_tokens_that_are_not_there_are_refused(tmp_path: Path, start: int, stop: int) -> None:
     train = TokenFolder(copy_of_prepared(tmp_path))["train"]
-    with pytest.raises(ConfigError, match=f"tokens {start} to {stop} are not all there"):
+    with pytest.raises(ConfigError, match=f"tokens {start} to {stop}"):
         train.read(start, stop)
 
 
 def test_documents_and_parts_that_are_not_there_are_refused(tmp_path: Path) -> None:
     folder = TokenFolder(copy_of_prepared(tmp_path))
-    with pytest.raises(ConfigError, match="no document 40: train has 40, from 0"):
+    with pytest.raises(ConfigError, match="no document 40"):
         folder["train"].document(40)
-    with pytest.raises(ConfigError, match="'train'"):
+    with pytest.raises(ConfigError, match=r"'trian'. Did you mean 'train'"):
         folder["trian"]
 
 
 def test_a_folder_that_is_unfinished_or_none_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match=r"holds no token files \(manifest.json is not there\)"):
+    with pytest.raises(FileError, match=NAME):
         TokenFolder(tmp_path)
     (tmp_path / PROGRESS).write_text("{}")
-    with pytest.raises(FileError, match="is not finished: give the command that prepared it once more"):
+    with pytest.raises(FileError, match="is not finished"):
         TokenFolder(tmp_path)
 
 
@@ -152,16 +152,16 @@ def test_a_folder_that_is_unfinished_or_none_says_what_to_do(tmp_path: Path) -> 
     ("keys", "value", "message"),
     [
         (["format"], "other", "is not a token-file manifest"),
-        (["version"], 2, "has token-file manifest format 2; this version of Pellucid reads 1"),
-        (["parts"], [], "'parts' is missing or no table"),
+        (["version"], 2, "format 2"),
+        (["parts"], [], "'parts' is missing"),
         (["parts"], {"train": []}, r"'parts' are \[\"train\"\]"),
-        (["parts", "train"], {}, "the shards of 'train' are no list"),
+        (["parts", "train"], {}, "the shards of 'train'"),
         (["parts", "train", 0, "file"], "../../etc/passwd", "is called '../../etc/passwd'"),
         (["parts", "train", 0, "tokens"], -1, "shard 0 of 'train' has tokens=-1"),
         (["parts", "train", 0, "tokens"], True, "tokens"),
         (["parts", "train", 0, "sha256"], "no", "sha256"),
         (["parts", "train", 0], {}, "file, documents"),
-        (["totals", "train"], None, "the totals of 'train' are no table"),
+        (["totals", "train"], None, "the totals of 'train'"),
         (["totals", "train", "tokens"], 3, "'train' has 3 tokens, and its shards"),
         (["tokenizer", "vocab_size"], 0, "'vocab_size' is 0"),
         (["tokenizer", "end"], 5000, "'end' is 5000, beyond the vocabulary"),
@@ -185,7 +185,7 @@ def test_another_tokenizer_in_its_folder_is_refused(tmp_path: Path) -> None:
     folder = copy_of_prepared(tmp_path)
     assert TokenFolder(folder).tokenizer.kind == "bpe"
     tokenizer_folder(folder / "tokenizer", kind="bytes")
-    with pytest.raises(FileError, match="is not the tokenizer of these token files: its checksum is"):
+    with pytest.raises(FileError, match="is not the tokenizer of these token files"):
         TokenFolder(folder).verify()
 
 

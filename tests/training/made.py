@@ -34,8 +34,8 @@ class MadeUp(Rows):
     def __init__(self, seed: int = 0) -> None:
         self.seed, self.at = seed, 0
 
-    def take(self, count: int, mine: slice) -> Batch:
-        numbers = range(self.at, self.at + count)[mine]
+    def take(self, count: int, local: slice) -> Batch:
+        numbers = range(self.at, self.at + count)[local]
         self.at += count
         made = [np.random.default_rng([self.seed, number]) for number in numbers]
         ids = np.stack([dice.integers(0, 7, LENGTH + 1) for dice in made])

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from pellucid.data.loader import Loader
+from pellucid.data.loader import DataLoader
 from pellucid.data.rows import Batch
 from pellucid.data.shard import Ids
 from pellucid.errors import FileError
@@ -16,8 +16,8 @@ from tests.training.made import MadeUp
 class Damaged(MadeUp):
     """Rows of which those of the third batch cannot be read."""
 
-    def take(self, count: int, mine: slice) -> Batch:
-        made = super().take(count, mine)
+    def take(self, count: int, local: slice) -> Batch:
+        made = super().take(count, local)
         if self.at == 3 * count:
             raise FileError("the token file is cut off")
         return made
@@ -54,7 +54,7 @@ def same(ours: list[Fed], wanted: list[Batch]) -> bool:
 
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_batches_come_in_their_order_and_are_sent_once(sends: list[str], prefetch: int) -> None:
-    loader, plain = Loader(MadeUp(), 2, prefetch=prefetch), Loader(MadeUp(), 2, prefetch=0)
+    loader, plain = DataLoader(MadeUp(), 2, prefetch=prefetch), DataLoader(MadeUp(), 2, prefetch=0)
     with loader:
         assert same(fed(Feed(loader, torch.device("cuda")), 5), [next(plain) for _ in range(5)])
         assert loader.state_dict() == plain.state_dict()
@@ -63,9 +63,9 @@ def test_batches_come_in_their_order_and_are_sent_once(sends: list[str], prefetc
 
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_what_was_sent_before_going_back_is_not_used_after_it(sends: list[str], prefetch: int) -> None:
-    whole = Loader(MadeUp(), 2, prefetch=0)
+    whole = DataLoader(MadeUp(), 2, prefetch=0)
     plain = [next(whole) for _ in range(6)]
-    with Loader(MadeUp(), 2, prefetch=prefetch) as loader:
+    with DataLoader(MadeUp(), 2, prefetch=prefetch) as loader:
         feed, state = Feed(loader, torch.device("cuda")), loader.state_dict()
         fed(feed, 3)
         loader.load_state_dict(state)
@@ -77,7 +77,7 @@ def test_what_was_sent_before_going_back_is_not_used_after_it(sends: list[str], 
 @pytest.mark.parametrize("prefetch", [0, 2])
 def test_a_batch_that_cannot_be_made_is_told_when_it_is_asked_for(sends: list[str], prefetch: int) -> None:
     """Not while the step before it is at work, whose update would be lost."""
-    with Loader(Damaged(), 2, prefetch=prefetch) as loader:
+    with DataLoader(Damaged(), 2, prefetch=prefetch) as loader:
         feed = Feed(loader, torch.device("cuda"))
         assert len(fed(feed, 2)) == 2
         for _ in range(2):

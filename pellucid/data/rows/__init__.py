@@ -1,8 +1,14 @@
-"""The ways to cut tokens into the rows of a batch, one file each.
+"""Rows of a batch, cut from tokens in one of several ways, one file each.
 
-A way is an endless, numbered list of rows that the seed decides. Whoever reads it takes the next `count` and
-says which of them to make (`mine`): so every rank walks over the same list and makes its own share of it, and
-what has been read is remembered in a few integers.
+A way is an endless, numbered sequence of rows that the seed decides. A reader takes the next `count` rows and
+says which of them to build (`local`): every rank walks over the same sequence and builds its own share of it,
+and the place that was reached is a few integers.
+
+    data.rows    a row holds                                              documents see each other
+    windows      the next T tokens, wherever documents end                yes
+    packed       documents one after the other, cut where the row ends    no: a segment mask
+    padded       one document, or a part of one, and padding              no
+    streamed     the T tokens after those of the row in the last batch    yes
 """
 
 from abc import ABC, abstractmethod
@@ -18,53 +24,60 @@ from pellucid.names import IGNORE_INDEX
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of ids and what should follow each of them."""
+    """Rows of token ids and their targets."""
 
     ids: Ids
-    """[B T], whole numbers of 64 bits."""
+    """[B T] int64."""
     targets: Ids
-    """[B T]; `IGNORE_INDEX` where nothing is to be predicted."""
+    """[B T] int64: the token after each id; `IGNORE_INDEX` where nothing is predicted."""
     segments: Ids | None = None
-    """[B T], where rows hold documents: 0, 1, … by document, −1 for padding. Attention that must stop at
-    documents' borders lets a place see another only where both have the same number."""
+    """[B T] int64 where a row holds several documents: the number of the document in its row, 0, 1, …
+    Attention sees only positions of the same segment, and positions count from 0 in each."""
 
 
 class Rows(ABC):
-    """One way to cut tokens into rows of `length` places."""
+    """One way to cut tokens into rows of `length` positions.
+
+    With `epochs` above 0, the sequence holds exactly this many passes over the data: targets after them are
+    `IGNORE_INDEX`.
+    """
 
     length: int
+    epochs: int = 0
 
     @abstractmethod
-    def take(self, count: int, mine: slice) -> Batch:
-        """Go on by `count` rows and make those of the slice."""
+    def take(self, count: int, local: slice) -> Batch:
+        """Advances by `count` rows and returns those of the slice."""
 
     @abstractmethod
     def state(self) -> dict[str, int]:
-        """Where it stands: after `restore` of this, the same rows come."""
+        """Returns the place that was reached: after `restore` of it, the same rows come."""
 
     @abstractmethod
     def restore(self, state: dict[str, int]) -> None: ...
 
     @abstractmethod
     def identity(self) -> dict[str, int]:
-        """What decides the rows; a state is of use only where this is the same."""
+        """Returns what decides the rows; a state belongs only to rows of the same identity."""
+
+    def count_batches(self, count: int, epochs: int) -> int:
+        """Returns the batches of `count` rows that hold this many epochs."""
+        raise ConfigError(f"{type(self).__name__.lower()} rows have no epochs: give steps instead.")
 
 
-def need_length(length: int) -> None:
+def check_length(length: int) -> None:
     if length < 1:
-        raise ConfigError(f"rows of {length} tokens hold nothing: use length=1 or more.")
+        raise ConfigError(f"length={length} must be 1 or more: a row holds at least one token.")
 
 
-def need_tokens(tokens: Any) -> None:
+def check_tokens(tokens: Any) -> None:
     if not len(tokens):
         raise ConfigError(
             f"{tokens.folder} has no tokens in its part {tokens.part!r}: prepare it with more text."
         )
 
 
-def blank(count: int, length: int, fill: int = 0) -> Batch:
-    """Rows with nothing in them yet."""
-    shape = (count, length)
-    return Batch(
-        np.full(shape, fill, np.int64), np.full(shape, IGNORE_INDEX, np.int64), np.full(shape, -1, np.int64)
-    )
+def make_batch(count: int, length: int, fill: int = 0) -> Batch:
+    """Returns rows of the id `fill` without targets, each one segment."""
+    ids = np.full((count, length), fill, np.int64)
+    return Batch(ids, np.full_like(ids, IGNORE_INDEX), np.zeros_like(ids))

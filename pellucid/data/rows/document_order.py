@@ -3,33 +3,37 @@
 import numpy as np
 
 from pellucid.data.permutation import Permutation
-from pellucid.data.rows import need_tokens
+from pellucid.data.rows import check_tokens
 from pellucid.data.shard import Ids
 from pellucid.data.tokens import Tokens
 from pellucid.errors import ConfigError
 
 BLOCK = 1 << 12
-"""Documents found at a time, or fewer where an epoch has fewer."""
+"""Documents located at a time, or fewer where an epoch has fewer."""
 
 
 class DocumentOrder:
-    """Document number n of the endless list, for n from 0: where it begins and ends in the tokens."""
+    """Document n of the endless sequence, for n from 0. With a `bos` token, it is read as that token and its
+    own; without one, its first token is only an input."""
 
-    def __init__(self, tokens: Tokens, seed: int, begin: int | None) -> None:
-        need_tokens(tokens)
-        if begin is not None and not 0 <= begin < tokens.vocab_size:
-            raise ConfigError(f"begin={begin} is no token: ids go from 0 to {tokens.vocab_size - 1}.")
-        self.tokens, self.seed, self.begin = tokens, seed, begin
+    def __init__(self, tokens: Tokens, seed: int, bos: int | None) -> None:
+        check_tokens(tokens)
+        if bos is not None and not 0 <= bos < tokens.vocab_size:
+            raise ConfigError(f"bos={bos} is not a token: ids go from 0 to {tokens.vocab_size - 1}.")
+        if len(tokens) <= tokens.documents and bos is None:
+            raise ConfigError("no document has two tokens, so nothing can be predicted: give a bos token.")
+        self.tokens, self.seed, self.bos = tokens, seed, bos
         self._size = min(BLOCK, max(64, tokens.documents))
         self._block, self._bounds = -1, list[tuple[int, int]]()
 
     def bounds(self, n: int) -> tuple[int, int]:
+        """Returns where document n begins and ends in the tokens."""
         if n // self._size != self._block:
             self._block = n // self._size
-            self._bounds = self._computed(self._block * self._size)
+            self._bounds = self._compute_bounds(self._block * self._size)
         return self._bounds[n % self._size]
 
-    def _computed(self, first: int) -> list[tuple[int, int]]:
+    def _compute_bounds(self, first: int) -> list[tuple[int, int]]:
         numbers, size = np.arange(first, first + self._size), self.tokens.documents
         epochs, documents = numbers // size, np.empty(self._size, np.int64)
         for epoch in range(int(epochs[0]), int(epochs[-1]) + 1):
@@ -38,23 +42,29 @@ class DocumentOrder:
         begins, ends = self.tokens.bounds(documents)
         return list(zip(begins.tolist(), ends.tolist(), strict=True))
 
-    def places(self, n: int) -> int:
-        """How many places of a row it takes: one for each token but the last, which is only a target."""
+    def count_positions(self, n: int) -> int:
+        """Returns the positions that document n takes: one for each target."""
         start, stop = self.bounds(n)
-        return max(0, stop - start - (self.begin is None))
+        return max(0, stop - start - (self.bos is None))
 
-    def piece(self, n: int, first: int, count: int) -> tuple[Ids, Ids]:
-        """Ids and targets of some of its places."""
+    def lengths(self) -> Ids:
+        """Returns the positions of every document of an epoch, in the order of the files."""
+        begins, ends = self.tokens.bounds(np.arange(self.tokens.documents))
+        positions: Ids = np.maximum(0, ends - begins - (self.bos is None))
+        return positions
+
+    def read(self, n: int, first: int, count: int) -> tuple[Ids, Ids]:
+        """Returns ids and targets of `count` positions of document n."""
         start, _ = self.bounds(n)
-        if self.begin is None:
+        if self.bos is None:
             ids = self.tokens.read(start + first, start + first + count + 1)
             return ids[:-1], ids[1:]
         targets = self.tokens.read(start + first, start + first + count)
         if first:
             return self.tokens.read(start + first - 1, start + first + count - 1), targets
-        return np.concatenate([np.array([self.begin], targets.dtype), targets[:-1]]), targets
+        return np.concatenate([np.array([self.bos], targets.dtype), targets[:-1]]), targets
 
     def identity(self) -> dict[str, int]:
         size, documents = len(self.tokens), self.tokens.documents
-        begin = -1 if self.begin is None else self.begin
-        return {"tokens": size, "documents": documents, "seed": self.seed, "begin": begin}
+        bos = -1 if self.bos is None else self.bos
+        return {"tokens": size, "documents": documents, "seed": self.seed, "bos": bos}

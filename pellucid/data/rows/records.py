@@ -1,7 +1,7 @@
-"""Records: one to a row, in a random order in every epoch, the rest of the row filled up.
+"""Records: one to a row, in a random order in every epoch, followed by padding.
 
-A batch is as wide as its longest record, in steps of `STEP` so that there are few shapes. What fills a row up
-stands after the record and is not counted, so no place that is sees it.
+A batch is as wide as its longest record, in multiples of `STEP` so that there are few shapes. Padding follows
+the record and has no targets, so that a causal position with a target never sees it.
 """
 
 import hashlib
@@ -10,9 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from pellucid.data.permutation import Permutation
-from pellucid.data.rows import Batch, Rows, blank, need_length
+from pellucid.data.rows import Batch, Rows, check_length, make_batch
 from pellucid.data.shard import Ids
 from pellucid.errors import ConfigError
+from pellucid.names import IGNORE_INDEX
 
 STEP = 32
 
@@ -20,31 +21,42 @@ STEP = 32
 class Records(Rows):
     """Each record is ids and targets of equal length, at most `length`."""
 
-    def __init__(self, records: Sequence[tuple[Ids, Ids]], length: int, seed: int = 0, pad: int = 0) -> None:
-        need_length(length)
+    def __init__(
+        self,
+        records: Sequence[tuple[Ids, Ids]],
+        length: int,
+        seed: int = 0,
+        pad: int = 0,
+        epochs: int = 0,
+    ) -> None:
+        check_length(length)
         if not records:
-            raise ConfigError("there are no records to learn from.")
+            raise ConfigError("the training data has 0 records.")
         self.records, self.length, self.seed, self.pad, self.row = records, length, seed, pad, 0
+        self.epochs = epochs
         content = hashlib.sha256()
         for ids, targets in records:
             content.update(np.concatenate([ids, targets, [-1]]).astype(np.int64).tobytes())
         self._content = int.from_bytes(content.digest()[:6], "little")
 
-    def take(self, count: int, mine: slice) -> Batch:
-        rows = [self._record(row) for row in range(self.row + mine.start, self.row + mine.stop)]
+    def take(self, count: int, local: slice) -> Batch:
+        rows = [self._read(row) for row in range(self.row + local.start, self.row + local.stop)]
         self.row += count
         longest = max((len(ids) for ids, _ in rows), default=0)
-        batch = blank(len(rows), min(-(-longest // STEP) * STEP, self.length), self.pad)
-        assert batch.segments is not None
+        batch = make_batch(len(rows), min(-(-longest // STEP) * STEP, self.length), self.pad)
         for row, (ids, targets) in enumerate(rows):
-            here = slice(len(ids))
-            batch.ids[row, here], batch.targets[row, here], batch.segments[row, here] = ids, targets, 0
-        return batch
+            batch.ids[row, : len(ids)], batch.targets[row, : len(ids)] = ids, targets
+        return Batch(batch.ids, batch.targets)
 
-    def _record(self, row: int) -> tuple[Ids, Ids]:
+    def _read(self, row: int) -> tuple[Ids, Ids]:
         epoch, place = divmod(row, len(self.records))
         order = Permutation(len(self.records), self.seed, epoch, 6)
-        return self.records[int(order(np.array([place]))[0])]
+        ids, targets = self.records[int(order(np.array([place]))[0])]
+        beyond = self.epochs and epoch >= self.epochs
+        return ids, np.full_like(targets, IGNORE_INDEX) if beyond else targets
+
+    def count_batches(self, count: int, epochs: int) -> int:
+        return -(-epochs * len(self.records) // count)
 
     def state(self) -> dict[str, int]:
         return {"row": self.row}

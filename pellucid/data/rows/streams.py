@@ -1,46 +1,44 @@
-"""Contiguous streams: each row of a batch goes on where the same row of the batch before ended.
+"""Contiguous streams: each row of a batch continues where the same row of the batch before ended.
 
 With R rows (over all ranks), row r reads the r-th of R equal stretches of the tokens, T at a time. Every
-token but the very first is a target once in an epoch; where the last stretches are shorter, the rest is not
-counted. For models that carry a state from batch to batch, and for reading a validation text in order
-(R = 1).
+token but the very first is a target once in an epoch; where the last stretches are shorter, the rest has no
+targets. For models that carry a state from batch to batch, and for reading a text in order (R = 1).
 """
 
 import numpy as np
 
-from pellucid.data.rows import Batch, Rows, need_length, need_tokens
+from pellucid.data.rows import Batch, Rows, check_length, check_tokens
 from pellucid.data.tokens import Tokens
 from pellucid.errors import ConfigError
 from pellucid.names import IGNORE_INDEX
 
 
 class Streams(Rows):
-    def __init__(self, tokens: Tokens, length: int) -> None:
-        need_length(length)
-        need_tokens(tokens)
+    def __init__(self, tokens: Tokens, length: int, epochs: int = 0) -> None:
+        check_length(length)
+        check_tokens(tokens)
         if len(tokens) < 2:
-            raise ConfigError("one token has nothing before it and nothing after: streams need two or more.")
-        self.tokens, self.length, self.batch = tokens, length, 0
+            raise ConfigError("streams need two tokens or more: an input and a target.")
+        self.tokens, self.length, self.epochs, self.batch = tokens, length, epochs, 0
 
-    def batches(self, rows: int) -> int:
-        """How many batches an epoch has."""
-        return -(-self._stretch(rows) // self.length)
+    def count_batches(self, count: int, epochs: int = 1) -> int:
+        return epochs * -(-self._stretch(count) // self.length)
 
     def _stretch(self, rows: int) -> int:
         return -(-(len(self.tokens) - 1) // rows)
 
-    def take(self, count: int, mine: slice) -> Batch:
-        begin = self.batch % self.batches(count) * self.length
+    def take(self, count: int, local: slice) -> Batch:
+        epoch, batch = divmod(self.batch, self.count_batches(count))
         self.batch += 1
-        stretch, last = self._stretch(count), len(self.tokens) - 1
-        ids = np.zeros((mine.stop - mine.start, self.length), np.int64)
+        begin, stretch, last = batch * self.length, self._stretch(count), len(self.tokens) - 1
+        ids = np.zeros((local.stop - local.start, self.length), np.int64)
         targets = np.full_like(ids, IGNORE_INDEX)
-        for made, row in enumerate(range(mine.start, mine.stop)):
+        for place, row in enumerate(range(local.start, local.stop)):
             start = row * stretch + begin
             size = min(self.length, stretch - begin, last - start)
-            if size > 0:
+            if size > 0 and not (self.epochs and epoch >= self.epochs):
                 found = self.tokens.read(start, start + size + 1)
-                ids[made, :size], targets[made, :size] = found[:-1], found[1:]
+                ids[place, :size], targets[place, :size] = found[:-1], found[1:]
         return Batch(ids, targets)
 
     def state(self) -> dict[str, int]:

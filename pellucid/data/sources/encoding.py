@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.data.batches import SIZE
-from pellucid.data.prepare import Progress, prepare
+from pellucid.data.prepare import EncodingProgress, prepare
 from pellucid.data.sources.settings import DataSettings
 from pellucid.data.tokens import TokenFolder
 from pellucid.errors import ConfigError, FileError, did_you_mean
@@ -229,11 +229,11 @@ def _workers(corpus: Corpus) -> int:
     return min(os.cpu_count() or 1, 1 + size // SIZE)
 
 
-def _lines(report: Report) -> Callable[[Progress], None]:
+def _lines(report: Report) -> Callable[[EncodingProgress], None]:
     """Now and then a line about how far encoding has come."""
     last = time.monotonic()
 
-    def progress(now: Progress) -> None:
+    def progress(now: EncodingProgress) -> None:
         nonlocal last
         if time.monotonic() - last >= EVERY:
             last = time.monotonic()

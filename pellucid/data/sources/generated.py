@@ -18,8 +18,8 @@ import numpy as np
 from pellucid.corpora import stories as corpus
 from pellucid.corpora import tasks
 from pellucid.corpora.stories.levels import grammar
-from pellucid.data.permutation import keys
-from pellucid.data.rows import Batch, Rows, need_length
+from pellucid.data.permutation import derive_keys
+from pellucid.data.rows import Batch, Rows, check_length
 from pellucid.data.shard import Ids
 from pellucid.errors import ConfigError, did_you_mean
 from pellucid.names import IGNORE_INDEX
@@ -64,12 +64,12 @@ class Generated(Rows):
     """Row n is made of the pieces n · length, n · length + 1, …: more than `length` never fit."""
 
     def __init__(self, pieces: Pieces, length: int, seed: int, longest: int, name: str) -> None:
-        need_length(length)
+        check_length(length)
         self.pieces, self.length, self.seed, self.longest, self.row = pieces, length, seed, longest, 0
         self._name = int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "little")
 
-    def take(self, count: int, mine: slice) -> Batch:
-        rows = [self._made(row) for row in range(self.row + mine.start, self.row + mine.stop)]
+    def take(self, count: int, local: slice) -> Batch:
+        rows = [self._made(row) for row in range(self.row + local.start, self.row + local.stop)]
         self.row += count
         both = np.array(rows, np.int64).reshape(len(rows), 2, self.length)
         return Batch(both[:, 0].copy(), both[:, 1].copy())
@@ -79,7 +79,7 @@ class Generated(Rows):
         for piece, wanted in self.pieces(row * self.length):
             first = 0
             if not size and self.longest > self.length:
-                first = keys(self.seed, row, 5, count=1)[0] % len(piece)
+                first = derive_keys(self.seed, row, 5, count=1)[0] % len(piece)
             ids.append(piece[first:])
             targets.append(wanted[first:])
             size += len(piece) - first

@@ -15,7 +15,7 @@ import numpy as np
 
 from pellucid.data.chat_records import is_chat
 from pellucid.data.manifest import NAME, PROGRESS
-from pellucid.data.rows import Rows, need_length
+from pellucid.data.rows import Rows, check_length
 from pellucid.data.rows.records import Records
 from pellucid.data.rows.windows import Windows
 from pellucid.data.shard import Ids
@@ -64,7 +64,7 @@ class Validation:
 class Source:
     tokenizer: Tokenizer
     train: Rows
-    """Endless; a `Loader` makes batches of them and remembers where it stands."""
+    """Endless; a `DataLoader` makes batches of them and remembers where it stands."""
     validation: Validation
     bytes_per_token: float | None
     """Of the held-out text, for each target that counts: nats per token / this / ln 2 = bits per byte."""
@@ -99,7 +99,7 @@ def open_source(
 ) -> Source:
     """The source that a recipe names; what has to be made of it is kept in `cache`, and made once. A model to
     `start` from brings its tokenizer."""
-    need_length(length)
+    check_length(length)
     own = start.tokenizer if start else None
     first, kind = data.paths[0], kind_of(data)
     if kind == "made":

@@ -151,5 +151,5 @@ def test_a_run_learns_the_answers_goes_on_bit_for_bit_and_stays_a_chat_model(
     assert weights[0] == weights[1]
     assert model_folder.read(cut / "model").chat_template == TEMPLATE
     chats.write_text(json.dumps(talk("Who?", "I.")))
-    with folder.held(), pytest.raises(ConfigError, match="belongs to other batches"):
+    with folder.held(), pytest.raises(ConfigError, match="data loader's state"):
         resume(folder, print)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pellucid.corpora import stories, tasks
-from pellucid.data.loader import Loader
+from pellucid.data.loader import DataLoader
 from pellucid.data.sources.generated import HELD_OUT, STORIES, spaced_words
 from pellucid.data.sources.settings import DataSettings
 from pellucid.data.sources.source import Source, open_source
@@ -283,20 +283,20 @@ def test_of_a_task_only_answers_count(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize("path", ["stories:easy", "task:addition", "text"])
 def test_batches_go_on_exactly_where_a_state_was_taken(tmp_path: Path, path: str) -> None:
     data = asked(str(text_file(tmp_path / "a.txt", 40)) if path == "text" else path)
-    loader = Loader(opened(tmp_path, data, 128).train, 4)
+    loader = DataLoader(opened(tmp_path, data, 128).train, 4)
     with loader:
         for _ in range(3):
             next(loader)
         state = loader.state_dict()
         expected = [next(loader) for _ in range(3)]
-    again = Loader(opened(tmp_path, data, 128).train, 4, prefetch=0)
+    again = DataLoader(opened(tmp_path, data, 128).train, 4, prefetch=0)
     again.load_state_dict(state)
     for batch in expected:
         other = next(again)
         np.testing.assert_array_equal(batch.ids, other.ids)
         np.testing.assert_array_equal(batch.targets, other.targets)
-    with pytest.raises(ConfigError, match="other batches"):
-        Loader(opened(tmp_path, data, 128, seed=1).train, 4).load_state_dict(state)
+    with pytest.raises(ConfigError, match="data loader's state"):
+        DataLoader(opened(tmp_path, data, 128, seed=1).train, 4).load_state_dict(state)
 
 
 def test_another_seed_gives_other_rows_and_holds_out_the_same(tmp_path: Path) -> None:
