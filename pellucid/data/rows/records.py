@@ -53,7 +53,7 @@ class Records(Rows):
         order = Permutation(len(self.records), self.seed, epoch, 6)
         ids, targets = self.records[int(order(np.array([place]))[0])]
         beyond = self.epochs and epoch >= self.epochs
-        return ids, np.full_like(targets, IGNORE_INDEX) if beyond else targets
+        return ids, np.full(len(targets), IGNORE_INDEX) if beyond else targets
 
     def count_batches(self, count: int, epochs: int) -> int:
         return -(-epochs * len(self.records) // count)
