@@ -24,7 +24,7 @@ class _Piece(NamedTuple):
 
     document: int
     first: int
-    count: int
+    size: int
 
 
 class Padded(Rows):
@@ -57,10 +57,10 @@ class Padded(Rows):
         if not self._pool:
             self._fill_pool(count)
         rows = self._pool[self.batch][local]
-        batch = make_batch(len(rows), max([1, *(piece.count for piece in rows)]), self.pad)
+        batch = make_batch(len(rows), max([1, *(piece.size for piece in rows)]), self.pad)
         for row, piece in enumerate(rows):
-            if piece.count:
-                here = slice(piece.count)
+            if piece.size:
+                here = slice(piece.size)
                 batch.ids[row, here], batch.targets[row, here] = self.order.read(*piece)
         self.batch += 1
         if self.batch == len(self._pool):
@@ -81,7 +81,7 @@ class Padded(Rows):
                 document, position = document + 1, 0
         self._next = document, position
         pieces += [_Piece(document, 0, 0)] * (-len(pieces) % count or count * (not pieces))
-        pieces.sort(key=lambda piece: piece.count)
+        pieces.sort(key=lambda piece: piece.size)
         batches = len(pieces) // count
         order = Permutation(batches, self.order.seed, self.document, self.position, 3)(np.arange(batches))
         self._pool = [pieces[i * count : (i + 1) * count] for i in order.tolist()]
