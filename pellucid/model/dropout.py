@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pellucid.model.taps import explicit, tap
+from pellucid.model.taps import is_explicit, tap
 
 
 class Dropout(nn.Module):
@@ -22,7 +22,7 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.now:
             return x
-        if not explicit():
+        if not is_explicit():
             return F.dropout(x, self.rate)
         keep = tap(f"{self.name}.keep", F.dropout(torch.ones_like(x), self.rate))
         return tap(f"{self.name}.dropped", x * keep)

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pellucid.config import Shapes
-from pellucid.model.taps import explicit
+from pellucid.model.taps import is_explicit
 
 
 class Linear(nn.Linear):
@@ -26,7 +26,7 @@ def together(x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
     """Several layers of one input. In training on a CPU one product does the work of all, and of all their
     gradients, quicker than several narrow ones. Elsewhere joining costs more than it saves: each fills a
     GPU, and their gradients would be put side by side in memory first."""
-    apart = x.device.type != "cpu" or not torch.is_grad_enabled() or explicit()
+    apart = x.device.type != "cpu" or not torch.is_grad_enabled() or is_explicit()
     if apart or any(type(layer) is not Linear for layer in layers):
         return tuple(layer(x) for layer in layers)
     biases = [layer.bias for layer in layers if layer.bias is not None]

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pellucid.errors import UsageError
-from pellucid.model.taps import explicit, tap
+from pellucid.model.taps import is_explicit, tap
 from pellucid.names import IGNORE_INDEX
 
 
@@ -36,7 +36,7 @@ def loss(
     exact = logits if logits.element_size() >= 4 else logits.float()
     classes = None if class_weights is None else class_weights.to(exact)
     counts = _counts(targets, classes)
-    lse = tap("lse", torch.logsumexp(exact, -1)) if explicit() else None
+    lse = tap("lse", torch.logsumexp(exact, -1)) if is_explicit() else None
     if lse is None:
         surprised = _fused(exact, targets, classes, counts, smoothing)
     else:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pellucid.config import ModelConfig
 from pellucid.model.tables import Tables
-from pellucid.model.taps import explicit, tap
+from pellucid.model.taps import is_explicit, tap
 
 
 class Turn(NamedTuple):
@@ -67,7 +67,7 @@ class Positions(Tables):
         """How far each pair of channels is turned, for positions [T] or [B T]."""
         if self.angles is None or self.turns is None:
             return None
-        if explicit() or dtype == torch.float64:
+        if is_explicit() or dtype == torch.float64:
             angles = tap("angles", self.angles[positions])
             exact = torch.float64 if dtype == torch.float64 else torch.float32
             cos, sin = angles.cos().to(exact), angles.sin().to(exact)

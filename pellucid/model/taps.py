@@ -1,4 +1,4 @@
-"""Taps: where the fast engine's named values can be seen, and changed, while it runs.
+"""Taps: where the fast engine's named values are recorded and edited while it runs.
 
     with record("blocks.*.attn.pattern") as seen:
         model(ids)
@@ -7,282 +7,266 @@
     with edit("blocks.3.attn.z", lambda z: z * 0):
         model(ids)
 
-When nobody watches, a tap is one comparison with None, and under `torch.compile` not even that: the
-comparison is made while tracing. Watching runs eagerly, on the explicit path, where every value has a name;
-one watcher at a time in a process, for all of its models.
+A block watches what runs in its own context (`contextvars`): other threads and other asyncio tasks are
+neither recorded, nor edited, nor slowed down. With `model=` it watches that one module alone.
+
+Unwatched, a tap reads one context variable; under `torch.compile` it is not in the graph at all. A watched
+forward runs eagerly, on the explicit path, where every value has a name.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from fnmatch import fnmatchcase
-from typing import Any, TypeVar
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from pellucid import notebook
-from pellucid.arguments import check_bool, check_text
-from pellucid.errors import UsageError, did_you_mean, show
-from pellucid.format import pluralize
+from pellucid.arguments import check_bool
+from pellucid.errors import UsageError, show
+from pellucid.model.compiler import eager_in_this_context
+from pellucid.model.recording import NamePatterns, Recording
 
 Change = Callable[[Tensor], Tensor]
-T = TypeVar("T")
 
 
-class Wanted:
-    """Patterns of names, and what passed them: a pattern that met no name was written wrongly."""
+@dataclass(frozen=True, eq=False)
+class Edit:
+    """Replaces the values whose names match by `change(value)`."""
 
-    def __init__(self, patterns: Sequence[str]) -> None:
-        self.patterns = tuple(check_text("pattern", pattern) for pattern in patterns)
-        self.met, self.passed = set[str](), set[str]()
+    patterns: NamePatterns
+    change: Change
+    model: nn.Module | None
+    fused = False
 
-    def meets(self, name: str) -> bool:
-        self.passed.add(name)
-        found = [pattern for pattern in self.patterns if fnmatchcase(name, pattern)]
-        self.met.update(found)
-        return bool(found)
-
-    def check(self) -> None:
-        """Every pattern has met a name, if there was anything to meet."""
-        for pattern in self.patterns:
-            if self.passed and pattern not in self.met:
-                hint = did_you_mean(pattern, sorted(self.passed))
-                raise UsageError(f"no value called {pattern!r} passed.{hint}")
+    def apply(self, name: str, value: Tensor) -> Tensor:
+        if not self.patterns.match(name):
+            return value
+        new = self.change(value)
+        if not isinstance(new, Tensor) or new.shape != value.shape or new.dtype != value.dtype:
+            got = f"{tuple(new.shape)} {new.dtype}" if isinstance(new, Tensor) else type(new).__name__
+            raise UsageError(
+                f"the edit of {name} must return {tuple(value.shape)} {value.dtype}; it returned {got}."
+            )
+        return new
 
 
-class Watch:
-    """What is done at the taps: first the changes, in the order given, then the recording."""
+class Watcher:
+    """What happens to a value at a tap: first the edits, in the order given, then the recordings."""
 
-    def __init__(self) -> None:
-        self.changes: list[tuple[Wanted, Change]] = []
-        self.recordings: list[Recording] = []
-        self.fused = False
+    def __init__(self, entries: "tuple[Edit | Recording, ...]") -> None:
+        self.edits = [entry for entry in entries if isinstance(entry, Edit)]
+        self.recordings = [entry for entry in entries if isinstance(entry, Recording)]
+        self.fused = all(entry.fused for entry in entries)
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
-        for wanted, change in self.changes:
-            if wanted.meets(name):
-                value = _changed(name, value, change)
+        for edit in self.edits:
+            value = edit.apply(name, value)
         for recording in self.recordings:
             recording.keep(name, value)
         return value
 
-    def begin(self) -> None:
+    def begin_call(self) -> None:
         for recording in self.recordings:
-            recording.calls.append({})
+            recording.begin_call()
 
 
-_watch: Watch | None = None
+class _Open:
+    """The open blocks of a context, and the watcher made of those that watch the running module."""
+
+    def __init__(self, entries: "tuple[Edit | Recording, ...]", running: nn.Module | None) -> None:
+        self.entries, self.running = entries, running
+        self.watcher = self.watcher_of(running)
+
+    def watcher_of(self, model: nn.Module | None) -> Watcher | None:
+        entries = tuple(entry for entry in self.entries if entry.model is None or entry.model is model)
+        return Watcher(entries) if entries else None
 
 
-def watch() -> Watch | None:
-    """Who watches; None where nobody does."""
-    return _watch
+_open: ContextVar[_Open | None] = ContextVar("open", default=None)
 
 
-def explicit() -> bool:
+class _Tracing(threading.local):
+    """The watcher of code being compiled in this thread: the compiler cannot read a context variable, and
+    guards what it reads here thread by thread."""
+
+    def __init__(self) -> None:
+        self.watcher: Watcher | None = None
+
+
+_tracing = _Tracing()
+
+
+def current_watcher(model: nn.Module | None = None) -> Watcher | None:
+    """Returns the watcher of this context for `model` (by default the one that runs), None if unwatched."""
+    if torch.compiler.is_dynamo_compiling():
+        return _tracing.watcher
+    blocks = _open.get()
+    if blocks is None:
+        return None
+    return blocks.watcher if model is None else blocks.watcher_of(model)
+
+
+def begin_call(model: nn.Module) -> Watcher | None:
+    """Starts a forward call of this module in the recordings that watch it, and returns their watcher."""
+    if torch.compiler.is_dynamo_compiling():
+        return _tracing.watcher
+    blocks = _open.get()
+    if blocks is None:
+        return None
+    if blocks.running is not model:
+        blocks = _Open(blocks.entries, model)
+        _open.set(blocks)
+    if blocks.watcher is not None:
+        blocks.watcher.begin_call()
+    return blocks.watcher
+
+
+def is_explicit(model: nn.Module | None = None) -> bool:
     """Whether every named value must exist by itself, rather than inside a fused kernel."""
-    return _watch is not None and not _watch.fused
+    watcher = current_watcher(model)
+    return watcher is not None and not watcher.fused
 
 
 def tap(name: str, value: Tensor) -> Tensor:
-    """A value passes by under its name; what comes back is used from here on."""
-    return value if _watch is None else _watch(name, value)
-
-
-GRADIENT = "d."
+    """Offers a value under its name to the watcher; the computation continues with what is returned."""
+    watcher = current_watcher()
+    return value if watcher is None else watcher(name, value)
 
 
 class Scope:
-    """Taps seen from inside a part of the model: names are written short."""
+    """Taps of one part of the model: names are given without their common prefix."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
-        return value if _watch is None else _watch(f"{self.prefix}.{name}", value)
-
-
-class Recording(Mapping[str, Tensor]):
-    """The values that passed, of the last forward call; `calls` holds those of each call, in order.
-
-    The gradient of X is called `d.X`, and joins when the backward pass has reached X.
-    """
-
-    def __init__(self, patterns: Sequence[str], gradients: bool) -> None:
-        given = [check_text("pattern", pattern) for pattern in patterns]
-        plain = [pattern for pattern in given if not pattern.startswith(GRADIENT)]
-        slopes = [pattern for pattern in given if pattern.startswith(GRADIENT)]
-        self.wanted = Wanted(plain if patterns else ["*"])
-        self.slopes = Wanted(slopes + [GRADIENT + pattern for pattern in self.wanted.patterns if gradients])
-        self.calls: list[dict[str, Tensor]] = []
-        self.path = "eager"
-
-    def keep(self, name: str, value: Tensor) -> None:
-        if not self.calls:
-            self.calls.append({})
-        call, slope = self.calls[-1], GRADIENT + name
-        if self.wanted.meets(name):
-            call[name] = _kept(value)
-        if self.slopes.meets(slope) and value.requires_grad:
-            value.register_hook(lambda gradient: call.__setitem__(slope, gradient.detach()))
-
-    def check(self) -> None:
-        self.wanted.check()
-        self.slopes.check()
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self._last[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._last)
-
-    def __len__(self) -> int:
-        return len(self._last)
-
-    def __repr__(self) -> str:
-        calls = f", of the last of {len(self.calls):,} calls" if len(self.calls) > 1 else ""
-        return notebook.summarize("Recording", f"{pluralize(len(self), 'value')}{calls}", self._sizes())
-
-    def _repr_html_(self) -> str:
-        return notebook.listing(repr(self), ("value", "shape", "type"), self._sizes())
-
-    def _sizes(self) -> list[tuple[str, str, str]]:
-        return [
-            (name, str(list(value.shape)), str(value.dtype).removeprefix("torch."))
-            for name, value in self.items()
-        ]
-
-    def arrays(self) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
-        """The last call's values as the specification's views read them, in float64."""
-        return {name: value.double().cpu().numpy() for name, value in self.items()}
-
-    @property
-    def _last(self) -> dict[str, Tensor]:
-        return self.calls[-1] if self.calls else {}
+        watcher = current_watcher()
+        return value if watcher is None else watcher(f"{self.prefix}.{name}", value)
 
 
 @contextmanager
-def record(*patterns: str, gradients: bool = False, fused: bool = False) -> Iterator[Recording]:
-    """Keep the values whose names match a pattern (`*` by default), for each forward call in this block.
+def record(
+    *patterns: str, gradients: bool = False, fused: bool = False, model: Any = None
+) -> Iterator[Recording]:
+    """Records the values whose names match a pattern (`*` by default), for each forward call in this block.
 
-    A pattern `d.X` keeps gradients of X; with `gradients`, every pattern keeps them beside its values.
-    `fused` leaves the fused kernels in place and records what they do not hide.
+    A pattern `d.X` records gradients of X; with `gradients`, every pattern records them beside its values.
+    `fused` keeps the fused kernels and records what they do not hide. With `model`, a `Transformer` or a
+    `pellucid.Model`, only that model's calls are recorded, and others are not slowed down.
     """
-    recording = Recording(patterns, check_bool("gradients", gradients))
-    recording.path = "fused" if check_bool("fused", fused) else "eager"
-    with _watching(fused) as watching, _among(watching.recordings, recording):
+    fused = check_bool("fused", fused)
+    recording = Recording(patterns, check_bool("gradients", gradients), fused, _module(model))
+    with _watch(recording):
         yield recording
-    recording.check()
+    recording.check_used()
 
 
 class _Look(Recording):
-    """A recording that keeps nothing: what passes is only shown."""
+    """A recording that stores nothing and hands each value to a function."""
 
-    def __init__(self, look: Callable[[str, Tensor], None]) -> None:
-        super().__init__((), gradients=False)
-        self.look = look
+    def __init__(self, function: Callable[[str, Tensor], None], fused: bool, model: Any) -> None:
+        super().__init__((), gradients=False, fused=fused, model=model)
+        self.function = function
 
     def keep(self, name: str, value: Tensor) -> None:
-        self.look(name, value)
+        self.function(name, value)
 
 
 @contextmanager
-def look(at: Callable[[str, Tensor], None], fused: bool = False) -> Iterator[None]:
-    """In this block `at(name, value)` sees every value that passes, in the order of computation.
+def look(function: Callable[[str, Tensor], None], fused: bool = False, model: Any = None) -> Iterator[None]:
+    """Calls `function(name, value)` in this block for every named value, in the order of computation.
 
-    Nothing is kept, so a whole model can be watched in the memory that running it takes.
+    Nothing is stored, so a whole model can be inspected in the memory that running it takes.
     """
-    with _watching(fused) as watching, _among(watching.recordings, _Look(at)):
+    with _watch(_Look(function, fused, _module(model))):
         yield
 
 
-class _Collect(Watch):
-    """A watcher so plain that the compiler can follow it: the values become results of the graph."""
+@contextmanager
+def edit(pattern: str, change: Change, model: Any = None) -> Iterator[None]:
+    """Replaces, in this block, every value whose name matches by `change(value)`; gradients follow.
+
+    With `model`, a `Transformer` or a `pellucid.Model`, only that model's values are edited.
+    """
+    if not callable(change):
+        raise UsageError(f"change must be a function of a tensor, not {show(change)}.")
+    if pattern == "probs":
+        raise UsageError("nothing is computed from probs, so an edit has no effect: edit logits.")
+    edited = Edit(NamePatterns([pattern]), change, _module(model))
+    with _watch(edited):
+        yield
+    edited.patterns.check_used()
+
+
+@contextmanager
+def _watch(entry: Edit | Recording) -> Iterator[None]:
+    """Opens a block in this context; compiled functions called from this context run eagerly in it."""
+    blocks = _open.get() or _Open((), None)
+    if any(other.fused != entry.fused for other in blocks.entries):
+        raise UsageError("a block records either the fused path or the explicit one, not both.")
+    _open.set(_Open((*blocks.entries, entry), blocks.running))
+    try:
+        with eager_in_this_context():
+            yield
+    finally:
+        blocks = _open.get() or _Open((), None)
+        left = tuple(other for other in blocks.entries if other is not entry)
+        _open.set(_Open(left, blocks.running) if left else None)
+
+
+@contextmanager
+def _unwatched() -> Iterator[None]:
+    blocks = _open.get()
+    _open.set(None)
+    try:
+        yield
+    finally:
+        _open.set(blocks)
+
+
+def recompute_contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    """Returns the contexts of a checkpointed block's forward and of its recomputation, which is unwatched as
+    the forward was, also where the backward pass runs inside a `record` block."""
+    return nullcontext(), _unwatched()
+
+
+def _module(model: Any) -> nn.Module | None:
+    """Returns the module of a `pellucid.Model` or of a compiled or wrapped module, or the module itself."""
+    if model is None:
+        return None
+    for wrapped in ("_orig_mod", "module"):
+        model = getattr(model, wrapped, model)
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"model must be a Transformer or a pellucid.Model, not {show(model)}.")
+    return model
+
+
+class _Collector(Watcher):
+    """A watcher simple enough to be compiled: the values become outputs of the graph."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.fused, self.values = True, dict[str, Tensor]()
+        super().__init__(())
+        self.values: dict[str, Tensor] = {}
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
         self.values[name] = value
         return value
 
-    def begin(self) -> None:
-        pass
-
 
 def compiled_values(run: Callable[[], Tensor]) -> dict[str, Tensor]:
-    """The named values of a forward that is compiled together with its taps."""
-    global _watch
-    if _watch is not None:
-        raise UsageError("compiled code is watched by itself: leave the record and edit blocks first.")
-    _watch = collect = _Collect()
+    """Returns the named values of a forward that is compiled together with its taps."""
+    if _open.get() is not None:
+        raise UsageError("compiled code cannot be watched inside a record or edit block: leave it first.")
+    _tracing.watcher = collector = _Collector()
 
     def traced() -> dict[str, Tensor]:
         run()
-        return dict(collect.values)
+        return dict(collector.values)
 
     try:
         return torch.compile(traced, fullgraph=True)()
     finally:
-        _watch = None
-
-
-@contextmanager
-def edit(pattern: str, change: Change) -> Iterator[None]:
-    """In this block, every value whose name matches is replaced by `change(value)`; gradients follow."""
-    if not callable(change):
-        raise UsageError(f"change must be a function of a tensor, not {show(change)}.")
-    if pattern == "probs":
-        raise UsageError("nothing is computed from probs, so an edit would do nothing: edit logits.")
-    wanted = Wanted([pattern])
-    with _watching() as watching, _among(watching.changes, (wanted, change)):
-        yield
-    wanted.check()
-
-
-@contextmanager
-def _among(things: list[T], one: T) -> Iterator[None]:
-    """In this block it is one of them; which one is told by identity, for tensors have no plain equality."""
-    things.append(one)
-    try:
-        yield
-    finally:
-        things[:] = [thing for thing in things if thing is not one]
-
-
-@contextmanager
-def _watching(fused: bool = False) -> Iterator[Watch]:
-    """The one watcher, for as long as anybody needs it; compiled code steps aside for it."""
-    global _watch
-    if _watch is not None:
-        if fused != _watch.fused:
-            raise UsageError("a block records either the fused path or the explicit one, not both.")
-        yield _watch
-        return
-    _watch = Watch()
-    _watch.fused = fused
-    try:
-        with torch.compiler.set_stance("force_eager"):
-            yield _watch
-    finally:
-        _watch = None
-
-
-def _changed(name: str, value: Tensor, change: Change) -> Tensor:
-    new = change(value)
-    if not isinstance(new, Tensor) or new.shape != value.shape or new.dtype != value.dtype:
-        got = f"{tuple(new.shape)} {new.dtype}" if isinstance(new, Tensor) else type(new).__name__
-        raise UsageError(
-            f"the edit of {name} must give back {tuple(value.shape)} {value.dtype}; it gave {got}."
-        )
-    return new
-
-
-def _kept(value: Tensor) -> Tensor:
-    """The value for good. What inference mode makes is of no use outside it, so that is copied."""
-    if not value.is_inference():
-        return value.detach()
-    with torch.inference_mode(False):
-        return value.clone()
+        _tracing.watcher = None

@@ -5,7 +5,7 @@ its shapes. Fused kernels do the work when nobody watches; under a recording eve
 """
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from pellucid.model.initializations import initialise
 from pellucid.model.linear import Embedding, linear
 from pellucid.model.positions import PositionBias, Positions
 from pellucid.model.tables import Tables
-from pellucid.model.taps import explicit, tap, watch
+from pellucid.model.taps import begin_call, current_watcher, is_explicit, recompute_contexts, tap
 
 Weights = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
 
@@ -121,13 +121,12 @@ class Transformer(nn.Module):
         positions: Tensor | None = None,
     ) -> Tensor:
         """The final stream [B T C], normed: all but the unembedding."""
-        if watching := watch():
-            watching.begin()
+        watcher = begin_call(self)
         x, where = self._enter(ids, cache, padding, positions)
         for i, block in enumerate(self.blocks):
             layer = cache.layers[i] if cache else None
-            if self.checkpointing and torch.is_grad_enabled() and not watching:
-                x = checkpoint(block, x, where, layer, use_reentrant=False)
+            if self.checkpointing and torch.is_grad_enabled() and watcher is None:
+                x = _checkpoint(block, x, where, layer)
             else:
                 x = block(x, where, layer)
         return x if self.final_norm is None else self.final_norm(x)
@@ -139,7 +138,7 @@ class Transformer(nn.Module):
         if self.cap is not None:
             logits = self.cap(tap("unembedded", logits))
         logits = tap("logits", logits)
-        if watch():
+        if current_watcher() is not None:
             tap("probs", softmax(logits))
         return logits
 
@@ -207,7 +206,7 @@ class Transformer(nn.Module):
         `plain` says that the keys are all positions up to the last query's, and that a kernel does the rest.
         """
         count = queries.shape[-1]
-        if self.config.mask.causal and plain and real is None and not explicit():
+        if self.config.mask.causal and plain and real is None and not is_explicit():
             if count == 1:
                 return None, False  # the newest position sees everything
             if count == keys.shape[-1]:
@@ -229,6 +228,13 @@ class Unembedding(nn.Module):
         super().__init__()
         self.weight = None if weight is None else nn.Parameter(torch.empty(weight))
         self.bias = None if bias is None else nn.Parameter(torch.empty(bias))
+
+
+def _checkpoint(block: nn.Module, *inputs: Any) -> Tensor:
+    """Runs a block without keeping its activations: the backward pass computes them again."""
+    if torch.compiler.is_dynamo_compiling():  # the compiler takes no context managers
+        return cast(Tensor, checkpoint(block, *inputs, use_reentrant=False))
+    return cast(Tensor, checkpoint(block, *inputs, use_reentrant=False, context_fn=recompute_contexts))
 
 
 def _read(weights: Weights, name: str, shape: tuple[int, ...]) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pellucid.model.chunked_loss import by_kernel, chunked_loss
 from pellucid.model.loss import loss
-from pellucid.model.taps import explicit
+from pellucid.model.taps import is_explicit
 from pellucid.model.transformer import Transformer
 from pellucid.training.recipe.sections import TrainSettings
 
@@ -31,7 +31,7 @@ class Objective(nn.Module):
         asked, model = self.asked, self.model
         where = "kernel" if by_kernel(ids, model.cap) else ids.device.type
         chunk = asked.logits_chunk or chunk_for(ids.numel(), model.config.vocab_size, where)
-        if not chunk or explicit():  # who watches wants to see the logits
+        if not chunk or is_explicit(model):  # a recording wants to see the logits
             return loss(self._logits(ids), targets, smoothing=asked.label_smoothing, z=asked.z_loss)
         weight = model.embed.weight if model.unembed.weight is None else model.unembed.weight
         with self._precision():

@@ -45,3 +45,15 @@ def test_a_recording_sees_a_checkpointed_model_once() -> None:
     with record("blocks.0.attn.q", gradients=True) as seen:
         run(model, IDS, TARGETS).backward()
     assert len(seen.calls) == 1 and set(seen) == {"blocks.0.attn.q", "d.blocks.0.attn.q"}
+
+
+def test_a_block_is_recomputed_as_it_was_computed_also_inside_a_recording() -> None:
+    plain, model = fast(CHOICES["positions/rope"]), fast(CHOICES["positions/rope"])
+    run(plain, IDS, TARGETS).backward()
+    model.checkpointing = True
+    value = run(model, IDS, TARGETS)
+    with record() as seen:
+        value.backward()
+    assert not seen.calls
+    wanted = gradients(plain)
+    assert all((grad == wanted[name]).all() for name, grad in gradients(model).items())

@@ -16,7 +16,7 @@ from pellucid.errors import UsageError
 from pellucid.model import features
 from pellucid.model.attention import Where
 from pellucid.model.cache import LayerCache, Plan
-from pellucid.model.taps import Scope, explicit
+from pellucid.model.taps import Scope, is_explicit
 from pellucid.parts.attentions import LinearAttentionConfig
 
 
@@ -41,7 +41,7 @@ class Mix(nn.Module):
             return self._in_chunks(q_feat, k_feat, values, before).to(q.dtype)
         k_feat = self.t("k_feat", k_feat)
         # given positions decide who sees whom; padding leaves the others in their order
-        if explicit() or (self.causal and where.seen is not None and where.real is None):
+        if is_explicit() or (self.causal and where.seen is not None and where.real is None):
             return self._explicit(q_feat, k_feat, v.to(exact), where).to(q.dtype)
         if where.real is not None:
             k_feat = k_feat * where.real[:, None, :, None]

@@ -11,7 +11,7 @@ from pellucid.model import caps
 from pellucid.model.attention import Where
 from pellucid.model.cache import FullLayer, Int8Layer, LayerCache
 from pellucid.model.dropout import Dropout
-from pellucid.model.taps import Scope, explicit
+from pellucid.model.taps import Scope, is_explicit
 
 
 class Mix(nn.Module):
@@ -27,7 +27,7 @@ class Mix(nn.Module):
         if cache is not None and where.plan is not None:
             k, v = cache.extend(k, v, where.plan, q.dtype)
             k, v = self.t("k_all", k), self.t("v_all", v)
-        if explicit() or self.cap is not None:  # no kernel here caps its scores
+        if is_explicit() or self.cap is not None:  # no kernel here caps its scores
             return self._explicit(q, k, v, where)
         return self._fused(q, k, v, where)
 

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from pellucid.config import Shapes
 from pellucid.model.norms import Gain, wide
-from pellucid.model.taps import explicit
+from pellucid.model.taps import is_explicit
 from pellucid.parts.norms import RmsNormConfig
 
 
@@ -15,7 +15,7 @@ class Norm(Gain):
         self.eps = norm.eps
 
     def forward(self, x: Tensor) -> Tensor:
-        if explicit():
+        if is_explicit():
             return self.gain(self.unit_size(wide(x), self.eps), x.dtype)
         y = F.rms_norm(x, x.shape[-1:], self.weight, self.eps)
         return self.t("out", y if self.bias is None else y + self.bias)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from pellucid.data.rows import Batch
-from pellucid.model.taps import look, watch
+from pellucid.model.taps import current_watcher, look
 from pellucid.training.distributed.parallel import Alone
 from pellucid.training.distributed.pieces import whole
 from pellucid.training.events import Recorded
@@ -81,7 +81,7 @@ class Recorder:
     def _activations(self, batch: Batch) -> Figures:
         """By name and sort of figure; none where somebody else watches, who would see this pass as well."""
         found: Figures = {}
-        if watch() is not None:
+        if current_watcher(self.objective.model) is not None:
             return found
 
         def see(name: str, value: Tensor) -> None:

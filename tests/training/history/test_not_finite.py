@@ -13,7 +13,7 @@ from torch import Tensor
 
 from pellucid.config import ModelConfig
 from pellucid.errors import ConfigError
-from pellucid.model.taps import edit, record, watch
+from pellucid.model.taps import current_watcher, edit, record
 from pellucid.training.events import Ended, Saved, Skipped, Stepped
 from pellucid.training.history.log import read
 from pellucid.training.history.not_finite import inputs
@@ -138,7 +138,7 @@ def test_the_dice_are_thrown_on_as_if_nothing_had_been_looked_at() -> None:
             with broken(made, "loss", ""):
                 bad = made.loss
                 made.loss = lambda ids, targets, bad=bad: (  # type: ignore[assignment,misc]
-                    bad(ids, targets) if watch() is None else bad(ids, targets) + torch.rand(())
+                    bad(ids, targets) if current_watcher() is None else bad(ids, targets) + torch.rand(())
                 )
                 made.step()
             made.step()
