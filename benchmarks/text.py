@@ -27,7 +27,7 @@ import tiktoken
 import tokenizers
 
 from benchmarks.specification import timed
-from pellucid.data.loader import Loader
+from pellucid.data.loader import DataLoader
 from pellucid.data.rows import Rows
 from pellucid.data.rows.packed import Packed
 from pellucid.data.rows.padded import Padded
@@ -189,7 +189,7 @@ def loading(folder: Path) -> None:
 
 def load_speed(rows: Rows, batch_size: int) -> float:
     """Million tokens per second, on one core: nothing is made ahead by a thread."""
-    loader, count = Loader(rows, batch_size, prefetch=0), 10 * MB // (batch_size * rows.length)
+    loader, count = DataLoader(rows, batch_size, prefetch=0), 10 * MB // (batch_size * rows.length)
     (seconds,) = best(3, lambda: deque(islice(loader, count), 0))
     return count * batch_size * rows.length / seconds / MB
 

@@ -20,7 +20,7 @@ from recipes_page import recipes_page
 
 from pellucid.cli.app import EXIT_CODES, app
 from pellucid.config import ModelConfig
-from pellucid.explain.formula import formula
+from pellucid.explain.formula import build_formula
 from pellucid.explain.trace import Trace
 from pellucid.interop import library
 from pellucid.names import LETTERS, PARAMETERS_AND_VALUES, Name
@@ -179,7 +179,7 @@ def formulas() -> dict[str, str]:
         for trace in (Trace(tape), Trace(forward(config, weights, [[3]], past=past))):
             for name, step in trace.tape.steps.items():
                 last = tuple(size - 1 for size in trace.value(name).shape)
-                found.setdefault(re.sub(r"blocks\.\d+", "blocks.L", name), formula(trace, step, last))
+                found.setdefault(re.sub(r"blocks\.\d+", "blocks.L", name), build_formula(trace, step, last))
     return found
 
 
