@@ -14,7 +14,7 @@ from pellucid.explain import address as addresses
 from pellucid.explain.expression import Cell, Expression, figure, operands, written
 from pellucid.explain.formula import Formula, build_formula
 from pellucid.explain.more import IN_PYTHON, More
-from pellucid.explain.remembering import Remembering, remember
+from pellucid.explain.recording import RecordingArray, record_part
 from pellucid.explain.table import Slice
 from pellucid.explain.trace import Trace
 from pellucid.format import escape_controls
@@ -89,23 +89,23 @@ class Derivation:
 
 
 def arithmetic(trace: Trace, step: Step, index: Index, top: int) -> Expression:
-    """One cell's arithmetic: the step's own forward on arrays that remember, in the friendlier form where the
+    """One cell's arithmetic: the step's own forward on recording arrays, in the friendlier form where the
     operation has one and it gives the number."""
     inputs = [trace.value(name) for name in step.inputs]
     need = step.op.reads(index, [x.shape for x in inputs], step.attrs)
-    parts = [remember(*entry) for entry in zip(step.inputs, inputs, need.boxes, strict=True)]
+    parts = [record_part(*entry) for entry in zip(step.inputs, inputs, need.boxes, strict=True)]
     actual = float(trace.value(step.name)[index])
     if step.op.shown:
         try:
             with np.errstate(over="raise", invalid="raise", divide="raise"):
-                friendly: Remembering = step.op.shown(*parts, **need.attrs)
+                friendly: RecordingArray = step.op.shown(*parts, **need.attrs)
             if _same(float(friendly.value[need.pick]), actual):
-                return friendly.story(need.pick, top)
+                return friendly.derive(need.pick, top)
         except FloatingPointError:  # e^1000: only the form with the maximum can be computed
             pass
     with np.errstate(all="ignore"):
-        made: Remembering = step.op.forward(*parts, **need.attrs)
-    return made.story(need.pick, top)
+        made: RecordingArray = step.op.forward(*parts, **need.attrs)
+    return made.derive(need.pick, top)
 
 
 def _same(a: float, b: float) -> bool:

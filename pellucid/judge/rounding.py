@@ -1,7 +1,7 @@
 """How far a step may be off by rounding alone: (8 + √n) · u · Σ|terms|.
 
-`Bounded` arrays carry Σ|terms| through an operation's own forward, as remembering arrays carry its story; so
-a new operation has its error budget the day it is written, and no table of budgets can fall behind.
+`Bounded` arrays carry Σ|terms| through an operation's own forward, as recording arrays carry its expression;
+so a new operation has its error budget the day it is written, and no table of budgets can fall behind.
 
 Over many steps that nobody recorded, Σ|terms| multiplies up to a bound that excuses anything. There the steps
 are taken once more and each is rounded (`rounded`): what that does, and not what it could do, is the measure.
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid.reference.op import Array
+from pellucid.reference.tracked_array import TrackedArray, plain, ufunc_name
 
 
 class Precision(NamedTuple):
@@ -47,7 +48,7 @@ def rounded(value: Array, precision: Precision) -> Array:
     return np.where(np.isfinite(value), near, value)
 
 
-class Bounded(np.lib.mixins.NDArrayOperatorsMixin):
+class Bounded(TrackedArray):
     """An array, and for each cell Σ|terms|: its error is so many times the unit round-off.
 
     `bulk` None is a number that nobody rounded, one term by itself. `count` is n, the terms of one cell. What
@@ -60,11 +61,6 @@ class Bounded(np.lib.mixins.NDArrayOperatorsMixin):
         self.count = count  # a float: it only ever goes under a root
         if bulk is not None and not (finite := np.isfinite(self.value)).all():
             self._bulk = np.where(finite, bulk, 0.0)
-
-    shape = property(lambda self: self.value.shape)
-    ndim = property(lambda self: self.value.ndim)
-    size = property(lambda self: self.value.size)
-    dtype = property(lambda self: self.value.dtype)
 
     @property
     def bulk(self) -> Array:
@@ -110,49 +106,42 @@ class Bounded(np.lib.mixins.NDArrayOperatorsMixin):
 
     # ---- NumPy's functions
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if method != "__call__" or kwargs:
-            return NotImplemented
+    def apply_ufunc(self, ufunc: np.ufunc, inputs: tuple[Any, ...]) -> Any:
         with np.errstate(all="ignore"):
-            value = np.asarray(ufunc(*map(_value, inputs)))
+            value = self.compute_ufunc(ufunc, inputs)
             if value.dtype == bool:
                 return value
-            if value.dtype == object:  # a function of the standard library, applied entry by entry
-                value = value.astype(self.dtype)
             args = [_bounded(x) for x in inputs]
-            bulk = _BULK.get(ufunc.__name__.partition(" ")[0], _any_function(ufunc))(value, *args)
+            bulk = _BULK.get(ufunc_name(ufunc), _any_function(ufunc))(value, *args)
         return Bounded(value, bulk, _COUNT.get(ufunc, max)(*(x.count for x in args), 0))
 
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if function is np.einsum:
-            return _einsum(*args)
-        if function is np.where:
-            condition, yes, no = _value(args[0]), _bounded(args[1]), _bounded(args[2])
-            bulk = np.where(condition, yes.bulk, no.bulk)
-            return Bounded(np.where(condition, yes.value, no.value), bulk, max(yes.count, no.count))
-        if function in _MOVES:
-            return _moved(lambda x: function(x, *args[1:], **kwargs), args[0])
-        return NotImplemented
+    @classmethod
+    def apply_where(cls, condition: Any, yes: Any, no: Any) -> Bounded:
+        holds, yes, no = plain(condition), _bounded(yes), _bounded(no)
+        bulk = np.where(holds, yes.bulk, no.bulk)
+        return Bounded(np.where(holds, yes.value, no.value), bulk, max(yes.count, no.count))
 
-    def __getitem__(self, key: Any) -> Bounded:
-        return _moved(lambda array: array[key], self)
+    @classmethod
+    def rearrange(cls, function: Callable[[Any], Array], source: Any) -> Bounded:
+        if not isinstance(source, tuple | list):
+            bulk = None if source._bulk is None else function(source._bulk)
+            return Bounded(function(source.value), bulk, source.count)
+        parts = [_bounded(x) for x in source]
+        count = max(x.count for x in parts)
+        return Bounded(function([x.value for x in parts]), function([x.bulk for x in parts]), count)
 
     def astype(self, dtype: Any) -> Bounded:
         return Bounded(self.value.astype(dtype), self._bulk, self.count)
 
-    def sum(self, axis: int | None = None, keepdims: bool = False) -> Bounded:
-        return self._added(np.sum, axis, keepdims)
-
-    def mean(self, axis: int | None = None, keepdims: bool = False) -> Bounded:
-        return self._added(np.mean, axis, keepdims)
-
-    def _added(self, function: Any, axis: int | None, keepdims: bool) -> Bounded:
+    def reduce(self, function: Callable[..., Any], axis: int | None, keepdims: bool) -> Bounded:
+        if function is np.max:
+            return self._largest(axis, keepdims)
         value = np.asarray(function(self.value, axis=axis, keepdims=keepdims))
         length = _alike(self.value) if value.size == 1 else self.size / max(value.size, 1)
         bulk = function(self.bulk, axis=axis, keepdims=keepdims)
         return Bounded(value, bulk, _chained(self.count, length))
 
-    def max(self, axis: int | None = None, keepdims: bool = False) -> Bounded:
+    def _largest(self, axis: int | None, keepdims: bool) -> Bounded:
         """The largest is one of the numbers; a near rival's doubt may have made it so."""
         value = self.value.max(axis=axis, keepdims=keepdims)
         if self._bulk is None:
@@ -162,6 +151,38 @@ class Bounded(np.lib.mixins.NDArrayOperatorsMixin):
             value, np.where(largest, self._bulk, 0.0).max(axis=axis, keepdims=keepdims), self.count
         )
 
+    @classmethod
+    def apply_einsum(cls, spec: str, *arrays: Any) -> Bounded:
+        """Σ of products: each operand's doubt meets the sizes of the others."""
+        args = [_bounded(x) for x in arrays]
+        left, _, result = spec.partition("->")
+        sizes = {
+            i: n
+            for term, x in zip(left.split(","), args, strict=True)
+            for i, n in zip(term, x.shape, strict=True)
+        }
+        summed = [letter for letter in sizes if letter not in result]
+
+        def product(operands: list[Array], into: str = result) -> Array:
+            return np.asarray(np.einsum(f"{left}->{into}", *operands, optimize=len(operands) > 1))
+
+        value = product([x.value for x in args])
+        length: float = math.prod(sizes[letter] for letter in summed)
+        if value.size == 1 and length > 1:
+            length = _alike(product([x.value for x in args], "".join(summed)))
+
+        doubtful = [i for i, x in enumerate(args) if x._bulk is not None]
+        if len(doubtful) <= 1:
+            bulk = product([x.bulk for x in args])
+        else:
+            plain = [_size(x.value) for x in args]
+            bulk = product(plain)
+            for i in doubtful:
+                bulk = bulk + product(
+                    [np.asarray(x.doubt) if i == j else plain[j] for j, x in enumerate(args)]
+                )
+        return Bounded(value, bulk, _chained(max(x.count for x in args), length))
+
 
 def table(value: Array, precision: Precision) -> Bounded:
     """A table that each side computes for itself, such as angles: nobody is held to more than float32's
@@ -170,15 +191,10 @@ def table(value: Array, precision: Precision) -> Bounded:
     return Bounded(value, (1 + doubt) * _size(value))
 
 
-_MOVES = {np.reshape, np.broadcast_to, np.concatenate, np.take_along_axis}
 _COUNT: dict[np.ufunc, Callable[..., float]] = {
     np.add: lambda a, b, _: a + b,
     np.subtract: lambda a, b, _: a + b,
 }
-
-
-def _value(x: Any) -> Any:
-    return x.value if isinstance(x, Bounded) else x
 
 
 def _bounded(x: Any) -> Bounded:
@@ -202,15 +218,6 @@ def _alike(terms: Array) -> float:
     sizes = _size(terms).ravel()
     grid = np.floor(sizes / max(PRECISIONS["float32"].unit * float(sizes.sum()), 1e-300))
     return float((np.unique(grid[sizes > 0], return_counts=True)[1].astype(float) ** 2).sum())
-
-
-def _moved(function: Callable[[Any], Array], source: Any) -> Bounded:
-    if not isinstance(source, tuple | list):
-        bulk = None if source._bulk is None else function(source._bulk)
-        return Bounded(function(source.value), bulk, source.count)
-    parts = [_bounded(x) for x in source]
-    count = max(x.count for x in parts)
-    return Bounded(function([x.value for x in parts]), function([x.bulk for x in parts]), count)
 
 
 # ---- Σ|terms| of a function's value: what it adds, and what the doubt of its arguments becomes
@@ -282,33 +289,3 @@ _BULK: dict[str, Callable[..., Array]] = {
     "sin": _turned(np.cos),
     "cos": _turned(np.sin),
 }
-
-
-def _einsum(spec: str, *arrays: Any, **options: Any) -> Bounded:
-    """Σ of products: each operand's doubt meets the sizes of the others."""
-    args = [_bounded(x) for x in arrays]
-    left, _, result = spec.partition("->")
-    sizes = {
-        i: n
-        for term, x in zip(left.split(","), args, strict=True)
-        for i, n in zip(term, x.shape, strict=True)
-    }
-    summed = [letter for letter in sizes if letter not in result]
-
-    def product(operands: list[Array], into: str = result) -> Array:
-        return np.asarray(np.einsum(f"{left}->{into}", *operands, optimize=len(operands) > 1))
-
-    value = product([x.value for x in args])
-    length: float = math.prod(sizes[letter] for letter in summed)
-    if value.size == 1 and length > 1:
-        length = _alike(product([x.value for x in args], "".join(summed)))
-
-    doubtful = [i for i, x in enumerate(args) if x._bulk is not None]
-    if len(doubtful) <= 1:
-        bulk = product([x.bulk for x in args])
-    else:
-        plain = [_size(x.value) for x in args]
-        bulk = product(plain)
-        for i in doubtful:
-            bulk = bulk + product([np.asarray(x.doubt) if i == j else plain[j] for j, x in enumerate(args)])
-    return Bounded(value, bulk, _chained(max(x.count for x in args), length))
