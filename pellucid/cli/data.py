@@ -117,12 +117,12 @@ def show(
 
 def _show_stories(level: str, samples: int) -> None:
     from pellucid.corpora.stories import LEVELS
-    from pellucid.corpora.stories.about import described
+    from pellucid.corpora.stories.about import describe
     from pellucid.errors import ConfigError
 
     if level not in LEVELS:
         raise ConfigError(f"stories have no level {level!r}; have {', '.join(LEVELS)}.")
-    for line in described(level, samples):
+    for line in describe(level, samples):
         print(line)
 
 

@@ -105,6 +105,8 @@ def test_no_class_name_is_defined_twice() -> None:
 def test_no_private_word(file: Path) -> None:
     if file.name == "log.md":
         return  # dated notes stay as they were written
+    if ("stories" in file.parts and file.parent.name in ("levels", "plots")) or file.name == "classes.py":
+        return  # the words of the stories themselves
     text = file.read_text("utf-8")
     pattern = re.compile(rf"\b_?(?:{'|'.join(PRIVATE_WORDS)})\b")
     found = [line.strip() for line in text.splitlines() if pattern.search(line)]

@@ -9,8 +9,8 @@ True
 
 from pellucid.corpora.stories.annotate import Annotation, annotate
 from pellucid.corpora.stories.exact import (
+    count_stories,
     entropy,
-    how_many,
     longest,
     mean_words,
     n_bytes,
@@ -20,27 +20,33 @@ from pellucid.corpora.stories.exact import (
 from pellucid.corpora.stories.generate import Story, stories, story
 from pellucid.corpora.stories.grammar import GrammarError
 from pellucid.corpora.stories.levels import LEVELS
-from pellucid.corpora.stories.measure import Fences, Floor, Gap, fences, floor, gap, overlap
-from pellucid.corpora.stories.parse import ForeignText, log_probability, parse, read
+from pellucid.corpora.stories.measure import (
+    Baselines,
+    EntropyFloor,
+    Gap,
+    baselines,
+    entropy_floor,
+    gap,
+    overlap,
+)
+from pellucid.corpora.stories.parse import UnparsableText, log_probability, parse, read
 from pellucid.corpora.stories.spelling import join, words_of
-from pellucid.corpora.stories.unambiguous import is_unambiguous
 
 __all__ = [
     "LEVELS",
     "Annotation",
-    "Fences",
-    "Floor",
-    "ForeignText",
+    "Baselines",
+    "EntropyFloor",
     "Gap",
     "GrammarError",
     "Story",
+    "UnparsableText",
     "annotate",
+    "baselines",
+    "count_stories",
     "entropy",
-    "fences",
-    "floor",
+    "entropy_floor",
     "gap",
-    "how_many",
-    "is_unambiguous",
     "join",
     "log_probability",
     "longest",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pellucid.corpora.stories.classes import PRONOUNS, class_of
 from pellucid.corpora.stories.generate import Story
-from pellucid.corpora.stories.grammar import Atom, Option, Template
+from pellucid.corpora.stories.grammar import Atom, Option, StoryTemplate
 from pellucid.corpora.stories.lexicon import PAIRS
 from pellucid.corpora.stories.spelling import words_of
 
@@ -16,7 +16,7 @@ _VERB_FORMS = {"was", "is", "has"}
 class Annotation:
     """One word of a story; the numbers are places in its list of words.
 
-    `antecedents` of a pronoun are the nouns that it stands for: none where it means nobody in
+    `antecedents` of a pronoun are the nouns that it stands for: none where it means no one in
     particular (everyone, or the reader), two for a pair. `subjects` belong to a verb in the same way, and may
     be pronouns; infinitives, participles and commands have none. `pair` is the parallel word: queen for king.
     """
@@ -45,7 +45,7 @@ def annotate(story: Story) -> list[Annotation]:
     return [_annotation(place, spoken) for place in range(len(spoken))]
 
 
-def _spoken(template: Template, options: Iterator[Option], forms: dict[str, str]) -> Iterator[_Spoken]:
+def _spoken(template: StoryTemplate, options: Iterator[Option], forms: dict[str, str]) -> Iterator[_Spoken]:
     for atom in template.atoms:
         if atom.choice:
             option = next(options)
@@ -80,12 +80,12 @@ def _kind(it: _Spoken, atom: Atom) -> str:
 
 def _annotation(place: int, spoken: list[_Spoken]) -> Annotation:
     it = spoken[place]
-    antecedents = _found(place, spoken, it.whom, ahead=False, nouns=True) if it.kind == "pronoun" else ()
-    subjects = _found(place, spoken, it.whom, it.mark == "~>", nouns=False) if it.kind == "verb" else ()
+    antecedents = _nearest(place, spoken, it.whom, ahead=False, nouns=True) if it.kind == "pronoun" else ()
+    subjects = _nearest(place, spoken, it.whom, it.mark == "~>", nouns=False) if it.kind == "verb" else ()
     return Annotation(it.word, it.kind, antecedents, subjects, PAIRS.get(it.word))
 
 
-def _found(
+def _nearest(
     place: int, spoken: list[_Spoken], whom: tuple[str, ...], ahead: bool, nouns: bool
 ) -> tuple[int, ...]:
     """The nearest word for each of them: before this place, or after it if there is none (or if asked)."""

@@ -10,20 +10,20 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
-from pellucid.corpora.stories.generate import Story, told
-from pellucid.corpora.stories.grammar import Grammar, Option, Template
+from pellucid.corpora.stories.generate import Story, build_story
+from pellucid.corpora.stories.grammar import Grammar, Option, StoryTemplate
 from pellucid.corpora.stories.levels import grammar
 from pellucid.corpora.stories.spelling import words_of
 
 Measure = Callable[[str], int]
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """The next step of a template, and where the story goes on after it."""
 
-    template: Template
+    template: StoryTemplate
     step: int
-    rest: "Place | None"
+    rest: "Position | None"
 
 
 def n_bytes(text: str) -> int:
@@ -39,8 +39,8 @@ class _Walk(ABC):
 
     def __init__(self, program: Grammar, measure: Measure | None) -> None:
         self.program, self.measure = program, measure
-        self.memo: dict[tuple[Place, frozenset[tuple[str, Any]]], Any] = {}
-        self._ahead: dict[Place, frozenset[str]] = {}
+        self.memo: dict[tuple[Position, frozenset[tuple[str, Any]]], Any] = {}
+        self._ahead: dict[Position, frozenset[str]] = {}
         self._forms: dict[Option, dict[str, Any]] = {}
 
     def length(self, piece: str, forms: dict[str, Any]) -> int:
@@ -60,7 +60,7 @@ class _Walk(ABC):
             self._forms[option] = kept
         return self._forms[option]
 
-    def ahead(self, place: Place | None) -> frozenset[str]:
+    def ahead(self, place: Position | None) -> frozenset[str]:
         """The forms that any continuation may still look at."""
         if place is None:
             return frozenset()
@@ -71,14 +71,14 @@ class _Walk(ABC):
                 used |= set(_cut(template.tail)[1])
             else:
                 before, key, tables = template.steps[step]
-                used |= {*_cut(before)[1], f"={key}"} | self.ahead(Place(template, step + 1, None))
+                used |= {*_cut(before)[1], f"={key}"} | self.ahead(Position(template, step + 1, None))
                 for table in tables.values():
                     for option in table.options:
-                        used |= self.ahead(Place(option.template, 0, None))
+                        used |= self.ahead(Position(option.template, 0, None))
             self._ahead[place] = used
         return self._ahead[place]
 
-    def value(self, place: Place | None, forms: dict[str, Any]) -> Any:
+    def value(self, place: Position | None, forms: dict[str, Any]) -> Any:
         if place is None:
             return self.end()
         ahead = self.ahead(place)
@@ -90,17 +90,20 @@ class _Walk(ABC):
                 self.memo[memory] = self.add(self.length(template.tail, live), self.value(rest, live))
             else:
                 before, key, tables = template.steps[step]
-                after = Place(template, step + 1, rest)
+                after = Position(template, step + 1, rest)
                 options = self.worth_visiting(tables[live[f"={key}"]].options, self.ahead(after))
                 followed = [
-                    (option, self.value(Place(option.template, 0, after), live | self.forms(option)))
+                    (
+                        option,
+                        self.value(Position(option.template, 0, after), live | self.forms(option)),
+                    )
                     for option in options
                 ]
                 self.memo[memory] = self.add(self.length(before, live), self.meet(followed))
         return self.memo[memory]
 
     def total(self) -> Any:
-        return self.value(Place(self.program.start, 0, None), {"=": ""})
+        return self.value(Position(self.program.start, 0, None), {"=": ""})
 
     def worth_visiting(self, options: tuple[Option, ...], ahead: frozenset[str]) -> tuple[Option, ...]:
         return options
@@ -186,7 +189,7 @@ def mean_words(level: str) -> float:
 
 
 @cache
-def how_many(level: str) -> int:
+def count_stories(level: str) -> int:
     """The number of different stories."""
     return int(_Count(grammar(level), None).total())
 
@@ -195,7 +198,7 @@ def how_many(level: str) -> int:
 def longest(level: str, measure: Measure = n_words) -> tuple[int, str]:
     """The greatest length that a story can have, and one that has it."""
     length, made = _Longest(grammar(level), measure).total()
-    return length, told(made).text
+    return length, build_story(made).text
 
 
 @cache
@@ -209,11 +212,11 @@ def vocabulary(level: str) -> tuple[str, ...]:
 
 
 def every_story(level: str) -> Iterator[Story]:
-    """All stories of a level, one for each derivation: for levels whose `how_many` is small."""
-    yield from map(told, _derivations(Place(grammar(level).start, 0, None), {"": ""}))
+    """All stories of a level, one for each derivation: for levels whose `count_stories` is small."""
+    yield from map(build_story, _derivations(Position(grammar(level).start, 0, None), {"": ""}))
 
 
-def _derivations(place: Place | None, forms: dict[str, str]) -> Iterator[tuple[Option, ...]]:
+def _derivations(place: Position | None, forms: dict[str, str]) -> Iterator[tuple[Option, ...]]:
     if place is None:
         yield ()
         return
@@ -222,7 +225,7 @@ def _derivations(place: Place | None, forms: dict[str, str]) -> Iterator[tuple[O
         yield from _derivations(rest, forms)
         return
     _, key, tables = template.steps[step]
-    after = Place(template, step + 1, rest)
+    after = Position(template, step + 1, rest)
     for option in tables[forms[key]].options:
-        for made in _derivations(Place(option.template, 0, after), forms | option.forms):
+        for made in _derivations(Position(option.template, 0, after), forms | option.forms):
             yield option, *made

@@ -8,7 +8,7 @@ from itertools import islice
 
 import numpy as np
 
-from pellucid.corpora.stories.grammar import Grammar, GrammarError, Option, Template
+from pellucid.corpora.stories.grammar import Grammar, GrammarError, Option, StoryTemplate
 from pellucid.corpora.stories.levels import grammar
 
 
@@ -65,7 +65,7 @@ def _block(program: Grammar, seed: int, start: int, count: int) -> Iterator[Stor
 
 
 def _write(
-    template: Template,
+    template: StoryTemplate,
     forms: dict[str, str],
     draw: Callable[[], float],
     pieces: list[str],
@@ -85,7 +85,7 @@ def _write(
     pieces.append(template.tail)
 
 
-def told(options: tuple[Option, ...]) -> Story:
+def build_story(options: tuple[Option, ...]) -> Story:
     """The story of a derivation, given by its options in order."""
     rest = iter(options)
     forms: dict[str, str] = {}

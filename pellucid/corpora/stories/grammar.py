@@ -63,7 +63,7 @@ class Atom:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Template:
+class StoryTemplate:
     """Text and choices in turn: `steps` are (text before, key, tables of the choice), `tail` comes last."""
 
     atoms: tuple[Atom, ...]
@@ -75,7 +75,7 @@ class Template:
 class Option:
     choice: str
     label: str
-    template: Template
+    template: StoryTemplate
     forms: dict[str, str]
     weight: int
     probability: float
@@ -143,7 +143,7 @@ class Grammar:
             self._compiled[name] = {key: self._table(name, source) for key, source in by_key.items()}
         return self._compiled[name]
 
-    def _template(self, source: str) -> Template:
+    def _template(self, source: str) -> StoryTemplate:
         atoms = atoms_of(source)
         steps, before = [], ""
         for atom in atoms:
@@ -152,7 +152,7 @@ class Grammar:
                 before = ""
             else:
                 before += atom.format
-        return Template(atoms, tuple(steps), before)
+        return StoryTemplate(atoms, tuple(steps), before)
 
     def _table(self, name: str, source: Source) -> Table:
         words = [word if isinstance(word, Word) else _plain(word) for word in source]
@@ -180,7 +180,7 @@ class Grammar:
                 for option in table.options:
                     yield name, key, option
 
-    def _most_choices(self, template: Template) -> int:
+    def _most_choices(self, template: StoryTemplate) -> int:
         return sum(
             1
             + max(
@@ -193,19 +193,19 @@ class Grammar:
         """Copies are filled in at the end, so no choice may be made twice on the way there."""
         within: dict[str, set[str]] = {}
 
-        def made(template: Template) -> set[str]:
+        def choices_of(template: StoryTemplate) -> set[str]:
             all_: set[str] = set()
             for atom in template.atoms:
                 if atom.choice:
                     if atom.choice not in within:
                         options = [o for name, _, o in self.options() if name == atom.choice]
-                        within[atom.choice] = {atom.choice}.union(*(made(o.template) for o in options))
+                        within[atom.choice] = {atom.choice}.union(*(choices_of(o.template) for o in options))
                     if twice := all_ & within[atom.choice]:
                         raise GrammarError(f"one story could make the choice {sorted(twice)} twice.")
                     all_ |= within[atom.choice]
             return all_
 
-        made(self.start)
+        choices_of(self.start)
 
 
 def _by_key(source: Source | Mapping[str, Source]) -> Mapping[str, Source]:

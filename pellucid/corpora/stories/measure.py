@@ -1,4 +1,4 @@
-"""The limit that no model can beat on a sample of stories, and two fences it must jump on the way there."""
+"""The entropy floor of a sample of stories, which no model can beat, and the unigram and bigram baselines."""
 
 import math
 from collections import Counter
@@ -16,7 +16,7 @@ _END = "<end>"
 
 
 @dataclass(frozen=True)
-class Floor:
+class EntropyFloor:
     """−Σ ln P over what was counted; each `error` is the standard error of the figure before it."""
 
     nats_per_token: float
@@ -27,7 +27,7 @@ class Floor:
 
 @dataclass(frozen=True)
 class Gap:
-    """How far a model is from the limit: an estimate of its KL divergence per token, with its error."""
+    """A model's distance from the entropy floor: its KL divergence per token, with the standard error."""
 
     model: float
     floor: float
@@ -37,46 +37,46 @@ class Gap:
     def __str__(self) -> str:
         """
         >>> str(Gap(0.25, 0.21, 0.04, 0.003))
-        '0.2500 nats per token, 0.0400 ± 0.0030 above the limit of 0.2100'
+        '0.2500 nats per token, 0.0400 ± 0.0030 above the entropy floor of 0.2100'
         >>> str(Gap(0.2098, 0.21, -0.0002, 0.003))
-        '0.2098 nats per token, at the limit of 0.2100 (-0.0002 ± 0.0030: below it by chance)'
+        '0.2098 nats per token, at the entropy floor of 0.2100 (-0.0002 ± 0.0030: below it by chance)'
         """
         figure = f"{self.nats:.4f} ± {self.error:.4f}"
         if self.nats < 0:
-            where = f"at the limit of {self.floor:.4f} ({figure}: below it by chance)"
+            where = f"at the entropy floor of {self.floor:.4f} ({figure}: below it by chance)"
         else:
-            where = f"{figure} above the limit of {self.floor:.4f}"
+            where = f"{figure} above the entropy floor of {self.floor:.4f}"
         return f"{self.model:.4f} nats per token, {where}"
 
 
 @dataclass(frozen=True)
-class Fences:
-    """Nats per word of a model that knows only how often words come, or which word follows which."""
+class Baselines:
+    """Cross-entropy in nats per word of the unigram and the bigram model of the same stories."""
 
     unigram: float
     bigram: float
 
 
-def floor(stories: Sequence[Story], lengths: Sequence[int]) -> Floor:
-    """The entropy of a sample per token, when story i has lengths[i] tokens.
+def entropy_floor(stories: Sequence[Story], lengths: Sequence[int]) -> EntropyFloor:
+    """Returns the entropy of a sample per token, when story i has lengths[i] tokens.
 
     A row is <end> story <end>; its first token is given, so a story counts one token more than it has.
     """
     if len(stories) != len(lengths) or len(stories) < 2:
         raise GrammarError(
-            f"the floor of {len(stories)} stories with {len(lengths)} lengths cannot be told: "
-            "give one length for each story, and two stories or more."
+            f"the entropy floor needs one length per story and at least two stories; got {len(stories)} "
+            f"stories and {len(lengths)} lengths."
         )
     nats = -np.array([story.log_probability for story in stories])
     tokens = np.array(lengths) + 1
     n_bytes = np.array([len(story.text.encode()) for story in stories])
     per_token, per_byte = _ratio(nats, tokens), _ratio(nats / math.log(2), n_bytes)
-    return Floor(*per_token, *per_byte)
+    return EntropyFloor(*per_token, *per_byte)
 
 
 def gap(stories: Sequence[Story], lengths: Sequence[int], log_likelihoods: Sequence[float]) -> Gap:
-    """A model's distance to the limit, from its ln Q of each story with its <end>; lengths as for `floor`."""
-    limit = floor(stories, lengths)
+    """Returns a model's distance from the entropy floor, from its ln Q of each story with its <end>."""
+    limit = entropy_floor(stories, lengths)
     if len(log_likelihoods) != len(stories):
         raise GrammarError(
             f"{len(log_likelihoods)} likelihoods for {len(stories)} stories: give one for each story."
@@ -94,8 +94,8 @@ def _ratio(above: np.ndarray, below: np.ndarray) -> tuple[float, float]:
     return float(ratio), float(spread / math.sqrt(len(above)) / below.mean())
 
 
-def fences(stories: Iterable[Story]) -> Fences:
-    """From the counts of a sample, over words and punctuation marks, the <end> of each story included."""
+def baselines(stories: Iterable[Story]) -> Baselines:
+    """Returns the baselines from the counts of a sample: words, punctuation marks and the <end> of each."""
     pairs: Counter[tuple[str, str]] = Counter()
     for story in stories:
         words = [_END, *words_of(story.text), _END]
@@ -108,10 +108,10 @@ def fences(stories: Iterable[Story]) -> Fences:
     total = pairs.total()
     unigram = -sum(count / total * math.log(count / total) for count in second.values())
     bigram = -sum(count / total * math.log(count / first[before]) for (before, _), count in pairs.items())
-    return Fences(unigram, bigram)
+    return Baselines(unigram, bigram)
 
 
 def overlap(training: Iterable[Story], validation: Iterable[Story]) -> int:
-    """How many validation stories were also drawn for training."""
+    """Returns how many validation stories were also drawn for training."""
     known = {story.text for story in training}
     return sum(story.text in known for story in validation)

@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterator
 
 from pellucid.corpora.stories.generate import Story
-from pellucid.corpora.stories.grammar import GrammarError, Option, Template
+from pellucid.corpora.stories.grammar import GrammarError, Option, StoryTemplate
 from pellucid.corpora.stories.levels import grammar
 
 
-class ForeignText(GrammarError):
+class UnparsableText(GrammarError):
     """A text that the grammar cannot write."""
 
 
@@ -21,16 +21,18 @@ def log_probability(level: str, text: str) -> float:
     """ln P(text) under the law of the generator; −∞ for a text that it cannot write (`read` says why)."""
     try:
         return read(level, text).log_probability
-    except ForeignText:
+    except UnparsableText:
         return -math.inf
 
 
 def read(level: str, text: str) -> Story:
     """The story that has this text."""
     reader = _Reader(text)
-    found = [made for end, _, made in reader.ways(grammar(level).start, 0, {"": ""}) if reader.reached(end)]
+    found = [
+        made for end, _, made in reader.ways(grammar(level).start, 0, {"": ""}) if reader.is_complete(end)
+    ]
     if not found:
-        raise ForeignText(f"the {level} grammar cannot write this text: {reader.reason()}")
+        raise UnparsableText(f"the {level} grammar cannot write this text: {reader.reason()}")
     if len(found) > 1:
         raise GrammarError(f"the {level} grammar writes this text in {len(found)} ways: {text!r}.")
     return Story(text, found[0], sum([option.ln for option in found[0]]))
@@ -47,7 +49,7 @@ class _Reader:
         self.furthest = 0
         self.expected: set[str] = set()
 
-    def ways(self, template: Template, at: int, forms: dict[str, str], step: int = 0) -> Iterator[Way]:
+    def ways(self, template: StoryTemplate, at: int, forms: dict[str, str], step: int = 0) -> Iterator[Way]:
         """(end, forms known by then, options) for each way in which the template can start at `at`."""
         if step == len(template.steps):
             end = self._after(template.tail, at, forms)
@@ -82,8 +84,8 @@ class _Reader:
         if word := wanted[place - at :].strip().split(" ")[0]:
             self._expect(word, place)
 
-    def reached(self, end: int) -> bool:
-        """Whether a derivation that is over here has used up the text."""
+    def is_complete(self, end: int) -> bool:
+        """Whether a derivation that ends here has consumed the text."""
         if end < len(self.text):
             self._expect("", end + self.text.startswith(" ", end))
         return end == len(self.text)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, TypeVar
 
 from pellucid import registry
-from pellucid.errors import ConfigError, did_you_mean
+from pellucid.errors import ConfigError, unknown
 
 PARTS = ("train", "validation")
 TRIES = 10_000
@@ -33,7 +33,7 @@ class Example(NamedTuple):
     """Pairs (token of the prompt, token of the answer) that stand for each other, where the task has them."""
 
 
-class Dice:
+class HashGenerator:
     """Fair draws from a hash of their key: the same on every machine and in every version of Python."""
 
     def __init__(self, *key: object) -> None:
@@ -66,7 +66,7 @@ class Task(ABC):
 
     def __post_init__(self) -> None:
         if not 0 < self.held_out < 1:
-            raise ConfigError(f"held_out={self.held_out} is no share: use a number between 0 and 1.")
+            raise ConfigError(f"held_out must be a fraction between 0 and 1; got {self.held_out}.")
 
     @property
     def kind(self) -> str:
@@ -80,10 +80,10 @@ class Task(ABC):
     @property
     @abstractmethod
     def longest(self) -> int:
-        """Tokens of the longest example, prompt and answer together; some example has so many."""
+        """Tokens of the longest example, prompt and answer together."""
 
     @abstractmethod
-    def prompt(self, dice: Dice) -> str:
+    def prompt(self, generator: HashGenerator) -> str:
         """A problem, drawn by chance."""
 
     @abstractmethod
@@ -100,16 +100,16 @@ class Task(ABC):
 
     def part(self, prompt: str) -> str:
         """Where a problem belongs, for every seed: a rule, not a list."""
-        share = Dice("held out", self.kind, self.problem(prompt)).below(2**64) / 2**64
+        share = HashGenerator("held out", self.kind, self.problem(prompt)).below(2**64) / 2**64
         return PARTS[share < self.held_out]
 
     def example(self, seed: int, number: int, part: str = "train") -> Example:
         """Example `number` of a seed: problems are drawn until one belongs to the part."""
         if part not in PARTS:
-            raise ConfigError(f"no part {part!r}; have {', '.join(PARTS)}." + did_you_mean(part, PARTS))
-        dice = Dice(self.kind, part, int(seed), int(number))
+            raise ConfigError(unknown("part", part, PARTS))
+        generator = HashGenerator(self.kind, part, int(seed), int(number))
         for _ in range(TRIES):
-            prompt = self.prompt(dice)
+            prompt = self.prompt(generator)
             if self.part(prompt) == part:
                 return self.solve(prompt)
         raise ConfigError(
@@ -152,15 +152,15 @@ class LettersTask(Task):
     def longest(self) -> int:
         return self.max_length + 1 + self.max_length
 
-    def prompt(self, dice: Dice) -> str:
-        length = dice.between(self.min_length, self.max_length)
-        return "".join(dice.one_of(LETTERS[: self.letters]) for _ in range(length)) + ">"
+    def prompt(self, generator: HashGenerator) -> str:
+        length = generator.between(self.min_length, self.max_length)
+        return "".join(generator.one_of(LETTERS[: self.letters]) for _ in range(length)) + ">"
 
     def solve(self, prompt: str) -> Example:
-        return Example(prompt, self.ordered(prompt.removesuffix(">")))
+        return Example(prompt, self.reorder(prompt.removesuffix(">")))
 
     @abstractmethod
-    def ordered(self, letters: str) -> str:
+    def reorder(self, letters: str) -> str:
         """The answer."""
 
 

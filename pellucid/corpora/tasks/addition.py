@@ -6,7 +6,7 @@ nine in ten would have as many digits as they may. No number begins with 0, exce
 
 from dataclasses import dataclass
 
-from pellucid.corpora.tasks import Dice, Example, Task
+from pellucid.corpora.tasks import Example, HashGenerator, Task
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,12 @@ class Addition(Task):
     def longest(self) -> int:
         return self.digits + 1 + self.digits + 1 + (self.digits + 1)  # 99+99=198
 
-    def prompt(self, dice: Dice) -> str:
-        return f"{self._number(dice)}+{self._number(dice)}="
+    def prompt(self, generator: HashGenerator) -> str:
+        return f"{self._number(generator)}+{self._number(generator)}="
 
-    def _number(self, dice: Dice) -> int:
-        digits = dice.between(1, self.digits)
-        return dice.between(10 ** (digits - 1) if digits > 1 else 0, 10**digits - 1)
+    def _number(self, generator: HashGenerator) -> int:
+        digits = generator.between(1, self.digits)
+        return generator.between(10 ** (digits - 1) if digits > 1 else 0, 10**digits - 1)
 
     def solve(self, prompt: str) -> Example:
         return Example(prompt, str(sum(_numbers(prompt))))

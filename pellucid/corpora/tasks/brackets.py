@@ -6,7 +6,7 @@ end that balances it, and there is only one. A model needs a stack to know it.
 
 from dataclasses import dataclass
 
-from pellucid.corpora.tasks import Dice, Example, Task
+from pellucid.corpora.tasks import Example, HashGenerator, Task
 
 PAIRS = (("(", ")"), ("[", "]"), ("{", "}"))
 
@@ -36,16 +36,16 @@ class Brackets(Task):
         depth = self.max_depth - (self.max_length - self.max_depth) % 2
         return self.max_length + 1 + depth
 
-    def prompt(self, dice: Dice) -> str:
+    def prompt(self, generator: HashGenerator) -> str:
         """Length first, then open or close by a fair coin, where both are allowed."""
-        length = dice.between(1, self.max_length)
+        length = generator.between(1, self.max_length)
         text, closers = "", list[str]()
         for place in range(length):
             # The last bracket must leave one open.
             may_close = len(closers) > (place == length - 1)
             may_open = len(closers) < self.max_depth
-            if may_open and (not may_close or dice.below(2)):
-                opener, closer = dice.one_of(PAIRS[: self.pairs])
+            if may_open and (not may_close or generator.below(2)):
+                opener, closer = generator.one_of(PAIRS[: self.pairs])
                 text += opener
                 closers.append(closer)
             else:

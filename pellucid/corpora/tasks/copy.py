@@ -7,5 +7,5 @@ from pellucid.corpora.tasks import LettersTask
 
 @dataclass(frozen=True)
 class Copy(LettersTask):
-    def ordered(self, letters: str) -> str:
+    def reorder(self, letters: str) -> str:
         return letters

@@ -6,7 +6,7 @@ only guess. The asked key occurs once; the others may repeat, so any distance ca
 
 from dataclasses import dataclass
 
-from pellucid.corpora.tasks import LETTERS, Dice, Example, Task
+from pellucid.corpora.tasks import LETTERS, Example, HashGenerator, Task
 
 DIGITS = "0123456789"
 
@@ -35,14 +35,14 @@ class Recall(Task):
     def longest(self) -> int:
         return 2 * self.pairs + 2 + 1
 
-    def prompt(self, dice: Dice) -> str:
+    def prompt(self, generator: HashGenerator) -> str:
         keys, values = LETTERS[: self.keys], DIGITS[: self.values]
-        asked = dice.one_of(keys)
+        asked = generator.one_of(keys)
         others = keys.replace(asked, "")
         text = ""
         for before_question in reversed(range(self.pairs)):
-            text += asked if before_question == self.distance else dice.one_of(others)
-            text += dice.one_of(values)
+            text += asked if before_question == self.distance else generator.one_of(others)
+            text += generator.one_of(values)
         return f"{text}?{asked}"
 
     def solve(self, prompt: str) -> Example:

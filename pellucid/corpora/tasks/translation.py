@@ -10,7 +10,7 @@ follows its verb, a pronoun goes before it. All nouns are masculine, and no word
 
 from dataclasses import dataclass
 
-from pellucid.corpora.tasks import Dice, Example, Task
+from pellucid.corpora.tasks import Example, HashGenerator, Task
 
 END = ">"
 PRONOUN = ("it", "le")
@@ -57,23 +57,23 @@ class Translation(Task):
     def tokens(self, text: str) -> list[str]:
         return text.split()
 
-    def prompt(self, dice: Dice) -> str:
+    def prompt(self, generator: HashGenerator) -> str:
         """Each word that may be left out is there by a fair coin; so is the pronoun for the object."""
-        adverb = self._maybe(dice, "adverb")
-        verb = self._word(dice, "verb")
-        subject = self._noun_phrase(dice)
-        seen = self._noun_phrase(dice) if dice.below(2) else [PRONOUN[0]]
+        adverb = self._maybe(generator, "adverb")
+        verb = self._word(generator, "verb")
+        subject = self._noun_phrase(generator)
+        seen = self._noun_phrase(generator) if generator.below(2) else [PRONOUN[0]]
         return " ".join([*subject, *adverb, verb, *seen, END])
 
-    def _word(self, dice: Dice, name: str) -> str:
-        return dice.one_of(list(CLASSES[name])[: self.words])
+    def _word(self, generator: HashGenerator, name: str) -> str:
+        return generator.one_of(list(CLASSES[name])[: self.words])
 
-    def _maybe(self, dice: Dice, name: str) -> list[str]:
-        return [self._word(dice, name)] if dice.below(2) else []
+    def _maybe(self, generator: HashGenerator, name: str) -> list[str]:
+        return [self._word(generator, name)] if generator.below(2) else []
 
-    def _noun_phrase(self, dice: Dice) -> list[str]:
-        determiner, noun = self._word(dice, "determiner"), self._word(dice, "noun")
-        return [determiner, *self._maybe(dice, "quality"), *self._maybe(dice, "colour"), noun]
+    def _noun_phrase(self, generator: HashGenerator) -> list[str]:
+        determiner, noun = self._word(generator, "determiner"), self._word(generator, "noun")
+        return [determiner, *self._maybe(generator, "quality"), *self._maybe(generator, "colour"), noun]
 
     def solve(self, prompt: str) -> Example:
         english = self.tokens(prompt)[:-1]

@@ -172,7 +172,7 @@ def _after_a_quote(level: str) -> set[str]:
 def _known(level: str) -> tuple[StandardTokenizer, tuple[corpus.Story, ...], float]:
     """What does not depend on the run: the tokenizer, what is held out, and the entropy of pairs of words."""
     held_out = tuple(corpus.stories(level, HELD_OUT, count=STORIES))
-    return spaced_words(level), held_out, corpus.fences(corpus.stories(level, 0, count=SAMPLE)).bigram
+    return spaced_words(level), held_out, corpus.baselines(corpus.stories(level, 0, count=SAMPLE)).bigram
 
 
 def stories(level: str, length: int, seed: int) -> Made:
@@ -190,7 +190,7 @@ def stories(level: str, length: int, seed: int) -> Made:
         ids = np.array([end, *(table[token] for token in word.findall(text)), end], np.int64)
         return ids[:-1], ids[1:]
 
-    many = corpus.how_many(level)
+    many = corpus.count_stories(level)
     kept_back = {story.text for story in held_out} if many > COPIES else set()
 
     def pieces(first: int) -> Iterator[Piece]:
@@ -199,7 +199,7 @@ def stories(level: str, length: int, seed: int) -> Made:
                 yield piece(story.text)
 
     longest, _ = corpus.longest(level)
-    limit = corpus.floor(held_out, [corpus.n_words(story.text) for story in held_out]).nats_per_token
+    limit = corpus.entropy_floor(held_out, [corpus.n_words(story.text) for story in held_out]).nats_per_token
     cut = f"; a story has up to {longest + 1} tokens, and a row {length}: the limit is out of reach"
     description = (
         f"stories, {level}: {many:.3g} different ones, made without end; {STORIES} held out, on which no "

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from pellucid.corpora.stories import (
+    count_stories,
     entropy,
-    how_many,
     log_probability,
     longest,
     mean_words,
@@ -30,7 +30,7 @@ class _LongestOfAll(_Longest):
 
 def test_no_two_derivations_of_tiny_give_one_text_and_the_probabilities_sum_to_one() -> None:
     everything = list(every_story("tiny"))
-    assert len({one.text for one in everything}) == len(everything) == how_many("tiny")
+    assert len({one.text for one in everything}) == len(everything) == count_stories("tiny")
     assert abs(math.fsum(math.exp(one.log_probability) for one in everything) - 1) < 1e-12
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from pellucid.corpora.stories import ForeignText, log_probability, parse, read, stories, story
+from pellucid.corpora.stories import UnparsableText, log_probability, parse, read, stories, story
 from pellucid.corpora.stories.levels import LEVELS
 
 MANY = pytest.mark.parametrize("count", [300, pytest.param(50_000, marks=pytest.mark.torture)])
@@ -23,7 +23,7 @@ def test_a_changed_word_is_refused_with_the_place_and_what_could_stand_there() -
     wrong = text.replace("into the pond", "into the sea")
     assert wrong != text
     with pytest.raises(
-        ForeignText, match=r"after '.*fell into the ' it has 'sea\.', where it could go on with "
+        UnparsableText, match=r"after '.*fell into the ' it has 'sea\.', where it could go on with "
     ):
         read("tiny", wrong)
     assert log_probability("tiny", wrong) == -math.inf
@@ -31,7 +31,7 @@ def test_a_changed_word_is_refused_with_the_place_and_what_could_stand_there() -
 
 def test_a_copy_that_contradicts_the_first_mention_is_refused() -> None:
     text = "Once there was a kind king named Tom. He had a red ball, but the marbles fell into the pond."
-    with pytest.raises(ForeignText, match=r"it has 'marbles', where it could go on with 'ball'"):
+    with pytest.raises(UnparsableText, match=r"it has 'marbles', where it could go on with 'ball'"):
         read("tiny", text)
 
 
@@ -44,14 +44,14 @@ def test_every_single_lost_word_is_noticed(level: str) -> None:
 
 def test_a_story_cut_short_or_continued_is_refused() -> None:
     text = story("easy", 3, 0).text
-    with pytest.raises(ForeignText, match=r"it has '(\w+)', where it could go on with '\1\.'"):
+    with pytest.raises(UnparsableText, match=r"it has '(\w+)', where it could go on with '\1\.'"):
         read("easy", text[: text.rindex(".")])
-    with pytest.raises(ForeignText, match="it has the end, where it could go on with "):
+    with pytest.raises(UnparsableText, match="it has the end, where it could go on with "):
         read("easy", text[: text.rindex(" ")])
-    with pytest.raises(ForeignText, match="where it could go on with the end"):
+    with pytest.raises(UnparsableText, match="where it could go on with the end"):
         read("easy", text + " Amen.")
 
 
 def test_an_empty_text_is_refused() -> None:
-    with pytest.raises(ForeignText, match="after '' it has the end, where it could go on with "):
+    with pytest.raises(UnparsableText, match="after '' it has the end, where it could go on with "):
         read("full", "")

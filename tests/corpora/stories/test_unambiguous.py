@@ -2,10 +2,9 @@
 
 import pytest
 
-from pellucid.corpora.stories import is_unambiguous
 from pellucid.corpora.stories.grammar import Grammar
 from pellucid.corpora.stories.levels import LEVELS
-from pellucid.corpora.stories.unambiguous import two_ways
+from tests.corpora.stories.unambiguous import is_unambiguous, two_ways
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -13,7 +12,7 @@ def test_a_level_gives_each_text_in_one_way_only(level: str) -> None:
     assert is_unambiguous(level)
 
 
-def test_a_text_with_two_derivations_is_found_and_told() -> None:
+def test_a_text_with_two_derivations_is_found() -> None:
     double = Grammar({"story": ["[first] [second]"], "first": ["x", "x y"], "second": ["y z", "z"]})
     assert two_ways(double) == "x y z"
 
@@ -23,6 +22,6 @@ def test_a_choice_that_writes_nothing_is_ambiguous() -> None:
     assert two_ways(silent) == "a"
 
 
-def test_a_doubt_that_later_words_settle_is_no_ambiguity() -> None:
+def test_a_prefix_that_later_words_decide_is_not_ambiguous() -> None:
     late = Grammar({"story": ["[first] [second]"], "first": ["x", "x y"], "second": ["y z", "w"]})
     assert two_ways(late) is None

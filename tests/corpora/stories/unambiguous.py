@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
-from pellucid.corpora.stories.grammar import Grammar, Template
+from pellucid.corpora.stories.grammar import Grammar, StoryTemplate
 from pellucid.corpora.stories.levels import grammar
 from pellucid.corpora.stories.spelling import words_of
 
@@ -21,7 +21,7 @@ class _Place(NamedTuple):
     """Words still to be read, then the next atom of a template, then where the story goes on."""
 
     words: tuple[str, ...]
-    template: Template | None
+    template: StoryTemplate | None
     atom: int
     rest: "_Place | None"
 
@@ -34,7 +34,7 @@ class _Automaton:
     def __init__(self, program: Grammar) -> None:
         self.program = program
         self.forms: dict[str, set[str]] = {}
-        self.templates: dict[str, dict[str, Template]] = {}
+        self.templates: dict[str, dict[str, StoryTemplate]] = {}
         for name, _, option in program.options():
             self.templates.setdefault(name, {}).setdefault(option.label, option.template)
             for form, value in option.forms.items():
@@ -65,7 +65,7 @@ def two_ways(program: Grammar) -> str | None:
     """A text that two derivations share if context is forgotten; None proves that there is none."""
     automaton = _Automaton(program)
     start = _Place((), program.start, 0, None)
-    # every pair, with the one it came from and the word read on the way: enough to tell a failure's text
+    # every pair, with the one it came from and the word read on the way: enough to write the ambiguous text
     seen: dict[tuple[_Place, _Place], tuple[tuple[_Place, _Place] | None, str]] = {(start, start): (None, "")}
     todo = [(start, start)]
     while todo:
@@ -81,14 +81,14 @@ def two_ways(program: Grammar) -> str | None:
                 other = right[k][1]
                 parted = pair[0] != pair[1] or i != k
                 if parted and one == other:
-                    return f"{_told(seen, pair)} {word}".strip()
+                    return f"{_text(seen, pair)} {word}".strip()
                 if one != _END and (one, other) not in seen:
                     seen[one, other] = (pair, word)
                     todo.append((one, other))
     return None
 
 
-def _told(
+def _text(
     seen: dict[tuple[_Place, _Place], tuple[tuple[_Place, _Place] | None, str]], at: tuple[_Place, _Place]
 ) -> str:
     words: list[str] = []
