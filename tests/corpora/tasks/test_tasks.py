@@ -164,9 +164,7 @@ def test_a_task_with_too_few_problems_says_so_instead_of_drawing_for_ever() -> N
 
 
 def test_an_unknown_part_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match=r"'validation'"
-    ):
+    with pytest.raises(ConfigError, match=r"'validation'"):
         find("copy")().example(0, 0, "valid")
 
 
