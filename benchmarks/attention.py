@@ -20,7 +20,7 @@ import torch
 from pellucid.cards.attention_distance import distances
 from pellucid.config import ModelConfig
 from pellucid.model import attentions
-from pellucid.model.attention import Where
+from pellucid.model.attention import AttentionInputs
 from pellucid.model.cache import Cache
 from pellucid.model.transformer import Transformer
 
@@ -61,7 +61,7 @@ def seconds(kind: str, length: int) -> float:
     draw = torch.Generator().manual_seed(0)
     q = torch.randn(1, config.n_head, length, config.d_head, generator=draw)
     k, v = torch.randn(2, 1, config.n_kv_head, length, config.d_head, generator=draw)
-    where = Where(turn=None, bias=None, seen=None, causal=True)
+    where = AttentionInputs(rotation=None, bias=None, seen=None, causal=True)
     return best(lambda: mix(q, k, v, where, None))
 
 
@@ -71,7 +71,7 @@ def decoded_bytes(choices: dict[str, object], length: int) -> int:
     model = Transformer.from_weights(config, drawn(config))
     cache = Cache(config, 1, length)
     for _ in range(length // PIECE):
-        model.stream(torch.zeros(1, PIECE, dtype=torch.int64), cache=_reserved(cache))
+        model.hidden_states(torch.zeros(1, PIECE, dtype=torch.int64), cache=_reserved(cache))
         cache.advance(PIECE)
     return cache.bytes
 

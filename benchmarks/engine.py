@@ -98,7 +98,9 @@ def compiled_decode(model: Transformer, prompt: list[int]) -> float:
 
         def run() -> None:
             cache.crop(0)
-            ids = model.extend(torch.tensor([prompt], device=model.device), cache, last=True).argmax(-1)
+            ids = model.forward_cached(
+                torch.tensor([prompt], device=model.device), cache, last_only=True
+            ).argmax(-1)
             for _ in range(NEW - 1):
                 ids = step(ids, cache).clone()
                 cache.advance(1)

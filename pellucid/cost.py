@@ -102,14 +102,14 @@ def _activations(config: ModelConfig) -> dict[str, str]:
     start = np.arange(1)
     learned = config.positions.row_ids(start) is not None
     rows = learned or config.positions.rows(start, config.d_model) is not None
-    turned = config.positions.turn(start, config.d_head) is not None
+    has_rotation = config.positions.rotation(start, config.d_head) is not None
     positions = ["position_rows"] * learned + ["positioned"] * rows
     positions += ["bias_rows", "position_bias"] * (config.positions.bias_ids(start) is not None)
     found = {"embedded": "embedding"} | dict.fromkeys(positions, "positions")
     found |= dict.fromkeys((f"embed_norm.{name}" for name in config.embed_norm.values), "norms")
     for layer in range(config.n_layer):
         block = f"blocks.{layer}"
-        attn = ["q", "k", "v", *["q_rot", "k_rot"] * turned, "z"]
+        attn = ["q", "k", "v", *["q_rot", "k_rot"] * has_rotation, "z"]
         attn += [f"{which}_norm.{name}" for which in "qk" for name in config.qk_norm.values]
         found |= dict.fromkeys((f"{block}.attn.{name}" for name in attn), "attention")
         found[f"{block}.attn_out"] = "attention"

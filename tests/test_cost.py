@@ -33,7 +33,7 @@ def test_cache_bytes_are_those_of_a_run(name: str) -> None:
     from pellucid.reference.transformer import cache
 
     config = CONFIGS[name]
-    if config.mask.together:  # nothing can be kept
+    if config.mask.bidirectional_prefix:  # nothing can be kept
         assert total(cost(config)).cache_bytes == 0
         return
     kept = cache(forward(config, weights(config), [[1, 2, 0]]), config)

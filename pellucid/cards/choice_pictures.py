@@ -125,11 +125,11 @@ def _positions(part: PositionsConfig) -> Iterator[Picture]:
 
 def _rates(part: PositionsConfig) -> Table | None:
     """How far each pair turns per position in a sequence of `LONG`; not a number for pairs that stay."""
-    turn = part.turn(np.arange(LONG), D_HEAD)
-    if turn is None:
+    rotation = part.rotation(np.arange(LONG), D_HEAD)
+    if rotation is None:
         return None
     rates = np.full(D_HEAD // 2, np.nan)
-    rates[: turn.angles.shape[-1]] = turn.angles[-1] / (LONG - 1)
+    rates[: rotation.angles.shape[-1]] = rotation.angles[-1] / (LONG - 1)
     return np.where(rates > 0, rates, np.nan)
 
 

@@ -183,7 +183,7 @@ def _attention(config: ModelConfig) -> Iterator[Row]:
     yield Row(
         "scale of scores",
         f"1/√D = {1 / math.sqrt(width):.6g}"
-        + (f", times {sharp:.6g}" if (sharp := config.positions.sharpness) != 1 else ""),
+        + (f", times {sharp:.6g}" if (sharp := config.positions.attention_scale) != 1 else ""),
         "left out, attention looks at one token where it should weigh several",
     )
 

@@ -71,8 +71,8 @@ def far(subject: Subject) -> Finding:
 def _given(config: ModelConfig, places: Array) -> dict[str, Array]:
     """What the specification's run is told about positions, for these."""
     rows, ids = config.positions.rows(places, config.d_model), config.positions.row_ids(places)
-    turn = config.positions.turn(places, config.d_head)
-    told = {"position_rows": rows, "position_ids": ids, "angles": turn.angles if turn else None}
+    rotation = config.positions.rotation(places, config.d_head)
+    told = {"position_rows": rows, "position_ids": ids, "angles": rotation.angles if rotation else None}
     given = {name: value for name, value in told.items() if value is not None}
     seen = config.mask.allowed(places, places)
     if given and seen is not None:

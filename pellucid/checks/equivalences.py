@@ -31,7 +31,7 @@ def _extended(module: Transformer, ids: list[int], chunks: Iterable[int]) -> dic
     start = 0
     with torch.no_grad(), record() as seen:
         for chunk in chunks:
-            module.extend(torch.tensor([ids[start : start + chunk]], device=module.device), cache)
+            module.forward_cached(torch.tensor([ids[start : start + chunk]], device=module.device), cache)
             start += chunk
     return seen.arrays()
 
@@ -56,17 +56,17 @@ def _ends(subject: Subject, cached: Mapping[str, Array], full: Mapping[str, Arra
 
 
 def cached(subject: Subject) -> Finding:
-    if subject.config.mask.together >= len(subject.ids):
+    if subject.config.mask.bidirectional_prefix >= len(subject.ids):
         return Finding("skipped", NO_CACHE)
     module, ids = subject.module(torch.float64), subject.ids
-    steps = min(STEPS, len(ids) - int(subject.config.mask.together))
+    steps = min(STEPS, len(ids) - int(subject.config.mask.bidirectional_prefix))
     got = _extended(module, ids, [*([len(ids) - steps] if len(ids) > steps else []), *[1] * steps])
     wanted = _ends(subject, got, _values(module, [ids]))
     return compared(got, wanted, CACHED_AGAINST_FULL)
 
 
 def chunked(subject: Subject) -> Finding:
-    together = subject.config.mask.together
+    together = subject.config.mask.bidirectional_prefix
     if together >= len(subject.ids):
         return Finding("skipped", NO_CACHE)
     module, ids = subject.module(torch.float64), subject.ids

@@ -14,7 +14,7 @@ MEAN, WORST = 0.05, 0.5
 def divergence(subject: Subject) -> Finding:
     """KL(full ‖ int8) of the next token, at every position that reads the cache."""
     half = max(1, len(subject.all_ids) // 2)
-    if subject.config.mask.together > half:
+    if subject.config.mask.bidirectional_prefix > half:
         return Finding("skipped", NO_CACHE)
     if not isinstance(Cache(subject.config, 1, 1).layers[0], SlotLayer):
         return Finding("skipped", "its cache is a sum and holds no keys")
@@ -24,7 +24,9 @@ def divergence(subject: Subject) -> Finding:
     with torch.no_grad():
         for dtype in (torch.float32, torch.int8):
             cache = Cache(module.config, 1, ids.shape[1], dtype=dtype, device=module.device)
-            logits = [module.extend(part, cache) for part in (ids[:, :half], ids[:, half:]) if part.numel()]
+            logits = [
+                module.forward_cached(part, cache) for part in (ids[:, :half], ids[:, half:]) if part.numel()
+            ]
             found.append(torch.log_softmax(logits[-1].double(), -1))
             caches.append(cache)
     if (off := _off(*caches)) > 0.5:

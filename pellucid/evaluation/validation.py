@@ -75,7 +75,7 @@ def need_held_out(recipe: Recipe, targets: float) -> None:
 def sample(model: Transformer, source: Source, asked: EvaluationSettings) -> str:
     """A text of the model's own, the same dice at every evaluation; of a task, its answer to a problem."""
     config, tokenizer = model.config, source.tokenizer
-    if not asked.sample or config.mask.together:
+    if not asked.sample or config.mask.bidirectional_prefix:
         return ""
     prompt = asked.prompt or source.prompt
     start = [source.begin] * (not asked.prompt) + tokenizer.encode(prompt)
@@ -93,7 +93,7 @@ def sample(model: Transformer, source: Source, asked: EvaluationSettings) -> str
 def beginning(model: Transformer, source: Source, asked: EvaluationSettings) -> str:
     """What a text of the model can begin with: the prompt of its samples, or the first words that were held
     out. Nothing where there are none that could be typed and read, or where the model writes no text."""
-    if model.config.mask.together:
+    if model.config.mask.bidirectional_prefix:
         return ""
     text = asked.prompt or source.prompt
     if not text and source.opening:

@@ -64,7 +64,7 @@ def _write(
     past_context: bool,
 ) -> Iterator[list[int | None]]:
     room = model.config.context_length
-    half = max(room // 2, int(model.config.mask.together), 1)
+    half = max(room // 2, int(model.config.mask.bidirectional_prefix), 1)
     texts = [list(prompt) if len(prompt) <= room else list(prompt[-half:]) for prompt in prompts]
     going = [past_context or len(text) < room for text in texts]
     if not max_new_tokens or not any(going):
@@ -93,7 +93,7 @@ def _write(
         if not all(going):  # rows that have ended give their room back, again at every step
             cache.crop([len(text) if on else 0 for text, on in zip(texts, going, strict=True)])
         ids = torch.tensor([[token or 0] for token in tokens], device=model.device)
-        scores = model.extend(ids, cache)
+        scores = model.forward_cached(ids, cache)
 
 
 def check_request(max_new_tokens: Any, temperature: Any, seed: Any, past_context: Any) -> tuple[int, float]:
@@ -120,7 +120,7 @@ def finish_reason(ids: Sequence[int], max_new_tokens: int, stop: Collection[int]
 def prefill(model: Transformer, prompts: Sequence[Sequence[int]], cache: Cache, chunk: int = CHUNK) -> Tensor:
     """Read the prompts into the cache, some at a time; the scores [B 1 V] after each prompt's last token."""
     longest = max(map(len, prompts))
-    chunk = max(chunk, int(cache.together))
+    chunk = max(chunk, int(cache.bidirectional_prefix))
     scores: list[Tensor | None] = [None] * len(prompts)
     for start in range(0, longest, chunk):
         parts = [list(prompt[start : start + chunk]) for prompt in prompts]
@@ -128,7 +128,7 @@ def prefill(model: Transformer, prompts: Sequence[Sequence[int]], cache: Cache, 
         ids = torch.tensor([part + [0] * (width - len(part)) for part in parts], device=model.device)
         model.check(ids)
         counts = [len(part) for part in parts]
-        found = model.extend(ids, cache, None if len(set(counts)) == 1 else counts, last=True)
+        found = model.forward_cached(ids, cache, None if len(set(counts)) == 1 else counts, last_only=True)
         for row, count in enumerate(counts):
             scores[row] = found[row] if count else scores[row]
     return torch.stack([score for score in scores if score is not None])
@@ -137,15 +137,15 @@ def prefill(model: Transformer, prompts: Sequence[Sequence[int]], cache: Cache, 
 def _check_mask(model: Transformer, shortest: int) -> None:
     """A text grows at its end, so what is read must not change with what is written after it."""
     mask = model.config.mask
-    if mask.together == math.inf:
+    if mask.bidirectional_prefix == math.inf:
         raise UsageError(
             f"with the mask {mask.kind!r} a token changes what came before it: such a model scores texts, it "
             "does not write them."
         )
-    if shortest < mask.together:
+    if shortest < mask.bidirectional_prefix:
         raise TokenError(
-            f"the first {mask.together} tokens see one another under this model's mask, and a prompt has "
-            f"{shortest}: give at least {mask.together} tokens."
+            f"the mask is bidirectional over the first {mask.bidirectional_prefix} tokens, and a prompt has "
+            f"{shortest}: give at least {mask.bidirectional_prefix} tokens."
         )
 
 

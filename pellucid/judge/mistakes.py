@@ -121,7 +121,7 @@ def _rope(program: Program) -> Rope | None:
 
 
 def _angles(rope: Rope, like: Array) -> Array:
-    return rope.turn(np.arange(len(like)), 2 * like.shape[-1]).angles
+    return rope.rotation(np.arange(len(like)), 2 * like.shape[-1]).angles
 
 
 def rope_base(factor: float) -> Mistake:
@@ -152,7 +152,7 @@ def rope_unscaled(program: Program) -> Iterator[Variant]:
         return
     plain = _angles(Rope(rope.base, rope.layout), program.tape["angles"])
     variant = _reading(program, "angles", plain, f"rope for {rope.kind}")
-    yield replace(variant, steps={**_rescaled(program, 1 / rope.sharpness), **variant.steps})
+    yield replace(variant, steps={**_rescaled(program, 1 / rope.attention_scale), **variant.steps})
 
 
 def positions_from_one(program: Program) -> Iterator[Variant]:

@@ -11,11 +11,11 @@ from pellucid.config import ModelConfig, Shapes
 from pellucid.model import attentions, norms
 from pellucid.model.cache import LayerCache, Plan
 from pellucid.model.linear import Linear, together
-from pellucid.model.positions import Turn, rotate
+from pellucid.model.positions import Rotation, rotate
 from pellucid.model.taps import Scope
 
 
-class Where(NamedTuple):
+class AttentionInputs(NamedTuple):
     """What attention needs to know about places, the same in every layer.
 
     `bias` [H T S] is added to the scores; `seen` [B 1 T S] is true where a position may be looked at, None
@@ -23,7 +23,7 @@ class Where(NamedTuple):
     `plan` is the cache's.
     """
 
-    turn: Turn | None
+    rotation: Rotation | None
     bias: Tensor | None
     seen: Tensor | None
     causal: bool = False
@@ -46,16 +46,16 @@ class Attention(nn.Module):
         self.mix = attentions.make(config, path)
         self.o_proj = Linear(shapes, f"{path}.o_proj") if f"{path}.o_proj.weight" in shapes else None
 
-    def forward(self, x: Tensor, where: Where, cache: LayerCache | None = None) -> Tensor:
+    def forward(self, x: Tensor, inputs: AttentionInputs, cache: LayerCache | None = None) -> Tensor:
         t = self.t
         q, k, v = together(x, self.q_proj, self.k_proj, self.v_proj)
         q = t("q", self._heads(q, self.n_head))
         k, v = t("k", self._heads(k, self.n_kv_head)), t("v", self._heads(v, self.n_kv_head))
         if self.normed:
             q, k = t("q_normed", self.q_norm(q)), t("k_normed", self.k_norm(k))
-        if where.turn:
-            q, k = t("q_rot", rotate(q, where.turn)), t("k_rot", rotate(k, where.turn))
-        z = t("z", self.mix(q, k, v, where, cache))
+        if inputs.rotation:
+            q, k = t("q_rot", rotate(q, inputs.rotation)), t("k_rot", rotate(k, inputs.rotation))
+        z = t("z", self.mix(q, k, v, inputs, cache))
         joined = z.transpose(1, 2).flatten(2)
         return joined if self.o_proj is None else self.o_proj(joined)
 

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from pellucid.config import ModelConfig, Shapes
 from pellucid.model import mlps, norms, residuals
-from pellucid.model.attention import Attention, Where
+from pellucid.model.attention import Attention, AttentionInputs
 from pellucid.model.cache import LayerCache
 from pellucid.model.dropout import Dropout
 from pellucid.model.taps import Scope
@@ -28,10 +28,10 @@ class Block(nn.Module):
             rate = config.dropout.rates.get("output", 0.0)
             self.add_module(f"{sub_layer}_drop", Dropout(f"{path}.{sub_layer}_out", rate))
 
-    def forward(self, x: Tensor, where: Where, cache: LayerCache | None = None) -> Tensor:
+    def forward(self, x: Tensor, inputs: AttentionInputs, cache: LayerCache | None = None) -> Tensor:
         t = self.t
         x = t("resid_pre", x)
-        attended = t("attn_out", self.attn(self._placed("attn", "norm", x), where, cache))
+        attended = t("attn_out", self.attn(self._placed("attn", "norm", x), inputs, cache))
         x = self._joined("attn", "resid_mid", x, attended)
         if self.mlp is None:
             return t("resid_post", x)

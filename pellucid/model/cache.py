@@ -47,7 +47,7 @@ class LayerCache(ABC):
     """Whether a row can be cut back to what it was."""
 
     @abstractmethod
-    def extend(self, k: Tensor, v: Tensor, plan: Plan, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def update(self, k: Tensor, v: Tensor, plan: Plan, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Keep the new [B K T D], and give the keys and values [B K S D] that the call looks at."""
 
     def clear(self, rows: Tensor) -> None:  # noqa: B027
@@ -65,7 +65,7 @@ class SlotLayer(LayerCache):
     def read(self, reach: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Keys and values [B K S D] of the first slots."""
 
-    def extend(self, k: Tensor, v: Tensor, plan: Plan, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def update(self, k: Tensor, v: Tensor, plan: Plan, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         if not plan.beside:
             self.write(k, v, plan.slots)
             return self.read(plan.reach, dtype)
@@ -138,7 +138,7 @@ class Cache:
             )
         if stride < 1:
             raise UsageError(f"a cache's reach grows by 1 slot or more at a time, not {stride}.")
-        if config.mask.together == math.inf:
+        if config.mask.bidirectional_prefix == math.inf:
             raise UsageError(
                 f"with the mask {config.mask.kind!r} a token changes what came before it, so nothing can be "
                 "kept: run such a model without a cache."
@@ -146,7 +146,7 @@ class Cache:
         self.capacity, self.stride = capacity, stride
         kept = config.mask.kept
         self.ring = kept if kept and sum(kept) < capacity else None
-        self.together, self.far = config.mask.together, 2 * config.context_length
+        self.bidirectional_prefix, self.far = config.mask.bidirectional_prefix, 2 * config.context_length
         slots = sum(self.ring) + 1 if self.ring else capacity  # the last of a ring takes what is not kept
         self.layers = [attentions.layer(config, batch, slots, dtype, device) for _ in range(config.n_layer)]
         if stride == capacity and self.layers[0].buffers[0].is_cuda:
@@ -217,10 +217,10 @@ class Cache:
             raise UsageError(
                 f"{needed} tokens do not fit this cache of {self.capacity}; crop it, or make a larger one."
             )
-        if begun := [length for length in self.known if 0 < length < self.together]:
+        if begun := [length for length in self.known if 0 < length < self.bidirectional_prefix]:
             raise UsageError(
-                f"the first {self.together} tokens see one another under this model's mask, and of a row "
-                f"only {begun[0]} were read: read the first {self.together} in one call."
+                f"the mask is bidirectional over the first {self.bidirectional_prefix} tokens, and of a row "
+                f"only {begun[0]} were read: read the first {self.bidirectional_prefix} in one call."
             )
         self.reach = min(-(-needed // self.stride) * self.stride, self.capacity)
         self.counts = None if counts is None else torch.tensor(counts, device=self.lengths.device)

@@ -14,7 +14,7 @@ from pellucid.model.tables import Tables
 from pellucid.model.taps import is_explicit, tap
 
 
-class Turn(NamedTuple):
+class Rotation(NamedTuple):
     """How channels are turned: cosines, and sines with the sign that each of a pair gets, [T …] or [B 1 T …],
     and along which of the two last axes a pair lies: [2 D/2] where it is half a head apart, else [D/2 2]."""
 
@@ -23,7 +23,7 @@ class Turn(NamedTuple):
     pair: int
 
     @classmethod
-    def by(cls, cos: Tensor, sin: Tensor, layout: str) -> Self:
+    def from_cos_sin(cls, cos: Tensor, sin: Tensor, layout: str) -> Self:
         """From cosines and sines [… D/2] of the angles."""
         pair = -2 if layout == "halves" else -1
         return cls(cos.unsqueeze(pair), torch.stack((-sin, sin), pair), pair)
@@ -35,7 +35,7 @@ class Positions(Tables):
 
     rows: Tensor | None
     angles: Tensor | None
-    turns: Tensor | None
+    cos_sin: Tensor | None
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -46,13 +46,13 @@ class Positions(Tables):
 
     def tables(self) -> dict[str, Any]:
         places = np.arange(self.config.context_length)
-        turn = self.config.positions.turn(places, self.config.d_head)
-        self.layout = turn.layout if turn else ""
+        rotation = self.config.positions.rotation(places, self.config.d_head)
+        self.layout = rotation.layout if rotation else ""
         rows = self.config.positions.rows(places, self.config.d_model)
-        if not turn:
-            return {"rows": rows, "angles": None, "turns": None}
-        turns = np.stack((np.cos(turn.angles), np.sin(turn.angles))).astype(np.float32)
-        return {"rows": rows, "angles": turn.angles, "turns": turns}
+        if not rotation:
+            return {"rows": rows, "angles": None, "cos_sin": None}
+        cos_sin = np.stack((np.cos(rotation.angles), np.sin(rotation.angles))).astype(np.float32)
+        return {"rows": rows, "angles": rotation.angles, "cos_sin": cos_sin}
 
     def added(self, x: Tensor, positions: Tensor) -> Tensor:
         """The embedding [B T C] with each position's row, where the positions have rows."""
@@ -63,19 +63,19 @@ class Positions(Tables):
         rows = tap("position_rows", table[positions].to(x.dtype))
         return tap("positioned", x + rows)
 
-    def turn(self, positions: Tensor, dtype: torch.dtype) -> Turn | None:
+    def rotation(self, positions: Tensor, dtype: torch.dtype) -> Rotation | None:
         """How far each pair of channels is turned, for positions [T] or [B T]."""
-        if self.angles is None or self.turns is None:
+        if self.angles is None or self.cos_sin is None:
             return None
         if is_explicit() or dtype == torch.float64:
             angles = tap("angles", self.angles[positions])
             exact = torch.float64 if dtype == torch.float64 else torch.float32
             cos, sin = angles.cos().to(exact), angles.sin().to(exact)
         else:
-            cos, sin = self.turns[:, positions]
+            cos, sin = self.cos_sin[:, positions]
         if positions.ndim > 1:
             cos, sin = cos[:, None], sin[:, None]
-        return Turn.by(cos, sin, self.layout)
+        return Rotation.from_cos_sin(cos, sin, self.layout)
 
 
 class PositionBias(Tables):
@@ -113,8 +113,8 @@ class PositionBias(Tables):
         return tap("position_bias", rows.movedim(-1, -3))
 
 
-def rotate(x: Tensor, turn: Turn) -> Tensor:
+def rotate(x: Tensor, rotation: Rotation) -> Tensor:
     """y_i = x_i cos θ − x_partner sin θ for the first of a pair, + for the second; x [B H T D]."""
-    pairs = x.to(turn.cos.dtype).unflatten(-1, (2, -1) if turn.pair == -2 else (-1, 2))
-    turned = torch.addcmul(pairs * turn.cos, pairs.flip(turn.pair), turn.sin)
+    pairs = x.to(rotation.cos.dtype).unflatten(-1, (2, -1) if rotation.pair == -2 else (-1, 2))
+    turned = torch.addcmul(pairs * rotation.cos, pairs.flip(rotation.pair), rotation.sin)
     return turned.flatten(-2).to(x.dtype)

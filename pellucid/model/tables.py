@@ -18,7 +18,7 @@ class Tables(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.held: list[str] = []
-        self.where = torch.empty(0, device=torch.get_default_device())
+        self.place = torch.empty(0, device=torch.get_default_device())
 
     def tables(self) -> dict[str, Any]:
         """Every table of the config as an array, by name."""
@@ -26,8 +26,8 @@ class Tables(nn.Module):
 
     def make_tables(self, device: Any) -> None:
         """The tables on a device; on the one that holds nothing, none is made."""
-        self.where = torch.empty(0, device=device)
-        for name, table in ({} if self.where.is_meta else self.tables()).items():
+        self.place = torch.empty(0, device=device)
+        for name, table in ({} if self.place.is_meta else self.tables()).items():
             kept = None if table is None else torch.as_tensor(np.array(table), device=device)
             self.register_buffer(name, kept, persistent=False)
             self.held = [*dict.fromkeys([*self.held, name])]
@@ -36,5 +36,5 @@ class Tables(nn.Module):
         for name in self.held:
             setattr(self, name, None)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.make_tables(fn(self.where).device)
+        self.make_tables(fn(self.place).device)
         return self

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from pellucid.config import ModelConfig
 from pellucid.errors import TokenError, UsageError
 from pellucid.model import caps, norms
-from pellucid.model.attention import Where
+from pellucid.model.attention import AttentionInputs
 from pellucid.model.attentions.softmax import softmax
 from pellucid.model.block import Block
 from pellucid.model.cache import Cache
@@ -108,11 +108,11 @@ class Transformer(nn.Module):
         """Logits [B T V] of the ids [B T].
 
         `padding` [B T] is true for a real token; `positions` [B T] says where each stands, by default its
-        column. With a `cache` the ids continue what it holds (see `extend`).
+        column. With a `cache` the ids continue what it holds (see `forward_cached`).
         """
-        return self.logits(self.stream(ids, cache=cache, padding=padding, positions=positions))
+        return self.logits(self.hidden_states(ids, cache=cache, padding=padding, positions=positions))
 
-    def stream(
+    def hidden_states(
         self,
         ids: Tensor,
         *,
@@ -122,13 +122,13 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """The final stream [B T C], normed: all but the unembedding."""
         watcher = begin_call(self)
-        x, where = self._enter(ids, cache, padding, positions)
+        x, inputs = self._enter(ids, cache, padding, positions)
         for i, block in enumerate(self.blocks):
             layer = cache.layers[i] if cache else None
             if self.checkpointing and torch.is_grad_enabled() and watcher is None:
-                x = _checkpoint(block, x, where, layer)
+                x = _checkpoint(block, x, inputs, layer)
             else:
-                x = block(x, where, layer)
+                x = block(x, inputs, layer)
         return x if self.final_norm is None else self.final_norm(x)
 
     def logits(self, x: Tensor) -> Tensor:
@@ -142,20 +142,21 @@ class Transformer(nn.Module):
             tap("probs", softmax(logits))
         return logits
 
-    def extend(
-        self, ids: Tensor, cache: Cache, counts: list[int] | None = None, last: bool = False
+    def forward_cached(
+        self, ids: Tensor, cache: Cache, lengths: list[int] | None = None, last_only: bool = False
     ) -> Tensor:
-        """Read more tokens into the cache and return their logits, of the `last` position alone if asked.
+        """Appends the tokens to the cache (prefill, or one decode step) and returns their logits [B T V].
 
-        Rows may bring different numbers of tokens: row b's first `counts[b]` are real, the rest padding.
+        `lengths` says how many of each row's tokens count, where rows differ; the rest is padding on the
+        right. With `last_only` the logits are those of each row's last token, [B 1 V].
         """
-        cache.reserve(ids.shape[1], counts)
-        x = self.stream(ids, cache=cache)
-        cache.advance(ids.shape[1] if counts is None else counts)
-        if last and counts is None:
+        cache.reserve(ids.shape[1], lengths)
+        x = self.hidden_states(ids, cache=cache)
+        cache.advance(ids.shape[1] if lengths is None else lengths)
+        if last_only and lengths is None:
             x = x[:, -1:]
-        elif last and counts is not None:
-            x = x[torch.arange(len(x), device=x.device), torch.tensor(counts, device=x.device) - 1][:, None]
+        elif last_only and lengths is not None:
+            x = x[torch.arange(len(x), device=x.device), torch.tensor(lengths, device=x.device) - 1][:, None]
         return self.logits(x)
 
     def check(self, ids: Tensor) -> None:
@@ -172,13 +173,13 @@ class Transformer(nn.Module):
 
     def _enter(
         self, ids: Tensor, cache: Cache | None, padding: Tensor | None, positions: Tensor | None
-    ) -> tuple[Tensor, Where]:
+    ) -> tuple[Tensor, AttentionInputs]:
         """The stream entering the first block, and what attention needs to know about places."""
         if cache is not None and positions is not None:
             raise UsageError("with a cache, the positions follow what it holds: give none.")
         if cache is not None and padding is not None:
             raise UsageError(
-                "with a cache, padding stands on the right: give `extend` the counts of real tokens."
+                "with a cache, padding stands on the right: give `forward_cached` the counts of real tokens."
             )
         plan = None if cache is None else cache.plan(ids.shape[1])
         queries = torch.arange(ids.shape[1], device=ids.device) if plan is None else plan.queries
@@ -187,16 +188,16 @@ class Transformer(nn.Module):
         keys = queries if plan is None else plan.keys
         x = self.drop(self.positions.added(tap("embedded", self.embed(ids)), queries))
         x = x if self.embed_norm is None else self.embed_norm(x)
-        turn = self.positions.turn(queries, x.dtype)
+        rotation = self.positions.rotation(queries, x.dtype)
         bias = self.position_bias(queries, keys, x.dtype)
         real = None if padding is None else padding.bool()
-        if plan is not None and self.config.mask.together and plan.real is not None:
+        if plan is not None and self.config.mask.bidirectional_prefix and plan.real is not None:
             end = plan.queries[:, :1] + plan.real.sum(-1, keepdim=True)  # later keys only fill up a row
             real = plan.keys < end
         plain = cache.exact if cache is not None else positions is None
         plain &= bias is None and self.config.score_cap.is_none  # a kernel takes either the flag or these
         seen, causal = self._seen(queries, keys, real, plain)
-        return x, Where(turn, bias, seen, causal, real, plan)
+        return x, AttentionInputs(rotation, bias, seen, causal, real, plan)
 
     def _seen(
         self, queries: Tensor, keys: Tensor, real: Tensor | None, plain: bool

@@ -20,7 +20,7 @@ from pellucid.reference.tape import Scope
 Past = Mapping[str, Array]
 
 
-class Where(NamedTuple):
+class AttentionRefs(NamedTuple):
     """What attention needs to know about places: how far to turn, which pairs, what to add, what may be
     seen."""
 
@@ -31,7 +31,12 @@ class Where(NamedTuple):
 
 
 def attention(
-    block: Scope, config: ModelConfig, x: Ref, where: Where, past: Past | None, dropout: KeepMasks | None
+    block: Scope,
+    config: ModelConfig,
+    x: Ref,
+    inputs: AttentionRefs,
+    past: Past | None,
+    dropout: KeepMasks | None,
 ) -> Ref:
     """What attention writes to the stream [B T C]."""
     t = block.scope("attn")
@@ -41,13 +46,13 @@ def attention(
     if not config.qk_norm.is_none:
         q = t.alias("q_normed", normalize(t.scope("q_norm"), q, config.qk_norm))
         k = t.alias("k_normed", normalize(t.scope("k_norm"), k, config.qk_norm))
-    if where.angles:
-        q = t("q_rot", rotate, q, where.angles, layout=where.layout)
-        k = t("k_rot", rotate, k, where.angles, layout=where.layout)
+    if inputs.angles:
+        q = t("q_rot", rotate, q, inputs.angles, layout=inputs.layout)
+        k = t("k_rot", rotate, k, inputs.angles, layout=inputs.layout)
     if past:
         k = t("k_all", concat, t.constant("past_k", past[f"{t.prefix}.past_k"]), k, axis=2)
         v = t("v_all", concat, t.constant("past_v", past[f"{t.prefix}.past_v"]), v, axis=2)
-    z = mixed(t, config, q, k, v, where, dropout)
+    z = mixed(t, config, q, k, v, inputs, dropout)
     if "o_proj.weight" in t:
         return linear(block, "attn_out", z, "attn.o_proj", "bhtd,c(hd)->btc")
     return block("attn_out", einsum, z, spec="bhtd->bt(hd)")

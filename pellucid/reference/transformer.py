@@ -9,7 +9,7 @@ import numpy as np
 
 from pellucid.config import ModelConfig
 from pellucid.errors import TapeError
-from pellucid.reference.attention import Past, Where, attention
+from pellucid.reference.attention import AttentionRefs, Past, attention
 from pellucid.reference.caps import apply_cap
 from pellucid.reference.dropout import KeepMasks, apply_dropout
 from pellucid.reference.mlps import apply_mlp
@@ -41,9 +41,9 @@ def transformer(
     ids = tape.constant("ids", _checked(config, ids, start))
     positions = np.arange(start, start + ids.shape[1])
     x = embed(tape, config, ids, positions, dropout)
-    where = whereabouts(tape, config, positions, ids.shape[0], padding)
+    inputs = attention_inputs(tape, config, positions, ids.shape[0], padding)
     for layer in range(config.n_layer):
-        x = block(tape.scope(f"blocks.{layer}"), config, x, where, past, dropout)
+        x = block(tape.scope(f"blocks.{layer}"), config, x, inputs, past, dropout)
     if config.placement.final:
         x = normalize(tape.scope("final_norm"), x, config.norm)
     return unembed(tape, config, x)
@@ -64,22 +64,24 @@ def embed(tape: Tape, config: ModelConfig, ids: Ref, positions: Array, dropout: 
     return normalize(tape.scope("embed_norm"), x, config.embed_norm) if not config.embed_norm.is_none else x
 
 
-def whereabouts(tape: Tape, config: ModelConfig, positions: Array, batch: int, padding: Any) -> Where:
+def attention_inputs(
+    tape: Tape, config: ModelConfig, positions: Array, batch: int, padding: Any
+) -> AttentionRefs:
     """The angles of the positions, the bias [H T S] of their distances, and the mask [B 1 T S]: the config's,
     less what is padding."""
     keys = np.arange(positions[-1] + 1)
     if padding is not None and np.shape(padding) != (batch, len(keys)):
         raise TapeError(f"padding {np.shape(padding)} must have one for each place, {(batch, len(keys))}.")
-    turn = config.positions.turn(positions, config.d_head)
-    angles, layout = (tape.constant("angles", turn.angles), turn.layout) if turn else (None, "")
+    rotation = config.positions.rotation(positions, config.d_head)
+    angles, layout = (tape.constant("angles", rotation.angles), rotation.layout) if rotation else (None, "")
     bias = position_bias(tape, config, positions[:, None] - keys)
     allowed = config.mask.allowed(positions, keys)
     if allowed is None and padding is None:
-        return Where(angles, layout, bias, None)
+        return AttentionRefs(angles, layout, bias, None)
     seen = np.ones((batch, 1, len(positions), len(keys)))
     seen = seen if allowed is None else seen * allowed
     seen = seen if padding is None else seen * np.asarray(padding)[:, None, None, :]
-    return Where(angles, layout, bias, tape.constant("mask", seen))
+    return AttentionRefs(angles, layout, bias, tape.constant("mask", seen))
 
 
 def position_bias(tape: Tape, config: ModelConfig, distances: Array) -> Ref | None:
@@ -94,12 +96,12 @@ def position_bias(tape: Tape, config: ModelConfig, distances: Array) -> Ref | No
 
 
 def block(
-    t: Scope, config: ModelConfig, x: Ref, where: Where, past: Past | None, dropout: KeepMasks | None
+    t: Scope, config: ModelConfig, x: Ref, inputs: AttentionRefs, past: Past | None, dropout: KeepMasks | None
 ) -> Ref:
     """X_mid = X + Attention(norm X);  X_post = X_mid + FeedForward(norm X_mid); the norms where the config
     places them."""
     x = t.alias("resid_pre", x)
-    attended = attention(t, config, _placed(t, config, "attn_norm", x), where, past, dropout)
+    attended = attention(t, config, _placed(t, config, "attn_norm", x), inputs, past, dropout)
     x = _joined(t, config, "attn", "resid_mid", x, attended, dropout)
     if config.mlp.is_none:
         return t.alias("resid_post", x)

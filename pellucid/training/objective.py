@@ -36,7 +36,7 @@ class Objective(nn.Module):
         weight = model.embed.weight if model.unembed.weight is None else model.unembed.weight
         with self._precision():
             return chunked_loss(
-                model.stream(ids), weight, model.unembed.bias, targets, chunk=chunk, cap=model.cap,
+                model.hidden_states(ids), weight, model.unembed.bias, targets, chunk=chunk, cap=model.cap,
                 smoothing=asked.label_smoothing, z=asked.z_loss,
             )  # fmt: skip
 

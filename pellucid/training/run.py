@@ -146,9 +146,9 @@ class Run:
 
 def sees_targets(config: ModelConfig) -> str:
     """A word of warning where a position may look at the token that it is to predict."""
-    if not config.mask.together:
+    if not config.mask.bidirectional_prefix:
         return ""
-    seen = config.mask.together - 1  # of so many positions that see each other, all but the last
+    seen = config.mask.bidirectional_prefix - 1  # of so many positions that see each other, all but the last
     where = "" if seen == math.inf else f" in the first {seen:.0f} of a row"
     return (
         f"model.mask={config.mask.kind}: positions see the tokens that they are to predict{where}, so that "

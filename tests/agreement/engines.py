@@ -98,7 +98,7 @@ CHOICES = {
 """One model for each file of `parts/` in each field that may hold it."""
 DIFFERENT = {name: config for config, name in {config: name for name, config in CHOICES.items()}.items()}
 """The same, without those that choose what is chosen anyway."""
-CACHED = {name: config for name, config in DIFFERENT.items() if not config.mask.together}
+CACHED = {name: config for name, config in DIFFERENT.items() if not config.mask.bidirectional_prefix}
 """Those whose past stands still from the first token on, so that it can be kept."""
 
 

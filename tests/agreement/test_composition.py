@@ -60,10 +60,13 @@ def composes(config: ModelConfig, choice: Choice, folder: Path, seed: int = 0) -
     with torch.no_grad():
         whole = model(ids)
         assert find_mismatch("logits", array(again.module(ids)), array(whole), 1e-12) is None
-        if config.mask.together < ids.shape[1]:
-            cache, first = Cache(config, len(IDS), 8, dtype=torch.float64), max(1, int(config.mask.together))
+        if config.mask.bidirectional_prefix < ids.shape[1]:
+            cache, first = (
+                Cache(config, len(IDS), 8, dtype=torch.float64),
+                max(1, int(config.mask.bidirectional_prefix)),
+            )
             parts = ids.split([first, *[1] * (ids.shape[1] - first)], 1)
-            cached = torch.cat([model.extend(part, cache) for part in parts], 1)
+            cached = torch.cat([model.forward_cached(part, cache) for part in parts], 1)
             assert find_mismatch("logits", array(cached), array(whole), CACHED_AGAINST_FULL) is None
 
 

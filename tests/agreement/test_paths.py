@@ -106,14 +106,14 @@ def in_the_model_s_type(self: positions.Positions, places: Tensor, dtype: torch.
     assert self.angles is not None
     angles = (places.to(dtype)[:, None] * self.angles[1].to(dtype)).double()
     exact = torch.float64 if dtype == torch.float64 else torch.float32
-    return positions.Turn.by(angles.cos().to(exact), angles.sin().to(exact), self.layout)
+    return positions.Rotation.from_cos_sin(angles.cos().to(exact), angles.sin().to(exact), self.layout)
 
 
 @every_path
 def test_positions_rounded_to_bfloat16_are_a_bug_in_bfloat16_alone(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(positions.Positions, "turn", in_the_model_s_type)
+    monkeypatch.setattr(positions.Positions, "rotation", in_the_model_s_type)
     config = LONG["positions/rope"]
     given = long_ids(config)
     assert replayed(config, "float64", path, *given).verdict == "equal"
@@ -127,7 +127,7 @@ def test_positions_rounded_to_bfloat16_are_a_bug_in_bfloat16_alone(
 
 
 def test_a_bug_is_told_with_its_place_both_numbers_and_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(positions.Positions, "turn", in_the_model_s_type)
+    monkeypatch.setattr(positions.Positions, "rotation", in_the_model_s_type)
     config = LONG["positions/rope"]
     done = replayed(config, "bfloat16", "eager", *long_ids(config))
     first, second, third, *_ = str(done).splitlines()

@@ -83,7 +83,7 @@ def test_both_engines_have_it_forward_and_backward(config: ModelConfig) -> None:
 def test_it_is_cached(config: ModelConfig) -> None:
     model, cache, ids = fast(config), Cache(config, 2, 5, dtype=torch.float64), torch.tensor(IDS)
     with torch.no_grad():
-        steps = torch.cat([model.extend(ids[:, t : t + 1], cache) for t in range(5)], 1)
+        steps = torch.cat([model.forward_cached(ids[:, t : t + 1], cache) for t in range(5)], 1)
         assert find_mismatch("logits", array(steps), array(model(ids)), CACHED_AGAINST_FULL) is None
 
 

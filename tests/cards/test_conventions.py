@@ -16,7 +16,7 @@ from pellucid.config import ModelConfig, preset, presets
 from pellucid.errors import TokenError
 from pellucid.parts.mlps import GeluTanh
 from pellucid.parts.norms import LayerNormConfig, RmsNormConfig
-from pellucid.parts.positions import PositionsConfig, Turn
+from pellucid.parts.positions import PositionsConfig, RotaryAngles
 from pellucid.parts.positions.learned import Learned
 from pellucid.parts.positions.rope import Rope
 from pellucid.parts.unembeddings import LinearUnembedding
@@ -198,9 +198,9 @@ def test_heads_dealt_out_in_turn_are_those_of_keys_repeated_as_a_whole() -> None
 class Backwards(PositionsConfig):
     rope: Rope = field(default_factory=Rope)
 
-    def turn(self, positions: Any, d_head: int) -> Turn:
-        turn = self.rope.turn(positions, d_head)
-        return Turn(-turn.angles, turn.layout)
+    def rotation(self, positions: Any, d_head: int) -> RotaryAngles:
+        rotation = self.rope.rotation(positions, d_head)
+        return RotaryAngles(-rotation.angles, rotation.layout)
 
 
 @pytest.mark.parametrize("layout", ["halves", "pairs"])

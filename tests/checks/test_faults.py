@@ -112,15 +112,17 @@ def another_curve_in_bfloat16(model: Model, patch: Patch) -> Model:
 
 def positions_rounded(model: Model, patch: Patch) -> Model:
     """The classic: positions and frequencies in the model's type, before the angles."""
-    turned = positions.Positions.turn
+    turned = positions.Positions.rotation
 
     def wrong(self: positions.Positions, places: Tensor, dtype: torch.dtype) -> Any:
-        turn = turned(self, places, dtype)
-        assert turn and self.angles is not None
+        rotation = turned(self, places, dtype)
+        assert rotation and self.angles is not None
         angles = places.to(dtype)[:, None] * self.angles[1].to(dtype)
-        return turn.by(angles.cos().to(turn.cos.dtype), angles.sin().to(turn.sin.dtype), self.layout)
+        return rotation.from_cos_sin(
+            angles.cos().to(rotation.cos.dtype), angles.sin().to(rotation.sin.dtype), self.layout
+        )
 
-    patch.setattr(positions.Positions, "turn", wrong)
+    patch.setattr(positions.Positions, "rotation", wrong)
     return model
 
 

@@ -108,7 +108,7 @@ def test_gelu_keeps_an_input_with_the_normal_probability() -> None:
 
 def test_rope_frequencies_come_from_the_head_width() -> None:
     """transformer-math, RoPE's angles: pair 31 of 32 at position 1 (errata 1.2, 21)."""
-    angles = Rope().turn(np.array([1]), 64).angles
+    angles = Rope().rotation(np.array([1]), 64).angles
     assert angles.shape == (1, 32)
     assert angles[0, 31] == pytest.approx(1.3e-4, abs=0.05e-4)
 

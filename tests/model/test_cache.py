@@ -61,10 +61,10 @@ def same(got: Tensor, wanted: Tensor, tolerance: float = CACHED_AGAINST_FULL) ->
 
 def in_chunks(model: Transformer, cache: Cache, sizes: list[int]) -> Tensor:
     parts = IDS.split(sizes, dim=1)
-    return torch.cat([model.extend(part, cache) for part in parts], dim=1)
+    return torch.cat([model.forward_cached(part, cache) for part in parts], dim=1)
 
 
-cached_covers = [row for row in COVER if (config := config_of(row)) and not config.mask.together]
+cached_covers = [row for row in COVER if (config := config_of(row)) and not config.mask.bidirectional_prefix]
 
 
 @pytest.mark.parametrize("choice", cached_covers, ids=text)
@@ -96,41 +96,41 @@ def test_rows_of_different_lengths_share_a_cache(name: str, stride: int) -> None
     config, model = CACHED[name], fast(CACHED[name])
     cache, counts = new(config, stride=stride), [3, 1, 4]
     whole = model(IDS)
-    last = model.extend(IDS[:, :4], cache, counts, last=True)
+    last = model.forward_cached(IDS[:, :4], cache, counts, last_only=True)
     same(last[:, 0], whole[range(3), [c - 1 for c in counts]])
     assert cache.lengths.tolist() == counts and not cache.uniform
     for _ in range(4):
         step = torch.stack([IDS[row, at] for row, at in enumerate(cache.lengths.tolist())])[:, None]
         at = cache.lengths.tolist()
-        same(model.extend(step, cache)[:, 0], whole[range(3), at])
+        same(model.forward_cached(step, cache)[:, 0], whole[range(3), at])
 
 
 @pytest.mark.parametrize("name", CACHED)
 def test_a_row_that_brings_nothing_is_untouched(name: str) -> None:
     config, model = CACHED[name], fast(CACHED[name])
     cache = new(config)
-    model.extend(IDS[:, :3], cache)
-    model.extend(IDS[:, 3:5], cache, [2, 0, 1])
+    model.forward_cached(IDS[:, :3], cache)
+    model.forward_cached(IDS[:, 3:5], cache, [2, 0, 1])
     rest = torch.stack([IDS[0, 5], IDS[1, 3], IDS[2, 4]])[:, None]
-    same(model.extend(rest, cache)[:, 0], model(IDS)[range(3), [5, 3, 4]])
+    same(model.forward_cached(rest, cache)[:, 0], model(IDS)[range(3), [5, 3, 4]])
 
 
 @pytest.mark.parametrize("length", [2, 0, [2, 5, 1], [4, 4, 0]])
 def test_after_a_crop_the_text_goes_on_from_there(length: int | list[int]) -> None:
     model, cache = fast(ROPE), new(ROPE)
-    model.extend(IDS[:, :5] * 0 + 6, cache)  # another text, which must leave no trace beyond the crop
+    model.forward_cached(IDS[:, :5] * 0 + 6, cache)  # another text, which must leave no trace beyond the crop
     cache.crop(0)
-    model.extend(IDS[:, :5], cache)
+    model.forward_cached(IDS[:, :5], cache)
     cache.crop(length)
     lengths = [length] * 3 if isinstance(length, int) else length
     assert cache.lengths.tolist() == lengths
     step = torch.stack([IDS[row, at] for row, at in enumerate(lengths)])[:, None]
-    same(model.extend(step, cache)[:, 0], model(IDS)[range(3), lengths])
+    same(model.forward_cached(step, cache)[:, 0], model(IDS)[range(3), lengths])
 
 
 def test_a_crop_beyond_the_end_forgets_nothing() -> None:
     model, cache = fast(ROPE), new(ROPE)
-    model.extend(IDS[:, :3], cache)
+    model.forward_cached(IDS[:, :3], cache)
     cache.crop(7)
     assert cache.lengths.tolist() == [3, 3, 3]
 
@@ -139,11 +139,11 @@ def test_a_crop_beyond_the_end_forgets_nothing() -> None:
 @pytest.mark.parametrize("lengths", [[4, 4, 4], [4, 2, 3]])
 def test_reordered_rows_continue_what_they_were(rows: list[int], lengths: list[int]) -> None:
     model, cache = fast(ROPE), new(ROPE)
-    model.extend(IDS[:, :4], cache, lengths)
+    model.forward_cached(IDS[:, :4], cache, lengths)
     cache.reorder(rows)
     assert cache.batch == len(rows) and cache.lengths.tolist() == [lengths[row] for row in rows]
     at = [lengths[row] for row in rows]
-    same(model.extend(IDS[rows, at][:, None], cache)[:, 0], model(IDS)[rows, at])
+    same(model.forward_cached(IDS[rows, at][:, None], cache)[:, 0], model(IDS)[rows, at])
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 2e-2)])
@@ -194,12 +194,12 @@ def test_a_cache_knows_its_bytes() -> None:
 
 def test_a_full_cache_refuses_and_is_unharmed() -> None:
     model, cache = fast(ROPE), new(ROPE, capacity=5)
-    model.extend(IDS[:, :4], cache)
+    model.forward_cached(IDS[:, :4], cache)
     with pytest.raises(
         UsageError, match="6 tokens do not fit this cache of 5; crop it, or make a larger one"
     ):
-        model.extend(IDS[:, 4:6], cache)
-    same(model.extend(IDS[:, 4:5], cache)[:, 0], model(IDS)[:, 4])
+        model.forward_cached(IDS[:, 4:6], cache)
+    same(model.forward_cached(IDS[:, 4:5], cache)[:, 0], model(IDS)[:, 4])
 
 
 @pytest.mark.parametrize("capacity", [0, -1, 9])
@@ -217,12 +217,12 @@ def test_a_static_reach_never_changes() -> None:
     model, cache = fast(ROPE), new(ROPE, stride=COUNT)
     reaches = set()
     for t in range(COUNT):
-        model.extend(IDS[:, t : t + 1], cache)
+        model.forward_cached(IDS[:, t : t + 1], cache)
         reaches.add(cache.reach)
     assert reaches == {COUNT}
     with record("blocks.0.attn.k_all") as seen:
         cache.crop(2)
-        model.extend(IDS[:, 2:3], cache)
+        model.forward_cached(IDS[:, 2:3], cache)
     assert seen["blocks.0.attn.k_all"].shape[2] == COUNT
 
 
@@ -235,7 +235,7 @@ def both_caches(config: ModelConfig) -> Iterator[tuple[dict[str, np.ndarray], di
     for count in (3, 1, 2, 1):
         part = IDS[:, start : start + count]
         with record() as seen:
-            model.extend(part, cache)
+            model.forward_cached(part, cache)
         tape = forward(config, weights(config), part.numpy(), past=past)
         past, start = specification.cache(tape, config), start + count
         wanted = shared(tape)
@@ -292,7 +292,7 @@ class History(RuleBasedStateMachine):
         ids = [data.draw(tokens) for _ in counts]
         with torch.no_grad():
             even = counts == [width] * len(counts)
-            got = self.model.extend(torch.tensor(ids), self.cache, None if even else counts)
+            got = self.model.forward_cached(torch.tensor(ids), self.cache, None if even else counts)
             for row, count in enumerate(counts):
                 self.texts[row] = self.texts[row] + ids[row][:count]
                 if count:

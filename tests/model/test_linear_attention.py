@@ -175,7 +175,7 @@ def test_token_by_token_on_the_tape_equals_all_pairs_in_values_and_gradients() -
 def test_calls_of_any_size_continue_the_sum(kind: str, stride: int, sizes: list[int]) -> None:
     config = config_of(kind)
     model, cache = fast(config), new(config, stride)
-    same(torch.cat([model.extend(part, cache) for part in IDS.split(sizes, 1)], 1), model(IDS))
+    same(torch.cat([model.forward_cached(part, cache) for part in IDS.split(sizes, 1)], 1), model(IDS))
 
 
 @every_kind
@@ -184,13 +184,13 @@ def test_what_fills_up_a_row_never_enters_its_sum(kind: str) -> None:
     config = config_of(kind)
     model, cache, whole = fast(config), new(config), fast(config)(IDS)
     counts = [3, 0, 4]
-    got = model.extend(IDS[:, :5], cache, counts)
+    got = model.forward_cached(IDS[:, :5], cache, counts)
     for row, count in enumerate(counts):
         same(got[row, :count], whole[row, :count]) if count else None
     assert not cache.layers[0].buffers[0][1].any()
     for _ in range(4):
         at = cache.lengths.tolist()
-        same(model.extend(IDS[range(3), at][:, None], cache)[:, 0], whole[range(3), at])
+        same(model.forward_cached(IDS[range(3), at][:, None], cache)[:, 0], whole[range(3), at])
 
 
 @every_kind
@@ -198,27 +198,27 @@ def test_what_fills_up_a_row_never_enters_its_sum(kind: str) -> None:
 def test_beams_continue_the_rows_that_live_on(kind: str) -> None:
     config = config_of(kind)
     model, cache = fast(config), new(config)
-    model.extend(IDS[:, :4], cache, [4, 2, 3])
+    model.forward_cached(IDS[:, :4], cache, [4, 2, 3])
     rows, at = [2, 0, 0, 1], [3, 4, 4, 2]
     cache.reorder(rows)
-    same(model.extend(IDS[rows, at][:, None], cache)[:, 0], model(IDS)[rows, at])
+    same(model.forward_cached(IDS[rows, at][:, None], cache)[:, 0], model(IDS)[rows, at])
 
 
 @torch.no_grad()
 def test_a_sum_can_be_cleared_and_not_cut() -> None:
     config = config_of("linear_elu")
     model, cache = fast(config), new(config)
-    model.extend(IDS[:, :5], cache)
+    model.forward_cached(IDS[:, :5], cache)
     with pytest.raises(
         UsageError, match=r"no longer holds all that it has read, .* crop to 0 and read again"
     ):
         cache.crop(3)
     cache.crop(5)
-    same(model.extend(IDS[:, 5:6], cache)[:, 0], model(IDS)[:, 5])
+    same(model.forward_cached(IDS[:, 5:6], cache)[:, 0], model(IDS)[:, 5])
     cache.crop([0, 6, 0])
     at = cache.lengths.tolist()
     assert at == [0, 6, 0]
-    same(model.extend(IDS[range(3), at][:, None], cache)[:, 0], model(IDS)[range(3), at])
+    same(model.forward_cached(IDS[range(3), at][:, None], cache)[:, 0], model(IDS)[range(3), at])
 
 
 def test_the_cache_is_as_large_at_any_length_and_wide_enough_to_add_up() -> None:
@@ -241,8 +241,8 @@ def test_a_watched_cached_call_names_what_exists_and_nothing_else(kind: str) -> 
     config = config_of(kind)
     model, cache = fast(config), new(config)
     with torch.no_grad(), record() as seen:
-        model.extend(IDS[:, :3], cache)
-        model.extend(IDS[:, 3:5], cache)
+        model.forward_cached(IDS[:, :3], cache)
+        model.forward_cached(IDS[:, 3:5], cache)
     names = {name.removeprefix("blocks.0.attn.") for name in seen if name.startswith("blocks.0.attn.")}
     assert names == {"q", "k", "v", "q_rot", "k_rot", "q_feat", "z"}
 
@@ -251,8 +251,8 @@ def test_gradients_flow_through_a_call_and_not_into_the_past() -> None:
     config = config_of("linear_elu")
     model, cache = fast(config), new(config)
     with torch.no_grad():
-        model.extend(IDS[:, :3], cache)
-    model.extend(IDS[:, 3:6], cache).square().sum().backward()
+        model.forward_cached(IDS[:, :3], cache)
+    model.forward_cached(IDS[:, 3:6], cache).square().sum().backward()
     assert all(np.isfinite(slope).all() for slope in gradients(model).values())
     assert not cache.layers[0].buffers[0].requires_grad
 
@@ -270,7 +270,7 @@ def test_decoding_compiles_once(kind: str) -> None:
         with torch._dynamo.config.patch(error_on_recompile=t > 0):
             got = compiled(IDS[:1, t : t + 1], cache=one)
         one.advance(1)
-        same(got, model.extend(IDS[:1, t : t + 1], other))
+        same(got, model.forward_cached(IDS[:1, t : t + 1], other))
 
 
 def test_moving_and_rounding_a_model_leaves_its_directions_exact() -> None:

@@ -122,10 +122,13 @@ def test_rounding_the_weights_does_not_round_the_angles() -> None:
 
 def test_a_half_precision_model_turns_by_exact_angles() -> None:
     config = ROPE.from_dict(ROPE.to_dict() | {"context_length": 5000})
-    turn = fast(config, dtype=torch.bfloat16).positions.turn(torch.tensor([4999]), torch.bfloat16)
-    exact = config.positions.turn(np.array([4999]), config.d_head)
-    assert turn is not None and exact is not None
-    for told, curve in ((turn.cos.squeeze(turn.pair), np.cos), (turn.sin.select(turn.pair, 1), np.sin)):
+    rotation = fast(config, dtype=torch.bfloat16).positions.rotation(torch.tensor([4999]), torch.bfloat16)
+    exact = config.positions.rotation(np.array([4999]), config.d_head)
+    assert rotation is not None and exact is not None
+    for told, curve in (
+        (rotation.cos.squeeze(rotation.pair), np.cos),
+        (rotation.sin.select(rotation.pair, 1), np.sin),
+    ):
         np.testing.assert_allclose(told.double().numpy(), curve(exact.angles), rtol=0, atol=1e-7)
 
 

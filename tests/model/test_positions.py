@@ -21,9 +21,9 @@ def positions(layout: str) -> Positions:
 @pytest.mark.parametrize("places", PLACES, ids=["one row", "rows apart"])
 def test_the_table_in_float32_holds_the_angles_rounded_once(layout: str, places: torch.Tensor) -> None:
     made = positions(layout)
-    looked_up, exact = made.turn(places, torch.float32), made.turn(places, torch.float64)
+    looked_up, exact = made.rotation(places, torch.float32), made.rotation(places, torch.float64)
     with record("angles") as seen:
-        computed = made.turn(places, torch.float32)
+        computed = made.rotation(places, torch.float32)
     assert "angles" in seen
     assert looked_up and exact and computed
     for one, other, right in zip(looked_up[:2], computed[:2], exact[:2], strict=True):
@@ -34,12 +34,12 @@ def test_the_table_in_float32_holds_the_angles_rounded_once(layout: str, places:
 def test_a_pair_is_turned_by_its_angle(layout: str) -> None:
     """(x, y) → (x cos θ − y sin θ, x sin θ + y cos θ), as a product of complex numbers."""
     made, x = positions(layout), torch.randn(2, 1, 9, 6, dtype=torch.float64)
-    turn = made.turn(torch.arange(9), torch.float64)
-    assert turn and made.angles is not None
+    rotation = made.rotation(torch.arange(9), torch.float64)
+    assert rotation and made.angles is not None
 
     def paired(values: torch.Tensor) -> torch.Tensor:
         both = values.chunk(2, -1) if layout == "halves" else (values[..., ::2], values[..., 1::2])
         return torch.complex(*both)
 
     right = paired(x) * torch.polar(torch.ones_like(made.angles), made.angles)
-    assert torch.allclose(paired(rotate(x, turn)), right, rtol=0, atol=1e-14)
+    assert torch.allclose(paired(rotate(x, rotation)), right, rtol=0, atol=1e-14)

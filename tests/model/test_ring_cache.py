@@ -52,7 +52,7 @@ def test_token_by_token_far_past_the_window_equals_the_whole(mask: dict[str, obj
     whole = model(ids)
     assert cache.ring is not None
     for t in range(LONG):
-        same(model.extend(ids[:, t : t + 1], cache)[:, 0], whole[:, t])
+        same(model.forward_cached(ids[:, t : t + 1], cache)[:, 0], whole[:, t])
 
 
 @every_mask
@@ -65,7 +65,7 @@ def test_pieces_of_any_size_equal_the_whole(mask: dict[str, object], stride: int
     for _ in range(6):
         cuts = [0, *sorted(dice.choice(range(1, LONG), size=5, replace=False).tolist()), LONG]
         cache = new(config, 2, stride=stride)
-        parts = [model.extend(ids[:, a:b], cache) for a, b in itertools.pairwise(cuts)]
+        parts = [model.forward_cached(ids[:, a:b], cache) for a, b in itertools.pairwise(cuts)]
         same(torch.cat(parts, 1), whole)
 
 
@@ -81,7 +81,7 @@ def test_rows_of_any_lengths_in_any_order_equal_each_alone(mask: dict[str, objec
             counts = dice.integers(0, 6, 3).tolist()
             width = max(1, *counts)
             given = torch.stack([ids[row, at[row] : at[row] + width] for row in range(3)])
-            got = model.extend(given, cache, counts)
+            got = model.forward_cached(given, cache, counts)
             for row, count in enumerate(counts):
                 same(got[row, :count], whole[row, at[row] : at[row] + count])
                 at[row] += count
@@ -108,16 +108,16 @@ def test_its_memory_does_not_grow_with_the_text() -> None:
 def test_a_part_of_what_is_gone_cannot_be_cropped_to() -> None:
     config, model = made({"kind": "window", "size": 3})
     cache, ids = new(config, 1), texts(1)
-    model.extend(ids[:, :3], cache)
+    model.forward_cached(ids[:, :3], cache)
     cache.crop(2)  # all of it is still there
-    same(model.extend(ids[:, 2:3], cache)[:, 0], model(ids)[:, 2])
-    model.extend(ids[:, 3:10], cache)
+    same(model.forward_cached(ids[:, 2:3], cache)[:, 0], model(ids)[:, 2])
+    model.forward_cached(ids[:, 3:10], cache)
     with pytest.raises(UsageError, match=r"no longer holds all that it has read.*crop to 0"):
         cache.crop(8)
     cache.crop(10)
-    same(model.extend(ids[:, 10:11], cache)[:, 0], model(ids)[:, 10])
+    same(model.forward_cached(ids[:, 10:11], cache)[:, 0], model(ids)[:, 10])
     cache.crop(0)
-    same(model.extend(ids[:, :4], cache), model(ids[:, :4]))
+    same(model.forward_cached(ids[:, :4], cache), model(ids[:, :4]))
 
 
 @torch.no_grad()
@@ -125,7 +125,7 @@ def test_an_int8_ring_stays_near_the_full_one() -> None:
     config, model = made({"kind": "sinks", "tokens": 2, "size": 3})
     ids = texts(1)
     cache = Cache(config, 1, LONG, dtype=torch.int8)
-    got = torch.cat([model.extend(ids[:, t : t + 1], cache) for t in range(LONG)], 1)
+    got = torch.cat([model.forward_cached(ids[:, t : t + 1], cache) for t in range(LONG)], 1)
     assert float((got - model(ids)).abs().max()) < 0.2 * float(got.abs().max())
 
 
@@ -141,12 +141,12 @@ def test_a_prefix_read_in_one_call_equals_the_whole() -> None:
     ids, whole = texts(3), None
     whole = model(ids)
     cache = new(config, 3)
-    same(model.extend(ids[:, :6], cache), whole[:, :6])
+    same(model.forward_cached(ids[:, :6], cache), whole[:, :6])
     for t in range(6, LONG):
-        same(model.extend(ids[:, t : t + 1], cache)[:, 0], whole[:, t])
+        same(model.forward_cached(ids[:, t : t + 1], cache)[:, 0], whole[:, t])
     counts = [4, 7, 5]
     cache = new(config, 3)
-    got = model.extend(ids[:, :7], cache, counts, last=True)[:, 0]
+    got = model.forward_cached(ids[:, :7], cache, counts, last_only=True)[:, 0]
     same(got, whole[range(3), [c - 1 for c in counts]])
 
 
@@ -155,7 +155,7 @@ def test_what_only_fills_up_a_row_is_not_seen_by_a_prefix() -> None:
     """A text shorter than the prefix, in a batch with a longer one."""
     config, model = made(PREFIX)
     ids = texts(2)
-    got = model.extend(ids[:, :5], new(config, 2), [2, 5])
+    got = model.forward_cached(ids[:, :5], new(config, 2), [2, 5])
     same(got[0, :2], model(ids[:1, :2])[0])
 
 
@@ -163,9 +163,9 @@ def test_what_only_fills_up_a_row_is_not_seen_by_a_prefix() -> None:
 def test_a_prefix_in_pieces_is_refused() -> None:
     config, model = made(PREFIX)
     cache = new(config, 1)
-    model.extend(texts(1)[:, :3], cache)
-    with pytest.raises(UsageError, match=r"the first 4 tokens see one another .* of a row only 3 were read"):
-        model.extend(texts(1)[:, 3:4], cache)
+    model.forward_cached(texts(1)[:, :3], cache)
+    with pytest.raises(UsageError, match=r"first 4 tokens.*only 3"):
+        model.forward_cached(texts(1)[:, 3:4], cache)
 
 
 def test_prompts_of_any_lengths_are_gone_on_with_under_a_prefix() -> None:
@@ -192,8 +192,8 @@ def test_a_row_that_was_cleared_can_be_read_anew_under_a_prefix() -> None:
     config, model = made(PREFIX)
     ids, cache = texts(2), new(config, 2)
     with torch.no_grad():
-        model.extend(ids[:, :6], cache)
+        model.forward_cached(ids[:, :6], cache)
         cache.crop([6, 0])
-        got = model.extend(torch.stack([ids[0, 6:11], ids[1, :5]]), cache)
+        got = model.forward_cached(torch.stack([ids[0, 6:11], ids[1, :5]]), cache)
         same(got[0], model(ids[:1, :11])[0, 6:])
         same(got[1], model(ids[1:, :5])[0])

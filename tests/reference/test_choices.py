@@ -73,11 +73,11 @@ def test_a_choice_s_gradient_is_the_slope_of_its_loss(config: ModelConfig) -> No
 
 def test_a_choice_cached_equals_it_in_full(config: ModelConfig) -> None:
     """Token by token, after a first call with those that see each other."""
-    if config.mask.together > 4:
+    if config.mask.bidirectional_prefix > 4:
         return  # where all see all, what is to come cannot be left out
     whole = forward(config, weights(config), IDS)["logits"]
     past, steps = None, []
-    cuts = [0, *range(max(1, int(config.mask.together)), 5)]
+    cuts = [0, *range(max(1, int(config.mask.bidirectional_prefix)), 5)]
     for start, end in pairwise(cuts):
         tape = forward(config, weights(config), np.array(IDS)[:, start:end], past=past)
         past, _ = cache(tape, config), steps.append(tape["logits"])
@@ -87,7 +87,7 @@ def test_a_choice_cached_equals_it_in_full(config: ModelConfig) -> None:
 def test_a_choice_s_future_never_changes_its_past(config: ModelConfig) -> None:
     changed = [[*row[:-1], (row[-1] + 1) % 5] for row in IDS]
     before, after = (forward(config, weights(config), ids)["logits"] for ids in (IDS, changed))
-    assert np.array_equal(before[:, :-1], after[:, :-1]) is (config.mask.together < 4)
+    assert np.array_equal(before[:, :-1], after[:, :-1]) is (config.mask.bidirectional_prefix < 4)
 
 
 def test_a_choice_replays_and_every_cell_can_be_told(config: ModelConfig) -> None:

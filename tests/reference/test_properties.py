@@ -126,8 +126,8 @@ def test_rotary_scores_depend_on_the_distance_only(layout: str, seed: int, shift
     q, k = np.random.default_rng(seed).standard_normal((2, 1, 6))
 
     def scores(first: int) -> Array:
-        turn = Rope(base=base, layout=layout).turn(np.arange(first, first + 4), 6)
-        turned = [rotate.forward(np.repeat(x, 4, axis=0), turn.angles, layout=layout) for x in (q, k)]
+        rotation = Rope(base=base, layout=layout).rotation(np.arange(first, first + 4), 6)
+        turned = [rotate.forward(np.repeat(x, 4, axis=0), rotation.angles, layout=layout) for x in (q, k)]
         return turned[0] @ turned[1].T
 
     here = scores(0)
@@ -142,7 +142,7 @@ def test_rotary_scores_depend_on_the_distance_only(layout: str, seed: int, shift
 @given(seed=seeds, positions=st.lists(st.integers(0, 10_000), min_size=1, max_size=5))
 def test_rotation_keeps_the_norm_of_every_pair(layout: str, seed: int, positions: list[int]) -> None:
     x = np.random.default_rng(seed).standard_normal((len(positions), 6))
-    turned = rotate.forward(x, Rope().turn(np.array(positions), 6).angles, layout=layout)
+    turned = rotate.forward(x, Rope().rotation(np.array(positions), 6).angles, layout=layout)
     shape, axis = ((-1, 2, 3), 1) if layout == "halves" else ((-1, 3, 2), 2)
     sizes = [np.linalg.norm(y.reshape(shape), axis=axis) for y in (turned, x)]
     assert parted({"norms": sizes[0]}, {"norms": sizes[1]}) is None

@@ -363,7 +363,7 @@ def test_the_name_in_a_file_cannot_reach_a_terminal() -> None:
 @pytest.mark.parametrize("path", ["eager", "fused"])
 def test_a_trace_leaves_the_module_s_gradients_alone(path: str) -> None:
     model = tiny()
-    model.module.logits(model.module.stream(torch.tensor([IDS]))).sum().backward()
+    model.module.logits(model.module.hidden_states(torch.tensor([IDS]))).sum().backward()
     held = {name: value.grad for name, value in model.module.named_parameters()}
     kept = {name: None if slope is None else slope.clone() for name, slope in held.items()}
     model.trace(IDS, target=[1], path=path, backward=True)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from pellucid.config import ModelConfig
 from pellucid.errors import UsageError
 from pellucid.model import features
-from pellucid.model.attention import Where
+from pellucid.model.attention import AttentionInputs
 from pellucid.model.cache import LayerCache, Plan
 from pellucid.model.taps import Scope, is_explicit
 from pellucid.parts.attentions import LinearAttentionConfig
@@ -29,34 +29,36 @@ class Mix(nn.Module):
         self.causal, self.chunk = config.mask.causal, config.attention.chunk
         self.features = features.make(config)
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, where: Where, cache: LayerCache | None) -> Tensor:
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, inputs: AttentionInputs, cache: LayerCache | None
+    ) -> Tensor:
         exact = torch.float64 if q.dtype == torch.float64 else torch.float32
         q_feat = self.t("q_feat", self.features(q.to(exact)))
         k_feat = self.features(k.to(exact))
         values = torch.cat((v.to(exact), torch.ones_like(v[..., :1], dtype=exact)), -1)
-        if cache is not None and where.plan is not None:  # of the past there is a sum, and no features
-            if where.plan.real is not None:
-                k_feat = k_feat * where.plan.real[:, None, :, None]
-            before, _ = cache.extend(k_feat, values, where.plan, exact)
+        if cache is not None and inputs.plan is not None:  # of the past there is a sum, and no features
+            if inputs.plan.real is not None:
+                k_feat = k_feat * inputs.plan.real[:, None, :, None]
+            before, _ = cache.update(k_feat, values, inputs.plan, exact)
             return self._in_chunks(q_feat, k_feat, values, before).to(q.dtype)
         k_feat = self.t("k_feat", k_feat)
         # given positions decide who sees whom; padding leaves the others in their order
-        if is_explicit() or (self.causal and where.seen is not None and where.real is None):
-            return self._explicit(q_feat, k_feat, v.to(exact), where).to(q.dtype)
-        if where.real is not None:
-            k_feat = k_feat * where.real[:, None, :, None]
+        if is_explicit() or (self.causal and inputs.seen is not None and inputs.real is None):
+            return self._explicit(q_feat, k_feat, v.to(exact), inputs).to(q.dtype)
+        if inputs.real is not None:
+            k_feat = k_feat * inputs.real[:, None, :, None]
         if self.causal:
             return self._in_chunks(q_feat, k_feat, values, None).to(q.dtype)
         per_key = q_feat.unflatten(1, (self.n_kv_head, self.groups)).flatten(2, 3)
         z: Tensor = divided(per_key @ (k_feat.mT @ values)).unflatten(2, (self.groups, -1))
         return z.flatten(1, 2).to(q.dtype)
 
-    def _explicit(self, q_feat: Tensor, k_feat: Tensor, v: Tensor, where: Where) -> Tensor:
+    def _explicit(self, q_feat: Tensor, k_feat: Tensor, v: Tensor, inputs: AttentionInputs) -> Tensor:
         """A named value at each step; query head h = k·G + g reads k."""
         t = self.t
         per_key = q_feat.unflatten(1, (self.n_kv_head, self.groups)) @ k_feat[:, :, None].mT
         kernel = per_key.flatten(1, 2)
-        kernel = t("kernel", kernel if where.seen is None else kernel * where.seen)
+        kernel = t("kernel", kernel if inputs.seen is None else kernel * inputs.seen)
         total = kernel.sum(-1, keepdim=True)
         pattern = t("pattern", torch.where(total > 0, kernel / torch.where(total > 0, total, 1.0), 0.0))
         mixed: Tensor = pattern.unflatten(1, (self.n_kv_head, self.groups)) @ v[:, :, None]
@@ -101,7 +103,7 @@ class StateLayer(LayerCache):
     def __init__(self, shape: tuple[int, ...], dtype: torch.dtype, device: Any) -> None:
         self.buffers = [torch.zeros(shape, dtype=dtype, device=device)]
 
-    def extend(self, k: Tensor, v: Tensor, plan: Plan, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def update(self, k: Tensor, v: Tensor, plan: Plan, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Add the new features [B K T R] times values [B K T (D + 1)]; the sum before them, and with them."""
         before = self.buffers[0].to(dtype, copy=True)
         after = before + (k.mT @ v).detach()  # what is kept is past: no gradient flows into it

@@ -6,7 +6,7 @@ The tiles are the kernel's own; the specification's, which can be seen, give the
 from torch import Tensor
 
 from pellucid.config import ModelConfig
-from pellucid.model.attention import Where
+from pellucid.model.attention import AttentionInputs
 from pellucid.model.attentions import softmax
 from pellucid.model.attentions.softmax import layer
 from pellucid.model.cache import LayerCache
@@ -27,9 +27,11 @@ class Mix(softmax.Mix):
         super().__init__(config, path)
         self.named, self.t = Scope(path), Unnamed(path)
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, where: Where, cache: LayerCache | None) -> Tensor:
-        if cache is not None and where.plan is not None:
-            k, v = cache.extend(k, v, where.plan, q.dtype)
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, inputs: AttentionInputs, cache: LayerCache | None
+    ) -> Tensor:
+        if cache is not None and inputs.plan is not None:
+            k, v = cache.update(k, v, inputs.plan, q.dtype)
             k, v = self.named("k_all", k), self.named("v_all", v)
         # no kernel here caps its scores
-        return self._explicit(q, k, v, where) if self.cap is not None else self._fused(q, k, v, where)
+        return self._explicit(q, k, v, inputs) if self.cap is not None else self._fused(q, k, v, inputs)

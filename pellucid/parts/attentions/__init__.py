@@ -91,7 +91,7 @@ class LinearAttentionConfig(AttentionConfig):
                 f"positions {config.positions.kind!r} add a bias to the scores, and {whole}. Use positions "
                 f'that rotate or add rows, "rope" or "learned", or attention "softmax".'
             )
-        if config.positions.sharpness != 1:
+        if config.positions.attention_scale != 1:
             return (
                 f"positions {config.positions.kind!r} multiply the scores, and {whole}. Use "
                 f'positions "rope", or attention "softmax".'

@@ -29,7 +29,7 @@ class SoftmaxAttentionConfig(AttentionConfig):
         return 4 * config.n_head * length**2 * config.d_head
 
     def cached(self, config: ConfigLike, length: int) -> int:
-        if config.mask.together == math.inf:
+        if config.mask.bidirectional_prefix == math.inf:
             return 0
         kept = config.mask.kept
         return 2 * config.n_kv_head * (min(length, sum(kept)) if kept else length) * config.d_head

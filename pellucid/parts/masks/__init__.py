@@ -37,7 +37,7 @@ class MaskConfig(Part):
         return None
 
     @property
-    def together(self) -> float:
+    def bidirectional_prefix(self) -> float:
         """How many of the first positions see later ones among them, and so must be read in one call;
         infinite where all do, and nothing can be kept."""
         return 0

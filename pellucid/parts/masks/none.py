@@ -9,5 +9,5 @@ from pellucid.parts.masks import MaskConfig
 @dataclass(frozen=True)
 class NoMask(MaskConfig):
     @property
-    def together(self) -> float:
+    def bidirectional_prefix(self) -> float:
         return math.inf

@@ -21,7 +21,7 @@ class Prefix(MaskConfig):
         return (j <= i) | (j < self.length)
 
     @property
-    def together(self) -> float:
+    def bidirectional_prefix(self) -> float:
         return self.length if self.length > 1 else 0
 
     def check(self, config: ConfigLike) -> str | None:

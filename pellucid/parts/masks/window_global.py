@@ -28,7 +28,7 @@ class WindowGlobal(MaskConfig):
         return (i - j < self.size) & (j - i < self.size) | (i < self.tokens) | (j < self.tokens)
 
     @property
-    def together(self) -> float:
+    def bidirectional_prefix(self) -> float:
         return math.inf
 
     def check(self, config: ConfigLike) -> str | None:

@@ -16,7 +16,7 @@ Table = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
-class Turn:
+class RotaryAngles:
     """Angles [T D/2], and which channels are a pair: i and i + D/2 ("halves") or 2i and 2i + 1 ("pairs")."""
 
     angles: Table
@@ -40,7 +40,7 @@ class PositionsConfig(Part):
         """Fixed rows [T C] added to the embedding."""
         return None
 
-    def turn(self, positions: Table, d_head: int) -> Turn | None:
+    def rotation(self, positions: Table, d_head: int) -> RotaryAngles | None:
         """How the pairs of channels of q and k are turned."""
         return None
 
@@ -53,7 +53,7 @@ class PositionsConfig(Part):
         return None
 
     @property
-    def sharpness(self) -> float:
+    def attention_scale(self) -> float:
         """What the scores are multiplied with beside 1/√D."""
         return 1.0
 

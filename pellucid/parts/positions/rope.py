@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from pellucid.parts import ConfigLike
-from pellucid.parts.positions import PositionsConfig, Table, Turn
+from pellucid.parts.positions import PositionsConfig, RotaryAngles, Table
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Rope(PositionsConfig):
         """How far each pair [D/2] turns from one position to the next."""
         return self.base ** (-2 * np.arange(d_head // 2) / d_head)
 
-    def turn(self, positions: Table, d_head: int) -> Turn:
-        return Turn(positions[:, None] * self.frequencies(d_head), self.layout)
+    def rotation(self, positions: Table, d_head: int) -> RotaryAngles:
+        return RotaryAngles(positions[:, None] * self.frequencies(d_head), self.layout)
 
     def check(self, config: ConfigLike) -> str | None:
         if config.d_head % 2:

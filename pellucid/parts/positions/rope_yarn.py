@@ -4,7 +4,7 @@ A pair that turns more than `beta_fast` times within `original_context` position
 that turns less than `beta_slow` times is slowed by `factor`; between the two, a ramp. The ramp is linear in
 the number of the pair and starts and ends at whole pairs, as in the authors' code.
 
-Longer texts flatten the pattern, which the scores make up for: the paper's 1/t, here `sharpness`, is
+Longer texts flatten the pattern, which the scores make up for: the paper's 1/t, here `attention_scale`, is
 attention_factor². Others multiply the cosines and sines of q and of k by attention_factor; a score, being a
 product of one q and one k, then grows by the same square.
 """
@@ -51,7 +51,7 @@ class RopeYarn(Rope):
         return d_head * log_base_power / (2 * math.log(self.base))
 
     @property
-    def sharpness(self) -> float:
+    def attention_scale(self) -> float:
         factor = self.attention_factor or 0.1 * math.log(self.factor) + 1
         return factor * factor
 
@@ -81,9 +81,9 @@ class RopeYarn(Rope):
                 f"beta_fast={self.beta_fast:g} times, so that {self.kind} has none to slow. "
                 f"Use a shorter original_context, or a larger base."
             )
-        if not 1e-6 <= self.sharpness <= 1e6:
+        if not 1e-6 <= self.attention_scale <= 1e6:
             return (
-                f"{self.kind} multiplies the scores by attention_factor² = {self.sharpness:g}, which leaves "
-                f"nothing of them. Use attention_factor=0 for the paper's, or one near 1."
+                f"{self.kind} multiplies the scores by attention_factor² = {self.attention_scale:g}, which "
+                f"leaves nothing of them. Use attention_factor=0 for the paper's, or one near 1."
             )
         return super().check(config)

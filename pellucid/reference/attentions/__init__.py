@@ -1,5 +1,5 @@
 """What each position takes from the others, one file per form of `parts/attentions/`; each has
-`apply(t, config, q, k, v, where, dropout)`."""
+`apply(t, config, q, k, v, inputs, dropout)`."""
 
 import importlib
 from typing import Any
@@ -11,9 +11,9 @@ from pellucid.reference.tape import Scope
 
 
 def mixed(
-    t: Scope, config: ModelConfig, q: Ref, k: Ref, v: Ref, where: Any, dropout: KeepMasks | None
+    t: Scope, config: ModelConfig, q: Ref, k: Ref, v: Ref, inputs: Any, dropout: KeepMasks | None
 ) -> Ref:
     """Each head's mixture of values z [B H T D]."""
     form = importlib.import_module(f"{__name__}.{config.attention.form}")
-    ref: Ref = form.apply(t, config, q, k, v, where, dropout)
+    ref: Ref = form.apply(t, config, q, k, v, inputs, dropout)
     return ref

@@ -6,7 +6,7 @@ running sums, one token at a time: its work grows with the tokens and not with t
 
 from pellucid.config import ModelConfig
 from pellucid.parts.attentions import LinearAttentionConfig
-from pellucid.reference.attention import Where
+from pellucid.reference.attention import AttentionRefs
 from pellucid.reference.dropout import KeepMasks
 from pellucid.reference.op import Ref
 from pellucid.reference.ops import find_op
@@ -18,12 +18,12 @@ from pellucid.reference.tape import Scope
 
 
 def apply(
-    t: Scope, config: ModelConfig, q: Ref, k: Ref, v: Ref, where: Where, dropout: KeepMasks | None
+    t: Scope, config: ModelConfig, q: Ref, k: Ref, v: Ref, inputs: AttentionRefs, dropout: KeepMasks | None
 ) -> Ref:
     q_feat, k_feat = features(t, "q_feat", q, config), features(t, "k_feat", k, config)
-    if where.allowed:
+    if inputs.allowed:
         spec = "b(kg)tr,bksr,b1ts->b(kg)ts"
-        kernel = t("kernel", einsum, q_feat, k_feat, where.allowed, spec=spec)
+        kernel = t("kernel", einsum, q_feat, k_feat, inputs.allowed, spec=spec)
     else:
         kernel = t("kernel", einsum, q_feat, k_feat, spec="b(kg)tr,bksr->b(kg)ts")
     pattern = t("pattern", shares, kernel)

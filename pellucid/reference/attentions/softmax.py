@@ -1,7 +1,7 @@
 """Softmax attention: Z = softmax(mask(cap(Q Kᵀ / √D) + B)) V."""
 
 from pellucid.config import ModelConfig
-from pellucid.reference.attention import Where
+from pellucid.reference.attention import AttentionRefs
 from pellucid.reference.caps import apply_cap
 from pellucid.reference.dropout import KeepMasks, apply_dropout
 from pellucid.reference.op import Ref
@@ -13,13 +13,13 @@ from pellucid.reference.tape import Scope
 
 
 def apply(
-    t: Scope, config: ModelConfig, q: Ref, k: Ref, v: Ref, where: Where, dropout: KeepMasks | None
+    t: Scope, config: ModelConfig, q: Ref, k: Ref, v: Ref, inputs: AttentionRefs, dropout: KeepMasks | None
 ) -> Ref:
-    scale = config.d_head**-0.5 * config.positions.sharpness
+    scale = config.d_head**-0.5 * config.positions.attention_scale
     scores = t("scores", einsum, q, k, spec="b(kg)td,bksd->b(kg)ts", scale=scale)
     scores = apply_cap(t, "capped", scores, config.score_cap)
-    if where.bias:
-        scores = t("biased", add, scores, where.bias)
-    masked = t("masked", mask, scores, where.allowed) if where.allowed else t.alias("masked", scores)
+    if inputs.bias:
+        scores = t("biased", add, scores, inputs.bias)
+    masked = t("masked", mask, scores, inputs.allowed) if inputs.allowed else t.alias("masked", scores)
     pattern = apply_dropout(t, "pattern", t("pattern", softmax, masked), dropout)
     return t("z", einsum, pattern, v, spec="b(kg)ts,bksd->b(kg)td")

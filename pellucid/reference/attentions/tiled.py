@@ -6,7 +6,7 @@ kernels work this way.
 
 from pellucid.config import ModelConfig
 from pellucid.parts.attentions.tiled import TiledAttentionConfig
-from pellucid.reference.attention import Where
+from pellucid.reference.attention import AttentionRefs
 from pellucid.reference.caps import apply_cap
 from pellucid.reference.dropout import KeepMasks
 from pellucid.reference.op import Ref
@@ -36,7 +36,7 @@ TOLD = {
 
 
 def apply(
-    t: Scope, config: ModelConfig, q: Ref, k: Ref, v: Ref, where: Where, dropout: KeepMasks | None
+    t: Scope, config: ModelConfig, q: Ref, k: Ref, v: Ref, inputs: AttentionRefs, dropout: KeepMasks | None
 ) -> Ref:
     attention = config.attention
     assert isinstance(attention, TiledAttentionConfig)
@@ -44,7 +44,7 @@ def apply(
     running: dict[str, Ref] = {}
     for j, start in enumerate(range(0, k.shape[2], attention.tile)):
         tile, count = t.scope(f"tiles.{j}"), min(attention.tile, k.shape[2] - start)
-        masked, values = _scores(tile, config, q, k, v, where, start, count)
+        masked, values = _scores(tile, config, q, k, v, inputs, start, count)
         running = _run_along(tile, masked, values, running)
         tiles += [masked, values]
         for name, (axes, symbol, meaning) in TOLD.items():
@@ -56,18 +56,18 @@ def apply(
 
 
 def _scores(
-    t: Scope, config: ModelConfig, q: Ref, k: Ref, v: Ref, where: Where, start: int, count: int
+    t: Scope, config: ModelConfig, q: Ref, k: Ref, v: Ref, inputs: AttentionRefs, start: int, count: int
 ) -> tuple[Ref, Ref]:
     """The masked scores [B H T tile] and the values [B K tile D] of one tile."""
     here = {"start": start, "length": count}
-    scale = config.d_head**-0.5 * config.positions.sharpness
+    scale = config.d_head**-0.5 * config.positions.attention_scale
     keys, values = t("k", part, k, axis=2, **here), t("v", part, v, axis=2, **here)
     scores = t("scores", einsum, q, keys, spec="b(kg)td,bksd->b(kg)ts", scale=scale)
     scores = apply_cap(t, "capped", scores, config.score_cap)
-    if where.bias:
-        scores = t("biased", add, scores, t("bias", part, where.bias, axis=2, **here))
-    if where.allowed:
-        return t("masked", mask, scores, t("mask", part, where.allowed, axis=3, **here)), values
+    if inputs.bias:
+        scores = t("biased", add, scores, t("bias", part, inputs.bias, axis=2, **here))
+    if inputs.allowed:
+        return t("masked", mask, scores, t("mask", part, inputs.allowed, axis=3, **here)), values
     return t.alias("masked", scores), values
 
 

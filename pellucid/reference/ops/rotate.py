@@ -28,8 +28,8 @@ def _formula(index: Index, shapes: Sequence[Shape], layout: str, direction: floa
 def rotate(x: Any, angles: Any, layout: str, direction: float = 1.0) -> Any:
     """y_i = x_i cos θ − x_partner sin θ for the first of a pair, + for the second."""
     partner, pair, second = partners(layout, x.shape[-1])
-    turn = angles[..., pair]
-    along, across = x * np.cos(turn), x[..., partner] * np.sin(turn)
+    angle = angles[..., pair]
+    along, across = x * np.cos(angle), x[..., partner] * np.sin(angle)
     return np.where(second == (direction > 0), along + across, along - across)
 
 

@@ -144,7 +144,7 @@ def test_the_sharpness_of_yarn_survives_to_the_last_bits_of_float32(tmp_path: Pa
         ours = model(LLAMA | {"positions": YARN | {"attention_factor": float(factor)}})
         gguf.write(tmp_path / "m.gguf", ours, "F32", force=True)
         back = gguf.read(tmp_path / "m.gguf").config.positions
-        assert abs(back.sharpness / ours.config.positions.sharpness - 1) < 2**-21
+        assert abs(back.attention_scale / ours.config.positions.attention_scale - 1) < 2**-21
         again = model(LLAMA | {"positions": back.to_dict()})
         gguf.write(tmp_path / "m2.gguf", again, "F32", force=True)
         assert gguf.read(tmp_path / "m2.gguf").config.positions == back

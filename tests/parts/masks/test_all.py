@@ -64,18 +64,20 @@ def test_a_mask_is_never_empty_every_position_sees_itself(mask: MaskConfig) -> N
 @every_mask
 def test_together_is_how_far_ahead_the_table_sees(mask: MaskConfig) -> None:
     small, large = reach(mask, TABLE), reach(mask, 2 * TABLE)
-    assert mask.together == (small if small == large else math.inf)
+    assert mask.bidirectional_prefix == (small if small == large else math.inf)
 
 
 @pytest.mark.parametrize("mask", [mask for mask in MASKS if mask.kept], ids=str)
 def test_what_is_kept_is_enough_and_no_less_would_be(mask: MaskConfig) -> None:
-    assert mask.kept and mask.together < math.inf
+    assert mask.kept and mask.bidirectional_prefix < math.inf
     first, last = mask.kept
     assert window(mask, TABLE, first) == last
     assert first == 0 or window(mask, TABLE, first - 1) > last
 
 
-@pytest.mark.parametrize("mask", [m for m in MASKS if not m.kept and m.together < math.inf], ids=str)
+@pytest.mark.parametrize(
+    "mask", [m for m in MASKS if not m.kept and m.bidirectional_prefix < math.inf], ids=str
+)
 def test_a_mask_that_keeps_all_needs_a_past_that_grows_with_the_text(mask: MaskConfig) -> None:
     for first in range(TABLE // 2):
         assert window(mask, TABLE, first) < window(mask, 2 * TABLE, first)

@@ -8,18 +8,18 @@ from pellucid.reference.ops.rotate import rotate
 
 
 def test_rope_angles_slow_down_with_the_head_width_not_the_model_width() -> None:
-    turn = Rope().turn(np.arange(2), 64)
-    assert turn.angles[1, 0] == 1.0
-    assert turn.angles[1, 31] == pytest.approx(1.333521e-4, rel=1e-6)
+    rotation = Rope().rotation(np.arange(2), 64)
+    assert rotation.angles[1, 0] == 1.0
+    assert rotation.angles[1, 31] == pytest.approx(1.333521e-4, rel=1e-6)
 
 
 def test_rope_turns_one_pair_by_one_radian() -> None:
-    turn = Rope().turn(np.array([1]), 2)
+    rotation = Rope().rotation(np.array([1]), 2)
     for layout in ("halves", "pairs"):
-        assert rotate.forward(np.array([[1.0, 0.0]]), turn.angles, layout)[0] == pytest.approx(
+        assert rotate.forward(np.array([[1.0, 0.0]]), rotation.angles, layout)[0] == pytest.approx(
             [0.540302, 0.841471], abs=1e-6
         )
-        assert rotate.forward(np.array([[0.0, 1.0]]), turn.angles, layout)[0] == pytest.approx(
+        assert rotate.forward(np.array([[0.0, 1.0]]), rotation.angles, layout)[0] == pytest.approx(
             [-0.841471, 0.540302], abs=1e-6
         )
 

@@ -50,8 +50,8 @@ def test_linear_rope_by_hand() -> None:
 
 
 def test_a_position_of_linear_rope_turns_as_the_one_that_it_is_squeezed_to() -> None:
-    squeezed = RopeLinear(factor=4.0).turn(np.array([12]), 64).angles
-    assert squeezed == pytest.approx(Rope().turn(np.array([3]), 64).angles, rel=1e-14)
+    squeezed = RopeLinear(factor=4.0).rotation(np.array([12]), 64).angles
+    assert squeezed == pytest.approx(Rope().rotation(np.array([3]), 64).angles, rel=1e-14)
 
 
 @pytest.mark.parametrize(("d_head", "base"), SIZES)
@@ -67,7 +67,7 @@ def test_transformers_rounds_linear_rope_to_float32() -> None:
 
 
 def test_an_extreme_factor_of_linear_rope_stops_the_turning() -> None:
-    assert np.isfinite(RopeLinear(factor=1e300).turn(np.arange(9), 64).angles).all()
+    assert np.isfinite(RopeLinear(factor=1e300).rotation(np.arange(9), 64).angles).all()
 
 
 def test_linear_rope_refuses_to_shrink_the_context_and_what_rope_refuses() -> None:

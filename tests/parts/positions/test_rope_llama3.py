@@ -72,7 +72,7 @@ def test_llama3_rope_keeps_what_turns_often_and_slows_what_does_not() -> None:
 def test_extreme_settings_of_llama3_rope_stay_numbers(settings: dict[str, Any]) -> None:
     llama = RopeLlama3(**settings)
     assert llama.check(model(kind="rope")) is None
-    assert np.isfinite(llama.turn(np.arange(9), 64).angles).all()
+    assert np.isfinite(llama.rotation(np.arange(9), 64).angles).all()
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_transformers_rounds_ntk_rope_to_float32() -> None:
 
 def test_an_extreme_factor_of_ntk_rope_does_not_outgrow_its_base() -> None:
     for d_head in (4, 64):
-        assert np.isfinite(RopeNtk(factor=1e300).turn(np.arange(9), d_head).angles).all()
+        assert np.isfinite(RopeNtk(factor=1e300).rotation(np.arange(9), d_head).angles).all()
 
 
 def test_ntk_rope_refuses_a_single_pair_and_to_shrink_the_context() -> None:

@@ -39,7 +39,7 @@ def test_yarn_by_hand() -> None:
     assert yarn.pair_that_turns(1, 8) == pytest.approx(2.814, abs=5e-4)
     assert yarn.ramp(8).tolist() == [0, 0, 0.5, 1]
     assert yarn.frequencies(8) == pytest.approx([1, 0.1, 0.0053125, 0.0000625], rel=1e-14)
-    assert yarn.sharpness == pytest.approx(1.2772589**2, rel=1e-7)
+    assert yarn.attention_scale == pytest.approx(1.2772589**2, rel=1e-7)
 
 
 @pytest.mark.parametrize(("d_head", "base"), SIZES)
@@ -48,7 +48,7 @@ def test_yarn_turns_as_in_transformers(d_head: int, base: float, settings: dict[
     yarn = RopeYarn(base=base, **settings)
     wanted, factor = theirs("yarn", d_head, base, **their_names(yarn))
     assert yarn.frequencies(d_head) == pytest.approx(wanted, rel=1e-12)
-    assert yarn.sharpness == pytest.approx(factor**2, rel=1e-15)
+    assert yarn.attention_scale == pytest.approx(factor**2, rel=1e-15)
 
 
 def test_transformers_rounds_yarn_to_float32() -> None:
@@ -76,9 +76,9 @@ def test_sharper_scores_are_those_of_longer_cosines_and_sines(attention_factor: 
         cos, sin = LlamaRotaryEmbedding(config)(torch.from_numpy(q), torch.arange(5)[None])
         turned = apply_rotary_pos_emb(torch.from_numpy(q), torch.from_numpy(k), cos, sin)
     wanted = (turned[0] @ turned[1].mT).numpy()
-    angles = yarn.turn(np.arange(5), 16).angles
+    angles = yarn.rotation(np.arange(5), 16).angles
     q, k = (rotate.forward(x, angles, "halves") for x in (q, k))
-    assert yarn.sharpness * q @ k.swapaxes(-1, -2) == pytest.approx(wanted, rel=1e-12)
+    assert yarn.attention_scale * q @ k.swapaxes(-1, -2) == pytest.approx(wanted, rel=1e-12)
 
 
 def test_a_context_in_which_every_pair_turns_often_is_refused() -> None:
@@ -107,8 +107,8 @@ def test_extreme_settings_of_yarn_stay_numbers(settings: dict[str, Any]) -> None
     yarn = RopeYarn(**settings)
     assert yarn.check(model(kind="rope")) is None
     for d_head in (2, 64):
-        assert np.isfinite(yarn.turn(np.arange(9), d_head).angles).all()
-    assert math.isfinite(yarn.sharpness)
+        assert np.isfinite(yarn.rotation(np.arange(9), d_head).angles).all()
+    assert math.isfinite(yarn.attention_scale)
 
 
 @pytest.mark.parametrize(
