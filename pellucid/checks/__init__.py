@@ -1,1 +1,1 @@
-"""The catalogue behind `pellucid verify`: a check is a claim, an error budget, a measurement, a verdict."""
+"""The catalogue behind `pellucid verify`: each check measures one claim and returns a verdict."""

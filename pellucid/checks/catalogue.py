@@ -1,13 +1,14 @@
-"""Every check in the order in which they are made: the nearest to the arithmetic first."""
+"""`pellucid.verify`: every check of the catalogue, the nearest to the arithmetic first."""
 
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from pathlib import Path
 
+from pellucid.arguments import check_bool
 from pellucid.checks import (
     conventions,
     engines,
     equivalences,
+    gradients,
     huggingface,
     int8_cache,
     llamacpp,
@@ -15,16 +16,18 @@ from pellucid.checks import (
     tokens,
     weights,
 )
-from pellucid.checks import gradients as slopes
-from pellucid.checks.finding import Check, Finding
+from pellucid.checks.check import Check
 from pellucid.checks.subject import Subject
+from pellucid.errors import UsageError
+from pellucid.judge.verdict import Finding, Report, Verdict
+from pellucid.workbench import Model, load
 
 CHECKS: tuple[Check, ...] = (
     *weights.CHECKS,
     *engines.CHECKS,
     *equivalences.CHECKS,
     *int8_cache.CHECKS,
-    *slopes.CHECKS,
+    *gradients.CHECKS,
     *saving.CHECKS,
     *tokens.CHECKS,
     *conventions.CHECKS,
@@ -33,26 +36,39 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-@dataclass(frozen=True)
-class Result:
-    check: Check
-    finding: Finding
-    seconds: float
-
-
 def verify(
-    subject: Subject, quick: bool = False, begin: Callable[[Check], None] = lambda check: None
-) -> Iterator[Result]:
-    """Run the checks one by one, up to a required one that finds a bug; `begin` is called before each."""
-    for check in select_checks(quick):
-        begin(check)
-        start = time.perf_counter()
-        finding = check.measure(subject)
-        yield Result(check, finding, time.perf_counter() - start)
-        if check.required and finding.verdict == "BUG":
-            return
+    model: Model | str | Path,
+    *,
+    quick: bool = False,
+    device: str | None = None,
+    before: Callable[[Check], None] = lambda check: None,
+    after: Callable[[Finding], None] = lambda finding: None,
+) -> Report:
+    """Measures a catalogue of claims about a model's numbers, and returns what was found.
+
+    `model` is a loaded model or what `pellucid.load` takes; `device` is where the fast engine of a model that
+    is loaded here runs. With `quick`, only the checks that take seconds are made. `before` and `after` are
+    called for each check, to show progress.
+
+    >>> from pellucid.checks.catalogue import verify
+    >>> report = verify("abcd", quick=True)
+    >>> bool(report), str(report["cached"].verdict)
+    (True, 'equal')
+    """
+    if isinstance(model, Model) and device is not None:
+        raise UsageError("device is for a model that is loaded here; a loaded model has its own.")
+    subject = Subject(model if isinstance(model, Model) else load(model, device=device or "cpu"))
+    subject.model.place()  # raises where the device cannot be used, before anything is measured
+    findings: list[Finding] = []
+    for check in (checks := select_checks(check_bool("quick", quick))):
+        before(check)
+        findings.append(check.run(subject))
+        after(findings[-1])
+        if check.required and findings[-1].verdict is Verdict.BUG:
+            break
+    return Report(tuple(findings), not_run=tuple(check.name for check in checks[len(findings) :]))
 
 
 def select_checks(quick: bool) -> list[Check]:
-    """The checks that `verify` runs on a healthy model."""
+    """Returns the checks that `verify` runs on a healthy model."""
     return [check for check in CHECKS if check.quick or not quick]

@@ -1,13 +1,14 @@
-"""Two ways to the same numbers: with a cache or without, in a batch or alone, padded or plain, in one piece
-or in several. All in float64, on every value that both ways name."""
+"""Checks that two ways give the same values in float64: with a cache or without, in a batch or alone,
+padded or not, in one chunk or in several."""
 
 from collections.abc import Iterable, Mapping
 
 import torch
 
-from pellucid.checks.finding import Check, Finding, compared
+from pellucid.checks.check import Check, compare_values
 from pellucid.checks.subject import Subject
 from pellucid.judge.mismatch import CACHED_AGAINST_FULL
+from pellucid.judge.verdict import Finding, Verdict
 from pellucid.model.cache import Cache
 from pellucid.model.taps import record
 from pellucid.model.transformer import Transformer
@@ -15,8 +16,8 @@ from pellucid.names import describe
 from pellucid.reference.op import Array
 
 STEPS = 4
-"""Tokens that are decoded one by one."""
-NO_CACHE = "its mask looks ahead, so there is no cache"
+"""How many tokens are decoded one by one."""
+NO_CACHE = "its mask looks ahead, so it cannot have a cache"
 
 
 def _values(module: Transformer, ids: list[list[int]], **more: torch.Tensor) -> dict[str, Array]:
@@ -25,8 +26,8 @@ def _values(module: Transformer, ids: list[list[int]], **more: torch.Tensor) -> 
     return seen.arrays()
 
 
-def _extended(module: Transformer, ids: list[int], chunks: Iterable[int]) -> dict[str, Array]:
-    """The values of the last call, when the ids are read into a cache in pieces of these lengths."""
+def _run_cached(module: Transformer, ids: list[int], chunks: Iterable[int]) -> dict[str, Array]:
+    """Returns the values of the last call, where the ids are read into a cache in chunks of these lengths."""
     cache = Cache(module.config, 1, len(ids), dtype=module.dtype, device=module.device)
     start = 0
     with torch.no_grad(), record() as seen:
@@ -36,15 +37,17 @@ def _extended(module: Transformer, ids: list[int], chunks: Iterable[int]) -> dic
     return seen.arrays()
 
 
-def _ends(subject: Subject, cached: Mapping[str, Array], full: Mapping[str, Array]) -> dict[str, Array]:
-    """The part of each full value that the last cached call computes: the last places of each axis.
+def _select_last(
+    subject: Subject, cached: Mapping[str, Array], full: Mapping[str, Array]
+) -> dict[str, Array]:
+    """Returns the part of each full value that the last cached call computes: the end of each axis.
 
-    A cache that forgets has its keys in an order of its own; they are left out.
+    A ring cache holds its keys in another order; values with that axis are omitted.
     """
     wanted = {}
-    forgets = subject.config.mask.kept is not None
+    is_ring = subject.config.mask.kept is not None
     for name, got in cached.items():
-        if forgets and (row := describe(name)) and "s" in row.axes:
+        if is_ring and (row := describe(name)) and "s" in row.axes:
             continue
         whole = full.get(name)
         if whole is None and name.endswith(("k_all", "v_all")):
@@ -55,43 +58,43 @@ def _ends(subject: Subject, cached: Mapping[str, Array], full: Mapping[str, Arra
     return wanted
 
 
-def cached(subject: Subject) -> Finding:
+def measure_cached(subject: Subject) -> Finding:
     if subject.config.mask.bidirectional_prefix >= len(subject.ids):
-        return Finding("skipped", NO_CACHE)
+        return Finding(Verdict.SKIPPED, NO_CACHE)
     module, ids = subject.module(torch.float64), subject.ids
     steps = min(STEPS, len(ids) - int(subject.config.mask.bidirectional_prefix))
-    got = _extended(module, ids, [*([len(ids) - steps] if len(ids) > steps else []), *[1] * steps])
-    wanted = _ends(subject, got, _values(module, [ids]))
-    return compared(got, wanted, CACHED_AGAINST_FULL)
+    got = _run_cached(module, ids, [*([len(ids) - steps] if len(ids) > steps else []), *[1] * steps])
+    wanted = _select_last(subject, got, _values(module, [ids]))
+    return compare_values(got, wanted, CACHED_AGAINST_FULL)
 
 
-def chunked(subject: Subject) -> Finding:
-    together = subject.config.mask.bidirectional_prefix
-    if together >= len(subject.ids):
-        return Finding("skipped", NO_CACHE)
+def measure_chunked_prefill(subject: Subject) -> Finding:
+    prefix = subject.config.mask.bidirectional_prefix
+    if prefix >= len(subject.ids):
+        return Finding(Verdict.SKIPPED, NO_CACHE)
     module, ids = subject.module(torch.float64), subject.ids
-    size, first = max(1, len(ids) // 3), int(together)
+    size, first = max(1, len(ids) // 3), int(prefix)
     rest = len(ids) - first
     chunks = [first] * (first > 0) + [size] * (rest // size) + [rest % size] * (rest % size > 0)
-    got = _extended(module, ids, chunks)
-    return compared(got, _ends(subject, got, _values(module, [ids])), CACHED_AGAINST_FULL)
+    got = _run_cached(module, ids, chunks)
+    return compare_values(got, _select_last(subject, got, _values(module, [ids])), CACHED_AGAINST_FULL)
 
 
-def batched(subject: Subject) -> Finding:
+def measure_batched(subject: Subject) -> Finding:
     module, ids = subject.module(torch.float64), subject.ids
-    among = _values(module, [ids[::-1], ids, [ids[0]] * len(ids)])
+    together = _values(module, [ids[::-1], ids, [ids[0]] * len(ids)])
     alone = _values(module, [ids])
-    got = {name: among[name][1:2] for name in alone if _has_rows(name)}
-    return compared(got, {name: alone[name] for name in got}, CACHED_AGAINST_FULL)
+    got = {name: together[name][1:2] for name in alone if _has_rows(name)}
+    return compare_values(got, {name: alone[name] for name in got}, CACHED_AGAINST_FULL)
 
 
-def padded(subject: Subject) -> Finding:
-    """On the left and on the right, with the tokens' own positions."""
+def measure_padded(subject: Subject) -> Finding:
+    """Pads on the left and on the right; the tokens keep their positions."""
     module, ids = subject.module(torch.float64), subject.ids
     room = min(5, module.config.context_length - len(ids)) or 1
     ids = ids[: module.config.context_length - room]
     if not ids:
-        return Finding("skipped", "its context has no room for padding")
+        return Finding(Verdict.SKIPPED, "its context has no room for padding")
     alone = _values(module, [ids])
     rows = [[0] * room + ids, ids + [0] * room]
     real = torch.tensor([[0] * room + [1] * len(ids), [1] * len(ids) + [0] * room], device=module.device)
@@ -108,7 +111,7 @@ def padded(subject: Subject) -> Finding:
                 for size, width in zip(found[name].shape[1:], value.shape[1:], strict=True)
             ]
             got[f"{name} ({side})"], wanted[f"{name} ({side})"] = found[name][tuple(cut)], value
-    return compared(got, wanted, CACHED_AGAINST_FULL)
+    return compare_values(got, wanted, CACHED_AGAINST_FULL)
 
 
 def _has_rows(name: str) -> bool:
@@ -118,8 +121,20 @@ def _has_rows(name: str) -> bool:
 
 BUDGET = f"{CACHED_AGAINST_FULL:g}"
 CHECKS = (
-    Check("cached", "decoding with the cache gives what reading everything at once gives", BUDGET, cached),
-    Check("chunked prefill", "so does reading the prompt in pieces", BUDGET, chunked),
-    Check("batched", "a row's values do not depend on its neighbours", BUDGET, batched),
-    Check("padded", "nor on padding, left or right", BUDGET, padded),
+    Check(
+        "cached",
+        "decoding with the cache gives the values of one pass over all tokens",
+        BUDGET,
+        measure_cached,
+    ),
+    Check(
+        "chunked prefill",
+        "reading a prompt in chunks gives the values of one pass over all tokens",
+        BUDGET,
+        measure_chunked_prefill,
+    ),
+    Check(
+        "batched", "the values of a row do not depend on the other rows of its batch", BUDGET, measure_batched
+    ),
+    Check("padded", "the values of a row do not depend on padding, left or right", BUDGET, measure_padded),
 )

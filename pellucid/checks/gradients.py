@@ -1,4 +1,4 @@
-"""Gradients against differences: the loss really changes as its gradient says."""
+"""Checks gradients against finite differences: the loss changes as its gradient says."""
 
 import math
 from collections import defaultdict
@@ -7,82 +7,102 @@ from functools import partial
 
 import torch
 
-from pellucid.checks.finding import Check, Finding
+from pellucid.checks.check import Check
 from pellucid.checks.subject import Subject
+from pellucid.judge.verdict import Finding, Verdict
 from pellucid.model.loss import loss
 from pellucid.model.transformer import Transformer
 from pellucid.names import describe
 
 TOLERANCE = 1e-7
 TOKENS = 8
-STEPS = (1e-2, 1e-3, 1e-4)
-"""Lengths of a step. A long one meets curves and kinks, a short one rounding: the next is taken where one
-disagrees, and a wrong gradient agrees with none."""
+STEP_SIZES = (1e-2, 1e-3, 1e-4)
+"""Step sizes of the difference. A long step meets curvature and kinks, a short one rounding: the next is
+tried where one disagrees, and a wrong gradient agrees with none."""
 
 
-def slopes(subject: Subject) -> Finding:
-    """Along one random direction for each kind of parameter, all layers together; a central difference with
-    Richardson's extrapolation, (4 s(h/2) − s(h)) / 3."""
+def measure_finite_differences(subject: Subject) -> Finding:
+    """Compares directional derivatives with central differences, along one random unit direction for each
+    kind of parameter, all layers together."""
     module = subject.module(torch.float64)
     ids, targets = (torch.tensor([given[:TOKENS]], device=module.device) for given in subject.pair)
     kinds: dict[str, list[str]] = defaultdict(list)
-    parameters = dict(module.named_parameters())
-    for name in parameters:
-        kinds[_kind(name)].append(name)
-    module.zero_grad(set_to_none=True)
-    loss(module(ids), targets).backward()
-    told: dict[str, float] = {}
-    for kind, names in kinds.items():
-        way, gradients = _direction(module, names), {name: parameters[name].grad for name in names}
-        told[kind] = sum(float((g * way[name]).sum()) for name, g in gradients.items() if g is not None)
-    module.zero_grad(set_to_none=True)
-    size, worst = max(map(abs, told.values())), 0.0
-    for kind, slope in told.items():
+    for name, _ in module.named_parameters():
+        kinds[_kind_of(name)].append(name)
+    derivatives = _directional_derivatives(module, kinds, ids, targets)
+    scale, worst = max(map(abs, derivatives.values())), 0.0
+    for kind, derivative in derivatives.items():
         loss_at = partial(_loss_at, module, _direction(module, kinds[kind]), ids, targets)
-        for step in STEPS:
-            measured = _slope(loss_at, step)
-            error = abs(slope - measured) / (max(abs(slope), size * 1e-3) or 1.0)
+        for step in STEP_SIZES:
+            difference = _central_difference(loss_at, step)
+            error = abs(derivative - difference) / (max(abs(derivative), scale * 1e-3) or 1.0)
             if error <= TOLERANCE:
                 break
         else:
-            story = f"along all of {kind}, the gradient says {slope!r} and the loss changes by {measured!r}"
-            return Finding("BUG", f"{error:.1e}", f"d.{kind}", story)
+            message = (
+                f"along all of {kind}, the gradient says {derivative!r}, the loss changes by {difference!r}"
+            )
+            return Finding(Verdict.BUG, f"{error:.1e}", f"d.{kind}", message)
         worst = max(worst, error)
-    return Finding("equal", f"{worst:.1e} of {len(told)} directions")
+    return Finding(Verdict.EQUAL, f"{worst:.1e} of {len(derivatives)} directions")
+
+
+def _directional_derivatives(
+    module: Transformer, kinds: Mapping[str, list[str]], ids: torch.Tensor, targets: torch.Tensor
+) -> dict[str, float]:
+    """Returns Σ gradient · direction for each kind of parameter."""
+    module.zero_grad(set_to_none=True)
+    loss(module(ids), targets).backward()
+    found: dict[str, float] = {}
+    for kind, names in kinds.items():
+        direction, grads = (
+            _direction(module, names),
+            {name: module.get_parameter(name).grad for name in names},
+        )
+        found[kind] = sum(float((g * direction[name]).sum()) for name, g in grads.items() if g is not None)
+    module.zero_grad(set_to_none=True)
+    return found
 
 
 def _direction(module: Transformer, names: list[str]) -> dict[str, torch.Tensor]:
-    """One direction of length 1, the same whenever it is asked for."""
-    dice = torch.Generator().manual_seed(0)
+    """Returns a random direction of length 1, the same at every call."""
+    generator = torch.Generator().manual_seed(0)
     shapes = {name: module.get_parameter(name).shape for name in names}
-    way = {name: torch.randn(shape, dtype=torch.float64, generator=dice) for name, shape in shapes.items()}
-    length = math.sqrt(sum(float(part.square().sum()) for part in way.values()))
-    return {name: (part / length).to(module.device) for name, part in way.items()}
+    parts = {n: torch.randn(shape, dtype=torch.float64, generator=generator) for n, shape in shapes.items()}
+    length = math.sqrt(sum(float(part.square().sum()) for part in parts.values()))
+    return {name: (part / length).to(module.device) for name, part in parts.items()}
 
 
 @torch.no_grad()
 def _loss_at(
-    module: Transformer, way: Mapping[str, torch.Tensor], ids: torch.Tensor, targets: torch.Tensor, far: float
+    module: Transformer,
+    direction: Mapping[str, torch.Tensor],
+    ids: torch.Tensor,
+    targets: torch.Tensor,
+    distance: float,
 ) -> float:
-    """The loss with the parameters moved so far this way; they are put back as they were."""
-    moved = {name: module.get_parameter(name) for name in way}
+    """Returns the loss with the parameters moved along the direction; they are restored afterwards."""
+    moved = {name: module.get_parameter(name) for name in direction}
     before = {name: parameter.clone() for name, parameter in moved.items()}
     for name, parameter in moved.items():
-        parameter.add_(way[name], alpha=far)
+        parameter.add_(direction[name], alpha=distance)
     found = float(loss(module(ids), targets))
     for name, parameter in moved.items():
         parameter.copy_(before[name])
     return found
 
 
-def _slope(loss_at: Callable[[float], float], h: float) -> float:
+def _central_difference(loss_at: Callable[[float], float], h: float) -> float:
+    """Returns (4 D(h/2) − D(h)) / 3, Richardson's extrapolation of D(h) = (f(h) − f(−h)) / 2h."""
+
     def central(h: float) -> float:
         return (loss_at(h) - loss_at(-h)) / (2 * h)
 
     return (4 * central(h / 2) - central(h)) / 3
 
 
-def _kind(name: str) -> str:
+def _kind_of(name: str) -> str:
+    """Returns the name of a parameter without its layer: blocks.*.attn.q_proj.weight."""
     row = describe(name)
     first, _, rest = name.partition(".")
     return f"blocks.*.{rest.partition('.')[2]}" if row and first == "blocks" else name
@@ -90,10 +110,10 @@ def _kind(name: str) -> str:
 
 CHECKS = (
     Check(
-        "slopes",
+        "finite differences",
         "the loss changes along each kind of parameter as its gradient says",
         f"{TOLERANCE:g}",
-        slopes,
+        measure_finite_differences,
         quick=False,
     ),
 )

@@ -1,4 +1,4 @@
-"""Against `transformers`: their model of the same file, layer by layer."""
+"""Checks a model against `transformers` on the same file, layer by layer."""
 
 import contextlib
 import io
@@ -9,11 +9,13 @@ from typing import Any
 
 import torch
 
-from pellucid.checks.finding import Check, Finding, judged
+from pellucid.checks.check import Check
 from pellucid.checks.subject import Subject
 from pellucid.errors import PellucidError, quote
 from pellucid.interop import huggingface
-from pellucid.judge.judge_run import RecordedValue, judge_run
+from pellucid.judge.judge_run import judge_run
+from pellucid.judge.recorded import RecordedValue
+from pellucid.judge.verdict import Finding, Verdict
 from pellucid.reference.training import forward
 
 MEAN, WORST = 1e-4, 1e-2
@@ -21,45 +23,45 @@ TOKENS = 16
 
 
 @contextlib.contextmanager
-def their_model(subject: Subject) -> Iterator[Any]:
-    """Their model of the subject's own file; where they cannot open it, of our export of it."""
+def load_theirs(subject: Subject) -> Iterator[Any]:
+    """Yields transformers' model of the subject's own file, or of our export where it cannot open that."""
     path = subject.model.pretrained.source.path
     if subject.model.pretrained.source.format == "huggingface":
-        yield _loaded(path)
+        yield _load(path)
         return
     if path.suffix == ".gguf":
         model = None
-        with contextlib.suppress(Exception):  # they need two more packages for it
-            model = _loaded(path.parent, gguf_file=path.name)
+        with contextlib.suppress(Exception):  # transformers needs two more packages for it
+            model = _load(path.parent, gguf_file=path.name)
         if model is not None:
             yield model
             return
     with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:
         huggingface.write(Path(folder) / "model", subject.model.pretrained)
-        yield _loaded(Path(folder) / "model")
+        yield _load(Path(folder) / "model")
 
 
-def _loaded(path: Path, **more: str) -> Any:
-    """Without their bars of progress, which would stand among our lines."""
+def _load(path: Path, **more: str) -> Any:
+    """Loads a model without the progress bars of transformers, which would mix with our output."""
     from transformers import AutoModelForCausalLM
 
     with contextlib.redirect_stderr(io.StringIO()):
         return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, local_files_only=True, **more)
 
 
-def logits(subject: Subject) -> Finding:
-    """Each of their layers recomputed by the specification from what they gave it; then the log-probabilities
-    of the fast engine in float32 against theirs."""
+def measure_logits(subject: Subject) -> Finding:
+    """Recomputes each of their layers by the specification from its own input; then compares the
+    log-probabilities of the fast engine in float32 with theirs."""
     ids = subject.ids[:TOKENS]
     try:
-        with their_model(subject) as theirs, torch.no_grad():
+        with load_theirs(subject) as theirs, torch.no_grad():
             found = theirs.eval()(torch.tensor([ids]), output_hidden_states=True)
     except ImportError:
-        return Finding("skipped", "transformers is not installed: pip install transformers")
+        return Finding(Verdict.SKIPPED, "transformers is not installed: pip install transformers")
     except PellucidError as error:
-        return Finding("skipped", str(error))
-    except Exception as error:  # another library on somebody's files
-        return Finding("skipped", f"transformers cannot read this model: {quote(error)}")
+        return Finding(Verdict.SKIPPED, str(error))
+    except Exception as error:  # another library on an untrusted file
+        return Finding(Verdict.SKIPPED, f"transformers cannot read this model: {quote(error)}")
     last = len(found.hidden_states) - 1
     names = {i: f"blocks.{i - 1}.resid_post" for i in range(1, last)} | {
         0: "blocks.0.resid_pre",
@@ -72,25 +74,27 @@ def logits(subject: Subject) -> Finding:
         for name, value in recorded.items()
         if name in tape
     }
-    verdict = judged(judge_run(subject.trace(tape, ids), values))
-    if verdict.verdict == "BUG":
-        return verdict
+    judged = judge_run(subject.trace(tape, ids), values).summarize()
+    if judged.verdict is Verdict.BUG:
+        return judged
     ours = subject.module(torch.float32)
     with torch.no_grad():
         mine = ours(torch.tensor([ids], device=ours.device)).cpu()
     apart = (torch.log_softmax(mine.double(), -1) - torch.log_softmax(found.logits.double(), -1)).abs()
     mean, worst = float(apart.mean()), float(apart.max())
     measured = f"log-probabilities {mean:.1e} apart, {worst:.1e} at worst"
-    if mean <= MEAN and worst <= WORST:  # not a number is not small
-        return Finding("noise", measured)
-    return Finding("BUG", measured, "logits", "each of their layers is ours, and the logits are not.")
+    if mean <= MEAN and worst <= WORST:  # NaN fails as well
+        return Finding(Verdict.NOISE, measured)
+    return Finding(
+        Verdict.BUG, measured, "logits", "each layer agrees with transformers, and the logits do not."
+    )
 
 
 CHECKS = (
     Check(
         "transformers",
-        "transformers computes the same from the same file, layer by layer",
+        "transformers computes the same values from the same file, layer by layer",
         f"rounding; {MEAN:g} on average, {WORST:g} at worst",
-        logits,
+        measure_logits,
     ),
 )

@@ -1,23 +1,24 @@
-"""The int8 cache: what it costs, in nats."""
+"""Checks what the int8 cache costs, as KL divergence in nats."""
 
 import torch
 
+from pellucid.checks.check import Check
 from pellucid.checks.equivalences import NO_CACHE
-from pellucid.checks.finding import Check, Finding
 from pellucid.checks.subject import Subject
+from pellucid.judge.verdict import Finding, Verdict
 from pellucid.model.cache import Cache, SlotLayer
 
 MEAN, WORST = 0.05, 0.5
 """Nats. A real model is far within; random weights make flat distributions, which move more easily."""
 
 
-def divergence(subject: Subject) -> Finding:
-    """KL(full ‖ int8) of the next token, at every position that reads the cache."""
+def measure_divergence(subject: Subject) -> Finding:
+    """Measures KL(full ‖ int8) of the next token at every position that reads the cache."""
     half = max(1, len(subject.all_ids) // 2)
     if subject.config.mask.bidirectional_prefix > half:
-        return Finding("skipped", NO_CACHE)
+        return Finding(Verdict.SKIPPED, NO_CACHE)
     if not isinstance(Cache(subject.config, 1, 1).layers[0], SlotLayer):
-        return Finding("skipped", "its cache is a sum and holds no keys")
+        return Finding(Verdict.SKIPPED, "its cache is a running sum and holds no keys")
     module = subject.module(torch.float32)
     ids = torch.tensor([subject.all_ids], device=module.device)
     found, caches = [], list[Cache]()
@@ -29,21 +30,23 @@ def divergence(subject: Subject) -> Finding:
             ]
             found.append(torch.log_softmax(logits[-1].double(), -1))
             caches.append(cache)
-    if (off := _off(*caches)) > 0.5:
-        story = f"a key or value is {off:.2f} steps from what was kept; rounding makes it half of one at most"
-        return Finding("BUG", f"{off:.2f} steps", "blocks.0.attn.k_all", story)
+    if (off := _largest_step(*caches)) > 0.5:
+        message = f"a key or value is {off:.2f} steps from what was kept; rounding makes it half of one at most"
+        return Finding(Verdict.BUG, f"{off:.2f} steps", "blocks.0.attn.k_all", message)
     full, int8 = found
     kl = (full.exp() * (full - int8)).sum(-1)
     mean, worst = float(kl.mean()), float(kl.max())
     measured = f"{mean:.1e} nats, {worst:.1e} at worst"
-    if not (mean <= MEAN and worst <= WORST):  # not a number is not small
+    if not (mean <= MEAN and worst <= WORST):  # NaN fails as well
         at = f"position {half + int(kl.argmax())}"
-        return Finding("BUG", measured, at, "the int8 cache changes what this model says: use a wider one.")
-    return Finding("noise", measured)
+        return Finding(
+            Verdict.BUG, measured, at, "the int8 cache changes this model's predictions: use a wider type."
+        )
+    return Finding(Verdict.NOISE, measured)
 
 
-def _off(full: Cache, int8: Cache) -> float:
-    """How many steps of its scale the first layer's worst number is off; both caches were given the same."""
+def _largest_step(full: Cache, int8: Cache) -> float:
+    """Returns the largest error in the first layer, in steps of its scale; both caches had the same input."""
     layers = (cache.layers[0] for cache in (full, int8))
     wide, narrow = (layer.read(full.reach, torch.float64) for layer in layers if isinstance(layer, SlotLayer))
     scales = int8.layers[0].buffers[2:]
@@ -56,8 +59,8 @@ def _off(full: Cache, int8: Cache) -> float:
 CHECKS = (
     Check(
         "int8 cache",
-        "keys and values in 8 bits hardly change the next token",
+        "keys and values in 8 bits hardly change the distribution of the next token",
         f"KL {MEAN:g} on average, {WORST:g} at worst",
-        divergence,
+        measure_divergence,
     ),
 )

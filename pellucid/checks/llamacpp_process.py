@@ -1,7 +1,7 @@
-"""A process of its own for llama.cpp: on a file that it does not like it aborts, and would take us with it.
+"""Runs llama.cpp in a separate process: it aborts on a file that it cannot read.
 
-Reads {"path", "ids", "letter", "threads"} as JSON, and writes for each beginning of the ids what it would say
-next.
+Reads {"path", "ids", "letter", "threads"} as JSON, and writes the most likely next token after each prefix of
+the ids, with its log-probability.
 """
 
 import importlib
@@ -11,11 +11,11 @@ from typing import Any
 
 
 def next_token(server: Any, ids: list[int], letter: list[int]) -> tuple[int, float]:
-    """What it would say next, and its log-probability. A letter is forced to be what is said, because the
-    server reports nothing beside an end or half a character."""
-    asked = {"prompt": ids, "n_predict": 1, "temperature": 0, "n_probs": 1, "cache_prompt": True}
-    asked["logit_bias"] = [[id, 1000.0] for id in letter]
-    answer = server.handle_completions(asked)
+    """Returns the most likely next token and its log-probability. The sampled token is forced to be a letter,
+    because the server reports no probabilities beside an end of text or half a character."""
+    request = {"prompt": ids, "n_predict": 1, "temperature": 0, "n_probs": 1, "cache_prompt": True}
+    request["logit_bias"] = [[id, 1000.0] for id in letter]
+    answer = server.handle_completions(request)
     if "error" in answer:
         raise RuntimeError(answer["error"]["message"])
     best = answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"][0]
@@ -32,8 +32,8 @@ def main() -> None:
     settings.verbosity = -1
     settings.cpuparams.n_threads = given["threads"]
     server = xllamacpp.Server(settings)
-    said = [next_token(server, ids[: t + 1], given["letter"]) for t in range(len(ids))]
-    print(json.dumps(said), flush=True)
+    predicted = [next_token(server, ids[: t + 1], given["letter"]) for t in range(len(ids))]
+    print(json.dumps(predicted), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What is verified: a model, a text for it to read, and its fast engine in the types that checks ask for."""
+"""The model that is verified, a text for it to read, and its fast engine in the types that checks need."""
 
 from dataclasses import replace
 from functools import cached_property
@@ -18,14 +18,14 @@ from pellucid.workbench import Model
 
 TEXT = (
     "The old lighthouse keeper counted the ships every evening. On the third of May, at 7:45, he counted "
-    "twelve; the thirteenth came an hour later, without a light, and nobody aboard could say why."
+    "twelve; the thirteenth came an hour later, without a light, and no one aboard could say why."
 )
 LENGTH = 32
-"""Tokens that most checks read: enough for every kind of step, few enough for float64 on two cores."""
+"""How many tokens most checks read: enough for every kind of step, few enough for float64 on two cores."""
 
 
 class Subject:
-    """A model under examination."""
+    """A model that is verified."""
 
     def __init__(self, model: Model, text: str = TEXT) -> None:
         self.model, self.text = model, text
@@ -36,12 +36,12 @@ class Subject:
 
     @cached_property
     def weights(self) -> dict[str, Array]:
-        """Held here, because many checks read them, and a file would be read again for each."""
+        """The weights, held here because many checks read them and a file would be read again for each."""
         return dict(self.model.weights)
 
     @cached_property
     def all_ids(self) -> list[int]:
-        """The ids of the text; where the model cannot read it, ids drawn from a fixed seed."""
+        """The ids of the text; where the model cannot encode it, random ids from a fixed seed."""
         try:
             ids = self.model.ids(self.text)
         except TokenError:
@@ -54,11 +54,11 @@ class Subject:
 
     @property
     def pair(self) -> tuple[list[int], list[int]]:
-        """Ids to read, and the ids that follow each."""
+        """The ids that are read, and their targets: the id after each."""
         return (self.ids[:-1], self.ids[1:]) if len(self.ids) > 1 else (self.ids, self.ids)
 
     def module(self, dtype: torch.dtype, layers: int | None = None) -> Transformer:
-        """The fast engine in a type; with `layers`, only that many of the first blocks."""
+        """Returns the fast engine in a type; with `layers`, only that many of the first blocks."""
         if self._made and self._made[0] == (dtype, layers):
             return self._made[1]
         self._made = None  # one at a time: a real model in float64 is large
@@ -72,11 +72,11 @@ class Subject:
 
     @cached_property
     def program(self) -> Tape:
-        """The specification's run on the pair of ids, which several checks share."""
+        """The specification's forward pass on the pair, which several checks share."""
         ids, targets = self.pair
         return forward(self.config, self.weights, [ids], [targets])
 
     def trace(self, tape: Tape, ids: list[int]) -> Trace:
-        """A tape with the tokens of its places, for messages."""
+        """Returns a trace of the tape with the tokens of its positions, for messages."""
         tokens = [self.model.token(id) for id in ids]
         return Trace(tape, {}, {"t": tokens, "s": tokens})

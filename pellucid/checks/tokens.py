@@ -1,4 +1,4 @@
-"""The tokenizer: what it reads it can write, and others read it alike."""
+"""Checks that a tokenizer decodes what it encodes, and that other programs give the same ids."""
 
 import contextlib
 import logging
@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pellucid.checks.finding import Check, Finding
+from pellucid.checks.check import Check
 from pellucid.checks.subject import Subject
 from pellucid.errors import TokenError, quote
+from pellucid.judge.verdict import Finding, Verdict
 from pellucid.text.native import call_native
 from pellucid.text.tokenizer import Tokenizer
 
@@ -20,60 +21,68 @@ TEXTS = (
     " leading, trailing ",
     "<|im_start|>user\n<s> </s> <|endoftext|> [INST]",
 )
-"""What tends to go wrong: blanks, digits, contractions, joined characters, names of special tokens."""
-NONE_READ = "it reads none of the sample texts"
+"""What tends to go wrong: spaces, digits, contractions, combined characters, names of special tokens."""
+NONE_READ = "it can encode none of the sample texts"
 
 
-def round_trip(subject: Subject) -> Finding:
+def measure_round_trip(subject: Subject) -> Finding:
     tokenizer = subject.model.pretrained.tokenizer
     if tokenizer is None:
-        return Finding("skipped", "it came without a tokenizer")
-    readable, read = _readable(tokenizer, (subject.text, *TEXTS)), 0
+        return Finding(Verdict.SKIPPED, "it has no tokenizer")
+    readable, exact = _select_readable(tokenizer, (subject.text, *TEXTS)), 0
     if not readable:
-        return Finding("skipped", NONE_READ)
+        return Finding(Verdict.SKIPPED, NONE_READ)
     name = getattr(tokenizer, "unknown", None)
     unknown = None if name is None else tokenizer.id_of(name)
     texts = [text for text in readable if unknown is None or unknown not in tokenizer.encode(text)]
     if not texts:
-        return Finding("skipped", f"each sample text has words that it does not know, and reads as {name}")
+        return Finding(
+            Verdict.SKIPPED, f"each sample text has words that it does not know and encodes as {name}"
+        )
     for text in texts:
         back = tokenizer.decode(tokenizer.encode(text))
         if back != text and tokenizer.encode(back) != tokenizer.encode(text):
-            return Finding("BUG", "another text", "tokenizer.decode", f"{text!r}\n{back!r}")
-        read += back == text
-    verdict = "equal" if read == len(texts) else "noise"
-    return Finding(verdict, f"{read} of {len(texts)} texts return letter for letter")
+            return Finding(Verdict.BUG, "the text changed", "tokenizer.decode", f"{text!r}\n{back!r}")
+        exact += back == text
+    verdict = Verdict.EQUAL if exact == len(texts) else Verdict.NOISE
+    return Finding(verdict, f"{exact} of {len(texts)} texts return character for character")
 
 
-def like_huggingface(subject: Subject) -> Finding:
+def measure_same_ids(subject: Subject) -> Finding:
     tokenizer = subject.model.pretrained.tokenizer
     if tokenizer is None:
-        return Finding("skipped", "it came without a tokenizer")
-    texts = _readable(tokenizer, (subject.text, *TEXTS[:-1]))  # they would parse the special tokens
+        return Finding(Verdict.SKIPPED, "it has no tokenizer")
+    texts = _select_readable(
+        tokenizer, (subject.text, *TEXTS[:-1])
+    )  # transformers would parse the special tokens
     if not texts:
-        return Finding("skipped", NONE_READ)
+        return Finding(Verdict.SKIPPED, NONE_READ)
     try:
-        theirs = _theirs(subject, tokenizer)
+        theirs = _load_theirs(subject, tokenizer)
     except ImportError:
-        return Finding("skipped", "transformers is not installed: pip install transformers")
-    except Exception as error:  # another library on somebody's files
-        return Finding("skipped", f"transformers cannot read this tokenizer: {quote(error)}")
+        return Finding(Verdict.SKIPPED, "transformers is not installed: pip install transformers")
+    except Exception as error:  # another library on an untrusted file
+        return Finding(Verdict.SKIPPED, f"transformers cannot read this tokenizer: {quote(error)}")
     ours = {text: tokenizer.encode(text) for text in texts}
-    alike = f"{sum(map(len, ours.values())):,} tokens alike"
-    departs = _departure(ours, lambda text: theirs.encode(text, add_special_tokens=False))
-    if departs is None:
-        return Finding("equal", alike)
-    measured, story = departs
-    # Their class for this type of model may ignore what tokenizer.json says; the file itself decides.
+    equal = f"{sum(map(len, ours.values())):,} equal tokens"
+    first = _find_mismatch(ours, lambda text: theirs.encode(text, add_special_tokens=False))
+    if first is None:
+        return Finding(Verdict.EQUAL, equal)
+    measured, message = first
+    # The class of transformers for this model type may ignore tokenizer.json; the file itself decides.
     file = subject.model.pretrained.source.path / "tokenizer.json"
-    if file.is_file() and _departure(ours, _as_the_file_says(file)) is None:
+    if file.is_file() and _find_mismatch(ours, _file_encoder(file)) is None:
         name = type(theirs).__name__
-        return Finding("equal", f"{alike} by tokenizer.json itself; transformers' {name} departs: {measured}")
-    return Finding("BUG", measured, "tokenizer.encode", story)
+        return Finding(
+            Verdict.EQUAL, f"{equal} by tokenizer.json itself; transformers' {name} departs: {measured}"
+        )
+    return Finding(Verdict.BUG, measured, "tokenizer.encode", message)
 
 
-def _departure(ours: Mapping[str, list[int]], encode: Callable[[str], list[int]]) -> tuple[str, str] | None:
-    """The first token that another program reads otherwise: where it is, and the ids from there on."""
+def _find_mismatch(
+    ours: Mapping[str, list[int]], encode: Callable[[str], list[int]]
+) -> tuple[str, str] | None:
+    """Returns the first token that another program encodes differently: its place, and the ids from there."""
     for text, ids in ours.items():
         found = encode(text)
         if ids != found:
@@ -83,8 +92,8 @@ def _departure(ours: Mapping[str, list[int]], encode: Callable[[str], list[int]]
     return None
 
 
-def _as_the_file_says(file: Path) -> Callable[[str], list[int]]:
-    """The `tokenizers` library on the file, which is the format's own program."""
+def _file_encoder(file: Path) -> Callable[[str], list[int]]:
+    """Returns the encoder of the `tokenizers` library, whose format the file has."""
     from tokenizers import Tokenizer as Library
 
     library = call_native(f"{file} is not a tokenizer", lambda: Library.from_file(str(file)))
@@ -93,7 +102,7 @@ def _as_the_file_says(file: Path) -> Callable[[str], list[int]]:
     return lambda text: list(library.encode(text, add_special_tokens=False).ids)
 
 
-def _readable(tokenizer: Tokenizer, texts: tuple[str, ...]) -> list[str]:
+def _select_readable(tokenizer: Tokenizer, texts: tuple[str, ...]) -> list[str]:
     readable = []
     for text in texts:
         try:
@@ -104,14 +113,14 @@ def _readable(tokenizer: Tokenizer, texts: tuple[str, ...]) -> list[str]:
     return readable
 
 
-def _theirs(subject: Subject, tokenizer: Tokenizer) -> Any:
+def _load_theirs(subject: Subject, tokenizer: Tokenizer) -> Any:
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     path = subject.model.pretrained.source.path
     if path.is_dir() and (path / "tokenizer_config.json").exists():
         with _quiet():
             return AutoTokenizer.from_pretrained(path)
-    # Of a GGUF file they read the words' cuts otherwise than llama.cpp does; so they get what we would save.
+    # transformers splits the words of a GGUF file differently from llama.cpp; so it gets what we would save.
     with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:
         file = Path(folder) / "tokenizer.json"
         file.write_bytes(tokenizer.files()[file.name])
@@ -120,7 +129,7 @@ def _theirs(subject: Subject, tokenizer: Tokenizer) -> Any:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without their remark that they do not know our type of model: only its tokenizer is theirs to read."""
+    """Hides the warning of transformers about our model type: only the tokenizer is read."""
     logger = logging.getLogger("transformers")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -131,8 +140,13 @@ def _quiet() -> Iterator[None]:
 
 
 CHECKS = (
-    Check("tokenizer", "decoding gives back the text that was encoded", "letter for letter", round_trip),
     Check(
-        "tokenizer outside", "other programs read the same ids from its file", "id for id", like_huggingface
+        "tokenizer",
+        "decoding gives back the text that was encoded",
+        "character for character",
+        measure_round_trip,
+    ),
+    Check(
+        "tokenizer outside", "other programs read the same ids from its file", "id for id", measure_same_ids
     ),
 )

@@ -128,7 +128,7 @@ def _judgement(done: "Replayed", name: str) -> Iterator[str]:
     worst = judged.worst
     most = "not one is off"
     if worst and worst.units:
-        unit = f"times a replay in {worst.replayed}" if worst.replayed else "units of rounding"
+        unit = f"times a replay in {worst.rerun_type}" if worst.rerun_type else "units of rounding"
         most = f"the worst is {figure(worst.units, 2)} {unit} off, {figure(worst.allowed, 2)} are allowed"
     yield f"{judged.verdict}: each number of this update follows from the run's own before it; {most}"
 

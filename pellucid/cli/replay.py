@@ -34,7 +34,8 @@ def replay(file: Annotated[Path, typer.Argument(help="A trace file, FILE.json.")
 
 def _judge(trace: "Trace") -> None:
     """Of a run of the fast engine: whether each number is its inputs', within the rounding of its type."""
-    from pellucid.judge.judge_run import judge_run, recorded_values
+    from pellucid.judge.judge_run import judge_run
+    from pellucid.judge.recorded import recorded_values
 
     done = judge_run(trace, recorded_values(trace))
     print(f"a run of the fast engine, {trace.run['path']}, in {trace.run.get('dtype')}")

@@ -1,4 +1,4 @@
-"""Equal or not: where two sets of named values first part, told so that a person can act."""
+"""Equal or not: the first value at which two sets of named values differ, and its worst cell."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ ELSEWHERE = 1e-12
 
 @dataclass(frozen=True)
 class Mismatch:
-    """The first value that differs, at its worst cell."""
+    """A value that is not as wanted, at its worst cell."""
 
     name: str
     index: Index
@@ -33,24 +33,20 @@ class Mismatch:
         return f"{self.name}{at}: got {self.got!r}, wanted {self.wanted!r}{self.note}"
 
 
-def largest(values: Iterable[Array]) -> float:
-    """The largest finite entry of all: the scale against which small values are judged."""
-    return max((float(np.abs(v[np.isfinite(v)]).max(initial=0.0)) for v in values), default=0.0)
-
-
 def find_mismatch(
     name: str, got: Array, wanted: Array, tolerance: float, scale: float = 0.0
 ) -> Mismatch | None:
-    """None where max|a − b| ≤ tolerance · max(max|b|, scale / 1000) and infinities and NaN coincide."""
+    """Returns None where max|got − wanted| ≤ tolerance · max(max|wanted|, scale / 1000), and infinities and
+    NaN are in the same cells; else the worst cell."""
     if got.shape != wanted.shape:
         return Mismatch(name, (), np.nan, np.nan, f" (shape {got.shape}, wanted {wanted.shape})")
-    finite = np.isfinite(wanted) & np.isfinite(got)
-    same = np.where(np.isnan(wanted), np.isnan(got), got == wanted)
-    strange = ~finite & ~same
-    if strange.any():
-        index = tuple(int(i) for i in np.argwhere(strange)[0])
+    is_finite = np.isfinite(wanted) & np.isfinite(got)
+    is_same = np.where(np.isnan(wanted), np.isnan(got), got == wanted)
+    is_misplaced = ~is_finite & ~is_same
+    if is_misplaced.any():
+        index = tuple(int(i) for i in np.argwhere(is_misplaced)[0])
         return Mismatch(name, index, float(got[index]), float(wanted[index]))
-    error = np.abs(np.where(finite, got, 0.0) - np.where(finite, wanted, 0.0))
+    error = np.abs(np.where(is_finite, got, 0.0) - np.where(is_finite, wanted, 0.0))
     limit = tolerance * max(largest([wanted]), scale * 1e-3)
     if error.size and error.max() > limit:
         index = tuple(int(i) for i in np.unravel_index(int(error.argmax()), error.shape))
@@ -61,46 +57,38 @@ def find_mismatch(
 def find_first_mismatch(
     got: Mapping[str, Array], wanted: Mapping[str, Array], tolerance: float
 ) -> Mismatch | None:
-    """The first name, in the order of `wanted`, at which the two part.
-
-    Values of one kind (gradients, parameters after an update, activations) share a scale.
-    """
-    kinds: dict[str, list[Array]] = {}
-    for name, value in wanted.items():
-        kinds.setdefault(kind(name), []).append(value)
-    scales = {kind: largest(values) for kind, values in kinds.items()}
+    """Returns the first mismatch in the order of `wanted`, None where all values are equal."""
+    scales = scales_by_kind(wanted)
     for name, value in wanted.items():
         if name not in got:
             return Mismatch(name, (), np.nan, np.nan, " (missing)")
-        if found := find_mismatch(name, got[name], value, tolerance, scales[kind(name)]):
+        if found := find_mismatch(name, got[name], value, tolerance, scales[kind_of(name)]):
             return found
     return None
 
 
-def kind(name: str) -> str:
-    """Values of one kind share a scale."""
+def largest(values: Iterable[Array]) -> float:
+    """Returns the largest finite |entry| of all values: the scale by which small values are judged."""
+    return max((float(np.abs(v[np.isfinite(v)]).max(initial=0.0)) for v in values), default=0.0)
+
+
+def scales_by_kind(values: Mapping[str, Array]) -> dict[str, float]:
+    """Returns the largest entry of each kind of value."""
+    scales: dict[str, float] = {}
+    for name, value in values.items():
+        scales[kind_of(name)] = max(scales.get(kind_of(name), 0.0), largest([value]))
+    return scales
+
+
+def kind_of(name: str) -> str:
+    """Returns the kind of a value by its name: gradients, parameters after an update, or activations."""
     return "gradient" if name.startswith("d.") else "update" if "@" in name else "activation"
 
 
-SIZES = {"v": "vocab_size", "c": "d_model", "h": "n_head", "k": "n_kv_head", "d": "d_head", "f": "d_ff"}
-"""The key of the config that says how long an axis is."""
-
-
-def model_sizes(trace: Trace) -> dict[str, int]:
-    """Returns the sizes of the model that a trace ran, by the keys of its config."""
-    layers = {name.split(".")[1] for name in trace.tape.steps if name.startswith("blocks.")}
-    found = {"n_layer": len(layers)}
-    for name in ("embedded", "blocks.0.attn.q", "blocks.0.attn.k", "blocks.0.mlp.up", "logits"):
-        if name in trace.tape:
-            lengths = zip(trace.about(name).axes, trace.value(name).shape, strict=True)
-            found |= {SIZES[axis]: length for axis, length in lengths if axis in SIZES}
-    return found
-
-
 def explain_mismatch(found: Mismatch, trace: Trace, head: bool = True, top: int = 6) -> str:
-    """A departure as a person wants it: where, both numbers, and the arithmetic that makes the wanted one.
+    """Returns the lines that explain a mismatch: its cell, both numbers, the arithmetic of the wanted one.
 
-    For tests: `assert not found, explain_mismatch(found, trace)`.
+    For tests: `assert not found, explain_mismatch(found, trace)`. Without `head`, the arithmetic alone.
     """
     if not found.index and trace.value(found.name).ndim:
         return str(found)
@@ -111,6 +99,6 @@ def explain_mismatch(found: Mismatch, trace: Trace, head: bool = True, top: int 
         return "\n".join([*lines, f"  {at} is given"])
     try:
         made = arithmetic(trace, step, found.index, top)
-    except Exception as error:  # a trace from a stranger may hold a step that cannot run
-        raise TapeError(f"{found.name!r} cannot be computed again from this trace: {error}.") from error
+    except Exception as error:  # an untrusted trace may hold a step that cannot run
+        raise TapeError(f"{found.name!r} cannot be recomputed from this trace: {error}.") from error
     return "\n".join([*lines, f"  {build_formula(trace, step, found.index)}", f"  = {written(made, 6)}"])

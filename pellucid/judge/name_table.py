@@ -21,7 +21,7 @@ import numpy as np
 
 from pellucid.errors import FileError, UsageError, did_you_mean, file_error
 from pellucid.explain.trace import Trace
-from pellucid.judge.judge_run import RecordedValue
+from pellucid.judge.recorded import RecordedValue
 from pellucid.reference.op import Array, Shape
 
 EXAMPLE = '"h.{l}.attn.q" = "blocks.{l}.attn.q"'

@@ -1,10 +1,12 @@
-"""Which curve is this? Two functions of one number, told apart below the noise of the type.
+"""Finds a swapped activation whose error is within the noise of the type.
 
-In bfloat16 the two forms of GELU differ by less than 1 + tanh may lose, so no error budget sees a swap. But
-where the forms are several roundings apart, a library's one rounding at the end tells which of them it was.
+In bfloat16 the two forms of GELU differ by less than 1 + tanh may lose, so no error budget shows a swap. But
+a library rounds once, at the end: where the two forms are several roundings apart, its numbers show which of
+them it computed.
 """
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,18 +16,19 @@ from pellucid.reference.op import Array, Op, each
 from pellucid.reference.ops import table
 from pellucid.reference.tape import Step
 
-TELLING = 8
-"""Two functions are told apart where they are so many roundings apart, in at least so many cells."""
+DISTINCT = 8
+"""Two functions are distinguished by at least this many cells where they are this many roundings apart."""
 SAMPLE = 2**16
-"""How many cells are enough."""
+"""How many cells are examined at most."""
 
 
-def other_curve(step: Step, inputs: list[Any], got: Array, precision: Precision) -> tuple[str, int]:
-    """Another operation whose numbers these are ("" for none), and the number of the cell that shows it."""
+def find_other_curve(step: Step, inputs: Sequence[Any], got: Array, precision: Precision) -> tuple[str, int]:
+    """Returns the other operation that gives these numbers ("" for none), and the flat index of a cell that
+    shows it."""
     if not is_curve(step.op) or step.attrs:
         return "", 0
-    every = max(1, got.size // SAMPLE)
-    x, got = Bounded(inputs[0].value.ravel()[::every]), got.ravel()[::every]
+    stride = max(1, got.size // SAMPLE)
+    x, got = Bounded(inputs[0].value.ravel()[::stride]), got.ravel()[::stride]
     with np.errstate(all="ignore"):
         own = step.op.forward(x).value
         for name, other in table().items():
@@ -35,14 +38,14 @@ def other_curve(step: Step, inputs: list[Any], got: Array, precision: Precision)
             inside = made.allowed * PRECISIONS["float32"].unit * made.bulk  # libraries compute in float32
             one = precision.unit * np.maximum(np.abs(made.value), precision.smallest) + inside
             apart, close = np.abs(own - made.value) / one, np.abs(got - made.value) <= one
-            telling = apart > TELLING
-            if telling.sum() >= TELLING and close[telling].mean() > 0.9:
-                return name, every * int(np.where(close & telling, apart, 0).argmax())
+            is_distinct = apart > DISTINCT
+            if is_distinct.sum() >= DISTINCT and close[is_distinct].mean() > 0.9:
+                return name, stride * int(np.where(close & is_distinct, apart, 0).argmax())
     return "", 0
 
 
 def is_curve(op: Op) -> bool:
-    """Whether the operation is a function of one number, cell by cell, and of nothing else."""
+    """Whether the operation is a function of one number, applied cell by cell, without settings."""
     parameters = list(inspect.signature(op.forward).parameters.values())
     return (
         op.reads is each

@@ -1,4 +1,4 @@
-"""Replay: recompute every step of a trace from its own recorded inputs."""
+"""Replays a trace: every step recomputed from its own recorded inputs, bit for bit."""
 
 from dataclasses import dataclass
 
@@ -6,19 +6,26 @@ import numpy as np
 
 from pellucid.explain.trace import Trace
 from pellucid.judge.mismatch import ELSEWHERE, Mismatch, find_mismatch, largest
+from pellucid.judge.verdict import Verdict
 
 
 @dataclass(frozen=True)
 class Replay:
-    """How many steps were recomputed, how many to the last bit, and those that do not agree."""
+    """How many steps were recomputed, how many of them agree bit for bit, and those that do not agree."""
 
     steps: int
     exact: int
     mismatches: list[Mismatch]
 
+    @property
+    def verdict(self) -> Verdict:
+        if self.mismatches:
+            return Verdict.BUG
+        return Verdict.EQUAL if self.exact == self.steps else Verdict.NOISE
+
 
 def replay(trace: Trace) -> Replay:
-    """Each step from the file's own numbers, so that one wrong number is named where it stands."""
+    """Recomputes each step from the values in the file, so that one wrong number is found where it is."""
     tape = trace.tape
     exact, mismatches = 0, []
     scales = {
@@ -30,7 +37,7 @@ def replay(trace: Trace) -> Replay:
         try:
             with np.errstate(all="ignore"):
                 made = step.run(tape.values)
-        except Exception as error:  # a stranger's attributes may break an operation in any way
+        except Exception as error:  # untrusted attributes may break an operation in any way
             mismatches.append(Mismatch(name, (), np.nan, np.nan, f" ({step.op.name} cannot run: {error})"))
             continue
         if made.shape == recorded.shape and np.array_equal(made, recorded, equal_nan=True):

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from pellucid.checks import equivalences
-from pellucid.checks.finding import Finding
 from pellucid.config import ModelConfig
-from pellucid.judge.judge_run import RecordedValue, judge_run
+from pellucid.judge.judge_run import judge_run
 from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch
-from pellucid.judge.verdict import Replayed
+from pellucid.judge.recorded import RecordedValue
+from pellucid.judge.run_report import RunReport
+from pellucid.judge.verdict import Finding
 from pellucid.model import cache, positions
 from pellucid.model.transformer import Transformer
 from pellucid.workbench.engines import run
@@ -41,7 +42,7 @@ LONG = {
 
 def replayed(
     config: ModelConfig, type: str, path: str, ids: Any = IDS, targets: Any = TARGETS, **more: Any
-) -> Replayed:
+) -> RunReport:
     model = fast(config, dtype=getattr(torch, type), **more)
     done = run(model, ids, targets, path=path)
     recorded = {name: RecordedValue(value, done.types[name]) for name, value in done.values.items()}
@@ -187,7 +188,7 @@ class Read:
 
 
 def cached() -> Finding:
-    return equivalences.cached(Read())  # type: ignore[arg-type]
+    return equivalences.measure_cached(Read())  # type: ignore[arg-type]
 
 
 def test_a_cache_written_one_slot_late_is_named_at_the_first_value_that_departs(
@@ -202,5 +203,5 @@ def test_a_cache_written_one_slot_late_is_named_at_the_first_value_that_departs(
     monkeypatch.setattr(cache, "put", late)
     found = cached()
     assert (found.verdict, found.at) == ("BUG", "blocks.0.attn.k_all")
-    assert found.story.startswith("blocks.0.attn.k_all[0,")
-    assert ": got " in found.story and ", wanted " in found.story
+    assert found.message.startswith("blocks.0.attn.k_all[0,")
+    assert ": got " in found.message and ", wanted " in found.message

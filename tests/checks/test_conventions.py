@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from pellucid.checks import conventions
-from pellucid.checks.finding import Finding
 from pellucid.checks.subject import Subject
 from pellucid.config import ModelConfig
+from pellucid.judge.verdict import Finding
 from pellucid.parts.positions.rope import Rope
 from pellucid.pretrained import Pretrained
 from pellucid.workbench import Model
@@ -14,7 +14,7 @@ from tests.interop.gguf import made_up
 
 
 def read_as(trained: Pretrained, config: ModelConfig) -> Finding:
-    return conventions.best_reading(Subject(Model(replace(trained, config=config))))
+    return conventions.measure_other_conventions(Subject(Model(replace(trained, config=config))))
 
 
 def test_a_trained_model_as_it_was_made_is_no_bug() -> None:
@@ -27,7 +27,7 @@ def test_a_flipped_rope_layout_is_a_bug_that_names_the_other() -> None:
     found = read_as(trained(), replace(CONFIG, positions=Rope(100.0, "pairs")))
     assert found.verdict == "BUG", found
     assert found.at == "convention: RoPE layout: halves for pairs"
-    assert "the weights were most likely made for that one" in found.story
+    assert "the weights were most likely made for that one" in found.message
 
 
 def test_gains_stored_less_one_are_a_bug_that_names_how_to_read_them() -> None:
@@ -41,6 +41,6 @@ def test_gains_stored_less_one_are_a_bug_that_names_how_to_read_them() -> None:
 
 
 def test_a_model_that_makes_no_sense_in_any_reading_is_not_blamed() -> None:
-    found = conventions.best_reading(Subject(Model(made_up.model(made_up.LLAMA))))
+    found = conventions.measure_other_conventions(Subject(Model(made_up.model(made_up.LLAMA))))
     assert found.verdict == "skipped"
-    assert found.measured.startswith("it makes no sense of English in any reading: loss ")
+    assert found.measured.startswith("it makes no sense of English under any convention: loss ")

@@ -8,8 +8,16 @@ from pellucid.workbench import Model
 from tests.agreement.engines import DIFFERENT
 from tests.interop.gguf import made_up
 
-OUTSIDE = ("tokenizer", "tokenizer outside", "conventions", "transformers", "llama.cpp", "compiled", "slopes")
-"""Checks that ask others, or that the choice of a part does not change; slopes are in `tests/reference`."""
+OUTSIDE = (
+    "tokenizer",
+    "tokenizer outside",
+    "conventions",
+    "transformers",
+    "llama.cpp",
+    "compiled",
+    "finite differences",
+)
+"""Checks that ask others, or that the choice of a part does not change; finite differences are in `tests/reference`."""
 
 
 @pytest.mark.parametrize("name", DIFFERENT)

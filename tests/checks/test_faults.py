@@ -13,9 +13,9 @@ from torch import Tensor
 
 import pellucid
 from pellucid.checks.catalogue import CHECKS
-from pellucid.checks.finding import Finding
 from pellucid.checks.subject import Subject
 from pellucid.interop import model_folder
+from pellucid.judge.verdict import Finding
 from pellucid.model import cache, positions, transformer
 from pellucid.model.attentions import softmax as attention
 from pellucid.parts.positions.rope import Rope
@@ -240,7 +240,7 @@ FAULTS: dict[str, tuple[Fault, str, str, str]] = {
     ),
     "heads in the engine": (heads_swapped_when_loading, "llama", "specification", "blocks.1.attn.q"),
     "gradient": (gradient_wrong, "gguf", "gradients", "d.blocks.1.mlp.gate"),
-    "slope": (gradient_wrong, "gguf", "slopes", "d.embed.weight"),
+    "finite difference": (gradient_wrong, "gguf", "finite differences", "d.embed.weight"),
     "float16 inside": (softmax_in_float16, "llama", "float32", "blocks.0.attn.pattern"),
     "curve": (another_curve_in_bfloat16, "llama", "bfloat16", "blocks.0.mlp.act"),
     "rounded positions": (positions_rounded, "llama", "far positions", "blocks.0.attn.q_rot"),
@@ -317,6 +317,6 @@ def test_a_bug_is_told_with_its_place_both_numbers_and_the_formula(
     models: dict[str, str | Path], monkeypatch: Patch
 ) -> None:
     model = pellucid.load(models["llama"])
-    story = checked("far positions", positions_rounded(model, monkeypatch)).story
+    story = checked("far positions", positions_rounded(model, monkeypatch)).message
     assert story.startswith("BUG at blocks.0.attn.q_rot\n  blocks.0.attn.q_rot[h=")
     assert "where its inputs give" in story and "cos" in story and "sin" in story

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from pellucid.checks.catalogue import CHECKS
-from pellucid.checks.finding import Check, Finding
+from pellucid.checks.check import Check
 from pellucid.interop import huggingface
 from pellucid.interop.rope_layout import in_layout
+from pellucid.judge.verdict import Finding, Verdict
 from tests.checks.trained import trained
 from tests.cli.commands import Shell
 from tests.interop.gguf import made_up
@@ -120,7 +121,7 @@ def test_the_checks_after_weights_that_are_not_finite_are_not_run(shell: Shell, 
 
 
 def test_the_json_of_a_bug_has_its_place_and_its_story(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Finding("BUG", "1 [bold]", "logits[t=0]", "two\n[red]lines[/]")
+    found = Finding(Verdict.BUG, "1 [bold]", "logits[t=0]", "two\n[red]lines[/]")
     check = Check("made [up]", "a claim [with marks]", "none", lambda subject: found)
     monkeypatch.setattr("pellucid.checks.catalogue.CHECKS", (check,))
     done = shell("verify", "abcd", "--json")

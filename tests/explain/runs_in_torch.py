@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pellucid.config import ModelConfig
-from pellucid.judge.judge_run import RecordedValue
+from pellucid.judge.recorded import RecordedValue
 from pellucid.reference.op import Array
 
 Bugs = Mapping[str, Callable[[Any], Any]]

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from pellucid.explain.trace import Trace
 from pellucid.judge.fitting import explain_bug
 from pellucid.judge.judge_run import judge_run
-from pellucid.judge.verdict import Replayed
+from pellucid.judge.run_report import RunReport
 from pellucid.reference.training import forward
 from tests.explain.runs_in_torch import Bugs, config, run, weights, widened
 
@@ -39,7 +39,7 @@ PLANTED: dict[str, tuple[Bugs, str]] = {
 
 def compared(
     bugs: Bugs, keep: re.Pattern[str], type: torch.dtype = torch.float32, known: bool = True
-) -> Replayed:
+) -> RunReport:
     """Six query heads on two key heads, so that every mistake makes a difference."""
     shape = config("llama", 48, 24, 6)
     w = weights(shape, type, 3)
@@ -88,9 +88,9 @@ def test_a_healthy_run_needs_no_explanation() -> None:
 def test_wrong_scores_that_a_mask_hands_on_are_told_by_the_formula_of_the_scores() -> None:
     done = compared({"scale": lambda _: 1.0}, re.compile(r"(?!.*\.scores).*"))
     assert done.bugs[0].name == "blocks.0.attn.masked", str(done)
-    assert "S[h,t,s] = Σ_d Q'[h,t,d] K'[k,s,d]" in done.story, done.story
+    assert "S[h,t,s] = Σ_d Q'[h,t,d] K'[k,s,d]" in done.formula, done.formula
     ahead = compared({"diagonal": lambda _: 1}, re.compile(r"(?!.*\.scores).*"))
-    assert "if mask[t,s] = 1, else -∞" in ahead.story, ahead.story
+    assert "if mask[t,s] = 1, else -∞" in ahead.formula, ahead.formula
 
 
 def test_a_span_of_too_many_numbers_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 
 from pellucid.errors import AddressError, TapeError, UsageError
-from pellucid.judge.judge_run import RecordedValue, judge_run
+from pellucid.judge.judge_run import judge_run
+from pellucid.judge.recorded import RecordedValue
 from pellucid.judge.rounding import Bounded
-from pellucid.judge.verdict import Replayed
+from pellucid.judge.run_report import RunReport
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
 from tests.agreement import transcriptions
@@ -38,7 +39,7 @@ def replayed(
     embedding: float = 1.0,
     hidden: Iterable[str] = (),
     layers: int = 2,
-) -> Replayed:
+) -> RunReport:
     shape = config(family, width, length, heads, layers)
     w = weights(shape, TYPES[type], seed)
     w["embed.weight"] *= embedding
@@ -168,7 +169,7 @@ def streamed(
     base: float | None = None,
     keep: re.Pattern[str] = STREAM,
     seed: int = 0,
-) -> Replayed:
+) -> RunReport:
     shape = config("llama", 576, 24, 9, 4)
     turned = replace(shape, positions=replace(shape.positions, base=base)) if base else shape  # type: ignore[call-arg]
     w = weights(shape, TYPES[type], seed)
@@ -199,7 +200,7 @@ def test_a_healthy_stream_is_noise_and_so_are_logits_alone(type: str) -> None:
 def test_a_bug_between_two_recorded_streams_is_named_at_its_block(fault: dict[str, Any], place: str) -> None:
     done = streamed("float32", **fault)
     assert done.verdict == "BUG" and done.bugs[0].place == place, str(done)
-    assert "times the error of a replay in float32, 20 allowed" in str(done)
+    assert (done.bugs[0].rerun_type, done.bugs[0].allowed) == ("float32", 20)
     assert len(done.bugs) == 1 or place == FIRST, str(done)
 
 
@@ -289,7 +290,7 @@ def test_what_was_given_differently_is_told_as_given() -> None:
     moved = tape["embed.weight"].copy()
     moved[2, 1] += 1
     done = judge_run(tape, theirs | {"embed.weight": RecordedValue(moved)})
-    assert [value.address for value in done.given_differently] == ["embed.weight[v=2,c=1]"]
+    assert [value.address for value in done.different_weights] == ["embed.weight[v=2,c=1]"]
     assert done.bugs[0].name == "embedded"  # which still holds the rows of the other weights
     rest = judge_run(tape, {"embed.weight": RecordedValue(moved)})
     assert rest.verdict == "different" and not rest, str(rest)

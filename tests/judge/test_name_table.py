@@ -8,8 +8,8 @@ import pytest
 
 from pellucid.errors import FileError, UsageError
 from pellucid.explain.trace import Trace
-from pellucid.judge.judge_run import RecordedValue
 from pellucid.judge.name_table import NameTable, map_names, parse_rules, read_table, shipped_tables
+from pellucid.judge.recorded import RecordedValue
 from pellucid.names import describe
 from pellucid.reference.training import forward
 from tests.reference.models import CONFIGS, IDS, weights

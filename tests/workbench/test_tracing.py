@@ -11,7 +11,8 @@ import pellucid
 from pellucid.config import ModelConfig
 from pellucid.errors import FileError
 from pellucid.interop import model_folder
-from pellucid.judge.judge_run import judge_run, recorded_values
+from pellucid.judge.judge_run import judge_run
+from pellucid.judge.recorded import recorded_values
 from pellucid.judge.replay import replay
 from pellucid.pretrained import Pretrained, Source
 from pellucid.workbench import Model

@@ -25,8 +25,9 @@ from pellucid.data.sources.encoding import PROOF
 from pellucid.data.sources.source import Source, kind_of, open_source
 from pellucid.errors import AddressError, FileError, UsageError, did_you_mean
 from pellucid.explain.trace import Trace
-from pellucid.judge import verdict
-from pellucid.judge.judge_run import RecordedValue, judge_run
+from pellucid.judge.judge_run import judge_run
+from pellucid.judge.recorded import RecordedValue
+from pellucid.judge.run_report import RunReport
 from pellucid.model.lora import adapters
 from pellucid.pretrained import Pretrained
 from pellucid.reference.one_update import LENGTHS, Before, Rule, beginning, no_update, one_update
@@ -131,7 +132,7 @@ class Replayed:
             found[f"grad_norm@{k}"] = np.array(self.event.grad_norm)
         return {called: RecordedValue(value, kept.type) for called, value in found.items()}
 
-    def judged(self, name: str) -> verdict.Replayed:
+    def judged(self, name: str) -> RunReport:
         """Whether each number of the update follows from those before it, as closely as its type can hold.
 
         Torch's kernel for a GPU takes 1 − β from a β in float32, which is 16 units off where β is 0.98; so a
@@ -143,7 +144,7 @@ class Replayed:
         values = zip(*(reading.values for reading in readings), strict=True)
         return replace(fewest, values=tuple(min(same, key=lambda value: value.share) for same in values))
 
-    def _judged(self, name: str, held: Held) -> verdict.Replayed:
+    def _judged(self, name: str, held: Held) -> RunReport:
         trace = self.trace(name, held)
         own = {called: value for called, value in self.own(name).items() if called in trace.tape}
         return judge_run(trace, own, only=f"{name}.m@*" if self.turned_narrowly(name) else f"{name}*")
