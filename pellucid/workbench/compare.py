@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pellucid.arguments import check_float, check_one_of, check_text, show
+from pellucid.arguments import check_float, check_one_of, check_text
 from pellucid.config import ModelConfig
-from pellucid.errors import UsageError
+from pellucid.errors import UsageError, show
 from pellucid.explain.trace import Trace
 from pellucid.judge.arrays_file import SUFFIXES, read_arrays, widen_arrays
 from pellucid.judge.fitting import explain_bug

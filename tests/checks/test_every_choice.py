@@ -17,7 +17,7 @@ OUTSIDE = (
     "compiled",
     "finite differences",
 )
-"""Checks that ask others, or that the choice of a part does not change; finite differences are in `tests/reference`."""
+"""Checks by other programs, or that the choice of a part does not change."""
 
 
 @pytest.mark.parametrize("name", DIFFERENT)
