@@ -31,7 +31,9 @@ def measure_divergence(subject: Subject) -> Finding:
             found.append(torch.log_softmax(logits[-1].double(), -1))
             caches.append(cache)
     if (off := _largest_step(*caches)) > 0.5:
-        message = f"a key or value is {off:.2f} steps from what was kept; rounding makes it half of one at most"
+        message = (
+            f"a key or value is {off:.2f} steps from what was kept; rounding makes it half of one at most"
+        )
         return Finding(Verdict.BUG, f"{off:.2f} steps", "blocks.0.attn.k_all", message)
     full, int8 = found
     kl = (full.exp() * (full - int8)).sum(-1)
