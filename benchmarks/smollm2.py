@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM
 
-from pellucid.checks.llamacpp import said_next
+from pellucid.checks.llamacpp import predict_next
 from pellucid.checks.subject import TEXT
 from pellucid.interop import gguf
 from pellucid.workbench import load
@@ -73,7 +73,7 @@ def main() -> None:
         wide = Path(folder) / "f32.gguf"
         gguf.write(wide, model.pretrained, "F32")
         for name, file in (("this file", where), ("the same in F32", wide)):
-            choices = said_next(file, ids, letter)
+            choices = predict_next(file, ids, letter)
             alike = sum(token == int(ours[t].argmax()) for t, (token, _) in enumerate(choices))
             print(
                 f"llama.cpp, {name:<15}        {alike} of {len(ids)} choices alike, {alike / len(ids):.1%} "
