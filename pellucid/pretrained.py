@@ -1,15 +1,17 @@
-"""A model as a file holds it: what every reader returns and every writer takes."""
+"""A model as a file holds it: config, weights, tokenizer and provenance, as every reader returns and every
+writer takes it."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pellucid import notebook
 from pellucid.config import ModelConfig
 from pellucid.dtypes import BY_NAME, FLOAT_STORAGE, Array
-from pellucid.errors import FileError, did_you_mean
+from pellucid.errors import FileError, did_you_mean, show
 from pellucid.files import need
 from pellucid.format import escape_controls, pluralize
 from pellucid.text.tokenizer import Tokenizer
@@ -18,8 +20,9 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where a model came from. `types` says how each weight is stored there: "F32", "BF16", "Q4_1"."""
+class Provenance:
+    """Where a model came from: path, file format, architecture, the code of the type in which each weight is
+    stored there ("F32", "BF16", "Q4_1"), and the size of the weights in bytes."""
 
     path: Path
     format: str
@@ -29,19 +32,24 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Tensor:
-    """A weight that is read when it is asked for."""
+class LazyTensor:
+    """A weight that is read from its file each time it is used."""
 
     shape: Shape
     read: Callable[[], Array]
 
 
-class Weights(Mapping[str, Array]):
-    """Arrays under our names, each read from its file when asked for, so that a large model is never in
-    memory twice. float32, or as wide as it is stored."""
+class LazyWeights(Mapping[str, Array]):
+    """Weights by name, each read from its file when it is looked up, so that a large model is never in
+    memory twice. They are float32, or float64 where that is how they are stored."""
 
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(self, tensors: Mapping[str, LazyTensor]) -> None:
         self.tensors = tensors
+
+    @classmethod
+    def from_function(cls, shapes: Mapping[str, Shape], read: Callable[[str], Array]) -> "LazyWeights":
+        """Returns weights of these shapes, each read by its name."""
+        return cls({name: LazyTensor(shape, partial(read, name)) for name, shape in shapes.items()})
 
     def __getitem__(self, name: str) -> Array:
         return self.tensors[name].read()
@@ -58,7 +66,7 @@ class Weights(Mapping[str, Array]):
     def __repr__(self) -> str:
         count = parameter_count({name: tensor.shape for name, tensor in self.tensors.items()})
         what = f"{pluralize(len(self), 'array')} with {count:,} numbers"
-        return notebook.summarize("Weights", what, self._sizes())
+        return notebook.summarize("LazyWeights", what, self._sizes())
 
     def _repr_html_(self) -> str:
         return notebook.listing(repr(self), ("weight", "shape"), self._sizes())
@@ -69,14 +77,17 @@ class Weights(Mapping[str, Array]):
 
 @dataclass(frozen=True)
 class Pretrained:
-    """`generation` holds what the file says about ends and sampling, in Hugging Face's keys; `add_bos`
-    whether a text begins with the tokenizer's bos token."""
+    """A config with its weights, tokenizer and provenance.
+
+    `generation` holds the file's generation settings (eos_token_id, temperature, …) under Hugging Face's
+    keys; `add_bos` says whether a text begins with the tokenizer's bos token.
+    """
 
     name: str
     config: ModelConfig
     weights: Mapping[str, Array]
     tokenizer: Tokenizer | None
-    source: Source
+    provenance: Provenance
     chat_template: str | None = None
     add_bos: bool = False
     generation: dict[str, Any] = field(default_factory=dict)
@@ -84,8 +95,18 @@ class Pretrained:
     def __repr__(self) -> str:
         count = parameter_count(self.config.parameters())
         return escape_controls(
-            f"<Pretrained {self.name}: {count:,} parameters, {self.source.format}>", keep=""
+            f"<Pretrained {self.name}: {count:,} parameters, {self.provenance.format}>", keep=""
         )
+
+    @property
+    def eos_ids(self) -> list[int]:
+        """The ids of the tokens that end a text: those of the generation settings, else the tokenizer's."""
+        given = self.generation.get("eos_token_id")
+        if given is not None:
+            return [given] if isinstance(given, int) else list(given)
+        eos = self.tokenizer.special.eos if self.tokenizer else None
+        id = self.tokenizer.id_of(eos) if self.tokenizer and eos else None
+        return [] if id is None else [id]
 
 
 def check_token_ids(pretrained: Pretrained) -> None:
@@ -98,32 +119,43 @@ def check_token_ids(pretrained: Pretrained) -> None:
         wrong += [f"{key} {id}" for id in ids if not 0 <= id < size]
     if wrong:
         raise FileError(
-            f"{pretrained.source.path} names tokens beyond its vocabulary: {', '.join(wrong)}, where ids go "
-            f"from 0 to {size - 1:,}. Correct its config.json and generation_config.json, and try again."
+            f"{pretrained.provenance.path} names tokens beyond its vocabulary: {', '.join(wrong)}, where ids "
+            f"go from 0 to {size - 1:,}. Correct its config.json and generation_config.json, and try again."
         )
 
 
 def stored_dtype(pretrained: Pretrained, name: str) -> str:
     """Returns the code of the type in which a weight is stored: F32 where it is quantized, the array's own
     type where it is in no file."""
-    code = pretrained.source.types.get(name)
+    code = pretrained.provenance.types.get(name)
     if code is None:
         own = BY_NAME.get(str(pretrained.weights[name].dtype))
         code = own.code if own else "F32"
     return code if code in FLOAT_STORAGE else "F32"
 
 
-def check_shapes(config: ModelConfig, found: Mapping[str, Shape]) -> None:
-    """A file's tensors are exactly the config's parameters; inside `files.validating`."""
-    wanted = config.parameters()
-    for name, shape in wanted.items():
-        need(name in found, f"the weight {name} {shape} is missing")
-        need(
-            tuple(found[name]) == shape, f"the weight {name} has the shape {tuple(found[name])}, not {shape}"
-        )
+def shape_mismatch(wanted: Mapping[str, Shape], found: Mapping[str, Shape], noun: str = "weight") -> str:
+    """Returns why the tensors are not exactly the wanted ones, "" where they are.
+
+    >>> shape_mismatch({"embed.weight": (4, 2)}, {"embed.weight": (2, 4)})
+    'the weight embed.weight has the shape (2, 4), not (4, 2)'
+    """
     for name in found:
-        hint = "" if name in wanted else did_you_mean(name[:80], wanted)  # slow, so only where it is needed
-        need(name in wanted, f"the weight {name!r} belongs to nothing in this config{hint}")
+        if name not in wanted:  # finding a similar name is slow where there are many
+            hint = did_you_mean(name[:80], wanted) if len(wanted) < 1000 else ""
+            return f"the {noun} {show(name)} is not one of this config's{'.' * bool(hint)}{hint}"
+    for name, shape in wanted.items():
+        if name not in found:
+            return f"the {noun} {name} {shape} is missing"
+        if tuple(found[name]) != shape:
+            return f"the {noun} {name} has the shape {tuple(found[name])}, not {shape}"
+    return ""
+
+
+def check_shapes(config: ModelConfig, found: Mapping[str, Shape]) -> None:
+    """Raises `Damaged` unless a file's tensors are exactly the config's parameters."""
+    why = shape_mismatch(config.parameters(), found)
+    need(not why, why)
 
 
 def parameter_count(shapes: Mapping[str, Shape]) -> int:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pellucid.dtypes import Array
-from pellucid.pretrained import Tensor, Weights
+from pellucid.pretrained import LazyTensor, LazyWeights
 
 
 def unread() -> Array:
@@ -11,11 +11,14 @@ def unread() -> Array:
 
 
 def test_weights_are_short_at_a_prompt_and_a_table_in_a_notebook() -> None:
-    many = Weights({f"blocks.{i}.<b>.weight": Tensor((2, 3), unread) for i in range(1000)})
-    assert repr(many).startswith("<Weights: 1,000 arrays with 6,000 numbers: blocks.0.<b>.weight [2, 3], ")
+    many = LazyWeights({f"blocks.{i}.<b>.weight": LazyTensor((2, 3), unread) for i in range(1000)})
+    assert repr(many).startswith(
+        "<LazyWeights: 1,000 arrays with 6,000 numbers: blocks.0.<b>.weight [2, 3], "
+    )
     assert len(repr(many)) < 300
     html = many._repr_html_()
     assert "blocks.7.&lt;b&gt;.weight" in html and "<b>" not in html and len(html) < 200_000
     assert (
-        repr(Weights({"x": Tensor((3,), lambda: np.zeros(3))})) == "<Weights: 1 array with 3 numbers: x [3]>"
+        repr(LazyWeights({"x": LazyTensor((3,), lambda: np.zeros(3))}))
+        == "<LazyWeights: 1 array with 3 numbers: x [3]>"
     )

@@ -9,50 +9,16 @@ import math
 import sys
 import textwrap
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pellucid.config import BIAS_PLACES, ModelConfig
 from pellucid.cost import cost, total
 from pellucid.parts import Part
+from pellucid.pretrained import Pretrained, Provenance
 from pellucid.reference.ops import find_op
 from pellucid.text.tokenizer import Tokenizer
-
-
-class Source(Protocol):
-    """Where a model came from, and how each weight is stored there."""
-
-    @property
-    def path(self) -> Path: ...
-    @property
-    def format(self) -> str: ...
-    @property
-    def architecture(self) -> str: ...
-    @property
-    def types(self) -> Mapping[str, str]: ...
-    @property
-    def bytes(self) -> int: ...
-
-
-class Opened(Protocol):
-    """What a reader knows about a model besides its config: `interop.pretrained.Pretrained` fits."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def config(self) -> ModelConfig: ...
-    @property
-    def tokenizer(self) -> Tokenizer | None: ...
-    @property
-    def source(self) -> Source: ...
-    @property
-    def chat_template(self) -> str | None: ...
-    @property
-    def add_bos(self) -> bool: ...
-    @property
-    def generation(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True)
@@ -72,14 +38,14 @@ class Card:
         return next(row for row in self.rows if row.label == label)
 
 
-def card(name: str, config: ModelConfig, opened: Opened | None = None) -> Card:
+def card(name: str, config: ModelConfig, opened: Pretrained | None = None) -> Card:
     """The card of a shape, or of an opened model with its tokenizer and its file."""
     rows = [*_sizes(config), *_choices(config), *_attention(config), *_biases(config)]
     if opened:
-        rows = [*_origin(opened.source), *rows, *_text(opened)]
+        rows = [*_origin(opened.provenance), *rows, *_text(opened)]
     rows += _memory(config)
-    if opened and opened.source.types:
-        rows += _storage(config, opened.source)
+    if opened and opened.provenance.types:
+        rows += _storage(config, opened.provenance)
     return Card(name, tuple(rows))
 
 
@@ -216,13 +182,13 @@ def _memory(config: ModelConfig) -> Iterator[Row]:
 # ---- what the file says
 
 
-def _origin(source: Source) -> Iterator[Row]:
+def _origin(source: Provenance) -> Iterator[Row]:
     yield Row("architecture", source.architecture, "whose reading of the same names applies")
     size = f", {readable_bytes(source.bytes)}" if source.bytes else ""
     yield Row("file", f"{source.path} ({source.format}{size})", "")
 
 
-def _text(opened: Opened) -> Iterator[Row]:
+def _text(opened: Pretrained) -> Iterator[Row]:
     tokenizer = opened.tokenizer
     if tokenizer is None:
         yield Row("tokenizer", "none in the file", "ids must be given instead of text")
@@ -235,7 +201,7 @@ def _text(opened: Opened) -> Iterator[Row]:
             "another one gives other ids, and the model reads another text",
         )
     yield _bos(opened.add_bos, tokenizer)
-    ends = _ends(opened)
+    ends = opened.eos_ids
     yield Row(
         "eos",
         ", ".join(f"{id} ({_token(tokenizer, id)})" for id in ends) if ends else "none named",
@@ -262,17 +228,6 @@ def _bos(add_bos: bool, tokenizer: Tokenizer | None) -> Row:
     return Row("bos", told, "with or without it, the first tokens are guessed quite differently")
 
 
-def _ends(opened: Opened) -> list[int]:
-    """The ids that end a text: as the file says, or else the tokenizer's eos."""
-    given = opened.generation.get("eos_token_id")
-    ids = given if isinstance(given, list) else [given]
-    found = [id for id in ids if type(id) is int]
-    if not found and opened.tokenizer and opened.tokenizer.special.eos is not None:
-        eos = opened.tokenizer.id_of(opened.tokenizer.special.eos)
-        found = [] if eos is None else [eos]
-    return found
-
-
 def _token(tokenizer: Tokenizer | None, id: int) -> str:
     return tokenizer.token(id) if tokenizer and 0 <= id < tokenizer.vocab_size else "not in the tokenizer"
 
@@ -285,7 +240,7 @@ BYTES = {
 """What one number takes in a file, its share of the block's scales included."""
 
 
-def _storage(config: ModelConfig, source: Source) -> Iterator[Row]:
+def _storage(config: ModelConfig, source: Provenance) -> Iterator[Row]:
     counts = Counter(source.types.values())
     numbers: dict[str, int] = defaultdict(int)
     shapes = config.parameters()

@@ -25,8 +25,8 @@ TOKENS = 16
 @contextlib.contextmanager
 def load_theirs(subject: Subject) -> Iterator[Any]:
     """Yields transformers' model of the subject's own file, or of our export where it cannot open that."""
-    path = subject.model.pretrained.source.path
-    if subject.model.pretrained.source.format == "huggingface":
+    path = subject.model.pretrained.provenance.path
+    if subject.model.pretrained.provenance.format == "huggingface":
         yield _load(path)
         return
     if path.suffix == ".gguf":

@@ -50,7 +50,7 @@ def measure_choices(subject: Subject) -> Finding:
         ours = torch.log_softmax(module(torch.tensor([ids], device=module.device))[0].double(), -1).cpu()
     try:
         with tempfile.TemporaryDirectory(prefix="pellucid-") as folder:
-            path = subject.model.pretrained.source.path
+            path = subject.model.pretrained.provenance.path
             if path.suffix != ".gguf":
                 path = Path(folder) / "model.gguf"
                 gguf.write(path, subject.model.pretrained, "F32")

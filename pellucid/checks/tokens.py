@@ -70,7 +70,7 @@ def measure_same_ids(subject: Subject) -> Finding:
         return Finding(Verdict.EQUAL, equal)
     measured, message = first
     # The class of transformers for this model type may ignore tokenizer.json; the file itself decides.
-    file = subject.model.pretrained.source.path / "tokenizer.json"
+    file = subject.model.pretrained.provenance.path / "tokenizer.json"
     if file.is_file() and _find_mismatch(ours, _file_encoder(file)) is None:
         name = type(theirs).__name__
         return Finding(
@@ -116,7 +116,7 @@ def _select_readable(tokenizer: Tokenizer, texts: tuple[str, ...]) -> list[str]:
 def _load_theirs(subject: Subject, tokenizer: Tokenizer) -> Any:
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-    path = subject.model.pretrained.source.path
+    path = subject.model.pretrained.provenance.path
     if path.is_dir() and (path / "tokenizer_config.json").exists():
         with _quiet():
             return AutoTokenizer.from_pretrained(path)

@@ -81,9 +81,11 @@ def written(output: Path) -> str:
     from pellucid.pretrained import parameter_count
 
     model = open_model(output)
-    types = ", ".join(f"{count} {type}" for type, count in Counter(model.source.types.values()).most_common())
+    types = ", ".join(
+        f"{count} {type}" for type, count in Counter(model.provenance.types.values()).most_common()
+    )
     count = parameter_count(model.config.parameters())
     return (
-        f"{output}: {model.source.architecture}, {readable_bytes(size_of(output))}, "
-        f"{count:,} parameters in {len(model.source.types)} tensors ({types})"
+        f"{output}: {model.provenance.architecture}, {readable_bytes(size_of(output))}, "
+        f"{count:,} parameters in {len(model.provenance.types)} tensors ({types})"
     )

@@ -67,9 +67,9 @@ def _about(entry: "Entry") -> dict[str, Any]:
     except PellucidError as error:
         return about | {"broken": str(error)}
     return about | {
-        "architecture": model.source.architecture,
+        "architecture": model.provenance.architecture,
         "parameters": parameter_count(model.config.parameters()),
-        "types": dict(Counter(model.source.types.values()).most_common()),
+        "types": dict(Counter(model.provenance.types.values()).most_common()),
     }
 
 

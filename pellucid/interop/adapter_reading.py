@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from pellucid.interop.folder import has, read_table, within
 from pellucid.interop.rope_layout import halves_to_pairs
 from pellucid.interop.safetensors_file import Stored, not_a_weight, read_file
 from pellucid.parts.positions.rope import Rope
-from pellucid.pretrained import Pretrained, Tensor, Weights
+from pellucid.pretrained import LazyWeights, Pretrained
 
 UNUSUAL = {
     "bias": ("none", None),
@@ -132,13 +131,12 @@ def merged(model: Pretrained, adapter: Adapter) -> Pretrained:
         a, b = (adapter.tensors[adapted[name] + end] for end in (A, B))
         return array.astype(np.result_type(array, np.float32)) + scale * (b @ a)
 
-    shapes = model.config.parameters()
     types = {
         name: promote((kind, "F32")) if name in adapted and kind in FLOAT_STORAGE else kind
-        for name, kind in model.source.types.items()
+        for name, kind in model.provenance.types.items()
     }
     return replace(
         model,
-        weights=Weights({name: Tensor(shape, partial(weight, name)) for name, shape in shapes.items()}),
-        source=replace(model.source, types=types),
+        weights=LazyWeights.from_function(model.config.parameters(), weight),
+        provenance=replace(model.provenance, types=types),
     )

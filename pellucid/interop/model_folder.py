@@ -20,7 +20,7 @@ from pellucid.interop.safetensors_file import (
     read_tensors,
     write_tensors,
 )
-from pellucid.pretrained import Pretrained, Source, Tensor, Weights, check_shapes, stored_dtype
+from pellucid.pretrained import LazyTensor, LazyWeights, Pretrained, Provenance, check_shapes, stored_dtype
 
 MODEL_TYPE, FORMAT, VERSION = "pellucid", "pellucid-model", 1
 KEYS = ("model_type", "format", "version", "name", "config")
@@ -47,11 +47,11 @@ def read(folder: str | Path) -> Pretrained:
     return Pretrained(
         name=table["name"],
         config=config,
-        weights=Weights(
-            {name: Tensor(stored[name].shape, stored[name].read) for name in config.parameters()}
+        weights=LazyWeights(
+            {name: LazyTensor(stored[name].shape, stored[name].read) for name in config.parameters()}
         ),
         tokenizer=beside.tokenizer,
-        source=Source(path, MODEL_TYPE, MODEL_TYPE, types, size),
+        provenance=Provenance(path, MODEL_TYPE, MODEL_TYPE, types, size),
         chat_template=beside.chat_template,
         add_bos=beside.add_bos,
         generation=beside.generation,

@@ -9,7 +9,7 @@ import numpy as np
 from pellucid.config import ModelConfig
 from pellucid.dtypes import Array
 from pellucid.errors import ConfigError, FileError, did_you_mean, quote
-from pellucid.pretrained import Pretrained, Source
+from pellucid.pretrained import Pretrained, Provenance, shape_mismatch
 from pellucid.text.words import Words
 
 
@@ -27,7 +27,7 @@ def read(name: str, text: str) -> Pretrained:
             f"got {len(set(words))}."
         )
     weights = _weights(name, config, data["weights"])
-    source = Source(Path(name), "toml", "pellucid", dict.fromkeys(weights, "F64"), len(text.encode()))
+    source = Provenance(Path(name), "toml", "pellucid", dict.fromkeys(weights, "F64"), len(text.encode()))
     return Pretrained(Path(name).stem, config, weights, Words(tuple(words)), source)
 
 
@@ -51,22 +51,19 @@ def config_of(name: str, data: dict[str, Any]) -> ModelConfig:
 
 
 def _weights(name: str, config: ModelConfig, given: Any) -> dict[str, Array]:
-    shapes = config.parameters()
     if not isinstance(given, dict):
         raise FileError(f"{name}: [weights] must be a table of names.")
-    if strange := [key for key in given if key not in shapes]:
-        raise FileError(f"{name}: no weight called {strange[0]!r}." + did_you_mean(strange[0], shapes))
-    weights = {}
-    for key, shape in shapes.items():
-        if key not in given:
-            raise FileError(f"{name}: the weight {key!r} is missing; its shape is {shape}.")
-        try:
-            array = np.array(given[key])
-        except ValueError:
-            array = np.array("ragged")
-        if array.dtype.kind not in "if" or not np.isfinite(array).all():
-            raise FileError(f"{name}: the weight {key!r} is not a table of numbers.")
-        if array.shape != shape:
-            raise FileError(f"{name}: the weight {key!r} has shape {array.shape}, not {shape}.")
-        weights[key] = array.astype(np.float64)
-    return weights
+    weights = {key: _array(name, key, value) for key, value in given.items()}
+    if why := shape_mismatch(config.parameters(), {key: array.shape for key, array in weights.items()}):
+        raise FileError(f"{name}: {why}{'' if why.endswith('?') else '.'}")
+    return {key: weights[key] for key in config.parameters()}
+
+
+def _array(name: str, key: str, value: Any) -> Array:
+    try:
+        array = np.array(value)
+    except ValueError:
+        array = np.array("ragged")
+    if array.dtype.kind not in "if" or not np.isfinite(array).all():
+        raise FileError(f"{name}: the weight {key!r} is not a table of numbers.")
+    return array.astype(np.float64)

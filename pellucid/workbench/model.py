@@ -4,7 +4,6 @@ import os
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +26,7 @@ from pellucid.explain.trace import Trace
 from pellucid.format import escape_controls
 from pellucid.interop.rope_layout import in_layout
 from pellucid.names import IGNORE_INDEX
-from pellucid.pretrained import Pretrained, Source, Weights, parameter_count
-from pellucid.pretrained import Tensor as Unread
+from pellucid.pretrained import LazyWeights, Pretrained, Provenance, parameter_count
 from pellucid.reference.training import forward, join, train
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.workbench.checks import check_engine, check_setting, check_stop, resolve_device
@@ -95,7 +93,7 @@ class Model:
 
         drawn = initialise(Transformer.empty(config), initialization, seed)
         weights = {name: value.detach().numpy() for name, value in drawn.named_parameters()}
-        nowhere = Source(Path(os.devnull) / "new", "memory", "pellucid", dict.fromkeys(weights, "F32"), 0)
+        nowhere = Provenance(Path(os.devnull) / "new", "memory", "pellucid", dict.fromkeys(weights, "F32"), 0)
         return cls(Pretrained("new", config, weights, tokenizer, nowhere), *asked)
 
     def __repr__(self) -> str:
@@ -138,8 +136,7 @@ class Model:
         trained. Each is read when it is asked for."""
         if self._module is None:
             return self.pretrained.weights
-        shapes = self.config.parameters()
-        return Weights({name: Unread(shape, partial(self._weight, name)) for name, shape in shapes.items()})
+        return LazyWeights.from_function(self.config.parameters(), self._weight)
 
     @property
     def module(self) -> "Transformer":
@@ -212,12 +209,7 @@ class Model:
     @property
     def stop(self) -> list[int]:
         """The ids of the tokens that end a text."""
-        given = self.pretrained.generation.get("eos_token_id")
-        if given is not None:
-            return [given] if isinstance(given, int) else list(given)
-        reader = self.pretrained.tokenizer
-        eos = reader.id_of(reader.special.eos) if reader and reader.special.eos else None
-        return [] if eos is None else [eos]
+        return self.pretrained.eos_ids
 
     # ---- the fast engine
 
@@ -523,7 +515,7 @@ class Model:
     def _output(self, folder: str | Path, force: bool) -> Path:
         """Returns where to save, which is not where this model is read from."""
         folder, force = Path(check_path("folder", folder)), check_bool("force", force)
-        source = self.pretrained.source.path
+        source = self.pretrained.provenance.path
         if force and source.exists() and folder.resolve() in (source.resolve(), *source.resolve().parents):
             raise FileError(f"{folder}: this model's weights are read from there. Give another folder.")
         return folder
@@ -536,8 +528,8 @@ class Model:
             for name, value in held.items()
             if value is not None
         }
-        source = replace(self.pretrained.source, types={**self.pretrained.source.types, **types})
-        return replace(self.pretrained, weights=self.weights, source=source)
+        provenance = replace(self.pretrained.provenance, types={**self.pretrained.provenance.types, **types})
+        return replace(self.pretrained, weights=self.weights, provenance=provenance)
 
     def _ids(self, prompt: Prompt, target: Prompt | None) -> tuple[list[int], list[int] | None]:
         start = self.ids(prompt)

@@ -1,6 +1,5 @@
 """Trace files with their models: a trace refers to the weights of a model that lies in a file."""
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ from pellucid.dtypes import Array, decode, dtype_code, encode
 from pellucid.explain import trace_file
 from pellucid.explain.trace import Trace
 from pellucid.interop.named import opened
-from pellucid.pretrained import Tensor, Weights
+from pellucid.pretrained import LazyWeights
 from pellucid.workbench.model import Model
 
 
@@ -19,7 +18,7 @@ def read_trace(path: str | Path) -> Trace:
     return trace_file.read(Path(check_path("path", path)), _weights)
 
 
-def _weights(model: str, dtype: str) -> Weights:
+def _weights(model: str, dtype: str) -> LazyWeights:
     """A model's weights as a run in that type held them."""
     found = opened(model)
 
@@ -27,8 +26,7 @@ def _weights(model: str, dtype: str) -> Weights:
         value, type = np.asarray(found.weights[name]), dtype_code(dtype) or "F64"
         return value if type == "F64" else decode(encode(value, type), type)
 
-    shapes = found.config.parameters()
-    return Weights({name: Tensor(shape, partial(rounded, name)) for name, shape in shapes.items()})
+    return LazyWeights.from_function(found.config.parameters(), rounded)
 
 
 def write_trace(model: Model, trace: Trace, path: str | Path, force: bool = False) -> list[Path]:
@@ -36,7 +34,7 @@ def write_trace(model: Model, trace: Trace, path: str | Path, force: bool = Fals
 
     With `force` it may replace a trace; never another file."""
     file = Path(check_path("path", path))
-    source = model.pretrained.source
+    source = model.pretrained.provenance
     where = str(source.path.resolve()) if source.path.exists() and source.format != "toml" else None
     updated = any("@" in name for name in trace.tape.values)
     if updated or any(model.trained(name) is not None for name in model.config.parameters()):

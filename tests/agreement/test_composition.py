@@ -17,7 +17,7 @@ from pellucid.errors import ConfigError
 from pellucid.interop import model_folder
 from pellucid.judge.mismatch import BETWEEN_ENGINES, CACHED_AGAINST_FULL, find_first_mismatch, find_mismatch
 from pellucid.model.cache import Cache
-from pellucid.pretrained import Pretrained, Source
+from pellucid.pretrained import Pretrained, Provenance
 from pellucid.reference.optimizers import update
 from tests.agreement.engines import (
     COVER,
@@ -52,7 +52,7 @@ def composes(config: ModelConfig, choice: Choice, folder: Path, seed: int = 0) -
     moved = {name: array(value) for name, value in model.named_parameters()}
     wanted = {name: tape[f"{name}@1"] if f"{name}@1" in tape else values[name] for name in moved}
     assert find_first_mismatch(moved, wanted, BETWEEN_ENGINES) is None
-    made = Pretrained("made", config, wanted, None, Source(folder, "made", "", {}, 0))
+    made = Pretrained("made", config, wanted, None, Provenance(folder, "made", "", {}, 0))
     model_folder.write(folder / "saved", made, dtype="float64")
     again = pellucid.load(folder / "saved", dtype="float64")
     assert again.config == config

@@ -20,7 +20,7 @@ from pellucid.parts.positions import PositionsConfig, RotaryAngles
 from pellucid.parts.positions.learned import Learned
 from pellucid.parts.positions.rope import Rope
 from pellucid.parts.unembeddings import LinearUnembedding
-from pellucid.pretrained import Pretrained, Source
+from pellucid.pretrained import Pretrained, Provenance
 from pellucid.reference.op import Array
 from pellucid.reference.training import forward
 from pellucid.text.tokenizer import Special
@@ -53,7 +53,7 @@ def changed(name: str, config: ModelConfig) -> Case:
 
 def pretrained(config: ModelConfig, **change: Any) -> Pretrained:
     types = dict.fromkeys(config.parameters(), "F32") | {"embed.weight": "Q8_0"}
-    source = Source(Path("model.gguf"), "gguf", "llama", types, 12_345)
+    source = Provenance(Path("model.gguf"), "gguf", "llama", types, 12_345)
     given = Pretrained("Tiny", config, weights_of(config), WORDS, source)
     return replace(given, **change)
 

@@ -11,7 +11,7 @@ from pellucid.config import ModelConfig
 from pellucid.model.loss import loss
 from pellucid.model.transformer import Transformer
 from pellucid.parts.positions.rope import Rope
-from pellucid.pretrained import Pretrained, Source
+from pellucid.pretrained import Pretrained, Provenance
 from pellucid.text.tokenizer import Tokenizer
 from tests.interop.gguf import made_up
 
@@ -46,4 +46,6 @@ def trained() -> Pretrained:
         optimizer.step()
         optimizer.zero_grad()
     weights = {name: value.detach().numpy() for name, value in model.named_parameters()}
-    return Pretrained("trained", CONFIG, weights, tokenizer, Source(Path("nowhere"), "none", "none", {}, 0))
+    return Pretrained(
+        "trained", CONFIG, weights, tokenizer, Provenance(Path("nowhere"), "none", "none", {}, 0)
+    )

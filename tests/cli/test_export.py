@@ -16,7 +16,7 @@ from pellucid.config import ModelConfig
 from pellucid.errors import FileError
 from pellucid.interop import huggingface, model_folder
 from pellucid.interop.open import open_model
-from pellucid.pretrained import Pretrained, Source
+from pellucid.pretrained import Pretrained, Provenance
 from pellucid.text.tokenizer import Special
 from pellucid.text.words import Words
 
@@ -34,7 +34,7 @@ def tiny() -> Pretrained:
     rng = np.random.default_rng(3)
     shapes = CONFIG.parameters().items()
     weights = {name: rng.normal(0, 0.3, shape).astype(np.float32) for name, shape in shapes}
-    return Pretrained("tiny", CONFIG, weights, WORDS, Source(Path("tiny"), "made up", "llama", {}, 0))
+    return Pretrained("tiny", CONFIG, weights, WORDS, Provenance(Path("tiny"), "made up", "llama", {}, 0))
 
 
 def save_tiny(folder: Path, **more: Any) -> Pretrained:
@@ -111,7 +111,7 @@ def test_a_model_can_replace_itself(tmp_path: Path) -> None:
     here = str(tmp_path / "tiny")
     assert run("export", here, "--to", "hf", "-o", here, "--force").exit_code == 0
     made = open_model(here)
-    assert made.source.architecture == "llama"
+    assert made.provenance.architecture == "llama"
     assert all(np.array_equal(made.weights[name], weight) for name, weight in given.weights.items())
 
 

@@ -61,7 +61,7 @@ def test_a_merged_weight_is_written_as_wide_as_it_must_be(dtype: str, tmp_path: 
     model_folder.write(tmp_path / "base", tiny.model(), dtype)
     base = open_model(tmp_path / "base")
     model_folder.write(tmp_path / "whole", merged(base, drawn(base, "blocks.0.attn.q_proj")))
-    types = open_model(tmp_path / "whole").source.types
+    types = open_model(tmp_path / "whole").provenance.types
     narrow, wide = ("BF16", "F32") if dtype == "bfloat16" else ("F64", "F64")
     assert types["blocks.0.attn.q_proj.weight"] == wide and types["blocks.1.attn.q_proj.weight"] == narrow
 

@@ -12,7 +12,7 @@ from tests.interop.huggingface.models import random_model
 
 def test_a_hugging_face_folder_is_opened(tmp_path: Path) -> None:
     _, writer = random_model("gpt2", 0)
-    assert open_model(writer(tmp_path / "m")).source.format == "huggingface"
+    assert open_model(writer(tmp_path / "m")).provenance.format == "huggingface"
     assert open_model(str(tmp_path / "m")).name == "m"
 
 

@@ -61,7 +61,7 @@ def test_types_and_numbers_are_kept(tmp_path: Path, dtype: str) -> None:
     pretrained = read(tmp_path / "new")
     wanted = model.state_dict()["transformer.wte.weight"].double().numpy()
     assert np.array_equal(pretrained.weights["embed.weight"], wanted)
-    assert set(pretrained.source.types.values()) == {
+    assert set(pretrained.provenance.types.values()) == {
         {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}[dtype]
     }
 

@@ -7,7 +7,7 @@ from pellucid.config import ModelConfig
 from pellucid.interop import model_folder
 from pellucid.model.initializations import initialise
 from pellucid.model.transformer import Transformer
-from pellucid.pretrained import Pretrained, Source
+from pellucid.pretrained import Pretrained, Provenance
 from pellucid.text.kinds import train
 from pellucid.text.tokenizer import Special, Tokenizer
 from pellucid.training.recipe import Recipe
@@ -40,7 +40,7 @@ def model(shape: dict[str, Any] = LLAMA, spare: int = 0, **settings: Any) -> Pre
     config = ModelConfig.from_dict({**shape, "vocab_size": words.vocab_size + spare})
     weights = initialise(Transformer.empty(config), "gpt2", seed=7).weights()
     types = dict.fromkeys(weights, "F32")
-    source = Source(Path(), "pellucid", "", types, 0)
+    source = Provenance(Path(), "pellucid", "", types, 0)
     narrow = {name: array.astype("float32") for name, array in weights.items()}
     return Pretrained("tiny", config, narrow, words, source, **settings)
 

@@ -10,7 +10,7 @@ import torch
 import pellucid
 from pellucid.config import preset
 from pellucid.errors import ConfigError, FileError, TokenError, UsageError
-from pellucid.pretrained import Tensor, Weights
+from pellucid.pretrained import LazyTensor, LazyWeights
 from pellucid.workbench import Model
 from tests.interop.gguf import made_up
 
@@ -22,7 +22,7 @@ def unread() -> Model:
         raise AssertionError("a weight was read")
 
     config = made_up.model(made_up.LLAMA).config
-    weights = Weights({name: Tensor(shape, fail) for name, shape in config.parameters().items()})
+    weights = LazyWeights({name: LazyTensor(shape, fail) for name, shape in config.parameters().items()})
     return Model(made_up.model(made_up.LLAMA, weights=weights))
 
 

@@ -97,8 +97,8 @@ def test_what_was_trained_is_saved_in_its_own_type(
         model.module.get_parameter(name).add_(0.1)
     model.save(tmp_path / "saved")
     again = pellucid.load(tmp_path / "saved", dtype=dtype)
-    kept = dict(model.pretrained.source.types)
-    assert again.pretrained.source.types == kept | {name: type}
+    kept = dict(model.pretrained.provenance.types)
+    assert again.pretrained.provenance.types == kept | {name: type}
     assert torch.equal(again.logits(IDS), model.logits(IDS))
 
 
@@ -107,7 +107,7 @@ def test_a_module_in_another_type_is_another_model(places: Places, tmp_path: Pat
     model.module.to(torch.bfloat16)
     model.save(tmp_path / "saved")
     again = pellucid.load(tmp_path / "saved", dtype="bfloat16")
-    assert set(again.pretrained.source.types.values()) == {"BF16"}
+    assert set(again.pretrained.provenance.types.values()) == {"BF16"}
     assert torch.equal(again.logits(IDS), model.logits(IDS))
     assert all(np.array_equal(again.weights[name], value) for name, value in model.weights.items())
 

@@ -14,7 +14,7 @@ from pellucid.interop import model_folder
 from pellucid.judge.judge_run import judge_run
 from pellucid.judge.recorded import recorded_values
 from pellucid.judge.replay import replay
-from pellucid.pretrained import Pretrained, Source
+from pellucid.pretrained import Pretrained, Provenance
 from pellucid.workbench import Model
 from pellucid.workbench.tracing import read_trace, write_trace
 from tests.reference.models import weights
@@ -26,7 +26,7 @@ IDS = [1, 299, 7]
 @pytest.fixture
 def model(tmp_path: Path) -> Model:
     held = {name: value.astype(np.float32) for name, value in weights(CONFIG).items()}
-    source = Source(tmp_path, "pellucid", "pellucid", dict.fromkeys(held, "F32"), 0)
+    source = Provenance(tmp_path, "pellucid", "pellucid", dict.fromkeys(held, "F32"), 0)
     model_folder.write(tmp_path / "model", Pretrained("tiny", CONFIG, held, None, source))
     return pellucid.load(tmp_path / "model")
 
@@ -47,7 +47,7 @@ def test_a_model_that_changed_since_is_refused_by_the_weight(model: Model, tmp_p
     changed = dict(model.weights)
     changed["embed.weight"] = changed["embed.weight"] + np.float32(1)
     (tmp_path / "model").rename(tmp_path / "old")
-    source = model.pretrained.source
+    source = model.pretrained.provenance
     model_folder.write(tmp_path / "model", Pretrained("tiny", CONFIG, changed, None, source))
     with pytest.raises(FileError, match=r"has changed since: embed\.weight holds other numbers"):
         read_trace(tmp_path / "t.json")
@@ -77,7 +77,7 @@ def test_a_model_that_lies_beside_a_trace_by_chance_is_passed_over(model: Model,
     write_trace(model, trace, tmp_path / "t.json")
     other = dict(model.weights) | {"embed.weight": model.weights["embed.weight"] + np.float32(1)}
     (tmp_path / "new").mkdir()
-    source = model.pretrained.source
+    source = model.pretrained.provenance
     model_folder.write(tmp_path / "new" / "model", Pretrained("tiny", CONFIG, other, None, source))
     (tmp_path / "t.json").rename(tmp_path / "new" / "t.json")
     again = read_trace(tmp_path / "new" / "t.json")

@@ -1,11 +1,9 @@
 """Reading a GGUF file: facts become a config, tensors our weights, words a tokenizer."""
 
 import math
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from pellucid.config import ModelConfig
 from pellucid.dtypes import Array
 from pellucid.files import need
 from pellucid.interop.gguf import architectures
@@ -14,11 +12,11 @@ from pellucid.interop.gguf.container import Container, read_container, shown
 from pellucid.interop.gguf.facts import Facts
 from pellucid.interop.gguf.opening import opening, support
 from pellucid.interop.gguf.tokenizer import read_words
-from pellucid.pretrained import Pretrained, Shape, Source, Tensor, Weights
+from pellucid.pretrained import LazyTensor, LazyWeights, Pretrained, Provenance, Shape, check_shapes
 
 
 def read(path: str | Path) -> Pretrained:
-    """The model of a file. Weights are read when they are asked for, and then are float32."""
+    """The model of a file. LazyWeights are read when they are asked for, and then are float32."""
     path = Path(path)
     with opening(path):
         container = read_container(path)
@@ -33,16 +31,16 @@ def read(path: str | Path) -> Pretrained:
         need(config.n_layer <= len(container.tensors), f"it says that it has {config.n_layer:,} layers")
         places = _places(container, architecture, config.n_layer)
         tensors = {name: _tensor(container, place) for name, place in places.items()}
-        _check_shapes(config, tensors)
+        check_shapes(config, {name: tensor.shape for name, tensor in tensors.items()})
         words = read_words(container.facts, config.vocab_size, str(path))
     name = container.facts.get("general.name")
     types = {name: container.tensors[place.tensor].type.name for name, place in places.items()}
     return Pretrained(
         name if isinstance(name, str) and name else path.stem,
         config,
-        Weights({name: tensors[name] for name in config.parameters()}),
+        LazyWeights({name: tensors[name] for name in config.parameters()}),
         words.tokenizer,
-        Source(path, "gguf", str(kind), types, len(container.data)),
+        Provenance(path, "gguf", str(kind), types, len(container.data)),
         words.chat_template,
         words.add_bos,
         words.generation,
@@ -69,22 +67,11 @@ def _places(container: Container, architecture: Architecture, layers: int) -> di
     return places
 
 
-def _check_shapes(config: ModelConfig, tensors: Mapping[str, Tensor]) -> None:
-    """The tensors are exactly the config's parameters."""
-    wanted = config.parameters()
-    for name, shape in wanted.items():
-        need(name in tensors, f"the weight {name} {shape} is missing")
-        found = tensors[name].shape
-        need(found == shape, f"the weight {name} has the shape {found}, not {shape}")
-    for name in tensors:
-        need(name in wanted, f"it holds {name}, and not all layers do")
-
-
 def _table(container: Container, name: str) -> Array:
     return container.rows(name, 0, container.tensors[name].shape[0])
 
 
-def _tensor(container: Container, place: Place) -> Tensor:
+def _tensor(container: Container, place: Place) -> LazyTensor:
     stored = container.tensors[place.tensor]
     shape: Shape = stored.shape
     need(shape[0] % place.of == 0, f"the tensor {place.tensor} does not split into {place.of} equal parts")
@@ -92,4 +79,4 @@ def _tensor(container: Container, place: Place) -> Tensor:
     shape = (end - begin, *shape[1:])
     whole = math.prod(shape) % stored.type.size == 0
     need(whole, f"the parts of the tensor {place.tensor} do not fill blocks of {stored.type.name}")
-    return Tensor(shape, partial(container.rows, place.tensor, begin, end))
+    return LazyTensor(shape, partial(container.rows, place.tensor, begin, end))

@@ -94,7 +94,7 @@ def _architecture_for(pretrained: Pretrained) -> tuple[str, Architecture]:
     comes back is compared. A choice that an architecture has no fact for is therefore found, not lost.
     Where several can, it is the one that the model came from, if that is among them."""
     refusals, known = [], architectures.architectures()
-    for name in sorted(known, key=lambda name: name != pretrained.source.architecture):
+    for name in sorted(known, key=lambda name: name != pretrained.provenance.architecture):
         architecture = architectures.find(name)
         if not (why := _refusal(_inference_config(pretrained.config), name, architecture)):
             return name, architecture

@@ -8,7 +8,7 @@ import numpy as np
 
 from pellucid.dtypes import Array, decode, encode
 from pellucid.interop.safetensors_file import Stored
-from pellucid.pretrained import Shape, Tensor
+from pellucid.pretrained import LazyTensor, Shape
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Link:
         shape = (rows, *shapes[self.ours[0]][1:])
         return shape[::-1] if self.transposed else shape
 
-    def apart(self, stored: Stored, shapes: Mapping[str, Shape]) -> Iterator[tuple[str, Tensor]]:
+    def apart(self, stored: Stored, shapes: Mapping[str, Shape]) -> Iterator[tuple[str, LazyTensor]]:
         start = 0
         for name in self.ours:
             rows = slice(start, start := start + shapes[name][0] // self.groups)
-            yield name, Tensor(shapes[name], partial(self._rows, stored, rows, shapes[name]))
+            yield name, LazyTensor(shapes[name], partial(self._rows, stored, rows, shapes[name]))
 
     def _rows(self, stored: Stored, rows: slice, shape: Shape) -> Array:
         """Only these rows of each group are read and decode."""

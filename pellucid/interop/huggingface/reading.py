@@ -9,7 +9,7 @@ import numpy as np
 
 from pellucid.config import ModelConfig
 from pellucid.dtypes import FLOAT_STORAGE
-from pellucid.errors import ConfigError, FileError, did_you_mean, show
+from pellucid.errors import ConfigError, FileError, show
 from pellucid.files import need, validating
 from pellucid.interop.companions import read_companions
 from pellucid.interop.folder import has, read_table, within
@@ -17,7 +17,7 @@ from pellucid.interop.huggingface import families
 from pellucid.interop.huggingface.families import Family
 from pellucid.interop.huggingface.links import Link
 from pellucid.interop.safetensors_file import INDEX, ONE_FILE, Stored, not_a_weight, read_tensors
-from pellucid.pretrained import Pretrained, Shape, Source, Tensor, Weights
+from pellucid.pretrained import LazyTensor, LazyWeights, Pretrained, Provenance, shape_mismatch
 
 PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
@@ -58,10 +58,11 @@ def assembled(folder: Path, given: Mapping[str, Any], tensors: Mapping[str, Stor
         raise FileError(f"{folder / 'config.json'}: {error}") from None
     with validating(folder):
         named = _full_names(family, tensors)
-        links = _checked(family, config, named)
+        links = list(family.links(config))
+        _check_links(config, links, named)
         _check_tied(config, links, named)
     shapes = config.parameters()
-    found: dict[str, Tensor] = {}
+    found: dict[str, LazyTensor] = {}
     types: dict[str, str] = {}
     for link in links:
         found |= dict(link.apart(named[link.theirs], shapes))
@@ -70,9 +71,9 @@ def assembled(folder: Path, given: Mapping[str, Any], tensors: Mapping[str, Stor
     return Pretrained(
         name=folder.resolve().name,
         config=config,
-        weights=Weights({name: found[name] for name in shapes}),
+        weights=LazyWeights({name: found[name] for name in shapes}),
         tokenizer=beside.tokenizer,
-        source=Source(folder, "huggingface", given["model_type"], types, _bytes(links, named)),
+        provenance=Provenance(folder, "huggingface", given["model_type"], types, _bytes(links, named)),
         chat_template=beside.chat_template,
         add_bos=beside.add_bos,
         generation=beside.generation,
@@ -89,22 +90,15 @@ def _full_names(family: Family, tensors: Mapping[str, Stored]) -> dict[str, Stor
     return named
 
 
-def _checked(family: Family, config: ModelConfig, named: Mapping[str, Stored]) -> list[Link]:
-    """The links of the config; every tensor is there, of the right shape, and there are no others."""
-    shapes: Mapping[str, Shape] = config.parameters()
-    links = list(family.links(config))
-    wanted = {link.theirs for link in links}
-    for link in links:
-        shape = link.shape(shapes)
-        need(link.theirs in named, f"the tensor {link.theirs} {shape} is missing")
-        tensor = named[link.theirs]
-        need(tensor.shape == shape, f"the tensor {link.theirs} has the shape {tensor.shape}, not {shape}")
-        need(tensor.type in FLOAT_STORAGE, not_a_weight(link.theirs, tensor.type))
-    for name in named:
-        tied = name == "lm_head.weight" and config.unembedding.kind == "tied"
-        hint = did_you_mean(name[:80], wanted) if name not in wanted and len(wanted) < 1000 else ""
-        need(name in wanted or tied, f"the tensor {show(name)} belongs to nothing in this config{hint}")
-    return links
+def _check_links(config: ModelConfig, links: list[Link], named: Mapping[str, Stored]) -> None:
+    """Raises unless every tensor is there, of the right shape and type, and there are no others."""
+    shapes = config.parameters()
+    wanted = {link.theirs: link.shape(shapes) for link in links}
+    tied = {"lm_head.weight"} if config.unembedding.kind == "tied" else set[str]()
+    why = shape_mismatch(wanted, {n: tensor.shape for n, tensor in named.items() if n not in tied}, "tensor")
+    need(not why, why)
+    for name in wanted:
+        need(named[name].type in FLOAT_STORAGE, not_a_weight(name, named[name].type))
 
 
 def _check_tied(config: ModelConfig, links: list[Link], named: Mapping[str, Stored]) -> None:

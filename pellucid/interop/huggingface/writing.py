@@ -29,7 +29,7 @@ def write(
     `dtype` every weight keeps the type of its file."""
     check_token_ids(pretrained)
     config, weights = in_layout(pretrained.config, pretrained.weights, "halves")
-    model_type = expressing(config, pretrained.source.architecture)
+    model_type = expressing(config, pretrained.provenance.architecture)
     family, shapes = families.find(model_type), config.parameters()
     wanted = dtype_code(dtype)
     tensors = {}

@@ -216,14 +216,9 @@ def _telling(folder: Path, snapshot: Snapshot) -> Iterator[None]:
 
 def pretrained(snapshot: Snapshot, ranks: Ranks) -> interop.Pretrained:
     """The model in the form that model folders are written from, each weight fetched when its turn comes."""
-    wanted = snapshot.config.parameters()
-    found = {name: tuple(tensor.shape) for name, tensor in snapshot.weights.items()}
-    for name in dict.fromkeys([*wanted, *found]):
-        if wanted.get(name) != found.get(name):
-            raise UsageError(
-                f"the weight {name} has the shape {found.get(name)} in the run, and its config says "
-                f"{wanted.get(name)}."
-            )
+    shapes = {name: tuple(tensor.shape) for name, tensor in snapshot.weights.items()}
+    if why := interop.shape_mismatch(snapshot.config.parameters(), shapes):
+        raise UsageError(f"the weights of the run are not those of its config: {why}.")
     stored, like = storable("weights", gathered(snapshot.weights, ranks)), snapshot.like
     return interop.Pretrained(
         chat_template=like.chat_template if like else None,
@@ -231,9 +226,11 @@ def pretrained(snapshot: Snapshot, ranks: Ranks) -> interop.Pretrained:
         generation=like.generation if like else {},
         name=snapshot.name,
         config=snapshot.config,
-        weights=interop.Weights({name: interop.Tensor(s.shape, s.bits) for name, s in stored.items()}),
+        weights=interop.LazyWeights(
+            {name: interop.LazyTensor(s.shape, s.bits) for name, s in stored.items()}
+        ),
         tokenizer=snapshot.tokenizer,
-        source=interop.Source(
+        provenance=interop.Provenance(
             Path(), model_folder.MODEL_TYPE, "", {name: s.type for name, s in stored.items()}, 0
         ),
     )

@@ -13,7 +13,7 @@ import pytest
 from pellucid.config import ModelConfig
 from pellucid.interop.gguf import writing
 from pellucid.interop.gguf.container import Value
-from pellucid.pretrained import Pretrained, Source
+from pellucid.pretrained import Pretrained, Provenance
 from pellucid.text import alphabet
 from pellucid.text.pretrained import byte_level_bpe
 from pellucid.text.standard import StandardTokenizer
@@ -66,7 +66,7 @@ def model(config: Mapping[str, Any], came_from: str = "none", **more: Any) -> Pr
         "config": read,
         "weights": weights(read),
         "tokenizer": tokenizer(),
-        "source": Source(Path("nowhere"), "none", came_from, {}, 0),
+        "provenance": Provenance(Path("nowhere"), "none", came_from, {}, 0),
         "generation": {"bos_token_id": 0, "eos_token_id": [1, 2]},
     }
     return Pretrained(**(given | more))

@@ -281,7 +281,7 @@ def test_a_vector_in_blocks_is_read_too(tmp_path: Path) -> None:
         data[at : at + 4] = u32(8)
     path.write_bytes(data)
     read = gguf.read(path)
-    assert read.source.types["blocks.0.attn.k_proj.bias"] == "Q8_0"
+    assert read.provenance.types["blocks.0.attn.k_proj.bias"] == "Q8_0"
     start = data.index(np.asarray(model(GPT2).weights["blocks.0.attn.q_proj.bias"], "<f4").tobytes())
     blocks = np.frombuffer(bytes(data[start : start + 6 * 34]), [("d", "<f2"), ("q", "i1", 32)])
     wanted = (blocks["d"].astype(np.float32)[:, None] * blocks["q"]).reshape(3, 64)

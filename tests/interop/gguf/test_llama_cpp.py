@@ -119,7 +119,7 @@ def test_llama_cpp_gives_the_probabilities_of_the_specification(name: str, tmp_p
     architecture = name.partition(",")[0].partition(" ")[0]
     ours = model(MODELS[name], came_from=architecture)
     gguf.write(tmp_path / "m.gguf", ours, "F32")
-    assert gguf.read(tmp_path / "m.gguf").source.architecture == architecture
+    assert gguf.read(tmp_path / "m.gguf").provenance.architecture == architecture
     theirs = LlamaCpp(tmp_path / "m.gguf").next(LONG, ours.config.vocab_size)
     wanted = log_probabilities(ours, LONG)
     # llama.cpp looks GELU up in a table of float16.

@@ -71,7 +71,7 @@ def test_a_written_model_is_read_back_whole(name: str, kind: str, tmp_path: Path
     ours = model(config, architecture, chat_template="{{ messages }}", add_bos=True)
     gguf.write(tmp_path / "m.gguf", ours, kind)
     back = gguf.read(tmp_path / "m.gguf")
-    assert back.source.architecture == architecture
+    assert back.provenance.architecture == architecture
     assert back.config == ours.config
     assert list(back.weights) == list(ours.config.parameters())
     for name, array in ours.weights.items():
@@ -79,9 +79,9 @@ def test_a_written_model_is_read_back_whole(name: str, kind: str, tmp_path: Path
         assert back.weights[name].flags.writeable
     assert (back.name, back.chat_template, back.add_bos) == (ours.name, ours.chat_template, ours.add_bos)
     assert back.generation == ours.generation
-    assert back.source.types["embed.weight"] == kind
-    assert back.source.types["final_norm.weight"] == "F32"
-    assert back.source.bytes == (tmp_path / "m.gguf").stat().st_size
+    assert back.provenance.types["embed.weight"] == kind
+    assert back.provenance.types["final_norm.weight"] == "F32"
+    assert back.provenance.bytes == (tmp_path / "m.gguf").stat().st_size
 
 
 def test_the_gguf_package_reads_what_we_write_and_we_what_it_writes(tmp_path: Path) -> None:

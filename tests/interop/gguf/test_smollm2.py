@@ -40,8 +40,8 @@ def test_its_config_is_the_preset_with_rope_in_pairs(smollm2: Pretrained) -> Non
     assert smollm2.generation == {"bos_token_id": 1, "eos_token_id": [2]}
     assert not smollm2.add_bos
     assert smollm2.chat_template is not None and "<|im_start|>" in smollm2.chat_template
-    assert smollm2.source.types["embed.weight"] == "Q8_0"
-    assert smollm2.source.types["blocks.3.mlp.up_proj.weight"] == "Q4_1"
+    assert smollm2.provenance.types["embed.weight"] == "Q8_0"
+    assert smollm2.provenance.types["blocks.3.mlp.up_proj.weight"] == "Q4_1"
 
 
 def test_every_weight_is_that_of_the_gguf_package() -> None:

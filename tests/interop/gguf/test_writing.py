@@ -13,7 +13,7 @@ import tokenizers
 from pellucid.errors import FileError
 from pellucid.interop import gguf, huggingface
 from pellucid.interop.gguf import writing
-from pellucid.pretrained import Tensor, Weights
+from pellucid.pretrained import LazyTensor, LazyWeights
 from pellucid.reference.training import forward
 from pellucid.text.characters import Characters
 from pellucid.text.kinds import train
@@ -102,14 +102,14 @@ def test_of_several_architectures_that_can_hold_a_model_it_gets_its_own(tmp_path
         "none": "llama",
     }.items():
         gguf.write(path, model(QWEN2, came_from), "F32", force=True)
-        assert gguf.read(path).source.architecture == written
+        assert gguf.read(path).provenance.architecture == written
     gguf.write(
         path, model(QWEN2 | {"d_head": 32}, "qwen2"), "F32", True
     )  # wider than llama.cpp's Qwen2 can be
-    assert gguf.read(path).source.architecture == "llama"
+    assert gguf.read(path).provenance.architecture == "llama"
     for name in ("gpt2", "qwen3", "bloom"):
         gguf.write(path, model(ARCHITECTURES[name]), "F32", force=True)
-        assert gguf.read(path).source.architecture == name
+        assert gguf.read(path).provenance.architecture == name
 
 
 def test_a_window_that_everything_is_inside_of_is_no_window(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_blooms_way_to_cut_words_has_a_name(tmp_path: Path) -> None:
 
 def test_matrices_take_the_asked_type_and_rows_that_fill_no_block_take_f16(tmp_path: Path) -> None:
     gguf.write(tmp_path / "m.gguf", model(LLAMA | {"d_ff": 80}), "Q8_0")
-    types = gguf.read(tmp_path / "m.gguf").source.types
+    types = gguf.read(tmp_path / "m.gguf").provenance.types
     assert types["embed.weight"] == types["blocks.1.attn.k_proj.weight"] == "Q8_0"
     assert types["blocks.0.mlp.up_proj.weight"] == "Q8_0"
     assert types["blocks.0.mlp.down_proj.weight"] == "F16"
@@ -178,7 +178,7 @@ def test_matrices_take_the_asked_type_and_rows_that_fill_no_block_take_f16(tmp_p
 
 def test_learned_positions_and_biases_stay_f32(tmp_path: Path) -> None:
     gguf.write(tmp_path / "m.gguf", model(GPT2), "F16")
-    types = gguf.read(tmp_path / "m.gguf").source.types
+    types = gguf.read(tmp_path / "m.gguf").provenance.types
     assert types["positions.weight"] == types["blocks.0.attn.q_proj.bias"] == "F32"
     assert types["blocks.0.attn.q_proj.weight"] == "F16"
 
@@ -191,14 +191,14 @@ def test_an_unknown_type_gets_a_hint(tmp_path: Path) -> None:
 def test_weights_are_asked_for_one_tensor_at_a_time(tmp_path: Path) -> None:
     ours, asked = model(LLAMA), list[str]()
 
-    def lazily(name: str) -> Tensor:
+    def lazily(name: str) -> LazyTensor:
         def read() -> np.ndarray[Any, np.dtype[Any]]:
             asked.append(name)
             return ours.weights[name]
 
-        return Tensor(ours.weights[name].shape, read)
+        return LazyTensor(ours.weights[name].shape, read)
 
-    lazy = Weights({name: lazily(name) for name in ours.weights})
+    lazy = LazyWeights({name: lazily(name) for name in ours.weights})
     gguf.write(tmp_path / "m.gguf", model(LLAMA, weights=lazy), "F32")
     assert sorted(asked) == sorted(ours.weights)
 
@@ -232,7 +232,7 @@ def test_a_special_token_beyond_the_vocabulary_is_blamed_on_the_source(
     given = model(GPT2, generation={key: 50256})
     with pytest.raises(FileError) as error:
         write(tmp_path / "m.gguf", given)
-    assert str(error.value).startswith(f"{given.source.path} ") and f"{key} 50256" in str(error.value)
+    assert str(error.value).startswith(f"{given.provenance.path} ") and f"{key} 50256" in str(error.value)
     assert os.listdir(tmp_path) == []
 
 

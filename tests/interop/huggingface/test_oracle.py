@@ -56,7 +56,7 @@ def check(folder: Path, family: str, seed: int) -> None:
         assert tensor.bits().tobytes() == ours[name].bits().tobytes(), name
     back = read(folder / "ours")
     assert back.config == pretrained.config
-    assert back.source.architecture == family
+    assert back.provenance.architecture == family
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -152,7 +152,7 @@ def test_llama_as_transformers_runs_it_differs_and_the_difference_is_its_float32
 def test_import_and_export_keep_every_byte(tmp_path: Path, family: str, dtype: str) -> None:
     _, writer = random_model(family, 5)
     pretrained = read(writer(tmp_path / "theirs", dtype))
-    assert set(pretrained.source.types.values()) == {
+    assert set(pretrained.provenance.types.values()) == {
         {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}[dtype]
     }
     assert all(array.dtype == np.float32 for array in pretrained.weights.values())
@@ -179,7 +179,7 @@ def test_a_type_that_is_asked_for_is_written(tmp_path: Path) -> None:
     _, writer = random_model("gpt2", 0)
     pretrained = read(writer(tmp_path / "theirs"))
     write(tmp_path / "ours", pretrained, dtype="bfloat16")
-    assert set(read(tmp_path / "ours").source.types.values()) == {"BF16"}
+    assert set(read(tmp_path / "ours").provenance.types.values()) == {"BF16"}
     assert json.loads((tmp_path / "ours" / "config.json").read_text())["dtype"] == "bfloat16"
 
 
@@ -212,9 +212,9 @@ def test_parameters_of_every_place_have_the_names_of_the_config(tmp_path: Path) 
         pretrained = read(writer(tmp_path / family))
         shapes = {name: array.shape for name, array in pretrained.weights.items()}
         assert shapes == pretrained.config.parameters()
-        assert pretrained.name == family and pretrained.source.architecture == family
+        assert pretrained.name == family and pretrained.provenance.architecture == family
         assert pretrained.tokenizer is None
-        assert pretrained.source.bytes == sum(array.nbytes for array in pretrained.weights.values())
+        assert pretrained.provenance.bytes == sum(array.nbytes for array in pretrained.weights.values())
 
 
 def test_a_width_that_heads_do_not_divide_is_written_for_a_family_that_takes_it(tmp_path: Path) -> None:
@@ -224,6 +224,6 @@ def test_a_width_that_heads_do_not_divide_is_written_for_a_family_that_takes_it(
     )
     pretrained = read(writer(tmp_path / "theirs"))
     assert (pretrained.config.d_model, pretrained.config.n_head, pretrained.config.d_head) == (10, 4, 6)
-    moved = dataclasses.replace(pretrained.source, architecture="")
-    write(tmp_path / "ours", dataclasses.replace(pretrained, source=moved))
+    moved = dataclasses.replace(pretrained.provenance, architecture="")
+    write(tmp_path / "ours", dataclasses.replace(pretrained, provenance=moved))
     assert type(opened(tmp_path / "ours")).__name__ == "MistralForCausalLM"

@@ -12,7 +12,7 @@ from pellucid.interop.rope_layout import halves_to_pairs, in_layout, pairs_to_ha
 from pellucid.parts.positions.rope import Rope
 from pellucid.parts.positions.rope_yarn import RopeYarn
 from pellucid.parts.unembeddings import LinearUnembedding
-from pellucid.pretrained import Pretrained, Source
+from pellucid.pretrained import Pretrained, Provenance
 from pellucid.reference.op import Array
 from pellucid.reference.training import forward
 from tests.interop.huggingface.models import apart, float64_logits, random_ids
@@ -84,7 +84,7 @@ def test_an_export_of_pairs_is_the_same_model_in_transformers(tmp_path: Path, va
 
     config = VARIANTS[variant]
     weights = drawn(config)
-    write(tmp_path / "m", Pretrained("m", config, weights, None, Source(tmp_path, "made", "", {}, 0)))
+    write(tmp_path / "m", Pretrained("m", config, weights, None, Provenance(tmp_path, "made", "", {}, 0)))
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "m", attn_implementation="eager")
     assert apart(float64_logits(model, random_ids(0, config)), logits(config, weights)) <= 1e-10
     halves = dataclasses.replace(config.positions, layout="halves")

@@ -95,7 +95,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
         lambda t: t.pop("transformer.ln_f.weight"),
         r"the tensor transformer\.ln_f\.weight .* missing",
     ),
-    "strange": (lambda t: t.update(extra=filled((2,))), "'transformer.extra' belongs to nothing"),
+    "strange": (lambda t: t.update(extra=filled((2,))), "'transformer.extra'"),
     "misspelt": (
         lambda t: t.update({"transformer.ln_g.weight": filled((2,))}),
         "'transformer.ln_",
@@ -104,7 +104,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
         lambda t: t.update({"transformer.ln_f.bias": filled((3, 1))}),
         r"has the shape \(3, 1\), not",
     ),
-    "one layer more": (lambda t: t.update({"transformer.h.9.ln_1.bias": filled((2,))}), "belongs to nothing"),
+    "one layer more": (lambda t: t.update({"transformer.h.9.ln_1.bias": filled((2,))}), "h.9.ln_1.bias"),
     "twice": (_bare_twin, "twice, with and without"),
 }
 
