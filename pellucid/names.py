@@ -89,6 +89,15 @@ PARAMETERS_AND_VALUES: tuple[Name, ...] = (
     _row("targets", "b t", "y", "the token that should come next (−100: not counted)", engines="reference"),
     _row("position_ids", "t", "pos", "the position of each token", engines="reference"),
     _row("angles", "t pair", "θ", "how far each pair of channels is turned at each position"),
+    _row("segments", "b t", "seg", "the document of its row that each token belongs to", engines="reference"),
+    _row("same_segment", "b 1 t s", "same", "1 where query and key are of one document", engines="reference"),
+    _row(
+        "position_mask",
+        "b 1 t s",
+        "mask_pos",
+        "1 where the positions allow looking, 0 where not",
+        engines="reference",
+    ),
     _row("directions", "r d", "Ω", "the random directions that the features look along", engines="reference"),
     _row("mask", "b 1 t s", "mask", "1 where a position may be looked at, 0 where not"),
     # from tokens to vectors

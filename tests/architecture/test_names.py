@@ -80,6 +80,8 @@ def test_every_name_of_the_glossary_is_emitted_by_some_config() -> None:
         settings = {"objective": objective, "lr": 0.1, "clip": 1.0}
         tape = join(train(config, weights(config), IDS, TARGETS, "adamw", 1, **settings))
         emitted |= {name.replace("blocks.0.", "blocks.L.") for name in (*tape.values, *tape.aliases)}
+    packed = forward(VARIED[0], weights(VARIED[0]), IDS, segments=np.zeros(np.shape(IDS), int))
+    emitted |= {*packed.values}
     cached = {f"blocks.L.attn.{name}" for name in ("past_k", "past_v", "k_all", "v_all")}
     biases_of_gated = {"blocks.L.mlp.gate_proj.bias"}
     missing = {row.name for row in PARAMETERS_AND_VALUES} - emitted - cached - biases_of_gated

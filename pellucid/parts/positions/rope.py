@@ -25,7 +25,7 @@ class Rope(PositionsConfig):
         return self.base ** (-2 * np.arange(d_head // 2) / d_head)
 
     def rotation(self, positions: Table, d_head: int) -> RotaryAngles:
-        return RotaryAngles(positions[:, None] * self.frequencies(d_head), self.layout)
+        return RotaryAngles(positions[..., None] * self.frequencies(d_head), self.layout)
 
     def check(self, config: ConfigLike) -> str | None:
         if config.d_head % 2:

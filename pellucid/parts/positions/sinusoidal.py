@@ -18,8 +18,8 @@ class Sinusoidal(PositionsConfig):
 
     def rows(self, positions: Table, d_model: int) -> Table:
         pair = np.arange(d_model // 2)
-        angle = positions[:, None] * self.base ** (-2 * pair / d_model)
-        return np.stack([np.sin(angle), np.cos(angle)], axis=-1).reshape(len(positions), d_model)
+        angle = positions[..., None] * self.base ** (-2 * pair / d_model)
+        return np.stack([np.sin(angle), np.cos(angle)], axis=-1).reshape(*positions.shape, d_model)
 
     def check(self, config: ConfigLike) -> str | None:
         if self.base < 1:

@@ -49,7 +49,9 @@ def apply(
         tiles += [masked, values]
         for name, (axes, symbol, meaning) in TOLD.items():
             if f"{tile.prefix}.{name}" in t.tape.values:
-                t.tape.describe(tile.ref(name), axes, f"{symbol}_{j}", meaning)
+                ref = tile.ref(name)
+                axes = axes if len(ref.shape) == len(axes.split()) else f"b {axes}"  # of packed rows
+                t.tape.describe(ref, axes, f"{symbol}_{j}", meaning)
     lse = t("lse", running_lse, running["top"], running["sum"])
     t.tape.describe(lse, "b h t 1", "lse", "log-sum-exp of each row of scores: −lse turns a score into ln P")
     return t("z", mixture, running["mix"], running["sum"], lse, *tiles)
@@ -65,7 +67,9 @@ def _scores(
     scores = t("scores", einsum, q, keys, spec="b(kg)td,bksd->b(kg)ts", scale=scale)
     scores = apply_cap(t, "capped", scores, config.score_cap)
     if inputs.bias:
-        scores = t("biased", add, scores, t("bias", part, inputs.bias, axis=2, **here))
+        scores = t(
+            "biased", add, scores, t("bias", part, inputs.bias, axis=len(inputs.bias.shape) - 1, **here)
+        )
     if inputs.allowed:
         return t("masked", mask, scores, t("mask", part, inputs.allowed, axis=3, **here)), values
     return t.alias("masked", scores), values
