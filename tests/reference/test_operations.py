@@ -267,7 +267,9 @@ def test_an_operation_without_a_gradient_is_part_of_a_gradient_or_an_update() ->
     }
     tiles = {op.name for op in vars(running).values() if isinstance(op, Op)}
     of_constants = {"same_segment"}
-    assert {name for name, op in table().items() if op.back is None} <= backward | update | tiles | of_constants
+    assert {
+        name for name, op in table().items() if op.back is None
+    } <= backward | update | tiles | of_constants
 
 
 def test_the_folder_knows_every_operation_by_name() -> None:
