@@ -20,9 +20,9 @@ import torch
 from torch import nn
 
 from benchmarks.training import BETAS, CLIP, DECAY, LR, Dice, Peer, our_trainer
+from pellucid.cost import count_flops_per_token
 from pellucid.training.events import Evaluated, Stepped
-from pellucid.training.peak import peak
-from pellucid.training.plan import flops_per_token
+from pellucid.training.peak import measure_peak
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
 from pellucid.training.recipe.shipped import read_table
@@ -99,8 +99,8 @@ def seconds(step: Step, steps: int) -> float:
 
 def race(makers: list[Maker], rows: int, parts: int = 1) -> None:
     """Every contestant alone on the device, for its memory; then its fastest of a few rounds."""
-    limit = peak("cuda", "bfloat16")
-    per_token = flops_per_token(our_trainer(SHAPE, rows, device="cpu", compile=False).model.config)
+    limit = measure_peak("cuda", "bfloat16")
+    per_token = count_flops_per_token(our_trainer(SHAPE, rows, device="cpu", compile=False).model.config)
     an_update = f"{parts} × {rows} × {SHAPE[3]} tokens" if parts > 1 else f"{rows} × {SHAPE[3]} tokens"
     print(f"GPT-2 124M, {an_update} an update, bfloat16; products {limit / 1e12:.0f} TFLOP/s")
     for make in makers:

@@ -22,10 +22,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pellucid.cost import count_flops_per_token
 from pellucid.data.rows import Batch, Rows
 from pellucid.training.determinism import switched
 from pellucid.training.loop import Trainer
-from pellucid.training.plan import flops_per_token
 from pellucid.training.recipe import Recipe
 
 SHAPES = {
@@ -193,7 +193,7 @@ def measure(name: str, narrow: bool, eager: bool) -> None:
         steps["peer, compiled"] = peers_step(shape, batch, True, narrow)
         steps["ours, compiled"] = deterministic(trainers["compiled"].step)
     shortest, tokens = race(steps), batch * shape[3]
-    work = tokens * flops_per_token(trainers["eager"].model.config)
+    work = tokens * count_flops_per_token(trainers["eager"].model.config)
     limit = peak(torch.bfloat16 if narrow else torch.float32)
     print(f"{name}, {'bfloat16 autocast' if narrow else 'float32'}; products {limit / 1e9:.0f} GFLOP/s")
     for kind in trainers:

@@ -1,17 +1,19 @@
-"""What a config costs: parameters, operations, cache and activation bytes, part by part.
+"""What a config costs: parameters, operations, cache and activation bytes; and what training it costs.
 
 Operations are those of the matrix products, two for each multiply-and-add; the backward pass takes
 twice as many again. Activations are the named values of one forward pass, every one of them kept.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from pellucid.config import ModelConfig
+from pellucid.format import format_bytes
 from pellucid.names import Name, describe
+from pellucid.patterns import matches
 
 
 @dataclass(frozen=True)
@@ -125,3 +127,83 @@ def _activations(config: ModelConfig) -> dict[str, str]:
         found |= dict.fromkeys((f"final_norm.{name}" for name in config.norm.values), "norms")
     capped = ["unembedded"] * (not config.logit_cap.is_none)
     return found | dict.fromkeys([*capped, "logits", "probs"], "unembedding")
+
+
+# ---- training
+
+FORWARD_BACKWARD, FROZEN_WEIGHTS = 3, 2
+"""Forward passes whose arithmetic a training step takes: the gradients of activations and of weights take one
+each, and frozen weights need no gradient."""
+OPTIMIZER_STATES = {"sgd": 0, "momentum": 1, "averaging_momentum": 1}
+"""Numbers that an optimizer keeps for each parameter, where they are not two."""
+IN_BLOCKS = ("norms", "attention", "feed-forward", "residual")
+
+
+def count_parameters(config: ModelConfig) -> int:
+    return sum(map(math.prod, config.parameters().values()))
+
+
+def count_adapter_parameters(config: ModelConfig, rank: int, targets: Sequence[str]) -> int:
+    """Returns the parameters of A [rank, in] and B [out, rank] of every projection that `targets` match."""
+    return sum(
+        rank * sum(shape)
+        for name, shape in config.parameters().items()
+        if name.endswith(".weight") and matches(name.removesuffix(".weight"), targets)
+    )
+
+
+def count_flops_per_token(config: ModelConfig, length: int = 0, passes: int = FORWARD_BACKWARD) -> float:
+    """Returns the operations of a training step for each token, in rows of `length` tokens (the context where
+    0): `passes` times those of the forward pass."""
+    length = length or config.context_length
+    return passes * total(cost(config, 1, length)).flops / length
+
+
+@dataclass(frozen=True)
+class TrainingMemory:
+    """Estimated bytes. Fused attention keeps no scores and no pattern for the backward pass."""
+
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.gradients + self.optimizer + self.activations
+
+    def __str__(self) -> str:
+        parts = ("weights", "gradients", "optimizer", "activations")
+        named = ", ".join(f"{part} {format_bytes(getattr(self, part))}" for part in parts)
+        return f"{format_bytes(self.total)}: {named}"
+
+
+def estimate_training_memory(
+    config: ModelConfig,
+    rows: int,
+    *,
+    length: int = 0,
+    width: int = 4,
+    optimizer: str = "adamw",
+    has_average: bool = False,
+    adapters: int = 0,
+    activation_checkpointing: bool = False,
+) -> TrainingMemory:
+    """Returns the memory of a step with `rows` rows at once; an activation takes `width` bytes, all else 4.
+
+    With `adapters` above 0, that many parameters are trained and the others are frozen. With activation
+    checkpointing, the residual stream into each block is kept, and one block's activations.
+    """
+    parameters = count_parameters(config)
+    trainable = adapters or parameters
+    length = length or config.context_length
+    parts = cost(config, rows, length, width)
+    kept = total(parts).activation_bytes
+    if config.attention.form == "softmax":  # fused: nothing between q, k, v and z is kept
+        kept -= config.n_layer * config.attention.numbers(config, config.sizes(rows, length)) * width
+    if activation_checkpointing:
+        outside = sum(parts[part].activation_bytes for part in PARTS if part not in IN_BLOCKS)
+        streams = config.n_layer * rows * length * config.d_model * width
+        kept = outside + streams + (kept - outside) // config.n_layer
+    states = OPTIMIZER_STATES.get(optimizer, 2) + has_average
+    return TrainingMemory(4 * (parameters + adapters), 4 * trainable, 4 * trainable * states, kept)

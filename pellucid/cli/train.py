@@ -71,7 +71,7 @@ def train(
         if dry_run:
             _forecast(recipe, ranks)
             return
-        from pellucid.training.preflight import hint_threads
+        from pellucid.training.machine import hint_threads
         from pellucid.training.run import begin
         from pellucid.training.saving.run_folder import RunFolder
 
@@ -151,7 +151,7 @@ def _recipe(
 ) -> tuple["Recipe", list[str]]:
     """The recipe that is asked for, and for texts the reasons of the plan."""
     from pellucid.errors import UsageError
-    from pellucid.training import preflight
+    from pellucid.training import plan_texts
     from pellucid.training.recipe import Recipe
     from pellucid.training.recipe.overrides import override
     from pellucid.training.recipe.shipped import is_shipped, read_table
@@ -173,7 +173,7 @@ def _recipe(
     for text in texts:
         if not os.path.exists(text) and not glob.has_magic(text):
             read_table(text)  # says which recipes there are
-    return preflight.plan_recipe(texts, changes, preflight.MINUTES if minutes is None else minutes, ranks)
+    return plan_texts.plan_recipe(texts, changes, plan_texts.MINUTES if minutes is None else minutes, ranks)
 
 
 def _renamed(texts: list[str], changes: list[str]) -> list[str]:
@@ -188,13 +188,14 @@ def _renamed(texts: list[str], changes: list[str]) -> list[str]:
 def _forecast(recipe: "Recipe", ranks: "Ranks", is_new: bool = True) -> None:
     """Print the whole recipe and its cost, after every check that a run makes before its first step."""
     from pellucid.training import preflight
+    from pellucid.training.forecast import describe_cost
     from pellucid.training.recipe.keys import add_comments
 
     if not ranks.first:
         return
     recipe, config = preflight.check(recipe, ranks, is_new)
     print(add_comments(recipe))
-    for line in preflight.forecast_lines(recipe, config, ranks):
+    for line in describe_cost(recipe, config, ranks):
         print(line)
 
 
@@ -212,12 +213,12 @@ def _follow(run: "Run", plain: bool) -> None:
     """Draw what happens until it ends, and say how to go on."""
     from pellucid.cli.live import PlainView, view
     from pellucid.training.events import Evaluated
-    from pellucid.training.peak import peak
+    from pellucid.training.peak import measure_peak
 
     out, ended, loss = run.folder.path, "", None
     drawn: Any = contextlib.nullcontext(_see_nothing)
     if run.ranks.first:
-        limit = peak(str(run.trainer.device), run.trainer.dtype) * run.ranks.world
+        limit = measure_peak(str(run.trainer.device), run.trainer.dtype) * run.ranks.world
         drawn = PlainView(str(out), limit) if plain else view(str(out), limit)
     with _signals(run) as received, drawn as seen:
         for event in run.events():

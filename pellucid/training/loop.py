@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pellucid.cost import FORWARD_BACKWARD, FROZEN_WEIGHTS, count_flops_per_token
 from pellucid.data.loader import DataLoader
 from pellucid.data.sources.source import Source
 from pellucid.errors import ConfigError, UsageError
@@ -34,7 +35,6 @@ from pellucid.training.feed import Fed, Feed
 from pellucid.training.history import not_finite
 from pellucid.training.history.recorder import Recorder
 from pellucid.training.objective import Objective
-from pellucid.training.plan import FROZEN, flops_per_token
 from pellucid.training.recipe import Recipe
 from pellucid.training.saving import randomness
 from pellucid.training.saving.checkpoint import Snapshot
@@ -79,8 +79,8 @@ class Trainer:
         self.bad_allowed = 1 if recipe.train.on_nonfinite == "stop" else BAD_IN_A_ROW
         self.smoothed = self.best = math.nan
         self.without_progress = 0
-        passes = FROZEN if recipe.lora.rank else 3
-        self.work = flops_per_token(self.model.config, recipe.length, passes)
+        passes = FROZEN_WEIGHTS if recipe.lora.rank else FORWARD_BACKWARD
+        self.work = count_flops_per_token(self.model.config, recipe.length, passes)
         """Operations for each token."""
         self._read = 0
         """Tokens of the last batch, over all ranks: rows of conversations are as wide as the longest."""

@@ -1,72 +1,95 @@
-"""A run that does not fit into memory ends with one message that says what would fit; one that cannot fit is
-refused before anything is allocated."""
+"""The memory of a run: its estimate, a refusal before anything is allocated where it cannot fit, and advice
+where it runs out."""
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 
 import torch
 
 from pellucid.config import ModelConfig
+from pellucid.cost import TrainingMemory, count_adapter_parameters, estimate_training_memory
 from pellucid.errors import ResourceError
-from pellucid.training.plan import machine_memory, memory_of, readable_size
+from pellucid.format import format_bytes
 from pellucid.training.recipe import Recipe
 
-FAR = 4.0
-"""Activations are an estimate, and logits made in chunks take less: a run is refused where it would
-take this many times the memory."""
-
+SAFETY = 4.0
+"""Activations are an estimate, and logits in chunks take less: a run is refused where it would take this many
+times the memory."""
 CHUNK = 4096
-"""Positions whose logits are made at once, where chunks are advised."""
-_HOST = "can't allocate memory"
-"""What torch says of the memory of the host, in an error that has no class of its own."""
+"""Positions whose logits are computed at once, where chunks are advised."""
+HOST_ERROR = "can't allocate memory"
+"""torch's message for the memory of the host, in an error without a class of its own."""
 
 
-@contextlib.contextmanager
-def enough(recipe: Recipe, device: str, done: Callable[[], int], world: int = 1) -> Iterator[None]:
-    """In this block, memory that is full is told with advice; `done` says how many steps had been done, and
-    `world` how many ranks share the batch."""
-    try:
-        yield
-    except (torch.OutOfMemoryError, MemoryError):
-        raise ResourceError(_advice(recipe, device, done(), world)) from None
-    except RuntimeError as error:
-        if _HOST not in str(error):
-            raise
-        raise ResourceError(_advice(recipe, "the host", done(), world)) from None
+def get_device_memory(device: str = "cpu") -> int:
+    """Returns the bytes of memory of a device; for a CPU, those of the host."""
+    if device.startswith("cuda"):
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def estimate_memory(recipe: Recipe, config: ModelConfig, world: int = 1) -> TrainingMemory:
+    """Returns the memory of a run, or of one rank where `world` ranks share the batch."""
+    return estimate_training_memory(
+        config,
+        max(1, recipe.data.batch_size // (recipe.train.accumulate * world)),
+        length=recipe.length,
+        width={"bfloat16": 2, "float64": 8}.get(recipe.train.dtype, 4),
+        optimizer=recipe.optimizer.kind,
+        has_average=recipe.train.ema > 0,
+        adapters=count_adapter_parameters(config, recipe.lora.rank, recipe.lora.targets),
+        activation_checkpointing=recipe.train.activation_checkpointing,
+    )
 
 
 def check_fits(recipe: Recipe, config: ModelConfig, device: str, world: int = 1) -> None:
     """Refuses a run whose weights, gradients and optimizer exceed the memory of a device, or whose
     activations exceed it by far."""
-    needed, there = memory_of(recipe, config, world), machine_memory(device)
+    needed, there = estimate_memory(recipe, config, world), get_device_memory(device)
     states = needed.weights + needed.gradients + needed.optimizer
     if recipe.train.parallel == "fsdp":
         states //= world
-    if states <= there and states + needed.activations <= FAR * there:
+    if states <= there and states + needed.activations <= SAFETY * there:
         return
     remedy = "a smaller model (model.n_layer, model.d_model, data.vocab_size)"
     if states <= there:
         at_once = max(1, recipe.data.batch_size // (recipe.train.accumulate * world))
         rows = int((there - states) / needed.activations * at_once) * recipe.train.accumulate * world
-        fewer = f"data.batch_size={rows}" if rows else f"{_ways(recipe, world)}"
+        fewer = f"data.batch_size={rows}" if rows else _advise(recipe, world)
         remedy = f"{fewer}; or {remedy}"
     raise ResourceError(
-        f"this run does not fit into memory: {device} has {readable_size(there)}, and the run needs about "
-        f"{needed.in_words()}. What needs less: {remedy}."
+        f"this run does not fit into memory: {device} has {format_bytes(there)}, and the run needs about "
+        f"{needed}. What needs less: {remedy}."
     )
 
 
-def _advice(recipe: Recipe, device: str, done: int, world: int) -> str:
+@contextlib.contextmanager
+def enough(recipe: Recipe, device: str, done: Callable[[], int], world: int = 1) -> Iterator[None]:
+    """Raises a `ResourceError` with advice where memory runs out in this block.
+
+    `done` returns the number of finished steps; `world` ranks share the batch.
+    """
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError):
+        raise ResourceError(_describe(recipe, device, done(), world)) from None
+    except RuntimeError as error:
+        if HOST_ERROR not in str(error):
+            raise
+        raise ResourceError(_describe(recipe, "the host", done(), world)) from None
+
+
+def _describe(recipe: Recipe, device: str, done: int, world: int) -> str:
     rows = recipe.data.batch_size // world // recipe.train.accumulate
     return (
-        f"the memory of {device} was full before step {done + 1} was done, with {rows} rows of "
-        f"{recipe.length} tokens at once. What needs less: {_ways(recipe, world)}; or a smaller "
-        "model. Of that step nothing is kept."
+        f"the memory of {device} was full in step {done + 1}, with {rows} rows of {recipe.length} tokens at "
+        f"once. What needs less: {_advise(recipe, world)}; or a smaller model. Nothing of that step is kept."
     )
 
 
-def _ways(recipe: Recipe, world: int) -> str:
-    """Settings that need less memory for activations."""
+def _advise(recipe: Recipe, world: int) -> str:
+    """Returns settings that need less memory for activations."""
     train, size = recipe.train, recipe.data.batch_size // world
     parts = next((parts for parts in range(2 * train.accumulate, size + 1) if size % parts == 0), 0)
     ways = [

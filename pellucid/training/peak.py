@@ -1,4 +1,4 @@
-"""How fast this machine multiplies matrices: the measure for everything else that it computes."""
+"""The peak of this machine: FLOP/s of its fastest matrix product, and with how many threads."""
 
 import contextlib
 import os
@@ -8,12 +8,13 @@ from functools import cache
 
 import torch
 
+from pellucid.format import pluralize
 from pellucid.training import determinism
 
 SECONDS = 0.25
-"""Of measuring; the fastest product counts, since others may have been disturbed."""
+"""Seconds of measuring; the fastest product counts, since others may have been disturbed."""
 LONG_ENOUGH = 0.01
-"""Seconds that one product takes: larger ones would tell no more."""
+"""Seconds of one product from which on larger ones are not faster."""
 LARGEST = 8192
 TRIES = 4
 CLEARLY = 1.25
@@ -21,7 +22,7 @@ CLEARLY = 1.25
 
 
 def thread_counts(device: str) -> list[int]:
-    """Numbers of threads that are worth trying: torch's own choice first, half of it, and one.
+    """Returns the numbers of threads to try: torch's own choice first, half of it, and one.
 
     Where other programs use the cores, threads wait for each other, and fewer are often much faster.
     """
@@ -31,7 +32,7 @@ def thread_counts(device: str) -> list[int]:
 
 @contextlib.contextmanager
 def using_threads(count: int) -> Iterator[None]:
-    """In this block torch computes with `count` threads."""
+    """Lets torch compute with `count` threads in this block."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -41,7 +42,7 @@ def using_threads(count: int) -> Iterator[None]:
 
 
 def fastest(speeds: Mapping[int, float]) -> int:
-    """The number of threads to use: the first, unless another is clearly faster.
+    """Returns the number of threads to use: the first, unless another is clearly faster.
 
     >>> fastest({2: 90e9, 1: 95e9}), fastest({2: 1e9, 1: 93e9})
     (2, 1)
@@ -51,15 +52,16 @@ def fastest(speeds: Mapping[int, float]) -> int:
 
 
 def describe_threads(speeds: Mapping[int, float], count: int, remedy: str = "") -> str:
-    """Why a run uses fewer threads than usual, or what would help, or that the machine is busy; empty where
-    nothing is to be said."""
+    """Returns why a run uses fewer threads than usual, or what would help, or that the machine is busy; empty
+    otherwise."""
     load, cores, usual = load_average(), os.cpu_count() or 1, next(iter(speeds))
     if count != usual:
         why = "machine is busy: measured" if load >= cores / 2 else "measured"
-        return (
-            f"{why} {speeds[usual] / 1e9:.3g} GFLOP/s with {usual} threads, {speeds[count] / 1e9:.3g} with "
-            f"{count}; {remedy or f'using {count} ' + ('thread' if count == 1 else 'threads')}"
+        remedy = remedy or f"using {pluralize(count, 'thread')}"
+        figures = (
+            f"{speeds[usual] / 1e9:.3g} GFLOP/s with {usual} threads, {speeds[count] / 1e9:.3g} with {count}"
         )
+        return f"{why} {figures}; {remedy}"
     if load >= cores:
         return (
             f"machine is busy: load average {load:.1f} on {cores} cores; training may be slower than planned"
@@ -68,33 +70,33 @@ def describe_threads(speeds: Mapping[int, float], count: int, remedy: str = "") 
 
 
 def load_average() -> float:
-    """Processes that wanted to run during the last minute, on average; 0 where the system does not say."""
+    """Returns the load average of the last minute; 0 where the system has none."""
     try:
         return os.getloadavg()[0]
     except OSError:
         return 0.0
 
 
-def peak(device: str | None = None, dtype: str = "float32") -> float:
-    """Operations per second of the best matrix product, two for each multiply-and-add; measured once."""
+def measure_peak(device: str | None = None, dtype: str = "float32") -> float:
+    """Returns the FLOP/s of the fastest matrix product, two for each multiply-and-add; measured once."""
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     threads = torch.get_num_threads()
-    if device == "cpu" and dtype in ("bfloat16", "float16"):  # which few processors multiply by themselves
-        return max(_measured(device, dtype, threads), _measured(device, "float32", threads))
-    return _measured(device, dtype, threads)
+    if device == "cpu" and dtype in ("bfloat16", "float16"):  # few CPUs have bfloat16 products
+        return max(_measure(device, dtype, threads), _measure(device, "float32", threads))
+    return _measure(device, dtype, threads)
 
 
 @cache
-def _measured(device: str, dtype: str, _threads: int) -> float:
+def _measure(device: str, dtype: str, _threads: int) -> float:
     determinism.prepare()
-    dice = torch.Generator(device).manual_seed(0)  # a run that goes on would miss what was drawn from its own
+    rng = torch.Generator(device).manual_seed(0)  # the generator of a run is not to be advanced
     with torch.no_grad():
         few = torch.ones(2, 2, device=device, dtype=getattr(torch, dtype))
-        _seconds(few, few, 1)  # what the library sets up may take longer than all the rest
+        _seconds(few, few, 1)  # setting up the library may take longer than all measuring
         begun, side, best = time.perf_counter(), 256, 0.0
         while True:
             a, b = (
-                torch.rand(side, side, generator=dice, device=device).to(getattr(torch, dtype))
+                torch.rand(side, side, generator=rng, device=device).to(getattr(torch, dtype))
                 for _ in range(2)
             )
             seconds = _seconds(a, b, 1)
@@ -110,7 +112,7 @@ def _measured(device: str, dtype: str, _threads: int) -> float:
 
 
 def _seconds(a: torch.Tensor, b: torch.Tensor, times: int) -> float:
-    """For one product, of several one after the other."""
+    """Returns the time of one product, of `times` in a row."""
     start = time.perf_counter()
     for _ in range(times):
         torch.mm(a, b)

@@ -26,7 +26,7 @@ from pellucid.training.history.log import Log, cut
 from pellucid.training.history.log import line as logged
 from pellucid.training.history.tensorboard import Board
 from pellucid.training.loop import Trainer, device_of
-from pellucid.training.peak import peak
+from pellucid.training.peak import measure_peak
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
 from pellucid.training.saving import checkpoint
@@ -103,7 +103,7 @@ class Run:
         trainer = self.trainer
         if isinstance(event, Stepped):
             work = event.tokens_per_second * trainer.work
-            return {"mfu": work / (peak(str(trainer.device), trainer.dtype) * self.ranks.world)}
+            return {"mfu": work / (measure_peak(str(trainer.device), trainer.dtype) * self.ranks.world)}
         known = isinstance(event, Evaluated) and event.gap is not None
         return {"floor": trainer.source.floor} if known else {}
 

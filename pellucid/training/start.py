@@ -17,7 +17,7 @@ from pellucid.model.initializations import initialise
 from pellucid.model.lora import A, adapt, adapters
 from pellucid.model.transformer import Transformer
 from pellucid.pretrained import Pretrained
-from pellucid.training.plan import ROW
+from pellucid.training.plan import FINETUNE_LENGTH
 from pellucid.training.recipe import Recipe
 from pellucid.training.saving.manifest import MODEL
 
@@ -34,7 +34,7 @@ def resolve_recipe(recipe: Recipe) -> tuple[Recipe, Pretrained | None]:
     if start.tokenizer is None:
         raise ConfigError(f"start={recipe.start!r} has no tokenizer, so it can learn from no text.")
     own = start.config.context_length
-    length = recipe.model.get("context_length", min(ROW, own))
+    length = recipe.model.get("context_length", min(FINETUNE_LENGTH, own))
     if type(length) is not int or not 1 <= length <= own:
         raise ConfigError(
             f"model.context_length={length!r} does not go with start={recipe.start!r}: its rows have from 1 "

@@ -27,25 +27,25 @@ FULL = {
 def test_the_message_says_what_needs_less(where: str) -> None:
     asked = recipe("data.batch_size=12", "train.accumulate=2")
     with (
-        pytest.raises(ResourceError, match=f"the memory of {where} was full before step 8 was done") as told,
+        pytest.raises(ResourceError, match=f"memory of {where} .* step 8,") as caught,
         memory.enough(asked, where, lambda: 7),
     ):
         raise FULL[where]
-    assert "6 rows of 6 tokens at once" in str(told.value)
+    assert "6 rows of 6 tokens at once" in str(caught.value)
     for way in (
         "train.accumulate=4 (the same batch, 3 rows",
         "train.activation_checkpointing=true",
         "train.logits_chunk=4096",
     ):
-        assert way in str(told.value)
-    assert "model.context_length=3" in str(told.value)
+        assert way in str(caught.value)
+    assert "model.context_length=3" in str(caught.value)
 
 
 def test_what_is_done_already_is_not_advised() -> None:
     asked = recipe("train.accumulate=4", "train.activation_checkpointing=true", "train.logits_chunk=8")
-    with pytest.raises(ResourceError) as told, memory.enough(asked, "cpu", lambda: 0):
+    with pytest.raises(ResourceError) as caught, memory.enough(asked, "cpu", lambda: 0):
         raise MemoryError
-    assert "train." not in str(told.value) and "a smaller model" in str(told.value)
+    assert "train." not in str(caught.value) and "a smaller model" in str(caught.value)
 
 
 def test_another_error_is_itself() -> None:
@@ -62,7 +62,7 @@ def test_a_run_whose_memory_is_full_goes_on_from_its_last_whole_checkpoint(tmp_p
     with folder.held():
         run = begin(Recipe.from_dict(override(read_table("task:copy"), small)), folder, lambda _: None)
         run.trainer.loss = _full_at(8, run.trainer.loss)  # in the second half of step 4
-        with pytest.raises(ResourceError, match=r"before step 4 was done.*train\.accumulate=4"):
+        with pytest.raises(ResourceError, match=r"step 4,.*train\.accumulate=4"):
             list(run.events())
     assert folder.status() == ("interrupted", 2)
     assert [line["step"] for line in read(folder.path / "log.jsonl") if line["kind"] == "step"] == [1, 2, 3]

@@ -6,16 +6,16 @@ import pytest
 import torch
 
 from pellucid.training import peak
-from pellucid.training.peak import _measured
+from pellucid.training.peak import _measure
 
 
-def test_measuring_does_not_touch_the_dice_of_the_run() -> None:
+def test_measuring_does_not_advance_the_rng_of_the_run() -> None:
     before = torch.get_rng_state()
-    assert _measured.__wrapped__("cpu", "float32", 1) > 1e8
+    assert _measure.__wrapped__("cpu", "float32", 1) > 1e8
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_what_a_library_sets_up_at_its_first_product_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_library_sets_up_at_its_first_product_is_not_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may take longer than all measuring may, which then ended with that one figure."""
     sides: list[int] = []
 
@@ -26,5 +26,5 @@ def test_what_a_library_sets_up_at_its_first_product_is_not_measured(monkeypatch
 
     monkeypatch.setattr(peak, "SECONDS", 0.1)
     monkeypatch.setattr(peak, "_seconds", seconds)
-    assert _measured.__wrapped__("cpu", "float32", 1) == 2 * 256**3 / 0.02
+    assert _measure.__wrapped__("cpu", "float32", 1) == 2 * 256**3 / 0.02
     assert sides.count(256) > 2

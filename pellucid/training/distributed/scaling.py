@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 
 from pellucid.config import ModelConfig, preset
-from pellucid.training.plan import STATES, training_memory
+from pellucid.cost import OPTIMIZER_STATES, estimate_training_memory
 
 NUMBER = 4
 """Bytes of a weight, a gradient or a moment."""
@@ -51,8 +51,10 @@ def share(
     everything = sum(sizes.values())
     block = sum(size for name, size in sizes.items() if name.startswith("blocks.0."))
     outside = everything - config.n_layer * block
-    states = STATES.get(optimizer, 2)
-    activations = training_memory(config, rows, width=width, recompute=recompute).activations
+    states = OPTIMIZER_STATES.get(optimizer, 2)
+    activations = estimate_training_memory(
+        config, rows, width=width, activation_checkpointing=recompute
+    ).activations
     travels = (world - 1) / world
     if way != "fsdp" or world == 1:
         sent = round(2 * NUMBER * everything * travels)

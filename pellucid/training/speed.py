@@ -1,4 +1,4 @@
-"""How fast a model trains here: a few real training steps of a throwaway copy, before a run begins."""
+"""The FLOP/s that training steps of a model reach here, measured on a few steps of a throwaway copy."""
 
 import statistics
 import time
@@ -7,16 +7,17 @@ from dataclasses import replace
 import torch
 
 from pellucid.config import ModelConfig
+from pellucid.cost import count_flops_per_token
 from pellucid.model.initializations import initialise
 from pellucid.model.transformer import Transformer
 from pellucid.parts.optimizers.adamw import AdamW
 from pellucid.training import determinism, optimizers
 from pellucid.training.objective import Objective
-from pellucid.training.plan import UTILISATION, flops_per_token
+from pellucid.training.plan import UTILIZATION
 from pellucid.training.recipe.sections import TrainSettings
 
 SECONDS, STEPS = 2.0, 4
-"""Of measuring at most, and timed steps at most."""
+"""Seconds of measuring at most, and timed steps at most."""
 
 
 def measure_speed(
@@ -28,20 +29,20 @@ def measure_speed(
     peak: float,
     seconds: float = SECONDS,
 ) -> float | None:
-    """Operations per second that training steps reach; None where one step would take too long to try, and
-    on a GPU: there the run is compiled, and a few steps only measure how long their kernels take to load.
+    """Returns the FLOP/s of training steps; None where one step would take too long to try, and on a GPU:
+    there the run is compiled, and a few steps only measure how long their kernels take to load.
 
-    Where all rows or layers take too long, a part of them is measured: the speed is about the same. `peak`
-    is that of this machine, from which the time of a step is guessed.
+    Where all rows or layers take too long, a part of them is measured: the speed is about the same. The time
+    of a step is guessed from the machine's `peak`.
     """
     if device != "cpu":
         return None
-    flops = flops_per_token(config, length) * length
-    expected = seconds / (STEPS + 1) * peak * UTILISATION
+    flops = count_flops_per_token(config, length) * length
+    expected = seconds / (STEPS + 1) * peak * UTILIZATION
     rows = max(1, min(rows, int(expected / flops)))
     if flops > expected and config.n_layer > 1:
         config = replace(config, n_layer=max(1, int(config.n_layer * expected / flops)))
-        flops = flops_per_token(config, length) * length
+        flops = count_flops_per_token(config, length) * length
     if flops > (STEPS + 1) * expected:
         return None
     determinism.prepare()
@@ -53,7 +54,7 @@ def measure_speed(
 def _seconds(
     config: ModelConfig, rows: int, length: int, device: torch.device, dtype: str, most: float
 ) -> float:
-    """The median time of a step: forward, backward and update."""
+    """Returns the median time of a step: forward, backward and update."""
     wide = torch.float64 if dtype == "float64" else torch.float32
     model = initialise(Transformer.empty(config, device, wide), TrainSettings().initialization, 0).train()
     objective = Objective(model, TrainSettings(), dtype)

@@ -1,0 +1,114 @@
+"""The recipe for texts: sizes, steps and learning rate that fit them, the time and the machine."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pellucid.data import chat_records
+from pellucid.data.sources.encoding import named_tokenizer
+from pellucid.data.sources.source import kind_of
+from pellucid.errors import UsageError
+from pellucid.interop import named
+from pellucid.training import speed
+from pellucid.training.distributed.ranks import Ranks
+from pellucid.training.loop import device_of
+from pellucid.training.machine import Machine
+from pellucid.training.memory import get_device_memory
+from pellucid.training.plan import SIZES, Budget, Plan, plan_finetuning, plan_pretraining
+from pellucid.training.preflight import check_out, text_bytes
+from pellucid.training.recipe import Recipe
+from pellucid.training.recipe.overrides import override
+
+MINUTES = 10.0
+"""How long a run for texts may take, where no time is given."""
+
+
+def plan_recipe(
+    texts: Sequence[str], overrides: Sequence[str], minutes: float, ranks: Ranks
+) -> tuple[Recipe, list[str]]:
+    """Returns a recipe for texts, and the reasons for it, one line each.
+
+    The texts are checked before anything is measured.
+    """
+    table = {"out": default_out(texts), "data": {"path": list(texts)}, "model": {}}
+    if other := next((change for change in overrides if change.startswith("data.path=")), ""):
+        raise UsageError(
+            f"{texts[0]} and {other} both name texts: list all texts, or set data.path in a recipe."
+        )
+    draft = _draft(table, overrides)
+    planned, reasons = ranks.first_alone(lambda: _plan(draft, overrides, minutes, ranks))
+    chosen = [f"{key}={value}" for key, value in planned.items()]
+    replaced = [change for change in overrides if change.partition("=")[0] in planned]
+    notes = [f"instead of some of this, as asked: {' '.join(replaced)}"] * bool(replaced)
+    return Recipe.from_dict(override(table, [*chosen, *overrides])), [*reasons, *notes]
+
+
+def default_out(texts: Sequence[str]) -> str:
+    """Returns the run folder: runs/ and the name of the text, or of the folder that holds all texts.
+
+    >>> default_out(["books/dune.txt"]), default_out(["books/a.txt", "books/b.txt"])
+    ('runs/dune', 'runs/books')
+    """
+    paths = [Path(text) for text in texts]
+    if len(paths) == 1:
+        return f"runs/{paths[0].stem or paths[0].resolve().name or 'text'}"
+    common = Path(os.path.commonpath([path.resolve().parent for path in paths]))
+    return f"runs/{common.name or paths[0].stem or 'text'}"
+
+
+def _draft(table: dict[str, Any], overrides: Sequence[str]) -> Recipe:
+    """Returns the recipe with the user's keys and nothing planned, so that a wrong key is refused first."""
+    draft = override(table, overrides)
+    draft.setdefault("steps", 1)
+    train = draft.get("train")
+    parts = train.get("accumulate") if isinstance(train, dict) else 1
+    usual = {
+        "model": {"context_length": 8},
+        "data": {"batch_size": parts if type(parts) is int and 1 <= parts <= 2**20 else 1},
+    }
+    for key, values in usual.items():
+        if isinstance(draft[key], dict):  # else it is refused below
+            draft[key] = values | draft[key]
+    return Recipe.from_dict(draft)
+
+
+def _plan(
+    draft: Recipe, overrides: Sequence[str], minutes: float, ranks: Ranks
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    device = str(device_of(draft.train.device))
+    check_out(draft)
+    if not draft.start:
+        named_tokenizer(draft.data)
+    size = text_bytes(draft)
+    machine = Machine(draft, device, ranks.alone, min(speed.SECONDS, 6 * minutes))
+    config = named.config_of(draft.start) if draft.start else None
+    records = _count_records(draft)
+
+    def make(utilization: float | None = None, largest: int = len(SIZES)) -> Plan:
+        budget = Budget(minutes, machine.peak * ranks.world, get_device_memory(device), utilization)
+        if config is not None:
+            return plan_finetuning(size, budget, config, "adapters" if draft.lora.rank else "full", records)
+        return plan_pretraining(size, budget, largest)
+
+    plan = make()
+    is_fixed = any(change.startswith("steps=") for change in overrides)
+    if not is_fixed or len(machine.counts) > 1:
+        utilization = machine.measure_utilization(config or plan.model_config(), plan)
+        if utilization and not is_fixed:
+            better = make(utilization)
+            if better.size != plan.size:  # another model reaches another fraction of the peak
+                utilization = machine.measure_utilization(better.model_config(), better) or utilization
+                better = make(utilization, better.size)
+            plan = better
+    threads = {"train.threads": machine.count} if machine.count != torch.get_num_threads() else {}
+    return plan.overrides | threads, (*plan.reasons, *filter(None, [machine.message]))
+
+
+def _count_records(recipe: Recipe) -> int:
+    """Returns the number of conversations; 0 where the texts are plain."""
+    if kind_of(recipe.data) != "conversations":
+        return 0
+    return sum(1 for path in recipe.data.paths for _ in chat_records.read(path))
