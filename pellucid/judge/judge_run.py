@@ -25,7 +25,7 @@ from pellucid.judge.mismatch import (
 from pellucid.judge.other_curve import find_other_curve
 from pellucid.judge.recompute import Recomputation, Recomputed
 from pellucid.judge.recorded import RecordedValue, Recording, check_recorded
-from pellucid.judge.rounding import ENOUGH
+from pellucid.judge.rounding import MIN_CELLS
 from pellucid.judge.run_report import RunReport
 from pellucid.judge.verdict import Verdict
 from pellucid.patterns import matches
@@ -143,18 +143,18 @@ def _measure(called: str, theirs: RecordedValue, made: Recomputed) -> Deviation:
     """Returns the deviation in units of u · Σ|terms|; at the end of a span of hidden steps, in multiples of
     the error of the same steps run in its type, where that is the stricter measure."""
     bound, narrow = made.value, made.narrow
-    units = bound.units(theirs.value, theirs.precision)
+    units = bound.units(theirs.value, theirs.dtype)
     index, allowed = _worst_cell(units, bound.allowed, made.allowed_at if made.step else None)
-    rerun_type, is_bounded = "", bool(np.isfinite(bound.bulk).all())
-    if narrow is not None and theirs.type != "float64" and narrow.size >= ENOUGH:
-        multiples = bound.against(narrow, theirs.value, theirs.precision)
+    rerun_type, is_bounded = "", bool(np.isfinite(bound.terms).all())
+    if narrow is not None and theirs.type != "float64" and narrow.size >= MIN_CELLS:
+        multiples = bound.multiples(theirs.value, narrow, theirs.dtype)
         is_bounded = bool(np.isfinite(narrow[np.isfinite(bound.value)]).all())  # float32 may overflow
         if multiples.max() / RERUN_ALLOWED > units[index] / allowed:
             units, allowed, rerun_type = multiples, RERUN_ALLOWED, theirs.type
             index = _unravel(int(multiples.argmax()), multiples.shape)
     fits, cell = "", 0
     if made.step:
-        fits, cell = find_other_curve(made.step, made.inputs, theirs.value, theirs.precision)
+        fits, cell = find_other_curve(made.step, made.inputs, theirs.value, theirs.dtype)
     if fits and units[index] <= allowed:
         index = _unravel(cell, units.shape)
     return Deviation(

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.judge.rounding import PRECISIONS, Bounded, Precision
+from pellucid.dtypes import Dtype
+from pellucid.judge.rounding import SINGLE, Bounded
 from pellucid.reference.op import Array, Op, each
 from pellucid.reference.ops import table
 from pellucid.reference.tape import Step
@@ -22,7 +23,7 @@ SAMPLE = 2**16
 """How many cells are examined at most."""
 
 
-def find_other_curve(step: Step, inputs: Sequence[Any], got: Array, precision: Precision) -> tuple[str, int]:
+def find_other_curve(step: Step, inputs: Sequence[Any], got: Array, dtype: Dtype) -> tuple[str, int]:
     """Returns the other operation that gives these numbers ("" for none), and the flat index of a cell that
     shows it."""
     if not is_curve(step.op) or step.attrs:
@@ -35,8 +36,8 @@ def find_other_curve(step: Step, inputs: Sequence[Any], got: Array, precision: P
             if other is step.op or not is_curve(other):
                 continue
             made = other.forward(x)
-            inside = made.allowed * PRECISIONS["float32"].unit * made.bulk  # libraries compute in float32
-            one = precision.unit * np.maximum(np.abs(made.value), precision.smallest) + inside
+            inside = made.allowed * SINGLE.roundoff * made.terms  # libraries compute in float32
+            one = dtype.roundoff * np.maximum(np.abs(made.value), dtype.smallest_normal) + inside
             apart, close = np.abs(own - made.value) / one, np.abs(got - made.value) <= one
             is_distinct = apart > DISTINCT
             if is_distinct.sum() >= DISTINCT and close[is_distinct].mean() > 0.9:

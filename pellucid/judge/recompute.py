@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pellucid.dtypes import BY_NAME, Dtype
 from pellucid.errors import TapeError
 from pellucid.judge.recorded import Recording
-from pellucid.judge.rounding import PRECISIONS, Bounded, Precision, rounded, table
+from pellucid.judge.rounding import SINGLE, Bounded, bound_table, round_to
 from pellucid.reference.op import Array, Attrs, Index
 from pellucid.reference.tape import Step, Tape
 
@@ -41,12 +42,12 @@ class Recomputation:
     def __init__(self, tape: Tape, theirs: Recording) -> None:
         self.tape = tape
         self.recorded = {tape.resolve(name): value for name, value in reversed([*theirs.items()])}
-        self.precisions = _assign_precisions(tape, self.recorded)
+        self.dtypes = _assign_dtypes(tape, self.recorded)
         # what was not recorded: its value, where its span begins, and its value where each step is rounded
         self.computed: dict[str, Bounded] = {}
         self.since: dict[str, str] = {}
         self.narrow = {
-            name: rounded(tape.values[name], PRECISIONS["float32"])
+            name: round_to(tape.values[name], SINGLE)
             for name, role in tape.roles.items()
             if role == "leaf" and tape.values[name].dtype.kind == "f" and name not in self.recorded
         }
@@ -56,7 +57,7 @@ class Recomputation:
         value = self.tape.values[name]
         if (step := self.tape.steps.get(name)) is None:
             return Recomputed(Bounded(value))
-        inputs = [self._read(x, self.precisions[name]) for x in step.inputs]
+        inputs = [self._read(x, self.dtypes[name]) for x in step.inputs]
         made = _forward(step, inputs, step.attrs)
         if made.shape != value.shape:
             raise TapeError(f"{name!r} has the shape {value.shape}, and its inputs give {made.shape}.")
@@ -68,7 +69,7 @@ class Recomputation:
             return Recomputed(made, step, inputs, since if is_span else None, narrow)
         narrow = self._compute_narrow(step, inputs)
         self.computed[name], self.since[name] = made, since
-        self.narrow[name] = rounded(narrow, self.precisions[name]) if narrow.dtype.kind == "f" else narrow
+        self.narrow[name] = round_to(narrow, self.dtypes[name]) if narrow.dtype.kind == "f" else narrow
         return Recomputed(made, step, inputs)
 
     def values(self) -> dict[str, Array]:
@@ -77,14 +78,14 @@ class Recomputation:
             name: entry.value for name, entry in self.computed.items()
         }
 
-    def _read(self, name: str, precision: Precision) -> Any:
+    def _read(self, name: str, dtype: Dtype) -> Any:
         if name in self.recorded:
             return _exact(self.recorded[name].value)
         if name in self.tape.steps:
             return self.computed[name]
         value = self.tape.values[name]
         if self.tape.roles[name] == "leaf" and value.dtype.kind == "f":
-            return table(value, precision)
+            return bound_table(value, dtype)
         return _exact(value)
 
     def _source_order(self, name: str) -> tuple[bool, bool, bool]:
@@ -116,16 +117,16 @@ def _step_errors(step: Step) -> Iterator[None]:
         raise TapeError(f"{step.name!r} cannot be computed from their numbers: {error}.") from error
 
 
-def _assign_precisions(tape: Tape, recorded: Recording) -> dict[str, Precision]:
+def _assign_dtypes(tape: Tape, recorded: Recording) -> dict[str, Dtype]:
     """Returns the type in which each value was computed: as recorded, else the coarsest of its readers'."""
-    found: dict[str, Precision] = {}
+    found: dict[str, Dtype] = {}
     for name in reversed(tape.values):
-        own = recorded[name].precision if name in recorded else found.get(name, PRECISIONS["float64"])
+        own = recorded[name].dtype if name in recorded else found.get(name, BY_NAME["float64"])
         found[name] = own
         step = tape.steps.get(name)
         for read in step.inputs if step else ():
             if read not in recorded:
-                found[read] = max(own, found.get(read, own))
+                found[read] = max(own, found.get(read, own), key=lambda dtype: dtype.roundoff)
     return found
 
 

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pellucid.dtypes import BY_NAME, FLOAT_NAMES, Dtype
 from pellucid.errors import UsageError, unknown
 from pellucid.explain.trace import Trace
-from pellucid.judge.rounding import PRECISIONS, Precision
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 
@@ -20,8 +20,9 @@ class RecordedValue(NamedTuple):
     type: str = "float64"
 
     @property
-    def precision(self) -> Precision:
-        return PRECISIONS.get(self.type, PRECISIONS["float64"])  # whole numbers are exact
+    def dtype(self) -> Dtype:
+        """The float type; whole numbers are exact, and so is float64."""
+        return BY_NAME[self.type if self.type in FLOAT_NAMES else "float64"]
 
 
 Recording = Mapping[str, RecordedValue]
@@ -58,7 +59,7 @@ def check_recorded(
                 raise UsageError(f"{name} must be whole numbers; theirs are not.")
             checked[name] = RecordedValue(value.astype(np.int64), "int64")
             continue
-        if type not in PRECISIONS and not re.fullmatch(r"bool|u?int\d+", type):
-            raise UsageError(unknown("the type of a value", type, PRECISIONS))
+        if type not in FLOAT_NAMES and not re.fullmatch(r"bool|u?int\d+", type):
+            raise UsageError(unknown("the type of a value", type, FLOAT_NAMES))
         checked[name] = RecordedValue(value.astype(np.float64), type)
     return checked

@@ -8,6 +8,7 @@ from typing import Any
 
 from pellucid.arguments import check_float, check_one_of, check_text
 from pellucid.config import ModelConfig
+from pellucid.dtypes import FLOAT_NAMES
 from pellucid.errors import UsageError, show
 from pellucid.explain.trace import Trace
 from pellucid.judge.arrays_file import SUFFIXES, read_arrays, widen_arrays
@@ -16,7 +17,6 @@ from pellucid.judge.judge_run import judge_run
 from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch
 from pellucid.judge.name_table import map_names, read_table
 from pellucid.judge.recorded import RecordedValue, recorded_values
-from pellucid.judge.rounding import PRECISIONS
 from pellucid.judge.run_report import ArraysReport, RunReport
 from pellucid.patterns import matches
 from pellucid.workbench.model import Model
@@ -108,7 +108,7 @@ def _check_request(a: Side, b: Side, request: _Request) -> None:
         if (value := getattr(request, parameter)) is not None:
             check_text(parameter, value)
     if request.dtype is not None:
-        check_one_of("dtype", request.dtype, PRECISIONS)
+        check_one_of("dtype", request.dtype, FLOAT_NAMES)
     if request.layout is not None:
         check_one_of("layout", request.layout, LAYOUTS)
     if request.tolerance is not None:

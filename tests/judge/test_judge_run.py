@@ -215,7 +215,7 @@ def test_one_number_from_which_nothing_can_be_told_is_neither_noise_nor_bug(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tape = forward(CONFIGS["llama"], random_weights(CONFIGS["llama"]), IDS, TARGETS)
-    monkeypatch.setattr(Bounded, "bulk", property(lambda self: np.full(self.shape, np.nan)))
+    monkeypatch.setattr(Bounded, "terms", property(lambda self: np.full(self.shape, np.nan)))
     done = judge_run(tape, {"loss": (tape["loss"] * 1.01, "float32")})
     assert done.verdict == "cannot tell", str(done)
     assert "record more values" in str(done)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from pellucid.judge.rounding import PRECISIONS, Bounded, rounded, table
+from pellucid.dtypes import BY_NAME
+from pellucid.judge.rounding import Bounded, bound_table, round_to
 from pellucid.reference.op import Array
 from pellucid.reference.ops.activations import gelu, relu, silu
 from pellucid.reference.ops.einsum import einsum
@@ -17,28 +18,28 @@ from pellucid.reference.ops.rotate import rotate
 from pellucid.reference.ops.softmax import logsumexp, softmax
 from tests.reference.models import CONFIGS, updated
 
-SINGLE = PRECISIONS["float32"]
+SINGLE = BY_NAME["float32"]
 
 
 def test_a_sum_of_products_has_the_sum_of_their_sizes() -> None:
     a, b = np.array([[1.0, -2.0, 3.0]]), np.array([[4.0, 5.0, -6.0]])
     made = einsum.forward(Bounded(a), Bounded(b), spec="td,sd->ts", scale=0.5)
     assert made.value == -12.0
-    assert made.bulk == (4 + 10 + 18) / 2
+    assert made.terms == (4 + 10 + 18) / 2
     assert made.allowed == 8 + math.sqrt(3)
 
 
 def test_the_argument_of_an_exponential_counts_as_a_term() -> None:
     made = np.exp(Bounded(np.array([3.0, -np.inf])))
-    assert made.bulk.tolist() == [math.exp(3) * 4, 0.0]
+    assert made.terms.tolist() == [math.exp(3) * 4, 0.0]
 
 
 def test_what_a_forbidden_score_becomes_must_be_exactly_nothing() -> None:
     scores = np.array([[[[1.0, 2.0], [3.0, 4.0]]]])
     masked = mask.forward(Bounded(scores), Bounded(np.tri(2)))
-    assert masked.bulk[0, 0, 0].tolist() == [1.0, 0.0]
+    assert masked.terms[0, 0, 0].tolist() == [1.0, 0.0]
     pattern = softmax.forward(masked)
-    assert np.isfinite(pattern.bulk).all()
+    assert np.isfinite(pattern.terms).all()
     leak = pattern.value + np.array([[0.0, 1e-30], [0.0, 0.0]])
     assert pattern.units(pattern.value, SINGLE).max() == 0
     assert pattern.units(leak, SINGLE).max() == np.inf
@@ -47,20 +48,20 @@ def test_what_a_forbidden_score_becomes_must_be_exactly_nothing() -> None:
 
 def test_a_row_of_nothing_but_infinities_has_no_doubt() -> None:
     made = softmax.forward(Bounded(np.full((1, 3), -np.inf)))
-    assert made.value.tolist() == made.bulk.tolist() == [[0.0, 0.0, 0.0]]
+    assert made.value.tolist() == made.terms.tolist() == [[0.0, 0.0, 0.0]]
 
 
 def test_numbers_too_small_for_their_type_are_noise() -> None:
     pattern = softmax.forward(Bounded(np.array([0.0, -17.0])))
     in_half = pattern.value.astype(np.float16).astype(np.float64)
     assert in_half[1] != pattern.value[1]
-    assert pattern.units(in_half, PRECISIONS["float16"]).max() < 1
+    assert pattern.units(in_half, BY_NAME["float16"]).max() < 1
 
 
 def test_an_angle_is_held_to_float32_whatever_the_type_of_the_run() -> None:
     x, angles = np.array([[1.0, 1.0]]), np.array([[5000.0]])
     coarse, fine = (
-        rotate.forward(Bounded(x), table(angles, PRECISIONS[name]), layout="halves").bulk.max()
+        rotate.forward(Bounded(x), bound_table(angles, BY_NAME[name]), layout="halves").terms.max()
         for name in ("bfloat16", "float32")
     )
     assert coarse < 2
@@ -80,7 +81,7 @@ def test_numbers_are_rounded_as_the_type_rounds_them(type: str) -> None:
     x = random.standard_normal(20_000) * np.exp(random.uniform(-20, 8, 20_000))
     x = np.concatenate((x.astype(np.float32), [0.0, -0.0, np.inf, -np.inf]))
     wanted = torch.tensor(x).to(getattr(torch, type)).double().numpy()
-    assert np.array_equal(rounded(x, PRECISIONS[type]), wanted)
+    assert np.array_equal(round_to(x, BY_NAME[type]), wanted)
 
 
 def test_no_bound_at_all_is_no_verdict() -> None:
@@ -90,14 +91,14 @@ def test_no_bound_at_all_is_no_verdict() -> None:
 def test_a_row_that_rounding_happened_to_spare_counts_as_the_others() -> None:
     value = np.ones((3, 64))
     narrow = value + np.array([[0.0], [1e-6], [1e-5]])
-    assert Bounded(value).against(narrow, value + 2e-6, SINGLE).max() < 2
-    assert Bounded(value).against(narrow, value, SINGLE).max() == 0
+    assert Bounded(value).multiples(value + 2e-6, narrow, SINGLE).max() < 2
+    assert Bounded(value).multiples(value, narrow, SINGLE).max() == 0
 
 
 def test_a_function_that_nobody_described_is_measured() -> None:
     x = Bounded(np.array([0.3, 2.0]))
     made = np.arctan(x)
-    assert made.bulk == pytest.approx(np.abs(np.arctan(x.value)) + x.value / (1 + x.value**2))
+    assert made.terms == pytest.approx(np.abs(np.arctan(x.value)) + x.value / (1 + x.value**2))
 
 
 OPERATIONS: list[tuple[Any, int, dict[str, Any]]] = [
@@ -153,7 +154,7 @@ def test_rounding_after_every_function_stays_inside_the_budget(
     arrays = [Rounding(3 * random.standard_normal((30, 40))) for _ in range(inputs)]
     made = op.forward(*(Bounded(x.value) for x in arrays), **attrs)
     rounded = op.forward(*arrays, **attrs)
-    units = made.units(rounded.value, PRECISIONS["bfloat16"])
+    units = made.units(rounded.value, BY_NAME["bfloat16"])
     assert (op is relu) == (units.max() == 0)
     assert units.max() < made.allowed
 
@@ -167,10 +168,10 @@ def test_every_step_forward_backward_and_update_has_a_budget(config: Any) -> Non
         with np.errstate(all="ignore"):
             made = step.op.forward(*bounded, **step.attrs)
         assert isinstance(made, Bounded), step.name
-        assert np.isfinite(made.bulk).all() and (made.bulk >= 0).all(), step.name
+        assert np.isfinite(made.terms).all() and (made.terms >= 0).all(), step.name
         finite = np.isfinite(made.value)
-        assert (made.bulk[finite] >= np.abs(made.value[finite]) * (1 - 1e-9)).all(), step.name
-        assert made.units(tape.values[step.name], PRECISIONS["float64"]).max() < made.allowed, step.name
+        assert (made.terms[finite] >= np.abs(made.value[finite]) * (1 - 1e-9)).all(), step.name
+        assert made.units(tape.values[step.name], BY_NAME["float64"]).max() < made.allowed, step.name
 
 
 @pytest.mark.timed
