@@ -26,7 +26,7 @@ from pellucid.training.peak import measure_peak
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
 from pellucid.training.recipe.shipped import read_table
-from pellucid.training.run import begin
+from pellucid.training.resume import begin
 from pellucid.training.saving.run_folder import RunFolder
 
 SHAPE = (12, 12, 768, 1024, 50304)
@@ -100,7 +100,9 @@ def seconds(step: Step, steps: int) -> float:
 def race(makers: list[Maker], rows: int, parts: int = 1) -> None:
     """Every contestant alone on the device, for its memory; then its fastest of a few rounds."""
     limit = measure_peak("cuda", "bfloat16")
-    per_token = count_flops_per_token(our_trainer(SHAPE, rows, device="cpu", compile=False).model.config)
+    per_token = count_flops_per_token(
+        our_trainer(SHAPE, rows, device="cpu", compile=False).state.model.config
+    )
     an_update = f"{parts} × {rows} × {SHAPE[3]} tokens" if parts > 1 else f"{rows} × {SHAPE[3]} tokens"
     print(f"GPT-2 124M, {an_update} an update, bfloat16; products {limit / 1e12:.0f} TFLOP/s")
     for make in makers:
@@ -139,13 +141,13 @@ def learned(name: str, *changes: str) -> None:
                     compiled = event.seconds
                 if isinstance(event, Evaluated):
                     bits = f", {event.bits_per_byte:.4f} bits per byte" if event.bits_per_byte else ""
-                    at = f"step {event.step}, {run.trainer.seconds - compiled:.0f} s"
+                    at = f"step {event.step}, {run.state.meters.seconds - compiled:.0f} s"
                     print(
                         f"  {at}: {event.loss:.4f} nats per token{bits}{' (best)' * event.best}", flush=True
                     )
-        parameters = sum(p.numel() for p in run.trainer.weights.named.values())
-        speed = run.trainer.tokens / (run.trainer.seconds - compiled)
-        print(f"  {parameters:,} parameters, best {run.trainer.best:.4f} nats per token")
+        parameters = sum(p.numel() for p in run.state.weights.named.values())
+        speed = run.state.meters.tokens / (run.state.meters.seconds - compiled)
+        print(f"  {parameters:,} parameters, best {run.state.meters.best_loss:.4f} nats per token")
         print(f"  {speed:.0f} tokens/s after a first step of {compiled:.0f} s, which compiled")
 
 

@@ -25,8 +25,9 @@ from torch import Tensor, nn
 from pellucid.cost import count_flops_per_token
 from pellucid.data.rows import Batch, Rows
 from pellucid.training.determinism import switched
-from pellucid.training.loop import Trainer
 from pellucid.training.recipe import Recipe
+from pellucid.training.run import Run
+from pellucid.training.state import TrainState
 
 SHAPES = {
     "L4 C128 T64 B12 V65": ((4, 4, 128, 64, 65), 12, 25_000, 1.19),
@@ -126,7 +127,7 @@ class Dice(Rows):
         return {}
 
 
-def our_trainer(shape: tuple[int, ...], batch: int, mlp: str = "gelu", **train: Any) -> Trainer:
+def our_trainer(shape: tuple[int, ...], batch: int, mlp: str = "gelu", **train: Any) -> Run:
     """The product's own loop, on rows without a text behind them."""
     layers, heads, width, length, vocabulary = shape
     sizes = {"n_layer": layers, "n_head": heads, "d_model": width, "context_length": length}
@@ -148,7 +149,7 @@ def our_trainer(shape: tuple[int, ...], batch: int, mlp: str = "gelu", **train: 
         }
     )
     dice = SimpleNamespace(tokenizer=SimpleNamespace(vocab_size=vocabulary), train=Dice(length, vocabulary))
-    return Trainer(recipe, cast(Any, dice))
+    return Run(TrainState(recipe, cast(Any, dice)))
 
 
 def race(steps: dict[str, Act]) -> dict[str, float]:
@@ -193,7 +194,7 @@ def measure(name: str, narrow: bool, eager: bool) -> None:
         steps["peer, compiled"] = peers_step(shape, batch, True, narrow)
         steps["ours, compiled"] = deterministic(trainers["compiled"].step)
     shortest, tokens = race(steps), batch * shape[3]
-    work = tokens * count_flops_per_token(trainers["eager"].model.config)
+    work = tokens * count_flops_per_token(trainers["eager"].state.model.config)
     limit = peak(torch.bfloat16 if narrow else torch.float32)
     print(f"{name}, {'bfloat16 autocast' if narrow else 'float32'}; products {limit / 1e9:.0f} GFLOP/s")
     for kind in trainers:

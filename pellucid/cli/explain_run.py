@@ -11,7 +11,8 @@ from pellucid.errors import AddressError, UsageError
 if TYPE_CHECKING:
     from pellucid.explain.address import Part
     from pellucid.explain.trace import Trace
-    from pellucid.training.history.replay import Past, Replayed
+    from pellucid.training.history.rebuild import PastRun
+    from pellucid.training.history.rebuilt_step import RebuiltStep
 
 _ASKED = re.compile(r"\s*(?P<name>[^\[\]\s@]+)@(?P<k>\d{1,15})\s*(\[.*\])?\s*", re.DOTALL)
 PATIENCE = 2.0
@@ -25,14 +26,14 @@ def explained(
     from pellucid.cli.explain import data_of, text_of
     from pellucid.explain.address import parse
     from pellucid.explain.derive import explain
-    from pellucid.training.history.replay import Past
+    from pellucid.training.history.rebuild import PastRun
 
-    past = Past(path, raw_tokens)
+    past = PastRun(path, raw_tokens)
     if at is None:
         return (_names_data(past) if json else _names(past)), lines
     name, k = _asked(past, at)
     parse(past.outline(name, k), at)  # what is asked wrongly is told before the work
-    done = past.step(k, (name,), _Progress())
+    done = past.rebuild(k, (name,), _Progress())
     trace = done.trace(name)
     found = explain(trace, at, depth, top, None if json else lines or None)
     part = parse(trace, at)
@@ -41,7 +42,7 @@ def explained(
     return [*text_of(found, digits), *_notes(done, trace, name, part)], None
 
 
-def _asked(past: "Past", at: str) -> tuple[str, int]:
+def _asked(past: "PastRun", at: str) -> tuple[str, int]:
     """The parameter, and the update."""
     found = _ASKED.fullmatch(at)
     if found is None and re.search(r"@\d", at):
@@ -53,8 +54,8 @@ def _asked(past: "Past", at: str) -> tuple[str, int]:
             f"{at!r} does not say after which update: of a run write NAME@k[i,j], for example {example}."
         )
     name, k = past.parameter(found["name"]), int(found["k"])
-    past.need(k)
-    if (why := past.why_not(name)) and found["name"] != name:
+    past.check_step(k)
+    if (why := past.why_frozen(name)) and found["name"] != name:
         raise UsageError(f"{name} did not learn ({why}), so there is no {found['name']}@{k}: ask {name}@{k}.")
     return name, k
 
@@ -74,7 +75,7 @@ class _Progress:
 # ---- what is said of the replay
 
 
-def _notes(done: "Replayed", trace: "Trace", name: str, part: "Part") -> Iterator[str]:
+def _notes(done: "RebuiltStep", trace: "Trace", name: str, part: "Part") -> Iterator[str]:
     from pellucid.explain.expression import figure
     from pellucid.training.events import Skipped
 
@@ -82,13 +83,13 @@ def _notes(done: "Replayed", trace: "Trace", name: str, part: "Part") -> Iterato
     if done.event is None:
         yield f"no update made it: the run began with it (train.initialization, seed {done.recipe.seed})"
         return
-    if done.kept[name].gradient is None:
-        yield f"{name} did not learn: {done.why_not(name)}"
+    if done.updates[name].gradient is None:
+        yield f"{name} did not learn: {done.why_frozen(name)}"
     elif isinstance(done.event, Skipped):
         about = f": {done.event.about}" if done.event.about else ""
         yield f"update {done.step} was skipped, and no weight was changed"
         yield f"{done.event.name} was not finite{about}"
-    elif (own := done.own(name).get(part.name)) is not None:
+    elif (own := done.recorded(name).get(part.name)) is not None:
         off = _off(own.value, trace.value(part.name), own.type, part)
         has = f"has {figure(off['own'], 9)} here" if part.cell is not None else "has these numbers"
         far = "this is exactly that"
@@ -96,7 +97,7 @@ def _notes(done: "Replayed", trace: "Trace", name: str, part: "Part") -> Iterato
             most = "" if part.cell is not None else "at most "
             far = f"this is {most}{figure(off['distance'], 2)} from that, "
             far += f"{figure(off['last_places'], 2)} × its last place"
-        who = "the run itself" if done.exact else "this replay, which is not the run to the bit,"
+        who = "the run itself" if done.is_exact else "this replay, which is not the run to the bit,"
         yield f"{who} {has}, in {own.type}; {far}"
         yield from _judgement(done, name)
     yield from _exactness(done, name)
@@ -116,12 +117,12 @@ def _off(own: Any, ours: Any, type: str, part: "Part") -> dict[str, float]:
     return {"own": mine, "distance": distance, "last_places": distance / last}
 
 
-def _judgement(done: "Replayed", name: str) -> Iterator[str]:
+def _judgement(done: "RebuiltStep", name: str) -> Iterator[str]:
     from pellucid.explain.expression import figure
 
-    if done.turned_narrowly(name):
+    if done.has_bfloat16_muon(name):
         yield "the run turned this matrix in bfloat16, so that its new value is only so close to this"
-    judged = done.judged(name)
+    judged = done.judge(name)
     if judged.bugs:
         yield from str(judged).splitlines()
         return
@@ -133,11 +134,11 @@ def _judgement(done: "Replayed", name: str) -> Iterator[str]:
     yield f"{judged.verdict}: each number of this update follows from the run's own before it; {most}"
 
 
-def _exactness(done: "Replayed", name: str) -> Iterator[str]:
+def _exactness(done: "RebuiltStep", name: str) -> Iterator[str]:
     from pellucid.training.events import Stepped
 
     start = f"the checkpoint of step {done.start}" if done.start else "the beginning of the run"
-    if not done.exact:
+    if not done.is_exact:
         yield f"replayed from {start}, and not to the bit:"
         yield from (f"  {remark}" for remark in done.remarks)
         yield "  what the bits of a run depend on is in its checkpoints: torch, threads, processor"
@@ -146,22 +147,22 @@ def _exactness(done: "Replayed", name: str) -> Iterator[str]:
         if isinstance(done.event, Stepped):
             same = f"loss, rate and gradient norm of step {done.step} are those of the log"
         yield f"replayed from {start}; {same if done.logged else 'the log has nothing of this step'}"
-    if (as_saved := done.as_saved(name)) is not None:
+    if (as_saved := done.matches_checkpoint(name)) is not None:
         yield f"the checkpoint of step {done.step} holds {'the same bits' if as_saved else 'OTHER BITS'}"
 
 
-def _run_data(done: "Replayed", trace: "Trace", name: str, part: "Part") -> dict[str, Any]:
+def _run_data(done: "RebuiltStep", trace: "Trace", name: str, part: "Part") -> dict[str, Any]:
     """The same for programs."""
     from pellucid.training.events import Stepped
 
-    own = done.own(name).get(part.name) if done.event is not None else None
+    own = done.recorded(name).get(part.name) if done.event is not None else None
     data: dict[str, Any] = {"step": done.step, "replayed_from": done.start, "remarks": list(done.remarks)}
-    data["exact"] = done.exact
-    data["checkpoint_has_the_same_bits"] = done.as_saved(name)
-    data["did_not_learn"] = done.why_not(name) or None
+    data["exact"] = done.is_exact
+    data["checkpoint_has_the_same_bits"] = done.matches_checkpoint(name)
+    data["did_not_learn"] = done.why_frozen(name) or None
     data["skipped"] = None if isinstance(done.event, Stepped | None) else done.event.name
     if own is not None and isinstance(done.event, Stepped):
-        data |= {"type": own.type, "verdict": done.judged(name).verdict}
+        data |= {"type": own.type, "verdict": done.judge(name).verdict}
         data |= _off(own.value, trace.value(part.name), own.type, part)
     return {"run": data}
 
@@ -169,7 +170,7 @@ def _run_data(done: "Replayed", trace: "Trace", name: str, part: "Part") -> dict
 # ---- without an address
 
 
-def _names(past: "Past") -> Iterator[str]:
+def _names(past: "PastRun") -> Iterator[str]:
     from pellucid.explain.overview import tree
 
     data = _names_data(past)
@@ -182,7 +183,7 @@ def _names(past: "Past") -> Iterator[str]:
     yield from tree(past.shapes)
 
 
-def _names_data(past: "Past") -> dict[str, Any]:
+def _names_data(past: "PastRun") -> dict[str, Any]:
     from pellucid.training.saving.manifest import step_of
 
     found = (step_of(path.name) for path in past.folder.checkpoints.glob("step-*"))

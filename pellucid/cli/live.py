@@ -26,7 +26,7 @@ from pellucid.cards.choice_pictures import Lines, drawn
 from pellucid.cli.console import Console
 from pellucid.cli.progress import Progress, clock, compiled
 from pellucid.format import escape_controls
-from pellucid.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
+from pellucid.training.events import Ended, EndReason, Evaluated, Event, Saved, Skipped, Started, Stepped
 
 OFTEN, SHARE = 0.25, 0.02
 """Seconds from one picture to the next; and the most of a run's time that drawing may take."""
@@ -101,10 +101,10 @@ class PlainView:
                 about = f": {event.about}" if event.about else ""
                 yield f"skipped {at} {event.name} was not finite; no weight was changed{about}"
             case Ended():
-                interrupted = event.why.startswith("interrupted")
+                interrupted = event.reason is EndReason.INTERRUPTED
                 best = "" if event.best is None else f"  best {event.best:.4f}"
                 told = f"loss {event.loss:.4f}{best}  {clock(event.seconds)} of training"
-                yield f"{'interrupted' if interrupted else 'end'} {at} {event.why}  {told}"
+                yield f"{'interrupted' if interrupted else 'end'} {at} {event.message}  {told}"
 
     def _due(self, event: Stepped) -> bool:
         self._left -= 1
@@ -241,7 +241,7 @@ class LiveView:
             if now.skipped.about:
                 yield _line(now.skipped.about, "red", width)
         if now.ended:
-            yield _line(f"{now.ended.why} after {clock(now.ended.seconds)} of training", "bold", width)
+            yield _line(f"{now.ended.message} after {clock(now.ended.seconds)} of training", "bold", width)
 
     def _curve(self, width: int, height: int) -> list[Text]:
         """The loss so far, and the entropy floor in dots. The first few steps may be above the picture."""

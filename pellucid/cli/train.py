@@ -72,7 +72,7 @@ def train(
             _forecast(recipe, ranks)
             return
         from pellucid.training.machine import hint_threads
-        from pellucid.training.run import begin
+        from pellucid.training.resume import begin
         from pellucid.training.saving.run_folder import RunFolder
 
         folder = RunFolder(Path(recipe.out))
@@ -85,7 +85,7 @@ def train(
 
 def _go_on(path: Path, changes: list[str], plain: bool, dry_run: bool, ranks: "Ranks") -> None:
     from pellucid.errors import UsageError
-    from pellucid.training.run import complete, recipe_to_resume, resume
+    from pellucid.training.resume import is_complete, recipe_to_resume, resume
     from pellucid.training.saving.run_folder import RunFolder
 
     if not (path / "recipe.toml").is_file():
@@ -96,7 +96,7 @@ def _go_on(path: Path, changes: list[str], plain: bool, dry_run: bool, ranks: "R
         _forecast(recipe, ranks, is_new=False)
         return
     state, step = folder.status()
-    if state == "finished" and ranks.alone and complete(folder, changes):
+    if state == "finished" and ranks.alone and is_complete(folder, changes):
         more = f"pellucid train --resume {shlex.quote(str(path))} steps={2 * max(step, 1)}"
         print(
             f"{path} is finished, at step {step:,}: nothing is left to do. Its model is in {path}/model. For "
@@ -212,27 +212,26 @@ def _say_nothing(line: str) -> None:
 def _follow(run: "Run", plain: bool) -> None:
     """Draw what happens until it ends, and say how to go on."""
     from pellucid.cli.live import PlainView, view
-    from pellucid.training.events import Evaluated
+    from pellucid.training.events import EndReason, Evaluated
     from pellucid.training.peak import measure_peak
 
-    out, ended, loss = run.folder.path, "", None
+    out, loss = run.folder.path, None
     drawn: Any = contextlib.nullcontext(_see_nothing)
     if run.ranks.first:
-        limit = measure_peak(str(run.trainer.device), run.trainer.dtype) * run.ranks.world
+        limit = measure_peak(str(run.state.device), run.state.dtype) * run.ranks.world
         drawn = PlainView(str(out), limit) if plain else view(str(out), limit)
     with _signals(run) as received, drawn as seen:
         for event in run.events():
             seen(event)
-            ended = getattr(event, "why", ended)
             if isinstance(event, Evaluated) and event.loss == event.loss:
                 loss = event.loss
     code, words, stream = 0, _ending(run, loss), sys.stdout
-    if received or ended == "interrupted":
+    if received or run.end_reason is EndReason.INTERRUPTED:
         words, stream = f"Saved. Go on with: pellucid train --resume {shlex.quote(str(out))}", sys.stderr
         code = 128 + (received[0] if received else signal.SIGTERM)
-    elif ended.startswith("stopped:"):
-        words = f"{ended}. The weights before them are in {out}/model. Begin another run with a smaller "
-        code, words, stream = 1, f"{words}optimizer.lr, and another out.", sys.stderr
+    elif run.ended and run.end_reason is EndReason.NONFINITE:
+        words = f"{run.ended.message}. The weights before them are in {out}/model. Begin another run with a "
+        code, words, stream = 1, f"{words}smaller optimizer.lr, and another out.", sys.stderr
     if run.ranks.first:
         with contextlib.suppress(OSError):  # the terminal may be gone, and the run is saved
             for kept in run.folder.kept:
@@ -244,20 +243,20 @@ def _follow(run: "Run", plain: bool) -> None:
 
 def _ending(run: "Run", loss: float | None) -> str:
     """Where the models are, and a command to try the newest with."""
-    from pellucid.evaluation.validation import beginning
+    from pellucid.training.evaluate import example_prompt
 
     out, best = run.folder.path, run.folder.best()
     words = f"The model is in {out}/model"
     if loss is not None:
         words += f" (validation loss {loss:.4f})"
     if best is not None and best.loss is not None:
-        here = best.step == run.trainer.at
+        here = best.step == run.state.meters.step
         words += f"; the best, of step {best.step:,} ({best.loss:.4f}), is in {out}/best" * (not here)
         words += ", the best of this run" * here
-    text = beginning(run.trainer.model, run.trainer.source, run.recipe.evaluation)
+    text = example_prompt(run.state.model, run.state.source, run.recipe.evaluation)
     if not text:
         return f"{words}."
-    chat = ["--chat"] if run.trainer.source.opening else []  # its prompts are what a user says
+    chat = ["--chat"] if run.state.source.opening else []  # its prompts are what a user says
     return f"{words}. Try: {shlex.join(['pellucid', 'generate', f'{out}/model', *chat, text])}"
 
 
@@ -278,7 +277,7 @@ def _signals(run: "Run") -> Iterator[list[int]]:
         if number != signal.SIGHUP and any(before != signal.SIGHUP for before in received):
             os._exit(128 + number)
         received.append(number)
-        run.trainer.wanted = "interrupted"
+        run.request_stop()
 
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:

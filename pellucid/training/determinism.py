@@ -1,4 +1,4 @@
-"""The same bits in every run: what a GPU needs for it beforehand, and what it costs there."""
+"""The same bits in every run: the settings that a GPU needs for it, and what they cost."""
 
 import contextlib
 import math
@@ -14,12 +14,12 @@ from pellucid.training.objective import Objective
 
 SETTING, VALUE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
 TRIES = 5
-"""The fastest of so many counts."""
+"""The fastest of these counts."""
 
 
 def prepare(threads: int = 0) -> None:
-    """cuBLAS is deterministic with memory of a fixed size, which it asks for at its first product only. A sum
-    by another number of threads is another sum; 0 leaves the number as it is."""
+    """Gives cuBLAS a workspace of fixed size, which it reads at its first product only, and sets the number
+    of CPU threads, on which the order of additions depends; 0 leaves it."""
     os.environ.setdefault(SETTING, VALUE)
     if threads:
         torch.set_num_threads(threads)
@@ -27,8 +27,8 @@ def prepare(threads: int = 0) -> None:
 
 @contextlib.contextmanager
 def switched(on: bool) -> Iterator[None]:
-    """Deterministic algorithms or not, in this block. Memory that nobody has written yet is left as it is:
-    torch would fill it, which takes time, and nothing here reads any."""
+    """In this block torch uses deterministic algorithms, or not. Uninitialized memory is not filled, as torch
+    would do by default: that takes time, and nothing here reads any."""
     before = torch.are_deterministic_algorithms_enabled()
     memory: Any = torch.utils.deterministic
     filling = memory.fill_uninitialized_memory
@@ -41,27 +41,27 @@ def switched(on: bool) -> Iterator[None]:
         memory.fill_uninitialized_memory = filling
 
 
-def price(objective: Objective, rows: int, length: int) -> str:
-    """How much longer a forward and a backward pass take for the same bits; nothing is changed by it."""
+def measure_cost(objective: Objective, rows: int, length: int) -> str:
+    """Returns how much longer deterministic forward and backward passes take; the state is left as it was."""
     device = objective.model.device
-    dice = torch.Generator(device).manual_seed(0)
-    ids = torch.randint(objective.model.config.vocab_size, (rows, length), generator=dice, device=device)
+    rng = torch.Generator(device).manual_seed(0)
+    ids = torch.randint(objective.model.config.vocab_size, (rows, length), generator=rng, device=device)
     seconds = dict.fromkeys((False, True), math.inf)
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        for on in (False, True) * TRIES:  # in turns, so that both meet the same disturbances
+        for on in (False, True) * TRIES:  # in turns, so that both are disturbed alike
             with switched(on):
                 seconds[on] = min(seconds[on], _seconds(objective, ids))
     more = seconds[True] / seconds[False] - 1
     return (
         f"deterministic: forward and backward of {rows} rows take {1e3 * seconds[True]:.1f} ms, and "
-        f"{1e3 * seconds[False]:.1f} ms with train.deterministic=false; {more:+.0%}, not compiled"
+        f"{1e3 * seconds[False]:.1f} ms with train.deterministic=false ({more:+.0%}); not compiled"
     )
 
 
 def _seconds(objective: Objective, ids: Tensor) -> float:
     parameters = [parameter for parameter in objective.parameters() if parameter.requires_grad]
-    begun = time.perf_counter()
+    began = time.perf_counter()
     torch.autograd.grad(objective(ids, ids), parameters)
     if ids.is_cuda:
         torch.cuda.synchronize(ids.device)
-    return time.perf_counter() - begun
+    return time.perf_counter() - began

@@ -1,11 +1,29 @@
-"""What happens in a run, in the order in which it happens; views draw it, the log keeps it."""
+"""The events of a run, in the order in which they happen; views display them, and the log keeps them."""
 
 from dataclasses import dataclass
+from enum import Enum
+
+
+class EndReason(Enum):
+    """Why a run ended. The value begins the message of the end, in every version's log."""
+
+    FINISHED = "finished"
+    EARLY_STOPPED = "stopped early"
+    NONFINITE = "stopped"
+    INTERRUPTED = "interrupted"
+
+    @classmethod
+    def from_message(cls, message: str) -> "EndReason | None":
+        """
+        >>> EndReason.from_message("stopped early: 3 evaluations without a better loss")
+        <EndReason.EARLY_STOPPED: 'stopped early'>
+        """
+        return next((reason for reason in cls if message.partition(":")[0] == reason.value), None)
 
 
 @dataclass(frozen=True)
 class Started:
-    """The run begins, or goes on from a step that was saved."""
+    """The run begins, or continues from a checkpoint."""
 
     step: int
     steps: int
@@ -14,19 +32,22 @@ class Started:
     flops_per_token: float
     device: str
     compiled: str
-    """yes, or why not."""
+    """"yes", or "no: " and the reason."""
     floor: float | None
-    """The loss that no model can beat, where the data tell."""
+    """The entropy floor: the loss that no model can beat, where the data have a known entropy."""
     resumed: bool = False
 
 
 @dataclass(frozen=True)
 class Stepped:
+    """One update of the weights."""
+
     step: int
     loss: float
     smoothed: float
     lr: float
     grad_norm: float
+    """Of all gradients as one vector, before clipping."""
     tokens: int
     tokens_per_second: float
     seconds: float
@@ -36,17 +57,19 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Evaluated:
+    """The validation loss, and a text that the model generated."""
+
     step: int
     loss: float
     best: bool
     bits_per_byte: float | None
     gap: float | None
-    """The loss above its floor, where that is known."""
+    """The loss above the entropy floor, where that is known."""
     sample: str
     learned: float | None = None
-    """The share of what can be learned beyond pairs of words, where that is known."""
+    """The fraction learned: 0 at the loss of a bigram model, 1 at the entropy floor."""
     accuracy: float | None = None
-    """The share of targets that were the likeliest token."""
+    """The fraction of targets that were the most likely token."""
 
 
 @dataclass(frozen=True)
@@ -57,23 +80,23 @@ class Saved:
     folder: str
     seconds: float
     loss: float | None = None
-    """Of the best model, on the validation text."""
+    """The validation loss of the best model."""
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """A loss or gradient was no finite number, so no weight was changed."""
+    """A loss or gradient was NaN or Inf, so no weight was changed."""
 
     step: int
     name: str
-    """The first value that was none."""
+    """The first value that was NaN or Inf."""
     about: str = ""
-    """How much of it, and what it was made of, where that could be seen."""
+    """How much of it was, and which inputs it was computed from, where that is known."""
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """How large the numbers of a step were, by name; see `recorder.py`."""
+    """Sizes of the activations, gradients and updates of a step, by name; see `recorder.py`."""
 
     step: int
     activations: dict[str, dict[str, float]]
@@ -85,11 +108,19 @@ class Recorded:
 @dataclass(frozen=True)
 class Ended:
     step: int
-    why: str
-    """finished, stopped early, stopped (by gradients that are not finite), or interrupted."""
+    reason: EndReason
     loss: float
     best: float | None
     seconds: float
+    detail: str = ""
+
+    @property
+    def message(self) -> str:
+        """
+        >>> Ended(5, EndReason.NONFINITE, 1.5, None, 9.0, "step 5 without a finite gradient").message
+        'stopped: step 5 without a finite gradient'
+        """
+        return f"{self.reason.value}: {self.detail}" if self.detail else self.reason.value
 
 
 Event = Started | Stepped | Evaluated | Saved | Skipped | Recorded | Ended

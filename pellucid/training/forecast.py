@@ -15,13 +15,14 @@ from pellucid.cost import (
 )
 from pellucid.format import format_bytes, format_duration
 from pellucid.training import peak, speed
+from pellucid.training.device import resolve_device, resolve_dtype
 from pellucid.training.distributed.ranks import Ranks
 from pellucid.training.distributed.scaling import share
-from pellucid.training.loop import device_of, dtype_on, rows_of_a_rank
 from pellucid.training.machine import hint_threads
 from pellucid.training.memory import estimate_memory, get_device_memory
 from pellucid.training.plan import UTILIZATION
 from pellucid.training.recipe import Recipe
+from pellucid.training.state import rows_per_rank
 
 
 @dataclass(frozen=True)
@@ -76,13 +77,13 @@ def make_forecast(
 
 def describe_cost(recipe: Recipe, config: ModelConfig, ranks: Ranks) -> list[str]:
     """Returns one line for each cost of a run on this machine, of which a few training steps are measured."""
-    settings, device = recipe.train, device_of(recipe.train.device)
-    dtype = dtype_on(device, settings.dtype, settings.weights)  # auto has no width
+    settings, device = recipe.train, resolve_device(recipe.train.device)
+    dtype = resolve_dtype(device, settings.dtype, settings.weights)  # auto has no width
     recipe = replace(recipe, train=replace(settings, dtype=dtype))
     if settings.threads:
         torch.set_num_threads(settings.threads)
     best = peak.measure_peak(str(device), dtype)
-    rows = rows_of_a_rank(recipe, ranks.world) // settings.accumulate
+    rows = rows_per_rank(recipe, ranks.world) // settings.accumulate
     reached = speed.measure_speed(config, rows, recipe.length, str(device), dtype, best)
     found = make_forecast(recipe, config, best * ranks.world, reached and reached / best)
     lines, there = found.lines(), get_device_memory(str(device))
@@ -101,7 +102,7 @@ def _describe_share(recipe: Recipe, config: ModelConfig, ranks: Ranks) -> str:
         config,
         settings.parallel,
         ranks.world,
-        rows_of_a_rank(recipe, ranks.world) // settings.accumulate,
+        rows_per_rank(recipe, ranks.world) // settings.accumulate,
         optimizer=recipe.optimizer.kind,
         width=2 if settings.dtype == "bfloat16" else 4,
         accumulate=settings.accumulate,

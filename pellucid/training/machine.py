@@ -7,8 +7,8 @@ import torch
 
 from pellucid.config import ModelConfig
 from pellucid.training import peak, speed
+from pellucid.training.device import resolve_device, resolve_dtype
 from pellucid.training.distributed.ranks import Ranks
-from pellucid.training.loop import device_of, dtype_on
 from pellucid.training.plan import UTILIZATION, Plan
 from pellucid.training.recipe import Recipe
 
@@ -21,7 +21,7 @@ class Machine:
 
     def __init__(self, recipe: Recipe, device: str, may_choose: bool, seconds: float) -> None:
         self.device, self.seconds, self.message = device, seconds, ""
-        self.dtype = dtype_on(torch.device(device), recipe.train.dtype, recipe.train.weights)
+        self.dtype = resolve_dtype(torch.device(device), recipe.train.dtype, recipe.train.weights)
         threads = recipe.train.threads
         self.counts = [threads] if threads else peak.thread_counts(device)[: None if may_choose else 1]
         self.peaks = {count: self._measure_peak(count) for count in self.counts}
@@ -69,7 +69,7 @@ def hint_threads(recipe: Recipe, ranks: Ranks) -> list[str]:
 
     The bits of a run follow from their number, so the user chooses it. Measured only on a busy machine.
     """
-    device = device_of(recipe.train.device)
+    device = resolve_device(recipe.train.device)
     if recipe.train.threads or not ranks.alone or peak.load_average() < (os.cpu_count() or 1):
         return []
     machine = Machine(recipe, str(device), True, 0.0)

@@ -13,8 +13,8 @@ from pellucid.data.sources.source import kind_of
 from pellucid.errors import UsageError
 from pellucid.interop import named
 from pellucid.training import speed
+from pellucid.training.device import resolve_device
 from pellucid.training.distributed.ranks import Ranks
-from pellucid.training.loop import device_of
 from pellucid.training.machine import Machine
 from pellucid.training.memory import get_device_memory
 from pellucid.training.plan import SIZES, Budget, Plan, plan_finetuning, plan_pretraining
@@ -78,7 +78,7 @@ def _draft(table: dict[str, Any], overrides: Sequence[str]) -> Recipe:
 def _plan(
     draft: Recipe, overrides: Sequence[str], minutes: float, ranks: Ranks
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    device = str(device_of(draft.train.device))
+    device = str(resolve_device(draft.train.device))
     check_out(draft)
     if not draft.start:
         named_tokenizer(draft.data)

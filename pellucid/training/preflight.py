@@ -9,14 +9,15 @@ from pellucid.config import ModelConfig
 from pellucid.data.sources.encoding import PROOF, check_texts, named_tokenizer, vocabulary_for
 from pellucid.data.sources.source import kind_of, open_source
 from pellucid.errors import ConfigError, FileError
-from pellucid.evaluation import validation
 from pellucid.text.corpus.sources import PACKED, files
 from pellucid.training import compiling, memory, optimizers
+from pellucid.training.device import resolve_device
 from pellucid.training.distributed.ranks import Ranks
-from pellucid.training.loop import device_of, rows_of_a_rank
+from pellucid.training.evaluate import check_evaluation, check_patience
 from pellucid.training.recipe import Recipe
 from pellucid.training.saving.run_folder import DATA, RunFolder
 from pellucid.training.start import config_of, init_model, resolve_recipe
+from pellucid.training.state import rows_per_rank
 from pellucid.training.weights import Weights
 
 
@@ -27,21 +28,21 @@ def check(recipe: Recipe, ranks: Ranks, is_new: bool = True) -> tuple[Recipe, Mo
     """
     if is_new:
         check_out(recipe)
-    device = device_of(recipe.train.device)
-    rows_of_a_rank(recipe, ranks.world)
+    device = resolve_device(recipe.train.device)
+    rows_per_rank(recipe, ranks.world)
     recipe, start = resolve_recipe(recipe)
     cache = Path(recipe.out) / DATA
     if kind_of(recipe.data) == "text" and not (cache / PROOF).is_file():
         vocab_size = _check_text(recipe, has_tokenizer=start is not None)
     else:
         source = open_source(recipe.data, recipe.length, recipe.seed, cache, start=start)
-        validation.need(source, recipe)
+        check_evaluation(source, recipe)
         vocab_size = source.tokenizer.vocab_size
     config = config_of(recipe, start) if start else recipe.config(vocab_size)
     memory.check_fits(recipe, config, str(device), ranks.world)
     model = init_model(recipe, start, vocab_size, torch.device("meta"), torch.float32)
     weights = Weights(model, recipe.train.only, recipe.train.freeze)
-    optimizers.make(weights.learning, recipe.optimizer)
+    optimizers.make(weights.trainable, recipe.optimizer)
     compiling.chosen(lambda ids, _: ids, recipe, device, recipe.train.parallel == "fsdp" and not ranks.alone)
     return recipe, config
 
@@ -77,6 +78,6 @@ def _check_text(recipe: Recipe, has_tokenizer: bool) -> int:
             "Use a smaller model.context_length, or more text."
         )
     share = data.validation
-    validation.need_held_out(recipe, len(share) if isinstance(share, str) else share)
+    check_patience(recipe, len(share) if isinstance(share, str) else share)
     fixed = {"bytes": 256, "characters": 256}
     return data.vocab_size or fixed.get(data.tokenizer) or vocabulary_for(size)

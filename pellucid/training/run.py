@@ -1,308 +1,243 @@
-"""A run in its folder: begun or gone on with, logged line by line, saved whole, and able to go on.
+"""A training run: the loop over steps, its log, evaluations and checkpoints.
 
-Of several ranks, the first one writes recipe and log and makes of the text what has to be made; all of them
-train, judge and save.
+    run = Run(TrainState(recipe, source), folder)
+    for event in run.events(): …        # until the recipe's last step, or until `request_stop`
+
+`begin` and `resume` in resume.py build one. Of several ranks all train, evaluate and save; the first one
+writes the log.
 """
 
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-import torch
-
-from pellucid import __version__
-from pellucid.config import ModelConfig
-from pellucid.data.sources.source import open_source
+from pellucid.cost import FORWARD_BACKWARD, FROZEN_WEIGHTS, count_flops_per_token
 from pellucid.errors import UsageError
-from pellucid.evaluation import validation
-from pellucid.pretrained import Pretrained
 from pellucid.training import determinism, memory
-from pellucid.training.distributed.ranks import ALONE, Ranks, flat
-from pellucid.training.events import Evaluated, Event, Recorded, Saved, Stepped
-from pellucid.training.history.log import Log, cut
-from pellucid.training.history.log import line as logged
+from pellucid.training.evaluate import evaluate
+from pellucid.training.events import (
+    Ended,
+    EndReason,
+    Evaluated,
+    Event,
+    Recorded,
+    Saved,
+    Skipped,
+    Started,
+    Stepped,
+)
+from pellucid.training.history.log import Log
+from pellucid.training.history.log import line as log_line
+from pellucid.training.history.nonfinite import NonfiniteLocator
+from pellucid.training.history.recorder import Recorder
 from pellucid.training.history.tensorboard import Board
-from pellucid.training.loop import Trainer, device_of
 from pellucid.training.peak import measure_peak
-from pellucid.training.recipe import Recipe
-from pellucid.training.recipe.overrides import override
-from pellucid.training.saving import checkpoint
-from pellucid.training.saving.environment import differences, environment
-from pellucid.training.saving.manifest import MODEL, step_of
-from pellucid.training.saving.run_folder import DATA, LOG, RECIPE, RECORDER, TENSORBOARD, RunFolder
-from pellucid.training.start import base_model_for_resume, config_of, resolve_recipe, summary
+from pellucid.training.saving.environment import environment
+from pellucid.training.saving.run_folder import LOG, RECORDER, TENSORBOARD, RunFolder
+from pellucid.training.state import TrainState
+from pellucid.training.step import train_step
 
-Tell = Callable[[str], None]
-MAY_CHANGE = ("train.parallel", "train.timeout")
-"""Keys with another value of which a run is still the same run."""
-STEPS, EXTENSIONS = "steps", "extensions"
-"""The key that a run can be given another value of, and the one that remembers the earlier ones."""
-AT_FIRST, SHARE = 10.0, 0.1
-"""Seconds that saving the best model may take in any run, and the share of its time that it may take."""
+MAX_NONFINITE = 5
+"""Steps in a row without a finite gradient that end a run."""
+BEST_SECONDS, BEST_SHARE = 10.0, 0.1
+"""Saving the best model may always take this many seconds, and this share of the training time."""
+SAVE = "save"
+"""What ranks agree on where a checkpoint is due by the clock of one of them."""
 
 
 class Run:
-    """Use it inside `held()`, so that no other process trains in the same folder."""
+    """Trains a state to its end; without a folder nothing is logged or saved.
 
-    def __init__(
-        self, recipe: Recipe, folder: RunFolder, tell: Tell, start: Pretrained | None, ranks: Ranks = ALONE
-    ) -> None:
-        self.recipe, self.folder, self.ranks = recipe, folder, ranks
-        device = device_of(recipe.train.device)  # a missing one is refused before the text is read
-        config = config_of(recipe, start) if start else recipe.config(recipe.data.vocab_size or 1)
-        memory.check_fits(recipe, config, str(device), ranks.world)
-        wanted = recipe.train.tensorboard and ranks.first
-        self.board = Board(folder.path / TENSORBOARD) if wanted else None
-        with ranks.first_goes_first():
-            _see(folder, ranks)
-            source = open_source(recipe.data, recipe.length, recipe.seed, folder.path / DATA, tell, start)
-        validation.need(source, recipe)
-        with memory.enough(recipe, recipe.train.device, lambda: 0, ranks.world):
-            self.trainer = Trainer(recipe, source, start, ranks)
-            if self.trainer.deterministic and self.trainer.device.type == "cuda" and ranks.alone:
-                rows = recipe.data.batch_size // recipe.train.accumulate
-                tell(determinism.price(self.trainer.objective, rows, recipe.length))
-        for line in (*summary(recipe, self.trainer.model), sees_targets(self.trainer.model.config)):
-            if line:
-                tell(line)
-        self.logs = {name: Log(folder.path / name) for name in (LOG, RECORDER) if ranks.first}
-        """What the first rank writes of what happens, and of what the recorder sees."""
-        self._for_best = 0.0
-        """Seconds that saving the best model has taken."""
+    With a folder, use it inside `folder.held()`, so that no other process trains in the same folder.
+    """
+
+    def __init__(self, state: TrainState, folder: RunFolder | None = None) -> None:
+        self.state, self._folder = state, folder
+        self.recipe, self.ranks = state.recipe, state.ranks
+        self.recorder = Recorder(state.recipe.train.record_every)
+        self.hooks = [self.recorder, NonfiniteLocator()]
+        self.ended: Ended | None = None
+        """The last event; None before the end."""
+        passes = FROZEN_WEIGHTS if self.recipe.lora.rank else FORWARD_BACKWARD
+        self.flops_per_token = count_flops_per_token(state.model.config, self.recipe.length, passes)
+        self.logs: dict[str, Log] = {}
+        self.board: Board | None = None
+        if folder is not None and self.ranks.first:
+            self.logs = {name: Log(folder.path / name) for name in (LOG, RECORDER)}
+            self.board = Board(folder.path / TENSORBOARD) if self.recipe.train.tensorboard else None
+        self._stop_requested = False
+        self._saved_step, self._saved_at = -1, 0.0
+        """The step of the last checkpoint of this process, and the time when it was saved."""
+        self._seconds_for_best = 0.0
+
+    @property
+    def folder(self) -> RunFolder:
+        if self._folder is None:
+            raise UsageError("this run is in memory only: it was built without a folder.")
+        return self._folder
+
+    @property
+    def end_reason(self) -> EndReason | None:
+        """Why the run ended; None before its end."""
+        return self.ended.reason if self.ended else None
+
+    def request_stop(self) -> None:
+        """Lets the step under way end, saves, and ends the run as interrupted; safe in a signal handler."""
+        self._stop_requested = True
+
+    def step(self) -> Stepped | Skipped:
+        """Makes one update of the weights."""
+        return train_step(self.state, self.hooks)
+
+    # ---- the loop
 
     def events(self) -> Iterator[Event]:
-        """Everything that happens, kept in the log as it does."""
-        with (
-            self.ranks.hearing(),
-            memory.enough(self.recipe, str(self.trainer.device), self._at, self.ranks.world),
-        ):
-            for event in self.trainer.run(self.save):
+        """Trains to the end; yields what happens, each event after it was logged."""
+        device, done = str(self.state.device), lambda: self.state.meters.step
+        with self.ranks.hearing(), memory.enough(self.recipe, device, done, self.ranks.world):
+            for event in self._train():
                 self._log(event)
                 yield event
-                if isinstance(event, Evaluated) and (saved := self._save_best(event)):
-                    self._log(saved)
-                    yield saved
         if self.board:
             self.board.close()
 
+    def _train(self) -> Iterator[Event]:
+        state, recipe, meters = self.state, self.recipe, self.state.meters
+        with determinism.switched(state.is_deterministic), contextlib.closing(state.loader):
+            yield self._started()
+            reason, detail, first_step, self._saved_at = EndReason.FINISHED, "", meters.step, time.monotonic()
+            while meters.step < recipe.steps:
+                request = self._agree(self._is_save_overdue(first_step))
+                if request == SAVE:
+                    yield self.save()
+                    continue  # a stop may have been requested meanwhile
+                if request:
+                    break
+                result = self.step()
+                yield result
+                if recorded := self.recorder.take():
+                    yield recorded
+                if isinstance(result, Skipped) and meters.nonfinite_in_a_row >= self._max_nonfinite:
+                    reason, detail = EndReason.NONFINITE, self._describe_nonfinite(result)
+                    break
+                if meters.step % recipe.evaluation.every == 0 or recipe.ends_at(meters.step):
+                    evaluated = evaluate(state)
+                    yield evaluated
+                    if best := self._save_best(evaluated):
+                        yield best
+                    waited = meters.evaluations_without_improvement
+                    if recipe.train.patience and waited >= recipe.train.patience:
+                        reason, detail = (
+                            EndReason.EARLY_STOPPED,
+                            f"{waited} evaluations without a better loss",
+                        )
+                        break
+                if self._folder and meters.step % recipe.checkpoint.every == 0:
+                    yield self.save()
+            if self._folder and self._saved_step != meters.step:
+                yield self.save()
+            if self._stop_requested:
+                reason, detail = EndReason.INTERRUPTED, ""
+            best_loss = None if math.isnan(meters.best_loss) else meters.best_loss
+            self.ended = Ended(meters.step, reason, meters.smoothed_loss, best_loss, meters.seconds, detail)
+            yield self.ended
+
+    def _is_save_overdue(self, first_step: int) -> bool:
+        """Whether a checkpoint is due by the clock; not for a step that this process has saved or loaded."""
+        limit = self.recipe.checkpoint.minutes * 60
+        if not self._folder or not limit or self.state.meters.step in (first_step, self._saved_step):
+            return False
+        return time.monotonic() - self._saved_at > limit
+
+    def _agree(self, is_save_overdue: bool) -> str:
+        """Returns what all ranks do now: end ("interrupted"), save where that is overdue on one, or train."""
+        own = EndReason.INTERRUPTED.value if self._stop_requested else SAVE * is_save_overdue
+        agreed = self.ranks.agree(own)
+        if agreed not in ("", SAVE):  # else not touched: a signal may have set it meanwhile
+            self._stop_requested = True
+        return agreed
+
+    @property
+    def _max_nonfinite(self) -> int:
+        return 1 if self.recipe.train.on_nonfinite == "stop" else MAX_NONFINITE
+
+    def _describe_nonfinite(self, skipped: Skipped) -> str:
+        count = self.state.meters.nonfinite_in_a_row
+        steps = f"{count} steps in a row" if count > 1 else f"step {skipped.step}"
+        return f"{steps} without a finite gradient, at {skipped.name}"
+
+    def _started(self) -> Started:
+        state, recipe = self.state, self.recipe
+        return Started(
+            state.meters.step,
+            recipe.steps,
+            sum(parameter.numel() for parameter in state.weights.named.values()),
+            recipe.data.batch_size * recipe.length,
+            self.flops_per_token,
+            str(state.device),
+            state.compiled,
+            state.source.entropy_floor,
+            state.meters.step > 0,
+        )
+
+    # ---- the log
+
     def _log(self, event: Event) -> None:
-        more = self._more(event)
-        if self.logs:
-            self.logs[RECORDER if isinstance(event, Recorded) else LOG].write(event, **more)
+        if not self.logs:
+            return
+        extra = self._log_extra(event)
+        self.logs[RECORDER if isinstance(event, Recorded) else LOG].write(event, **extra)
         if self.board and not isinstance(event, Recorded):
-            self.board.write(logged(event, **more))
+            self.board.write(log_line(event, **extra))
 
-    def _at(self) -> int:
-        return self.trainer.at
-
-    def _more(self, event: Event) -> dict[str, Any]:
-        """What the log has of an event besides: the share of this machine's peak, and the floor, if known."""
-        trainer = self.trainer
+    def _log_extra(self, event: Event) -> dict[str, Any]:
+        """Returns what the log has besides the event's fields: MFU, and the entropy floor where known."""
+        state = self.state
         if isinstance(event, Stepped):
-            work = event.tokens_per_second * trainer.work
-            return {"mfu": work / (measure_peak(str(trainer.device), trainer.dtype) * self.ranks.world)}
-        known = isinstance(event, Evaluated) and event.gap is not None
-        return {"floor": trainer.source.floor} if known else {}
+            achieved = event.tokens_per_second * self.flops_per_token
+            return {"mfu": achieved / (measure_peak(str(state.device), state.dtype) * self.ranks.world)}
+        is_known = isinstance(event, Evaluated) and event.gap is not None
+        return {"floor": state.source.entropy_floor} if is_known else {}
+
+    # ---- checkpoints
 
     def save(self) -> Saved:
-        begun = time.perf_counter()
+        """Saves a checkpoint of the current step."""
+        began = time.perf_counter()
         for log in self.logs.values():
-            log.settle()  # so that no power cut leaves the log behind the checkpoint
+            log.fsync()  # so that no power cut leaves the log behind the checkpoint
         if self.board:
-            self.board.settle()
-        asked, snapshot = self.recipe.checkpoint, self.trainer.snapshot()
-        made = self.folder.save(snapshot, self.environment(), asked.keep, self.ranks, asked.every)
-        return Saved(self.trainer.at, str(made), time.perf_counter() - begun)
+            self.board.flush()
+        settings, snapshot = self.recipe.checkpoint, self.state.snapshot()
+        path = self.folder.save(snapshot, self.environment(), settings.keep, self.ranks, settings.every)
+        self._saved_step, self._saved_at = self.state.meters.step, time.monotonic()
+        return Saved(self.state.meters.step, str(path), time.perf_counter() - began)
 
     def _save_best(self, event: Evaluated) -> Saved | None:
-        """Keep the model that was just evaluated, where it is better than the one that is kept.
+        """Saves the model that was just evaluated, where its loss is the lowest.
 
-        On a slow disk some are passed over, so that saving takes a tenth of the time at most; the last
-        evaluation of a run is not.
+        On a slow disk some are not saved, so that saving takes a tenth of the time at most; the last
+        evaluation of a run always counts.
         """
-        if not self.recipe.checkpoint.keep_best or not math.isfinite(event.loss):
+        if not self._folder or not self.recipe.checkpoint.keep_best or not math.isfinite(event.loss):
             return None
-        costly = self._for_best > AT_FIRST + SHARE * self.trainer.seconds
-        due = not costly or self.recipe.ends_at(event.step)
-        if not self.ranks.first_alone(lambda: due and self._is_best(event.loss)):
+        is_slow = self._seconds_for_best > BEST_SECONDS + BEST_SHARE * self.state.meters.seconds
+        is_due = not is_slow or self.recipe.ends_at(event.step)
+        if not self.ranks.first_alone(lambda: is_due and self._is_best(event.loss)):
             return None
-        begun = time.perf_counter()
-        made = self.folder.save_best(self.trainer.snapshot(), event.loss, self.ranks)
-        seconds = time.perf_counter() - begun
-        self._for_best += seconds
-        return Saved(event.step, str(made), seconds, event.loss)
+        began = time.perf_counter()
+        path = self.folder.save_best(self.state.snapshot(), event.loss, self.ranks)
+        seconds = time.perf_counter() - began
+        self._seconds_for_best += seconds
+        return Saved(event.step, str(path), seconds, event.loss)
 
     def _is_best(self, loss: float) -> bool:
         best = self.folder.best()
         return best is None or best.loss is None or loss < best.loss
 
     def environment(self) -> dict[str, object]:
-        trainer = self.trainer
-        return environment(trainer.compiled, trainer.device, self.ranks.world, self.recipe.train.parallel)
-
-
-def sees_targets(config: ModelConfig) -> str:
-    """A word of warning where a position may look at the token that it is to predict."""
-    if not config.mask.bidirectional_prefix:
-        return ""
-    seen = config.mask.bidirectional_prefix - 1  # of so many positions that see each other, all but the last
-    where = "" if seen == math.inf else f" in the first {seen:.0f} of a row"
-    return (
-        f"model.mask={config.mask.kind}: positions see the tokens that they are to predict{where}, so that "
-        "the loss there falls to nothing and tells nothing of text; model.mask=causal sees none."
-    )
-
-
-def begin(recipe: Recipe, folder: RunFolder, tell: Tell, ranks: Ranks = ALONE) -> Run:
-    """A new run, whose recipe is written before anything else; where it is refused, nothing of it stays."""
-    recipe, start = resolve_recipe(recipe)
-    compare(recipe, ranks)
-    ranks.first_alone(lambda: folder.begin(recipe.to_toml()))
-    try:
-        return Run(recipe, folder, tell, start, ranks)
-    except Exception:
-        if ranks.first:
-            folder.abandon()
-        raise
-
-
-def resume(folder: RunFolder, tell: Tell, ranks: Ranks = ALONE, changes: Iterable[str] = ()) -> Run:
-    """Go on from the newest complete checkpoint, or from the start where none was saved yet; where `changes`
-    has steps=…, to that step."""
-    changes = _allowed(changes)
-    own = Recipe.from_dict(folder.recipe())
-    compare(Recipe.from_dict(override(folder.recipe(), _without_steps(changes))), ranks)
-    ranks.compare({STEPS: _steps(folder, changes)})
-    ranks.first_alone(folder.need_own_models)
-    name, skipped = ranks.first_alone(lambda: _newest(folder))
-    for line in skipped:
-        tell(line)
-    found, step = (folder.checkpoints / name, step_of(name) or 0) if name else (None, 0)
-    extended, recipe = _continued(folder, found, changes)
-    run = Run(recipe, folder, tell, base_model_for_resume(recipe, found), ranks)
-    if found is not None:
-        run.trainer.restore(checkpoint.read_checked(found, ranks))
-        for line in differences(checkpoint.environment_of(found), run.environment()):
-            tell(f"{line}: the result will no longer be bitwise that of an uninterrupted run")
-    if extended != own:
-        run.trainer.without_progress = 0  # patience begins anew
-        ranks.first_alone(lambda: folder.change(extended.to_toml()))
-        tell(_about_extension(own, extended, step))
-    for log in run.logs.values():
-        cut(log.path, step)
-    tell(f"going on from step {step:,} of {recipe.steps:,}")
-    return run
-
-
-def recipe_to_resume(folder: RunFolder, changes: Iterable[str]) -> Recipe:
-    """Returns the recipe with which `resume` would go on, or refuses as it would; nothing is written."""
-    return _continued(folder, folder.newest()[0], _allowed(changes))[1]
-
-
-def _continued(folder: RunFolder, found: Path | None, changes: Iterable[str]) -> tuple[Recipe, Recipe]:
-    """Returns the recipe of a run with the steps that it is to have, as its folder keeps it, and with all
-    changes, as it is trained from a checkpoint on."""
-    own, step = Recipe.from_dict(folder.recipe()), (step_of(found.name) or 0) if found else 0
-    if found is not None:
-        _need_same(own, checkpoint.recipe_of(found), step, folder)
-    steps = _steps(folder, changes)
-    extended = own if steps == own.steps else _extended(own, step, steps, folder)
-    return extended, Recipe.from_dict(override(extended.to_dict(), _without_steps(changes)))
-
-
-def _steps(folder: RunFolder, changes: Iterable[str]) -> int:
-    """How many steps the run is to have."""
-    return Recipe.from_dict(override({**folder.recipe(), EXTENSIONS: []}, changes)).steps
-
-
-def _extended(recipe: Recipe, step: int, steps: int, folder: RunFolder) -> Recipe:
-    if steps <= step:
-        raise UsageError(
-            f"{folder.path} has made {step:,} steps already, and steps={steps} is not more than that: give a "
-            "larger number, or begin another run."
-        )
-    return recipe.extend(step, steps)
-
-
-def _about_extension(before: Recipe, after: Recipe, step: int) -> str:
-    rate = after.optimizer.lr * after.schedule.factor(step, after.steps)
-    return (
-        f"{after.steps:,} steps instead of {before.steps:,}: from here on the learning rate follows the "
-        f"{after.schedule.kind} schedule of {after.steps:,} steps, and the next one has {rate:.3g}"
-    )
-
-
-def compare(recipe: Recipe, ranks: Ranks) -> None:
-    """All ranks have the same recipe, and programs that mean the same by it."""
-    ranks.compare({"pellucid": __version__, "torch": torch.__version__} | recipe.to_dict())
-
-
-def _need_same(recipe: Recipe, saved: Mapping[str, Any], step: int, folder: RunFolder) -> None:
-    """Refuses a recipe that was changed since the checkpoint of a step: it is that of another run."""
-    ours, theirs = flat(recipe.to_dict()), flat(Recipe.from_dict(saved).to_dict())
-    if step:  # what was to be when that step was made
-        ours[STEPS] = recipe.steps_at(step - 1)
-        ours[EXTENSIONS] = tuple(pair for pair in recipe.extensions if pair[0] < step)
-    for key in dict.fromkeys([*ours, *theirs]):
-        if key not in ("out", *MAY_CHANGE) and ours.get(key) != theirs.get(key):
-            raise UsageError(
-                f"{folder.path / RECIPE} was changed: {key} was {theirs.get(key)!r} when the run was saved, "
-                f"and is {ours.get(key)!r} now. A run goes on as it began: put it back, or begin another run."
-            )
-
-
-def complete(folder: RunFolder, changes: Iterable[str]) -> bool:
-    """Whether a run that is finished has its last checkpoint whole and is not to have more steps, so that
-    nothing is left to do."""
-    recipe = Recipe.from_dict(folder.recipe())
-    found, skipped = folder.newest()
-    if skipped or _steps(folder, _allowed(changes)) != recipe.steps:
-        return False
-    if found is None:
-        return True
-    saved = checkpoint.recipe_of(found)
-    _need_same(recipe, saved, step_of(found.name) or 0, folder)
-    return Recipe.from_dict(saved).steps == recipe.steps  # else killed just after it was given more
-
-
-def _newest(folder: RunFolder) -> tuple[str, list[str]]:
-    """Returns the name of the checkpoint to go on from, and why newer ones are not taken.
-
-    A run that has saved a model and has no checkpoint left would begin again at step 0 and replace the model.
-    """
-    found, skipped = folder.newest()
-    if found is None and (saved := folder.path / MODEL).is_dir():
-        why = (
-            f"{folder.path} has no complete checkpoint to go on from: it would begin again at step 0 and "
-            f"replace {saved}. Begin another run, with start={saved} to go on from its weights; or move that "
-            "model elsewhere."
-        )
-        raise UsageError("\n".join([why, *skipped]))
-    return ("" if found is None else found.name), skipped
-
-
-def _allowed(changes: Iterable[str]) -> list[str]:
-    for change in changes:
-        if change.partition("=")[0] not in (STEPS, *MAY_CHANGE):
-            raise UsageError(
-                f"{change!r}: a run goes on as it began, but for {STEPS}, {' and '.join(MAY_CHANGE)}; for "
-                "another recipe begin another run."
-            )
-    return list(changes)
-
-
-def _without_steps(changes: Iterable[str]) -> list[str]:
-    return [change for change in changes if change.partition("=")[0] != STEPS]
-
-
-def _see(folder: RunFolder, ranks: Ranks) -> None:
-    with contextlib.suppress(OSError):
-        if (folder.path / RECIPE).is_file():
-            return
-    raise UsageError(
-        f"rank {ranks.rank} does not see {folder.path.absolute()}, where the first one writes: let out be a "
-        "folder that all machines share."
-    )
+        """Returns what the bits of this run depend on besides its recipe."""
+        state = self.state
+        return environment(state.compiled, state.device, self.ranks.world, self.recipe.train.parallel)

@@ -1,86 +1,121 @@
-"""What an optimizer moves: the parameters that learn, in a type wide enough for small steps.
+"""The parameters that an optimizer updates, in a type that can hold small updates, and their running average.
 
-A step moves a weight by less than a thousandth of itself, and bfloat16 knows only every 256th number between
-a power of two and the next. So a model that computes in bfloat16 has masters in float32: gradients are added
-up in them, the optimizer moves them, and the model gets their rounded copies.
+An update changes a weight by less than a thousandth of itself, and bfloat16 has only 8 significant bits. So a
+model that computes in bfloat16 has float32 master weights: gradients are accumulated in them, the optimizer
+updates them, and the model gets their rounded copies.
 """
 
-from collections.abc import Sequence
-from fnmatch import fnmatchcase
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from pellucid.errors import ConfigError, did_you_mean
 from pellucid.model.lora import adapters
 from pellucid.model.transformer import Transformer
+from pellucid.patterns import matches, select
 from pellucid.training.distributed.pieces import local
 
 Named = dict[str, nn.Parameter]
 
 
 class Weights:
-    """Of a model in float32 or float64, its own parameters; of a narrower one, masters of those that learn.
-    Where a model has adapters, nothing else learns."""
+    """The parameters of a model by name: its own in float32 or float64, or float32 masters of bfloat16 ones.
+
+    Where a model has LoRA adapters, only these are trainable.
+    """
 
     def __init__(self, model: Transformer, only: Sequence[str] = (), freeze: Sequence[str] = ()) -> None:
-        self.narrow: Named = {}
+        self.bfloat16: Named = {}
+        """The model's own parameters, where `named` has float32 masters of them."""
         self.named: Named = dict(model.named_parameters())
-        learning = chosen(list(adapters(self.named) or self.named), only, freeze)
+        chosen = select_trainable(list(adapters(self.named) or self.named), only, freeze)
         for name, parameter in self.named.items():
-            parameter.requires_grad_(name in learning)
+            parameter.requires_grad_(name in chosen)
         if model.dtype == torch.bfloat16:
-            self.narrow = {name: weight for name, weight in self.named.items() if name in learning}
+            self.bfloat16 = {name: weight for name, weight in self.named.items() if name in chosen}
             self.named = self.named | {
-                name: nn.Parameter(weight.detach().float()) for name, weight in self.narrow.items()
+                name: nn.Parameter(weight.detach().float()) for name, weight in self.bfloat16.items()
             }
-        self.learning: Named = {name: self.named[name] for name in self.named if name in learning}
-        self.slopes = {name: torch.zeros_like(w) for name, w in self.learning.items()} if self.narrow else {}
+        self.trainable: Named = {name: self.named[name] for name in self.named if name in chosen}
+        self._master_grads = (
+            {name: torch.zeros_like(weight) for name, weight in self.trainable.items()}
+            if self.bfloat16
+            else {}
+        )
+
+    def grads(self) -> list[Tensor]:
+        """Returns the gradients of the trainable parameters that have one."""
+        return [parameter.grad for parameter in self.trainable.values() if parameter.grad is not None]
 
     @torch.no_grad()
-    def collect(self) -> None:
-        """After a backward pass: add the narrow gradients to the masters' own."""
-        if not self.narrow:
+    def accumulate_grads(self) -> None:
+        """Adds the bfloat16 gradients of a backward pass to those of the masters."""
+        if not self.bfloat16:
             return
-        names = [name for name in self.learning if self.narrow[name].grad is not None]
+        names = [name for name in self.trainable if self.bfloat16[name].grad is not None]
         first = [name for name in names if self.named[name].grad is None]
         later = [name for name in names if self.named[name].grad is not None]
-        for some, join in ((first, torch._foreach_copy_), (later, torch._foreach_add_)):
-            slopes = [local(slope) for name in some if (slope := self.narrow[name].grad) is not None]
-            if slopes:
-                join([local(self.slopes[name]) for name in some], slopes)
+        for some, accumulate in ((first, torch._foreach_copy_), (later, torch._foreach_add_)):
+            grads = [local(grad) for name in some if (grad := self.bfloat16[name].grad) is not None]
+            if grads:
+                accumulate([local(self._master_grads[name]) for name in some], grads)
         for name in names:
-            self.named[name].grad, self.narrow[name].grad = self.slopes[name], None
+            self.named[name].grad, self.bfloat16[name].grad = self._master_grads[name], None
 
-    def forget(self) -> None:
-        """After an update, or one that was given up: no gradient is left for the next."""
-        for parameter in (*self.learning.values(), *self.narrow.values()):
+    def zero_grads(self) -> None:
+        """Drops all gradients, after an update or a skipped one."""
+        for parameter in (*self.trainable.values(), *self.bfloat16.values()):
             parameter.grad = None
 
     @torch.no_grad()
-    def spread(self) -> None:
-        """After the masters were moved: give the model their rounded copies."""
-        if self.narrow:
-            masters = [local(self.named[name]) for name in self.narrow]
-            torch._foreach_copy_([local(weight) for weight in self.narrow.values()], masters)
+    def copy_to_model(self) -> None:
+        """Copies the masters, rounded to bfloat16, to the model; nothing where there are no masters."""
+        if self.bfloat16:
+            masters = [local(self.named[name]) for name in self.bfloat16]
+            torch._foreach_copy_([local(weight) for weight in self.bfloat16.values()], masters)
 
 
-def chosen(names: Sequence[str], only: Sequence[str], freeze: Sequence[str]) -> set[str]:
-    """The names that meet a pattern of `only`, all where there is none, and none of `freeze`.
+class WeightAverage:
+    """The exponential moving average of the trainable weights: θ̄ ← β θ̄ + (1 − β) θ after every update.
 
-    >>> sorted(chosen(["embed.weight", "unembed.weight", "unembed.bias"], ["unembed.*"], ["*.bias"]))
+    With a `beta` of 0 there is none, and `mean` is empty.
+    """
+
+    def __init__(self, weights: Weights, beta: float) -> None:
+        self.weights, self.beta = weights, beta
+        self.mean = {name: w.detach().clone() for name, w in weights.trainable.items()} if beta else {}
+
+    @torch.no_grad()
+    def update(self) -> None:
+        if self.mean:
+            current: list[Tensor] = [self.weights.trainable[name] for name in self.mean]
+            torch._foreach_lerp_(list(self.mean.values()), current, 1 - self.beta)
+
+    @contextlib.contextmanager
+    def applied(self) -> Iterator[None]:
+        """In this block the model computes with the averaged weights."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        for name, mean in self.mean.items():
+            current = self.weights.trainable[name].clone()
+            self.weights.trainable[name].copy_(mean)
+            mean.copy_(current)
+        self.weights.copy_to_model()
+
+
+def select_trainable(names: Sequence[str], only: Sequence[str], freeze: Sequence[str]) -> set[str]:
+    """Returns the names that match a pattern of `only` (all where it is empty) and none of `freeze`.
+
+    >>> sorted(select_trainable(["embed.weight", "unembed.weight", "unembed.bias"], ["un*"], ["*.bias"]))
     ['unembed.weight']
     """
-    for key, patterns in (("only", only), ("freeze", freeze)):
-        for pattern in patterns:
-            if not any(fnmatchcase(name, pattern) for name in names):
-                raise ConfigError(
-                    f"train.{key}={pattern!r} meets no parameter; there are {names[0]}, {names[-1]} and "
-                    f"{len(names) - 2} more.{did_you_mean(pattern, names)}"
-                )
-    return {
-        name
-        for name in names
-        if (not only or any(fnmatchcase(name, pattern) for pattern in only))
-        and not any(fnmatchcase(name, pattern) for pattern in freeze)
-    }
+    chosen = select(names, only, "train.only") if only else names
+    select(names, freeze, "train.freeze")  # refuses a pattern that matches nothing
+    return {name for name in chosen if not matches(name, freeze)}

@@ -24,10 +24,11 @@ def train(
     keys: `steps=100, optimizer={"lr": 1e-3}`. `on_event` is called with each step, evaluation and save. After
     an interrupt `pellucid train --resume OUT` goes on from the last checkpoint.
     """
+    from pellucid.training.events import EndReason
     from pellucid.training.recipe import Recipe
     from pellucid.training.recipe.overrides import override
     from pellucid.training.recipe.shipped import is_shipped, read_table
-    from pellucid.training.run import begin
+    from pellucid.training.resume import begin
     from pellucid.training.saving.run_folder import RunFolder
 
     if isinstance(recipe, Mapping):
@@ -41,15 +42,16 @@ def train(
             )
         table = read_table(name)
     asked = Recipe.from_dict(override(table, _changes(overrides)))
-    folder, why = RunFolder(Path(asked.out)), ""
+    folder = RunFolder(Path(asked.out))
     with folder.held():
-        for event in begin(asked, folder, lambda line: None).events():
-            why = getattr(event, "why", why)
+        run = begin(asked, folder, lambda line: None)
+        for event in run.events():
             if on_event is not None:
                 on_event(event)
-    if why.startswith("stopped:"):
+    if run.ended and run.end_reason is EndReason.NONFINITE:
         raise UsageError(
-            f"{why}. The weights before that are in {folder.path}/model; use a smaller optimizer.lr."
+            f"{run.ended.message}. The weights before that are in {folder.path}/model; use a smaller "
+            "optimizer.lr."
         )
     return load(folder.path / "model")
 

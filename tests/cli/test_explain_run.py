@@ -116,7 +116,7 @@ def test_with_a_prompt_it_is_the_newest_model_that_is_explained(run: Path, shell
 def test_what_is_asked_wrongly_is_told_before_any_work(
     arguments: tuple[str, ...], words: str, run: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = "pellucid.training.history.replay.Past.step"
+    name = "pellucid.training.history.rebuild.PastRun.rebuild"
     monkeypatch.setattr(name, lambda *_: pytest.fail("it was replayed"))
     done = shell("explain", run, *arguments)
     assert done.code == 2 and words in done.err and done.out == "", done.err
@@ -149,7 +149,7 @@ def test_a_skipped_update_is_told_with_its_reason(tmp_path: Path, shell: Shell) 
         done = shell("explain", tmp_path / "a", "--at", at)
         assert done.code == 0, done.err
         assert "update 2 was skipped, and no weight was changed" in done.out
-        assert re.search(r"was not finite: .* it is made of ", done.out)
+        assert re.search(r"was not finite: .* computed from ", done.out)
         assert "the log skips this step as well" in done.out
 
 

@@ -15,7 +15,7 @@ from pellucid.cli import live
 from pellucid.cli.live import LiveView, PlainView
 from pellucid.cli.progress import Progress, clock
 from pellucid.cli.terminal import SafeStream
-from pellucid.training.events import Ended, Event, Skipped
+from pellucid.training.events import Ended, EndReason, Event, Skipped
 from tests.training.made_up import evaluated, events, started, stepped
 
 NASTY = "A [red]fox[/red] \x1b[2J\x1b]0;title\x07 \u202e\u200d 日本語 \ud83d\ttab\r\n" * 9
@@ -143,7 +143,7 @@ def test_the_picture_is_drawn_over_the_last_one_and_the_last_one_stays() -> None
 def test_a_loss_that_is_none_breaks_nothing(loss: float) -> None:
     lines, _ = screen(80, 40, started(9), stepped(1, loss), stepped(2, loss), stepped(3))
     assert any("step 3 of 9" in line for line in lines)
-    lines, _ = screen(80, 40, started(0), Ended(0, "finished", loss, None, 0.0))
+    lines, _ = screen(80, 40, started(0), Ended(0, EndReason.FINISHED, loss, None, 0.0))
     assert any("step 0 of 0" in line for line in lines)
 
 

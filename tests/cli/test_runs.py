@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pellucid.training.events import Ended
+from pellucid.training.events import Ended, EndReason
 from pellucid.training.history.log import Log
 from pellucid.training.saving.run_folder import RunFolder
 from tests.cli.commands import Shell
@@ -120,7 +120,7 @@ def test_a_run_that_goes_on_after_its_end_is_told_from_its_last_lines(shell: She
         log.write(started(300, step=100))
         log.write(stepped(150))
         log.write(evaluated(150, loss=1.5))
-        log.write(Ended(150, "interrupted", 1.0, 1.25, 9.0))
+        log.write(Ended(150, EndReason.INTERRUPTED, 1.0, 1.25, 9.0))
     (row,) = json.loads(shell("runs", "--json").out)
     assert (row["state"], row["step"], row["steps"], row["best"]) == ("interrupted", 150, 300, 1.25)
 

@@ -18,7 +18,7 @@ import pellucid
 from pellucid.training import plan_texts
 from pellucid.training.distributed.ranks import ALONE
 from pellucid.training.history.log import figures, read
-from pellucid.training.loop import Trainer
+from pellucid.training.run import Run
 from tests.cli.commands import Shell
 from tests.training import tiny
 
@@ -160,7 +160,7 @@ def test_a_text_of_one_s_own_is_planned_for_the_memory_of_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The host's may be many times that of its GPU."""
-    monkeypatch.setattr(plan_texts, "device_of", torch.device)
+    monkeypatch.setattr(plan_texts, "resolve_device", torch.device)
     monkeypatch.setattr("pellucid.training.peak.measure_peak", lambda *_: 1e15)
     monkeypatch.setattr("pellucid.training.speed.measure_speed", lambda *_: None)
     monkeypatch.setattr(plan_texts, "text_bytes", lambda _: 10**9)
@@ -241,18 +241,18 @@ def test_a_signal_saves_and_says_how_to_go_on(
     signals: list[int], code: int, tmp_path: Path, run: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A closed terminal sends its signal, and its shell the same once more."""
-    step = Trainer.step
+    step = Run.step
 
-    def signalled(trainer: Trainer) -> object:
-        for number in signals * (trainer.at == 2):
+    def signalled(trained: Run) -> object:
+        for number in signals * (trained.state.meters.step == 2):
             os.kill(os.getpid(), number)
-        return step(trainer)
+        return step(trained)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "step", signalled)
+        patch.setattr(Run, "step", signalled)
         done = run("train", "stories", "--plain", f"out={tmp_path / 'a'}", "steps=6", *SMALL)
     assert done.code == code and f"--resume {tmp_path / 'a'}" in done.err
-    assert "going on from step 3 of 6" in run("train", "--resume", tmp_path / "a", "--plain").out
+    assert "resuming from step 3 of 6" in run("train", "--resume", tmp_path / "a", "--plain").out
 
 
 def test_a_run_under_nohup_is_not_ended_by_a_closed_terminal(tmp_path: Path, run: Shell) -> None:
@@ -268,7 +268,7 @@ def test_more_steps_and_the_best_model_are_told(
     tmp_path: Path, run: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, losses = tmp_path / "a", iter([5.0, 4.0, 3.0, 4.5, 4.25])
-    monkeypatch.setattr("pellucid.training.loop.judge", lambda *_: (next(losses), 0.5))
+    monkeypatch.setattr("pellucid.training.evaluate.compute_loss", lambda *_: (next(losses), 0.5))
     asked = ["steps=2", "evaluation.every=1", *SMALL]
     first = run("train", "stories", "--plain", f"out={out}", *asked)
     assert f"{out}/model (validation loss 4.0000), the best of this run" in first.out

@@ -9,7 +9,7 @@ import pytest
 import pellucid
 from pellucid.training.events import Stepped
 from pellucid.training.history.log import read
-from pellucid.training.run import resume
+from pellucid.training.resume import resume
 from pellucid.training.saving.manifest import VERSION
 from pellucid.training.saving.run_folder import RunFolder, Status
 from tests.golden.make_run import CHANGES, HALF, HERE, WHOLE

@@ -8,9 +8,10 @@ from pellucid.data.rows import Batch, Rows
 from pellucid.names import IGNORE_INDEX
 from pellucid.text.words import Words
 from pellucid.training.distributed.ranks import ALONE, Ranks
-from pellucid.training.loop import Trainer
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
+from pellucid.training.run import Run
+from pellucid.training.state import TrainState
 
 WORDS = Words(tuple("abcdefg"))
 LENGTH = 6
@@ -57,8 +58,8 @@ class MadeUp(Rows):
 class MadeUpSource:
     """As much of a source as the loop asks for."""
 
-    tokenizer, floor, fence, bytes_per_token, begin, end = WORDS, None, None, 1.0, 0, 1
-
+    tokenizer, bytes_per_token, begin, end = WORDS, 1.0, 0, 1
+    entropy_floor = bigram_baseline = None
     prompt = ""
     opening = None
 
@@ -67,15 +68,13 @@ class MadeUpSource:
         held_out = MadeUp(seed + 1).take(4, slice(0, 4))
         self.validation = [(held_out.ids, held_out.targets)]
 
-    def learned(self, loss: float) -> None:
-        return None
-
 
 def recipe(*changes: str) -> Recipe:
     return Recipe.from_dict(override(TABLE, changes))
 
 
-def trainer(*changes: str, seed: int = 0, ranks: Ranks = ALONE) -> Trainer:
-    made = Trainer(recipe(*changes), MadeUpSource(seed), ranks=ranks)  # type: ignore[arg-type]
-    made.loader.prefetch = 0  # no thread that a test would have to end
-    return made
+def make_run(*changes: str, seed: int = 0, ranks: Ranks = ALONE) -> Run:
+    """Returns a run in memory."""
+    state = TrainState(recipe(*changes), MadeUpSource(seed), ranks=ranks)  # type: ignore[arg-type]
+    state.loader.prefetch = 0  # no thread that a test would have to end
+    return Run(state)

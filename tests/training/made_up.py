@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
-from pellucid.training.events import Ended, Evaluated, Event, Saved, Started, Stepped
+from pellucid.training.events import Ended, EndReason, Evaluated, Event, Saved, Started, Stepped
 from pellucid.training.history.log import Log
 
 
@@ -32,7 +32,9 @@ def events(steps: int, every: int = 100, floor: float | None = 0.9, end: str = "
             yield evaluated(step)
             yield Saved(step, f"runs/a/checkpoints/step-{step:07}", 0.3)
     if end:
-        yield Ended(steps, end, 1.0, 1.25, 0.16 * steps)
+        reason = EndReason.from_message(end)
+        assert reason is not None
+        yield Ended(steps, reason, 1.0, 1.25, 0.16 * steps, end.partition(": ")[2])
 
 
 def folder(path: Path, steps: int, **settings: object) -> Path:

@@ -7,21 +7,17 @@ import pytest
 import torch
 
 from pellucid.training import determinism, peak
-from tests.training.made import trainer
+from tests.training.made import make_run
 
 
 def test_the_price_is_told_and_the_run_is_as_it_was() -> None:
-    run = trainer("train.dtype=float32", "model.dropout={kind='bernoulli', hidden=0.2}")
-    dice, weights = torch.get_rng_state(), [weight.clone() for weight in run.model.parameters()]
-    told = determinism.price(run.objective, 4, 6)
-    assert re.fullmatch(
-        r"deterministic: forward and backward of 4 rows take [\d.]+ ms, and [\d.]+ ms with "
-        r"train\.deterministic=false; [+-]\d+%, not compiled",
-        told,
-    )
-    assert torch.equal(torch.get_rng_state(), dice)
-    assert all(map(torch.equal, run.model.parameters(), weights))
-    assert all(weight.grad is None for weight in run.model.parameters())
+    run = make_run("train.dtype=float32", "model.dropout={kind='bernoulli', hidden=0.2}")
+    rng_state, weights = torch.get_rng_state(), [weight.clone() for weight in run.state.model.parameters()]
+    message = determinism.measure_cost(run.state.objective, 4, 6)
+    assert re.search(r"4 rows take [\d.]+ ms, and [\d.]+ ms .*train\.deterministic=false .*[+-]\d+%", message)
+    assert torch.equal(torch.get_rng_state(), rng_state)
+    assert all(map(torch.equal, run.state.model.parameters(), weights))
+    assert all(weight.grad is None for weight in run.state.model.parameters())
     assert not torch.are_deterministic_algorithms_enabled()
 
 
@@ -30,9 +26,9 @@ def test_the_price_is_told_and_the_run_is_as_it_was() -> None:
     [("auto", "cpu", True), ("false", "cpu", False), ("auto", "cuda", False), ("true", "cuda", True)],
 )
 def test_the_same_bits_are_a_choice_on_a_gpu(wanted: str, device: str, deterministic: bool) -> None:
-    run = trainer(f"train.deterministic={wanted}")
-    run.device = torch.device(device)
-    assert run.deterministic is deterministic
+    run = make_run(f"train.deterministic={wanted}")
+    run.state.device = torch.device(device)
+    assert run.state.is_deterministic is deterministic
 
 
 def test_the_setting_of_cublas_is_there_before_the_first_product(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +42,7 @@ def test_the_setting_of_cublas_is_there_before_the_first_product(monkeypatch: py
     peak._measured.__wrapped__("cpu", "float32", 1)
     assert found[0] == determinism.VALUE
     monkeypatch.delenv(determinism.SETTING)
-    trainer()
+    make_run()
     assert os.environ[determinism.SETTING] == determinism.VALUE
 
 

@@ -12,7 +12,7 @@ from pellucid.training.history.log import read
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
 from pellucid.training.recipe.shipped import read_table
-from pellucid.training.run import begin, resume
+from pellucid.training.resume import begin, resume
 from pellucid.training.saving.run_folder import RunFolder
 from tests.training.made import recipe
 
@@ -61,7 +61,7 @@ def test_a_run_whose_memory_is_full_goes_on_from_its_last_whole_checkpoint(tmp_p
     folder = RunFolder(tmp_path / "a")
     with folder.held():
         run = begin(Recipe.from_dict(override(read_table("task:copy"), small)), folder, lambda _: None)
-        run.trainer.loss = _full_at(8, run.trainer.loss)  # in the second half of step 4
+        run.state.loss = _full_at(8, run.state.loss)  # in the second half of step 4
         with pytest.raises(ResourceError, match=r"step 4,.*train\.accumulate=4"):
             list(run.events())
     assert folder.status() == ("interrupted", 2)

@@ -12,15 +12,16 @@ from pellucid.parts import kinds
 from pellucid.training.distributed.ranks import Ranks
 from pellucid.training.events import Saved, Stepped
 from pellucid.training.history.log import read
-from pellucid.training.history.replay import replayed
-from pellucid.training.loop import SAVE, Trainer
+from pellucid.training.history.rebuild import rebuild_step
 from pellucid.training.peak import measure_peak
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
 from pellucid.training.recipe.shipped import read_table
-from pellucid.training.run import begin, complete, resume, sees_targets
+from pellucid.training.resume import begin, is_complete, resume, warn_of_visible_targets
+from pellucid.training.run import SAVE
 from pellucid.training.saving.run_folder import RunFolder, Status
 from tests.training import tiny
+from tests.training.made import make_run
 from tests.training.whole_runs import recipe, trained
 
 DROPOUT = "model.dropout={kind='bernoulli', output=0.25}"
@@ -51,7 +52,7 @@ def test_a_mask_that_shows_a_target_is_warned_of(kind: str) -> None:
     config, at = recipe.config(9), np.arange(recipe.length)
     allowed = config.mask.allowed(at, at)
     shown = allowed is None or bool(np.diagonal(allowed, 1).any())
-    assert bool(sees_targets(config)) is shown
+    assert bool(warn_of_visible_targets(config)) is shown
 
 
 def test_the_warning_says_how_many_and_what_sees_none() -> None:
@@ -60,7 +61,7 @@ def test_the_warning_says_how_many_and_what_sees_none() -> None:
         ("{kind='prefix', length=3}", "in the first 2 of a row, so"),
     ):
         recipe = Recipe.from_dict(override(read_table("stories"), [f"model.mask={mask}"]))
-        told = sees_targets(recipe.config(9))
+        told = warn_of_visible_targets(recipe.config(9))
         assert words in told and "model.mask=causal" in told
 
 
@@ -124,11 +125,11 @@ def test_a_checkpoint_that_is_overdue_on_one_rank_is_saved_by_all() -> None:
         def agree(self, word: str) -> str:
             return word or SAVE
 
-    trainer = object.__new__(Trainer)
-    trainer.ranks, trainer.wanted = Others(), ""
-    assert trainer._asked(overdue=False) == SAVE and trainer.wanted == ""
-    trainer.wanted = "interrupted"
-    assert trainer._asked(overdue=True) == "interrupted"
+    run = make_run()
+    run.ranks = Others()
+    assert run._agree(is_save_overdue=False) == SAVE
+    run.request_stop()
+    assert run._agree(is_save_overdue=True) == "interrupted"
 
 
 def evaluations(path: Path) -> dict[int, float]:
@@ -158,8 +159,8 @@ def test_the_best_model_is_kept_only_where_it_is_asked_for(tmp_path: Path) -> No
 def test_on_a_slow_disk_the_best_model_says_what_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pellucid.training.run.AT_FIRST", -1.0)
-    monkeypatch.setattr("pellucid.training.run.SHARE", 0.0)
+    monkeypatch.setattr("pellucid.training.run.BEST_SECONDS", -1.0)
+    monkeypatch.setattr("pellucid.training.run.BEST_SHARE", 0.0)
     trained(tmp_path / "a", "evaluation.every=1")
     found, losses = RunFolder(tmp_path / "a").best(), evaluations(tmp_path / "a")
     assert found is not None and (found.step, found.loss) == (6, losses[6])
@@ -179,7 +180,7 @@ def go_on(path: Path, *changes: str, stop: int = 0) -> list[str]:
         run = resume(folder, told.append, changes=changes)
         for event in run.events():
             if isinstance(event, Stepped) and event.step == stop:
-                run.trainer.wanted = "interrupted"
+                run.request_stop()
     return told
 
 
@@ -203,8 +204,8 @@ def test_a_finished_run_can_be_given_more_steps(tmp_path: Path) -> None:
         10,
     ]
     for step in (5, 6, 7, 10):  # with the total of its own time
-        done = replayed(path, step, ("embed.weight",))
-        assert done.exact and done.judged("embed.weight").bugs == []
+        done = rebuild_step(path, step, ("embed.weight",))
+        assert done.is_exact and done.judge("embed.weight").bugs == []
 
 
 def test_the_recipe_of_a_run_with_more_steps_makes_the_same_run(tmp_path: Path) -> None:
@@ -237,7 +238,7 @@ def test_a_trained_model_whose_checkpoints_are_gone_is_not_trained_over(tmp_path
     before = {part: weights(path / part) for part in ("model", "best") if (path / part).is_dir()}
     recipe = (path / "recipe.toml").read_bytes()
     shutil.rmtree(path / "checkpoints")
-    with pytest.raises(UsageError, match="no complete checkpoint to go on from"):
+    with pytest.raises(UsageError, match="no complete checkpoint"):
         go_on(path, "steps=9")
     assert all(weights(path / part) == held for part, held in before.items())
     assert (path / "recipe.toml").read_bytes() == recipe
@@ -259,10 +260,14 @@ def test_more_steps_that_a_killed_process_had_only_written_down_are_made(tmp_pat
     path = tmp_path / "a"
     trained(path)
     folder = RunFolder(path)
-    assert complete(folder, ()) and complete(folder, ("steps=6",)) and not complete(folder, ("steps=9",))
+    assert (
+        is_complete(folder, ())
+        and is_complete(folder, ("steps=6",))
+        and not is_complete(folder, ("steps=9",))
+    )
     with folder.held():
         folder.change(Recipe.from_dict(folder.recipe()).extend(6, 9).to_toml())
-    assert not complete(RunFolder(path), ())
+    assert not is_complete(RunFolder(path), ())
 
 
 @pytest.mark.parametrize("given", [[[3, 2]], [[4, 6], [4, 8]], [[0, 6]], [[20, 30]], [[1]], "x", [[1.0, 2]]])

@@ -10,10 +10,10 @@ import pytest
 from pellucid.errors import ConfigError, FileError
 from pellucid.interop import model_folder
 from pellucid.training.events import Evaluated
-from pellucid.training.history.replay import replayed
+from pellucid.training.history.rebuild import rebuild_step
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
-from pellucid.training.run import begin, resume
+from pellucid.training.resume import begin, resume
 from pellucid.training.saving.run_folder import RunFolder
 from pellucid.training.start import resolve_recipe
 from tests.training import tiny, whole_runs
@@ -54,7 +54,7 @@ def test_a_model_learns_from_the_text_with_its_own_tokenizer(tmp_path: Path, tex
     )
     losses = [line["loss"] for line in _lines(out) if line["kind"] == "evaluation"]
     assert losses[-1] < losses[0] - 0.1
-    assert run.recipe.length == 12 and run.trainer.model.config.context_length == 32
+    assert run.recipe.length == 12 and run.state.model.config.context_length == 32
 
 
 def _lines(out: Path) -> list[dict[str, Any]]:
@@ -72,14 +72,16 @@ def test_a_full_run_goes_on_bit_for_bit_after_its_start_is_gone(tmp_path: Path, 
         run = begin(Recipe.from_dict(tiny.table(cut, start, text)), folder, lambda _: None)
         for event in run.events():
             if isinstance(event, Evaluated):
-                run.trainer.wanted = "interrupted"
+                run.request_stop()
     shutil.rmtree(start)
     with folder.held():
         list(resume(folder, lambda _: None).events())
     weights = [(out / "model" / "model.safetensors").read_bytes() for out in (straight, cut)]
     assert weights[0] == weights[1]
     last = folder.status().step
-    assert replayed(cut, last, ["embed.weight"]).as_saved("embed.weight"), "its steps can be asked about"
+    assert rebuild_step(cut, last, ["embed.weight"]).matches_checkpoint("embed.weight"), (
+        "its steps can be asked about"
+    )
 
 
 @pytest.mark.parametrize(

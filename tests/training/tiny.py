@@ -12,7 +12,8 @@ from pellucid.text.kinds import train
 from pellucid.text.tokenizer import Special, Tokenizer
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
-from pellucid.training.run import Run, begin
+from pellucid.training.resume import begin
+from pellucid.training.run import Run
 from pellucid.training.saving.run_folder import RunFolder
 
 TEXT = "The cat sat on the mat. The dog sat on the log. A bird sang in the tree. " * 60
@@ -70,6 +71,6 @@ def started(out: Path, table: dict[str, Any], *changes: str) -> Run:
     folder = RunFolder(out)
     with folder.held():
         run = begin(Recipe.from_dict(override(table, changes)), folder, lambda _: None)
-        run.trainer.loader.prefetch = 0
+        run.state.loader.prefetch = 0
         list(run.events())
     return run

@@ -5,7 +5,7 @@ from pathlib import Path
 from pellucid.training.events import Event
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
-from pellucid.training.run import begin
+from pellucid.training.resume import begin
 from pellucid.training.saving.run_folder import RunFolder
 
 TABLE = {

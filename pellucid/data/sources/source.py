@@ -72,21 +72,15 @@ class Source:
     """The token with which a text of the model's own begins."""
     end: int | None
     """The token that ends a document."""
-    floor: float | None
-    """Nats per token that no model can beat on what was held out, where that is known."""
-    fence: float | None
-    """Nats per token of a model that knows only which word follows which, where the floor is known."""
+    entropy_floor: float | None
+    """The entropy of the validation text in nats per token, which no model can beat, where it is known."""
+    bigram_baseline: float | None
+    """The loss of a bigram model in nats per token, where the entropy floor is known."""
     description: str
     prompt: str = ""
     """What a text of the model's own goes on from, where it cannot begin by itself: a held-out problem."""
     opening: Callable[[str], tuple[str, list[int]]] | None = None
     """Where a prompt is a question: what is asked, and the ids that ask it."""
-
-    def learned(self, loss: float) -> float | None:
-        """The share of what can be learned beyond pairs of words: 0 at the fence, 1 at the floor."""
-        if self.floor is None or self.fence is None:
-            return None
-        return (self.fence - loss) / (self.fence - self.floor)
 
 
 def open_source(

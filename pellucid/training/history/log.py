@@ -17,7 +17,17 @@ from typing import Any
 
 from pellucid.errors import FileError, file_error
 from pellucid.files import UNPAIRED, read_bytes
-from pellucid.training.events import Ended, Evaluated, Event, Recorded, Saved, Skipped, Started, Stepped
+from pellucid.training.events import (
+    Ended,
+    EndReason,
+    Evaluated,
+    Event,
+    Recorded,
+    Saved,
+    Skipped,
+    Started,
+    Stepped,
+)
 
 KINDS = {
     Started: "start",
@@ -55,8 +65,8 @@ class Log:
         except OSError as error:
             raise file_error("write", self.path, error) from None
 
-    def settle(self) -> None:
-        """Have the disk remember it; before a checkpoint, so that the log is never behind one."""
+    def fsync(self) -> None:
+        """Brings every line to the disk; before a checkpoint, so that the log is never behind one."""
         os.fsync(self._file)
 
     def close(self) -> None:
@@ -71,11 +81,12 @@ class Log:
 
 def line(event: Event, **more: Any) -> Line:
     """What the log keeps of an event: its kind and its fields."""
-    fields = dict(vars(event))
     if isinstance(event, Ended):
-        kind = "interrupted" if event.why.startswith("interrupted") else "end"
-    else:
-        kind = "resume" if fields.pop("resumed", False) else KINDS[type(event)]
+        kind = "interrupted" if event.reason is EndReason.INTERRUPTED else "end"
+        figures = {"loss": event.loss, "best": event.best, "seconds": event.seconds}
+        return {"kind": kind, "step": event.step, "why": event.message} | figures | more
+    fields = dict(vars(event))
+    kind = "resume" if fields.pop("resumed", False) else KINDS[type(event)]
     return {"kind": kind} | fields | more
 
 

@@ -1,33 +1,33 @@
-"""The flight recorder: every so many steps, how large activations, gradients, weights and updates are.
+"""The recorder: how large activations, gradients, weights and updates are, at the first and every N-th step.
 
-    with recorder.around(step, batch, finite):  # does nothing, unless this step is recorded
-        …clip, and move the weights…
-    recorder.taken()                         # Recorded, or None
+    recorder = Recorder(every=100)
+    train_step(state, [recorder])
+    recorder.take()                     # Recorded, or None
 
-Of each parameter, the lengths of its gradient before clipping and of the weight, and how far the update moved
-it, as a share of its length. Of some activations in each block, their root mean square, their largest number
-and the share of zeros, from one more forward pass of the moved weights over a few rows of the batch: without
-dropout and gradients, eager, and throwing no dice, so that no bit of the training depends on it. All figures
-are brought from the device at once.
+For each parameter: the norms of its gradient before clipping and of the weight, and the norm of its update
+relative to that of the weight. For some activations in each block: root mean square, largest magnitude and
+share of zeros, from one more forward pass of the updated weights over a few rows of the batch. That pass is
+eager, has no dropout and draws no random number, so that no bit of the training depends on it. All figures
+are copied from the device at once.
 """
 
-import contextlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from pellucid.data.rows import Batch
 from pellucid.model.taps import current_watcher, look
-from pellucid.training.distributed.parallel import Alone
+from pellucid.patterns import matches
 from pellucid.training.distributed.pieces import whole
 from pellucid.training.events import Recorded
-from pellucid.training.objective import Objective
-from pellucid.training.weights import Weights
+from pellucid.training.prefetch import DeviceBatch
+from pellucid.training.state import TrainState
+from pellucid.training.step import Hook
 
-VALUES = (
+ACTIVATIONS = (
     "embedded",
     "blocks.*.attn_out",
     "blocks.*.mlp.hidden",
@@ -37,83 +37,96 @@ VALUES = (
     "logits",
 )
 """Activations that are recorded, where a model has them."""
-TOKENS = 512
-"""Of the extra forward pass, at most; but one row at least."""
+MAX_TOKENS = 512
+"""Tokens of the extra forward pass, at most; but at least one row."""
 DIGITS = 5
 Figures = dict[tuple[str, str], Tensor]
-"""By the name of a value and the sort of figure."""
+"""By the name of a value and of the statistic."""
 
 
-class Recorder:
-    """Of the first step and every `every`-th; of none where that is 0."""
+class _BeforeUpdate(NamedTuple):
+    weights: list[Tensor]
+    grad_norms: Sequence[Tensor]
 
-    def __init__(self, every: int, weights: Weights, objective: Objective, shared: Alone) -> None:
-        self.every, self.weights, self.objective, self.shared = every, weights, objective, shared
-        self._taken: Recorded | None = None
 
-    def taken(self) -> Recorded | None:
-        """What was recorded last; told once."""
-        taken, self._taken = self._taken, None
-        return taken
+class Recorder(Hook):
+    """Records the first step and every `every`-th; none where that is 0."""
 
-    @contextlib.contextmanager
-    def around(self, step: int, batch: Batch, finite: Tensor) -> Iterator[None]:
-        """In this block the weights are moved, if the gradients are finite."""
-        if not self.every or (step > 1 and step % self.every):
-            yield
+    def __init__(self, every: int) -> None:
+        self.every = every
+        self._before: _BeforeUpdate | None = None
+        self._recorded: Recorded | None = None
+
+    def take(self) -> Recorded | None:
+        """Returns what was recorded last, once."""
+        recorded, self._recorded = self._recorded, None
+        return recorded
+
+    def after_backward(self, state: TrainState) -> None:
+        step = state.meters.step + 1
+        self._before = None
+        if self.every and (step == 1 or step % self.every == 0):
+            weights = [weight.detach().clone() for weight in _learning(state).values()]
+            self._before = _BeforeUpdate(weights, torch._foreach_norm(state.weights.grads()))
+
+    def after_update(self, state: TrainState, batch: DeviceBatch, is_finite: Tensor) -> None:
+        before, self._before = self._before, None
+        if before is None or not is_finite:
             return
-        learning = {name: w for name, w in self.weights.learning.items() if w.grad is not None}
-        moved = [weight.detach() for weight in learning.values()]
-        before = [weight.clone() for weight in moved]
-        slopes = torch._foreach_norm([w.grad for w in learning.values() if w.grad is not None])
-        yield
-        if not finite:
-            return
-        lengths = torch._foreach_norm(before)
-        torch._foreach_sub_(before, moved)
-        ratios = torch._foreach_div(torch._foreach_norm(before), lengths)
-        activations = self._activations(batch)
-        told = _told(activations | _columns(learning, gradient=slopes, weight=lengths, ratio=ratios))
-        inside = {name: told[name] for name, _ in activations}
-        self._taken = Recorded(step, inside, {name: told[name] for name in learning})
+        learning = _learning(state)
+        norms = torch._foreach_norm(before.weights)
+        torch._foreach_sub_(before.weights, [weight.detach() for weight in learning.values()])
+        ratios = torch._foreach_div(torch._foreach_norm(before.weights), norms)
+        activations = _measure_activations(state, batch.batch)
+        parameters = _columns(learning, gradient=before.grad_norms, weight=norms, ratio=ratios)
+        table = _to_table(activations | parameters)
+        self._recorded = Recorded(
+            state.meters.step + 1,
+            {name: table[name] for name, _ in activations},
+            {name: table[name] for name in learning},
+        )
 
-    @torch.no_grad()
-    def _activations(self, batch: Batch) -> Figures:
-        """By name and sort of figure; none where somebody else watches, who would see this pass as well."""
-        found: Figures = {}
-        if current_watcher(self.objective.model) is not None:
-            return found
 
-        def see(name: str, value: Tensor) -> None:
-            if any(fnmatchcase(name, pattern) for pattern in VALUES):
-                wide = value.float()
-                found[name, "rms"] = torch.linalg.vector_norm(wide) / wide.numel() ** 0.5
-                found[name, "max"] = torch.linalg.vector_norm(wide, float("inf"))
-                found[name, "zeros"] = (wide == 0).float().mean()
+def _learning(state: TrainState) -> dict[str, Tensor]:
+    return {name: weight for name, weight in state.weights.trainable.items() if weight.grad is not None}
 
-        model = self.objective.model
-        rows = max(1, TOKENS // batch.ids.shape[1])
-        ids = torch.from_numpy(batch.ids[:rows]).to(model.device, torch.int64)
-        model.eval()
-        try:
-            with self.shared.gathered(), look(see, fused=True):
-                self.objective.logits(ids)
-        finally:
-            model.train()
+
+@torch.no_grad()
+def _measure_activations(state: TrainState, batch: Batch) -> Figures:
+    """Returns the statistics of the activations; none where someone else records, who would see this pass."""
+    found: Figures = {}
+    if current_watcher(state.model) is not None:
         return found
+
+    def measure(name: str, value: Tensor) -> None:
+        if matches(name, ACTIVATIONS):
+            wide = value.float()
+            found[name, "rms"] = torch.linalg.vector_norm(wide) / wide.numel() ** 0.5
+            found[name, "max"] = torch.linalg.vector_norm(wide, float("inf"))
+            found[name, "zeros"] = (wide == 0).float().mean()
+
+    rows = max(1, MAX_TOKENS // batch.ids.shape[1])
+    ids = torch.from_numpy(batch.ids[:rows]).to(state.device, torch.int64)
+    state.model.eval()
+    try:
+        with state.parallel.gathered(), look(measure, fused=True):
+            state.objective.logits(ids)
+    finally:
+        state.model.train()
+    return found
 
 
 def _columns(names: Iterable[str], **columns: Sequence[Tensor]) -> Figures:
     return {(n, column): x for column, xs in columns.items() for n, x in zip(names, xs, strict=True)}
 
 
-def _told(figures: Figures) -> dict[str, dict[str, float]]:
-    """By name, in one transfer and to the digits that a picture can show. What is no number is left out: a
-    share of a weight that is 0."""
+def _to_table(figures: Figures) -> dict[str, dict[str, float]]:
+    """Returns the figures by name, copied in one transfer and rounded; those that are not finite are omitted,
+    such as the relative update of a weight that is 0."""
     numbers = torch.stack([whole(figure).double() for figure in figures.values()]).tolist()
-    told: dict[str, dict[str, float]] = {}
+    table: dict[str, dict[str, float]] = {}
     for (name, column), number in zip(figures, numbers, strict=True):
-        row = told.setdefault(name, {})
+        row = table.setdefault(name, {})
         if math.isfinite(number):
             row[column] = float(f"{number:.{DIGITS}g}")
-    return told
+    return table

@@ -1,9 +1,9 @@
-"""The figures of a run as event files that TensorBoard draws: `tensorboard --logdir runs`. Extra: `track`.
+"""The figures of a run as event files for TensorBoard: `tensorboard --logdir runs`. Extra: `track`.
 
     board = Board(out / "tensorboard")
     board.write({"kind": "step", "step": 120, "loss": 1.25})     # step/loss at 120
 
-They are those of the log, which has them whether anybody asks for this or not.
+The log has the same figures in any case.
 """
 
 from pathlib import Path
@@ -12,34 +12,38 @@ from typing import Any
 from pellucid.errors import UsageError
 from pellucid.training.history.log import Line
 
-DRAWN = ("step", "evaluation")
-"""Kinds of lines that are points of curves."""
+SCALARS = ("step", "evaluation")
+"""Kinds of lines whose numbers are written."""
+
+
+def writer_class() -> Any:
+    """Returns torch's SummaryWriter; refuses where tensorboard is not installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UsageError(
+            "train.tensorboard=true needs tensorboard: pip install 'pellucid[track]'. Without it, "
+            "log.jsonl has the same figures, and `pellucid plot` draws them."
+        ) from None
+    return SummaryWriter
 
 
 class Board:
     def __init__(self, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise UsageError(
-                "train.tensorboard=true needs tensorboard: pip install 'pellucid[track]'. Without it, "
-                "log.jsonl has the same figures, and `pellucid plot` draws them."
-            ) from None
-        self._folder, self._kind = folder, SummaryWriter
+        self._folder, self._writer_class = folder, writer_class()
         self._writer: Any = None
 
     def write(self, line: Line) -> None:
-        """One point for each figure; at the start of a run, later points of an earlier start are undone."""
+        """Writes the numbers of a log line; a start or resume drops what was written of later steps."""
         if line["kind"] in ("start", "resume"):
             self.close()
-            self._writer = self._kind(str(self._folder), purge_step=line["step"] + 1)
-        if line["kind"] in DRAWN:
+            self._writer = self._writer_class(str(self._folder), purge_step=line["step"] + 1)
+        if line["kind"] in SCALARS:
             for name, value in line.items():
                 if name != "step" and type(value) in (int, float):
                     self._writer.add_scalar(f"{line['kind']}/{name}", value, line["step"])
 
-    def settle(self) -> None:
-        """Have the system know all of it."""
+    def flush(self) -> None:
         if self._writer is not None:
             self._writer.flush()
 

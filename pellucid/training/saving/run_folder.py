@@ -37,6 +37,7 @@ from pellucid.files import (
     whole_file,
 )
 from pellucid.training.distributed.ranks import ALONE, Ranks
+from pellucid.training.events import EndReason
 from pellucid.training.saving import manifest, published
 from pellucid.training.saving.manifest import ADAPTER, BEST, CHECKPOINTS, MODEL, PARTIAL, name_of, step_of
 from pellucid.training.saving.published import Origin
@@ -338,10 +339,11 @@ class RunFolder:
         steps = filter(self._outlined, self._steps())
         step = next(steps, None)
         last = _last_line(self.path / LOG)
-        ended = str(last.get("why", "")).startswith(("finished", "stopped early"))
+        reason = EndReason.from_message(str(last.get("why", "")))
+        ended = reason in (EndReason.FINISHED, EndReason.EARLY_STOPPED)
         if self._in_use():
             state = "running"
-        elif str(last.get("why", "")).startswith("stopped:"):
+        elif reason is EndReason.NONFINITE:
             state = "stopped"
         elif ended and (step == last.get("step") or not self._steps()):  # else its last checkpoint was lost
             state = "finished"

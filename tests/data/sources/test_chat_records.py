@@ -17,7 +17,7 @@ from pellucid.names import IGNORE_INDEX
 from pellucid.training.events import Evaluated
 from pellucid.training.history.log import read
 from pellucid.training.recipe import Recipe
-from pellucid.training.run import begin, resume
+from pellucid.training.resume import begin, resume
 from pellucid.training.saving.run_folder import RunFolder
 from tests.training import tiny
 from tests.training.tiny import started
@@ -144,7 +144,7 @@ def test_a_run_learns_the_answers_goes_on_bit_for_bit_and_stays_a_chat_model(
         run = begin(Recipe.from_dict(table(cut)), folder, print)
         for event in run.events():
             if isinstance(event, Evaluated):
-                run.trainer.wanted = "interrupted"
+                run.request_stop()
     with folder.held():
         list(resume(folder, print).events())
     weights = [(out / "model" / "model.safetensors").read_bytes() for out in (straight, cut)]

@@ -216,11 +216,10 @@ def test_a_story_is_the_text_of_its_tokens_one_for_each_word(level: str) -> None
 
 def test_the_floor_of_stories_is_their_entropy_and_the_fence_that_of_pairs(tmp_path: Path) -> None:
     source = opened(tmp_path, asked("stories:easy"), 128)
-    assert source.floor is not None and source.fence is not None
+    assert source.entropy_floor is not None and source.bigram_baseline is not None
     exact = stories.entropy("easy") / (stories.mean_words("easy") + 1)
-    assert source.floor == pytest.approx(exact, abs=0.003)
-    assert source.fence == pytest.approx(1.51, abs=0.01)
-    assert source.learned(source.floor) == 1 and source.learned(source.fence) == 0
+    assert source.entropy_floor == pytest.approx(exact, abs=0.003)
+    assert source.bigram_baseline == pytest.approx(1.51, abs=0.01)
 
 
 def test_a_model_that_knows_the_grammar_loses_the_floor(tmp_path: Path) -> None:
@@ -230,7 +229,7 @@ def test_a_model_that_knows_the_grammar_loses_the_floor(tmp_path: Path) -> None:
     held_out = source.tokenizer.decode(targets).split("<end>")[:-1]
     nats = -sum(stories.log_probability("easy", text) for text in held_out)
     assert len(held_out) == STORIES
-    assert nats / len(targets) == pytest.approx(source.floor)
+    assert nats / len(targets) == pytest.approx(source.entropy_floor)
     assert source.bytes_per_token == sum(len(text) for text in held_out) / len(targets)
 
 
@@ -267,7 +266,7 @@ def test_all_of_a_long_story_is_seen_in_short_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", tasks.kinds())
 def test_of_a_task_only_answers_count(tmp_path: Path, kind: str) -> None:
     source = opened(tmp_path, asked(f"task:{kind}"), 64)
-    assert source.floor == 0 and source.fence is None and source.learned(1.0) is None
+    assert source.entropy_floor == 0 and source.bigram_baseline is None
     task = tasks.find(kind)()
     answers = source.tokenizer.decode(judged(source)[0]).split("<end>")
     first = task.example(0, 0, "validation")

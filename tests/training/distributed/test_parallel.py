@@ -9,13 +9,16 @@ import torch
 
 from pellucid.errors import ConfigError, UsageError
 from pellucid.judge.mismatch import find_first_mismatch
+from pellucid.training import step
 from pellucid.training.compiling import chosen
 from pellucid.training.distributed.pieces import local, whole
 from pellucid.training.distributed.ranks import Ranks
 from pellucid.training.events import Evaluated, Skipped, Stepped
-from pellucid.training.loop import Trainer, rows_of_a_rank
+from pellucid.training.prefetch import DeviceBatch
+from pellucid.training.run import Run
+from pellucid.training.state import TrainState, rows_per_rank
 from tests.training.distributed.forked import job
-from tests.training.made import recipe, trainer
+from tests.training.made import make_run, recipe
 
 CPU = torch.device("cpu")
 
@@ -33,9 +36,9 @@ CASES: dict[str, tuple[str, ...]] = {
 }
 
 
-def told(made: Trainer) -> dict[str, Any]:
+def told(made: Run) -> dict[str, Any]:
     """What a whole run has to show: losses, norms, evaluations and weights."""
-    events = list(made.run())
+    events = list(made.events())
     steps = [event for event in events if isinstance(event, Stepped)]
     judged = [event for event in events if isinstance(event, Evaluated)]
     return {
@@ -44,14 +47,14 @@ def told(made: Trainer) -> dict[str, Any]:
         "tokens": np.array([event.tokens for event in steps]),
         "judged": np.array([event.loss for event in judged]),
         "sample": [event.sample for event in judged],
-        **{name: whole(value.detach()).numpy() for name, value in made.weights.named.items()},
-        **{f"mean.{name}": whole(value).numpy() for name, value in made.average.mean.items()},
+        **{name: whole(value.detach()).numpy() for name, value in made.state.weights.named.items()},
+        **{f"mean.{name}": whole(value).numpy() for name, value in made.state.average.mean.items()},
     }
 
 
 def every_case(ranks: Ranks, way: str) -> dict[str, dict[str, Any]]:
     return {
-        case: told(trainer(*STEPS, *changes, f"train.parallel={way}", ranks=ranks))
+        case: told(make_run(*STEPS, *changes, f"train.parallel={way}", ranks=ranks))
         for case, changes in CASES.items()
     }
 
@@ -72,7 +75,9 @@ def sent(ranks: Ranks, way: str, operation: str) -> list[int]:
     """How often gradients are sent in a step of one part, and in one of four."""
     counts = []
     for parts in (1, 4):
-        made = trainer(f"train.accumulate={parts}", f"train.parallel={way}", "data.batch_size=8", ranks=ranks)
+        made = make_run(
+            f"train.accumulate={parts}", f"train.parallel={way}", "data.batch_size=8", ranks=ranks
+        )
         made.step()
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
             made.step()
@@ -87,8 +92,8 @@ def test_gradients_are_sent_once_a_step_however_many_parts_it_has() -> None:
 
 
 def told_in_float32(ranks: Ranks, way: str) -> np.ndarray:
-    made = trainer(*STEPS, "train.dtype=float32", "train.accumulate=2", f"train.parallel={way}", ranks=ranks)
-    return np.array([event.loss for event in made.run() if isinstance(event, Stepped)])
+    made = make_run(*STEPS, "train.dtype=float32", "train.accumulate=2", f"train.parallel={way}", ranks=ranks)
+    return np.array([event.loss for event in made.events() if isinstance(event, Stepped)])
 
 
 def test_in_float32_the_losses_are_those_of_one_process_to_1e_5() -> None:
@@ -101,13 +106,15 @@ def test_in_float32_the_losses_are_those_of_one_process_to_1e_5() -> None:
 @pytest.mark.parametrize("way", ["ddp", "fsdp"])
 def test_all_ranks_skip_a_step_whose_gradient_is_not_finite_on_one(way: str) -> None:
     def work(ranks: Ranks) -> tuple[Any, bool]:
-        made = trainer(f"train.parallel={way}", ranks=ranks)
+        made = make_run(f"train.parallel={way}", ranks=ranks)
         made.step()
-        before = {name: whole(value.detach()).clone() for name, value in made.weights.named.items()}
-        right, factor = made.loss, 1.0 if ranks.first else math.nan
-        made.loss = lambda ids, targets: right(ids, targets) * factor
+        before = {name: whole(value.detach()).clone() for name, value in made.state.weights.named.items()}
+        right, factor = made.state.loss, 1.0 if ranks.first else math.nan
+        made.state.loss = lambda ids, targets: right(ids, targets) * factor
         skipped = made.step()
-        same = all(torch.equal(whole(made.weights.named[name].detach()), w) for name, w in before.items())
+        same = all(
+            torch.equal(whole(made.state.weights.named[name].detach()), w) for name, w in before.items()
+        )
         return skipped, same
 
     for skipped, same in job(2, work):
@@ -116,18 +123,18 @@ def test_all_ranks_skip_a_step_whose_gradient_is_not_finite_on_one(way: str) -> 
 
 def test_a_gradient_that_is_not_finite_in_the_rows_of_one_rank_has_a_name_on_all() -> None:
     def work(ranks: Ranks) -> Any:
-        made = trainer("train.parallel=fsdp", ranks=ranks)
-        right = made._backward
+        made = make_run("train.parallel=fsdp", ranks=ranks)
+        right = step.forward_backward
 
-        def spoiled(batch: Any) -> torch.Tensor:
-            total = right(batch)
-            slope = made.weights.named["blocks.1.attn.q_proj.weight"].grad
+        def spoiled(state: TrainState, batch: DeviceBatch) -> tuple[torch.Tensor, int]:
+            result = right(state, batch)
+            slope = made.state.weights.named["blocks.1.attn.q_proj.weight"].grad
             assert slope is not None
             if not ranks.first:
                 local(slope)[0] = math.inf
-            return total
+            return result
 
-        made._backward = spoiled  # type: ignore[method-assign]
+        step.forward_backward = spoiled  # in a process of its own
         return made.step()
 
     for skipped in job(2, work):
@@ -135,13 +142,13 @@ def test_a_gradient_that_is_not_finite_in_the_rows_of_one_rank_has_a_name_on_all
 
 
 def test_dice_are_each_rank_s_own() -> None:
-    drawn = job(2, lambda ranks: (trainer(ranks=ranks), torch.rand(3).tolist())[1])
+    drawn = job(2, lambda ranks: (make_run(ranks=ranks), torch.rand(3).tolist())[1])
     assert drawn[0] != drawn[1]
 
 
 def test_a_batch_that_does_not_split_among_the_ranks_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"data.batch_size=6 does not split into 4 ranks × .* Use 8"):
-        rows_of_a_rank(recipe("data.batch_size=6"), 4)
+        rows_per_rank(recipe("data.batch_size=6"), 4)
 
 
 def test_sharded_weights_are_not_compiled_and_say_so() -> None:

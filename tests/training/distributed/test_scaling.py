@@ -11,7 +11,7 @@ from pellucid.training.distributed.pieces import local
 from pellucid.training.distributed.ranks import Ranks
 from pellucid.training.distributed.scaling import examples, share, table
 from tests.training.distributed.forked import job
-from tests.training.made import trainer
+from tests.training.made import make_run
 
 SMALL = ModelConfig.from_dict(
     {"vocab_size": 10, "context_length": 4, "n_layer": 2, "n_head": 2, "d_model": 8, "d_ff": 16}
@@ -39,11 +39,11 @@ def test_fsdp_holds_its_part_and_sends_half_as_much_again() -> None:
 
 def test_a_rank_has_as_many_bytes_as_are_told() -> None:
     def work(ranks: Ranks) -> tuple[int, int, ModelConfig]:
-        made = trainer("train.dtype=float32", "train.parallel=fsdp", ranks=ranks)
+        made = make_run("train.dtype=float32", "train.parallel=fsdp", ranks=ranks)
         made.step()
-        moments = [tensor for tensor in optimizers.state(made.optimizer)[0].values() if tensor.dim()]
-        weights = [local(weight) for weight in made.weights.named.values()]
-        return _bytes(weights), _bytes([local(moment) for moment in moments]), made.model.config
+        moments = [tensor for tensor in optimizers.state(made.state.optimizer)[0].values() if tensor.dim()]
+        weights = [local(weight) for weight in made.state.weights.named.values()]
+        return _bytes(weights), _bytes([local(moment) for moment in moments]), made.state.model.config
 
     weights, moments, config = job(2, work)[0]
     told = share(config, "fsdp", 2, 2)

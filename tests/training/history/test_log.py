@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pellucid.errors import FileError
-from pellucid.training.events import Ended, Skipped
+from pellucid.training.events import Ended, EndReason, Skipped
 from pellucid.training.history.curves import Curve, History, run_curves
 from pellucid.training.history.log import Log, cut, figures, milestones, read
 from tests.training.made_up import evaluated, events, folder, started, stepped
@@ -25,7 +25,7 @@ def test_every_event_is_a_line_with_its_kind_first(tmp_path: Path) -> None:
 def test_a_run_that_goes_on_or_is_interrupted_says_so(tmp_path: Path) -> None:
     with Log(tmp_path / "log") as log:
         log.write(started(9, step=3))
-        log.write(Ended(5, "interrupted", 1.0, None, 1.0))
+        log.write(Ended(5, EndReason.INTERRUPTED, 1.0, None, 1.0))
         log.write(Skipped(6, "loss"), mfu=0.5)
     assert [line["kind"] for line in read(tmp_path / "log")] == ["resume", "interrupted", "skipped"]
     assert read(tmp_path / "log")[2]["mfu"] == 0.5

@@ -13,26 +13,27 @@ from torch import Tensor
 from pellucid.model.taps import record
 from pellucid.training.events import Recorded, Skipped
 from pellucid.training.history.log import read
-from pellucid.training.loop import Trainer
-from pellucid.training.run import resume
+from pellucid.training.resume import resume
+from pellucid.training.run import Run
 from pellucid.training.saving.run_folder import RECORDER, RunFolder
-from tests.training.made import MadeUp, trainer
+from pellucid.training.step import forward_backward
+from tests.training.made import MadeUp, make_run
 from tests.training.whole_runs import trained
 
 DROPOUT = 'model.dropout={kind="bernoulli", embedding=0.1, pattern=0.2, hidden=0.1, output=0.2}'
 
 
-def everything(made: Trainer) -> dict[str, Tensor]:
-    taken = made.snapshot()
+def everything(made: Run) -> dict[str, Tensor]:
+    taken = made.state.snapshot()
     tables = {"weight": taken.weights, "optimizer": taken.optimizer, "raw": taken.raw, "dice": taken.rng}
     return {f"{kind} {name}": t.clone() for kind, table in tables.items() for name, t in table.items()}
 
 
-def after(made: Trainer, steps: int) -> tuple[dict[str, Tensor], list[Recorded]]:
+def after(made: Run, steps: int) -> tuple[dict[str, Tensor], list[Recorded]]:
     found = []
     for _ in range(steps):
         made.step()
-        if taken := made.recorder.taken():
+        if taken := made.recorder.take():
             found.append(taken)
     return everything(made), found
 
@@ -50,33 +51,33 @@ def after(made: Trainer, steps: int) -> tuple[dict[str, Tensor], list[Recorded]]
 def test_no_bit_of_a_run_depends_on_it(changes: tuple[str, ...]) -> None:
     if "train.compile=true" in changes and not shutil.which("g++"):
         pytest.skip("no compiler")
-    with_it, found = after(trainer("train.record_every=2", *changes), 5)
-    without, none = after(trainer("train.record_every=0", *changes), 5)
+    with_it, found = after(make_run("train.record_every=2", *changes), 5)
+    without, none = after(make_run("train.record_every=0", *changes), 5)
     assert [taken.step for taken in found] == [1, 2, 4] and none == []
     assert with_it.keys() == without.keys()
     assert all(torch.equal(value, without[name]) for name, value in with_it.items())
 
 
 def test_its_figures_are_those_of_the_step() -> None:
-    made = trainer("train.record_every=1", "optimizer.lr=0.01", "train.clip=0.01")
+    made = make_run("train.record_every=1", "optimizer.lr=0.01", "train.clip=0.01")
     name = "blocks.1.mlp.up_proj.weight"
     batch = MadeUp().take(4, slice(0, 4))
-    made._backward(made.feed.sent(batch))
-    slope = made.weights.named[name].grad
+    forward_backward(made.state, made.state.prefetcher.to_device(batch))
+    slope = made.state.weights.named[name].grad
     assert slope is not None
     length = float(slope.norm())
-    made.optimizer.zero_grad()
-    before = made.weights.named[name].detach().clone()
+    made.state.optimizer.zero_grad()
+    before = made.state.weights.named[name].detach().clone()
     _, (taken,) = after(made, 1)
-    moved = made.weights.named[name].detach()
+    moved = made.state.weights.named[name].detach()
     told = taken.parameters[name]
     assert told["gradient"] == pytest.approx(length, rel=1e-4)
     assert told["weight"] == pytest.approx(float(before.norm()), rel=1e-4)
     assert told["ratio"] == pytest.approx(float((moved - before).norm() / before.norm()), rel=1e-4)
-    assert set(taken.parameters) == set(made.weights.named)
-    made.model.eval()
+    assert set(taken.parameters) == set(made.state.weights.named)
+    made.state.model.eval()
     with torch.no_grad(), record("blocks.1.resid_post", "logits") as seen:
-        made.model(torch.from_numpy(batch.ids))
+        made.state.model(torch.from_numpy(batch.ids))
     for value in seen:
         x = seen[value]
         assert taken.activations[value]["rms"] == pytest.approx(float(x.square().mean().sqrt()), rel=1e-4)
@@ -85,30 +86,30 @@ def test_its_figures_are_those_of_the_step() -> None:
 
 
 def test_the_share_of_zeros_is_that_of_silent_channels() -> None:
-    made = trainer("train.record_every=1", "model.mlp=relu")
+    made = make_run("train.record_every=1", "model.mlp=relu")
     _, (taken,) = after(made, 1)
     assert 0.3 < taken.activations["blocks.0.mlp.hidden"]["zeros"] < 0.7
     assert taken.activations["blocks.0.resid_post"]["zeros"] == 0
 
 
 def test_a_step_that_moved_nothing_is_not_recorded() -> None:
-    made = trainer("train.record_every=1")
-    right = made.loss
-    made.loss = lambda ids, targets: right(ids, targets) * math.nan  # type: ignore[assignment]
-    assert isinstance(made.step(), Skipped) and made.recorder.taken() is None
+    made = make_run("train.record_every=1")
+    right = made.state.loss
+    made.state.loss = lambda ids, targets: right(ids, targets) * math.nan  # type: ignore[assignment]
+    assert isinstance(made.step(), Skipped) and made.recorder.take() is None
 
 
 def test_what_does_not_learn_is_not_among_the_parameters() -> None:
-    _, (taken,) = after(trainer("train.record_every=1", "train.only=blocks.1.*"), 1)
+    _, (taken,) = after(make_run("train.record_every=1", "train.only=blocks.1.*"), 1)
     assert taken.parameters and all(name.startswith("blocks.1.") for name in taken.parameters)
 
 
 def test_who_watches_a_step_sees_the_step_alone() -> None:
-    made = trainer("train.record_every=1")
+    made = make_run("train.record_every=1")
     with record("logits") as seen:
         made.step()
     assert len(seen.calls) == 1 and seen["logits"].shape[0] == 4
-    taken = made.recorder.taken()
+    taken = made.recorder.take()
     assert taken is not None and taken.parameters and taken.activations == {}
 
 
@@ -138,9 +139,9 @@ def test_it_costs_less_than_two_hundredths() -> None:
         "data.batch_size=32",
         "train.dtype=float32",
     )
-    plain, recorded = (trainer(f"train.record_every={every}", *sizes) for every in (0, 1))
+    plain, recorded = (make_run(f"train.record_every={every}", *sizes) for every in (0, 1))
 
-    def least(made: Trainer) -> float:
+    def least(made: Run) -> float:
         taken = []
         for _ in range(12):
             begun = time.perf_counter()

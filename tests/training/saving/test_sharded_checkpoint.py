@@ -16,22 +16,22 @@ from pellucid.training import optimizers
 from pellucid.training.distributed.pieces import whole
 from pellucid.training.distributed.ranks import Ranks
 from pellucid.training.events import Evaluated, Stepped
-from pellucid.training.loop import Trainer
+from pellucid.training.run import Run
 from pellucid.training.saving import checkpoint
 from pellucid.training.saving.manifest import name_of, step_of
 from pellucid.training.saving.run_folder import RunFolder
 from tests.training.distributed.forked import Job, job, meeting
-from tests.training.made import trainer
+from tests.training.made import make_run
 from tests.training.saving.snapshots import bits
 
 DROPOUT = 'model.dropout={kind="bernoulli", embedding=0.1, pattern=0.2, hidden=0.1, output=0.2}'
 USUAL = ("train.dtype=float32", "train.accumulate=2", DROPOUT)
 
 
-def contents(made: Trainer) -> dict[str, Any]:
+def contents(made: Run) -> dict[str, Any]:
     """Weights, mean and what the optimizer remembers, whole and to the bit."""
-    tensors, _ = optimizers.state(made.optimizer)
-    tables = {"weights": made.weights.named, "mean": made.average.mean, "optimizer": tensors}
+    tensors, _ = optimizers.state(made.state.optimizer)
+    tables = {"weights": made.state.weights.named, "mean": made.state.average.mean, "optimizer": tensors}
     return {
         f"{part}.{name}": bits(whole(tensor.detach()))
         for part, table in tables.items()
@@ -39,16 +39,16 @@ def contents(made: Trainer) -> dict[str, Any]:
     }
 
 
-def save(folder: Path, made: Trainer, ranks: Ranks) -> Path:
+def save(folder: Path, made: Run, ranks: Ranks) -> Path:
     run = RunFolder(folder)
     run._recipe, run._held = {}, True  # no lock: this is not about two runs in one folder
     ranks.first_alone(lambda: run.checkpoints.mkdir(parents=True, exist_ok=True))
-    return run.save(made.snapshot(), {}, 2, ranks)
+    return run.save(made.state.snapshot(), {}, 2, ranks)
 
 
-def figures(made: Trainer, steps: int) -> list[Any]:
+def figures(made: Run, steps: int) -> list[Any]:
     told = []
-    for event in made.run():
+    for event in made.events():
         if isinstance(event, Stepped):
             told.append((event.step, event.loss, event.grad_norm, event.smoothed))
         if isinstance(event, Evaluated):
@@ -81,13 +81,13 @@ def test_on_three_ranks_gradients_are_added_up_in_one_order(tmp_path: Path) -> N
 
 def _k_and_k(world: int, changes: tuple[str, ...], tmp_path: Path) -> None:
     def work(ranks: Ranks) -> tuple[list[Any], ...]:
-        straight = trainer(*USUAL, *changes, ranks=ranks)
+        straight = make_run(*USUAL, *changes, ranks=ranks)
         whole_run = figures(straight, 8)
-        first = trainer(*USUAL, *changes, ranks=ranks)
+        first = make_run(*USUAL, *changes, ranks=ranks)
         told = figures(first, 4)
         made = save(tmp_path, first, ranks)
-        second = trainer(*USUAL, *changes, ranks=ranks)
-        second.restore(checkpoint.read(made, ranks))
+        second = make_run(*USUAL, *changes, ranks=ranks)
+        second.state.restore(checkpoint.read(made, ranks))
         told += figures(second, 8)
         return whole_run, told, sorted(contents(straight).items()), sorted(contents(second).items())
 
@@ -103,13 +103,13 @@ def test_a_checkpoint_loads_on_any_number_of_ranks_and_either_way(tmp_path: Path
     def load(ranks: Ranks, way: str) -> list[dict[str, Any]]:
         found = []
         for folder in sorted(tmp_path.iterdir()):
-            made = trainer("train.ema=0.5", f"train.parallel={way}", ranks=ranks)
-            made.restore(checkpoint.read(folder / "checkpoints" / "step-0000003", ranks))
+            made = make_run("train.ema=0.5", f"train.parallel={way}", ranks=ranks)
+            made.state.restore(checkpoint.read(folder / "checkpoints" / "step-0000003", ranks))
             found.append(contents(made))
         return found
 
     def make(ranks: Ranks, way: str) -> list[dict[str, Any]]:
-        made = trainer("train.ema=0.5", f"train.parallel={way}", ranks=ranks)
+        made = make_run("train.ema=0.5", f"train.parallel={way}", ranks=ranks)
         for _ in range(3):
             made.step()
         save(tmp_path / f"{ranks.world}-{way}", made, ranks)
@@ -135,10 +135,10 @@ def test_the_model_of_a_sharded_checkpoint_opens_and_each_rank_has_saved_only_it
     tmp_path: Path,
 ) -> None:
     def work(ranks: Ranks) -> tuple[str, dict[str, Any]]:
-        made = trainer("train.ema=0.5", "train.parallel=fsdp", "train.dtype=float32", ranks=ranks)
+        made = make_run("train.ema=0.5", "train.parallel=fsdp", "train.dtype=float32", ranks=ranks)
         made.step()
         path = save(tmp_path, made, ranks)
-        return str(path), {name: whole(mean).numpy() for name, mean in made.average.mean.items()}
+        return str(path), {name: whole(mean).numpy() for name, mean in made.state.average.mean.items()}
 
     path, mean = job(2, work)[0]
     model = pellucid.load(tmp_path / "model")
@@ -152,7 +152,7 @@ def test_the_model_of_a_sharded_checkpoint_opens_and_each_rank_has_saved_only_it
 
 def test_an_index_that_does_not_fit_its_pieces_is_refused(tmp_path: Path) -> None:
     def work(ranks: Ranks) -> str:
-        made = trainer("train.parallel=fsdp", "train.dtype=float32", ranks=ranks)
+        made = make_run("train.parallel=fsdp", "train.dtype=float32", ranks=ranks)
         made.step()
         return str(save(tmp_path, made, ranks))
 
@@ -175,7 +175,7 @@ def test_an_index_that_does_not_fit_its_pieces_is_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize("who", [0, 1])
 def test_a_rank_that_cannot_write_costs_no_checkpoint_and_all_are_told(tmp_path: Path, who: int) -> None:
     def work(ranks: Ranks) -> tuple[str, int]:
-        made = trainer("train.parallel=fsdp", ranks=ranks)
+        made = make_run("train.parallel=fsdp", ranks=ranks)
         made.step()
         save(tmp_path, made, ranks)
         made.step()
@@ -205,10 +205,10 @@ def test_a_rank_that_cannot_write_costs_no_checkpoint_and_all_are_told(tmp_path:
 # ---- killed while saving
 
 
-def going_on(path: Path, at: int, ranks: Ranks) -> Trainer:
-    made = trainer("steps=100000", "train.parallel=fsdp", DROPOUT, ranks=ranks)
+def going_on(path: Path, at: int, ranks: Ranks) -> Run:
+    made = make_run("steps=100000", "train.parallel=fsdp", DROPOUT, ranks=ranks)
     if at:
-        made.restore(checkpoint.read(path / "checkpoints" / name_of(at), ranks))
+        made.state.restore(checkpoint.read(path / "checkpoints" / name_of(at), ranks))
     return made
 
 
@@ -252,7 +252,7 @@ def kills(path: Path, count: int, seed: int) -> None:
 
     def straight(ranks: Ranks) -> dict[str, Any]:
         made = going_on(path, 0, ranks)
-        while made.at < at:
+        while made.state.meters.step < at:
             made.step()
         return contents(made)
 

@@ -14,21 +14,24 @@ from torch import Tensor
 from pellucid.config import ModelConfig
 from pellucid.errors import ConfigError
 from pellucid.model.taps import current_watcher, edit, record
-from pellucid.training.events import Ended, Saved, Skipped, Stepped
+from pellucid.training import step
+from pellucid.training.events import Ended, EndReason, Saved, Skipped, Stepped
 from pellucid.training.history.log import read
-from pellucid.training.history.not_finite import inputs
-from pellucid.training.loop import BAD_IN_A_ROW, Trainer
+from pellucid.training.history.nonfinite import NonfiniteLocator, inputs
+from pellucid.training.prefetch import DeviceBatch
+from pellucid.training.run import MAX_NONFINITE, Run
 from pellucid.training.saving import checkpoint
+from pellucid.training.state import TrainState
 from tests.reference.models import CONFIGS
-from tests.training.made import recipe, trainer
+from tests.training.made import make_run, recipe
 from tests.training.whole_runs import trained
 
 DROPOUT = 'model.dropout={kind="bernoulli", embedding=0.1, pattern=0.2, hidden=0.1, output=0.2}'
 
 
-def state(made: Trainer) -> dict[str, Tensor]:
+def state(made: Run) -> dict[str, Tensor]:
     """All that an update could change."""
-    taken = made.snapshot()
+    taken = made.state.snapshot()
     tables = {"weight": taken.weights, "optimizer": taken.optimizer, "raw": taken.raw}
     return {f"{kind} {name}": t.clone() for kind, table in tables.items() for name, t in table.items()}
 
@@ -55,15 +58,15 @@ def _one(x: Tensor, bad: float) -> Tensor:
 
 
 @contextmanager
-def broken(made: Trainer, where: str, name: str) -> Iterator[None]:
+def broken(made: Run, where: str, name: str) -> Iterator[None]:
     """In this block an activation, a gradient, a parameter's gradient or the loss is not finite."""
     if where == "loss":
-        right = made.loss
-        made.loss = lambda ids, targets: right(ids, targets) * math.nan  # type: ignore[assignment]
+        right = made.state.loss
+        made.state.loss = lambda ids, targets: right(ids, targets) * math.nan  # type: ignore[assignment]
         yield
-        made.loss = right
+        made.state.loss = right
     elif where == "parameter":
-        hook = made.weights.named[name].register_hook(lambda slope: _one(slope, math.nan))
+        hook = made.state.weights.named[name].register_hook(lambda slope: _one(slope, math.nan))
         yield
         hook.remove()
     else:
@@ -75,17 +78,17 @@ def broken(made: Trainer, where: str, name: str) -> Iterator[None]:
 
 
 PLACES = [
-    ("activation", "blocks.1.mlp.hidden", "blocks.1.mlp.hidden", "it is made of act (from"),
-    ("activation", "blocks.0.attn.scores", "blocks.0.attn.scores", "it is made of q_rot (from"),
-    ("activation", "embedded", "embedded", "it is made of embed.weight (from"),
-    ("gradient", "blocks.1.mlp.hidden", "d.blocks.1.mlp.act", "it is made of d.hidden (from"),
+    ("activation", "blocks.1.mlp.hidden", "blocks.1.mlp.hidden", "computed from act (from"),
+    ("activation", "blocks.0.attn.scores", "blocks.0.attn.scores", "computed from q_rot (from"),
+    ("activation", "embedded", "embedded", "computed from embed.weight (from"),
+    ("gradient", "blocks.1.mlp.hidden", "d.blocks.1.mlp.act", "computed from d.hidden (from"),
     (
         "parameter",
         "blocks.0.mlp.up_proj.weight",
         "d.blocks.0.mlp.up_proj.weight",
-        "it is made of d.blocks.0.mlp.up",
+        "computed from d.blocks.0.mlp.up",
     ),
-    ("loss", "", "loss", "it is made of nll (from"),
+    ("loss", "", "loss", "computed from nll (from"),
 ]
 
 
@@ -96,32 +99,32 @@ PLACES = [
 def test_a_bad_number_is_named_with_its_inputs_and_changes_nothing(
     where: str, name: str, found: str, words: str, changes: tuple[str, ...]
 ) -> None:
-    made = trainer(*changes)
+    made = make_run(*changes)
     made.step()
     before = state(made)
     with broken(made, where, name):
         done = made.step()
     assert isinstance(done, Skipped) and same(before, state(made))
     assert done.name == found and words in done.about, done
-    assert all(parameter.grad is None for parameter in made.weights.named.values())
+    assert all(parameter.grad is None for parameter in made.state.weights.named.values())
     assert isinstance(made.step(), Stepped)
 
 
 def test_an_overflow_is_told_with_the_sizes_that_made_it() -> None:
     """Two factors of about 1e24 each are still numbers in float32; their product is not."""
-    made = trainer("train.dtype=float32")
+    made = make_run("train.dtype=float32")
     with torch.no_grad():
         for name in ("up", "gate"):
-            made.weights.named[f"blocks.1.mlp.{name}_proj.weight"].mul_(1e25)
+            made.state.weights.named[f"blocks.1.mlp.{name}_proj.weight"].mul_(1e25)
     done = made.step()
     assert isinstance(done, Skipped) and done.name == "blocks.1.mlp.hidden"
-    own, _, made_of = done.about.partition("; it is made of ")
+    own, _, made_of = done.about.partition("; computed from ")
     assert own.endswith("of 240 are infinite")
     assert made_of.startswith("act (from 0 to ") and " and up (from -" in made_of and "e+24)" in made_of
 
 
 def test_scores_that_are_masked_are_not_taken_for_bad_ones() -> None:
-    made = trainer()
+    made = make_run()
     with broken(made, "loss", ""):
         done = made.step()
     assert isinstance(done, Skipped) and done.name == "loss"
@@ -133,11 +136,11 @@ def test_the_dice_are_thrown_on_as_if_nothing_had_been_looked_at() -> None:
     for looked in (True, False):
         with pytest.MonkeyPatch.context() as patch:
             if not looked:
-                patch.setattr("pellucid.training.history.not_finite.located", lambda *_: ("x", ""))
-            made = trainer(DROPOUT)
+                patch.setattr(NonfiniteLocator, "locate_nonfinite", lambda *_: None)
+            made = make_run(DROPOUT)
             with broken(made, "loss", ""):
-                bad = made.loss
-                made.loss = lambda ids, targets, bad=bad: (  # type: ignore[assignment,misc]
+                bad = made.state.loss
+                made.state.loss = lambda ids, targets, bad=bad: (  # type: ignore[assignment,misc]
                     bad(ids, targets) if current_watcher() is None else bad(ids, targets) + torch.rand(())
                 )
                 made.step()
@@ -146,18 +149,18 @@ def test_the_dice_are_thrown_on_as_if_nothing_had_been_looked_at() -> None:
     assert same(*bits)
 
 
-def test_the_same_dropout_is_seen_again() -> None:
-    made = trainer(DROPOUT, "train.dtype=float32")
+def test_the_same_dropout_is_seen_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make_run(DROPOUT, "train.dtype=float32")
     masks: list[list[Tensor]] = []
-    right = made._backward
+    right = step.forward_backward
 
-    def watched(batch: object) -> Tensor:
+    def watched(state: TrainState, batch: DeviceBatch) -> tuple[Tensor, int]:
         with record("*.keep") as seen:
-            total = right(batch)  # type: ignore[arg-type]
+            loss, tokens = right(state, batch)
         masks.append([value.clone() for value in seen.values()])
-        return total * math.nan
+        return loss * math.nan, tokens
 
-    made._backward = watched  # type: ignore[method-assign]
+    monkeypatch.setattr(step, "forward_backward", watched)
     made.step()
     first, again = masks
     assert len(first) > 4 and all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
@@ -188,32 +191,32 @@ def test_a_block_far_inside_is_made_of_its_neighbours() -> None:
 def test_by_policy_the_run_stops_at_once_with_the_weights_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = Trainer._backward
+    right = step.forward_backward
     before: dict[str, Tensor] = {}
 
-    def third(self: Trainer, batch: object) -> Tensor:
-        total = right(self, batch)  # type: ignore[arg-type]
-        if self.at != 2:
-            return total
-        before.update({name: weight.detach().clone() for name, weight in self.weights.named.items()})
-        return total * math.nan
+    def third(state: TrainState, batch: DeviceBatch) -> tuple[Tensor, int]:
+        loss, tokens = right(state, batch)
+        if state.meters.step != 2:
+            return loss, tokens
+        before.update({name: weight.detach().clone() for name, weight in state.weights.named.items()})
+        return loss * math.nan, tokens
 
-    monkeypatch.setattr(Trainer, "_backward", third)
+    monkeypatch.setattr(step, "forward_backward", third)
     events = trained(tmp_path / "a", "train.on_nonfinite=stop", "checkpoint.every=100")
     skipped, saved, ended = events[-3:]
     assert isinstance(skipped, Skipped) and isinstance(saved, Saved) and isinstance(ended, Ended)
-    assert ended.why == "stopped: step 3 without a finite gradient, at loss"
+    assert ended.reason is EndReason.NONFINITE and "step 3" in ended.detail
     kept = checkpoint.read(tmp_path / "a" / "checkpoints" / "step-0000003").weights
     assert all(torch.equal(kept[name], before[name]) for name in before)
     line = next(line for line in read(tmp_path / "a" / "log.jsonl") if line["kind"] == "skipped")
-    assert (line["step"], line["name"]) == (3, "loss") and line["about"].startswith("it is made of nll (from")
+    assert (line["step"], line["name"]) == (3, "loss") and line["about"].startswith("computed from nll (from")
 
 
 def test_otherwise_it_goes_on_until_there_are_too_many_in_a_row() -> None:
-    made = trainer("steps=30")
+    made = make_run("steps=30")
     with broken(made, "loss", ""):
-        events = list(made.run())
-    assert sum(isinstance(event, Skipped) for event in events) == BAD_IN_A_ROW
+        events = list(made.events())
+    assert sum(isinstance(event, Skipped) for event in events) == MAX_NONFINITE
     with pytest.raises(ConfigError, match=r"on_nonfinite must be one of skip, stop; got 'stopp'"):
         recipe("train.on_nonfinite=stopp")
 
@@ -221,44 +224,52 @@ def test_otherwise_it_goes_on_until_there_are_too_many_in_a_row() -> None:
 @pytest.mark.torture
 def test_a_hundred_bad_numbers_at_random_steps_and_places() -> None:
     dice = np.random.default_rng(0)
-    made = trainer("steps=1000", DROPOUT, "train.accumulate=2")
+    made = make_run("steps=1000", DROPOUT, "train.accumulate=2")
     at = set(dice.choice(300, 100, replace=False).tolist())
-    for step in range(300):
+    for number in range(300):
         before = state(made)
-        if step not in at:
+        if number not in at:
             assert isinstance(made.step(), Stepped) and not same(before, state(made))
             continue
         where, name, found, _ = PLACES[dice.integers(len(PLACES))]
         with broken(made, where, name):
             done = made.step()
-        assert isinstance(done, Skipped) and same(before, state(made)), step
+        assert isinstance(done, Skipped) and same(before, state(made)), number
         assert done.name == found
 
 
-def test_memory_that_is_too_small_for_a_second_look_leaves_no_gradient_behind() -> None:
+def test_memory_that_is_too_small_for_a_second_look_leaves_no_gradient_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The next step is that of a run that never looked."""
     changes = ("train.weights=bfloat16", "train.dtype=bfloat16", "train.accumulate=2")
-    looked, never = trainer(*changes), trainer(*changes)
+    looked, never = make_run(*changes), make_run(*changes)
     for made in (looked, never):
-        right = made.loss
-        made.loss = lambda ids, targets, right=right: right(ids, targets) * math.nan  # type: ignore[misc]
+        right = made.state.loss
+        made.state.loss = lambda ids, targets, right=right: right(ids, targets) * math.nan  # type: ignore[misc]
         if made is looked:
-            backward, calls = made._backward, []
+            backward, calls = step.forward_backward, list[int]()
 
-            def full(batch: Any, backward: Any = backward, calls: Any = calls) -> Tensor:
+            def full(
+                state: TrainState, batch: DeviceBatch, backward: Any = backward, calls: Any = calls
+            ) -> tuple[Tensor, int]:
                 calls.append(1)
-                total = backward(batch)
+                result: tuple[Tensor, int] = backward(state, batch)
                 if len(calls) == 2:
-                    weight = next(iter(looked.weights.narrow.values()))
+                    weight = next(iter(looked.state.weights.bfloat16.values()))
                     weight.grad = torch.ones_like(weight)
                     raise torch.OutOfMemoryError("full")
-                return total  # type: ignore[no-any-return]
+                return result
 
-            made._backward = full  # type: ignore[method-assign]
+            monkeypatch.setattr(step, "forward_backward", full)
         event = made.step()
         assert isinstance(event, Skipped) and event.name == "loss"
-        assert all(w.grad is None for w in (*made.weights.named.values(), *made.weights.narrow.values()))
-        made.loss = right
+        assert all(
+            w.grad is None
+            for w in (*made.state.weights.named.values(), *made.state.weights.bfloat16.values())
+        )
+        made.state.loss = right
+        monkeypatch.undo()
     a, b = looked.step(), never.step()
     assert isinstance(a, Stepped) and isinstance(b, Stepped)
     assert (a.loss, a.grad_norm) == (b.loss, b.grad_norm)

@@ -14,26 +14,29 @@ from pellucid.errors import AddressError, FileError, UsageError
 from pellucid.judge.mismatch import find_first_mismatch
 from pellucid.parts import kinds
 from pellucid.text.corpus import Corpus
+from pellucid.training import step
 from pellucid.training.events import Skipped, Stepped
 from pellucid.training.history.log import read
-from pellucid.training.history.replay import Past, Replayed, replayed
-from pellucid.training.loop import Trainer
+from pellucid.training.history.rebuild import PastRun, rebuild_step
+from pellucid.training.history.rebuilt_step import RebuiltStep
+from pellucid.training.prefetch import DeviceBatch
 from pellucid.training.saving import checkpoint
 from pellucid.training.saving.manifest import name_of
+from pellucid.training.state import TrainState
 from tests.training.whole_runs import trained
 
 DROPOUT = 'model.dropout={kind="bernoulli", embedding=0.1, pattern=0.2, hidden=0.1, output=0.2}'
 SAVED = ("checkpoint.every=1",)
 
 
-def same_as_saved(path: Path, done: Replayed) -> None:
+def same_as_saved(path: Path, done: RebuiltStep) -> None:
     """The replay's own weights bit for bit, and those of every tape to 1e-12."""
     saved = checkpoint.read(path / "checkpoints" / name_of(done.step))
-    assert done.kept.keys() == saved.weights.keys()
-    for name, kept in done.kept.items():
+    assert done.updates.keys() == saved.weights.keys()
+    for name, kept in done.updates.items():
         assert np.array_equal(kept.new, saved.left(name).double().numpy()), name
-        assert done.as_saved(name) is True
-    ours = {name: done.trace(name).value(f"{name}@{done.step}") for name in done.kept}
+        assert done.matches_checkpoint(name) is True
+    ours = {name: done.trace(name).value(f"{name}@{done.step}") for name in done.updates}
     theirs = {name: weight.double().numpy() for name in saved.weights for weight in [saved.left(name)]}
     assert find_first_mismatch(ours, theirs, 1e-12) is None
     assert done.remarks == ()
@@ -43,16 +46,16 @@ def same_as_saved(path: Path, done: Replayed) -> None:
 def test_a_step_made_again_is_the_run_s_and_the_specification_s(kind: str, tmp_path: Path) -> None:
     """From the checkpoint before it, and from the beginning."""
     trained(tmp_path / "a", f"optimizer.kind={kind}", "optimizer.lr=0.01", *SAVED)
-    near = replayed(tmp_path / "a", 5)
+    near = rebuild_step(tmp_path / "a", 5)
     assert (near.step, near.start) == (5, 4)
     same_as_saved(tmp_path / "a", near)
-    for step in (1, 2, 3, 4):
-        shutil.rmtree(tmp_path / "a" / "checkpoints" / name_of(step))
-    far = replayed(tmp_path / "a", 5)
+    for number in (1, 2, 3, 4):
+        shutil.rmtree(tmp_path / "a" / "checkpoints" / name_of(number))
+    far = rebuild_step(tmp_path / "a", 5)
     assert far.start == 0
     same_as_saved(tmp_path / "a", far)
-    for name in near.kept:
-        assert near.judged(name).verdict in ("equal", "noise"), name
+    for name in near.updates:
+        assert near.judge(name).verdict in ("equal", "noise"), name
 
 
 @pytest.mark.parametrize(
@@ -69,8 +72,8 @@ def test_a_step_made_again_is_the_run_s_and_the_specification_s(kind: str, tmp_p
 def test_whatever_the_step_consists_of(changes: tuple[str, ...], tmp_path: Path) -> None:
     """Evaluations lie between the checkpoint and the step, and have no part in it."""
     trained(tmp_path / "a", *changes, "checkpoint.every=2")
-    same_as_saved(tmp_path / "a", replayed(tmp_path / "a", 4))
-    last = replayed(tmp_path / "a", 6)
+    same_as_saved(tmp_path / "a", rebuild_step(tmp_path / "a", 4))
+    last = rebuild_step(tmp_path / "a", 6)
     same_as_saved(tmp_path / "a", last)
     if "train.ema=0.9" in changes:
         saved, tape = (
@@ -89,76 +92,76 @@ def test_in_a_narrower_type_the_difference_is_rounding_and_no_more(
     changes: tuple[str, ...], tmp_path: Path
 ) -> None:
     trained(tmp_path / "a", *changes)
-    done = replayed(tmp_path / "a", 6)
+    done = rebuild_step(tmp_path / "a", 6)
     name = "blocks.1.mlp.up_proj.weight"
-    assert done.kept[name].type == "float32" and done.as_saved(name)
-    assert done.judged(name).verdict == "noise"
-    apart = np.abs(done.trace(name).value(f"{name}@6") - done.kept[name].new).max()
+    assert done.updates[name].type == "float32" and done.matches_checkpoint(name)
+    assert done.judge(name).verdict == "noise"
+    apart = np.abs(done.trace(name).value(f"{name}@6") - done.updates[name].new).max()
     assert 0 < apart < 1e-7
 
 
 def test_a_wrong_update_would_be_called_a_bug(tmp_path: Path) -> None:
     trained(tmp_path / "a", "train.dtype=float32")
-    done, name = replayed(tmp_path / "a", 6), "blocks.1.mlp.up_proj.weight"
-    kept = done.kept[name]
+    done, name = rebuild_step(tmp_path / "a", 6), "blocks.1.mlp.up_proj.weight"
+    kept = done.updates[name]
     kept.new[1, 2] *= 1.00001
-    assert [bug.name for bug in done.judged(name).bugs] == [f"{name}@6"]
-    assert done.as_saved(name) is False
+    assert [bug.name for bug in done.judge(name).bugs] == [f"{name}@6"]
+    assert done.matches_checkpoint(name) is False
 
 
 def test_a_gpu_may_hold_beta_in_float32_and_nobody_else(tmp_path: Path) -> None:
     """Seen on an H200 with β₂ = 0.98: v was 15.3 units off, as 1 − β₂ is where β₂ is a float32. Here m is as
     a processor has it, so that neither way explains both."""
     trained(tmp_path / "a", "train.dtype=float32", "optimizer.beta1=0.98", "optimizer.beta2=0.98")
-    done, name = replayed(tmp_path / "a", 6), "blocks.1.mlp.up_proj.weight"
-    kept, beta = done.kept[name], np.float32(0.98)
+    done, name = rebuild_step(tmp_path / "a", 6), "blocks.1.mlp.up_proj.weight"
+    kept, beta = done.updates[name], np.float32(0.98)
     assert kept.clipped is not None
     v = beta * np.float32(kept.moments["v"]) + (1 - beta) * np.float32(kept.clipped) ** 2
-    narrow = replace(done, kept={name: kept._replace(new_moments=kept.new_moments | {"v": np.float64(v)})})
-    assert [bug.name for bug in narrow.judged(name).bugs] == [f"{name}.v@6"]
-    assert replace(narrow, device="cuda").judged(name).bugs == []
+    narrow = replace(done, updates={name: kept._replace(new_moments=kept.new_moments | {"v": np.float64(v)})})
+    assert [bug.name for bug in narrow.judge(name).bugs] == [f"{name}.v@6"]
+    assert replace(narrow, device="cuda").judge(name).bugs == []
     v[0, 0] *= np.float32(1.00001)
-    wrong = replace(done, kept={name: kept._replace(new_moments=kept.new_moments | {"v": np.float64(v)})})
-    assert [bug.name for bug in replace(wrong, device="cuda").judged(name).bugs] == [f"{name}.v@6"]
+    wrong = replace(done, updates={name: kept._replace(new_moments=kept.new_moments | {"v": np.float64(v)})})
+    assert [bug.name for bug in replace(wrong, device="cuda").judge(name).bugs] == [f"{name}.v@6"]
 
 
 def test_a_parameter_that_does_not_learn_stays_and_says_why(tmp_path: Path) -> None:
     trained(tmp_path / "a", "train.freeze=embed.*", "model.unembedding=linear")
-    past = Past(tmp_path / "a")
-    done = past.step(3)
+    past = PastRun(tmp_path / "a")
+    done = past.rebuild(3)
     tape = done.trace("embed.weight").tape
     assert np.array_equal(tape["embed.weight@3"], tape["embed.weight@2"])
-    assert done.why_not("embed.weight") == "train.freeze = ['embed.*']"
-    assert done.why_not("unembed.weight") == ""
-    assert "embed.weight" not in done.lengths
+    assert done.why_frozen("embed.weight") == "train.freeze = ['embed.*']"
+    assert done.why_frozen("unembed.weight") == ""
+    assert "embed.weight" not in done.grad_norms
 
 
 def test_a_skipped_update_is_replayed_as_such_and_later_ones_count_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Adam corrects the bias for the updates that there were: four at step 5."""
-    right = Trainer._backward
+    right = step.forward_backward
 
-    def broken(self: Trainer, batch: object) -> torch.Tensor:
-        total = right(self, batch)  # type: ignore[arg-type]
-        return total * float("nan") if self.at == 2 else total
+    def broken(state: TrainState, batch: DeviceBatch) -> tuple[torch.Tensor, int]:
+        loss, tokens = right(state, batch)
+        return (loss * float("nan") if state.meters.step == 2 else loss), tokens
 
-    monkeypatch.setattr(Trainer, "_backward", broken)
+    monkeypatch.setattr(step, "forward_backward", broken)
     events = trained(tmp_path / "a", *SAVED)
     assert [event.step for event in events if isinstance(event, Skipped)] == [3]
-    done = replayed(tmp_path / "a", 3)
+    done = rebuild_step(tmp_path / "a", 3)
     assert isinstance(done.event, Skipped) and done.remarks == ()
     tape = done.trace("embed.weight").tape
     for ending in ("", ".m", ".v"):
         assert np.array_equal(tape[f"embed.weight{ending}@3"], tape[f"embed.weight{ending}@2"])
-    later = replayed(tmp_path / "a", 5)
-    assert later.kept["embed.weight"].updates == 3
+    later = rebuild_step(tmp_path / "a", 5)
+    assert later.updates["embed.weight"].updates == 3
     same_as_saved(tmp_path / "a", later)
 
 
 def test_the_figures_of_the_log_are_the_replay_s(tmp_path: Path) -> None:
     trained(tmp_path / "a")
-    done = replayed(tmp_path / "a", 3)
+    done = rebuild_step(tmp_path / "a", 3)
     line = next(
         line for line in read(tmp_path / "a" / "log.jsonl") if line["kind"] == "step" and line["step"] == 3
     )
@@ -181,8 +184,8 @@ def test_a_log_that_says_otherwise_is_never_passed_over_in_silence(tmp_path: Pat
     loss = next(line["loss"] for line in read(log) if line["kind"] == "step" and line["step"] == 3)
     lines[at] = lines[at].replace(repr(loss), "1.5", 1)
     log.write_text("".join(lines))
-    assert replayed(tmp_path / "a", 3).remarks == (f"loss is {loss!r} here, and 1.5 in the log",)
-    assert replayed(tmp_path / "a", 4).remarks == ()
+    assert rebuild_step(tmp_path / "a", 3).remarks == (f"loss is {loss!r} here, and 1.5 in the log",)
+    assert rebuild_step(tmp_path / "a", 4).remarks == ()
 
 
 def test_nothing_is_written_and_nothing_of_the_caller_is_changed(tmp_path: Path) -> None:
@@ -190,10 +193,10 @@ def test_nothing_is_written_and_nothing_of_the_caller_is_changed(tmp_path: Path)
     trained(tmp_path / "a", DROPOUT)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("*")}
     dice, threads = torch.get_rng_state(), torch.get_num_threads()
-    folder = Past(tmp_path / "a").folder
+    folder = PastRun(tmp_path / "a").folder
     with folder.held():
         held = {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("*")}
-        replayed(tmp_path / "a", 3)
+        rebuild_step(tmp_path / "a", 3)
         assert {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("*")} == held
     assert before.keys() == held.keys()
     assert torch.equal(dice, torch.get_rng_state()) and threads == torch.get_num_threads()
@@ -207,7 +210,7 @@ def test_an_interrupted_replay_leaves_nothing_running(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        replayed(tmp_path / "a", 4, tell=interrupt)
+        rebuild_step(tmp_path / "a", 4, progress=interrupt)
     assert not any(thread.name == "pellucid-loader" for thread in threading.enumerate())
     assert not torch.are_deterministic_algorithms_enabled()
 
@@ -216,19 +219,19 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
     trained(tmp_path / "a", *SAVED)
     weights = tmp_path / "a" / "checkpoints" / name_of(4) / "model" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
-    done = replayed(tmp_path / "a", 5)
+    done = rebuild_step(tmp_path / "a", 5)
     assert done.start == 3
     same_as_saved(tmp_path / "a", done)
 
 
 def test_what_cannot_be_replayed_is_told(tmp_path: Path) -> None:
     trained(tmp_path / "a", "steps=3")
-    with pytest.raises(UsageError, match=r"has made 3 of 3 updates, so there is nothing at 4: ask for @3"):
-        replayed(tmp_path / "a", 4)
+    with pytest.raises(UsageError, match=r"3 of 3 updates.* 4: .*@3"):
+        rebuild_step(tmp_path / "a", 4)
     with pytest.raises(AddressError, match=r"embed\.wait.*embed\.weight"):
-        Past(tmp_path / "a").parameter("embed.wait")
-    with pytest.raises(UsageError, match="there is no run at"):
-        replayed(tmp_path / "b", 1)
+        PastRun(tmp_path / "a").parameter("embed.wait")
+    with pytest.raises(UsageError, match="is not a run folder"):
+        rebuild_step(tmp_path / "b", 1)
 
 
 def test_a_run_of_a_text_needs_only_what_it_made_of_it(tmp_path: Path) -> None:
@@ -237,10 +240,10 @@ def test_a_run_of_a_text_needs_only_what_it_made_of_it(tmp_path: Path) -> None:
     text.write_text("The cat sat on the mat. The dog sat on the log. " * 60)
     trained(tmp_path / "a", f'data.path="{text}"', "data.tokenizer=characters")
     text.unlink()
-    same_as_saved(tmp_path / "a", replayed(tmp_path / "a", 6))
+    same_as_saved(tmp_path / "a", rebuild_step(tmp_path / "a", 6))
     shutil.rmtree(tmp_path / "a" / "data")
-    with pytest.raises(FileError, match="the data of this run are gone"):
-        replayed(tmp_path / "a", 6)
+    with pytest.raises(FileError, match="data"):
+        rebuild_step(tmp_path / "a", 6)
     assert not (tmp_path / "a" / "data").exists()
 
 
@@ -257,4 +260,4 @@ def test_token_files_that_were_made_anew_are_noticed(tmp_path: Path) -> None:
     text.write_text("The cat sat on the log. The dog sat on the mat. " * 50)
     prepare(Corpus([str(text)], validation=0.0), tmp_path / "tokenizer", tmp_path / "tokens", 1)
     with pytest.raises(PellucidError, match="data loader's state"):
-        replayed(tmp_path / "a", 6)
+        rebuild_step(tmp_path / "a", 6)

@@ -1,5 +1,7 @@
-"""The dice of every library that a run throws, as tensors of plain numbers: a checkpoint holds them without
-pickle. Every rank has dice of its own."""
+"""The state of every random number generator that a run uses, as plain tensors that a checkpoint can hold.
+
+Each rank seeds its generators differently, so that ranks do not apply the same dropout masks.
+"""
 
 import random
 from collections.abc import Mapping
@@ -9,16 +11,19 @@ import torch
 from torch import Tensor
 
 
-def seed(number: int, rank: int = 0, step: int = 0) -> None:
-    """Dice that no other rank has, and no other step at which dice had to be made anew."""
-    own = (number ^ rank << 20 ^ step << 36) % 2**63
+def seed_everything(seed: int, rank: int = 0, step: int = 0) -> None:
+    """Seeds torch, Python and NumPy from a run's seed, so that no two ranks share a stream.
+
+    `step` is not 0 where generators are seeded anew in the middle of a run, by another number of ranks.
+    """
+    own = (seed ^ rank << 20 ^ step << 36) % 2**63
     torch.manual_seed(own)
     random.seed(own)
     np.random.seed(own % 2**32)
 
 
-def state() -> dict[str, Tensor]:
-    """What torch, Python and NumPy would throw next; of the GPUs, the one that is used."""
+def get_rng_state() -> dict[str, Tensor]:
+    """Returns the generator states of torch, the current GPU, Python and NumPy."""
     tensors = {"torch": torch.get_rng_state()}
     if torch.cuda.is_available():
         tensors["cuda"] = torch.cuda.get_rng_state()
@@ -32,7 +37,8 @@ def state() -> dict[str, Tensor]:
     }
 
 
-def restore(tensors: Mapping[str, Tensor]) -> None:
+def set_rng_state(tensors: Mapping[str, Tensor]) -> None:
+    """Restores what `get_rng_state` returned."""
     torch.set_rng_state(tensors["torch"])
     if torch.cuda.is_available() and "cuda" in tensors:
         torch.cuda.set_rng_state(tensors["cuda"])
@@ -43,14 +49,14 @@ def restore(tensors: Mapping[str, Tensor]) -> None:
     np.random.set_state(("MT19937", np.array(keys, dtype=np.uint32), place, has_gauss, cached))
 
 
-def torch_dice(device: torch.device) -> list[Tensor]:
-    """Those that a step throws: little enough to be kept before every one."""
+def get_torch_rng_state(device: torch.device) -> list[Tensor]:
+    """Returns the states of torch's generators, which a forward pass draws from; cheap enough for a step."""
     cuda = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
     return [torch.get_rng_state(), *cuda]
 
 
-def throw_again(dice: list[Tensor], device: torch.device) -> None:
-    """Go on from where `torch_dice` was taken."""
-    torch.set_rng_state(dice[0])
-    for state in dice[1:]:
+def set_torch_rng_state(states: list[Tensor], device: torch.device) -> None:
+    """Restores what `get_torch_rng_state` returned."""
+    torch.set_rng_state(states[0])
+    for state in states[1:]:
         torch.cuda.set_rng_state(state, device)

@@ -12,26 +12,27 @@ from pellucid.model.taps import record
 from pellucid.reference.optimizers import update
 from pellucid.reference.training import forward
 from pellucid.training import determinism
-from pellucid.training.events import Ended, Evaluated, Skipped, Stepped
-from pellucid.training.loop import BAD_IN_A_ROW, Trainer
-from tests.training.made import MadeUp, trainer
+from pellucid.training.events import Ended, EndReason, Evaluated, Skipped, Stepped
+from pellucid.training.run import MAX_NONFINITE, Run
+from pellucid.training.step import forward_backward
+from tests.training.made import MadeUp, make_run
 
 DROPOUT = 'model.dropout={kind="bernoulli", embedding=0.1, pattern=0.2, hidden=0.1, output=0.2}'
 
 
-def weights(made: Trainer) -> dict[str, np.ndarray]:
-    return {name: value.detach().numpy().copy() for name, value in made.weights.named.items()}
+def weights(made: Run) -> dict[str, np.ndarray]:
+    return {name: value.detach().numpy().copy() for name, value in made.state.weights.named.items()}
 
 
 def test_a_step_is_the_specification_s_forward_backward_clip_and_update() -> None:
-    made = trainer("train.clip=0.05", "optimizer.lr=0.01", "optimizer.weight_decay=0")
+    made = make_run("train.clip=0.05", "optimizer.lr=0.01", "optimizer.weight_decay=0")
     before = weights(made)
     batch = MadeUp().take(4, slice(0, 4))
     done = made.step()
     assert isinstance(done, Stepped)
-    tape = forward(made.model.config, before, batch.ids, batch.targets)
+    tape = forward(made.state.model.config, before, batch.ids, batch.targets)
     tape.backward(tape.ref("loss"))
-    optimizer = made.recipe.optimizer
+    optimizer = made.state.recipe.optimizer
     betas = (optimizer.beta1, optimizer.beta2)
     update(tape, "adamw", 1, lr=done.lr, betas=betas, eps=optimizer.eps, weight_decay=0.0, clip=0.05)
     assert done.loss == pytest.approx(float(tape["loss"]), rel=1e-12)
@@ -44,9 +45,9 @@ def test_a_step_is_the_specification_s_forward_backward_clip_and_update() -> Non
     "rest", [[], ["optimizer.kind=muon", "optimizer.adam_lr=0.02"]], ids=["adamw", "muon"]
 )
 def test_a_row_that_comes_again_and_again_is_learned_by_heart(rest: list[str]) -> None:
-    made = trainer("data.batch_size=1", "schedule.kind=constant", "optimizer.lr=0.02", *rest)
+    made = make_run("data.batch_size=1", "schedule.kind=constant", "optimizer.lr=0.02", *rest)
     row = MadeUp().take(1, slice(0, 1))
-    made.loader.rows.take = lambda count, mine: row  # type: ignore[method-assign]
+    made.state.loader.rows.take = lambda count, mine: row  # type: ignore[method-assign]
     losses = [done.loss for done in (made.step() for _ in range(120)) if isinstance(done, Stepped)]
     assert losses[0] == pytest.approx(math.log(7), rel=0.05) and losses[-1] < 0.01
 
@@ -54,14 +55,19 @@ def test_a_row_that_comes_again_and_again_is_learned_by_heart(rest: list[str]) -
 @pytest.mark.parametrize("parts", [2, 4])
 def test_accumulated_gradients_are_those_of_the_whole_batch(parts: int) -> None:
     """With unequal numbers of ignored targets in the parts, where a mean of means would be wrong."""
-    whole, pieces = trainer(), trainer(f"train.accumulate={parts}")
+    whole, pieces = make_run(), make_run(f"train.accumulate={parts}")
     batch = MadeUp().take(4, slice(0, 4))
-    losses = [float(made._backward(made.feed.sent(batch))) for made in (whole, pieces)]
+    losses = [
+        float(forward_backward(run.state, run.state.prefetcher.to_device(batch))[0])
+        for run in (whole, pieces)
+    ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-13)
-    a, b = ({f"d.{n}": p.grad.numpy() for n, p in made.weights.named.items()} for made in (whole, pieces))
+    a, b = (
+        {f"d.{n}": p.grad.numpy() for n, p in made.state.weights.named.items()} for made in (whole, pieces)
+    )
     assert find_first_mismatch(a, b, 1e-13) is None
     naive = sum(
-        float(whole.objective(*(torch.from_numpy(x) for x in (ids, targets))).detach()) / parts
+        float(whole.state.objective(*(torch.from_numpy(x) for x in (ids, targets))).detach()) / parts
         for ids, targets in zip(*(np.split(x, parts) for x in (batch.ids, batch.targets)), strict=True)
     )
     assert abs(naive - losses[0]) > 1e-4
@@ -80,14 +86,14 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(parts: int) -> None:
     ids=["plain", "dropout, parts, mean", "muon", "float32", "bfloat16", "masters"],
 )
 def test_k_steps_and_k_more_equal_2k_bit_for_bit(changes: tuple[str, ...]) -> None:
-    straight = list(trainer(*changes).run())
-    first = trainer(*changes)
+    straight = list(make_run(*changes).events())
+    first = make_run(*changes)
     events: list[Any] = []
-    for event in first.run():
+    for event in first.events():
         events.append(event)
         if isinstance(event, Evaluated) and event.step == 4:
             break
-    snapshot = first.snapshot()
+    snapshot = first.state.snapshot()
     kept = snapshot._replace(  # as a file would hold it: nothing shared with the run that goes on
         weights={n: t.clone() for n, t in snapshot.weights.items()},
         optimizer={n: t.clone() for n, t in snapshot.optimizer.items()},
@@ -95,17 +101,17 @@ def test_k_steps_and_k_more_equal_2k_bit_for_bit(changes: tuple[str, ...]) -> No
     )
     for _ in range(2):
         first.step()  # whatever happens to the first run afterwards
-    second = trainer(*changes)
-    second.restore(kept)
-    events += list(second.run())[1:]
+    second = make_run(*changes)
+    second.state.restore(kept)
+    events += list(second.events())[1:]
     told = [[_without_clock(event) for event in every] for every in (straight, events)]
     assert told[0] == told[1]
-    again = trainer(*changes)
-    list(again.run())
-    for name, value in again.weights.named.items():
-        assert torch.equal(value, second.weights.named[name]), name
-    for name, mean in again.average.mean.items():
-        assert torch.equal(mean, second.average.mean[name]), name
+    again = make_run(*changes)
+    list(again.events())
+    for name, value in again.state.weights.named.items():
+        assert torch.equal(value, second.state.weights.named[name]), name
+    for name, mean in again.state.average.mean.items():
+        assert torch.equal(mean, second.state.average.mean[name]), name
 
 
 def test_a_compiled_run_goes_on_bit_for_bit() -> None:
@@ -119,19 +125,19 @@ def test_a_compiled_run_goes_on_bit_for_bit() -> None:
             "steps=4",
             "train.record_every=0",
         )
-        straight = trainer("train.dtype=float32", *changes)
-        told = [*map(_without_clock, straight.run())][1:]
-        first = trainer("train.dtype=float32", *changes)
+        straight = make_run("train.dtype=float32", *changes)
+        told = [*map(_without_clock, straight.events())][1:]
+        first = make_run("train.dtype=float32", *changes)
         with determinism.switched(True):
             half = [first.step(), first.step()]
-        snapshot = first.snapshot()
-        second = trainer("train.dtype=float32", *changes)
-        second.restore(snapshot)
-        assert told == [*map(_without_clock, [*half, *list(second.run())[1:]])]
-        for name, value in straight.snapshot().optimizer.items():
-            assert torch.equal(value, second.snapshot().optimizer[name]), name
-        for name, weight in straight.weights.named.items():
-            assert torch.equal(weight, second.weights.named[name]), name
+        snapshot = first.state.snapshot()
+        second = make_run("train.dtype=float32", *changes)
+        second.state.restore(snapshot)
+        assert told == [*map(_without_clock, [*half, *list(second.events())[1:]])]
+        for name, value in straight.state.snapshot().optimizer.items():
+            assert torch.equal(value, second.state.snapshot().optimizer[name]), name
+        for name, weight in straight.state.weights.named.items():
+            assert torch.equal(weight, second.state.weights.named[name]), name
 
 
 def _without_clock(event: Any) -> dict[str, Any]:
@@ -144,81 +150,88 @@ def _without_clock(event: Any) -> dict[str, Any]:
     "changes", [(), ("model.unembedding=linear", "train.label_smoothing=0.1", "train.z_loss=1e-3")]
 )
 def test_logits_made_in_chunks_give_the_same_loss_and_gradients(changes: tuple[str, ...]) -> None:
-    whole, chunked = trainer(*changes), trainer("train.logits_chunk=5", *changes)
+    whole, chunked = make_run(*changes), make_run("train.logits_chunk=5", *changes)
     batch = MadeUp().take(4, slice(0, 4))
-    losses = [float(made._backward(made.feed.sent(batch))) for made in (whole, chunked)]
+    losses = [
+        float(forward_backward(run.state, run.state.prefetcher.to_device(batch))[0])
+        for run in (whole, chunked)
+    ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-13)
-    a, b = ({f"d.{n}": p.grad.numpy() for n, p in made.weights.named.items()} for made in (whole, chunked))
+    a, b = (
+        {f"d.{n}": p.grad.numpy() for n, p in made.state.weights.named.items()} for made in (whole, chunked)
+    )
     assert find_first_mismatch(a, b, 1e-12) is None
 
 
 def test_whoever_watches_sees_logits_even_where_they_are_made_in_chunks() -> None:
-    made = trainer("train.logits_chunk=5")
+    made = make_run("train.logits_chunk=5")
     batch = MadeUp().take(4, slice(0, 4))
     with record("logits") as seen:
-        watched = made.objective(*(torch.from_numpy(x) for x in (batch.ids, batch.targets)))
+        watched = made.state.objective(*(torch.from_numpy(x) for x in (batch.ids, batch.targets)))
     assert seen["logits"].shape == (4, 6, 7)
-    unwatched = made.objective(*(torch.from_numpy(x) for x in (batch.ids, batch.targets)))
+    unwatched = made.state.objective(*(torch.from_numpy(x) for x in (batch.ids, batch.targets)))
     assert watched.item() == pytest.approx(unwatched.item(), rel=1e-13)
 
 
 def test_a_step_without_a_finite_gradient_changes_no_weight_and_is_named() -> None:
-    made = trainer()
-    before, right = weights(made), made.loss
-    made.loss = lambda ids, targets: right(ids, targets) * math.nan  # type: ignore[assignment]
+    made = make_run()
+    before, right = weights(made), made.state.loss
+    made.state.loss = lambda ids, targets: right(ids, targets) * math.nan  # type: ignore[assignment]
     done = made.step()
     assert isinstance(done, Skipped) and (done.step, done.name) == (1, "loss")
     assert all(np.array_equal(before[name], value) for name, value in weights(made).items())
-    made.loss = right
+    made.state.loss = right
     assert isinstance(made.step(), Stepped)
 
 
 def test_a_gradient_alone_that_is_infinite_is_named_by_its_parameter() -> None:
-    made = trainer()
-    weight = made.weights.named["blocks.1.attn.q_proj.weight"]
+    made = make_run()
+    weight = made.state.weights.named["blocks.1.attn.q_proj.weight"]
     weight.register_hook(lambda slope: slope * math.inf)
     done = made.step()
     assert isinstance(done, Skipped) and done.name == "d.blocks.1.attn.q_proj.weight"
 
 
 def test_many_bad_steps_in_a_row_end_the_run() -> None:
-    made = trainer("steps=50")
-    right = made.loss
-    made.loss = lambda ids, targets: right(ids, targets) * math.nan  # type: ignore[assignment]
-    events = list(made.run())
-    assert sum(isinstance(event, Skipped) for event in events) == BAD_IN_A_ROW
-    assert isinstance(events[-1], Ended) and events[-1].why.startswith("stopped: 5 steps in a row")
+    made = make_run("steps=50")
+    right = made.state.loss
+    made.state.loss = lambda ids, targets: right(ids, targets) * math.nan  # type: ignore[assignment]
+    events = list(made.events())
+    assert sum(isinstance(event, Skipped) for event in events) == MAX_NONFINITE
+    assert isinstance(events[-1], Ended) and events[-1].reason is EndReason.NONFINITE
 
 
 def test_a_run_stops_early_when_the_validation_loss_no_longer_falls() -> None:
-    made = trainer("steps=400", "optimizer.lr=0.05", "evaluation.every=4", "train.patience=3", "train.clip=0")
-    last = list(made.run())[-1]
+    made = make_run(
+        "steps=400", "optimizer.lr=0.05", "evaluation.every=4", "train.patience=3", "train.clip=0"
+    )
+    last = list(made.events())[-1]
     assert isinstance(last, Ended)
-    assert last.why.startswith("stopped early: 3 evaluations") and last.step < 400
+    assert last.reason is EndReason.EARLY_STOPPED and last.step < 400
 
 
 def test_one_batch_is_learned_by_heart() -> None:
-    made = trainer(
+    made = make_run(
         "steps=300", "optimizer.lr=0.02", "data.batch_size=1", "model.d_model=16", "evaluation.every=300"
     )
-    made.loader.rows.take = lambda count, mine: MadeUp().take(1, slice(0, 1))  # type: ignore[method-assign]
-    losses = [event.loss for event in made.run() if isinstance(event, Stepped)]
+    made.state.loader.rows.take = lambda count, mine: MadeUp().take(1, slice(0, 1))  # type: ignore[method-assign]
+    losses = [event.loss for event in made.events() if isinstance(event, Stepped)]
     assert losses[0] == pytest.approx(math.log(7), rel=0.05)
     assert losses[-1] < 0.01
 
 
 def test_the_running_mean_is_what_evaluations_see() -> None:
-    made = trainer("train.ema=0.5", "optimizer.lr=0.1")
+    made = make_run("train.ema=0.5", "optimizer.lr=0.1")
     start = weights(made)
     made.step()
     moved = weights(made)
-    for name, mean in made.average.mean.items():
+    for name, mean in made.state.average.mean.items():
         np.testing.assert_allclose(
             mean.numpy(), 0.5 * start[name] + 0.5 * moved[name], rtol=1e-12, atol=1e-15
         )
-    with made.average.in_place(made.weights.spread):
+    with made.state.average.applied():
         assert np.array_equal(
-            weights(made)["embed.weight"], made.weights.named["embed.weight"].detach().numpy()
+            weights(made)["embed.weight"], made.state.weights.named["embed.weight"].detach().numpy()
         )
         assert not np.array_equal(weights(made)["embed.weight"], moved["embed.weight"])
     assert all(np.array_equal(moved[name], value) for name, value in weights(made).items())

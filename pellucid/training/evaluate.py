@@ -1,0 +1,115 @@
+"""The evaluation of a model during its training: validation loss, and a generated sample."""
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from pellucid.data.sources.source import Source
+from pellucid.errors import ConfigError, PellucidError
+from pellucid.evaluation.loss import bits_per_byte, compute_loss, fraction_learned, gap_to_floor
+from pellucid.generation.loop import generate
+from pellucid.model.transformer import Transformer
+from pellucid.names import IGNORE_INDEX
+from pellucid.training.events import Evaluated
+from pellucid.training.recipe import Recipe
+from pellucid.training.recipe.sections import EvaluationSettings
+from pellucid.training.state import TrainState
+
+PROMPT_TOKENS = 5
+"""Tokens of the validation text that an example prompt has."""
+
+
+def evaluate(state: TrainState) -> Evaluated:
+    """Evaluates the model, with averaged weights where the run averages them, and counts the evaluation."""
+    model, source, settings = state.model, state.source, state.recipe.evaluation
+    model.eval()
+    with state.average.applied(), state.parallel.gathered():
+        loss, accuracy = compute_loss(
+            state.objective.logits, _batches(state), source.tokenizer.vocab_size, state.ranks.total
+        )
+        sample = sample_text(model, source, settings)
+    model.train()
+    return Evaluated(
+        state.meters.step,
+        loss,
+        state.meters.add_evaluation(loss),
+        bits_per_byte(loss, source.bytes_per_token),
+        gap_to_floor(loss, source.entropy_floor),
+        sample,
+        fraction_learned(loss, source.bigram_baseline, source.entropy_floor),
+        None if math.isnan(accuracy) else accuracy,
+    )
+
+
+def _batches(state: TrainState) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yields this rank's rows of the validation batches on the device."""
+    for batch in itertools.islice(state.source.validation, state.recipe.evaluation.batches or None):
+        rows = state.ranks.mine(len(batch[0]))
+        ids, targets = (torch.as_tensor(array[rows], device=state.device).long() for array in batch)
+        yield ids, targets
+
+
+@torch.no_grad()
+def sample_text(model: Transformer, source: Source, settings: EvaluationSettings) -> str:
+    """Returns a prompt and what the model generates after it, with the same seed at every evaluation.
+
+    For a task the prompt is a validation problem, and what follows the model's answer. Nothing is generated
+    by a model whose positions see later ones.
+    """
+    config, tokenizer = model.config, source.tokenizer
+    if not settings.sample or config.mask.bidirectional_prefix:
+        return ""
+    prompt = settings.prompt or source.prompt
+    ids = [source.begin] * (not settings.prompt) + tokenizer.encode(prompt)
+    if source.opening:
+        prompt, ids = source.opening(settings.prompt)
+    ids = ids[: config.context_length - 1] or [source.begin]
+    sampled: list[int] = []
+    for tokens in generate(model, [ids], max_new_tokens=settings.sample, temperature=0.8, seed=0):
+        if tokens[0] is None or tokens[0] == source.end:
+            break
+        sampled.append(tokens[0])
+    return prompt + " " * bool(source.prompt) + tokenizer.decode(sampled)
+
+
+def example_prompt(model: Transformer, source: Source, settings: EvaluationSettings) -> str:
+    """Returns a prompt to try the model with: that of its samples, or the first words of the validation text.
+
+    It is empty where there is none that a person can type, or where the model does not generate text.
+    """
+    if model.config.mask.bidirectional_prefix:
+        return ""
+    text = settings.prompt or source.prompt
+    if not text and source.opening:
+        text = source.opening("")[0].removesuffix(" → ")
+    elif not text and source.validation.rows:
+        targets = source.validation.row(0)[1][:PROMPT_TOKENS]
+        text = source.tokenizer.decode([int(id) for id in targets if id not in (IGNORE_INDEX, source.end)])
+    text = next(iter(text.strip().splitlines()), "").strip()
+    try:
+        return text if text.isprintable() and text[:1] not in "-[" and source.tokenizer.encode(text) else ""
+    except PellucidError:
+        return ""
+
+
+def check_evaluation(source: Source, recipe: Recipe) -> None:
+    """Refuses, before the first step, what an evaluation would fail on."""
+    prompt = recipe.evaluation.prompt
+    if prompt and recipe.evaluation.sample:
+        try:
+            source.tokenizer.encode(prompt)
+        except PellucidError as error:
+            raise ConfigError(f"evaluation.prompt={prompt!r} cannot be encoded: {error}") from None
+    check_patience(recipe, source.validation.targets)
+
+
+def check_patience(recipe: Recipe, targets: float) -> None:
+    """Refuses to stop early by a validation loss where there is no validation text."""
+    if recipe.train.patience and not targets:
+        raise ConfigError(
+            f"train.patience={recipe.train.patience} needs a validation loss, and data.validation="
+            f"{recipe.data.validation:g} holds out no text: use data.validation=0.1, or train.patience=0."
+        )

@@ -1,0 +1,229 @@
+"""Begins a run in a new folder, or resumes one from its newest checkpoint.
+
+Of several ranks, the first one writes the recipe and prepares the text, and the others wait for it.
+"""
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pellucid import __version__
+from pellucid.config import ModelConfig
+from pellucid.data.sources.source import open_source
+from pellucid.errors import UsageError
+from pellucid.pretrained import Pretrained
+from pellucid.training import determinism, memory
+from pellucid.training.device import resolve_device
+from pellucid.training.distributed.ranks import ALONE, Ranks, flat
+from pellucid.training.evaluate import check_evaluation
+from pellucid.training.history import tensorboard
+from pellucid.training.history.log import cut
+from pellucid.training.recipe import Recipe
+from pellucid.training.recipe.overrides import override
+from pellucid.training.run import Run
+from pellucid.training.saving import checkpoint
+from pellucid.training.saving.environment import differences
+from pellucid.training.saving.manifest import MODEL, step_of
+from pellucid.training.saving.run_folder import DATA, RECIPE, RunFolder
+from pellucid.training.start import base_model_for_resume, config_of, resolve_recipe, summary
+from pellucid.training.state import TrainState
+
+Report = Callable[[str], None]
+"""Receives lines for the user."""
+MAY_CHANGE = ("train.parallel", "train.timeout")
+"""Keys that may change when a run is resumed."""
+STEPS, EXTENSIONS = "steps", "extensions"
+"""The key that `resume` may change, and the one that keeps its earlier values."""
+
+
+def begin(recipe: Recipe, folder: RunFolder, report: Report, ranks: Ranks = ALONE) -> Run:
+    """Begins a run in a new folder. Its recipe is written first; where the run is refused, nothing stays."""
+    recipe, base = resolve_recipe(recipe)
+    check_same_recipe(recipe, ranks)
+    ranks.first_alone(lambda: folder.begin(recipe.to_toml()))
+    try:
+        return _open_run(recipe, folder, report, base, ranks)
+    except Exception:
+        if ranks.first:
+            folder.abandon()
+        raise
+
+
+def _open_run(
+    recipe: Recipe, folder: RunFolder, report: Report, base: Pretrained | None, ranks: Ranks
+) -> Run:
+    """Checks what can be checked, opens the data, and builds the state before the first step."""
+    device = resolve_device(recipe.train.device)  # a missing one is refused before the text is read
+    config = config_of(recipe, base) if base else recipe.config(recipe.data.vocab_size or 1)
+    memory.check_fits(recipe, config, str(device), ranks.world)
+    if recipe.train.tensorboard and ranks.first:
+        tensorboard.writer_class()  # refused now where it is not installed
+    with ranks.first_goes_first():
+        _check_shared(folder, ranks)
+        source = open_source(recipe.data, recipe.length, recipe.seed, folder.path / DATA, report, base)
+    check_evaluation(source, recipe)
+    with memory.enough(recipe, recipe.train.device, lambda: 0, ranks.world):
+        state = TrainState(recipe, source, base, ranks)
+        if state.is_deterministic and state.device.type == "cuda" and ranks.alone:
+            rows = recipe.data.batch_size // recipe.train.accumulate
+            report(determinism.measure_cost(state.objective, rows, recipe.length))
+    for line in filter(None, (*summary(recipe, state.model), warn_of_visible_targets(state.model.config))):
+        report(line)
+    return Run(state, folder)
+
+
+def warn_of_visible_targets(config: ModelConfig) -> str:
+    """Returns a warning where the mask lets a position attend to the token that it has to predict."""
+    if not config.mask.bidirectional_prefix:
+        return ""
+    seen = config.mask.bidirectional_prefix - 1  # all but the last of the positions that attend to each other
+    where = "" if seen == math.inf else f" in the first {seen:.0f} of a row"
+    return (
+        f"model.mask={config.mask.kind}: positions attend to the tokens that they predict{where}, so the "
+        "loss there falls to 0 without anything learned of text; model.mask=causal prevents that."
+    )
+
+
+def resume(folder: RunFolder, report: Report, ranks: Ranks = ALONE, changes: Iterable[str] = ()) -> Run:
+    """Resumes a run from its newest complete checkpoint, or from the start where there is none.
+
+    `changes` may set steps=N, to train further than the run was planned.
+    """
+    changes = _check_changes(changes)
+    own = Recipe.from_dict(folder.recipe())
+    check_same_recipe(Recipe.from_dict(override(folder.recipe(), _without_steps(changes))), ranks)
+    ranks.compare({STEPS: _steps(folder, changes)})
+    ranks.first_alone(folder.need_own_models)
+    name, skipped = ranks.first_alone(lambda: _newest(folder))
+    for line in skipped:
+        report(line)
+    path, step = (folder.checkpoints / name, step_of(name) or 0) if name else (None, 0)
+    extended, recipe = _recipe_from(folder, path, changes)
+    run = _open_run(recipe, folder, report, base_model_for_resume(recipe, path), ranks)
+    if path is not None:
+        run.state.restore(checkpoint.read_checked(path, ranks))
+        for line in differences(checkpoint.environment_of(path), run.environment()):
+            report(f"{line}: the result will no longer be bitwise that of an uninterrupted run")
+    if extended != own:
+        run.state.meters.evaluations_without_improvement = 0  # patience begins anew
+        ranks.first_alone(lambda: folder.change(extended.to_toml()))
+        report(_describe_extension(own, extended, step))
+    for log in run.logs.values():
+        cut(log.path, step)
+    report(f"resuming from step {step:,} of {recipe.steps:,}")
+    return run
+
+
+def recipe_to_resume(folder: RunFolder, changes: Iterable[str]) -> Recipe:
+    """Returns the recipe with which `resume` would train, or refuses as it would; nothing is written."""
+    return _recipe_from(folder, folder.newest()[0], _check_changes(changes))[1]
+
+
+def _recipe_from(folder: RunFolder, found: Path | None, changes: Iterable[str]) -> tuple[Recipe, Recipe]:
+    """Returns the recipe with the new number of steps, as the folder keeps it, and with all changes, as it is
+    trained with from the checkpoint on."""
+    own, step = Recipe.from_dict(folder.recipe()), (step_of(found.name) or 0) if found else 0
+    if found is not None:
+        _check_unchanged(own, checkpoint.recipe_of(found), step, folder)
+    steps = _steps(folder, changes)
+    extended = own if steps == own.steps else _extended(own, step, steps, folder)
+    return extended, Recipe.from_dict(override(extended.to_dict(), _without_steps(changes)))
+
+
+def _steps(folder: RunFolder, changes: Iterable[str]) -> int:
+    """Returns how many steps the run has after the changes."""
+    return Recipe.from_dict(override({**folder.recipe(), EXTENSIONS: []}, changes)).steps
+
+
+def _extended(recipe: Recipe, step: int, steps: int, folder: RunFolder) -> Recipe:
+    if steps <= step:
+        raise UsageError(
+            f"{folder.path} has made {step:,} steps already, and steps={steps} is not more than that: give a "
+            "larger number, or begin another run."
+        )
+    return recipe.extend(step, steps)
+
+
+def _describe_extension(before: Recipe, after: Recipe, step: int) -> str:
+    rate = after.optimizer.lr * after.schedule.factor(step, after.steps)
+    return (
+        f"{after.steps:,} steps instead of {before.steps:,}: from here on the learning rate follows the "
+        f"{after.schedule.kind} schedule of {after.steps:,} steps, and the next one has {rate:.3g}"
+    )
+
+
+def check_same_recipe(recipe: Recipe, ranks: Ranks) -> None:
+    """Refuses ranks that have different recipes, or different versions of this program or of torch."""
+    ranks.compare({"pellucid": __version__, "torch": torch.__version__} | recipe.to_dict())
+
+
+def _check_unchanged(recipe: Recipe, saved: Mapping[str, Any], step: int, folder: RunFolder) -> None:
+    """Refuses a recipe that was edited since the checkpoint was saved."""
+    ours, theirs = flat(recipe.to_dict()), flat(Recipe.from_dict(saved).to_dict())
+    if step:  # as planned when that step was made
+        ours[STEPS] = recipe.steps_at(step - 1)
+        ours[EXTENSIONS] = tuple(pair for pair in recipe.extensions if pair[0] < step)
+    for key in dict.fromkeys([*ours, *theirs]):
+        if key not in ("out", *MAY_CHANGE) and ours.get(key) != theirs.get(key):
+            raise UsageError(
+                f"{folder.path / RECIPE} was changed: {key} was {theirs.get(key)!r} when the run was saved, "
+                f"and is {ours.get(key)!r} now. Restore it, or begin another run."
+            )
+
+
+def is_complete(folder: RunFolder, changes: Iterable[str]) -> bool:
+    """Whether a finished run has its last checkpoint intact and `changes` ask for no more steps, so that
+    nothing is left to train."""
+    recipe = Recipe.from_dict(folder.recipe())
+    found, skipped = folder.newest()
+    if skipped or _steps(folder, _check_changes(changes)) != recipe.steps:
+        return False
+    if found is None:
+        return True
+    saved = checkpoint.recipe_of(found)
+    _check_unchanged(recipe, saved, step_of(found.name) or 0, folder)
+    return Recipe.from_dict(saved).steps == recipe.steps  # else killed just after its steps were extended
+
+
+def _newest(folder: RunFolder) -> tuple[str, list[str]]:
+    """Returns the name of the checkpoint to resume from, and why newer ones are skipped.
+
+    Refuses a run that has a model and no checkpoint left: training from step 0 would replace the model.
+    """
+    found, skipped = folder.newest()
+    if found is None and (saved := folder.path / MODEL).is_dir():
+        why = (
+            f"{folder.path} has no complete checkpoint to resume from: training from step 0 would replace "
+            f"{saved}. Begin another run, with start={saved} to continue from its weights; or move that "
+            "model elsewhere."
+        )
+        raise UsageError("\n".join([why, *skipped]))
+    return ("" if found is None else found.name), skipped
+
+
+def _check_changes(changes: Iterable[str]) -> list[str]:
+    for change in changes:
+        if change.partition("=")[0] not in (STEPS, *MAY_CHANGE):
+            raise UsageError(
+                f"{change!r}: a resumed run may change only {STEPS}, {' and '.join(MAY_CHANGE)}; for another "
+                "recipe begin another run."
+            )
+    return list(changes)
+
+
+def _without_steps(changes: Iterable[str]) -> list[str]:
+    return [change for change in changes if change.partition("=")[0] != STEPS]
+
+
+def _check_shared(folder: RunFolder, ranks: Ranks) -> None:
+    with contextlib.suppress(OSError):
+        if (folder.path / RECIPE).is_file():
+            return
+    raise UsageError(
+        f"rank {ranks.rank} does not see {folder.path.absolute()}, where rank 0 writes: set out to a folder "
+        "that all machines share."
+    )

@@ -1,0 +1,76 @@
+"""Evaluations during training: how much is evaluated, what is sampled, and what is refused beforehand."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pellucid.corpora import tasks
+from pellucid.data.sources.source import open_source
+from pellucid.errors import ConfigError
+from pellucid.training import evaluate
+from pellucid.training.recipe import Recipe
+from pellucid.training.recipe.overrides import override
+from pellucid.training.recipe.shipped import read_table
+from pellucid.training.resume import begin
+from pellucid.training.saving.run_folder import RunFolder
+from pellucid.training.state import TrainState
+from tests.training import whole_runs
+from tests.training.made import MadeUpSource, make_run
+
+
+@pytest.mark.parametrize(("batches", "count"), [(0, 3), (2, 2)])
+def test_all_batches_are_evaluated_unless_the_recipe_says_how_many(batches: int, count: int) -> None:
+    run = make_run(f"evaluation.batches={batches}")
+    run.state.source.validation = MadeUpSource().validation * 3  # type: ignore[misc,assignment]
+    assert len(list(evaluate._batches(run.state))) == count
+
+
+def test_the_best_loss_and_the_evaluations_since_are_counted() -> None:
+    meters = make_run().state.meters
+    assert [meters.add_evaluation(loss) for loss in (math.nan, 2.0, 3.0, 2.0, 1.0)] == [
+        False,
+        True,
+        False,
+        False,
+        True,
+    ]
+    assert (meters.best_loss, meters.evaluations_without_improvement) == (1.0, 0)
+
+
+def test_a_task_is_sampled_by_a_held_out_problem_and_the_answer_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = Recipe.from_dict(override(read_table("task:copy"), ["model.n_layer=1"]))
+    source = open_source(recipe.data, recipe.length, recipe.seed, tmp_path)
+    problem = tasks.find("copy")().example(0, 0, "validation").prompt
+    read: list[Any] = []
+
+    def answered(_: Any, prompts: Any, **__: Any) -> Iterator[list[int | None]]:
+        read.extend(prompts)
+        yield from ([id] for id in (*source.tokenizer.encode("abc"), source.end, 1))
+
+    monkeypatch.setattr(evaluate, "generate", answered)
+    assert (
+        evaluate.sample_text(TrainState(recipe, source).model, source, recipe.evaluation) == f"{problem} abc"
+    )
+    assert read == [[source.begin, *source.tokenizer.encode(problem)]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["data.tokenizer=characters", "evaluation.prompt=é"], "evaluation.prompt='é'"),
+        (["data.validation=0", "train.patience=2"], "train.patience=2 .* data.validation=0"),
+    ],
+)
+def test_what_an_evaluation_would_trip_over_is_told_before_the_first_step(
+    changes: list[str], words: str, tmp_path: Path
+) -> None:
+    text, folder = tmp_path / "text.txt", RunFolder(tmp_path / "run")
+    text.write_text("The cat sat on the mat. " * 50)
+    with folder.held(), pytest.raises(ConfigError, match=words):
+        begin(whole_runs.recipe(folder.path, f"data.path={text}", *changes), folder, lambda _: None)
+    assert not (folder.path / "log.jsonl").exists()
