@@ -45,7 +45,7 @@ def prepare(
 ) -> None:
     """Encode texts into token files, with every core; given again after an interruption, it goes on."""
     from pellucid.data import prepare as library
-    from pellucid.interop.named import tokenizer_source
+    from pellucid.interop.resolve import find_tokenizer
     from pellucid.text.corpus import Corpus
     from pellucid.text.corpus.bad_files import list_names
 
@@ -57,7 +57,7 @@ def prepare(
         library.check_workers(workers)
     try:
         with _progress() as report:
-            manifest = library.prepare(corpus, tokenizer_source(tokenizer), output, workers, report)
+            manifest = library.prepare(corpus, find_tokenizer(tokenizer), output, workers, report)
     except KeyboardInterrupt:
         print(
             f"Interrupted. Finished shards are kept in {output}: give the same command again to go on.",

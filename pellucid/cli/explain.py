@@ -56,7 +56,7 @@ def explain(
 ) -> None:
     """Where a number came from: its formula, the formula with its numbers, and so on for its operands.
 
-    Without --at, every name with its shape. A shape without weights shows its parameters and cost. Of a run,
+    Without --at, every name with its shape. A config-only preset shows its parameters and cost. Of a run,
     the step is made again to the bit: gradient, clipping, moments, decay and rate of one weight's update.
     """
     settings = training(update, lr, only, steps)
@@ -108,9 +108,9 @@ def _trace(
     at: str | None,
     raw_tokens: bool,
 ) -> "Trace | None":
-    """The trace to explain, or None where the model is a shape without weights."""
+    """The trace to explain, or None where the model is a config-only preset."""
     from pellucid.errors import UsageError
-    from pellucid.workbench import load, weightless
+    from pellucid.workbench import is_config_only, load
 
     if model.endswith(".json"):
         if prompt is not None or target is not None or settings:
@@ -120,10 +120,10 @@ def _trace(
         from pellucid.workbench.tracing import read_trace
 
         return read_trace(model)
-    if weightless(model):
+    if is_config_only(model):
         if prompt is not None or at is not None:
             raise UsageError(
-                f"{model} is a shape without weights, so there are no numbers to explain: "
+                f"{model} is a config-only preset, so there are no numbers to explain: "
                 f'`pellucid explain {model}` shows its parts and cost, `pellucid explain abcd "A B"` numbers.'
             )
         return None
@@ -173,10 +173,10 @@ def _names(trace: "Trace") -> list[dict[str, Any]]:
 def _cost(model: str) -> Iterable[str]:
     from pellucid.cost import table
     from pellucid.explain.overview import tree
-    from pellucid.workbench import config_of
+    from pellucid.workbench import read_config
 
-    config = config_of(model)
-    yield f"{model}: a shape without weights; its parameters:"
+    config = read_config(model)
+    yield f"{model}: config-only preset; its parameters:"
     yield from tree(config.parameters())
     yield ""
     yield from table(config)
@@ -186,9 +186,9 @@ def _cost_data(model: str) -> dict[str, Any]:
     from dataclasses import asdict
 
     from pellucid.cost import cost, total
-    from pellucid.workbench import config_of
+    from pellucid.workbench import read_config
 
-    config = config_of(model)
+    config = read_config(model)
     costs = cost(config)
     shapes = {name: list(shape) for name, shape in config.parameters().items()}
     return {

@@ -37,7 +37,7 @@ def export(
     from pellucid.errors import FileError, UsageError, did_you_mean
     from pellucid.files import check_output
     from pellucid.interop.output import GGUF_FILE, MODEL_FOLDER
-    from pellucid.workbench import opened
+    from pellucid.workbench import open_model
 
     if to not in FORMATS:
         raise UsageError(f"no format {to!r}; have {', '.join(FORMATS)}." + did_you_mean(to, FORMATS))
@@ -49,7 +49,7 @@ def export(
         raise FileError(f"a GGUF model is one file; use -o {output.parent / (output.name or 'model')}.gguf.")
     kind = GGUF_FILE if to == "gguf" else MODEL_FOLDER
     check_output(output, kind, force, folder=to != "gguf")
-    found = opened(model)
+    found = open_model(model)
     if no_tokenizer:
         found = replace(found, tokenizer=None)
     if adapter is not None:
@@ -77,7 +77,7 @@ def written(output: Path) -> str:
 
     from pellucid.cards.conventions import readable_bytes
     from pellucid.interop.library import size_of
-    from pellucid.interop.open import open_model
+    from pellucid.interop.resolve import open_model
     from pellucid.pretrained import parameter_count
 
     model = open_model(output)

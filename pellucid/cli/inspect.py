@@ -26,16 +26,16 @@ def inspect(
 
     from pellucid.cards.conventions import card, lines
     from pellucid.errors import UsageError
-    from pellucid.workbench import config_of, opened, weightless
+    from pellucid.workbench import is_config_only, open_model, read_config
 
     if text is not None and not probe:
         raise UsageError("--text is what the probe reads: give --probe with it.")
-    if weightless(model):
+    if is_config_only(model):
         if probe:
-            raise UsageError(f"{model} is a shape without weights, so there is no loss to measure.")
-        found, made = None, card(model, config_of(model))
+            raise UsageError(f"{model} is a config-only preset: without weights there is no loss to measure.")
+        found, made = None, card(model, read_config(model))
     else:
-        found = opened(model)
+        found = open_model(model)
         made = card(model if model == found.name else f"{model}: {found.name}", found.config, found)
     if not json:
         for line in lines(made, width=_width()):

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def list_models(json: Annotated[bool, typer.Option("--json", help="Plain data.")] = False) -> None:
-    """The models of the library, what `get` could fetch, and the presets: mostly shapes without weights."""
+    """The models of the library, what `get` could fetch, and the presets: mostly config-only."""
     from pellucid.config import preset, presets
     from pellucid.interop import library
     from pellucid.pretrained import parameter_count
-    from pellucid.workbench import weightless
+    from pellucid.workbench import is_config_only
 
     entries = library.names()
     here = [_about(entry) for entry in entries]
@@ -30,7 +30,7 @@ def list_models(json: Annotated[bool, typer.Option("--json", help="Plain data.")
         {
             "name": name,
             "parameters": parameter_count(preset(name).parameters()),
-            "weights": not weightless(name),
+            "weights": not is_config_only(name),
         }
         for name in presets()
     ]
@@ -58,7 +58,7 @@ def _about(entry: "Entry") -> dict[str, Any]:
     from collections import Counter
 
     from pellucid.errors import PellucidError
-    from pellucid.interop.open import open_model
+    from pellucid.interop.resolve import open_model
     from pellucid.pretrained import parameter_count
 
     about: dict[str, Any] = {"name": entry.name, "path": str(entry.path), "bytes": entry.bytes}

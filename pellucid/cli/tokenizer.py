@@ -131,9 +131,9 @@ def explain(
 
 
 def _open(name: str) -> "Tokenizer":
-    from pellucid.interop.named import tokenizer_of
+    from pellucid.interop.resolve import open_tokenizer
 
-    return tokenizer_of(name)
+    return open_tokenizer(name)
 
 
 def _given(text: str | None) -> str:

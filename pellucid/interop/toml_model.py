@@ -15,8 +15,8 @@ from pellucid.text.words import Words
 
 def read(name: str, text: str) -> Pretrained:
     """The model of a TOML text; `name` is its file's, or its own where it comes with the package."""
-    data = tables(name, text)
-    config, words = config_of(name, data), data.get("words", [])
+    data = parse(name, text)
+    config, words = read_config(name, data), data.get("words", [])
     if not isinstance(words, list) or not all(
         isinstance(word, str) and word.split() == [word] for word in words
     ):
@@ -31,14 +31,14 @@ def read(name: str, text: str) -> Pretrained:
     return Pretrained(Path(name).stem, config, weights, Words(tuple(words)), source)
 
 
-def tables(name: str, text: str) -> dict[str, Any]:
+def parse(name: str, text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise FileError(f"{name} is not TOML: {quote(error)}.") from None
 
 
-def config_of(name: str, data: dict[str, Any]) -> ModelConfig:
+def read_config(name: str, data: dict[str, Any]) -> ModelConfig:
     if unknown := sorted(set(data) - {"config", "weights", "words"}):
         near = did_you_mean(unknown[0], ["config", "weights", "words"])
         raise FileError(f"{name}: a model has config, words and weights, not {', '.join(unknown)}.{near}")

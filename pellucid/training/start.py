@@ -12,7 +12,7 @@ from pellucid.config import ModelConfig, Shapes
 from pellucid.errors import ConfigError, FileError
 from pellucid.interop import model_folder
 from pellucid.interop.adapter_folder import Adapter, their_names
-from pellucid.interop.named import opened
+from pellucid.interop.resolve import open_model
 from pellucid.model.initializations import initialise
 from pellucid.model.lora import A, adapt, adapters
 from pellucid.model.transformer import Transformer
@@ -30,7 +30,7 @@ def resolve_recipe(recipe: Recipe) -> tuple[Recipe, Pretrained | None]:
     if not recipe.start:
         recipe.config(recipe.data.vocab_size or 1)  # refused now, and not after hours of encoding a text
         return recipe, None
-    start = opened(recipe.start)
+    start = open_model(recipe.start)
     if start.tokenizer is None:
         raise ConfigError(f"start={recipe.start!r} has no tokenizer, so it can learn from no text.")
     own = start.config.context_length

@@ -76,9 +76,9 @@ class Model:
         seed, asked = check_int("seed", seed), check_engine(device, dtype)
         check_text("initialization", initialization)
         if not isinstance(config, ModelConfig):
-            from pellucid.interop.named import config_of
+            from pellucid.interop.resolve import read_config
 
-            config = config_of(check_path("config", config))
+            config = read_config(check_path("config", config))
         if tokenizer is not None and not isinstance(tokenizer, Tokenizer):
             raise UsageError(
                 f"tokenizer must be a Tokenizer, such as model.tokenizer, not {show(tokenizer)}."

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pellucid.arguments import check_path
-from pellucid.interop.named import opened
+from pellucid.interop.resolve import open_model
 from pellucid.workbench.checks import check_engine
 from pellucid.workbench.model import Model
 
@@ -19,7 +19,7 @@ def load(name: str | Path, *, device: str = "cpu", dtype: "str | Dtype" = "float
     fetched model ("smollm2") or of the teaching model ("abcd"). `device` and `dtype` are those of the
     fast engine; the specification always computes in float64.
     """
-    if not isinstance(name, str) or name:  # `opened` says what an empty name could be
+    if not isinstance(name, str) or name:  # `open_model` says what an empty name could be
         check_path("name", name)
     check_engine(device, dtype)
-    return Model(opened(name), device, dtype)
+    return Model(open_model(name), device, dtype)

@@ -8,7 +8,7 @@ from pellucid.arguments import check_path
 from pellucid.dtypes import Array, decode, dtype_code, encode
 from pellucid.explain import trace_file
 from pellucid.explain.trace import Trace
-from pellucid.interop.named import opened
+from pellucid.interop.resolve import open_model
 from pellucid.pretrained import LazyWeights
 from pellucid.workbench.model import Model
 
@@ -20,7 +20,7 @@ def read_trace(path: str | Path) -> Trace:
 
 def _weights(model: str, dtype: str) -> LazyWeights:
     """A model's weights as a run in that type held them."""
-    found = opened(model)
+    found = open_model(model)
 
     def rounded(name: str) -> Array:
         value, type = np.asarray(found.weights[name]), dtype_code(dtype) or "F64"

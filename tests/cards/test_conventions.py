@@ -259,7 +259,7 @@ def test_a_text_too_short_for_a_loss_is_told_and_a_long_one_is_cut_to_the_contex
 @pytest.mark.torture
 @pytest.mark.skipif("PELLUCID_SMOLLM2" not in os.environ, reason="needs the real model")
 def test_on_a_real_model_the_given_conventions_are_the_best_that_do_not_look_ahead() -> None:
-    from pellucid.interop.open import open_model
+    from pellucid.interop.resolve import open_model
 
     model = open_model(os.environ["PELLUCID_SMOLLM2"])
     assert model.tokenizer is not None

@@ -78,7 +78,7 @@ def test_json_is_json() -> None:
         (["explain", "abcd"], "abcd needs a prompt"),
         (["explain", "abdc", "A"], "'abcd'"),
         (["explain", "no.json"], "cannot read no.json: No such file"),
-        (["explain", "gpt2", "A B", "--at", "probs"], "gpt2 is a shape without weights"),
+        (["explain", "gpt2", "A B", "--at", "probs"], "gpt2 is a config-only preset"),
         (
             ["trace", "abcd", "A B", "--target", "C", "--update", "sgd", "--lr", "nan", "-o", "x.json"],
             "lr must be a finite number, not nan",
@@ -86,7 +86,7 @@ def test_json_is_json() -> None:
         (["trace", "abcd", "A", "-o", "x" * 251 + ".json"], "File name too long"),
         (["explain", "abcd", "A B", "--lr", "2"], "--lr, --only and --steps belong to an update"),
         (["explain", "abcd", "A B", "--depth", "x"], "--depth"),
-        (["trace", "gpt2", "A", "-o", "x.json"], "a shape without weights"),
+        (["trace", "gpt2", "A", "-o", "x.json"], "config-only"),
         (["trace", "abcd", "A", "-o", "x.txt"], "use x.json"),
         (["trace", "abcd", "A", "-o", "x"], "use x.json"),
         (["trace", "abcd", "A", "-o", ""], "the output has no name"),

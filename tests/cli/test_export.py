@@ -15,7 +15,7 @@ from pellucid.cli.import_ import import_
 from pellucid.config import ModelConfig
 from pellucid.errors import FileError
 from pellucid.interop import huggingface, model_folder
-from pellucid.interop.open import open_model
+from pellucid.interop.resolve import open_model
 from pellucid.pretrained import Pretrained, Provenance
 from pellucid.text.tokenizer import Special
 from pellucid.text.words import Words
@@ -147,7 +147,7 @@ def test_a_shape_and_a_missing_model_cannot_be_exported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PELLUCID_HOME", str(tmp_path))
-    for model, words in (("gpt2", "a shape without weights"), ("smollm2", "is not here yet")):
+    for model, words in (("gpt2", "config-only preset"), ("smollm2", "is not here yet")):
         assert words in str(run("export", model, "--to", "hf", "-o", str(tmp_path / "x")).exception)
 
 

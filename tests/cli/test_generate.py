@@ -248,9 +248,9 @@ def test_what_is_asked_wrongly_is_told_in_words(
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        ("gpt2", "gpt2 is a shape without weights"),
-        ("abdc", "no model called 'abdc'"),
-        ("no/such/folder", "no/such/folder: there is no such file or folder"),
+        ("gpt2", "gpt2 is a config-only preset"),
+        ("abdc", "'abdc' is not a model"),
+        ("no/such/folder", "no/such/folder is not a model: there is no such file or folder"),
     ],
 )
 def test_a_model_that_is_not_there_is_told_in_one_line(shell: Shell, model: str, words: str) -> None:

@@ -70,7 +70,7 @@ def test_the_card_and_the_probe_as_data_are_json(home: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["gpt2", "--probe"], "gpt2 is a shape without weights"),
+        (["gpt2", "--probe"], "gpt2 is a config-only preset"),
         (["gpt2", "--text", "a"], "--text is what the probe reads"),
         (["smollm2"], "`pellucid get smollm2` fetches it"),
         (["smolm2"], "'smollm2'"),

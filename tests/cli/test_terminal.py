@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from pellucid.interop import gguf
-from pellucid.interop.open import open_model
+from pellucid.interop.resolve import open_model
 from tests.cli import container
 from tests.cli.container import TINY
 from tests.cli.fork_server import Done
@@ -444,9 +444,9 @@ def test_a_model_s_own_text_is_exact_in_a_pipe_and_escaped_on_a_terminal(work: P
 
 
 def open_toml(path: Path) -> Any:
-    from pellucid.interop.named import opened
+    from pellucid.interop.resolve import open_model
 
-    return opened(path)
+    return open_model(path)
 
 
 # ---- what Python shows

@@ -146,9 +146,9 @@ def damaged(folder: Path, name: str, data: bytes | None) -> Path:
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        ("gpt2", "gpt2 is a shape without weights: `pellucid explain gpt2` shows its parts and cost."),
-        ("abdc", "no model called 'abdc'"),
-        ("no/such.gguf", "no/such.gguf: there is no such file or folder."),
+        ("gpt2", "gpt2 is a config-only preset"),
+        ("abdc", "'abdc' is not a model"),
+        ("no/such.gguf", "no/such.gguf is not a model: there is no such file or folder."),
         ("no.toml", "cannot read no.toml: No such file or directory."),
         ("smollm2", "smollm2 is not here yet: `pellucid get smollm2` fetches it (93 MB)."),
     ],

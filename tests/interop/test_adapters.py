@@ -14,7 +14,7 @@ from pellucid.errors import FileError
 from pellucid.interop import huggingface, model_folder
 from pellucid.interop.adapter_folder import Adapter, write
 from pellucid.interop.adapter_reading import merged, read
-from pellucid.interop.open import open_model
+from pellucid.interop.resolve import open_model
 from pellucid.pretrained import Pretrained
 from tests.cli.commands import Shell
 from tests.training import tiny

@@ -11,7 +11,7 @@ import pytest
 from pellucid.config import ModelConfig, preset
 from pellucid.errors import FileError, PellucidError
 from pellucid.interop.model_folder import read, write
-from pellucid.interop.open import open_model
+from pellucid.interop.resolve import open_model
 from pellucid.interop.safetensors_file import INDEX, ONE_FILE
 from pellucid.pretrained import Pretrained, Provenance
 from pellucid.text.words import Words

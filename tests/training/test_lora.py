@@ -202,7 +202,7 @@ def test_a_run_goes_on_bit_for_bit_and_only_beside_the_weights_it_began_with(
             if isinstance(event, Evaluated):
                 run.request_stop()
     start.rename(tmp_path / "away")
-    with folder.held(), pytest.raises(FileError, match="start: there is no such file or folder"):
+    with folder.held(), pytest.raises(FileError, match="no such file or folder"):
         resume(folder, lambda _: None)
     tiny.folder(start, tiny.LLAMA | {"d_ff": 23})
     with folder.held(), pytest.raises(FileError, match="no longer the model that this run's adapters were"):

@@ -20,7 +20,7 @@ from pellucid.data.sources.settings import DataSettings
 from pellucid.data.tokens import TokenFolder
 from pellucid.errors import ConfigError, FileError, did_you_mean
 from pellucid.files import read_format, whole_file
-from pellucid.interop.named import tokenizer_source
+from pellucid.interop.resolve import find_tokenizer
 from pellucid.text.corpus import Corpus, Document
 from pellucid.text.corpus.bad_files import STOP, list_names
 from pellucid.text.kinds import DEFAULT, kinds
@@ -176,7 +176,7 @@ def named_tokenizer(data: DataSettings) -> Path | Tokenizer | None:
     if kind in kinds():
         return None
     try:
-        return tokenizer_source(kind)
+        return find_tokenizer(kind)
     except ConfigError:
         raise ConfigError(
             f"data.tokenizer={kind!r} is neither a kind of tokenizer ({', '.join(kinds())}), nor a "

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pellucid.errors import PellucidError
-from pellucid.interop.open import open_model
+from pellucid.interop.resolve import open_model
 from pellucid.interop.safetensors_file import INDEX, ONE_FILE
 from tests.interop.huggingface.models import FAMILIES, random_model
 from tests.interop.mutations import damaged_bytes, damaged_json, damaged_safetensors

@@ -21,7 +21,7 @@ import pellucid
 from pellucid import files
 from pellucid.errors import FileError, UsageError
 from pellucid.interop import model_folder
-from pellucid.interop.open import open_model
+from pellucid.interop.resolve import open_model
 from pellucid.training.saving import checkpoint, published
 from pellucid.training.saving.checkpoint import read
 from pellucid.training.saving.manifest import MANIFEST, name_of, step_of
