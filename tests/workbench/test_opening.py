@@ -80,7 +80,7 @@ def test_a_model_without_config_or_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PellucidError, match=r"cannot read .*: No such file"):
         pellucid.load(tmp_path / "other.toml")
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(PellucidError, match="it is not text"):
+    with pytest.raises(PellucidError, match="not UTF-8"):
         pellucid.load(tmp_path / "bytes.toml")
 
 
