@@ -11,7 +11,7 @@ from pellucid.data import chat_records
 from pellucid.data.sources.encoding import named_tokenizer
 from pellucid.data.sources.source import kind_of
 from pellucid.errors import UsageError
-from pellucid.interop import named
+from pellucid.interop.resolve import read_config
 from pellucid.training import speed
 from pellucid.training.device import resolve_device
 from pellucid.training.distributed.ranks import Ranks
@@ -84,7 +84,7 @@ def _plan(
         named_tokenizer(draft.data)
     size = text_bytes(draft)
     machine = Machine(draft, device, ranks.alone, min(speed.SECONDS, 6 * minutes))
-    config = named.config_of(draft.start) if draft.start else None
+    config = read_config(draft.start) if draft.start else None
     records = _count_records(draft)
 
     def make(utilization: float | None = None, largest: int = len(SIZES)) -> Plan:
