@@ -20,7 +20,7 @@ class AttentionInputs(NamedTuple):
 
     `bias` [H T S] is added to the scores; `seen` [B 1 T S] is true where a position may be looked at, None
     where all may, or where `causal` says it to the kernel without a table; `real` [B S] is false for padding;
-    `plan` is the cache's.
+    `plan` is the cache's; `is_packed` says that `seen` separates the documents of a row.
     """
 
     rotation: Rotation | None
@@ -29,6 +29,7 @@ class AttentionInputs(NamedTuple):
     causal: bool = False
     real: Tensor | None = None
     plan: Plan | None = None
+    is_packed: bool = False
 
 
 class Attention(nn.Module):

@@ -67,14 +67,13 @@ class Positions(Tables):
         """How far each pair of channels is turned, for positions [T] or [B T]."""
         if self.angles is None or self.cos_sin is None:
             return None
+        positions = positions if positions.ndim == 1 else positions[:, None]  # the same in every head
         if is_explicit() or dtype == torch.float64:
             angles = tap("angles", self.angles[positions])
             exact = torch.float64 if dtype == torch.float64 else torch.float32
             cos, sin = angles.cos().to(exact), angles.sin().to(exact)
         else:
             cos, sin = self.cos_sin[:, positions]
-        if positions.ndim > 1:
-            cos, sin = cos[:, None], sin[:, None]
         return Rotation.from_cos_sin(cos, sin, self.layout)
 
 

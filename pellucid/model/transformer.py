@@ -104,13 +104,17 @@ class Transformer(nn.Module):
         cache: Cache | None = None,
         padding: Tensor | None = None,
         positions: Tensor | None = None,
+        segments: Tensor | None = None,
     ) -> Tensor:
         """Logits [B T V] of the ids [B T].
 
         `padding` [B T] is true for a real token; `positions` [B T] says where each stands, by default its
-        column. With a `cache` the ids continue what it holds (see `forward_cached`).
+        column. `segments` [B T] numbers the documents of packed rows: a document is a run of equal numbers,
+        sees only itself, and its positions count from 0, so that it computes what it computes alone. With a
+        `cache` the ids continue what it holds (see `forward_cached`).
         """
-        return self.logits(self.hidden_states(ids, cache=cache, padding=padding, positions=positions))
+        x = self.hidden_states(ids, cache=cache, padding=padding, positions=positions, segments=segments)
+        return self.logits(x)
 
     def hidden_states(
         self,
@@ -119,10 +123,11 @@ class Transformer(nn.Module):
         cache: Cache | None = None,
         padding: Tensor | None = None,
         positions: Tensor | None = None,
+        segments: Tensor | None = None,
     ) -> Tensor:
         """The final stream [B T C], normed: all but the unembedding."""
         watcher = begin_call(self)
-        x, inputs = self._enter(ids, cache, padding, positions)
+        x, inputs = self._enter(ids, cache, padding, positions, segments)
         for i, block in enumerate(self.blocks):
             layer = cache.layers[i] if cache else None
             if self.checkpointing and torch.is_grad_enabled() and watcher is None:
@@ -172,9 +177,25 @@ class Transformer(nn.Module):
             )
 
     def _enter(
-        self, ids: Tensor, cache: Cache | None, padding: Tensor | None, positions: Tensor | None
+        self,
+        ids: Tensor,
+        cache: Cache | None,
+        padding: Tensor | None,
+        positions: Tensor | None,
+        segments: Tensor | None,
     ) -> tuple[Tensor, AttentionInputs]:
         """The stream entering the first block, and what attention needs to know about places."""
+        if segments is not None:
+            if cache is not None or positions is not None:
+                raise UsageError(
+                    "segments cannot be given with a cache, which continues one sequence, nor with "
+                    "positions, which they decide."
+                )
+            if segments.shape != ids.shape:
+                raise UsageError(
+                    f"segments {tuple(segments.shape)} must have the shape of ids, {tuple(ids.shape)}."
+                )
+            segments, positions = split_segments(segments)
         if cache is not None and positions is not None:
             raise UsageError("with a cache, the positions follow what it holds: give none.")
         if cache is not None and padding is not None:
@@ -196,11 +217,11 @@ class Transformer(nn.Module):
             real = plan.keys < end
         plain = cache.exact if cache is not None else positions is None
         plain &= bias is None and self.config.score_cap.is_none  # a kernel takes either the flag or these
-        seen, causal = self._seen(queries, keys, real, plain)
-        return x, AttentionInputs(rotation, bias, seen, causal, real, plan)
+        seen, causal = self._seen(queries, keys, real, plain, segments)
+        return x, AttentionInputs(rotation, bias, seen, causal, real, plan, segments is not None)
 
     def _seen(
-        self, queries: Tensor, keys: Tensor, real: Tensor | None, plain: bool
+        self, queries: Tensor, keys: Tensor, real: Tensor | None, plain: bool, segments: Tensor | None
     ) -> tuple[Tensor | None, bool]:
         """The mask [B 1 T S] for these positions, or None and whether the kernel's own causal one is meant.
 
@@ -213,6 +234,9 @@ class Transformer(nn.Module):
             if count == keys.shape[-1]:
                 return None, True
         seen: Tensor | None = self.config.mask.allowed(queries, keys)
+        if segments is not None:
+            same = segments[:, :, None] == segments[:, None, :]
+            seen = same if seen is None else seen & same
         if real is not None:
             among = real[:, None, :]
             seen = among.expand(-1, count, -1) if seen is None else seen & among
@@ -220,6 +244,15 @@ class Transformer(nn.Module):
             return None, False
         seen = seen[None, None] if seen.ndim == 2 else seen[:, None]
         return tap("mask", seen), False
+
+
+def split_segments(segments: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the number of each token's segment in its row, and its position in the segment, [B T] each; a
+    segment is a run of equal numbers."""
+    column = torch.arange(segments.shape[1], device=segments.device)
+    begins = torch.cat((segments[:, :1] == segments[:, :1], segments[:, 1:] != segments[:, :-1]), 1)
+    starts = torch.where(begins, column, 0).cummax(1).values
+    return begins.cumsum(1), column - starts
 
 
 class Unembedding(nn.Module):

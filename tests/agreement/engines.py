@@ -26,6 +26,8 @@ IDS = [[1, 3, 1, 5, 0], [0, 2, 4, 4, 6]]
 TARGETS = [[3, IGNORE_INDEX, 5, 0, 2], [2, 4, 4, 6, 1]]
 PADDINGS = {"none": None, "left": [[0, 0, 1, 1, 1], [1] * 5], "right": [[1] * 5, [1, 1, 1, 0, 0]]}
 
+SEGMENTS = {"none": None, "packed": [[0, 0, 1, 1, 1], [0, 1, 1, 2, 2]]}
+
 FAMILY = {
     entry.name: entry.type.family
     for entry in dataclasses.fields(ModelConfig)
@@ -36,7 +38,7 @@ FACTORS: dict[str, Sequence[Any]] = (
     {field: kinds(family) for field, family in FAMILY.items()}
     | {"positions": [*kinds("positions"), {"kind": "rope", "layout": "pairs"}]}
     | {f"bias {place}": (False, True) for place in BIAS_PLACES}
-    | {"n_kv_head": (0, 1, 2), "d_head": (0, 6), "padding": tuple(PADDINGS)}
+    | {"n_kv_head": (0, 1, 2), "d_head": (0, 6), "padding": tuple(PADDINGS), "segments": tuple(SEGMENTS)}
 )
 """Everything that can be chosen, found by listing the folders; a size of 0 is chosen by the config."""
 
@@ -44,7 +46,10 @@ FACTORS: dict[str, Sequence[Any]] = (
 def config_of(choice: Choice, sizes: Mapping[str, int] = SIZES) -> ModelConfig | None:
     """The model of a choice, or None where these choices do not go together."""
     biases = [place for place in BIAS_PLACES if choice.get(f"bias {place}")]
-    fields = {key: value for key, value in choice.items() if not key.startswith("bias ") and key != "padding"}
+    inputs = ("padding", "segments")
+    fields = {
+        key: value for key, value in choice.items() if not key.startswith("bias ") and key not in inputs
+    }
     try:
         return ModelConfig.from_dict({**sizes, **fields, "biases": biases})
     except ConfigError:
@@ -115,10 +120,11 @@ def specified(
     ids: Any,
     targets: Any,
     padding: Any,
+    segments: Any = None,
     dropout: Mapping[str, Array] | None = None,
 ) -> Tape:
     """The specification, forward and backward, with what dropout kept."""
-    tape = forward(config, values, ids, targets, padding=padding, dropout=dropout)
+    tape = forward(config, values, ids, targets, padding=padding, segments=segments, dropout=dropout)
     tape.backward(tape.ref("loss"))
     return tape
 
@@ -135,6 +141,7 @@ def recorded(
     ids: Any,
     targets: Any,
     padding: Any,
+    segments: Any = None,
     fused: bool = False,
 ) -> dict[str, Array]:
     """Every value that the fast engine names, forward and backward; its parameters and their gradients.
@@ -144,14 +151,17 @@ def recorded(
     model = Transformer.from_weights(config, values, dtype=torch.float64).train(not fused)
     torch.manual_seed(0)
     with record(gradients=True, fused=fused) as seen:
-        run(model, ids, targets, padding).backward()
+        run(model, ids, targets, padding, segments).backward()
     return {**{name: array(value) for name, value in seen.items()}, **gradients(model), **model.weights()}
 
 
-def run(model: Transformer, ids: Any, targets: Any, padding: Any = None) -> torch.Tensor:
+def run(
+    model: Transformer, ids: Any, targets: Any, padding: Any = None, segments: Any = None
+) -> torch.Tensor:
     """The loss of the fast engine."""
     real = None if padding is None else torch.tensor(padding)
-    return loss(model(torch.tensor(ids), padding=real), torch.tensor(targets))
+    packed = None if segments is None else torch.tensor(segments)
+    return loss(model(torch.tensor(ids), padding=real, segments=packed), torch.tensor(targets))
 
 
 def gradients(model: Transformer) -> dict[str, Array]:

@@ -24,6 +24,7 @@ from tests.agreement.engines import (
     FACTORS,
     IDS,
     PADDINGS,
+    SEGMENTS,
     SIZES,
     TARGETS,
     Choice,
@@ -41,13 +42,14 @@ RATE = 0.01
 
 def composes(config: ModelConfig, choice: Choice, folder: Path, seed: int = 0) -> None:
     """One model: trained a step in both engines, saved, loaded, and read with a cache."""
-    values, padding = weights(config, seed, config.d_model**-0.5), PADDINGS[choice["padding"]]
-    tape = specified(config, values, IDS, TARGETS, padding)
+    values = weights(config, seed, config.d_model**-0.5)
+    inputs = PADDINGS[choice["padding"]], SEGMENTS[choice["segments"]]
+    tape = specified(config, values, IDS, TARGETS, *inputs)
     update(tape, "sgd", 1, lr=RATE)
     model = fast(config, seed)
     model.load_state_dict({name: torch.from_numpy(value) for name, value in values.items()})
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-    run(model, IDS, TARGETS, padding).backward()
+    run(model, IDS, TARGETS, *inputs).backward()
     optimizer.step()
     moved = {name: array(value) for name, value in model.named_parameters()}
     wanted = {name: tape[f"{name}@1"] if f"{name}@1" in tape else values[name] for name in moved}
@@ -91,7 +93,7 @@ def test_two_choices_go_together_or_are_refused_with_what_would_work() -> None:
     """Every pair there is, not only a cover: a refusal names what was asked and says what to use."""
     refused = 0
     for (a, first), (b, second) in itertools.combinations(FACTORS.items(), 2):
-        if a.startswith("bias") or b.startswith("bias") or "padding" in (a, b):
+        if a.startswith("bias") or b.startswith("bias") or {"padding", "segments"} & {a, b}:
             continue
         for x, y in itertools.product(first, second):
             why = refusal({**SIZES, a: x, b: y})

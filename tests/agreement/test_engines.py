@@ -19,6 +19,7 @@ from tests.agreement.engines import (
     FAMILY,
     IDS,
     PADDINGS,
+    SEGMENTS,
     TARGETS,
     Choice,
     config_of,
@@ -69,7 +70,7 @@ def test_a_pairwise_cover_holds_every_pair_that_is_possible() -> None:
 def test_both_engines_agree_on_every_value_and_gradient(choice: Choice) -> None:
     config = config_of(choice)
     assert config
-    agree(config, weights(config), IDS, TARGETS, PADDINGS[choice["padding"]])
+    agree(config, weights(config), IDS, TARGETS, PADDINGS[choice["padding"]], SEGMENTS[choice["segments"]])
 
 
 @every_pair
@@ -77,13 +78,14 @@ def test_the_fused_path_gives_the_same_logits_loss_and_gradients(choice: Choice)
     config = config_of(choice)
     assert config
     model = fast(config)
-    padding = PADDINGS[choice["padding"]]
-    value = run(model, IDS, TARGETS, padding)
+    padding, segments = PADDINGS[choice["padding"]], SEGMENTS[choice["segments"]]
+    value = run(model, IDS, TARGETS, padding, segments)
     value.backward()
-    tape = specified(config, weights(config), IDS, TARGETS, padding)
+    tape = specified(config, weights(config), IDS, TARGETS, padding, segments)
     with torch.no_grad():
         real = None if padding is None else torch.tensor(padding)
-        logits = model(torch.tensor(IDS), padding=real).numpy()
+        packed = None if segments is None else torch.tensor(segments)
+        logits = model(torch.tensor(IDS), padding=real, segments=packed).numpy()
     got = {"logits": logits, "loss": value.detach().numpy(), **gradients(model)}
     assert find_first_mismatch(got, {name: tape[name] for name in got}, BETWEEN_ENGINES) is None
     assert set(gradients(model)) == {f"d.{name}" for name in config.parameters() if f"d.{name}" in tape}
@@ -147,4 +149,5 @@ def test_both_engines_agree_on_any_choices_at_any_sizes(seed: int) -> None:
     targets[random.random(shape) < 0.2] = -100
     padding = None if choice["padding"] == "none" else random.random(shape) < 0.7
     scale = config.d_model**-0.5  # larger and without norms, rounding alone grows beyond any tolerance
-    agree(config, weights(config, seed, scale), ids, targets, padding)
+    segments = None if choice["segments"] == "none" else random.integers(0, 2, shape)
+    agree(config, weights(config, seed, scale), ids, targets, padding, segments)

@@ -42,8 +42,9 @@ class Mix(nn.Module):
             before, _ = cache.update(k_feat, values, inputs.plan, exact)
             return self._in_chunks(q_feat, k_feat, values, before).to(q.dtype)
         k_feat = self.t("k_feat", k_feat)
-        # given positions decide who sees whom; padding leaves the others in their order
-        if is_explicit() or (self.causal and inputs.seen is not None and inputs.real is None):
+        # given positions and segments decide who sees whom; padding leaves the others in their order
+        is_ordered = inputs.seen is None or inputs.real is not None or not self.causal
+        if is_explicit() or inputs.is_packed or not is_ordered:
             return self._explicit(q_feat, k_feat, v.to(exact), inputs).to(q.dtype)
         if inputs.real is not None:
             k_feat = k_feat * inputs.real[:, None, :, None]
