@@ -34,9 +34,9 @@ from pellucid.data.rows.padded import Padded
 from pellucid.data.rows.streams import Streams
 from pellucid.data.rows.windows import Windows
 from pellucid.data.tokens import TokenFolder
-from pellucid.text.alphabet import data
+from pellucid.text.alphabet import to_bytes
+from pellucid.text.chunking import chunks
 from pellucid.text.kinds import train
-from pellucid.text.seams import pieces
 from pellucid.text.standard import GPT2_SPLIT
 from pellucid.text.tokenizer import Tokenizer
 
@@ -48,7 +48,7 @@ PREPARE = (
     "prepare(Corpus([sys.argv[1]], split=sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4]))"
 )
 PEER = (
-    "import sys, tiktoken; from pellucid.text.pretrained import from_pretrained\n"
+    "import sys, tiktoken; from pellucid.text.from_files import from_pretrained\n"
     "encoding = from_pretrained(sys.argv[2])._fast; text = open(sys.argv[1], encoding='utf-8').read()\n"
     "size = len(text) // int(sys.argv[4]); start = int(sys.argv[3]) * size\n"
     "for at in range(start, start + size, 2**19):\n"
@@ -66,7 +66,7 @@ def tiktoken_of(tokenizer: Tokenizer, folder: Path) -> tiktoken.Encoding:
     """tiktoken itself, with the ranks of a byte-level BPE."""
     vocab = json.loads((folder / "tokenizer.json").read_text("utf-8"))["model"]["vocab"]
     special = {name: vocab[name] for name in tokenizer.special.names()}
-    ranks = {data(token): id for token, id in vocab.items() if token not in special}
+    ranks = {to_bytes(token): id for token, id in vocab.items() if token not in special}
     return tiktoken.Encoding("peer", pat_str=GPT2_SPLIT, mergeable_ranks=ranks, special_tokens=special)
 
 
@@ -108,7 +108,7 @@ def training(text: str, folder: Path) -> None:
         "documents": text.split("\n\x1e\n"),
         "lines": lines,
         "batches of 100 lines": ["".join(lines[i : i + 100]) for i in range(0, len(lines), 100)],
-        "pieces cut at seams": list(pieces(text, 1 << 14)),
+        "chunks": list(chunks(text, 1 << 14)),
     }
     theirs, *ours = best(2, peer, *(lambda texts=texts: train("bpe", texts, 8192) for texts in fed.values()))
     size = len(text.encode()) / MB

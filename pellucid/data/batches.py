@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pellucid.data.encoders import TextBatch
 from pellucid.data.manifest import PARTS, ShardEntry
 from pellucid.errors import FileError
+from pellucid.text.chunking import chunks
 from pellucid.text.corpus import Corpus, Document
-from pellucid.text.seams import pieces
 
 SIZE = 1 << 20
 """Approximate bytes of text in a batch; more only where a document cannot be cut."""
@@ -83,7 +83,7 @@ class _BatchBuilder:
 
 
 def batch_documents(
-    corpus: Corpus, finished: dict[str, FinishedShards], can_cut: bool
+    corpus: Corpus, finished: dict[str, FinishedShards], can_chunk: bool
 ) -> Iterator[TextBatch]:
     """Yields the documents that are not in finished shards; those of one part stay in order."""
     filling = {part: _BatchBuilder(part) for part in PARTS}
@@ -91,8 +91,8 @@ def batch_documents(
         if finished[document.part].contains(document):
             continue
         batch, before = filling[document.part], ""
-        if can_cut and len(document.text) > SIZE // 2:
-            for i, piece in enumerate(pieces(document.text)):
+        if can_chunk and len(document.text) > SIZE // 2:
+            for i, piece in enumerate(chunks(document.text)):
                 if i:  # one behind: only the last piece ends the document
                     batch.add(before, document, last=False)
                     if batch.size >= SIZE:

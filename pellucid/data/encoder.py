@@ -17,7 +17,7 @@ import numpy as np
 
 from pellucid.data.shard import Ids, id_type
 from pellucid.errors import PellucidError
-from pellucid.text.pretrained import from_pretrained
+from pellucid.text.from_files import from_pretrained
 from pellucid.text.tokenizer import Tokenizer
 
 COUNT, FAILURE = struct.Struct("<Q"), struct.Struct("<QQ")

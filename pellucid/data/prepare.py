@@ -34,9 +34,9 @@ from pellucid.data.shard import Shard, ShardWriter, id_type
 from pellucid.data.tokenizer_copy import FOLDER, describe, read_files, write_copy
 from pellucid.errors import ConfigError, FileError, UsageError, file_error
 from pellucid.files import Kind, check_output, is_partial, make_folders, sweep_folder, whole_file
+from pellucid.text.chunking import can_chunk
 from pellucid.text.corpus import Corpus
-from pellucid.text.pretrained import from_pretrained
-from pellucid.text.seams import can_cut
+from pellucid.text.from_files import from_pretrained
 from pellucid.text.tokenizer import Tokenizer
 
 WORKERS_PER_CORE = 4
@@ -96,7 +96,7 @@ def prepare(
             manifest.write(out, PROGRESS)
             (out / NAME).unlink(missing_ok=True)
             encoders = Encoders(write_copy(files, out), id_type(opened.vocab_size), workers)
-            _encode(corpus, manifest, out, encoders, can_cut(opened), progress)
+            _encode(corpus, manifest, out, encoders, can_chunk(opened), progress)
             manifest.write(out)
             (out / PROGRESS).unlink()
         except Exception:  # an interruption keeps the finished shards

@@ -6,7 +6,7 @@ from pathlib import Path
 from pellucid.data.manifest import TokenizerEntry
 from pellucid.errors import FileError, file_error
 from pellucid.files import whole_file
-from pellucid.text.pretrained import from_pretrained
+from pellucid.text.from_files import from_pretrained
 from pellucid.text.tokenizer import Tokenizer
 
 FOLDER = "tokenizer"

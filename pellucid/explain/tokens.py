@@ -47,8 +47,8 @@ def _bpe(word: str, model: dict[str, Any]) -> Iterator[str]:
     ranks = {}
     for rank, merge in enumerate(model["merges"]):
         left, right = merge if isinstance(merge, list) else merge.split(" ")
-        ranks[alphabet.data(left), alphabet.data(right)] = rank
-    data = alphabet.data(word)
+        ranks[alphabet.to_bytes(left), alphabet.to_bytes(right)] = rank
+    data = alphabet.to_bytes(word)
     pieces, merges = bpe.encode(data, ranks)
     yield f"{_shown(data)}: {_parts(data[i : i + 1] for i in range(len(data)))}"
     for merge in merges:
@@ -61,12 +61,13 @@ def _unigram(word: str, model: dict[str, Any]) -> Iterator[str]:
     scores = {piece: float(score) for piece, score in model["vocab"]}
     path = unigram.best_path(word, scores)
     chosen = {(edge.start, edge.end) for edge in path}
-    yield f"{_shown(alphabet.data(word))}: ln p of every known piece; * is on the best path"
+    yield f"{_shown(alphabet.to_bytes(word))}: ln p of every known piece; * is on the best path"
     for edge in sorted(unigram.lattice(word, scores)):
         mark = "*" if (edge.start, edge.end) in chosen else " "
-        yield f"  {mark} {edge.start}–{edge.end}  {_shown(alphabet.data(edge.piece)):<14}{edge.score:9.4f}"
+        piece = _shown(alphabet.to_bytes(edge.piece))
+        yield f"  {mark} {edge.start}–{edge.end}  {piece:<14}{edge.score:9.4f}"
     total = " + ".join(f"({edge.score:.4f})" for edge in path)
-    yield f"  best: {_parts(alphabet.data(edge.piece) for edge in path)}   {total} = {path[-1].total:.4f}"
+    yield f"  best: {_parts(alphabet.to_bytes(edge.piece) for edge in path)}   {total} = {path[-1].total:.4f}"
 
 
 def _wordpiece(word: str, model: dict[str, Any]) -> Iterator[str]:

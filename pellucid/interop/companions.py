@@ -13,7 +13,7 @@ from pellucid.errors import FileError, PellucidError, quote, show
 from pellucid.files import need, validating
 from pellucid.interop.folder import has, read_bytes, read_table, within, write_bytes, write_table, write_text
 from pellucid.pretrained import Pretrained
-from pellucid.text.pretrained import byte_level_bpe, from_pretrained
+from pellucid.text.from_files import byte_level_bpe, from_pretrained
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special, Tokenizer
 

@@ -115,7 +115,7 @@ def find_tokenizer(name: str | Path) -> Path | Tokenizer:
     found, reference = None, resolve(name)
     if (folder := _folder(reference)) is not None:
         from pellucid.interop.companions import read_tokenizer
-        from pellucid.text.pretrained import has_tokenizer
+        from pellucid.text.from_files import has_tokenizer
 
         for place in TOKENIZER_PLACES:
             if has_tokenizer(folder / place):

@@ -10,7 +10,7 @@ from pellucid.config import ModelConfig
 from pellucid.dtypes import Array
 from pellucid.errors import ConfigError, FileError, did_you_mean, quote
 from pellucid.pretrained import Pretrained, Provenance, shape_mismatch
-from pellucid.text.words import Words
+from pellucid.text.words import WordTokenizer
 
 
 def read(name: str, text: str) -> Pretrained:
@@ -28,7 +28,7 @@ def read(name: str, text: str) -> Pretrained:
         )
     weights = _weights(name, config, data["weights"])
     source = Provenance(Path(name), "toml", "pellucid", dict.fromkeys(weights, "F64"), len(text.encode()))
-    return Pretrained(Path(name).stem, config, weights, Words(tuple(words)), source)
+    return Pretrained(Path(name).stem, config, weights, WordTokenizer(tuple(words)), source)
 
 
 def parse(name: str, text: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The alphabet in which byte-level tokenizers write bytes: one printable character for each of the 256.
+"""GPT-2's byte-to-unicode table: one printable character for each of the 256 bytes.
 
 Radford et al. 2019. Printable Latin-1 bytes stand for themselves, the others are moved up from 256, so that a
 vocabulary file holds no control characters: a space is Ġ, a line feed Ċ.
@@ -11,17 +11,17 @@ LETTER = {byte: chr(byte) for byte in _OWN} | {byte: chr(256 + i) for i, byte in
 BYTE = {letter: byte for byte, letter in LETTER.items()}
 
 
-def letters(data: bytes) -> str:
+def to_letters(data: bytes) -> str:
     """
-    >>> letters(b" caf\\xc3\\xa9")
+    >>> to_letters(b" caf\\xc3\\xa9")
     'ĠcafÃ©'
     """
     return "".join(LETTER[byte] for byte in data)
 
 
-def data(letters: str) -> bytes:
+def to_bytes(letters: str) -> bytes:
     """
-    >>> data("ĠcafÃ©").decode()
+    >>> to_bytes("ĠcafÃ©").decode()
     ' café'
     """
     return bytes(BYTE[letter] for letter in letters)

@@ -1,4 +1,4 @@
-"""Learning tokens over bytes: what BPE and Unigram share."""
+"""Training a byte-level tokenizer with the `tokenizers` library: shared by BPE and Unigram."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,17 +6,17 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, pre_tokenizers
 
 from pellucid.errors import ConfigError
-from pellucid.text.seams import pieces
+from pellucid.text.chunking import chunks
 from pellucid.text.tokenizer import Special
 
-PIECE = 1 << 14
+CHUNK = 1 << 14
 """Characters given to the library at a time: it counts the words of many pieces at once."""
 
 
-def learned(
+def train_byte_level(
     model: Any, trainer: Any, texts: Iterable[str], vocab_size: int, special: Special, progress: bool
 ) -> str:
-    """The `tokenizer.json` that a trainer of the library makes of texts cut into words as GPT-2 cuts them."""
+    """Returns the `tokenizer.json` that a trainer of the library makes, with words split as by GPT-2."""
     least = 256 + len(special.names())
     if vocab_size < least:
         raise ConfigError(
@@ -27,7 +27,7 @@ def learned(
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     library.decoder = decoders.ByteLevel()
     library.train_from_iterator(
-        (piece for text in texts for piece in pieces(text, PIECE)),
+        (piece for text in texts for piece in chunks(text, CHUNK)),
         trainer(
             vocab_size=vocab_size,
             special_tokens=special.names(),

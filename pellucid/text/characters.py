@@ -5,13 +5,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pellucid.text.listed import Listed
+from pellucid.text.word_level import WordLevelTokenizer
 
 
 @dataclass(frozen=True)
-class Characters(Listed):
+class CharacterTokenizer(WordLevelTokenizer):
     """
-    >>> Characters(tuple("abn")).encode("banana")
+    >>> CharacterTokenizer(tuple("abn")).encode("banana")
     [1, 0, 2, 0, 2, 0]
     """
 

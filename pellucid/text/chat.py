@@ -1,11 +1,11 @@
-"""A conversation as tokens: by the model's own chat template, and with the answers marked.
+"""A conversation as tokens, by the model's own chat template, with a loss mask for the answers.
 
     with Chat(template, tokenizer) as chat:
-        chat.prompt([{"role": "user", "content": "Who?"}])          # the ids that ask for an answer
-        chat.record([…, {"role": "assistant", "content": "Me."}])   # ids, and which of them are the answer's
+        chat.prompt([{"role": "user", "content": "Who?"}])          # the ids up to the assistant's answer
+        chat.encode([…, {"role": "assistant", "content": "Me."}])   # ids, and which of them are targets
 
-A template comes from a stranger's file, so it runs in a process of its own (`chat_worker.py`). What people
-write is inert: where a message contains the name of a special token, that is read as ordinary text.
+A template is code from an untrusted file, so it runs in a separate process (`chat_worker.py`). A message
+that contains the name of a special token is encoded as ordinary text.
 """
 
 import json
@@ -26,15 +26,15 @@ from pellucid.text.tokenizer import Special, Tokenizer
 Message = Mapping[str, str]
 ANSWERS = "assistant"
 PATIENCE = 20.0
-"""Seconds of the clock for one answer of the process, which ends itself long before, unless it is stopped."""
+"""Seconds to wait for one answer of the process; its own limit ends it long before."""
 MARKS = [chr(code) for code in range(0xFDD0, 0xFDF0)]
-"""Characters that no text has; one of them is put into the names of special tokens that people write."""
+"""Unicode noncharacters, which no text contains; one of them breaks up special tokens in messages."""
 
 
-class Record(NamedTuple):
+class EncodedChat(NamedTuple):
     ids: list[int]
     counted: list[bool]
-    """Whether a token is one of the assistant's, its end of turn among them."""
+    """Whether a token is a target: one of the assistant's, its end-of-turn token included."""
 
 
 def check_messages(given: Any) -> list[dict[str, str]]:
@@ -51,8 +51,8 @@ def check_messages(given: Any) -> list[dict[str, str]]:
     return [{"role": message["role"], "content": message["content"]} for message in given]
 
 
-class Template:
-    """A chat template in its process, which ends with the block of a `with`."""
+class ChatTemplate:
+    """A chat template in its own process, which ends with the `with` block."""
 
     def __init__(self, text: str, special: Special = Special()) -> None:  # noqa: B008
         _need_engine()
@@ -68,7 +68,7 @@ class Template:
         names = {"bos_token": special.bos, "eos_token": special.eos, "pad_token": special.pad}
         variables = {key: name for key, name in names.items() if name is not None}
         try:
-            self._asked({"template": text, "variables": variables})
+            self._request({"template": text, "variables": variables})
         except ConfigError as error:
             self.close()
             raise ConfigError(str(error).replace("this conversation", "anything")) from None
@@ -84,15 +84,15 @@ class Template:
         self._process.communicate()
 
     def render(self, messages: Sequence[Message], asking: bool = False) -> str:
-        """The text of a conversation; `asking` adds what comes before an answer."""
+        """Returns the text of a conversation; `asking` adds the generation prompt."""
         return self.renders([(messages, asking)])[0]
 
     def renders(self, wanted: Sequence[tuple[Sequence[Message], bool]]) -> list[str]:
         asked = [[[dict(message) for message in messages], asking] for messages, asking in wanted]
-        texts: list[str] = self._asked({"renders": asked})["texts"]
+        texts: list[str] = self._request({"renders": asked})["texts"]
         return texts
 
-    def _asked(self, what: dict[str, Any]) -> dict[str, Any]:
+    def _request(self, what: dict[str, Any]) -> dict[str, Any]:
         process = self._process
         assert process.stdin is not None and process.stdout is not None
         guard = threading.Timer(PATIENCE, process.kill)
@@ -137,7 +137,7 @@ class Chat:
         self._ends = re.compile("|".join(map(re.escape, control)) or r"(?!)")
         if control and isinstance(tokenizer, StandardTokenizer):
             self._need_pieces(control[0])
-        self.template = Template(template, tokenizer.special)
+        self.template = ChatTemplate(template, tokenizer.special)
 
     def __enter__(self) -> Self:
         return self
@@ -146,31 +146,31 @@ class Chat:
         self.template.close()
 
     def _need_pieces(self, token: str) -> None:
-        """Between special tokens a text must be read as if it stood alone."""
+        """Refuses a tokenizer that encodes a text differently after a special token than at the start."""
         text = f"{token}who are you{token}who are you"
-        if self._encoded(text, "") != self.tokenizer.encode(text, parse_special=True):
+        if self._encode(text, "") != self.tokenizer.encode(text, parse_special=True):
             raise ConfigError(
-                "this tokenizer reads a word after a special token otherwise than at the beginning of a "
-                "text, and conversations are read piece by piece. Byte-level tokenizers do not."
+                "this tokenizer encodes a word after a special token differently than at the beginning of a "
+                "text, and conversations are encoded piece by piece. Byte-level tokenizers work."
             )
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
-        """The ids of a conversation that asks for an answer."""
+        """Returns the ids of a conversation with the generation prompt."""
         inert, mark = self._inert(messages)
-        return self._encoded(self.template.render(inert, asking=True), mark)
+        return self._encode(self.template.render(inert, asking=True), mark)
 
     def end_of_turn(self) -> int | None:
-        """The special token that ends an answer in this template; None where it does not say."""
+        """Returns the special token that ends an answer in this template, or None where there is none."""
         said = [{"role": "user", "content": "a"}, {"role": ANSWERS, "content": "b"}]
         try:
-            ids, counted = self.record(said)
+            ids, counted = self.encode(said)
         except ConfigError:
             return None
         last = [id for id, counts in zip(ids, counted, strict=True) if counts][-1:]
         return last[0] if last and last[0] in self.ids.values() else None
 
-    def record(self, messages: Sequence[Message]) -> Record:
-        """The ids of a conversation, and which of them the assistant wrote.
+    def encode(self, messages: Sequence[Message]) -> EncodedChat:
+        """Returns the ids of a conversation, and which of them the assistant wrote.
 
         The text is cut where an answer begins, so that the tokens before are those that a prompt will have.
         """
@@ -179,14 +179,14 @@ class Chat:
         ids, counted, at = list[int](), list[bool](), 0
         for start, end in (*spans, (len(text), len(text))):
             for piece, counts in ((text[at:start], False), (text[start:end], True)):
-                some = self._encoded(piece, mark)
+                some = self._encode(piece, mark)
                 ids += some
                 counted += [counts] * len(some)
             at = end
-        return Record(ids, counted)
+        return EncodedChat(ids, counted)
 
     def _spans(self, messages: Sequence[Message]) -> tuple[str, list[tuple[int, int]]]:
-        """The whole text, and from where to where each answer goes, up to its last special token."""
+        """Returns the whole text and the span of each answer, up to its last special token."""
         answers = [i for i, message in enumerate(messages) if message["role"] == ANSWERS]
         wanted = [(messages, False)]
         for i in answers:
@@ -205,21 +205,23 @@ class Chat:
         return text, spans
 
     def _inert(self, messages: Sequence[Message]) -> tuple[list[dict[str, str]], str]:
-        """The messages, with a mark inside whatever is also the name of a special token."""
+        """Returns the messages with a mark inside each name of a special token, so that none is parsed."""
         whole = "".join(text for message in messages for text in message.values())
         mark = next((mark for mark in MARKS if mark not in whole), "")
         if not self._ends.search(whole):
             return [dict(message) for message in messages], ""
         if not mark:
-            raise ConfigError("this conversation has every character that no text has.")
+            raise ConfigError(
+                "this conversation contains every Unicode noncharacter, and one is needed as a mark."
+            )
         broken = [
             {key: self._ends.sub(lambda f: f[0][0] + mark + f[0][1:], text) for key, text in message.items()}
             for message in messages
         ]
         return broken, mark
 
-    def _encoded(self, text: str, mark: str) -> list[int]:
-        """The ids of a template's text: special tokens are parsed, and what lies between them is ordinary."""
+    def _encode(self, text: str, mark: str) -> list[int]:
+        """Returns the ids of a rendered text: special tokens are parsed, text between them is ordinary."""
         ids: list[int] = []
         for i, piece in enumerate(self._parts.split(text) if self._parts else [text]):
             if i % 2:
@@ -230,8 +232,8 @@ class Chat:
 
 
 def _special(tokenizer: Tokenizer) -> tuple[dict[str, int], list[str], str]:
-    """Ids of all tokens that are parsed in a template's text, those of them that people cannot write, and a
-    pattern for all, the longest first. Some take the spaces beside them along."""
+    """Returns the ids of all tokens that are parsed in a rendered text, the names of the special ones, and a
+    pattern for all of them, the longest first; lstrip and rstrip include the spaces beside a token."""
     if not isinstance(tokenizer, StandardTokenizer):
         names = tokenizer.special.names()
         ids = {name: id for name in names if (id := tokenizer.id_of(name)) is not None}

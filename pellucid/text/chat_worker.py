@@ -1,8 +1,8 @@
-"""The process in which a stranger's chat template runs: little time, little memory, little output.
+"""The process in which an untrusted chat template runs, with limits on time, memory and output.
 
 It reads lines of JSON and answers each with one: first {"template", "variables"}, then {"renders": …}, a list
-of messages with whether to ask for an answer. A template of the sandbox cannot reach beyond its variables,
-but it can loop or multiply without end; then the kernel ends this process, and nobody else's.
+of messages, each with its add_generation_prompt. A sandboxed template cannot reach beyond its variables,
+but it can loop or allocate without end; then the kernel ends this process alone.
 """
 
 import json
@@ -36,7 +36,7 @@ def environment() -> Any:
 
     def namespace(**values: Any) -> Namespace:
         if hidden := [name for name in values if name.startswith("_")]:
-            raise TemplateError(f"{hidden[0]} is no name for a value")
+            raise TemplateError(f"{hidden[0]} is not a valid name: it begins with _")
         return Namespace(values)
 
     def refuse(message: str) -> None:
@@ -66,7 +66,7 @@ def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
-def rendered(template: Any, messages: Any, asking: bool) -> str:
+def render(template: Any, messages: Any, asking: bool) -> str:
     pieces, size = [], 0
     for piece in template.generate(messages=messages, add_generation_prompt=asking):
         size += len(piece)
@@ -87,7 +87,7 @@ def main() -> None:
                 template = made.from_string(asked["template"], globals=asked["variables"])
                 answer: Any = {}
             else:
-                answer = {"texts": [rendered(template, *render) for render in asked["renders"]]}
+                answer = {"texts": [render(template, *render) for render in asked["renders"]]}
         except MemoryError:
             answer = {"error": f"it takes more than {MEMORY >> 20} MB"}
         except Exception as error:

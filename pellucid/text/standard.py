@@ -1,4 +1,4 @@
-"""A tokenizer in the standard form, `tokenizer.json`: byte-level BPE, Unigram, WordPiece, or anybody's.
+"""A tokenizer in the standard form, `tokenizer.json`: byte-level BPE, Unigram, WordPiece and others.
 
 The `tokenizers` library says what the file means. Byte-level BPE is encoded by `tiktoken` from the same
 ranks, which gives the same ids many times faster; a test holds the two equal.
@@ -18,41 +18,43 @@ from pellucid.text import alphabet
 from pellucid.text.folder import folder_files
 from pellucid.text.native import call_native
 from pellucid.text.tokenizer import (
-    ByteStream,
+    ByteDecodeStream,
+    DecodeStream,
     Ids,
     Special,
-    Stream,
     Tokenizer,
-    checked,
-    known,
+    check_encodable,
+    check_id,
     show_blanks,
 )
 
 _STRAY = re.compile("([^\udc80-\udcff]+)|([\udc80-\udcff])")
-"""Stretches of text, and the single bytes that are no text, as `surrogateescape` writes them."""
+"""Runs of text, and single bytes that are not UTF-8, as `surrogateescape` writes them."""
 
 GPT2_SPLIT = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-"""How GPT-2 cuts a text into words before merging, and how `tokenizers`' ByteLevel does."""
+"""The pre-tokenization pattern of GPT-2 and of `tokenizers`' ByteLevel."""
 
 _SAME_WORDS = {
     GPT2_SPLIT: r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
 }
-"""Patterns that cut the same words without going back over what they have read: `++` keeps what it took."""
+"""Equivalent patterns without backtracking: `++` is possessive."""
 
 
 def _with_the_rest(pattern: str) -> str:
-    """What a pattern leaves out between two words is a piece of its own; tiktoken would drop it."""
+    """Returns a pattern that also matches the text between two matches, which tiktoken would drop."""
     return rf"(?:{pattern})|(?:(?!{pattern})[\s\S])+"
 
 
 LARGEST_ID = 1 << 24
+CONTEXT = 4
+"""Tokens of left context that a streaming decoder keeps."""
 T = TypeVar("T")
 
 
 class StandardTokenizer(Tokenizer):
     def __init__(self, text: str, special: Special, kind: str = "", name: str = "tokenizer.json") -> None:
         self.text, self.special, self.name = text, special, name
-        self.library = self._opened()
+        self.library = self._open_library()
         self.library.encode_special_tokens = True  # a user's text cannot name a special token
         if max(self.library.get_vocab().values(), default=0) >= LARGEST_ID:
             raise FileError(
@@ -82,17 +84,17 @@ class StandardTokenizer(Tokenizer):
 
     @cached_property
     def _bytes(self) -> list[bytes]:
-        """Each token as it stands in the text, by id; nothing for an id that no token has."""
+        """The bytes of each token in the text, by id; empty for an unused id."""
         found = [b""] * self.vocab_size
         for id, token in self._tokens.items():
             found[id] = (
-                alphabet.data(token) if self.byte_level and token not in self.added else token.encode()
+                alphabet.to_bytes(token) if self.byte_level and token not in self.added else token.encode()
             )
         return found
 
     @cached_property
     def byte_level(self) -> bool:
-        """Whether every token's letters are bytes."""
+        """Whether every token is written in the byte alphabet."""
         letters = set().union(*(token for token in self._tokens.values() if token not in self.added))
         is_decoded_so = (self.file.get("decoder") or {}).get("type") == "ByteLevel"
         return is_decoded_so and letters <= alphabet.BYTE.keys()
@@ -133,7 +135,7 @@ class StandardTokenizer(Tokenizer):
 
     @property
     def unknown(self) -> str | None:
-        """The token that stands for what is in no other, where there is one."""
+        """The unknown token, where there is one."""
         found = self.file["model"].get("unk_token")
         return found if isinstance(found, str) else None
 
@@ -149,7 +151,7 @@ class StandardTokenizer(Tokenizer):
         if self.split is None:
             return None
         vocab = self.file["model"]["vocab"]
-        ranks = {alphabet.data(token): id for token, id in vocab.items() if token not in self.added}
+        ranks = {alphabet.to_bytes(token): id for token, id in vocab.items() if token not in self.added}
         words = _SAME_WORDS.get(self.split) or _with_the_rest(self.split)
         return call_native(
             f"{self.name} is not a tokenizer that can be used",
@@ -159,9 +161,9 @@ class StandardTokenizer(Tokenizer):
         )
 
     def encode(self, text: str, parse_special: bool = False) -> list[int]:
-        checked(text)
+        check_encodable(text)
         if fast := self._fast:
-            return self._applied(
+            return self._call(
                 lambda: (
                     fast.encode(text, allowed_special="all") if parse_special else fast.encode_ordinary(text)
                 )
@@ -171,11 +173,11 @@ class StandardTokenizer(Tokenizer):
     def encode_array(self, text: str) -> Ids:
         if (fast := self._fast) is None:
             return super().encode_array(text)
-        checked(text)
-        return self._applied(lambda: fast.encode_to_numpy(text, disallowed_special=()))
+        check_encodable(text)
+        return self._call(lambda: fast.encode_to_numpy(text, disallowed_special=()))
 
     def encode_bytes(self, data: bytes) -> list[int]:
-        """The ids of any bytes, text or not; `decode_bytes` gives them back. For byte-level tokenizers."""
+        """Returns the ids of any bytes; `decode_bytes` inverts it. For byte-level tokenizers."""
         ids: list[int] = []
         for text, stray in _STRAY.findall(data.decode("utf-8", "surrogateescape")):
             ids += self.encode(text) if text else [self._byte_ids[ord(stray) - 0xDC00]]
@@ -192,34 +194,34 @@ class StandardTokenizer(Tokenizer):
 
     @cached_property
     def _parsing(self) -> Any:
-        return self._opened()
+        return self._open_library()
 
-    def _opened(self) -> tokenizers.Tokenizer:
+    def _open_library(self) -> tokenizers.Tokenizer:
         library: tokenizers.Tokenizer = call_native(
             f"{self.name} is not a tokenizer that can be used",
             lambda: tokenizers.Tokenizer.from_str(self.text),
         )
-        library.no_truncation()  # of a text that is given, nothing is cut off and nothing added
+        library.no_truncation()  # encode the whole text and nothing else
         library.no_padding()
         return library
 
     def _encoding(self, text: str, library: tokenizers.Tokenizer) -> Any:
-        return self._applied(lambda: library.encode(text, add_special_tokens=False))
+        return self._call(lambda: library.encode(text, add_special_tokens=False))
 
-    def _applied(self, call: Callable[[], T]) -> T:
+    def _call(self, call: Callable[[], T]) -> T:
         return call_native(f"{self.name} cannot be applied to this text", call, TokenError)
 
     def decode(self, ids: Iterable[int]) -> str:
         if self.byte_level:
             return self.decode_bytes(ids).decode("utf-8", "replace")
-        found = [known(id, self.vocab_size) for id in ids]
-        return self._applied(lambda: str(self.library.decode(found, skip_special_tokens=False)))
+        found = [check_id(id, self.vocab_size) for id in ids]
+        return self._call(lambda: str(self.library.decode(found, skip_special_tokens=False)))
 
-    def stream(self) -> Stream:
-        return ByteStream(self) if self.byte_level else _Growing(self)
+    def decode_stream(self) -> DecodeStream:
+        return ByteDecodeStream(self) if self.byte_level else _WindowDecodeStream(self)
 
     def token(self, id: int) -> str:
-        return self._tokens.get(known(id, self.vocab_size), f"<unused {id}>")
+        return self._tokens.get(check_id(id, self.vocab_size), f"<unused {id}>")
 
     def visible(self, id: int) -> str:
         if not self.byte_level:
@@ -227,14 +229,16 @@ class StandardTokenizer(Tokenizer):
         return show_blanks(self.bytes_of(id).decode("utf-8", "backslashreplace")) or self.token(id)
 
     def bytes_of(self, id: int) -> bytes:
-        return self._bytes[known(id, self.vocab_size)]
+        return self._bytes[check_id(id, self.vocab_size)]
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         if not self.byte_level:
             starts = [0]
             for letter in text:
                 starts.append(starts[-1] + len(letter.encode()))
-            return [(starts[a], starts[b]) for a, b in self._encoding(checked(text), self.library).offsets]
+            return [
+                (starts[a], starts[b]) for a, b in self._encoding(check_encodable(text), self.library).offsets
+            ]
         found, end = [], 0
         for id in self.encode(text):
             start, end = end, end + len(self.bytes_of(id))
@@ -249,22 +253,34 @@ class StandardTokenizer(Tokenizer):
         return folder_files(self.text, self.special, self.kind, self.unknown)
 
 
-class _Growing(Stream):
-    """Tokens that depend on their neighbours: give out what decoding one more token adds."""
+class _WindowDecodeStream(DecodeStream):
+    """Tokens whose text depends on their neighbors: decodes a window of the last tokens, not all of them.
+
+    A window begins with tokens whose text was returned already, so that the decoder sees a left context; a new
+    token adds the difference of two decodings. Text that ends in U+FFFD may be half a character, and waits.
+    """
 
     def __init__(self, tokenizer: StandardTokenizer) -> None:
-        self.tokenizer, self.ids, self.given = tokenizer, list[int](), ""
+        self.tokenizer, self.ids = tokenizer, list[int]()
+        self.start = self.returned = 0
+        """The first token of the window, and the number of tokens whose text was returned."""
 
     def feed(self, id: int) -> str:
         self.ids.append(id)
-        text = self.tokenizer.decode(self.ids)
-        if text.endswith("\ufffd") or not text.startswith(self.given):
+        text = self.tokenizer.decode(self.ids[self.start :])
+        if text.endswith("\ufffd"):
             return ""
-        piece, self.given = text[len(self.given) :], text
-        return piece
+        return self._advance(text)
 
     def end(self) -> str:
-        return self.tokenizer.decode(self.ids)[len(self.given) :]
+        return self._advance(self.tokenizer.decode(self.ids[self.start :]))
+
+    def _advance(self, text: str) -> str:
+        before = self.tokenizer.decode(self.ids[self.start : self.returned])
+        if len(text) <= len(before) or not text.startswith(before):
+            return ""
+        self.start, self.returned = max(self.start, self.returned - CONTEXT), len(self.ids)
+        return text[len(before) :]
 
 
 def _pair(merge: Any) -> tuple[str, str]:

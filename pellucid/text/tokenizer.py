@@ -1,4 +1,4 @@
-"""What every tokenizer can do, whatever its kind."""
+"""The interface of every tokenizer."""
 
 import codecs
 from abc import ABC, abstractmethod
@@ -18,31 +18,31 @@ Ids = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class Special:
-    """The tokens that begin, end and pad a text. They are never read out of a user's text unless asked."""
+    """The tokens that begin, end and pad a text. They are parsed in a text only on request."""
 
     bos: str | None = None
     eos: str | None = None
     pad: str | None = None
 
     def names(self) -> list[str]:
-        """Each once, in a fixed order."""
+        """Returns each name once, in a fixed order."""
         return list(dict.fromkeys(name for name in (self.eos, self.bos, self.pad) if name is not None))
 
 
-class Stream(ABC):
-    """Decoding token by token: what is given out is never half a character."""
+class DecodeStream(ABC):
+    """Decoding one token at a time: no piece ends inside a character."""
 
     @abstractmethod
     def feed(self, id: int) -> str:
-        """The text that is certain once this token has come."""
+        """Returns the text that is complete with this token."""
 
     @abstractmethod
     def end(self) -> str:
-        """What was held back; all pieces together are the decoded text."""
+        """Returns the rest; all pieces joined are the decoded text."""
 
 
 class Tokenizer(ABC):
-    """Text to ids and back. `kind` is the name it was trained under."""
+    """Text to ids and back. `kind` is the kind that it was trained as."""
 
     special: Special
 
@@ -56,36 +56,36 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode(self, text: str, parse_special: bool = False) -> list[int]:
-        """The ids of a text. Special tokens in it are ordinary text, unless they are to be parsed."""
+        """Returns the ids of a text. Special tokens in it are ordinary text, unless they are to be parsed."""
 
     def encode_array(self, text: str) -> Ids:
-        """The ids of a text as an array; faster than `encode` where a library can write into one."""
+        """Returns the ids of a text as an array; faster than `encode` where a library can write into one."""
         ids = self.encode(text)
         return np.fromiter(ids, np.int64, len(ids))
 
     @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of some ids."""
+        """Returns the text of ids."""
 
     @abstractmethod
-    def stream(self) -> Stream:
-        """A fresh decoder that takes one id at a time."""
+    def decode_stream(self) -> DecodeStream:
+        """Returns a new decoder that takes one id at a time."""
 
     @abstractmethod
     def token(self, id: int) -> str:
-        """One token as the tokenizer's file writes it."""
+        """Returns a token as the tokenizer's file writes it."""
 
     def visible(self, id: int) -> str:
-        """One token as people should see it: a space is ·, a line feed \\n."""
+        """Returns a token for display: a space is ·, a line feed \\n."""
         return show_blanks(self.token(id))
 
     @abstractmethod
     def bytes_of(self, id: int) -> bytes:
-        """One token as it stands in the text."""
+        """Returns the bytes that a token stands for in the text."""
 
     @abstractmethod
     def offsets(self, text: str) -> list[tuple[int, int]]:
-        """For each token of the text, where its bytes begin and end."""
+        """Returns the byte offsets (start, end) of each token of the text."""
 
     @abstractmethod
     def files(self) -> dict[str, bytes]:
@@ -96,7 +96,7 @@ class Tokenizer(ABC):
         write_folder(Path(folder), self.files(), force)
 
     def id_of(self, token: str) -> int | None:
-        """The id of a special token, or None where there is none of that name."""
+        """Returns the id of a token, or None where the vocabulary does not have it."""
         return next((id for id in range(self.vocab_size) if self.token(id) == token), None)
 
 
@@ -108,8 +108,8 @@ def show_blanks(text: str) -> str:
     return escape_controls(text.replace(" ", "·").replace("\n", "\\n").replace("\t", "\\t"), keep="")
 
 
-class ByteStream(Stream):
-    """Tokens that are bytes: a character is given out when its last byte has come."""
+class ByteDecodeStream(DecodeStream):
+    """Tokens that are bytes: a character is complete with its last byte."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -122,20 +122,20 @@ class ByteStream(Stream):
         return self.decoder.decode(b"", final=True)
 
 
-def checked(text: str) -> str:
-    """The text, if it can be written as UTF-8 at all."""
+def check_encodable(text: str) -> str:
+    """Returns the text; one that UTF-8 cannot encode is refused."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise TokenError(
             f"character {error.start} of the text is half of a surrogate pair, {text[error.start]!r}, "
-            "and stands for nothing. Read the file as UTF-8, or replace such characters."
+            "which UTF-8 cannot encode. Read the file as UTF-8, or replace such characters."
         ) from None
     return text
 
 
-def known(id: int, vocab_size: int) -> int:
-    """The id, if there is such a token."""
+def check_id(id: int, vocab_size: int) -> int:
+    """Returns the id; one outside the vocabulary is refused."""
     if not 0 <= id < vocab_size:
         raise TokenError(f"no token has the id {id}; ids go from 0 to {vocab_size - 1}.")
     return id

@@ -5,14 +5,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pellucid.text.listed import Listed
-from pellucid.text.tokenizer import Stream
+from pellucid.text.tokenizer import DecodeStream
+from pellucid.text.word_level import WordLevelTokenizer
 
 
 @dataclass(frozen=True)
-class Words(Listed):
+class WordTokenizer(WordLevelTokenizer):
     """
-    >>> Words(("A", "B", "C", "D")).encode("B A")
+    >>> WordTokenizer(("A", "B", "C", "D")).encode("B A")
     [1, 0]
     """
 
@@ -28,14 +28,14 @@ class Words(Listed):
     def decode(self, ids: Iterable[int]) -> str:
         return " ".join(self.token(id) for id in ids)
 
-    def stream(self) -> Stream:
-        return _Spaced(self)
+    def decode_stream(self) -> DecodeStream:
+        return _WordDecodeStream(self)
 
 
-class _Spaced(Stream):
-    """A word is certain when it comes; a space goes before every word but the first."""
+class _WordDecodeStream(DecodeStream):
+    """Each word is complete by itself; a space precedes every word but the first."""
 
-    def __init__(self, words: Words) -> None:
+    def __init__(self, words: WordTokenizer) -> None:
         self.words, self.between = words, ""
 
     def feed(self, id: int) -> str:

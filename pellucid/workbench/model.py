@@ -334,7 +334,7 @@ class Model:
         """Yields the text of tokens that follow a prompt, without those that end it; a piece for each token.
 
         A model may have more rows than its tokenizer has tokens; the rest have no text."""
-        decoder, readable = self.tokenizer.stream(), self.tokenizer.vocab_size
+        decoder, readable = self.tokenizer.decode_stream(), self.tokenizer.vocab_size
         ending = self.stop if stop is None else stop
         for id in self.ids(prompt):  # a first word may need a blank before it
             decoder.feed(id)

@@ -24,7 +24,7 @@ from pellucid.pretrained import Pretrained, Provenance
 from pellucid.reference.op import Array
 from pellucid.reference.training import forward
 from pellucid.text.tokenizer import Special
-from pellucid.text.words import Words
+from pellucid.text.words import WordTokenizer
 
 SIZES: dict[str, Any] = {"vocab_size": 8, "context_length": 8, "n_layer": 1, "n_head": 4, "d_model": 16}
 LLAMA = ModelConfig(**SIZES, n_kv_head=2, positions=Rope(1000.0, "pairs"))
@@ -32,7 +32,7 @@ GPT2 = ModelConfig(
     **SIZES, positions=Learned(), norm=LayerNormConfig(1e-6), mlp=GeluTanh(), unembedding=LinearUnembedding(),
     biases=("qkv", "output", "mlp", "norm", "unembed"),
 )  # fmt: skip
-WORDS = Words(("<s>", "</s>", *"abcdef"), Special(bos="<s>", eos="</s>"))
+WORDS = WordTokenizer(("<s>", "</s>", *"abcdef"), Special(bos="<s>", eos="</s>"))
 
 
 def weights_of(config: ModelConfig) -> dict[str, Array]:

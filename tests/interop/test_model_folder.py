@@ -14,11 +14,11 @@ from pellucid.interop.model_folder import read, write
 from pellucid.interop.resolve import open_model
 from pellucid.interop.safetensors_file import INDEX, ONE_FILE
 from pellucid.pretrained import Pretrained, Provenance
-from pellucid.text.words import Words
+from pellucid.text.words import WordTokenizer
 from tests.interop.mutations import damaged_json, damaged_safetensors
 from tests.reference.models import CONFIGS, weights
 
-WORDS = Words(("A", "B", "C", "D"))
+WORDS = WordTokenizer(("A", "B", "C", "D"))
 
 
 def made(config: ModelConfig, dtype: type = np.float64) -> Pretrained:

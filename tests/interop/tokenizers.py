@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.text import alphabet
-from pellucid.text.pretrained import byte_level_bpe
+from pellucid.text.from_files import byte_level_bpe
 
 SPECIAL = ("<s>", "</s>", "<pad>")
 TEMPLATE = {

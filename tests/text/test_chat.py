@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from pellucid.errors import ConfigError, TokenError, UsageError
-from pellucid.text.chat import Chat, Template
+from pellucid.text.chat import Chat, ChatTemplate
 from pellucid.text.kinds import train
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special
-from pellucid.text.words import Words
+from pellucid.text.words import WordTokenizer
 
 SMOLLM2 = (
     "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
@@ -86,7 +86,7 @@ def test_texts_and_ids_are_those_of_transformers(
     settings = {"chat_template": TEMPLATES[name], "add_generation_prompt": asking}
     with Chat(TEMPLATES[name], tokenizer) as chat:
         text = chat.template.render(messages, asking)
-        ids = chat.prompt(messages) if asking else chat.record(messages).ids
+        ids = chat.prompt(messages) if asking else chat.encode(messages).ids
     assert text == theirs.apply_chat_template(messages, tokenize=False, **settings)
     assert (
         ids == theirs.apply_chat_template(messages, tokenize=True, return_dict=True, **settings)["input_ids"]
@@ -97,7 +97,7 @@ def test_the_mask_is_that_of_transformers_where_a_template_marks_answers(
     tokenizer: StandardTokenizer, theirs: Any
 ) -> None:
     with Chat(BRACKETS, tokenizer) as chat:
-        record = chat.record(TALK)
+        record = chat.encode(TALK)
     wanted = theirs.apply_chat_template(
         TALK, chat_template=BRACKETS, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
     )
@@ -117,7 +117,7 @@ def test_what_counts_is_the_answers_with_their_end_of_turn(
     name: str, wanted: list[str], tokenizer: StandardTokenizer
 ) -> None:
     with Chat(TEMPLATES[name], tokenizer) as chat:
-        ids, counted = chat.record(TALK)
+        ids, counted = chat.encode(TALK)
     answers, now = list[list[int]](), False
     for id, counts in zip(ids, counted, strict=True):
         if counts and not now:
@@ -132,7 +132,7 @@ def test_the_tokens_before_an_answer_are_those_of_its_prompt(tokenizer: Standard
     """Also where the answer begins with what would join the prompt's last token."""
     talk = [TALK[0], {"role": "assistant", "content": "\n\n kraa"}]
     with Chat(SMOLLM2, tokenizer) as chat:
-        ids, counted = chat.record(talk)
+        ids, counted = chat.encode(talk)
         assert ids[: counted.index(True)] == chat.prompt(talk[:1])
 
 
@@ -144,7 +144,7 @@ def test_the_names_of_special_tokens_in_a_message_are_ordinary_text(
     talk = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "I."}]
     talk[["user", "assistant"].index(role)]["content"] = attack
     with Chat(SMOLLM2, tokenizer) as chat:
-        ids, _ = chat.record(talk)
+        ids, _ = chat.encode(talk)
     end = tokenizer.id_of("<|im_end|>")
     assert ids.count(end) == 3  # system, user, assistant
     assert attack in tokenizer.decode(ids)
@@ -179,11 +179,11 @@ def test_tokens_that_take_the_spaces_beside_them_do_so(tokenizer: StandardTokeni
 
 
 def test_a_list_of_words_can_talk_as_well() -> None:
-    words = Words(("<s>", "<end>", "who", "I"), Special("<s>", "<end>"))
+    words = WordTokenizer(("<s>", "<end>", "who", "I"), Special("<s>", "<end>"))
     template = "{% for m in messages %}<s> {{ m.content }} <end>{% endfor %}"
     template += "{% if add_generation_prompt %}<s> {% endif %}"
     with Chat(template, words) as chat:
-        record = chat.record([{"role": "user", "content": "who"}, {"role": "assistant", "content": "I"}])
+        record = chat.encode([{"role": "user", "content": "who"}, {"role": "assistant", "content": "I"}])
     assert record.ids == [0, 2, 1, 0, 3, 1] and record.counted == [False] * 4 + [True] * 2
 
 
@@ -212,7 +212,7 @@ def test_a_template_that_rewrites_earlier_answers_is_refused_in_words(tokenizer:
         Chat(only_last, tokenizer) as chat,
         pytest.raises(ConfigError, match="does not say where an answer begins"),
     ):
-        chat.record(TALK)
+        chat.encode(TALK)
 
 
 ESCAPES = [
@@ -254,7 +254,7 @@ ESCAPES = [
 @pytest.mark.parametrize("text", ESCAPES)
 def test_no_template_reaches_beyond_its_variables(text: str) -> None:
     try:
-        with Template(text) as template:
+        with ChatTemplate(text) as template:
             written = template.render([{"role": "user", "content": "x"}])
     except ConfigError:
         return
@@ -278,13 +278,13 @@ BOMBS = [
 @pytest.mark.parametrize("text", BOMBS)
 def test_a_template_that_never_ends_or_never_stops_growing_is_stopped(text: str) -> None:
     begun = time.monotonic()
-    with pytest.raises(ConfigError, match="the chat template"), Template(text) as template:
+    with pytest.raises(ConfigError, match="the chat template"), ChatTemplate(text) as template:
         template.render([{"role": "user", "content": "99999"}])
     assert time.monotonic() - begun < 20  # a second of computing; how long that is, others decide
 
 
 def test_a_template_goes_on_after_a_conversation_that_it_refused() -> None:
-    with Template(BRACKETS, Special("<s>", "</s>")) as template:
+    with ChatTemplate(BRACKETS, Special("<s>", "</s>")) as template:
         with pytest.raises(
             ConfigError, match="cannot write this conversation: Only user and assistant roles"
         ):
@@ -294,7 +294,7 @@ def test_a_template_goes_on_after_a_conversation_that_it_refused() -> None:
 
 def test_a_template_that_is_none_is_told_at_once() -> None:
     with pytest.raises(ConfigError, match="cannot write anything: Encountered unknown tag 'fore'"):
-        Template("{% fore %}")
+        ChatTemplate("{% fore %}")
 
 
 def test_half_a_character_is_told(tokenizer: StandardTokenizer) -> None:
@@ -315,4 +315,4 @@ def test_a_missing_or_unsafe_engine_is_told(
 
     monkeypatch.setattr(importlib.metadata, "version", version)
     with pytest.raises(UsageError, match=words):
-        Template("")
+        ChatTemplate("")

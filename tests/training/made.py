@@ -6,14 +6,14 @@ import numpy as np
 
 from pellucid.data.rows import Batch, Rows
 from pellucid.names import IGNORE_INDEX
-from pellucid.text.words import Words
+from pellucid.text.words import WordTokenizer
 from pellucid.training.distributed.ranks import ALONE, Ranks
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
 from pellucid.training.run import Run
 from pellucid.training.state import TrainState
 
-WORDS = Words(tuple("abcdefg"))
+WORDS = WordTokenizer(tuple("abcdefg"))
 LENGTH = 6
 TABLE: dict[str, Any] = {
     "out": "runs/test",

@@ -11,7 +11,7 @@ from pellucid.data.shard import Ids
 from pellucid.errors import ConfigError, PellucidError
 from pellucid.names import IGNORE_INDEX
 from pellucid.pretrained import Pretrained
-from pellucid.text.chat import Chat, Record
+from pellucid.text.chat import Chat, EncodedChat
 
 Piece = tuple[Ids, Ids]
 
@@ -46,7 +46,7 @@ def conversations(
     with chat_of(start) as chat:
         for path, line, messages in _records(paths):
             try:
-                record = chat.record(messages)
+                record = chat.encode(messages)
             except PellucidError as error:
                 raise type(error)(f"{path}, line {line}: {error}") from None
             ids, targets = piece(record, length)
@@ -92,10 +92,10 @@ def chat_of(start: Pretrained | None) -> Chat:
     return Chat(start.chat_template, start.tokenizer)
 
 
-def piece(record: Record, length: int) -> Piece:
+def piece(record: EncodedChat, length: int) -> Piece:
     """Ids and what should follow each, where the assistant says it: at most `length` of them.
 
-    >>> [part.tolist() for part in piece(Record([5, 6, 7, 8], [False, False, True, True]), 2)]
+    >>> [part.tolist() for part in piece(EncodedChat([5, 6, 7, 8], [False, False, True, True]), 2)]
     [[5, 6], [-100, 7]]
     """
     ids = np.array(record.ids, np.int64)

@@ -23,10 +23,10 @@ from pellucid.data.rows import Batch, Rows, check_length
 from pellucid.data.shard import Ids
 from pellucid.errors import ConfigError, did_you_mean
 from pellucid.names import IGNORE_INDEX
-from pellucid.text.characters import Characters
+from pellucid.text.characters import CharacterTokenizer
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special, Tokenizer
-from pellucid.text.words import Words
+from pellucid.text.words import WordTokenizer
 
 GENERATED = ("stories", "task")
 """Kinds of text that are generated while the model trains, such as `task:copy`."""
@@ -226,7 +226,7 @@ def task(kind: str, length: int, seed: int) -> Made:
     """Examples of a task: what counts is the answer and its <end>, of which nothing is left to chance."""
     chosen = tasks.find(kind)()
     words = (END, *chosen.vocabulary)
-    listed = Words if any(len(token) > 1 for token in chosen.vocabulary) else Characters
+    listed = WordTokenizer if any(len(token) > 1 for token in chosen.vocabulary) else CharacterTokenizer
     tokenizer = listed(words, Special(END, END))
 
     def piece(example: tasks.Example) -> Piece:

@@ -15,7 +15,7 @@ from pellucid.files import need
 from pellucid.interop.gguf.container import Value
 from pellucid.interop.gguf.opening import support
 from pellucid.interop.gguf.word_cuts import CUTS, WordCut
-from pellucid.text.pretrained import byte_level_bpe
+from pellucid.text.from_files import byte_level_bpe
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special, Tokenizer
 

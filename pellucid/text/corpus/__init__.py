@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from pellucid.errors import ConfigError, FileError, ResourceError, did_you_mean
+from pellucid.errors import ConfigError, FileError, ResourceError, unknown
 from pellucid.text.corpus import sources, split
 from pellucid.text.corpus.bad_files import (
     HEAD,
@@ -130,9 +130,9 @@ class Corpus:
         return None
 
     def documents(self, part: str | None = None) -> Iterator[Document]:
-        """Every document that is neither empty nor a copy, or those of one part; `report` counts all."""
+        """Yields the documents of one part or all, without empty ones and duplicates; `report` counts all."""
         if part is not None and part not in PARTS:
-            raise ConfigError(f"no part {part!r}; have {', '.join(PARTS)}." + did_you_mean(part, PARTS))
+            raise ConfigError(unknown("part", part, PARTS))
         return self._documents(part)
 
     def _documents(self, wanted: str | None) -> Iterator[Document]:
@@ -164,16 +164,16 @@ class Corpus:
                     yield Document(text, file, offset, part)
         if not report.documents:
             raise FileError(
-                f"there is no text in {', '.join(map(sources.shown, self.files[:3]))}"
+                f"there is no text in {', '.join(map(sources.display_name, self.files[:3]))}"
                 f"{', …' if len(self.files) > 3 else ''}: {report.bytes} bytes in {report.files} "
                 f"{'file' if report.files == 1 else 'files'}, nothing but white space."
             )
 
     def _texts(self, file: str, report: Report) -> Iterator[tuple[int, str, bytes]]:
         """Offset, text and UTF-8 of each document of a file, the empty ones too."""
-        decoder = Decoder(sources.shown(file), replace=self.on_bad_file == REPLACE)
+        decoder = Decoder(sources.display_name(file), replace=self.on_bad_file == REPLACE)
         before = report.bytes
-        stream, start = without_bom(_counted(chunks(file, self.chunk), report))
+        stream, start = without_bom(_count_bytes(chunks(file, self.chunk), report))
         report.byte_order_marks += start > 0
         is_jsonl = self.split == "jsonl" or sources.is_jsonl(file)
         pieces = split.rule("jsonl" if is_jsonl else self.split)(stream, start)
@@ -188,7 +188,7 @@ class Corpus:
         report.replaced_bytes += decoder.replaced
 
 
-def _counted(stream: Iterator[bytes], report: Report) -> Iterator[bytes]:
+def _count_bytes(stream: Iterator[bytes], report: Report) -> Iterator[bytes]:
     for chunk in stream:
         report.bytes += len(chunk)
         yield chunk

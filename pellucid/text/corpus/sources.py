@@ -32,8 +32,8 @@ def files(sources: Iterable[str | Path]) -> tuple[str, ...]:
     return tuple(found.values())
 
 
-def shown(file: str) -> str:
-    """A file as messages call it."""
+def display_name(file: str) -> str:
+    """Returns the name of a file in messages."""
     return "standard input" if file == STDIN else file
 
 
@@ -77,7 +77,7 @@ def _matching(source: str) -> list[str]:
 
 def _inside(folder: str) -> Iterator[str]:
     for here, folders, names in os.walk(folder, onerror=_refuse):
-        # Sorting in place is how os.walk is told the order; hidden folders are not the user's text.
+        # Sorting in place sets the order of os.walk; hidden folders are not the user's text.
         folders[:] = sorted(
             name
             for name in folders

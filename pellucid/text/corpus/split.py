@@ -14,7 +14,7 @@ document. All of this is done on bytes, before decoding: in UTF-8 the byte of \n
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from pellucid.errors import ConfigError, did_you_mean
+from pellucid.errors import ConfigError, unknown
 
 Pieces = Iterator[tuple[int, bytes]]
 """Documents, each with the place of its first byte."""
@@ -52,7 +52,7 @@ def between(border: bytes) -> Rule:
                 end, after = found.span()
                 if pieces:
                     pieces.append(block[start:end])
-                    yield first, _joined(pieces)
+                    yield first, _join(pieces)
                 elif start < end:
                     yield first, block[start : end - 1].removesuffix(b"\r")
                 start, first = after, at + after
@@ -60,12 +60,12 @@ def between(border: bytes) -> Rule:
                 pieces.append(block[start:])
             at += len(block)
         if pieces:
-            yield first, _joined(pieces)
+            yield first, _join(pieces)
 
     return stretches
 
 
-def _joined(pieces: list[bytes]) -> bytes:
+def _join(pieces: list[bytes]) -> bytes:
     """The document without its last line's end; the list is emptied, so that nothing is held twice."""
     if not pieces[-1]:
         pieces.pop()
@@ -115,7 +115,7 @@ def rule(name: str) -> Rule:
             "split='separator' must say which: separator=*** or, for a character, separator=U+001E."
         )
     known = [*RULES, "separator=TEXT"]
-    raise ConfigError(f"no rule splits by {name!r}; have {', '.join(known)}." + did_you_mean(name, known))
+    raise ConfigError(unknown("split", name, known))
 
 
 def _line(separator: str) -> bytes:
@@ -125,5 +125,5 @@ def _line(separator: str) -> bytes:
     except (ValueError, OverflowError):  # beyond Unicode, or half a character
         line = b"\n"
     if re.search(rb"[\r\n]", line):
-        raise ConfigError(f"the separator {separator!r} is no text that can stand on one line.")
+        raise ConfigError(f"the separator {separator!r} cannot stand on one line.")
     return line

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 from pellucid.errors import FileError, file_error
-from pellucid.text.corpus.sources import STDIN, shown
+from pellucid.text.corpus.sources import STDIN, display_name
 
 BOM = b"\xef\xbb\xbf"
 
 
 def chunks(file: str, size: int) -> Iterator[bytes]:
     """The unpacked bytes of a file; whatever goes wrong is a FileError that says after how many."""
-    name, offset = shown(file), 0
+    name, offset = display_name(file), 0
     unpack = next((unpack for ending, unpack in UNPACKERS.items() if file.endswith(ending)), _plain)
     try:
         with contextlib.nullcontext(sys.stdin.buffer) if file == STDIN else open(file, "rb") as raw:

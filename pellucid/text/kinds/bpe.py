@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 from tokenizers import models, trainers
 
-from pellucid.text.byte_level import learned
+from pellucid.text.byte_level import train_byte_level
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special
 
 
 def train(texts: Iterable[str], vocab_size: int, special: Special, progress: bool) -> StandardTokenizer:
-    file = learned(models.BPE(), trainers.BpeTrainer, texts, vocab_size, special, progress)
+    file = train_byte_level(models.BPE(), trainers.BpeTrainer, texts, vocab_size, special, progress)
     return StandardTokenizer(file, special, "bpe")

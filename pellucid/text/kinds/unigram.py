@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from tokenizers import models, trainers
 
-from pellucid.text.byte_level import learned
+from pellucid.text.byte_level import train_byte_level
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special
 
@@ -18,13 +18,13 @@ STEP = 1e-4
 
 def train(texts: Iterable[str], vocab_size: int, special: Special, progress: bool) -> StandardTokenizer:
     file = json.loads(
-        learned(models.Unigram(), trainers.UnigramTrainer, texts, vocab_size, special, progress)
+        train_byte_level(models.Unigram(), trainers.UnigramTrainer, texts, vocab_size, special, progress)
     )
-    file["model"]["vocab"] = _ordered(file["model"]["vocab"], len(special.names()))
+    file["model"]["vocab"] = _sort_vocab(file["model"]["vocab"], len(special.names()))
     return StandardTokenizer(json.dumps(file, ensure_ascii=False), special, "unigram")
 
 
-def _ordered(vocab: list[tuple[str, float]], special: int) -> list[tuple[str, float]]:
+def _sort_vocab(vocab: list[tuple[str, float]], special: int) -> list[tuple[str, float]]:
     """The same vocabulary in every run, which the library does not promise.
 
     It adds in an order that differs, so scores differ in their last digits: six decimals are kept. And it

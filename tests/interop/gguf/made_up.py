@@ -15,7 +15,7 @@ from pellucid.interop.gguf import writing
 from pellucid.interop.gguf.container import Value
 from pellucid.pretrained import Pretrained, Provenance
 from pellucid.text import alphabet
-from pellucid.text.pretrained import byte_level_bpe
+from pellucid.text.from_files import byte_level_bpe
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special, Tokenizer
 

@@ -15,7 +15,7 @@ from pellucid.interop import gguf, huggingface
 from pellucid.interop.gguf import writing
 from pellucid.pretrained import LazyTensor, LazyWeights
 from pellucid.reference.training import forward
-from pellucid.text.characters import Characters
+from pellucid.text.characters import CharacterTokenizer
 from pellucid.text.kinds import train
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special
@@ -264,7 +264,9 @@ def test_a_tokenizer_that_gguf_cannot_hold_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         FileError, match="byte-level BPE can be written to GGUF; this one is of the kind char"
     ):
-        gguf.write(tmp_path / "m.gguf", model(LLAMA, tokenizer=Characters(tuple("abc"), Special(), None)))
+        gguf.write(
+            tmp_path / "m.gguf", model(LLAMA, tokenizer=CharacterTokenizer(tuple("abc"), Special(), None))
+        )
     unigram = train("unigram", ["the cat sat on the mat"] * 9, 270)
     with pytest.raises(FileError, match="the kind unigram"):
         gguf.write(tmp_path / "m.gguf", model(LLAMA, tokenizer=unigram))

@@ -26,22 +26,24 @@ def trained(kind: str, size: int = 500) -> StandardTokenizer:
 def test_cutting_into_words_follows_the_pattern() -> None:
     library = pre_tokenizers.ByteLevel(add_prefix_space=False)
     for text in TEXTS:
-        words = [alphabet.data(word).decode() for word, _ in library.pre_tokenize_str(text)]
+        words = [alphabet.to_bytes(word).decode() for word, _ in library.pre_tokenize_str(text)]
         assert list(cut(text)) == words
 
 
 def test_bpe_learns_the_same_merges() -> None:
     words = Counter(word.encode() for word in cut(STORY))
-    letters = [alphabet.data(letter) for letter in sorted(alphabet.BYTE)]
+    letters = [alphabet.to_bytes(letter) for letter in sorted(alphabet.BYTE)]
     merges = trained("bpe").file["model"]["merges"]
     learned = bpe.train(words, letters, len(merges))
-    assert learned == [(alphabet.data(left), alphabet.data(right)) for left, right in merges]
+    assert learned == [(alphabet.to_bytes(left), alphabet.to_bytes(right)) for left, right in merges]
 
 
 def test_bpe_cuts_the_same_tokens() -> None:
     tokenizer = trained("bpe")
     merges = tokenizer.file["model"]["merges"]
-    ranks = {(alphabet.data(left), alphabet.data(right)): rank for rank, (left, right) in enumerate(merges)}
+    ranks = {
+        (alphabet.to_bytes(left), alphabet.to_bytes(right)): rank for rank, (left, right) in enumerate(merges)
+    }
     for text in TEXTS:
         pieces = [piece for word in cut(text) for piece in bpe.encode(word.encode(), ranks)[0]]
         assert pieces == [tokenizer.bytes_of(id) for id in tokenizer.encode(text)]
@@ -68,7 +70,7 @@ def test_unigram_finds_the_same_best_path() -> None:
         pieces = [
             edge.piece
             for word in cut(text)
-            for edge in unigram.best_path(alphabet.letters(word.encode()), scores)
+            for edge in unigram.best_path(alphabet.to_letters(word.encode()), scores)
         ]
         assert pieces == [tokenizer.token(id) for id in tokenizer.encode(text)]
 

@@ -182,9 +182,7 @@ def test_a_setting_that_cannot_be_is_refused_before_anything_is_read(
 
 def test_an_unknown_part_is_refused_at_once(tmp_path: Path) -> None:
     corpus = Corpus(write(tmp_path, a="x"))
-    with pytest.raises(
-        ConfigError, match=r"no part 'valid'; have train, validation\. Did you mean validation"
-    ):
+    with pytest.raises(ConfigError, match=r"'validation'"):
         corpus.documents("valid")
 
 

@@ -41,7 +41,7 @@ def test_a_field_of_white_space_is_an_empty_document(tmp_path: Path) -> None:
         ('["text"]', r'line 2 is not an object such as \{"text": "…"\}: it is a list\.'),
         ("7", r'line 2 is not an object such as \{"text": "…"\}: it is a number\.'),
         ("{}", r"line 2 has no field 'text'; it is empty\."),
-        ('{"txt": "a", "id": 1}', r"line 2 has no field 'text'; it has 'txt', 'id'\. Did you mean txt\?"),
+        ('{"txt": "a", "id": 1}', r"line 2 has no field 'text'; it has 'txt', 'id'\. Did you mean 'txt'\?"),
         ('{"text": null}', r"line 2: the field 'text' is not text, but null\."),
         ('{"text": ["a"]}', r"line 2: the field 'text' is not text, but a list\."),
         ('{"text": true}', r"line 2: the field 'text' is not text, but true or false\."),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pellucid.errors import FileError
-from pellucid.text.corpus.sources import files, is_jsonl, shown
+from pellucid.text.corpus.sources import display_name, files, is_jsonl
 
 
 def made(folder: Path, *names: str) -> Path:
@@ -85,7 +85,7 @@ def test_a_folder_that_may_not_be_read_is_an_error_and_not_left_out(
 def test_names_say_what_is_inside() -> None:
     assert is_jsonl("a.jsonl") and is_jsonl("a.jsonl.gz") and is_jsonl("a.jsonl.zst")
     assert not is_jsonl("jsonl.txt") and not is_jsonl("a.jsonl.txt") and not is_jsonl("jsonl")
-    assert shown("-") == "standard input" and shown("a.txt") == "a.txt"
+    assert display_name("-") == "standard input" and display_name("a.txt") == "a.txt"
 
 
 MADE_FOLDERS = {

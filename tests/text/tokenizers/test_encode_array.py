@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pellucid.text.from_files import from_pretrained
 from pellucid.text.kinds import kinds, train
-from pellucid.text.pretrained import from_pretrained
 from pellucid.text.standard import StandardTokenizer
 from tests.data.made_up import WORDS
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pellucid.errors import FileError, PellucidError, TokenError
+from pellucid.text.from_files import from_pretrained
 from pellucid.text.native import call_native
-from pellucid.text.pretrained import from_pretrained
 from tests.interop.tokenizers import bpe_file
 
 CHARSMAP = {"type": "Precompiled", "precompiled_charsmap": "AAAA"}

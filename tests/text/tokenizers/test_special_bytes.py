@@ -3,7 +3,7 @@
 import json
 
 from pellucid.text import alphabet
-from pellucid.text.pretrained import byte_level_bpe
+from pellucid.text.from_files import byte_level_bpe
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special
 

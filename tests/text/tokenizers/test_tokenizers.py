@@ -16,8 +16,8 @@ import tokenizers
 import transformers
 
 from pellucid.errors import ConfigError, FileError, TokenError
+from pellucid.text.from_files import from_pretrained
 from pellucid.text.kinds import kinds, train
-from pellucid.text.pretrained import from_pretrained
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special, Tokenizer
 from tests.text.tokenizers.texts import STORY, strings
@@ -90,7 +90,7 @@ def test_an_id_that_no_token_has_is_refused(tokenizer: Tokenizer, id: int) -> No
 
 def test_pieces_of_a_stream_are_the_decoded_text(tokenizer: Tokenizer) -> None:
     for text in (STORY[:400], *(readable(tokenizer, text) for text in strings(60, seed=2))):
-        ids, stream = tokenizer.encode(text), tokenizer.stream()
+        ids, stream = tokenizer.encode(text), tokenizer.decode_stream()
         pieces = [*(stream.feed(id) for id in ids), stream.end()]
         assert "".join(pieces) == tokenizer.decode(ids)
 
@@ -99,7 +99,7 @@ def test_pieces_of_a_stream_are_the_decoded_text(tokenizer: Tokenizer) -> None:
 def test_a_stream_never_gives_half_a_character(kind: str) -> None:
     tokenizer = TRAINED[kind]
     for text in ("王様は猫が好き", "🐈‍⬛ 🐈", "aé" * 9):
-        stream = tokenizer.stream()
+        stream = tokenizer.decode_stream()
         assert all("\ufffd" not in stream.feed(id) for id in tokenizer.encode(text))
 
 
@@ -108,9 +108,20 @@ def test_a_stream_of_any_ids_is_the_decoded_text(tokenizer: Tokenizer) -> None:
     for _ in range(60):
         ids, stream = (
             [draw.randrange(tokenizer.vocab_size) for _ in range(draw.randrange(12))],
-            tokenizer.stream(),
+            tokenizer.decode_stream(),
         )
         assert "".join([*(stream.feed(id) for id in ids), stream.end()]) == tokenizer.decode(ids)
+
+
+def test_a_stream_decodes_a_window_and_not_all_tokens_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer, decoded = TRAINED["wordpiece"], []
+    ids = tokenizer.encode(STORY[:2000])
+    decode = tokenizer.decode
+    monkeypatch.setattr(tokenizer, "decode", lambda some: decoded.append(len(list(some))) or decode(some))
+    stream = tokenizer.decode_stream()
+    pieces = [*(stream.feed(id) for id in ids), stream.end()]
+    assert "".join(pieces) == decode(ids)
+    assert len(ids) > 400 and max(decoded) < 20
 
 
 # ---- special tokens
@@ -304,7 +315,7 @@ def test_training_refuses_what_cannot_be() -> None:
         ("bpe", 10**9, "vocab_size=1,000,000,000 is out of range: use 1 to 16,777,216"),
         ("unigram", 10**11, "is out of range"),
         ("bytes", 2**24 + 1, "is out of range"),
-        ("bpee", 400, "no kind of tokenizer called 'bpee'"),
+        ("bpee", 400, "'bpee'"),
     ):
         with pytest.raises(ConfigError, match=words):
             train(kind, [STORY], size)

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from pellucid.config import ModelConfig
-from pellucid.text.words import Words
+from pellucid.text.words import WordTokenizer
 from pellucid.training.saving.checkpoint import Snapshot
 
-WORDS = Words(("A", "B", "C", "D", "E"))
+WORDS = WordTokenizer(("A", "B", "C", "D", "E"))
 CONFIG = ModelConfig.from_dict(
     {"vocab_size": 5, "context_length": 4, "n_layer": 1, "n_head": 2, "d_model": 4, "d_ff": 6}
 )

@@ -1,4 +1,4 @@
-"""Opening a tokenizer: a folder with `tokenizer.json`, or with GPT-2's `vocab.bpe` and `encoder.json`."""
+"""Tokenizers from files: a folder with `tokenizer.json`, or with GPT-2's `vocab.bpe` and `encoder.json`."""
 
 import json
 from pathlib import Path
@@ -6,22 +6,22 @@ from typing import Any
 
 from pellucid.errors import FileError
 from pellucid.files import read_bytes, read_json
-from pellucid.text.characters import Characters
+from pellucid.text.characters import CharacterTokenizer
 from pellucid.text.folder import FORMAT
 from pellucid.text.tokenizer import Special, Tokenizer
-from pellucid.text.words import Words
+from pellucid.text.words import WordTokenizer
 
 
 def from_pretrained(folder: str | Path) -> Tokenizer:
-    """The tokenizer of a folder, or of a `tokenizer.json` file."""
+    """Returns the tokenizer of a folder, or of a `tokenizer.json` file."""
     path = Path(folder)
     path = path.parent if path.name == "tokenizer.json" else path
     if not has_tokenizer(path):
         raise FileError(
-            f"{folder} holds no tokenizer: it has neither tokenizer.json nor vocab.bpe with encoder.json."
+            f"{folder} is not a tokenizer folder: it has neither tokenizer.json nor vocab.bpe and encoder.json."
         )
     if _has_gpt2_files(path):
-        return _gpt2(path)
+        return _read_gpt2(path)
     file = read_json(path / "tokenizer.json")
     config = read_json(path / "tokenizer_config.json") if (path / "tokenizer_config.json").exists() else {}
     if not isinstance(file, dict) or not isinstance(config, dict):
@@ -33,9 +33,9 @@ def from_pretrained(folder: str | Path) -> Tokenizer:
             f"this version of Pellucid reads {FORMAT}."
         )
     special = special_of(config)
-    for listed in (Words, Characters):
-        if _is_listed(file, listed):
-            return _listed(path, file, special, listed)
+    for kind in (WordTokenizer, CharacterTokenizer):
+        if _is_word_level(file, kind):
+            return _read_word_level(path, file, special, kind)
     from pellucid.text.standard import StandardTokenizer
 
     text = read_bytes(path / "tokenizer.json").decode("utf-8")
@@ -52,7 +52,7 @@ def _has_gpt2_files(folder: Path) -> bool:
 
 
 def special_of(config: dict[str, Any]) -> Special:
-    """The special tokens that a `tokenizer_config.json` names, as text or as a table with a `content`."""
+    """Returns the special tokens of a `tokenizer_config.json`: texts, or tables with a `content`."""
 
     def name(key: str) -> str | None:
         given = config.get(key)
@@ -62,16 +62,16 @@ def special_of(config: dict[str, Any]) -> Special:
     return Special(name("bos_token"), name("eos_token"), name("pad_token"))
 
 
-def _is_listed(file: dict[str, Any], listed: type[Words | Characters]) -> bool:
+def _is_word_level(file: dict[str, Any], kind: type[WordTokenizer | CharacterTokenizer]) -> bool:
     model = file.get("model")
     plain = not file.get("normalizer") and not file.get("post_processor")
     words = isinstance(model, dict) and model.get("type") == "WordLevel"
-    same = file.get("pre_tokenizer") == listed.pre_tokenizer and file.get("decoder") == listed.decoder
+    same = file.get("pre_tokenizer") == kind.pre_tokenizer and file.get("decoder") == kind.decoder
     return plain and words and same
 
 
-def _listed(
-    path: Path, file: dict[str, Any], special: Special, listed: type[Words | Characters]
+def _read_word_level(
+    path: Path, file: dict[str, Any], special: Special, kind: type[WordTokenizer | CharacterTokenizer]
 ) -> Tokenizer:
     vocab, unknown = file["model"].get("vocab"), file["model"].get("unk_token")
     if not isinstance(vocab, dict) or sorted(vocab.values(), key=str) != sorted(range(len(vocab)), key=str):
@@ -82,11 +82,11 @@ def _listed(
         )
     words = tuple(sorted(vocab, key=vocab.__getitem__))
     known = isinstance(unknown, str) and unknown in vocab
-    return listed(words, special, unknown if known else None)
+    return kind(words, special, unknown if known else None)
 
 
-def _gpt2(path: Path) -> Tokenizer:
-    """GPT-2's own two files: the ids of the tokens, and the merges in order."""
+def _read_gpt2(path: Path) -> Tokenizer:
+    """Reads GPT-2's two files: the ids of the tokens, and the merges in order."""
     from pellucid.text.standard import StandardTokenizer
 
     vocab = read_json(path / "encoder.json")
@@ -101,7 +101,7 @@ def _gpt2(path: Path) -> Tokenizer:
 
 
 def byte_level_bpe(vocab: dict[str, int], merges: list[list[str]], special: list[str]) -> dict[str, Any]:
-    """A byte-level BPE as a `tokenizer.json` has it."""
+    """Returns a byte-level BPE as a `tokenizer.json`."""
     bytes_ = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     return {

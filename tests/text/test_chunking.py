@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pellucid.text.chunking import can_chunk, chunks
 from pellucid.text.kinds import kinds, train
-from pellucid.text.seams import can_cut, pieces
 from tests.data.made_up import WORDS
 
 BPE = train("bpe", [" ".join(WORDS) * 3], 400)
@@ -20,7 +20,7 @@ TEXTS = st.text(
 @settings(max_examples=300, deadline=None)
 @given(TEXTS, st.integers(1, 20))
 def test_ids_of_the_pieces_are_the_ids_of_the_text(text: str, size: int) -> None:
-    found = list(pieces(text, size))
+    found = list(chunks(text, size))
     assert "".join(found) == text
     assert [id for piece in found for id in BPE.encode(piece)] == BPE.encode(text)
 
@@ -28,19 +28,19 @@ def test_ids_of_the_pieces_are_the_ids_of_the_text(text: str, size: int) -> None
 def test_a_text_of_words_is_cut_into_pieces_of_about_the_size_asked_for() -> None:
     draw = random.Random(0)
     text = " ".join(draw.choice(WORDS) for _ in range(10_000))
-    found = list(pieces(text, 1000))
+    found = list(chunks(text, 1000))
     assert all(1000 <= len(piece) <= 1100 for piece in found[:-1]) and len(found) > 30
     assert [id for piece in found for id in BPE.encode(piece)] == BPE.encode(text)
 
 
 def test_a_text_without_a_seam_stays_whole() -> None:
-    assert list(pieces("一" * 5000, 100)) == ["一" * 5000]
+    assert list(chunks("一" * 5000, 100)) == ["一" * 5000]
 
 
 @pytest.mark.parametrize("kind", kinds())
 def test_only_tokenizers_of_which_it_is_known_are_cut(kind: str) -> None:
     tokenizer = train(kind, [" ".join(WORDS) * 3], 400)
-    assert can_cut(tokenizer) == (kind in ("bpe", "bytes", "characters"))
-    if can_cut(tokenizer):
+    assert can_chunk(tokenizer) == (kind in ("bpe", "bytes", "characters"))
+    if can_chunk(tokenizer):
         text = " ".join(WORDS)
-        assert [id for piece in pieces(text, 5) for id in tokenizer.encode(piece)] == tokenizer.encode(text)
+        assert [id for piece in chunks(text, 5) for id in tokenizer.encode(piece)] == tokenizer.encode(text)

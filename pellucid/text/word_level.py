@@ -13,11 +13,18 @@ from typing import Any, ClassVar
 
 from pellucid.errors import TokenError, did_you_mean
 from pellucid.text.folder import folder_files
-from pellucid.text.tokenizer import ByteStream, Special, Stream, Tokenizer, checked, known
+from pellucid.text.tokenizer import (
+    ByteDecodeStream,
+    DecodeStream,
+    Special,
+    Tokenizer,
+    check_encodable,
+    check_id,
+)
 
 
 @dataclass(frozen=True)
-class Listed(Tokenizer):
+class WordLevelTokenizer(Tokenizer):
     """Ids are places in the list; without an `unknown` token, what is not listed is an error."""
 
     words: tuple[str, ...]
@@ -57,7 +64,7 @@ class Listed(Tokenizer):
         return ids + self._plain(text[start:])
 
     def _plain(self, text: str) -> list[int]:
-        return [self._id(word) for word in self.pattern.findall(checked(text))]
+        return [self._id(word) for word in self.pattern.findall(check_encodable(text))]
 
     def _id(self, word: str) -> int:
         id = self._ids.get(word)
@@ -76,13 +83,13 @@ class Listed(Tokenizer):
     def decode(self, ids: Iterable[int]) -> str: ...
 
     def token(self, id: int) -> str:
-        return self.words[known(id, self.vocab_size)]
+        return self.words[check_id(id, self.vocab_size)]
 
     def bytes_of(self, id: int) -> bytes:
         return self.token(id).encode()
 
-    def stream(self) -> Stream:
-        return ByteStream(self)
+    def decode_stream(self) -> DecodeStream:
+        return ByteDecodeStream(self)
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
         found, at, bytes_before = [], 0, 0
