@@ -87,7 +87,7 @@ def main() -> None:
                 template = made.from_string(asked["template"], globals=asked["variables"])
                 answer: Any = {}
             else:
-                answer = {"texts": [render(template, *render) for render in asked["renders"]]}
+                answer = {"texts": [render(template, *arguments) for arguments in asked["renders"]]}
         except MemoryError:
             answer = {"error": f"it takes more than {MEMORY >> 20} MB"}
         except Exception as error:

@@ -18,7 +18,7 @@ def from_pretrained(folder: str | Path) -> Tokenizer:
     path = path.parent if path.name == "tokenizer.json" else path
     if not has_tokenizer(path):
         raise FileError(
-            f"{folder} is not a tokenizer folder: it has neither tokenizer.json nor vocab.bpe and encoder.json."
+            f"{folder} is not a tokenizer folder: it needs tokenizer.json, or vocab.bpe and encoder.json."
         )
     if _has_gpt2_files(path):
         return _read_gpt2(path)

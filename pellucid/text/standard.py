@@ -256,8 +256,8 @@ class StandardTokenizer(Tokenizer):
 class _WindowDecodeStream(DecodeStream):
     """Tokens whose text depends on their neighbors: decodes a window of the last tokens, not all of them.
 
-    A window begins with tokens whose text was returned already, so that the decoder sees a left context; a new
-    token adds the difference of two decodings. Text that ends in U+FFFD may be half a character, and waits.
+    A window begins with tokens whose text was returned already, as left context for the decoder; a new token
+    adds the difference of two decodings. Text that ends in U+FFFD may be half a character, and waits.
     """
 
     def __init__(self, tokenizer: StandardTokenizer) -> None:
