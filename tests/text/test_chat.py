@@ -199,7 +199,7 @@ def test_a_tokenizer_for_which_the_beginning_of_a_text_is_special_is_refused(sch
     }  # fmt: skip
     tokenizer = StandardTokenizer(json.dumps(file), Special("<s>"))
     if scheme == "first":
-        with pytest.raises(ConfigError, match="otherwise than at the beginning"):
+        with pytest.raises(ConfigError, match="at the beginning"):
             Chat("<s>{{ messages[0].content }}", tokenizer)
         return
     with Chat("<s>{{ messages[0].content }}", tokenizer) as chat:

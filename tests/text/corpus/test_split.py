@@ -99,7 +99,7 @@ def test_a_separator_is_a_whole_line_and_no_pattern() -> None:
 def test_a_rule_that_does_not_exist_is_answered_with_those_that_do() -> None:
     with pytest.raises(
         ConfigError,
-        match="'paragraf'.*'paragraph'",
+        match=r"'paragraf'.*'paragraph'",
     ):
         rule("paragraf")
     for name in ("separator", "separator="):
