@@ -58,7 +58,7 @@ def verify(
     if isinstance(model, Model) and device is not None:
         raise UsageError("device is for a model that is loaded here; a loaded model has its own.")
     subject = Subject(model if isinstance(model, Model) else load(model, device=device or "cpu"))
-    subject.model.place()  # raises where the device cannot be used, before anything is measured
+    subject.model.resolve_device()  # raises where the device cannot be used, before anything is measured
     findings: list[Finding] = []
     for check in (checks := select_checks(check_bool("quick", quick))):
         before(check)

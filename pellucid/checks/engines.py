@@ -40,7 +40,7 @@ def judge_precision(dtype: torch.dtype, path: str) -> Callable[[Subject], Findin
     """Returns a measurement that recomputes each value in float64 from the run's own inputs to it."""
 
     def measure(subject: Subject) -> Finding:
-        if path == "compiled" and lacks_compiler(subject.model.place()):
+        if path == "compiled" and lacks_compiler(subject.model.resolve_device()):
             return Finding(Verdict.SKIPPED, NO_COMPILER)
         ids, targets = subject.pair
         layers = min(COMPILED_LAYERS, subject.config.n_layer) if path == "compiled" else None

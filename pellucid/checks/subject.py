@@ -43,7 +43,7 @@ class Subject:
     def all_ids(self) -> list[int]:
         """The ids of the text; where the model cannot encode it, random ids from a fixed seed."""
         try:
-            ids = self.model.ids(self.text)
+            ids = self.model.encode(self.text)
         except TokenError:
             ids = np.random.default_rng(0).integers(0, self.config.vocab_size, LENGTH).tolist()
         return ids[: self.config.context_length]
@@ -64,7 +64,7 @@ class Subject:
         self._made = None  # one at a time: a real model in float64 is large
         config = self.config if layers is None else replace(self.config, n_layer=layers)
         weights = {name: self.weights[name] for name in config.parameters()}
-        module = Transformer.from_weights(config, weights, self.model.place(), dtype).eval()
+        module = Transformer.from_weights(config, weights, self.model.resolve_device(), dtype).eval()
         self._made = (dtype, layers), module
         return module
 

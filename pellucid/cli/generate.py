@@ -72,9 +72,9 @@ def generate(
         spoken = [("user", text)] if system is None else [("system", system), ("user", text)]
         start, stop = found.chat_prompt([{"role": role, "content": said} for role, said in spoken])
     else:
-        start = found.ids(reads, parse_special)
+        start = found.encode(reads, parse_special)
     asked = max_new_tokens, temperature, seed
-    tokens = found.tokens(start, *asked, cache=cache, past_context=past_context, stop=stop)
+    tokens = found.generate_ids(start, *asked, cache=cache, past_context=past_context, stop=stop)
     first = list(itertools.islice(tokens, 1))  # what cannot be is refused before anything is written
     ids, pieces, times, out = list[int](), list[str](), list[float](), exact_output()
 
@@ -87,7 +87,7 @@ def generate(
     if not json and not chat:
         print(text, end="", file=out, flush=True)
     try:
-        for piece in found.decoded(start, seen(), stop) if isinstance(reads, str) else _numbers(seen()):
+        for piece in found.decode_stream(start, seen(), stop) if isinstance(reads, str) else _numbers(seen()):
             pieces.append(piece)
             if not json:
                 print(piece, end="", file=out, flush=True)

@@ -1,9 +1,9 @@
 """A model: config, weights, tokenizer, the specification that explains it, the fast engine that runs it."""
 
+import dataclasses
 import os
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -151,11 +151,11 @@ class Model:
         if self._module is None:
             dtype = getattr(torch, self.dtype)
             self._module = Transformer.from_weights(
-                self.config, self.pretrained.weights, self.place(), dtype
+                self.config, self.pretrained.weights, self.resolve_device(), dtype
             ).eval()
         return self._module
 
-    def trained(self, name: str) -> "Tensor | None":
+    def modified_weight(self, name: str) -> "Tensor | None":
         """Returns the module's parameter if it is no longer the file's weight, else None."""
         if self._module is None:
             return None
@@ -175,16 +175,16 @@ class Model:
         return None if torch.equal(*bits) else held
 
     def _weight(self, name: str) -> Array:
-        held = self.trained(name)
+        held = self.modified_weight(name)
         return self.pretrained.weights[name] if held is None else held.clone().double().cpu().numpy()
 
-    def place(self) -> "Device":
+    def resolve_device(self) -> "Device":
         """Returns the device as a `torch.device`, if it can be used here."""
         return resolve_device(self.device)
 
     # ---- text to ids
 
-    def ids(self, prompt: Prompt, parse_special: bool = False) -> list[int]:
+    def encode(self, prompt: Prompt, parse_special: bool = False) -> list[int]:
         """Returns the token ids of a prompt, with the bos token in front where the model wants one.
 
         Special tokens in a text, such as <|im_start|>, are ordinary text unless they are to be parsed.
@@ -234,7 +234,7 @@ class Model:
         """Returns the log-probability of every token of a text, given those before it."""
         import torch
 
-        ids = self.ids(prompt, parse_special)
+        ids = self.encode(prompt, parse_special)
         logits = self.logits(ids)
         chosen = torch.tensor(ids[1:], device=logits.device)
         found = torch.log_softmax(logits[:-1].double(), -1).gather(-1, chosen[:, None])[:, 0]
@@ -258,7 +258,7 @@ class Model:
         the context ends there with a warning; `past_context` goes on with the last half of it.
         """
         prompts, single = apart(prompt)
-        starts = [self.ids(each, parse_special) for each in prompts]
+        starts = [self.encode(each, parse_special) for each in prompts]
         written: list[list[int]] = [[] for _ in prompts]
         for step in self._steps(starts, max_new_tokens, temperature, seed, cache, past_context):
             for ids, id in zip(written, step, strict=True):
@@ -266,7 +266,7 @@ class Model:
         for ids in written:
             self._warn(ids, max_new_tokens)
         found = [
-            "".join(self.decoded(start, ids)) if isinstance(each, str) else ids
+            "".join(self.decode_stream(start, ids)) if isinstance(each, str) else ids
             for each, start, ids in zip(prompts, starts, written, strict=True)
         ]
         return found[0] if single else found
@@ -283,13 +283,15 @@ class Model:
         past_context: bool = False,
     ) -> Iterator[str]:
         """Yields what follows a text, piece by piece as it is written; never half a character."""
-        ids = self.ids(check_text("prompt", prompt), parse_special)
-        tokens = self.tokens(ids, max_new_tokens, temperature, seed, cache=cache, past_context=past_context)
+        ids = self.encode(check_text("prompt", prompt), parse_special)
+        tokens = self.generate_ids(
+            ids, max_new_tokens, temperature, seed, cache=cache, past_context=past_context
+        )
         return self._stream(ids, tokens, max_new_tokens)
 
     def _stream(self, prompt: list[int], tokens: Iterator[int], max_new_tokens: int) -> Iterator[str]:
         written: list[int] = []
-        yield from self.decoded(prompt, (written.append(id) or id for id in tokens))  # type: ignore[func-returns-value]
+        yield from self.decode_stream(prompt, (written.append(id) or id for id in tokens))  # type: ignore[func-returns-value]
         self._warn(written, max_new_tokens)
 
     def chat(
@@ -311,7 +313,7 @@ class Model:
         steps = self._steps([ids], max_new_tokens, temperature, seed, cache, past_context, ends)
         written = [row[0] for row in steps if row[0] is not None]
         self._warn(written, max_new_tokens, ends)
-        return "".join(self.decoded(ids, written, ends))
+        return "".join(self.decode_stream(ids, written, ends))
 
     def chat_prompt(self, messages: str | Sequence[Mapping[str, str]]) -> tuple[list[int], list[int]]:
         """Returns the ids that ask for the next answer of a conversation, and the tokens that end it."""
@@ -328,7 +330,7 @@ class Model:
             ids, end = chat.prompt(checked), chat.end_of_turn()
         return ids, sorted({*self.stop, *([] if end is None else [end])})
 
-    def decoded(
+    def decode_stream(
         self, prompt: Prompt, tokens: Iterable[int], stop: Collection[int] | None = None
     ) -> Iterator[str]:
         """Yields the text of tokens that follow a prompt, without those that end it; a piece for each token.
@@ -336,14 +338,14 @@ class Model:
         A model may have more rows than its tokenizer has tokens; the rest have no text."""
         decoder, readable = self.tokenizer.decode_stream(), self.tokenizer.vocab_size
         ending = self.stop if stop is None else stop
-        for id in self.ids(prompt):  # a first word may need a blank before it
+        for id in self.encode(prompt):  # a first word may need a blank before it
             decoder.feed(id)
         for id in tokens:
             known_id = check_int("tokens", id, least=0) < readable and id not in ending
             yield decoder.feed(id) if known_id else ""
         yield decoder.end()
 
-    def tokens(
+    def generate_ids(
         self,
         prompt: Prompt,
         max_new_tokens: int = 64,
@@ -359,7 +361,7 @@ class Model:
 
         The last may be a token that ends the text: one of `stop`, by default the model's own.
         """
-        ids = self.ids(prompt, parse_special)
+        ids = self.encode(prompt, parse_special)
         steps = self._steps([ids], max_new_tokens, temperature, seed, cache, past_context, stop)
         return (row[0] for row in steps if row[0] is not None)
 
@@ -480,11 +482,11 @@ class Model:
         """Returns the same model with its queries and keys in RoPE's layout "halves" or "pairs"."""
         layout = check_one_of("layout", layout, ("halves", "pairs"))
         config, weights = in_layout(self.config, self.weights, layout)
-        return self.changed(config=config, weights=weights)
+        return self.replace(config=config, weights=weights)
 
-    def changed(self, **changes: Any) -> "Model":
+    def replace(self, **changes: Any) -> "Model":
         """Returns the same model with another `config`, other `weights` or another `tokenizer`."""
-        return Model(replace(self._as_it_is(), **changes), self.device, self.dtype)
+        return Model(dataclasses.replace(self._as_it_is(), **changes), self.device, self.dtype)
 
     # ---- files
 
@@ -522,17 +524,19 @@ class Model:
 
     def _as_it_is(self) -> Pretrained:
         """With what has been trained, each weight in the type that it now has."""
-        held = {name: self.trained(name) for name in self.config.parameters()}
+        held = {name: self.modified_weight(name) for name in self.config.parameters()}
         types = {
             name: dtype_code(dtype_name(value.dtype)) or "F32"
             for name, value in held.items()
             if value is not None
         }
-        provenance = replace(self.pretrained.provenance, types={**self.pretrained.provenance.types, **types})
-        return replace(self.pretrained, weights=self.weights, provenance=provenance)
+        provenance = dataclasses.replace(
+            self.pretrained.provenance, types={**self.pretrained.provenance.types, **types}
+        )
+        return dataclasses.replace(self.pretrained, weights=self.weights, provenance=provenance)
 
     def _ids(self, prompt: Prompt, target: Prompt | None) -> tuple[list[int], list[int] | None]:
-        start = self.ids(prompt)
+        start = self.encode(prompt)
         goal: list[int] = []
         if target is not None:
             goal = self.tokenizer.encode(target) if isinstance(target, str) else whole(target, "target")

@@ -36,7 +36,7 @@ def whole(ids: Any, parameter: str = "ids") -> list[int]:
     listed = check_prompt(ids, parameter)
     if isinstance(listed, str):
         raise TokenError(
-            f"{parameter} must be token ids such as [1, 2, 3], not a text; `ids(text)` gives them."
+            f"{parameter} must be token ids such as [1, 2, 3], not a text; `encode(text)` gives them."
         )
     try:
         found = [operator.index(id) for id in listed]

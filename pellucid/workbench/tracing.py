@@ -37,6 +37,6 @@ def write_trace(model: Model, trace: Trace, path: str | Path, force: bool = Fals
     source = model.pretrained.provenance
     where = str(source.path.resolve()) if source.path.exists() and source.format != "toml" else None
     updated = any("@" in name for name in trace.tape.values)
-    if updated or any(model.trained(name) is not None for name in model.config.parameters()):
+    if updated or any(model.modified_weight(name) is not None for name in model.config.parameters()):
         where = None  # no file has these weights
     return trace_file.write(trace, file, where, force)

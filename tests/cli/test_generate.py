@@ -48,14 +48,14 @@ def test_each_piece_is_written_when_it_comes(
     shell: Shell, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between two tokens, what has been said so far is already out."""
-    ids, written = pellucid.load(folder).ids("abcd"), []
+    ids, written = pellucid.load(folder).encode("abcd"), []
 
     def tokens(*given: Any, **more: Any) -> Iterator[int]:
         for id in ids:
             written.append(sys.stdout.getvalue())  # type: ignore[attr-defined]
             yield id
 
-    monkeypatch.setattr(Model, "tokens", tokens)
+    monkeypatch.setattr(Model, "generate_ids", tokens)
     assert shell("generate", folder, ">").out == ">abcd\n"
     assert written == ["", ">a", ">ab", ">abc"]
 
@@ -74,13 +74,13 @@ def test_json_is_one_line_with_text_ids_and_the_reason_for_the_end(shell: Shell,
     model = pellucid.load(folder)
     assert data["prompt"] == "the"
     assert data["text"] == model.generate("the", 5)
-    assert data["ids"] == model.generate(model.ids("the"), 5)
+    assert data["ids"] == model.generate(model.encode("the"), 5)
     assert data["finish"] == "length" and data["tokens_per_second"] > 0
 
 
 def test_json_tells_when_the_model_itself_came_to_an_end(shell: Shell, tmp_path: Path) -> None:
     plain = Model(made_up.model(made_up.LLAMA, generation={}))
-    second = plain.generate(plain.ids("the"), 2)[1]
+    second = plain.generate(plain.encode("the"), 2)[1]
     ends = folders.ours(tmp_path / "ends", generation={"eos_token_id": second})
     data = json.loads(shell("generate", ends, "the", "--json").out)
     assert data["finish"] == "stop" and len(data["ids"]) == 2 and data["ids"][-1] == second
@@ -160,13 +160,13 @@ def test_an_answer_ends_with_the_turn_which_is_not_printed(
 
     def tokens(self: Model, ids: list[int], *given: Any, **more: Any) -> Iterator[int]:
         seen.update(ids=ids, **more)
-        yield from [*self.ids("23"), turn]
+        yield from [*self.encode("23"), turn]
 
-    monkeypatch.setattr(Model, "tokens", tokens)
+    monkeypatch.setattr(Model, "generate_ids", tokens)
     done = shell("generate", talker, "22+1?", "--chat")
     assert (done.code, done.out) == (0, "23\n")
     wanted = "<|begin|>user\n22+1?<|turn|>\n<|begin|>assistant\n"
-    assert seen["ids"] == model.ids(wanted, parse_special=True) and turn in seen["stop"]
+    assert seen["ids"] == model.encode(wanted, parse_special=True) and turn in seen["stop"]
     assert json.loads(shell("generate", talker, "22+1?", "--chat", "--json").out)["finish"] == "stop"
 
 
@@ -184,8 +184,8 @@ def test_a_pipe_gets_the_exact_text_and_a_terminal_visible_escapes(
     shell: Shell, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evil = "a\x1b]0;b\x07\u202e\x08"
-    ids = pellucid.load(folder).ids(evil)
-    monkeypatch.setattr(Model, "tokens", lambda *given, **more: iter(ids))
+    ids = pellucid.load(folder).encode(evil)
+    monkeypatch.setattr(Model, "generate_ids", lambda *given, **more: iter(ids))
     assert shell("generate", folder, ">").out == f">{evil}\n"
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert shell("generate", folder, ">").out == ">a\\x1b]0;b\\x07\\u202e\\x08\n"
@@ -262,13 +262,13 @@ def test_a_model_that_is_not_there_is_told_in_one_line(shell: Shell, model: str,
 def test_ctrl_c_keeps_what_was_written_and_exits_with_130(
     shell: Shell, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ids = pellucid.load(folder).ids("abcd")
+    ids = pellucid.load(folder).encode("abcd")
 
     def tokens(*given: Any, **more: Any) -> Iterator[int]:
         yield from ids
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Model, "tokens", tokens)
+    monkeypatch.setattr(Model, "generate_ids", tokens)
     done = shell("generate", folder, ">")
     assert dataclasses.astuple(done) == (130, ">abcd\n", "interrupted\n")
 

@@ -14,7 +14,7 @@ def test_plain_residual_adds_the_stream_to_what_attention_wrote() -> None:
     """B = (0, 1) and attention's (.19557, .80443) make (.19557, 1.80443)."""
     model = pellucid.load("abcd")
     config = dataclasses.replace(model.config, residual=PlainResidual())
-    trace = model.changed(config=config).trace("A B")
+    trace = model.replace(config=config).trace("A B")
     assert trace.tape["blocks.0.resid_mid"][0, 1] == pytest.approx([0.19557, 1.80443], abs=5e-6)
 
 
@@ -28,12 +28,12 @@ def test_scaled_residual_adds_a_share_of_what_attention_wrote(alpha: float, want
     """B = (0, 1), and attention wrote (.19557, .80443)."""
     model = pellucid.load("abcd")
     config = dataclasses.replace(model.config, residual=ScaledResidual(alpha=alpha))
-    trace = model.changed(config=config).trace("A B")
+    trace = model.replace(config=config).trace("A B")
     assert trace.tape["blocks.0.resid_mid"][0, 1] == pytest.approx(wanted, abs=1e-5)
 
 
 def test_a_share_of_one_is_the_plain_residual() -> None:
     model = pellucid.load("abcd")
     config = dataclasses.replace(model.config, residual=ScaledResidual(alpha=1.0))
-    trace = model.changed(config=config).trace("A B")
+    trace = model.replace(config=config).trace("A B")
     assert trace.tape["blocks.0.resid_mid"][0, 1] == pytest.approx([0.19557, 1.80443], abs=5e-6)

@@ -23,7 +23,7 @@ def tied() -> pellucid.Model:
     model = pellucid.load("abcd")
     weights = {name: value for name, value in model.weights.items() if name != "unembed.weight"}
     config = dataclasses.replace(model.config, unembedding=TiedUnembedding())
-    return model.changed(config=config, weights=weights)
+    return model.replace(config=config, weights=weights)
 
 
 def test_tied_unembedding_compares_with_the_embedding() -> None:

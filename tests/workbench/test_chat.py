@@ -23,11 +23,13 @@ def talker(**more: Any) -> Model:
 
 def test_an_answer_is_what_follows_the_template_s_ids() -> None:
     model = talker()
-    ids = model.ids("<|begin|>system\nBe.<|turn|>\n<|begin|>user\nWho?<|turn|>\n<|begin|>assistant\n", True)
+    ids = model.encode(
+        "<|begin|>system\nBe.<|turn|>\n<|begin|>user\nWho?<|turn|>\n<|begin|>assistant\n", True
+    )
     start, stop = model.chat_prompt(TALK)
     assert start == ids and stop == [1, 2]
-    written = list(model.tokens(ids, 12, 1.5, 3, stop=stop))
-    assert model.chat(TALK, 12, 1.5, 3) == "".join(model.decoded(ids, written, stop))
+    written = list(model.generate_ids(ids, 12, 1.5, 3, stop=stop))
+    assert model.chat(TALK, 12, 1.5, 3) == "".join(model.decode_stream(ids, written, stop))
     assert model.chat("Who?", 5) == model.chat([{"role": "user", "content": "Who?"}], 5)
 
 
@@ -41,7 +43,7 @@ def test_the_names_of_special_tokens_in_a_message_are_text() -> None:
 def test_a_template_that_does_not_mark_answers_still_asks() -> None:
     last_only = "<|begin|>{{ messages[-1].content }}"
     start, stop = talker(chat_template=last_only).chat_prompt("Who?")
-    assert start == talker().ids("<|begin|>Who?", True) and stop == [1]
+    assert start == talker().encode("<|begin|>Who?", True) and stop == [1]
     with Chat(last_only, talker().tokenizer) as chat:
         assert chat.end_of_turn() is None
 

@@ -90,7 +90,7 @@ def test_ids_are_never_rounded() -> None:
     for ids in ([0.5], [None], [[0.5]], [[1], 2], [[[1]]], [True]):
         with pytest.raises(TokenError, match="ids must be whole numbers"):
             tiny().generate(ids)
-    assert tiny().ids(np.array([3, 4], np.uint8)) == tiny().ids(torch.tensor([3, 4])) == [3, 4]
+    assert tiny().encode(np.array([3, 4], np.uint8)) == tiny().encode(torch.tensor([3, 4])) == [3, 4]
 
 
 # ---- scores
@@ -116,7 +116,7 @@ def test_a_score_agrees_with_the_specification_s_loss() -> None:
 def test_a_text_is_scored_token_by_token_and_can_be_printed() -> None:
     model = tiny()
     score = model.score("the cat")
-    assert score.tokens == [model.token(id) for id in model.ids("the cat")]
+    assert score.tokens == [model.token(id) for id in model.encode("the cat")]
     first, *rest = str(score).splitlines()
     assert first.strip() == repr(score.tokens[0]) and len(rest) == len(score) - 1
     assert dict(score)[score.tokens[-1]] == score.logprobs[-1]
@@ -132,7 +132,7 @@ def test_a_single_token_has_no_score() -> None:
 
 def test_text_goes_on_as_text_and_ids_as_ids() -> None:
     model = tiny(generation={})
-    ids = model.generate(model.ids("the cat"), 6)
+    ids = model.generate(model.encode("the cat"), 6)
     assert isinstance(ids, list) and len(ids) == 6
     text = model.generate("the cat", 6)
     assert isinstance(text, str)
@@ -151,7 +151,7 @@ def test_the_stream_s_pieces_are_the_text(temperature: float) -> None:
 def test_the_text_of_greedy_ids_is_the_argmax_of_the_logits() -> None:
     model = tiny(generation={})
     ids = list(IDS)
-    for id in model.tokens(IDS, 5):
+    for id in model.generate_ids(IDS, 5):
         assert id == int(model.logits(ids)[-1].argmax())
         ids.append(id)
 
@@ -164,7 +164,7 @@ def test_a_text_stops_at_an_end_token_which_is_given_out_but_not_written() -> No
         assert model.generate(IDS, 6) == free[: free.index(end) + 1]
     model = tiny(generation={})
     prompt = "the cat"
-    ids = model.generate(model.ids(prompt), 6)
+    ids = model.generate(model.encode(prompt), 6)
     stopped = tiny(generation={"eos_token_id": ids[3]})
     before = [id for id in ids[: ids.index(ids[3])] if id < model.tokenizer.vocab_size]
     assert stopped.generate(prompt, 6) == model.tokenizer.decode(before)
@@ -180,17 +180,19 @@ def test_where_the_file_names_no_end_the_tokenizer_s_is_taken() -> None:
 def test_a_model_that_wants_a_first_token_gets_it() -> None:
     plain, begun = tiny(generation={}), tiny(generation={}, add_bos=True)
     bos = begun.tokenizer.id_of("<|begin|>")
-    assert begun.ids("the") == [bos, *plain.ids("the")]
-    assert begun.ids([5, 6]) == [5, 6]  # ids are taken as they are
-    assert begun.ids("") == [bos]
-    assert begun.score("the").ids == begun.trace("the").run["ids"][0] == begun.ids("the")
-    assert begun.generate("the", 5) == "".join(begun.decoded("the", plain.generate(begun.ids("the"), 5)))
+    assert begun.encode("the") == [bos, *plain.encode("the")]
+    assert begun.encode([5, 6]) == [5, 6]  # ids are taken as they are
+    assert begun.encode("") == [bos]
+    assert begun.score("the").ids == begun.trace("the").run["ids"][0] == begun.encode("the")
+    assert begun.generate("the", 5) == "".join(
+        begun.decode_stream("the", plain.generate(begun.encode("the"), 5))
+    )
 
 
 def test_a_target_gets_no_first_token_of_its_own() -> None:
     model = tiny(add_bos=True)
     run = model.trace("the", target=" cat").run
-    assert run["ids"][0] == (model.ids("the") + model.tokenizer.encode(" cat"))[:-1]
+    assert run["ids"][0] == (model.encode("the") + model.tokenizer.encode(" cat"))[:-1]
 
 
 def test_an_id_beyond_the_tokenizer_is_written_as_nothing() -> None:
@@ -198,7 +200,7 @@ def test_an_id_beyond_the_tokenizer_is_written_as_nothing() -> None:
     model = tiny(generation={})
     beyond = model.tokenizer.vocab_size
     assert beyond < model.config.vocab_size
-    assert "".join(model.decoded("a", [*model.ids("b"), beyond, *model.ids("c")])) == "bc"
+    assert "".join(model.decode_stream("a", [*model.encode("b"), beyond, *model.encode("c")])) == "bc"
     assert model.token(beyond) == str(beyond)
 
 
@@ -291,12 +293,12 @@ def test_the_cache_may_be_of_a_smaller_type(cache: Any, monkeypatch: pytest.Monk
 def test_special_tokens_of_a_prompt_are_parsed_only_if_asked() -> None:
     model = tiny(generation={})
     end, prompt = model.tokenizer.id_of("<|end|>"), "the<|end|>cat"
-    assert end not in model.ids(prompt) and end in model.ids(prompt, parse_special=True)
-    parsed = model.ids(prompt, True)
+    assert end not in model.encode(prompt) and end in model.encode(prompt, parse_special=True)
+    parsed = model.encode(prompt, True)
     assert model.score(prompt, parse_special=True).ids == parsed
-    assert list(model.tokens(prompt, 5, parse_special=True)) == model.generate(parsed, 5)
+    assert list(model.generate_ids(prompt, 5, parse_special=True)) == model.generate(parsed, 5)
     text = model.generate(prompt, 5, parse_special=True)
-    assert text == "".join(model.decoded(parsed, model.generate(parsed, 5)))
+    assert text == "".join(model.decode_stream(parsed, model.generate(parsed, 5)))
     assert text == "".join(model.stream(prompt, 5, parse_special=True))
 
 
@@ -327,7 +329,7 @@ def test_every_view_shows_the_weights_that_the_module_has_now() -> None:
     spec, fast = (model.trace(IDS, path=path).tape for path in ("reference", "eager"))
     assert not np.allclose(spec["logits"], before)
     assert np.abs(spec["logits"] - fast["logits"]).max() < 1e-10
-    assert np.array_equal(model.changed().weights[name], -3 * old)
+    assert np.array_equal(model.replace().weights[name], -3 * old)
 
 
 def test_what_is_no_longer_there_is_told_by_its_name() -> None:

@@ -35,7 +35,7 @@ def test_saved_and_loaded_it_is_the_same_model(
     again = pellucid.load(tmp_path / "saved")
     assert again.config == model.config and again.name == model.name
     assert torch.equal(again.logits(IDS), model.logits(IDS))
-    assert again.ids("the naïve cat") == model.ids("the naïve cat")
+    assert again.encode("the naïve cat") == model.encode("the naïve cat")
     assert again.stop == model.stop
     assert again.generate("the", 8) == model.generate("the", 8)
 
