@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from pellucid.interop import gguf, huggingface, model_folder
+from pellucid.training.recipe.toml import format_toml, parse_value
 from tests.cli.fork_server import Done, fork_server
 from tests.cli.hostile import FILE_NAMES
 from tests.interop.gguf import made_up
@@ -159,7 +160,7 @@ def _recipe(out: str, changes: list[str]) -> str:
     for change in changes:
         key, _, value = change.partition("=")
         section, _, name = key.rpartition(".")
-        lines.setdefault(section, []).append(f"{name} = {value if value[0].isdigit() else json.dumps(value)}")
+        lines.setdefault(section, []).append(f"{name} = {format_toml(parse_value(value))}")
     tables = [f"[{section}]\n" * bool(section) + "\n".join(rows) for section, rows in lines.items()]
     return "\n".join(tables) + "\n"
 

@@ -21,8 +21,8 @@ RENAMED = {
     "train.z": "train.z_loss",
 }
 BOOLEANS = ("train.activation_checkpointing", "train.compile", "train.deterministic", "train.tensorboard")
-"""Keys whose values were `yes` and `no`."""
-VALUES = {"yes": True, "no": False}
+"""Keys whose values were `yes` and `no`; a quoted `"true"` or `"false"` is read as well."""
+VALUES = {"yes": True, "no": False, "true": True, "false": False}
 
 
 def translate(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def translate(table: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigError(f"{old} is now {new}, and both are set: omit {old}.")
         # In its place, so that a file keeps the order of its keys.
         result[section] = {new_key if k == key else k: v for k, v in result[section].items()}
-    for section, key in _yes_or_no_in(result):
+    for section, key in _quoted_booleans_in(result):
         result[section][key] = VALUES[result[section][key]]
     return result
 
@@ -59,7 +59,7 @@ def describe_renamed(table: Mapping[str, Any], overrides: list[str]) -> list[str
     """
     lines = [f"{old} is now {new}" for old, new in _renamed_in(table)]
     current = translate(table)
-    given = [f"{s}.{k}={table[s][k]}" for s, k in _yes_or_no_in(table) if k in current[s]]
+    given = [f"{s}.{k}={table[s][k]}" for s, k in _quoted_booleans_in(table) if k in current[s]]
     for override in (*given, *overrides):
         key, new = override.partition("=")[0], translate_override(override)
         if key in RENAMED:
@@ -76,7 +76,7 @@ def _renamed_in(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield old, new
 
 
-def _yes_or_no_in(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _quoted_booleans_in(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name in BOOLEANS:
         section, _, key = name.partition(".")
         values = table.get(section)

@@ -53,6 +53,14 @@ def test_every_old_key_is_named_once_with_its_new_name() -> None:
     assert describe_renamed(NEW, overrides(NEW)) == []
 
 
+@pytest.mark.parametrize("value", ["no", "false", False])
+def test_a_quoted_boolean_is_the_boolean(value: str | bool) -> None:
+    assert Recipe.from_dict(SMALL | {"train": {"compile": value}}).train.compile is False
+    for text in ("train.compile=false", 'train.compile="false"', "train.compile=no"):
+        assert Recipe.from_dict(override(SMALL, [text])).train.compile is False
+    assert describe_renamed({"train": {"compile": "false"}}, ["train.compile=false"]) == []
+
+
 def test_a_key_set_by_both_names_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"train\.bad.*train\.on_nonfinite"):
         Recipe.from_dict(SMALL | {"train": {"bad": "stop", "on_nonfinite": "skip"}})
