@@ -49,4 +49,4 @@ bench-gpu: setup ## training on a GPU beside its peers; PELLUCID_DATA names a fo
 	[ -z "$$PELLUCID_DATA" ] || $(BIN)/python -m benchmarks.gpu books
 
 torture: setup ## the same claims with the full counts
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m torture
+	$(ONE_THREAD) PELLUCID_ROTATION=all $(BIN)/python -m pytest -n 2 -m "torture or rotating"

@@ -72,6 +72,7 @@ def composes(config: ModelConfig, choice: Choice, folder: Path, seed: int = 0) -
             assert find_mismatch("logits", array(cached), array(whole), CACHED_AGAINST_FULL) is None
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("choice", COVER, ids=text)
 def test_every_pair_of_choices_trains_saves_loads_and_caches(choice: Choice, tmp_path: Path) -> None:
     config = config_of(choice)

@@ -20,6 +20,7 @@ OUTSIDE = (
 """Checks by other programs, or that the choice of a part does not change."""
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_a_healthy_model_of_any_choice_passes(name: str) -> None:
     field, _, kind = name.partition("/")
