@@ -409,7 +409,7 @@ def check_site(name: str, texts: list[str]) -> None:
     work = container.copy(container.scratch())
     SITES[name].write(work, texts)
     for number, arguments in enumerate(SITES[name].lines):
-        for terminal in (True, False) if arguments[0] != "train" else (number % 2 == 0,):
+        for terminal in (True, False) if arguments[0] not in ("train", "verify") else (number % 2 == 0,):
             check(container.run(arguments, work, terminal=terminal), terminal, arguments)
     container.remove(work.parent)
 
