@@ -54,14 +54,14 @@ def judge_precision(dtype: torch.dtype, path: str) -> Callable[[Subject], Findin
 
 
 def judge_far_positions(subject: Subject) -> Finding:
-    """Judges the same text at the end of the context: positions that were rounded are off by whole turns
-    there, and hardly at all at the beginning."""
+    """Judges the same text at the end of the context: there, rounded positions give RoPE angles that are
+    off by radians; at the beginning the error is small."""
     ids, targets = subject.pair
     places = np.arange(subject.config.context_length)[-len(ids) :]
     given = _position_values(subject.config, places)
     if not given:
-        reads = "distances alone" if subject.config.positions.biased() else "no positions"
-        return Finding(Verdict.SKIPPED, f"it reads {reads}, so no position is far")
+        uses = "relative distances only" if subject.config.positions.biased() else "no positions"
+        return Finding(Verdict.SKIPPED, f"it uses {uses}, so no position is far")
     module = subject.module(torch.bfloat16)
     program = with_values(subject.program, given)
     with torch.no_grad():
@@ -82,8 +82,8 @@ def _position_values(config: ModelConfig, places: Array) -> dict[str, Array]:
 
 
 def _judge_run(subject: Subject, both: Run) -> Finding:
-    made = [name for name in both.values if both.tape.roles.get(name) != "leaf"]  # leaves are inputs
-    recorded = {name: RecordedValue(both.values[name], both.types[name]) for name in made}
+    names = [name for name in both.values if both.tape.roles.get(name) != "leaf"]  # leaves are inputs
+    recorded = {name: RecordedValue(both.values[name], both.types[name]) for name in names}
     return judge_run(subject.trace(both.tape, subject.pair[0]), recorded).summarize()
 
 
@@ -91,44 +91,44 @@ ROUNDING = "(8 + √n) units of Σ|terms|"
 CHECKS = (
     Check(
         "specification",
-        "the fast engine in float64 gives every value that the specification names",
+        "The fast engine in float64 gives every value that the specification names.",
         f"{BETWEEN_ENGINES:g}",
         measure_values,
     ),
     Check(
         "gradients",
-        "the fast engine in float64 gives every gradient that the specification derives",
+        "The fast engine in float64 gives every gradient that the specification derives.",
         f"{BETWEEN_ENGINES:g}",
         measure_gradients,
         quick=False,
     ),
     Check(
         "float32",
-        "each step in float32 equals its own inputs' result within rounding",
+        "Each step in float32 equals the result recomputed from its own inputs within rounding.",
         ROUNDING,
         judge_precision(torch.float32, "eager"),
     ),
     Check(
         "bfloat16",
-        "each step in bfloat16 equals its own inputs' result within rounding",
+        "Each step in bfloat16 equals the result recomputed from its own inputs within rounding.",
         ROUNDING,
         judge_precision(torch.bfloat16, "eager"),
     ),
     Check(
         "far positions",
-        "each step in bfloat16 at the end of the context equals its own inputs' result within rounding",
+        "At the end of the context, each step in bfloat16 equals its recomputed result within rounding.",
         ROUNDING,
         judge_far_positions,
     ),
     Check(
         "fused",
-        "each span of steps in a fused kernel, in bfloat16, equals its own inputs' result within rounding",
+        "In bfloat16, each span of steps in a fused kernel equals its recomputed result within rounding.",
         ROUNDING,
         judge_precision(torch.bfloat16, "fused"),
     ),
     Check(
         "compiled",
-        "each span of steps in compiled code, in float32, equals its own inputs' result within rounding",
+        "In float32, each span of steps in compiled code equals its recomputed result within rounding.",
         ROUNDING,
         judge_precision(torch.float32, "compiled"),
         quick=False,

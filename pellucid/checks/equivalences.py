@@ -17,7 +17,7 @@ from pellucid.reference.op import Array
 
 STEPS = 4
 """How many tokens are decoded one by one."""
-NO_CACHE = "its mask looks ahead, so it cannot have a cache"
+NO_CACHE = "its mask is not causal, so it cannot have a cache"
 
 
 def _values(module: Transformer, ids: list[list[int]], **more: torch.Tensor) -> dict[str, Array]:
@@ -123,18 +123,21 @@ BUDGET = f"{CACHED_AGAINST_FULL:g}"
 CHECKS = (
     Check(
         "cached",
-        "decoding with the cache gives the values of one pass over all tokens",
+        "Decoding with the cache gives the values of one pass over all tokens.",
         BUDGET,
         measure_cached,
     ),
     Check(
         "chunked prefill",
-        "reading a prompt in chunks gives the values of one pass over all tokens",
+        "Prefill of a prompt in chunks gives the values of one pass over all tokens.",
         BUDGET,
         measure_chunked_prefill,
     ),
     Check(
-        "batched", "the values of a row do not depend on the other rows of its batch", BUDGET, measure_batched
+        "batched",
+        "The values of a row do not depend on the other rows of its batch.",
+        BUDGET,
+        measure_batched,
     ),
-    Check("padded", "the values of a row do not depend on padding, left or right", BUDGET, measure_padded),
+    Check("padded", "The values of a row do not depend on padding, left or right.", BUDGET, measure_padded),
 )

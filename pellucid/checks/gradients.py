@@ -111,7 +111,7 @@ def _kind_of(name: str) -> str:
 CHECKS = (
     Check(
         "finite differences",
-        "the loss changes along each kind of parameter as its gradient says",
+        "Along a random direction of each kind of parameter, the loss changes as its gradient says.",
         f"{TOLERANCE:g}",
         measure_finite_differences,
         quick=False,

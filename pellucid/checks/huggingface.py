@@ -93,7 +93,7 @@ def measure_logits(subject: Subject) -> Finding:
 CHECKS = (
     Check(
         "transformers",
-        "transformers computes the same values from the same file, layer by layer",
+        "`transformers` computes the same values from the same file, layer by layer.",
         f"rounding; {MEAN:g} on average, {WORST:g} at worst",
         measure_logits,
     ),

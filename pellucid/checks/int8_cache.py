@@ -32,7 +32,7 @@ def measure_divergence(subject: Subject) -> Finding:
             caches.append(cache)
     if (off := _largest_step(*caches)) > 0.5:
         message = (
-            f"a key or value is {off:.2f} steps from what was kept; rounding makes it half of one at most"
+            f"a cached key or value is off by {off:.2f} quantization steps; rounding explains 0.5 at most"
         )
         return Finding(Verdict.BUG, f"{off:.2f} steps", "blocks.0.attn.k_all", message)
     full, int8 = found
@@ -42,7 +42,10 @@ def measure_divergence(subject: Subject) -> Finding:
     if not (mean <= MEAN and worst <= WORST):  # NaN fails as well
         at = f"position {half + int(kl.argmax())}"
         return Finding(
-            Verdict.BUG, measured, at, "the int8 cache changes this model's predictions: use a wider type."
+            Verdict.BUG,
+            measured,
+            at,
+            "the int8 cache changes this model's predictions. Use a wider cache type.",
         )
     return Finding(Verdict.NOISE, measured)
 
@@ -61,7 +64,7 @@ def _largest_step(full: Cache, int8: Cache) -> float:
 CHECKS = (
     Check(
         "int8 cache",
-        "keys and values in 8 bits hardly change the distribution of the next token",
+        "Keys and values in int8 hardly change the distribution of the next token.",
         f"KL {MEAN:g} on average, {WORST:g} at worst",
         measure_divergence,
     ),

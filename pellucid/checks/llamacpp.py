@@ -90,7 +90,7 @@ def _letter(tokenizer: Tokenizer) -> list[int]:
 CHECKS = (
     Check(
         "llama.cpp",
-        "llama.cpp predicts the same next tokens",
+        "`llama.cpp` predicts the same next tokens from the same file.",
         f"{AGREEMENT:.0%} of the choices, apart from those within {CLEARLY:g} nats",
         measure_choices,
     ),

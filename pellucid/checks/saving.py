@@ -39,7 +39,7 @@ def _encode(tokenizer: Tokenizer | None, text: str) -> object:
 CHECKS = (
     Check(
         "saved",
-        "the model is the same after it is saved and opened again",
+        "The model is the same after it is saved and opened again.",
         "bit for bit",
         measure_saved,
         quick=False,

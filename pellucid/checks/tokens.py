@@ -21,8 +21,8 @@ TEXTS = (
     " leading, trailing ",
     "<|im_start|>user\n<s> </s> <|endoftext|> [INST]",
 )
-"""What tends to go wrong: spaces, digits, contractions, combined characters, names of special tokens."""
-NONE_READ = "it can encode none of the sample texts"
+"""Frequent sources of errors: spaces, digits, contractions, combined characters, names of special tokens."""
+NONE_READ = "its tokenizer cannot encode any of the sample texts"
 
 
 def measure_round_trip(subject: Subject) -> Finding:
@@ -36,9 +36,7 @@ def measure_round_trip(subject: Subject) -> Finding:
     unknown = None if name is None else tokenizer.id_of(name)
     texts = [text for text in readable if unknown is None or unknown not in tokenizer.encode(text)]
     if not texts:
-        return Finding(
-            Verdict.SKIPPED, f"each sample text has words that it does not know and encodes as {name}"
-        )
+        return Finding(Verdict.SKIPPED, f"each sample text has words that its tokenizer encodes as {name}")
     for text in texts:
         back = tokenizer.decode(tokenizer.encode(text))
         if back != text and tokenizer.encode(back) != tokenizer.encode(text):
@@ -58,7 +56,7 @@ def measure_same_ids(subject: Subject) -> Finding:
     if not texts:
         return Finding(Verdict.SKIPPED, NONE_READ)
     try:
-        theirs = _load_theirs(subject, tokenizer)
+        theirs = _load_transformers(subject, tokenizer)
     except ImportError:
         return Finding(Verdict.SKIPPED, "transformers is not installed: pip install transformers")
     except Exception as error:  # another library on an untrusted file
@@ -113,7 +111,7 @@ def _select_readable(tokenizer: Tokenizer, texts: tuple[str, ...]) -> list[str]:
     return readable
 
 
-def _load_theirs(subject: Subject, tokenizer: Tokenizer) -> Any:
+def _load_transformers(subject: Subject, tokenizer: Tokenizer) -> Any:
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     path = subject.model.pretrained.provenance.path
@@ -142,11 +140,14 @@ def _quiet() -> Iterator[None]:
 CHECKS = (
     Check(
         "tokenizer",
-        "decoding gives back the text that was encoded",
+        "Decoding the ids of a text returns that text.",
         "character for character",
         measure_round_trip,
     ),
     Check(
-        "tokenizer outside", "other programs read the same ids from its file", "id for id", measure_same_ids
+        "tokenizer outside",
+        "Other programs encode a text to the same ids with its tokenizer file.",
+        "id for id",
+        measure_same_ids,
     ),
 )

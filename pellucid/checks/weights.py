@@ -34,5 +34,5 @@ def measure_finite(subject: Subject) -> Finding:
 
 
 CHECKS = (
-    Check("weights", "every weight is a finite number", "no NaN, no Inf", measure_finite, required=True),
+    Check("weights", "Every weight is a finite number.", "no NaN, no Inf", measure_finite, required=True),
 )

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from pellucid.checks.check import Check
     from pellucid.judge.verdict import Finding
 
-COLOURS = {"equal": "green", "noise": "cyan", "BUG": "bold red", "skipped": "dim"}
+COLORS = {"EQUAL": "green", "NOISE": "cyan", "BUG": "bold red", "SKIPPED": "dim"}
+"""The color of each verdict, by its name in the enum `Verdict`, which is imported only when it is used."""
 
 
 def verify(
@@ -20,18 +21,19 @@ def verify(
     device: Annotated[str, typer.Option(help="Where the fast engine runs: cpu, cuda.")] = "cpu",
     json: Annotated[bool, typer.Option("--json", help="One JSON line for each check.")] = False,
 ) -> None:
-    """Whether a model's numbers can be trusted: a catalogue of claims, each measured on this model.
+    """Measure a catalogue of claims about a model's numbers on this model.
 
-    equal: within the tolerance. noise: within what rounding explains. BUG: neither, with the first name that
-    is wrong. The exit code is 1 where there is a bug.
+    equal: within the tolerance. noise: within what rounding explains. BUG: neither; the first wrong value is
+    named. The exit code is 1 where there is a bug.
     """
     from pellucid.checks.catalogue import verify
+    from pellucid.format import pluralize
 
     with _progress(json) as (before, after):
         report = verify(model, quick=quick, device=device, before=before, after=after)
     if not json:
         if report.not_run:
-            print(f"skipped  {len(report.not_run)} checks: not run: the weights are not finite")
+            print(f"skipped  {pluralize(len(report.not_run), 'check')}: the weights are not finite")
         print(f"\n{model}: {report.summary()}")
     if not report:
         raise typer.Exit(1)
@@ -59,7 +61,7 @@ def _progress(json: bool) -> Iterator[tuple[Callable[["Check"], None], Callable[
     def after(finding: "Finding") -> None:
         head, detail, *message = finding.lines()
         verdict, rest = head[:8], head[8:]
-        console.print(f"[{COLOURS[finding.verdict]}]{verdict}[/]{escape(rest)}", soft_wrap=True)
+        console.print(f"[{COLORS[finding.verdict.name]}]{verdict}[/]{escape(rest)}", soft_wrap=True)
         console.print(detail, style="dim", soft_wrap=True, markup=False)
         for i, line in enumerate(message):
             console.print(line, style="" if i else "bold red", soft_wrap=True, markup=False)

@@ -15,8 +15,8 @@ from pellucid.judge.recorded import RecordedValue
 from pellucid.reference.op import Array
 
 SUFFIXES = (".npz", ".safetensors")
-MOST_BYTES = 2**33
-"""A file that says it unpacks to more is not opened: a few kilobytes can claim any size."""
+MAX_BYTES = 2**33
+"""An archive that claims to unpack to more is not opened: a few kilobytes can claim any size."""
 
 _TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?"} | {
     f"{sign}{bits}": f"<{sign.lower()}{bits // 8}" for sign in "IU" for bits in (8, 16, 32, 64)
@@ -66,9 +66,7 @@ def _file_errors(path: Path) -> Iterator[None]:
 def _read_npz(path: Path) -> dict[str, tuple[Array, str]]:
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
-        need(
-            sum(member.file_size for member in members) <= MOST_BYTES, "it says that it unpacks to over 8 GiB"
-        )
+        need(sum(member.file_size for member in members) <= MAX_BYTES, "it claims to unpack to over 8 GiB")
         return {member.filename.removesuffix(".npy"): _read_npy(archive, member) for member in members}
 
 
@@ -88,7 +86,7 @@ def _read_npy(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[Array,
         size = math.prod(shape) * dtype.itemsize
         need(
             all(length >= 0 for length in shape) and size <= member.file_size,
-            f"{name!r} says {shape} of {dtype}, and the file has {member.file_size} bytes of it",
+            f"{name!r} claims the shape {shape} of {dtype}, and has {member.file_size} bytes",
         )
         data = file.read(size)
     need(len(data) == size, f"{name!r} ends early")
@@ -114,10 +112,10 @@ def _read_safetensors(path: Path) -> dict[str, tuple[Array, str]]:
 def _widen(name: str, value: Array, type: str) -> RecordedValue:
     if type == "bfloat16" and value.dtype == np.uint16:
         return RecordedValue((value.astype(np.uint32) << 16).view(np.float32).astype(np.float64), type)
-    need(value.dtype.kind in "fiub", f"{name!r} is of {type}, which is not a type of numbers")
+    need(value.dtype.kind in "fiub", f"{name!r} has the type {type}, which is not numeric")
     if value.dtype.kind != "f":
         return RecordedValue(value.astype(np.int64), type)
-    need(value.dtype.itemsize <= 8, f"{name!r} is of {type}; save it as float64")
+    need(value.dtype.itemsize <= 8, f"{name!r} has the type {type}; save it as float64")
     return RecordedValue(value.astype(np.float64), find_type(value) if type == value.dtype.name else type)
 
 

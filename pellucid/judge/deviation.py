@@ -1,4 +1,4 @@
-"""How far one recorded value is from what its own inputs give, at its worst cell."""
+"""The deviation of one recorded value from the result that its own inputs give, at its worst cell."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ class Deviation:
     since: str | None = None
     """The recorded value from which this one was recomputed, where the steps between were not recorded."""
     is_equal: bool = False
-    """Whether it is within the tolerance that was asked for, however many units that is."""
+    """Whether it is within the given tolerance, however many units that is."""
     fits: str = ""
     """Another operation that gives these numbers: a swap that the error budget is too wide to show."""
     rerun_type: str = ""

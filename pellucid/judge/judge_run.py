@@ -1,8 +1,7 @@
 """Noise or bug: each value that another program recorded, recomputed in float64 from its own recorded inputs.
 
-A run in another precision drifts from the specification's, and the drift alone says nothing. What says
-something is a step that does not follow from its own inputs: its error is compared with what rounding can do
-(`rounding.py`).
+A run in another precision departs from the specification's run, and the size of that difference alone proves
+nothing. A bug is a step whose error exceeds what rounding can do to its own inputs (`rounding.py`).
 """
 
 import re
@@ -22,11 +21,11 @@ from pellucid.judge.mismatch import (
     kind_of,
     scales_by_kind,
 )
-from pellucid.judge.other_curve import find_other_curve
 from pellucid.judge.recompute import Recomputation, Recomputed
 from pellucid.judge.recorded import RecordedValue, Recording, check_recorded
 from pellucid.judge.rounding import MIN_CELLS
 from pellucid.judge.run_report import RunReport
+from pellucid.judge.swapped_activation import find_swapped_activation
 from pellucid.judge.verdict import Verdict
 from pellucid.patterns import matches
 from pellucid.reference.op import Array, Index, Shape
@@ -49,8 +48,8 @@ def judge_run(
 ) -> RunReport:
     """Judges recorded values by the program of `run`, which had the same ids and parameters.
 
-    A step reads what was recorded, else what was recomputed; so one wrong step is named, and what follows
-    from it is not blamed. Values within `tolerance` are equal in any type (default: 1e-10, float64 only).
+    A step reads the recorded inputs, else the recomputed ones; so one wrong step is named, and the steps
+    after it are not blamed. Values within `tolerance` are equal in any type (default: 1e-10, float64 only).
     """
     trace = run if isinstance(run, Trace) else Trace(run)
     theirs = check_recorded(trace.tape, recorded)
@@ -74,35 +73,35 @@ class _ValueJudge:
                 self.judged.setdefault(trace.tape.resolve(name), {})[name] = value
         self.scales = scales_by_kind({name: value.value for name, value in theirs.items()})
 
-    def judge(self, name: str, made: Recomputed) -> None:
+    def judge(self, name: str, recomputed: Recomputed) -> None:
         """Adds the deviation of each recorded value of this name."""
-        for called, theirs in self.judged.get(name, {}).items():
+        for alias, theirs in self.judged.get(name, {}).items():
             if not theirs.value.size:
                 continue
-            found = _measure(called, theirs, made)
+            found = _measure(alias, theirs, recomputed)
             found = replace(
                 found,
-                address=called + self.trace.address(name, found.index).removeprefix(name),
-                since=made.since,
-                given=self.trace.tape.roles[name] if made.step is None else "",
-                is_equal=self._is_equal(called, theirs, made),
+                address=alias + self.trace.address(name, found.index).removeprefix(name),
+                since=recomputed.since,
+                given=self.trace.tape.roles[name] if recomputed.step is None else "",
+                is_equal=self._is_equal(alias, theirs, recomputed),
             )
-            if found.is_bug and made.step and (layout := self._other_layout(called)):
+            if found.is_bug and recomputed.step and (layout := self._other_layout(alias)):
                 moved = theirs._replace(value=_reorder_channels(theirs.value, layout))
-                if not _measure(called, moved, made).is_bug:
+                if not _measure(alias, moved, recomputed).is_bug:
                     found = replace(found, layout=layout)
             self.values.append(found)
 
-    def _is_equal(self, called: str, theirs: RecordedValue, made: Recomputed) -> bool:
+    def _is_equal(self, name: str, theirs: RecordedValue, recomputed: Recomputed) -> bool:
         if self.tolerance is None and theirs.type != "float64":
             return False
         tolerance = BETWEEN_ENGINES if self.tolerance is None else self.tolerance
-        scale = self.scales[kind_of(called)]
-        return find_mismatch(called, theirs.value, made.value.value, tolerance, scale) is None
+        scale = self.scales[kind_of(name)]
+        return find_mismatch(name, theirs.value, recomputed.value.value, tolerance, scale) is None
 
-    def _other_layout(self, called: str) -> str:
+    def _other_layout(self, name: str) -> str:
         """Returns the order of channels that this model does not use, for queries and keys with RoPE."""
-        if not re.search(r"\.[qk](_rot)?$", called):
+        if not re.search(r"\.[qk](_rot)?$", name):
             return ""
         rotations = (step for step in self.trace.tape.steps.values() if step.op.name == "rotate")
         own = next((step.attrs.get("layout") for step in rotations), None)
@@ -139,12 +138,12 @@ class _ValueJudge:
         return find_first_mismatch(theirs, wanted, tolerance)
 
 
-def _measure(called: str, theirs: RecordedValue, made: Recomputed) -> Deviation:
+def _measure(name: str, theirs: RecordedValue, recomputed: Recomputed) -> Deviation:
     """Returns the deviation in units of u · Σ|terms|; at the end of a span of hidden steps, in multiples of
     the error of the same steps run in its type, where that is the stricter measure."""
-    bound, narrow = made.value, made.narrow
+    bound, narrow = recomputed.value, recomputed.narrow
     units = bound.units(theirs.value, theirs.dtype)
-    index, allowed = _worst_cell(units, bound.allowed, made.allowed_at if made.step else None)
+    index, allowed = _worst_cell(units, bound.allowed, recomputed.allowed_at if recomputed.step else None)
     rerun_type, is_bounded = "", bool(np.isfinite(bound.terms).all())
     if narrow is not None and theirs.type != "float64" and narrow.size >= MIN_CELLS:
         multiples = bound.multiples(theirs.value, narrow, theirs.dtype)
@@ -153,13 +152,13 @@ def _measure(called: str, theirs: RecordedValue, made: Recomputed) -> Deviation:
             units, allowed, rerun_type = multiples, RERUN_ALLOWED, theirs.type
             index = _unravel(int(multiples.argmax()), multiples.shape)
     fits, cell = "", 0
-    if made.step:
-        fits, cell = find_other_curve(made.step, made.inputs, theirs.value, theirs.dtype)
+    if recomputed.step:
+        fits, cell = find_swapped_activation(recomputed.step, recomputed.inputs, theirs.value, theirs.dtype)
     if fits and units[index] <= allowed:
         index = _unravel(cell, units.shape)
     return Deviation(
-        called,
-        called,
+        name,
+        name,
         index,
         float(theirs.value[index]),
         float(bound.value[index]),

@@ -14,13 +14,13 @@ from pellucid.reference.op import Array, Index
 
 BETWEEN_ENGINES = 1e-10
 CACHED_AGAINST_FULL = 1e-12
-ELSEWHERE = 1e-12
-"""A replay on another machine: `exp` differs between processors in the last place."""
+OTHER_MACHINE = 1e-12
+"""The tolerance of a replay on another machine: `exp` differs between processors in the last place."""
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A value that is not as wanted, at its worst cell."""
+    """A value that differs from the wanted one, at its worst cell."""
 
     name: str
     index: Index

@@ -1,9 +1,8 @@
 """The catalogue of usual mistakes: wrong versions of a program that people (and programs) really write.
 
 A mistake never touches the specification. It takes a program, a tape with its steps, and yields variants of
-it: a few steps that are others. The probe measures what each convention would cost, `fitting` finds the one
-whose numbers were recorded, `diagnose` the one that explains a wrong answer, and the tests plant them to
-show that they are caught.
+it in which a few steps are replaced. The probe measures what each convention would cost, `diagnosis.py` finds
+the mistake whose numbers were recorded, and the tests plant mistakes to show that they are caught.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from pellucid.config import ModelConfig
-from pellucid.judge.mismatch import find_mismatch
 from pellucid.parts.positions.rope import Rope
 from pellucid.reference.op import Array, Op, everything
 from pellucid.reference.ops import find_op
@@ -31,7 +29,7 @@ class Program:
     config: ModelConfig | None = None
 
     def steps(self, op: str = "", ending: str = "") -> Iterator[Step]:
-        """The steps of the forward pass of one operation, or whose names end so."""
+        """Yields the steps of the forward pass with this operation, or whose names have this ending."""
         for name, step in self.tape.steps.items():
             if step.phase == "fwd" and op in ("", step.op.name) and name.endswith(ending):
                 yield step
@@ -39,8 +37,8 @@ class Program:
 
 @dataclass(frozen=True)
 class Variant:
-    """A program with a mistake: the steps that are others, and tables that they read instead of the right
-    ones. `note` says what stands for what: "gelu for silu"."""
+    """A program with a mistake: the steps that replace others, and the wrong tables that they read. `note`
+    says what replaces what: "gelu for silu"."""
 
     note: str = ""
     steps: Mapping[str, Step] = field(default_factory=dict)
@@ -61,8 +59,8 @@ Mistake = Callable[[Program], Iterator[Variant]]
 """Yields variants, the likeliest first; none where the mistake does not apply."""
 
 
-def _each(change: Callable[[Step, Tape], Step | None]) -> Mistake:
-    """The mistake made in every step to which it applies."""
+def _in_every_step(change: Callable[[Step, Tape], Step | None]) -> Mistake:
+    """Returns the mistake made in every step to which it applies."""
 
     def mistake(program: Program) -> Iterator[Variant]:
         steps = {
@@ -74,18 +72,18 @@ def _each(change: Callable[[Step, Tape], Step | None]) -> Mistake:
     return mistake
 
 
-def _with(step: Step, forward: Callable[..., Any]) -> Step:
-    """The step with other arithmetic."""
+def _replace_forward(step: Step, forward: Callable[..., Any]) -> Step:
+    """Returns the step with other arithmetic."""
     return replace(step, op=Op(step.op.name, forward, everything, step.op.formula))
 
 
-def _omitted(step: Step, kept: str) -> Step:
-    """The step that only hands on one value."""
+def _pass_through(step: Step, kept: str) -> Step:
+    """Returns a step that passes one value on unchanged."""
     return replace(step, op=add, inputs=(kept,), attrs={})
 
 
-def _reading(program: Program, table: str, wrong: Array, note: str = "") -> Variant:
-    """The program where every reader of a table reads a wrong one."""
+def _replace_table(program: Program, table: str, wrong: Array, note: str = "") -> Variant:
+    """Returns the program where every reader of a table reads a wrong one."""
     new = f"{table} (wrong)"
     steps = {
         name: replace(step, inputs=tuple(new if read == table else read for read in step.inputs))
@@ -98,7 +96,7 @@ def _reading(program: Program, table: str, wrong: Array, note: str = "") -> Vari
 # ---- positions
 
 
-def rope_layout(program: Program) -> Iterator[Variant]:
+def swap_rope_layout(program: Program) -> Iterator[Variant]:
     rotations = [*program.steps("rotate")]
     own = rotations[0].attrs["layout"] if rotations else ""
     if other := {"halves": "pairs", "pairs": "halves"}.get(own):
@@ -109,97 +107,101 @@ def rope_layout(program: Program) -> Iterator[Variant]:
 USUAL_BASES = (10_000.0, 100_000.0, 500_000.0, 1_000_000.0)
 
 
-def _rope(program: Program) -> Rope | None:
-    """The RoPE that made the table of angles: the config's, or else the plain one whose table it is."""
+def _find_rope(program: Program) -> Rope | None:
+    """Returns the RoPE of the table of angles: the config's, or else the plain one that gives this table."""
     angles = program.tape.values.get("angles")
     if angles is None or angles.ndim != 2 or angles.shape[-1] < 2 or not angles[-1, 1]:
         return None
     known = program.config.positions if program.config else None
     base = float(angles[-1, 0] / angles[-1, 1]) ** angles.shape[-1]
     rope = known if isinstance(known, Rope) else Rope(float(f"{base:.9g}"))
-    return rope if np.allclose(_angles(rope, angles), angles, rtol=1e-6) else None
+    return rope if np.allclose(_compute_angles(rope, angles), angles, rtol=1e-6) else None
 
 
-def _angles(rope: Rope, like: Array) -> Array:
+def _compute_angles(rope: Rope, like: Array) -> Array:
     return rope.rotation(np.arange(len(like)), 2 * like.shape[-1]).angles
 
 
-def rope_base(factor: float) -> Mistake:
-    """Another base, smaller or larger: ten times, or one that other models have."""
+def change_rope_base(factor: float) -> Mistake:
+    """Returns the mistake of another base, smaller or larger: ten times, or one that other models have."""
 
     def mistake(program: Program) -> Iterator[Variant]:
-        if (rope := _rope(program)) is None:
+        if (rope := _find_rope(program)) is None:
             return
         usual = [base for base in USUAL_BASES if base != rope.base and (base > rope.base) == (factor > 1)]
         for base in dict.fromkeys([rope.base * factor, *usual]):
-            wrong = _angles(replace(rope, base=base), program.tape["angles"])
-            yield _reading(program, "angles", wrong, f"{base:,.0f} for {rope.base:,.0f}")
+            wrong = _compute_angles(replace(rope, base=base), program.tape["angles"])
+            yield _replace_table(program, "angles", wrong, f"{base:,.0f} for {rope.base:,.0f}")
 
     return mistake
 
 
-@_each
-def rope_backwards(step: Step, tape: Tape) -> Step | None:
+@_in_every_step
+def reverse_rotation(step: Step, tape: Tape) -> Step | None:
     if step.op.name != "rotate":
         return None
     return replace(step, attrs=step.attrs | {"direction": -step.attrs.get("direction", 1.0)})
 
 
-def rope_unscaled(program: Program) -> Iterator[Variant]:
-    """RoPE without its stretching of the context, and without what that does to the scores."""
-    rope = _rope(program)
+def omit_rope_scaling(program: Program) -> Iterator[Variant]:
+    """Yields RoPE without its scaling of the context, and without its attention scale."""
+    rope = _find_rope(program)
     if rope is None or rope.kind == "rope":
         return
-    plain = _angles(Rope(rope.base, rope.layout), program.tape["angles"])
-    variant = _reading(program, "angles", plain, f"rope for {rope.kind}")
-    yield replace(variant, steps={**_rescaled(program, 1 / rope.attention_scale), **variant.steps})
+    plain = _compute_angles(Rope(rope.base, rope.layout), program.tape["angles"])
+    variant = _replace_table(program, "angles", plain, f"rope for {rope.kind}")
+    yield replace(variant, steps={**_rescale_scores(program, 1 / rope.attention_scale), **variant.steps})
 
 
-def positions_from_one(program: Program) -> Iterator[Variant]:
-    """Row p + 1 of the learned positions for position p."""
+def count_positions_from_one(program: Program) -> Iterator[Variant]:
+    """Yields row p + 1 of the learned positions for position p."""
     rows = program.tape.values.get("positions.weight")
     if rows is not None and "position_ids" in program.tape:
-        yield _reading(program, "position_ids", (program.tape["position_ids"] + 1) % len(rows))
+        yield _replace_table(program, "position_ids", (program.tape["position_ids"] + 1) % len(rows))
 
 
-@_each
-def no_bias_of_distance(step: Step, tape: Tape) -> Step | None:
-    return _omitted(step, step.inputs[0]) if step.name.endswith(".biased") else None
+@_in_every_step
+def omit_position_bias(step: Step, tape: Tape) -> Step | None:
+    return _pass_through(step, step.inputs[0]) if step.name.endswith(".biased") else None
 
 
 # ---- the mask
 
 
-def _causal(mask: Array) -> Array:
+def _causal_mask(mask: Array) -> Array:
     queries, keys = mask.shape[-2:]
     return np.broadcast_to(np.tril(np.ones((queries, keys)), keys - queries), mask.shape)
 
 
-def mask_one_ahead(program: Program) -> Iterator[Variant]:
+def shift_mask(program: Program) -> Iterator[Variant]:
     mask = program.tape.values.get("mask")
-    if mask is not None and (mask <= _causal(mask)).all():
+    if mask is not None and (mask <= _causal_mask(mask)).all():
         ahead = np.concatenate([np.ones_like(mask[..., :1]), mask[..., :-1]], axis=-1)
-        yield _reading(program, "mask", ahead)
+        yield _replace_table(program, "mask", ahead)
 
 
-def no_mask(program: Program) -> Iterator[Variant]:
+def omit_mask(program: Program) -> Iterator[Variant]:
     mask = program.tape.values.get("mask")
     if mask is not None:
-        yield _reading(program, "mask", np.ones_like(mask))
+        yield _replace_table(program, "mask", np.ones_like(mask))
 
 
-def mask_plain(program: Program) -> Iterator[Variant]:
-    """The causal mask for one that lets a position see even less."""
+def use_causal_mask(program: Program) -> Iterator[Variant]:
+    """Yields the causal mask in place of a narrower one."""
     mask = program.tape.values.get("mask")
-    if mask is not None and not np.array_equal(mask, _causal(mask)) and (mask <= _causal(mask)).all():
-        yield _reading(program, "mask", _causal(mask))
+    if (
+        mask is not None
+        and not np.array_equal(mask, _causal_mask(mask))
+        and (mask <= _causal_mask(mask)).all()
+    ):
+        yield _replace_table(program, "mask", _causal_mask(mask))
 
 
 # ---- norms and caps
 
 
-def _norm_omitted(*names: str) -> Mistake:
-    """The steps behind a norm read what the norm reads."""
+def _omit_norm(*names: str) -> Mistake:
+    """Returns the mistake by which the steps after a norm read what the norm reads."""
 
     def mistake(program: Program) -> Iterator[Variant]:
         tape, steps = program.tape, {}
@@ -207,39 +209,39 @@ def _norm_omitted(*names: str) -> Mistake:
             scope = step.name.removesuffix(".out")
             if scope.rpartition(".")[2] in names:
                 first = tape.steps.get(f"{scope}.centered", tape.steps[f"{scope}.normed"])
-                steps[step.name] = _omitted(step, first.inputs[0])
+                steps[step.name] = _pass_through(step, first.inputs[0])
         if steps:
             yield Variant("", steps)
 
     return mistake
 
 
-def _cap_omitted(ending: str) -> Mistake:
-    return _each(
+def _omit_cap(ending: str) -> Mistake:
+    return _in_every_step(
         lambda step, tape: (
-            _omitted(step, step.inputs[0])
+            _pass_through(step, step.inputs[0])
             if step.op.name == "soft_cap" and step.name.endswith(ending)
             else None
         )
     )
 
 
-def _without_mean(x: Any) -> Any:
+def _subtract_mean(x: Any) -> Any:
     return x - x.mean(axis=-1, keepdims=True)
 
 
-def norm_kind(program: Program) -> Iterator[Variant]:
+def swap_norm(program: Program) -> Iterator[Variant]:
     tape, plain, centered = program.tape, {}, {}
     for step in program.steps("rstd"):
         scope = step.name.removesuffix(".rstd")
         if mean := tape.steps.get(f"{scope}.centered"):
-            plain[mean.name] = _omitted(mean, mean.inputs[0])
+            plain[mean.name] = _pass_through(mean, mean.inputs[0])
         elif f"{scope}.normed" in tape.steps:
-            centered[step.name] = _with(
-                step, lambda x, eps, right=step.op: right.forward(_without_mean(x), eps)
+            centered[step.name] = _replace_forward(
+                step, lambda x, eps, right=step.op: right.forward(_subtract_mean(x), eps)
             )
-            centered[f"{scope}.normed"] = _with(
-                tape.steps[f"{scope}.normed"], lambda x, r, **_: _without_mean(x) * r
+            centered[f"{scope}.normed"] = _replace_forward(
+                tape.steps[f"{scope}.normed"], lambda x, r, **_: _subtract_mean(x) * r
             )
     if centered:
         yield Variant("LayerNorm for RMSNorm", centered)
@@ -250,7 +252,7 @@ def norm_kind(program: Program) -> Iterator[Variant]:
 USUAL_EPS = (1e-6, 1e-5, 1e-8, 1e-12, 1e-3, 0.0)
 
 
-def norm_eps(program: Program) -> Iterator[Variant]:
+def change_norm_eps(program: Program) -> Iterator[Variant]:
     norms = [*program.steps("rstd")]
     own = norms[0].attrs["eps"] if norms else 0.0
     for eps in USUAL_EPS if norms else ():
@@ -259,27 +261,29 @@ def norm_eps(program: Program) -> Iterator[Variant]:
             yield Variant(f"{eps:g} for {own:g}", steps)
 
 
-@_each
-def norm_gain(step: Step, tape: Tape) -> Step | None:
+@_in_every_step
+def add_one_to_gain(step: Step, tape: Tape) -> Step | None:
     if step.op.name != "einsum" or not step.name.endswith("norm.out") or len(step.inputs) < 2:
         return None
-    return _with(step, lambda x, gain, *shift, **attrs: step.op.forward(x, gain + 1.0, *shift, **attrs))
+    return _replace_forward(
+        step, lambda x, gain, *shift, **attrs: step.op.forward(x, gain + 1.0, *shift, **attrs)
+    )
 
 
-@_each
-def sample_variance(step: Step, tape: Tape) -> Step | None:
+@_in_every_step
+def divide_by_n_minus_one(step: Step, tape: Tape) -> Step | None:
     def forward(x: Any, eps: float) -> Any:
         return ((x**2).sum(axis=-1, keepdims=True) / max(x.shape[-1] - 1, 1) + eps) ** -0.5
 
-    return _with(step, forward) if step.op.name == "rstd" else None
+    return _replace_forward(step, forward) if step.op.name == "rstd" else None
 
 
-@_each
-def eps_outside_the_root(step: Step, tape: Tape) -> Step | None:
+@_in_every_step
+def add_eps_outside_root(step: Step, tape: Tape) -> Step | None:
     def forward(x: Any, eps: float) -> Any:
         return 1 / ((x**2).mean(axis=-1, keepdims=True) ** 0.5 + eps)
 
-    return _with(step, forward) if step.op.name == "rstd" else None
+    return _replace_forward(step, forward) if step.op.name == "rstd" else None
 
 
 # ---- the feed-forward
@@ -292,18 +296,18 @@ NEAR = {
     "relu": ("gelu", "gelu_tanh", "silu", "relu_squared"),
     "relu_squared": ("relu",),
 }
-"""The curves that each is taken for, the likeliest first."""
+"""The activations that each is mistaken for, the likeliest first."""
 
 
-def activation(program: Program) -> Iterator[Variant]:
+def swap_activation(program: Program) -> Iterator[Variant]:
     curves = [*program.steps(ending=".mlp.act")]
     own = curves[0].op.name if curves else ""
     for other in NEAR.get(own, ()):
         yield Variant(f"{other} for {own}", {step.name: replace(step, op=find_op(other)) for step in curves})
 
 
-def gate_and_up_swapped(program: Program) -> Iterator[Variant]:
-    """The two products exchanged, or what is done with them: the same numbers after it."""
+def swap_gate_and_up(program: Program) -> Iterator[Variant]:
+    """Yields the two projections swapped, and their uses swapped: `hidden` is the same in both."""
     products: dict[str, Step] = {}
     uses: dict[str, Step] = {}
     for act in program.steps(ending=".mlp.act"):
@@ -321,8 +325,8 @@ def gate_and_up_swapped(program: Program) -> Iterator[Variant]:
 # ---- attention
 
 
-def _rescaled(program: Program, factor: float) -> dict[str, Step]:
-    """The steps that make scores, with another factor than 1/√D."""
+def _rescale_scores(program: Program, factor: float) -> dict[str, Step]:
+    """Returns the steps that compute scores, with another factor than 1/√D."""
     return {
         step.name: replace(step, attrs=step.attrs | {"scale": step.attrs["scale"] * factor})
         for step in program.steps("einsum", ".scores")
@@ -330,22 +334,22 @@ def _rescaled(program: Program, factor: float) -> dict[str, Step]:
     }
 
 
-def _scale(factor: Callable[[int, int], float]) -> Mistake:
-    """Scores with a factor too many, which depends on the width of a head and that of the model."""
+def _change_scale(factor: Callable[[int, int], float]) -> Mistake:
+    """Returns the mistake of one factor too many in the scores; it depends on d_head and d_model."""
 
     def mistake(program: Program) -> Iterator[Variant]:
         q, stream = program.tape.values.get("blocks.0.attn.q"), program.tape.values.get("embedded")
         if q is None or stream is None:
             return
-        if steps := _rescaled(program, factor(q.shape[-1], stream.shape[-1])):
+        if steps := _rescale_scores(program, factor(q.shape[-1], stream.shape[-1])):
             yield Variant("", steps)
 
     return mistake
 
 
-@_each
-def heads_in_turn(step: Step, tape: Tape) -> Step | None:
-    """Query head h on key head h % K: keys and values repeated as a whole where each should be repeated."""
+@_in_every_step
+def interleave_key_heads(step: Step, tape: Tape) -> Step | None:
+    """Query head h reads key head h % K: `repeat` of all keys and values, for `repeat_interleave`."""
     spec = MIXED if step.op is running_mix else step.attrs.get("spec", "")
     if "(kg)" not in spec:
         return None
@@ -360,23 +364,23 @@ def heads_in_turn(step: Step, tape: Tape) -> Step | None:
         new = einsum.forward(powers, values, spec=wrong)
         return before[0] * before[1] + new if before else new
 
-    return _with(step, forward)
+    return _replace_forward(step, forward)
 
 
-@_each
-def softmax_down_the_columns(step: Step, tape: Tape) -> Step | None:
+@_in_every_step
+def apply_softmax_over_queries(step: Step, tape: Tape) -> Step | None:
     def forward(x: Any) -> Any:
         powers = np.exp(x - x.max(axis=-2, keepdims=True))
         return powers / powers.sum(axis=-2, keepdims=True)
 
-    return _with(step, forward) if step.op.name == "softmax" and tape[step.name].ndim > 1 else None
+    return _replace_forward(step, forward) if step.op.name == "softmax" and tape[step.name].ndim > 1 else None
 
 
 # ---- weights and sums
 
 
-def _transposed(ending: str) -> Mistake:
-    """The first square matrix among the operands of each such step, by its columns."""
+def _transpose(ending: str) -> Mistake:
+    """Returns the mistake of transposing the first square matrix among the operands of each such step."""
 
     def change(step: Step, tape: Tape) -> Step | None:
         if step.op is not einsum or not step.name.endswith(ending):
@@ -390,11 +394,11 @@ def _transposed(ending: str) -> Mistake:
                 return replace(step, attrs=step.attrs | {"spec": ",".join(terms) + rest})
         return None
 
-    return _each(change)
+    return _in_every_step(change)
 
 
-@_each
-def no_biases(step: Step, tape: Tape) -> Step | None:
+@_in_every_step
+def omit_biases(step: Step, tape: Tape) -> Step | None:
     if step.op is not einsum or not step.inputs[-1].endswith(".bias"):
         return None
     spec = parse(step.attrs["spec"])
@@ -402,8 +406,8 @@ def no_biases(step: Step, tape: Tape) -> Step | None:
     return replace(step, inputs=step.inputs[:-1], attrs=step.attrs | {"spec": without})
 
 
-def unembedding(program: Program) -> Iterator[Variant]:
-    """Tied read as untied, where a loader makes up the matrix that it misses; untied read as tied."""
+def swap_tying(program: Program) -> Iterator[Variant]:
+    """Yields tied weights read as untied, where a loader initializes the missing matrix, and the reverse."""
     tape = program.tape
     if "embed.weight" not in tape:
         return
@@ -413,110 +417,82 @@ def unembedding(program: Program) -> Iterator[Variant]:
                 inputs = tuple("embed.weight" if n == "unembed.weight" else n for n in step.inputs)
                 yield Variant("tied for untied", {step.name: replace(step, inputs=inputs)})
             else:
-                made = np.random.default_rng(0).standard_normal(tape["embed.weight"].shape, np.float32)
-                inputs = tuple("made-up" if n == "embed.weight" else n for n in step.inputs)
-                table = np.multiply(made, 0.02, dtype=np.float64)
+                random = np.random.default_rng(0).standard_normal(tape["embed.weight"].shape, np.float32)
+                inputs = tuple("initialized" if n == "embed.weight" else n for n in step.inputs)
+                table = np.multiply(random, 0.02, dtype=np.float64)
                 yield Variant(
-                    "untied for tied", {step.name: replace(step, inputs=inputs)}, {"made-up": table}
+                    "untied for tied", {step.name: replace(step, inputs=inputs)}, {"initialized": table}
                 )
 
 
-@_each
-def embedding_scaled(step: Step, tape: Tape) -> Step | None:
+@_in_every_step
+def scale_embedding(step: Step, tape: Tape) -> Step | None:
     if step.name != "embedded":
         return None
     width = tape[step.name].shape[-1]
-    return _with(step, lambda rows, ids: step.op.forward(rows, ids) * width**0.5)
+    return _replace_forward(step, lambda rows, ids: step.op.forward(rows, ids) * width**0.5)
 
 
-def _lost_branch(which: int) -> Mistake:
+def _drop_branch(which: int) -> Mistake:
     def change(step: Step, tape: Tape) -> Step | None:
         if step.op is not add or len(step.inputs) < 2:
             return None
         lost = which % len(step.inputs)
         return replace(step, inputs=tuple(name for i, name in enumerate(step.inputs) if i != lost))
 
-    return _each(change)
+    return _in_every_step(change)
 
 
-@_each
-def wrong_sign(step: Step, tape: Tape) -> Step | None:
+@_in_every_step
+def flip_update_sign(step: Step, tape: Tape) -> Step | None:
     return replace(step, attrs=step.attrs | {"lr": -step.attrs["lr"]}) if "lr" in step.attrs else None
 
 
 CONVENTIONS: dict[str, Mistake] = {
-    "RoPE layout": rope_layout,
-    "RoPE base smaller": rope_base(0.1),
-    "RoPE base larger": rope_base(10.0),
-    "RoPE rotated the other way": rope_backwards,
-    "learned positions counted from 1": positions_from_one,
-    "mask one token ahead": mask_one_ahead,
-    "no mask": no_mask,
-    "mask's pattern left out": mask_plain,
-    "RoPE's scaling left out": rope_unscaled,
-    "bias of distances left out": no_bias_of_distance,
-    "norm of the embedding left out": _norm_omitted("embed_norm"),
-    "norms of queries and keys left out": _norm_omitted("q_norm", "k_norm"),
-    "soft cap of scores left out": _cap_omitted("capped"),
-    "soft cap of logits left out": _cap_omitted("logits"),
-    "norm": norm_kind,
-    "norm eps": norm_eps,
-    "norm gain read as 1 + γ": norm_gain,
-    "activation": activation,
-    "gate and up swapped": gate_and_up_swapped,
-    "scores without 1/√D": _scale(lambda head, stream: head**0.5),
-    "scores with 1/D": _scale(lambda head, stream: head**-0.5),
-    "scores with 1/√C": _scale(lambda head, stream: (head / stream) ** 0.5),
-    "query heads dealt out in turn, h % K": heads_in_turn,
-    "output matrix transposed": _transposed("attn_out"),
-    "biases left out": no_biases,
-    "unembedding": unembedding,
-    "embedding multiplied by √C": embedding_scaled,
+    "RoPE layout": swap_rope_layout,
+    "RoPE base smaller": change_rope_base(0.1),
+    "RoPE base larger": change_rope_base(10.0),
+    "RoPE rotated the other way": reverse_rotation,
+    "learned positions counted from 1": count_positions_from_one,
+    "mask one token ahead": shift_mask,
+    "no mask": omit_mask,
+    "plain causal mask": use_causal_mask,
+    "RoPE scaling omitted": omit_rope_scaling,
+    "position bias omitted": omit_position_bias,
+    "embedding norm omitted": _omit_norm("embed_norm"),
+    "QK-norm omitted": _omit_norm("q_norm", "k_norm"),
+    "score soft-cap omitted": _omit_cap("capped"),
+    "logit soft-cap omitted": _omit_cap("logits"),
+    "norm": swap_norm,
+    "norm eps": change_norm_eps,
+    "norm gain read as 1 + γ": add_one_to_gain,
+    "activation": swap_activation,
+    "gate and up swapped": swap_gate_and_up,
+    "scores without 1/√D": _change_scale(lambda head, stream: head**0.5),
+    "scores with 1/D": _change_scale(lambda head, stream: head**-0.5),
+    "scores with 1/√C": _change_scale(lambda head, stream: (head / stream) ** 0.5),
+    "query head h on key/value head h % K": interleave_key_heads,
+    "output projection transposed": _transpose("attn_out"),
+    "biases omitted": omit_biases,
+    "unembedding": swap_tying,
+    "embedding multiplied by √C": scale_embedding,
 }
 """Other readings of the same weights: each loads without complaint."""
 
 SLIPS: dict[str, Mistake] = {
-    "matrix transposed": _transposed(""),
-    "variance divided by N − 1": sample_variance,
-    "eps outside the root": eps_outside_the_root,
-    "softmax down the columns": softmax_down_the_columns,
-    "first branch of the sum lost": _lost_branch(0),
-    "last branch of the sum lost": _lost_branch(-1),
-    "gradient followed upwards instead of downwards": wrong_sign,
+    "matrix transposed": _transpose(""),
+    "variance divided by N − 1": divide_by_n_minus_one,
+    "eps outside the root": add_eps_outside_root,
+    "softmax over the queries": apply_softmax_over_queries,
+    "first term of the sum missing": _drop_branch(0),
+    "last term of the sum missing": _drop_branch(-1),
+    "gradient ascent instead of descent": flip_update_sign,
 }
-"""Wrong arithmetic in a step, which no convention has."""
+"""Wrong arithmetic in a step, under every convention."""
 
 MISTAKES = CONVENTIONS | SLIPS
 
 
 def describe(mistake: str, variant: Variant) -> str:
-    """A mistake and what stands for what in it: "norm eps: 1e-06 for 1e-05"."""
+    """Returns a mistake and what replaces what in it: "norm eps: 1e-06 for 1e-05"."""
     return f"{mistake}: {variant.note}" if variant.note else mistake
-
-
-def diagnose(tape: Tape, name: str, answer: Array, tolerance: float = 1e-9) -> list[str]:
-    """The mistakes that would give this answer for a step, from the tape's own inputs."""
-    name = tape.resolve(name)
-    return [
-        mistake
-        for mistake in MISTAKES
-        if any(
-            find_mismatch(name, np.asarray(answer), made, tolerance) is None
-            and find_mismatch(name, made, tape[name], tolerance) is not None
-            for made in _made(tape, name, mistake)
-        )
-    ]
-
-
-def planted(tape: Tape, name: str, mistake: str) -> dict[str, Array]:
-    """Every value of the same program with one mistake in one step."""
-    for made in _made(tape, name, mistake):
-        return tape.rerun({name: made})
-    raise ValueError(f"{mistake!r} does not apply to {name!r}")
-
-
-def _made(tape: Tape, name: str, mistake: str) -> Iterator[Array]:
-    """What one step gives with the mistake in it, by each variant."""
-    for variant in MISTAKES[mistake](Program(tape)):
-        if name in variant.steps:
-            yield variant.steps[name].run(tape.values | dict(variant.tables))

@@ -1,11 +1,11 @@
-"""A name table: which array of another program is which of our values, and how their axes lie.
+"""A name table: which array of another program is which of our values, and in which order its axes are.
 
 A table is TOML, written by a user or shipped in `name_tables/`. An entry is one of
 
     "h.{l}.attn.q" = "blocks.{l}.attn.q"
     "h.{l}.attn.q" = {name = "blocks.{l}.attn.q", axes = "b t (h d)"}
-    "h.{l}.attn.qkv" = [{name = "blocks.{l}.attn.q"}, …]        side by side along their last axis
-    "h.{l}.attn" = []                                           nothing of ours: passed over
+    "h.{l}.attn.qkv" = [{name = "blocks.{l}.attn.q"}, …]        concatenated along their last axis
+    "h.{l}.attn" = []                                           no counterpart: ignored
 """
 
 import math
@@ -38,8 +38,8 @@ class Target:
 
 @dataclass(frozen=True)
 class Rule:
-    """Their name as a pattern, `h.{l}.attn.q`, and what lies side by side along the last axis of such an
-    array: one of our values, or several, or none."""
+    """Their name as a pattern, `h.{l}.attn.q`, and the values of ours that such an array holds: one, several
+    concatenated along its last axis, or none."""
 
     theirs: str
     targets: tuple[Target, ...]
@@ -58,8 +58,8 @@ class Rule:
 
 @dataclass(frozen=True)
 class NameTable:
-    """Rules in their order. A user means every entry (`source` is the file); a shipped table also has
-    entries for modules that a model need not have."""
+    """Rules in their order. Every entry of a user's table must match (`source` is the file); a shipped table
+    also has entries for modules that a model need not have."""
 
     rules: tuple[Rule, ...] = ()
     source: str | None = None
@@ -73,7 +73,7 @@ class NameTable:
 
 
 def shipped_tables() -> list[str]:
-    """The names of the tables that come with the package."""
+    """Returns the names of the tables that come with the package."""
     folder = resources.files("pellucid.judge") / "name_tables"
     return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir())
 
@@ -110,11 +110,13 @@ def parse_rules(source: str, text: str) -> tuple[Rule, ...]:
         raise FileError(
             f"{source} is not valid TOML: {error}. An entry is a line such as {EXAMPLE}."
         ) from None
-    return tuple(_parse_rule(source, theirs, entry, _line(text, theirs)) for theirs, entry in data.items())
+    return tuple(
+        _parse_rule(source, theirs, entry, _find_line(text, theirs)) for theirs, entry in data.items()
+    )
 
 
-def _line(text: str, key: str) -> int | None:
-    """The number of the line on which an entry begins, as far as plain spelling tells."""
+def _find_line(text: str, key: str) -> int | None:
+    """Returns the number of the line on which an entry begins, None where its key is spelled differently."""
     pattern = re.compile(rf"""\s*\[?\s*(["']?){re.escape(key)}\1\s*[.=\]]""")
     return next((i for i, line in enumerate(text.splitlines(), 1) if pattern.match(line)), None)
 
@@ -176,8 +178,8 @@ def map_names(
             if rule and table.source:
                 known = [*trace.tape.values, *trace.tape.aliases]
                 raise UsageError(
-                    f"{table.place(rule)}{name!r} is to be {missing[0]!r}, which is not a value of this run."
-                    f"{did_you_mean(missing[0], known, 3)}"
+                    f"{table.place(rule)}{name!r} is mapped to {missing[0]!r}, which is not a value of this "
+                    f"run.{did_you_mean(missing[0], known, 3)}"
                 )
             unmatched.append(name)
             continue
@@ -187,15 +189,15 @@ def map_names(
                 found[target.name], came_from[target.name] = RecordedValue(arranged, entry.type), name
             elif not np.array_equal(found[target.name].value, arranged, equal_nan=True):
                 raise UsageError(
-                    f"{came_from[target.name]!r} and {name!r} would both be {target.name!r}, and differ. "
-                    "Omit the one that is not to be judged."
+                    f"{came_from[target.name]!r} and {name!r} are both mapped to {target.name!r}, and "
+                    "differ. Omit one of them."
                 )
     if table.source:
         _check_all_used(table, used, theirs, trace)
     if all(trace.tape.roles[trace.tape.resolve(name)] == "leaf" for name in found):  # ids alone say nothing
         raise UsageError(
-            f"none of their names is ours: {_some(unmatched)}; ours are {_some(list(trace.tape.steps))}. "
-            + _suggestion(theirs)
+            f"none of their names is a value of this run: {_list_some(unmatched)}; ours are "
+            f"{_list_some(list(trace.tape.steps))}. " + _suggest_table(theirs)
         )
     return found, unmatched
 
@@ -214,8 +216,8 @@ def _check_all_used(table: NameTable, used: set[Rule], theirs: Iterable[str], tr
     )
 
 
-def _suggestion(theirs: Iterable[str]) -> str:
-    """The shipped table that knows most of these names, or how to write one."""
+def _suggest_table(theirs: Iterable[str]) -> str:
+    """Returns a hint: the shipped table that has most of these names, or how to write one."""
     names = list(theirs)
     known = {
         table: sum(any(rule.resolve(name) for rule in read_table(table).rules) for name in names)
@@ -227,12 +229,12 @@ def _suggestion(theirs: Iterable[str]) -> str:
     return f"Give --names map.toml with lines such as {EXAMPLE}, or --names {', '.join(known)}."
 
 
-def _some(names: list[str], most: int = 5) -> str:
+def _list_some(names: list[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _split(name: str, value: Array, targets: Sequence[Target], trace: Trace) -> list[Array]:
-    """The parts of an array that holds several of our values side by side along its last axis."""
+    """Returns the parts of an array that holds several of our values concatenated along its last axis."""
     if len(targets) < 2:
         return [value] * len(targets)
     widths = [_width(target, trace) for target in targets]
@@ -246,41 +248,42 @@ def _split(name: str, value: Array, targets: Sequence[Target], trace: Trace) -> 
 
 
 def _width(target: Target, trace: Trace) -> int:
-    """How long the last of their axes is for one value."""
+    """Returns the length of the last of their axes for one value."""
     shape, letters = trace.value(target.name).shape, trace.about(target.name).axes
     if target.axes is None:
         return shape[-1] if shape else 1
     sizes = dict(zip(letters, shape, strict=True))
-    groups = _groups(target.axes)
+    groups = _parse_axes(target.axes)
     return math.prod(sizes.get(letter, 1) for letter in groups[-1]) if groups else 1
 
 
-def _groups(axes: str) -> list[list[str]]:
-    """The letters of each axis: "b t (h d)" is [[b] [t] [h d]]."""
+def _parse_axes(axes: str) -> list[list[str]]:
+    """Returns the letters of each axis: "b t (h d)" is [[b] [t] [h d]]."""
     return [re.findall(r"\w+", group) for group in re.findall(r"\([\w\s]+\)|\w+", axes)]
 
 
 def _arrange(name: str, value: Array, target: Target, trace: Trace) -> Array:
-    """Their array with our axes in our order; an axis of length 1 may be omitted."""
+    """Returns their array with our axes in our order; an axis of length 1 may be omitted."""
     called, axes = target.name, target.axes
     shape, letters = trace.value(called).shape, trace.about(called).axes
     sizes = dict(zip(letters, shape, strict=True))
-    groups = [[letter] for letter in letters] if axes is None else _groups(axes)
+    groups = [[letter] for letter in letters] if axes is None else _parse_axes(axes)
     flat = [letter for group in groups for letter in group]
     here = f"{called} [{' '.join(letters)}] has {shape} here"
     if len(set(flat)) < len(flat) or not set(flat) <= set(letters):
         raise UsageError(f"axes {axes!r} of {name!r} must be letters of {called}: {' '.join(letters)}.")
     if lost := [letter for letter in letters if letter not in flat and sizes[letter] > 1]:
         raise UsageError(f"axes {axes!r} of {name!r} omit {' '.join(lost)}, and {here}.")
-    if _long_axes(value.shape) != _long_axes(_lengths(groups, sizes)):
+    if _long_axes(value.shape) != _long_axes(_axis_lengths(groups, sizes)):
         raise UsageError(
-            f"{name!r} has the shape {value.shape}, and {here}{_why(name, value, target, groups, sizes)}"
+            f"{name!r} has the shape {value.shape}, and {here}"
+            f"{_explain_shape(name, value, target, groups, sizes)}"
         )
     order = [flat.index(letter) for letter in letters if letter in flat]
     return value.reshape([sizes[letter] for letter in flat]).transpose(order).reshape(shape)
 
 
-def _lengths(groups: list[list[str]], sizes: Mapping[str, int]) -> Shape:
+def _axis_lengths(groups: list[list[str]], sizes: Mapping[str, int]) -> Shape:
     return tuple(math.prod(sizes[letter] for letter in group) for group in groups)
 
 
@@ -288,11 +291,13 @@ def _long_axes(shape: Shape) -> Shape:
     return tuple(n for n in shape if n > 1)
 
 
-def _why(name: str, value: Array, target: Target, groups: list[list[str]], sizes: Mapping[str, int]) -> str:
-    """Why a shape is not ours: another number of tokens, another value, or axes in another order."""
+def _explain_shape(
+    name: str, value: Array, target: Target, groups: list[list[str]], sizes: Mapping[str, int]
+) -> str:
+    """Returns why a shape is not ours: another number of tokens, another value, or axes in another order."""
     places = [letter for letter in sizes if letter in "ts"]
     for tokens in {*value.shape, 1} if places else ():
-        if _long_axes(_lengths(groups, {**sizes, **dict.fromkeys(places, tokens)})) == _long_axes(
+        if _long_axes(_axis_lengths(groups, {**sizes, **dict.fromkeys(places, tokens)})) == _long_axes(
             value.shape
         ):
             ask = "was only the last position computed?" if tokens == 1 else "another prompt, or a bos?"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pellucid.explain.trace import Trace
-from pellucid.judge.mismatch import ELSEWHERE, Mismatch, find_mismatch, largest
+from pellucid.judge.mismatch import OTHER_MACHINE, Mismatch, find_mismatch, largest
 from pellucid.judge.verdict import Verdict
 
 
@@ -36,12 +36,12 @@ def replay(trace: Trace) -> Replay:
         recorded = tape.values[name]
         try:
             with np.errstate(all="ignore"):
-                made = step.run(tape.values)
+                recomputed = step.run(tape.values)
         except Exception as error:  # untrusted attributes may break an operation in any way
             mismatches.append(Mismatch(name, (), np.nan, np.nan, f" ({step.op.name} cannot run: {error})"))
             continue
-        if made.shape == recorded.shape and np.array_equal(made, recorded, equal_nan=True):
+        if recomputed.shape == recorded.shape and np.array_equal(recomputed, recorded, equal_nan=True):
             exact += 1
-        elif found := find_mismatch(name, recorded, made, ELSEWHERE, scales[tape.roles[name]]):
+        elif found := find_mismatch(name, recorded, recomputed, OTHER_MACHINE, scales[tape.roles[name]]):
             mismatches.append(found)
     return Replay(len(tape.steps), exact, mismatches)

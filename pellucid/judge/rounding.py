@@ -23,7 +23,7 @@ from pellucid.reference.tracked_array import TrackedArray, plain, ufunc_name
 
 SINGLE = BY_NAME["float32"]
 MIN_CELLS = 64
-"""How many cells show what rounding does; the errors of fewer may all be small by chance."""
+"""The fewest cells whose errors show what rounding does; those of fewer may all be small by chance."""
 
 
 def round_to(value: Array, dtype: Dtype) -> Array:

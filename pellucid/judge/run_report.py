@@ -20,8 +20,8 @@ class RunReport:
 
     values: tuple[Deviation, ...]
     mismatch: Mismatch | None = None
-    """The first value that is not what the specification itself gives; where weights differ, the first that a
-    step computes. Rounding alone makes one: it shows how far the run drifted, and is no bug by itself."""
+    """The first value that differs from the specification's own run; where weights differ, the first that a
+    step computes. Rounding alone causes one: it shows how far the runs are apart, and is not yet a bug."""
     mismatch_at: str = ""
     formula: str = ""
     """The formula of the first bug, else of the mismatch, with the recorded numbers in it."""
@@ -148,22 +148,22 @@ class RunReport:
         return {
             "verdict": str(self.verdict),
             "at": self.bugs[0].place if self.bugs else None,
-            "story": self.formula or None,
+            "message": self.formula or None,
             "explained_by": list(self.explained_by),
             "given_differently": [value.name for value in self.different_weights],
             "departure": self.mismatch and {
                 "at": self.mismatch_at,
-                "theirs": _number(self.mismatch.got),
-                "ours": _number(self.mismatch.wanted),
+                "theirs": _as_json(self.mismatch.got),
+                "ours": _as_json(self.mismatch.wanted),
             },
             "values": [
                 {
                     "name": value.name,
                     "span_since": value.since,
                     "at": value.address,
-                    "theirs": _number(value.got),
-                    "from_their_inputs": _number(value.wanted),
-                    "units": _number(value.units),
+                    "theirs": _as_json(value.got),
+                    "from_their_inputs": _as_json(value.wanted),
+                    "units": _as_json(value.units),
                     "allowed": value.allowed,
                     "unit": f"a replay in {value.rerun_type}" if value.rerun_type else "u · Σ|terms|",
                     "bug": value.is_bug,
@@ -174,7 +174,7 @@ class RunReport:
         }  # fmt: skip
 
 
-def _number(value: float) -> float | str:
+def _as_json(value: float) -> float | str:
     return value if isfinite(value) else str(value)
 
 

@@ -51,7 +51,7 @@ class Finding:
     at: str = ""
     """Where a bug is: the name of a value, or the span of values that ends in it."""
     message: str = ""
-    """The lines that help to mend a bug: both numbers, and the formula of the right one."""
+    """The lines that explain a bug: both numbers, and the formula of the right one."""
     name: str = ""
     """The name of the check or of the value."""
     claim: str = ""
@@ -80,7 +80,7 @@ class Finding:
             "verdict": str(self.verdict),
             "measured": self.measured,
             "at": self.at,
-            "story": self.message,
+            "message": self.message,
             "seconds": round(self.seconds, 3),
         }
 

@@ -12,7 +12,7 @@ from pellucid.dtypes import FLOAT_NAMES
 from pellucid.errors import UsageError, show
 from pellucid.explain.trace import Trace
 from pellucid.judge.arrays_file import SUFFIXES, read_arrays, widen_arrays
-from pellucid.judge.fitting import explain_bug
+from pellucid.judge.diagnosis import explain_bug
 from pellucid.judge.judge_run import judge_run
 from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch
 from pellucid.judge.name_table import map_names, read_table

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from pellucid.config import ModelConfig
+from pellucid.judge.diagnosis import plant_mistake
 from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch, find_mismatch
-from pellucid.judge.mistakes import planted
 from pellucid.names import describe
 from pellucid.parts.unembeddings import LinearUnembedding
 from pellucid.reference.tape import Tape
@@ -105,9 +105,9 @@ def test_parts_of_the_tied_gradient_are_the_untied_gradients() -> None:
 PLANTED = {
     "blocks.0.attn.scores": ("scores without 1/√D", "blocks.0.attn.scores"),
     "blocks.1.attn.masked": ("mask one token ahead", "blocks.1.attn.masked"),
-    "blocks.0.attn_out": ("output matrix transposed", "blocks.0.attn_out"),
+    "blocks.0.attn_out": ("output projection transposed", "blocks.0.attn_out"),
     "blocks.0.attn_norm.rstd": ("variance divided by N − 1", "blocks.0.attn_norm.out"),
-    "d.blocks.0.resid_mid": ("first branch of the sum lost", "d.blocks.0.resid_mid"),
+    "d.blocks.0.resid_mid": ("first term of the sum missing", "d.blocks.0.resid_mid"),
 }
 """A bug in one step of our program, and the first value at which the comparison with PyTorch must stop;
 PyTorch shows no rstd, so that one is first seen in the norm's result."""
@@ -117,7 +117,7 @@ PyTorch shows no rstd, so that one is first seen in the norm's result."""
 def test_a_bug_planted_in_the_specification_is_caught_by_the_comparison_with_torch(step: str) -> None:
     mistake, seen_at = PLANTED[step]
     tape = ours(GPT2, weights(GPT2))
-    wrong = planted(tape, tape.resolve(step), mistake)
+    wrong = plant_mistake(tape, tape.resolve(step), mistake)
     w, kept = theirs(GPT2, weights(GPT2))
     shown = {name: value.detach().numpy() for name, value in kept.items()}
     shown |= {f"d.{name}": x.grad.numpy() for name, x in (kept | w).items() if x.grad is not None}

@@ -189,7 +189,7 @@ def test_heads_dealt_out_in_turn_are_those_of_keys_repeated_as_a_whole() -> None
         for name, w in given.weights.items()
     }
     whole = replace(given, config=replace(LLAMA, n_kv_head=4), weights=every)
-    assert changed("query heads dealt out in turn, h % K", LLAMA).loss() == pytest.approx(
+    assert changed("query head h on key/value head h % K", LLAMA).loss() == pytest.approx(
         whole.loss(), rel=1e-12
     )
 
@@ -282,5 +282,5 @@ def test_an_alternative_makes_its_difference_behind_norms_and_biases_too() -> No
         for name, w in given.weights.items()
     }
     whole = replace(given, config=replace(biased, n_kv_head=4), weights=every)
-    dealt = changed("query heads dealt out in turn, h % K", biased)
+    dealt = changed("query head h on key/value head h % K", biased)
     assert dealt.loss() == pytest.approx(whole.loss(), rel=1e-12)

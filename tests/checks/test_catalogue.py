@@ -20,11 +20,11 @@ from tests.workbench import folders
 Models = dict[str, str | Path]
 HEALTHY = ("abcd", *FAMILIES, "gguf")
 NOT_ABCD = ("far positions", "tokenizer", "tokenizer outside", "conventions", "transformers", "llama.cpp")
-"""It has no positions, reads four words, and nobody else's program has its shape."""
+"""It has no positions, its vocabulary has four words, and no other program supports its architecture."""
 REASONS = (
-    "it makes no sense of English under any convention",
+    "it does not predict English under any convention",
     "no GGUF architecture can hold this model: ",
-    "it reads distances alone, so no position is far",
+    "it uses relative distances only",
 )
 
 
@@ -40,7 +40,7 @@ def healthy(name: str, check: Check, finding: Finding) -> None:
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-def test_a_healthy_model_passes_every_check_or_is_told_why_not(name: str, models: Models) -> None:
+def test_a_healthy_model_passes_every_check_or_has_a_reason_why_not(name: str, models: Models) -> None:
     subject = Subject(pellucid.load(models[name]))
     for check in CHECKS:
         if check.name != "compiled":
@@ -67,16 +67,21 @@ def test_a_healthy_model_passes_compiled() -> None:
     assert finding.verdict == "noise"
 
 
-def test_every_check_has_a_name_of_its_own_a_claim_and_a_budget() -> None:
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+def test_every_claim_is_a_complete_sentence(check: Check) -> None:
+    first, *rest = check.claim.removesuffix(".").split()
+    assert check.claim.endswith(".") and (first[0].isupper() or first[0] == first[-1] == "`")
+    assert first.lower() not in ("so", "and", "nor", "but", "or") and rest[-1] not in ("and", "or", "but")
+    verbs = {"gives", "equals", "do", "changes", "computes", "change", "predicts", "is", "returns", "encode"}
+    assert verbs & set(rest), "a claim needs a verb; add it here if it is another one"
+
+
+def test_every_check_has_a_unique_name_and_a_budget() -> None:
     assert len({check.name for check in CHECKS}) == len(CHECKS)
     assert all(check.budget for check in CHECKS)
-    assert all(
-        len(check.claim.split()) >= 5 and not check.claim.startswith(("so ", "and ", "nor "))
-        for check in CHECKS
-    )
 
 
-def test_quick_leaves_out_the_slow_checks_and_each_is_announced_before_it_is_made() -> None:
+def test_quick_omits_the_slow_checks_and_before_is_called_for_each_check() -> None:
     seen: list[str] = []
 
     def after(finding: Finding) -> None:
@@ -129,15 +134,15 @@ def test_a_model_with_hardly_any_context_is_verified(context: int) -> None:
             assert finding.verdict in ("equal", "noise", "skipped"), f"{check.name} at {finding.at}"
 
 
-def test_a_tokenizer_that_knows_only_its_own_words_is_not_called_wrong(tmp_path: Path) -> None:
+def test_a_tokenizer_with_a_closed_vocabulary_is_not_called_wrong(tmp_path: Path) -> None:
     from pellucid.data.sources.generated import spaced_words
 
     few = Subject(Model(made_up.model(made_up.LLAMA | {"vocab_size": 400}, tokenizer=spaced_words("easy"))))
     finding = by_name("tokenizer").measure(few)
-    assert finding.verdict == "skipped" and "words that it does not know" in finding.measured
+    assert finding.verdict == "skipped" and "encodes as" in finding.measured
 
 
-def test_nobody_else_speaks_while_a_tokenizer_is_read_outside(
+def test_transformers_prints_nothing_while_it_reads_a_tokenizer(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """transformers says of a folder of ours that it does not know its type of model."""

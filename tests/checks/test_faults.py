@@ -147,7 +147,7 @@ def padding_seen(model: Model, patch: Patch) -> Model:
     patch.setattr(
         transformer.Transformer,
         "_seen",
-        lambda self, queries, keys, _, plain: seen(self, queries, keys, None, plain),
+        lambda self, queries, keys, _, *more: seen(self, queries, keys, None, *more),
     )
     return model
 

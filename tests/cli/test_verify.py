@@ -53,17 +53,17 @@ def test_json_is_one_line_for_each_check(shell: Shell, llama: Path) -> None:
     assert [line["check"] for line in found] == QUICK
     for line in found:
         assert set(line) == {
-            "check", "claim", "budget", "verdict", "measured", "at", "story", "seconds",
+            "check", "claim", "budget", "verdict", "measured", "at", "message", "seconds",
         }  # fmt: skip
         assert line["verdict"] in ("equal", "noise", "skipped")
         assert line["measured"] and not line["at"]
 
 
-def test_a_person_reads_each_verdict_and_a_last_line(shell: Shell, llama: Path) -> None:
+def test_the_text_has_each_verdict_and_a_summary(shell: Shell, llama: Path) -> None:
     done = shell("verify", llama, "--quick")
     assert done.code == 0 and done.err == ""
     first, *_, last = done.out.splitlines()
-    assert first == "equal    weights            every weight is a finite number"
+    assert first.split()[:2] == ["equal", "weights"]
     assert last.startswith(f"{llama}: no bug found. {len(QUICK) - 1} checks in ")
     assert last.endswith(" s; not checked: conventions.")
     assert all(f" {name} " in done.out for name in QUICK)
@@ -83,14 +83,14 @@ def test_a_folder_whose_tensors_are_in_the_other_layout_exits_with_one(shell: Sh
     huggingface.write(tmp_path / "broken", replace(made, weights=turned))
     done = shell("verify", tmp_path / "broken", "--quick")
     assert done.code == 1 and done.err == ""
-    assert "BUG      conventions        no other convention makes better sense of a text\n" in done.out
+    assert "BUG      conventions " in done.out
     assert "\n         BUG at convention: RoPE layout: pairs for halves\n" in done.out
     *_, last = done.out.splitlines()
     assert last.startswith(f"{tmp_path / 'broken'}: do not trust it yet. ")
     assert last.endswith("; 1 found a bug: conventions (at convention: RoPE layout: pairs for halves).")
 
 
-def test_a_weight_that_is_no_number_exits_with_one(shell: Shell, tmp_path: Path) -> None:
+def test_a_nan_weight_exits_with_one(shell: Shell, tmp_path: Path) -> None:
     name = "blocks.1.mlp.up_proj.weight"
     weights = made_up.model(made_up.LLAMA).weights
     damaged = {**weights, name: weights[name].copy()}
@@ -100,7 +100,7 @@ def test_a_weight_that_is_no_number_exits_with_one(shell: Shell, tmp_path: Path)
     assert done.code == 1
     first = lines(done.out)[0]
     assert (first["check"], first["verdict"], first["at"]) == ("weights", "BUG", name)
-    assert f"{name}[3,5] is nan" in first["story"]
+    assert f"{name}[3,5] is nan" in first["message"]
 
 
 def test_the_checks_after_weights_that_are_not_finite_are_not_run(shell: Shell, tmp_path: Path) -> None:
@@ -116,18 +116,20 @@ def test_the_checks_after_weights_that_are_not_finite_are_not_run(shell: Shell, 
     done = shell("verify", folder, "--quick")
     assert done.code == 1
     assert done.out.count("BUG at") == 1
-    assert f"skipped  {len(QUICK) - 1} checks: not run: the weights are not finite\n" in done.out
+    assert f"skipped  {len(QUICK) - 1} checks: the weights are not finite\n" in done.out
     assert all(f"{name}[3,5] is" in done.out for name in names)
 
 
-def test_the_json_of_a_bug_has_its_place_and_its_story(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_json_of_a_bug_has_its_place_and_its_message(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = Finding(Verdict.BUG, "1 [bold]", "logits[t=0]", "two\n[red]lines[/]")
     check = Check("made [up]", "a claim [with marks]", "none", lambda subject: found)
     monkeypatch.setattr("pellucid.checks.catalogue.CHECKS", (check,))
     done = shell("verify", "abcd", "--json")
     assert done.code == 1
     (line,) = lines(done.out)
-    assert (line["verdict"], line["at"], line["story"]) == ("BUG", "logits[t=0]", "two\n[red]lines[/]")
+    assert (line["verdict"], line["at"], line["message"]) == ("BUG", "logits[t=0]", "two\n[red]lines[/]")
     text = shell("verify", "abcd").out
     assert "BUG      made [up]          a claim [with marks]\n" in text
     assert "         BUG at logits[t=0]\n         two\n         [red]lines[/]\n" in text
@@ -153,7 +155,7 @@ def damaged(folder: Path, name: str, data: bytes | None) -> Path:
         ("smollm2", "smollm2 is not here yet: `pellucid get smollm2` fetches it (93 MB)."),
     ],
 )
-def test_a_model_that_is_not_there_is_told_in_one_line(
+def test_a_missing_model_is_one_line_on_stderr(
     shell: Shell, model: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PELLUCID_HOME", str(tmp_path))
@@ -172,7 +174,7 @@ def test_a_model_that_is_not_there_is_told_in_one_line(
         ("tokenizer.json", b"[]"),
     ],
 )
-def test_a_damaged_folder_is_told_in_one_line(
+def test_a_damaged_folder_is_one_line_on_stderr(
     shell: Shell, tmp_path: Path, name: str, data: bytes | None
 ) -> None:
     done = shell("verify", damaged(tmp_path / "damaged", name, data))
@@ -180,7 +182,7 @@ def test_a_damaged_folder_is_told_in_one_line(
     assert str(tmp_path / "damaged") in done.err and done.err.count("\n") == 1
 
 
-def test_a_device_that_is_not_there_is_told_in_words(shell: Shell) -> None:
+def test_an_unknown_device_is_a_usage_error(shell: Shell) -> None:
     done = shell("verify", "abcd", "--device", "toaster", "--json")
     assert (done.code, done.out) == (2, "")
     assert "the device 'toaster' cannot be used here" in done.err

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from pellucid.judge.diagnosis import diagnose, plant_mistake
 from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch
-from pellucid.judge.mistakes import SLIPS, diagnose, planted
+from pellucid.judge.mistakes import SLIPS
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
 from tests.reference.models import CONFIGS, weights
@@ -14,13 +15,13 @@ PLANTS = {
     "blocks.1.attn.scores": "scores with 1/D",
     "blocks.0.attn.masked": "mask one token ahead",
     "blocks.1.attn.masked": "no mask",
-    "blocks.0.attn_out": "output matrix transposed",
+    "blocks.0.attn_out": "output projection transposed",
     "blocks.1.attn.v": "matrix transposed",
     "blocks.0.attn_norm.rstd": "variance divided by N − 1",
     "blocks.1.mlp_norm.rstd": "eps outside the root",
-    "blocks.1.attn.pattern": "softmax down the columns",
-    "d.blocks.0.resid_mid": "first branch of the sum lost",
-    "d.logits": "last branch of the sum lost",
+    "blocks.1.attn.pattern": "softmax over the queries",
+    "d.blocks.0.resid_mid": "first term of the sum missing",
+    "d.logits": "last term of the sum missing",
 }
 
 
@@ -35,7 +36,7 @@ def tape() -> Tape:
 @pytest.mark.parametrize(("name", "mistake"), PLANTS.items())
 def test_a_planted_bug_is_caught_at_its_name_and_named(tape: Tape, name: str, mistake: str) -> None:
     name = tape.resolve(name)
-    wrong = planted(tape, name, mistake)
+    wrong = plant_mistake(tape, name, mistake)
     found = find_first_mismatch(wrong, {n: tape.values[n] for n in tape.steps}, BETWEEN_ENGINES)
     assert found is not None
     assert found.name == name
@@ -53,7 +54,7 @@ def test_an_answer_that_no_mistake_explains_is_not_blamed_on_one(tape: Tape) -> 
 
 def test_a_mistake_that_does_not_apply_is_refused(tape: Tape) -> None:
     with pytest.raises(ValueError, match="does not apply to 'embedded'"):
-        planted(tape, "embedded", "no mask")
+        plant_mistake(tape, "embedded", "no mask")
 
 
 def test_going_up_the_slope_is_named() -> None:
@@ -64,12 +65,12 @@ def test_going_up_the_slope_is_named() -> None:
     tape.backward(tape.ref("loss"))
     update(tape, "sgd", lr=0.5)
     up = tape["embed.weight"] + 0.5 * tape["d.embed.weight"]
-    assert diagnose(tape, "embed.weight@1", up) == ["gradient followed upwards instead of downwards"]
+    assert diagnose(tape, "embed.weight@1", up) == ["gradient ascent instead of descent"]
 
 
 def test_every_slip_is_planted_somewhere() -> None:
-    """The conventions are planted in tests/explain/test_conventions.py."""
-    assert set(SLIPS) - set(PLANTS.values()) == {"gradient followed upwards instead of downwards"}
+    """The conventions are planted in tests/cards/test_conventions.py."""
+    assert set(SLIPS) - set(PLANTS.values()) == {"gradient ascent instead of descent"}
 
 
 def test_an_unchanged_program_gives_the_same_values_again(tape: Tape) -> None:

@@ -1,8 +1,8 @@
 """Finds a swapped activation whose error is within the noise of the type.
 
-In bfloat16 the two forms of GELU differ by less than 1 + tanh may lose, so no error budget shows a swap. But
-a library rounds once, at the end: where the two forms are several roundings apart, its numbers show which of
-them it computed.
+In bfloat16 the two forms of GELU differ by less than rounding may change 1 + tanh, so no error budget shows a
+swap. But a library rounds once, at the end: in the cells where the two forms are several roundings apart, its
+numbers show which of them it computed.
 """
 
 import inspect
@@ -18,35 +18,35 @@ from pellucid.reference.ops import table
 from pellucid.reference.tape import Step
 
 DISTINCT = 8
-"""Two functions are distinguished by at least this many cells where they are this many roundings apart."""
+"""Two functions can be told apart by at least this many cells in which they are this many roundings apart."""
 SAMPLE = 2**16
 """How many cells are examined at most."""
 
 
-def find_other_curve(step: Step, inputs: Sequence[Any], got: Array, dtype: Dtype) -> tuple[str, int]:
+def find_swapped_activation(step: Step, inputs: Sequence[Any], got: Array, dtype: Dtype) -> tuple[str, int]:
     """Returns the other operation that gives these numbers ("" for none), and the flat index of a cell that
     shows it."""
-    if not is_curve(step.op) or step.attrs:
+    if not is_elementwise(step.op) or step.attrs:
         return "", 0
     stride = max(1, got.size // SAMPLE)
     x, got = Bounded(inputs[0].value.ravel()[::stride]), got.ravel()[::stride]
     with np.errstate(all="ignore"):
         own = step.op.forward(x).value
         for name, other in table().items():
-            if other is step.op or not is_curve(other):
+            if other is step.op or not is_elementwise(other):
                 continue
-            made = other.forward(x)
-            inside = made.allowed * SINGLE.roundoff * made.terms  # libraries compute in float32
-            one = dtype.roundoff * np.maximum(np.abs(made.value), dtype.smallest_normal) + inside
-            apart, close = np.abs(own - made.value) / one, np.abs(got - made.value) <= one
+            value = other.forward(x)
+            inside = value.allowed * SINGLE.roundoff * value.terms  # libraries compute in float32
+            one = dtype.roundoff * np.maximum(np.abs(value.value), dtype.smallest_normal) + inside
+            apart, close = np.abs(own - value.value) / one, np.abs(got - value.value) <= one
             is_distinct = apart > DISTINCT
             if is_distinct.sum() >= DISTINCT and close[is_distinct].mean() > 0.9:
                 return name, stride * int(np.where(close & is_distinct, apart, 0).argmax())
     return "", 0
 
 
-def is_curve(op: Op) -> bool:
-    """Whether the operation is a function of one number, applied cell by cell, without settings."""
+def is_elementwise(op: Op) -> bool:
+    """Returns whether the operation is a function of one number, applied elementwise, without settings."""
     parameters = list(inspect.signature(op.forward).parameters.values())
     return (
         op.reads is each

@@ -1,8 +1,9 @@
 """Finds the usual mistake behind a bug: the steps that end in it, recomputed with each mistake in them.
 
-The recorded numbers go in, so a mistake fits if only rounding is left of the bug.
+A mistake explains a bug if, with the recorded inputs, only a rounding error is left.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -12,13 +13,14 @@ from pellucid.errors import PellucidError
 from pellucid.explain.trace import Trace
 from pellucid.judge.deviation import Deviation
 from pellucid.judge.judge_run import judge_run
+from pellucid.judge.mismatch import find_mismatch
 from pellucid.judge.mistakes import MISTAKES, Program, Variant, describe
 from pellucid.judge.recorded import Recording
 from pellucid.judge.run_report import RunReport
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 
-MOST_NUMBERS = 3 * 10**8
+MAX_NUMBERS = 3 * 10**8
 """A span that reads more numbers than this, weights included, is not recomputed for every mistake."""
 
 SHAPE_ERRORS = (ValueError, IndexError, TypeError, KeyError, AttributeError)
@@ -43,7 +45,7 @@ def find_fitting_mistakes(
     theirs = {tape.resolve(other): value for other, value in reversed([*recorded.items()])}
     theirs[name] = recorded[bug]
     right = _span(tape, name, theirs)
-    if sum(right.values[read].size for step in right.steps.values() for read in step.inputs) > MOST_NUMBERS:
+    if sum(right.values[read].size for step in right.steps.values() for read in step.inputs) > MAX_NUMBERS:
         return []
     misfit = _misfit(right, name, theirs)
     found: list[tuple[float, str]] = []
@@ -88,13 +90,13 @@ def _misfit(span: Tape, name: str, theirs: Recording) -> tuple[int, float]:
     with np.errstate(all="ignore"):
         for step in span.steps.values():
             values[step.name] = step.run(values)
-        got, made = theirs[name].value, values[name]
-        finite = np.isfinite(got) & np.isfinite(made)
-        misplaced = ~finite & ~_same(got, made)
-        return int(misplaced.sum()), float(np.abs(np.where(finite, got - made, 0.0)).max(initial=0.0))
+        got, wanted = theirs[name].value, values[name]
+        finite = np.isfinite(got) & np.isfinite(wanted)
+        misplaced = ~finite & ~_equal_cells(got, wanted)
+        return int(misplaced.sum()), float(np.abs(np.where(finite, got - wanted, 0.0)).max(initial=0.0))
 
 
-def _same(a: Array, b: Array) -> Array:
+def _equal_cells(a: Array, b: Array) -> Array:
     return np.asarray((a == b) | (np.isnan(a) & np.isnan(b)))
 
 
@@ -108,3 +110,34 @@ def _deviation_left(span: Tape, name: str, theirs: Recording, misfit: tuple[int,
         return next(iter(judge_run(Trace(span), known, only=name).values), None)
     except (PellucidError, *SHAPE_ERRORS):
         return None  # the mistake does not apply to these shapes
+
+
+# ---- one step
+
+
+def diagnose(tape: Tape, name: str, answer: Array, tolerance: float = 1e-9) -> list[str]:
+    """Returns the mistakes that would give this answer for a step, from the tape's own inputs."""
+    name = tape.resolve(name)
+    return [
+        mistake
+        for mistake in MISTAKES
+        if any(
+            find_mismatch(name, np.asarray(answer), wrong, tolerance) is None
+            and find_mismatch(name, wrong, tape[name], tolerance) is not None
+            for wrong in _run_with_mistake(tape, name, mistake)
+        )
+    ]
+
+
+def plant_mistake(tape: Tape, name: str, mistake: str) -> dict[str, Array]:
+    """Returns every value of the same program with one mistake in one step."""
+    for wrong in _run_with_mistake(tape, name, mistake):
+        return tape.rerun({name: wrong})
+    raise ValueError(f"{mistake!r} does not apply to {name!r}")
+
+
+def _run_with_mistake(tape: Tape, name: str, mistake: str) -> Iterator[Array]:
+    """Yields the value of one step with the mistake in it, by each variant."""
+    for variant in MISTAKES[mistake](Program(tape)):
+        if name in variant.steps:
+            yield variant.steps[name].run(tape.values | dict(variant.tables))

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from pellucid.explain.trace import Trace
-from pellucid.judge.fitting import explain_bug
+from pellucid.judge.diagnosis import explain_bug
 from pellucid.judge.judge_run import judge_run
 from pellucid.judge.run_report import RunReport
 from pellucid.reference.training import forward
@@ -27,7 +27,7 @@ PLANTED: dict[str, tuple[Bugs, str]] = {
     "order": ({"layout": lambda _: "pairs"}, "RoPE layout: pairs for halves"),
     "heads": (
         {"repeat": lambda _: lambda n: n.repeat(1, 3, 1, 1)},
-        "query heads dealt out in turn, h % K",
+        "query head h on key/value head h % K",
     ),
     "scale": ({"scale": lambda _: 1.0}, "scores without 1/√D"),
     "width": ({"scale": lambda _: 48**-0.5}, "scores with 1/√C"),
@@ -94,5 +94,5 @@ def test_wrong_scores_that_a_mask_hands_on_are_told_by_the_formula_of_the_scores
 
 
 def test_a_span_of_too_many_numbers_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pellucid.judge.fitting.MOST_NUMBERS", 100)
+    monkeypatch.setattr("pellucid.judge.diagnosis.MAX_NUMBERS", 100)
     assert compared({"scale": lambda _: 1.0}, MODULES).explained_by == ()
