@@ -46,6 +46,7 @@ def graph_of(act: Callable[..., Any], *given: Any) -> Counter[str]:
     return Counter(str(node.target) for node in found[0].graph.nodes if node.op.startswith("call"))
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_every_choice_is_one_graph(name: str) -> None:
     model = fast(dataclasses.replace(CHOICES[name], n_layer=1))

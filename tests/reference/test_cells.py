@@ -66,14 +66,13 @@ def test_a_cell_needs_only_the_slices_that_it_reads(name: str) -> None:
     assert wrong_cell(run(CONFIGS[name]), alone) is None
 
 
+@pytest.mark.rotating
+@pytest.mark.parametrize("top", [10**6, 2], ids=["whole", "folded"])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_the_arithmetic_of_a_cell_gives_the_cell(name: str) -> None:
-    assert wrong_cell(run(CONFIGS[name]), explained(top=10**6)) is None
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_folding_a_long_sum_loses_nothing(name: str) -> None:
-    assert wrong_cell(run(CONFIGS[name]), explained(top=2)) is None
+def test_the_arithmetic_of_a_cell_gives_the_cell_and_folding_its_sums_loses_nothing(
+    name: str, top: int
+) -> None:
+    assert wrong_cell(run(CONFIGS[name]), explained(top=top)) is None
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -90,6 +90,7 @@ def test_a_choice_s_future_never_changes_its_past(config: ModelConfig) -> None:
     assert np.array_equal(before[:, :-1], after[:, :-1]) is (config.mask.bidirectional_prefix < 4)
 
 
+@pytest.mark.rotating
 def test_a_choice_replays_and_every_cell_can_be_told(config: ModelConfig) -> None:
     tape = forward(config, weights(config), [[1, 3]], [[3, 0]])
     tape.backward(tape.ref("loss"))
