@@ -22,7 +22,7 @@ from torch import nn
 from benchmarks.training import BETAS, CLIP, DECAY, LR, Dice, Peer, our_trainer
 from pellucid.cost import count_flops_per_token
 from pellucid.training.events import Evaluated, Stepped
-from pellucid.training.peak import measure_peak
+from pellucid.training.machine import measure_peak
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
 from pellucid.training.recipe.shipped import read_table

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from pellucid.cost import count_flops_per_token
 from pellucid.data.rows import Batch, Rows
-from pellucid.training.determinism import switched
+from pellucid.training.device import use_deterministic_algorithms
 from pellucid.training.recipe import Recipe
 from pellucid.training.run import Run
 from pellucid.training.state import TrainState
@@ -177,7 +177,7 @@ def deterministic(act: Act) -> Act:
     """As the loop runs: compiled gradients of an embedding are otherwise different in every run."""
 
     def run() -> None:
-        with switched(True):
+        with use_deterministic_algorithms(True):
             act()
 
     return run

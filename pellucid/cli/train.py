@@ -187,13 +187,12 @@ def _renamed(texts: list[str], changes: list[str]) -> list[str]:
 
 def _forecast(recipe: "Recipe", ranks: "Ranks", is_new: bool = True) -> None:
     """Print the whole recipe and its cost, after every check that a run makes before its first step."""
-    from pellucid.training import preflight
-    from pellucid.training.forecast import describe_cost
+    from pellucid.training.forecast import check_recipe, describe_cost
     from pellucid.training.recipe.keys import add_comments
 
     if not ranks.first:
         return
-    recipe, config = preflight.check(recipe, ranks, is_new)
+    recipe, config = check_recipe(recipe, ranks, is_new)
     print(add_comments(recipe))
     for line in describe_cost(recipe, config, ranks):
         print(line)
@@ -213,7 +212,7 @@ def _follow(run: "Run", plain: bool) -> None:
     """Draw what happens until it ends, and say how to go on."""
     from pellucid.cli.live import PlainView, view
     from pellucid.training.events import EndReason, Evaluated
-    from pellucid.training.peak import measure_peak
+    from pellucid.training.machine import measure_peak
 
     out, loss = run.folder.path, None
     drawn: Any = contextlib.nullcontext(_see_nothing)

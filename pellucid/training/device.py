@@ -1,10 +1,27 @@
-"""The device and the number type that a run computes with."""
+"""How a run computes: its device, number type, deterministic kernels, and whether the step is compiled."""
 
+import contextlib
+import math
+import os
 import resource
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from pellucid.errors import UsageError
+from pellucid.model.compiler import lacks_compiler
+from pellucid.training.objective import Objective
+from pellucid.training.recipe import Recipe
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+CUBLAS_KEY, CUBLAS_VALUE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
+TRIES = 5
+"""The fastest of these counts."""
+MIN_COMPILED_STEPS = 500
+"""Steps from which on compiling, which takes about half a minute, saves more than it costs."""
 
 
 def resolve_device(name: str) -> torch.device:
@@ -36,3 +53,87 @@ def peak_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+# ---- torch.compile
+
+
+def compile_loss(loss: Loss, recipe: Recipe, device: torch.device, is_sharded: bool) -> tuple[Loss, str]:
+    """Returns the loss, compiled where the recipe wants it, and "yes" or "no: " and the reason."""
+    wanted = recipe.train.compile
+    if wanted is False:
+        return loss, "no: not asked for"
+    lacks = lacks_compiler(device)
+    if wanted is True and lacks:
+        raise UsageError(
+            "train.compile=true needs a C++ compiler, and there is no g++ or clang++ here: use auto."
+        )
+    if wanted is True and is_sharded:
+        raise UsageError(
+            "train.compile=true does not go with train.parallel=fsdp, which gathers weights on the way: use "
+            "auto."
+        )
+    if is_sharded:
+        return loss, "no: its weights are gathered on the way"
+    if lacks:
+        return loss, "no: there is no C++ compiler here"
+    if wanted == "auto" and device.type == "cpu":
+        return loss, "no: on a CPU it gains little"
+    steps = recipe.steps_at(0)  # as it began: more steps do not change how the first ones were made
+    if wanted == "auto" and steps < MIN_COMPILED_STEPS:
+        return loss, f"no: {steps} steps are too few to earn it"
+    return torch.compile(loss, fullgraph=True), "yes"
+
+
+# ---- deterministic kernels
+
+
+def configure_torch(threads: int = 0) -> None:
+    """Gives cuBLAS a workspace of fixed size, which it reads at its first product only, and sets the number
+    of CPU threads, on which the order of additions depends; 0 keeps torch's."""
+    os.environ.setdefault(CUBLAS_KEY, CUBLAS_VALUE)
+    if threads:
+        torch.set_num_threads(threads)
+
+
+@contextlib.contextmanager
+def use_deterministic_algorithms(is_on: bool) -> Iterator[None]:
+    """Switches torch's deterministic algorithms on or off in this block. Uninitialized memory is not filled,
+    as torch would do by default: that takes time, and nothing here reads any."""
+    before = torch.are_deterministic_algorithms_enabled()
+    memory: Any = torch.utils.deterministic
+    filling = memory.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(is_on)
+    memory.fill_uninitialized_memory = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+        memory.fill_uninitialized_memory = filling
+
+
+def describe_determinism_cost(objective: Objective, rows: int, length: int) -> str:
+    """Measures how much longer deterministic forward and backward passes take; the state stays as it was."""
+    device = objective.model.device
+    rng = torch.Generator(device).manual_seed(0)
+    ids = torch.randint(objective.model.config.vocab_size, (rows, length), generator=rng, device=device)
+    seconds = dict.fromkeys((False, True), math.inf)
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        for is_on in (False, True) * TRIES:  # in turns, so that both are disturbed alike
+            with use_deterministic_algorithms(is_on):
+                seconds[is_on] = min(seconds[is_on], _time_passes(objective, ids))
+    more = seconds[True] / seconds[False] - 1
+    return (
+        f"deterministic: forward and backward of {rows} rows take {1e3 * seconds[True]:.1f} ms, and "
+        f"{1e3 * seconds[False]:.1f} ms with train.deterministic=false ({more:+.0%}); not compiled"
+    )
+
+
+def _time_passes(objective: Objective, ids: Tensor) -> float:
+    """Returns the seconds of a forward and a backward pass."""
+    parameters = [parameter for parameter in objective.parameters() if parameter.requires_grad]
+    began = time.perf_counter()
+    torch.autograd.grad(objective(ids, ids), parameters)
+    if ids.is_cuda:
+        torch.cuda.synchronize(ids.device)
+    return time.perf_counter() - began

@@ -1,19 +1,207 @@
-"""How fast this machine is for a run, and with how many threads."""
+"""How fast this machine is: the peak of its matrix products, the speed of training steps, and with how many
+threads."""
 
+import contextlib
 import os
-from collections.abc import Mapping
+import statistics
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
 
 import torch
 
 from pellucid.config import ModelConfig
-from pellucid.training import peak, speed
-from pellucid.training.device import resolve_device, resolve_dtype
+from pellucid.cost import count_flops_per_token
+from pellucid.format import pluralize
+from pellucid.model.initializations import initialise
+from pellucid.model.transformer import Transformer
+from pellucid.parts.optimizers.adamw import AdamW
+from pellucid.training.device import configure_torch, resolve_device, resolve_dtype
 from pellucid.training.distributed.ranks import Ranks
+from pellucid.training.objective import Objective
+from pellucid.training.optimizers import make_optimizer, update
 from pellucid.training.plan import UTILIZATION, Plan
 from pellucid.training.recipe import Recipe
+from pellucid.training.recipe.sections import TrainSettings
 
+PEAK_SECONDS = 0.25
+"""Seconds of measuring; the fastest product counts, since others may have been disturbed."""
+LONG_ENOUGH = 0.01
+"""Seconds of one product from which on larger ones are not faster."""
+LARGEST = 8192
+TRIES = 4
+CLEARLY = 1.25
+"""Fewer threads are chosen only where they are faster by this factor."""
+SPEED_SECONDS, SPEED_STEPS = 2.0, 4
+"""Seconds of measuring at most, and timed steps at most."""
 TOLERANCE = 1.25
 """A utilization that differs from the assumed one by more than this factor is planned with."""
+
+
+# ---- the peak of matrix products
+
+
+def thread_counts(device: str) -> list[int]:
+    """Returns the numbers of threads to try: torch's own choice first, half of it, and one.
+
+    Where other programs use the cores, threads wait for each other, and fewer are often much faster.
+    """
+    usual = torch.get_num_threads()
+    return list(dict.fromkeys([usual, max(1, usual // 2), 1])) if device == "cpu" else [usual]
+
+
+@contextlib.contextmanager
+def use_threads(count: int) -> Iterator[None]:
+    """Lets torch compute with `count` threads in this block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def fastest(speeds: Mapping[int, float]) -> int:
+    """Returns the number of threads to use: the first, unless another is clearly faster.
+
+    >>> fastest({2: 90e9, 1: 95e9}), fastest({2: 1e9, 1: 93e9})
+    (2, 1)
+    """
+    usual, best = next(iter(speeds)), max(speeds, key=lambda count: speeds[count])
+    return best if speeds[best] > CLEARLY * speeds[usual] else usual
+
+
+def describe_threads(speeds: Mapping[int, float], count: int, remedy: str = "") -> str:
+    """Returns why a run uses fewer threads than usual, or what would help, or that the machine is busy; empty
+    otherwise."""
+    load, cores, usual = load_average(), os.cpu_count() or 1, next(iter(speeds))
+    if count != usual:
+        why = "machine is busy: measured" if load >= cores / 2 else "measured"
+        remedy = remedy or f"using {pluralize(count, 'thread')}"
+        figures = (
+            f"{speeds[usual] / 1e9:.3g} GFLOP/s with {usual} threads, {speeds[count] / 1e9:.3g} with {count}"
+        )
+        return f"{why} {figures}; {remedy}"
+    if load >= cores:
+        return (
+            f"machine is busy: load average {load:.1f} on {cores} cores; training may be slower than planned"
+        )
+    return ""
+
+
+def load_average() -> float:
+    """Returns the load average of the last minute; 0 where the system has none."""
+    try:
+        return os.getloadavg()[0]
+    except OSError:
+        return 0.0
+
+
+def measure_peak(device: str | None = None, dtype: str = "float32") -> float:
+    """Returns the FLOP/s of the fastest matrix product, two for each multiply-and-add; measured once."""
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    threads = torch.get_num_threads()
+    if device == "cpu" and dtype in ("bfloat16", "float16"):  # few CPUs have bfloat16 products
+        return max(_measure_product(device, dtype, threads), _measure_product(device, "float32", threads))
+    return _measure_product(device, dtype, threads)
+
+
+@cache
+def _measure_product(device: str, dtype: str, _threads: int) -> float:
+    configure_torch()
+    rng = torch.Generator(device).manual_seed(0)  # the generator of a run is not to be advanced
+    with torch.no_grad():
+        few = torch.ones(2, 2, device=device, dtype=getattr(torch, dtype))
+        _time_products(few, few, 1)  # setting up the library may take longer than all measuring
+        begun, side, best = time.perf_counter(), 256, 0.0
+        while True:
+            a, b = (
+                torch.rand(side, side, generator=rng, device=device).to(getattr(torch, dtype))
+                for _ in range(2)
+            )
+            seconds = _time_products(a, b, 1)
+            for _ in range(TRIES):
+                if time.perf_counter() - begun > PEAK_SECONDS:
+                    break
+                seconds = min(seconds, _time_products(a, b, 2))
+            best = max(best, 2 * side**3 / seconds)
+            if time.perf_counter() - begun > PEAK_SECONDS:
+                return best
+            if seconds < LONG_ENOUGH and side < LARGEST:
+                side *= 2
+
+
+def _time_products(a: torch.Tensor, b: torch.Tensor, times: int) -> float:
+    """Returns the time of one product, of `times` in a row."""
+    start = time.perf_counter()
+    for _ in range(times):
+        torch.mm(a, b)
+    if a.is_cuda:
+        torch.cuda.synchronize(a.device)
+    return (time.perf_counter() - start) / times
+
+
+# ---- the speed of training steps
+
+
+def measure_speed(
+    config: ModelConfig,
+    rows: int,
+    length: int,
+    device: str,
+    dtype: str,
+    peak: float,
+    seconds: float = SPEED_SECONDS,
+) -> float | None:
+    """Returns the FLOP/s of training steps; None where one step would take too long to try, and on a GPU:
+    there the run is compiled, and a few steps only measure how long their kernels take to load.
+
+    Where all rows or layers take too long, a part of them is measured: the speed is about the same. The time
+    of a step is guessed from the machine's `peak`.
+    """
+    if device != "cpu":
+        return None
+    flops = count_flops_per_token(config, length) * length
+    expected = seconds / (SPEED_STEPS + 1) * peak * UTILIZATION
+    rows = max(1, min(rows, int(expected / flops)))
+    if flops > expected and config.n_layer > 1:
+        config = replace(config, n_layer=max(1, int(config.n_layer * expected / flops)))
+        flops = count_flops_per_token(config, length) * length
+    if flops > (SPEED_STEPS + 1) * expected:
+        return None
+    configure_torch()
+    place = torch.device(device)
+    with torch.random.fork_rng([place] if place.type == "cuda" else []):
+        return rows * flops / _time_step(config, rows, length, place, dtype, seconds)
+
+
+def _time_step(
+    config: ModelConfig, rows: int, length: int, device: torch.device, dtype: str, most: float
+) -> float:
+    """Returns the median time of a step: forward, backward and update."""
+    wide = torch.float64 if dtype == "float64" else torch.float32
+    model = initialise(Transformer.empty(config, device, wide), TrainSettings().initialization, 0).train()
+    objective = Objective(model, TrainSettings(), dtype)
+    optimizer = make_optimizer(dict(model.named_parameters()), AdamW())
+    rng = torch.Generator().manual_seed(0)
+    ids = torch.randint(config.vocab_size, (rows, length + 1), generator=rng).to(device)
+    begun, times = time.perf_counter(), list[float]()
+    while True:
+        start = time.perf_counter()
+        loss = objective(ids[:, :-1], ids[:, 1:].contiguous())
+        loss.backward()
+        update(optimizer, loss.detach().isfinite())
+        optimizer.zero_grad()
+        loss.item()  # waits for the device
+        now = time.perf_counter()
+        times.append(now - start)
+        if len(times) > SPEED_STEPS or now - begun + times[-1] > most:
+            # The first step also sets up what the libraries need: it counts only where it is the only one.
+            return statistics.median(times[1:] or times)
+
+
+# ---- the machine of a run
 
 
 class Machine:
@@ -23,19 +211,19 @@ class Machine:
         self.device, self.seconds, self.message = device, seconds, ""
         self.dtype = resolve_dtype(torch.device(device), recipe.train.dtype, recipe.train.weights)
         threads = recipe.train.threads
-        self.counts = [threads] if threads else peak.thread_counts(device)[: None if may_choose else 1]
+        self.counts = [threads] if threads else thread_counts(device)[: None if may_choose else 1]
         self.peaks = {count: self._measure_peak(count) for count in self.counts}
         self._choose(self.peaks)
 
     def _choose(self, speeds: Mapping[int, float]) -> None:
-        self.count = peak.fastest(speeds)
+        self.count = fastest(speeds)
         self.peak = self.peaks[self.count]
         if len(speeds) > 1 or not self.message:
-            self.message = peak.describe_threads(speeds, self.count)
+            self.message = describe_threads(speeds, self.count)
 
     def _measure_peak(self, threads: int) -> float:
-        with peak.using_threads(threads):
-            return peak.measure_peak(self.device, self.dtype)
+        with use_threads(threads):
+            return measure_peak(self.device, self.dtype)
 
     def measure_utilization(self, config: ModelConfig, plan: Plan) -> float | None:
         """Returns the fraction of the peak that training steps of a plan reach.
@@ -45,8 +233,8 @@ class Machine:
         """
         keys, speeds = plan.overrides, dict[int, float]()
         for count in self.counts:
-            with peak.using_threads(count):
-                found = speed.measure_speed(
+            with use_threads(count):
+                found = measure_speed(
                     config,
                     keys["data.batch_size"],
                     keys["model.context_length"],
@@ -60,8 +248,8 @@ class Machine:
             speeds[count] = found
         self._choose(speeds)
         self.counts = [self.count]
-        share = speeds[self.count] / self.peak
-        return None if 1 / TOLERANCE <= share / UTILIZATION <= TOLERANCE else share
+        utilization = speeds[self.count] / self.peak
+        return None if 1 / TOLERANCE <= utilization / UTILIZATION <= TOLERANCE else utilization
 
 
 def hint_threads(recipe: Recipe, ranks: Ranks) -> list[str]:
@@ -70,8 +258,8 @@ def hint_threads(recipe: Recipe, ranks: Ranks) -> list[str]:
     The bits of a run follow from their number, so the user chooses it. Measured only on a busy machine.
     """
     device = resolve_device(recipe.train.device)
-    if recipe.train.threads or not ranks.alone or peak.load_average() < (os.cpu_count() or 1):
+    if recipe.train.threads or not ranks.alone or load_average() < (os.cpu_count() or 1):
         return []
     machine = Machine(recipe, str(device), True, 0.0)
     remedy = f"train.threads={machine.count} would be faster"
-    return list(filter(None, [peak.describe_threads(machine.peaks, machine.count, remedy)]))
+    return list(filter(None, [describe_threads(machine.peaks, machine.count, remedy)]))

@@ -12,13 +12,12 @@ from pellucid.data.sources.encoding import named_tokenizer
 from pellucid.data.sources.source import kind_of
 from pellucid.errors import UsageError
 from pellucid.interop.resolve import read_config
-from pellucid.training import speed
 from pellucid.training.device import resolve_device
 from pellucid.training.distributed.ranks import Ranks
-from pellucid.training.machine import Machine
+from pellucid.training.forecast import check_out, text_bytes
+from pellucid.training.machine import SPEED_SECONDS, Machine
 from pellucid.training.memory import get_device_memory
 from pellucid.training.plan import SIZES, Budget, Plan, plan_finetuning, plan_pretraining
-from pellucid.training.preflight import check_out, text_bytes
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
 
@@ -83,7 +82,7 @@ def _plan(
     if not draft.start:
         named_tokenizer(draft.data)
     size = text_bytes(draft)
-    machine = Machine(draft, device, ranks.alone, min(speed.SECONDS, 6 * minutes))
+    machine = Machine(draft, device, ranks.alone, min(SPEED_SECONDS, 6 * minutes))
     config = read_config(draft.start) if draft.start else None
     records = _count_records(draft)
 

@@ -16,8 +16,8 @@ from pellucid.config import ModelConfig
 from pellucid.data.sources.source import open_source
 from pellucid.errors import UsageError
 from pellucid.pretrained import Pretrained
-from pellucid.training import determinism, memory
-from pellucid.training.device import resolve_device
+from pellucid.training import memory
+from pellucid.training.device import describe_determinism_cost, resolve_device
 from pellucid.training.distributed.ranks import ALONE, Ranks, flat
 from pellucid.training.evaluate import check_evaluation
 from pellucid.training.history import tensorboard
@@ -70,7 +70,7 @@ def _open_run(
         state = TrainState(recipe, source, base, ranks)
         if state.is_deterministic and state.device.type == "cuda" and ranks.alone:
             rows = recipe.data.batch_size // recipe.train.accumulate
-            report(determinism.measure_cost(state.objective, rows, recipe.length))
+            report(describe_determinism_cost(state.objective, rows, recipe.length))
     for line in filter(None, (*summary(recipe, state.model), warn_of_visible_targets(state.model.config))):
         report(line)
     return Run(state, folder)

@@ -15,7 +15,8 @@ from typing import Any
 
 from pellucid.cost import FORWARD_BACKWARD, FROZEN_WEIGHTS, count_flops_per_token
 from pellucid.errors import UsageError
-from pellucid.training import determinism, memory
+from pellucid.training import memory
+from pellucid.training.device import use_deterministic_algorithms
 from pellucid.training.evaluate import evaluate
 from pellucid.training.events import (
     Ended,
@@ -33,7 +34,7 @@ from pellucid.training.history.log import line as log_line
 from pellucid.training.history.nonfinite import NonfiniteLocator
 from pellucid.training.history.recorder import Recorder
 from pellucid.training.history.tensorboard import Board
-from pellucid.training.peak import measure_peak
+from pellucid.training.machine import measure_peak
 from pellucid.training.saving.environment import environment
 from pellucid.training.saving.run_folder import LOG, RECORDER, TENSORBOARD, RunFolder
 from pellucid.training.state import TrainState
@@ -105,7 +106,7 @@ class Run:
 
     def _train(self) -> Iterator[Event]:
         state, recipe, meters = self.state, self.recipe, self.state.meters
-        with determinism.switched(state.is_deterministic), contextlib.closing(state.loader):
+        with use_deterministic_algorithms(state.is_deterministic), contextlib.closing(state.loader):
             yield self._started()
             reason, detail, first_step, self._saved_at = EndReason.FINISHED, "", meters.step, time.monotonic()
             while meters.step < recipe.steps:

@@ -18,11 +18,11 @@ from pellucid.data.sources.source import Source
 from pellucid.errors import ConfigError
 from pellucid.model import lora
 from pellucid.pretrained import Pretrained
-from pellucid.training import compiling, determinism, optimizers
-from pellucid.training.device import resolve_device, resolve_dtype
+from pellucid.training import optimizers
+from pellucid.training.device import compile_loss, configure_torch, resolve_device, resolve_dtype
 from pellucid.training.distributed import parallel
-from pellucid.training.distributed.pieces import fill
 from pellucid.training.distributed.ranks import ALONE, Ranks
+from pellucid.training.distributed.sharded import copy_rows
 from pellucid.training.objective import Objective
 from pellucid.training.prefetch import Prefetcher
 from pellucid.training.recipe import Recipe
@@ -98,7 +98,7 @@ class TrainState:
         self, recipe: Recipe, source: Source, base: Pretrained | None = None, ranks: Ranks = ALONE
     ) -> None:
         """Builds the state before the first step; `base` is the model that a fine-tuning starts from."""
-        determinism.prepare(recipe.train.threads)
+        configure_torch(recipe.train.threads)
         self.recipe, self.source, self.base, self.ranks = recipe, source, base, ranks
         self.device = ranks.device(resolve_device(recipe.train.device))
         ranks.connect(self.device, recipe.train.timeout)
@@ -111,13 +111,13 @@ class TrainState:
         self.objective = Objective(self.model, recipe.train, self.dtype)
         self.parallel = parallel.shared(self.objective, recipe.train.parallel, ranks)
         self.weights = Weights(self.model, recipe.train.only, recipe.train.freeze)
-        self.optimizer = optimizers.make(self.weights.trainable, recipe.optimizer)
+        self.optimizer = optimizers.make_optimizer(self.weights.trainable, recipe.optimizer)
         self.average = WeightAverage(self.weights, recipe.train.ema)
         rows = rows_per_rank(recipe, ranks.world)
         self.loader = DataLoader(source.train, rows, ranks.rank, ranks.world)
         self.prefetcher = Prefetcher(self.loader, self.device)
         sharded = isinstance(self.parallel, parallel.Sharded)
-        loss, self.compiled = compiling.chosen(self.objective, recipe, self.device, sharded)
+        loss, self.compiled = compile_loss(self.objective, recipe, self.device, sharded)
         self.loss = self.parallel.joined(loss, self.device, self.is_deterministic)
         """(ids, targets) → mean loss; its backward pass leaves the gradients of all ranks."""
         self.meters = Meters()
@@ -135,7 +135,7 @@ class TrainState:
 
     def snapshot(self) -> Snapshot:
         """Returns everything that the rest of the run depends on. Tensors are not copied."""
-        tensors, plain = optimizers.state(self.optimizer)
+        tensors, plain = optimizers.get_state(self.optimizer)
         current = {name: weight.detach() for name, weight in self.weights.named.items()}
         used = current | self.average.mean
         trainable = {name: current[name] for name in self.weights.trainable}
@@ -161,11 +161,11 @@ class TrainState:
         """Sets everything to what it was when the snapshot was taken, on any number of ranks."""
         need_base(self.recipe, self.base_fingerprint, snapshot.plain.get("base", ""))
         for name in snapshot.raw if self.base_fingerprint else self.weights.named:
-            fill(self.weights.named[name], snapshot.left(name))
+            copy_rows(self.weights.named[name], snapshot.left(name))
         self.weights.copy_to_model()
         for name, mean in self.average.mean.items():
-            fill(mean, snapshot.averaged(name))
-        optimizers.restore(self.optimizer, snapshot.optimizer, snapshot.plain["optimizer"])
+            copy_rows(mean, snapshot.averaged(name))
+        optimizers.load_state(self.optimizer, snapshot.optimizer, snapshot.plain["optimizer"])
         if snapshot.rng:
             rng.set_rng_state(snapshot.rng)
         else:  # it has the generators of another number of ranks, which cannot be divided among these

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from pellucid.names import IGNORE_INDEX
 from pellucid.training import optimizers
 from pellucid.training.device import peak_memory
-from pellucid.training.distributed.pieces import local, whole
+from pellucid.training.distributed.sharded import full_tensor, to_local
 from pellucid.training.events import Skipped, Stepped
 from pellucid.training.prefetch import DeviceBatch
 from pellucid.training.state import TrainState
@@ -61,7 +61,7 @@ def train_step(state: TrainState, hooks: Sequence[Hook] = ()) -> Stepped | Skipp
 
     loss, tokens = forward_backward(state, batch)
     grads = state.weights.grads()
-    grad_norm = whole(nn.utils.get_total_norm(grads))
+    grad_norm = full_tensor(nn.utils.get_total_norm(grads))
     is_finite = loss.isfinite() & grad_norm.isfinite()
     for hook in hooks:
         hook.after_backward(state)
@@ -100,8 +100,8 @@ def set_learning_rate(state: TrainState) -> float:
     """Sets the optimizer's learning rate, and β₂ while it warms up, for this step; returns the rate."""
     recipe, step = state.recipe, state.meters.step
     factor = recipe.schedule.factor(step, recipe.steps_at(step))
-    optimizers.set_rate(state.optimizer, factor)
-    optimizers.set_step(state.optimizer, recipe.optimizer, step)
+    optimizers.scale_learning_rate(state.optimizer, factor)
+    optimizers.set_betas(state.optimizer, recipe.optimizer, step)
     return float(recipe.optimizer.lr * factor)
 
 
@@ -131,4 +131,4 @@ def clip_grads(grads: Sequence[Tensor], norm: Tensor, limit: float, is_finite: T
     """Multiplies the gradients by min(1, limit / norm), in place; 0 is no limit."""
     if limit:
         factor = torch.where(is_finite, limit / norm, 1.0).clamp(max=1.0)
-        torch._foreach_mul_([local(grad) for grad in grads], factor)
+        torch._foreach_mul_([to_local(grad) for grad in grads], factor)

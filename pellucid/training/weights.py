@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from pellucid.model.lora import adapters
 from pellucid.model.transformer import Transformer
 from pellucid.patterns import matches, select
-from pellucid.training.distributed.pieces import local
+from pellucid.training.distributed.sharded import to_local
 
 Named = dict[str, nn.Parameter]
 
@@ -57,9 +57,9 @@ class Weights:
         first = [name for name in names if self.named[name].grad is None]
         later = [name for name in names if self.named[name].grad is not None]
         for some, accumulate in ((first, torch._foreach_copy_), (later, torch._foreach_add_)):
-            grads = [local(grad) for name in some if (grad := self.bfloat16[name].grad) is not None]
+            grads = [to_local(grad) for name in some if (grad := self.bfloat16[name].grad) is not None]
             if grads:
-                accumulate([local(self._master_grads[name]) for name in some], grads)
+                accumulate([to_local(self._master_grads[name]) for name in some], grads)
         for name in names:
             self.named[name].grad, self.bfloat16[name].grad = self._master_grads[name], None
 
@@ -72,8 +72,8 @@ class Weights:
     def copy_to_model(self) -> None:
         """Copies the masters, rounded to bfloat16, to the model; nothing where there are no masters."""
         if self.bfloat16:
-            masters = [local(self.named[name]) for name in self.bfloat16]
-            torch._foreach_copy_([local(weight) for weight in self.bfloat16.values()], masters)
+            masters = [to_local(self.named[name]) for name in self.bfloat16]
+            torch._foreach_copy_([to_local(weight) for weight in self.bfloat16.values()], masters)
 
 
 class WeightAverage:

@@ -161,8 +161,8 @@ def test_a_text_of_one_s_own_is_planned_for_the_memory_of_the_device(
 ) -> None:
     """The host's may be many times that of its GPU."""
     monkeypatch.setattr(plan_texts, "resolve_device", torch.device)
-    monkeypatch.setattr("pellucid.training.peak.measure_peak", lambda *_: 1e15)
-    monkeypatch.setattr("pellucid.training.speed.measure_speed", lambda *_: None)
+    monkeypatch.setattr("pellucid.training.machine.measure_peak", lambda *_: 1e15)
+    monkeypatch.setattr("pellucid.training.machine.measure_speed", lambda *_: None)
     monkeypatch.setattr(plan_texts, "text_bytes", lambda _: 10**9)
     memory = {"cpu": 10**12, "cuda": 2 * 10**9}
     monkeypatch.setattr("pellucid.training.plan_texts.get_device_memory", lambda device="cpu": memory[device])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pellucid.training import peak, plan_texts, speed
+from pellucid.training import machine, plan_texts
 from pellucid.training.distributed.ranks import ALONE
 from pellucid.training.saving.run_folder import RunFolder
 from tests.cli.commands import Shell
@@ -78,7 +78,7 @@ def test_bad_files_are_all_named_before_anything_is_measured(
     for name in ("junk", "latin1"):
         Path(f"notes/{name}.txt").write_bytes(b"caf\xe9 \0")
     with monkeypatch.context() as patch:
-        patch.setattr(peak, "measure_peak", pytest.fail)
+        patch.setattr(machine, "measure_peak", pytest.fail)
         refused = run("train", "notes", "--plain", *SMALL)
     assert refused.code == 2 and not Path("runs").exists()
     for words in ("2 of 3 files", "junk.txt", "latin1.txt", "data.on_bad_file=skip"):
@@ -104,13 +104,13 @@ def test_steps_and_threads_follow_from_measured_training_steps(
 ) -> None:
     """A product that is fast, and steps that are slow with two threads and quicker with one."""
     Path("my.txt").write_text(TEXT * 100)
-    monkeypatch.setattr(peak, "thread_counts", lambda _: [2, 1])
-    monkeypatch.setattr(peak, "measure_peak", lambda *_: 100e9)
+    monkeypatch.setattr(machine, "thread_counts", lambda _: [2, 1])
+    monkeypatch.setattr(machine, "measure_peak", lambda *_: 100e9)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     monkeypatch.setattr(torch, "set_num_threads", lambda count: used.append(count))
     used = [2]
     speeds = {2: 1e9, 1: 10e9}
-    monkeypatch.setattr(speed, "measure_speed", lambda *_: speeds[used[-1]])
+    monkeypatch.setattr(machine, "measure_speed", lambda *_: speeds[used[-1]])
     recipe, reasons = plan_texts.plan_recipe(["my.txt"], ["data.tokenizer=bytes"], 1.0, ALONE)
     assert recipe.train.threads == 1
     assert any("1 GFLOP/s with 2 threads, 10 with 1; using 1 thread" in line for line in reasons)
@@ -127,11 +127,11 @@ def test_training_steps_are_measured_quickly_and_leave_no_trace() -> None:
 
     config = plan_pretraining(10**6, Budget(1, 1e11, 10**9)).model_config()
     before, begun = torch.get_rng_state(), time.perf_counter()
-    found = speed.measure_speed(config, 8, 32, "cpu", "float32", 1e11, 0.2)
+    found = machine.measure_speed(config, 8, 32, "cpu", "float32", 1e11, 0.2)
     assert found is not None and found > 1e6
     assert time.perf_counter() - begun < 5  # 0.3 s where nothing else runs
     assert torch.equal(torch.get_rng_state(), before)
-    assert speed.measure_speed(config, 8, 32, "cpu", "float32", 1e3, 0.2) is None  # far too slow to try
+    assert machine.measure_speed(config, 8, 32, "cpu", "float32", 1e3, 0.2) is None  # far too slow to try
 
 
 # ---- what is refused
@@ -152,7 +152,7 @@ def test_minutes_belong_to_a_plan(run: Shell, what: tuple[str, ...]) -> None:
         ("out=my.txt", 2, "is a file"),
         ("out=my.txt/a", 2, "cannot write"),
         ("out=.", 2, "not empty"),
-        ("train.device=tpu", 2, "no device"),
+        ("train.device=tpu", 2, "train.device"),
         ("start=nowhere", 2, "nowhere"),
         ("train.only=zzz", 2, "zzz"),
         ("train.only=embed.weight train.freeze=embed.weight", 2, "train.freeze"),

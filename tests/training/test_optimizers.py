@@ -19,7 +19,7 @@ from pellucid.parts.schedules.cosine import Cosine
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import train
 from pellucid.training import optimizers
-from pellucid.training.optimizers.muon import orthogonal
+from pellucid.training.muon import orthogonalize
 from tests.reference.models import CONFIGS, IDS, TARGETS, weights
 
 UPDATES, CLIP = 4, 0.3
@@ -61,8 +61,8 @@ def step(
     norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in grads]))
     for g in grads:
         g.mul_(CLIP / norm.clamp(min=CLIP))
-    optimizers.set_rate(optimizer, SCHEDULE.factor(at, UPDATES))
-    optimizers.set_step(optimizer, part, at)
+    optimizers.scale_learning_rate(optimizer, SCHEDULE.factor(at, UPDATES))
+    optimizers.set_betas(optimizer, part, at)
     optimizer.step()
 
 
@@ -85,7 +85,7 @@ def test_each_update_equals_the_specifications(kind: str, name: str) -> None:
     """With clipping, decay of some, a schedule, and β₂ warming up; each update on its own gradients."""
     config, part = CONFIGS[name], made(kind)
     tapes, named = tapes_of(part, config), parameters(config)
-    optimizer = optimizers.make(named, part)
+    optimizer = optimizers.make_optimizer(named, part)
     assert float(tapes[0]["clip"]) < 1
     for at, tape in enumerate(tapes[:-1]):
         step(named, optimizer, part, at, tape)
@@ -106,22 +106,22 @@ def test_every_kind_of_the_parts_is_here_and_in_the_specification() -> None:
 def test_adamw_is_fused_and_equals_torchs_plain_one() -> None:
     config, part = CONFIGS["gpt2"], AdamW(weight_decay=0.3)
     named, plain = parameters(config), parameters(config)
-    fused = optimizers.make(named, part)
+    fused = optimizers.make_optimizer(named, part)
     assert all(group["fused"] for group in fused.param_groups)
     other = torch.optim.AdamW(
         [
             {"params": group["params"], "weight_decay": group["weight_decay"]}
-            for group in optimizers.make(plain, part).param_groups
+            for group in optimizers.make_optimizer(plain, part).param_groups
         ],
         lr=part.lr,
         betas=(0.9, 0.95),
         foreach=False,
         fused=False,
     )
-    dice = torch.Generator().manual_seed(0)
+    rng = torch.Generator().manual_seed(0)
     for _ in range(5):
         for a, b in zip(named.values(), plain.values(), strict=True):
-            a.grad = torch.randn(a.shape, dtype=a.dtype, generator=dice)
+            a.grad = torch.randn(a.shape, dtype=a.dtype, generator=rng)
             b.grad = a.grad.clone()
         fused.step()
         other.step()
@@ -139,9 +139,7 @@ def test_muon_equals_torchs_in_bfloat16() -> None:
     start = [torch.randn(shape) for shape in shapes]
     named = {f"blocks.{i}.mlp.up_proj.weight": nn.Parameter(x.clone()) for i, x in enumerate(start)}
     theirs = [nn.Parameter(x.clone()) for x in start]
-    from pellucid.training.optimizers import muon
-
-    ours = muon.make(named, MuonConfig(), newton_schulz=torch.bfloat16)
+    ours = optimizers.make_muon(named, MuonConfig(), newton_schulz=torch.bfloat16)
     other = torch.optim.Muon(theirs, lr=0.02, weight_decay=0.1, momentum=0.95)
     for _ in range(3):
         for a, b in zip(named.values(), theirs, strict=True):
@@ -157,7 +155,7 @@ def test_muon_equals_torchs_in_bfloat16() -> None:
 def test_the_iteration_brings_all_singular_values_near_1(dtype: torch.dtype) -> None:
     x = torch.randn(2, 5, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     for given in (x, x.mT):
-        made = orthogonal(given, 5, dtype)
+        made = orthogonalize(given, 5, dtype)
         assert made.dtype is dtype and made.shape == given.shape
         sizes = torch.linalg.svdvals(made.double())
         assert sizes.min() > 0.6 and sizes.max() < 1.3
@@ -165,7 +163,7 @@ def test_the_iteration_brings_all_singular_values_near_1(dtype: torch.dtype) -> 
 
 def test_muon_has_the_hidden_matrices_and_adamw_the_rest() -> None:
     config = CONFIGS["guide"]
-    optimizer = optimizers.make(parameters(config), MuonConfig())
+    optimizer = optimizers.make_optimizer(parameters(config), MuonConfig())
     muons, *rest = optimizer.param_groups
     assert set(muons["param_names"]) == {n for n in config.parameters() if "_proj.weight" in n}
     names = {name: group["weight_decay"] for group in rest for name in group["param_names"]}
@@ -176,7 +174,7 @@ def test_muon_has_the_hidden_matrices_and_adamw_the_rest() -> None:
 @pytest.mark.parametrize("only", ["unembed.weight", "blocks.0.mlp.up_proj.weight"])
 def test_muon_for_one_sort_of_parameter_alone(only: str) -> None:
     named = {only: parameters(CONFIGS["guide"])[only]}
-    optimizer, before = optimizers.make(named, MuonConfig()), named[only].detach().clone()
+    optimizer, before = optimizers.make_optimizer(named, MuonConfig()), named[only].detach().clone()
     named[only].grad = torch.ones_like(before)
     optimizer.step()
     optimizer.zero_grad()
@@ -187,7 +185,7 @@ def test_muon_for_one_sort_of_parameter_alone(only: str) -> None:
 def test_a_parameter_without_a_gradient_stays() -> None:
     for kind in kinds("optimizers"):
         named = parameters(CONFIGS["gpt2"])
-        optimizer = optimizers.make(named, made(kind))
+        optimizer = optimizers.make_optimizer(named, made(kind))
         before = {name: value.detach().clone() for name, value in named.items()}
         moved = "blocks.0.attn.q_proj.weight"
         named[moved].grad = torch.ones_like(named[moved])
@@ -201,18 +199,18 @@ def test_a_parameter_without_a_gradient_stays() -> None:
 @every_kind
 def test_a_factor_multiplies_the_groups_own_rate_and_not_the_last_one(kind: str) -> None:
     part = made(kind)
-    optimizer = optimizers.make(parameters(CONFIGS["gpt2"]), part)
+    optimizer = optimizers.make_optimizer(parameters(CONFIGS["gpt2"]), part)
     own = [group["initial_lr"] for group in optimizer.param_groups]
     for factor in (0.5, 0.1, 1.0):
-        optimizers.set_rate(optimizer, factor)
+        optimizers.scale_learning_rate(optimizer, factor)
         assert [group["lr"] for group in optimizer.param_groups] == [rate * factor for rate in own]
     assert part.lr in own
 
 
 def test_beta2_is_set_where_a_rule_has_one() -> None:
     part = made("muon")
-    optimizer = optimizers.make(parameters(CONFIGS["gpt2"]), part)
-    optimizers.set_step(optimizer, part, 1)
+    optimizer = optimizers.make_optimizer(parameters(CONFIGS["gpt2"]), part)
+    optimizers.set_betas(optimizer, part, 1)
     muons, *rest = optimizer.param_groups
     assert "betas" not in muons
     assert [group["betas"] for group in rest] == [(0.9, pytest.approx(0.9 + 0.05 / 3))] * len(rest)
@@ -230,22 +228,22 @@ def test_saved_and_restored_it_goes_on_to_the_same_bits(kind: str, dtype: torch.
 
     config, part = CONFIGS["gpt2"], made(kind)
     tapes, through = tapes_of(part, config), parameters(config, dtype)
-    never_saved = optimizers.make(through, part)
+    never_saved = optimizers.make_optimizer(through, part)
     for at in (0, 1):
         step(through, never_saved, part, at, tapes[at])
 
-    tensors, plain = optimizers.state(never_saved)
+    tensors, plain = optimizers.get_state(never_saved)
     bytes_of = save({name: value.contiguous() for name, value in tensors.items()})
     again = {name: nn.Parameter(value.detach().clone()) for name, value in through.items()}
-    restored = optimizers.make(again, part)
-    optimizers.restore(restored, load(bytes_of), json.loads(json.dumps(plain)))
+    restored = optimizers.make_optimizer(again, part)
+    optimizers.load_state(restored, load(bytes_of), json.loads(json.dumps(plain)))
     assert [group["lr"] for group in restored.param_groups] == [g["lr"] for g in never_saved.param_groups]
 
     for at in (2, 3):
         step(through, never_saved, part, at, tapes[at])
         step(again, restored, part, at, tapes[at])
         assert all(torch.equal(again[name], through[name]) for name in through)
-    ours, theirs = optimizers.state(restored)[0], optimizers.state(never_saved)[0]
+    ours, theirs = optimizers.get_state(restored)[0], optimizers.get_state(never_saved)[0]
     assert ours.keys() == theirs.keys()
     assert all(
         torch.equal(ours[name], theirs[name]) and ours[name].dtype == theirs[name].dtype for name in ours
@@ -254,27 +252,27 @@ def test_saved_and_restored_it_goes_on_to_the_same_bits(kind: str, dtype: torch.
 
 def test_what_is_remembered_goes_by_the_parameters_names() -> None:
     named = parameters(CONFIGS["bare"])
-    optimizer = optimizers.make(named, AdamW())
-    assert optimizers.state(optimizer)[0] == {}
+    optimizer = optimizers.make_optimizer(named, AdamW())
+    assert optimizers.get_state(optimizer)[0] == {}
     for parameter in named.values():
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
-    tensors, plain = optimizers.state(optimizer)
+    tensors, plain = optimizers.get_state(optimizer)
     assert set(tensors) == {f"{name}.{key}" for name in named for key in ("step", "exp_avg", "exp_avg_sq")}
     assert {name for group in plain["groups"] for name in group["names"]} == set(named)
 
 
 def test_restoring_copies_so_that_two_runs_never_share_a_moment() -> None:
     named = parameters(CONFIGS["bare"])
-    optimizer = optimizers.make(named, made("momentum"))
+    optimizer = optimizers.make_optimizer(named, made("momentum"))
     for parameter in named.values():
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
-    tensors, plain = optimizers.state(optimizer)
+    tensors, plain = optimizers.get_state(optimizer)
     before = {name: value.clone() for name, value in tensors.items()}
     twin = {name: nn.Parameter(value.detach().clone()) for name, value in named.items()}
-    other = optimizers.make(twin, made("momentum"))
-    optimizers.restore(other, tensors, plain)
+    other = optimizers.make_optimizer(twin, made("momentum"))
+    optimizers.load_state(other, tensors, plain)
     for parameter in twin.values():
         parameter.grad = torch.ones_like(parameter)
     other.step()
@@ -283,39 +281,39 @@ def test_restoring_copies_so_that_two_runs_never_share_a_moment() -> None:
 
 def test_a_changed_rate_holds_after_resuming() -> None:
     named = parameters(CONFIGS["bare"])
-    tensors, plain = optimizers.state(optimizers.make(named, Sgd(lr=0.1)))
-    optimizer = optimizers.make(named, Sgd(lr=0.5))
-    optimizers.restore(optimizer, tensors, plain)
-    optimizers.set_rate(optimizer, 0.5)
+    tensors, plain = optimizers.get_state(optimizers.make_optimizer(named, Sgd(lr=0.1)))
+    optimizer = optimizers.make_optimizer(named, Sgd(lr=0.5))
+    optimizers.load_state(optimizer, tensors, plain)
+    optimizers.scale_learning_rate(optimizer, 0.5)
     assert optimizer.param_groups[0]["lr"] == 0.25
 
 
 def test_what_was_saved_of_other_parameters_or_another_kind_is_refused() -> None:
     named = parameters(CONFIGS["bare"])
     fewer = {name: value for name, value in named.items() if name != "embed.weight"}
-    adamw = optimizers.make(named, AdamW())
+    adamw = optimizers.make_optimizer(named, AdamW())
     for parameter in named.values():
         parameter.grad = torch.ones_like(parameter)
     adamw.step()
-    tensors, plain = optimizers.state(adamw)
-    with pytest.raises(FileError, match=r"'embed\.weight' is in only one of them\. Resume with the recipe"):
-        optimizers.restore(optimizers.make(fewer, AdamW()), tensors, plain)
-    with pytest.raises(FileError, match="grouped otherwise"):
-        optimizers.restore(optimizers.make(named, Sgd()), tensors, plain)
+    tensors, plain = optimizers.get_state(adamw)
+    with pytest.raises(FileError, match=r"embed\.weight"):
+        optimizers.load_state(optimizers.make_optimizer(fewer, AdamW()), tensors, plain)
+    with pytest.raises(FileError, match="grouped"):
+        optimizers.load_state(optimizers.make_optimizer(named, Sgd()), tensors, plain)
     group = {"groups": [{"names": list(named), "lr": 0.1, "betas": [0.9, 0.99]}]}
     with pytest.raises(FileError, match="has 'betas', so it is of another kind"):
-        optimizers.restore(optimizers.make(named, Sgd()), {}, group)
-    with pytest.raises(FileError, match=r"has 'strange\.exp_avg', which no parameter of this run remembers"):
-        optimizers.restore(adamw, tensors | {"strange.exp_avg": torch.zeros(1)}, plain)
+        optimizers.load_state(optimizers.make_optimizer(named, Sgd()), {}, group)
+    with pytest.raises(FileError, match=r"strange\.exp_avg"):
+        optimizers.load_state(adamw, tensors | {"strange.exp_avg": torch.zeros(1)}, plain)
     wrong = tensors | {"embed.weight.exp_avg": torch.zeros(2, 2)}
     with pytest.raises(FileError, match=r"'embed\.weight\.exp_avg' has the shape \(2, 2\), its parameter"):
-        optimizers.restore(adamw, wrong, plain)
-    assert all(torch.equal(value, tensors[name]) for name, value in optimizers.state(adamw)[0].items())
+        optimizers.load_state(adamw, wrong, plain)
+    assert all(torch.equal(value, tensors[name]) for name, value in optimizers.get_state(adamw)[0].items())
 
 
 def test_nothing_to_train_is_refused() -> None:
     with pytest.raises(ConfigError, match="there is no parameter to train"):
-        optimizers.make({}, Sgd())
+        optimizers.make_optimizer({}, Sgd())
 
 
 def test_each_saved_tensor_is_read_once() -> None:
@@ -333,9 +331,9 @@ def test_each_saved_tensor_is_read_once() -> None:
 
     config, part = CONFIGS["gpt2"], made("adamw")
     named = parameters(config, torch.float64)
-    first = optimizers.make(named, part)
+    first = optimizers.make_optimizer(named, part)
     step(named, first, part, 0, tapes_of(part, config)[0])
-    tensors, plain = optimizers.state(first)
+    tensors, plain = optimizers.get_state(first)
     counted = Counted(tensors)
-    optimizers.restore(optimizers.make(named, part), counted, plain)
+    optimizers.load_state(optimizers.make_optimizer(named, part), counted, plain)
     assert counted.reads == len(tensors)

@@ -18,8 +18,8 @@ from pellucid.cost import (
 from pellucid.errors import ConfigError
 from pellucid.parts.optimizers import OptimizerConfig
 from pellucid.training.forecast import make_forecast
+from pellucid.training.machine import measure_peak
 from pellucid.training.memory import get_device_memory
-from pellucid.training.peak import measure_peak
 from pellucid.training.plan import (
     EPOCHS,
     FINETUNE_EPOCHS,

@@ -13,7 +13,7 @@ from pellucid.training.distributed.ranks import Ranks
 from pellucid.training.events import Saved, Stepped
 from pellucid.training.history.log import read
 from pellucid.training.history.rebuild import rebuild_step
-from pellucid.training.peak import measure_peak
+from pellucid.training.machine import measure_peak
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
 from pellucid.training.recipe.shipped import read_table

@@ -11,7 +11,7 @@ from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch
 from pellucid.model.taps import record
 from pellucid.reference.optimizers import update
 from pellucid.reference.training import forward
-from pellucid.training import determinism
+from pellucid.training.device import use_deterministic_algorithms
 from pellucid.training.events import Ended, EndReason, Evaluated, Skipped, Stepped
 from pellucid.training.run import MAX_NONFINITE, Run
 from pellucid.training.step import forward_backward
@@ -128,7 +128,7 @@ def test_a_compiled_run_goes_on_bit_for_bit() -> None:
         straight = make_run("train.dtype=float32", *changes)
         told = [*map(_without_clock, straight.events())][1:]
         first = make_run("train.dtype=float32", *changes)
-        with determinism.switched(True):
+        with use_deterministic_algorithms(True):
             half = [first.step(), first.step()]
         snapshot = first.state.snapshot()
         second = make_run("train.dtype=float32", *changes)

@@ -22,7 +22,7 @@ from pellucid.model.taps import look
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
 from pellucid.training import step
-from pellucid.training.distributed.pieces import whole
+from pellucid.training.distributed.sharded import full_tensor
 from pellucid.training.prefetch import DeviceBatch
 from pellucid.training.saving import rng
 from pellucid.training.state import TrainState
@@ -102,7 +102,7 @@ def _first(values: "_Values", loss: float, first_grad: str) -> str:
 def _first_nonfinite_grad(state: TrainState) -> str:
     """Returns the name of the first parameter gradient that is not finite; empty where there is none."""
     grads = ((n, p.grad) for n, p in state.weights.named.items() if p.grad is not None)
-    return next((f"d.{name}" for name, grad in grads if not whole(torch.isfinite(grad).all())), "")
+    return next((f"d.{name}" for name, grad in grads if not full_tensor(torch.isfinite(grad).all())), "")
 
 
 class _Values:
@@ -126,7 +126,7 @@ class _Values:
 
 
 def summarize(name: str, value: Tensor) -> ValueSummary:
-    value = whole(value.detach())
+    value = full_tensor(value.detach())
     if name.endswith(".masked"):  # where −∞ is right
         value = torch.where(value == -math.inf, 0.0, value)
     finite = torch.isfinite(value)

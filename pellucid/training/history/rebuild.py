@@ -26,7 +26,7 @@ from pellucid.patterns import matches
 from pellucid.pretrained import Pretrained
 from pellucid.reference.one_update import LENGTHS
 from pellucid.reference.op import Array
-from pellucid.training import determinism
+from pellucid.training.device import use_deterministic_algorithms
 from pellucid.training.events import Skipped, Stepped
 from pellucid.training.history.log import Line, read
 from pellucid.training.history.nonfinite import NonfiniteLocator
@@ -183,7 +183,7 @@ class PastRun:
         with _isolated(threads if type(threads) is int else None):
             base = self.base if snapshot is not None else resolve_recipe(self.recipe)[1]
             state = TrainState(self.recipe, self.source, base)
-            with determinism.switched(state.is_deterministic), contextlib.closing(state.loader):
+            with use_deterministic_algorithms(state.is_deterministic), contextlib.closing(state.loader):
                 if snapshot is not None:
                     state.restore(snapshot)
                 start = state.meters.step

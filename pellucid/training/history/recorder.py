@@ -21,7 +21,7 @@ from torch import Tensor
 from pellucid.data.rows import Batch
 from pellucid.model.taps import current_watcher, look
 from pellucid.patterns import matches
-from pellucid.training.distributed.pieces import whole
+from pellucid.training.distributed.sharded import full_tensor
 from pellucid.training.events import Recorded
 from pellucid.training.prefetch import DeviceBatch
 from pellucid.training.state import TrainState
@@ -123,7 +123,7 @@ def _columns(names: Iterable[str], **columns: Sequence[Tensor]) -> Figures:
 def _to_table(figures: Figures) -> dict[str, dict[str, float]]:
     """Returns the figures by name, copied in one transfer and rounded; those that are not finite are omitted,
     such as the relative update of a weight that is 0."""
-    numbers = torch.stack([whole(figure).double() for figure in figures.values()]).tolist()
+    numbers = torch.stack([full_tensor(figure).double() for figure in figures.values()]).tolist()
     table: dict[str, dict[str, float]] = {}
     for (name, column), number in zip(figures, numbers, strict=True):
         row = table.setdefault(name, {})

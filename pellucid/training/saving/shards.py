@@ -18,8 +18,8 @@ from pellucid.dtypes import FLOATS, INTEGERS, STORAGE, Array
 from pellucid.errors import UsageError, show
 from pellucid.files import need
 from pellucid.interop.safetensors_file import Stored, read_file
-from pellucid.training.distributed.pieces import Piece, in_pieces, piece, whole
 from pellucid.training.distributed.ranks import Ranks
+from pellucid.training.distributed.sharded import LocalRows, full_tensor, get_local_rows, is_sharded
 
 TENSORS = ("raw", "mean", "optimizer")
 """The parts of a checkpoint that ranks may have in pieces."""
@@ -30,13 +30,13 @@ CODES = {getattr(torch, dtype.name): dtype.code for dtype in (*FLOATS, *INTEGERS
 # ---- writing
 
 
-def own(tensors: Mapping[str, torch.Tensor], ranks: Ranks) -> dict[str, Piece]:
+def own(tensors: Mapping[str, torch.Tensor], ranks: Ranks) -> dict[str, LocalRows]:
     """The pieces that this rank saves: its rows, and as the first one whatever is whole."""
-    found = {name: piece(tensor.detach()) for name, tensor in tensors.items()}
+    found = {name: get_local_rows(tensor.detach()) for name, tensor in tensors.items()}
     return {
         name: one
         for name, one in found.items()
-        if (len(one.rows) if in_pieces(tensors[name]) else ranks.first)
+        if (len(one.rows) if is_sharded(tensors[name]) else ranks.first)
     }
 
 
@@ -44,9 +44,9 @@ def gathered(tensors: Mapping[str, torch.Tensor], ranks: Ranks) -> dict[str, tor
     """All of them whole on the first rank; one after the other, so that no GPU holds more than one."""
     found = {}
     for name, tensor in tensors.items():
-        one = whole(tensor.detach())
+        one = full_tensor(tensor.detach())
         if ranks.first:
-            found[name] = one.cpu() if in_pieces(tensor) else one
+            found[name] = one.cpu() if is_sharded(tensor) else one
     return found
 
 

@@ -10,9 +10,9 @@ import torch
 from pellucid.errors import ConfigError, UsageError
 from pellucid.judge.mismatch import find_first_mismatch
 from pellucid.training import step
-from pellucid.training.compiling import chosen
-from pellucid.training.distributed.pieces import local, whole
+from pellucid.training.device import compile_loss
 from pellucid.training.distributed.ranks import Ranks
+from pellucid.training.distributed.sharded import full_tensor, to_local
 from pellucid.training.events import Evaluated, Skipped, Stepped
 from pellucid.training.prefetch import DeviceBatch
 from pellucid.training.run import Run
@@ -47,8 +47,8 @@ def told(made: Run) -> dict[str, Any]:
         "tokens": np.array([event.tokens for event in steps]),
         "judged": np.array([event.loss for event in judged]),
         "sample": [event.sample for event in judged],
-        **{name: whole(value.detach()).numpy() for name, value in made.state.weights.named.items()},
-        **{f"mean.{name}": whole(value).numpy() for name, value in made.state.average.mean.items()},
+        **{name: full_tensor(value.detach()).numpy() for name, value in made.state.weights.named.items()},
+        **{f"mean.{name}": full_tensor(value).numpy() for name, value in made.state.average.mean.items()},
     }
 
 
@@ -108,12 +108,14 @@ def test_all_ranks_skip_a_step_whose_gradient_is_not_finite_on_one(way: str) -> 
     def work(ranks: Ranks) -> tuple[Any, bool]:
         made = make_run(f"train.parallel={way}", ranks=ranks)
         made.step()
-        before = {name: whole(value.detach()).clone() for name, value in made.state.weights.named.items()}
+        before = {
+            name: full_tensor(value.detach()).clone() for name, value in made.state.weights.named.items()
+        }
         right, factor = made.state.loss, 1.0 if ranks.first else math.nan
         made.state.loss = lambda ids, targets: right(ids, targets) * factor
         skipped = made.step()
         same = all(
-            torch.equal(whole(made.state.weights.named[name].detach()), w) for name, w in before.items()
+            torch.equal(full_tensor(made.state.weights.named[name].detach()), w) for name, w in before.items()
         )
         return skipped, same
 
@@ -131,7 +133,7 @@ def test_a_gradient_that_is_not_finite_in_the_rows_of_one_rank_has_a_name_on_all
             slope = made.state.weights.named["blocks.1.attn.q_proj.weight"].grad
             assert slope is not None
             if not ranks.first:
-                local(slope)[0] = math.inf
+                to_local(slope)[0] = math.inf
             return result
 
         step.forward_backward = spoiled  # in a process of its own
@@ -152,6 +154,8 @@ def test_a_batch_that_does_not_split_among_the_ranks_is_refused() -> None:
 
 
 def test_sharded_weights_are_not_compiled_and_say_so() -> None:
-    assert chosen(lambda a, b: a, recipe("train.compile=auto"), CPU, sharded=True)[1].startswith("no: its")
+    assert compile_loss(lambda a, b: a, recipe("train.compile=auto"), CPU, is_sharded=True)[1].startswith(
+        "no: its"
+    )
     with pytest.raises(UsageError, match=r"train\.compile=true does not go with train\.parallel=fsdp"):
-        chosen(lambda a, b: a, recipe("train.compile=true"), CPU, sharded=True)
+        compile_loss(lambda a, b: a, recipe("train.compile=true"), CPU, is_sharded=True)

@@ -7,9 +7,9 @@ import torch
 
 from pellucid.config import ModelConfig
 from pellucid.training import optimizers
-from pellucid.training.distributed.pieces import local
 from pellucid.training.distributed.ranks import Ranks
 from pellucid.training.distributed.scaling import examples, share, table
+from pellucid.training.distributed.sharded import to_local
 from tests.training.distributed.forked import job
 from tests.training.made import make_run
 
@@ -41,9 +41,11 @@ def test_a_rank_has_as_many_bytes_as_are_told() -> None:
     def work(ranks: Ranks) -> tuple[int, int, ModelConfig]:
         made = make_run("train.dtype=float32", "train.parallel=fsdp", ranks=ranks)
         made.step()
-        moments = [tensor for tensor in optimizers.state(made.state.optimizer)[0].values() if tensor.dim()]
-        weights = [local(weight) for weight in made.state.weights.named.values()]
-        return _bytes(weights), _bytes([local(moment) for moment in moments]), made.state.model.config
+        moments = [
+            tensor for tensor in optimizers.get_state(made.state.optimizer)[0].values() if tensor.dim()
+        ]
+        weights = [to_local(weight) for weight in made.state.weights.named.values()]
+        return _bytes(weights), _bytes([to_local(moment) for moment in moments]), made.state.model.config
 
     weights, moments, config = job(2, work)[0]
     told = share(config, "fsdp", 2, 2)

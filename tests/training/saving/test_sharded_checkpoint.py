@@ -13,8 +13,8 @@ import pytest
 import pellucid
 from pellucid.errors import FileError
 from pellucid.training import optimizers
-from pellucid.training.distributed.pieces import whole
 from pellucid.training.distributed.ranks import Ranks
+from pellucid.training.distributed.sharded import full_tensor
 from pellucid.training.events import Evaluated, Stepped
 from pellucid.training.run import Run
 from pellucid.training.saving import checkpoint
@@ -30,10 +30,10 @@ USUAL = ("train.dtype=float32", "train.accumulate=2", DROPOUT)
 
 def contents(made: Run) -> dict[str, Any]:
     """Weights, mean and what the optimizer remembers, whole and to the bit."""
-    tensors, _ = optimizers.state(made.state.optimizer)
+    tensors, _ = optimizers.get_state(made.state.optimizer)
     tables = {"weights": made.state.weights.named, "mean": made.state.average.mean, "optimizer": tensors}
     return {
-        f"{part}.{name}": bits(whole(tensor.detach()))
+        f"{part}.{name}": bits(full_tensor(tensor.detach()))
         for part, table in tables.items()
         for name, tensor in table.items()
     }
@@ -138,7 +138,7 @@ def test_the_model_of_a_sharded_checkpoint_opens_and_each_rank_has_saved_only_it
         made = make_run("train.ema=0.5", "train.parallel=fsdp", "train.dtype=float32", ranks=ranks)
         made.step()
         path = save(tmp_path, made, ranks)
-        return str(path), {name: whole(mean).numpy() for name, mean in made.state.average.mean.items()}
+        return str(path), {name: full_tensor(mean).numpy() for name, mean in made.state.average.mean.items()}
 
     path, mean = job(2, work)[0]
     model = pellucid.load(tmp_path / "model")

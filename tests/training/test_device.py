@@ -6,14 +6,14 @@ import re
 import pytest
 import torch
 
-from pellucid.training import determinism, peak
+from pellucid.training import device, machine
 from tests.training.made import make_run
 
 
 def test_the_price_is_told_and_the_run_is_as_it_was() -> None:
     run = make_run("train.dtype=float32", "model.dropout={kind='bernoulli', hidden=0.2}")
     rng_state, weights = torch.get_rng_state(), [weight.clone() for weight in run.state.model.parameters()]
-    message = determinism.measure_cost(run.state.objective, 4, 6)
+    message = device.describe_determinism_cost(run.state.objective, 4, 6)
     assert re.search(r"4 rows take [\d.]+ ms, and [\d.]+ ms .*train\.deterministic=false .*[+-]\d+%", message)
     assert torch.equal(torch.get_rng_state(), rng_state)
     assert all(map(torch.equal, run.state.model.parameters(), weights))
@@ -35,28 +35,28 @@ def test_the_setting_of_cublas_is_there_before_the_first_product(monkeypatch: py
     found: list[str | None] = []
 
     def product(*_: torch.Tensor) -> None:
-        found.append(os.environ.get(determinism.SETTING))
+        found.append(os.environ.get(device.CUBLAS_KEY))
 
     monkeypatch.setattr(torch, "mm", product)
-    monkeypatch.delenv(determinism.SETTING, raising=False)
-    peak._measured.__wrapped__("cpu", "float32", 1)
-    assert found[0] == determinism.VALUE
-    monkeypatch.delenv(determinism.SETTING)
+    monkeypatch.delenv(device.CUBLAS_KEY, raising=False)
+    machine._measure_product.__wrapped__("cpu", "float32", 1)
+    assert found[0] == device.CUBLAS_VALUE
+    monkeypatch.delenv(device.CUBLAS_KEY)
     make_run()
-    assert os.environ[determinism.SETTING] == determinism.VALUE
+    assert os.environ[device.CUBLAS_KEY] == device.CUBLAS_VALUE
 
 
 def test_a_setting_of_one_s_own_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(determinism.SETTING, ":16:8")
-    determinism.prepare()
-    assert os.environ[determinism.SETTING] == ":16:8"
+    monkeypatch.setenv(device.CUBLAS_KEY, ":16:8")
+    device.configure_torch()
+    assert os.environ[device.CUBLAS_KEY] == ":16:8"
 
 
 def test_a_run_computes_with_the_threads_of_its_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a resumed run sums in the same order."""
     used: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", used.append)
-    determinism.prepare()
+    device.configure_torch()
     assert used == []
-    determinism.prepare(3)
+    device.configure_torch(3)
     assert used == [3]

@@ -5,13 +5,13 @@ import time
 import pytest
 import torch
 
-from pellucid.training import peak
-from pellucid.training.peak import _measure
+from pellucid.training import machine
+from pellucid.training.machine import _measure_product
 
 
 def test_measuring_does_not_advance_the_rng_of_the_run() -> None:
     before = torch.get_rng_state()
-    assert _measure.__wrapped__("cpu", "float32", 1) > 1e8
+    assert _measure_product.__wrapped__("cpu", "float32", 1) > 1e8
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -21,10 +21,10 @@ def test_what_a_library_sets_up_at_its_first_product_is_not_measure(monkeypatch:
 
     def seconds(a: torch.Tensor, b: torch.Tensor, times: int) -> float:
         sides.append(len(a))
-        time.sleep(0.002 if len(sides) > 1 else 2 * peak.SECONDS)
-        return 0.02 if len(sides) > 1 else 2 * peak.SECONDS
+        time.sleep(0.002 if len(sides) > 1 else 2 * machine.PEAK_SECONDS)
+        return 0.02 if len(sides) > 1 else 2 * machine.PEAK_SECONDS
 
-    monkeypatch.setattr(peak, "SECONDS", 0.1)
-    monkeypatch.setattr(peak, "_seconds", seconds)
-    assert _measure.__wrapped__("cpu", "float32", 1) == 2 * 256**3 / 0.02
+    monkeypatch.setattr(machine, "PEAK_SECONDS", 0.1)
+    monkeypatch.setattr(machine, "_time_products", seconds)
+    assert _measure_product.__wrapped__("cpu", "float32", 1) == 2 * 256**3 / 0.02
     assert sides.count(256) > 2
