@@ -1,14 +1,15 @@
-"""What a choice looks like: its own tables as grids and curves, and these drawn with characters.
+"""What a choice looks like: its own tables as heatmaps and curves.
 
-A picture computes nothing by itself: masks, rows, angles and biases are the part's, curves the operation's.
+Nothing is computed here: masks, rows, angles and biases are the part's own, curves the operation's.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from pellucid.figures.chart import Axis, Chart, Figure, Heatmap, Key, Section, Series
 from pellucid.parts.caps import CapConfig
 from pellucid.parts.masks import MaskConfig
 from pellucid.parts.mlps import MlpConfig
@@ -23,108 +24,80 @@ POSITIONS, HEADS, D_HEAD, D_MODEL = 16, 8, 64, 64
 FAR = 128
 LONG = 32_768
 STEPS = 1000
-SHADES = " ░▒▓█"
-BLANK = chr(0x2800)
-"""The cell of braille without a dot. It is drawn as a space, since a terminal is sent nothing invisible."""
-DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
-"""The dots of a braille character, two across and four down."""
+CELL, CHART_SIZE = 7, (340, 200)
+"""Pixels of a heatmap's cell, and of a chart."""
 
 
-@dataclass(frozen=True)
-class Grid:
-    """Cells from 0 to 1, or from −1 to 1."""
-
-    title: str
-    down: str
-    across: str
-    cells: Table
-
-
-@dataclass(frozen=True)
-class Lines:
-    """Curves over x; beyond `limits` they leave the picture, and NaN is a gap."""
-
-    title: str
-    up: str
-    across: str
-    x: Table
-    curves: dict[str, Table]
-    limits: tuple[float, float] | None = None
-    log: bool = False
-
-    def range(self) -> tuple[float, float]:
-        """The lowest and the highest y that the picture shows."""
-        low, high = (float(end(list(map(end, self.curves.values())))) for end in (np.nanmin, np.nanmax))
-        return self.limits or (low, high)
-
-    def scaled(self) -> dict[str, Table]:
-        """The curves with `range` drawn from 0 to 1."""
-        change = np.log10 if self.log else np.asarray
-        low, high = map(change, self.range())
-        return {name: (change(curve) - low) / ((high - low) or 1.0) for name, curve in self.curves.items()}
-
-
-Picture = Grid | Lines
-
-
-def pictures(value: Any) -> Iterator[Picture]:
-    """The pictures that help to see a choice: none, one or two."""
+def pictures(value: Any) -> Iterator[Chart | Heatmap]:
+    """Yields the plots that help to see a choice: none, one or two."""
     if isinstance(value, MaskConfig):
         yield _mask(value)
     elif isinstance(value, PositionsConfig):
         yield from _positions(value)
     elif isinstance(value, MlpConfig) and not value.is_none:
         x = np.linspace(-4, 4, 161)
-        curve = {value.activation: find_op(value.activation).forward(x)}
-        yield Lines("activation curve", "y", "x", x, curve, limits=(-1.0, 4.0))
+        y = find_op(value.activation).forward(x)
+        yield _chart("activation curve", "x", x, Axis("y", -1, 4), {value.activation: y})
     elif isinstance(value, CapConfig) and not value.is_none:
         tape, x = Tape(), np.linspace(-200, 200, 161)
-        curve = {value.kind: tape[apply_cap(tape, "capped", tape.constant("scores", x), value)]}
-        yield Lines("capped score", "after", "before", x, curve)
+        y = tape[apply_cap(tape, "capped", tape.constant("scores", x), value)]
+        yield _chart("capped score", "before", x, "after", {value.kind: y})
     elif isinstance(value, ScheduleConfig):
         yield _schedule(replace(value, warmup=STEPS // 10))
 
 
-def _mask(mask: MaskConfig) -> Grid:
+def _chart(
+    title: str, x_label: str, x: Table, y: Axis | str, curves: dict[str, Table], is_log: bool = False
+) -> Chart:
+    """Returns the curves by name over x; without a y axis, over the range of all of them."""
+    x = np.asarray(x, np.float64)
+    if isinstance(y, str):
+        values = np.concatenate([np.asarray(curve, np.float64) for curve in curves.values()])
+        y = Axis(y, float(np.nanmin(values)), float(np.nanmax(values)), is_log)
+    series = [
+        Series(Key(name, i, i % 2), x, np.asarray(curve, np.float64))
+        for i, (name, curve) in enumerate(curves.items())
+    ]
+    return Chart(title, Axis(x_label, float(x[0]), float(x[-1])), y, series)
+
+
+def _mask(mask: MaskConfig) -> Heatmap:
     here = np.arange(POSITIONS)
     allowed = mask.allowed(here, here)
     cells = np.ones((POSITIONS, POSITIONS)) if allowed is None else allowed.astype(float)
-    return Grid("who sees whom", "query", "key", cells)
+    return Heatmap("visible keys of each query", Axis("key", 0, POSITIONS), "query", cells, "mask")
 
 
-def _schedule(part: ScheduleConfig) -> Lines:
+def _schedule(part: ScheduleConfig) -> Chart:
     step = np.arange(0, STEPS + STEPS // 10, 5)
     factors = np.array([part.factor(int(at), STEPS) for at in step])
-    what = f"rate by step, {part.warmup} to warm up, {STEPS} in all"
-    return Lines(what, "share of the learning rate", "step", step, {part.kind: factors}, limits=(0.0, 1.0))
+    title = f"learning rate by step, {part.warmup} warm-up steps of {STEPS}"
+    return _chart(title, "step", step, Axis("fraction of the peak", 0, 1), {part.kind: factors})
 
 
-def _positions(part: PositionsConfig) -> Iterator[Picture]:
+def _positions(part: PositionsConfig) -> Iterator[Chart | Heatmap]:
     rows = part.rows(np.arange(2 * POSITIONS), D_MODEL)
     if rows is not None:
-        yield Grid("rows added to the embedding", "position", "channel", rows)
+        channels = Axis("channel", 0, D_MODEL)
+        yield Heatmap("rows added to the embedding", channels, "position", rows, "signed")
     if (rates := _rates(part)) is not None:
         pair, plain = np.arange(len(rates)), _rates(Rope())
-        yield Lines("turn per position", "radians", "pair of channels", pair, {part.kind: rates}, log=True)
+        curves = {part.kind: rates}
+        yield _chart("rotation per position", "channel pair", pair, "radians", curves, is_log=True)
         if plain is not None and not np.allclose(rates, plain, equal_nan=True):
-            share = {part.kind: rates / plain}
-            yield Lines("turn beside rope's", "rope's = 1", "pair of channels", pair, share, log=True)
+            ratio = {part.kind: rates / plain}
+            yield _chart("rotation relative to rope", "channel pair", pair, "rope = 1", ratio, is_log=True)
     distances = np.arange(-FAR, FAR + 1)
     if (bias := part.bias(distances[FAR:], HEADS)) is not None:
         curves = {f"{part.kind}, head {head}": row for head, row in enumerate(bias)}
-        yield Lines(f"bias of {HEADS} heads by distance", "bias", "distance", distances[FAR:], curves)
+        yield _chart(f"bias of {HEADS} heads by distance", "distance", distances[FAR:], "bias", curves)
     if (ids := part.bias_ids(distances)) is not None:
-        yield Lines(
-            "learned bias by distance",
-            "row of the table",
-            "distance (below 0: to come)",
-            distances,
-            {part.kind: ids},
-        )
+        label = "distance (below 0: later)"
+        yield _chart("learned bias by distance", label, distances, "row of the table", {part.kind: ids})
 
 
 def _rates(part: PositionsConfig) -> Table | None:
-    """How far each pair turns per position in a sequence of `LONG`; not a number for pairs that stay."""
+    """Returns each channel pair's rotation per position in a sequence of `LONG`, NaN for pairs that stay."""
     rotation = part.rotation(np.arange(LONG), D_HEAD)
     if rotation is None:
         return None
@@ -133,36 +106,21 @@ def _rates(part: PositionsConfig) -> Table | None:
     return np.where(rates > 0, rates, np.nan)
 
 
-def drawn(picture: Picture, width: int = 56, height: int = 10) -> Iterator[str]:
-    """A picture in characters; curves in so many columns and lines, beside and above their scales."""
-    return _drawn_grid(picture) if isinstance(picture, Grid) else _drawn_lines(picture, width, height)
-
-
-def _drawn_grid(grid: Grid) -> Iterator[str]:
-    yield f"{grid.title}: {grid.down} ↓, {grid.across} →"
-    signed = bool((grid.cells < 0).any())
-    for row in grid.cells[:POSITIONS]:
-        if signed:
-            shades = np.minimum((row + 1) / 2 * len(SHADES), len(SHADES) - 1).astype(int)
-            yield "".join(SHADES[shade] for shade in shades)
-        else:
-            yield " ".join("█" if cell else "·" for cell in row)
-
-
-def _drawn_lines(lines: Lines, width: int, height: int) -> Iterator[str]:
-    """Curves as dots of braille, every column of dots one x."""
-    dots = np.zeros((4 * height, 2 * width), dtype=bool)
-    across = np.linspace(lines.x[0], lines.x[-1], 2 * width)
-    for curve in lines.scaled().values():
-        down = (1 - np.interp(across, lines.x, curve)) * (4 * height - 1)
-        inside = (down > -0.5) & (down < 4 * height - 0.5)
-        dots[down[inside].round().astype(int), np.flatnonzero(inside)] = True
-    low, high = lines.range()
-    yield f"{lines.title}: {lines.up} ↑, {lines.across} →"
-    for i in range(height):
-        cells = dots[4 * i : 4 * i + 4].reshape(4, width, 2).transpose(1, 0, 2)
-        label = {0: f"{high:.3g}", height - 1: f"{low:.3g}"}.get(i, "")
-        drawing = "".join(chr(ord(BLANK) + int((cell * DOTS).sum())) for cell in cells)
-        yield f"{label:>8} │{drawing}".replace(BLANK, " ").rstrip()
-    yield f"{'':>9}└{'─' * width}"
-    yield f"{'':>10}{lines.x[0]:<{width // 2}g}{lines.x[-1]:>{width // 2}g}"
+def family_figure(family: str, plots: Sequence[tuple[str, str, Chart | Heatmap]]) -> Figure:
+    """Returns the plots of one title of a family's kinds (each with its kind and settings) in one figure:
+    heatmaps side by side, or all curves over the same axes."""
+    _, _, first = plots[0]
+    title = f"{family}: {first.title}"
+    if isinstance(first, Heatmap):
+        maps = [(kind, settings, plot) for kind, settings, plot in plots if isinstance(plot, Heatmap)]
+        tiles = [replace(plot, title=kind, subtitle=settings) for kind, settings, plot in maps]
+        note = f"{first.y_label} downwards, {first.x.label} to the right, both from 0"
+        note += "; blue: visible" if first.scale == "mask" else "; blue is −1, white 0, orange 1"
+        height, width = first.values.shape
+        return Figure(title, [Section(title, tiles, (CELL * width, CELL * height))], note)
+    charts = [plot for _, _, plot in plots if isinstance(plot, Chart)]
+    curves = {series.key.name: series.y for chart in charts for series in chart.series}
+    low, high = min(chart.y.low for chart in charts), max(chart.y.high for chart in charts)
+    x = charts[0].series[0].x
+    chart = _chart("", first.x.label, x, replace(first.y, low=low, high=high), curves)
+    return Figure(title, [Section(title, [chart], CHART_SIZE)])

@@ -77,8 +77,9 @@ def _wrapped(console: "Console", *pieces: str | tuple[str, str], name: str = "")
 
 
 def _details(console: "Console", family: "Family", choice: "Choice") -> None:
-    from pellucid.cards.choice_pictures import drawn, pictures
+    from pellucid.cards.choice_pictures import pictures
     from pellucid.cards.choices import beside_default, toml
+    from pellucid.figures.text import write_text
 
     _wrapped(console, (f"{family.name}/{choice.kind}", "bold"), f"  {choice.idea}")
     rows = [("formula", choice.formula), ("source", choice.source)]
@@ -88,7 +89,7 @@ def _details(console: "Console", family: "Family", choice: "Choice") -> None:
     rows.append(("in a recipe", "\n".join(choice.written(key) for key in family.recipe)))
     rows += (("cost", "\n".join(_cost(beside, family, choice))) for beside in beside_default(family, choice))
     room = max(min(CURVE, console.width - SCALE - 4), 10)
-    rows += (("picture", "\n".join(drawn(picture, room))) for picture in pictures(choice.value))
+    rows += (("picture", "\n".join(write_text(picture, room))) for picture in pictures(choice.value))
     _rows(console, [(name, text, "") for name, text in rows if text])
 
 

@@ -22,9 +22,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pellucid.cards.choice_pictures import Lines, drawn
 from pellucid.cli.console import Console
 from pellucid.cli.progress import Progress, clock, compiled
+from pellucid.figures.chart import Axis, Chart, Key, Series
+from pellucid.figures.text import MARGIN, write_text
 from pellucid.format import escape_controls
 from pellucid.training.events import Ended, EndReason, Evaluated, Event, Saved, Skipped, Started, Stepped
 
@@ -248,18 +249,16 @@ class LiveView:
         curve = self.progress.history.curve()
         if not len(curve) or width < 10:
             return []
-        steps = np.linspace(round(curve.steps[0]), round(curve.steps[-1]), 2 * width)
-        loss, floor = np.interp(steps, curve.steps, curve.values), self.progress.floor
-        shown = curve.values[len(curve) // 20 :]
-        low, high = float(shown.min()), float(shown.max())
-        curves, title = {"loss": loss}, "loss"
+        floor, shown = self.progress.floor, curve.values[len(curve) // 20 :]
+        low, high, title = float(shown.min()), float(shown.max()), "loss"
+        series = [Series(Key("loss"), curve.steps, curve.values)]
         if floor is not None:
             low, high, title = min(low, floor), max(high, floor), "loss, entropy floor dotted"
-            curves["floor"] = np.where(np.arange(2 * width) % 4 == 0, floor, np.nan)
-        lines = Lines(title, "", "steps", steps, curves, limits=(low, high))
-        picture = list(drawn(lines, width, height))
-        picture[0] = f"{'':>10}{title}"
-        return [Text(line, no_wrap=True, overflow="crop") for line in picture]
+            series.append(Series(Key("floor"), curve.steps[[0, -1]], np.full(2, floor), "level"))
+        across = Axis("steps", round(curve.steps[0]), round(curve.steps[-1]))
+        lines = list(write_text(Chart(title, across, Axis("", low, high), series), width, height))
+        lines[0] = f"{'':>{MARGIN}}{title}"
+        return [Text(line, no_wrap=True, overflow="crop") for line in lines]
 
     def _sample(self, width: int) -> list[Text]:
         """The latest text of the model's own, wrapped and with a line above that says when."""

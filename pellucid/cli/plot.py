@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from pellucid.files import Kind
     from pellucid.training.history.curves import RunCurves
-
-BEGIN = 4096
-"""Bytes of a picture in which its mark is."""
-AXIS = 12
-"""Columns of a picture in characters that are not the picture itself."""
 
 
 def plot(
@@ -24,107 +18,43 @@ def plot(
     ] = None,
     smooth: Annotated[
         int | None,
-        typer.Option(help="Steps to average over; one in fifty by itself.", min=1, max=1_000_000_000),
+        typer.Option(
+            help="Steps to average over; a fiftieth of a run where not given.", min=1, max=1_000_000_000
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a picture that this command made.")] = False,
 ) -> None:
-    """Loss, validation, learning rate and gradient norm of runs, one over the other; then layer by layer and
-    step by step how large the stream, the gradients and the updates were.
+    """Draw loss, validation loss, learning rate and gradient norm of runs, one over the other; then for each
+    layer and recorded step how large the residual stream, the gradients and the updates were.
 
-    A page (.html) tells every value under the pointer. A .png needs the extra `plot`, which is matplotlib.
+    A page (.html) shows every value under the pointer. A .png needs the extra `plot`, which is matplotlib.
     """
-    from pellucid.cli.plot_drawing import panels, png, svg
-    from pellucid.cli.plot_page import html
-    from pellucid.errors import UsageError
-    from pellucid.files import check_output, new_file
-    from pellucid.training.history.curves import run_curves
-    from pellucid.training.history.layers import maps
-    from pellucid.training.history.log import read
-    from pellucid.training.saving.run_folder import RECORDER
+    from pellucid.figures.file import check_figure_output, write_figure
+    from pellucid.format import pluralize
+    from pellucid.training.history.charts import read_runs, run_figure
 
-    writers = {".html": html, ".svg": svg, ".png": png}
     if output is not None:
-        if output.name and output.suffix.lower() not in writers:
-            raise UsageError(
-                f"{output} does not end in .html, .svg or .png, and another picture cannot be drawn: "
-                f"use -o {output.stem}.html."
-            )
-        check_output(output, picture(), force)
-    logs = [_log(path) for path in runs]
-    curves = [run_curves(name, read(log)) for name, log in zip(_names(runs), logs, strict=True)]
-    for run in curves:
-        if not len(run):
-            print(f"{run.name} has no steps yet; it is left out.", file=sys.stderr)
-    logs = [log for log, run in zip(logs, curves, strict=True) if len(run)]
-    if not (curves := [run for run in curves if len(run)]):
-        raise UsageError("there is nothing to draw: no run has made a step yet.")
+        check_figure_output(output, force)
+    found = read_runs(runs, lambda name: print(f"{name} has no steps yet and is not drawn.", file=sys.stderr))
+    curves = [run.curves for run in found]
     if output is None:
-        _characters(curves, smooth)
+        _print_loss(curves, smooth)
         return
-    drawn = panels(curves, smooth)
-    layers = [maps(read(kept)) if (kept := log.with_name(RECORDER)).is_file() else [] for log in logs]
-    data = writers[output.suffix.lower()](drawn, [run.name for run in curves], layers)
-    with new_file(output, picture(), force) as file:
-        file.write(data)
+    write_figure(output, run_figure(found, smooth), force)
     steps = max(float(run.loss.steps[-1]) if len(run.loss) else 0.0 for run in curves)
-    print(f"{output}: {len(curves)} run{'s' * (len(curves) > 1)}, {steps:,.0f} steps")
+    print(f"{output}: {pluralize(len(curves), 'run')}, {steps:,.0f} steps")
 
 
-def picture() -> "Kind":
-    """Returns the kind of output that `plot` writes, which it knows by its mark."""
-    from pellucid.cli.plot_drawing import MARKS
-    from pellucid.files import Kind
-
-    def why_not(path: Path) -> str:
-        if not path.is_file():
-            return "it is not a file"
-        with path.open("rb") as file:
-            begin = file.read(BEGIN)
-        return "" if MARKS[path.suffix.lower()] in begin else "it has no mark of `pellucid plot`"
-
-    return Kind("a picture", why_not)
-
-
-def _log(path: Path) -> Path:
-    from pellucid.errors import FileError
-
-    if path.is_dir():
-        path = path / "log.jsonl"
-    if not path.is_file():
-        raise FileError(
-            f"there is no log {path}: plot wants the folder of a run; `pellucid runs` lists them."
-        )
-    return path
-
-
-def _names(runs: list[Path]) -> list[str]:
-    """What tells the runs apart: the last part of each path if that is enough, otherwise all of it."""
-    from pellucid.format import escape_controls
-
-    folders = [path.parent if path.name == "log.jsonl" else path for path in runs]
-    short = [folder.resolve().name for folder in folders]
-    names = short if len(set(short)) == len(short) else [str(folder) for folder in folders]
-    return [escape_controls(name, keep="\n").replace("\n", " ") for name in names]
-
-
-def _characters(curves: "list[RunCurves]", smooth: int | None) -> None:
-    """The smoothed loss of each run under the other, over the same scales."""
+def _print_loss(curves: "list[RunCurves]", smooth: int | None) -> None:
+    """Prints the smoothed loss of each run below the other, over the same axes."""
     import shutil
+    from dataclasses import replace
 
-    import numpy as np
-
-    from pellucid.cards.choice_pictures import Lines, drawn
     from pellucid.cli.narrow import shorten
-    from pellucid.cli.plot_drawing import Panel, panels
+    from pellucid.figures.text import MARGIN, write_text
+    from pellucid.training.history.charts import loss_charts
 
-    width = max(min(shutil.get_terminal_size((80, 24)).columns, 100) - AXIS, 10)
-    panel: Panel = panels(curves, smooth)[0]
-    (left, right), limits = panel.across(), panel.up()
-    steps = np.linspace(left, right, 2 * width)
-    for i, run in enumerate(curves):
-        for line in panel.lines:
-            if line.run == i and line.style == "line" and len(line.curve):
-                values = np.interp(steps, line.curve.steps, line.curve.values, left=np.nan, right=np.nan)
-                name = shorten(run.name, width + AXIS - len(": loss ↑, steps →"))
-                picture = Lines(name, "loss", "steps", steps, {name: values}, limits=limits)
-                print("\n".join(drawn(picture, width, 8)))
+    columns = min(shutil.get_terminal_size((80, 24)).columns, 100) - 2
+    for chart in loss_charts(curves, smooth):
+        title = shorten(chart.title, columns + 2 - len(": loss ↑, steps →"))
+        print(*write_text(replace(chart, title=title), max(columns - MARGIN, 10), 8), sep="\n")

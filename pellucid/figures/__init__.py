@@ -1,1 +1,1 @@
-"""Charts: one description, written as terminal text, SVG or PNG."""
+"""Charts: one description (`chart`), written as terminal text, SVG, PNG or an HTML page."""

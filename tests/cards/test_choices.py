@@ -11,7 +11,7 @@ import pytest
 
 import pellucid
 from pellucid import parts, registry
-from pellucid.cards.choice_pictures import Grid, Lines, drawn, pictures
+from pellucid.cards.choice_pictures import pictures
 from pellucid.cards.choices import (
     ELSEWHERE,
     PRESET,
@@ -23,6 +23,8 @@ from pellucid.cards.choices import (
 )
 from pellucid.config import ModelConfig, preset
 from pellucid.errors import UsageError
+from pellucid.figures.chart import Chart, Heatmap
+from pellucid.figures.text import write_text
 from pellucid.parts import Part
 from pellucid.parts.positions import Table
 from pellucid.parts.positions.rope import Rope
@@ -83,10 +85,11 @@ def test_what_a_recipe_chooses_stands_under_its_family_with_its_default() -> Non
 
 
 def test_a_schedule_is_drawn_with_its_warm_up_and_past_its_end() -> None:
-    (lines,) = pictures(one("schedules/linear")[1].value)
-    assert isinstance(lines, Lines)
-    (curve,) = lines.curves.values()
-    at = {int(step): float(share) for step, share in zip(lines.x, curve, strict=True)}
+    (chart,) = pictures(one("schedules/linear")[1].value)
+    assert isinstance(chart, Chart)
+    (series,) = chart.series
+    curve = series.y
+    at = {int(step): float(share) for step, share in zip(series.x, curve, strict=True)}
     assert (at[0], at[95], at[100], at[550], curve[-1]) == (0.01, 0.96, 1.0, 0.5, 0.0)
 
 
@@ -150,38 +153,37 @@ def test_a_source_is_found_in_a_docstring_where_a_file_is_no_part() -> None:
 
 
 def test_a_window_is_drawn_as_a_band() -> None:
-    (grid,) = pictures(one("window")[1].value)
-    assert isinstance(grid, Grid)
+    (heatmap,) = pictures(one("window")[1].value)
+    assert isinstance(heatmap, Heatmap)
     size = one("window")[1].value.size
-    i, j = np.indices(grid.cells.shape)
-    np.testing.assert_array_equal(grid.cells, (j <= i) & (i - j < size))
-    assert list(drawn(grid))[1:4] == ["█" + " ·" * 15, "█ █" + " ·" * 14, "█ █ █" + " ·" * 13]
+    i, j = np.indices(heatmap.values.shape)
+    np.testing.assert_array_equal(heatmap.values, (j <= i) & (i - j < size))
+    assert list(write_text(heatmap))[1:4] == ["█" + " ·" * 15, "█ █" + " ·" * 14, "█ █ █" + " ·" * 13]
 
 
 def test_a_kind_of_rope_is_drawn_beside_rope_and_rope_itself_alone() -> None:
-    assert [picture.title for picture in pictures(Rope())] == ["turn per position"]
+    assert [picture.title for picture in pictures(Rope())] == ["rotation per position"]
     _, beside = pictures(one("rope_linear")[1].value)
-    assert isinstance(beside, Lines)
-    np.testing.assert_allclose(beside.curves["rope_linear"], 1 / one("rope_linear")[1].value.factor)
+    assert isinstance(beside, Chart)
+    np.testing.assert_allclose(beside.series[0].y, 1 / one("rope_linear")[1].value.factor)
 
 
-def test_pairs_that_do_not_turn_leave_a_gap() -> None:
+def test_pairs_that_do_not_rotate_leave_a_gap() -> None:
     @dataclasses.dataclass(frozen=True)
     class Half(Rope):
         def frequencies(self, d_head: int) -> Table:
             return super().frequencies(d_head)[: d_head // 4]
 
-    lines, _ = pictures(Half())
-    assert isinstance(lines, Lines)
-    (curve,) = lines.curves.values()
-    assert np.isnan(curve).tolist() == [False] * 16 + [True] * 16
-    assert len(list(drawn(lines))) == 13
+    chart, _ = pictures(Half())
+    assert isinstance(chart, Chart)
+    assert np.isnan(chart.series[0].y).tolist() == [False] * 16 + [True] * 16
+    assert len(list(write_text(chart))) == 13
 
 
 def test_relu_in_characters_is_flat_and_then_rises() -> None:
     """From −4 to 0 the curve lies at 0, which is four fifths down from 4 to −1."""
-    (lines,) = pictures(one("relu")[1].value)
-    rows = [row.split("│")[1] for row in drawn(lines) if "│" in row]
+    (chart,) = pictures(one("relu")[1].value)
+    rows = [row.split("│")[1] for row in write_text(chart) if "│" in row]
     assert rows[7].startswith("⣀" * 20)
     assert rows[0].strip() != "" and rows[0].startswith(" " * 40)
     assert rows[8] == rows[9] == ""
@@ -190,6 +192,6 @@ def test_relu_in_characters_is_flat_and_then_rises() -> None:
 @pytest.mark.parametrize(("family", "choice"), ALL, ids=IDS)
 def test_every_picture_can_be_drawn(family: Family, choice: Choice) -> None:
     for picture in pictures(choice.value):
-        tables = [picture.cells] if isinstance(picture, Grid) else list(picture.curves.values())
+        tables = [picture.values] if isinstance(picture, Heatmap) else [line.y for line in picture.series]
         assert not any(np.isinf(table).any() or np.isnan(table).all() for table in tables)
-        assert all(len(line) <= 82 for line in drawn(picture))
+        assert all(len(line) <= 82 for line in write_text(picture))

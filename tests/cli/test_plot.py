@@ -17,12 +17,13 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from pellucid.cli import plot_drawing
-from pellucid.cli.plot import picture
-from pellucid.cli.plot_drawing import HIGH, TILE_WIDE, WIDE, panels, svg
-from pellucid.cli.plot_layers import colour
-from pellucid.cli.plot_page import DARK, html
-from pellucid.training.history.curves import run_curves
+from pellucid.figures import png
+from pellucid.figures.chart import Figure, Section
+from pellucid.figures.file import FIGURE_FILE
+from pellucid.figures.page import DARK, write_page
+from pellucid.figures.svg import hex_color, tile, write_svg
+from pellucid.training.history.charts import curve_charts
+from pellucid.training.history.curves import RunCurves, run_curves
 from pellucid.training.history.log import Log, line, read
 from tests.cli.commands import Shell
 from tests.training.made_up import events, folder, stepped
@@ -44,8 +45,12 @@ def drawn(path: Path) -> ElementTree.Element:
     return ElementTree.fromstring(f"<all>{pictures}</all>")
 
 
+def figure(*runs: RunCurves) -> Figure:
+    return Figure("", [Section("", curve_charts(runs))])
+
+
 def values(page: Path) -> dict[str, Any]:
-    """What the page tells under the pointer."""
+    """Returns what the page shows under the pointer."""
     found = re.search(r'id="values">(.*?)</script>', page.read_text("utf-8"))
     assert found
     return dict(json.loads(found[1]))
@@ -90,15 +95,15 @@ def test_a_point_is_drawn_where_its_step_and_value_belong() -> None:
         {"kind": "evaluation", "step": step, "loss": loss}
         for step, loss in ((0, 3.0), (100, 2.0), (200, 1.0))
     ]
-    panel = panels([run_curves("a", lines)])[1]
-    low, high = panel.up()
-    assert panel.across() == (0, 200)
-    picture = ElementTree.fromstring(svg(panels([run_curves("a", lines)]), ["a"]))
+    chart = curve_charts([run_curves("a", lines)])[1]
+    assert (chart.x.low, chart.x.high) == (0, 200)
+    (wide, high), up = Section("", [chart]).size, chart.y.high - chart.y.low
+    picture = ElementTree.fromstring(write_svg(figure(run_curves("a", lines))))
     group = [group for group in picture.iter(f"{SVG}g") if group.get("clip-path")][1]
     points = next(group.iter(f"{SVG}polyline")).get("points", "").split()
     xs, ys = np.array([point.split(",") for point in points], float).T
-    assert xs - xs[0] == pytest.approx([0, WIDE / 2, WIDE], abs=0.1)
-    assert ys - ys[0] == pytest.approx([0, HIGH / (high - low), 2 * HIGH / (high - low)], abs=0.1)
+    assert xs - xs[0] == pytest.approx([0, wide / 2, wide], abs=0.1)
+    assert ys - ys[0] == pytest.approx([0, high / up, 2 * high / up], abs=0.1)
 
 
 def test_the_page_is_self_contained_and_knows_every_value(shell: Shell, tmp_path: Path) -> None:
@@ -124,7 +129,7 @@ def test_the_pointer_is_answered(tmp_path: Path) -> None:
     if node is None:
         pytest.skip("no node")
     runs = [run_curves(name, map(line, events(n))) for name, n in (("a", 300), ("b", 120))]
-    text = html(panels(runs), ["a", "b"]).decode()
+    text = write_page(figure(*runs)).decode()
     script = text[text.rindex("<script>") + 8 : text.rindex("</script>")]
     found = re.search(r'id="values">(.*?)</script>', text)
     assert found
@@ -138,7 +143,7 @@ def test_the_pointer_is_answered(tmp_path: Path) -> None:
       addEventListener(k, f) { this.heard[k] = f; }
       getScreenCTM() { return { inverse: () => null }; }
     }
-    const page = { values: new Element(), told: new Element() };
+    const page = { values: new Element(), tip: new Element() };
     const panels = [1, 2, 3, 4].map(() => new Element());
     page.values.textContent = process.argv[2];
     globalThis.document = { getElementById: k => page[k], querySelectorAll: () => panels,
@@ -149,13 +154,11 @@ def test_the_pointer_is_answered(tmp_path: Path) -> None:
     };
     globalThis.innerWidth = globalThis.innerHeight = 1000;
     """
-    at = {
-        name: panel["left"] + (step - 1) / 299 * WIDE for name, step in (("near 100", 104), ("near 300", 290))
-    }
+    at = [panel["left"] + (step - 1) / 299 * panel["wide"] for step in (104, 290)]
     moves = "".join(
         f"panels[1].heard.pointermove({{ clientX: {x}, clientY: {panel['top'] + 5} }});"
-        "console.log(page.told.childNodes.map(x => x.textContent).join('; '));"
-        for x in at.values()
+        "console.log(page.tip.childNodes.map(x => x.textContent).join('; '));"
+        for x in at
     )
     (tmp_path / "page.js").write_text(stand_in + script + moves, "utf-8")
     done = subprocess.run([node, tmp_path / "page.js", found[1]], capture_output=True, text=True, check=False)
@@ -165,7 +168,7 @@ def test_the_pointer_is_answered(tmp_path: Path) -> None:
 
 def test_a_name_that_looks_like_a_place_of_the_page_is_only_a_name(tmp_path: Path) -> None:
     name = "{{VALUES}} {{DRAWING}}"
-    (tmp_path / "c.html").write_bytes(html(panels([run_curves(name, map(line, events(5)))]), [name]))
+    (tmp_path / "c.html").write_bytes(write_page(figure(run_curves(name, map(line, events(5))))))
     assert values(tmp_path / "c.html")["names"][0]["name"] == name
     assert len(list(drawn(tmp_path / "c.html").iter(f"{SVG}text"))) > 10
 
@@ -173,30 +176,31 @@ def test_a_name_that_looks_like_a_place_of_the_page_is_only_a_name(tmp_path: Pat
 def test_letters_have_eleven_pixels_where_a_panel_is_as_wide_as_a_telephone(
     shell: Shell, tmp_path: Path
 ) -> None:
-    """A window of 400 pixels leaves 384 for a panel; `TILE_WIDE` of its own units are so wide."""
+    """A window of 400 pixels leaves 384 for a panel; a tile is no wider in its own units."""
     folder(tmp_path / "a", 300)
+    width, _ = tile(figure(run_curves("a", map(line, events(5)))).sections[0]).outer
     assert shell("plot", "a", "-o", "c.html").code == 0
     page = (tmp_path / "c.html").read_text("utf-8")
-    assert 'name="viewport" content="width=device-width"' in page and TILE_WIDE <= 384
+    assert 'name="viewport" content="width=device-width"' in page and width <= 384
     sizes = [float(size) for size in re.findall(r'font-size="([\d.]+)"', page)]
     assert sizes and min(sizes) >= 11
 
 
 def test_a_dark_page_has_other_lines_and_letters_and_no_other_maps() -> None:
     """Bright is large on any page: nothing is inverted, and no colour of the maps is repainted."""
-    page = html(panels([run_curves("a", map(line, events(5)))]), ["a"]).decode()
+    page = write_page(figure(run_curves("a", map(line, events(5))))).decode()
     dark = page[page.index("prefers-color-scheme: dark") : page.index("</style>")]
     assert "filter" not in page
     assert dict(re.findall(r'\[fill="(#\w+)"\] { fill: (#\w+); }', dark)) == DARK
-    ladder = {colour(10 ** (i / 999), (1, 10)) for i in range(1000)}
+    ladder = {hex_color(i / 999, "log") for i in range(1000)}
     assert not ladder & DARK.keys()
 
 
 def test_the_axis_of_losses_that_are_positive_does_not_go_below_zero() -> None:
     lines = [{"kind": "step", "step": step, "loss": 5.0 / step} for step in range(1, 101)]
     lines += [{"kind": "evaluation", "step": step, "loss": 5.0 / step} for step in (1, 100)]
-    for panel in panels([run_curves("a", lines)])[:2]:
-        assert 0 <= panel.up()[0] < 0.05 + 1e-12 and panel.up()[1] > 5
+    for chart in curve_charts([run_curves("a", lines)])[:2]:
+        assert 0 <= chart.y.low < 0.05 + 1e-12 and chart.y.high > 5
 
 
 def test_a_window_of_any_size_is_averaged_over_or_refused(shell: Shell, tmp_path: Path) -> None:
@@ -228,7 +232,7 @@ def test_names_are_text_wherever_they_stand(shell: Shell, tmp_path: Path) -> Non
     assert values(tmp_path / "c.html")["names"][0]["name"] == r"<script>alert(1)<!-- & \x1b[2J"
 
 
-def test_runs_of_one_name_are_told_apart_by_their_paths(shell: Shell, tmp_path: Path) -> None:
+def test_runs_of_one_name_are_named_by_their_paths(shell: Shell, tmp_path: Path) -> None:
     for place in ("x", "y"):
         folder(tmp_path / place / "a", 5)
     assert shell("plot", "x/a", "y/a/log.jsonl", "-o", "c.html").code == 0
@@ -244,16 +248,14 @@ def test_a_run_of_one_step_is_a_point(shell: Shell, tmp_path: Path, steps: int) 
     assert shell("plot", "a").code == 0
 
 
-def test_a_loss_that_was_no_number_is_a_gap_and_a_spike_leaves_the_picture(tmp_path: Path) -> None:
+def test_a_loss_that_is_not_finite_is_a_gap_and_a_spike_leaves_the_picture(tmp_path: Path) -> None:
     with Log(folder(tmp_path / "a", 200) / "log.jsonl") as log:
         for step, loss in ((201, float("nan")), (202, float("inf")), (203, 1e12), (204, 1.0), (205, 1.0)):
             log.write(stepped(step, loss))
-    (tmp_path / "c.svg").write_bytes(
-        svg(panels([run_curves("a", read(tmp_path / "a" / "log.jsonl"))]), ["a"])
-    )
+    (tmp_path / "c.svg").write_bytes(write_svg(figure(run_curves("a", read(tmp_path / "a" / "log.jsonl")))))
     drawn(tmp_path / "c.svg")
     only = [line(stepped(step, float("nan"))) for step in (1, 2)]
-    (tmp_path / "c.svg").write_bytes(svg(panels([run_curves("a", only)]), ["a"]))
+    (tmp_path / "c.svg").write_bytes(write_svg(figure(run_curves("a", only))))
     drawn(tmp_path / "c.svg")
 
 
@@ -273,13 +275,10 @@ def test_a_png_asks_for_its_extra_in_one_line(
     def missing(name: str) -> Any:
         raise ImportError(name)
 
-    monkeypatch.setattr(plot_drawing, "importlib", SimpleNamespace(import_module=missing))
+    monkeypatch.setattr(png, "importlib", SimpleNamespace(import_module=missing))
     done = shell("plot", "a", "-o", "c.png")
     assert (done.code, done.out) == (2, "")
-    assert done.err == (
-        "pellucid: a .png needs matplotlib: pip install 'pellucid[plot]'. "
-        "-o curves.html and .svg need nothing.\n"
-    )
+    assert "matplotlib" in done.err and "pip install 'pellucid[plot]'" in done.err
     assert not (tmp_path / "c.png").exists()
 
 
@@ -300,17 +299,16 @@ def test_a_png_is_drawn_where_matplotlib_is(shell: Shell, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["nowhere", "-o", "c.svg"], "there is no log nowhere: plot wants the folder of a run"),
-        (["empty", "-o", "c.svg"], "there is nothing to draw: no run has made a step yet."),
-        (
-            ["a", "-o", "c.gif"],
-            "c.gif does not end in .html, .svg or .png, and another picture cannot be drawn",
-        ),
-        (["a", "-o", "no/c.svg"], "cannot write no/c.svg: the folder no does not exist."),
-        (["damaged", "-o", "c.svg"], "damaged/log.jsonl is damaged: line 1 is not a line of a log."),
+        (["nowhere", "-o", "c.svg"], "there is no log nowhere"),
+        (["empty", "-o", "c.svg"], "no run has made a step"),
+        (["a", "-o", "c.gif"], "c.gif does not end in .html, .svg or .png"),
+        (["a", "-o", "no/c.svg"], "cannot write no/c.svg"),
+        (["damaged", "-o", "c.svg"], "damaged/log.jsonl is damaged: line 1"),
     ],
 )
-def test_what_cannot_be_drawn_is_told(shell: Shell, tmp_path: Path, arguments: list[str], words: str) -> None:
+def test_what_cannot_be_drawn_is_refused(
+    shell: Shell, tmp_path: Path, arguments: list[str], words: str
+) -> None:
     folder(tmp_path / "a", 5)
     folder(tmp_path / "empty", 0)
     (folder(tmp_path / "damaged", 5) / "log.jsonl").write_text("[]\n{}\n[]\n")
@@ -333,9 +331,9 @@ def test_only_a_picture_of_ours_is_replaced_and_only_by_order(
     assert done.code == 2 and "--force" in done.err and picture.read_bytes() == first
     assert shell("plot", "b", "-o", picture, "--force").code == 0
     assert picture.read_bytes() != first
-    picture.write_text("<svg>pellucid plot</svg> of a stranger")
+    picture.write_text("<svg>pellucid plot</svg> of another")
     done = shell("plot", "b", "-o", picture, "--force")
-    assert done.code == 2 and picture.read_text().endswith("stranger")
+    assert done.code == 2 and picture.read_text().endswith("another")
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [picture.name]
 
 
@@ -344,7 +342,7 @@ def test_a_png_is_known_as_ours_by_its_text_chunk(tmp_path: Path) -> None:
         text = b"tEXtSoftware\0" + software
         chunk = struct.pack(">I", len(text) - 4) + text + struct.pack(">I", zlib.crc32(text))
         (tmp_path / f"{name}.PNG").write_bytes(b"\x89PNG\r\n\x1a\n" + chunk)
-        assert (picture().why_not(tmp_path / f"{name}.PNG") == "") is known
+        assert (FIGURE_FILE.why_not(tmp_path / f"{name}.PNG") == "") is known
 
 
 @pytest.mark.parametrize("output", ["", "/", ".", "..", "a/", "taken.svg", "a.html/c.svg"])
@@ -358,11 +356,11 @@ def test_an_output_that_cannot_be_a_picture_is_refused(shell: Shell, tmp_path: P
     assert (tmp_path / "a.html").read_text() == "mine"
 
 
-def test_a_run_without_steps_is_left_out(shell: Shell, tmp_path: Path) -> None:
+def test_a_run_without_steps_is_not_drawn(shell: Shell, tmp_path: Path) -> None:
     folder(tmp_path / "a", 5)
     folder(tmp_path / "empty", 0)
     done = shell("plot", "a", "empty", "-o", "c.svg")
-    assert (done.code, done.err) == (0, "empty has no steps yet; it is left out.\n")
+    assert done.code == 0 and "empty has no steps yet" in done.err
 
 
 @pytest.mark.timed

@@ -3,14 +3,16 @@
 import importlib
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from pellucid.cli.plot_drawing import WIDE
-from pellucid.cli.plot_layers import COLUMNS, colour, edges_of
+from pellucid.figures.chart import Axis, Heatmap
+from pellucid.figures.svg import hex_color
+from pellucid.training.history.charts import COLUMNS, LAYERS_SIZE
 from tests.cli.commands import Shell
 from tests.training.history.test_layers import line
 from tests.training.made_up import folder
@@ -28,6 +30,11 @@ def recorded(path: Path, *steps: int) -> None:
     (path / "recorder.jsonl").write_text("".join(f"{json.dumps(line(step))}\n" for step in steps))
 
 
+def heatmap(values: Sequence[float] = (), columns: Sequence[float] = (), high: float = 1) -> Heatmap:
+    rows = np.array([values or columns], float)
+    return Heatmap("", Axis("step", 0, high), "layer", rows, "log", columns=np.array(columns, float))
+
+
 def cells(path: Path) -> list[ElementTree.Element]:
     text = path.read_text("utf-8")
     pictures = "".join(re.findall(r"<svg.*?</svg>", text, re.DOTALL))  # a page has one for each map
@@ -41,9 +48,9 @@ def test_every_layer_and_step_has_its_cell_with_its_figure(shell: Shell, tmp_pat
     assert shell("plot", "a", "b", "-o", "c.svg").code == 0
     drawn = cells(tmp_path / "c.svg")
     assert len(drawn) == 4 * (4 + 4 + 3 + 2)
-    told = [cell.findtext(f"{SVG}title") for cell in drawn]
-    assert told[:2] == ["embedding, step 1: 0.5", "embedding, step 100: 0.5"]
-    assert "block 10, step 300: 9" in told and "block 0, step 200: 5" in told
+    titles = [cell.findtext(f"{SVG}title") for cell in drawn]
+    assert titles[12:14] == ["embedding, step 1: 0.5", "embedding, step 100: 0.5"]
+    assert "block 10, step 300: 9" in titles and "block 0, step 200: 5" in titles
     words = (tmp_path / "c.svg").read_text()
     assert "layers of a" in words and "layers of b" not in words
 
@@ -55,8 +62,8 @@ def test_the_page_has_them_as_well(shell: Shell, tmp_path: Path) -> None:
 
 
 def test_cells_meet_in_the_middle_between_two_steps() -> None:
-    assert edges_of(np.array([0.0, 100.0, 300.0]), (0.0, 400.0)).tolist() == [0, 50, 200, 400]
-    assert edges_of(np.array([10.0]), (0.0, 20.0)).tolist() == [0, 20]
+    assert heatmap(columns=[0, 100, 300], high=400).edges().tolist() == [0, 50, 200, 400]
+    assert heatmap(columns=[10], high=20).edges().tolist() == [0, 20]
 
 
 def test_a_long_record_makes_no_long_picture(shell: Shell, tmp_path: Path) -> None:
@@ -65,13 +72,15 @@ def test_a_long_record_makes_no_long_picture(shell: Shell, tmp_path: Path) -> No
     drawn = cells(tmp_path / "c.svg")
     assert len(drawn) == 13 * COLUMNS
     row = [float(cell.get("width", "0")) for cell in drawn[:COLUMNS]]
-    assert sum(row) == pytest.approx(WIDE, abs=30)
+    assert sum(row) == pytest.approx(LAYERS_SIZE[0], abs=30)
 
 
-def test_colours_go_by_the_logarithm() -> None:
-    assert colour(1, (1, 10_000)) != colour(10, (1, 10_000)) != colour(100, (1, 10_000))
-    assert colour(5, (5, 5)) == colour(10, (1, 100))
-    assert colour(0, (1, 100)) == colour(float("inf"), (1, 100)) == "#e8ebef"
+def test_colors_are_placed_by_the_logarithm() -> None:
+    place = heatmap([1, 10, 100, 0, np.inf, np.nan]).place
+    assert place(np.array([1.0, 10, 100])).tolist() == [0, 0.5, 1]
+    assert np.isnan(place(np.array([0, np.inf, np.nan]))).all()
+    assert heatmap([5.0]).place(np.array([5.0])).tolist() == [0.5]
+    assert hex_color(float("nan"), "log") == "#e8ebef"
 
 
 def test_a_run_whose_gradients_were_never_finite_is_drawn_without_them(shell: Shell, tmp_path: Path) -> None:
@@ -84,7 +93,7 @@ def test_a_run_whose_gradients_were_never_finite_is_drawn_without_them(shell: Sh
     assert "residual stream after each block, RMS" in drawn and "update / weight" not in drawn
 
 
-def test_a_damaged_record_is_told_by_its_line(shell: Shell, tmp_path: Path) -> None:
+def test_a_damaged_record_is_refused_with_its_line(shell: Shell, tmp_path: Path) -> None:
     (folder(tmp_path / "a", 5) / "recorder.jsonl").write_text("{}\n[]\n{}\n")
     done = shell("plot", "a", "-o", "c.svg")
     assert done.code == 2 and "recorder.jsonl is damaged: line 1" in done.err

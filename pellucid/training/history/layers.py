@@ -24,16 +24,11 @@ class Map:
     values: Array
 
     def thin(self, most: int) -> "Map":
-        """At most so many steps, evenly chosen, the first and the last among them."""
+        """Returns at most `most` steps, evenly spaced, the first and the last among them."""
         if len(self.steps) <= most:
             return self
         chosen = np.unique(np.linspace(0, len(self.steps) - 1, most).round().astype(int))
         return Map(self.title, self.layers, self.steps[chosen], self.values[:, chosen])
-
-    def ends(self) -> tuple[float, float]:
-        """The smallest and the largest figure above 0; equal where there is only one."""
-        found = self.values[np.isfinite(self.values) & (self.values > 0)]
-        return (float(found.min()), float(found.max())) if found.size else (1.0, 1.0)
 
 
 def maps(lines: Iterable[Mapping[str, Any]]) -> list[Map]:

@@ -1,0 +1,99 @@
+"""A figure as an HTML page that needs nothing from elsewhere: two plots beside each other or one below the
+other as the window has room, dark where the reader's system is, and the values under the pointer."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+import numpy as np
+
+from pellucid.figures.chart import Chart, Figure, Key
+from pellucid.figures.svg import (
+    COLORS,
+    FAINT,
+    INK,
+    NONE,
+    PAPER,
+    RULE,
+    Tile,
+    plot_marks,
+    stroke,
+    svg_tag,
+    tile,
+)
+
+BRIGHT = ("#63b3ed", "#ff9257", "#5fd39a", "#e58fd4", "#ecc04f", "#b5c0cf", "#a59bff", "#ff8585")
+DARK = {
+    INK: "#e4e8ed", FAINT: "#a3b0bf", PAPER: "#1b2129", RULE: "#3a4552", NONE: "#2c343e",
+    **dict(zip(COLORS, BRIGHT, strict=True)),
+}  # fmt: skip
+"""What a color becomes on a dark page. The heatmaps keep theirs: bright is large on any page."""
+
+
+def write_page(figure: Figure) -> bytes:
+    """Returns the file; its mark is the `generator` of its head."""
+    keys = figure.keys()
+    charts = [
+        _data(plot, keys, tile(section))
+        for section in figure.sections
+        for plot in section.plots
+        if isinstance(plot, Chart)
+    ]
+    names = [{"name": key.name, "color": f"var(--run{key.color % len(COLORS)})"} for key in keys]
+    values = json.dumps({"names": names, "panels": charts}, ensure_ascii=False, allow_nan=False)
+    dark = (
+        f'[{what}="{light}"] {{ {what}: {dark}; }}'
+        for light, dark in DARK.items()
+        for what in ("fill", "stroke")
+    )
+    parts = {
+        "TITLE": escape(figure.title),
+        "LIGHT": " ".join(f"--run{i}: {color};" for i, color in enumerate(COLORS)),
+        "DARK": " ".join(f"--run{i}: {color};" for i, color in enumerate(BRIGHT)),
+        "DARK_MARKS": "\n    ".join(dark),
+        "NAMES": "\n".join(map(_name, keys)),
+        "DRAWING": "\n".join(_draw(figure)),
+        "VALUES": values.replace("<", "\\u003c"),
+    }
+    page = (Path(__file__).parent / "page.html").read_text("utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], page).encode()
+
+
+def _name(key: Key) -> str:
+    line = f'<path fill="none" {stroke(key)} stroke-width="2" d="M0 5h22"/>'
+    return f'<li><svg viewBox="0 0 22 10" width="22" height="10">{line}</svg> {escape(key.name)}</li>'
+
+
+def _draw(figure: Figure) -> Iterator[str]:
+    for i, section in enumerate(figure.sections):
+        size = tile(section)
+        if section.heading:
+            yield f"<h2>{escape(section.heading)}</h2>"
+        yield '<div class="tiles">'
+        for j, plot in enumerate(section.plots):
+            yield svg_tag(*size.outer, 'class="panel"' if isinstance(plot, Chart) else "")
+            yield from plot_marks(plot, f"plot-{i}-{j}", size, 0, 0)
+            yield "</svg>"
+        yield "</div>"
+
+
+def _data(chart: Chart, keys: list[Key], size: Tile) -> dict[str, Any]:
+    """Returns what the page's script needs: the place of the axes, and every series that is not faint."""
+    curves = []
+    for series in chart.series:
+        here = np.isfinite(series.y)
+        if series.style in ("line", "points") and here.any():
+            y = series.y[here]
+            curves.append(
+                {
+                    "run": keys.index(series.key),
+                    "steps": series.x[here].tolist(),
+                    "values": [float(f"{value:.6g}") for value in y],
+                    "places": [round(float(place), 4) for place in chart.y.place(y)],
+                }
+            )
+    axes = {"left": size.left, "top": size.above, "wide": size.width, "high": size.height}
+    return {"title": chart.title, "curves": curves, "first": chart.x.low, "last": chart.x.high} | axes

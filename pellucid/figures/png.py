@@ -1,0 +1,86 @@
+"""A figure as PNG, drawn by matplotlib (the extra `plot`)."""
+
+import importlib
+import io
+import math
+from typing import Any
+
+import numpy as np
+
+from pellucid.errors import UsageError
+from pellucid.figures.chart import Chart, Figure, Heatmap, Key, color
+from pellucid.figures.svg import COLORS, DASHES, NONE, RULE
+
+STYLES: dict[str, dict[str, Any]] = {
+    "faint": {"alpha": 0.3, "linewidth": 0.8},
+    "line": {"linewidth": 1.8},
+    "points": {"linewidth": 1.8, "marker": ".", "markersize": 6},
+    "level": {"linewidth": 1.5, "linestyle": ":"},
+}
+LEGEND = 5
+"""Names of the legend beside each other."""
+
+
+def write_png(figure: Figure) -> bytes:
+    """Returns the file, two plots in a row; its mark is the text chunk "Software"."""
+    try:
+        new_figure = importlib.import_module("matplotlib.figure").Figure
+    except ImportError:
+        raise UsageError(
+            "a .png needs matplotlib, which is not installed: pip install 'pellucid[plot]'; or use -o "
+            "curves.html or .svg, which need nothing."
+        ) from None
+    plots = [(section.heading, plot) for section in figure.sections for plot in section.plots]
+    keys = figure.keys()
+    rows = math.ceil(len(plots) / 2)
+    drawing = new_figure(
+        figsize=(11, 3.5 * rows + 0.2 * (len(keys) // LEGEND)), dpi=130, layout="constrained"
+    )
+    places = list(drawing.subplots(rows, 2, squeeze=False).flat)
+    for axes in places[len(plots) :]:
+        axes.axis("off")
+    for (heading, plot), axes in zip(plots, places, strict=False):
+        if isinstance(plot, Heatmap):
+            _draw_heatmap(axes, plot, heading)
+        else:
+            _draw_chart(axes, plot)
+    marks = [places[0].plot([], [], **_pen(key))[0] for key in keys]
+    names = [key.name.replace("$", r"\$") for key in keys]
+    drawing.legend(marks, names, loc="outside upper left", ncols=LEGEND, frameon=False)
+    file = io.BytesIO()
+    drawing.savefig(file, format="png", metadata={"Software": "pellucid plot"})
+    return file.getvalue()
+
+
+def _draw_chart(axes: Any, chart: Chart) -> None:
+    for series in chart.series:
+        axes.plot(series.x, series.y, **_pen(series.key) | STYLES[series.style])
+        if series.style == "level":
+            here = (chart.x.low, series.y[0])
+            offset = {"xytext": (4, 3), "textcoords": "offset points"}
+            axes.annotate(series.label, here, color=_pen(series.key)["color"], fontsize=8, **offset)
+    if chart.y.is_log:
+        axes.set_yscale("log")
+    else:
+        axes.ticklabel_format(axis="y", scilimits=(-3, 5))
+    limits = {"xlim": (chart.x.low, chart.x.high), "ylim": (chart.y.low, chart.y.high)}
+    axes.set(title=chart.title, xlabel=chart.x.label, ylabel=chart.y.label, **limits)
+    axes.grid(color=RULE)
+
+
+def _draw_heatmap(axes: Any, heatmap: Heatmap, heading: str) -> None:
+    none = tuple(int(NONE[i : i + 2], 16) for i in (1, 3, 5))
+    places = heatmap.place(heatmap.values)
+    cells = [[color(place, heatmap.scale) or none for place in row] for row in places]
+    rows = np.arange(len(cells) + 1)
+    axes.pcolormesh(heatmap.edges(), rows, np.array(cells) / 255)
+    low, high = heatmap.limits()
+    title = f"{heading}: {heatmap.title}, {low:.3g} … {high:.3g}".removeprefix(": ")
+    axes.set_title(title.replace("$", r"\$"), fontsize=9)
+    axes.set(xlim=(heatmap.x.low, heatmap.x.high), ylim=(len(cells), 0))
+    axes.set_yticks(rows[: len(heatmap.rows)] + 0.5, heatmap.rows, fontsize=7)
+
+
+def _pen(key: Key) -> dict[str, Any]:
+    dash = ("-", "--", ":")[key.dash % len(DASHES)]
+    return {"color": COLORS[key.color % len(COLORS)], "linestyle": dash}

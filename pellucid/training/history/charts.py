@@ -1,0 +1,152 @@
+"""The charts of runs: loss, validation loss, learning rate and gradient norm, then each run's layers."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pellucid.errors import FileError, UsageError
+from pellucid.figures.chart import Axis, Chart, Figure, Heatmap, Key, Section, Series
+from pellucid.figures.svg import COLORS
+from pellucid.format import escape_controls
+from pellucid.training.history.curves import Array, Curve, RunCurves, run_curves
+from pellucid.training.history.layers import Map, maps
+from pellucid.training.history.log import read
+from pellucid.training.saving.run_folder import LOG, RECORDER
+
+POINTS, COLUMNS = 800, 60
+"""Points of a series and columns of a heatmap; more than one per pixel cannot be seen."""
+LAYERS_SIZE = (300, 130)
+
+
+@dataclass(frozen=True)
+class LoggedRun:
+    """The curves of a run, and the file in which its recorder kept more."""
+
+    curves: RunCurves
+    recorder: Path
+
+    def layers(self) -> list[Map]:
+        return maps(read(self.recorder)) if self.recorder.is_file() else []
+
+
+def read_runs(paths: Sequence[Path], on_empty: Callable[[str], None] = lambda name: None) -> list[LoggedRun]:
+    """Returns the runs of these folders or logs; `on_empty` gets the name of each that has made no step."""
+    runs = []
+    for name, path in zip(_names(paths), paths, strict=True):
+        log = path / LOG if path.is_dir() else path
+        if not log.is_file():
+            raise FileError(f"there is no log {log}: give the folder of a run; `pellucid runs` lists them.")
+        curves = run_curves(name, read(log))
+        if not len(curves):
+            on_empty(name)
+            continue
+        runs.append(LoggedRun(curves, log.with_name(RECORDER)))
+    if not runs:
+        raise UsageError("there is nothing to draw: no run has made a step yet.")
+    return runs
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """Returns distinct names: the last part of each path if that is enough, otherwise all of it."""
+    folders = [path.parent if path.name == LOG else path for path in paths]
+    short = [folder.resolve().name for folder in folders]
+    names = short if len(set(short)) == len(short) else [str(folder) for folder in folders]
+    return [escape_controls(name, keep="\n").replace("\n", " ") for name in names]
+
+
+def run_figure(runs: Sequence[LoggedRun], smooth: int | None = None) -> Figure:
+    """Returns the four charts of all runs, and a section with the layers of each run that recorded them."""
+    charts = curve_charts([run.curves for run in runs], smooth)
+    sections = [Section("", charts)]
+    for run in runs:
+        if heatmaps := [_heatmap(map, charts[0].x) for map in run.layers()]:
+            heading = f"layers of {run.curves.name}" if len(runs) > 1 else "layers"
+            sections.append(Section(heading, heatmaps, LAYERS_SIZE))
+    return Figure(", ".join(run.curves.name for run in runs), sections)
+
+
+def _heatmap(map: Map, steps: Axis) -> Heatmap:
+    """Returns a heatmap with the embedding at the bottom."""
+    map = map.thin(COLUMNS)
+    axis = Axis("step", steps.low, steps.high)
+    return Heatmap(
+        map.title, axis, "layer", map.values[::-1], "log", rows=map.layers[::-1], columns=map.steps
+    )
+
+
+def curve_charts(runs: Sequence[RunCurves], smooth: int | None = None) -> list[Chart]:
+    """Returns loss, validation loss, learning rate and gradient norm over the steps of all runs.
+
+    Loss and gradient norm are means over `smooth` steps, by default a fiftieth of a run, before the faint
+    values themselves.
+    """
+    steps = np.concatenate([curve.steps for run in runs for curve in (run.loss, run.validation)])
+    low, high = float(steps.min()), float(steps.max())
+    across = Axis("steps", low, high) if high > low else Axis("steps", low - 0.5, low + 0.5)
+    keys = [Key(run.name, i % len(COLORS), i // len(COLORS)) for i, run in enumerate(runs)]
+    windows = [smooth or max(1, len(run.loss) // 50) for run in runs]
+    both = list(zip(keys, runs, windows, strict=True))
+    floors = {
+        run.floor: key for key, run in reversed(list(zip(keys, runs, strict=True))) if run.floor is not None
+    }
+    levels = [
+        Series(key, np.array([low, high]), np.full(2, floor), "level", "entropy floor")
+        for floor, key in floors.items()
+    ]
+    loss = [_series(key, run.loss, "faint") for key, run, _ in both]
+    loss += [_series(key, run.loss.smooth(window)) for key, run, window in both]
+    validation = [_series(key, run.validation, "points") for key, run, _ in both]
+    norm = [_series(key, run.grad_norm, "faint") for key, run, _ in both]
+    norm += [_series(key, run.grad_norm.smooth(window)) for key, run, window in both]
+    return [
+        Chart("loss", across, _axis("nats per token", [*loss, *levels]), [*loss, *levels]),
+        Chart(
+            "validation loss", across, _axis("nats per token", [*validation, *levels]), [*validation, *levels]
+        ),
+        Chart(
+            "learning rate", across, _axis("", rate := [_series(key, run.lr) for key, run, _ in both]), rate
+        ),
+        Chart("gradient norm", across, _norm_axis(norm), norm),
+    ]
+
+
+def loss_charts(runs: Sequence[RunCurves], smooth: int | None = None) -> Iterator[Chart]:
+    """Yields the smoothed loss of each run alone, over the axes of all of them."""
+    chart = curve_charts(runs, smooth)[0]
+    y = Axis("loss", chart.y.low, chart.y.high)
+    for series in chart.series:
+        if series.style == "line" and len(series.x):
+            yield Chart(series.key.name, chart.x, y, [series])
+
+
+def _series(key: Key, curve: Curve, style: str = "line") -> Series:
+    thin = curve.thin(POINTS)
+    return Series(key, thin.steps, thin.values, style)  # type: ignore[arg-type]
+
+
+def _values(series: Sequence[Series], *styles: str) -> Array:
+    return np.concatenate([np.empty(0), *(one.y for one in series if one.style in styles)])
+
+
+def _norm_axis(series: Sequence[Series]) -> Axis:
+    """Returns a logarithmic axis where the norms go over orders of magnitude."""
+    values = _values(series, "line", "faint")
+    if len(values) and values.min() > 0 and values.max() > 20 * values.min():
+        return Axis("", float(values.min()), float(values.max()), is_log=True)
+    return _axis("", series)
+
+
+def _axis(label: str, series: Sequence[Series]) -> Axis:
+    """Returns an axis that neither single steps nor a few values squeeze."""
+    values = _values(series, "line", "points", "level")
+    if not len(values):
+        return Axis(label, 0.0, 1.0)
+    low, high, usual = float(values.min()), float(values.max()), float(np.quantile(values, 0.98))
+    if high - low > 100 * (usual - low) > 0:
+        high = low + 2 * (usual - low)
+    if high - low < 1e-9 * abs(high):  # rounding errors of a mean are nothing to look at
+        low = high
+    more = (high - low) * 0.03 or abs(high) * 0.05 or 0.5
+    return Axis(label, max(low - more, 0.0) if low >= 0 else low - more, high + more)
