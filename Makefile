@@ -5,7 +5,7 @@ export HF_HUB_OFFLINE := 1
 # Two workers that each use two threads wait for each other more than they compute.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: setup demo test lint docs bench bench-gpu torture
+.PHONY: setup demo test lint docs bench bench-gpu coverage torture
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -47,6 +47,13 @@ bench-gpu: setup ## training on a GPU beside its peers; PELLUCID_DATA names a fo
 	$(BIN)/python -m benchmarks.gpu step
 	[ -z "$$PELLUCID_DATA" ] || $(BIN)/python -m benchmarks.gpu shakespeare
 	[ -z "$$PELLUCID_DATA" ] || $(BIN)/python -m benchmarks.gpu books
+
+coverage: setup ## the lines of pellucid/ that the tests run, the least covered files first; fails below 92 %
+	$(BIN)/coverage erase
+	-$(ONE_THREAD) $(BIN)/coverage run -m pytest -n 2 -q -m "not timed and not torture" $(TESTS)
+	-$(BIN)/coverage combine -q 2>/dev/null; rm -f .coverage.*  # a killed process leaves half a file
+	@$(BIN)/coverage report --sort=cover | sed -n 1,30p
+	@$(BIN)/coverage report --format=total --fail-under=92
 
 torture: setup ## the same claims with the full counts
 	$(ONE_THREAD) PELLUCID_ROTATION=all $(BIN)/python -m pytest -n 2 -m "torture or rotating"
