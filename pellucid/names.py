@@ -179,7 +179,7 @@ PARAMETERS_AND_VALUES: tuple[Name, ...] = (
     _row("class_weights", "v", "w", "how much each token counts as a target", engines="reference"),
     _row("target_weights", "b t", "w_y", "the target's weight (0 where not counted)", engines="reference"),
     _row("weighted_nll", "b t", "nll_w", "surprise at the target, times the target's weight"),
-    _row("surprises", "b t v", "−ln p", "surprise at each token, whichever came"),
+    _row("neg_log_probs", "b t v", "−ln p", "surprise at each token, whichever came"),
     _row("uniform_nll", "b t", "nll_u", "the mean surprise over all tokens, each times its weight"),
     _row("smoothed", "b t", "nll_α", "surprise at the target, and a share α of that at all tokens"),
     _row("cross_entropy", "", "ℒ_CE", "the mean surprise over the counted targets, before the z-loss"),

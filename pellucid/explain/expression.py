@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pellucid.reference.op import Index
-from pellucid.reference.ops.einsum import scaled_by
+from pellucid.reference.ops.einsum import format_scale
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,8 @@ def _write(expression: Expression, digits: int) -> tuple[str, int]:
                 return "0", _ATOM
             return " + ".join(parts).replace(" + -", " - "), _SUM if len(parts) > 1 else _PRODUCT
         case Apply("multiply", (*args, Number(scale))) if args and scale > 0:
-            return _inside(_product(args), _PRODUCT, digits, signed=True) + scaled_by(scale, digits), _PRODUCT
+            text = _inside(_product(args), _PRODUCT, digits, signed=True)
+            return text + format_scale(scale, digits), _PRODUCT
         case Apply("multiply", args):
             text = " · ".join(_inside(arg, _PRODUCT, digits, signed=i == 0) for i, arg in enumerate(args))
             return text, _PRODUCT

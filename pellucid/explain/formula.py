@@ -7,7 +7,7 @@ from pellucid.explain.notation import Literal, Node, Symbol, fill, parse, slots,
 from pellucid.explain.trace import Trace
 from pellucid.explain.typeset import write_latex, write_mathml
 from pellucid.reference.op import Index, each, rows
-from pellucid.reference.ops.einsum import Spec, einsum, scaled_by, sizes_of
+from pellucid.reference.ops.einsum import Spec, einsum, format_scale, sizes_of
 from pellucid.reference.ops.einsum import parse as parse_spec
 from pellucid.reference.tape import Step
 
@@ -139,7 +139,7 @@ class _EinsumFormula:
         values["over"] = Symbol("".join(map(self._axis, summed)))
         total = "Σ_{over} " if summed else ""
         product = " ".join(f"{{{i}}}" for i in range(len(spec.inputs)))
-        product += scaled_by(self.step.attrs.get("scale", 1.0))
+        product += format_scale(self.step.attrs.get("scale", 1.0))
         bias = f" + {{{len(spec.inputs)}}}" if spec.bias is not None else ""
         explained = [g for g in self.groups if len(g) > 1 and self._is_split(g, summed)]
         values |= {f"axis {g}": Symbol(self.groups[g]) for g in explained}

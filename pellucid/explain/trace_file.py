@@ -33,11 +33,11 @@ from pellucid.files import (
     read_json,
     validating,
 )
-from pellucid.names import Name
+from pellucid.names import Name, describe
 from pellucid.reference.op import Array
 from pellucid.reference.ops import find_op
 from pellucid.reference.ops.einsum import einsum, result_shape
-from pellucid.reference.tape import Step, Tape
+from pellucid.reference.tape import ANY_AXES, Step, Tape
 
 FORMAT, VERSION = "pellucid-trace", 1
 INLINE = 4096
@@ -46,6 +46,27 @@ INLINE = 4096
 WeightsOf = Callable[[str, str], Mapping[str, Array]]
 """Opens the model that a trace refers to, its weights rounded to the type of the run."""
 
+_OLD_OPERATIONS = {
+    "surprise": "neg_log_probs",
+    "shares": "l1_normalize",
+    "shares_back": "l1_normalize_back",
+    "per_row": "safe_divide",
+    "per_row_back": "safe_divide_back",
+    "blend": "lerp",
+    "part": "narrow",
+    "put_back": "narrow_back",
+    "above": "shifted_exp",
+    "running_top": "running_max",
+    "running_mix": "running_output",
+    "mixture": "tiled_output",
+    "mixture_scores_back": "tiled_output_scores_back",
+    "mixture_values_back": "tiled_output_values_back",
+    "length": "frobenius_norm",
+    "to_length_one": "divide_by_norm",
+    "target_back": "cross_entropy_logits_back",
+    "counted_back": "cross_entropy_lse_back",
+}
+"""Operations by the names that version 0.1 wrote."""
 _ROLES = ("leaf", "act", "grad", "param", "update")
 _PHASES = ("fwd", "bwd", "upd")
 
@@ -257,6 +278,9 @@ def _trace(data: dict[str, Any], elsewhere: "_Elsewhere") -> Trace:
         if isinstance(entry.get("symbol"), str):
             meaning = str(entry.get("meaning", ""))
             tape.about[name] = Name(name, tuple(axes), entry["symbol"], meaning, engines="reference")
+        elif describe(name, tape.about) is None and tuple(axes) != ANY_AXES[: len(axes)]:
+            # a name that the glossary no longer has keeps its axes
+            tape.about[name] = Name(name, tuple(axes), name, "", engines="reference")
         need(isinstance(entry.get("labels", {}), dict), f"tensor {name!r}: labels are no table")
         for axis, texts in entry.get("labels", {}).items():
             need(axis in axes and _texts(texts), f"tensor {name!r}: labels of {axis!r} are no texts")
@@ -404,7 +428,8 @@ def _step(tape: Tape, step: Any) -> None:
         need(known, f"step {name!r} reads {read!r} before anything makes it")
     need(isinstance(attrs, dict), f"step {name!r}: its attributes are no table")
     try:
-        made = Step(name, find_op(str(step.get("op"))), tuple(inputs), attrs, step["phase"])
+        op = str(step.get("op"))
+        made = Step(name, find_op(_OLD_OPERATIONS.get(op, op)), tuple(inputs), attrs, step["phase"])
     except TapeError as error:
         raise Damaged(f"step {name!r}: {error}".rstrip(".")) from None
     for key, value in attrs.items():

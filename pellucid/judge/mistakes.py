@@ -16,8 +16,8 @@ from pellucid.parts.positions.rope import Rope
 from pellucid.reference.op import Array, Op, everything
 from pellucid.reference.ops import find_op
 from pellucid.reference.ops.arithmetic import add
-from pellucid.reference.ops.einsum import einsum, parse, written
-from pellucid.reference.ops.running import MIXED, running_mix
+from pellucid.reference.ops.einsum import einsum, format_axes, parse
+from pellucid.reference.ops.online_softmax import WEIGHTED_SUM, running_output
 from pellucid.reference.tape import Step, Tape
 
 
@@ -350,7 +350,7 @@ def _change_scale(factor: Callable[[int, int], float]) -> Mistake:
 @_in_every_step
 def interleave_key_heads(step: Step, tape: Tape) -> Step | None:
     """Query head h reads key head h % K: `repeat` of all keys and values, for `repeat_interleave`."""
-    spec = MIXED if step.op is running_mix else step.attrs.get("spec", "")
+    spec = WEIGHTED_SUM if step.op is running_output else step.attrs.get("spec", "")
     if "(kg)" not in spec:
         return None
     heads = {tape[name].shape[1] for name in step.inputs if tape[name].ndim == 4}
@@ -389,8 +389,8 @@ def _transpose(ending: str) -> Mistake:
         for i, (axes, name) in enumerate(zip(spec.inputs, step.inputs, strict=False)):
             shape = tape[name].shape
             if len(shape) == 2 and shape[0] == shape[1] > 1:
-                terms = [written(axes[::-1] if i == j else other) for j, other in enumerate(spec.inputs)]
-                rest = step.attrs["spec"][len(",".join(map(written, spec.inputs))) :]
+                terms = [format_axes(axes[::-1] if i == j else other) for j, other in enumerate(spec.inputs)]
+                rest = step.attrs["spec"][len(",".join(map(format_axes, spec.inputs))) :]
                 return replace(step, attrs=step.attrs | {"spec": ",".join(terms) + rest})
         return None
 
@@ -402,7 +402,7 @@ def omit_biases(step: Step, tape: Tape) -> Step | None:
     if step.op is not einsum or not step.inputs[-1].endswith(".bias"):
         return None
     spec = parse(step.attrs["spec"])
-    without = f"{','.join(map(written, spec.inputs))}->{written(spec.result)}"
+    without = f"{','.join(map(format_axes, spec.inputs))}->{format_axes(spec.result)}"
     return replace(step, inputs=step.inputs[:-1], attrs=step.attrs | {"spec": without})
 
 

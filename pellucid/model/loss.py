@@ -72,7 +72,7 @@ def _named(
     if counts.weights is not None:
         each = tap("weighted_nll", each * counts.weights)
     if smoothing:
-        every = tap("surprises", lse[..., None] - logits)
+        every = tap("neg_log_probs", lse[..., None] - logits)
         uniform = tap("uniform_nll", (every if classes is None else every * classes).mean(-1))
         each = tap("smoothed", (1 - smoothing) * each + smoothing * uniform)
         each = torch.where(counts.counted, each, 0.0)

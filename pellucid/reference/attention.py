@@ -13,7 +13,7 @@ from pellucid.reference.linear import linear
 from pellucid.reference.norms import normalize
 from pellucid.reference.op import Array, Ref
 from pellucid.reference.ops.einsum import einsum
-from pellucid.reference.ops.join import concat
+from pellucid.reference.ops.indexing import concat
 from pellucid.reference.ops.rotate import rotate
 from pellucid.reference.tape import Scope
 

@@ -3,7 +3,7 @@
 from pellucid import registry
 from pellucid.parts.caps import CapConfig, TanhCap
 from pellucid.reference.op import Ref
-from pellucid.reference.ops.soft_cap import soft_cap
+from pellucid.reference.ops.activations import soft_cap
 from pellucid.reference.tape import Scope, Tape
 
 

@@ -19,12 +19,10 @@ import numpy as np
 from pellucid.errors import TapeError
 from pellucid.names import IGNORE_INDEX
 from pellucid.reference.op import Array, Ref
-from pellucid.reference.ops.arithmetic import add, power
-from pellucid.reference.ops.blend import blend
-from pellucid.reference.ops.cross_entropy import cross_entropy
+from pellucid.reference.ops.arithmetic import add, lerp, power
 from pellucid.reference.ops.einsum import einsum
+from pellucid.reference.ops.losses import cross_entropy, neg_log_probs
 from pellucid.reference.ops.softmax import logsumexp
-from pellucid.reference.ops.surprise import surprise
 from pellucid.reference.tape import Tape
 
 
@@ -56,7 +54,7 @@ def loss(
         total = float(weight.sum())
     some = [tape.constant("counted", counted.astype(float))] if smoothing or z else []
     if smoothing:
-        each = tape("smoothed", blend, each, _uniform(tape, logits, lse, class_weights), share=smoothing)
+        each = tape("smoothed", lerp, each, _uniform(tape, logits, lse, class_weights), share=smoothing)
     mean = {"spec": "bt,bt->" if smoothing else "bt->", "scale": 1 / total if total else 0.0}
     terms = [each, *some] if smoothing else [each]
     if not z:
@@ -70,7 +68,7 @@ def loss(
 
 def _uniform(tape: Tape, logits: Ref, lse: Ref, class_weights: Array | None) -> Ref:
     """The mean surprise over all tokens, whichever came."""
-    every, scale = tape("surprises", surprise, logits, lse), 1 / logits.shape[-1]
+    every, scale = tape("neg_log_probs", neg_log_probs, logits, lse), 1 / logits.shape[-1]
     if class_weights is None:
         return tape("uniform_nll", einsum, every, spec="btv->bt", scale=scale)
     weights = tape.constant("class_weights", class_weights)

@@ -5,7 +5,7 @@ from pellucid.parts.norms import LayerNormConfig, NormConfig, RmsNormConfig
 from pellucid.reference.op import Ref
 from pellucid.reference.ops.arithmetic import LETTERS, subtract
 from pellucid.reference.ops.einsum import einsum
-from pellucid.reference.ops.rstd import rstd
+from pellucid.reference.ops.normalization import rstd
 from pellucid.reference.tape import Scope
 
 

@@ -1,8 +1,8 @@
-"""What an operation is: a forward, the steps of its gradient, and what one cell of it reads.
+"""An operation: its forward, the steps of its gradient, and the cells of its inputs that one cell reads.
 
-The arithmetic of one cell is the forward itself, run on the slices that the cell reads; so every
-view of a number (replay, explain, marking) is the computation and not a copy of it. Forwards
-therefore write nothing in place, use only what arrives, and never ask how large the whole is.
+The arithmetic of one cell is the forward itself, run on the slices that the cell reads, so every view of a
+number (replay, explain) is the computation and not a copy of it. Forwards therefore write nothing in place,
+use only their arguments, and never depend on the size of the whole array.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Call(NamedTuple):
 
 
 class Reads(NamedTuple):
-    """What one cell needs: a box of each input, the attributes for so small a forward, and where
-    in that forward's result the cell stands."""
+    """What one cell reads: a box of each input, the attributes of the forward on these boxes, and the cell's
+    index in that forward's result."""
 
     boxes: tuple[Box, ...]
     attrs: Attrs
@@ -46,13 +46,13 @@ class Reads(NamedTuple):
 
 
 Gradients = Iterable[tuple[Ref, Call | Ref | None]]
-"""Pairs (input, how): the step that makes its gradient, the value that already is its gradient, or None where
-nobody follows it back, because what flows through it is in the other inputs' gradients."""
+"""Pairs (input, how): the step that computes its gradient, the value that already is its gradient, or None
+where the other inputs' gradients already contain what flows through it."""
 
 
 @dataclass(eq=False)
 class Op:
-    """One operation. `shown` is an equal forward that people would rather read."""
+    """One operation. `shown` is a mathematically equal forward that is easier to read."""
 
     name: str
     forward: Callable[..., Any]
@@ -67,12 +67,12 @@ class Op:
         return Call(self, inputs, attrs)
 
     def gradient(self, back: Callable[..., Gradients]) -> Callable[..., Gradients]:
-        """Decorator: `back(y, dy, *inputs, **attrs)` yields the steps of the gradient."""
+        """Decorator: `back(y, dy, *inputs, **attrs)` yields each input with the step of its gradient."""
         self.back = back
         return back
 
-    def slope(self, back: Op) -> Op:
-        """Decorator, for a function of one input: the operation that makes dx from x and dy."""
+    def derivative(self, back: Op) -> Op:
+        """Decorator, for a function of one input: the operation that computes dx from x and dy."""
 
         def gradient(y: Ref, dy: Ref, x: Ref) -> Gradients:
             yield x, back(x, dy)
@@ -81,12 +81,12 @@ class Op:
         return back
 
     def show(self, shown: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorator: the friendlier equal form."""
+        """Decorator: the forward in the form that `explain` prints."""
         self.shown = shown
         return shown
 
     def cell(self, index: Index, inputs: Sequence[Array], attrs: Attrs) -> float:
-        """One number of the result, from the slices that it reads."""
+        """Returns one number of the result, from the slices that it reads."""
         need = self.reads(index, [x.shape for x in inputs], attrs)
         slices = [x[np.ix_(*box)] for x, box in zip(inputs, need.boxes, strict=True)]
         return float(self.forward(*slices, **need.attrs)[need.pick])
@@ -114,25 +114,28 @@ def operation(
 
 
 def one(i: int) -> Array:
+    """Returns the positions along an axis of which one is read."""
     return np.array([i])
 
 
 def all_of(size: int) -> Array:
+    """Returns the positions along an axis that is read whole."""
     return np.arange(size)
 
 
 def same_cell(index: Index, shape: Shape) -> Box:
-    """The cell of an input under the result's cell, right-aligned; an axis of length 1 is shared."""
+    """Returns the cell of an input that broadcasts to the result's cell."""
     aligned = index[len(index) - len(shape) :]
     return tuple(one(0 if size == 1 else i) for i, size in zip(aligned, shape, strict=True))
 
 
 def same_row(index: Index, shape: Shape) -> Box:
-    """The row (all of the last axis) that belongs to the leading axes `index`, right-aligned."""
+    """Returns the row (all of the last axis) whose leading axes broadcast to `index`."""
     return (*same_cell(index, shape[:-1]), all_of(shape[-1]))
 
 
 def zeros(index: Index) -> Index:
+    """Returns the index of the one cell of a result with as many axes."""
     return (0,) * len(index)
 
 
@@ -145,6 +148,18 @@ def rows(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
     """A cell reads its whole row of every input."""
     boxes = tuple(same_row(index[:-1], shape) for shape in shapes)
     return Reads(boxes, attrs, (*zeros(index[:-1]), index[-1]))
+
+
+def each_and_row(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
+    """A cell [… i] reads the same cell of the first input, and of the others their number for its row […]."""
+    first, *others = shapes
+    boxes = (same_cell(index, first), *(same_cell(index[:-1], shape) for shape in others))
+    return Reads(boxes, attrs, zeros(index))
+
+
+def reduced_row(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
+    """A cell [… 1] is one number for a row, and reads that row of every input."""
+    return Reads(tuple(same_row(index[:-1], shape) for shape in shapes), attrs, zeros(index))
 
 
 def everything(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:

@@ -14,11 +14,9 @@ from pellucid.names import describe
 from pellucid.parts.optimizers import OptimizerConfig
 from pellucid.reference.op import Array, Op, Ref
 from pellucid.reference.ops import updates
-from pellucid.reference.ops.arithmetic import LETTERS
-from pellucid.reference.ops.blend import blend
+from pellucid.reference.ops.arithmetic import LETTERS, lerp, scaled_sum
 from pellucid.reference.ops.einsum import einsum
-from pellucid.reference.ops.newton_schulz import length, to_length_one
-from pellucid.reference.ops.scaled_sum import scaled_sum
+from pellucid.reference.ops.updates import divide_by_norm, frobenius_norm
 from pellucid.reference.tape import Tape
 
 State = Mapping[str, Array]
@@ -121,7 +119,7 @@ def muon(
             f"muon turns matrices; {w.name!r} has the shape {w.shape}. Choose others with `only`."
         )
     m = tape(f"{w.name}.m@{k}", updates.ema, _moment(tape, w, "m", k, state), g, beta=beta)
-    ahead = tape(f"{w.name}.ahead@{k}", blend, g, m, share=beta)
+    ahead = tape(f"{w.name}.ahead@{k}", lerp, g, m, share=beta)
     _describe(tape, w, ahead, f"u@{k}", f"the gradient blended with its momentum, at update {k}, of: ")
     turned = _orthogonal(tape, w, ahead, k, steps)
     rows, columns = w.shape
@@ -149,8 +147,8 @@ def _orthogonal(tape: Tape, w: Ref, x: Ref, k: int, steps: int) -> Ref:
             made, "i j" if made.shape else "", symbol, f"{meaning}, at update {k}, of {w.name}"
         )
 
-    size = take("length", "‖u‖", "the root of the sum of the squares", length, x)
-    x = take("turned_0", "X_0", "the matrix at length 1", to_length_one, x, size, eps=SHORTEST)
+    size = take("length", "‖u‖", "the root of the sum of the squares", frobenius_norm, x)
+    x = take("turned_0", "X_0", "the matrix at length 1", divide_by_norm, x, size, eps=SHORTEST)
     for n in range(1, steps + 1):
         gram = take(f"gram_{n}", f"A_{n}", "what its rows have in common", einsum, x, x, spec=gram_spec)
         square = take(

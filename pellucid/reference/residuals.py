@@ -3,8 +3,7 @@
 from pellucid import registry
 from pellucid.parts.residuals import ResidualConfig, ScaledResidual
 from pellucid.reference.op import Ref
-from pellucid.reference.ops.arithmetic import add
-from pellucid.reference.ops.scaled_sum import scaled_sum
+from pellucid.reference.ops.arithmetic import add, scaled_sum
 from pellucid.reference.tape import Scope
 
 

@@ -19,8 +19,8 @@ from pellucid.reference.norms import normalize
 from pellucid.reference.op import Array, Ref, Shape
 from pellucid.reference.ops.arithmetic import add
 from pellucid.reference.ops.einsum import einsum
-from pellucid.reference.ops.lookup import take
-from pellucid.reference.ops.segments import same_segment
+from pellucid.reference.ops.indexing import take
+from pellucid.reference.ops.masks import same_segment
 from pellucid.reference.ops.softmax import softmax
 from pellucid.reference.residuals import add_residual
 from pellucid.reference.tape import Scope, Tape

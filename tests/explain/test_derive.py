@@ -86,7 +86,7 @@ def test_text_keeps_within_its_lines_nearest_first_and_says_where_it_stopped(abc
     assert " …" in "".join(short)
     assert short[-1] == "… could be taken apart further: lines=None"
     if most >= 5:
-        assert "dE[v,c] = Σ dX_E[t,c] over the places that took this row" in short[1]
+        assert "dE[v,c] = Σ dX_E[t,c] over the positions with this id" in short[1]
     whole = str(abcd.explain("A B", at="d.embed.weight[1,1]", target="C", depth=20, lines=None))
     assert len(whole.splitlines()) > 60
     assert "…" not in whole

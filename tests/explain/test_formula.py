@@ -40,8 +40,8 @@ CASES: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "rstd": ([ROW], {"eps": 0.3}),
     "rstd_back": ([ROW, ONE, OTHER[:, :1]], {"width": 3}),
     "mask": ([ROW, MASK], {}),
-    "counted_back": ([ROW[:, 0], TARGETS], {}),
-    "target_back": ([ROW[:, 0], TARGETS], {"width": 3}),
+    "cross_entropy_lse_back": ([ROW[:, 0], TARGETS], {}),
+    "cross_entropy_logits_back": ([ROW[:, 0], TARGETS], {"width": 3}),
     "mean_squared_error": ([ROW, OTHER], {"samples": 2}),
     "mean_squared_error_back": ([ROW, OTHER, np.array(0.7)], {"samples": 2}),
     "sgd": ([ROW, OTHER], {"lr": 0.3}),
@@ -50,24 +50,25 @@ CASES: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "adamw": ([ROW, OTHER, abs(OTHER)], ADAMW),
     "adam": ([ROW, OTHER, abs(OTHER)], {key: value for key, value in ADAMW.items() if key != "decay"}),
     "muon": ([ROW, OTHER], {"lr": 0.1, "scale": 1.5, "decay": 0.2}),
-    "to_length_one": ([ROW, np.array(3.0)], {"eps": 1e-7}),
-    "blend": ([ROW, OTHER], {"share": 0.3}),
+    "divide_by_norm": ([ROW, np.array(3.0)], {"eps": 1e-7}),
+    "lerp": ([ROW, OTHER], {"share": 0.3}),
     "scaled_sum": ([ROW, OTHER], {"alpha": 0.3}),
     "soft_cap": ([ROW], {"limit": 2.0}),
     "soft_cap_back": ([ROW, OTHER], {"limit": 2.0}),
-    "surprise": ([ROW, ONE[:, 0]], {}),
-    "shares": ([abs(ROW)], {}),
-    "shares_back": ([abs(ROW), OTHER, ROW], {}),
-    "per_row": ([ROW, ONE], {}),
-    "per_row_back": ([ROW, OTHER, ONE], {}),
-    "above": ([ROW, ONE], {}),
+    "neg_log_probs": ([ROW, ONE[:, 0]], {}),
+    "l1_normalize": ([abs(ROW)], {}),
+    "l1_normalize_back": ([abs(ROW), OTHER, ROW], {}),
+    "safe_divide": ([ROW, ONE], {}),
+    "safe_divide_back": ([ROW, OTHER, ONE], {}),
+    "shifted_exp": ([ROW, ONE], {}),
     "running_lse": ([ONE, ONE + 1], {}),
     **{name: ([ROW], {}) for name in CURVES},
     **{f"{name}_back": ([ROW, OTHER], {}) for name in CURVES},
 }
 IN_WORDS = {
-    "take", "scatter", "cross_entropy", "part", "put_back", "einsum", "random_features",
-    "random_features_back", "mixture", "mixture_scores_back", "mixture_values_back", "global_norm", "length",
+    "take", "scatter", "cross_entropy", "narrow", "narrow_back", "einsum", "random_features",
+    "random_features_back", "tiled_output", "tiled_output_scores_back", "tiled_output_values_back",
+    "global_norm", "frobenius_norm", "same_segment",
 }  # fmt: skip
 """Their formulas say which cell is meant, or sum over a letter of their own; tested by example below, or with
 the attention that uses them."""
@@ -98,7 +99,7 @@ def read(op: Op, arrays: list[np.ndarray], attrs: dict[str, Any]) -> Any:
     text += ")" * (text.count("(") - text.count(")"))
     for old, new in (("²", "**2"), ("³", "**3"), ("^", "**"), ("·", "*")):
         text = text.replace(old, new)
-    per_row = op.name in ("logsumexp_back", "target_back", "surprise")
+    per_row = op.name in ("logsumexp_back", "cross_entropy_logits_back", "neg_log_probs")
     values = {
         name: array[:, None] if per_row and array.ndim == 1 else array
         for name, array in zip(names, arrays, strict=True)
@@ -120,7 +121,7 @@ def test_every_formula_that_is_a_template_is_read() -> None:
     assert templates - IN_WORDS == set(CASES)
 
 
-TOOK = "over the places that took this row"
+WITH_THIS_ID = "over the positions with this id"
 
 
 def told(config: str, at: str, backward: bool = False) -> str:
@@ -166,11 +167,18 @@ def test_a_formula_goes_by_the_axes_of_the_glossary(config: str, at: str, wanted
         ("gpt2", "d.blocks.0.attn.q_proj.weight[1,2]", "dW_Q[c,hd] = Σ_t dQ[h,t,d] Y[t,c]"),
         ("gpt2", "d.blocks.0.attn.k[1,2,1]", "dK[k,s,d] = Σ_t dS[k,t,s] Q[k,t,d] / √2"),
         ("llama", "d.blocks.0.attn.v[1,2,1]", "dV[k,s,d] = Σ_gt dZ[h,t,d] P[h,t,s],  h = kg"),
-        ("bare", "d.embed.weight.via.embedded[1,1]", "dE|embedded[v,c] = Σ dX_E[t,c] " + TOOK),
+        ("bare", "d.embed.weight.via.embedded[1,1]", "dE|embedded[v,c] = Σ dX_E[t,c] " + WITH_THIS_ID),
     ],
 )  # fmt: skip
 def test_the_formula_of_a_gradient_too(config: str, at: str, wanted: str) -> None:
     assert told(config, at, backward=True) == wanted
+
+
+def test_the_formula_of_the_segment_mask_compares_a_query_with_a_key() -> None:
+    config = CONFIGS["gpt2"]
+    trace = Trace(forward(config, weights(config), [[1, 2, 0]], segments=np.array([[0, 0, 1]])))
+    made = build_formula(trace, trace.tape.steps["same_segment"], (0, 0, 2, 1))
+    assert made == "same[t,s] = 1 if seg[t] = seg[s], else 0"
 
 
 def test_letters_of_one_place_are_left_out() -> None:

@@ -74,6 +74,17 @@ def test_an_old_tokenizer_and_its_tokens_are_read(here: Path, shell: Shell) -> N
     assert "104" in shell("data", "show", "tokens").out
 
 
+@pytest.mark.parametrize("name", ["tiled", "linear", "muon"])
+def test_an_old_trace_with_the_old_names_of_operations_replays(name: str, here: Path, shell: Shell) -> None:
+    done = shell("replay", f"traces/{name}.json")
+    assert done.code == 0, done.err
+
+
+def test_a_value_under_its_old_name_keeps_its_axes(here: Path, shell: Shell) -> None:
+    assert shell("explain", "traces/tiled.json", "--at", "surprises[t=1,v=2]").code == 0
+    assert shell("explain", "traces/tiled.json", "--at", "d.surprises[t=1,v=2]").code == 0
+
+
 def test_an_old_trace_replays_bit_for_bit(here: Path, shell: Shell) -> None:
     done = shell("replay", "trace.json")
     assert done.code == 0, done.err

@@ -20,8 +20,8 @@ from pellucid.reference.op import Array
 from pellucid.reference.ops.activations import gelu
 from pellucid.reference.ops.arithmetic import power
 from pellucid.reference.ops.einsum import einsum
-from pellucid.reference.ops.mask import mask
-from pellucid.reference.ops.mean_squared_error import mean_squared_error
+from pellucid.reference.ops.losses import mean_squared_error
+from pellucid.reference.ops.masks import mask
 from pellucid.reference.ops.softmax import softmax
 from pellucid.reference.optimizers import update
 from pellucid.reference.tape import Tape

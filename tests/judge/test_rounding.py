@@ -13,7 +13,7 @@ from pellucid.judge.rounding import Bounded, bound_table, round_to
 from pellucid.reference.op import Array
 from pellucid.reference.ops.activations import gelu, relu, silu
 from pellucid.reference.ops.einsum import einsum
-from pellucid.reference.ops.mask import mask
+from pellucid.reference.ops.masks import mask
 from pellucid.reference.ops.rotate import rotate
 from pellucid.reference.ops.softmax import logsumexp, softmax
 from tests.reference.models import CONFIGS, updated

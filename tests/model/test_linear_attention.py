@@ -18,7 +18,7 @@ from pellucid.parts.attentions import LinearAttentionConfig
 from pellucid.reference.attentions.linear import recurrent
 from pellucid.reference.op import Ref
 from pellucid.reference.ops.einsum import einsum
-from pellucid.reference.ops.shares import shares
+from pellucid.reference.ops.normalization import l1_normalize
 from pellucid.reference.tape import Tape
 from tests.agreement.engines import array, fast, gradients, run, specified
 from tests.reference.models import weights
@@ -154,7 +154,9 @@ def test_token_by_token_on_the_tape_equals_all_pairs_in_values_and_gradients() -
     q, k, v = (pairs.ref(name) for name in given)
     seen = pairs.constant("mask", np.tril(np.ones((2, 1, 5, 5))))
     kernel = pairs("kernel", einsum, q, k, seen, spec="b(kg)tr,bksr,b1ts->b(kg)ts")
-    loss_of(pairs, pairs("z", einsum, pairs("pattern", shares, kernel), v, spec="b(kg)ts,bksd->b(kg)td"))
+    loss_of(
+        pairs, pairs("z", einsum, pairs("pattern", l1_normalize, kernel), v, spec="b(kg)ts,bksd->b(kg)td")
+    )
     t = steps.scope("attn")
     loss_of(steps, recurrent(t, *(steps.ref(name) for name in given)))
     assert find_mismatch("z", steps["attn.recurrent.z"], pairs["z"], 1e-12) is None

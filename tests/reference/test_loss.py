@@ -107,7 +107,7 @@ def test_smoothing_by_hand() -> None:
     with a tenth of that, (0.9 + 0.1 · 5/3) ln 2 = 0.73936."""
     tape = specified(np.log([[[2.0, 1.0, 1.0]]]), [[0]], smoothing=0.1)
     assert tape["nll"][0, 0] == pytest.approx(math.log(2))
-    assert tape["surprises"][0, 0] == pytest.approx([math.log(2), math.log(4), math.log(4)])
+    assert tape["neg_log_probs"][0, 0] == pytest.approx([math.log(2), math.log(4), math.log(4)])
     assert tape["uniform_nll"][0, 0] == pytest.approx(5 / 3 * math.log(2))
     assert tape["smoothed"][0, 0] == tape["loss"] == pytest.approx(0.73936, abs=5e-6)
 

@@ -11,24 +11,17 @@ from pellucid.errors import TapeError
 from pellucid.judge.mismatch import find_mismatch, largest
 from pellucid.names import IGNORE_INDEX
 from pellucid.reference.op import Array, Op, Ref, Shape
-from pellucid.reference.ops import activations, find_op, newton_schulz, running, table, updates
-from pellucid.reference.ops.arithmetic import LETTERS, add, power, subtract
-from pellucid.reference.ops.blend import blend
-from pellucid.reference.ops.cross_entropy import cross_entropy
+from pellucid.reference.ops import activations, find_op, online_softmax, table, updates
+from pellucid.reference.ops.activations import soft_cap
+from pellucid.reference.ops.arithmetic import LETTERS, add, lerp, power, scaled_sum, subtract
 from pellucid.reference.ops.einsum import einsum
-from pellucid.reference.ops.join import concat, part
-from pellucid.reference.ops.lookup import take
-from pellucid.reference.ops.mask import mask
-from pellucid.reference.ops.mean_squared_error import mean_squared_error
-from pellucid.reference.ops.per_row import per_row
-from pellucid.reference.ops.random_features import random_features
+from pellucid.reference.ops.features import random_features
+from pellucid.reference.ops.indexing import concat, narrow, take
+from pellucid.reference.ops.losses import cross_entropy, mean_squared_error, neg_log_probs
+from pellucid.reference.ops.masks import mask
+from pellucid.reference.ops.normalization import l1_normalize, rstd, safe_divide
 from pellucid.reference.ops.rotate import rotate
-from pellucid.reference.ops.rstd import rstd
-from pellucid.reference.ops.scaled_sum import scaled_sum
-from pellucid.reference.ops.shares import shares
-from pellucid.reference.ops.soft_cap import soft_cap
 from pellucid.reference.ops.softmax import logsumexp, softmax
-from pellucid.reference.ops.surprise import surprise
 from pellucid.reference.tape import Tape
 from tests.reference.models import alone, explained, wrong_cell
 
@@ -122,7 +115,7 @@ def cases() -> Iterator[tuple[str, Case]]:
         yield f"add {terms}", Case(add, tuple(normal(*shape) for shape in terms))
     for a, b in ([(1,), (1,)], [(2, 3), (2, 3)], [(2, 3), (2, 1)], [(1,), (3,)], [(2, 1, 3), ()]):
         yield f"subtract {a} {b}", Case(subtract, (normal(*a), normal(*b)))
-        yield f"blend {a} {b}", Case(blend, (normal(*a), normal(*b)), attrs={"share": 0.1})
+        yield f"lerp {a} {b}", Case(lerp, (normal(*a), normal(*b)), attrs={"share": 0.1})
         yield f"scaled_sum {a} {b}", Case(scaled_sum, (normal(*a), normal(*b)), attrs={"alpha": 0.3})
 
     for shape in SHAPES:
@@ -133,9 +126,9 @@ def cases() -> Iterator[tuple[str, Case]]:
         for op in (softmax, logsumexp):
             yield f"{op.name} {shape}", Case(op, (normal(*shape),))
         yield f"soft_cap {shape}", Case(soft_cap, (normal(*shape),), attrs={"limit": 1.5})
-        yield f"shares {shape}", Case(shares, (positive(*shape),))
+        yield f"l1_normalize {shape}", Case(l1_normalize, (positive(*shape),))
         one_each = (normal(*shape), positive(*shape[:-1], 1))
-        yield f"per_row {shape}", Case(per_row, one_each)
+        yield f"safe_divide {shape}", Case(safe_divide, one_each)
         directions, settings = normal(3, shape[-1]), {"scale": 0.7, "features": 3}
         yield (
             f"random_features {shape}",
@@ -153,7 +146,7 @@ def cases() -> Iterator[tuple[str, Case]]:
         ((2, 2, 3), [[1, 1], [IGNORE_INDEX, 2]]),
     ):
         lse = normal(*logits[:-1])
-        yield f"surprise {logits}", Case(surprise, (normal(*logits), lse))
+        yield f"neg_log_probs {logits}", Case(neg_log_probs, (normal(*logits), lse))
         yield f"cross_entropy {logits}", Case(cross_entropy, (normal(*logits), lse), (targets,))
 
     causal = np.tril(np.ones((3, 3)))
@@ -186,7 +179,7 @@ def cases() -> Iterator[tuple[str, Case]]:
         ((2, 4, 3), {"axis": 1, "start": 1, "length": 2}),
         ((2, 3), {"axis": 1, "start": 2, "length": 1}),
     ):
-        yield f"part {shape} {where}", Case(part, (normal(*shape),), attrs=where)
+        yield f"narrow {shape} {where}", Case(narrow, (normal(*shape),), attrs=where)
 
     for rows, ids in (((1, 1), [0]), ((4, 3), [[1, 1, 3], [0, 1, 1]]), ((3, 2), [2, 2])):
         yield f"take {rows}", Case(take, (normal(*rows),), (ids,))
@@ -252,7 +245,7 @@ def test_each_cell_can_be_computed_and_explained_by_itself(case: Case) -> None:
 def test_every_operation_with_a_gradient_has_three_cases() -> None:
     counted = [case.op.name for case in CASES.values()]
     few = {name for name, op in table().items() if op.back and counted.count(name) < 3}
-    assert few == {"mixture"}  # whose gradient is that of all its tiles: tests/reference/test_tiled.py
+    assert few == {"tiled_output"}  # whose gradient is that of all its tiles: tests/reference/test_tiled.py
 
 
 def test_an_operation_without_a_gradient_is_part_of_a_gradient_or_an_update() -> None:
@@ -262,10 +255,8 @@ def test_an_operation_without_a_gradient_is_part_of_a_gradient_or_an_update() ->
         for step in backpropagated(case).steps.values()
         if step.phase == "bwd"
     }
-    update = {
-        op.name for file in (updates, newton_schulz) for op in vars(file).values() if isinstance(op, Op)
-    }
-    tiles = {op.name for op in vars(running).values() if isinstance(op, Op)}
+    update = {op.name for op in vars(updates).values() if isinstance(op, Op)}
+    tiles = {op.name for op in vars(online_softmax).values() if isinstance(op, Op)}
     of_constants = {"same_segment"}
     assert {
         name for name, op in table().items() if op.back is None
@@ -405,10 +396,10 @@ def test_clipping_without_any_gradient_changes_nothing() -> None:
 
 def test_a_matrix_of_nothing_stays_one_at_length_one() -> None:
     nothing = np.zeros((2, 3))
-    size = value_of(newton_schulz.length, nothing)
+    size = value_of(updates.frobenius_norm, nothing)
     assert size == 0
-    np.testing.assert_array_equal(value_of(newton_schulz.to_length_one, nothing, size, eps=1e-7), nothing)
-    assert value_of(newton_schulz.length, [[3.0, 0.0], [0.0, 4.0]]) == 5
+    np.testing.assert_array_equal(value_of(updates.divide_by_norm, nothing, size, eps=1e-7), nothing)
+    assert value_of(updates.frobenius_norm, [[3.0, 0.0], [0.0, 4.0]]) == 5
 
 
 # ---- einsum by hand

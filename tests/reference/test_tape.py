@@ -14,8 +14,8 @@ from pellucid.reference.op import Array, Gradients, Ref, each, operation
 from pellucid.reference.ops import find_op
 from pellucid.reference.ops.arithmetic import add, power, subtract
 from pellucid.reference.ops.einsum import einsum
-from pellucid.reference.ops.mean_squared_error import mean_squared_error
-from pellucid.reference.ops.running import above
+from pellucid.reference.ops.losses import mean_squared_error
+from pellucid.reference.ops.online_softmax import shifted_exp
 from pellucid.reference.ops.softmax import logsumexp, softmax
 from pellucid.reference.optimizers import update
 from pellucid.reference.tape import Tape
@@ -376,7 +376,7 @@ def test_an_input_whose_gradient_flows_elsewhere_is_not_followed_back() -> None:
     tape = Tape()
     x = tape.parameter("x", 3.0)
     top = tape("top", add, x)
-    tape.backward(tape("z", together, top, tape("total", above, x, top), x))
+    tape.backward(tape("z", together, top, tape("total", shifted_exp, x, top), x))
     assert tape["z"] == tape["x"] == 3
     assert tape["d.x"] == 1
     assert "d.top" not in tape and "d.total" not in tape and "d.x.via.top" not in tape
@@ -432,7 +432,7 @@ def test_whole_numbers_stay_whole_and_the_rest_takes_the_tapes_type() -> None:
 def test_an_unknown_name_gets_a_hint() -> None:
     tape = Tape()
     tape.parameter("weight", 1.0)
-    with pytest.raises(AddressError, match=r"no value called 'wieght' here\. Did you mean weight\?"):
+    with pytest.raises(AddressError, match="'wieght'.*'weight'"):
         tape["wieght"]
 
 

@@ -11,7 +11,7 @@ from pellucid.explain.derive import derive
 from pellucid.explain.trace import Trace
 from pellucid.judge.mismatch import find_first_mismatch, find_mismatch
 from pellucid.judge.replay import replay
-from pellucid.reference.ops import running
+from pellucid.reference.ops import online_softmax
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
 from pellucid.reference.transformer import cache
@@ -148,8 +148,8 @@ def test_the_backward_pass_reads_scores_values_and_lse_and_nothing_that_ran_alon
     }
     assert not [step.name for step in backward if ran_along.intersection(step.inputs)]
     assert not [name for name in ran_along if f"d.{name}" in tape]
-    assert tape.steps["d.attn.tiles.1.masked"].op is running.mixture_scores_back
-    assert tape.steps["d.attn.tiles.1.v"].op is running.mixture_values_back
+    assert tape.steps["d.attn.tiles.1.masked"].op is online_softmax.tiled_output_scores_back
+    assert tape.steps["d.attn.tiles.1.v"].op is online_softmax.tiled_output_values_back
 
 
 @pytest.mark.parametrize("more", [{}, {"score_cap": "tanh", "positions": "t5"}, {"mask": "none"}])

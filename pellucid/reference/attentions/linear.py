@@ -11,9 +11,8 @@ from pellucid.reference.dropout import KeepMasks
 from pellucid.reference.op import Ref
 from pellucid.reference.ops import find_op
 from pellucid.reference.ops.einsum import einsum
-from pellucid.reference.ops.join import concat, part
-from pellucid.reference.ops.per_row import per_row
-from pellucid.reference.ops.shares import shares
+from pellucid.reference.ops.indexing import concat, narrow
+from pellucid.reference.ops.normalization import l1_normalize, safe_divide
 from pellucid.reference.tape import Scope
 
 
@@ -26,7 +25,7 @@ def apply(
         kernel = t("kernel", einsum, q_feat, k_feat, inputs.allowed, spec=spec)
     else:
         kernel = t("kernel", einsum, q_feat, k_feat, spec="b(kg)tr,bksr->b(kg)ts")
-    pattern = t("pattern", shares, kernel)
+    pattern = t("pattern", l1_normalize, kernel)
     return t("z", einsum, pattern, v, spec="b(kg)ts,bksd->b(kg)td")
 
 
@@ -52,9 +51,9 @@ def recurrent(t: Scope, q_feat: Ref, k_feat: Ref, v: Ref) -> Ref:
     for i in range(q_feat.shape[2]):
         step, here = t.scope(f"recurrent.{i}"), {"axis": 2, "start": i, "length": 1}
         q, k, value = (
-            step("q", part, q_feat, **here),
-            step("k", part, k_feat, **here),
-            step("v", part, v, **here),
+            step("q", narrow, q_feat, **here),
+            step("k", narrow, k_feat, **here),
+            step("v", narrow, v, **here),
         )
         if before:
             state = step("state", einsum, k, value, before[0], spec="bksr,bksd+bkrd->bkrd")
@@ -64,7 +63,7 @@ def recurrent(t: Scope, q_feat: Ref, k_feat: Ref, v: Ref) -> Ref:
             norm = step("norm", einsum, k, spec="bksr->bkr")
         read = step("read", einsum, q, state, spec="b(kg)tr,bkrd->b(kg)td")
         total = step("total", einsum, q, norm, spec="b(kg)tr,bkr->b(kg)t1")
-        found.append(step("z", per_row, read, total))
+        found.append(step("z", safe_divide, read, total))
         before = [state, norm]
         told = {
             q: ("b h t r", "φ(q)", "the features of this token's query"),

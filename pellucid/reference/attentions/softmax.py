@@ -7,7 +7,7 @@ from pellucid.reference.dropout import KeepMasks, apply_dropout
 from pellucid.reference.op import Ref
 from pellucid.reference.ops.arithmetic import add
 from pellucid.reference.ops.einsum import einsum
-from pellucid.reference.ops.mask import mask
+from pellucid.reference.ops.masks import mask
 from pellucid.reference.ops.softmax import softmax
 from pellucid.reference.tape import Scope
 

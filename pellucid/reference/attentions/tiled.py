@@ -12,9 +12,16 @@ from pellucid.reference.dropout import KeepMasks
 from pellucid.reference.op import Ref
 from pellucid.reference.ops.arithmetic import add
 from pellucid.reference.ops.einsum import einsum
-from pellucid.reference.ops.join import part
-from pellucid.reference.ops.mask import mask
-from pellucid.reference.ops.running import above, mixture, running_lse, running_mix, running_sum, running_top
+from pellucid.reference.ops.indexing import narrow
+from pellucid.reference.ops.masks import mask
+from pellucid.reference.ops.online_softmax import (
+    running_lse,
+    running_max,
+    running_output,
+    running_sum,
+    shifted_exp,
+    tiled_output,
+)
 from pellucid.reference.tape import Scope
 
 TOLD = {
@@ -54,7 +61,7 @@ def apply(
                 t.tape.describe(ref, axes, f"{symbol}_{j}", meaning)
     lse = t("lse", running_lse, running["top"], running["sum"])
     t.tape.describe(lse, "b h t 1", "lse", "log-sum-exp of each row of scores: −lse turns a score into ln P")
-    return t("z", mixture, running["mix"], running["sum"], lse, *tiles)
+    return t("z", tiled_output, running["mix"], running["sum"], lse, *tiles)
 
 
 def _scores(
@@ -63,27 +70,27 @@ def _scores(
     """The masked scores [B H T tile] and the values [B K tile D] of one tile."""
     here = {"start": start, "length": count}
     scale = config.d_head**-0.5 * config.positions.attention_scale
-    keys, values = t("k", part, k, axis=2, **here), t("v", part, v, axis=2, **here)
+    keys, values = t("k", narrow, k, axis=2, **here), t("v", narrow, v, axis=2, **here)
     scores = t("scores", einsum, q, keys, spec="b(kg)td,bksd->b(kg)ts", scale=scale)
     scores = apply_cap(t, "capped", scores, config.score_cap)
     if inputs.bias:
         scores = t(
-            "biased", add, scores, t("bias", part, inputs.bias, axis=len(inputs.bias.shape) - 1, **here)
+            "biased", add, scores, t("bias", narrow, inputs.bias, axis=len(inputs.bias.shape) - 1, **here)
         )
     if inputs.allowed:
-        return t("masked", mask, scores, t("mask", part, inputs.allowed, axis=3, **here)), values
+        return t("masked", mask, scores, t("mask", narrow, inputs.allowed, axis=3, **here)), values
     return t.alias("masked", scores), values
 
 
 def _run_along(t: Scope, masked: Ref, values: Ref, before: dict[str, Ref]) -> dict[str, Ref]:
     """The running maximum, sum and mixture after this tile."""
-    top = t("top", running_top, masked, *([before["top"]] if before else []))
-    powers = t("powers", above, masked, top)
-    earlier: list[Ref] = [t("rescale", above, before["top"], top)] if before else []
+    top = t("top", running_max, masked, *([before["top"]] if before else []))
+    powers = t("powers", shifted_exp, masked, top)
+    earlier: list[Ref] = [t("rescale", shifted_exp, before["top"], top)] if before else []
     sums = [before["sum"], *earlier] if before else []
     mixes = [before["mix"], *earlier] if before else []
     return {
         "top": top,
         "sum": t("sum", running_sum, powers, *sums),
-        "mix": t("mix", running_mix, powers, values, *mixes),
+        "mix": t("mix", running_output, powers, values, *mixes),
     }

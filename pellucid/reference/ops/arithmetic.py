@@ -1,4 +1,4 @@
-"""Sums, differences and powers, cell by cell; products and quotients are einsums of them."""
+"""Sums, differences, interpolation and powers, cell by cell; products are einsums."""
 
 import functools
 import operator
@@ -17,14 +17,14 @@ def _add_formula(index: Index, shapes: Sequence[Shape]) -> str:
 
 @operation(each, _add_formula)
 def add(*terms: Any) -> Any:
-    """y = a + b + …; a term with fewer axes, or with an axis of length 1, is shared."""
+    """y = a + b + …; terms broadcast as in NumPy."""
     return functools.reduce(operator.add, terms)
 
 
 @add.gradient
 def _(y: Ref, dy: Ref, *terms: Ref) -> Gradients:
     for term in terms:
-        yield term, shared(dy, term.shape)
+        yield term, sum_to_shape(dy, term.shape)
 
 
 @operation(each, "{y} = {0} - {1}")
@@ -35,8 +35,32 @@ def subtract(a: Any, b: Any) -> Any:
 
 @subtract.gradient
 def _(y: Ref, dy: Ref, a: Ref, b: Ref) -> Gradients:
-    yield a, shared(dy, a.shape)
-    yield b, shared(dy, b.shape, -1.0)
+    yield a, sum_to_shape(dy, a.shape)
+    yield b, sum_to_shape(dy, b.shape, -1.0)
+
+
+@operation(each, "{y} = {0} + {alpha} · {1}")
+def scaled_sum(x: Any, update: Any, alpha: float) -> Any:
+    """y = x + α u."""
+    return x + alpha * update
+
+
+@scaled_sum.gradient
+def _(y: Ref, dy: Ref, x: Ref, update: Ref, alpha: float) -> Gradients:
+    yield x, sum_to_shape(dy, x.shape)
+    yield update, sum_to_shape(dy, update.shape, alpha)
+
+
+@operation(each, "{y} = (1 - {share}) · {0} + {share} · {1}")
+def lerp(a: Any, b: Any, share: float) -> Any:
+    """y = (1 − α) a + α b, linear interpolation; `share` is α."""
+    return (1 - share) * a + share * b
+
+
+@lerp.gradient
+def _(y: Ref, dy: Ref, a: Ref, b: Ref, share: float) -> Gradients:
+    yield a, sum_to_shape(dy, a.shape, 1 - share)
+    yield b, sum_to_shape(dy, b.shape, share)
 
 
 @operation(each, "{y} = {0}^{exponent}")
@@ -57,15 +81,15 @@ def power_back(x: Any, dy: Any, exponent: float) -> Any:
 
 
 def letters(shape: Shape, of: Shape) -> str:
-    """The letters of an array that is shared over one of shape `of`; an axis of length 1 is "1"."""
+    """Returns the einsum letters of an array that broadcasts to the shape `of`; a broadcast axis is "1"."""
     skipped = len(of) - len(shape)
     return "".join(
         "1" if size == 1 and of[skipped + i] != 1 else LETTERS[skipped + i] for i, size in enumerate(shape)
     )
 
 
-def shared(dy: Ref, shape: Shape, scale: float = 1.0) -> Any:
-    """The gradient of a term of that shape in a sum: dy, summed over the axes it was shared along."""
+def sum_to_shape(dy: Ref, shape: Shape, scale: float = 1.0) -> Any:
+    """Returns the step of scale · dy summed over the axes along which an input of this shape broadcast."""
     if dy.shape == shape and scale == 1:
         return dy
     spec = f"{LETTERS[: len(dy.shape)]}->{letters(shape, dy.shape)}"

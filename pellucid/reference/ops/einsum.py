@@ -2,11 +2,12 @@
 
     btc,(hd)c+(hd)->bhtd     a linear layer with bias, split into heads
     b(kg)td,bksd->b(kg)ts    the scores of MHA, GQA and MQA alike
-    bhtd->bt(hd)             heads side by side
+    bhtd->bt(hd)             heads concatenated
     btc->bt1                 a sum over channels that keeps its axis
 
-A letter that the result lacks is summed over; a letter that only the result has is repeated, and its
-size must be given, as must one size of a group that nothing else tells. Gradients are einsums again.
+A letter that the result does not have is summed over; a letter that only the result has is repeated, and its
+size must be given, as must all sizes but one of a group whose letters stand nowhere else. Gradients are
+einsums.
 """
 
 import math
@@ -34,6 +35,8 @@ Axes = tuple[str, ...]
 
 
 class Spec(NamedTuple):
+    """A parsed spec: the axes of each factor, of the bias where there is one, and of the result."""
+
     inputs: tuple[Axes, ...]
     bias: Axes | None
     result: Axes
@@ -44,7 +47,8 @@ class Spec(NamedTuple):
 
 
 def axes_of(term: str) -> Axes:
-    """
+    """Returns the axes of one term.
+
     >>> axes_of("b(kg)t1")
     ('b', 'kg', 't', '')
     """
@@ -52,25 +56,27 @@ def axes_of(term: str) -> Axes:
 
 
 def parse(spec: str) -> Spec:
+    """Returns the axes of each term of `A,B+bias->result`."""
     if any(
         len(set(term)) < len(term) for term in (re.sub(r"[()1]", "", t) for t in re.split(r",|\+|->", spec))
     ):
-        raise ValueError(f"a letter stands twice in one term of {spec!r}")
+        raise ValueError(f"{spec!r} has a letter twice in one term")
     left, _, right = spec.partition("->")
     products, plus, bias = left.partition("+")
     inputs = tuple(axes_of(term) for term in products.split(","))
     return Spec(inputs, axes_of(bias) if plus else None, axes_of(right))
 
 
-def written(axes: Axes) -> str:
+def format_axes(axes: Axes) -> str:
+    """Returns the term of these axes: the inverse of `axes_of`."""
     return "".join("1" if axis == "" else axis if len(axis) == 1 else f"({axis})" for axis in axes)
 
 
 def sizes_of(operands: Sequence[Axes], shapes: Sequence[Shape], given: dict[str, int]) -> dict[str, int]:
-    """Every letter's size: as given, from its own axis, or what a group leaves for its last letter."""
+    """Returns every letter's size: as given, from its own axis, or from a group with one unknown letter."""
     for axes, shape in zip(operands, shapes, strict=True):
         if len(axes) != len(shape):
-            raise ValueError(f"{written(axes)!r} names {len(axes)} axes, and there are {len(shape)}")
+            raise ValueError(f"{format_axes(axes)!r} names {len(axes)} axes; the array has {len(shape)}")
     sizes = dict(given)
     pairs = [
         pair for axes, shape in zip(operands, shapes, strict=True) for pair in zip(axes, shape, strict=True)
@@ -85,10 +91,10 @@ def sizes_of(operands: Sequence[Axes], shapes: Sequence[Shape], given: dict[str,
     return sizes
 
 
-def scaled_by(scale: float, digits: int = 5) -> str:
-    """A factor as people write it, to so many significant digits.
+def format_scale(scale: float, digits: int = 5) -> str:
+    """Returns a factor as text, with this many significant digits.
 
-    >>> scaled_by(1.0), scaled_by(0.25), scaled_by(2**-0.5), scaled_by(-1.0), scaled_by(0.3)
+    >>> format_scale(1.0), format_scale(0.25), format_scale(2**-0.5), format_scale(-1.0), format_scale(0.3)
     ('', ' / 4', ' / √2', ' · (-1)', ' · 0.3')
     """
     if scale == 1:
@@ -101,7 +107,7 @@ def scaled_by(scale: float, digits: int = 5) -> str:
 
 
 def _reads(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
-    """The result's letters are fixed by the index; the others run."""
+    """The index fixes the result's letters; the others run over their whole axes."""
     given = {key: value for key, value in attrs.items() if key not in ("spec", "scale")}
     parsed = parse(attrs["spec"])
     sizes = sizes_of(parsed.operands, shapes, given)
@@ -122,7 +128,7 @@ def _reads(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
 
 @operation(_reads, "{y} = Σ …")
 def einsum(*arrays: Any, spec: str, scale: float = 1.0, **sizes: int) -> Any:
-    """scale · Σ of products, plus the bias."""
+    """y = scale · Σ of products, plus the bias."""
     parsed = parse(spec)
     size = sizes_of(parsed.operands, [x.shape for x in arrays], sizes)
     split = [
@@ -146,13 +152,13 @@ def einsum(*arrays: Any, spec: str, scale: float = 1.0, **sizes: int) -> Any:
 
 
 def product(terms: list[str], result: str, arrays: list[Any]) -> Any:
-    """Σ of products by letters. NumPy multiplies from the last operand to the first and turns the result over
-    at the end; given in reverse, the operands make it in order, and a large one need not be copied."""
+    """Returns Σ of products by letters. NumPy contracts from the last operand to the first and transposes the
+    result at the end; with the operands in reverse it needs no transposed copy of a large one."""
     return np.einsum(f"{','.join(terms[::-1])}->{result}", *arrays[::-1], optimize=len(terms) > 1)
 
 
 def result_shape(shapes: Sequence[Shape], spec: str, scale: float = 1.0, **sizes: int) -> Shape:
-    """The shape of an einsum's result, without computing it."""
+    """Returns the shape of an einsum's result, without computing it."""
     parsed = parse(spec)
     size = sizes_of(parsed.operands, shapes, sizes)
     return tuple(math.prod(size[letter] for letter in axis) for axis in parsed.result)
@@ -171,5 +177,5 @@ def _(y: Ref, dy: Ref, *inputs: Ref, spec: str, scale: float = 1.0, **given: int
         wanted = {letter for term in (*terms, axes) for letter in "".join(term)} - alone
         known = {letter: sizes[letter] for letter in sorted(wanted)}
         factor = {} if is_bias or scale == 1 else {"scale": scale}
-        back = f"{','.join(map(written, terms))}->{written(axes)}"
+        back = f"{','.join(map(format_axes, terms))}->{format_axes(axes)}"
         yield ref, einsum(dy, *(inputs[j] for j in others), spec=back, **factor, **known)

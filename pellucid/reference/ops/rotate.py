@@ -1,4 +1,4 @@
-"""Turning pairs of channels by an angle: the heart of rotary positions."""
+"""Rotation of channel pairs by an angle, as in rotary position embeddings (RoPE)."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from pellucid.reference.op import Array, Gradients, Index, Ref, Shape, operation
 
 
 def partners(layout: str, width: int) -> tuple[Array, Array, Array]:
-    """For every channel: its partner, the pair they form, and whether it is the pair's second."""
+    """Returns for every channel its partner, the index of their pair, and whether it is the pair's second."""
     channel = np.arange(width)
     if layout == "halves":
         half = width // 2
@@ -18,7 +18,7 @@ def partners(layout: str, width: int) -> tuple[Array, Array, Array]:
 
 
 def _formula(index: Index, shapes: Sequence[Shape], layout: str, direction: float = 1.0) -> str:
-    """This channel's own line: its partner by number, and its sign."""
+    """Returns the formula of one channel: its partner by number, and its sign."""
     partner, pair, second = (table[index[-1]] for table in partners(layout, shapes[0][-1]))
     sign = "+" if (direction > 0) == bool(second) else "-"
     return f"{{y}} = {{0}} · cos({{1[{pair}]}}) {sign} {{0[{partner}]}} · sin({{1[{pair}]}})"
@@ -26,7 +26,8 @@ def _formula(index: Index, shapes: Sequence[Shape], layout: str, direction: floa
 
 @operation(rows, _formula)
 def rotate(x: Any, angles: Any, layout: str, direction: float = 1.0) -> Any:
-    """y_i = x_i cos θ − x_partner sin θ for the first of a pair, + for the second."""
+    """y_i = x_i cos θ − x_partner sin θ for the first of a pair, + for the second;
+    `direction` −1 rotates back."""
     partner, pair, second = partners(layout, x.shape[-1])
     angle = angles[..., pair]
     along, across = x * np.cos(angle), x[..., partner] * np.sin(angle)
@@ -35,5 +36,5 @@ def rotate(x: Any, angles: Any, layout: str, direction: float = 1.0) -> Any:
 
 @rotate.gradient
 def _(y: Ref, dy: Ref, x: Ref, angles: Ref, layout: str, direction: float = 1.0) -> Gradients:
-    """A rotation's gradient is turned back."""
+    """The gradient is rotated by the opposite angle."""
     yield x, rotate(dy, angles, layout=layout, direction=-direction)

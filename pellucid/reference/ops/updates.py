@@ -1,4 +1,4 @@
-"""What an optimizer does to one parameter, cell by cell."""
+"""The arithmetic of optimizers, cell by cell: clipping, moments, and the new value of a parameter."""
 
 import functools
 import operator
@@ -18,7 +18,7 @@ def global_norm(*gradients: Any) -> Any:
 
 @operation(each, "{y} = {limit} / max({0}, {limit})")
 def clip_factor(norm: Any, limit: float) -> Any:
-    """limit / max(‖g‖, limit): 1 while the gradients are no longer than the limit."""
+    """limit / max(‖g‖, limit): 1 while ‖g‖ is within the limit."""
     return limit / np.maximum(norm, limit)
 
 
@@ -28,13 +28,13 @@ def _ema_formula(index: Index, shapes: Sequence[Shape], beta: float, power: int 
 
 @operation(each, _ema_formula)
 def ema(old: Any, g: Any, beta: float, power: int = 1) -> Any:
-    """m' = β m + (1 − β) g^n: a running mean; Adam's moments are n = 1 and n = 2."""
+    """m' = β m + (1 − β) g^n: an exponential moving average; Adam's moments are n = 1 and n = 2."""
     return beta * old + (1 - beta) * (g if power == 1 else g**power)
 
 
 @operation(each, "{y} = {beta} · {0} + {1}")
 def accumulate(old: Any, g: Any, beta: float) -> Any:
-    """m' = β m + g: momentum as PyTorch has it."""
+    """m' = β m + g: momentum as in PyTorch."""
     return beta * old + g
 
 
@@ -63,6 +63,18 @@ def adam(w: Any, m: Any, v: Any, t: int, lr: float, beta1: float, beta2: float, 
 
 
 @operation(each, "{y} = {0} - {lr} · ({scale} · {1} + {decay} · {0})")
-def muon(w: Any, turned: Any, lr: float, scale: float, decay: float) -> Any:
-    """w' = w − η (s X + λ w), X the momentum made nearly orthogonal."""
-    return w - lr * (scale * turned + decay * w)
+def muon(w: Any, update: Any, lr: float, scale: float, decay: float) -> Any:
+    """w' = w − η (s X + λ w), X the nearly orthogonal matrix of Newton–Schulz."""
+    return w - lr * (scale * update + decay * w)
+
+
+@operation(everything, "{y} = √(Σ of the squares of all cells of {0[]})")
+def frobenius_norm(x: Any) -> Any:
+    """‖X‖ = √(Σ x²), the Frobenius norm."""
+    return np.sqrt((x**2).sum())
+
+
+@operation(each, "{y} = {0} / max({1}, {eps})")
+def divide_by_norm(x: Any, norm: Any, eps: float) -> Any:
+    """X / max(‖X‖, ε), so that no singular value is above 1; a zero matrix stays zero."""
+    return x / np.maximum(norm, eps)

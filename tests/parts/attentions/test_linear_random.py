@@ -9,7 +9,7 @@ import pytest
 from pellucid.cards.attention_distance import distance
 from pellucid.errors import ConfigError
 from pellucid.parts.attentions.linear_random import LinearRandom
-from pellucid.reference.ops.random_features import random_features
+from pellucid.reference.ops.features import random_features
 from tests.parts.attentions.heads import config_of, drawn, heads
 
 

@@ -1,4 +1,4 @@
-"""Positive random features: dot products of theirs are, on average over the directions, e^(x·y / √D)."""
+"""Feature maps φ of linear attention: the dot product φ(q) · φ(k) takes the place of e^(q · k / √D)."""
 
 import math
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from pellucid.reference.op import (
     Ref,
     Shape,
     all_of,
+    each,
     one,
     operation,
     same_cell,
@@ -23,8 +24,31 @@ from pellucid.reference.op import (
 from pellucid.reference.ops.einsum import product
 
 
+@operation(each, "{y} = {0} + 1 if {0} > 0, else e^{0}")
+def elu_plus_one(x: Any) -> Any:
+    """y = elu(x) + 1: x + 1 where x > 0, else e^x; never below 0."""
+    return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0.0)))
+
+
+@elu_plus_one.show
+def _(x: Any) -> Any:
+    return np.where(x > 0, x + 1, np.exp(x))
+
+
+@elu_plus_one.derivative
+@operation(each, "{y} = {1} if {0} > 0, else e^{0} · {1}")
+def elu_plus_one_back(x: Any, dy: Any) -> Any:
+    """dx = dy where x > 0, else e^x dy."""
+    return np.where(x > 0, dy, np.exp(np.minimum(x, 0.0)) * dy)
+
+
+@elu_plus_one_back.show
+def _(x: Any, dy: Any) -> Any:
+    return np.where(x > 0, dy, np.exp(x) * dy)
+
+
 def _reads(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
-    """A row of x, and the one direction."""
+    """A cell reads a row of x, and one direction."""
     x, directions = shapes
     boxes = (same_row(index[:-1], x), (one(index[-1]), all_of(directions[1])))
     return Reads(boxes, attrs, zeros(index))
@@ -32,7 +56,9 @@ def _reads(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
 
 @operation(_reads, "{y} = e^(Σ_d {1} {0} · {scale} - Σ_d {0}² · {scale}² / 2) / √{features}")
 def random_features(x: Any, directions: Any, scale: float, features: int) -> Any:
-    """φ_r = e^(ω_r·x' − |x'|²/2) / √R with x' = scale · x; directions [R D]."""
+    """φ_r = e^(ω_r·x' − |x'|²/2) / √R with x' = scale · x, for x [… D] and directions ω [R D].
+
+    The expectation of φ(x) · φ(y) over ω ~ N(0, I) is e^(x'·y')."""
     rows = "abcefg"[: x.ndim - 1]
     along = product([f"{rows}d", "rd"], f"{rows}r", [x, directions]) * scale
     size = (x**2).sum(axis=-1, keepdims=True) * (0.5 * scale**2)
@@ -45,7 +71,7 @@ def _(y: Ref, dy: Ref, x: Ref, directions: Ref, scale: float, features: int) -> 
 
 
 def _back_reads(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
-    """The channel of x and of every direction, and the rows of φ and dφ."""
+    """A cell reads one channel of x and of every direction, and the rows of φ and dφ."""
     x, directions, y, dy = shapes
     column = (all_of(directions[0]), one(index[-1]))
     rows = (same_row(index[:-1], y), same_row(index[:-1], dy))
