@@ -432,7 +432,7 @@ def test_whole_numbers_stay_whole_and_the_rest_takes_the_tapes_type() -> None:
 def test_an_unknown_name_gets_a_hint() -> None:
     tape = Tape()
     tape.parameter("weight", 1.0)
-    with pytest.raises(AddressError, match="'wieght'.*'weight'"):
+    with pytest.raises(AddressError, match=r"'wieght'.*'weight'"):
         tape["wieght"]
 
 
