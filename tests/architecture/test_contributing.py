@@ -23,7 +23,7 @@ from pellucid.reference.training import forward
 from pellucid.workbench import Model
 from tests.agreement.engines import IDS, SIZES, TARGETS, array, fast
 from tests.agreement.test_engines import agree
-from tests.interop.gguf import made_up
+from tests.interop.gguf import random_models
 from tests.reference.models import weights
 
 TEXT = (Path(__file__).parent.parent.parent / "CONTRIBUTING.md").read_text("utf-8")
@@ -99,7 +99,7 @@ def test_it_is_costed_and_explained(config: ModelConfig) -> None:
 
 @pytest.mark.usefixtures("_added")
 def test_it_is_verified() -> None:
-    subject = Subject(Model(made_up.model(made_up.LLAMA | KERPLE | REGLU)))
+    subject = Subject(Model(random_models.model(random_models.LLAMA | KERPLE | REGLU)))
     for check in CHECKS:
         if check.quick:
             finding = check.measure(subject)

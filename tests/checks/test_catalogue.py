@@ -12,9 +12,9 @@ from pellucid.judge.verdict import Finding
 from pellucid.pretrained import Pretrained
 from pellucid.text.standard import StandardTokenizer
 from pellucid.workbench import Model
-from tests.interop.gguf import made_up
+from tests.interop.gguf import random_models
 from tests.interop.huggingface.models import FAMILIES, random_model
-from tests.training.whole_runs import trained
+from tests.training.small_run_folders import trained
 from tests.workbench import folders
 
 Models = dict[str, str | Path]
@@ -103,11 +103,11 @@ def test_quick_omits_the_slow_checks_and_before_is_called_for_each_check() -> No
 
 
 def subject(**more: object) -> Subject:
-    return Subject(Model(made_up.model(made_up.LLAMA | more)))
+    return Subject(Model(random_models.model(random_models.LLAMA | more)))
 
 
 def test_a_model_without_a_tokenizer_is_verified_on_ids() -> None:
-    given: Pretrained = made_up.model(made_up.LLAMA, tokenizer=None)
+    given: Pretrained = random_models.model(random_models.LLAMA, tokenizer=None)
     mute = Subject(Model(given))
     assert len(mute.ids) == LENGTH
     found = {check.name: check.measure(mute) for check in CHECKS if check.quick}
@@ -137,7 +137,9 @@ def test_a_model_with_hardly_any_context_is_verified(context: int) -> None:
 def test_a_tokenizer_with_a_closed_vocabulary_is_not_called_wrong(tmp_path: Path) -> None:
     from pellucid.data.sources.generated import spaced_words
 
-    few = Subject(Model(made_up.model(made_up.LLAMA | {"vocab_size": 400}, tokenizer=spaced_words("easy"))))
+    few = Subject(
+        Model(random_models.model(random_models.LLAMA | {"vocab_size": 400}, tokenizer=spaced_words("easy")))
+    )
     finding = by_name("tokenizer").measure(few)
     assert finding.verdict == "skipped" and "encodes as" in finding.measured
 
@@ -158,7 +160,7 @@ def test_a_class_of_transformers_that_departs_from_tokenizer_json_is_not_a_bug_o
 ) -> None:
     """Their Qwen2Tokenizer cuts off each digit, whatever the file says; the `tokenizers` library does not."""
     folder = folders.huggingface(tmp_path / "qwen2", "qwen2")
-    tokenizer = made_up.tokenizer()  # it merges 1 and 2
+    tokenizer = random_models.tokenizer()  # it merges 1 and 2
     assert isinstance(tokenizer, StandardTokenizer)
     (folder / "tokenizer.json").write_text(tokenizer.text)
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "Qwen2Tokenizer"}')

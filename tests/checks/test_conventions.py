@@ -10,7 +10,7 @@ from pellucid.parts.positions.rope import Rope
 from pellucid.pretrained import Pretrained
 from pellucid.workbench import Model
 from tests.checks.trained import CONFIG, trained
-from tests.interop.gguf import made_up
+from tests.interop.gguf import random_models
 
 
 def read_as(trained: Pretrained, config: ModelConfig) -> Finding:
@@ -41,6 +41,6 @@ def test_gains_stored_less_one_are_a_bug_that_names_how_to_read_them() -> None:
 
 
 def test_a_model_that_makes_no_sense_in_any_reading_is_not_blamed() -> None:
-    found = conventions.measure_other_conventions(Subject(Model(made_up.model(made_up.LLAMA))))
+    found = conventions.measure_other_conventions(Subject(Model(random_models.model(random_models.LLAMA))))
     assert found.verdict == "skipped"
     assert found.measured.startswith("it makes no sense of English under any convention: loss ")

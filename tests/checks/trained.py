@@ -13,7 +13,7 @@ from pellucid.model.transformer import Transformer
 from pellucid.parts.positions.rope import Rope
 from pellucid.pretrained import Pretrained, Provenance
 from pellucid.text.tokenizer import Tokenizer
-from tests.interop.gguf import made_up
+from tests.interop.gguf import random_models
 
 CONFIG = ModelConfig(
     vocab_size=272, context_length=64, n_layer=2, n_head=4, n_kv_head=2, d_model=32, d_ff=64,
@@ -36,9 +36,9 @@ def windows(tokenizer: Tokenizer) -> Iterator[torch.Tensor]:
 def trained() -> Pretrained:
     """Two layers that know a paragraph of English by heart, in a second or two."""
     torch.manual_seed(0)
-    tokenizer = made_up.tokenizer()
+    tokenizer = random_models.tokenizer()
     model = Transformer.from_weights(
-        CONFIG, {name: 0.3 * array for name, array in made_up.weights(CONFIG).items()}
+        CONFIG, {name: 0.3 * array for name, array in random_models.weights(CONFIG).items()}
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for _, rows in zip(range(STEPS), windows(tokenizer), strict=False):

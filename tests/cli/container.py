@@ -20,7 +20,7 @@ from pellucid.interop import gguf, huggingface, model_folder
 from pellucid.training.recipe.toml import format_toml, parse_value
 from tests.cli.fork_server import Done, fork_server
 from tests.cli.hostile import FILE_NAMES
-from tests.interop.gguf import made_up
+from tests.interop.gguf import random_models
 
 TEXT = "the cat sat in the inn. then the cat ate the hen.\n"
 TINY = """
@@ -166,11 +166,11 @@ def _recipe(out: str, changes: list[str]) -> str:
 
 
 def _write_models(folder: Path) -> None:
-    sizes = made_up.LLAMA | {"n_layer": 1, "d_model": 16, "d_ff": 24, "context_length": 32, "n_head": 2}
-    model = made_up.model(sizes | {"n_kv_head": 1}, "llama")
+    sizes = random_models.LLAMA | {"n_layer": 1, "d_model": 16, "d_ff": 24, "context_length": 32, "n_head": 2}
+    model = random_models.model(sizes | {"n_kv_head": 1}, "llama")
     model_folder.write(folder / "ours", model)
     huggingface.write(folder / "hf", model)
-    wide = made_up.model(made_up.LLAMA | {"n_layer": 1}, "llama")
+    wide = random_models.model(random_models.LLAMA | {"n_layer": 1}, "llama")
     gguf.write(folder / "tiny.gguf", wide, "F16")
     (folder / "home" / "models").mkdir(parents=True)
     shutil.copy(folder / "tiny.gguf", folder / "home" / "models" / "smollm2.gguf")

@@ -25,7 +25,7 @@ from pellucid.judge.recorded import RecordedValue
 from pellucid.reference.training import forward
 from pellucid.workbench import load
 from pellucid.workbench.compare import _check_same_sizes
-from tests.interop.gguf import made_up
+from tests.interop.gguf import random_models
 from tests.reference.models import CONFIGS, IDS, weights
 
 APP = typer.Typer()
@@ -173,7 +173,7 @@ def test_only_and_tolerance(tmp_path: Path) -> None:
 
 def test_channels_in_the_other_order_are_told_and_a_layout_mends_it(tmp_path: Path) -> None:
     halves, pairs = tmp_path / "halves", tmp_path / "pairs.gguf"
-    made = made_up.model(made_up.LLAMA)
+    made = random_models.model(random_models.LLAMA)
     gguf.write(pairs, made, "F32")
     huggingface.write(halves, made, "float32")
     theirs = load(halves).trace("ab").tape
@@ -188,7 +188,7 @@ def test_channels_in_the_other_order_are_told_and_a_layout_mends_it(tmp_path: Pa
 
 
 def test_two_models_of_different_sizes_are_refused_with_what_differs() -> None:
-    sides = [made_up.model(made_up.LLAMA | change) for change in ({}, {"n_layer": 3, "d_ff": 48})]
+    sides = [random_models.model(random_models.LLAMA | change) for change in ({}, {"n_layer": 3, "d_ff": 48})]
     ours, theirs = (Trace(forward(side.config, side.weights, [[1, 2]])) for side in sides)
     with pytest.raises(UsageError, match=r"n_layer is \d+ and 3, d_ff is \d+ and 48") as raised:
         _check_same_sizes(ours, theirs)

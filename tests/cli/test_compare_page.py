@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from pellucid.interop import huggingface
 from pellucid.judge.name_table import read_table
 from tests.cli.commands import Shell, without_numbers
-from tests.interop.gguf import made_up
+from tests.interop.gguf import random_models
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "compare-your-model.md").read_text("utf-8")
 BLOCKS = re.findall(r"```(python|toml|text)\n(.*?)\n```", PAGE, re.DOTALL)
@@ -107,7 +107,7 @@ def test_the_scripts_and_commands_of_the_page_give_what_it_shows(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(modeling_llama, "repeat_kv", modeling_llama.repeat_kv)  # the page's is undone
-    huggingface.write(Path("mine"), made_up.model(made_up.LLAMA), "float32")
+    huggingface.write(Path("mine"), random_models.model(random_models.LLAMA), "float32")
     Path("model.py").write_text(MODEL, "utf-8")
     torch.manual_seed(0)
     torch.save({"model": GPT(GPTConfig(**NANO)).state_dict(), "model_args": NANO}, "ckpt.pt")

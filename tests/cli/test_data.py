@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from pellucid.cli.data import _lines, app
 from pellucid.data.prepare import EncodingProgress
 from pellucid.errors import ConfigError, FileError, UsageError
-from tests.data.made_up import copy_of_prepared, text_file, tokenizer_folder
+from tests.data.small_corpora import copy_of_prepared, text_file, tokenizer_folder
 
 
 def run(*words: object) -> str:

@@ -9,7 +9,7 @@ import pytest
 from pellucid.parts import kinds
 from pellucid.training.saving import checkpoint
 from tests.cli.commands import Shell
-from tests.training.whole_runs import trained
+from tests.training.small_run_folders import trained
 
 WEIGHT = "blocks.1.mlp.up_proj.weight"
 

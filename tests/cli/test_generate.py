@@ -17,7 +17,7 @@ import pellucid
 from pellucid.cli.generate import MOST_INPUT
 from pellucid.workbench import Model
 from tests.cli.commands import Done, Shell
-from tests.interop.gguf import made_up
+from tests.interop.gguf import random_models
 from tests.workbench import folders
 
 ROOT = Path(__file__).parent.parent.parent
@@ -79,7 +79,7 @@ def test_json_is_one_line_with_text_ids_and_the_reason_for_the_end(shell: Shell,
 
 
 def test_json_tells_when_the_model_itself_came_to_an_end(shell: Shell, tmp_path: Path) -> None:
-    plain = Model(made_up.model(made_up.LLAMA, generation={}))
+    plain = Model(random_models.model(random_models.LLAMA, generation={}))
     second = plain.generate(plain.encode("the"), 2)[1]
     ends = folders.ours(tmp_path / "ends", generation={"eos_token_id": second})
     data = json.loads(shell("generate", ends, "the", "--json").out)
@@ -275,7 +275,7 @@ def test_ctrl_c_keeps_what_was_written_and_exits_with_130(
 
 def test_a_real_interrupt_ends_a_real_process(tmp_path: Path) -> None:
     """A context so long that it is still writing when the signal comes."""
-    shape = made_up.LLAMA | {"context_length": 50_000, "n_layer": 1}
+    shape = random_models.LLAMA | {"context_length": 50_000, "n_layer": 1}
     endless = str(folders.ours(tmp_path / "endless", shape, generation={}))
     command = [sys.executable, "-m", "pellucid.cli", "generate", endless, "the", "--max-new-tokens", "50000"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

@@ -16,7 +16,7 @@ from pellucid.cli.live import LiveView, PlainView
 from pellucid.cli.progress import Progress, clock
 from pellucid.cli.terminal import SafeStream
 from pellucid.training.events import Ended, EndReason, Event, Skipped
-from tests.training.made_up import evaluated, events, started, stepped
+from tests.training.sample_events import evaluated, events, started, stepped
 
 NASTY = "A [red]fox[/red] \x1b[2J\x1b]0;title\x07 \u202e\u200d 日本語 \ud83d\ttab\r\n" * 9
 

@@ -26,7 +26,7 @@ from pellucid.training.history.charts import curve_charts
 from pellucid.training.history.curves import RunCurves, run_curves
 from pellucid.training.history.log import Log, line, read
 from tests.cli.commands import Shell
-from tests.training.made_up import events, folder, stepped
+from tests.training.sample_events import events, folder, stepped
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -15,7 +15,7 @@ from pellucid.figures.svg import hex_color
 from pellucid.training.history.charts import COLUMNS, LAYERS_SIZE
 from tests.cli.commands import Shell
 from tests.training.history.test_layers import line
-from tests.training.made_up import folder
+from tests.training.sample_events import folder
 
 SVG = "{http://www.w3.org/2000/svg}"
 

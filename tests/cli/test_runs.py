@@ -16,7 +16,7 @@ from pellucid.training.events import Ended, EndReason
 from pellucid.training.history.log import Log
 from pellucid.training.saving.run_folder import RunFolder
 from tests.cli.commands import Shell
-from tests.training.made_up import evaluated, folder, started, stepped
+from tests.training.sample_events import evaluated, folder, started, stepped
 from tests.training.saving.snapshots import ENVIRONMENT, snapshot
 
 

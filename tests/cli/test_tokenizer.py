@@ -9,7 +9,7 @@ import pytest
 from pellucid.data.tokens import TokenFolder
 from pellucid.text.kinds import train
 from tests.cli.commands import Shell
-from tests.data.made_up import copy_of_prepared
+from tests.data.small_corpora import copy_of_prepared
 from tests.interop.tokenizers import vocabulary
 from tests.workbench import folders
 

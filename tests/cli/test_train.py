@@ -20,7 +20,7 @@ from pellucid.training.distributed.ranks import ALONE
 from pellucid.training.history.log import figures, read
 from pellucid.training.run import Run
 from tests.cli.commands import Shell
-from tests.training import tiny
+from tests.training import small_models
 
 SMALL = [
     "model.n_layer=1", "model.d_model=16", "model.n_head=2", "data.batch_size=4", "train.compile=false",
@@ -86,7 +86,7 @@ def test_what_one_is_told_to_try_after_conversations_asks_by_the_template(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     template = "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}<end>{% endfor %}<s>assistant: "
-    tiny.folder(Path("start"), tiny.LLAMA | {"context_length": 100}, chat_template=template)
+    small_models.folder(Path("start"), small_models.LLAMA | {"context_length": 100}, chat_template=template)
     said = [{"role": "user", "content": "The cat?"}, {"role": "assistant", "content": "The dog."}]
     Path("chats.jsonl").write_text(f"{json.dumps({'messages': said})}\n" * 9)
     asked = ["start=start", "steps=1", "out=a", "train.device=cpu", "evaluation.sample=0"]
@@ -133,8 +133,8 @@ def test_a_text_of_one_s_own_teaches_a_model_that_is_there(
     tmp_path: Path, run: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("my.txt").write_text(tiny.TEXT)
-    tiny.folder(Path("start"))
+    Path("my.txt").write_text(small_models.TEXT)
+    small_models.folder(Path("start"))
     asked = ["start=start", "lora.rank=2", "train.device=cpu"]
     told = run("train", "my.txt", "--dry-run", *asked)
     assert told.code == 0 and "because the model is pretrained" in told.out

@@ -17,7 +17,7 @@ from pellucid.interop.rope_layout import in_layout
 from pellucid.judge.verdict import Finding, Verdict
 from tests.checks.trained import trained
 from tests.cli.commands import Shell
-from tests.interop.gguf import made_up
+from tests.interop.gguf import random_models
 from tests.workbench import folders
 
 QUICK = [check.name for check in CHECKS if check.quick]
@@ -92,7 +92,7 @@ def test_a_folder_whose_tensors_are_in_the_other_layout_exits_with_one(shell: Sh
 
 def test_a_nan_weight_exits_with_one(shell: Shell, tmp_path: Path) -> None:
     name = "blocks.1.mlp.up_proj.weight"
-    weights = made_up.model(made_up.LLAMA).weights
+    weights = random_models.model(random_models.LLAMA).weights
     damaged = {**weights, name: weights[name].copy()}
     damaged[name][3, 5] = float("nan")
     folder = folders.ours(tmp_path / "nan", weights=damaged)
@@ -106,7 +106,7 @@ def test_a_nan_weight_exits_with_one(shell: Shell, tmp_path: Path) -> None:
 def test_the_checks_after_weights_that_are_not_finite_are_not_run(shell: Shell, tmp_path: Path) -> None:
     """They would blame the cache, transformers or the type of a file for what the weights are."""
     names = [f"blocks.{layer}.mlp.up_proj.weight" for layer in (0, 1)]
-    weights = dict(made_up.model(made_up.LLAMA).weights)
+    weights = dict(random_models.model(random_models.LLAMA).weights)
     for name, value in zip(names, (float("inf"), float("nan")), strict=True):
         weights[name] = weights[name].copy()
         weights[name][3, 5] = value

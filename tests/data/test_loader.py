@@ -20,7 +20,7 @@ from pellucid.data.shard import HEAD
 from pellucid.data.tokens import TokenFolder, Tokens
 from pellucid.errors import ConfigError, FileError
 from pellucid.names import IGNORE_INDEX
-from tests.data.made_up import copy_of_prepared, tokens
+from tests.data.small_corpora import copy_of_prepared, tokens
 
 BOS = 0
 

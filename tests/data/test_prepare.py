@@ -21,7 +21,7 @@ from pellucid.errors import FileError, PellucidError, TokenError
 from pellucid.text.corpus import Corpus
 from pellucid.text.from_files import from_pretrained
 from pellucid.text.tokenizer import Special
-from tests.data.made_up import contents, prepared, text_file, tokenizer_folder
+from tests.data.small_corpora import contents, prepared, text_file, tokenizer_folder
 
 
 def corpus(folder: Path, documents: int = 60, **settings: object) -> Corpus:

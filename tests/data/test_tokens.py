@@ -15,7 +15,7 @@ from pellucid.data.manifest import NAME, PROGRESS
 from pellucid.data.shard import HEAD, TAIL, Shard, ShardWriter
 from pellucid.data.tokens import TokenFolder
 from pellucid.errors import ConfigError, FileError
-from tests.data.made_up import copy_of_prepared, tokenizer_folder
+from tests.data.small_corpora import copy_of_prepared, tokenizer_folder
 
 
 def shard_file(path: Path, vocab_size: int = 300, ids: tuple[int, ...] = (5, 6, 7, 8, 0, 9, 0)) -> Path:

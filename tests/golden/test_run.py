@@ -13,7 +13,7 @@ from pellucid.training.resume import resume
 from pellucid.training.saving.manifest import VERSION
 from pellucid.training.saving.run_folder import RunFolder, Status
 from tests.golden.make_run import CHANGES, HALF, HERE, WHOLE
-from tests.training.whole_runs import trained
+from tests.training.small_run_folders import trained
 
 RUNS = sorted(HERE.glob("run-*"))
 CLOSE, BEGUN_APART = 1e-8, 1e-4

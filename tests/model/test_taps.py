@@ -20,7 +20,7 @@ from pellucid.model.taps import edit, look, record
 from pellucid.names import describe
 from pellucid.workbench import Model
 from tests.agreement.engines import CHOICES, DIFFERENT, IDS, TARGETS, fast, run
-from tests.interop.gguf import made_up
+from tests.interop.gguf import random_models
 
 CONFIG = CHOICES["positions/rope"]
 IDS_ = torch.tensor(IDS)
@@ -488,7 +488,7 @@ def test_a_loss_belongs_to_the_model_that_ran_last() -> None:
 
 
 def test_the_model_of_a_block_may_be_wrapped() -> None:
-    module, model = fast(CONFIG), Model(made_up.model(made_up.LLAMA))
+    module, model = fast(CONFIG), Model(random_models.model(random_models.LLAMA))
     with record("logits", model=model) as seen:
         module(IDS_)
         model.module(IDS_)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pellucid.text.chunking import can_chunk, chunks
 from pellucid.text.kinds import kinds, train
-from tests.data.made_up import WORDS
+from tests.data.small_corpora import WORDS
 
 BPE = train("bpe", [" ".join(WORDS) * 3], 400)
 TEXTS = st.text(

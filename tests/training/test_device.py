@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pellucid.training import device, machine
-from tests.training.made import make_run
+from tests.training.small_runs import make_run
 
 
 def test_the_price_is_told_and_the_run_is_as_it_was() -> None:

@@ -17,8 +17,8 @@ from pellucid.training.recipe.shipped import read_table
 from pellucid.training.resume import begin
 from pellucid.training.saving.run_folder import RunFolder
 from pellucid.training.state import TrainState
-from tests.training import whole_runs
-from tests.training.made import MadeUpSource, make_run
+from tests.training import small_run_folders
+from tests.training.small_runs import MadeUpSource, make_run
 
 
 @pytest.mark.parametrize(("batches", "count"), [(0, 3), (2, 2)])
@@ -72,5 +72,5 @@ def test_what_an_evaluation_would_trip_over_is_told_before_the_first_step(
     text, folder = tmp_path / "text.txt", RunFolder(tmp_path / "run")
     text.write_text("The cat sat on the mat. " * 50)
     with folder.held(), pytest.raises(ConfigError, match=words):
-        begin(whole_runs.recipe(folder.path, f"data.path={text}", *changes), folder, lambda _: None)
+        begin(small_run_folders.recipe(folder.path, f"data.path={text}", *changes), folder, lambda _: None)
     assert not (folder.path / "log.jsonl").exists()

@@ -14,7 +14,7 @@ from pellucid.training.recipe.overrides import override
 from pellucid.training.recipe.shipped import read_table
 from pellucid.training.resume import begin, resume
 from pellucid.training.saving.run_folder import RunFolder
-from tests.training.made import recipe
+from tests.training.small_runs import recipe
 
 FULL = {
     "cuda:0": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),

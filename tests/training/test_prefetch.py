@@ -10,7 +10,7 @@ from pellucid.data.rows import Batch
 from pellucid.data.shard import Ids
 from pellucid.errors import FileError
 from pellucid.training.prefetch import DeviceBatch, Prefetcher
-from tests.training.made import MadeUp
+from tests.training.small_runs import MadeUp
 
 
 class Damaged(MadeUp):

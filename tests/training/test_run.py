@@ -20,9 +20,9 @@ from pellucid.training.recipe.shipped import read_table
 from pellucid.training.resume import begin, is_complete, resume, warn_of_visible_targets
 from pellucid.training.run import SAVE
 from pellucid.training.saving.run_folder import RunFolder, Status
-from tests.training import tiny
-from tests.training.made import make_run
-from tests.training.whole_runs import recipe, trained
+from tests.training import small_models
+from tests.training.small_run_folders import recipe, trained
+from tests.training.small_runs import make_run
 
 DROPOUT = "model.dropout={kind='bernoulli', output=0.25}"
 SMALL = [
@@ -79,10 +79,10 @@ def test_a_refused_start_removes_what_it_made_and_nothing_else(text: bytes, tmp_
     (tmp_path / "my.txt").write_bytes(text)
     (tmp_path / "runs").mkdir()
     before = tree(tmp_path)
-    table = tiny.table(tmp_path / "runs" / "deep" / "a", "", tmp_path / "my.txt")
+    table = small_models.table(tmp_path / "runs" / "deep" / "a", "", tmp_path / "my.txt")
     changes = ("model.n_layer=1", "model.d_model=8", "model.n_head=1", "train.tensorboard=false")
     with pytest.raises(PellucidError):
-        tiny.started(tmp_path / "runs" / "deep" / "a", table, *changes)
+        small_models.started(tmp_path / "runs" / "deep" / "a", table, *changes)
     assert tree(tmp_path) == before
 
 
@@ -93,7 +93,9 @@ def test_a_start_in_a_project_deletes_nothing_of_it(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"mine\xff")
     before = tree(tmp_path)
     with pytest.raises(UsageError):
-        tiny.started(tmp_path, tiny.table(tmp_path, "", tmp_path / "my.txt"), "model.n_layer=1")
+        small_models.started(
+            tmp_path, small_models.table(tmp_path, "", tmp_path / "my.txt"), "model.n_layer=1"
+        )
     assert tree(tmp_path) == before
 
 

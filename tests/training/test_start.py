@@ -16,37 +16,37 @@ from pellucid.training.recipe.overrides import override
 from pellucid.training.resume import begin, resume
 from pellucid.training.saving.run_folder import RunFolder
 from pellucid.training.start import resolve_recipe
-from tests.training import tiny, whole_runs
-from tests.training.tiny import started
+from tests.training import small_models, small_run_folders
+from tests.training.small_models import started
 
 
 @pytest.fixture
 def text(tmp_path: Path) -> Path:
     path = tmp_path / "my.txt"
-    path.write_text(tiny.TEXT)
+    path.write_text(small_models.TEXT)
     return path
 
 
 def test_a_run_of_no_steps_gives_back_the_model_that_it_started_from(tmp_path: Path, text: Path) -> None:
     template = "{% for m in messages %}{{ m.content }}{% endfor %}"
     settings: dict[str, Any] = {"chat_template": template, "add_bos": True, "generation": {"eos_token_id": 0}}
-    start = tiny.folder(tmp_path / "start", spare=5, **settings)
+    start = small_models.folder(tmp_path / "start", spare=5, **settings)
     out = tmp_path / "out"
-    started(out, tiny.table(out, start, text), "steps=0")
+    started(out, small_models.table(out, start, text), "steps=0")
     before, after = model_folder.read(start), model_folder.read(out / "model")
     assert after.config == before.config  # rows of 12 tokens leave its context of 32 as it was
     for name, weight in before.weights.items():
         np.testing.assert_array_equal(after.weights[name], weight, err_msg=name)
     assert (after.chat_template, after.add_bos, after.generation) == tuple(settings.values())
     assert before.tokenizer is not None and after.tokenizer is not None
-    assert after.tokenizer.encode(tiny.TEXT) == before.tokenizer.encode(tiny.TEXT)
+    assert after.tokenizer.encode(small_models.TEXT) == before.tokenizer.encode(small_models.TEXT)
 
 
 def test_a_model_learns_from_the_text_with_its_own_tokenizer(tmp_path: Path, text: Path) -> None:
-    start, out = tiny.folder(tmp_path / "start"), tmp_path / "out"
+    start, out = small_models.folder(tmp_path / "start"), tmp_path / "out"
     run = started(
         out,
-        tiny.table(out, start, text),
+        small_models.table(out, start, text),
         "steps=40",
         "optimizer.lr=0.01",
         "evaluation.every=20",
@@ -64,12 +64,12 @@ def _lines(out: Path) -> list[dict[str, Any]]:
 
 
 def test_a_full_run_goes_on_bit_for_bit_after_its_start_is_gone(tmp_path: Path, text: Path) -> None:
-    start = tiny.folder(tmp_path / "start")
+    start = small_models.folder(tmp_path / "start")
     straight, cut = tmp_path / "straight", tmp_path / "cut"
-    started(straight, tiny.table(straight, start, text))
+    started(straight, small_models.table(straight, start, text))
     folder = RunFolder(cut)
     with folder.held():
-        run = begin(Recipe.from_dict(tiny.table(cut, start, text)), folder, lambda _: None)
+        run = begin(Recipe.from_dict(small_models.table(cut, start, text)), folder, lambda _: None)
         for event in run.events():
             if isinstance(event, Evaluated):
                 run.request_stop()
@@ -99,14 +99,14 @@ def test_a_full_run_goes_on_bit_for_bit_after_its_start_is_gone(tmp_path: Path, 
 def test_what_does_not_go_with_a_start_is_told(
     changes: list[str], words: str, tmp_path: Path, text: Path
 ) -> None:
-    start = tiny.folder(tmp_path / "start")
+    start = small_models.folder(tmp_path / "start")
     with pytest.raises((ConfigError, FileError), match=words):
-        resolve_recipe(Recipe.from_dict(override(tiny.table(tmp_path / "out", start, text), changes)))
+        resolve_recipe(Recipe.from_dict(override(small_models.table(tmp_path / "out", start, text), changes)))
 
 
 def test_what_the_start_has_already_may_be_said_again(tmp_path: Path, text: Path) -> None:
-    start = tiny.folder(tmp_path / "start")
-    asked = override(tiny.table(tmp_path, start, text), ["model.n_layer=2", "model.positions=rope"])
+    start = small_models.folder(tmp_path / "start")
+    asked = override(small_models.table(tmp_path, start, text), ["model.n_layer=2", "model.positions=rope"])
     recipe, found = resolve_recipe(Recipe.from_dict(asked))
     assert found is not None and recipe.length == 12
 
@@ -122,7 +122,7 @@ def test_a_model_that_cannot_be_is_refused_before_the_text_is_read(
     change: str, words: str, tmp_path: Path
 ) -> None:
     folder, told = RunFolder(tmp_path / "run"), list[str]()
-    asked = whole_runs.recipe(folder.path, f"data.path={tmp_path / 'no.txt'}", change)
+    asked = small_run_folders.recipe(folder.path, f"data.path={tmp_path / 'no.txt'}", change)
     with folder.held(), pytest.raises(ConfigError, match=words):
         begin(asked, folder, told.append)
     assert not told and not (folder.path / "recipe.toml").exists()
@@ -130,8 +130,14 @@ def test_a_model_that_cannot_be_is_refused_before_the_text_is_read(
 
 def test_rows_are_256_tokens_where_nobody_says_and_never_longer_than_the_context(tmp_path: Path) -> None:
     for context, length in ((32, 32), (1000, 256)):
-        start = tiny.folder(tmp_path / f"start{context}", tiny.LLAMA | {"context_length": context})
-        asked = {key: value for key, value in tiny.table(tmp_path, start, tmp_path).items() if key != "model"}
+        start = small_models.folder(
+            tmp_path / f"start{context}", small_models.LLAMA | {"context_length": context}
+        )
+        asked = {
+            key: value
+            for key, value in small_models.table(tmp_path, start, tmp_path).items()
+            if key != "model"
+        }
         recipe, _ = resolve_recipe(Recipe.from_dict(asked))
         assert recipe.length == length
         assert Recipe.from_dict(asked | {"model": {"context_length": length}}) == recipe
@@ -139,9 +145,9 @@ def test_rows_are_256_tokens_where_nobody_says_and_never_longer_than_the_context
 
 @pytest.mark.parametrize("path", ["stories:easy", "task:copy"])
 def test_words_that_a_text_brings_along_do_not_go_with_a_start(path: str, tmp_path: Path) -> None:
-    start, out = tiny.folder(tmp_path / "start"), tmp_path / "out"
+    start, out = small_models.folder(tmp_path / "start"), tmp_path / "out"
     with pytest.raises(ConfigError, match="brings its own words along"):
-        started(out, tiny.table(out, start, tmp_path), f"data.path={path}")
+        started(out, small_models.table(out, start, tmp_path), f"data.path={path}")
 
 
 def test_token_files_of_another_tokenizer_are_refused(tmp_path: Path, text: Path) -> None:
@@ -150,8 +156,8 @@ def test_token_files_of_another_tokenizer_are_refused(tmp_path: Path, text: Path
     from pellucid.text.kinds import train
 
     tokens, out = tmp_path / "tokens", tmp_path / "out"
-    train("bpe", [tiny.TEXT[::-1]], 300).save(tmp_path / "other")
+    train("bpe", [small_models.TEXT[::-1]], 300).save(tmp_path / "other")
     prepare(Corpus([str(text)], validation=0.1), tmp_path / "other", tokens, 1)
-    start = tiny.folder(tmp_path / "start")
+    start = small_models.folder(tmp_path / "start")
     with pytest.raises(ConfigError, match="another tokenizer"):
-        started(out, tiny.table(out, start, tokens))
+        started(out, small_models.table(out, start, tokens))

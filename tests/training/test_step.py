@@ -15,7 +15,7 @@ from pellucid.training.device import use_deterministic_algorithms
 from pellucid.training.events import Ended, EndReason, Evaluated, Skipped, Stepped
 from pellucid.training.run import MAX_NONFINITE, Run
 from pellucid.training.step import forward_backward
-from tests.training.made import MadeUp, make_run
+from tests.training.small_runs import MadeUp, make_run
 
 DROPOUT = 'model.dropout={kind="bernoulli", embedding=0.1, pattern=0.2, hidden=0.1, output=0.2}'
 

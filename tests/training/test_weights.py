@@ -6,7 +6,7 @@ import torch
 from pellucid.errors import ConfigError
 from pellucid.training.events import Stepped
 from pellucid.training.step import forward_backward
-from tests.training.made import MadeUp, make_run
+from tests.training.small_runs import MadeUp, make_run
 
 NARROW = ("train.weights=bfloat16", "train.dtype=bfloat16")
 

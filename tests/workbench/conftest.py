@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.gguf import made_up
+from tests.interop.gguf import random_models
 from tests.workbench import folders
 
 
@@ -13,7 +13,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     place = tmp_path_factory.mktemp("places")
     return {
         "ours": folders.ours(place / "ours"),
-        "learned positions": folders.ours(place / "gpt2", made_up.GPT2),
+        "learned positions": folders.ours(place / "gpt2", random_models.GPT2),
         "without a tokenizer": folders.ours(place / "mute", tokenizer=None),
         "huggingface": folders.huggingface(place / "theirs", "llama"),
         "gguf": folders.gguf_file(place / "made-up.gguf"),

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.interop import gguf, model_folder
-from tests.interop.gguf import made_up
+from tests.interop.gguf import random_models
 from tests.interop.huggingface.models import random_model
 from tests.interop.tokenizers import bpe_file
 
@@ -36,10 +36,10 @@ def huggingface(folder: Path, family: str, **changes: Any) -> Path:
 
 
 def gguf_file(path: Path, **more: Any) -> Path:
-    gguf.write(path, made_up.model(made_up.LLAMA, **more), "F32")
+    gguf.write(path, random_models.model(random_models.LLAMA, **more), "F32")
     return path
 
 
-def ours(folder: Path, shape: Mapping[str, Any] = made_up.LLAMA, **more: Any) -> Path:
-    model_folder.write(folder, made_up.model(shape, **more))
+def ours(folder: Path, shape: Mapping[str, Any] = random_models.LLAMA, **more: Any) -> Path:
+    model_folder.write(folder, random_models.model(shape, **more))
     return folder

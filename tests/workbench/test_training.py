@@ -12,7 +12,7 @@ from pellucid.errors import ConfigError, UsageError
 from pellucid.training.events import Ended, Stepped
 from pellucid.training.saving.run_folder import RunFolder
 from pellucid.workbench.training import _changes
-from tests.training.whole_runs import TABLE, trained
+from tests.training.small_run_folders import TABLE, trained
 
 
 def test_a_recipe_is_trained_and_its_model_returned(tmp_path: Path) -> None:

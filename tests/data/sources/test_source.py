@@ -16,7 +16,7 @@ from pellucid.data.sources.source import Source, open_source
 from pellucid.errors import ConfigError, FileError, PellucidError
 from pellucid.names import IGNORE_INDEX
 from pellucid.text.from_files import from_pretrained
-from tests.data.made_up import prepared, text_file, tokenizer_folder
+from tests.data.small_corpora import prepared, text_file, tokenizer_folder
 
 SENTENCE = "The quick brown fox jumps over the lazy dog, and then it sleeps.\n"
 

@@ -16,7 +16,7 @@ from pellucid.interop.gguf.word_cuts import CUTS
 from pellucid.pretrained import Pretrained
 from pellucid.reference.training import forward
 from pellucid.text import alphabet
-from tests.interop.gguf.made_up import (
+from tests.interop.gguf.random_models import (
     BLOOM,
     GPT2,
     LLAMA,

@@ -15,7 +15,7 @@ from pellucid.interop.gguf import writing
 from pellucid.interop.gguf.architectures.llama import Llama
 from pellucid.interop.gguf.container import Value
 from pellucid.parts.positions import PositionsConfig
-from tests.interop.gguf.made_up import ARCHITECTURES, LLAMA, LLAMA3, YARN, model
+from tests.interop.gguf.random_models import ARCHITECTURES, LLAMA, LLAMA3, YARN, model
 
 
 def rewritten(

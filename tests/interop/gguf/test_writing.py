@@ -19,7 +19,7 @@ from pellucid.text.characters import CharacterTokenizer
 from pellucid.text.kinds import train
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special
-from tests.interop.gguf.made_up import (
+from tests.interop.gguf.random_models import (
     ARCHITECTURES,
     BLOOM,
     GPT2,

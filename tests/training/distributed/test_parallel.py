@@ -18,7 +18,7 @@ from pellucid.training.prefetch import DeviceBatch
 from pellucid.training.run import Run
 from pellucid.training.state import TrainState, rows_per_rank
 from tests.training.distributed.forked import job
-from tests.training.made import make_run, recipe
+from tests.training.small_runs import make_run, recipe
 
 CPU = torch.device("cpu")
 

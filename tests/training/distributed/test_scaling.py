@@ -11,7 +11,7 @@ from pellucid.training.distributed.ranks import Ranks
 from pellucid.training.distributed.scaling import examples, share, table
 from pellucid.training.distributed.sharded import to_local
 from tests.training.distributed.forked import job
-from tests.training.made import make_run
+from tests.training.small_runs import make_run
 
 SMALL = ModelConfig.from_dict(
     {"vocab_size": 10, "context_length": 4, "n_layer": 2, "n_head": 2, "d_model": 8, "d_ff": 16}

@@ -12,7 +12,7 @@ from pellucid.errors import FileError
 from pellucid.training.events import Ended, EndReason, Skipped
 from pellucid.training.history.curves import Curve, History, run_curves
 from pellucid.training.history.log import Log, cut, figures, milestones, read
-from tests.training.made_up import evaluated, events, folder, started, stepped
+from tests.training.sample_events import evaluated, events, folder, started, stepped
 
 
 def test_every_event_is_a_line_with_its_kind_first(tmp_path: Path) -> None:

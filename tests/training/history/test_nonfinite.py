@@ -23,8 +23,8 @@ from pellucid.training.run import MAX_NONFINITE, Run
 from pellucid.training.saving import checkpoint
 from pellucid.training.state import TrainState
 from tests.reference.models import CONFIGS
-from tests.training.made import make_run, recipe
-from tests.training.whole_runs import trained
+from tests.training.small_run_folders import trained
+from tests.training.small_runs import make_run, recipe
 
 DROPOUT = 'model.dropout={kind="bernoulli", embedding=0.1, pattern=0.2, hidden=0.1, output=0.2}'
 

@@ -23,7 +23,7 @@ from pellucid.training.prefetch import DeviceBatch
 from pellucid.training.saving import checkpoint
 from pellucid.training.saving.manifest import name_of
 from pellucid.training.state import TrainState
-from tests.training.whole_runs import trained
+from tests.training.small_run_folders import trained
 
 DROPOUT = 'model.dropout={kind="bernoulli", embedding=0.1, pattern=0.2, hidden=0.1, output=0.2}'
 SAVED = ("checkpoint.every=1",)

@@ -17,8 +17,8 @@ from pellucid.training.resume import resume
 from pellucid.training.run import Run
 from pellucid.training.saving.run_folder import RECORDER, RunFolder
 from pellucid.training.step import forward_backward
-from tests.training.made import MadeUp, make_run
-from tests.training.whole_runs import trained
+from tests.training.small_run_folders import trained
+from tests.training.small_runs import MadeUp, make_run
 
 DROPOUT = 'model.dropout={kind="bernoulli", embedding=0.1, pattern=0.2, hidden=0.1, output=0.2}'
 

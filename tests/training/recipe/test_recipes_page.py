@@ -10,7 +10,7 @@ from pellucid.data.chat_records import is_chat, read
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
 from pellucid.training.recipe.shipped import is_shipped, read_table, recipe_names
-from tests.data.sources.test_chat_records import opened
+from tests.data.sources.test_conversations import opened
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "recipes.md").read_text("utf-8")

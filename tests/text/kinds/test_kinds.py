@@ -20,7 +20,7 @@ from pellucid.text.from_files import from_pretrained
 from pellucid.text.kinds import kinds, train
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special, Tokenizer
-from tests.text.tokenizers.texts import STORY, strings
+from tests.text.sample_texts import STORY, strings
 
 BYTE_LEVEL = ("bpe", "bytes", "unigram")
 TRAINED = {kind: train(kind, [STORY], 400) for kind in kinds()}
@@ -299,7 +299,7 @@ def fingerprints() -> list[str]:
 
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_training_does_not_depend_on_the_number_of_threads(threads: str) -> None:
-    script = "from tests.text.tokenizers.test_tokenizers import fingerprints; print(*fingerprints())"
+    script = "from tests.text.kinds.test_kinds import fingerprints; print(*fingerprints())"
     root = Path(__file__).parent.parent.parent.parent
     environment = os.environ | {"RAYON_NUM_THREADS": threads, "TOKENIZERS_PARALLELISM": "true"}
     done = subprocess.run(

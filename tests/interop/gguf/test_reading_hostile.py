@@ -16,7 +16,7 @@ import pytest
 
 from pellucid.errors import FileError
 from pellucid.interop import gguf
-from tests.interop.gguf.made_up import ARCHITECTURES, GPT2, LLAMA, LLAMA3, YARN, Raw, model, text, u32
+from tests.interop.gguf.random_models import ARCHITECTURES, GPT2, LLAMA, LLAMA3, YARN, Raw, model, text, u32
 
 HUGE = 2**40
 TENSOR = (b"t", (32,), 0, 0)

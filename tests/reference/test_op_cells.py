@@ -23,7 +23,7 @@ from pellucid.reference.optimizers import update
 from pellucid.reference.tape import Step, Tape
 from pellucid.reference.training import forward, join, train
 from tests.reference.models import CONFIGS, IDS, TARGETS, alone, explained, updated, weights, wrong_cell
-from tests.reference.test_operations import CASES, Case, backpropagated
+from tests.reference.test_ops import CASES, Case, backpropagated
 
 run = cache(updated)
 

@@ -19,8 +19,8 @@ from pellucid.training.history.log import read
 from pellucid.training.recipe import Recipe
 from pellucid.training.resume import begin, resume
 from pellucid.training.saving.run_folder import RunFolder
-from tests.training import tiny
-from tests.training.tiny import started
+from tests.training import small_models
+from tests.training.small_models import started
 
 TEMPLATE = (
     "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}<end>\n{% endfor %}"
@@ -45,7 +45,9 @@ def chats(tmp_path: Path) -> Path:
 
 
 def opened(path: Path, length: int = 90, validation: float = 0.1, **settings: str) -> Source:
-    start = tiny.model(tiny.LLAMA | {"context_length": 200}, **{"chat_template": TEMPLATE} | settings)
+    start = small_models.model(
+        small_models.LLAMA | {"context_length": 200}, **{"chat_template": TEMPLATE} | settings
+    )
     return open_source(
         DataSettings(path=str(path), batch_size=2, validation=validation),
         length,
@@ -68,7 +70,9 @@ def test_only_the_assistant_s_words_and_their_ends_are_targets(chats: Path) -> N
 
 
 def test_a_share_of_the_conversations_is_held_out_and_is_the_same_for_every_run(chats: Path) -> None:
-    a, b = (conversations([str(chats)], tiny.model(chat_template=TEMPLATE), 90, 0.1) for _ in range(2))
+    a, b = (
+        conversations([str(chats)], small_models.model(chat_template=TEMPLATE), 90, 0.1) for _ in range(2)
+    )
     assert (len(a.train), len(a.held_out)) == (18, 2)
     assert [ids.tolist() for ids, _ in a.held_out] == [ids.tolist() for ids, _ in b.held_out]
     learned = {tuple(ids) for ids, _ in a.train}
@@ -105,7 +109,7 @@ def test_conversations_need_a_model_with_a_template(chats: Path) -> None:
     with pytest.raises(ConfigError, match="trained from nothing has no chat template"):
         open_source(data, 30, 0, chats.parent)
     with pytest.raises(ConfigError, match="tiny has no chat template"):
-        open_source(data, 30, 0, chats.parent, start=tiny.model())
+        open_source(data, 30, 0, chats.parent, start=small_models.model())
 
 
 def test_an_error_names_file_and_line(chats: Path) -> None:
@@ -126,7 +130,9 @@ def test_an_error_names_file_and_line(chats: Path) -> None:
 def test_a_run_learns_the_answers_goes_on_bit_for_bit_and_stays_a_chat_model(
     rank: int, chats: Path, tmp_path: Path
 ) -> None:
-    start = tiny.folder(tmp_path / "start", tiny.LLAMA | {"context_length": 100}, chat_template=TEMPLATE)
+    start = small_models.folder(
+        tmp_path / "start", small_models.LLAMA | {"context_length": 100}, chat_template=TEMPLATE
+    )
     straight, cut = tmp_path / "straight", tmp_path / "cut"
 
     def table(out: Path) -> dict[str, object]:
@@ -134,7 +140,7 @@ def test_a_run_learns_the_answers_goes_on_bit_for_bit_and_stays_a_chat_model(
             "model": {"context_length": 90}, "steps": 8, "lora": {"rank": rank},
             "optimizer": {"lr": 0.02}, "evaluation": {"every": 4, "sample": 5}, "checkpoint": {"every": 4},
         }  # fmt: skip
-        return tiny.table(out, start, chats) | extra
+        return small_models.table(out, start, chats) | extra
 
     run = started(straight, table(straight))
     losses = [line["loss"] for line in read(straight / "log.jsonl") if line["kind"] == "step"]

@@ -11,7 +11,7 @@ from pellucid.reference.tokenizers.cut import cut
 from pellucid.text import alphabet
 from pellucid.text.kinds import train
 from pellucid.text.standard import StandardTokenizer
-from tests.text.tokenizers.texts import STORY, strings
+from tests.text.sample_texts import STORY, strings
 
 # Python knows an older Unicode than the library: characters it does not know yet are left out.
 TEXTS = [STORY, *("".join(c for c in s if category(c) != "Cn") for s in strings(400, seed=8))]

@@ -25,22 +25,22 @@ from pellucid.training.saving.run_folder import RunFolder
 from pellucid.training.start import resolve_recipe
 from pellucid.training.state import TrainState
 from pellucid.training.step import forward_backward
-from tests.training import tiny
-from tests.training.made import MadeUp, MadeUpSource, recipe
-from tests.training.tiny import started
+from tests.training import small_models
+from tests.training.small_models import started
+from tests.training.small_runs import MadeUp, MadeUpSource, recipe
 
 RANK = ("lora.rank=3", "lora.alpha=6")
 
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny.folder(tmp_path_factory.mktemp("tiny") / "start")
+    return small_models.folder(tmp_path_factory.mktemp("tiny") / "start")
 
 
 @pytest.fixture
 def text(tmp_path: Path) -> Path:
     path = tmp_path / "my.txt"
-    path.write_text(tiny.TEXT)
+    path.write_text(small_models.TEXT)
     return path
 
 
@@ -173,7 +173,7 @@ def test_the_saved_model_is_the_merged_one_and_is_what_evaluations_saw(
 ) -> None:
     """With a mean of the adapters, that is the mean."""
     out = tmp_path / "out"
-    run = started(out, tiny.table(out, start, text), *RANK, "train.ema=0.5", "optimizer.lr=0.05")
+    run = started(out, small_models.table(out, start, text), *RANK, "train.ema=0.5", "optimizer.lr=0.05")
     model = pellucid.load(out / "model").module
     trained, ids = run.state.model.eval(), torch.arange(8)[None]
     with torch.no_grad(), run.state.average.applied():
@@ -191,20 +191,20 @@ def test_a_run_goes_on_bit_for_bit_and_only_beside_the_weights_it_began_with(
     tmp_path: Path,
     text: Path,
 ) -> None:
-    start = tiny.folder(tmp_path / "start")
+    start = small_models.folder(tmp_path / "start")
     straight, cut = tmp_path / "straight", tmp_path / "cut"
     asked = {"lora": {"rank": 2, "dropout": 0.1}}
-    started(straight, tiny.table(straight, start, text) | asked)
+    started(straight, small_models.table(straight, start, text) | asked)
     folder = RunFolder(cut)
     with folder.held():
-        run = begin(Recipe.from_dict(tiny.table(cut, start, text) | asked), folder, lambda _: None)
+        run = begin(Recipe.from_dict(small_models.table(cut, start, text) | asked), folder, lambda _: None)
         for event in run.events():
             if isinstance(event, Evaluated):
                 run.request_stop()
     start.rename(tmp_path / "away")
     with folder.held(), pytest.raises(FileError, match="no such file or folder"):
         resume(folder, lambda _: None)
-    tiny.folder(start, tiny.LLAMA | {"d_ff": 23})
+    small_models.folder(start, small_models.LLAMA | {"d_ff": 23})
     with folder.held(), pytest.raises(FileError, match="no longer the model that this run's adapters were"):
         resume(folder, lambda _: None)
     shutil.rmtree(start)
@@ -219,7 +219,7 @@ def test_an_adapter_has_peft_s_layout_and_means_the_saved_model(
     tmp_path: Path, start: Path, text: Path
 ) -> None:
     out = tmp_path / "out"
-    started(out, tiny.table(out, start, text), *RANK, "optimizer.lr=0.05")
+    started(out, small_models.table(out, start, text), *RANK, "optimizer.lr=0.05")
     about = json.loads((out / "adapter" / "adapter_config.json").read_text())
     wanted = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 3, "lora_alpha": 6.0, "bias": "none"}
     assert about.items() >= wanted.items() and about["base_model_name_or_path"] == str(start)
@@ -250,9 +250,9 @@ def test_peft_computes_the_same_with_our_adapter(
 
     from pellucid.interop import huggingface
 
-    shape = tiny.LLAMA | {"positions": {"kind": "rope", "layout": layout}}
-    start, out, base = tiny.folder(tmp_path / "start", shape), tmp_path / "out", tmp_path / "hf"
-    started(out, tiny.table(out, start, text), *RANK, f"lora.targets={targets}", "optimizer.lr=0.5")
+    shape = small_models.LLAMA | {"positions": {"kind": "rope", "layout": layout}}
+    start, out, base = small_models.folder(tmp_path / "start", shape), tmp_path / "out", tmp_path / "hf"
+    started(out, small_models.table(out, start, text), *RANK, f"lora.targets={targets}", "optimizer.lr=0.5")
     huggingface.write(base, model_folder.read(start))
     ids = torch.tensor([[1, 5, 9, 2, 40, 7]])
     theirs = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
@@ -265,8 +265,8 @@ def test_peft_computes_the_same_with_our_adapter(
 
 
 def test_gpt2_s_adapter_is_a_file_of_our_own_that_says_why(tmp_path: Path, text: Path) -> None:
-    start, out = tiny.folder(tmp_path / "start", tiny.GPT2), tmp_path / "out"
-    run = started(out, tiny.table(out, start, text), *RANK)
+    start, out = small_models.folder(tmp_path / "start", small_models.GPT2), tmp_path / "out"
+    run = started(out, small_models.table(out, start, text), *RANK)
     about = json.loads((out / "adapter" / "adapter.json").read_text())
     assert about["format"] == "pellucid-adapter" and about["version"] == 1
     assert about["why_not_peft"] == "`transformers` keeps q_proj, k_proj, v_proj together, as c_attn"
@@ -278,7 +278,7 @@ def test_gpt2_s_adapter_is_a_file_of_our_own_that_says_why(tmp_path: Path, text:
 
 
 def test_a_shape_that_no_family_has_gets_a_file_of_our_own() -> None:
-    config = tiny.model(tiny.LLAMA | {"positions": "sinusoidal"}).config
+    config = small_models.model(small_models.LLAMA | {"positions": "sinusoidal"}).config
     assert their_names(config, ["blocks.0.attn.q_proj"]) == (
         {},
         "no Hugging Face family has this model's shape",

@@ -11,7 +11,7 @@ import pellucid
 from pellucid.errors import FileError, PellucidError
 from pellucid.interop import model_folder
 from pellucid.workbench import Model
-from tests.interop.gguf import made_up
+from tests.interop.gguf import random_models
 
 Places = dict[str, Path]
 IDS = [3, 1, 4, 1, 5]
@@ -78,7 +78,7 @@ def files(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("stored", ["float64", "float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
 def test_what_was_only_run_is_saved_bit_for_bit(stored: str, dtype: str, tmp_path: Path) -> None:
-    model_folder.write(tmp_path / "given", made_up.model(made_up.LLAMA), stored)
+    model_folder.write(tmp_path / "given", random_models.model(random_models.LLAMA), stored)
     model = pellucid.load(tmp_path / "given", dtype=dtype)
     model.logits(IDS)
     model.save(tmp_path / "saved")
@@ -132,7 +132,7 @@ def near_to(a: Model, b: Model) -> bool:
 
 
 def test_a_model_does_not_replace_what_it_is_read_from(tmp_path: Path) -> None:
-    model_folder.write(tmp_path / "given", made_up.model(made_up.LLAMA))
+    model_folder.write(tmp_path / "given", random_models.model(random_models.LLAMA))
     before = files(tmp_path / "given")
     with pytest.raises(FileError, match="this model's weights are read from there"):
         pellucid.load(tmp_path / "given").save(tmp_path / "given", force=True)
@@ -143,7 +143,9 @@ def test_a_replacement_that_fails_leaves_what_was_there(places: Places, tmp_path
     pellucid.load(places["ours"]).save(tmp_path / "saved")
     before = files(tmp_path / "saved")
     with pytest.raises(PellucidError, match="no Hugging Face family expresses this config"):
-        Model(made_up.model(made_up.LLAMA | {"residual": "none"})).save_pretrained(tmp_path / "saved", True)
+        Model(random_models.model(random_models.LLAMA | {"residual": "none"})).save_pretrained(
+            tmp_path / "saved", True
+        )
     assert files(tmp_path / "saved") == before and [path.name for path in tmp_path.iterdir()] == ["saved"]
 
 
@@ -175,7 +177,7 @@ def test_nothing_is_overwritten_and_no_half_of_a_model_is_left(places: Places, t
 
 
 def test_what_no_family_expresses_is_told_in_words(tmp_path: Path) -> None:
-    model = Model(made_up.model(made_up.LLAMA | {"residual": "none"}))
+    model = Model(random_models.model(random_models.LLAMA | {"residual": "none"}))
     with pytest.raises(PellucidError, match="no Hugging Face family expresses this config"):
         model.save_pretrained(tmp_path / "saved")
     assert not (tmp_path / "saved").exists()

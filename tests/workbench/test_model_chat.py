@@ -7,7 +7,7 @@ import pytest
 from pellucid.errors import UsageError
 from pellucid.text.chat import Chat
 from pellucid.workbench import Model
-from tests.interop.gguf import made_up
+from tests.interop.gguf import random_models
 
 CHATML = (
     "{% for m in messages %}<|begin|>{{ m.role }}\n{{ m.content }}<|turn|>\n{% endfor %}"
@@ -18,7 +18,7 @@ TALK = [{"role": "system", "content": "Be."}, {"role": "user", "content": "Who?"
 
 def talker(**more: Any) -> Model:
     given = {"chat_template": CHATML, "generation": {"eos_token_id": 1}} | more
-    return Model(made_up.model(made_up.LLAMA, **given))
+    return Model(random_models.model(random_models.LLAMA, **given))
 
 
 def test_an_answer_is_what_follows_the_template_s_ids() -> None:

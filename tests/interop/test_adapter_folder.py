@@ -17,9 +17,9 @@ from pellucid.interop.adapter_reading import merged, read
 from pellucid.interop.resolve import open_model
 from pellucid.pretrained import Pretrained
 from tests.cli.commands import Shell
-from tests.training import tiny
+from tests.training import small_models
 
-PAIRS = tiny.LLAMA | {"positions": {"kind": "rope", "layout": "pairs"}}
+PAIRS = small_models.LLAMA | {"positions": {"kind": "rope", "layout": "pairs"}}
 
 
 def drawn(model: Pretrained, *paths: str) -> Adapter:
@@ -33,9 +33,11 @@ def drawn(model: Pretrained, *paths: str) -> Adapter:
     return Adapter(model.config, tensors, 3, 6.0, 0.0, "somewhere")
 
 
-@pytest.mark.parametrize("shape", [tiny.LLAMA, PAIRS, tiny.GPT2], ids=["halves", "pairs", "gpt2"])
+@pytest.mark.parametrize(
+    "shape", [small_models.LLAMA, PAIRS, small_models.GPT2], ids=["halves", "pairs", "gpt2"]
+)
 def test_an_adapter_comes_back_as_it_was(shape: dict[str, Any], tmp_path: Path) -> None:
-    model = tiny.model(shape)
+    model = small_models.model(shape)
     given = drawn(model)
     write(tmp_path / "a", given)
     found = read(tmp_path / "a", model.config)
@@ -46,7 +48,7 @@ def test_an_adapter_comes_back_as_it_was(shape: dict[str, Any], tmp_path: Path) 
 
 
 def test_merging_adds_the_product_where_there_is_an_adapter_and_nowhere_else() -> None:
-    model = tiny.model()
+    model = small_models.model()
     given = drawn(model, "blocks.1.mlp.up_proj")
     after = merged(model, given).weights
     a, b = given.tensors.values()
@@ -58,7 +60,7 @@ def test_merging_adds_the_product_where_there_is_an_adapter_and_nowhere_else() -
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
 def test_a_merged_weight_is_written_as_wide_as_it_must_be(dtype: str, tmp_path: Path) -> None:
-    model_folder.write(tmp_path / "base", tiny.model(), dtype)
+    model_folder.write(tmp_path / "base", small_models.model(), dtype)
     base = open_model(tmp_path / "base")
     model_folder.write(tmp_path / "whole", merged(base, drawn(base, "blocks.0.attn.q_proj")))
     types = open_model(tmp_path / "whole").provenance.types
@@ -69,7 +71,7 @@ def test_a_merged_weight_is_written_as_wide_as_it_must_be(dtype: str, tmp_path: 
 def test_export_merges_an_adapter(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    base, out = tiny.folder(tmp_path / "base", PAIRS), tmp_path / "hf"
+    base, out = small_models.folder(tmp_path / "base", PAIRS), tmp_path / "hf"
     model = open_model(base)
     write(tmp_path / "adapter", given := drawn(model))
     done = Shell(capsys, monkeypatch)(
@@ -82,14 +84,14 @@ def test_export_merges_an_adapter(
     torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("shape", [tiny.LLAMA, PAIRS], ids=["halves", "pairs"])
+@pytest.mark.parametrize("shape", [small_models.LLAMA, PAIRS], ids=["halves", "pairs"])
 def test_an_adapter_that_peft_wrote_is_merged_as_peft_computes_it(
     shape: dict[str, Any], tmp_path: Path
 ) -> None:
     peft = pytest.importorskip("peft")
     from transformers import AutoModelForCausalLM
 
-    base = tiny.folder(tmp_path / "base", shape)
+    base = small_models.folder(tmp_path / "base", shape)
     huggingface.write(tmp_path / "hf", open_model(base))
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "hf", dtype=torch.float32)
     asked = peft.LoraConfig(
@@ -121,7 +123,7 @@ def test_an_adapter_that_peft_wrote_is_merged_as_peft_computes_it(
     ],
 )
 def test_what_would_be_another_formula_is_refused(change: dict[str, Any], words: str, tmp_path: Path) -> None:
-    model = tiny.model()
+    model = small_models.model()
     write(tmp_path / "a", drawn(model))
     path = tmp_path / "a" / "adapter_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
@@ -130,7 +132,7 @@ def test_what_would_be_another_formula_is_refused(change: dict[str, Any], words:
 
 
 def test_tensors_of_another_model_and_halves_of_an_adapter_are_refused(tmp_path: Path) -> None:
-    model = tiny.model()
+    model = small_models.model()
     write(tmp_path / "a", drawn(model, "blocks.0.attn.q_proj"))
     path = tmp_path / "a" / "adapter_model.safetensors"
     tensors = load_file(path)
@@ -144,7 +146,7 @@ def test_tensors_of_another_model_and_halves_of_an_adapter_are_refused(tmp_path:
     ):
         read(tmp_path / "a", model.config)
     with pytest.raises(FileError, match="which this model has no names for: `transformers` keeps q_proj"):
-        read(tmp_path / "a", tiny.model(tiny.GPT2).config)
+        read(tmp_path / "a", small_models.model(small_models.GPT2).config)
     with pytest.raises(FileError, match=r"is no adapter: it has no adapter_config.json"):
         read(tmp_path, model.config)
     assert b.endswith("lora_B.weight")

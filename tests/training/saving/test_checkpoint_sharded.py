@@ -21,8 +21,8 @@ from pellucid.training.saving import checkpoint
 from pellucid.training.saving.manifest import name_of, step_of
 from pellucid.training.saving.run_folder import RunFolder
 from tests.training.distributed.forked import Job, job, meeting
-from tests.training.made import make_run
 from tests.training.saving.snapshots import bits
+from tests.training.small_runs import make_run
 
 DROPOUT = 'model.dropout={kind="bernoulli", embedding=0.1, pattern=0.2, hidden=0.1, output=0.2}'
 USUAL = ("train.dtype=float32", "train.accumulate=2", DROPOUT)

@@ -14,14 +14,14 @@ from pellucid.errors import ConfigError, TokenError, UsageError
 from pellucid.generation import loop
 from pellucid.judge.mismatch import CACHED_AGAINST_FULL
 from pellucid.workbench import Model, engines
-from tests.interop.gguf import made_up
+from tests.interop.gguf import random_models
 
 Places = dict[str, Path]
 IDS = [3, 1, 4, 1, 5, 9, 2, 6]
 
 
 def tiny(**more: Any) -> Model:
-    return Model(made_up.model(made_up.LLAMA, **more), dtype="float64")
+    return Model(random_models.model(random_models.LLAMA, **more), dtype="float64")
 
 
 def near(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -12,7 +12,7 @@ from pellucid.config import preset
 from pellucid.errors import ConfigError, FileError, TokenError, UsageError
 from pellucid.pretrained import LazyTensor, LazyWeights
 from pellucid.workbench import Model
-from tests.interop.gguf import made_up
+from tests.interop.gguf import random_models
 
 
 def unread() -> Model:
@@ -21,9 +21,9 @@ def unread() -> Model:
     def fail() -> Any:
         raise AssertionError("a weight was read")
 
-    config = made_up.model(made_up.LLAMA).config
+    config = random_models.model(random_models.LLAMA).config
     weights = LazyWeights({name: LazyTensor(shape, fail) for name, shape in config.parameters().items()})
-    return Model(made_up.model(made_up.LLAMA, weights=weights))
+    return Model(random_models.model(random_models.LLAMA, weights=weights))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_new_model_may_be_asked_for_by_a_preset_and_an_initialization() -> Non
         ({"config": "no/such/folder"}, FileError, "no/such/folder"),
         ({"seed": "x"}, UsageError, "seed must be"),
         ({"tokenizer": "gpt2"}, UsageError, "tokenizer must be"),
-        ({"tokenizer": made_up.tokenizer()}, ConfigError, "vocab_size=267"),
+        ({"tokenizer": random_models.tokenizer()}, ConfigError, "vocab_size=267"),
         ({"initialization": "xaviar"}, ConfigError, "'xavier"),
         ({"device": "toaster"}, UsageError, "toaster"),
     ],

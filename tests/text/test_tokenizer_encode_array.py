@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pellucid.text.from_files import from_pretrained
 from pellucid.text.kinds import kinds, train
 from pellucid.text.standard import StandardTokenizer
-from tests.data.made_up import WORDS
+from tests.data.small_corpora import WORDS
 
 BPE = train("bpe", [" ".join(WORDS) * 3], 400)
 assert isinstance(BPE, StandardTokenizer)

@@ -6,7 +6,7 @@ from pellucid.checks.catalogue import CHECKS
 from pellucid.checks.subject import Subject
 from pellucid.workbench import Model
 from tests.agreement.engines import DIFFERENT
-from tests.interop.gguf import made_up
+from tests.interop.gguf import random_models
 
 OUTSIDE = (
     "tokenizer",
@@ -24,7 +24,7 @@ OUTSIDE = (
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_a_healthy_model_of_any_choice_passes(name: str) -> None:
     field, _, kind = name.partition("/")
-    subject = Subject(Model(made_up.model(made_up.LLAMA | {field: kind})))
+    subject = Subject(Model(random_models.model(random_models.LLAMA | {field: kind})))
     made = 0
     for check in CHECKS:
         grows = (name, check.name) == ("norm/none", "int8 cache")  # from block to block, beyond any 8 bits

@@ -245,7 +245,8 @@ def test_each_cell_can_be_computed_and_explained_by_itself(case: Case) -> None:
 def test_every_operation_with_a_gradient_has_three_cases() -> None:
     counted = [case.op.name for case in CASES.values()]
     few = {name for name, op in table().items() if op.back and counted.count(name) < 3}
-    assert few == {"tiled_output"}  # whose gradient is that of all its tiles: tests/reference/test_tiled.py
+    # its gradient is that of all its tiles: tests/reference/test_attentions_tiled.py
+    assert few == {"tiled_output"}
 
 
 def test_an_operation_without_a_gradient_is_part_of_a_gradient_or_an_update() -> None:

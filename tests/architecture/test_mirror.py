@@ -1,0 +1,48 @@
+"""A test file is named after the module that it tests, so that each is found from the other."""
+
+from pathlib import Path
+
+import pytest
+
+import pellucid
+
+PACKAGE = Path(pellucid.__file__).parent
+TESTS = PACKAGE.parent / "tests"
+FILES = sorted(path.relative_to(TESTS) for path in TESTS.rglob("test_*.py"))
+ROOMS = {"agreement", "architecture", "golden"}
+"""Folders of claims about the whole package."""
+CLAIMS = {
+    "cli/test_nothing_lost.py": "every command that writes, under faults of the disk",
+    "cli/test_random_commands.py": "every command, with any arguments",
+    "cli/test_recorder_page.py": "docs/recorder.md",
+    "cli/test_streams.py": "every command, with closed streams, signals and exit codes",
+    "interop/gguf/test_llama_cpp.py": "reading and writing, against llama.cpp",
+    "interop/gguf/test_smollm2.py": "reading and writing, with a real model",
+    "interop/huggingface/test_greedy.py": "reading and generating, against transformers",
+    "interop/huggingface/test_oracle.py": "reading and writing, against transformers",
+    "test_package.py": "what `import pellucid` offers",
+    "training/recipe/test_recipes_page.py": "docs/recipes.md",
+    "workbench/test_python_page.py": "docs/python.md",
+}
+"""Files about more than one module, with what they claim."""
+
+
+def find_named(file: Path) -> list[str]:
+    """Returns the modules, folders and packages that the name of a test file may mean."""
+    room, words = PACKAGE / file.parent, file.stem.removeprefix("test_").split("_")
+    names = {"_".join(words[: count + 1]) for count in range(len(words))}
+    return [name for name in names if (room / f"{name}.py").exists() or (room / name).is_dir()] + [
+        name for name in names if name == file.parent.name
+    ]
+
+
+@pytest.mark.parametrize("file", FILES, ids=str)
+def test_a_test_file_is_named_after_a_module_and_perhaps_an_aspect_of_it(file: Path) -> None:
+    assert file.parts[0] in ROOMS or str(file) in CLAIMS or find_named(file), (
+        f"name tests/{file} test_MODULE.py or test_MODULE_ASPECT.py, or say in CLAIMS what it claims"
+    )
+
+
+def test_every_claim_is_of_a_file_that_no_module_names() -> None:
+    assert set(map(Path, CLAIMS)) <= set(FILES)
+    assert not [file for file in CLAIMS if find_named(Path(file))]
