@@ -20,7 +20,7 @@ import torch
 from pellucid.cards.attention_distance import distances
 from pellucid.config import ModelConfig
 from pellucid.model import attentions
-from pellucid.model.attention import AttentionInputs
+from pellucid.model.attention_inputs import AttentionInputs
 from pellucid.model.cache import Cache
 from pellucid.model.transformer import Transformer
 
@@ -57,12 +57,12 @@ def exponent(sizes: list[int], values: list[float]) -> float:
 def seconds(kind: str, length: int) -> float:
     """One layer's z from random q, k and v under the causal mask."""
     config = config_of(length, attention=kind)
-    mix = attentions.make(config, "blocks.0.attn")
+    attend = attentions.make(config, "blocks.0.attn")
     draw = torch.Generator().manual_seed(0)
     q = torch.randn(1, config.n_head, length, config.d_head, generator=draw)
     k, v = torch.randn(2, 1, config.n_kv_head, length, config.d_head, generator=draw)
-    where = AttentionInputs(rotation=None, bias=None, seen=None, causal=True)
-    return best(lambda: mix(q, k, v, where, None))
+    inputs = AttentionInputs(rotation=None, bias=None, mask=None, is_causal=True)
+    return best(lambda: attend(q, k, v, inputs, None))
 
 
 def decoded_bytes(choices: dict[str, object], length: int) -> int:

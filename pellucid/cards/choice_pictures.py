@@ -63,7 +63,7 @@ def _chart(
 
 def _mask(mask: MaskConfig) -> Heatmap:
     here = np.arange(POSITIONS)
-    allowed = mask.allowed(here, here)
+    allowed = mask.compute_mask(here, here)
     cells = np.ones((POSITIONS, POSITIONS)) if allowed is None else allowed.astype(float)
     return Heatmap("visible keys of each query", Axis("key", 0, POSITIONS), "query", cells, "mask")
 

@@ -60,7 +60,7 @@ def judge_far_positions(subject: Subject) -> Finding:
     places = np.arange(subject.config.context_length)[-len(ids) :]
     given = _position_values(subject.config, places)
     if not given:
-        uses = "relative distances only" if subject.config.positions.biased() else "no positions"
+        uses = "relative distances only" if subject.config.positions.has_bias else "no positions"
         return Finding(Verdict.SKIPPED, f"it uses {uses}, so no position is far")
     module = subject.module(torch.bfloat16)
     program = with_values(subject.program, given)
@@ -75,7 +75,7 @@ def _position_values(config: ModelConfig, places: Array) -> dict[str, Array]:
     rotation = config.positions.rotation(places, config.d_head)
     found = {"position_rows": rows, "position_ids": ids, "angles": rotation.angles if rotation else None}
     given = {name: value for name, value in found.items() if value is not None}
-    allowed = config.mask.allowed(places, places)
+    allowed = config.mask.compute_mask(places, places)
     if given and allowed is not None:
         given["mask"] = allowed[None, None].astype(float)
     return given

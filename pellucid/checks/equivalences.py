@@ -45,7 +45,7 @@ def _select_last(
     A ring cache holds its keys in another order; values with that axis are omitted.
     """
     wanted = {}
-    is_ring = subject.config.mask.kept is not None
+    is_ring = subject.config.mask.visible_past is not None
     for name, got in cached.items():
         if is_ring and (row := describe(name)) and "s" in row.axes:
             continue

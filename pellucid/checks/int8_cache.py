@@ -6,7 +6,8 @@ from pellucid.checks.check import Check
 from pellucid.checks.equivalences import NO_CACHE
 from pellucid.checks.subject import Subject
 from pellucid.judge.verdict import Finding, Verdict
-from pellucid.model.cache import Cache, SlotLayer
+from pellucid.model.cache import Cache
+from pellucid.model.layer_cache import SlotCache
 
 MEAN, WORST = 0.05, 0.5
 """Nats. A real model is far within; random weights make flat distributions, which move more easily."""
@@ -17,7 +18,7 @@ def measure_divergence(subject: Subject) -> Finding:
     half = max(1, len(subject.all_ids) // 2)
     if subject.config.mask.bidirectional_prefix > half:
         return Finding(Verdict.SKIPPED, NO_CACHE)
-    if not isinstance(Cache(subject.config, 1, 1).layers[0], SlotLayer):
+    if not isinstance(Cache(subject.config, 1, 1).layers[0], SlotCache):
         return Finding(Verdict.SKIPPED, "its cache is a running sum and holds no keys")
     module = subject.module(torch.float32)
     ids = torch.tensor([subject.all_ids], device=module.device)
@@ -53,10 +54,13 @@ def measure_divergence(subject: Subject) -> Finding:
 def _largest_step(full: Cache, int8: Cache) -> float:
     """Returns the largest error in the first layer, in steps of its scale; both caches had the same input."""
     layers = (cache.layers[0] for cache in (full, int8))
-    wide, narrow = (layer.read(full.reach, torch.float64) for layer in layers if isinstance(layer, SlotLayer))
+    wide, narrow = (
+        layer.read(full.visible_length, torch.float64) for layer in layers if isinstance(layer, SlotCache)
+    )
     scales = int8.layers[0].buffers[2:]
     return max(
-        float(((a - b).abs() / scale[:, :, : int8.reach].double().clamp_min(1e-30)).max()) * (1 - 1e-5)
+        float(((a - b).abs() / scale[:, :, : int8.visible_length].double().clamp_min(1e-30)).max())
+        * (1 - 1e-5)
         for a, b, scale in zip(wide, narrow, scales, strict=True)
     )
 

@@ -126,7 +126,7 @@ def prefill(model: Transformer, prompts: Sequence[Sequence[int]], cache: Cache, 
         parts = [list(prompt[start : start + chunk]) for prompt in prompts]
         width = max(map(len, parts))
         ids = torch.tensor([part + [0] * (width - len(part)) for part in parts], device=model.device)
-        model.check(ids)
+        model.check_ids(ids)
         counts = [len(part) for part in parts]
         found = model.forward_cached(ids, cache, None if len(set(counts)) == 1 else counts, last_only=True)
         for row, count in enumerate(counts):

@@ -1,23 +1,24 @@
-"""One block: attention between positions, then the feed-forward at each."""
+"""A transformer block: attention between positions, then an MLP at each position."""
 
 from torch import Tensor, nn
 
 from pellucid.config import ModelConfig, Shapes
 from pellucid.model import mlps, norms, residuals
-from pellucid.model.attention import Attention, AttentionInputs
-from pellucid.model.cache import LayerCache
+from pellucid.model.attention import Attention
+from pellucid.model.attention_inputs import AttentionInputs
 from pellucid.model.dropout import Dropout
+from pellucid.model.layer_cache import LayerCache
 from pellucid.model.taps import Scope
 
 
 class Block(nn.Module):
-    """X_mid = X + Attention(norm X);  X_post = X_mid + FeedForward(norm X_mid); the norms where the config
-    places them."""
+    """X_mid = X + Attention(norm X);  X_post = X_mid + MLP(norm X_mid); the norms where the config's
+    placement has them."""
 
     def __init__(self, shapes: Shapes, path: str, config: ModelConfig) -> None:
         super().__init__()
         self.t = Scope(path)
-        self.join = residuals.make(config.residual)
+        self.add_residual = residuals.make(config.residual)
         self.places = config.placement.places
         self.attn = Attention(shapes, f"{path}.attn", config)
         self.mlp = mlps.make(shapes, f"{path}.mlp", config)
@@ -31,23 +32,23 @@ class Block(nn.Module):
     def forward(self, x: Tensor, inputs: AttentionInputs, cache: LayerCache | None = None) -> Tensor:
         t = self.t
         x = t("resid_pre", x)
-        attended = t("attn_out", self.attn(self._placed("attn", "norm", x), inputs, cache))
-        x = self._joined("attn", "resid_mid", x, attended)
+        output = t("attn_out", self.attn(self._apply_norm("attn", "norm", x), inputs, cache))
+        x = self._update_stream("attn", "resid_mid", x, output)
         if self.mlp is None:
             return t("resid_post", x)
-        written = t("mlp_out", self.mlp(self._placed("mlp", "norm", x)))
-        return self._joined("mlp", "resid_post", x, written)
+        output = t("mlp_out", self.mlp(self._apply_norm("mlp", "norm", x)))
+        return self._update_stream("mlp", "resid_post", x, output)
 
-    def _joined(self, sub_layer: str, stream: str, x: Tensor, written: Tensor) -> Tensor:
-        """The stream after a sub-layer, from the stream before and what the sub-layer wrote."""
-        dropped = self.get_submodule(f"{sub_layer}_drop")(written)
-        x = self.join(x, self._placed(sub_layer, "out_norm", dropped))
+    def _update_stream(self, sub_layer: str, name: str, x: Tensor, output: Tensor) -> Tensor:
+        """Returns the residual stream after a sub-layer, from the stream x before it and its output."""
+        output = self.get_submodule(f"{sub_layer}_drop")(output)
+        x = self.add_residual(x, self._apply_norm(sub_layer, "out_norm", output))
         if "post_norm" in self.places:
-            x = self._placed(sub_layer, "post_norm", self.t(f"{sub_layer}_sum", x))
-        return self.t(stream, x)
+            x = self._apply_norm(sub_layer, "post_norm", self.t(f"{sub_layer}_sum", x))
+        return self.t(name, x)
 
-    def _placed(self, sub_layer: str, place: str, x: Tensor) -> Tensor:
-        """Normed where the config has a norm at this place, and else as it is."""
+    def _apply_norm(self, sub_layer: str, place: str, x: Tensor) -> Tensor:
+        """Returns x normalized, or x itself if the config has no norm at this place."""
         if place not in self.places:
             return x
         y: Tensor = self.get_submodule(f"{sub_layer}_{place}")(x)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from pellucid.errors import UsageError
-from pellucid.model.caps import Curve
+from pellucid.model.caps import Cap
 from pellucid.model.linear import NARROW_IS_SLOW, linear
 from pellucid.model.loss import check
 from pellucid.names import IGNORE_INDEX
@@ -35,7 +35,7 @@ def chunked_loss(
     targets: Tensor,
     *,
     chunk: int,
-    cap: Curve | None = None,
+    cap: Cap | None = None,
     smoothing: float = 0.0,
     z: float = 0.0,
 ) -> Tensor:
@@ -63,7 +63,7 @@ class _Chunked(torch.autograd.Function):
         bias: Tensor | None,
         targets: Tensor,
         chunk: int,
-        cap: Curve | None,
+        cap: Cap | None,
         smoothing: float,
         z: float,
         needs: tuple[bool, bool, bool],
@@ -90,7 +90,7 @@ def _sums(
     inputs: tuple[Tensor, Tensor, Tensor | None],
     targets: Tensor,
     chunk: int,
-    cap: Curve | None,
+    cap: Cap | None,
     smoothing: float,
     z: float,
     needs: tuple[bool, bool, bool],
@@ -121,7 +121,7 @@ def _sums(
 
 
 def _scored(
-    y: Tensor, targets: Tensor, cap: Curve | None, smoothing: float, z: float, slopes: bool
+    y: Tensor, targets: Tensor, cap: Cap | None, smoothing: float, z: float, slopes: bool
 ) -> tuple[Tensor, Tensor | None]:
     """The losses of a chunk of logits [N V], added up, and their gradient where it is wanted, which may take
     the logits' place."""
@@ -151,7 +151,7 @@ def _scored(
     return total, dy if back is None else back(dy)[0]
 
 
-def by_kernel(x: Tensor, cap: Curve | None) -> bool:
+def by_kernel(x: Tensor, cap: Cap | None) -> bool:
     """Whether one kernel scores logits of this device; none caps them."""
     return HAS_KERNELS and x.is_cuda and cap is None
 

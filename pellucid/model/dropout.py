@@ -1,4 +1,4 @@
-"""Dropout: while training, some numbers of a value are left out, by the dice of torch's own generator."""
+"""Dropout: in training, numbers are zeroed at random, drawn from torch's default generator."""
 
 import torch
 import torch.nn.functional as F
@@ -8,19 +8,20 @@ from pellucid.model.taps import is_explicit, tap
 
 
 class Dropout(nn.Module):
-    """X ⊙ X.keep, with X.keep 0 or 1 / (1 − rate); X itself where nothing is trained."""
+    """X ⊙ X.keep, where X.keep is 0 with probability `rate` and else 1 / (1 − rate); X itself in
+    evaluation."""
 
     def __init__(self, name: str, rate: float) -> None:
         super().__init__()
         self.name, self.rate = name, rate
 
     @property
-    def now(self) -> float:
-        """The rate, 0 while nothing is trained."""
+    def current_rate(self) -> float:
+        """The rate in training mode, 0 in evaluation mode."""
         return self.rate if self.training else 0.0
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.now:
+        if not self.current_rate:
             return x
         if not is_explicit():
             return F.dropout(x, self.rate)

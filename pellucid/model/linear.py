@@ -22,7 +22,7 @@ class Linear(nn.Linear):
         return linear(x, self.weight, self.bias)
 
 
-def together(x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
+def project(x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
     """Several layers of one input. In training on a CPU one product does the work of all, and of all their
     gradients, quicker than several narrow ones. Elsewhere joining costs more than it saves: each fills a
     GPU, and their gradients would be put side by side in memory first."""

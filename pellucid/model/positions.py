@@ -1,6 +1,6 @@
-"""Where each token stands: rows added to the embedding, angles that turn queries and keys, biases on scores.
+"""Positions: rows added to the embedding, angles that rotate queries and keys (RoPE), biases of the scores.
 
-The tables come from `parts/positions/`; they are small, and are looked up once a forward.
+The tables come from `parts/positions/`, and are indexed once in each forward pass.
 """
 
 from typing import Any, NamedTuple, Self
@@ -10,13 +10,18 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.config import ModelConfig
+from pellucid.model.precision import wide_dtype
 from pellucid.model.tables import Tables
 from pellucid.model.taps import is_explicit, tap
 
 
 class Rotation(NamedTuple):
-    """How channels are turned: cosines, and sines with the sign that each of a pair gets, [T …] or [B 1 T …],
-    and along which of the two last axes a pair lies: [2 D/2] where it is half a head apart, else [D/2 2]."""
+    """Cosines and signed sines of the rotation of each channel pair, [T …] or [B 1 T …].
+
+    `pair` is the axis of a head's channels that holds the two of a pair, once they are split into [2 D/2]
+    ("halves", axis −2) or [D/2 2] ("pairs", axis −1). The sines are −sin for the first of a pair and +sin for
+    the second.
+    """
 
     cos: Tensor
     sin: Tensor
@@ -24,14 +29,26 @@ class Rotation(NamedTuple):
 
     @classmethod
     def from_cos_sin(cls, cos: Tensor, sin: Tensor, layout: str) -> Self:
-        """From cosines and sines [… D/2] of the angles."""
+        """Returns the rotation by the angles with these cosines and sines [… D/2]."""
         pair = -2 if layout == "halves" else -1
         return cls(cos.unsqueeze(pair), torch.stack((-sin, sin), pair), pair)
 
 
+def rotate(x: Tensor, rotation: Rotation) -> Tensor:
+    """Returns y_i = x_i cos θ − x_j sin θ and y_j = x_j cos θ + x_i sin θ for each pair (i, j); x [B H T
+    D]."""
+    pairs = x.to(rotation.cos.dtype).unflatten(-1, (2, -1) if rotation.pair == -2 else (-1, 2))
+    rotated = torch.addcmul(pairs * rotation.cos, pairs.flip(rotation.pair), rotation.sin)
+    return rotated.flatten(-2).to(x.dtype)
+
+
 class Positions(Tables):
-    """Rows, angles, and [2 T D/2] the angles' cosines and sines in float32: a compiled step would take them
-    from float64 again in every head of every layer, which was a quarter of its time."""
+    """Rows added to the embedding, and RoPE's angles [P D/2] with their cosines and sines [2 P D/2] in
+    float32.
+
+    Cosines and sines are a table because a compiled step would otherwise compute them from float64 angles in
+    every head of every layer, a quarter of its time.
+    """
 
     rows: Tensor | None
     angles: Tensor | None
@@ -45,17 +62,18 @@ class Positions(Tables):
         self.make_tables(torch.get_default_device())
 
     def tables(self) -> dict[str, Any]:
-        places = np.arange(self.config.context_length)
-        rotation = self.config.positions.rotation(places, self.config.d_head)
+        positions = np.arange(self.config.context_length)
+        rotation = self.config.positions.rotation(positions, self.config.d_head)
         self.layout = rotation.layout if rotation else ""
-        rows = self.config.positions.rows(places, self.config.d_model)
+        rows = self.config.positions.rows(positions, self.config.d_model)
         if not rotation:
             return {"rows": rows, "angles": None, "cos_sin": None}
         cos_sin = np.stack((np.cos(rotation.angles), np.sin(rotation.angles))).astype(np.float32)
         return {"rows": rows, "angles": rotation.angles, "cos_sin": cos_sin}
 
-    def added(self, x: Tensor, positions: Tensor) -> Tensor:
-        """The embedding [B T C] with each position's row, where the positions have rows."""
+    def add_to(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Returns the embeddings x [B T C] plus the row of each position, if the config's positions have
+        rows."""
         learned = getattr(self, "weight", None)
         table = self.rows if learned is None else learned
         if table is None:
@@ -64,21 +82,21 @@ class Positions(Tables):
         return tap("positioned", x + rows)
 
     def rotation(self, positions: Tensor, dtype: torch.dtype) -> Rotation | None:
-        """How far each pair of channels is turned, for positions [T] or [B T]."""
+        """Returns the rotation of queries and keys at positions [T] or [B T]; None without RoPE."""
         if self.angles is None or self.cos_sin is None:
             return None
         positions = positions if positions.ndim == 1 else positions[:, None]  # the same in every head
         if is_explicit() or dtype == torch.float64:
             angles = tap("angles", self.angles[positions])
-            exact = torch.float64 if dtype == torch.float64 else torch.float32
-            cos, sin = angles.cos().to(exact), angles.sin().to(exact)
+            wide = wide_dtype(dtype)
+            cos, sin = angles.cos().to(wide), angles.sin().to(wide)
         else:
             cos, sin = self.cos_sin[:, positions]
         return Rotation.from_cos_sin(cos, sin, self.layout)
 
 
 class PositionBias(Tables):
-    """What is added to each score for the distance of its positions: a fixed table, or learned rows."""
+    """The bias of each score, by the distance between query and key: a fixed table, or learned rows."""
 
     table: Tensor | None
     ids: Tensor | None
@@ -91,29 +109,21 @@ class PositionBias(Tables):
         self.make_tables(torch.get_default_device())
 
     def tables(self) -> dict[str, Any]:
-        """For every distance from −(P − 1) to P − 1."""
-        far, positions = self.config.context_length - 1, self.config.positions
-        here = np.arange(-far, far + 1) if positions.biased() else np.arange(0)
-        return {"table": positions.bias(here, self.config.n_head), "ids": positions.bias_ids(here)}
+        """Returns the tables for every distance from −(P − 1) to P − 1."""
+        last, positions = self.config.context_length - 1, self.config.positions
+        distances = np.arange(-last, last + 1) if positions.has_bias else np.arange(0)
+        return {"table": positions.bias(distances, self.config.n_head), "ids": positions.bias_ids(distances)}
 
     def forward(self, queries: Tensor, keys: Tensor, dtype: torch.dtype) -> Tensor | None:
-        """[H T S], or [B H T S] where the rows stand at different places."""
+        """Returns the bias [H T S], or [B H T S] for positions [B T]; None if the positions have none."""
         if self.table is None and self.ids is None:
             return None
-        far = self.config.context_length - 1
-        distances = (queries[..., :, None] - keys[..., None, :]).clamp(-far, far) + far
+        last = self.config.context_length - 1
+        distances = (queries[..., :, None] - keys[..., None, :]).clamp(-last, last) + last
         if self.table is not None:
-            found = self.table[:, distances]
-            found = found if found.ndim == 3 else found.transpose(0, 1)
-            exact = torch.float64 if dtype == torch.float64 else torch.float32
-            return tap("position_bias", found.to(exact))
+            bias = self.table[:, distances]
+            bias = bias if bias.ndim == 3 else bias.transpose(0, 1)
+            return tap("position_bias", bias.to(wide_dtype(dtype)))
         assert self.ids is not None
         rows = tap("bias_rows", self.weight[self.ids[distances]])
         return tap("position_bias", rows.movedim(-1, -3))
-
-
-def rotate(x: Tensor, rotation: Rotation) -> Tensor:
-    """y_i = x_i cos θ − x_partner sin θ for the first of a pair, + for the second; x [B H T D]."""
-    pairs = x.to(rotation.cos.dtype).unflatten(-1, (2, -1) if rotation.pair == -2 else (-1, 2))
-    turned = torch.addcmul(pairs * rotation.cos, pairs.flip(rotation.pair), rotation.sin)
-    return turned.flatten(-2).to(x.dtype)

@@ -1,7 +1,7 @@
-"""The transformer, from token ids to logits, as fast as PyTorch goes.
+"""The transformer in PyTorch, from token ids to logits.
 
-The specification (`reference/transformer.py`) says what is computed; this file has its names, its order and
-its shapes. Fused kernels do the work when nobody watches; under a recording every named value exists.
+It computes what the specification (`reference/transformer.py`) defines, with the same names, order and
+shapes. Fused kernels are used unless a recording (`model/taps.py`) needs every named value.
 """
 
 from collections.abc import Mapping
@@ -15,12 +15,13 @@ from torch.utils.checkpoint import checkpoint
 from pellucid.config import ModelConfig
 from pellucid.errors import TokenError, UsageError
 from pellucid.model import caps, norms
-from pellucid.model.attention import AttentionInputs
+from pellucid.model.attention_inputs import AttentionInputs
 from pellucid.model.attentions.softmax import softmax
 from pellucid.model.block import Block
 from pellucid.model.cache import Cache
 from pellucid.model.dropout import Dropout
-from pellucid.model.initializations import initialise
+from pellucid.model.initializations import initialize
+from pellucid.model.layer_cache import CachePlan
 from pellucid.model.linear import Embedding, linear
 from pellucid.model.positions import PositionBias, Positions
 from pellucid.model.tables import Tables
@@ -30,10 +31,11 @@ Weights = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
 
 
 class Transformer(nn.Module):
-    """Every config's model. Its parameters are the config's, under the same names.
+    """A decoder-only transformer; the config decides every size and choice.
 
-    They come initialized as GPT-2's, from torch's generator: `torch.manual_seed(0)` before it makes the same
-    model again. On the device "meta" they hold nothing. Dropout begins with `.train()`.
+    Its parameters have the names and shapes of `config.parameters()`. A new model has GPT-2's initialization,
+    drawn from torch's default generator (`torch.manual_seed`), unless it is built on the device "meta". It is
+    in evaluation mode; `.train()` turns dropout on.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -56,23 +58,27 @@ class Transformer(nn.Module):
         self.cap = caps.make(config.logit_cap)
         self.eval()
         if not self.embed.weight.is_meta:
-            initialise(self, seed=None)
+            initialize(self, seed=None)
 
     @classmethod
     def from_weights(
         cls, config: ModelConfig, weights: Weights, device: Any = "cpu", dtype: torch.dtype = torch.float32
     ) -> Self:
-        """A model with these weights. It is planned without memory, then filled one parameter at a time."""
+        """Returns a model with these weights.
+
+        It is built on the device "meta" and filled one parameter at a time, so that at most one weight exists
+        twice.
+        """
         with torch.device("meta"):
             model = cls(config)
         shapes = config.parameters()
-        if strange := [name for name in weights if name not in shapes]:
-            raise UsageError(f"this config has no weight {strange[0]!r}.")
+        if unknown := [name for name in weights if name not in shapes]:
+            raise UsageError(f"this config has no weight {unknown[0]!r}.")
         for name, shape in shapes.items():
-            filled = torch.empty(shape, dtype=dtype, device=device)
-            filled.copy_(_read(weights, name, shape))
+            parameter = torch.empty(shape, dtype=dtype, device=device)
+            parameter.copy_(_read_weight(weights, name, shape))
             owner, _, last = name.rpartition(".")
-            setattr(model.get_submodule(owner), last, nn.Parameter(filled))
+            setattr(model.get_submodule(owner), last, nn.Parameter(parameter))
         for module in model.modules():
             if isinstance(module, Tables):
                 module.make_tables(device)
@@ -80,13 +86,13 @@ class Transformer(nn.Module):
 
     @classmethod
     def empty(cls, config: ModelConfig, device: Any = "cpu", dtype: torch.dtype = torch.float32) -> Self:
-        """A model whose parameters hold nothing yet, made in the place and type where it will live."""
+        """Returns a model with uninitialized parameters (`torch.empty`) on this device."""
         with torch.device("meta"):
             model = cls(config).to(dtype)
         return model.to_empty(device=device)
 
     def weights(self) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
-        """The parameters as the specification reads them: float64, under the same names."""
+        """Returns the parameters as float64 arrays, by name, as the specification reads them."""
         return {name: value.detach().double().cpu().numpy() for name, value in self.named_parameters()}
 
     @property
@@ -106,12 +112,13 @@ class Transformer(nn.Module):
         positions: Tensor | None = None,
         segments: Tensor | None = None,
     ) -> Tensor:
-        """Logits [B T V] of the ids [B T].
+        """Returns the logits [B T V] of the token ids [B T].
 
-        `padding` [B T] is true for a real token; `positions` [B T] says where each stands, by default its
-        column. `segments` [B T] numbers the documents of packed rows: a document is a run of equal numbers,
-        sees only itself, and its positions count from 0, so that it computes what it computes alone. With a
-        `cache` the ids continue what it holds (see `forward_cached`).
+        `padding` [B T] is an attention mask: true for tokens, false for padding. `positions` [B T] are the
+        position ids, by default 0, 1, …, T − 1. `segments` [B T] numbers the documents of packed rows: a
+        document is a run of equal numbers, attends only to itself, and its positions start at 0, so that its
+        logits are those of the document alone. With a `cache` the ids continue its tokens; `forward_cached`
+        also updates its lengths.
         """
         x = self.hidden_states(ids, cache=cache, padding=padding, positions=positions, segments=segments)
         return self.logits(x)
@@ -125,21 +132,37 @@ class Transformer(nn.Module):
         positions: Tensor | None = None,
         segments: Tensor | None = None,
     ) -> Tensor:
-        """The final stream [B T C], normed: all but the unembedding."""
+        """Returns the last hidden states [B T C], after the final norm: the input of the unembedding."""
         watcher = begin_call(self)
-        x, inputs = self._enter(ids, cache, padding, positions, segments)
+        _check_options(ids, cache, padding, positions, segments)
+        if segments is not None:
+            segments, positions = split_segments(segments)
+        plan = None if cache is None else cache.plan(ids.shape[1])
+        if plan is not None:
+            queries, keys = plan.queries, plan.keys
+        else:
+            queries = torch.arange(ids.shape[1], device=ids.device) if positions is None else positions
+            keys = queries
+        x: Tensor = self.drop(self.positions.add_to(tap("embedded", self.embed(ids)), queries))
+        x = x if self.embed_norm is None else self.embed_norm(x)
+        rotation = self.positions.rotation(queries, x.dtype)
+        bias = self.position_bias(queries, keys, x.dtype)
+        is_token = self._find_tokens(padding, plan)
+        is_contiguous = positions is None if cache is None else cache.is_contiguous
+        mask, is_causal = self._make_mask(queries, keys, is_token, segments, is_contiguous and bias is None)
+        inputs = AttentionInputs(rotation, bias, mask, is_causal, is_token, plan, segments is not None)
         for i, block in enumerate(self.blocks):
-            layer = cache.layers[i] if cache else None
+            layer_cache = cache.layers[i] if cache else None
             if self.checkpointing and torch.is_grad_enabled() and watcher is None:
-                x = _checkpoint(block, x, inputs, layer)
+                x = _checkpoint(block, x, inputs, layer_cache)
             else:
-                x = block(x, inputs, layer)
+                x = block(x, inputs, layer_cache)
         return x if self.final_norm is None else self.final_norm(x)
 
     def logits(self, x: Tensor) -> Tensor:
-        """One score per token, from the final stream."""
-        tied = self.embed.weight if self.unembed.weight is None else self.unembed.weight
-        logits = linear(x, tied, self.unembed.bias)
+        """Returns the logits [B T V] of the last hidden states [B T C]."""
+        weight = self.embed.weight if self.unembed.weight is None else self.unembed.weight
+        logits = linear(x, weight, self.unembed.bias)
         if self.cap is not None:
             logits = self.cap(tap("unembedded", logits))
         logits = tap("logits", logits)
@@ -152,8 +175,8 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """Appends the tokens to the cache (prefill, or one decode step) and returns their logits [B T V].
 
-        `lengths` says how many of each row's tokens count, where rows differ; the rest is padding on the
-        right. With `last_only` the logits are those of each row's last token, [B 1 V].
+        `lengths` is the number of tokens in each row of ids, where rows differ; the rest of a row is padding
+        on the right. With `last_only` only the logits of each row's last token are returned, [B 1 V].
         """
         cache.reserve(ids.shape[1], lengths)
         x = self.hidden_states(ids, cache=cache)
@@ -164,10 +187,10 @@ class Transformer(nn.Module):
             x = x[torch.arange(len(x), device=x.device), torch.tensor(lengths, device=x.device) - 1][:, None]
         return self.logits(x)
 
-    def check(self, ids: Tensor) -> None:
-        """Refuse ids that this model cannot read, in words."""
+    def check_ids(self, ids: Tensor) -> None:
+        """Raises a TokenError unless ids are integers [B T] of the vocabulary that fit the context."""
         if ids.ndim != 2 or ids.numel() == 0 or ids.is_floating_point():
-            raise TokenError(f"ids must be whole numbers [B T], at least one; got {tuple(ids.shape)}.")
+            raise TokenError(f"ids must be integers [B T], at least one; got the shape {tuple(ids.shape)}.")
         low, high = int(ids.min()), int(ids.max())
         if low < 0 or high >= self.config.vocab_size:
             raise TokenError(f"ids go from 0 to {self.config.vocab_size - 1}; got {low} to {high}.")
@@ -176,87 +199,61 @@ class Transformer(nn.Module):
                 f"{ids.shape[1]} tokens do not fit this model's context of {self.config.context_length}."
             )
 
-    def _enter(
+    def _find_tokens(self, padding: Tensor | None, plan: CachePlan | None) -> Tensor | None:
+        """Returns which keys [B S] are tokens rather than padding; None if the mask need not hide padding.
+
+        In a cache padding comes after a row's tokens, where only a bidirectional mask would show it.
+        """
+        if plan is not None and self.config.mask.bidirectional_prefix and plan.is_token is not None:
+            end = plan.queries[:, :1] + plan.is_token.sum(-1, keepdim=True)
+            return plan.keys < end
+        return None if padding is None else padding.bool()
+
+    def _make_mask(
         self,
-        ids: Tensor,
-        cache: Cache | None,
-        padding: Tensor | None,
-        positions: Tensor | None,
+        queries: Tensor,
+        keys: Tensor,
+        is_token: Tensor | None,
         segments: Tensor | None,
-    ) -> tuple[Tensor, AttentionInputs]:
-        """The stream entering the first block, and what attention needs to know about places."""
-        if segments is not None:
-            if cache is not None or positions is not None:
-                raise UsageError(
-                    "segments cannot be given with a cache, which continues one sequence, nor with "
-                    "positions, which they decide."
-                )
-            if segments.shape != ids.shape:
-                raise UsageError(
-                    f"segments {tuple(segments.shape)} must have the shape of ids, {tuple(ids.shape)}."
-                )
-            segments, positions = split_segments(segments)
-        if cache is not None and positions is not None:
-            raise UsageError("with a cache, the positions follow what it holds: give none.")
-        if cache is not None and padding is not None:
-            raise UsageError(
-                "with a cache, padding stands on the right: give `forward_cached` the counts of real tokens."
-            )
-        plan = None if cache is None else cache.plan(ids.shape[1])
-        queries = torch.arange(ids.shape[1], device=ids.device) if plan is None else plan.queries
-        if plan is None and positions is not None:
-            queries = positions
-        keys = queries if plan is None else plan.keys
-        x = self.drop(self.positions.added(tap("embedded", self.embed(ids)), queries))
-        x = x if self.embed_norm is None else self.embed_norm(x)
-        rotation = self.positions.rotation(queries, x.dtype)
-        bias = self.position_bias(queries, keys, x.dtype)
-        real = None if padding is None else padding.bool()
-        if plan is not None and self.config.mask.bidirectional_prefix and plan.real is not None:
-            end = plan.queries[:, :1] + plan.real.sum(-1, keepdim=True)  # later keys only fill up a row
-            real = plan.keys < end
-        plain = cache.exact if cache is not None else positions is None
-        plain &= bias is None and self.config.score_cap.is_none  # a kernel takes either the flag or these
-        seen, causal = self._seen(queries, keys, real, plain, segments)
-        return x, AttentionInputs(rotation, bias, seen, causal, real, plan, segments is not None)
-
-    def _seen(
-        self, queries: Tensor, keys: Tensor, real: Tensor | None, plain: bool, segments: Tensor | None
+        allows_kernel: bool,
     ) -> tuple[Tensor | None, bool]:
-        """The mask [B 1 T S] for these positions, or None and whether the kernel's own causal one is meant.
+        """Returns the mask [B 1 T S], true where a query may attend to a key, and False; or None and whether
+        the attention kernel applies its own causal mask.
 
-        `plain` says that the keys are all positions up to the last query's, and that a kernel does the rest.
+        `allows_kernel` says that the keys are all positions up to the last query, and that no bias is added,
+        which a kernel takes only in place of its causal mask.
         """
         count = queries.shape[-1]
-        if self.config.mask.causal and plain and real is None and not is_explicit():
+        allows_kernel = allows_kernel and self.config.score_cap.is_none and is_token is None
+        if self.config.mask.causal and allows_kernel and not is_explicit():
             if count == 1:
-                return None, False  # the newest position sees everything
+                return None, False  # the newest position attends to every key
             if count == keys.shape[-1]:
                 return None, True
-        seen: Tensor | None = self.config.mask.allowed(queries, keys)
+        mask: Tensor | None = self.config.mask.compute_mask(queries, keys)
         if segments is not None:
-            same = segments[:, :, None] == segments[:, None, :]
-            seen = same if seen is None else seen & same
-        if real is not None:
-            among = real[:, None, :]
-            seen = among.expand(-1, count, -1) if seen is None else seen & among
-        if seen is None:
+            same_segment = segments[:, :, None] == segments[:, None, :]
+            mask = same_segment if mask is None else mask & same_segment
+        if is_token is not None:
+            is_key = is_token[:, None, :]
+            mask = is_key.expand(-1, count, -1) if mask is None else mask & is_key
+        if mask is None:
             return None, False
-        seen = seen[None, None] if seen.ndim == 2 else seen[:, None]
-        return tap("mask", seen), False
+        mask = mask[None, None] if mask.ndim == 2 else mask[:, None]
+        return tap("mask", mask), False
 
 
 def split_segments(segments: Tensor) -> tuple[Tensor, Tensor]:
     """Returns the number of each token's segment in its row, and its position in the segment, [B T] each; a
     segment is a run of equal numbers."""
     column = torch.arange(segments.shape[1], device=segments.device)
-    begins = torch.cat((segments[:, :1] == segments[:, :1], segments[:, 1:] != segments[:, :-1]), 1)
-    starts = torch.where(begins, column, 0).cummax(1).values
-    return begins.cumsum(1), column - starts
+    is_first = torch.cat((segments[:, :1] == segments[:, :1], segments[:, 1:] != segments[:, :-1]), 1)
+    starts = torch.where(is_first, column, 0).cummax(1).values
+    return is_first.cumsum(1), column - starts
 
 
 class Unembedding(nn.Module):
-    """W_U and its bias; where the unembedding is tied, the weight is the embedding's."""
+    """The unembedding matrix W_U and its bias; the weight is None if it is tied to the embedding."""
 
     def __init__(self, weight: tuple[int, ...] | None, bias: tuple[int, ...] | None) -> None:
         super().__init__()
@@ -264,15 +261,42 @@ class Unembedding(nn.Module):
         self.bias = None if bias is None else nn.Parameter(torch.empty(bias))
 
 
+def _check_options(
+    ids: Tensor,
+    cache: Cache | None,
+    padding: Tensor | None,
+    positions: Tensor | None,
+    segments: Tensor | None,
+) -> None:
+    """Raises a UsageError for arguments of a forward pass that contradict each other."""
+    if segments is not None:
+        if cache is not None or positions is not None:
+            raise UsageError(
+                "segments cannot be given with a cache, which continues one sequence, nor with "
+                "positions, which they determine."
+            )
+        if segments.shape != ids.shape:
+            raise UsageError(
+                f"segments {tuple(segments.shape)} must have the shape of ids, {tuple(ids.shape)}."
+            )
+    if cache is not None and positions is not None:
+        raise UsageError("positions cannot be given with a cache, whose lengths determine them: omit them.")
+    if cache is not None and padding is not None:
+        raise UsageError(
+            "padding cannot be given with a cache, where it must be on the right: give `forward_cached` the "
+            "lengths of the rows."
+        )
+
+
 def _checkpoint(block: nn.Module, *inputs: Any) -> Tensor:
-    """Runs a block without keeping its activations: the backward pass computes them again."""
-    if torch.compiler.is_dynamo_compiling():  # the compiler takes no context managers
+    """Runs a block with activation checkpointing: the backward pass computes its activations again."""
+    if torch.compiler.is_dynamo_compiling():  # the compiler accepts no context_fn
         return cast(Tensor, checkpoint(block, *inputs, use_reentrant=False))
     return cast(Tensor, checkpoint(block, *inputs, use_reentrant=False, context_fn=recompute_contexts))
 
 
-def _read(weights: Weights, name: str, shape: tuple[int, ...]) -> Tensor:
-    """One weight, if it is there and fits; nobody holds it once it is copied."""
+def _read_weight(weights: Weights, name: str, shape: tuple[int, ...]) -> Tensor:
+    """Returns one weight as a tensor, after checking its shape; the mapping may read it from a file."""
     if name not in weights:
         raise UsageError(f"the weight {name!r} {shape} is missing.")
     array = weights[name]

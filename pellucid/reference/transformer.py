@@ -104,7 +104,7 @@ def attention_inputs(
         angles = tape.constant("angles", rotation.angles[:, None] if per_row else rotation.angles)
         describe_per_row(tape, angles, "b 1 t pair")
     bias = position_bias(tape, config, positions[..., :, None] - keys[..., None, :])
-    allowed = make_mask(tape, config.mask.allowed(positions, keys), batch, padding)
+    allowed = make_mask(tape, config.mask.compute_mask(positions, keys), batch, padding)
     return AttentionRefs(angles, rotation.layout if rotation else "", bias, allowed)
 
 

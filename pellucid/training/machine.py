@@ -14,7 +14,7 @@ import torch
 from pellucid.config import ModelConfig
 from pellucid.cost import count_flops_per_token
 from pellucid.format import pluralize
-from pellucid.model.initializations import initialise
+from pellucid.model.initializations import initialize
 from pellucid.model.transformer import Transformer
 from pellucid.parts.optimizers.adamw import AdamW
 from pellucid.training.device import configure_torch, resolve_device, resolve_dtype
@@ -181,7 +181,7 @@ def _time_step(
 ) -> float:
     """Returns the median time of a step: forward, backward and update."""
     wide = torch.float64 if dtype == "float64" else torch.float32
-    model = initialise(Transformer.empty(config, device, wide), TrainSettings().initialization, 0).train()
+    model = initialize(Transformer.empty(config, device, wide), TrainSettings().initialization, 0).train()
     objective = Objective(model, TrainSettings(), dtype)
     optimizer = make_optimizer(dict(model.named_parameters()), AdamW())
     rng = torch.Generator().manual_seed(0)

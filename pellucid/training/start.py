@@ -13,7 +13,7 @@ from pellucid.errors import ConfigError, FileError
 from pellucid.interop import model_folder
 from pellucid.interop.adapter_folder import Adapter, their_names
 from pellucid.interop.resolve import open_model
-from pellucid.model.initializations import initialise
+from pellucid.model.initializations import initialize
 from pellucid.model.lora import A, adapt, adapters
 from pellucid.model.transformer import Transformer
 from pellucid.pretrained import Pretrained
@@ -80,7 +80,7 @@ def init_model(
     """The model before its first step."""
     if start is None:
         model = Transformer.empty(recipe.config(vocab_size), device, dtype)
-        return initialise(model, recipe.train.initialization, recipe.seed)
+        return initialize(model, recipe.train.initialization, recipe.seed)
     model = Transformer.from_weights(config_of(recipe, start), start.weights, device, dtype)
     asked = recipe.lora
     if not asked.rank:

@@ -88,10 +88,10 @@ class Model:
                 f"the tokenizer has {tokenizer.vocab_size:,} tokens, and vocab_size={config.vocab_size:,} is "
                 f"less. Use vocab_size={tokenizer.vocab_size}."
             )
-        from pellucid.model.initializations import initialise
+        from pellucid.model.initializations import initialize
         from pellucid.model.transformer import Transformer
 
-        drawn = initialise(Transformer.empty(config), initialization, seed)
+        drawn = initialize(Transformer.empty(config), initialization, seed)
         weights = {name: value.detach().numpy() for name, value in drawn.named_parameters()}
         nowhere = Provenance(Path(os.devnull) / "new", "memory", "pellucid", dict.fromkeys(weights, "F32"), 0)
         return cls(Pretrained("new", config, weights, tokenizer, nowhere), *asked)
@@ -223,7 +223,7 @@ class Model:
             raise TokenError(NOT_IDS)
         longest, device = max(map(len, batch)), self.module.device
         padded = torch.tensor([row + [0] * (longest - len(row)) for row in batch], device=device)
-        self.module.check(padded)
+        self.module.check_ids(padded)
         real = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in batch], device=device)
         padding = None if bool(real.all()) else real.bool()
         with torch.no_grad():

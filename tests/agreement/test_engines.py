@@ -116,8 +116,10 @@ def test_where_no_target_counts_both_losses_are_zero() -> None:
 
 
 def test_a_wrong_fast_engine_is_found_at_the_name_where_it_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    turned = attention.rotate
-    monkeypatch.setattr(attention, "rotate", lambda x, turn: turned(x, turn._replace(sin=-turn.sin)))
+    right = attention.rotate
+    monkeypatch.setattr(
+        attention, "rotate", lambda x, rotation: right(x, rotation._replace(sin=-rotation.sin))
+    )
     config = CHOICES["positions/rope"]
     with pytest.raises(AssertionError, match=r"blocks\.0\.attn\.q_rot"):
         agree(config, weights(config), IDS, TARGETS, None)

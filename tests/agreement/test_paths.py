@@ -21,10 +21,10 @@ from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch
 from pellucid.judge.recorded import RecordedValue
 from pellucid.judge.run_report import RunReport
 from pellucid.judge.verdict import Finding
-from pellucid.model import cache, positions
+from pellucid.model import layer_cache, positions
 from pellucid.model.transformer import Transformer
 from pellucid.workbench.engines import run
-from tests.agreement import other_curve
+from tests.agreement import other_activation
 from tests.agreement.engines import CHOICES, COVER, DIFFERENT, IDS, TARGETS, Choice, config_of, fast, text
 from tests.reference.models import weights
 
@@ -167,7 +167,9 @@ def test_a_healthy_compiled_run_is_noise() -> None:
 @pytest.mark.usefixtures("_fresh")
 def test_a_bug_of_compiled_code_alone_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever compiles gets another sign. The compiler's front end is enough for that."""
-    other_curve.plant(monkeypatch, lambda right, x: -right(x) if torch.compiler.is_compiling() else right(x))
+    other_activation.plant(
+        monkeypatch, lambda right, x: -right(x) if torch.compiler.is_compiling() else right(x)
+    )
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
     for path in ("eager", "fused"):
         assert replayed(TINY, "float32", path).verdict == "noise"
@@ -196,12 +198,12 @@ def test_a_cache_written_one_slot_late_is_named_at_the_first_value_that_departs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert cached().verdict == "equal"
-    right = cache.put
+    right = layer_cache.write_slots
 
     def late(buffer: Tensor, new: Tensor, slots: Tensor) -> None:
         right(buffer, new, (slots + (slots[0] > 0)).clamp_max(buffer.shape[2] - 1))
 
-    monkeypatch.setattr(cache, "put", late)
+    monkeypatch.setattr(layer_cache, "write_slots", late)
     found = cached()
     assert (found.verdict, found.at) == ("BUG", "blocks.0.attn.k_all")
     assert found.message.startswith("blocks.0.attn.k_all[0,")

@@ -71,8 +71,8 @@ def llama(
     def turn(x: Tensor) -> Tensor:
         half = x.shape[-1] // 2
         angle = torch.outer(torch.arange(length).double(), base ** (-torch.arange(half).double() / half))
-        turned = torch.polar(torch.ones_like(angle), angle) * torch.complex(x[..., :half], x[..., half:])
-        return torch.cat([turned.real, turned.imag], -1)
+        rotated = torch.polar(torch.ones_like(angle), angle) * torch.complex(x[..., :half], x[..., half:])
+        return torch.cat([rotated.real, rotated.imag], -1)
 
     x = keep("embedded", w["embed.weight"][ids])
     for b in (f"blocks.{layer}" for layer in range(layers)):

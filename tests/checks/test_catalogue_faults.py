@@ -16,13 +16,13 @@ from pellucid.checks.catalogue import CHECKS
 from pellucid.checks.subject import Subject
 from pellucid.interop import model_folder
 from pellucid.judge.verdict import Finding
-from pellucid.model import cache, positions, transformer
+from pellucid.model import layer_cache, positions, transformer
 from pellucid.model.attentions import softmax as attention
 from pellucid.parts.positions.rope import Rope
 from pellucid.reference.op import Array
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.workbench import Model
-from tests.agreement import other_curve
+from tests.agreement import other_activation
 from tests.interop.tokenizers import bpe_file
 
 Patch = pytest.MonkeyPatch
@@ -91,7 +91,7 @@ class Steeper(torch.autograd.Function):
 
 
 def gradient_wrong(model: Model, patch: Patch) -> Model:
-    other_curve.plant(patch, lambda right, x: Steeper.apply(right(x)))
+    other_activation.plant(patch, lambda right, x: Steeper.apply(right(x)))
     return model
 
 
@@ -105,17 +105,17 @@ def softmax_in_float16(model: Model, patch: Patch) -> Model:
     return model
 
 
-def another_curve_in_bfloat16(model: Model, patch: Patch) -> Model:
-    other_curve.plant(patch, lambda right, x: F.gelu(x) if x.dtype == torch.bfloat16 else right(x))
+def another_activation_in_bfloat16(model: Model, patch: Patch) -> Model:
+    other_activation.plant(patch, lambda right, x: F.gelu(x) if x.dtype == torch.bfloat16 else right(x))
     return model
 
 
 def positions_rounded(model: Model, patch: Patch) -> Model:
     """The classic: positions and frequencies in the model's type, before the angles."""
-    turned = positions.Positions.rotation
+    right = positions.Positions.rotation
 
     def wrong(self: positions.Positions, places: Tensor, dtype: torch.dtype) -> Any:
-        rotation = turned(self, places, dtype)
+        rotation = right(self, places, dtype)
         assert rotation and self.angles is not None
         angles = places.to(dtype)[:, None] * self.angles[1].to(dtype)
         return rotation.from_cos_sin(
@@ -127,11 +127,11 @@ def positions_rounded(model: Model, patch: Patch) -> Model:
 
 
 def kernel_sees_ahead(model: Model, patch: Patch) -> Model:
-    fused = attention.Mix._fused
+    right = attention.SoftmaxAttention._attend_fused
     patch.setattr(
-        attention.Mix,
-        "_fused",
-        lambda self, q, k, v, where: fused(self, q, k, v, where._replace(causal=False)),
+        attention.SoftmaxAttention,
+        "_attend_fused",
+        lambda self, q, k, v, inputs: right(self, q, k, v, inputs._replace(is_causal=False)),
     )
     return model
 
@@ -143,11 +143,11 @@ def neighbours_mixed(model: Model, patch: Patch) -> Model:
 
 
 def padding_seen(model: Model, patch: Patch) -> Model:
-    seen = transformer.Transformer._seen
+    right = transformer.Transformer._make_mask
     patch.setattr(
         transformer.Transformer,
-        "_seen",
-        lambda self, queries, keys, _, *more: seen(self, queries, keys, None, *more),
+        "_make_mask",
+        lambda self, queries, keys, _, *more: right(self, queries, keys, None, *more),
     )
     return model
 
@@ -156,36 +156,36 @@ def padding_seen(model: Model, patch: Patch) -> Model:
 
 
 def written_one_late(model: Model, patch: Patch) -> Model:
-    right = cache.put
+    right = layer_cache.write_slots
 
     def wrong(buffer: Tensor, new: Tensor, slots: Tensor) -> None:
         late = slots + 1 if new.shape[2] == 1 else slots
         right(buffer, new, late.clamp_max(buffer.shape[2] - 1))
 
-    patch.setattr(cache, "put", wrong)
+    patch.setattr(layer_cache, "write_slots", wrong)
     return model
 
 
 def chunks_blind_to_themselves(model: Model, patch: Patch) -> Model:
     """From the second piece on, a token does not see itself."""
-    seen = transformer.Transformer._seen
+    right = transformer.Transformer._make_mask
 
     def wrong(self: Any, queries: Tensor, keys: Tensor, *more: Any) -> Any:
         later = queries.shape[-1] > 1 and keys.shape[-1] > queries.shape[-1]
-        return seen(self, queries - 1 if later else queries, keys, *more)
+        return right(self, queries - 1 if later else queries, keys, *more)
 
-    patch.setattr(transformer.Transformer, "_seen", wrong)
+    patch.setattr(transformer.Transformer, "_make_mask", wrong)
     return model
 
 
 def scales_too_large(model: Model, patch: Patch) -> Model:
-    read = cache.Int8Layer.read
+    read = layer_cache.Int8Cache.read
 
-    def wrong(self: cache.Int8Layer, *given: Any) -> tuple[Tensor, Tensor]:
+    def wrong(self: layer_cache.Int8Cache, *given: Any) -> tuple[Tensor, Tensor]:
         keys, values = read(self, *given)
         return keys * 1.5, values * 1.5
 
-    patch.setattr(cache.Int8Layer, "read", wrong)
+    patch.setattr(layer_cache.Int8Cache, "read", wrong)
     return model
 
 
@@ -242,7 +242,7 @@ FAULTS: dict[str, tuple[Fault, str, str, str]] = {
     "gradient": (gradient_wrong, "gguf", "gradients", "d.blocks.1.mlp.gate"),
     "finite difference": (gradient_wrong, "gguf", "finite differences", "d.embed.weight"),
     "float16 inside": (softmax_in_float16, "llama", "float32", "blocks.0.attn.pattern"),
-    "curve": (another_curve_in_bfloat16, "llama", "bfloat16", "blocks.0.mlp.act"),
+    "activation": (another_activation_in_bfloat16, "llama", "bfloat16", "blocks.0.mlp.act"),
     "rounded positions": (positions_rounded, "llama", "far positions", "blocks.0.attn.q_rot"),
     "kernel": (kernel_sees_ahead, "llama", "fused", "blocks.0.attn.q_rot … z"),
     "batch": (neighbours_mixed, "llama", "batched", "blocks.0.attn.pattern"),
@@ -299,7 +299,7 @@ def test_every_check_has_a_planted_fault() -> None:
     [
         (positions_rounded, "specification"),
         (positions_rounded, "float32"),
-        (another_curve_in_bfloat16, "float32"),
+        (another_activation_in_bfloat16, "float32"),
         (kernel_sees_ahead, "bfloat16"),
         (chunks_blind_to_themselves, "cached"),
         (ids_renumbered, "tokenizer"),

@@ -183,7 +183,7 @@ def test_masked_softmax_of_the_guides_score_table() -> None:
         [[8.2, 2.1, 0.5, 1.3], [2.3, 9.1, 4.2, 3.1], [0.8, 4.5, 7.8, 2.2], [1.1, 3.2, 2.4, 8.9]]
     )
     tape = Tape()
-    allowed = tape.constant("allowed", Causal().allowed(np.arange(4), np.arange(4)))
+    allowed = tape.constant("allowed", Causal().compute_mask(np.arange(4), np.arange(4)))
     tape("P", softmax, tape("M", mask, tape.constant("S", scores), allowed))
     wanted = [[1, 0, 0, 0], [0.001, 0.999, 0, 0], [0.001, 0.036, 0.964, 0], [0.000, 0.003, 0.001, 0.995]]
     assert tape["P"] == near(3, wanted)

@@ -1,14 +1,14 @@
-"""One curve, written in two ways."""
+"""GELU by tanh equals GELU by the sigmoid."""
 
 import torch
 import torch.nn.functional as F
 
-from pellucid.model.activations.gelu_tanh import by_sigmoid
+from pellucid.model.activations import gelu_by_sigmoid
 
 
-def test_gelu_by_sigmoid_is_gelu_by_tanh_and_so_is_its_slope() -> None:
+def test_gelu_by_sigmoid_equals_gelu_by_tanh_and_so_does_its_gradient() -> None:
     x = torch.linspace(-12, 12, 4801, dtype=torch.float64, requires_grad=True)
-    ours, right = by_sigmoid(x), F.gelu(x, approximate="tanh")
+    ours, right = gelu_by_sigmoid(x), F.gelu(x, approximate="tanh")
     (mine,) = torch.autograd.grad(ours.sum(), x)
     (theirs,) = torch.autograd.grad(right.sum(), x)
     assert torch.allclose(ours, right, rtol=0, atol=1e-14)
@@ -17,4 +17,4 @@ def test_gelu_by_sigmoid_is_gelu_by_tanh_and_so_is_its_slope() -> None:
 
 def test_half_precision_is_rounded_once_at_the_end() -> None:
     x = torch.linspace(-4, 4, 801).bfloat16()
-    assert torch.equal(by_sigmoid(x), by_sigmoid(x.double()).bfloat16())
+    assert torch.equal(gelu_by_sigmoid(x), gelu_by_sigmoid(x.double()).bfloat16())

@@ -10,7 +10,7 @@ from torch import Tensor
 from pellucid.config import ModelConfig
 from pellucid.errors import UsageError
 from pellucid.judge.mismatch import BETWEEN_ENGINES, CACHED_AGAINST_FULL, find_first_mismatch, find_mismatch
-from pellucid.model.attentions.linear import StateLayer
+from pellucid.model.attentions.linear import RunningSumCache
 from pellucid.model.cache import Cache
 from pellucid.model.taps import record
 from pellucid.model.transformer import Transformer
@@ -211,9 +211,7 @@ def test_a_sum_can_be_cleared_and_not_cut() -> None:
     config = config_of("linear_elu")
     model, cache = fast(config), new(config)
     model.forward_cached(IDS[:, :5], cache)
-    with pytest.raises(
-        UsageError, match=r"no longer holds all that it has read, .* crop to 0 and read again"
-    ):
+    with pytest.raises(UsageError, match="crop it to 0"):
         cache.crop(3)
     cache.crop(5)
     same(model.forward_cached(IDS[:, 5:6], cache)[:, 0], model(IDS)[:, 5])
@@ -230,11 +228,11 @@ def test_the_cache_is_as_large_at_any_length_and_wide_enough_to_add_up() -> None
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         assert Cache(config, 1, 8, dtype=dtype).layers[0].buffers[0].dtype == torch.float32
     layer = new(config_of("linear_random")).layers[0]
-    assert isinstance(layer, StateLayer) and layer.buffers[0].shape == (3, 2, 16, 5)
+    assert isinstance(layer, RunningSumCache) and layer.buffers[0].shape == (3, 2, 16, 5)
 
 
 def test_eight_bits_for_a_sum_are_refused() -> None:
-    with pytest.raises(UsageError, match="one running sum, and in 8 bits every token would round it anew"):
+    with pytest.raises(UsageError, match="int8"):
         Cache(config_of("linear_elu"), 1, 8, dtype=torch.int8)
 
 
@@ -278,6 +276,6 @@ def test_decoding_compiles_once(kind: str) -> None:
 def test_moving_and_rounding_a_model_leaves_its_directions_exact() -> None:
     config = config_of("linear_random")
     model = fast(config).to(torch.bfloat16)
-    table = model.blocks[0].attn.mix.features.directions  # type: ignore[union-attr]
+    table = model.blocks[0].attn.attend.features.directions  # type: ignore[union-attr]
     assert table.dtype == torch.float64 and np.array_equal(array(table), config.attention.directions(4))  # type: ignore[attr-defined]
     assert "directions" not in " ".join(model.state_dict())

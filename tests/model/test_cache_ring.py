@@ -112,7 +112,7 @@ def test_a_part_of_what_is_gone_cannot_be_cropped_to() -> None:
     cache.crop(2)  # all of it is still there
     same(model.forward_cached(ids[:, 2:3], cache)[:, 0], model(ids)[:, 2])
     model.forward_cached(ids[:, 3:10], cache)
-    with pytest.raises(UsageError, match=r"no longer holds all that it has read.*crop to 0"):
+    with pytest.raises(UsageError, match="crop it to 0"):
         cache.crop(8)
     cache.crop(10)
     same(model.forward_cached(ids[:, 10:11], cache)[:, 0], model(ids)[:, 10])
@@ -184,7 +184,7 @@ def test_prompts_of_any_lengths_are_gone_on_with_under_a_prefix() -> None:
 
 def test_a_prompt_shorter_than_the_prefix_is_refused_before_anything_is_written() -> None:
     _, model = made(PREFIX)
-    with pytest.raises(TokenError, match="a prompt has 2: give at least 4 tokens"):
+    with pytest.raises(TokenError, match="at least 4 tokens"):
         next(generate(model, [[1, 2, 3, 4], [1, 2]], max_new_tokens=2))
 
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from pellucid.model import linear as file
-from pellucid.model.linear import MANY_ROWS, Linear, linear, together
+from pellucid.model.linear import MANY_ROWS, Linear, linear, project
 
 
 @pytest.mark.parametrize("out", [1, 15, 16, 17, 96, 257])
@@ -52,7 +52,7 @@ def test_layers_together_give_what_each_gives_and_their_gradients(bias: bool) ->
             torch.nn.init.normal_(parameter)
     x = torch.randn(2, 3, 6, dtype=torch.float64, requires_grad=True)
     found: list[list[torch.Tensor]] = []
-    for made in (together(x, *layers), tuple(layer(x) for layer in layers)):
+    for made in (project(x, *layers), tuple(layer(x) for layer in layers)):
         total = sum((y.square() * (i + 1)).sum() for i, y in enumerate(made))
         assert isinstance(total, torch.Tensor)
         wanted = [x, *(p for layer in layers for p in layer.parameters())]
@@ -71,5 +71,5 @@ def test_a_layer_that_was_changed_is_asked_itself() -> None:
     for layer in (plain, doubled):
         torch.nn.init.eye_(layer.weight)
     x = torch.ones(1, 2)
-    y = together(x, plain, doubled)
+    y = project(x, plain, doubled)
     assert y[0].tolist() == [[1, 1]] and y[1].tolist() == [[2, 2]]

@@ -31,7 +31,7 @@ def test_the_table_in_float32_holds_the_angles_rounded_once(layout: str, places:
 
 
 @pytest.mark.parametrize("layout", ["halves", "pairs"])
-def test_a_pair_is_turned_by_its_angle(layout: str) -> None:
+def test_a_pair_is_rotated_by_its_angle(layout: str) -> None:
     """(x, y) → (x cos θ − y sin θ, x sin θ + y cos θ), as a product of complex numbers."""
     made, x = positions(layout), torch.randn(2, 1, 9, 6, dtype=torch.float64)
     rotation = made.rotation(torch.arange(9), torch.float64)

@@ -5,7 +5,7 @@ from typing import Any
 
 from pellucid.config import ModelConfig
 from pellucid.interop import model_folder
-from pellucid.model.initializations import initialise
+from pellucid.model.initializations import initialize
 from pellucid.model.transformer import Transformer
 from pellucid.pretrained import Pretrained, Provenance
 from pellucid.text.kinds import train
@@ -39,7 +39,7 @@ def model(shape: dict[str, Any] = LLAMA, spare: int = 0, **settings: Any) -> Pre
     """A model with drawn weights, `spare` rows of its embedding being no token's."""
     words = tokenizer()
     config = ModelConfig.from_dict({**shape, "vocab_size": words.vocab_size + spare})
-    weights = initialise(Transformer.empty(config), "gpt2", seed=7).weights()
+    weights = initialize(Transformer.empty(config), "gpt2", seed=7).weights()
     types = dict.fromkeys(weights, "F32")
     source = Provenance(Path(), "pellucid", "", types, 0)
     narrow = {name: array.astype("float32") for name, array in weights.items()}

@@ -50,7 +50,7 @@ def test_a_mask_that_shows_a_target_is_warned_of(kind: str) -> None:
     """The target of a position is the token at the next one."""
     recipe = Recipe.from_dict(override(read_table("stories"), [f"model.mask={kind}"]))
     config, at = recipe.config(9), np.arange(recipe.length)
-    allowed = config.mask.allowed(at, at)
+    allowed = config.mask.compute_mask(at, at)
     shown = allowed is None or bool(np.diagonal(allowed, 1).any())
     assert bool(warn_of_visible_targets(config)) is shown
 

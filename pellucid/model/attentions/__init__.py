@@ -1,32 +1,40 @@
-"""What each position takes from the others, one file per form of `parts/attentions/`.
+"""How attention computes z from q, k and v, one file for each form of `parts/attentions/`."""
 
-Each has a module `Mix(config, path)` that makes z [B H T D] of q, k and v, and what a cache keeps for it,
-`layer(config, batch, slots, dtype, device)`.
-"""
-
-import importlib
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from pellucid import registry
 from pellucid.config import ModelConfig
-
-if TYPE_CHECKING:
-    from pellucid.model.cache import LayerCache
-
-
-def make(config: ModelConfig, path: str) -> nn.Module:
-    module: nn.Module = _form(config).Mix(config, path)
-    return module
+from pellucid.model.attention_inputs import AttentionInputs
+from pellucid.model.layer_cache import LayerCache
 
 
-def layer(config: ModelConfig, batch: int, slots: int, dtype: torch.dtype, device: Any) -> "LayerCache":
-    """What one layer keeps of the tokens read so far."""
-    kept: LayerCache = _form(config).layer(config, batch, slots, dtype, device)
-    return kept
+class HeadAttention(nn.Module):
+    """Computes z [B H T D] from q [B H T D], k and v [B K T D]; query head h reads key head ⌊h K / H⌋."""
+
+    def __init__(self, config: ModelConfig, path: str) -> None:
+        super().__init__()
+
+    def forward(
+        self, q: Tensor, k: Tensor, v: Tensor, inputs: AttentionInputs, cache: LayerCache | None
+    ) -> Tensor:
+        raise NotImplementedError
+
+    @staticmethod
+    def make_cache(
+        config: ModelConfig, batch: int, slots: int, dtype: torch.dtype, device: Any
+    ) -> LayerCache:
+        """Returns what one layer keeps of the tokens so far, empty."""
+        raise NotImplementedError
 
 
-def _form(config: ModelConfig) -> ModuleType:
-    return importlib.import_module(f"{__name__}.{config.attention.form}")
+def make(config: ModelConfig, path: str) -> HeadAttention:
+    """Returns the attention of the config, whose values have names under `path`."""
+    return find(config)(config, path)
+
+
+def find(config: ModelConfig) -> type[HeadAttention]:
+    """Returns the class of the config's attention."""
+    return registry.class_of(__name__, config.attention.form, "attention form", HeadAttention)

@@ -86,7 +86,7 @@ class LinearAttentionConfig(AttentionConfig):
 
     def check(self, config: ConfigLike) -> str | None:
         whole = "the scores of linear attention are never there to be changed"
-        if config.positions.biased():
+        if config.positions.has_bias:
             return (
                 f"positions {config.positions.kind!r} add a bias to the scores, and {whole}. Use positions "
                 f'that rotate or add rows, "rope" or "learned", or attention "softmax".'

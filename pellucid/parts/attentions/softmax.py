@@ -18,7 +18,7 @@ class SoftmaxAttentionConfig(AttentionConfig):
         steps = {
             "scores": True,
             "capped": not config.score_cap.is_none,
-            "biased": config.positions.biased(),
+            "biased": config.positions.has_bias,
             "masked": not config.mask.is_none,
             "pattern": True,
         }
@@ -31,5 +31,5 @@ class SoftmaxAttentionConfig(AttentionConfig):
     def cached(self, config: ConfigLike, length: int) -> int:
         if config.mask.bidirectional_prefix == math.inf:
             return 0
-        kept = config.mask.kept
+        kept = config.mask.visible_past
         return 2 * config.n_kv_head * (min(length, sum(kept)) if kept else length) * config.d_head

@@ -30,7 +30,7 @@ class TiledAttentionConfig(SoftmaxAttentionConfig):
         b, h, k, t, s, d = (axes[axis] for axis in "bhktsd")
         tiles = -(-s // self.tile)
         pairs = len([name for name in super().values(config) if name != "pattern"]) + 1  # and the powers
-        given = 2 * b * k * s * d + h * t * s * int(config.positions.biased())
+        given = 2 * b * k * s * d + h * t * s * int(config.positions.has_bias)
         given += b * t * s * int(not config.mask.is_none)
         return given + b * h * t * (pairs * s + tiles * (3 + d))  # top, sum, rescale (lse for the first), mix
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 from pellucid.parts import Part
 
 
-class Kept(NamedTuple):
+class VisiblePast(NamedTuple):
     """The past that can still be seen: the first so many positions, and the last so many."""
 
     first: int
@@ -19,7 +19,7 @@ class Kept(NamedTuple):
 LARGEST = 2**31
 
 
-def outside(kind: str, what: str, value: int, least: int, means: str) -> str | None:
+def describe_range_error(kind: str, what: str, value: int, least: int, means: str) -> str | None:
     """Why a count of positions cannot be; `means` says what the least of them is. None where it can."""
     if least <= value <= LARGEST:
         return None
@@ -32,7 +32,7 @@ class MaskConfig(Part):
     causal: ClassVar[bool] = False
     """Whether it is the plain causal mask, which kernels know without a table."""
 
-    def allowed(self, queries: Any, keys: Any) -> Any:
+    def compute_mask(self, queries: Any, keys: Any) -> Any:
         """True [… T S] where the query's position [… T] may look at the key's [… S]; None where all may."""
         return None
 
@@ -43,6 +43,6 @@ class MaskConfig(Part):
         return 0
 
     @property
-    def kept(self) -> Kept | None:
+    def visible_past(self) -> VisiblePast | None:
         """What of the past a cache must keep; None for all of it."""
         return None

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pellucid.parts import ConfigLike
-from pellucid.parts.masks import Kept, MaskConfig, outside
+from pellucid.parts.masks import MaskConfig, VisiblePast, describe_range_error
 
 
 @dataclass(frozen=True)
@@ -16,13 +16,13 @@ class BlockLocal(MaskConfig):
 
     size: int = 3
 
-    def allowed(self, queries: Any, keys: Any) -> Any:
+    def compute_mask(self, queries: Any, keys: Any) -> Any:
         i, j = queries[..., :, None], keys[..., None, :]
         return (j <= i) & (j // self.size == i // self.size)
 
     @property
-    def kept(self) -> Kept:
-        return Kept(0, self.size)
+    def visible_past(self) -> VisiblePast:
+        return VisiblePast(0, self.size)
 
     def check(self, config: ConfigLike) -> str | None:
-        return outside(self.kind, "a size", self.size, 1, "the position alone")
+        return describe_range_error(self.kind, "a size", self.size, 1, "the position alone")

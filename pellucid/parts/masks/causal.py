@@ -12,5 +12,5 @@ class Causal(MaskConfig):
     formula: ClassVar[str] = "j ≤ i"
     source: ClassVar[str] = "Vaswani et al. 2017, arXiv:1706.03762, section 3.2.3"
 
-    def allowed(self, queries: Any, keys: Any) -> Any:
+    def compute_mask(self, queries: Any, keys: Any) -> Any:
         return keys[..., None, :] <= queries[..., :, None]

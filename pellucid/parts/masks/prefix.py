@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pellucid.parts import ConfigLike
-from pellucid.parts.masks import MaskConfig, outside
+from pellucid.parts.masks import MaskConfig, describe_range_error
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class Prefix(MaskConfig):
 
     length: int = 2
 
-    def allowed(self, queries: Any, keys: Any) -> Any:
+    def compute_mask(self, queries: Any, keys: Any) -> Any:
         i, j = queries[..., :, None], keys[..., None, :]
         return (j <= i) | (j < self.length)
 
@@ -25,4 +25,4 @@ class Prefix(MaskConfig):
         return self.length if self.length > 1 else 0
 
     def check(self, config: ConfigLike) -> str | None:
-        return outside(self.kind, "a length", self.length, 0, "all causal")
+        return describe_range_error(self.kind, "a length", self.length, 0, "all causal")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pellucid.parts import ConfigLike
-from pellucid.parts.masks import Kept, MaskConfig, outside
+from pellucid.parts.masks import MaskConfig, VisiblePast, describe_range_error
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,14 @@ class Sinks(MaskConfig):
     tokens: int = 1
     size: int = 2
 
-    def allowed(self, queries: Any, keys: Any) -> Any:
+    def compute_mask(self, queries: Any, keys: Any) -> Any:
         i, j = queries[..., :, None], keys[..., None, :]
         return (j <= i) & ((i - j < self.size) | (j < self.tokens))
 
     @property
-    def kept(self) -> Kept:
-        return Kept(self.tokens, self.size)
+    def visible_past(self) -> VisiblePast:
+        return VisiblePast(self.tokens, self.size)
 
     def check(self, config: ConfigLike) -> str | None:
-        tokens = outside(self.kind, "tokens", self.tokens, 0, "a plain window")
-        return tokens or outside(self.kind, "a size", self.size, 1, "the position alone")
+        tokens = describe_range_error(self.kind, "tokens", self.tokens, 0, "a plain window")
+        return tokens or describe_range_error(self.kind, "a size", self.size, 1, "the position alone")

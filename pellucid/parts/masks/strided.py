@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pellucid.parts import ConfigLike
-from pellucid.parts.masks import MaskConfig, outside
+from pellucid.parts.masks import MaskConfig, describe_range_error
 
 
 @dataclass(frozen=True)
@@ -19,9 +19,9 @@ class Strided(MaskConfig):
 
     stride: int = 2
 
-    def allowed(self, queries: Any, keys: Any) -> Any:
+    def compute_mask(self, queries: Any, keys: Any) -> Any:
         back = queries[..., :, None] - keys[..., None, :]
         return (back >= 0) & ((back < self.stride) | (back % self.stride == 0))
 
     def check(self, config: ConfigLike) -> str | None:
-        return outside(self.kind, "a stride", self.stride, 1, "all of the past")
+        return describe_range_error(self.kind, "a stride", self.stride, 1, "all of the past")

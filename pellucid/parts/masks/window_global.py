@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pellucid.parts import ConfigLike
-from pellucid.parts.masks import MaskConfig, outside
+from pellucid.parts.masks import MaskConfig, describe_range_error
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class WindowGlobal(MaskConfig):
     size: int = 2
     tokens: int = 1
 
-    def allowed(self, queries: Any, keys: Any) -> Any:
+    def compute_mask(self, queries: Any, keys: Any) -> Any:
         i, j = queries[..., :, None], keys[..., None, :]
         return (i - j < self.size) & (j - i < self.size) | (i < self.tokens) | (j < self.tokens)
 
@@ -32,8 +32,8 @@ class WindowGlobal(MaskConfig):
         return math.inf
 
     def check(self, config: ConfigLike) -> str | None:
-        tokens = outside(self.kind, "tokens", self.tokens, 0, "none of them global")
-        if why := outside(self.kind, "a size", self.size, 1, "the position alone") or tokens:
+        tokens = describe_range_error(self.kind, "tokens", self.tokens, 0, "none of them global")
+        if why := describe_range_error(self.kind, "a size", self.size, 1, "the position alone") or tokens:
             return why
         if self.size == 1 and self.tokens == 0:
             return (

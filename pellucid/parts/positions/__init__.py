@@ -57,7 +57,8 @@ class PositionsConfig(Part):
         """What the scores are multiplied with beside 1/√D."""
         return 1.0
 
-    def biased(self) -> bool:
-        """Whether it adds to the scores."""
-        here = np.zeros(1, dtype=int)
-        return self.bias_ids(here) is not None or self.bias(here, 1) is not None
+    @property
+    def has_bias(self) -> bool:
+        """Whether it adds a bias to the scores."""
+        distance = np.zeros(1, dtype=int)
+        return self.bias_ids(distance) is not None or self.bias(distance, 1) is not None

@@ -40,7 +40,7 @@ every_mask = pytest.mark.parametrize("mask", MASKS, ids=str)
 
 def table(mask: MaskConfig, size: int = TABLE) -> Any:
     """Which of so many positions see which [T S]."""
-    seen = mask.allowed(np.arange(size), np.arange(size))
+    seen = mask.compute_mask(np.arange(size), np.arange(size))
     return np.ones((size, size), dtype=bool) if seen is None else seen
 
 
@@ -67,16 +67,16 @@ def test_together_is_how_far_ahead_the_table_sees(mask: MaskConfig) -> None:
     assert mask.bidirectional_prefix == (small if small == large else math.inf)
 
 
-@pytest.mark.parametrize("mask", [mask for mask in MASKS if mask.kept], ids=str)
+@pytest.mark.parametrize("mask", [mask for mask in MASKS if mask.visible_past], ids=str)
 def test_what_is_kept_is_enough_and_no_less_would_be(mask: MaskConfig) -> None:
-    assert mask.kept and mask.bidirectional_prefix < math.inf
-    first, last = mask.kept
+    assert mask.visible_past and mask.bidirectional_prefix < math.inf
+    first, last = mask.visible_past
     assert window(mask, TABLE, first) == last
     assert first == 0 or window(mask, TABLE, first - 1) > last
 
 
 @pytest.mark.parametrize(
-    "mask", [m for m in MASKS if not m.kept and m.bidirectional_prefix < math.inf], ids=str
+    "mask", [m for m in MASKS if not m.visible_past and m.bidirectional_prefix < math.inf], ids=str
 )
 def test_a_mask_that_keeps_all_needs_a_past_that_grows_with_the_text(mask: MaskConfig) -> None:
     for first in range(TABLE // 2):
@@ -90,8 +90,8 @@ def test_numpy_and_torch_see_the_same_also_for_texts_that_start_elsewhere(mask: 
     queries, keys = np.arange(20, 24), np.arange(24)
     starts = np.array([[0], [-3], [-11]])
     for rows, columns in ((queries, keys), (queries + starts, keys + starts)):
-        ours = mask.allowed(rows, columns)
-        theirs = mask.allowed(torch.from_numpy(rows), torch.from_numpy(columns))
+        ours = mask.compute_mask(rows, columns)
+        theirs = mask.compute_mask(torch.from_numpy(rows), torch.from_numpy(columns))
         if ours is None:
             assert theirs is None
             continue
@@ -100,18 +100,18 @@ def test_numpy_and_torch_see_the_same_also_for_texts_that_start_elsewhere(mask: 
         assert np.array_equal(ours, theirs.numpy())
     if ours is not None:
         for row, start in enumerate(starts):
-            assert np.array_equal(ours[row], mask.allowed(queries + start, keys + start))
+            assert np.array_equal(ours[row], mask.compute_mask(queries + start, keys + start))
 
 
 @every_mask
 def test_a_later_call_sees_a_row_of_the_whole_table(mask: MaskConfig) -> None:
     """Queries behind a cache [T], keys from the start [S]; and the keys alone that a cache has kept."""
     for i in range(TABLE):
-        row = mask.allowed(np.array([i]), np.arange(TABLE))
+        row = mask.compute_mask(np.array([i]), np.arange(TABLE))
         assert row is None or np.array_equal(row[0], table(mask)[i])
-    if mask.kept is not None:
-        held = [*range(mask.kept.first), *range(TABLE - mask.kept.last, TABLE)]
-        row = mask.allowed(np.array([TABLE - 1]), np.array(held))[0]
+    if mask.visible_past is not None:
+        held = [*range(mask.visible_past.first), *range(TABLE - mask.visible_past.last, TABLE)]
+        row = mask.compute_mask(np.array([TABLE - 1]), np.array(held))[0]
         assert row.sum() == table(mask)[TABLE - 1].sum()
 
 
@@ -138,5 +138,5 @@ def test_a_mask_refuses_what_no_table_can_have(kind: str, setting: str) -> None:
 
 
 def test_a_two_way_window_of_one_without_global_tokens_is_refused_and_told_what_would_work() -> None:
-    with pytest.raises(ConfigError, match=r'each position see itself alone\..* mask "window" with size=1'):
+    with pytest.raises(ConfigError, match="size=1 and tokens=0"):
         ModelConfig.from_dict(SIZES | {"mask": {"kind": "window_global", "size": 1, "tokens": 0}})

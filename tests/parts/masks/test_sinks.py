@@ -7,7 +7,7 @@ from pellucid.parts.masks.window import Window
 
 
 def test_two_sinks_beside_a_window_of_three() -> None:
-    assert Sinks(tokens=2, size=3).allowed(np.arange(8), np.arange(8)).astype(int).tolist() == [
+    assert Sinks(tokens=2, size=3).compute_mask(np.arange(8), np.arange(8)).astype(int).tolist() == [
         [1, 0, 0, 0, 0, 0, 0, 0],
         [1, 1, 0, 0, 0, 0, 0, 0],
         [1, 1, 1, 0, 0, 0, 0, 0],
@@ -21,7 +21,7 @@ def test_two_sinks_beside_a_window_of_three() -> None:
 
 def test_sinks_see_what_the_paper_s_cache_holds() -> None:
     """A cache of 4 + 3 that drops, when it is too full, the oldest behind the 4 sinks."""
-    seen = Sinks(tokens=4, size=3).allowed(np.arange(24), np.arange(24))
+    seen = Sinks(tokens=4, size=3).compute_mask(np.arange(24), np.arange(24))
     held: list[int] = []
     for i in range(24):
         held.append(i)
@@ -32,4 +32,4 @@ def test_sinks_see_what_the_paper_s_cache_holds() -> None:
 
 def test_no_sinks_are_a_plain_window() -> None:
     at = np.arange(12)
-    assert np.array_equal(Sinks(tokens=0, size=5).allowed(at, at), Window(size=5).allowed(at, at))
+    assert np.array_equal(Sinks(tokens=0, size=5).compute_mask(at, at), Window(size=5).compute_mask(at, at))

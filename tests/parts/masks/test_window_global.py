@@ -8,7 +8,7 @@ from pellucid.parts.masks.window_global import WindowGlobal
 
 
 def test_one_global_token_beside_a_window_of_two() -> None:
-    assert WindowGlobal(size=2, tokens=1).allowed(np.arange(6), np.arange(6)).astype(int).tolist() == [
+    assert WindowGlobal(size=2, tokens=1).compute_mask(np.arange(6), np.arange(6)).astype(int).tolist() == [
         [1, 1, 1, 1, 1, 1],
         [1, 1, 1, 0, 0, 0],
         [1, 1, 1, 1, 0, 0],
@@ -43,4 +43,4 @@ def test_a_window_with_global_tokens_is_what_reaches_what_through_one_layer_of_l
     embedded = torch.randn(1, 12, 8, dtype=torch.float64)
     slopes = torch.autograd.functional.jacobian(written, embedded)  # [T C 1 S C]
     reached = slopes.abs().amax((1, 2, 4)).numpy() > 0
-    assert np.array_equal(WindowGlobal(size=3, tokens=2).allowed(np.arange(12), np.arange(12)), reached)
+    assert np.array_equal(WindowGlobal(size=3, tokens=2).compute_mask(np.arange(12), np.arange(12)), reached)

@@ -1,0 +1,26 @@
+"""What every attention layer reads beside the residual stream: rotation, bias, mask and cache plan."""
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from pellucid.model.layer_cache import CachePlan
+from pellucid.model.positions import Rotation
+
+
+class AttentionInputs(NamedTuple):
+    """Computed once for each forward pass, and the same in every layer.
+
+    `rotation` rotates queries and keys (RoPE). `bias` [H T S] or [B H T S] is added to the scores. `mask`
+    [B 1 T S] is true where a query may attend to a key; None if all may, or if `is_causal` asks the kernel
+    for its own causal mask. `is_token` [B S] is false for padding. `is_packed` says that `mask` separates the
+    documents of a row.
+    """
+
+    rotation: Rotation | None
+    bias: Tensor | None
+    mask: Tensor | None
+    is_causal: bool = False
+    is_token: Tensor | None = None
+    plan: CachePlan | None = None
+    is_packed: bool = False
