@@ -62,7 +62,7 @@ def train(
         if resume is not None:
             _go_on(resume, changes, plain, dry_run, ranks)
             return
-        say = _say if ranks.first else _say_nothing
+        say = _say if ranks.is_main else _say_nothing
         recipe, reasons = _recipe(texts, changes, minutes, ranks)
         for line in _renamed(texts, changes):
             say(line)
@@ -96,7 +96,7 @@ def _go_on(path: Path, changes: list[str], plain: bool, dry_run: bool, ranks: "R
         _forecast(recipe, ranks, is_new=False)
         return
     state, step = folder.status()
-    if state == "finished" and ranks.alone and is_complete(folder, changes):
+    if state == "finished" and ranks.is_single_process and is_complete(folder, changes):
         more = f"pellucid train --resume {shlex.quote(str(path))} steps={2 * max(step, 1)}"
         print(
             f"{path} is finished, at step {step:,}: nothing is left to do. Its model is in {path}/model. For "
@@ -104,7 +104,7 @@ def _go_on(path: Path, changes: list[str], plain: bool, dry_run: bool, ranks: "R
         )
         return
     with _held(folder, ranks):
-        _follow(resume(folder, _say if ranks.first else _say_nothing, ranks, changes), plain)
+        _follow(resume(folder, _say if ranks.is_main else _say_nothing, ranks, changes), plain)
 
 
 @contextlib.contextmanager
@@ -113,22 +113,22 @@ def _one_voice() -> "Iterator[Ranks]":
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its warnings would come from every rank
     from pellucid.cli import complain
     from pellucid.errors import PellucidError
-    from pellucid.training.distributed.ranks import meet
+    from pellucid.training.distributed.ranks import rendezvous
 
-    with meet() as ranks:
+    with rendezvous() as ranks:
         try:
             yield ranks
         except PellucidError as error:
-            if ranks.alone:
+            if ranks.is_single_process:
                 raise
-            if ranks.speaks():
+            if ranks.is_first_to_report():
                 complain(str(error))
             os._exit(error.exit_code)  # an orderly end would wait for ranks that may be lost
 
 
 def _held(folder: "RunFolder", ranks: "Ranks") -> contextlib.AbstractContextManager[None]:
     """The first rank holds the folder for all."""
-    return folder.held() if ranks.first else contextlib.nullcontext()
+    return folder.held() if ranks.is_main else contextlib.nullcontext()
 
 
 def _parted(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -190,7 +190,7 @@ def _forecast(recipe: "Recipe", ranks: "Ranks", is_new: bool = True) -> None:
     from pellucid.training.forecast import check_recipe, describe_cost
     from pellucid.training.recipe.keys import add_comments
 
-    if not ranks.first:
+    if not ranks.is_main:
         return
     recipe, config = check_recipe(recipe, ranks, is_new)
     print(add_comments(recipe))
@@ -216,7 +216,7 @@ def _follow(run: "Run", plain: bool) -> None:
 
     out, loss = run.folder.path, None
     drawn: Any = contextlib.nullcontext(_see_nothing)
-    if run.ranks.first:
+    if run.ranks.is_main:
         limit = measure_peak(str(run.state.device), run.state.dtype) * run.ranks.world
         drawn = PlainView(str(out), limit) if plain else view(str(out), limit)
     with _signals(run) as received, drawn as seen:
@@ -231,7 +231,7 @@ def _follow(run: "Run", plain: bool) -> None:
     elif run.ended and run.end_reason is EndReason.NONFINITE:
         words = f"{run.ended.message}. The weights before them are in {out}/model. Begin another run with a "
         code, words, stream = 1, f"{words}smaller optimizer.lr, and another out.", sys.stderr
-    if run.ranks.first:
+    if run.ranks.is_main:
         with contextlib.suppress(OSError):  # the terminal may be gone, and the run is saved
             for kept in run.folder.kept:
                 print(f"{kept} holds a file that this run did not write; it was kept.", file=stream)

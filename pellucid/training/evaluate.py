@@ -26,9 +26,9 @@ def evaluate(state: TrainState) -> Evaluated:
     """Evaluates the model, with averaged weights where the run averages them, and counts the evaluation."""
     model, source, settings = state.model, state.source, state.recipe.evaluation
     model.eval()
-    with state.average.applied(), state.parallel.gathered():
+    with state.average.applied(), state.parallel.gather_weights():
         loss, accuracy = compute_loss(
-            state.objective.logits, _batches(state), source.tokenizer.vocab_size, state.ranks.total
+            state.objective.logits, _batches(state), source.tokenizer.vocab_size, state.ranks.sum_numbers
         )
         sample = sample_text(model, source, settings)
     model.train()
@@ -47,7 +47,7 @@ def evaluate(state: TrainState) -> Evaluated:
 def _batches(state: TrainState) -> Iterator[tuple[Tensor, Tensor]]:
     """Yields this rank's rows of the validation batches on the device."""
     for batch in itertools.islice(state.source.validation, state.recipe.evaluation.batches or None):
-        rows = state.ranks.mine(len(batch[0]))
+        rows = state.ranks.local_slice(len(batch[0]))
         ids, targets = (torch.as_tensor(array[rows], device=state.device).long() for array in batch)
         yield ids, targets
 

@@ -58,7 +58,9 @@ def check_recipe(recipe: Recipe, ranks: Ranks, is_new: bool = True) -> tuple[Rec
     model = init_model(recipe, start, vocab_size, torch.device("meta"), torch.float32)
     weights = Weights(model, recipe.train.only, recipe.train.freeze)
     make_optimizer(weights.trainable, recipe.optimizer)
-    compile_loss(lambda ids, _: ids, recipe, device, recipe.train.parallel == "fsdp" and not ranks.alone)
+    compile_loss(
+        lambda ids, _: ids, recipe, device, recipe.train.parallel == "fsdp" and not ranks.is_single_process
+    )
     return recipe, config
 
 

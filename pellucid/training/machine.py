@@ -258,7 +258,7 @@ def hint_threads(recipe: Recipe, ranks: Ranks) -> list[str]:
     The bits of a run follow from their number, so the user chooses it. Measured only on a busy machine.
     """
     device = resolve_device(recipe.train.device)
-    if recipe.train.threads or not ranks.alone or load_average() < (os.cpu_count() or 1):
+    if recipe.train.threads or not ranks.is_single_process or load_average() < (os.cpu_count() or 1):
         return []
     machine = Machine(recipe, str(device), True, 0.0)
     remedy = f"train.threads={machine.count} would be faster"

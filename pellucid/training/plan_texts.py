@@ -38,7 +38,7 @@ def plan_recipe(
             f"{texts[0]} and {other} both name texts: list all texts, or set data.path in a recipe."
         )
     draft = _draft(table, overrides)
-    planned, reasons = ranks.first_alone(lambda: _plan(draft, overrides, minutes, ranks))
+    planned, reasons = ranks.on_main_then_broadcast(lambda: _plan(draft, overrides, minutes, ranks))
     chosen = [f"{key}={value}" for key, value in planned.items()]
     replaced = [change for change in overrides if change.partition("=")[0] in planned]
     notes = [f"instead of some of this, as asked: {' '.join(replaced)}"] * bool(replaced)
@@ -82,7 +82,7 @@ def _plan(
     if not draft.start:
         named_tokenizer(draft.data)
     size = text_bytes(draft)
-    machine = Machine(draft, device, ranks.alone, min(SPEED_SECONDS, 6 * minutes))
+    machine = Machine(draft, device, ranks.is_single_process, min(SPEED_SECONDS, 6 * minutes))
     config = read_config(draft.start) if draft.start else None
     records = _count_records(draft)
 

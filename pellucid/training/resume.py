@@ -18,7 +18,7 @@ from pellucid.errors import UsageError
 from pellucid.pretrained import Pretrained
 from pellucid.training import memory
 from pellucid.training.device import describe_determinism_cost, resolve_device
-from pellucid.training.distributed.ranks import ALONE, Ranks, flat
+from pellucid.training.distributed.ranks import SINGLE_PROCESS, Ranks, flatten
 from pellucid.training.evaluate import check_evaluation
 from pellucid.training.history import tensorboard
 from pellucid.training.history.log import cut
@@ -40,15 +40,15 @@ STEPS, EXTENSIONS = "steps", "extensions"
 """The key that `resume` may change, and the one that keeps its earlier values."""
 
 
-def begin(recipe: Recipe, folder: RunFolder, report: Report, ranks: Ranks = ALONE) -> Run:
+def begin(recipe: Recipe, folder: RunFolder, report: Report, ranks: Ranks = SINGLE_PROCESS) -> Run:
     """Begins a run in a new folder. Its recipe is written first; where the run is refused, nothing stays."""
     recipe, base = resolve_recipe(recipe)
     check_same_recipe(recipe, ranks)
-    ranks.first_alone(lambda: folder.begin(recipe.to_toml()))
+    ranks.on_main_then_broadcast(lambda: folder.begin(recipe.to_toml()))
     try:
         return _open_run(recipe, folder, report, base, ranks)
     except Exception:
-        if ranks.first:
+        if ranks.is_main:
             folder.abandon()
         raise
 
@@ -60,15 +60,15 @@ def _open_run(
     device = resolve_device(recipe.train.device)  # a missing one is refused before the text is read
     config = config_of(recipe, base) if base else recipe.config(recipe.data.vocab_size or 1)
     memory.check_fits(recipe, config, str(device), ranks.world)
-    if recipe.train.tensorboard and ranks.first:
+    if recipe.train.tensorboard and ranks.is_main:
         tensorboard.writer_class()  # refused now where it is not installed
-    with ranks.first_goes_first():
+    with ranks.main_process_first():
         _check_shared(folder, ranks)
         source = open_source(recipe.data, recipe.length, recipe.seed, folder.path / DATA, report, base)
     check_evaluation(source, recipe)
     with memory.enough(recipe, recipe.train.device, lambda: 0, ranks.world):
         state = TrainState(recipe, source, base, ranks)
-        if state.is_deterministic and state.device.type == "cuda" and ranks.alone:
+        if state.is_deterministic and state.device.type == "cuda" and ranks.is_single_process:
             rows = recipe.data.batch_size // recipe.train.accumulate
             report(describe_determinism_cost(state.objective, rows, recipe.length))
     for line in filter(None, (*summary(recipe, state.model), warn_of_visible_targets(state.model.config))):
@@ -88,7 +88,9 @@ def warn_of_visible_targets(config: ModelConfig) -> str:
     )
 
 
-def resume(folder: RunFolder, report: Report, ranks: Ranks = ALONE, changes: Iterable[str] = ()) -> Run:
+def resume(
+    folder: RunFolder, report: Report, ranks: Ranks = SINGLE_PROCESS, changes: Iterable[str] = ()
+) -> Run:
     """Resumes a run from its newest complete checkpoint, or from the start where there is none.
 
     `changes` may set steps=N, to train further than the run was planned.
@@ -96,9 +98,9 @@ def resume(folder: RunFolder, report: Report, ranks: Ranks = ALONE, changes: Ite
     changes = _check_changes(changes)
     own = Recipe.from_dict(folder.recipe())
     check_same_recipe(Recipe.from_dict(override(folder.recipe(), _without_steps(changes))), ranks)
-    ranks.compare({STEPS: _steps(folder, changes)})
-    ranks.first_alone(folder.need_own_models)
-    name, skipped = ranks.first_alone(lambda: _newest(folder))
+    ranks.check_equal({STEPS: _steps(folder, changes)})
+    ranks.on_main_then_broadcast(folder.need_own_models)
+    name, skipped = ranks.on_main_then_broadcast(lambda: _newest(folder))
     for line in skipped:
         report(line)
     path, step = (folder.checkpoints / name, step_of(name) or 0) if name else (None, 0)
@@ -110,7 +112,7 @@ def resume(folder: RunFolder, report: Report, ranks: Ranks = ALONE, changes: Ite
             report(f"{line}: the result will no longer be bitwise that of an uninterrupted run")
     if extended != own:
         run.state.meters.evaluations_without_improvement = 0  # patience begins anew
-        ranks.first_alone(lambda: folder.change(extended.to_toml()))
+        ranks.on_main_then_broadcast(lambda: folder.change(extended.to_toml()))
         report(_describe_extension(own, extended, step))
     for log in run.logs.values():
         cut(log.path, step)
@@ -158,12 +160,12 @@ def _describe_extension(before: Recipe, after: Recipe, step: int) -> str:
 
 def check_same_recipe(recipe: Recipe, ranks: Ranks) -> None:
     """Refuses ranks that have different recipes, or different versions of this program or of torch."""
-    ranks.compare({"pellucid": __version__, "torch": torch.__version__} | recipe.to_dict())
+    ranks.check_equal({"pellucid": __version__, "torch": torch.__version__} | recipe.to_dict())
 
 
 def _check_unchanged(recipe: Recipe, saved: Mapping[str, Any], step: int, folder: RunFolder) -> None:
     """Refuses a recipe that was edited since the checkpoint was saved."""
-    ours, theirs = flat(recipe.to_dict()), flat(Recipe.from_dict(saved).to_dict())
+    ours, theirs = flatten(recipe.to_dict()), flatten(Recipe.from_dict(saved).to_dict())
     if step:  # as planned when that step was made
         ours[STEPS] = recipe.steps_at(step - 1)
         ours[EXTENSIONS] = tuple(pair for pair in recipe.extensions if pair[0] < step)

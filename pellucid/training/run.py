@@ -65,7 +65,7 @@ class Run:
         self.flops_per_token = count_flops_per_token(state.model.config, self.recipe.length, passes)
         self.logs: dict[str, Log] = {}
         self.board: Board | None = None
-        if folder is not None and self.ranks.first:
+        if folder is not None and self.ranks.is_main:
             self.logs = {name: Log(folder.path / name) for name in (LOG, RECORDER)}
             self.board = Board(folder.path / TENSORBOARD) if self.recipe.train.tensorboard else None
         self._stop_requested = False
@@ -97,7 +97,7 @@ class Run:
     def events(self) -> Iterator[Event]:
         """Trains to the end; yields what happens, each event after it was logged."""
         device, done = str(self.state.device), lambda: self.state.meters.step
-        with self.ranks.hearing(), memory.enough(self.recipe, device, done, self.ranks.world):
+        with self.ranks.catch_lost_ranks(), memory.enough(self.recipe, device, done, self.ranks.world):
             for event in self._train():
                 self._log(event)
                 yield event
@@ -226,7 +226,7 @@ class Run:
             return None
         is_slow = self._seconds_for_best > BEST_SECONDS + BEST_SHARE * self.state.meters.seconds
         is_due = not is_slow or self.recipe.ends_at(event.step)
-        if not self.ranks.first_alone(lambda: is_due and self._is_best(event.loss)):
+        if not self.ranks.on_main_then_broadcast(lambda: is_due and self._is_best(event.loss)):
             return None
         began = time.perf_counter()
         path = self.folder.save_best(self.state.snapshot(), event.loss, self.ranks)

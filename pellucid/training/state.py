@@ -21,7 +21,7 @@ from pellucid.pretrained import Pretrained
 from pellucid.training import optimizers
 from pellucid.training.device import compile_loss, configure_torch, resolve_device, resolve_dtype
 from pellucid.training.distributed import parallel
-from pellucid.training.distributed.ranks import ALONE, Ranks
+from pellucid.training.distributed.ranks import SINGLE_PROCESS, Ranks
 from pellucid.training.distributed.sharded import copy_rows
 from pellucid.training.objective import Objective
 from pellucid.training.prefetch import Prefetcher
@@ -95,12 +95,12 @@ METER_KEYS = {
 
 class TrainState:
     def __init__(
-        self, recipe: Recipe, source: Source, base: Pretrained | None = None, ranks: Ranks = ALONE
+        self, recipe: Recipe, source: Source, base: Pretrained | None = None, ranks: Ranks = SINGLE_PROCESS
     ) -> None:
         """Builds the state before the first step; `base` is the model that a fine-tuning starts from."""
         configure_torch(recipe.train.threads)
         self.recipe, self.source, self.base, self.ranks = recipe, source, base, ranks
-        self.device = ranks.device(resolve_device(recipe.train.device))
+        self.device = ranks.local_device(resolve_device(recipe.train.device))
         ranks.connect(self.device, recipe.train.timeout)
         self.dtype = resolve_dtype(self.device, recipe.train.dtype, recipe.train.weights)
         vocab_size = source.tokenizer.vocab_size
@@ -109,16 +109,16 @@ class TrainState:
         """Identifies the weights that adapters were trained beside."""
         rng.seed_everything(recipe.seed, ranks.rank)
         self.objective = Objective(self.model, recipe.train, self.dtype)
-        self.parallel = parallel.shared(self.objective, recipe.train.parallel, ranks)
+        self.parallel = parallel.make_parallel(self.objective, recipe.train.parallel, ranks)
         self.weights = Weights(self.model, recipe.train.only, recipe.train.freeze)
         self.optimizer = optimizers.make_optimizer(self.weights.trainable, recipe.optimizer)
         self.average = WeightAverage(self.weights, recipe.train.ema)
         rows = rows_per_rank(recipe, ranks.world)
         self.loader = DataLoader(source.train, rows, ranks.rank, ranks.world)
         self.prefetcher = Prefetcher(self.loader, self.device)
-        sharded = isinstance(self.parallel, parallel.Sharded)
+        sharded = isinstance(self.parallel, parallel.FullySharded)
         loss, self.compiled = compile_loss(self.objective, recipe, self.device, sharded)
-        self.loss = self.parallel.joined(loss, self.device, self.is_deterministic)
+        self.loss = self.parallel.wrap_loss(loss, self.device, self.is_deterministic)
         """(ids, targets) → mean loss; its backward pass leaves the gradients of all ranks."""
         self.meters = Meters()
 

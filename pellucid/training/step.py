@@ -114,17 +114,17 @@ def forward_backward(state: TrainState, batch: DeviceBatch) -> tuple[Tensor, int
     """
     parts = state.recipe.train.accumulate
     counts = [int((part != IGNORE_INDEX).sum()) for part in np.array_split(batch.batch.targets, parts)]
-    targets_of_all, tokens = map(int, state.ranks.total(sum(counts), batch.batch.ids.size))
+    targets_of_all, tokens = map(int, state.ranks.sum_numbers(sum(counts), batch.batch.ids.size))
     total = torch.zeros((), device=state.device, dtype=torch.float64)
     micro_batches = zip(batch.ids.chunk(parts), batch.targets.chunk(parts), counts, strict=True)
     for number, (ids, targets, count) in enumerate(micro_batches, start=1):
         # DDP and FSDP exchange gradients once a step, unless bfloat16 ones are accumulated in masters.
-        with state.parallel.sending(number == parts or bool(state.weights.bfloat16)):
+        with state.parallel.sync_grads(number == parts or bool(state.weights.bfloat16)):
             loss = state.loss(ids, targets) * (count / max(targets_of_all, 1))
-            (loss * state.parallel.factor).backward()
+            (loss * state.parallel.loss_factor).backward()
         state.weights.accumulate_grads()
         total += loss.detach()
-    return state.ranks.sum(total), tokens
+    return state.ranks.all_reduce(total), tokens
 
 
 def clip_grads(grads: Sequence[Tensor], norm: Tensor, limit: float, is_finite: Tensor) -> None:

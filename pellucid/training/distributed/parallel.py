@@ -1,80 +1,80 @@
 """How ranks share a model: each has all of it (ddp), or each has some rows of every parameter (fsdp).
 
-Both are PyTorch's own engines. They take the mean of the ranks' gradients where the loop wants their sum, so
-a rank's loss counts `world` times; and they send gradients once a step, however many micro-batches it has;
-only gradients of bfloat16 weights, which are added up in float32 masters, are sent after each.
+Both are PyTorch's own engines. They average the gradients of the ranks where a step needs their sum, so a
+rank's loss is multiplied by `world`; and they exchange gradients once a step, however many micro-batches it
+has; only gradients of bfloat16 weights, which are accumulated in float32 masters, are exchanged after each.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pellucid.errors import ConfigError
 from pellucid.model.lora import adapters
+from pellucid.training.device import Loss
 from pellucid.training.distributed.ranks import Ranks
 from pellucid.training.objective import Objective
 
-Loss = Callable[[Tensor, Tensor], Tensor]
 
+class SingleProcess:
+    """One process has the whole model and exchanges nothing."""
 
-class Alone:
-    """One process has the model to itself."""
-
-    factor = 1
-    """How often a rank's loss counts, so that the engine's mean of gradients is their sum."""
+    loss_factor = 1
+    """By what a rank's loss is multiplied, so that the engine's mean of the gradients is their sum."""
 
     def __init__(self, objective: Objective, ranks: Ranks) -> None:
         self.objective, self.ranks = objective, ranks
 
-    def joined(self, loss: Loss, device: torch.device, same_bits: bool) -> Loss:
-        """The loss whose backward pass leaves the gradients of all ranks; once it is known what learns. With
-        `same_bits` they are always added up in the same order, so that a resumed run has those of another."""
+    def wrap_loss(self, loss: Loss, device: torch.device, is_deterministic: bool) -> Loss:
+        """Returns the loss whose backward pass leaves the gradients of all ranks; called once it is known
+        which parameters are trainable. With `is_deterministic` they are always summed in the same order, so
+        that a resumed run has the bits of an uninterrupted one."""
         return loss
 
     @contextlib.contextmanager
-    def sending(self, now: bool) -> Iterator[None]:
-        """In this block a backward pass sends its gradients, with those kept before, or keeps them."""
+    def sync_grads(self, is_on: bool) -> Iterator[None]:
+        """In this block a backward pass exchanges its gradients and those accumulated before, if `is_on`."""
         yield
 
     @contextlib.contextmanager
-    def gathered(self) -> Iterator[None]:
-        """In this block the model can be used as if it were one's own, by all ranks at once."""
+    def gather_weights(self) -> Iterator[None]:
+        """In this block the model can be called directly, by all ranks at once."""
         yield
 
 
-class Replicated(Alone):
-    """Every rank has all of it: torch's DistributedDataParallel."""
+class DataParallel(SingleProcess):
+    """Every rank has the whole model: torch's DistributedDataParallel."""
 
     def __init__(self, objective: Objective, ranks: Ranks) -> None:
         super().__init__(objective, ranks)
-        self.factor = ranks.world
+        self.loss_factor = ranks.world
 
-    def joined(self, loss: Loss, device: torch.device, same_bits: bool) -> Loss:
+    def wrap_loss(self, loss: Loss, device: torch.device, is_deterministic: bool) -> Loss:
         from torch.nn.parallel import DistributedDataParallel
 
         assert isinstance(loss, nn.Module)
-        tables: Any = [name for name, _ in loss.named_buffers()]  # the same everywhere: nothing to send
-        loss._ddp_params_and_buffers_to_ignore = tables
+        buffers: Any = [name for name, _ in loss.named_buffers()]  # the same everywhere: nothing to send
+        loss._ddp_params_and_buffers_to_ignore = buffers
         self.module: Any = DistributedDataParallel(
             loss,
             device_ids=[device] if device.type == "cuda" else None,
             gradient_as_bucket_view=True,
-            find_unused_parameters=same_bits,  # else it puts them in another order after the first step
+            find_unused_parameters=is_deterministic,  # else buckets are rebuilt after the first step
         )
-        made: Loss = self.module
-        return made
+        wrapped: Loss = self.module
+        return wrapped
 
     @contextlib.contextmanager
-    def sending(self, now: bool) -> Iterator[None]:
-        with contextlib.nullcontext() if now else self.module.no_sync():
+    def sync_grads(self, is_on: bool) -> Iterator[None]:
+        with contextlib.nullcontext() if is_on else self.module.no_sync():
             yield
 
 
-class Sharded(Alone):
-    """Every rank has its rows, and gathers a block when its turn comes: torch's `fully_shard`."""
+class FullySharded(SingleProcess):
+    """Every rank has some rows of each parameter and gathers one block at a time: torch's `fully_shard`."""
 
     def __init__(self, objective: Objective, ranks: Ranks) -> None:
         from torch.distributed.device_mesh import init_device_mesh
@@ -83,10 +83,10 @@ class Sharded(Alone):
         super().__init__(objective, ranks)
         if adapters(dict(objective.model.named_parameters())):
             raise ConfigError(
-                "train.parallel=fsdp divides every parameter among the ranks, and adapters are merged whole: "
-                "use train.parallel=ddp, which divides none."
+                "train.parallel=fsdp shards every parameter over the ranks, and adapters are merged whole: "
+                "use train.parallel=ddp."
             )
-        self.factor = ranks.world
+        self.loss_factor = ranks.world
         mesh = init_device_mesh(objective.model.device.type, (ranks.world,))  # not whatever GPU there is
         for block in objective.model.blocks:
             fully_shard(block, mesh=mesh)
@@ -94,13 +94,13 @@ class Sharded(Alone):
         register_fsdp_forward_method(objective, "logits")
 
     @contextlib.contextmanager
-    def sending(self, now: bool) -> Iterator[None]:
-        self.module.set_requires_gradient_sync(now)
+    def sync_grads(self, is_on: bool) -> Iterator[None]:
+        self.module.set_requires_gradient_sync(is_on)
         yield
 
     @contextlib.contextmanager
-    def gathered(self) -> Iterator[None]:
-        """What lies outside of the blocks is here; a block comes and goes."""
+    def gather_weights(self) -> Iterator[None]:
+        """The weights outside of the blocks are gathered here; those of a block by its own forward pass."""
         self.module.unshard()
         try:
             yield
@@ -108,8 +108,9 @@ class Sharded(Alone):
             self.module.reshard()
 
 
-WAYS = {"auto": Replicated, "ddp": Replicated, "fsdp": Sharded}
+ENGINES = {"auto": DataParallel, "ddp": DataParallel, "fsdp": FullySharded}
 
 
-def shared(objective: Objective, way: str, ranks: Ranks) -> Alone:
-    return Alone(objective, ranks) if ranks.alone else WAYS[way](objective, ranks)
+def make_parallel(objective: Objective, parallel: str, ranks: Ranks) -> SingleProcess:
+    """Returns the engine that `train.parallel` names, or that of a single process."""
+    return (SingleProcess if ranks.is_single_process else ENGINES[parallel])(objective, ranks)

@@ -76,7 +76,7 @@ class NonfiniteLocator(Hook):
             with look(values):
                 step.forward_backward(state, batch)
         except torch.OutOfMemoryError:  # the explicit path takes more memory than the fused one
-            if not state.ranks.alone:
+            if not state.ranks.is_single_process:
                 raise  # the others wait for its gradients
             state.weights.zero_grads()
             return Nonfinite(_first(_Values(), loss, first_grad))

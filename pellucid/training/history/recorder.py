@@ -109,7 +109,7 @@ def _measure_activations(state: TrainState, batch: Batch) -> Figures:
     ids = torch.from_numpy(batch.ids[:rows]).to(state.device, torch.int64)
     state.model.eval()
     try:
-        with state.parallel.gathered(), look(measure, fused=True):
+        with state.parallel.gather_weights(), look(measure, fused=True):
             state.objective.logits(ids)
     finally:
         state.model.train()

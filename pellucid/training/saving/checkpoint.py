@@ -41,7 +41,7 @@ from pellucid.interop.adapter_folder import Adapter
 from pellucid.interop.folder import read_table
 from pellucid.interop.safetensors_file import LARGEST_INDEX, read_tensors, write_file
 from pellucid.text.tokenizer import Tokenizer
-from pellucid.training.distributed.ranks import ALONE, Ranks
+from pellucid.training.distributed.ranks import SINGLE_PROCESS, Ranks
 from pellucid.training.saving import manifest
 from pellucid.training.saving.manifest import (
     ADAPTER,
@@ -112,7 +112,7 @@ def write(
     snapshot: Snapshot,
     recipe: Mapping[str, Any],
     environment: Mapping[str, Any],
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
 ) -> Path:
     """Save a snapshot as `folder`/step-…; what is complete in the folder stays so, whatever happens.
 
@@ -133,10 +133,10 @@ def write(
             if tensors:
                 write_file(here / f"{part}.safetensors", tensors)
         folders = [here.name]
-        if ranks.first:
+        if ranks.is_main:
             model_folder.write(new / MODEL, model)
             folders.append(MODEL)
-        if ranks.first and snapshot.adapter:
+        if ranks.is_main and snapshot.adapter:
             adapter_folder.write(new / ADAPTER, snapshot.adapter)
             folders.append(ADAPTER)
         fsync_folder(new)
@@ -145,12 +145,12 @@ def write(
         return {"entries": entries, "pieces": where}
 
     with _telling(folder, snapshot):
-        new = folder / ranks.first_alone(lambda: _temporary(folder, made.name))
+        new = folder / ranks.on_main_then_broadcast(lambda: _temporary(folder, made.name))
         try:
-            parts = ranks.together(own_part)
-            ranks.first_alone(lambda: _complete(new, made, snapshot.step, state, parts))
+            parts = ranks.gather_results(own_part)
+            ranks.on_main_then_broadcast(lambda: _complete(new, made, snapshot.step, state, parts))
         finally:
-            if ranks.first:
+            if ranks.is_main:
                 shutil.rmtree(new, ignore_errors=True)
     return made
 
@@ -245,13 +245,13 @@ def _state_text(snapshot: Snapshot, recipe: Mapping[str, Any], environment: Mapp
 # ---- reading: the disk may have changed it, or a person
 
 
-def read(folder: Path, ranks: Ranks = ALONE) -> Snapshot:
+def read(folder: Path, ranks: Ranks = SINGLE_PROCESS) -> Snapshot:
     """The snapshot of a checkpoint, or one FileError that says what is not as its manifest has it."""
     check(folder)
     return read_checked(folder, ranks)
 
 
-def read_checked(folder: Path, ranks: Ranks = ALONE) -> Snapshot:
+def read_checked(folder: Path, ranks: Ranks = SINGLE_PROCESS) -> Snapshot:
     """The same of one that was just checked. Every tensor is whole, and is read when it is asked for."""
     state = _state(folder)
     model = model_folder.read(folder / MODEL)

@@ -36,7 +36,7 @@ from pellucid.files import (
     sweep_folder,
     whole_file,
 )
-from pellucid.training.distributed.ranks import ALONE, Ranks
+from pellucid.training.distributed.ranks import SINGLE_PROCESS, Ranks
 from pellucid.training.events import EndReason
 from pellucid.training.saving import manifest, published
 from pellucid.training.saving.manifest import ADAPTER, BEST, CHECKPOINTS, MODEL, PARTIAL, name_of, step_of
@@ -231,7 +231,7 @@ class RunFolder:
         snapshot: "Snapshot",
         environment: dict[str, Any],
         keep: int,
-        ranks: Ranks = ALONE,
+        ranks: Ranks = SINGLE_PROCESS,
         every: int = 1,
     ) -> Path:
         """A complete checkpoint, and `model` its model; then older ones are removed.
@@ -239,10 +239,10 @@ class RunFolder:
         A step that is there complete is not written again: the same run at the same step is the same. All
         ranks take part; the first one holds the folder.
         """
-        if ranks.first:
+        if ranks.is_main:
             self._need_lock()
         made = self.checkpoints / name_of(snapshot.step)
-        if not ranks.first_alone(lambda: _passes(manifest.check, made)):
+        if not ranks.on_main_then_broadcast(lambda: _passes(manifest.check, made)):
             snapshot = self._named(snapshot)
             from pellucid.training.saving import checkpoint
 
@@ -255,17 +255,17 @@ class RunFolder:
                     self._remember(published.link(self.path / part, made / part, snapshot.step, known))
             self._purge(snapshot.step, keep, every)
 
-        ranks.first_alone(publish_and_purge)
+        ranks.on_main_then_broadcast(publish_and_purge)
         return made
 
-    def save_best(self, snapshot: "Snapshot", loss: float, ranks: Ranks = ALONE) -> Path:
+    def save_best(self, snapshot: "Snapshot", loss: float, ranks: Ranks = SINGLE_PROCESS) -> Path:
         """The model of a snapshot as `best`, with its validation loss. All ranks take part."""
         from pellucid.interop import model_folder
         from pellucid.training.saving import checkpoint
 
         best = self.path / BEST
         model = checkpoint.pretrained(self._named(snapshot), ranks)
-        ranks.first_alone(
+        ranks.on_main_then_broadcast(
             lambda: self._remember(
                 published.publish(best, lambda new: model_folder.write(new, model), snapshot.step, loss)
             )

@@ -36,7 +36,7 @@ def own(tensors: Mapping[str, torch.Tensor], ranks: Ranks) -> dict[str, LocalRow
     return {
         name: one
         for name, one in found.items()
-        if (len(one.rows) if is_sharded(tensors[name]) else ranks.first)
+        if (len(one.rows) if is_sharded(tensors[name]) else ranks.is_main)
     }
 
 
@@ -45,7 +45,7 @@ def gathered(tensors: Mapping[str, torch.Tensor], ranks: Ranks) -> dict[str, tor
     found = {}
     for name, tensor in tensors.items():
         one = full_tensor(tensor.detach())
-        if ranks.first:
+        if ranks.is_main:
             found[name] = one.cpu() if is_sharded(tensor) else one
     return found
 

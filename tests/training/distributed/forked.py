@@ -17,7 +17,7 @@ import torch.distributed.tensor
 import torch.nn.parallel
 from torch.distributed import TCPStore
 
-from pellucid.training.distributed.ranks import Ranks, meet
+from pellucid.training.distributed.ranks import Ranks, rendezvous
 
 
 class Failed(str):
@@ -25,17 +25,17 @@ class Failed(str):
 
 
 class Job:
-    """Each rank does its `work(rank)`. Like torchrun, this keeps the board, and ends all when one fails."""
+    """Each rank does its `work(rank)`. Like torchrun, this keeps the store, and ends all when one fails."""
 
     def __init__(self, world: int, work: Callable[[int], Any]) -> None:
-        self.board = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        port = self.board.port
+        self.store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        port = self.store.port
         self.files = [tempfile.TemporaryFile() for _ in range(world)]  # noqa: SIM115
         self.pids = [self._fork(rank, world, port, work) for rank in range(world)]
 
     def _fork(self, rank: int, world: int, port: int, work: Callable[[int], Any]) -> int:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # the board's thread holds no lock of ours
+            warnings.simplefilter("ignore", DeprecationWarning)  # the store's thread holds no lock of ours
             child = os.fork()
         if child:
             return child
@@ -94,7 +94,7 @@ def meeting(work: Callable[[Ranks], Any]) -> Callable[[int], Any]:
     """The same work by ranks that have met."""
 
     def met(_: int) -> Any:
-        with meet() as ranks:
+        with rendezvous() as ranks:
             return work(ranks)
 
     return met

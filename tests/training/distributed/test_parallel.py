@@ -111,7 +111,7 @@ def test_all_ranks_skip_a_step_whose_gradient_is_not_finite_on_one(way: str) -> 
         before = {
             name: full_tensor(value.detach()).clone() for name, value in made.state.weights.named.items()
         }
-        right, factor = made.state.loss, 1.0 if ranks.first else math.nan
+        right, factor = made.state.loss, 1.0 if ranks.is_main else math.nan
         made.state.loss = lambda ids, targets: right(ids, targets) * factor
         skipped = made.step()
         same = all(
@@ -132,7 +132,7 @@ def test_a_gradient_that_is_not_finite_in_the_rows_of_one_rank_has_a_name_on_all
             result = right(state, batch)
             slope = made.state.weights.named["blocks.1.attn.q_proj.weight"].grad
             assert slope is not None
-            if not ranks.first:
+            if not ranks.is_main:
                 to_local(slope)[0] = math.inf
             return result
 

@@ -9,46 +9,46 @@ import pytest
 import torch
 
 from pellucid.errors import ConfigError, FileError
-from pellucid.training.distributed import pulse
+from pellucid.training.distributed import heartbeat
 from pellucid.training.distributed import ranks as module
-from pellucid.training.distributed.ranks import Ranks, meet
+from pellucid.training.distributed.ranks import Ranks, rendezvous
 from tests.training.distributed.forked import Failed, Job, job, meeting
 
 
-def test_a_process_alone_agrees_with_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_process_agrees_with_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RANK", raising=False)
-    with meet() as alone:
-        assert (alone.rank, alone.world, alone.first, alone.alone) == (0, 1, True, True)
-        assert alone.total(3, 0.5) == [3, 0.5] and alone.agree("stop") == "stop"
-        assert alone.together(lambda: 7) == [7] and alone.first_alone(lambda: 7) == 7
-        assert alone.mine(6) == slice(0, 6) and alone.speaks()
-        alone.compare({"a": 1})
+    with rendezvous() as single:
+        assert (single.rank, single.world, single.is_main, single.is_single_process) == (0, 1, True, True)
+        assert single.sum_numbers(3, 0.5) == [3, 0.5] and single.agree("stop") == "stop"
+        assert single.gather_results(lambda: 7) == [7] and single.on_main_then_broadcast(lambda: 7) == 7
+        assert single.local_slice(6) == slice(0, 6) and single.is_first_to_report()
+        single.check_equal({"a": 1})
 
 
 def talk(ranks: Ranks) -> dict[str, Any]:
     ranks.connect(torch.device("cpu"), 10)
-    told: dict[str, Any] = {
-        "total": ranks.total(ranks.rank, 1),
-        "nobody": ranks.agree(""),
+    results: dict[str, Any] = {
+        "sum": ranks.sum_numbers(ranks.rank, 1),
+        "none": ranks.agree(""),
         "second": ranks.agree("stop" if ranks.rank == 1 else ""),
-        "together": ranks.together(lambda: ranks.rank * 10),
-        "first": ranks.first_alone(lambda: [ranks.rank, "x"]),
-        "mine": list(range(6))[ranks.mine(6)],
+        "gathered": ranks.gather_results(lambda: ranks.rank * 10),
+        "main": ranks.on_main_then_broadcast(lambda: [ranks.rank, "x"]),
+        "slice": list(range(6))[ranks.local_slice(6)],
     }
-    with ranks.first_goes_first():
-        told["when"] = time.monotonic()
-        time.sleep(0.2 * ranks.first)
+    with ranks.main_process_first():
+        results["when"] = time.monotonic()
+        time.sleep(0.2 * ranks.is_main)
     for name, work in (("own", _fail_on_second), ("first", _fail_on_first)):
         try:
-            ranks.together(lambda work=work: work(ranks))  # type: ignore[misc]
+            ranks.gather_results(lambda work=work: work(ranks))  # type: ignore[misc]
         except Exception as error:
-            told[f"failed {name}"] = f"{type(error).__name__}: {error}"
+            results[f"failed {name}"] = f"{type(error).__name__}: {error}"
     for table in ({"a": 1, "b": {"c": 2}}, {"a": 1, "b": {"c": 2 + ranks.rank}}):
         try:
-            ranks.compare(table)
+            ranks.check_equal(table)
         except ConfigError as error:
-            told["differ"] = str(error)
-    return told
+            results["differ"] = str(error)
+    return results
 
 
 def _fail_on_second(ranks: Ranks) -> None:
@@ -57,17 +57,17 @@ def _fail_on_second(ranks: Ranks) -> None:
 
 
 def _fail_on_first(ranks: Ranks) -> None:
-    if ranks.first:
+    if ranks.is_main:
         raise ValueError("no")
 
 
 def test_two_ranks_agree_and_fail_together() -> None:
     first, second = job(2, talk)
-    for key in ("total", "nobody", "second", "together", "first", "differ"):
+    for key in ("sum", "none", "second", "gathered", "main", "differ"):
         assert first[key] == second[key], key
-    assert first["total"] == [1, 2] and (first["nobody"], first["second"]) == ("", "stop")
-    assert first["together"] == [0, 10] and first["first"] == [0, "x"]
-    assert first["mine"] + second["mine"] == list(range(6))
+    assert first["sum"] == [1, 2] and (first["none"], first["second"]) == ("", "stop")
+    assert first["gathered"] == [0, 10] and first["main"] == [0, "x"]
+    assert first["slice"] + second["slice"] == list(range(6))
     assert second["when"] - first["when"] > 0.15
     assert second["failed own"] == "FileError: cannot write x."
     assert first["failed own"] == "RankError: rank 1: cannot write x."
@@ -76,33 +76,33 @@ def test_two_ranks_agree_and_fail_together() -> None:
 
 
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in (module, pulse):
-        monkeypatch.setattr(place, "BEAT", 0.05)
-        monkeypatch.setattr(place, "SILENT", 0.3)
+    for place in (module, heartbeat):
+        monkeypatch.setattr(place, "INTERVAL", 0.05)
+        monkeypatch.setattr(place, "LATE", 0.3)
 
 
-def test_whoever_works_long_is_waited_for_and_whoever_is_stopped_is_named(
+def test_a_slow_rank_is_waited_for_and_a_stopped_one_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A beat of 0.05 s and a patience of 0.5 s; the second works for twice that, then is stopped."""
+    """The interval is 0.05 s, the timeout 0.5 s; the second rank works for twice that, then is stopped."""
     quick(monkeypatch)
 
     def wait(ranks: Ranks) -> None:
         ranks.timeout = 0.5
-        ranks.together(lambda: time.sleep(1.0 * ranks.rank))
+        ranks.gather_results(lambda: time.sleep(1.0 * ranks.rank))
         if ranks.rank == 1:
             os.kill(os.getpid(), signal.SIGSTOP)
-        ranks.together(lambda: None)
+        ranks.gather_results(lambda: None)
 
     started = Job(2, meeting(wait))
     begun = time.monotonic()
     first, second = started.results(grace=0.1)
     assert second is None and isinstance(first, Failed)
     assert 1.5 < time.monotonic() - begun < 30
-    assert first.startswith(f"RankError: lost touch with rank 1 (process {started.pids[1]} on ")
+    assert first.startswith("RankError: ") and f"rank 1 (process {started.pids[1]} on " in first
 
 
-def test_who_waits_in_a_kernel_for_a_dead_rank_still_ends_when_told_to(
+def test_a_rank_that_waits_in_a_kernel_for_a_dead_one_ends_at_sigterm(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Python's own handlers do not run there, and the sum would wait for a minute."""
@@ -113,7 +113,7 @@ def test_who_waits_in_a_kernel_for_a_dead_rank_still_ends_when_told_to(
         ranks.connect(torch.device("cpu"), 60)
         if ranks.rank == 1:
             os.kill(os.getpid(), signal.SIGSTOP)
-        ranks.total(1)
+        ranks.sum_numbers(1)
 
     started = Job(2, meeting(wait))
     time.sleep(1.0)
@@ -123,7 +123,7 @@ def test_who_waits_in_a_kernel_for_a_dead_rank_still_ends_when_told_to(
     assert started.codes[started.pids[0]] == 143 and time.monotonic() - begun < 30
 
 
-def test_a_rank_that_fails_before_a_sum_is_named_to_those_who_wait_for_it(
+def test_a_rank_that_fails_before_a_sum_is_named_to_those_that_wait_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     quick(monkeypatch)
@@ -132,10 +132,10 @@ def test_a_rank_that_fails_before_a_sum_is_named_to_those_who_wait_for_it(
         ranks.connect(torch.device("cpu"), 30)
         if ranks.rank == 1:
             raise ValueError("something of its own")
-        ranks.total(1)
+        ranks.sum_numbers(1)
 
     begun = time.monotonic()
     first, second = Job(2, meeting(work)).results(grace=5.0)
     assert second == "ValueError: something of its own"
-    assert first.startswith("RankError: lost touch with rank 1 (process ")
+    assert first.startswith("RankError: ") and "rank 1 (process " in first
     assert time.monotonic() - begun < 25, "it did not wait for the timeout of the sum"

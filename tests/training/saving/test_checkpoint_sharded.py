@@ -42,7 +42,7 @@ def contents(made: Run) -> dict[str, Any]:
 def save(folder: Path, made: Run, ranks: Ranks) -> Path:
     run = RunFolder(folder)
     run._recipe, run._held = {}, True  # no lock: this is not about two runs in one folder
-    ranks.first_alone(lambda: run.checkpoints.mkdir(parents=True, exist_ok=True))
+    ranks.on_main_then_broadcast(lambda: run.checkpoints.mkdir(parents=True, exist_ok=True))
     return run.save(made.state.snapshot(), {}, 2, ranks)
 
 
