@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import typer.main
@@ -18,7 +17,8 @@ from choices_page import choices_files
 from python_page import python_page
 from recipes_page import recipes_page
 
-from pellucid.cli.app import EXIT_CODES, app
+from pellucid.cli.app import EXIT_CODES, app, leaf_commands
+from pellucid.cli.examples import EXAMPLES
 from pellucid.config import ModelConfig
 from pellucid.explain.formula import build_formula
 from pellucid.explain.trace import Trace
@@ -83,21 +83,12 @@ def readme() -> str:
     return text
 
 
-def every(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every command with its full name, those of groups too."""
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from every(command, f"{prefix}{name} ")
-        else:
-            yield f"{prefix}{name}", command
-
-
 def commands() -> Iterator[str]:
     yield "# Commands\n"
     yield "## Exit codes\n\n| code | meaning |\n|---|---|"
     yield from (f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items())
     yield "\nA run that a signal ended has saved a checkpoint; `train --resume RUN` goes on from there.\n"
-    for name, command in every(typer.main.get_command(app)):
+    for name, command in leaf_commands(typer.main.get_command(app)):
         arguments = " ".join(
             p.human_readable_name if p.required else f"[{p.human_readable_name}]"
             for p in command.params
@@ -105,6 +96,7 @@ def commands() -> Iterator[str]:
         )
         yield f"## pellucid {name} {arguments}\n"
         yield inspect.cleandoc(command.help or "") + "\n"
+        yield "\n".join(("```sh", *EXAMPLES[name], "```\n"))
         yield "| option | default | meaning |\n|---|---|---|"
         for parameter in command.params:
             default = (

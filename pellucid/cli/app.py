@@ -1,8 +1,8 @@
-"""The commands together."""
+"""The command line as a tree: every command with its name, options and examples."""
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import typer
@@ -11,6 +11,7 @@ import typer.main
 from pellucid.cli.choices import choices
 from pellucid.cli.compare import compare
 from pellucid.cli.data import app as data
+from pellucid.cli.examples import EXAMPLES
 from pellucid.cli.explain import explain
 from pellucid.cli.export import export
 from pellucid.cli.generate import generate
@@ -69,23 +70,35 @@ app.add_typer(data)
 
 
 def command_tree() -> Any:
-    """Returns the parser of the whole command line."""
+    """Returns the parser of the whole command line; the help of each command ends with its examples."""
     tree = typer.main.get_command(app)
+    for name, command in leaf_commands(tree):
+        command.epilog = "\n\n".join(["Examples:", *EXAMPLES[name]])
     _escape_markup(tree)
     return tree
+
+
+def leaf_commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields every command with its full name, those of groups too."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from leaf_commands(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
 
 
 def _escape_markup(command: Any) -> None:
     """Lets brackets in help texts, such as NAME[t=1,v=2], be brackets and not rich's markup."""
     for holder in (command, *command.params):
-        if getattr(holder, "help", None):
-            holder.help = re.sub(r"(\[[a-z#/@])", r"\\\1", holder.help)
+        for name in ("help", "epilog"):
+            if words := getattr(holder, name, None):
+                setattr(holder, name, re.sub(r"(\[[a-z#/@])", r"\\\1", words))
     for inner in getattr(command, "commands", {}).values():
         _escape_markup(inner)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
         import platform
         from importlib import metadata
 
@@ -98,12 +111,12 @@ def _version(asked: bool) -> None:
                 print(f"{package} {metadata.version(package)}")
             except metadata.PackageNotFoundError:
                 print(f"{package} not installed")
-        _machine()
+        _print_machine()
         raise typer.Exit
 
 
-def _machine() -> None:
-    """What the numbers and their speed depend on besides versions."""
+def _print_machine() -> None:
+    """Prints what the numbers and their speed depend on besides versions."""
     import shutil
 
     import torch
@@ -116,7 +129,11 @@ def _machine() -> None:
 @app.callback()
 def _root(
     version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="What a bug report needs, and exit."
+        False,
+        "--version",
+        callback=_print_version,
+        is_eager=True,
+        help="Print the versions and the machine, as a bug report needs them.",
     ),
 ) -> None:
     pass

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pellucid.cli.options import Json
+
 if TYPE_CHECKING:
     from pellucid.cards.choices import Beside, Choice, Family
     from pellucid.cli.console import Console
@@ -21,7 +23,7 @@ def choices(
     name: Annotated[
         str | None, typer.Argument(help="A family (masks), a kind (rope), or both (outputs/linear).")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Plain data.")] = False,
+    json: Json = False,
 ) -> None:
     """Every choice that a model is made of, with its source; of one also its formula, cost and picture."""
     import shutil

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pellucid.cli.options import Target
+from pellucid.cli.options import Json, OptionalPrompt, Target
 
 
 def compare(
@@ -13,7 +13,7 @@ def compare(
     b: Annotated[
         str, typer.Argument(help="Theirs: a trace, a model, or arrays (.npz, .safetensors).", metavar="B")
     ],
-    prompt: Annotated[str | None, typer.Argument(help="The text that a model reads.")] = None,
+    prompt: OptionalPrompt = None,
     target: Target = None,
     names: Annotated[
         str | None,
@@ -39,7 +39,7 @@ def compare(
         float | None,
         typer.Option(help="What counts as equal, relative to the largest entry.", min=0, max=1000),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Plain data, numbers in full.")] = False,
+    json: Json = False,
 ) -> None:
     """Is this number right? Each value of B, recomputed from B's own numbers by A's program.
 

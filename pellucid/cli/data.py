@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pellucid.cli.options import OnBadFile, ReplaceErrors, bad_file_choice
+from pellucid.cli.options import Field, OnBadFile, OutputFolder, ReplaceErrors, Sources, bad_file_choice
 
 if TYPE_CHECKING:
     from pellucid.data.prepare import EncodingProgress
@@ -22,15 +22,15 @@ Report = Callable[["EncodingProgress"], None]
 
 @app.command()
 def prepare(
-    sources: Annotated[list[str], typer.Argument(help="Files, folders, patterns, or - for standard input.")],
+    sources: Sources,
     tokenizer: Annotated[
         str, typer.Option(help="The folder of a tokenizer, or a model whose tokenizer is used.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make, or to go on with.")],
+    output: OutputFolder,
     split: Annotated[
         str, typer.Option(help="Documents: file, line, paragraph, separator=TEXT or jsonl.", metavar="RULE")
     ] = "file",
-    field: Annotated[str, typer.Option(help="The field of a JSON line that holds the text.")] = "text",
+    field: Field = "text",
     validation: Annotated[
         float, typer.Option(help="The share of documents to hold out.", min=0, max=1)
     ] = 0.0,

@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pellucid.cli.options import Digits, Only, Rate, Steps, Target, Update, prompt_of, training
+from pellucid.cli.options import (
+    Digits,
+    Json,
+    Only,
+    OptionalPrompt,
+    Rate,
+    Steps,
+    Target,
+    Update,
+    prompt_of,
+    training,
+)
 
 if TYPE_CHECKING:
     from pellucid.explain.derive import Derivation
@@ -22,7 +33,7 @@ def explain(
             "with a prompt its newest model, without one its steps."
         ),
     ],
-    prompt: Annotated[str | None, typer.Argument(help="The text to read.")] = None,
+    prompt: OptionalPrompt = None,
     at: Annotated[
         str | None,
         typer.Option(
@@ -52,7 +63,7 @@ def explain(
     raw_tokens: Annotated[
         bool, typer.Option("--raw-tokens", help="Tokens as the tokenizer's file writes them: Ġcat, not ·cat.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Plain data, numbers in full.")] = False,
+    json: Json = False,
 ) -> None:
     """Where a number came from: its formula, the formula with its numbers, and so on for its operands.
 

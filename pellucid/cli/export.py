@@ -5,31 +5,30 @@ from typing import Annotated
 
 import typer
 
+from pellucid.cli.options import Force, ModelName, StoredDtype
+
 FORMATS = ("hf", "gguf", "pellucid")
 
 
 def export(
-    model: Annotated[str, typer.Argument(help="A folder, a .gguf file, or a name of `pellucid list`.")],
+    model: ModelName,
     to: Annotated[str, typer.Option("--to", help="hf, gguf or pellucid.", metavar="FORMAT")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make; for gguf, FILE.gguf.")],
-    dtype: Annotated[
-        str | None,
-        typer.Option(
-            help="float64, float32, float16 or bfloat16 (hf, pellucid); as in the source where not given."
-        ),
-    ] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to write; for gguf, FILE.gguf.")],
+    dtype: StoredDtype = None,
     type: Annotated[
         str | None,
-        typer.Option("--type", help="F32, F16 or Q8_0 (gguf); F16 where not given.", metavar="TYPE"),
+        typer.Option(
+            "--type", help="The type of a GGUF file: F32, F16 or Q8_0; F16 if omitted.", metavar="TYPE"
+        ),
     ] = None,
     no_tokenizer: Annotated[
-        bool, typer.Option("--no-tokenizer", help="Leave it out, where the format cannot hold it.")
+        bool, typer.Option("--no-tokenizer", help="Omit the tokenizer, where the format cannot hold it.")
     ] = False,
     adapter: Annotated[
         Path | None,
         typer.Option(help="A LoRA adapter to merge, of a run of ours or of peft.", metavar="FOLDER"),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a model that is there already.")] = False,
+    force: Force = False,
 ) -> None:
     """Write a model for other programs, or as a folder of ours; it is there whole or not at all."""
     from dataclasses import replace

@@ -1,4 +1,4 @@
-"""`pellucid generate`: what follows a text."""
+"""`pellucid generate`: continue a text."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pellucid.cli.options import prompt_of
+from pellucid.cli.options import Device, Dtype, Json, ModelName, ParseSpecial, prompt_of
 from pellucid.cli.terminal import exact_output, standard_input
 
 MOST_INPUT = 1 << 24
@@ -14,44 +14,47 @@ MOST_INPUT = 1 << 24
 
 
 def generate(
-    model: Annotated[str, typer.Argument(help="A folder, a .gguf or .toml file, or a model's name.")],
-    prompt: Annotated[str, typer.Argument(help="The text to go on with, or - for standard input.")],
-    max_new_tokens: Annotated[int, typer.Option(help="How many tokens at most.", min=0, max=10**9)] = 128,
+    model: ModelName,
+    prompt: Annotated[str, typer.Argument(help="The text to continue, or - for standard input.")],
+    max_new_tokens: Annotated[int, typer.Option(help="Tokens to generate, at most.", min=0, max=10**9)] = 128,
     temperature: Annotated[
         float,
         typer.Option(
-            help="0: always the likeliest token; 1: as probable as the model says.", min=0.0, max=1e6
+            help="0: always the most probable token (greedy); 1: the model's own probabilities.",
+            min=0.0,
+            max=1e6,
         ),
     ] = 0.0,
     seed: Annotated[
         int | None, typer.Option(help="The same seed gives the same text.", min=0, max=2**63 - 1)
     ] = None,
     chat: Annotated[
-        bool, typer.Option("--chat", help="Ask the prompt by the model's chat template; print the answer.")
+        bool,
+        typer.Option(
+            "--chat", help="Send the prompt as a user message in the model's chat template; print the answer."
+        ),
     ] = False,
     system: Annotated[
         str | None, typer.Option(help="With --chat: a system message before the prompt.", metavar="TEXT")
     ] = None,
     past_context: Annotated[
         bool,
-        typer.Option("--past-context", help="When the context is full, go on with the last half of it."),
+        typer.Option("--past-context", help="When the context is full, continue with its last half."),
     ] = False,
-    device: Annotated[str, typer.Option(help="Where to run: cpu, cuda.")] = "cpu",
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
+    device: Device = "cpu",
+    dtype: Dtype = "float32",
     cache: Annotated[
-        str | None, typer.Option(help="How keys and values are kept: float32, bfloat16, int8.")
+        str | None, typer.Option(help="The number type of the KV cache: float32, bfloat16 or int8.")
     ] = None,
-    parse_special: Annotated[
-        bool, typer.Option("--parse-special", help="Read special tokens in the prompt, such as <|im_start|>.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Text, tokens and speed as one JSON line.")] = False,
+    parse_special: ParseSpecial = False,
+    json: Json = False,
 ) -> None:
-    """Go on with a text, token by token as they come.
+    """Continue a text; each token is printed as it is generated.
 
     A pipe or a file gets the text exactly as the model writes it;
     a terminal gets visible escapes in place of control characters.
 
-    A model without a tokenizer goes on with ids: '[1, 2, 3]'.
+    A model without a tokenizer continues ids: '[1, 2, 3]'.
     """
     import itertools
     import time
@@ -69,8 +72,8 @@ def generate(
     reads = text if chat else prompt_of(found, text)
     stop = found.stop
     if chat:
-        spoken = [("user", text)] if system is None else [("system", system), ("user", text)]
-        start, stop = found.chat_prompt([{"role": role, "content": said} for role, said in spoken])
+        messages = [("user", text)] if system is None else [("system", system), ("user", text)]
+        start, stop = found.chat_prompt([{"role": role, "content": words} for role, words in messages])
     else:
         start = found.encode(reads, parse_special)
     asked = max_new_tokens, temperature, seed

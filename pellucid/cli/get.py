@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pellucid.cli.options import Force
+
 if TYPE_CHECKING:
     from pellucid.interop.fetch import Progress, Report
 
 
 def get(
     model: Annotated[str, typer.Argument(help="A name that `pellucid list` shows, or hf:ORG/NAME.")],
-    force: Annotated[bool, typer.Option("--force", help="Fetch it again, and replace what is here.")] = False,
+    force: Force = False,
 ) -> None:
     """Fetch a model into the library: whole and checked, or not at all. Nothing that comes with it is run."""
     from pellucid.cards.conventions import readable_bytes
@@ -34,14 +36,14 @@ def get(
 def _progress(model: str) -> Iterator["Report"]:
     """A bar where a person looks on, one line where a file does; nothing where there is nothing to fetch."""
     if not sys.stderr.isatty():
-        told = False
+        is_printed = False
 
         def once(now: "Progress") -> None:
-            nonlocal told
-            if not told:
+            nonlocal is_printed
+            if not is_printed:
                 size = "" if now.total is None else f" ({now.total / 1e6:.0f} MB)"
                 print(f"fetching {model}{size} …", file=sys.stderr, flush=True)
-                told = True
+                is_printed = True
 
         yield once
         return

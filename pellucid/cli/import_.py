@@ -5,16 +5,16 @@ from typing import Annotated
 
 import typer
 
+from pellucid.cli.options import Force, OutputFolder, StoredDtype
+
 
 def import_(
     source: Annotated[
         Path, typer.Argument(help="A Hugging Face folder with .bin weights, or a .bin or .pt file in one.")
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make.")],
-    dtype: Annotated[
-        str | None, typer.Option(help="float32, float16 or bfloat16; as in the source where not given.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a model that is there already.")] = False,
+    output: OutputFolder,
+    dtype: StoredDtype = None,
+    force: Force = False,
 ) -> None:
     """Turn a pickle (.bin, .pt) into safetensors. A pickle is a program; it is read without running it."""
     from pellucid.cli.export import written

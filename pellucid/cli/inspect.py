@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pellucid.cli.options import Json, ModelName
+
 if TYPE_CHECKING:
     from pellucid.cards.probe import Finding, Probe
     from pellucid.pretrained import Pretrained
 
 
 def inspect(
-    model: Annotated[
-        str, typer.Argument(help="A folder, a .gguf file, a name of `pellucid list`, or a preset.")
-    ],
+    model: ModelName,
     probe: Annotated[
         bool, typer.Option("--probe", help="Measure what a wrong choice would do to the loss.")
     ] = False,
     text: Annotated[str | None, typer.Option(help="The text that the probe reads.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Plain data.")] = False,
+    json: Json = False,
 ) -> None:
     """Everything about a model that its weights' shapes do not tell, and why each choice matters."""
     from dataclasses import asdict

@@ -3,15 +3,15 @@
 The file is not called list.py, because then `list` in this package would be that file.
 """
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+from pellucid.cli.options import Json
 
 if TYPE_CHECKING:
     from pellucid.interop.library import Entry
 
 
-def list_models(json: Annotated[bool, typer.Option("--json", help="Plain data.")] = False) -> None:
+def list_models(json: Json = False) -> None:
     """The models of the library, what `get` could fetch, and the presets: mostly config-only."""
     from pellucid.config import preset, presets
     from pellucid.interop import library

@@ -1,6 +1,7 @@
-"""What several commands ask for in the same words."""
+"""Arguments and options that several commands share, each declared once."""
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,18 +11,59 @@ from pellucid.errors import TokenError, UsageError
 if TYPE_CHECKING:
     from pellucid.workbench import Model
 
+ModelName = Annotated[
+    str,
+    typer.Argument(
+        help="A model folder, a .gguf or .toml file, a run folder, a name of `pellucid list`, or a preset.",
+        metavar="MODEL",
+    ),
+]
+TokenizerName = Annotated[
+    str,
+    typer.Argument(
+        help="A tokenizer folder, or a model: a folder, a .gguf file or a name.", metavar="TOKENIZER"
+    ),
+]
+Prompt = Annotated[
+    str,
+    typer.Argument(help="The text that the model reads, or ids, '[1, 2]', where it has no tokenizer."),
+]
+OptionalPrompt = Annotated[str | None, Prompt.__metadata__[0]]
+Text = Annotated[str | None, typer.Argument(help="The text; standard input if omitted.")]
+Sources = Annotated[list[str], typer.Argument(help="Files, folders, patterns, or - for standard input.")]
 Target = Annotated[
     str | None, typer.Option(help="The text that should follow; the loss is the mean over its tokens.")
 ]
 Update = Annotated[
     str | None,
-    typer.Option(help="Train on the target: sgd, momentum, averaging_momentum or adamw.", metavar="RULE"),
+    typer.Option(
+        help="Update the weights on the target, by an optimizer of `pellucid choices optimizers`.",
+        metavar="RULE",
+    ),
 ]
 Rate = Annotated[float, typer.Option("--lr", help="The learning rate of the update.", min=-1e9, max=1e9)]
 Only = Annotated[
-    str, typer.Option(help="Update only parameters whose names fit this pattern.", metavar="PATTERN")
+    str, typer.Option(help="Update only parameters whose names match this pattern.", metavar="PATTERN")
 ]
-Steps = Annotated[int, typer.Option(help="How many updates.", min=1, max=1000)]
+Steps = Annotated[int, typer.Option(help="The number of updates.", min=1, max=1000)]
+Digits = Annotated[int, typer.Option(help="Significant digits.", min=1, max=17)]
+Device = Annotated[str, typer.Option(help="Where the fast engine computes: cpu or cuda.")]
+Dtype = Annotated[
+    str, typer.Option(help="The fast engine's number type: float32, bfloat16, float16 or float64.")
+]
+StoredDtype = Annotated[
+    str | None,
+    typer.Option(
+        help="The number type to store: float64, float32, float16 or bfloat16; if omitted, the source's."
+    ),
+]
+ParseSpecial = Annotated[
+    bool, typer.Option("--parse-special", help="Read special tokens in the text, such as <|im_start|>.")
+]
+Json = Annotated[bool, typer.Option("--json", help="JSON instead of text, numbers in full.")]
+OutputFolder = Annotated[Path, typer.Option("--output", "-o", help="The folder to write.", metavar="FOLDER")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
+Field = Annotated[str, typer.Option(help="The field of a JSON line that holds the text.")]
 OnBadFile = Annotated[
     str,
     typer.Option(
@@ -31,7 +73,6 @@ OnBadFile = Annotated[
     ),
 ]
 ReplaceErrors = Annotated[bool, typer.Option("--replace-errors", help="The same as --on-bad-file replace.")]
-Digits = Annotated[int, typer.Option(help="Significant digits.", min=1, max=17)]
 
 
 def prompt_of(model: "Model", text: str | None) -> Any:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pellucid.cli.options import Force
+
 if TYPE_CHECKING:
     from pellucid.training.history.curves import RunCurves
 
@@ -22,7 +24,7 @@ def plot(
             help="Steps to average over; a fiftieth of a run where not given.", min=1, max=1_000_000_000
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a picture that this command made.")] = False,
+    force: Force = False,
 ) -> None:
     """Draw loss, validation loss, learning rate and gradient norm of runs, one over the other; then for each
     layer and recorded step how large the residual stream, the gradients and the updates were.

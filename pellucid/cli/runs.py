@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from pellucid.cli.options import Json
+
 WIDE = 1000
 """Columns where nobody looks at a terminal."""
 DEEP = 3
@@ -20,7 +22,7 @@ def runs(
     folders: Annotated[
         list[Path] | None, typer.Argument(help="Run folders, or folders that hold some; ./runs by itself.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Plain data.")] = False,
+    json: Json = False,
 ) -> None:
     """The runs in some folders: state, step, loss, best validation loss, tokens, and when they last moved.
 

@@ -3,13 +3,24 @@
 import re
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pellucid.arguments import LARGEST_VOCABULARY
-from pellucid.cli.options import OnBadFile, ReplaceErrors, bad_file_choice
+from pellucid.cli.options import (
+    Field,
+    Force,
+    Json,
+    OnBadFile,
+    OutputFolder,
+    ParseSpecial,
+    ReplaceErrors,
+    Sources,
+    Text,
+    TokenizerName,
+    bad_file_choice,
+)
 
 if TYPE_CHECKING:
     from pellucid.text.tokenizer import Tokenizer
@@ -20,31 +31,19 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Name = Annotated[
-    str,
-    typer.Argument(
-        help="The folder of a tokenizer, or a model, as a folder, a .gguf file or a name.",
-        metavar="TOKENIZER",
-    ),
-]
-Text = Annotated[str | None, typer.Argument(help="The text; standard input where there is none.")]
-Json = Annotated[bool, typer.Option("--json", help="Plain data.")]
-
 
 @app.command()
 def train(
-    sources: Annotated[list[str], typer.Argument(help="Files, folders, patterns, or - for standard input.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make.")],
+    sources: Sources,
+    output: OutputFolder,
     kind: Annotated[str, typer.Option(help="bpe, unigram, wordpiece, words, characters or bytes.")] = "bpe",
     vocab_size: Annotated[
         int, typer.Option(help="How many tokens at most.", min=1, max=LARGEST_VOCABULARY)
     ] = 8192,
-    field: Annotated[str, typer.Option(help="Which field of a JSON line is the text.")] = "text",
+    field: Field = "text",
     on_bad_file: OnBadFile = "stop",
     replace_errors: ReplaceErrors = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace a tokenizer that `tokenizer train` wrote there.")
-    ] = False,
+    force: Force = False,
 ) -> None:
     """Train a tokenizer; the same text gives the same tokenizer."""
     import time
@@ -81,11 +80,9 @@ def train(
 
 @app.command()
 def encode(
-    name: Name,
+    name: TokenizerName,
     text: Text = None,
-    parse_special: Annotated[
-        bool, typer.Option("--parse-special", help="Read special tokens in the text as such.")
-    ] = False,
+    parse_special: ParseSpecial = False,
     json: Json = False,
 ) -> None:
     """Print the ids of a text."""
@@ -95,7 +92,7 @@ def encode(
 
 @app.command()
 def decode(
-    name: Name,
+    name: TokenizerName,
     ids: Annotated[list[int] | None, typer.Argument(help="Ids; standard input where there are none.")] = None,
 ) -> None:
     """Print the text of some ids."""
@@ -112,7 +109,7 @@ def decode(
 
 @app.command()
 def explain(
-    name: Name,
+    name: TokenizerName,
     text: Text = None,
     words: Annotated[int, typer.Option(help="How many words to take apart.", min=0, max=1_000_000)] = 40,
     json: Json = False,

@@ -5,12 +5,24 @@ from typing import Annotated
 
 import typer
 
-from pellucid.cli.options import Only, Rate, Steps, Target, Update, prompt_of, training
+from pellucid.cli.options import (
+    Dtype,
+    Force,
+    ModelName,
+    Only,
+    Prompt,
+    Rate,
+    Steps,
+    Target,
+    Update,
+    prompt_of,
+    training,
+)
 
 
 def trace(
-    model: Annotated[str, typer.Argument(help="A folder, a .gguf or .toml file, or a model's name.")],
-    prompt: Annotated[str, typer.Argument(help="The text to read.")],
+    model: ModelName,
+    prompt: Prompt,
     output: Annotated[Path, typer.Option("--output", "-o", help="The trace file to write, FILE.json.")],
     target: Target = None,
     backward: Annotated[bool, typer.Option("--backward", help="Append the gradients of the loss.")] = False,
@@ -21,8 +33,8 @@ def trace(
     path: Annotated[
         str, typer.Option(help="Who computes: reference (the specification), eager, fused or compiled.")
     ] = "reference",
-    dtype: Annotated[str, typer.Option(help="The type of the fast engine's paths.")] = "float32",
-    force: Annotated[bool, typer.Option("--force", help="Replace a trace that is there.")] = False,
+    dtype: Dtype = "float32",
+    force: Force = False,
 ) -> None:
     """Run the specification on a prompt and keep every number in a file.
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pellucid.cli.options import Device, Json, ModelName
+
 if TYPE_CHECKING:
     from pellucid.checks.check import Check
     from pellucid.judge.verdict import Finding
@@ -16,10 +18,10 @@ COLORS = {"EQUAL": "green", "NOISE": "cyan", "BUG": "bold red", "SKIPPED": "dim"
 
 
 def verify(
-    model: Annotated[str, typer.Argument(help="A folder, a .gguf or .toml file, or a model's name.")],
+    model: ModelName,
     quick: Annotated[bool, typer.Option("--quick", help="Only the checks that take seconds.")] = False,
-    device: Annotated[str, typer.Option(help="Where the fast engine runs: cpu, cuda.")] = "cpu",
-    json: Annotated[bool, typer.Option("--json", help="One JSON line for each check.")] = False,
+    device: Device = "cpu",
+    json: Json = False,
 ) -> None:
     """Measure a catalogue of claims about a model's numbers on this model.
 

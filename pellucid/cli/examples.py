@@ -1,0 +1,58 @@
+"""Two examples for every command, printed in its help and on docs/commands.md; a test runs them all.
+
+`my.txt` is any text, `runs/a` a run that the examples of `train` made.
+"""
+
+EXAMPLES = {
+    "get": ("pellucid get smollm2", "pellucid get hf:HuggingFaceTB/SmolLM2-135M"),
+    "list": ("pellucid list", "pellucid list --json"),
+    "inspect": ("pellucid inspect smollm2-135m", "pellucid inspect runs/a/model --probe"),
+    "choices": ("pellucid choices masks", "pellucid choices rope_yarn"),
+    "train": ("pellucid train my.txt --minutes 10 out=runs/a", "pellucid train task:copy --dry-run"),
+    "generate": (
+        'pellucid generate runs/a "Once upon a time" --max-new-tokens 20',
+        'pellucid generate abcd "A B" --temperature 1 --seed 0 --json',
+    ),
+    "explain": (
+        'pellucid explain abcd "A B" --at "probs[t=1,v=2]" --depth 2',
+        'pellucid explain abcd "A B" --target C --update sgd --at "unembed.weight@1[v=2,c=1]"',
+    ),
+    "trace": (
+        'pellucid trace abcd "A B" -o ab.json',
+        'pellucid trace abcd "A B" --target C --update adamw --lr 0.1 -o abc.json',
+    ),
+    "replay": ("pellucid replay ab.json", "pellucid replay abc.json"),
+    "runs": ("pellucid runs", "pellucid runs runs/a --json"),
+    "plot": ("pellucid plot runs/a", "pellucid plot runs/a -o a.html"),
+    "verify": ("pellucid verify abcd --quick", "pellucid verify abcd --quick --json"),
+    "compare": ('pellucid compare abcd abcd "A B"', "pellucid compare abc.json ab.json"),
+    "export": (
+        "pellucid export runs/a --to pellucid -o my-model",
+        "pellucid export runs/a --to pellucid --dtype bfloat16 -o my-small-model",
+    ),
+    "import": (
+        "pellucid import checkpoint/ -o imported",
+        "pellucid import checkpoint/pytorch_model.bin --dtype bfloat16 -o imported-bfloat16",
+    ),
+    "tokenizer train": (
+        "pellucid tokenizer train my.txt --vocab-size 300 -o my-tokenizer",
+        "pellucid tokenizer train my.txt --kind characters -o my-characters",
+    ),
+    "tokenizer encode": (
+        'pellucid tokenizer encode my-tokenizer "Once upon a time"',
+        'pellucid tokenizer encode my-tokenizer "Once upon a time" --json',
+    ),
+    "tokenizer decode": (
+        "pellucid tokenizer decode my-tokenizer 79 110 99 101",
+        'pellucid tokenizer encode my-tokenizer "Once" | pellucid tokenizer decode my-tokenizer',
+    ),
+    "tokenizer explain": (
+        'pellucid tokenizer explain my-tokenizer "Once upon a time"',
+        'pellucid tokenizer explain my-tokenizer "Once upon a time" --words 2',
+    ),
+    "data prepare": (
+        "pellucid data prepare my.txt --tokenizer my-tokenizer -o my-tokens",
+        "pellucid data prepare my.txt --tokenizer my-tokenizer --split line --validation 0.1 -o my-lines",
+    ),
+    "data show": ("pellucid data show my-tokens", "pellucid data show stories:easy --samples 1"),
+}

@@ -1,0 +1,54 @@
+"""Every command's help shows two examples, and every one of them runs."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from pellucid.cli.app import command_tree, leaf_commands
+from pellucid.cli.examples import EXAMPLES
+from tests.cli.commands import Shell
+from tests.cli.test_export import save_tiny
+from tests.interop.test_pickled import pickled_folder
+
+FIRST = ("train", "tokenizer train", "data prepare", "trace")
+"""The commands whose examples write the files that other examples name."""
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
+    monkeypatch.setenv("PELLUCID_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return Shell(capsys, monkeypatch)
+
+
+def test_every_example_runs(shell: Shell, tmp_path: Path) -> None:
+    """In a folder with a text, an old checkpoint, and a library in which the known models are tiny ones."""
+    text = "".join(f"Once upon a time there was cat number {i}. It sat on the mat.\n" for i in range(200))
+    (tmp_path / "my.txt").write_text(text)
+    for name in ("smollm2", "HuggingFaceTB--SmolLM2-135M"):
+        save_tiny(tmp_path / "models" / name)
+    pickled_folder(tmp_path / "checkpoint", dtype="float32")
+    for name in sorted(EXAMPLES, key=lambda name: name not in FIRST):
+        for line in EXAMPLES[name]:
+            out = ""
+            for command in line.replace("--minutes 10", "--minutes 0.1 steps=4 train.compile=false").split(
+                "|"
+            ):
+                program, *arguments = shlex.split(command)
+                done = shell(*arguments, stdin=out.encode())
+                assert (program, done.code) == ("pellucid", 0), f"{line}\n{done.err}"
+                out = done.out
+
+
+def test_every_command_has_two_examples_of_itself() -> None:
+    assert set(EXAMPLES) == {name for name, _ in leaf_commands(command_tree())}
+    for name, examples in EXAMPLES.items():
+        assert len(set(examples)) == 2 and all(f"pellucid {name} " in f"{line} " for line in examples)
+
+
+def test_help_shows_the_examples(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    for name, examples in EXAMPLES.items():
+        help = " ".join(shell(*name.split(), "--help").out.split())
+        assert all(line in help for line in examples), name
