@@ -230,16 +230,14 @@ def test_special_tokens_and_the_cache_s_type_are_options(shell: Shell, folder: P
         (["--temperature", "inf"], "--temperature"),
         (["--temperature", "warm"], "--temperature"),
         (["--max-new-tokens", "-1"], "--max-new-tokens"),
-        (["--dtype", "float8"], "no dtype called 'float8'; have float64, float32, bfloat16, float16"),
+        (["--dtype", "float8"], "float64, float32, bfloat16, float16; got 'float8'"),
         (["--device", "toaster"], "the device 'toaster' cannot be used here"),
         (["--seed", "x"], "--seed"),
         (["--seed", "9" * 30], "--seed"),
-        (["--cache", "int4"], "no dtype called 'int4'; have float64, float32, bfloat16, float16, int8"),
+        (["--cache", "int4"], "float64, float32, bfloat16, float16, int8; got 'int4'"),
     ],
 )
-def test_what_is_asked_wrongly_is_told_in_words(
-    shell: Shell, folder: Path, options: list[str], words: str
-) -> None:
+def test_a_wrong_request_is_refused(shell: Shell, folder: Path, options: list[str], words: str) -> None:
     done = shell("generate", folder, "the", *options)
     assert (done.code, done.out) == (2, "")
     assert words in done.err
