@@ -270,7 +270,7 @@ class Bomb:
 
 def test_python_objects_are_never_loaded(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", x=np.array([Bomb(tmp_path / "canary")], dtype=object))
-    with pytest.raises(FileError, match="Python objects, which are never loaded"):
+    with pytest.raises(FileError, match="Python objects"):
         arrays_file.read_arrays(tmp_path / "x.npz")
     (tmp_path / "y.npz").write_bytes(pickle.dumps(Bomb(tmp_path / "canary")))
     with pytest.raises(FileError, match=r"cannot be read as \.npz"):

@@ -119,9 +119,9 @@ def test_the_command_is_there_before_anything_heavy_is_imported() -> None:
 
 def test_the_stories_are_shown_with_their_limit() -> None:
     shown = run("show", "stories:easy", "--samples", 2)
-    assert "nats per story: no model can know more" in shown
+    assert "22.0893 nats per story" in shown
     assert shown.count("ln P = ") == 2
-    with pytest.raises(ConfigError, match="stories have no level 'hard'; have tiny, easy, full"):
+    with pytest.raises(ConfigError, match=r"'hard'.*tiny, easy, full"):
         run("show", "stories:hard")
 
 
@@ -146,7 +146,7 @@ def test_all_bad_files_are_named_and_skipped_when_asked(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / "texts" / f"{name}.txt").write_bytes(b"\xff\xff")
     words = preparation(tmp_path / "texts", tmp_path)
-    with pytest.raises(FileError, match=r"(?s)2 of 3 files.*a\.txt.*b\.txt.*--on-bad-file skip"):
+    with pytest.raises(FileError, match=r"(?s)2 of 3.*a\.txt.*b\.txt.*--on-bad-file skip"):
         run("prepare", *words, tmp_path / "out")
     assert "skipped: 2 files" in run("prepare", *words, tmp_path / "out", "--on-bad-file", "skip")
     with pytest.raises(UsageError, match="--replace-errors"):

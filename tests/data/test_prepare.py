@@ -226,7 +226,7 @@ def test_a_finished_folder_is_left_as_it_is(tmp_path: Path) -> None:
 
 def test_other_settings_are_refused_and_named(tmp_path: Path) -> None:
     out = prepared(tmp_path)
-    with pytest.raises(FileError, match=r"validation is 0.0, not 0.5; shard_tokens is 200"):
+    with pytest.raises(FileError, match=r"validation is 0\.0, not 0\.5; shard_tokens is 200"):
         prepare(corpus(tmp_path, validation=0.5), tmp_path / "tokenizer", out)
 
 

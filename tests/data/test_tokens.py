@@ -185,14 +185,14 @@ def test_another_tokenizer_in_its_folder_is_refused(tmp_path: Path) -> None:
     folder = copy_of_prepared(tmp_path)
     assert TokenFolder(folder).tokenizer.kind == "bpe"
     tokenizer_folder(folder / "tokenizer", kind="bytes")
-    with pytest.raises(FileError, match="is not the tokenizer of these token files"):
+    with pytest.raises(FileError, match="not the tokenizer"):
         TokenFolder(folder).verify()
 
 
 def test_shards_that_were_exchanged_do_not_fit_the_manifest(tmp_path: Path) -> None:
     folder = copy_of_prepared(tmp_path)
     (folder / "train-00001.tokens").write_bytes((folder / "train-00000.tokens").read_bytes())
-    with pytest.raises(FileError, match=r"train-00001\.tokens does not fit its manifest"):
+    with pytest.raises(FileError, match=r"train-00001\.tokens.*manifest"):
         _ = TokenFolder(folder)["train"]
 
 

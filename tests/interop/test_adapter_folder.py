@@ -138,15 +138,13 @@ def test_tensors_of_another_model_and_halves_of_an_adapter_are_refused(tmp_path:
     tensors = load_file(path)
     a, b = sorted(tensors)
     save_file({a: tensors[a]}, path)
-    with pytest.raises(FileError, match=r"blocks.0.attn.q_proj has only one of A and B"):
+    with pytest.raises(FileError, match=r"blocks\.0\.attn\.q_proj.*A and B"):
         read(tmp_path / "a", model.config)
     save_file(tensors | {"base_model.model.model.layers.9.mlp.up_proj.lora_A.weight": tensors[a]}, path)
-    with pytest.raises(
-        FileError, match=r"made for another model \(.*layers\.9\..* belongs to no projection of this one"
-    ):
+    with pytest.raises(FileError, match=r"layers\.9\."):
         read(tmp_path / "a", model.config)
-    with pytest.raises(FileError, match="which this model has no names for: `transformers` keeps q_proj"):
+    with pytest.raises(FileError, match="q_proj"):
         read(tmp_path / "a", small_models.model(small_models.GPT2).config)
-    with pytest.raises(FileError, match=r"is no adapter: it has no adapter_config.json"):
+    with pytest.raises(FileError, match=r"adapter_config\.json"):
         read(tmp_path, model.config)
     assert b.endswith("lora_B.weight")

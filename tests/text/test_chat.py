@@ -210,7 +210,7 @@ def test_a_template_that_rewrites_earlier_answers_is_refused_in_words(tokenizer:
     only_last = "{% for m in messages %}{% if loop.last %}{{ m.content }}{% else %}…{% endif %}{% endfor %}"
     with (
         Chat(only_last, tokenizer) as chat,
-        pytest.raises(ConfigError, match="does not say where an answer begins"),
+        pytest.raises(ConfigError, match="where an answer begins"),
     ):
         chat.encode(TALK)
 
@@ -285,15 +285,13 @@ def test_a_template_that_never_ends_or_never_stops_growing_is_stopped(text: str)
 
 def test_a_template_goes_on_after_a_conversation_that_it_refused() -> None:
     with ChatTemplate(BRACKETS, Special("<s>", "</s>")) as template:
-        with pytest.raises(
-            ConfigError, match="cannot write this conversation: Only user and assistant roles"
-        ):
+        with pytest.raises(ConfigError, match="Only user and assistant roles"):
             template.render([{"role": "system", "content": "x"}])
         assert template.render(TALK[:1]) == "<s>[INST] Who are you? [/INST]"
 
 
 def test_a_template_that_is_none_is_told_at_once() -> None:
-    with pytest.raises(ConfigError, match="cannot write anything: Encountered unknown tag 'fore'"):
+    with pytest.raises(ConfigError, match="unknown tag 'fore'"):
         ChatTemplate("{% fore %}")
 
 

@@ -18,11 +18,11 @@ def test_words_survive_the_round_trip() -> None:
 def test_an_unknown_word_is_named_with_what_is_known() -> None:
     with pytest.raises(
         TokenError,
-        match="'cats' is not in this model's vocabulary",
+        match="'cats'",
     ):
         WORDS.encode("the cats")
 
 
 def test_an_unknown_id_is_named() -> None:
-    with pytest.raises(TokenError, match="no token has the id 3; ids go from 0 to 2"):
+    with pytest.raises(TokenError, match=r"id 3;.*0 to 2"):
         WORDS.decode([3])

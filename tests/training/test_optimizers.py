@@ -301,12 +301,12 @@ def test_what_was_saved_of_other_parameters_or_another_kind_is_refused() -> None
     with pytest.raises(FileError, match="grouped"):
         optimizers.load_state(optimizers.make_optimizer(named, Sgd()), tensors, plain)
     group = {"groups": [{"names": list(named), "lr": 0.1, "betas": [0.9, 0.99]}]}
-    with pytest.raises(FileError, match="has 'betas', so it is of another kind"):
+    with pytest.raises(FileError, match="'betas'"):
         optimizers.load_state(optimizers.make_optimizer(named, Sgd()), {}, group)
     with pytest.raises(FileError, match=r"strange\.exp_avg"):
         optimizers.load_state(adamw, tensors | {"strange.exp_avg": torch.zeros(1)}, plain)
     wrong = tensors | {"embed.weight.exp_avg": torch.zeros(2, 2)}
-    with pytest.raises(FileError, match=r"'embed\.weight\.exp_avg' has the shape \(2, 2\), its parameter"):
+    with pytest.raises(FileError, match=r"'embed\.weight\.exp_avg'.*\(2, 2\)"):
         optimizers.load_state(adamw, wrong, plain)
     assert all(torch.equal(value, tensors[name]) for name, value in optimizers.get_state(adamw)[0].items())
 

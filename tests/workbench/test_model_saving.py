@@ -134,7 +134,7 @@ def near_to(a: Model, b: Model) -> bool:
 def test_a_model_does_not_replace_what_it_is_read_from(tmp_path: Path) -> None:
     model_folder.write(tmp_path / "given", random_models.model(random_models.LLAMA))
     before = files(tmp_path / "given")
-    with pytest.raises(FileError, match="this model's weights are read from there"):
+    with pytest.raises(FileError, match="read from there"):
         pellucid.load(tmp_path / "given").save(tmp_path / "given", force=True)
     assert files(tmp_path / "given") == before
 
@@ -142,7 +142,7 @@ def test_a_model_does_not_replace_what_it_is_read_from(tmp_path: Path) -> None:
 def test_a_replacement_that_fails_leaves_what_was_there(places: Places, tmp_path: Path) -> None:
     pellucid.load(places["ours"]).save(tmp_path / "saved")
     before = files(tmp_path / "saved")
-    with pytest.raises(PellucidError, match="no Hugging Face family expresses this config"):
+    with pytest.raises(PellucidError, match="no Hugging Face family"):
         Model(random_models.model(random_models.LLAMA | {"residual": "none"})).save_pretrained(
             tmp_path / "saved", True
         )
@@ -178,6 +178,6 @@ def test_nothing_is_overwritten_and_no_half_of_a_model_is_left(places: Places, t
 
 def test_what_no_family_expresses_is_told_in_words(tmp_path: Path) -> None:
     model = Model(random_models.model(random_models.LLAMA | {"residual": "none"}))
-    with pytest.raises(PellucidError, match="no Hugging Face family expresses this config"):
+    with pytest.raises(PellucidError, match="no Hugging Face family"):
         model.save_pretrained(tmp_path / "saved")
     assert not (tmp_path / "saved").exists()

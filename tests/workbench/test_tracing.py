@@ -49,14 +49,14 @@ def test_a_model_that_changed_since_is_refused_by_the_weight(model: Model, tmp_p
     (tmp_path / "model").rename(tmp_path / "old")
     source = model.pretrained.provenance
     model_folder.write(tmp_path / "model", Pretrained("tiny", CONFIG, changed, None, source))
-    with pytest.raises(FileError, match=r"has changed since: embed\.weight holds other numbers"):
+    with pytest.raises(FileError, match=r"embed\.weight"):
         read_trace(tmp_path / "t.json")
 
 
 def test_a_model_that_is_gone_is_named(model: Model, tmp_path: Path) -> None:
     write_trace(model, model.trace(IDS), tmp_path / "t.json")
     (tmp_path / "model").rename(tmp_path / "elsewhere")
-    with pytest.raises(FileError, match=r"its weights lie in .*model: .*no such file or folder"):
+    with pytest.raises(FileError, match=r"model: .*no such file or folder"):
         read_trace(tmp_path / "t.json")
 
 

@@ -22,16 +22,14 @@ def test_a_changed_word_is_refused_with_the_place_and_what_could_stand_there() -
     text = story("tiny", 1, 0).text
     wrong = text.replace("into the pond", "into the sea")
     assert wrong != text
-    with pytest.raises(
-        UnparsableText, match=r"after '.*fell into the ' it has 'sea\.', where it could go on with "
-    ):
+    with pytest.raises(UnparsableText, match=r"fell into the.*'sea\.'"):
         read("tiny", wrong)
     assert log_probability("tiny", wrong) == -math.inf
 
 
 def test_a_copy_that_contradicts_the_first_mention_is_refused() -> None:
     text = "Once there was a kind king named Tom. He had a red ball, but the marbles fell into the pond."
-    with pytest.raises(UnparsableText, match=r"it has 'marbles', where it could go on with 'ball'"):
+    with pytest.raises(UnparsableText, match=r"'marbles'.*'ball'"):
         read("tiny", text)
 
 
@@ -44,14 +42,14 @@ def test_every_single_lost_word_is_noticed(level: str) -> None:
 
 def test_a_story_cut_short_or_continued_is_refused() -> None:
     text = story("easy", 3, 0).text
-    with pytest.raises(UnparsableText, match=r"it has '(\w+)', where it could go on with '\1\.'"):
+    with pytest.raises(UnparsableText, match=r"'(\w+)'.*'\1\.'"):
         read("easy", text[: text.rindex(".")])
-    with pytest.raises(UnparsableText, match="it has the end, where it could go on with "):
+    with pytest.raises(UnparsableText, match="it has the end"):
         read("easy", text[: text.rindex(" ")])
     with pytest.raises(UnparsableText, match="where it could go on with the end"):
         read("easy", text + " Amen.")
 
 
 def test_an_empty_text_is_refused() -> None:
-    with pytest.raises(UnparsableText, match="after '' it has the end, where it could go on with "):
+    with pytest.raises(UnparsableText, match="after '' it has the end"):
         read("full", "")

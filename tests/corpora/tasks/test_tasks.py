@@ -157,9 +157,7 @@ def test_a_setting_out_of_bounds_says_what_would_work(
 def test_a_task_with_too_few_problems_says_so_instead_of_drawing_for_ever() -> None:
     task = find("copy")(letters=1, max_length=1)  # type: ignore[call-arg]
     empty = next(part for part in PARTS if part != task.part("a>"))
-    with pytest.raises(
-        ConfigError, match=rf"Copy\(.*\) has too few problems: in 10000 draws none was for {empty}"
-    ):
+    with pytest.raises(ConfigError, match=empty):
         task.example(0, 0, empty)
 
 

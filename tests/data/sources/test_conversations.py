@@ -92,7 +92,7 @@ def test_what_is_too_long_is_cut_or_left_out_and_told(
         "1 more have their first answer beyond it: left out",
     ]
     assert "2 conversations to learn from" in source.description
-    with pytest.raises(ConfigError, match="no conversation with an answer within 5 tokens"):
+    with pytest.raises(ConfigError, match="5 tokens"):
         opened(path, length=5)
 
 
@@ -106,9 +106,9 @@ def test_a_question_is_asked_as_the_template_asks_it(chats: Path) -> None:
 
 def test_conversations_need_a_model_with_a_template(chats: Path) -> None:
     data = DataSettings(path=str(chats))
-    with pytest.raises(ConfigError, match="trained from nothing has no chat template"):
+    with pytest.raises(ConfigError, match="no chat template"):
         open_source(data, 30, 0, chats.parent)
-    with pytest.raises(ConfigError, match="tiny has no chat template"):
+    with pytest.raises(ConfigError, match="no chat template"):
         open_source(data, 30, 0, chats.parent, start=small_models.model())
 
 
@@ -119,7 +119,7 @@ def test_an_error_names_file_and_line(chats: Path) -> None:
         opened(chats)
     picky = "{% if messages[0].content == 'Why?' %}{{ raise_exception('no') }}{% endif %}" + TEMPLATE
     chats.write_text(json.dumps(talk("Who?", "I.")) + "\n" + json.dumps(talk("Why?", "I.")))
-    with pytest.raises(ConfigError, match=r"chats.jsonl, line 2: the chat template cannot write this .*: no"):
+    with pytest.raises(ConfigError, match=r"chats\.jsonl, line 2: "):
         opened(chats, chat_template=picky)
     chats.write_text('{"prompt": "\\ud800", "completion": "I."}')
     with pytest.raises(TokenError, match=r"chats.jsonl, line 1: .*surrogate"):

@@ -136,7 +136,7 @@ def test_a_file_of_the_folder_that_is_judged_by_is_not_learned_from(tmp_path: Pa
     source = opened(tmp_path, asked(both, "bytes", validation=held_out))
     assert source.tokenizer.decode(judged(source)[0]) == "xyz" * 40 + "<end>"
     assert "121 tokens to learn from and 121 held out" in source.description
-    with pytest.raises(ConfigError, match="nothing is left to learn from: name another, or a share"):
+    with pytest.raises(ConfigError, match="name another"):
         open_source(asked(held_out, "bytes", validation=held_out), 8, 0, tmp_path / "other")
 
 
@@ -158,7 +158,7 @@ def test_documents_end_where_the_split_says(tmp_path: Path) -> None:
 def test_settings_of_a_file_are_refused_where_the_text_is_none(
     tmp_path: Path, change: dict[str, str]
 ) -> None:
-    with pytest.raises(ConfigError, match=r"does not go with stories:easy.*leave data\.\w+ out"):
+    with pytest.raises(ConfigError, match=r"stories:easy.*data\.\w+"):
         opened(tmp_path, asked("stories:easy", **change))  # type: ignore[arg-type]
     folder = prepared(tmp_path, documents=60, validation=0.3)
     with pytest.raises(ConfigError, match="which holds documents"):
@@ -172,7 +172,7 @@ def test_token_files_are_made_once_and_outlive_the_text(tmp_path: Path) -> None:
     again = opened(tmp_path, asked(str(path)))
     assert judged(first) == judged(again)
     assert first.train.identity() == again.train.identity()
-    with pytest.raises(FileError, match=r"data\.validation was 0\.1, and is 0\.2 now.*out="):
+    with pytest.raises(FileError, match=r"data\.validation.*0\.1.*0\.2.*out="):
         opened(tmp_path, asked(str(path), validation=0.2))
 
 
@@ -346,5 +346,5 @@ def test_what_does_not_exist_is_named(tmp_path: Path, data: DataSettings, said: 
 
 
 def test_an_example_longer_than_a_row_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"up to 13 tokens, and a row 8.*context_length=13"):
+    with pytest.raises(ConfigError, match=r"13 tokens.*8.*context_length=13"):
         opened(tmp_path, asked("task:addition"), 8)

@@ -128,7 +128,7 @@ def test_a_fact_that_would_change_the_arithmetic_is_refused_by_name(
     key: str, value: Any, tmp_path: Path
 ) -> None:
     path = rewritten(tmp_path / "m.gguf", lambda facts: facts.update({f"llama.{key}": value}))
-    with pytest.raises(FileError, match=f"m.gguf cannot be read here.*llama.{key}"):
+    with pytest.raises(FileError, match=f"llama.{key}"):
         gguf.read(path)
 
 
@@ -154,7 +154,7 @@ def test_so_it_is_in_every_architecture(architecture: str, key: str, value: Any,
         ARCHITECTURES[architecture],
         architecture,
     )
-    with pytest.raises(FileError, match=f"m.gguf cannot be read here.*{architecture}.{key}"):
+    with pytest.raises(FileError, match=f"{architecture}.{key}"):
         gguf.read(path)
 
 
@@ -320,7 +320,7 @@ def test_factors_of_another_kind_are_refused(factors: list[float], complaint: st
 @pytest.mark.parametrize("name", ["qwen2", "qwen3"])
 def test_factors_are_unknown_where_llama_cpp_does_not_use_them(name: str, tmp_path: Path) -> None:
     path = with_factors(tmp_path / "m.gguf", np.ones(8, np.float32), ARCHITECTURES[name], name)
-    with pytest.raises(FileError, match=r"a tensor 'rope_freqs.weight', which is not known here"):
+    with pytest.raises(FileError, match=r"'rope_freqs\.weight'"):
         gguf.read(path)
 
 
@@ -331,7 +331,7 @@ def test_a_qwen2_without_its_biases_or_with_wide_heads_is_none(tmp_path: Path) -
 
     with pytest.raises(FileError, match=r"attn.q_proj.bias .* is missing"):
         gguf.read(rewritten(tmp_path / "m.gguf", change))
-    with pytest.raises(FileError, match="4 heads of 32 channels, and in Qwen2 they fill the 64"):
+    with pytest.raises(FileError, match=r"4 heads of 32 channels.*Qwen2.*64"):
         gguf.read(rewritten(tmp_path / "m.gguf", change, LLAMA | {"d_head": 32}))
 
 
@@ -348,5 +348,5 @@ def test_a_type_that_is_not_read_is_refused_by_name(kind: str, tmp_path: Path) -
     at = data.index(b"token_embd.weight") + len(b"token_embd.weight") + 4 + 2 * 8
     data[at : at + 4] = struct.pack("<I", outside.GGMLQuantizationType[kind].value)
     (tmp_path / "m.gguf").write_bytes(data)
-    with pytest.raises(FileError, match=f"token_embd.weight is stored as {kind}; F32, F16"):
+    with pytest.raises(FileError, match=f"token_embd.weight.*{kind}"):
         gguf.read(tmp_path / "m.gguf")

@@ -423,7 +423,7 @@ def test_a_window_in_all_layers_or_in_none_is_read_and_one_in_some_is_refused(
         if mask:
             assert config_of(family, **keys).mask == mask
         else:
-            with pytest.raises(ConfigError, match=r"some layers look .* here all layers have one mask"):
+            with pytest.raises(ConfigError, match="all layers have one mask"):
                 config_of(family, **keys)
 
 
@@ -440,14 +440,14 @@ def test_contradictory_bases_are_refused() -> None:
         config_of("llama", rope_theta=1e4, rope_parameters={"rope_theta": 5e5})
     linear, other = ({"rope_type": "linear", "factor": factor} for factor in (2.0, 3.0))
     assert config_of("llama", rope_scaling=linear, rope_parameters=linear).positions == RopeLinear(factor=2.0)
-    with pytest.raises(ConfigError, match="rope_parameters and rope_scaling say different things"):
+    with pytest.raises(ConfigError, match=r"rope_parameters.*rope_scaling"):
         config_of("llama", rope_scaling=linear, rope_parameters=other)
 
 
 @pytest.mark.parametrize("named", ["mamba", "gpt_neox", "phi", None, 7, ["llama"], "x" * 1000])
 def test_an_architecture_that_is_not_read_is_named(tmp_path: Path, named: Any) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": named}))
-    with pytest.raises(FileError, match=r"the architecture .* is not read; have bloom, gpt2, llama, mistral"):
+    with pytest.raises(FileError, match="bloom, gpt2, llama, mistral"):
         read(tmp_path)
 
 
@@ -476,7 +476,7 @@ def test_a_choice_that_no_family_has_is_named(complaint: str) -> None:
     import dataclasses
 
     config = dataclasses.replace(LLAMA, **UNSAID[complaint])
-    with pytest.raises(ConfigError, match="no Hugging Face family expresses this config: ") as caught:
+    with pytest.raises(ConfigError, match="no Hugging Face family") as caught:
         expressing(config)
     assert complaint in str(caught.value)
 

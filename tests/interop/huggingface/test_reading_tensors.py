@@ -82,7 +82,7 @@ def test_a_tied_unembedding_may_be_stored_if_it_is_the_embedding(tmp_path: Path,
 
     pretrained = read(changed(tmp_path / "same", family, copy, tie_word_embeddings=True))
     assert "unembed.weight" not in pretrained.weights
-    with pytest.raises(FileError, match=r"lm_head\.weight is not the embedding"):
+    with pytest.raises(FileError, match=r"lm_head\.weight"):
         read(changed(tmp_path / "other", family, other, tie_word_embeddings=True))
 
 
@@ -128,7 +128,7 @@ def test_whole_numbers_are_no_weights(tmp_path: Path) -> None:
     tensors = load_file(folder / ONE_FILE)
     tensors["transformer.ln_f.bias"] = tensors["transformer.ln_f.bias"].astype(np.int32)
     save_file(tensors, folder / ONE_FILE)
-    with pytest.raises(FileError, match="is stored as 'I32', and weights are read as F64, F32, F16, BF16"):
+    with pytest.raises(FileError, match=r"'I32'.*F64, F32, F16, BF16"):
         read(folder)
 
 

@@ -131,7 +131,7 @@ def test_a_mask_as_it_comes_differs_from_the_causal_one_on_four_tokens(kind: str
 )
 def test_a_mask_refuses_what_no_table_can_have(kind: str, setting: str) -> None:
     for value in (-1, 2**31 + 1):
-        with pytest.raises(ConfigError, match=rf"{kind} needs .*{setting} from [01], .* not {value}\.$"):
+        with pytest.raises(ConfigError, match=rf"{kind}.*{setting} from [01].*{value}"):
             ModelConfig.from_dict(SIZES | {"mask": {"kind": kind, setting: value}})
     assert settled(kind, **{setting: 2**31}).check(MODEL) is None
     assert table(settled(kind, **{setting: 2**31})).any()

@@ -21,5 +21,5 @@ def test_it_is_torchs() -> None:
 
 
 def test_a_beta_of_1_would_never_forget() -> None:
-    with pytest.raises(ConfigError, match="momentum needs beta from 0 to below 1, not 1"):
+    with pytest.raises(ConfigError, match=r"momentum.*beta.*below 1"):
         Momentum(beta=1.0)

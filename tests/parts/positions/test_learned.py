@@ -20,5 +20,5 @@ def test_learned_positions_add_their_own_row() -> None:
 
 
 def test_learned_positions_end_with_their_table() -> None:
-    with pytest.raises(TapeError, match="5 tokens do not fit the context of 4"):
+    with pytest.raises(TapeError, match=r"5 tokens.*4"):
         forward(config(), weights(config()), np.zeros((1, config().context_length + 1), dtype=int))

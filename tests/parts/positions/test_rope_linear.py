@@ -71,7 +71,7 @@ def test_an_extreme_factor_of_linear_rope_stops_the_turning() -> None:
 
 
 def test_linear_rope_refuses_to_shrink_the_context_and_what_rope_refuses() -> None:
-    with pytest.raises(ConfigError, match=r"rope_linear.* factor=0.5 would shrink it. Use factor=1 or more"):
+    with pytest.raises(ConfigError, match=r"rope_linear.* factor=0\.5.*factor=1"):
         model(kind="rope_linear", factor=0.5)
-    with pytest.raises(ConfigError, match="rope_linear has the layouts halves and pairs"):
+    with pytest.raises(ConfigError, match=r"rope_linear.*halves and pairs"):
         model(kind="rope_linear", layout="thirds")

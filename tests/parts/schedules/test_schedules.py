@@ -55,9 +55,9 @@ def test_no_update_of_a_run_is_made_with_the_rate_0(kind: str, warmup: int) -> N
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_settings_that_make_no_schedule_are_refused(kind: str) -> None:
-    with pytest.raises(ConfigError, match=f"{kind} cannot warm up for -1 steps; use 0 for none"):
+    with pytest.raises(ConfigError, match=f"{kind}.*-1 steps"):
         made(kind, warmup=-1)
     for name in ("floor", "decay"):
         if any(field.name == name for field in dataclasses.fields(find("schedules", kind))):
-            with pytest.raises(ConfigError, match=f"{kind} takes {name} as a share from 0 to 1, not 1.5"):
+            with pytest.raises(ConfigError, match=f"{kind}.*{name}.*0 to 1"):
                 ScheduleConfig.read({"kind": kind, name: 1.5})

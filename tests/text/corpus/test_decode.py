@@ -47,12 +47,12 @@ def test_the_count_of_replaced_bytes_is_that_of_a_handler_called_for_each(exampl
 def test_the_first_bad_byte_is_named_with_its_place_in_the_file() -> None:
     with pytest.raises(
         FileError,
-        match=r"^a\.txt is not UTF-8: byte 103 is 0xe9 \(.*\)\. Convert the file to UTF-8\.$",
+        match=r"a\.txt.*byte 103.*0xe9",
     ):
         Decoder("a.txt").text(b"caf\xe9 au lait", 100)
 
 
 @pytest.mark.parametrize("start", [b"\xff\xfe", b"\xfe\xff"])
 def test_utf16_is_recognised_and_the_remedy_named(start: bytes) -> None:
-    with pytest.raises(FileError, match=r"byte 0 is 0xf.*begins as UTF-16 does: convert it with iconv"):
+    with pytest.raises(FileError, match=r"byte 0 is 0xf.*UTF-16.*iconv"):
         Decoder("a.txt").text(start + "hi".encode("utf-16-le"), 0)

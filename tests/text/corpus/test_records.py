@@ -65,7 +65,7 @@ def test_half_a_character_is_replaced_and_counted_when_asked(tmp_path: Path) -> 
 def test_a_bad_byte_in_a_line_is_named_with_its_place(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_bytes(b'{"text": "x"}\n{"text": "\xff"}\n')
-    with pytest.raises(FileError, match=r"a\.jsonl is not UTF-8: byte 24 is 0xff"):
+    with pytest.raises(FileError, match=r"a\.jsonl.*byte 24 is 0xff"):
         list(Corpus(file).documents())
     read = Corpus(file, on_bad_file="replace")
     assert [d.text for d in read.documents()] == ["x", "\ufffd"]

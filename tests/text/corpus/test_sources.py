@@ -55,15 +55,15 @@ def test_a_pattern_matches_files_only_and_two_stars_are_any_folders(tmp_path: Pa
 
 def test_a_source_that_matches_nothing_is_named(tmp_path: Path) -> None:
     made(tmp_path, "code/a.py")
-    with pytest.raises(FileError, match=r"^there is no file or folder '/nowhere\.txt'\.$"):
+    with pytest.raises(FileError, match=r"'/nowhere\.txt'"):
         files(["/nowhere.txt"])
     with pytest.raises(FileError, match="there is no file or folder"):
         files(["a*\0"])
-    with pytest.raises(FileError, match=r"the pattern .*\*\.txt matches no file; in a pattern \*\* stands"):
+    with pytest.raises(FileError, match=r"\*\.txt.*no file"):
         files([f"{tmp_path}/*.txt"])
-    with pytest.raises(FileError, match=r"the folder .*code holds no text: no file in it ends in \.txt \.md"):
+    with pytest.raises(FileError, match=r"code.*\.txt \.md"):
         files([tmp_path / "code"])
-    with pytest.raises(FileError, match="no text was named; name files, folders, patterns"):
+    with pytest.raises(FileError, match="no text was named"):
         files([])
 
 
@@ -78,7 +78,7 @@ def test_a_folder_that_may_not_be_read_is_an_error_and_not_left_out(
         return real(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    with pytest.raises(FileError, match=r"cannot read the folder .*private: Permission denied"):
+    with pytest.raises(FileError, match="private: Permission denied"):
         files([tmp_path])
 
 

@@ -97,17 +97,13 @@ def test_a_separator_is_a_whole_line_and_no_pattern() -> None:
 
 
 def test_a_rule_that_does_not_exist_is_answered_with_those_that_do() -> None:
-    with pytest.raises(
-        ConfigError,
-        match=r"'paragraf'.*'paragraph'",
-    ):
+    with pytest.raises(ConfigError, match=r"'paragraf'.*'paragraph'"):
         rule("paragraf")
     for name in ("separator", "separator="):
-        with pytest.raises(ConfigError, match=r"must say which: separator=\*\*\* or, for a character"):
+        with pytest.raises(ConfigError, match=r"separator=\*\*\*"):
             rule(name)
     for text in ("a\nb", "a\r", "\udcff", "U+D800", "U+110000", "U+FFFFFF", "U+000A", "U+000D"):
-        complaint = re.escape(f"the separator {text!r} is no text that can stand on one line.")
-        with pytest.raises(ConfigError, match=complaint):
+        with pytest.raises(ConfigError, match=re.escape(f"separator {text!r}")):
             rule(f"separator={text}")
 
 

@@ -73,13 +73,13 @@ def test_nothing_has_no_tokens(tokenizer: Tokenizer) -> None:
 
 
 def test_half_a_pair_is_refused(tokenizer: Tokenizer) -> None:
-    with pytest.raises(TokenError, match="character 1 of the text is half of a surrogate pair"):
+    with pytest.raises(TokenError, match=r"character 1 .*surrogate"):
         tokenizer.encode("a\ud800b")
 
 
 @pytest.mark.parametrize("id", [-1, 10**9])
 def test_an_id_that_no_token_has_is_refused(tokenizer: Tokenizer, id: int) -> None:
-    with pytest.raises(TokenError, match=f"no token has the id {id}; ids go from 0 to"):
+    with pytest.raises(TokenError, match=f"id {id};"):
         tokenizer.decode([id])
     with pytest.raises(TokenError):
         tokenizer.token(id)
@@ -330,7 +330,7 @@ def test_words_keep_the_most_frequent_and_name_the_rest_unknown() -> None:
 
 
 def test_characters_that_were_never_seen_are_named() -> None:
-    with pytest.raises(TokenError, match="the character '@' is not in this model's vocabulary"):
+    with pytest.raises(TokenError, match="'@'"):
         TRAINED["characters"].encode("a@b")
 
 

@@ -149,7 +149,7 @@ def test_dice_are_each_rank_s_own() -> None:
 
 
 def test_a_batch_that_does_not_split_among_the_ranks_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"data.batch_size=6 does not split into 4 ranks × .* Use 8"):
+    with pytest.raises(ConfigError, match=r"data\.batch_size=6.*4 ranks.*8"):
         rows_per_rank(recipe("data.batch_size=6"), 4)
 
 
@@ -157,5 +157,5 @@ def test_sharded_weights_are_not_compiled_and_say_so() -> None:
     assert compile_loss(lambda a, b: a, recipe("train.compile=auto"), CPU, is_sharded=True)[1].startswith(
         "no: its"
     )
-    with pytest.raises(UsageError, match=r"train\.compile=true does not go with train\.parallel=fsdp"):
+    with pytest.raises(UsageError, match=r"train\.compile=true.*train\.parallel=fsdp"):
         compile_loss(lambda a, b: a, recipe("train.compile=true"), CPU, is_sharded=True)

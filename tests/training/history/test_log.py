@@ -79,7 +79,7 @@ def test_damage_in_the_middle_is_told_with_its_line_and_does_not_keep_a_run_from
     pieces = path.read_bytes().split(b"\n")
     pieces[3] = b"{" + bytes(9)
     path.write_bytes(b"\n".join(pieces))
-    with pytest.raises(FileError, match=r"is damaged: line 4 is not a line of a log"):
+    with pytest.raises(FileError, match="line 4"):
         read(path)
     cut(path, 5)
     assert [line["step"] for line in read(path)] == [0, 1, 2]

@@ -208,7 +208,7 @@ def test_a_full_disk_is_told_before_anything_is_written(
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 5, 5))  # type: ignore[attr-defined]
     needed = bytes_of(snapshot(5))
-    with pytest.raises(FileError, match=rf"no room .*step 5 takes {needed:,} bytes, and 5 are free"):
+    with pytest.raises(FileError, match=rf"step 5.*{needed:,} bytes.*5 "):
         saved(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
