@@ -10,7 +10,7 @@ import pytest
 from pellucid.config import ModelConfig, preset, presets
 from pellucid.errors import ConfigError
 from pellucid.parts import kinds
-from pellucid.parts.optimizers.adamw import AdamW
+from pellucid.parts.optimizers import AdamW
 from pellucid.parts.positions.rope import Rope
 
 SIZES: dict[str, Any] = {"vocab_size": 5, "context_length": 8, "n_layer": 1, "n_head": 2, "d_model": 4}

@@ -16,7 +16,7 @@ from pellucid.cost import count_flops_per_token
 from pellucid.format import pluralize
 from pellucid.model.initializations import initialize
 from pellucid.model.transformer import Transformer
-from pellucid.parts.optimizers.adamw import AdamW
+from pellucid.parts.optimizers import AdamW
 from pellucid.training.device import configure_torch, resolve_device, resolve_dtype
 from pellucid.training.distributed.ranks import Ranks
 from pellucid.training.objective import Objective

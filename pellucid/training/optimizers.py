@@ -15,14 +15,18 @@ from torch.optim import Optimizer
 
 from pellucid import registry
 from pellucid.errors import ConfigError, FileError
-from pellucid.parts.optimizers import OptimizerConfig, decays
-from pellucid.parts.optimizers.adam import Adam
-from pellucid.parts.optimizers.adam_l2 import AdamL2
-from pellucid.parts.optimizers.adamw import AdamW
-from pellucid.parts.optimizers.averaging_momentum import AveragingMomentum
-from pellucid.parts.optimizers.momentum import Momentum
-from pellucid.parts.optimizers.muon import MuonConfig, hidden
-from pellucid.parts.optimizers.sgd import Sgd
+from pellucid.parts.optimizers import (
+    Adam,
+    AdamL2,
+    AdamW,
+    AveragingMomentum,
+    Momentum,
+    MuonConfig,
+    OptimizerConfig,
+    Sgd,
+    decays,
+    is_hidden_matrix,
+)
 from pellucid.training.distributed.sharded import is_sharded, shard_like
 from pellucid.training.muon import Group, Muon
 
@@ -91,10 +95,10 @@ def make_adamw(named: Named, settings: AdamW) -> Optimizer:
 @registry.kind("muon")
 def make_muon(named: Named, settings: MuonConfig, newton_schulz: torch.dtype | None = None) -> Optimizer:
     """Returns Muon for the hidden matrices and AdamW for the rest, as one optimizer."""
-    matrices = {name: value for name, value in named.items() if hidden(name, tuple(value.shape))}
+    matrices = {name: value for name, value in named.items() if is_hidden_matrix(name, tuple(value.shape))}
     rest = {name: value for name, value in named.items() if name not in matrices}
     groups = [_group(matrices, settings.lr, weight_decay=settings.weight_decay)] if matrices else []
-    adamw = make_adamw(rest, settings.rest) if rest else None
+    adamw = make_adamw(rest, settings.adamw) if rest else None
     return Muon(groups, adamw, beta=settings.beta, steps=settings.steps, newton_schulz=newton_schulz)
 
 

@@ -13,11 +13,8 @@ from pellucid.explain.derive import derive
 from pellucid.explain.formula import build_formula
 from pellucid.explain.trace import Trace
 from pellucid.judge.mismatch import find_first_mismatch
-from pellucid.parts.optimizers import decays
-from pellucid.parts.optimizers.adam_l2 import AdamL2
-from pellucid.parts.optimizers.adamw import AdamW
-from pellucid.parts.optimizers.muon import MuonConfig, hidden
-from pellucid.parts.schedules.cosine import Cosine
+from pellucid.parts.optimizers import AdamL2, AdamW, MuonConfig, decays, is_hidden_matrix
+from pellucid.parts.schedules import Cosine
 from pellucid.reference.op import Array
 from pellucid.reference.ops.arithmetic import add, power
 from pellucid.reference.ops.einsum import einsum
@@ -102,7 +99,7 @@ def test_three_updates_of_muon_equal_torchs_in_float64(
     """torch's iterates in bfloat16; here it is made to keep its numbers as they are."""
     monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.clone)
     tapes = train(CONFIG, weights(CONFIG), IDS, TARGETS, settings, 3, only=MATRICES)
-    start = {name: value for name, value in weights(CONFIG).items() if hidden(name, value.shape)}
+    start = {name: value for name, value in weights(CONFIG).items() if is_hidden_matrix(name, value.shape)}
     parameters = {name: torch.tensor(value) for name, value in start.items()}
     theirs = torch.optim.Muon(
         list(parameters.values()),

@@ -11,11 +11,8 @@ from pellucid.config import ModelConfig
 from pellucid.errors import ConfigError, FileError
 from pellucid.judge.mismatch import find_first_mismatch
 from pellucid.parts import find, kinds
-from pellucid.parts.optimizers import OptimizerConfig
-from pellucid.parts.optimizers.adamw import AdamW
-from pellucid.parts.optimizers.muon import MuonConfig
-from pellucid.parts.optimizers.sgd import Sgd
-from pellucid.parts.schedules.cosine import Cosine
+from pellucid.parts.optimizers import AdamW, MuonConfig, OptimizerConfig, Sgd
+from pellucid.parts.schedules import Cosine
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import train
 from pellucid.training import optimizers

@@ -20,10 +20,8 @@ from pellucid.config import ModelConfig
 from pellucid.data.sources.settings import DataSettings
 from pellucid.errors import ConfigError, unknown
 from pellucid.parts import Part
-from pellucid.parts.optimizers import OptimizerConfig
-from pellucid.parts.optimizers.adamw import AdamW
-from pellucid.parts.schedules import ScheduleConfig
-from pellucid.parts.schedules.cosine import Cosine
+from pellucid.parts.optimizers import AdamW, OptimizerConfig
+from pellucid.parts.schedules import Cosine, ScheduleConfig
 from pellucid.training.recipe.reading import read_section
 from pellucid.training.recipe.renamed_keys import translate
 from pellucid.training.recipe.sections import (
