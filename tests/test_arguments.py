@@ -35,9 +35,9 @@ def test_an_integer_of_any_library_is_an_integer(value: Any) -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_what_is_not_an_integer_in_the_range_is_refused_by_name(value: Any) -> None:
-    with pytest.raises(UsageError, match=r"^count must be a whole number from 0 to 5") as told:
+    with pytest.raises(UsageError, match=r"^count must be a whole number from 0 to 5") as message:
         check_int("count", value, least=0, most=5)
-    assert len(str(told.value)) < 150
+    assert len(str(message.value)) < 150
 
 
 @pytest.mark.parametrize("value", [1, 1.0, np.float32(1), np.int8(1)])

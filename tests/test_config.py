@@ -132,7 +132,7 @@ def test_an_unknown_setting_is_named() -> None:
         ({"biases": "qkv"}, "biases must be a list of places, not 'qkv'."),
     ],
 )
-def test_impossible_sizes_are_told_what_would_work(changes: dict[str, Any], words: str) -> None:
+def test_impossible_sizes_are_refused_with_what_would_work(changes: dict[str, Any], words: str) -> None:
     assert words in refused(**changes)
 
 
@@ -172,9 +172,9 @@ def test_the_constructor_converts_as_from_dict_does() -> None:
 def test_the_constructor_refuses_what_from_dict_refuses_and_names_the_field(field: str, value: Any) -> None:
     messages = []
     for make in (lambda given: ModelConfig(**given), ModelConfig.from_dict):
-        with pytest.raises(ConfigError, match=rf"\b{field}\b") as told:
+        with pytest.raises(ConfigError, match=rf"\b{field}\b") as message:
             make(SIZES | {field: value})
-        messages.append(str(told.value))
+        messages.append(str(message.value))
     assert messages[0] == messages[1]
 
 
@@ -192,7 +192,7 @@ def test_missing_sizes_are_named() -> None:
         ModelConfig.from_dict({"vocab_size": 5, "context_length": 8, "n_layer": 1})
 
 
-def test_what_is_no_config_is_said_to_be_none() -> None:
+def test_what_is_not_a_config_is_said_to_be_none() -> None:
     with pytest.raises(ConfigError, match="not JSON"):
         ModelConfig.from_json("{")
     with pytest.raises(ConfigError, match="not list"):

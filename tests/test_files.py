@@ -48,7 +48,7 @@ def test_what_ends_badly_leaves_the_old_file(tmp_path: Path) -> None:
     assert path.read_bytes() == b"old" and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="cannot write"), whole_file(tmp_path / "no" / "model"):
         pass
 

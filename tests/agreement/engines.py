@@ -146,7 +146,7 @@ def recorded(
 ) -> dict[str, Array]:
     """Every value that the fast engine names, forward and backward; its parameters and their gradients.
 
-    Under a recording of every value it trains, so that dropout throws its dice.
+    Under a recording of every value it trains, so that dropout draws.
     """
     model = Transformer.from_weights(config, values, dtype=torch.float64).train(not fused)
     torch.manual_seed(0)

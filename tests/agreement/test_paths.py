@@ -128,7 +128,9 @@ def test_positions_rounded_to_bfloat16_are_a_bug_in_bfloat16_alone(
     assert done.bugs[0].units > 100
 
 
-def test_a_bug_is_told_with_its_place_both_numbers_and_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_is_reported_with_its_place_both_numbers_and_the_formula(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(positions.Positions, "rotation", in_the_model_s_type)
     config = LONG["positions/rope"]
     done = replayed(config, "bfloat16", "eager", *long_ids(config))

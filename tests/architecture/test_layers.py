@@ -98,7 +98,7 @@ def test_every_file_says_its_idea_in_its_first_line() -> None:
         assert doc or file.name == "__main__.py", file
 
 
-def test_nothing_of_a_stranger_s_is_ever_run() -> None:
+def test_nothing_of_an_untrusted_file_is_ever_run() -> None:
     """No pickle, no evaluated text, no code from a model's folder; `torch.load` with weights_only alone."""
     calls = {"eval", "exec", "pickle.load", "pickle.loads", "yaml.load", "marshal.loads", "np.load"}
     for file in FILES:

@@ -57,12 +57,12 @@ def test_nothing_of_it_needs_torch() -> None:
 
 
 def test_every_key_of_a_config_that_takes_a_part_stands_under_its_family_with_its_default() -> None:
-    told = {key: (family.name, kind) for family in families() for key, kind in family.keys.items()}
+    message = {key: (family.name, kind) for family in families() for key, kind in family.keys.items()}
     usual = ModelConfig(vocab_size=4, context_length=8, n_layer=1, n_head=2, d_model=8)
     for entry in dataclasses.fields(ModelConfig):
         if isinstance(entry.type, type) and issubclass(entry.type, Part):
-            assert told.pop(entry.name) == (entry.type.family, getattr(usual, entry.name).kind)
-    assert told == {"biases": ("biases", "none")}
+            assert message.pop(entry.name) == (entry.type.family, getattr(usual, entry.name).kind)
+    assert message == {"biases": ("biases", "none")}
 
 
 @pytest.mark.parametrize(("family", "choice"), ALL, ids=IDS)
@@ -78,8 +78,8 @@ def test_the_line_for_a_config_makes_the_choice(family: Family, choice: Choice) 
 
 
 def test_what_a_recipe_chooses_stands_under_its_family_with_its_default() -> None:
-    told = {family.name: family.recipe for family in families() if family.recipe}
-    assert told == {"optimizers": {"optimizer": "adamw"}, "schedules": {"schedule": "cosine"}}
+    message = {family.name: family.recipe for family in families() if family.recipe}
+    assert message == {"optimizers": {"optimizer": "adamw"}, "schedules": {"schedule": "cosine"}}
     assert chosen("schedule") == chosen("schedules")
     assert all(not list(beside_default(*pair)) for pair in chosen("optimizers"))
 
@@ -93,10 +93,10 @@ def test_a_schedule_is_drawn_with_its_warm_up_and_past_its_end() -> None:
     assert (at[0], at[95], at[100], at[550], curve[-1]) == (0.01, 0.96, 1.0, 0.5, 0.0)
 
 
-def test_costs_are_told_for_a_shape_that_makes_every_default_choice() -> None:
+def test_costs_are_shown_for_a_shape_that_makes_every_default_choice() -> None:
     made = preset(PRESET).parts()
-    told = {key: kind for family in families() for key, kind in family.keys.items() if key in made}
-    assert {key: part.kind for key, part in made.items()} == told
+    message = {key: kind for family in families() for key, kind in family.keys.items() if key in made}
+    assert {key: part.kind for key, part in made.items()} == message
 
 
 def test_learned_positions_cost_one_row_for_each_place_of_the_context() -> None:
@@ -141,13 +141,13 @@ def test_names_are_families_keys_kinds_or_both() -> None:
         ("", "no family or kind called ''."),
     ],
 )
-def test_a_wrong_name_is_told_with_what_would_work(name: str, words: str) -> None:
-    with pytest.raises(UsageError) as told:
+def test_a_wrong_name_is_reported_with_what_would_work(name: str, words: str) -> None:
+    with pytest.raises(UsageError) as message:
         chosen(name)
-    assert words in str(told.value)
+    assert words in str(message.value)
 
 
-def test_a_source_is_found_in_a_docstring_where_a_file_is_no_part() -> None:
+def test_a_source_is_found_in_a_docstring_where_a_file_is_not_a_part() -> None:
     assert one("xavier")[1].source == "Glorot and Bengio 2010"
     assert one("hugging_face/llama")[1].source.startswith("Touvron et al. 2023, arXiv:2302.13971")
 

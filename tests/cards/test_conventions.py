@@ -64,16 +64,16 @@ def pretrained(config: ModelConfig, **change: Any) -> Pretrained:
 @pytest.mark.parametrize("name", presets())
 def test_every_choice_of_a_config_is_on_its_card(name: str) -> None:
     config = preset(name)
-    told = "\n".join(conventions.lines(card(name, config)))
+    message = "\n".join(conventions.lines(card(name, config)))
     for size in ("n_layer", "n_head", "n_kv_head", "d_model", "d_head", "vocab_size", "context_length"):
-        assert f"{getattr(config, size):,}" in told, size
+        assert f"{getattr(config, size):,}" in message, size
     labels = {row.label for row in card(name, config).rows}
     parts = {
         entry.name for entry in dataclasses.fields(config) if hasattr(getattr(config, entry.name), "kind")
     }
     without = {row.value for row in card(name, config).rows if row.label == "without"}
     assert parts <= labels | {key for value in without for key in value.split(", ")}
-    assert max(map(len, told.splitlines())) <= 110
+    assert max(map(len, message.splitlines())) <= 110
 
 
 def test_the_card_of_a_real_shape_says_what_its_papers_say() -> None:
@@ -127,8 +127,8 @@ def test_every_alternative_applies_to_some_model_and_none_is_left_out_silently()
     every = [probe.probe(case_of(config)) for config in (LLAMA, GPT2, scaled, biased)]
     for done in every:
         assert len(done.findings) + len(done.not_applied) == len(ALTERNATIVES)
-        told = "\n".join(probe.lines(done))
-        assert all(name in told.replace("\n", " ") for name in ALTERNATIVES)
+        message = "\n".join(probe.lines(done))
+        assert all(name in message.replace("\n", " ") for name in ALTERNATIVES)
     assert not set.intersection(*(set(done.not_applied) for done in every))
 
 
@@ -204,7 +204,7 @@ class Backwards(PositionsConfig):
 
 
 @pytest.mark.parametrize("layout", ["halves", "pairs"])
-def test_rope_turned_the_other_way_is_rope_with_negative_angles(layout: str) -> None:
+def test_rope_rotated_the_other_way_is_rope_with_negative_angles(layout: str) -> None:
     rope = Rope(1000.0, layout)
     config = replace(LLAMA, positions=rope, biases=("qkv",))
     wanted = Case(replace(config, positions=Backwards(rope)), weights_of(config), case_of(config).ids)
@@ -250,7 +250,7 @@ def test_choices_are_exchanged_both_ways() -> None:
     assert changed("unembedding", GPT2).note == "tied for untied"
 
 
-def test_a_text_too_short_for_a_loss_is_told_and_a_long_one_is_cut_to_the_context() -> None:
+def test_a_text_too_short_for_a_loss_is_reported_and_a_long_one_is_cut_to_the_context() -> None:
     with pytest.raises(TokenError, match="at least two tokens"):
         probe.case(LLAMA, weights_of(LLAMA), WORDS, text="a")
     assert len(probe.case(LLAMA, weights_of(LLAMA), WORDS, text="a b " * 50).ids) == LLAMA.context_length

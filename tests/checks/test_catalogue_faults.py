@@ -313,7 +313,7 @@ def test_a_fault_is_not_blamed_on_what_it_does_not_touch(
     assert checked(check, fault(pellucid.load(models["llama"]), monkeypatch)).verdict in ("equal", "noise")
 
 
-def test_a_bug_is_told_with_its_place_both_numbers_and_the_formula(
+def test_a_bug_is_reported_with_its_place_both_numbers_and_the_formula(
     models: dict[str, str | Path], monkeypatch: Patch
 ) -> None:
     model = pellucid.load(models["llama"])

@@ -17,7 +17,7 @@ def read_as(trained: Pretrained, config: ModelConfig) -> Finding:
     return conventions.measure_other_conventions(Subject(Model(replace(trained, config=config))))
 
 
-def test_a_trained_model_as_it_was_made_is_no_bug() -> None:
+def test_a_trained_model_as_it_was_made_is_not_a_bug() -> None:
     found = read_as(trained(), CONFIG)
     assert found.verdict in ("equal", "noise"), found
     assert found.measured.startswith("loss 0.") or found.measured.startswith("loss 1.")

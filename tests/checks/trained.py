@@ -25,9 +25,9 @@ LENGTH, ROWS, STEPS = 24, 16, 150
 def windows(tokenizer: Tokenizer) -> Iterator[torch.Tensor]:
     """Pieces of the text, now and then its beginning."""
     ids = torch.tensor(tokenizer.encode(SAMPLE))
-    dice = torch.Generator().manual_seed(0)
+    rng = torch.Generator().manual_seed(0)
     while True:
-        starts = torch.randint(0, len(ids) - LENGTH - 1, (ROWS,), generator=dice)
+        starts = torch.randint(0, len(ids) - LENGTH - 1, (ROWS,), generator=rng)
         starts[: ROWS // 4] = 0
         yield torch.stack([ids[start : start + LENGTH + 1] for start in starts])
 

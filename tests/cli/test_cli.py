@@ -103,7 +103,7 @@ def test_json_is_json() -> None:
         (["nonsense"], "nonsense"),
     ],
 )
-def test_what_is_asked_wrongly_is_told_and_exits_with_two(
+def test_a_usage_error_is_reported_and_exits_with_two(
     arguments: list[str], words: str, tmp_path: Path
 ) -> None:
     done = pellucid(*arguments, cwd=tmp_path)
@@ -118,7 +118,7 @@ def test_version_prints_what_a_bug_report_needs() -> None:
     assert all(word in out for word in ("pellucid ", "python 3.", "numpy ", "torch ", "cores"))
 
 
-def test_a_reader_that_leaves_early_is_no_error() -> None:
+def test_a_reader_that_leaves_early_is_not_an_error() -> None:
     """The list of names is longer than one pipe read of `head -1`."""
     command = f"{sys.executable} -m pellucid.cli explain abcd 'A B' --target C --json | head -1"
     command += "; echo ${PIPESTATUS[0]}"
@@ -151,7 +151,7 @@ def test_a_terminal_that_cannot_write_symbols_gets_what_it_can() -> None:
     assert "probs[t=1,v=2] = 0.32384" in done.stdout
 
 
-def test_a_full_disk_is_told_in_one_line() -> None:
+def test_a_full_disk_is_reported_in_one_line() -> None:
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "pellucid.cli", "explain", "gpt2"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT)
@@ -174,12 +174,12 @@ def test_an_interrupted_command_exits_with_130(tmp_path: Path) -> None:
     running = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     time.sleep(3)  # long enough to have started, also on a busy machine
     running.send_signal(signal.SIGINT)
-    _, told = running.communicate(timeout=10)
+    _, message = running.communicate(timeout=10)
     assert running.returncode == 130
-    assert told.strip().endswith("interrupted")
+    assert message.strip().endswith("interrupted")
 
 
-def test_what_a_stranger_s_trace_cannot_compute_is_told(tmp_path: Path) -> None:
+def test_what_an_untrusted_trace_cannot_compute_is_reported(tmp_path: Path) -> None:
     pellucid("trace", "abcd", "A B", "-o", "t.json", cwd=tmp_path)
     data = json.loads((tmp_path / "t.json").read_text("utf-8"))
     scores = next(step for step in data["steps"] if step["out"].endswith("scores"))

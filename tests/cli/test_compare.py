@@ -171,7 +171,7 @@ def test_only_and_tolerance(tmp_path: Path) -> None:
     assert asked("abcd", tmp_path / "x.npz", "A B C D", "--tolerance", "0.01").exit_code == 0
 
 
-def test_channels_in_the_other_order_are_told_and_a_layout_mends_it(tmp_path: Path) -> None:
+def test_channels_in_the_other_order_are_reported_and_a_layout_mends_it(tmp_path: Path) -> None:
     halves, pairs = tmp_path / "halves", tmp_path / "pairs.gguf"
     made = random_models.model(random_models.LLAMA)
     gguf.write(pairs, made, "F32")

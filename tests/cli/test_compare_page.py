@@ -116,11 +116,11 @@ def test_the_scripts_and_commands_of_the_page_give_what_it_shows(
         first, _, rest = block.partition("\n")
         if kind == "text":
             done = shell(*shlex.split(first)[2:])
-            told = (done.out + done.err).rstrip("\n")
-            assert told.partition("\n")[0] == rest.partition("\n")[0]
+            message = (done.out + done.err).rstrip("\n")
+            assert message.partition("\n")[0] == rest.partition("\n")[0]
             if rest.startswith("noise"):  # which error is the largest depends on the processor
-                told, rest = (re.sub(r"[\w.]+(?=\[|\n)", "NAME", text) for text in (told, rest))
-            assert without_numbers(told) == without_numbers(rest)
+                message, rest = (re.sub(r"[\w.]+(?=\[|\n)", "NAME", text) for text in (message, rest))
+            assert without_numbers(message) == without_numbers(rest)
             compared += 1
             continue
         file = Path(first.removeprefix("# "))

@@ -15,7 +15,7 @@ from pellucid.cli.console import Console
 ROOT = Path(__file__).parent.parent.parent
 
 
-def test_a_reader_that_has_left_is_told_to_main() -> None:
+def test_a_reader_that_has_left_is_reported_to_main() -> None:
     class Left(io.StringIO):
         def write(self, _: str) -> int:
             raise BrokenPipeError

@@ -130,7 +130,7 @@ def preparation(text: Path, folder: Path) -> tuple[object, ...]:
     return text, "--tokenizer", tokenizer_folder(folder / "tokenizer"), "--workers", 1, "-o"
 
 
-def test_bytes_that_are_no_text_are_replaced_only_when_asked(tmp_path: Path) -> None:
+def test_bytes_that_are_not_text_are_replaced_only_when_asked(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_bytes(b"the cat" + b"\xff sat")
     words = preparation(tmp_path / "text.txt", tmp_path)
     with pytest.raises(FileError, match=r"text\.txt.*byte 7"):

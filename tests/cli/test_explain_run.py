@@ -26,7 +26,7 @@ def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -
     return Shell(capsys, monkeypatch)
 
 
-def test_a_weight_is_told_with_gradient_clip_moments_decay_and_rate(run: Path, shell: Shell) -> None:
+def test_a_weight_is_explained_with_gradient_clip_moments_decay_and_rate(run: Path, shell: Shell) -> None:
     done = shell("explain", run, "--at", f"{WEIGHT}@6[3,7]", "--lines", "0", "--depth", "9")
     assert done.code == 0, done.err
     saved = checkpoint.read(run / "checkpoints" / "step-0000006")
@@ -50,7 +50,7 @@ def test_a_weight_is_told_with_gradient_clip_moments_decay_and_rate(run: Path, s
 
 
 @pytest.mark.parametrize("kind", kinds("optimizers"))
-def test_every_optimizer_tells_its_update(kind: str, tmp_path: Path, shell: Shell) -> None:
+def test_every_optimizer_explains_its_update(kind: str, tmp_path: Path, shell: Shell) -> None:
     trained(tmp_path / "a", f"optimizer.kind={kind}", "steps=3")
     done = shell("explain", tmp_path / "a", "--at", f"{WEIGHT}@3[3,7]", "--depth", "2")
     assert done.code == 0, done.err
@@ -60,12 +60,16 @@ def test_every_optimizer_tells_its_update(kind: str, tmp_path: Path, shell: Shel
 
 def test_one_value_in_full_for_programs(run: Path, shell: Shell) -> None:
     done = shell("explain", run, "--at", f"{WEIGHT}@6[3,7]", "--json")
-    told = json.loads(done.out)
+    message = json.loads(done.out)
     own = float(checkpoint.read(run / "checkpoints" / "step-0000006").left(WEIGHT)[3, 7])
-    assert told["run"]["own"] == own and told["run"]["checkpoint_has_the_same_bits"] is True
-    assert told["value"] == pytest.approx(own, abs=1e-8) and told["value"] != own
-    assert told["run"]["distance"] == abs(told["value"] - own)
-    assert (told["run"]["verdict"], told["run"]["replayed_from"], told["run"]["remarks"]) == ("noise", 4, [])
+    assert message["run"]["own"] == own and message["run"]["checkpoint_has_the_same_bits"] is True
+    assert message["value"] == pytest.approx(own, abs=1e-8) and message["value"] != own
+    assert message["run"]["distance"] == abs(message["value"] - own)
+    assert (message["run"]["verdict"], message["run"]["replayed_from"], message["run"]["remarks"]) == (
+        "noise",
+        4,
+        [],
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,8 +96,8 @@ def test_without_an_address_the_names_are_listed(run: Path, shell: Shell) -> Non
     assert done.code == 0
     assert "6 of 6 updates, adamw" in done.out and "from which a replay begins: 4, 6" in done.out
     assert "final_norm.weight" in done.out
-    told = json.loads(shell("explain", run, "--json").out)
-    assert told["checkpoints"] == [4, 6] and told["parameters"][WEIGHT] == [10, 8]
+    message = json.loads(shell("explain", run, "--json").out)
+    assert message["checkpoints"] == [4, 6] and message["parameters"][WEIGHT] == [10, 8]
 
 
 def test_with_a_prompt_it_is_the_newest_model_that_is_explained(run: Path, shell: Shell) -> None:
@@ -113,7 +117,7 @@ def test_with_a_prompt_it_is_the_newest_model_that_is_explained(run: Path, shell
         (("--at", "embed.weight@1", "--update", "sgd"), "needs a prompt"),
     ],
 )
-def test_what_is_asked_wrongly_is_told_before_any_work(
+def test_a_usage_error_is_reported_before_any_work(
     arguments: tuple[str, ...], words: str, run: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = "pellucid.training.history.rebuild.PastRun.rebuild"
@@ -139,7 +143,7 @@ def test_a_replay_that_is_not_the_run_to_the_bit_says_what_differs(tmp_path: Pat
     assert "and 7.5 in the log" in done.out
 
 
-def test_a_skipped_update_is_told_with_its_reason(tmp_path: Path, shell: Shell) -> None:
+def test_a_skipped_update_is_reported_with_its_reason(tmp_path: Path, shell: Shell) -> None:
     """A rate that throws the weights beyond what float32 can square."""
     trained(
         tmp_path / "a", "train.dtype=float32", "optimizer.kind=sgd", "optimizer.lr=1e25", "train.clip=0",

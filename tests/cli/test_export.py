@@ -134,7 +134,7 @@ def test_an_export_that_fails_leaves_the_old_model(tmp_path: Path) -> None:
         (["--to", "gguf", "-o", "x.gguf", "--type", "Q9"], "not 'Q9'"),
     ],
 )
-def test_what_is_asked_wrongly_is_told(
+def test_a_usage_error_is_reported(
     arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -176,7 +176,7 @@ def test_import_turns_a_pickle_into_safetensors(tmp_path: Path, what: str) -> No
     assert "--force replaces it" in str(again.exception)
 
 
-def test_import_of_nothing_is_told(tmp_path: Path) -> None:
+def test_import_of_nothing_is_reported(tmp_path: Path) -> None:
     assert "no such file" in str(run("import", str(tmp_path / "no"), "-o", str(tmp_path / "new")).exception)
 
 

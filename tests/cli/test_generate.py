@@ -1,4 +1,4 @@
-"""`generate`: the text comes token by token, and what cannot be is told before anything is written."""
+"""`generate`: the text comes token by token, and what cannot be is refused before anything is written."""
 
 import dataclasses
 import json
@@ -251,7 +251,7 @@ def test_a_wrong_request_is_refused(shell: Shell, folder: Path, options: list[st
         ("no/such/folder", "no/such/folder is not a model: there is no such file or folder"),
     ],
 )
-def test_a_model_that_is_not_there_is_told_in_one_line(shell: Shell, model: str, words: str) -> None:
+def test_a_model_that_is_not_there_is_reported_in_one_line(shell: Shell, model: str, words: str) -> None:
     done = shell("generate", model, "the")
     assert (done.code, done.out) == (2, "")
     assert words in done.err and done.err.count("\n") == 1
@@ -282,7 +282,7 @@ def test_a_real_interrupt_ends_a_real_process(tmp_path: Path) -> None:
     start = running.stdout.read(5)
     time.sleep(0.1)
     running.send_signal(signal.SIGINT)
-    out, told = running.communicate(timeout=20)
+    out, message = running.communicate(timeout=20)
     assert running.returncode == 130
     assert start.startswith(b"the") and out.endswith(b"\n") and len(out) > 1
-    assert told == b"interrupted\n"
+    assert message == b"interrupted\n"

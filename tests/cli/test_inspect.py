@@ -79,7 +79,7 @@ def test_the_card_and_the_probe_as_data_are_json(home: Path) -> None:
         (["."], "no config.json"),
     ],
 )
-def test_what_is_asked_wrongly_is_told(
+def test_a_usage_error_is_reported(
     arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -94,9 +94,9 @@ def test_a_probe_that_does_not_fit_the_memory_is_refused(home: Path, monkeypatch
 
 @pytest.mark.skipif("PELLUCID_SMOLLM2" not in os.environ, reason="needs the real model")
 def test_the_card_of_a_real_model() -> None:
-    told = run(os.environ["PELLUCID_SMOLLM2"]).stdout
+    message = run(os.environ["PELLUCID_SMOLLM2"]).stdout
     for words in (
         "rope, base 100,000, layout pairs", "rms_norm, eps 1e-05", "9 query heads of 64 channels",
         "134,515,008", "2 (<|im_end|>)", "Q4_1: 210 tensors", "bpe, 49,152 tokens",
     ):  # fmt: skip
-        assert words in told, words
+        assert words in message, words

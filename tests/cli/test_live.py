@@ -175,9 +175,9 @@ def test_a_view_that_breaks_tells_so_once_and_goes_on_in_lines(
             view(event)
     assert sys.stdout is stdout
     assert out.getvalue().endswith("\x1b[?25h"), "the cursor is back"
-    told = capsys.readouterr()
-    assert told.err == "the live view stopped (ZeroDivisionError('of the view')); the run goes on.\n"
-    assert "evaluation 300/300 loss 1.2500" in told.out and "end 300/300 finished" in told.out
+    message = capsys.readouterr()
+    assert message.err == "the live view stopped (ZeroDivisionError('of the view')); the run goes on.\n"
+    assert "evaluation 300/300 loss 1.2500" in message.out and "end 300/300 finished" in message.out
 
 
 @pytest.mark.timed

@@ -1,6 +1,6 @@
 """Every command that writes, with a fault at each call to the disk: nothing that was there is lost.
 
-What the command was not told to replace is there byte for byte; what it was told to replace is there as it
+What the command was not asked to replace is there byte for byte; what it was asked to replace is there as it
 was or as it should become; what it made is whole or gone. After a kill, the next call of the same command
 leaves what it would have left alone.
 """
@@ -31,7 +31,7 @@ REMOVING = ("unlink", "remove", "rmdir", "scandir", "listdir", "open")
 
 @dataclass(frozen=True)
 class Writer:
-    """A command that writes; `output` is what it makes, or is told to replace."""
+    """A command that writes; `output` is what it makes, or is asked to replace."""
 
     arguments: list[str]
     output: list[str]

@@ -25,10 +25,10 @@ def test_the_commands_of_the_page_print_what_it_shows(
             done["train"] = shell(*shlex.split(block.replace("\\\n", ""))[1:])
         elif block.startswith("$ pellucid explain"):
             command, _, shown = block.partition("\n")
-            told = shell(*shlex.split(command)[2:]).out.rstrip("\n")
+            message = shell(*shlex.split(command)[2:]).out.rstrip("\n")
             arithmetic, _, notes = shown.partition("\n\n")
-            assert told.partition("\n\n")[0] == arithmetic
-            assert without_numbers(told.partition("\n\n")[2]) == without_numbers(notes)
+            assert message.partition("\n\n")[0] == arithmetic
+            assert without_numbers(message.partition("\n\n")[2]) == without_numbers(notes)
             compared += 1
         else:
             assert done["train"].code == 1

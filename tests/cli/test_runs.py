@@ -92,7 +92,7 @@ def test_a_narrow_terminal_keeps_the_names_and_drops_figures_in_a_fixed_order(
     }
 
 
-def test_less_than_nothing_learned_is_told_as_nothing(shell: Shell, tmp_path: Path) -> None:
+def test_less_than_nothing_learned_is_shown_as_nothing(shell: Shell, tmp_path: Path) -> None:
     with Log(folder(tmp_path / "runs" / "a", 1, end="") / "log.jsonl") as log:
         log.write(replace(evaluated(2, 4.2), learned=-3.283))
     assert "-" not in shell("runs").out and "0.0%" in shell("runs").out
@@ -114,7 +114,7 @@ def test_runs_are_listed_without_waiting_for_torch(tmp_path: Path) -> None:
     assert done.returncode == 0 and "321" in done.stdout, done.stderr
 
 
-def test_a_run_that_goes_on_after_its_end_is_told_from_its_last_lines(shell: Shell, tmp_path: Path) -> None:
+def test_a_run_that_goes_on_after_its_end_is_read_from_its_last_lines(shell: Shell, tmp_path: Path) -> None:
     run = folder(tmp_path / "runs" / "a", 100)
     with Log(run / "log.jsonl") as log:
         log.write(started(300, step=100))
@@ -125,7 +125,7 @@ def test_a_run_that_goes_on_after_its_end_is_told_from_its_last_lines(shell: She
     assert (row["state"], row["step"], row["steps"], row["best"]) == ("interrupted", 150, 300, 1.25)
 
 
-def test_a_run_without_a_step_an_empty_log_and_nan_are_no_trouble(shell: Shell, tmp_path: Path) -> None:
+def test_a_run_without_a_step_an_empty_log_and_nan_are_shown(shell: Shell, tmp_path: Path) -> None:
     new = tmp_path / "runs" / "new"
     (new / "checkpoints").mkdir(parents=True)
     (new / "recipe.toml").write_text("")
@@ -155,7 +155,7 @@ def test_a_name_is_shown_and_does_nothing_to_the_terminal(shell: Shell, tmp_path
     assert r"runs/[red]\x1b[2J" in shell("runs").out
 
 
-def test_no_runs_and_no_folder_are_told(shell: Shell, tmp_path: Path) -> None:
+def test_no_runs_and_no_folder_are_reported(shell: Shell, tmp_path: Path) -> None:
     done = shell("runs")
     assert done.code == 0 and done.out.startswith("no runs in runs. `pellucid train FILE` makes one")
     done = shell("runs", "nowhere")

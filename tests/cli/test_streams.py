@@ -63,7 +63,7 @@ def test_every_command_has_a_line() -> None:
 @pytest.mark.parametrize(
     "closed", [("stdin",), ("stdout",), ("stderr",), ("stdin", "stdout", "stderr")], ids=str
 )
-def test_closed_streams_are_no_failure(work: Path, closed: tuple[str, ...]) -> None:
+def test_closed_streams_do_not_fail(work: Path, closed: tuple[str, ...]) -> None:
     for name in LINES:
         if name in LONG and len(closed) == 1:
             continue
@@ -80,7 +80,7 @@ def test_a_file_is_not_written_over_by_what_goes_to_a_closed_stream(work: Path) 
     assert done.code == 0 and json.loads((work / "closed.json").read_bytes())
 
 
-def test_a_reader_that_has_left_is_no_failure(work: Path) -> None:
+def test_a_reader_that_has_left_does_not_fail_the_command(work: Path) -> None:
     for name in LINES:
         reader, writer = os.pipe()
         os.close(reader)
@@ -91,7 +91,7 @@ def test_a_reader_that_has_left_is_no_failure(work: Path) -> None:
             assert any((work / f"left-{name}").iterdir()), name
 
 
-def test_head_of_every_help_is_no_failure(work: Path) -> None:
+def test_head_of_every_help_does_not_fail(work: Path) -> None:
     for name in ("", "tokenizer", "data", *LINES):
         done = container.run([*name.split(), "--help"], work, leave=True)
         assert clean(done) and done.code == 0 and not done.err, f"{name}: {done}"
@@ -108,9 +108,7 @@ def test_input_that_is_not_text_is_refused(work: Path, name: str) -> None:
     "arguments", [["replay"], ["train"], ["inspect"], ["compare", "small.json"]], ids=str
 )
 @pytest.mark.parametrize("suffix", ["", ".json", ".toml", ".npz", ".gguf"])
-def test_a_pipe_that_nobody_writes_to_is_not_waited_for(
-    work: Path, arguments: list[str], suffix: str
-) -> None:
+def test_a_pipe_without_a_writer_is_not_waited_for(work: Path, arguments: list[str], suffix: str) -> None:
     if not (work / f"pipe{suffix}").exists():
         os.mkfifo(work / f"pipe{suffix}")
     done = container.run([*arguments, f"pipe{suffix}"], work, seconds=5)
@@ -179,7 +177,7 @@ def test_130_interrupted(work: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 )
-def test_a_run_that_is_told_to_end_saves(work: Path, number: int, code: int) -> None:
+def test_a_run_that_gets_a_signal_saves(work: Path, number: int, code: int) -> None:
     out = f"ended-{code}"
     arguments = ["train", "recipe.toml", f"out={out}", "steps=1000000", "checkpoint.every=1000000", "--plain"]
     done = container.run(arguments, work, until=b"loss", then=number)

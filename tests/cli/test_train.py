@@ -49,7 +49,7 @@ def test_a_recipe_becomes_a_model_that_every_command_opens(tmp_path: Path, run: 
     assert again.code == 2 and "--resume" in again.err
 
 
-def test_a_text_of_one_s_own_is_enough(tmp_path: Path, run: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_s_text_is_enough(tmp_path: Path, run: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("my.txt").write_text("The cat sat on the mat. The dog sat on the log. " * 400)
     done = run("train", "my.txt", "--plain", "steps=3", *SMALL)
@@ -68,7 +68,7 @@ def test_a_text_of_one_s_own_is_enough(tmp_path: Path, run: Shell, monkeypatch: 
     ],
     ids=" ".join,
 )
-def test_what_one_is_told_to_try_works_as_it_is_printed(
+def test_the_suggested_commands_work_as_printed(
     asked: list[str], tmp_path: Path, run: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -81,7 +81,7 @@ def test_what_one_is_told_to_try_works_as_it_is_printed(
     assert tried.code == 0 and tried.out.startswith(command[3])
 
 
-def test_what_one_is_told_to_try_after_conversations_asks_by_the_template(
+def test_the_suggested_commands_after_conversations_use_the_template(
     tmp_path: Path, run: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -129,16 +129,16 @@ def test_a_text_that_cannot_be_used_does_not_stand_in_the_way_of_a_better_one(
     assert done.code == 0, done.err
 
 
-def test_a_text_of_one_s_own_teaches_a_model_that_is_there(
+def test_a_user_s_text_teaches_a_model_that_is_there(
     tmp_path: Path, run: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("my.txt").write_text(small_models.TEXT)
     small_models.folder(Path("start"))
     asked = ["start=start", "lora.rank=2", "train.device=cpu"]
-    told = run("train", "my.txt", "--dry-run", *asked)
-    assert told.code == 0 and "because the model is pretrained" in told.out
-    assert 'start = "start"' in told.out and "lr = 0.0002" in told.out and not Path("runs").exists()
+    message = run("train", "my.txt", "--dry-run", *asked)
+    assert message.code == 0 and "because the model is pretrained" in message.out
+    assert 'start = "start"' in message.out and "lr = 0.0002" in message.out and not Path("runs").exists()
     done = run("train", "my.txt", "--plain", "steps=2", *asked)
     assert done.code == 0, done.err
     assert "learn, in adapters of rank 2 for 14 projections" in done.out
@@ -156,7 +156,7 @@ def test_a_dry_run_prints_the_recipe_and_its_cost_and_touches_nothing(tmp_path: 
     assert not (tmp_path / "a").exists()
 
 
-def test_a_text_of_one_s_own_is_planned_for_the_memory_of_the_device(
+def test_a_user_s_text_is_planned_for_the_memory_of_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The host's may be many times that of its GPU."""
@@ -179,11 +179,11 @@ def test_a_text_of_one_s_own_is_planned_for_the_memory_of_the_device(
 
 def test_a_dry_run_counts_activations_in_the_type_that_auto_becomes(run: Shell) -> None:
     def memory(*changes: str) -> str:
-        told = run("train", "stories", "--dry-run", "train.device=cpu", *changes).out
-        return next(line for line in told.splitlines() if line.startswith("memory"))
+        message = run("train", "stories", "--dry-run", "train.device=cpu", *changes).out
+        return next(line for line in message.splitlines() if line.startswith("memory"))
 
-    auto, told = memory("train.weights=bfloat16"), memory("train.weights=bfloat16", "train.dtype=bfloat16")
-    assert auto == told != memory()
+    auto, message = memory("train.weights=bfloat16"), memory("train.weights=bfloat16", "train.dtype=bfloat16")
+    assert auto == message != memory()
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_a_dry_run_counts_activations_in_the_type_that_auto_becomes(run: Shell) 
         (("task:",), "addition, brackets, copy"),
     ],
 )
-def test_what_is_asked_wrongly_is_told_in_one_line(
+def test_a_usage_error_is_reported_in_one_line(
     arguments: tuple[str, ...], words: str, tmp_path: Path, run: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -221,9 +221,9 @@ def test_an_interrupted_run_goes_on_and_its_log_is_that_of_an_uninterrupted_one(
     while time.monotonic() < deadline and (not log.exists() or log.read_text().count('"step"') < 6):
         time.sleep(0.02)
     os.kill(process.pid, signal.SIGINT)
-    told = process.communicate(timeout=60)[1]
+    message = process.communicate(timeout=60)[1]
     if process.returncode != 0:  # else it was faster than the interruption
-        assert process.returncode == 130 and f"pellucid train --resume {cut}" in told
+        assert process.returncode == 130 and f"pellucid train --resume {cut}" in message
         subprocess.run([*command, "--resume", str(cut)], check=True, capture_output=True)
     kept = ("step", "evaluation")
     a, b = (
@@ -266,7 +266,7 @@ def test_a_run_under_nohup_is_not_ended_by_a_closed_terminal(tmp_path: Path, run
         signal.signal(signal.SIGHUP, before)
 
 
-def test_more_steps_and_the_best_model_are_told(
+def test_more_steps_and_the_best_model_are_reported(
     tmp_path: Path, run: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, losses = tmp_path / "a", iter([5.0, 4.0, 3.0, 4.5, 4.25])
@@ -314,7 +314,7 @@ def test_a_finished_run_whose_last_checkpoint_is_damaged_goes_on_to_the_same_end
     assert (out / "model" / "model.safetensors").read_bytes() == before
 
 
-def test_a_model_of_somebody_else_is_told_before_a_step_is_made(tmp_path: Path, run: Shell) -> None:
+def test_a_model_of_somebody_else_is_reported_before_a_step_is_made(tmp_path: Path, run: Shell) -> None:
     out = tmp_path / "a"
     assert run("train", "stories", "--plain", f"out={out}", "steps=4", "checkpoint.every=2", *SMALL).code == 0
     shutil.rmtree(out / "checkpoints" / "step-0000004")

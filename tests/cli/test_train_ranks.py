@@ -47,14 +47,16 @@ def ran(
     job = Job(len(commands), rank)
     meanwhile(job)
     job.results()
-    told = [(folder / f"rank-{number}.txt").read_text() for number in range(len(commands))]
+    message = [(folder / f"rank-{number}.txt").read_text() for number in range(len(commands))]
     written = [folder / f"rank-{number}.code" for number in range(len(commands))]
     codes = [  # who leaves at once writes none
         int(file.read_text()) if file.exists() else job.codes[pid]
         for file, pid in zip(written, job.pids, strict=True)
     ]
     # what torch says of itself comes here because it was imported before the command could ask for silence
-    return [(code, re.sub(r"\[rank\d\]:\[W.*\n", "", words)) for code, words in zip(codes, told, strict=True)]
+    return [
+        (code, re.sub(r"\[rank\d\]:\[W.*\n", "", words)) for code, words in zip(codes, message, strict=True)
+    ]
 
 
 def test_a_text_becomes_one_model_with_one_log_and_one_voice(
@@ -89,7 +91,7 @@ def test_a_run_goes_on_bit_for_bit_on_as_many_ranks_and_says_so_where_they_are_n
     assert "the number of ranks was 2, and is 1 now" in out
 
 
-def test_all_ranks_finish_the_step_and_save_when_one_is_told_to_end(tmp_path: Path) -> None:
+def test_all_ranks_finish_the_step_and_save_when_one_gets_a_signal(tmp_path: Path) -> None:
     out = tmp_path / "a"
     command = ["train", "stories", "--plain", f"out={out}", "steps=100000", *SMALL]
 
@@ -97,9 +99,9 @@ def test_all_ranks_finish_the_step_and_save_when_one_is_told_to_end(tmp_path: Pa
         wait_for(out, 5)
         os.kill(job.pids[1], signal.SIGTERM)
 
-    (code, told), (other, nothing) = ran(tmp_path, command, command, meanwhile=tell)
+    (code, message), (other, nothing) = ran(tmp_path, command, command, meanwhile=tell)
     assert (code, other, nothing) == (143, 143, "")
-    assert told.count("Saved. Go on with: pellucid train --resume") == 1
+    assert message.count("Saved. Go on with: pellucid train --resume") == 1
     *_, saved, last = read(out / "log.jsonl")
     assert (saved["kind"], last["kind"]) == ("saved", "interrupted") and saved["step"] == last["step"] >= 5
 
@@ -113,16 +115,14 @@ def test_all_ranks_finish_the_step_and_save_when_one_is_told_to_end(tmp_path: Pa
     ],
     ids=["not the same", "does not split", "no such key"],
 )
-def test_what_was_asked_wrongly_is_told_once(
-    tmp_path: Path, changes: list[str], words: list[str] | None
-) -> None:
+def test_a_usage_error_is_reported_once(tmp_path: Path, changes: list[str], words: list[str] | None) -> None:
     usual = ["train", "stories", "--plain", f"out={tmp_path / 'a'}", *SMALL]
     first, second = ran(tmp_path, [*usual, *changes], [*usual, *(words or changes)])
     assert (first[0], second[0]) == (2, 2)
-    told = first[1] + second[1]
-    assert told.count("pellucid: ") == 1 and "Traceback" not in told
+    message = first[1] + second[1]
+    assert message.count("pellucid: ") == 1 and "Traceback" not in message
     wanted = {"stepz=3": "no key 'stepz'", "data.batch_size=5": "does not split into 2 ranks"}
-    assert wanted.get(changes[-1], "optimizer.lr is 0.001 on rank 0 and 0.002 on rank 1") in told
+    assert wanted.get(changes[-1], "optimizer.lr is 0.001 on rank 0 and 0.002 on rank 1") in message
     assert not (tmp_path / "a" / "recipe.toml").exists()
 
 
@@ -141,11 +141,11 @@ def test_a_killed_rank_ends_the_job_and_is_named(tmp_path: Path) -> None:
     assert len(ranks) == 2
     os.kill(max(ranks), signal.SIGKILL)
     begun = time.monotonic()
-    told, _ = job.communicate(timeout=60)
+    message, _ = job.communicate(timeout=60)
     seconds = time.monotonic() - begun
     assert job.returncode != 0 and seconds < 5
-    assert re.search(r"pellucid: lost rank [01] \(process \d+ on ", told)
-    assert told.count("pellucid: ") == 1
+    assert re.search(r"pellucid: lost rank [01] \(process \d+ on ", message)
+    assert message.count("pellucid: ") == 1
     assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
 
 

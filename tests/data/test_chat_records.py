@@ -1,4 +1,4 @@
-"""Conversations in a file: three forms mean the same, and what is wrong is told with its line."""
+"""Conversations in a file: three forms mean the same, and an error names its line."""
 
 import gzip
 import json
@@ -45,7 +45,7 @@ def test_a_packed_file_and_one_with_a_byte_order_mark_are_read(tmp_path: Path) -
     ("name", "text"),
     [("a.txt", json.dumps(FORMS[0])), ("a.jsonl", '{"text": "x"}'), ("a.jsonl", "no"), ("a.jsonl", "")],
 )
-def test_other_files_are_no_conversations(name: str, text: str, tmp_path: Path) -> None:
+def test_other_files_are_not_conversations(name: str, text: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
     assert not is_chat(str(tmp_path / name)) and not is_chat(str(tmp_path / "nothing.jsonl"))
 

@@ -359,7 +359,7 @@ def test_the_size_that_is_expected_is_that_of_the_text_not_of_its_wrapping(tmp_p
     assert seen[0].total == seen[-1].bytes == sum(len(f"the cat sat {i}") for i in range(200))
 
 
-def test_of_packed_text_nobody_knows_the_size(tmp_path: Path) -> None:
+def test_the_size_of_packed_text_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "text.txt.gz").write_bytes(gzip.compress(b"the cat\nsat"))
     seen: list[EncodingProgress] = []
     source = Corpus([tmp_path / "text.txt.gz"], split="line")

@@ -157,7 +157,7 @@ def test_an_address_is_a_text(trace: Trace, address: Any) -> None:
 
 
 @pytest.mark.parametrize("address", ["", "probs[", "probs]1[", "a b", "probs[1][2]", "probs[t=[1]"])
-def test_what_is_no_address_gets_an_example(trace: Trace, address: str) -> None:
+def test_what_is_not_an_address_gets_an_example(trace: Trace, address: str) -> None:
     assert "for example probs[t=1,v=3]" in refused(trace, address)
 
 

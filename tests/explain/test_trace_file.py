@@ -258,7 +258,7 @@ def test_a_truncated_file_is_refused(toy: Path, cut: int) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"[" * 100_000, b"\x00" * 10, b"[]", b"3"])
-def test_what_is_no_trace_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_what_is_not_a_trace_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "t.json").write_bytes(content)
     with pytest.raises(FileError):
         read(tmp_path / "t.json")

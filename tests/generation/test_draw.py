@@ -14,8 +14,8 @@ LOGITS = torch.tensor([0.0, 1.0, -2.0, 3.0, -math.inf, 2.0, 0.5, -1.0])
 
 
 def counts(logits: Tensor, temperature: float, draws: int, seed: int = 0) -> Tensor:
-    dice = torch.Generator().manual_seed(seed)
-    drawn = torch.tensor([draw(logits, temperature, dice) for _ in range(draws)])
+    rng = torch.Generator().manual_seed(seed)
+    drawn = torch.tensor([draw(logits, temperature, rng) for _ in range(draws)])
     return torch.bincount(drawn, minlength=len(logits))
 
 
@@ -47,7 +47,7 @@ def test_a_hundred_thousand_tokens_come_as_often_as_they_should(temperature: flo
     distributed(100_000, temperature, seed=2)
 
 
-def test_the_measure_finds_dice_that_are_loaded() -> None:
+def test_the_measure_finds_a_biased_generator() -> None:
     probabilities = torch.softmax(LOGITS.double(), -1)
     _, p = unlikeliness(counts(LOGITS, 1.2, 10_000), probabilities)
     assert p < 1e-6
@@ -62,7 +62,7 @@ def test_a_token_without_probability_is_never_drawn(possible: list[int]) -> None
 
 
 @pytest.mark.parametrize("u", [0.0, 0.5, 1.0 - 2**-53])
-def test_the_ends_of_the_dice_draw_real_tokens(u: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ends_of_the_unit_interval_draw_real_tokens(u: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """u = 0 must pass over leading tokens without probability, u just below 1 over trailing ones."""
     monkeypatch.setattr(torch, "rand", lambda *shape, **more: torch.tensor(u, dtype=torch.float64))
     logits = torch.tensor([-math.inf, -math.inf, 0.3, 0.1, 0.2, -math.inf])
@@ -71,12 +71,12 @@ def test_the_ends_of_the_dice_draw_real_tokens(u: float, monkeypatch: pytest.Mon
     assert draw(flat, 1.0, torch.Generator()) < 1000
 
 
-def test_no_warmth_is_the_likeliest_token_and_throws_no_dice() -> None:
-    dice = torch.Generator().manual_seed(0)
-    before = dice.get_state()
-    assert draw(LOGITS, 0, dice) == 3
-    assert torch.equal(before, dice.get_state())
-    assert draw(torch.tensor([1.0, 2.0, 2.0]), 0, dice) == 1  # of equals the first
+def test_no_warmth_is_the_likeliest_token_and_draws_no_random_number() -> None:
+    rng = torch.Generator().manual_seed(0)
+    before = rng.get_state()
+    assert draw(LOGITS, 0, rng) == 3
+    assert torch.equal(before, rng.get_state())
+    assert draw(torch.tensor([1.0, 2.0, 2.0]), 0, rng) == 1  # of equals the first
 
 
 @pytest.mark.parametrize("temperature", [1e-6, 1e-300, 1e-320])
@@ -93,7 +93,7 @@ def test_great_heat_is_every_token_alike() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_same_scores_and_dice_give_the_same_token_in_every_type(dtype: torch.dtype) -> None:
+def test_the_same_scores_and_rng_state_give_the_same_token_in_every_type(dtype: torch.dtype) -> None:
     exact = LOGITS.to(dtype)
     assert torch.equal(counts(exact, 1.0, 200), counts(exact.double(), 1.0, 200))
 
@@ -108,6 +108,6 @@ def test_a_temperature_that_means_nothing_is_refused(temperature: float) -> None
 @pytest.mark.parametrize(
     "scores", [[0.0, math.nan, 1.0], [-math.inf] * 3, [0.0, math.inf, 1.0], [math.nan] * 3]
 )
-def test_scores_that_are_no_numbers_are_refused(scores: list[float], temperature: float) -> None:
+def test_scores_that_are_not_numbers_are_refused(scores: list[float], temperature: float) -> None:
     with pytest.raises(UsageError, match="dtype"):
         draw(torch.tensor(scores), temperature, torch.Generator())

@@ -148,7 +148,7 @@ def test_a_wrong_argument_is_refused_by_name_before_anything_runs(parameter: str
         generate(fast(ROPE), [[1]], **{"max_new_tokens": 2, parameter: value})
 
 
-def test_no_new_tokens_is_no_text() -> None:
+def test_no_new_tokens_is_an_empty_text() -> None:
     assert list(generate(fast(ROPE), PROMPTS, max_new_tokens=0)) == []
 
 

@@ -26,8 +26,8 @@ CHANGES = (
     "train.ema=0.9",
     "train.device=cpu",
 )
-"""Two optimizers in one, and a running mean beside the weights; no dropout, whose dice differ on other
-kinds of processors."""
+"""Two optimizers in one, and a running mean beside the weights; no dropout, whose random numbers differ
+on other kinds of processors."""
 
 
 def main() -> None:

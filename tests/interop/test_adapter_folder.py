@@ -24,12 +24,12 @@ PAIRS = small_models.LLAMA | {"positions": {"kind": "rope", "layout": "pairs"}}
 
 def drawn(model: Pretrained, *paths: str) -> Adapter:
     """An adapter of rank 3 with alpha 6 for these projections, all where none is named."""
-    dice, shapes, tensors = np.random.default_rng(5), model.config.parameters(), {}
+    rng, shapes, tensors = np.random.default_rng(5), model.config.parameters(), {}
     every = [name.removesuffix(".weight") for name in shapes if name.endswith("_proj.weight")]
     for path in paths or every:
         out, width = shapes[f"{path}.weight"]
-        tensors[f"{path}.lora_a"] = dice.normal(size=(3, width)).astype(np.float32)
-        tensors[f"{path}.lora_b"] = dice.normal(size=(out, 3)).astype(np.float32) * np.float32(0.1)
+        tensors[f"{path}.lora_a"] = rng.normal(size=(3, width)).astype(np.float32)
+        tensors[f"{path}.lora_b"] = rng.normal(size=(out, 3)).astype(np.float32) * np.float32(0.1)
     return Adapter(model.config, tensors, 3, 6.0, 0.0, "somewhere")
 
 

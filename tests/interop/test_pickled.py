@@ -191,7 +191,7 @@ def test_damaged_pickles_give_only_file_errors(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("held", [[1, 2], {"a": 1}, {"a": "text"}, {1: 2}, 7, {"a": {"b": None}}])
-def test_what_is_no_table_of_tensors_is_refused(tmp_path: Path, held: Any) -> None:
+def test_what_is_not_a_table_of_tensors_is_refused(tmp_path: Path, held: Any) -> None:
     import torch
 
     torch.save(held, tmp_path / "a.bin")

@@ -41,7 +41,9 @@ def test_a_gguf_file_goes_to_its_reader(tmp_path: Path, monkeypatch: pytest.Monk
         ("config.json", '{"model_type": "gpt2"}', "holds no weights"),
     ],
 )
-def test_a_folder_that_is_no_model_is_refused(tmp_path: Path, name: str, text: str, complaint: str) -> None:
+def test_a_folder_that_is_not_a_model_is_refused(
+    tmp_path: Path, name: str, text: str, complaint: str
+) -> None:
     if name:
         (tmp_path / name).write_text(text)
     with pytest.raises(FileError, match=complaint):
@@ -57,7 +59,7 @@ def test_a_folder_that_is_no_model_is_refused(tmp_path: Path, name: str, text: s
         ("notes.txt", "notes.txt is not a model"),
     ],
 )
-def test_a_file_that_is_no_model_is_refused(tmp_path: Path, name: str, complaint: str) -> None:
+def test_a_file_that_is_not_a_model_is_refused(tmp_path: Path, name: str, complaint: str) -> None:
     (tmp_path / name).touch()
     with pytest.raises(FileError, match=complaint):
         open_model(tmp_path / name)

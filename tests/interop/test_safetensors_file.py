@@ -115,7 +115,7 @@ def test_one_tensor_is_made_at_a_time(tmp_path: Path) -> None:
     assert len(alive) == 5
 
 
-def test_a_tensor_that_is_no_weight_is_refused_when_it_is_read(tmp_path: Path) -> None:
+def test_a_tensor_that_is_not_a_weight_is_refused_when_it_is_read(tmp_path: Path) -> None:
     path = file_of(tmp_path / "a", {"n": {"dtype": "I64", "shape": [1], "data_offsets": [0, 8]}}, bytes(8))
     found = read_file(path)["n"]
     assert (found.type, found.shape) == ("I64", (1,))

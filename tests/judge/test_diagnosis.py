@@ -85,7 +85,7 @@ def test_a_healthy_run_needs_no_explanation() -> None:
     assert done.verdict == "noise" and done.explained_by == ()
 
 
-def test_wrong_scores_that_a_mask_hands_on_are_told_by_the_formula_of_the_scores() -> None:
+def test_wrong_scores_that_a_mask_hands_on_are_explained_by_the_formula_of_the_scores() -> None:
     done = compared({"scale": lambda _: 1.0}, re.compile(r"(?!.*\.scores).*"))
     assert done.bugs[0].name == "blocks.0.attn.masked", str(done)
     assert "S[h,t,s] = Σ_d Q'[h,t,d] K'[k,s,d]" in done.formula, done.formula

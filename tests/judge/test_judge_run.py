@@ -100,7 +100,7 @@ def test_uniform_attention_over_equal_tokens_is_noise() -> None:
 
 
 @pytest.mark.parametrize("type", TYPES)
-def test_positions_in_bfloat16_are_a_bug_at_the_turned_queries(type: str) -> None:
+def test_positions_in_bfloat16_are_a_bug_at_the_rotated_queries(type: str) -> None:
     done = replayed("llama", type, {"positions": lambda p: p.to(torch.bfloat16)}, length=400)
     assert str(done).startswith("BUG at blocks.0.attn.q_rot\n"), str(done)
     assert {bug.name.rpartition(".")[2] for bug in done.bugs} == {"q_rot", "k_rot"}
@@ -211,7 +211,7 @@ def test_another_curve_in_one_layer_is_named_at_its_block(monkeypatch: pytest.Mo
     assert [bug.place for bug in done.bugs] == [THIRD], str(done)
 
 
-def test_one_number_from_which_nothing_can_be_told_is_neither_noise_nor_bug(
+def test_one_number_from_which_nothing_can_be_concluded_is_neither_noise_nor_bug(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tape = forward(CONFIGS["llama"], random_weights(CONFIGS["llama"]), IDS, TARGETS)
@@ -284,7 +284,7 @@ def test_another_name_of_a_value_is_that_value() -> None:
     assert [bug.name for bug in done.bugs] == ["blocks.0.resid_post"]
 
 
-def test_what_was_given_differently_is_told_as_given() -> None:
+def test_what_was_given_differently_is_reported_as_given() -> None:
     tape = forward(CONFIGS["llama"], random_weights(CONFIGS["llama"]), IDS)
     theirs = {name: RecordedValue(value) for name, value in tape.values.items()}
     moved = tape["embed.weight"].copy()
@@ -326,7 +326,7 @@ def test_only_some_values_are_judged_and_a_tolerance_excuses() -> None:
     assert judge_run(tape, theirs, tolerance=0.01).verdict == "equal"
 
 
-def test_a_stranger_s_step_of_another_shape_or_size_is_one_error() -> None:
+def test_an_untrusted_step_of_another_shape_or_size_is_one_error() -> None:
     tape = forward(CONFIGS["llama"], random_weights(CONFIGS["llama"]), IDS)
     theirs = {"logits": RecordedValue(tape["logits"] * 2, "float32")}
     step = tape.steps["logits"]

@@ -41,7 +41,7 @@ def test_the_first_mismatch_is_the_first_in_order() -> None:
     assert found.name == "a"
 
 
-def test_a_departure_is_told_with_the_arithmetic_of_its_cell() -> None:
+def test_a_departure_is_reported_with_the_arithmetic_of_its_cell() -> None:
     trace = load("abcd").trace("A B")
     wrong = trace.tape["blocks.0.attn.scores"].copy()
     wrong[0, 0, 1, 1] = 2.0
@@ -62,7 +62,7 @@ def test_a_departure_of_something_given_says_so() -> None:
     assert explain_mismatch(found, trace).endswith("\n  embed.weight[v=0,c=0] is given")
 
 
-def test_a_missing_value_is_told_by_its_name_alone() -> None:
+def test_a_missing_value_is_reported_by_its_name_alone() -> None:
     found = find_first_mismatch({}, {"logits": np.zeros((1, 2))}, 1)
     assert found is not None
     assert explain_mismatch(found, load("abcd").trace("A B")) == str(found)

@@ -43,7 +43,7 @@ def test_a_planted_bug_is_caught_at_its_name_and_named(tape: Tape, name: str, mi
     assert mistake in diagnose(tape, name, wrong[name])
 
 
-def test_the_right_answer_is_no_mistake(tape: Tape) -> None:
+def test_the_right_answer_is_not_a_mistake(tape: Tape) -> None:
     for name in tape.steps:
         assert diagnose(tape, name, tape[name]) == []
 
@@ -57,7 +57,7 @@ def test_a_mistake_that_does_not_apply_is_refused(tape: Tape) -> None:
         plant_mistake(tape, "embedded", "no mask")
 
 
-def test_going_up_the_slope_is_named() -> None:
+def test_gradient_ascent_is_named() -> None:
     from pellucid.reference.optimizers import update
 
     config = CONFIGS["bare"]

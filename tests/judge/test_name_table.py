@@ -52,7 +52,7 @@ def test_an_entry_whose_target_is_not_ours_is_refused_even_under_its_own_name() 
         ("x = {name = 'logits', axis = 'b t v'}", ["line 1", "axes", "'axis'"]),
     ],
 )
-def test_a_mistyped_entry_is_told_by_its_line_and_not_called_damage(text: str, facts: list[str]) -> None:
+def test_a_mistyped_entry_is_reported_by_its_line_and_not_called_damage(text: str, facts: list[str]) -> None:
     with pytest.raises(FileError) as raised:
         table(text)
     assert all(fact in str(raised.value) for fact in facts), raised.value
@@ -93,13 +93,13 @@ def test_a_shipped_table_is_found_by_its_name_and_suggested() -> None:
         read_table("missing.toml")
 
 
-def test_modules_that_a_model_does_not_have_are_no_mistake_of_a_shipped_table() -> None:
+def test_modules_that_a_model_does_not_have_are_not_a_mistake_of_a_shipped_table() -> None:
     theirs = {"lm_head": RecordedValue(TRACE.tape["logits"]), "model.norm.other": RecordedValue(np.zeros(2))}
     found, unmatched = map_names(theirs, TRACE, read_table("hf"))
     assert (list(found), unmatched) == (["logits"], ["model.norm.other"])
 
 
-def test_other_shapes_are_told_by_what_they_most_likely_are() -> None:
+def test_other_shapes_are_reported_by_what_they_most_likely_are() -> None:
     logits = TRACE.tape["logits"]
     for value, fact in (
         (logits[:, :2], "2 tokens there, 3 here"),
@@ -111,7 +111,7 @@ def test_other_shapes_are_told_by_what_they_most_likely_are() -> None:
             map_names({"logits": RecordedValue(value)}, TRACE)
 
 
-def test_a_file_that_is_not_text_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_reported(tmp_path: Path) -> None:
     (tmp_path / "names.toml").write_bytes(b'a = "\xff"')
     with pytest.raises(FileError, match="not UTF-8: byte 5 is 0xff"):
         read_table(str(tmp_path / "names.toml"))

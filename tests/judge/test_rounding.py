@@ -84,7 +84,7 @@ def test_numbers_are_rounded_as_the_type_rounds_them(type: str) -> None:
     assert np.array_equal(round_to(x, BY_NAME[type]), wanted)
 
 
-def test_no_bound_at_all_is_no_verdict() -> None:
+def test_no_bound_at_all_gives_no_verdict() -> None:
     assert Bounded(np.ones(2), np.array([np.nan, np.inf])).units(np.zeros(2), SINGLE).tolist() == [0.0, 0.0]
 
 
@@ -95,7 +95,7 @@ def test_a_row_that_rounding_happened_to_spare_counts_as_the_others() -> None:
     assert Bounded(value).multiples(value, narrow, SINGLE).max() == 0
 
 
-def test_a_function_that_nobody_described_is_measured() -> None:
+def test_an_undescribed_function_is_measured() -> None:
     x = Bounded(np.array([0.3, 2.0]))
     made = np.arctan(x)
     assert made.terms == pytest.approx(np.abs(np.arctan(x.value)) + x.value / (1 + x.value**2))

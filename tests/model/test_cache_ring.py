@@ -61,9 +61,9 @@ def test_token_by_token_far_past_the_window_equals_the_whole(mask: dict[str, obj
 def test_pieces_of_any_size_equal_the_whole(mask: dict[str, object], stride: int) -> None:
     config, model = made(mask)
     ids = texts(2)
-    whole, dice = model(ids), np.random.default_rng(stride)
+    whole, rng = model(ids), np.random.default_rng(stride)
     for _ in range(6):
-        cuts = [0, *sorted(dice.choice(range(1, LONG), size=5, replace=False).tolist()), LONG]
+        cuts = [0, *sorted(rng.choice(range(1, LONG), size=5, replace=False).tolist()), LONG]
         cache = new(config, 2, stride=stride)
         parts = [model.forward_cached(ids[:, a:b], cache) for a, b in itertools.pairwise(cuts)]
         same(torch.cat(parts, 1), whole)
@@ -75,22 +75,22 @@ def test_rows_of_any_lengths_in_any_order_equal_each_alone(mask: dict[str, objec
     """Random counts in each call, rows dealt out anew, rows begun again from nothing."""
     config, model = made(mask)
     for seed in range(5):
-        dice, ids = np.random.default_rng(seed), texts(3, seed)
+        rng, ids = np.random.default_rng(seed), texts(3, seed)
         whole, at, cache = model(ids), [0, 0, 0], new(config, 3)
         while max(at) < LONG - 6:
-            counts = dice.integers(0, 6, 3).tolist()
+            counts = rng.integers(0, 6, 3).tolist()
             width = max(1, *counts)
             given = torch.stack([ids[row, at[row] : at[row] + width] for row in range(3)])
             got = model.forward_cached(given, cache, counts)
             for row, count in enumerate(counts):
                 same(got[row, :count], whole[row, at[row] : at[row] + count])
                 at[row] += count
-            if dice.random() < 0.2:
-                fresh = int(dice.integers(3))
+            if rng.random() < 0.2:
+                fresh = int(rng.integers(3))
                 at[fresh] = 0
                 cache.crop([0 if row == fresh else length for row, length in enumerate(at)])
-            if dice.random() < 0.3:
-                order = dice.permutation(3).tolist()
+            if rng.random() < 0.3:
+                order = rng.permutation(3).tolist()
                 cache.reorder(order)
                 ids, whole, at = ids[order], whole[order], [at[row] for row in order]
 

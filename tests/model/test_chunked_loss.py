@@ -29,9 +29,9 @@ every_setting = pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTI
 
 
 def leaves(dtype: torch.dtype = torch.float64, bias: bool = True) -> tuple[Tensor, ...]:
-    dice, (batch, count, width, vocabulary) = torch.Generator().manual_seed(0), SIZES
+    rng, (batch, count, width, vocabulary) = torch.Generator().manual_seed(0), SIZES
     shapes = [(batch, count, width), (vocabulary, width), *[(vocabulary,)] * bias]
-    return tuple(torch.randn(shape, generator=dice).to(dtype).requires_grad_() for shape in shapes)
+    return tuple(torch.randn(shape, generator=rng).to(dtype).requires_grad_() for shape in shapes)
 
 
 def targets() -> Tensor:
@@ -81,11 +81,11 @@ def test_loss_and_gradients_are_those_of_torch(smoothing: float) -> None:
 
 
 @every_setting
-def test_the_slope_is_that_of_small_differences(settings: dict[str, Any]) -> None:
+def test_the_derivative_is_that_of_small_differences(settings: dict[str, Any]) -> None:
     """Along one direction through all inputs at once."""
     given, wanted = leaves(), targets()
-    dice = torch.Generator().manual_seed(2)
-    away = [torch.randn(t.shape, generator=dice, dtype=t.dtype) for t in given]
+    rng = torch.Generator().manual_seed(2)
+    away = [torch.randn(t.shape, generator=rng, dtype=t.dtype) for t in given]
     _, *slopes = both(given, wanted, lambda *a: chunked_loss(*a, chunk=4, **settings))
     claimed = sum(float((slope * d).sum()) for slope, d in zip(slopes, away, strict=True)) / 1.7
     with torch.no_grad():
@@ -198,13 +198,13 @@ def test_without_gradients_none_is_computed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"chunk": 0}, "a chunk is at least one row; got 0"),
         ({"chunk": 4, "smoothing": 2.0}, "smoothing is a share, from 0 to 1; got 2"),
         ({"chunk": 4, "z": math.inf}, "z is a factor, finite and not below 0; got inf"),
     ],
 )
-def test_settings_that_make_no_loss_are_refused(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_settings_that_make_no_loss_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         chunked_loss(*leaves(), targets(), **settings)

@@ -91,13 +91,13 @@ def test_narrow_logits_give_the_loss_of_their_own_numbers(
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"smoothing": -0.1}, "smoothing is a share, from 0 to 1; got -0.1"),
         ({"z": math.inf}, "z is a factor, finite and not below 0; got inf"),
         ({"class_weights": np.ones(4)}, r"class_weights must be 5 numbers.*; got the shape \(4,\)"),
     ],
 )
-def test_settings_that_make_no_loss_are_refused(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_settings_that_make_no_loss_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         loss(leaf(), torch.tensor(TARGETS), **of(settings))

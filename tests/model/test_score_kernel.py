@@ -35,7 +35,7 @@ def test_the_kernel_gives_the_loss_and_its_gradient(vocabulary: int, smoothing: 
     assert torch.allclose(logits.double(), slopes, atol=1e-6)
 
 
-def test_a_logit_that_is_no_number_makes_the_loss_none() -> None:
+def test_a_logit_that_is_not_a_number_makes_the_loss_none() -> None:
     from pellucid.model.score_kernel import score
 
     logits = torch.zeros(1, 9, device=DEVICE)

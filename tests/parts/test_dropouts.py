@@ -80,7 +80,7 @@ def test_what_is_dropped_gets_no_gradient() -> None:
         assert tape[f"d.{name}"].any(), name
 
 
-def test_given_the_dice_of_the_fast_engine_the_specification_has_its_logits() -> None:
+def test_given_the_draws_of_the_fast_engine_the_specification_has_its_logits() -> None:
     config = config_of()
     model = Transformer.from_weights(config, weights(config), dtype=torch.float64).train()
     torch.manual_seed(0)
@@ -122,13 +122,13 @@ def test_a_place_without_a_rate_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rates", "told"),
+    ("rates", "message"),
     [
         ({"hidden": 1.0}, "a dropout rate is from 0 to below 1; hidden=1 would keep nothing"),
         ({"embedding": 1.5}, "a dropout rate is from 0 to below 1; embedding=1.5"),
         ({"pattern": -0.1}, "pattern=-0.1 must be finite and not below 0"),
     ],
 )
-def test_a_rate_that_is_none_is_refused(rates: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_a_rate_that_is_none_is_refused(rates: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         config_of(**rates)

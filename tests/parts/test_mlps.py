@@ -75,7 +75,7 @@ def test_the_activation_equals_pytorch_s_over_the_whole_line(kind: str) -> None:
     assert op.forward(LINE) == pytest.approx(wanted, rel=1e-12, abs=1e-15)
 
 
-def test_relu_squared_slope_equals_that_of_pytorch_and_is_zero_at_zero() -> None:
+def test_relu_squared_derivative_equals_that_of_pytorch_and_is_zero_at_zero() -> None:
     x = torch.tensor([-1.5, 0.0, 2.0], dtype=torch.float64, requires_grad=True)
     activations.make("relu_squared")(x).sum().backward()
     assert x.grad is not None and x.grad.tolist() == [0, 0, 4]

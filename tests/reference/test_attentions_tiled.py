@@ -1,4 +1,4 @@
-"""Keys in tiles: the numbers of softmax attention, forward and backward, and each of them can be told."""
+"""Keys in tiles: the numbers of softmax attention, forward and backward, each of them explained."""
 
 from typing import Any
 
@@ -76,7 +76,7 @@ def test_the_running_maximum_sum_and_mixture_by_hand() -> None:
     q, k = [[[[1.0]]]], [[[[np.log(2)], [np.log(4)], [np.log(8)]]]]
     config = config_of("tiled", d_head=1, mask="none")
     tape = heads(config, q, k, [[[[4.0], [2.0], [1.0]]]], allowed=None)
-    told = {
+    message = {
         "tiles.0.top": np.log(4),
         "tiles.0.sum": 1.5,
         "tiles.0.mix": 4.0,
@@ -87,7 +87,7 @@ def test_the_running_maximum_sum_and_mixture_by_hand() -> None:
         "lse": np.log(14),
         "z": 12 / 7,
     }
-    for name, value in told.items():
+    for name, value in message.items():
         assert float(tape[f"attn.{name}"].item()) == pytest.approx(value, rel=1e-14), name
     np.testing.assert_allclose(tape["attn.tiles.0.powers"][0, 0, 0], [0.5, 1], rtol=1e-14)
 
@@ -153,7 +153,7 @@ def test_the_backward_pass_reads_scores_values_and_lse_and_nothing_that_ran_alon
 
 
 @pytest.mark.parametrize("more", [{}, {"score_cap": "tanh", "positions": "t5"}, {"mask": "none"}])
-def test_every_cell_is_told_replays_and_is_costed(more: dict[str, Any]) -> None:
+def test_every_cell_is_explained_replays_and_is_costed(more: dict[str, Any]) -> None:
     config = model(**more, n_layer=1)
     tape = forward(config, weights(config), [[1, 3, 2]], [[3, 0, 1]])
     held = sum(tape.values[name].size for name, role in tape.roles.items() if role == "act")

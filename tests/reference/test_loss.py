@@ -70,7 +70,7 @@ def test_loss_and_gradient_equal_pytorch(settings: dict[str, Any]) -> None:
 
 
 @every_setting
-def test_the_gradient_is_the_slope_of_the_loss(settings: dict[str, Any]) -> None:
+def test_the_gradient_is_the_derivative_of_the_loss(settings: dict[str, Any]) -> None:
     """Along one random direction, with Richardson extrapolation."""
     way = np.random.default_rng(1).standard_normal(LOGITS.shape)
     way /= np.linalg.norm(way)
@@ -79,8 +79,8 @@ def test_the_gradient_is_the_slope_of_the_loss(settings: dict[str, Any]) -> None
         up, down = (float(specified(LOGITS + side * way, **settings)["loss"]) for side in (h, -h))
         return (up - down) / (2 * h)
 
-    told = float(np.vdot(specified(**settings)["d.logits"], way))
-    assert (4 * slope(2.5e-4) - slope(5e-4)) / 3 == pytest.approx(told, rel=1e-7)
+    message = float(np.vdot(specified(**settings)["d.logits"], way))
+    assert (4 * slope(2.5e-4) - slope(5e-4)) / 3 == pytest.approx(message, rel=1e-7)
 
 
 def test_without_settings_the_tape_has_the_three_steps_it_always_had() -> None:
@@ -89,7 +89,7 @@ def test_without_settings_the_tape_has_the_three_steps_it_always_had() -> None:
 
 
 @every_setting
-def test_every_value_has_a_name_and_every_cell_can_be_told(settings: dict[str, Any]) -> None:
+def test_every_value_has_a_name_and_every_cell_can_be_explained(settings: dict[str, Any]) -> None:
     tape = specified(LOGITS[:1, :2], TARGETS[:1, :2], **settings)
     for name, value in tape.values.items():
         about = describe(name)
@@ -161,7 +161,7 @@ def test_every_update_of_a_training_follows_the_same_objective() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"smoothing": 1.5}, "smoothing is a share, from 0 to 1; got 1.5"),
         ({"smoothing": math.nan}, "smoothing is a share, from 0 to 1; got nan"),
@@ -171,6 +171,6 @@ def test_every_update_of_a_training_follows_the_same_objective() -> None:
         ({"class_weights": []}, r"got the shape \(0,\)\."),
     ],
 )
-def test_settings_that_make_no_loss_are_refused(settings: dict[str, Any], told: str) -> None:
-    with pytest.raises(TapeError, match=told):
+def test_settings_that_make_no_loss_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(TapeError, match=message):
         specified(**settings)

@@ -31,8 +31,8 @@ def test_a_clipped_gradient_enters_the_momentum_and_that_the_weight() -> None:
             f"{NAME}.ema@6": 9.0, f"{NAME}.ema@7": 4.9125,
         }
     )  # fmt: skip
-    told = str(derive(Trace(tape), f"{NAME}.ema@7[0]", depth=9))
-    assert "the running mean after update 7" in told and "the gradient that update 7 used" in told
+    message = str(derive(Trace(tape), f"{NAME}.ema@7[0]", depth=9))
+    assert "the running mean after update 7" in message and "the gradient that update 7 used" in message
 
 
 def test_adam_counts_the_updates_that_there_were_and_not_the_steps() -> None:

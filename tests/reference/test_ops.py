@@ -227,7 +227,7 @@ def central_difference(case: Case, i: int, step: float = 1e-5) -> Array:
 
 
 @with_every_case
-def test_the_gradient_is_the_slope(case: Case) -> None:
+def test_the_gradient_is_the_derivative(case: Case) -> None:
     tape = backpropagated(case)
     slopes = [central_difference(case, i) for i in range(len(case.parameters))]
     for i, slope in enumerate(slopes):
@@ -341,7 +341,7 @@ def test_an_activation_is_flat_or_straight_far_out(name: str, low: float, high: 
     np.testing.assert_array_equal(slope, [0, high == 800])
 
 
-def test_relu_takes_the_slope_zero_at_its_kink() -> None:
+def test_relu_takes_the_derivative_zero_at_its_kink() -> None:
     assert value_of(activations.relu_back, 0.0, 5.0) == 0
 
 
@@ -373,7 +373,7 @@ def test_a_row_taken_twice_gets_both_gradients_and_an_untaken_row_none() -> None
     np.testing.assert_array_equal(tape["d.table"], [[0, 0, 0], [2, 2, 2], [1, 1, 1]])
 
 
-def test_turning_keeps_lengths_and_turning_back_undoes_it() -> None:
+def test_rotation_keeps_lengths_and_rotating_back_undoes_it() -> None:
     x, angles = normal(2, 3, 4), normal(3, 2)
     for layout in ("halves", "pairs"):
         turned = value_of(rotate, x, angles, layout=layout)

@@ -239,7 +239,7 @@ def test_muon_of_no_gradient_moves_nothing_but_the_decay() -> None:
     np.testing.assert_array_equal(tape["x@1"], np.zeros((2, 3)))
 
 
-def test_muon_refuses_what_is_no_matrix() -> None:
+def test_muon_refuses_what_is_not_a_matrix() -> None:
     with pytest.raises(TapeError, match=r"'x'.*\(2,\)"):
         update(slopes(x=[1.0, 2.0]), "muon", lr=0.1)
 

@@ -59,7 +59,7 @@ def test_the_gradient_of_a_sum_of_squares_points_away_from_the_origin() -> None:
     assert (tape[f], tape["d.x"], tape["d.y"]) == (25, 6, -8)
 
 
-def test_the_chain_rule_multiplies_slopes() -> None:
+def test_the_chain_rule_multiplies_derivatives() -> None:
     tape = Tape()
     x = tape.parameter("x", 2.0)
     u = tape("u", power, x, exponent=3)
@@ -135,7 +135,7 @@ def test_the_gradient_of_a_mean_squared_error_carries_the_factor_two() -> None:
     np.testing.assert_allclose(tape["d.b"], 2 / 4 * error.sum(0), rtol=1e-13)
 
 
-def test_the_gradient_of_an_affine_layer_is_its_slope() -> None:
+def test_the_gradient_of_an_affine_layer_is_its_derivative() -> None:
     x, wanted, weight, bias = samples()
     tape = affine(x, wanted, weight, bias)
     tape.backward(tape.ref("loss"))
@@ -162,7 +162,7 @@ def perceptron(activation: str, x: Array, wanted: Array, parameters: dict[str, A
 
 
 @pytest.mark.parametrize("activation", ["relu", "sigmoid", "tanh"])
-def test_the_gradient_of_a_two_layer_perceptron_is_its_slope(activation: str) -> None:
+def test_the_gradient_of_a_two_layer_perceptron_is_its_derivative(activation: str) -> None:
     x, wanted, _, _ = samples()
     random = np.random.default_rng(1)
     shapes = {"w1": (5, 3), "b1": (5,), "w2": (2, 5), "b2": (2,)}
@@ -232,7 +232,7 @@ def test_cosine() -> None:
     np.testing.assert_allclose(tape["d.v"], wanted, rtol=1e-13)
 
 
-def test_a_vector_divided_by_its_norm_has_length_one_and_no_slope_outwards() -> None:
+def test_a_vector_divided_by_its_norm_has_length_one_and_no_derivative_outwards() -> None:
     tape, v, w = vectors()
     factor = tape("factor", power, norm(tape, "norm", v), exponent=-1)
     unit = tape("unit", einsum, v, factor, spec="i,->i")
@@ -271,7 +271,7 @@ def test_softmax_of_logarithms_gives_shares() -> None:
     np.testing.assert_allclose(tempered([0.0, 0.0, math.log(2)], 1.0), [0.25, 0.25, 0.5], rtol=1e-15)
 
 
-def test_log_sum_exp_turns_logits_into_log_probabilities_and_softmax_is_its_slope() -> None:
+def test_log_sum_exp_turns_logits_into_log_probabilities_and_softmax_is_its_derivative() -> None:
     tape = Tape()
     logits = tape.parameter("logits", [1.0, 2.0, 3.0])
     probs = tape("probs", softmax, logits)
@@ -296,7 +296,7 @@ def test_a_value_brings_its_own_axes_symbol_and_meaning() -> None:
     assert (slope.axes, slope.symbol, slope.meaning) == (("fruit",), "dπ", "the gradient of: per kilo")
 
 
-def test_a_value_that_nobody_described_has_plain_axes_and_its_name_for_a_symbol() -> None:
+def test_an_undescribed_value_has_plain_axes_and_its_name_for_a_symbol() -> None:
     tape = Tape()
     x = tape.parameter("x", [[1.0, 2.0]])
     assert (Trace(tape).about("x").axes, Trace(tape).about("x").symbol) == (("i", "j"), "x")
@@ -321,7 +321,7 @@ def test_an_alias_is_another_name_and_never_a_step() -> None:
     assert tape["d.same"] == 6
 
 
-def test_a_gradient_of_slope_one_is_an_alias() -> None:
+def test_a_gradient_of_derivative_one_is_an_alias() -> None:
     tape = Tape()
     x, y = tape.parameter("x", 3.0), tape.parameter("y", 4.0)
     tape.backward(tape("sum", add, x, y))

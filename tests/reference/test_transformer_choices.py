@@ -54,7 +54,7 @@ def test_a_choice_runs_with_finite_numbers_and_is_costed(config: ModelConfig) ->
     assert total(cost(config, batch=2, length=4, width=1)).activation_bytes == held
 
 
-def test_a_choice_s_gradient_is_the_slope_of_its_loss(config: ModelConfig) -> None:
+def test_a_choice_s_gradient_is_the_derivative_of_its_loss(config: ModelConfig) -> None:
     """Along one random direction through all parameters at once, with Richardson extrapolation."""
     start = weights(config, seed=10)
     tape = forward(config, start, IDS, TARGETS)
@@ -67,8 +67,8 @@ def test_a_choice_s_gradient_is_the_slope_of_its_loss(config: ModelConfig) -> No
         up, down = (float(forward(config, end, IDS, TARGETS)["loss"]) for end in ends)
         return (up - down) / (2 * h)
 
-    told = sum(float((tape[f"d.{name}"] * way[name]).sum()) for name in start if f"d.{name}" in tape)
-    assert (4 * slope(5e-5) - slope(1e-4)) / 3 == pytest.approx(told, rel=1e-6, abs=1e-8)
+    message = sum(float((tape[f"d.{name}"] * way[name]).sum()) for name in start if f"d.{name}" in tape)
+    assert (4 * slope(5e-5) - slope(1e-4)) / 3 == pytest.approx(message, rel=1e-6, abs=1e-8)
 
 
 def test_a_choice_cached_equals_it_in_full(config: ModelConfig) -> None:
@@ -91,7 +91,7 @@ def test_a_choice_s_future_never_changes_its_past(config: ModelConfig) -> None:
 
 
 @pytest.mark.rotating
-def test_a_choice_replays_and_every_cell_can_be_told(config: ModelConfig) -> None:
+def test_a_choice_replays_and_every_cell_can_be_explained(config: ModelConfig) -> None:
     tape = forward(config, weights(config), [[1, 3]], [[3, 0]])
     tape.backward(tape.ref("loss"))
     assert replay(Trace(tape)).exact == len(tape.steps)

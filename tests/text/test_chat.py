@@ -290,12 +290,12 @@ def test_a_template_goes_on_after_a_conversation_that_it_refused() -> None:
         assert template.render(TALK[:1]) == "<s>[INST] Who are you? [/INST]"
 
 
-def test_a_template_that_is_none_is_told_at_once() -> None:
+def test_a_template_that_is_none_is_reported_at_once() -> None:
     with pytest.raises(ConfigError, match="unknown tag 'fore'"):
         ChatTemplate("{% fore %}")
 
 
-def test_half_a_character_is_told(tokenizer: StandardTokenizer) -> None:
+def test_half_a_character_is_reported(tokenizer: StandardTokenizer) -> None:
     with Chat(SMOLLM2, tokenizer) as chat, pytest.raises(TokenError, match="half of a surrogate pair"):
         chat.prompt([{"role": "user", "content": "\ud800"}])
 
@@ -303,7 +303,7 @@ def test_half_a_character_is_told(tokenizer: StandardTokenizer) -> None:
 @pytest.mark.parametrize(
     ("found", "words"), [(None, "pip install 'pellucid"), ("3.1.5", "3.1.6 or newer, not 3.1.5")]
 )
-def test_a_missing_or_unsafe_engine_is_told(
+def test_a_missing_or_unsafe_engine_is_reported(
     found: str | None, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def version(name: str) -> str:

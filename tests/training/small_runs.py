@@ -39,10 +39,10 @@ class MadeUp(Rows):
         numbers = range(self.at, self.at + count)[local]
         self.at += count
         made = [np.random.default_rng([self.seed, number]) for number in numbers]
-        ids = np.stack([dice.integers(0, 7, LENGTH + 1) for dice in made])
+        ids = np.stack([rng.integers(0, 7, LENGTH + 1) for rng in made])
         targets = ids[:, 1:].copy()
-        for row, (number, dice) in enumerate(zip(numbers, made, strict=True)):
-            targets[row, dice.random(LENGTH) < 0.3 * (number % 3)] = IGNORE_INDEX
+        for row, (number, rng) in enumerate(zip(numbers, made, strict=True)):
+            targets[row, rng.random(LENGTH) < 0.3 * (number % 3)] = IGNORE_INDEX
         return Batch(ids[:, :-1].astype(np.int64), targets.astype(np.int64))
 
     def state(self) -> dict[str, int]:

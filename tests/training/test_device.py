@@ -10,7 +10,7 @@ from pellucid.training import device, machine
 from tests.training.small_runs import make_run
 
 
-def test_the_price_is_told_and_the_run_is_as_it_was() -> None:
+def test_the_price_is_reported_and_the_run_is_as_it_was() -> None:
     run = make_run("train.dtype=float32", "model.dropout={kind='bernoulli', hidden=0.2}")
     rng_state, weights = torch.get_rng_state(), [weight.clone() for weight in run.state.model.parameters()]
     message = device.describe_determinism_cost(run.state.objective, 4, 6)
@@ -46,7 +46,7 @@ def test_the_setting_of_cublas_is_there_before_the_first_product(monkeypatch: py
     assert os.environ[device.CUBLAS_KEY] == device.CUBLAS_VALUE
 
 
-def test_a_setting_of_one_s_own_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_given_setting_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(device.CUBLAS_KEY, ":16:8")
     device.configure_torch()
     assert os.environ[device.CUBLAS_KEY] == ":16:8"

@@ -66,7 +66,7 @@ def test_a_task_is_sampled_by_a_held_out_problem_and_the_answer_to_it(
         (["data.validation=0", "train.patience=2"], "train.patience=2 .* data.validation=0"),
     ],
 )
-def test_what_an_evaluation_would_trip_over_is_told_before_the_first_step(
+def test_what_an_evaluation_would_trip_over_is_reported_before_the_first_step(
     changes: list[str], words: str, tmp_path: Path
 ) -> None:
     text, folder = tmp_path / "text.txt", RunFolder(tmp_path / "run")

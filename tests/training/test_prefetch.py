@@ -75,7 +75,9 @@ def test_what_was_sent_before_going_back_is_not_used_after_it(sends: list[str], 
 
 
 @pytest.mark.parametrize("prefetch", [0, 2])
-def test_a_batch_that_cannot_be_made_is_told_when_it_is_asked_for(sends: list[str], prefetch: int) -> None:
+def test_a_batch_that_cannot_be_made_is_reported_when_it_is_asked_for(
+    sends: list[str], prefetch: int
+) -> None:
     """Not while the step before it is at work, whose update would be lost."""
     with DataLoader(Damaged(), 2, prefetch=prefetch) as loader:
         feed = Prefetcher(loader, torch.device("cuda"))

@@ -61,8 +61,8 @@ def test_the_warning_says_how_many_and_what_sees_none() -> None:
         ("{kind='prefix', length=3}", "in the first 2 of a row, so"),
     ):
         recipe = Recipe.from_dict(override(read_table("stories"), [f"model.mask={mask}"]))
-        told = warn_of_visible_targets(recipe.config(9))
-        assert words in told and "model.mask=causal" in told
+        message = warn_of_visible_targets(recipe.config(9))
+        assert words in message and "model.mask=causal" in message
 
 
 # ---- a start that is refused
@@ -176,14 +176,14 @@ def rates(path: Path) -> list[float]:
 
 
 def go_on(path: Path, *changes: str, stop: int = 0) -> list[str]:
-    """Go on to the end, or interrupt after a step; what was told."""
-    folder, told = RunFolder(path), list[str]()
+    """Go on to the end, or interrupt after a step; returns the messages."""
+    folder, message = RunFolder(path), list[str]()
     with folder.held():
-        run = resume(folder, told.append, changes=changes)
+        run = resume(folder, message.append, changes=changes)
         for event in run.events():
             if isinstance(event, Stepped) and event.step == stop:
                 run.request_stop()
-    return told
+    return message
 
 
 def test_a_finished_run_can_be_given_more_steps(tmp_path: Path) -> None:
@@ -191,8 +191,8 @@ def test_a_finished_run_can_be_given_more_steps(tmp_path: Path) -> None:
     trained(path)
     before, first = rates(path), RunFolder(path)
     assert first.status() == Status("finished", 6)
-    told = go_on(path, "steps=10", stop=8)
-    assert "10 steps instead of 6" in told[0] and "cosine" in told[0]
+    message = go_on(path, "steps=10", stop=8)
+    assert "10 steps instead of 6" in message[0] and "cosine" in message[0]
     assert RunFolder(path).status() == Status("interrupted", 8)
     go_on(path)
     assert RunFolder(path).status() == Status("finished", 10)

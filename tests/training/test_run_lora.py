@@ -80,7 +80,7 @@ def test_a_half_that_is_frozen_in_bfloat16_is_merged_with_one_that_has_a_master(
     assert {weight.dtype for weight in made.state.snapshot().weights.values()} >= {torch.float32}
 
 
-def test_loss_and_slopes_are_the_specification_s_with_merged_weights(start: Path) -> None:
+def test_loss_and_derivatives_are_the_specification_s_with_merged_weights(start: Path) -> None:
     """With W' = W + s B A: dB = s dW' Aᵀ and dA = s Bᵀ dW'."""
     made = shaken(make_run(start))
     batch = MadeUp().take(4, slice(0, 4))
@@ -139,7 +139,7 @@ def test_patterns_choose_the_projections_and_which_of_their_adapters_learn(start
 )
 def test_k_steps_and_k_more_equal_2k_bit_for_bit(changes: tuple[str, ...], start: Path) -> None:
     straight = make_run(start, *changes)
-    told: list[Any] = [straight.step() for _ in range(4)]
+    message: list[Any] = [straight.step() for _ in range(4)]
     first = make_run(start, *changes)
     again: list[Any] = [first.step() for _ in range(2)]
     kept = first.state.snapshot()
@@ -152,7 +152,7 @@ def test_k_steps_and_k_more_equal_2k_bit_for_bit(changes: tuple[str, ...], start
     second = make_run(start, *changes)
     second.state.restore(kept)
     again += [second.step() for _ in range(2)]
-    assert [(event.loss, event.grad_norm) for event in told] == [
+    assert [(event.loss, event.grad_norm) for event in message] == [
         (event.loss, event.grad_norm) for event in again
     ]
     for name, weight in straight.state.weights.named.items():

@@ -96,7 +96,7 @@ def test_a_full_run_goes_on_bit_for_bit_after_its_start_is_gone(tmp_path: Path, 
         (["start=", "model={}"], "model.context_length is missing"),
     ],
 )
-def test_what_does_not_go_with_a_start_is_told(
+def test_what_does_not_go_with_a_start_is_reported(
     changes: list[str], words: str, tmp_path: Path, text: Path
 ) -> None:
     start = small_models.folder(tmp_path / "start")
@@ -121,14 +121,14 @@ def test_what_the_start_has_already_may_be_said_again(tmp_path: Path, text: Path
 def test_a_model_that_cannot_be_is_refused_before_the_text_is_read(
     change: str, words: str, tmp_path: Path
 ) -> None:
-    folder, told = RunFolder(tmp_path / "run"), list[str]()
+    folder, message = RunFolder(tmp_path / "run"), list[str]()
     asked = small_run_folders.recipe(folder.path, f"data.path={tmp_path / 'no.txt'}", change)
     with folder.held(), pytest.raises(ConfigError, match=words):
-        begin(asked, folder, told.append)
-    assert not told and not (folder.path / "recipe.toml").exists()
+        begin(asked, folder, message.append)
+    assert not message and not (folder.path / "recipe.toml").exists()
 
 
-def test_rows_are_256_tokens_where_nobody_says_and_never_longer_than_the_context(tmp_path: Path) -> None:
+def test_rows_are_256_tokens_by_default_and_never_longer_than_the_context(tmp_path: Path) -> None:
     for context, length in ((32, 32), (1000, 256)):
         start = small_models.folder(
             tmp_path / f"start{context}", small_models.LLAMA | {"context_length": context}

@@ -104,8 +104,8 @@ def test_k_steps_and_k_more_equal_2k_bit_for_bit(changes: tuple[str, ...]) -> No
     second = make_run(*changes)
     second.state.restore(kept)
     events += list(second.events())[1:]
-    told = [[_without_clock(event) for event in every] for every in (straight, events)]
-    assert told[0] == told[1]
+    message = [[_without_clock(event) for event in every] for every in (straight, events)]
+    assert message[0] == message[1]
     again = make_run(*changes)
     list(again.events())
     for name, value in again.state.weights.named.items():
@@ -126,14 +126,14 @@ def test_a_compiled_run_goes_on_bit_for_bit() -> None:
             "train.record_every=0",
         )
         straight = make_run("train.dtype=float32", *changes)
-        told = [*map(_without_clock, straight.events())][1:]
+        message = [*map(_without_clock, straight.events())][1:]
         first = make_run("train.dtype=float32", *changes)
         with use_deterministic_algorithms(True):
             half = [first.step(), first.step()]
         snapshot = first.state.snapshot()
         second = make_run("train.dtype=float32", *changes)
         second.state.restore(snapshot)
-        assert told == [*map(_without_clock, [*half, *list(second.events())[1:]])]
+        assert message == [*map(_without_clock, [*half, *list(second.events())[1:]])]
         for name, value in straight.state.snapshot().optimizer.items():
             assert torch.equal(value, second.state.snapshot().optimizer[name]), name
         for name, weight in straight.state.weights.named.items():

@@ -332,7 +332,7 @@ def test_every_view_shows_the_weights_that_the_module_has_now() -> None:
     assert np.array_equal(model.replace().weights[name], -3 * old)
 
 
-def test_what_is_no_longer_there_is_told_by_its_name() -> None:
+def test_what_is_no_longer_there_is_reported_by_its_name() -> None:
     model = tiny()
     del model.module.final_norm.weight
     with pytest.raises(UsageError, match=r"final_norm\.weight"):

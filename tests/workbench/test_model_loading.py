@@ -61,7 +61,7 @@ def test_a_name_is_looked_up_in_the_library(
         pellucid.load("hf:org/other")
 
 
-def test_a_folder_of_one_s_own_comes_before_a_name(
+def test_a_folder_comes_before_a_name(
     places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(places["ours"], tmp_path / "abcd")
@@ -76,13 +76,13 @@ def test_a_folder_of_one_s_own_comes_before_a_name(
         ("int8", "int8"),
     ],
 )
-def test_a_dtype_that_is_none_is_told_at_once(dtype: str, words: str) -> None:
+def test_a_dtype_that_is_none_is_reported_at_once(dtype: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         pellucid.load("abcd", dtype=dtype)
 
 
 @pytest.mark.parametrize("device", ["toaster", "cuda:99", "cpu:x", ""])
-def test_a_device_that_is_not_there_is_told_in_words(device: str) -> None:
+def test_a_device_that_is_not_there_is_reported_in_words(device: str) -> None:
     with pytest.raises(UsageError, match=f"'{device}'"):
         pellucid.load("abcd", device=device)
 
@@ -113,10 +113,10 @@ assert "torch" in sys.modules
 
 
 @pytest.mark.parametrize("name", ["a" * 5000, "a/" * 3000, "a" * 5000 + ".toml", "a" * 5000 + ".gguf"])
-def test_a_name_that_no_file_can_have_is_told_in_few_words(name: str) -> None:
-    with pytest.raises((ConfigError, FileError)) as told:
+def test_a_name_that_no_file_can_have_is_reported_in_few_words(name: str) -> None:
+    with pytest.raises((ConfigError, FileError)) as message:
         pellucid.load(name)
-    assert len(str(told.value)) < 1000
+    assert len(str(message.value)) < 1000
 
 
 def test_an_empty_name_is_not_the_folder_one_stands_in(

@@ -176,7 +176,7 @@ def test_nothing_is_overwritten_and_no_half_of_a_model_is_left(places: Places, t
     assert [path.name for path in tmp_path.iterdir()] == ["saved"]
 
 
-def test_what_no_family_expresses_is_told_in_words(tmp_path: Path) -> None:
+def test_what_no_family_expresses_is_reported_in_words(tmp_path: Path) -> None:
     model = Model(random_models.model(random_models.LLAMA | {"residual": "none"}))
     with pytest.raises(PellucidError, match="no Hugging Face family"):
         model.save_pretrained(tmp_path / "saved")

@@ -22,7 +22,7 @@ def test_the_public_names_exist() -> None:
         pellucid.lode  # noqa: B018
 
 
-def test_a_model_of_ones_own_is_a_text_file(tmp_path: Path) -> None:
+def test_a_user_s_model_is_a_text_file(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(
         preset_text("abcd").replace("[[2, 0], [0, 2]]", "[[1, 0], [0, 1]]"), "utf-8"
     )
@@ -71,7 +71,9 @@ def test_an_unknown_model_is_named_with_the_nearest() -> None:
         ("d_model = 2", "d_model = 2\nd_heads = 1", "mine.toml, [config]: a config key must be one of"),
     ],
 )
-def test_a_wrong_model_file_is_told_what_is_wrong(tmp_path: Path, old: str, new: str, words: str) -> None:
+def test_a_wrong_model_file_is_refused_with_the_reason(
+    tmp_path: Path, old: str, new: str, words: str
+) -> None:
     assert words in refused(tmp_path, preset_text("abcd").replace(old, new))
 
 
@@ -104,7 +106,7 @@ def test_a_model_without_config_or_file_is_refused(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_wrong_run_is_told_what_is_wrong(prompt: str, more: dict[str, object], words: str) -> None:
+def test_a_wrong_run_is_refused_with_the_reason(prompt: str, more: dict[str, object], words: str) -> None:
     with pytest.raises(PellucidError, match=words):
         pellucid.load("abcd").trace(prompt, **more)  # type: ignore[arg-type]
 

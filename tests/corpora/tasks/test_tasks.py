@@ -173,7 +173,7 @@ def test_examples_never_change_between_versions() -> None:
     assert find("recall")().example(1, 3)[:2] == ("x9g6c9i6k3o0x1g4?i", "6")
 
 
-def test_dice_are_fair() -> None:
+def test_draws_are_fair() -> None:
     """Chi-square with 25 degrees of freedom: above 60 with a chance of 1 in 10,000."""
     generator, draws = HashGenerator("fair"), 10_000
     counts = dict.fromkeys(LETTERS, 0)

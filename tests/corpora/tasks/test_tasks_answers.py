@@ -128,9 +128,9 @@ def test_the_asked_pair_stands_at_the_chosen_distance(pairs_and_distance: tuple[
     pairs, distance = pairs_and_distance
     for number in range(20):
         prompt, _, _ = Recall(pairs=pairs, distance=distance, keys=3).example(0, number)
-        told, asked = prompt.split("?")
-        assert len(told) == 2 * pairs and told[::2].count(asked) == 1
-        assert told[::2][::-1].index(asked) == distance
+        message, asked = prompt.split("?")
+        assert len(message) == 2 * pairs and message[::2].count(asked) == 1
+        assert message[::2][::-1].index(asked) == distance
 
 
 @pytest.mark.parametrize("length", range(2, 9))

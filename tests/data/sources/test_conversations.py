@@ -39,8 +39,8 @@ def talk(question: str, *answers: str) -> dict[str, list[dict[str, str]]]:
 @pytest.fixture
 def chats(tmp_path: Path) -> Path:
     path = tmp_path / "chats.jsonl"
-    told = [talk(f"The cat sat on {i}?", f"The dog {i}.", "A bird.") for i in range(20)]
-    path.write_text("\n".join(map(json.dumps, told)))
+    message = [talk(f"The cat sat on {i}?", f"The dog {i}.", "A bird.") for i in range(20)]
+    path.write_text("\n".join(map(json.dumps, message)))
     return path
 
 
@@ -80,12 +80,12 @@ def test_a_share_of_the_conversations_is_held_out_and_is_the_same_for_every_run(
     assert len(opened(chats, validation=0.0).validation) == 0
 
 
-def test_what_is_too_long_is_cut_or_left_out_and_told(
+def test_what_is_too_long_is_cut_or_left_out_and_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "a.jsonl"
-    told = [talk("Who?", "I."), talk("Who?", "I." + " and I" * 40), talk("Who?" * 40, "I.")]
-    path.write_text("\n".join(map(json.dumps, told)))
+    message = [talk("Who?", "I."), talk("Who?", "I." + " and I" * 40), talk("Who?" * 40, "I.")]
+    path.write_text("\n".join(map(json.dumps, message)))
     source = opened(path, length=40, validation=0.0)
     assert capsys.readouterr().out.splitlines() == [
         "1 conversations are longer than a row of 40 tokens: cut there",

@@ -214,7 +214,7 @@ def test_a_story_is_the_text_of_its_tokens_one_for_each_word(level: str) -> None
         assert tokenizer.decode(ids) == story.text
 
 
-def test_the_floor_of_stories_is_their_entropy_and_the_fence_that_of_pairs(tmp_path: Path) -> None:
+def test_the_floor_of_stories_is_their_entropy_and_the_bigram_baseline_that_of_pairs(tmp_path: Path) -> None:
     source = opened(tmp_path, asked("stories:easy"), 128)
     assert source.entropy_floor is not None and source.bigram_baseline is not None
     exact = stories.entropy("easy") / (stories.mean_words("easy") + 1)

@@ -139,7 +139,7 @@ def test_llama_cpp_gives_the_probabilities_of_the_specification(name: str, tmp_p
     ],
 )
 def test_llama_cpp_does_not_read_what_we_refuse_of_yarn(fact: str, value: float, tmp_path: Path) -> None:
-    """Who wrote such a file meant something else than llama.cpp computes; which is right cannot be told."""
+    """Who wrote such a file meant something else than llama.cpp computes; which is right is not known."""
     yarn = model(LLAMA | {"positions": YARN})
     path = rewritten(
         tmp_path / "m.gguf",

@@ -252,7 +252,7 @@ def test_the_files_of_the_corpus_are_wrong_only_where_they_say_so(tmp_path: Path
         gguf.read(tmp_path / "m.gguf")
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:
     import os
 
     os.mkfifo(tmp_path / "pipe")
@@ -303,7 +303,7 @@ def test_a_file_cut_anywhere_is_refused(step: int, tmp_path: Path) -> None:
             gguf.read(path)
 
 
-def test_scales_that_are_no_numbers_give_weights_that_are_none(tmp_path: Path) -> None:
+def test_scales_that_are_not_numbers_give_weights_that_are_none(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     data = bytearray(whole(path))
     at = len(data) - 64 * 4 - 34 * 100

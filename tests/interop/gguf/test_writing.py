@@ -112,7 +112,7 @@ def test_of_several_architectures_that_can_hold_a_model_it_gets_its_own(tmp_path
         assert gguf.read(path).provenance.architecture == name
 
 
-def test_a_window_that_everything_is_inside_of_is_no_window(tmp_path: Path) -> None:
+def test_a_window_that_everything_is_inside_of_is_not_a_window(tmp_path: Path) -> None:
     ours = model(LLAMA | {"mask": {"kind": "window", "size": 64}}, "mistral")
     gguf.write(tmp_path / "m.gguf", ours, "F32")
     back = gguf.read(tmp_path / "m.gguf")

@@ -121,7 +121,7 @@ def test_an_untied_model_without_its_unembedding_is_refused(tmp_path: Path) -> N
         read(changed(tmp_path / "m", "llama", lambda t: t.pop("lm_head.weight"), tie_word_embeddings=False))
 
 
-def test_whole_numbers_are_no_weights(tmp_path: Path) -> None:
+def test_whole_numbers_are_not_weights(tmp_path: Path) -> None:
     from safetensors.numpy import load_file, save_file
 
     folder = changed(tmp_path / "m", "gpt2", lambda tensors: None)

@@ -137,6 +137,6 @@ def test_a_mask_refuses_what_no_table_can_have(kind: str, setting: str) -> None:
     assert table(settled(kind, **{setting: 2**31})).any()
 
 
-def test_a_two_way_window_of_one_without_global_tokens_is_refused_and_told_what_would_work() -> None:
+def test_a_two_way_window_of_one_without_global_tokens_is_refused_with_what_would_work() -> None:
     with pytest.raises(ConfigError, match="size=1 and tokens=0"):
         ModelConfig.from_dict(SIZES | {"mask": {"kind": "window_global", "size": 1, "tokens": 0}})

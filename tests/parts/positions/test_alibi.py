@@ -56,7 +56,7 @@ def test_alibi_differs_from_transformers_by_a_constant_per_row(n_head: int) -> N
     assert (ours + constant)[:, causal] == pytest.approx(wanted[:, causal], abs=1e-12)
 
 
-def test_transformers_rounds_slopes_to_float32_where_they_are_no_powers_of_two() -> None:
+def test_transformers_rounds_slopes_to_float32_where_they_are_not_powers_of_two() -> None:
     assert rounding(Alibi().slopes(8), theirs(8, 2, exact=False)[:, 1]) == 0
     for n_head in (16, 20, 127):
         assert 1e-9 < rounding(Alibi().slopes(n_head), theirs(n_head, 2, exact=False)[:, 1]) < 1e-5

@@ -13,7 +13,7 @@ def test_rope_angles_slow_down_with_the_head_width_not_the_model_width() -> None
     assert rotation.angles[1, 31] == pytest.approx(1.333521e-4, rel=1e-6)
 
 
-def test_rope_turns_one_pair_by_one_radian() -> None:
+def test_rope_rotates_one_pair_by_one_radian() -> None:
     rotation = Rope().rotation(np.array([1]), 2)
     for layout in ("halves", "pairs"):
         assert rotate.forward(np.array([[1.0, 0.0]]), rotation.angles, layout)[0] == pytest.approx(

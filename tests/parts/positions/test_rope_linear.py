@@ -49,14 +49,14 @@ def test_linear_rope_by_hand() -> None:
     assert RopeLinear(factor=4.0).frequencies(4) == pytest.approx([1 / 4, 1 / 400], rel=1e-15)
 
 
-def test_a_position_of_linear_rope_turns_as_the_one_that_it_is_squeezed_to() -> None:
+def test_a_position_of_linear_rope_rotates_as_the_one_that_it_is_squeezed_to() -> None:
     squeezed = RopeLinear(factor=4.0).rotation(np.array([12]), 64).angles
     assert squeezed == pytest.approx(Rope().rotation(np.array([3]), 64).angles, rel=1e-14)
 
 
 @pytest.mark.parametrize(("d_head", "base"), SIZES)
 @pytest.mark.parametrize("factor", [1.0, 2.5, 32.0])
-def test_linear_rope_turns_as_in_transformers(d_head: int, base: float, factor: float) -> None:
+def test_linear_rope_rotates_as_in_transformers(d_head: int, base: float, factor: float) -> None:
     wanted, _ = theirs("linear", d_head, base, factor=factor)
     assert RopeLinear(base=base, factor=factor).frequencies(d_head) == pytest.approx(wanted, rel=1e-12)
 
@@ -66,7 +66,7 @@ def test_transformers_rounds_linear_rope_to_float32() -> None:
     assert 1e-9 < rounding(RopeLinear(factor=2.5).frequencies(64), rounded) < 1e-6
 
 
-def test_an_extreme_factor_of_linear_rope_stops_the_turning() -> None:
+def test_an_extreme_factor_of_linear_rope_stops_the_rotation() -> None:
     assert np.isfinite(RopeLinear(factor=1e300).rotation(np.arange(9), 64).angles).all()
 
 

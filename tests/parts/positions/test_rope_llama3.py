@@ -37,7 +37,7 @@ def test_llama3_rope_by_hand() -> None:
 
 @pytest.mark.parametrize(("d_head", "base"), SIZES)
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_llama3_rope_turns_as_in_transformers(d_head: int, base: float, settings: dict[str, Any]) -> None:
+def test_llama3_rope_rotates_as_in_transformers(d_head: int, base: float, settings: dict[str, Any]) -> None:
     llama = RopeLlama3(base=base, **settings)
     wanted, _ = theirs("llama3", d_head, base, **their_names(llama))
     assert llama.frequencies(d_head) == pytest.approx(wanted, rel=1e-12)
@@ -49,7 +49,7 @@ def test_transformers_rounds_llama3_rope_to_float32() -> None:
     assert 1e-9 < rounding(llama.frequencies(128), rounded) < 1e-6
 
 
-def test_llama3_rope_keeps_what_turns_often_and_slows_what_does_not() -> None:
+def test_llama3_rope_keeps_what_rotates_often_and_slows_what_does_not() -> None:
     plain, scaled = (rope.frequencies(128) for rope in (Rope(base=5e5), RopeLlama3(base=5e5)))
     turns = 8192 * plain / (2 * np.pi)
     assert np.array_equal(scaled[turns > 4], plain[turns > 4])

@@ -23,7 +23,7 @@ def test_ntk_rope_keeps_the_fastest_pair_and_slows_the_slowest_by_the_factor() -
 
 @pytest.mark.parametrize(("d_head", "base"), SIZES)
 @pytest.mark.parametrize("factor", [1.0, 2.5, 32.0])
-def test_ntk_rope_turns_as_in_transformers(d_head: int, base: float, factor: float) -> None:
+def test_ntk_rope_rotates_as_in_transformers(d_head: int, base: float, factor: float) -> None:
     """`transformers` has the dynamic form alone: with its own factor at 1, the base follows the length."""
     wanted, _ = theirs("dynamic", d_head, base, length=int(factor * 1024), factor=1.0)
     assert RopeNtk(base=base, factor=factor).frequencies(d_head) == pytest.approx(wanted, rel=1e-12)

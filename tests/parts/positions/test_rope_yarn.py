@@ -44,7 +44,7 @@ def test_yarn_by_hand() -> None:
 
 @pytest.mark.parametrize(("d_head", "base"), SIZES)
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_yarn_turns_as_in_transformers(d_head: int, base: float, settings: dict[str, Any]) -> None:
+def test_yarn_rotates_as_in_transformers(d_head: int, base: float, settings: dict[str, Any]) -> None:
     yarn = RopeYarn(base=base, **settings)
     wanted, factor = theirs("yarn", d_head, base, **their_names(yarn))
     assert yarn.frequencies(d_head) == pytest.approx(wanted, rel=1e-12)
@@ -81,7 +81,7 @@ def test_sharper_scores_are_those_of_longer_cosines_and_sines(attention_factor: 
     assert yarn.attention_scale * q @ k.swapaxes(-1, -2) == pytest.approx(wanted, rel=1e-12)
 
 
-def test_a_context_in_which_every_pair_turns_often_is_refused() -> None:
+def test_a_context_in_which_every_pair_rotates_often_is_refused() -> None:
     """There the authors' code, as `transformers` has it, lets the ramp's ends cross, and slows all."""
     yarn = RopeYarn(factor=16.0, original_context=2**62)
     crossed, _ = theirs("yarn", 64, 10_000.0, **their_names(yarn))

@@ -28,7 +28,7 @@ def test_a_folder_gives_its_texts_in_the_order_of_their_names_however_deep(tmp_p
     assert names(files([tmp_path]), tmp_path) == expected
 
 
-def test_a_pipe_in_a_folder_is_no_text_and_nobody_waits_for_it(tmp_path: Path) -> None:
+def test_a_pipe_in_a_folder_is_not_text_and_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "a.txt").touch()
     os.mkfifo(tmp_path / "b.txt")
     assert files([tmp_path]) == (str(tmp_path / "a.txt"),)

@@ -83,7 +83,7 @@ def test_line_ends_inside_a_document_are_kept_as_they_are() -> None:
     assert list(rule("paragraph")([data], 0)) == [(0, b"one\r\ntwo\nthree\rfour"), (25, b"  five")]
 
 
-def test_nothing_between_two_separators_is_no_document_and_a_blank_line_is_one() -> None:
+def test_nothing_between_two_separators_is_not_a_document_and_a_blank_line_is_one() -> None:
     assert list(rule("separator=--")([b"--\n--\na\n--\n\n--"], 0)) == [(6, b"a"), (11, b"")]
 
 

@@ -197,7 +197,7 @@ def test_a_bpe_merged_in_another_order_than_its_ids_is_left_to_its_library() -> 
     assert tokenizer.decode(tokenizer.encode(STORY)) == STORY
 
 
-def test_a_file_with_a_letter_that_is_no_byte_is_left_to_its_library() -> None:
+def test_a_file_with_a_letter_that_is_not_a_byte_is_left_to_its_library() -> None:
     file = json.loads(TRAINED["bpe"].text)  # type: ignore[attr-defined]
     file["model"]["vocab"]["漢"] = len(file["model"]["vocab"])
     tokenizer = StandardTokenizer(json.dumps(file), Special())

@@ -36,7 +36,7 @@ CASES: dict[str, tuple[str, ...]] = {
 }
 
 
-def told(made: Run) -> dict[str, Any]:
+def message(made: Run) -> dict[str, Any]:
     """What a whole run has to show: losses, norms, evaluations and weights."""
     events = list(made.events())
     steps = [event for event in events if isinstance(event, Stepped)]
@@ -54,7 +54,7 @@ def told(made: Run) -> dict[str, Any]:
 
 def every_case(ranks: Ranks, way: str) -> dict[str, dict[str, Any]]:
     return {
-        case: told(make_run(*STEPS, *changes, f"train.parallel={way}", ranks=ranks))
+        case: message(make_run(*STEPS, *changes, f"train.parallel={way}", ranks=ranks))
         for case, changes in CASES.items()
     }
 
@@ -143,7 +143,7 @@ def test_a_gradient_that_is_not_finite_in_the_rows_of_one_rank_has_a_name_on_all
         assert isinstance(skipped, Skipped) and skipped.name == "d.blocks.1.attn.q_proj.weight"
 
 
-def test_dice_are_each_rank_s_own() -> None:
+def test_each_rank_has_its_own_rng() -> None:
     drawn = job(2, lambda ranks: (make_run(ranks=ranks), torch.rand(3).tolist())[1])
     assert drawn[0] != drawn[1]
 

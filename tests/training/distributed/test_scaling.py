@@ -37,7 +37,7 @@ def test_fsdp_holds_its_part_and_sends_half_as_much_again() -> None:
     assert four_parts.sent == 4 * (4 * (OUTSIDE + 4 * BLOCK) + ALL) // 2
 
 
-def test_a_rank_has_as_many_bytes_as_are_told() -> None:
+def test_a_rank_has_as_many_bytes_as_are_reported() -> None:
     def work(ranks: Ranks) -> tuple[int, int, ModelConfig]:
         made = make_run("train.dtype=float32", "train.parallel=fsdp", ranks=ranks)
         made.step()
@@ -48,8 +48,8 @@ def test_a_rank_has_as_many_bytes_as_are_told() -> None:
         return _bytes(weights), _bytes([to_local(moment) for moment in moments]), made.state.model.config
 
     weights, moments, config = job(2, work)[0]
-    told = share(config, "fsdp", 2, 2)
-    assert (weights, moments) == (told.weights, told.optimizer)
+    message = share(config, "fsdp", 2, 2)
+    assert (weights, moments) == (message.weights, message.optimizer)
 
 
 def _bytes(tensors: list[torch.Tensor]) -> int:

@@ -31,7 +31,7 @@ def test_a_run_that_goes_on_or_is_interrupted_says_so(tmp_path: Path) -> None:
     assert read(tmp_path / "log")[2]["mfu"] == 0.5
 
 
-def test_what_is_no_finite_number_is_null_with_a_note(tmp_path: Path) -> None:
+def test_what_is_not_a_finite_number_is_null_with_a_note(tmp_path: Path) -> None:
     def refuse(constant: str) -> None:
         raise AssertionError(constant)
 
@@ -72,7 +72,7 @@ def test_a_block_of_zeros_after_a_power_cut_is_a_torn_line(tmp_path: Path) -> No
     assert read(path) == lines
 
 
-def test_damage_in_the_middle_is_told_with_its_line_and_does_not_keep_a_run_from_going_on(
+def test_damage_in_the_middle_is_reported_with_its_line_and_does_not_keep_a_run_from_going_on(
     tmp_path: Path,
 ) -> None:
     path = folder(tmp_path / "run", 5) / "log.jsonl"
@@ -109,7 +109,7 @@ def test_a_log_that_is_cut_while_it_is_open_goes_on_where_it_was_cut(tmp_path: P
     assert [line["step"] for line in read(path)] == [0, 1, 2, 3]
 
 
-def test_no_log_yet_is_nothing_to_cut_and_no_log_at_all_is_told(tmp_path: Path) -> None:
+def test_no_log_yet_is_nothing_to_cut_and_no_log_at_all_is_reported(tmp_path: Path) -> None:
     assert cut(tmp_path / "log", 3) == 0
     with pytest.raises(FileError, match=r"cannot read .*log: No such file"):
         read(tmp_path / "log")
@@ -130,7 +130,7 @@ def test_a_disk_that_takes_half_a_line_leaves_none(tmp_path: Path, monkeypatch: 
     assert read(path)[-1]["step"] == 4
 
 
-def test_milestones_are_the_last_step_and_all_that_is_no_step(tmp_path: Path) -> None:
+def test_milestones_are_the_last_step_and_all_that_is_not_a_step(tmp_path: Path) -> None:
     path = folder(tmp_path / "run", 250) / "log.jsonl"
     found = [(line["kind"], line["step"]) for line in milestones(path)]
     assert found == [

@@ -110,7 +110,7 @@ def test_a_bad_number_is_named_with_its_inputs_and_changes_nothing(
     assert isinstance(made.step(), Stepped)
 
 
-def test_an_overflow_is_told_with_the_sizes_that_made_it() -> None:
+def test_an_overflow_is_reported_with_the_sizes_that_made_it() -> None:
     """Two factors of about 1e24 each are still numbers in float32; their product is not."""
     made = make_run("train.dtype=float32")
     with torch.no_grad():
@@ -130,7 +130,7 @@ def test_scores_that_are_masked_are_not_taken_for_bad_ones() -> None:
     assert isinstance(done, Skipped) and done.name == "loss"
 
 
-def test_the_dice_are_thrown_on_as_if_nothing_had_been_looked_at() -> None:
+def test_the_rng_goes_on_as_if_nothing_had_been_looked_at() -> None:
     """Also where the second look throws more of them than the step did, as explicit attention may."""
     bits = []
     for looked in (True, False):
@@ -223,15 +223,15 @@ def test_otherwise_it_goes_on_until_there_are_too_many_in_a_row() -> None:
 
 @pytest.mark.torture
 def test_a_hundred_bad_numbers_at_random_steps_and_places() -> None:
-    dice = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     made = make_run("steps=1000", DROPOUT, "train.accumulate=2")
-    at = set(dice.choice(300, 100, replace=False).tolist())
+    at = set(rng.choice(300, 100, replace=False).tolist())
     for number in range(300):
         before = state(made)
         if number not in at:
             assert isinstance(made.step(), Stepped) and not same(before, state(made))
             continue
-        where, name, found, _ = PLACES[dice.integers(len(PLACES))]
+        where, name, found, _ = PLACES[rng.integers(len(PLACES))]
         with broken(made, where, name):
             done = made.step()
         assert isinstance(done, Skipped) and same(before, state(made)), number

@@ -109,7 +109,7 @@ def test_a_wrong_update_would_be_called_a_bug(tmp_path: Path) -> None:
     assert done.matches_checkpoint(name) is False
 
 
-def test_a_gpu_may_hold_beta_in_float32_and_nobody_else(tmp_path: Path) -> None:
+def test_only_a_gpu_may_hold_beta_in_float32(tmp_path: Path) -> None:
     """Seen on an H200 with β₂ = 0.98: v was 15.3 units off, as 1 − β₂ is where β₂ is a float32. Here m is as
     a processor has it, so that neither way explains both."""
     trained(tmp_path / "a", "train.dtype=float32", "optimizer.beta1=0.98", "optimizer.beta2=0.98")
@@ -192,14 +192,14 @@ def test_nothing_is_written_and_nothing_of_the_caller_is_changed(tmp_path: Path)
     """Also while somebody trains in the folder: the lock is not asked for."""
     trained(tmp_path / "a", DROPOUT)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("*")}
-    dice, threads = torch.get_rng_state(), torch.get_num_threads()
+    rng, threads = torch.get_rng_state(), torch.get_num_threads()
     folder = PastRun(tmp_path / "a").folder
     with folder.held():
         held = {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("*")}
         rebuild_step(tmp_path / "a", 3)
         assert {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("*")} == held
     assert before.keys() == held.keys()
-    assert torch.equal(dice, torch.get_rng_state()) and threads == torch.get_num_threads()
+    assert torch.equal(rng, torch.get_rng_state()) and threads == torch.get_num_threads()
     assert not any(thread.name == "pellucid-loader" for thread in threading.enumerate())
 
 
@@ -224,7 +224,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
     same_as_saved(tmp_path / "a", done)
 
 
-def test_what_cannot_be_replayed_is_told(tmp_path: Path) -> None:
+def test_what_cannot_be_replayed_is_reported(tmp_path: Path) -> None:
     trained(tmp_path / "a", "steps=3")
     with pytest.raises(UsageError, match=r"3 of 3 updates.* 4: .*@3"):
         rebuild_step(tmp_path / "a", 4)

@@ -70,10 +70,10 @@ def test_its_figures_are_those_of_the_step() -> None:
     before = made.state.weights.named[name].detach().clone()
     _, (taken,) = after(made, 1)
     moved = made.state.weights.named[name].detach()
-    told = taken.parameters[name]
-    assert told["gradient"] == pytest.approx(length, rel=1e-4)
-    assert told["weight"] == pytest.approx(float(before.norm()), rel=1e-4)
-    assert told["ratio"] == pytest.approx(float((moved - before).norm() / before.norm()), rel=1e-4)
+    message = taken.parameters[name]
+    assert message["gradient"] == pytest.approx(length, rel=1e-4)
+    assert message["weight"] == pytest.approx(float(before.norm()), rel=1e-4)
+    assert message["ratio"] == pytest.approx(float((moved - before).norm() / before.norm()), rel=1e-4)
     assert set(taken.parameters) == set(made.state.weights.named)
     made.state.model.eval()
     with torch.no_grad(), record("blocks.1.resid_post", "logits") as seen:

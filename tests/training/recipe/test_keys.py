@@ -1,4 +1,4 @@
-"""Every key of a recipe is told, and its example is one that a recipe accepts."""
+"""Every key of a recipe is described, and its example is one that a recipe accepts."""
 
 import tomllib
 

@@ -115,7 +115,7 @@ def test_a_meaningless_override_is_refused_by_name(change: str, words: str) -> N
         Recipe.from_dict(override(SMALL, [change]))
 
 
-def test_a_name_that_is_neither_recipe_nor_file_is_told_what_there_is() -> None:
+def test_a_name_that_is_neither_recipe_nor_file_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=r"recipes are .*books"):
         read_table("")
     with pytest.raises(ConfigError, match=r"storys.*'stories'"):

@@ -22,12 +22,12 @@ ENVIRONMENT = {"torch": "2.11", "threads": 2}
 
 
 def snapshot(step: int, dtype: torch.dtype = torch.float32) -> Snapshot:
-    """What a run could be at this step: numbers drawn from dice of the step's own."""
-    dice = torch.Generator().manual_seed(step)
+    """What a run could be at this step: numbers drawn from a generator seeded by the step."""
+    draw = torch.Generator().manual_seed(step)
 
     def drawn() -> dict[str, torch.Tensor]:
         shapes = CONFIG.parameters()
-        return {name: torch.randn(shape, generator=dice).to(dtype) for name, shape in shapes.items()}
+        return {name: torch.randn(shape, generator=draw).to(dtype) for name, shape in shapes.items()}
 
     moments = {f"{name}.exp_avg": tensor.float() for name, tensor in drawn().items()}
     return Snapshot(
@@ -37,7 +37,7 @@ def snapshot(step: int, dtype: torch.dtype = torch.float32) -> Snapshot:
         tokenizer=WORDS,
         optimizer=moments | {"embed.weight.step": torch.tensor(float(step))},
         weights=drawn(),
-        rng={"torch": dice.get_state()},
+        rng={"torch": draw.get_state()},
         loader={"format": 1, "at.row": step},
         plain={"rng": {"python": [3, list(range(20)), None]}, "optimizer": {"lr": 0.1 + step}},
         meters={"best": 1 / (step + 1), "smoothed": None, "tokens": 32 * step},

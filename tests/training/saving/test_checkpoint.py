@@ -103,7 +103,7 @@ def test_views_and_parameters_are_saved_as_what_they_show(tmp_path: Path) -> Non
         ({"weights": {}}, "embed.weight"),
     ],
 )
-def test_what_cannot_be_saved_is_told_and_leaves_nothing(
+def test_what_cannot_be_saved_is_reported_and_leaves_nothing(
     tmp_path: Path, changes: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(UsageError, match=complaint):
@@ -182,7 +182,7 @@ def test_hidden_files_of_others_do_no_harm(tmp_path: Path) -> None:
     "entries",
     [{"state.json": 3}, {"state.json": {"bytes": "x", "sha256": []}}, {"../x": {"bytes": 1, "sha256": ""}}],
 )
-def test_a_manifest_made_up_by_a_stranger_is_refused(tmp_path: Path, entries: dict[str, Any]) -> None:
+def test_a_manifest_made_up_by_hand_is_refused(tmp_path: Path, entries: dict[str, Any]) -> None:
     made = saved(tmp_path)
     (made / MANIFEST).write_bytes(manifest.text(5, entries))
     with pytest.raises(FileError):
@@ -190,7 +190,7 @@ def test_a_manifest_made_up_by_a_stranger_is_refused(tmp_path: Path, entries: di
 
 
 @pytest.mark.parametrize("change", [{"step": 6}, {"loader": None}])
-def test_a_state_made_up_by_a_stranger_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+def test_a_state_made_up_by_hand_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     made = saved(tmp_path)
     _text(made / "state.json", lambda table: table.update(change))
     entries = json.loads((made / MANIFEST).read_text())["files"]
@@ -203,7 +203,7 @@ def test_a_state_made_up_by_a_stranger_is_refused(tmp_path: Path, change: dict[s
 # ---- room
 
 
-def test_a_full_disk_is_told_before_anything_is_written(
+def test_a_full_disk_is_reported_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 5, 5))  # type: ignore[attr-defined]
@@ -213,7 +213,7 @@ def test_a_full_disk_is_told_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_bytes_told_are_those_of_the_files(tmp_path: Path) -> None:
+def test_the_bytes_reported_are_those_of_the_files(tmp_path: Path) -> None:
     first = snapshot(1, torch.bfloat16)._replace(optimizer={"m": torch.zeros(100_000)})
     files = write(tmp_path, first, RECIPE, ENVIRONMENT).rglob("*")
     size = sum(path.stat().st_size for path in files if path.is_file())
@@ -223,7 +223,7 @@ def test_the_bytes_told_are_those_of_the_files(tmp_path: Path) -> None:
 # ---- what the bits depend on
 
 
-def test_the_environment_is_plain_data_and_differences_are_told() -> None:
+def test_the_environment_is_plain_data_and_differences_are_reported() -> None:
     now = environment("no: not asked for", torch.device("cpu"))
     assert json.loads(json.dumps(now)) == now
     assert (now["device"], now["compiled"], now["ranks"]) == ("cpu", "no", 1)

@@ -47,15 +47,15 @@ def save(folder: Path, made: Run, ranks: Ranks) -> Path:
 
 
 def figures(made: Run, steps: int) -> list[Any]:
-    told = []
+    message = []
     for event in made.events():
         if isinstance(event, Stepped):
-            told.append((event.step, event.loss, event.grad_norm, event.smoothed))
+            message.append((event.step, event.loss, event.grad_norm, event.smoothed))
         if isinstance(event, Evaluated):
-            told.append((event.step, event.loss, event.sample))
+            message.append((event.step, event.loss, event.sample))
         if isinstance(event, Evaluated) and event.step == steps:
             break
-    return told
+    return message
 
 
 @pytest.mark.parametrize(
@@ -84,15 +84,15 @@ def _k_and_k(world: int, changes: tuple[str, ...], tmp_path: Path) -> None:
         straight = make_run(*USUAL, *changes, ranks=ranks)
         whole_run = figures(straight, 8)
         first = make_run(*USUAL, *changes, ranks=ranks)
-        told = figures(first, 4)
+        message = figures(first, 4)
         made = save(tmp_path, first, ranks)
         second = make_run(*USUAL, *changes, ranks=ranks)
         second.state.restore(checkpoint.read(made, ranks))
-        told += figures(second, 8)
-        return whole_run, told, sorted(contents(straight).items()), sorted(contents(second).items())
+        message += figures(second, 8)
+        return whole_run, message, sorted(contents(straight).items()), sorted(contents(second).items())
 
-    for straight, told, wanted, found in job(world, work):
-        assert told == straight and len(told) == 10
+    for straight, message, wanted, found in job(world, work):
+        assert message == straight and len(message) == 10
         assert found == wanted
 
 
@@ -173,7 +173,7 @@ def test_an_index_that_does_not_fit_its_pieces_is_refused(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("who", [0, 1])
-def test_a_rank_that_cannot_write_costs_no_checkpoint_and_all_are_told(tmp_path: Path, who: int) -> None:
+def test_a_rank_that_cannot_write_costs_no_checkpoint_and_all_report_it(tmp_path: Path, who: int) -> None:
     def work(ranks: Ranks) -> tuple[str, int]:
         made = make_run("train.parallel=fsdp", ranks=ranks)
         made.step()
@@ -195,10 +195,12 @@ def test_a_rank_that_cannot_write_costs_no_checkpoint_and_all_are_told(tmp_path:
         save(tmp_path, made, ranks)  # and when there is room again, it goes on
         return words, left
 
-    told = job(2, work)
-    assert told[who][0].startswith("ResourceError: cannot write") and "No space left" in told[who][0]
-    assert told[1 - who][0].startswith(f"RankError: rank {who}: ") and "No space left" in told[1 - who][0]
-    assert told[0][1] == 1
+    message = job(2, work)
+    assert message[who][0].startswith("ResourceError: cannot write") and "No space left" in message[who][0]
+    assert (
+        message[1 - who][0].startswith(f"RankError: rank {who}: ") and "No space left" in message[1 - who][0]
+    )
+    assert message[0][1] == 1
     assert checkpoint.read(tmp_path / "checkpoints" / "step-0000002").step == 2
 
 

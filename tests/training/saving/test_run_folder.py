@@ -339,7 +339,7 @@ def test_a_newer_damaged_one_never_costs_the_complete_one(tmp_path: Path) -> Non
 
 
 def interleavings(path: Path, count: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs in which savings, damage, restarts and strangers follow each other as the dice say."""
+    """Runs in which savings, damage, restarts and other processes follow each other at random."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
     prepared = [snapshot(step)._replace(optimizer={}, raw={}) for step in range(30)]
     for number in range(count):
@@ -413,7 +413,7 @@ def another_process(work: Callable[[], None]) -> Iterator[int]:
         os.waitpid(child, 0)
 
 
-def test_a_second_process_is_refused_and_told_who_is_first(tmp_path: Path) -> None:
+def test_a_second_process_is_refused_with_the_name_of_the_first(tmp_path: Path) -> None:
     with begun(tmp_path / "a", 10):
         pass
     folder = RunFolder(tmp_path / "a")
@@ -481,7 +481,7 @@ def test_a_run_says_how_it_stands(tmp_path: Path) -> None:
     assert folder.status() == Status("interrupted", 7)
 
 
-def test_a_recipe_that_is_gone_or_damaged_is_told(tmp_path: Path) -> None:
+def test_a_recipe_that_is_gone_or_damaged_is_reported(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"cannot read .*recipe\.toml"):
         RunFolder(tmp_path).recipe()
     (tmp_path / "recipe.toml").write_text("steps = = 3")
@@ -489,7 +489,7 @@ def test_a_recipe_that_is_gone_or_damaged_is_told(tmp_path: Path) -> None:
         RunFolder(tmp_path).recipe()
 
 
-def test_a_path_that_cannot_be_a_folder_is_told(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_a_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a file")
     with pytest.raises(UsageError, match="is a file, where a run"), RunFolder(tmp_path / "a").held():
         pass

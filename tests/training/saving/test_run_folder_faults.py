@@ -206,9 +206,9 @@ def test_a_refusal_is_one_message_with_the_file_and_the_bytes(
     with folder.held():
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", refuse)
-            with pytest.raises(FileError) as told:
+            with pytest.raises(FileError) as shown:
                 folder.save(snapshot(1), ENVIRONMENT, 1)
-        message = str(told.value)
+        message = str(shown.value)
         assert message.startswith(f"cannot write {folder.checkpoints}") and os.strerror(code) in message
         assert f"The checkpoint of step 1 takes {bytes_of(snapshot(1)):,} bytes, and" in message
         assert message.endswith("Earlier checkpoints are as they were.")
@@ -237,7 +237,7 @@ def in_a_child(work: Callable[[], None]) -> str:
     return message
 
 
-def test_a_file_larger_than_the_kernel_allows_is_told_and_costs_nothing(tmp_path: Path) -> None:
+def test_a_file_larger_than_the_kernel_allows_is_reported_and_costs_nothing(tmp_path: Path) -> None:
     folder = begun(tmp_path / "a")
     large = snapshot(1)._replace(optimizer={"m": torch.zeros(100_000)})
 
@@ -253,7 +253,7 @@ def test_a_file_larger_than_the_kernel_allows_is_told_and_costs_nothing(tmp_path
     assert check_run(folder, 0) == 0
 
 
-def test_a_folder_that_one_may_not_write_in_is_told_and_costs_nothing() -> None:
+def test_a_folder_that_one_may_not_write_in_is_reported_and_costs_nothing() -> None:
     with in_memory() as path:
         path.chmod(0o755)
         folder = begun(path / "a")
@@ -294,19 +294,19 @@ def kills(path: Path, count: int, seed: int) -> None:
             finally:
                 os._exit(0)
         os.close(tell)
-        told = os.read(out, 8)
+        message = os.read(out, 8)
         for _ in range(int(rng.integers(3))):
             begin = time.perf_counter()
-            told = os.read(out, 8)
+            message = os.read(out, 8)
             takes = time.perf_counter() - begin
         time.sleep(rng.uniform(0, 1.2 * takes))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         with os.fdopen(out, "rb") as file:
-            told += file.read()
+            message += file.read()
         halfway += any(path.name.startswith(".") for path in folder.checkpoints.iterdir())
-        reported = int.from_bytes(told[-8:], "little")
-        assert len(told) % 8 == 0 and reported >= at
+        reported = int.from_bytes(message[-8:], "little")
+        assert len(message) % 8 == 0 and reported >= at
         at = check_run(folder, reported)
         assert at <= reported + 1
     assert at > count // 2 and halfway > count // 4
