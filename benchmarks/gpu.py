@@ -132,7 +132,7 @@ def learned(name: str, *changes: str) -> None:
     with tempfile.TemporaryDirectory() as place:
         recipe = Recipe.from_dict(override(read_table(name), [f"out={place}/run", *changes]))
         folder, begun = RunFolder(Path(recipe.out)), time.perf_counter()
-        with folder.held():
+        with folder.lock():
             run = begin(recipe, folder, print)
             print(f"prepared in {time.perf_counter() - begun:.0f} s")
             compiled = 0.0

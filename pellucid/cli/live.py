@@ -8,6 +8,7 @@ A view computes nothing that matters: what goes wrong in it ends the view, never
 """
 
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -52,7 +53,8 @@ class PlainView:
     """One line per event, its kind first: the first steps, then some, and all that is not a step."""
 
     FIRST, EVERY, AT_LEAST = 3, 2.0, 30.0
-    """Steps shown at the start; then one in a hundred, in so many seconds at most one and at least one."""
+    """Steps shown at the start; then every hundredth part of the run, but at most one in EVERY seconds and at
+    least one in AT_LEAST seconds."""
 
     def __init__(self, name: str = "", peak: float | None = None, file: TextIO | None = None) -> None:
         self.progress, self.name, self.file = Progress(peak), name, file
@@ -88,24 +90,26 @@ class PlainView:
                 )
             case Stepped() if self._due(event):
                 self._step, self._seconds = event.step, event.seconds
-                yield f"step {at} {now.told(('loss', 'smoothed', 'lr', 'grad_norm', 'speed', 'mfu', 'left'))}"
+                figures = now.describe(("loss", "smoothed", "lr", "grad_norm", "speed", "mfu", "left"))
+                yield f"step {at} {figures}"
             case Evaluated():
-                told = now.told(("validation", "best", "floor", "gap", "learned", "bits", "accuracy"))
+                figures = now.describe(("validation", "best", "floor", "gap", "learned", "bits", "accuracy"))
                 first = next(
                     (line for line in escape_controls(event.sample, keep="\n").splitlines() if line.strip()),
                     "",
                 )
-                yield f"evaluation {at} {told}{' | ' * bool(first)}{_short(first.strip(), 80)}"
+                yield f"evaluation {at} {figures}{' | ' * bool(first)}{_short(first.strip(), 80)}"
             case Saved():
                 yield f"saved {at} {event.folder} in {event.seconds:.1f} s"
             case Skipped():
                 about = f": {event.about}" if event.about else ""
                 yield f"skipped {at} {event.name} was not finite; no weight was changed{about}"
             case Ended():
-                interrupted = event.reason is EndReason.INTERRUPTED
-                best = "" if event.best is None else f"  best {event.best:.4f}"
-                told = f"loss {event.loss:.4f}{best}  {clock(event.seconds)} of training"
-                yield f"{'interrupted' if interrupted else 'end'} {at} {event.message}  {told}"
+                kind = "interrupted" if event.reason is EndReason.INTERRUPTED else "end"
+                loss = "" if math.isnan(event.loss) else f"loss {event.loss:.4f}"
+                best = "" if event.best is None else f"best {event.best:.4f}"
+                figures = "  ".join(filter(None, [loss, best, f"{clock(event.seconds)} of training"]))
+                yield f"{kind} {at} {event.message}  {figures}"
 
     def _due(self, event: Stepped) -> bool:
         self._left -= 1
@@ -155,7 +159,7 @@ class LiveView:
         self._next = begun + max(OFTEN, took / SHARE)
 
     def _safely(self, act: Callable[[], object]) -> None:
-        """What goes wrong here is told once; from then on there are plain lines."""
+        """Calls `act`; its first error is printed, and from then on there are plain lines."""
         try:
             act()
         except Exception as error:
@@ -224,8 +228,8 @@ class LiveView:
             ("speed", ("speed", "mfu")),
             ("tokens", ("tokens", "memory")),
         )
-        found = [(label, now.told(names, first=False)) for label, names in rows]
-        return [(label, told) for label, told in found if told]
+        found = [(label, now.describe(names, first=False)) for label, names in rows]
+        return [(label, text) for label, text in found if text]
 
     def _notes(self, width: int) -> Iterator[Text]:
         now = self.progress

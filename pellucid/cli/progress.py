@@ -96,8 +96,8 @@ class Progress:
         value: float | None = getattr(holder, field, None)
         return "" if value is None else FORMS[name](value)
 
-    def told(self, names: Iterable[str], first: bool = True) -> str:
-        """The figures that are known, each after its name; not the first where a label says it already."""
+    def describe(self, names: Iterable[str], first: bool = True) -> str:
+        """Returns the known figures, each after its name; the first without where a label precedes it."""
         found = []
         for i, name in enumerate(names):
             if text := self.figure(name):

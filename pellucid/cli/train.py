@@ -1,7 +1,6 @@
 """`pellucid train`: text in, model out."""
 
 import contextlib
-import glob
 import os
 import shlex
 import signal
@@ -31,7 +30,7 @@ def train(
     ] = None,
     resume: Annotated[
         Path | None,
-        typer.Option(help="Go on with a run; with steps=N also with one that is finished.", metavar="RUN"),
+        typer.Option(help="Continue a run; with steps=N also with one that is finished.", metavar="RUN"),
     ] = None,
     minutes: Annotated[
         float | None,
@@ -42,74 +41,83 @@ def train(
     ] = False,
     plain: Annotated[bool, typer.Option("--plain", help="Lines instead of the live view.")] = False,
 ) -> None:
-    """Train a model, from texts of your own or by a recipe: the newest in OUT/model, the best in OUT/best.
+    """Train a model on your own texts or by a recipe: the newest is in OUT/model, the best in OUT/best.
 
-    Ctrl-C finishes the step, saves, and says how to go on; so do SIGTERM and a terminal that is closed.
+    Ctrl-C finishes the step, saves, and prints how to continue; so do SIGTERM and closing the terminal.
     """
     from pellucid.errors import UsageError
 
-    texts, changes = _parted(what or [])
-    if bool(texts) == (resume is not None):
-        read = (
-            f" {changes[0]!r} sets a key, and there is no file of that name." if changes and not texts else ""
-        )
-        raise UsageError(f"give texts, a recipe, or --resume RUN; one of them.{read}")
+    names, overrides = _split_arguments(what or [])
+    if bool(names) == (resume is not None):
+        is_key = overrides and not names
+        hint = f" {overrides[0]!r} sets a key, and there is no file of that name." if is_key else ""
+        raise UsageError(f"give texts, a recipe, or --resume RUN; one of them.{hint}")
     if resume is not None and minutes is not None:
-        raise UsageError(
-            "--minutes plans a run for texts, and --resume goes on with a run that has its steps."
-        )
-    with _one_voice() as ranks:
+        raise UsageError("--minutes plans a run for texts, and --resume continues a run that has its steps.")
+    with _rendezvous() as ranks:
         if resume is not None:
-            _go_on(resume, changes, plain, dry_run, ranks)
-            return
-        say = _say if ranks.is_main else _say_nothing
-        recipe, reasons = _recipe(texts, changes, minutes, ranks)
-        for line in _renamed(texts, changes):
-            say(line)
-        for line in reasons:
-            say(line)
-        if dry_run:
-            _forecast(recipe, ranks)
-            return
-        from pellucid.training.machine import hint_threads
-        from pellucid.training.resume import begin
-        from pellucid.training.saving.run_folder import RunFolder
-
-        folder = RunFolder(Path(recipe.out))
-        with _held(folder, ranks):
-            run = begin(recipe, folder, say, ranks)
-            for line in [] if reasons else hint_threads(recipe, ranks):
-                say(line)
-            _follow(run, plain)
+            _continue_run(resume, overrides, plain, dry_run, ranks)
+        else:
+            _begin_run(names, overrides, minutes, plain, dry_run, ranks)
 
 
-def _go_on(path: Path, changes: list[str], plain: bool, dry_run: bool, ranks: "Ranks") -> None:
-    from pellucid.errors import UsageError
-    from pellucid.training.resume import is_complete, recipe_to_resume, resume
+def _begin_run(
+    names: list[str], overrides: list[str], minutes: float | None, plain: bool, dry_run: bool, ranks: "Ranks"
+) -> None:
+    from pellucid.training.machine import hint_threads
+    from pellucid.training.request import make_request
+    from pellucid.training.resume import begin
     from pellucid.training.saving.run_folder import RunFolder
 
-    if not (path / "recipe.toml").is_file():
-        raise UsageError(f"{path} is not the folder of a run: it has no recipe.toml.")
+    report = _print_line if ranks.is_main else _ignore
+    recipe, notes, is_planned = make_request(names, overrides, minutes, ranks)
+    for line in notes:
+        report(line)
+    if dry_run:
+        _print_forecast(recipe, ranks)
+        return
+    folder = RunFolder(Path(recipe.out))
+    with _lock(folder, ranks):
+        run = begin(recipe, folder, report, ranks)
+        for line in [] if is_planned else hint_threads(recipe, ranks):
+            report(line)
+        _follow(run, plain)
+
+
+def _continue_run(path: Path, overrides: list[str], plain: bool, dry_run: bool, ranks: "Ranks") -> None:
+    from pellucid.errors import UsageError
+    from pellucid.training.resume import is_complete, recipe_to_resume, resume
+    from pellucid.training.saving.run_folder import RECIPE, RunFolder
+
+    if not (path / RECIPE).is_file():
+        raise UsageError(f"{path} is not a run folder: it has no {RECIPE}.")
     folder = RunFolder(path)
     if dry_run:
-        recipe = replace(recipe_to_resume(folder, changes), out=str(path))  # it may have been moved
-        _forecast(recipe, ranks, is_new=False)
+        recipe = replace(recipe_to_resume(folder, overrides), out=str(path))  # it may have been moved
+        _print_forecast(recipe, ranks, is_new=False)
         return
     state, step = folder.status()
-    if state == "finished" and ranks.is_single_process and is_complete(folder, changes):
-        more = f"pellucid train --resume {shlex.quote(str(path))} steps={2 * max(step, 1)}"
-        print(
-            f"{path} is finished, at step {step:,}: nothing is left to do. Its model is in {path}/model. For "
-            f"more steps: {more}"
-        )
+    if state == "finished" and ranks.is_single_process and is_complete(folder, overrides):
+        print(_describe_finished(path, step, has_checkpoint=folder.newest()[0] is not None))
         return
-    with _held(folder, ranks):
-        _follow(resume(folder, _say if ranks.is_main else _say_nothing, ranks, changes), plain)
+    report = _print_line if ranks.is_main else _ignore
+    with _lock(folder, ranks):
+        _follow(resume(folder, report, ranks, overrides), plain)
+
+
+def _describe_finished(path: Path, step: int, has_checkpoint: bool) -> str:
+    if not has_checkpoint:
+        return (
+            f"{path} is finished, and has no checkpoint to continue from. start={path}/model begins another "
+            "run from the weights of its model, where it has one."
+        )
+    more = f"pellucid train --resume {shlex.quote(str(path))} steps={2 * max(step, 1)}"
+    return f"{path} is finished, at step {step:,}. Its model is in {path}/model. For more steps: {more}"
 
 
 @contextlib.contextmanager
-def _one_voice() -> "Iterator[Ranks]":
-    """The ranks that were begun together, this one among them; where they fail, one tells why."""
+def _rendezvous() -> "Iterator[Ranks]":
+    """Yields the ranks that a launcher started; where they fail, one of them prints why."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its warnings would come from every rank
     from pellucid.cli import complain
     from pellucid.errors import PellucidError
@@ -126,67 +134,31 @@ def _one_voice() -> "Iterator[Ranks]":
             os._exit(error.exit_code)  # an orderly end would wait for ranks that may be lost
 
 
-def _held(folder: "RunFolder", ranks: "Ranks") -> contextlib.AbstractContextManager[None]:
-    """The first rank holds the folder for all."""
-    return folder.held() if ranks.is_main else contextlib.nullcontext()
+def _lock(folder: "RunFolder", ranks: "Ranks") -> contextlib.AbstractContextManager[None]:
+    """Locks the folder on the main rank, for all ranks."""
+    return folder.lock() if ranks.is_main else contextlib.nullcontext()
 
 
-def _parted(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Texts or a recipe, and KEY=VALUE. A text with = in its name is one where it exists and no key is meant;
-    ./NAME is always a text."""
+def _split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Returns the texts or the recipe, and the KEY=VALUE arguments.
+
+    An argument with = is a text where such a file exists and no key of a recipe has that name; ./NAME is
+    always a text.
+    """
     from pellucid.training.recipe import Recipe
 
     keys = {entry.name for entry in fields(Recipe)}
-    changes = [
+    overrides = [
         argument
         for argument in arguments
         if "=" in argument
         and (argument.partition("=")[0].partition(".")[0] in keys or not os.path.exists(argument))
     ]
-    return [argument for argument in arguments if argument not in changes], changes
+    return [argument for argument in arguments if argument not in overrides], overrides
 
 
-def _recipe(
-    texts: list[str], changes: list[str], minutes: float | None, ranks: "Ranks"
-) -> tuple["Recipe", list[str]]:
-    """The recipe that is asked for, and for texts the reasons of the plan."""
-    from pellucid.errors import UsageError
-    from pellucid.training import plan_texts
-    from pellucid.training.recipe import Recipe
-    from pellucid.training.recipe.overrides import override
-    from pellucid.training.recipe.shipped import is_shipped, read_table
-
-    alone = len(texts) == 1
-    recipe = next((text for text in texts if text.endswith(".toml") or is_shipped(text)), None)
-    if recipe is not None and (alone or not os.path.exists(recipe) or recipe.endswith(".toml")):
-        if not alone:
-            other = next(text for text in texts if text != recipe) if len(set(texts)) > 1 else recipe
-            raise UsageError(
-                f"{recipe} is a recipe, and a run has one recipe: omit {other}, or set data.path={other}."
-            )
-        if minutes is not None:
-            raise UsageError(
-                f"--minutes plans a run for texts, and {recipe} is a recipe: set steps=… instead; --dry-run "
-                "says how long that takes."
-            )
-        return Recipe.from_dict(override(read_table(recipe), changes)), []
-    for text in texts:
-        if not os.path.exists(text) and not glob.has_magic(text):
-            read_table(text)  # says which recipes there are
-    return plan_texts.plan_recipe(texts, changes, plan_texts.MINUTES if minutes is None else minutes, ranks)
-
-
-def _renamed(texts: list[str], changes: list[str]) -> list[str]:
-    """Keys of the previous version, each with its new name."""
-    from pellucid.training.recipe.renamed_keys import describe_renamed
-    from pellucid.training.recipe.shipped import read_table
-
-    is_file = len(texts) == 1 and texts[0].endswith(".toml")
-    return describe_renamed(read_table(texts[0]) if is_file else {}, changes)
-
-
-def _forecast(recipe: "Recipe", ranks: "Ranks", is_new: bool = True) -> None:
-    """Print the whole recipe and its cost, after every check that a run makes before its first step."""
+def _print_forecast(recipe: "Recipe", ranks: "Ranks", is_new: bool = True) -> None:
+    """Prints the whole recipe and its cost, after every check that a run makes before its first step."""
     from pellucid.training.forecast import check_recipe, describe_cost
     from pellucid.training.recipe.keys import add_comments
 
@@ -198,81 +170,79 @@ def _forecast(recipe: "Recipe", ranks: "Ranks", is_new: bool = True) -> None:
         print(line)
 
 
-def _say(line: str) -> None:
-    """Print a line. A reader that has left, such as `head`, or a full disk never ends a run."""
+def _print_line(line: str) -> None:
+    """Prints a line. A closed pipe, such as that of `head`, or a full disk never ends a run."""
     with contextlib.suppress(OSError):
         print(line, flush=True)
 
 
-def _say_nothing(line: str) -> None:
-    """What the first rank says already."""
+def _ignore(_: object) -> None:
+    """Reports nothing: the main rank does."""
 
 
 def _follow(run: "Run", plain: bool) -> None:
-    """Draw what happens until it ends, and say how to go on."""
+    """Shows the events of a run until it ends, then where its model is or how to continue."""
     from pellucid.cli.live import PlainView, view
     from pellucid.training.events import EndReason, Evaluated
     from pellucid.training.machine import measure_peak
 
     out, loss = run.folder.path, None
-    drawn: Any = contextlib.nullcontext(_see_nothing)
+    live: Any = contextlib.nullcontext(_ignore)
     if run.ranks.is_main:
-        limit = measure_peak(str(run.state.device), run.state.dtype) * run.ranks.world
-        drawn = PlainView(str(out), limit) if plain else view(str(out), limit)
-    with _signals(run) as received, drawn as seen:
+        peak = measure_peak(str(run.state.device), run.state.dtype) * run.ranks.world
+        live = PlainView(str(out), peak) if plain else view(str(out), peak)
+    with _handle_signals(run) as received, live as show:
         for event in run.events():
-            seen(event)
+            show(event)
             if isinstance(event, Evaluated) and event.loss == event.loss:
                 loss = event.loss
-    code, words, stream = 0, _ending(run, loss), sys.stdout
+    code, message, stream = 0, _describe_end(run, loss), sys.stdout
     if received or run.end_reason is EndReason.INTERRUPTED:
-        words, stream = f"Saved. Go on with: pellucid train --resume {shlex.quote(str(out))}", sys.stderr
-        code = 128 + (received[0] if received else signal.SIGTERM)
+        message = f"Saved. Continue with: pellucid train --resume {shlex.quote(str(out))}"
+        code, stream = 128 + (received[0] if received else signal.SIGTERM), sys.stderr
     elif run.ended and run.end_reason is EndReason.NONFINITE:
-        words = f"{run.ended.message}. The weights before them are in {out}/model. Begin another run with a "
-        code, words, stream = 1, f"{words}smaller optimizer.lr, and another out.", sys.stderr
+        message = (
+            f"{run.ended.message}. The weights before them are in {out}/model. Begin another run with a "
+        )
+        code, message, stream = 1, f"{message}smaller optimizer.lr, and another out.", sys.stderr
     if run.ranks.is_main:
         with contextlib.suppress(OSError):  # the terminal may be gone, and the run is saved
             for kept in run.folder.kept:
                 print(f"{kept} holds a file that this run did not write; it was kept.", file=stream)
-            print(words, file=stream, flush=True)
+            print(message, file=stream, flush=True)
     if code:
         raise typer.Exit(code)
 
 
-def _ending(run: "Run", loss: float | None) -> str:
-    """Where the models are, and a command to try the newest with."""
+def _describe_end(run: "Run", loss: float | None) -> str:
+    """Returns where the models are, and a command to try the newest with."""
     from pellucid.training.evaluate import example_prompt
 
     out, best = run.folder.path, run.folder.best()
-    words = f"The model is in {out}/model"
+    message = f"The model is in {out}/model"
     if loss is not None:
-        words += f" (validation loss {loss:.4f})"
+        message += f" (validation loss {loss:.4f})"
     if best is not None and best.loss is not None:
-        here = best.step == run.state.meters.step
-        words += f"; the best, of step {best.step:,} ({best.loss:.4f}), is in {out}/best" * (not here)
-        words += ", the best of this run" * here
-    text = example_prompt(run.state.model, run.state.source, run.recipe.evaluation)
-    if not text:
-        return f"{words}."
+        is_newest = best.step == run.state.meters.step
+        message += f"; the best, of step {best.step:,} ({best.loss:.4f}), is in {out}/best" * (not is_newest)
+        message += ", the best of this run" * is_newest
+    prompt = example_prompt(run.state.model, run.state.source, run.recipe.evaluation)
+    if not prompt:
+        return f"{message}."
     chat = ["--chat"] if run.state.source.opening else []  # its prompts are what a user says
-    return f"{words}. Try: {shlex.join(['pellucid', 'generate', f'{out}/model', *chat, text])}"
-
-
-def _see_nothing(_: object) -> None:
-    """What the first rank shows already."""
+    return f"{message}. Try: {shlex.join(['pellucid', 'generate', f'{out}/model', *chat, prompt])}"
 
 
 @contextlib.contextmanager
-def _signals(run: "Run") -> Iterator[list[int]]:
-    """The first signal lets the step end and saves; the second Ctrl-C or SIGTERM leaves at once.
+def _handle_signals(run: "Run") -> Iterator[list[int]]:
+    """Stops the run after its step at the first signal; a second Ctrl-C or SIGTERM exits at once.
 
-    A closed terminal sends SIGHUP, its shell often a second one, so that never leaves at once; under nohup it
+    A closed terminal sends SIGHUP, its shell often a second one, so that never exits at once; under nohup it
     stays ignored.
     """
     received: list[int] = []
 
-    def asked(number: int, _: Any) -> None:
+    def handle(number: int, _: Any) -> None:
         if number != signal.SIGHUP and any(before != signal.SIGHUP for before in received):
             os._exit(128 + number)
         received.append(number)
@@ -281,7 +251,7 @@ def _signals(run: "Run") -> Iterator[list[int]]:
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, asked) for number in numbers}
+    before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield received
     finally:

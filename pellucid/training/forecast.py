@@ -25,6 +25,7 @@ from pellucid.training.device import compile_loss, resolve_device, resolve_dtype
 from pellucid.training.distributed.ranks import Ranks
 from pellucid.training.distributed.scaling import share
 from pellucid.training.evaluate import check_evaluation, check_patience
+from pellucid.training.history.tensorboard import writer_class
 from pellucid.training.optimizers import make_optimizer
 from pellucid.training.plan import UTILIZATION
 from pellucid.training.recipe import Recipe
@@ -58,6 +59,8 @@ def check_recipe(recipe: Recipe, ranks: Ranks, is_new: bool = True) -> tuple[Rec
     model = init_model(recipe, start, vocab_size, torch.device("meta"), torch.float32)
     weights = Weights(model, recipe.train.only, recipe.train.freeze)
     make_optimizer(weights.trainable, recipe.optimizer)
+    if recipe.train.tensorboard:
+        writer_class()
     compile_loss(
         lambda ids, _: ids, recipe, device, recipe.train.parallel == "fsdp" and not ranks.is_single_process
     )

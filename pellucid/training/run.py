@@ -51,7 +51,7 @@ SAVE = "save"
 class Run:
     """Trains a state to its end; without a folder nothing is logged or saved.
 
-    With a folder, use it inside `folder.held()`, so that no other process trains in the same folder.
+    With a folder, use it inside `folder.lock()`, so that no other process trains in the same folder.
     """
 
     def __init__(self, state: TrainState, folder: RunFolder | None = None) -> None:

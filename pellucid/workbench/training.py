@@ -1,7 +1,7 @@
-"""`pellucid.train`: a recipe's run from Python, and the model that it made."""
+"""`pellucid.train`: a run from Python, by texts or by a recipe, and the model that it trained."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -13,38 +13,40 @@ from pellucid.workbench.opening import load
 
 
 def train(
-    recipe: str | Path | Mapping[str, Any],
+    recipe: str | Path | Sequence[str | Path] | Mapping[str, Any],
     *,
+    minutes: float | None = None,
     on_event: Callable[[Any], object] | None = None,
     **overrides: Any,
 ) -> Model:
-    """Trains by a recipe and returns the model, which also lies in OUT/model; OUT is a run as of the command.
+    """Trains as `pellucid train` does and returns the model, which is also in OUT/model.
 
-    `recipe` is the name of a shipped one ("stories"), a .toml file, or a table of keys. Further arguments set
-    keys: `steps=100, optimizer={"lr": 1e-3}`. `on_event` is called with each step, evaluation and save. After
-    an interrupt `pellucid train --resume OUT` goes on from the last checkpoint.
+        model = pellucid.train("my.txt", minutes=5)
+        model = pellucid.train("stories", steps=100, optimizer={"lr": 1e-3}, out="runs/a")
+
+    `recipe` is a text, a list of texts, the name of a shipped recipe ("stories"), a .toml file, or a table of
+    keys; for texts, the model and its steps are planned so that the run takes about `minutes` (10 if
+    omitted). Further arguments set keys of the recipe. `on_event` is called with each step, evaluation and
+    save. After an interrupt `pellucid train --resume OUT` continues from the last checkpoint.
     """
     from pellucid.training.events import EndReason
     from pellucid.training.recipe import Recipe
     from pellucid.training.recipe.overrides import override
-    from pellucid.training.recipe.shipped import is_shipped, read_table
+    from pellucid.training.request import make_request
     from pellucid.training.resume import begin
     from pellucid.training.saving.run_folder import RunFolder
 
+    changes = list(_changes(overrides))
     if isinstance(recipe, Mapping):
-        table = dict(recipe)
+        if minutes is not None:
+            raise UsageError("minutes plans a run for texts, and this is a recipe: set steps=… instead.")
+        resolved = Recipe.from_dict(override(recipe, changes))
     else:
-        name = check_path("recipe", recipe)
-        if not is_shipped(name) and Path(name).suffix != ".toml" and os.path.exists(name):
-            raise UsageError(
-                f"{name} is a text: give a recipe, and the text as data={{'path': {name!r}}}. "
-                f"`pellucid train {name} --dry-run` plans one for it."
-            )
-        table = read_table(name)
-    asked = Recipe.from_dict(override(table, _changes(overrides)))
-    folder = RunFolder(Path(asked.out))
-    with folder.held():
-        run = begin(asked, folder, lambda line: None)
+        names = recipe if isinstance(recipe, list | tuple) and recipe else [recipe]
+        resolved = make_request([check_path("recipe", name) for name in names], changes, minutes).recipe
+    folder = RunFolder(Path(resolved.out))
+    with folder.lock():
+        run = begin(resolved, folder, lambda line: None)
         for event in run.events():
             if on_event is not None:
                 on_event(event)

@@ -101,7 +101,7 @@ def test_less_than_nothing_learned_is_shown_as_nothing(shell: Shell, tmp_path: P
 
 def test_runs_are_listed_without_waiting_for_torch(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "a")
-    with run.held():
+    with run.lock():
         run.begin("steps = 1000\n")
         run.save(snapshot(321), ENVIRONMENT, keep=1)
     program = (

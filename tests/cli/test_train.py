@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import pellucid
-from pellucid.training import plan_texts
+from pellucid.training import request
 from pellucid.training.distributed.ranks import SINGLE_PROCESS
 from pellucid.training.history.log import figures, read
 from pellucid.training.run import Run
@@ -160,19 +160,17 @@ def test_a_user_s_text_is_planned_for_the_memory_of_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The host's may be many times that of its GPU."""
-    monkeypatch.setattr(plan_texts, "resolve_device", torch.device)
+    monkeypatch.setattr(request, "resolve_device", torch.device)
     monkeypatch.setattr("pellucid.training.machine.measure_peak", lambda *_: 1e15)
     monkeypatch.setattr("pellucid.training.machine.measure_speed", lambda *_: None)
-    monkeypatch.setattr(plan_texts, "text_bytes", lambda _: 10**9)
+    monkeypatch.setattr(request, "text_bytes", lambda _: 10**9)
     memory = {"cpu": 10**12, "cuda": 2 * 10**9}
-    monkeypatch.setattr("pellucid.training.plan_texts.get_device_memory", lambda device="cpu": memory[device])
+    monkeypatch.setattr("pellucid.training.request.get_device_memory", lambda device="cpu": memory[device])
     (tmp_path / "my.txt").write_text("text")
 
     def rows(device: str) -> int:
         asked = [f"train.device={device}"]
-        return plan_texts.plan_recipe([str(tmp_path / "my.txt")], asked, 60.0, SINGLE_PROCESS)[
-            0
-        ].data.batch_size
+        return request.plan_recipe([str(tmp_path / "my.txt")], asked, 60.0, SINGLE_PROCESS)[0].data.batch_size
 
     assert rows("cuda") < rows("cpu")
 
@@ -289,7 +287,7 @@ def test_a_run_that_is_asked_about_or_finished_is_left_as_it_is(tmp_path: Path, 
     asked = run("train", "--resume", str(out), "--dry-run")
     assert asked.code == 0 and "steps = 2" in asked.out and "parameters" in asked.out
     again = run("train", "--resume", str(out))
-    assert again.code == 0 and "is finished, at step 2: nothing is left to do" in again.out
+    assert again.code == 0 and "is finished, at step 2" in again.out
     assert (out / "log.jsonl").read_bytes() == before
     for change in ("optimizer.lr=1", "steps=1"):
         more = run("train", "--resume", str(out), change)
@@ -359,6 +357,14 @@ def test_a_run_without_finite_gradients_is_stopped_and_says_what_would_work(
     done = run("train", "stories", "--plain", f"out={out}", *wild)
     assert done.code == 1 and "with a smaller optimizer.lr, and another out" in done.err
     assert "stopped" in run("runs", str(tmp_path)).out
+
+
+def test_a_run_of_0_steps_has_no_loss_and_one_without_checkpoints_says_so(tmp_path: Path, run: Shell) -> None:
+    done = run("train", "stories", "--plain", f"out={tmp_path / 'a'}", *SMALL, "steps=0")
+    assert done.code == 0 and "end 0/0 finished" in done.out and "nan" not in done.out
+    shutil.rmtree(tmp_path / "a" / "checkpoints")
+    done = run("train", "--resume", tmp_path / "a")
+    assert done.code == 0 and "has no checkpoint" in done.out and "at step" not in done.out
 
 
 def test_a_run_has_a_folder(run: Shell) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pellucid.training import machine, plan_texts
+from pellucid.training import machine, request
 from pellucid.training.distributed.ranks import SINGLE_PROCESS
 from pellucid.training.saving.run_folder import RunFolder
 from tests.cli.commands import Shell
@@ -111,12 +111,12 @@ def test_steps_and_threads_follow_from_measured_training_steps(
     used = [2]
     speeds = {2: 1e9, 1: 10e9}
     monkeypatch.setattr(machine, "measure_speed", lambda *_: speeds[used[-1]])
-    recipe, reasons = plan_texts.plan_recipe(["my.txt"], ["data.tokenizer=bytes"], 1.0, SINGLE_PROCESS)
+    recipe, reasons = request.plan_recipe(["my.txt"], ["data.tokenizer=bytes"], 1.0, SINGLE_PROCESS)
     assert recipe.train.threads == 1
     assert any("1 GFLOP/s with 2 threads, 10 with 1; using 1 thread" in line for line in reasons)
     assert any("10% of 100 GFLOP/s, as training steps were measured" in line for line in reasons)
     speeds = {2: 30e9, 1: 20e9}
-    faster, reasons = plan_texts.plan_recipe(["my.txt"], ["data.tokenizer=bytes"], 1.0, SINGLE_PROCESS)
+    faster, reasons = request.plan_recipe(["my.txt"], ["data.tokenizer=bytes"], 1.0, SINGLE_PROCESS)
     assert faster.train.threads == 0 and not any("as training steps" in line for line in reasons)
     work = [plan.steps * plan.data.batch_size * plan.length for plan in (recipe, faster)]
     assert work[0] < work[1]
@@ -140,7 +140,7 @@ def test_training_steps_are_measured_quickly_and_leave_no_trace() -> None:
 @pytest.mark.parametrize("what", [("stories",), ("task:copy",), ("--resume", "a")])
 def test_minutes_belong_to_a_plan(run: Shell, what: tuple[str, ...]) -> None:
     refused = run("train", *what, "--minutes", "5")
-    assert refused.code == 2 and "--minutes plans a run for texts" in refused.err
+    assert refused.code == 2 and "minutes plans a run for texts" in refused.err
 
 
 @pytest.mark.parametrize(
@@ -155,6 +155,7 @@ def test_minutes_belong_to_a_plan(run: Shell, what: tuple[str, ...]) -> None:
         ("train.device=tpu", 2, "train.device"),
         ("start=nowhere", 2, "nowhere"),
         ("train.only=zzz", 2, "zzz"),
+        ("train.only=*.bias", 2, "*.bias"),
         ("train.only=embed.weight train.freeze=embed.weight", 2, "train.freeze"),
         ("data.path=my.txt train.patience=3 data.validation=0", 2, "train.patience"),
         ("data.path=my.txt data.tokenizer=bpx", 2, "data.tokenizer='bpx'"),

@@ -35,7 +35,7 @@ def test_a_run_of_every_version_goes_on_to_the_same_figures(run: Path, tmp_path:
     folder = RunFolder(shutil.copytree(run, tmp_path / "run"))
     right = figures(run / "log.jsonl")
     assert folder.status() == Status("interrupted", HALF)
-    with folder.held():
+    with folder.lock():
         events = list(resume(folder, lambda _: None).events())
     assert [event.step for event in events if isinstance(event, Stepped)] == list(range(HALF + 1, WHOLE + 1))
     assert np.allclose(figures(folder.path / "log.jsonl"), right, rtol=CLOSE, atol=0)

@@ -69,7 +69,7 @@ def table(out: Path, start: Path | str, text: Path) -> dict[str, Any]:
 def started(out: Path, table: dict[str, Any], *changes: str) -> Run:
     """Run to the end, and return the run."""
     folder = RunFolder(out)
-    with folder.held():
+    with folder.lock():
         run = begin(Recipe.from_dict(override(table, changes)), folder, lambda _: None)
         run.state.loader.prefetch = 0
         list(run.events())

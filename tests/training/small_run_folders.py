@@ -28,6 +28,6 @@ def recipe(path: Path, *changes: str) -> Recipe:
 def trained(path: Path, *changes: str) -> list[Event]:
     """Train to the end, or to where the run stops; everything that happened."""
     folder = RunFolder(path)
-    with folder.held():
+    with folder.lock():
         run = begin(recipe(path, *changes), folder, lambda _: None)
         return list(run.events())

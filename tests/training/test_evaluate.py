@@ -71,6 +71,6 @@ def test_what_an_evaluation_would_trip_over_is_reported_before_the_first_step(
 ) -> None:
     text, folder = tmp_path / "text.txt", RunFolder(tmp_path / "run")
     text.write_text("The cat sat on the mat. " * 50)
-    with folder.held(), pytest.raises(ConfigError, match=words):
+    with folder.lock(), pytest.raises(ConfigError, match=words):
         begin(small_run_folders.recipe(folder.path, f"data.path={text}", *changes), folder, lambda _: None)
     assert not (folder.path / "log.jsonl").exists()

@@ -59,14 +59,14 @@ def test_a_run_whose_memory_is_full_goes_on_from_its_last_whole_checkpoint(tmp_p
         "train.accumulate=2", "evaluation.every=9", "evaluation.batches=1", "checkpoint.every=2",
     ]  # fmt: skip
     folder = RunFolder(tmp_path / "a")
-    with folder.held():
+    with folder.lock():
         run = begin(Recipe.from_dict(override(read_table("task:copy"), small)), folder, lambda _: None)
         run.state.loss = _full_at(8, run.state.loss)  # in the second half of step 4
         with pytest.raises(ResourceError, match=r"step 4,.*train\.accumulate=4"):
             list(run.events())
     assert folder.status() == ("interrupted", 2)
     assert [line["step"] for line in read(folder.path / "log.jsonl") if line["kind"] == "step"] == [1, 2, 3]
-    with folder.held():
+    with folder.lock():
         list(resume(folder, lambda _: None).events())
     assert folder.status() == ("finished", 6)
 

@@ -33,7 +33,7 @@ SMALL = [
 
 def test_the_log_has_the_share_of_the_peak_and_the_floor_with_the_gap_to_it(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "a")
-    with folder.held():
+    with folder.lock():
         run = begin(Recipe.from_dict(override(read_table("stories"), SMALL)), folder, lambda _: None)
         list(run.events())
     lines = {line["kind"]: line for line in read(tmp_path / "a" / "log.jsonl")}
@@ -110,13 +110,13 @@ def test_a_run_saves_after_some_minutes_and_goes_on_from_there_bit_for_bit(tmp_p
     settings = ("checkpoint.every=100", DROPOUT)
     trained(tmp_path / "straight", *settings, "checkpoint.minutes=0")
     folder = RunFolder(tmp_path / "cut")
-    with folder.held():
+    with folder.lock():
         run = begin(recipe(folder.path, *settings, "checkpoint.minutes=1e-9"), folder, lambda _: None)
         for event in run.events():
             if isinstance(event, Saved) and event.step == 3:
                 break  # as if it had been killed here, between two evaluations
     assert folder.newest()[0] == folder.checkpoints / "step-0000003"
-    with folder.held():
+    with folder.lock():
         list(resume(folder, lambda _: None).events())
     assert weights(folder.path / "model") == weights(tmp_path / "straight" / "model")
     assert [path.name for path in folder.checkpoints.iterdir()] == ["step-0000006"]
@@ -178,7 +178,7 @@ def rates(path: Path) -> list[float]:
 def go_on(path: Path, *changes: str, stop: int = 0) -> list[str]:
     """Go on to the end, or interrupt after a step; returns the messages."""
     folder, message = RunFolder(path), list[str]()
-    with folder.held():
+    with folder.lock():
         run = resume(folder, message.append, changes=changes)
         for event in run.events():
             if isinstance(event, Stepped) and event.step == stop:
@@ -216,7 +216,7 @@ def test_the_recipe_of_a_run_with_more_steps_makes_the_same_run(tmp_path: Path) 
     trained(a, *settings)
     go_on(a, "steps=9")
     folder = RunFolder(b)
-    with folder.held():
+    with folder.lock():
         table = tomllib.loads((a / "recipe.toml").read_text())
         list(begin(Recipe.from_dict(table | {"out": str(b)}), folder, lambda _: None).events())
     assert weights(a / "model") == weights(b / "model") and evaluations(a) == evaluations(b)
@@ -267,7 +267,7 @@ def test_more_steps_that_a_killed_process_had_only_written_down_are_made(tmp_pat
         and is_complete(folder, ("steps=6",))
         and not is_complete(folder, ("steps=9",))
     )
-    with folder.held():
+    with folder.lock():
         folder.change(Recipe.from_dict(folder.recipe()).extend(6, 9).to_toml())
     assert not is_complete(RunFolder(path), ())
 

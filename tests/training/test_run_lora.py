@@ -196,20 +196,20 @@ def test_a_run_goes_on_bit_for_bit_and_only_beside_the_weights_it_began_with(
     asked = {"lora": {"rank": 2, "dropout": 0.1}}
     started(straight, small_models.table(straight, start, text) | asked)
     folder = RunFolder(cut)
-    with folder.held():
+    with folder.lock():
         run = begin(Recipe.from_dict(small_models.table(cut, start, text) | asked), folder, lambda _: None)
         for event in run.events():
             if isinstance(event, Evaluated):
                 run.request_stop()
     start.rename(tmp_path / "away")
-    with folder.held(), pytest.raises(FileError, match="no such file or folder"):
+    with folder.lock(), pytest.raises(FileError, match="no such file or folder"):
         resume(folder, lambda _: None)
     small_models.folder(start, small_models.LLAMA | {"d_ff": 23})
-    with folder.held(), pytest.raises(FileError, match="adapters"):
+    with folder.lock(), pytest.raises(FileError, match="adapters"):
         resume(folder, lambda _: None)
     shutil.rmtree(start)
     (tmp_path / "away").rename(start)
-    with folder.held():
+    with folder.lock():
         list(resume(folder, lambda _: None).events())
     for name in ("model/model.safetensors", "adapter/adapter_model.safetensors"):
         assert (straight / name).read_bytes() == (cut / name).read_bytes()

@@ -68,13 +68,13 @@ def test_a_full_run_goes_on_bit_for_bit_after_its_start_is_gone(tmp_path: Path, 
     straight, cut = tmp_path / "straight", tmp_path / "cut"
     started(straight, small_models.table(straight, start, text))
     folder = RunFolder(cut)
-    with folder.held():
+    with folder.lock():
         run = begin(Recipe.from_dict(small_models.table(cut, start, text)), folder, lambda _: None)
         for event in run.events():
             if isinstance(event, Evaluated):
                 run.request_stop()
     shutil.rmtree(start)
-    with folder.held():
+    with folder.lock():
         list(resume(folder, lambda _: None).events())
     weights = [(out / "model" / "model.safetensors").read_bytes() for out in (straight, cut)]
     assert weights[0] == weights[1]
@@ -123,7 +123,7 @@ def test_a_model_that_cannot_be_is_refused_before_the_text_is_read(
 ) -> None:
     folder, message = RunFolder(tmp_path / "run"), list[str]()
     asked = small_run_folders.recipe(folder.path, f"data.path={tmp_path / 'no.txt'}", change)
-    with folder.held(), pytest.raises(ConfigError, match=words):
+    with folder.lock(), pytest.raises(ConfigError, match=words):
         begin(asked, folder, message.append)
     assert not message and not (folder.path / "recipe.toml").exists()
 

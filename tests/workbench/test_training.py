@@ -64,7 +64,15 @@ def test_a_wrong_recipe_is_refused_and_leaves_nothing(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_text_alone_is_not_a_recipe(tmp_path: Path) -> None:
-    (tmp_path / "my.txt").write_text("hello " * 100)
-    with pytest.raises(UsageError, match="is a text: give a recipe"):
-        pellucid.train(tmp_path / "my.txt")
+def test_texts_are_trained_on_by_a_recipe_that_is_planned_for_them(tmp_path: Path) -> None:
+    for name in ("my.txt", "other.txt"):
+        (tmp_path / name).write_text("the cat sat. " * 100)
+    texts = [tmp_path / "my.txt", tmp_path / "other.txt"]
+    tiny = {"n_layer": 1, "n_head": 1, "d_model": 8, "context_length": 8}
+    for recipe, out in ((texts[0], "one"), (texts, "both")):
+        pellucid.train(recipe, minutes=0.2, steps=1, out=tmp_path / out, model=tiny, train={"threads": 1})
+    assert RunFolder(tmp_path / "both").recipe()["data"]["path"] == [*map(str, texts)]
+    assert RunFolder(tmp_path / "one").recipe()["schedule"]["warmup"] >= 1
+    for recipe in ("stories", TABLE):
+        with pytest.raises(UsageError, match="minutes"):
+            pellucid.train(recipe, minutes=1)

@@ -71,12 +71,12 @@ class RunFolder:
         self.kept: list[Path] = []
         """Where models were moved that had files which the run did not write."""
         self._recipe: dict[str, Any] | None = None
-        self._held = self._begun = False
+        self._has_lock = self._begun = False
 
     # ---- one process at a time
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """In this block no other process can write here. However the process ends, its lock ends with it.
 
         A folder that is neither empty nor a run's is refused. Where no run was begun in the block, what this
@@ -91,15 +91,15 @@ class RunFolder:
             remove_made(made)
             raise
         try:
-            self._lock(handle)
-            self._held, self._begun = True, False
+            self._acquire(handle)
+            self._has_lock, self._begun = True, False
             self._sweep()
             yield
         finally:
-            held, self._held = self._held, False
+            had_lock, self._has_lock = self._has_lock, False
             if handle in _HANDLES:  # not in a forked child, which has let go of it already
                 try:
-                    if held and not self._begun:
+                    if had_lock and not self._begun:
                         with contextlib.suppress(OSError):
                             if is_new:
                                 (self.path / LOCK).unlink(missing_ok=True)
@@ -156,7 +156,7 @@ class RunFolder:
         _HANDLES.add(handle)
         return handle, is_new
 
-    def _lock(self, handle: int) -> None:
+    def _acquire(self, handle: int) -> None:
         deadline = time.monotonic() + PATIENCE
         while not _locked(handle, self.path):
             if time.monotonic() > deadline:
@@ -184,7 +184,7 @@ class RunFolder:
             with contextlib.suppress(OSError):
                 path.unlink()
 
-    # ---- writing; inside `held`
+    # ---- writing; inside `lock`
 
     def begin(self, recipe_toml: str) -> None:
         """A new run. Its recipe is there before anything else, so it can go on from wherever it stops."""
@@ -298,8 +298,8 @@ class RunFolder:
             shutil.rmtree(gone, ignore_errors=True)
 
     def _need_lock(self) -> None:
-        if not self._held:
-            raise RuntimeError("a run folder is written inside `with folder.held():` only")
+        if not self._has_lock:
+            raise RuntimeError("a run folder is written inside `with folder.lock():` only")
 
     # ---- reading
 

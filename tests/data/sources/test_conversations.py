@@ -146,16 +146,16 @@ def test_a_run_learns_the_answers_goes_on_bit_for_bit_and_stays_a_chat_model(
     losses = [line["loss"] for line in read(straight / "log.jsonl") if line["kind"] == "step"]
     assert losses[-1] < losses[0] - 0.02
     folder = RunFolder(cut)
-    with folder.held():
+    with folder.lock():
         run = begin(Recipe.from_dict(table(cut)), folder, print)
         for event in run.events():
             if isinstance(event, Evaluated):
                 run.request_stop()
-    with folder.held():
+    with folder.lock():
         list(resume(folder, print).events())
     weights = [(out / "model" / "model.safetensors").read_bytes() for out in (straight, cut)]
     assert weights[0] == weights[1]
     assert model_folder.read(cut / "model").chat_template == TEMPLATE
     chats.write_text(json.dumps(talk("Who?", "I.")))
-    with folder.held(), pytest.raises(ConfigError, match="data loader's state"):
+    with folder.lock(), pytest.raises(ConfigError, match="data loader's state"):
         resume(folder, print)

@@ -194,7 +194,7 @@ def test_nothing_is_written_and_nothing_of_the_caller_is_changed(tmp_path: Path)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("*")}
     rng, threads = torch.get_rng_state(), torch.get_num_threads()
     folder = PastRun(tmp_path / "a").folder
-    with folder.held():
+    with folder.lock():
         held = {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("*")}
         rebuild_step(tmp_path / "a", 3)
         assert {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("*")} == held

@@ -120,7 +120,7 @@ def test_an_interrupted_run_s_record_is_that_of_an_uninterrupted_one(tmp_path: P
     assert [line["step"] for line in read(tmp_path / "a" / RECORDER)] == [1, 2, 3, 4, 5, 6]
     shutil.rmtree(tmp_path / "a" / "checkpoints" / "step-0000006")
     folder = RunFolder(tmp_path / "a")
-    with folder.held():
+    with folder.lock():
         again = resume(folder, lambda _: None)
         assert (tmp_path / "a" / RECORDER).read_text() == "".join(whole.splitlines(keepends=True)[:3])
         list(again.events())

@@ -41,7 +41,7 @@ def contents(made: Run) -> dict[str, Any]:
 
 def save(folder: Path, made: Run, ranks: Ranks) -> Path:
     run = RunFolder(folder)
-    run._recipe, run._held = {}, True  # no lock: this is not about two runs in one folder
+    run._recipe, run._has_lock = {}, True  # no lock: this is not about two runs in one folder
     ranks.on_main_then_broadcast(lambda: run.checkpoints.mkdir(parents=True, exist_ok=True))
     return run.save(made.state.snapshot(), {}, 2, ranks)
 
@@ -243,7 +243,7 @@ def kills(path: Path, count: int, seed: int) -> None:
         there = max(folder._steps(), default=0)
         started.results(grace=0.0)
         halfway += halfmade(folder)
-        with folder.held():
+        with folder.lock():
             found, skipped = folder.newest()
             assert found is not None and not skipped
             assert not halfmade(folder)

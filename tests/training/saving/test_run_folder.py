@@ -35,7 +35,7 @@ TOML = 'out = "runs/a"\nsteps = 1000\n'
 def begun(path: Path, *steps: int, keep: int = 9) -> Iterator[RunFolder]:
     """A new run with some checkpoints, held."""
     folder = RunFolder(path)
-    with folder.held():
+    with folder.lock():
         folder.begin(TOML)
         for step in steps:
             folder.save(snapshot(step), ENVIRONMENT, keep)
@@ -75,7 +75,7 @@ def test_a_run_that_was_moved_still_opens(tmp_path: Path) -> None:
         pass
     (tmp_path / "a").rename(tmp_path / "b")
     assert pellucid.load(tmp_path / "b" / "model").config == CONFIG
-    with RunFolder(tmp_path / "b").held():
+    with RunFolder(tmp_path / "b").lock():
         assert RunFolder(tmp_path / "b").newest()[0] == tmp_path / "b" / "checkpoints" / name_of(10)
 
 
@@ -83,10 +83,10 @@ def test_a_folder_that_holds_a_run_is_not_begun_again(tmp_path: Path) -> None:
     with begun(tmp_path / "a", 10):
         pass
     folder = RunFolder(tmp_path / "a")
-    with folder.held(), pytest.raises(UsageError, match="`pellucid train --resume"):
+    with folder.lock(), pytest.raises(UsageError, match="`pellucid train --resume"):
         folder.begin("steps = 3\n")
     (tmp_path / "a" / "recipe.toml").unlink()
-    with folder.held(), pytest.raises(UsageError, match="already holds a run"):
+    with folder.lock(), pytest.raises(UsageError, match="already holds a run"):
         folder.begin("steps = 3\n")
     assert contents(read(tmp_path / "a" / "checkpoints" / name_of(10))) == contents(snapshot(10))
 
@@ -109,7 +109,7 @@ def test_a_folder_that_is_neither_empty_nor_a_run_is_refused_and_left_as_it_is(
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("mine")
     before = tree(tmp_path)
-    with pytest.raises(UsageError, match=name.partition("/")[0]), RunFolder(tmp_path).held():
+    with pytest.raises(UsageError, match=name.partition("/")[0]), RunFolder(tmp_path).lock():
         pass
     assert tree(tmp_path) == before
 
@@ -123,12 +123,12 @@ def test_what_a_killed_start_left_counts_as_empty(tmp_path: Path) -> None:
 
 
 def test_a_start_that_is_refused_leaves_nothing_that_it_made(tmp_path: Path) -> None:
-    with RunFolder(tmp_path / "runs" / "a").held():
+    with RunFolder(tmp_path / "runs" / "a").lock():
         pass
     assert tree(tmp_path) == {}
     (tmp_path / "runs").mkdir()
     folder = RunFolder(tmp_path / "runs" / "b")
-    with folder.held():
+    with folder.lock():
         folder.begin(TOML)
         (folder.path / "data" / "tokens").mkdir(parents=True)
         folder.abandon()
@@ -193,7 +193,7 @@ def test_a_model_without_its_name_is_found_again(tmp_path: Path) -> None:
     with begun(tmp_path, 10) as folder:
         pass
     model = tmp_path / "model"
-    for opens in (lambda: open_model(model), lambda: pellucid.load(model), folder.held().__enter__):
+    for opens in (lambda: open_model(model), lambda: pellucid.load(model), folder.lock().__enter__):
         killed = tmp_path / f".pellucid-{files._digest(tmp_path / 'model')}-00000000.partial"
         killed.mkdir()
         (tmp_path / "model").rename(killed / "replaced")
@@ -286,11 +286,11 @@ def test_what_is_not_ours_stays(tmp_path: Path) -> None:
     for name in strange:
         (tmp_path / name).write_text("mine")
     folder = RunFolder(tmp_path)
-    with folder.held():
+    with folder.lock():
         for step in (10, 20, 30):
             folder.save(snapshot(step), ENVIRONMENT, 1)
         assert folder.newest() == (folder.checkpoints / name_of(30), [])
-    with folder.held():
+    with folder.lock():
         assert all((tmp_path / name).read_text() == "mine" for name in strange)
         assert (tmp_path / "checkpoints" / "step-10").is_dir()
 
@@ -303,7 +303,7 @@ def test_what_a_killed_process_left_is_removed_at_the_next_start(tmp_path: Path)
     (left / "model" / "half").write_text("x")
     (tmp_path / ".model-123-4").symlink_to("nowhere")
     (tmp_path / "recipe.toml.123-4.partial").write_text("x")
-    with folder.held():
+    with folder.lock():
         assert steps_of(folder) == [name_of(10)]
         assert {path.name for path in tmp_path.iterdir()} == {"checkpoints", "lock", "model", "recipe.toml"}
 
@@ -345,7 +345,7 @@ def interleavings(path: Path, count: int, seed: int, monkeypatch: pytest.MonkeyP
     for number in range(count):
         rng = np.random.default_rng([seed, number])
         folder, good, at = RunFolder(path / str(number)), set[int](), 0
-        with folder.held():
+        with folder.lock():
             folder.begin(TOML)
         for _ in range(int(rng.integers(3, 9))):
             folder = RunFolder(folder.path)
@@ -353,7 +353,7 @@ def interleavings(path: Path, count: int, seed: int, monkeypatch: pytest.MonkeyP
             action = rng.choice(["save", "save", "damage", "strange", "restart"])
             if action == "save":
                 at, keep = at + int(rng.integers(1, 4)), int(rng.integers(1, 4))
-                with folder.held():
+                with folder.lock():
                     folder.save(prepared[at], ENVIRONMENT, keep)
                 good.add(at)
                 found = {step_of(name) for name in steps_of(folder)}
@@ -368,7 +368,7 @@ def interleavings(path: Path, count: int, seed: int, monkeypatch: pytest.MonkeyP
             elif action == "strange":
                 (folder.checkpoints / ".tmp-step-0000099-1-1").mkdir(exist_ok=True)
             else:
-                with folder.held():
+                with folder.lock():
                     assert not any(name.startswith(".tmp") for name in steps_of(folder))
             newest, _ = folder.newest()
             assert newest == (folder.checkpoints / name_of(max(good)) if good else None)
@@ -417,35 +417,35 @@ def test_a_second_process_is_refused_with_the_name_of_the_first(tmp_path: Path) 
     with begun(tmp_path / "a", 10):
         pass
     folder = RunFolder(tmp_path / "a")
-    first = RunFolder(tmp_path / "a").held()
+    first = RunFolder(tmp_path / "a").lock()
     with another_process(first.__enter__) as child:
         with (
             pytest.raises(UsageError, match=f"process {child} on {socket.gethostname()}"),
-            folder.held(),
+            folder.lock(),
         ):
             pass
         assert folder.status() == Status("running", 10)
-    with folder.held():  # the lock ended with the process that was killed
+    with folder.lock():  # the lock ended with the process that was killed
         pass
     assert folder.status() == Status("interrupted", 10)
 
 
 def test_a_second_run_in_the_same_process_is_refused(tmp_path: Path) -> None:
     with (
-        RunFolder(tmp_path).held(),
+        RunFolder(tmp_path).lock(),
         pytest.raises(UsageError, match=f"process {os.getpid()}"),
-        RunFolder(tmp_path).held(),
+        RunFolder(tmp_path).lock(),
     ):
         pass
 
 
 def test_a_child_of_the_holder_does_not_hold_the_lock(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    held = folder.held()
+    held = folder.lock()
     held.__enter__()
     with another_process(lambda: None):
         held.__exit__(None, None, None)
-        with RunFolder(tmp_path).held():
+        with RunFolder(tmp_path).lock():
             pass
 
 
@@ -455,7 +455,7 @@ def test_looking_at_a_run_does_not_keep_it_from_starting(tmp_path: Path) -> None
     looking = os.open(tmp_path / "lock", os.O_RDONLY)
     fcntl.flock(looking, fcntl.LOCK_SH)
     threading.Timer(0.05, os.close, [looking]).start()
-    with RunFolder(tmp_path).held():
+    with RunFolder(tmp_path).lock():
         pass
 
 
@@ -470,7 +470,7 @@ def test_a_run_says_how_it_stands(tmp_path: Path) -> None:
     assert folder.status() == Status("new", 0)
     (tmp_path / "log.jsonl").write_text('{"kind": "start"}\n')
     assert folder.status() == Status("interrupted", 0)
-    with same.held():
+    with same.lock():
         same.save(snapshot(7), ENVIRONMENT, 2)
     end = '{"kind": "end", "step": %d, "why": "finished"}\n{"kind": "st'
     (tmp_path / "log.jsonl").write_text(end % 7)
@@ -491,5 +491,5 @@ def test_a_recipe_that_is_gone_or_damaged_is_reported(tmp_path: Path) -> None:
 
 def test_a_path_that_cannot_be_a_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a file")
-    with pytest.raises(UsageError, match="is a file, where a run"), RunFolder(tmp_path / "a").held():
+    with pytest.raises(UsageError, match="is a file, where a run"), RunFolder(tmp_path / "a").lock():
         pass

@@ -83,7 +83,7 @@ class Disk:
 
 def check_run(folder: RunFolder, least: int) -> int:
     """A restart finds a checkpoint that is one of those saved, to the bit, and no older; its step."""
-    with folder.held():
+    with folder.lock():
         found, _ = folder.newest()
         assert found is not None
         again = read(found)
@@ -101,7 +101,7 @@ def check_run(folder: RunFolder, least: int) -> int:
 
 def begun(path: Path) -> RunFolder:
     folder = RunFolder(path)
-    with folder.held():
+    with folder.lock():
         folder.begin(TOML)
         folder.save(snapshot(0), ENVIRONMENT, 1)
     return folder
@@ -125,14 +125,14 @@ def test_a_fault_at_any_call_to_the_disk_costs_nothing_that_was_saved(
 ) -> None:
     with in_memory() as path:
         folder, newest, step, failed = begun(path / "a"), 1, 1, 0
-        with folder.held(), (disk := Disk(None, fault, exchange)).watched():
+        with folder.lock(), (disk := Disk(None, fault, exchange)).watched():
             folder.save(snapshot(1), ENVIRONMENT, 1)
         assert {"write", "fsync", "rename", "link", "exchange"} <= set(disk.names)
         calls = range(1 + share, disk.calls + 1, SHARES)
         for at in calls:
             step += 1
             prepared, disk = snapshot(step), Disk(at, fault, exchange)
-            with folder.held():
+            with folder.lock():
                 try:
                     with disk.watched():
                         folder.save(prepared, ENVIRONMENT, 1)
@@ -143,7 +143,7 @@ def test_a_fault_at_any_call_to_the_disk_costs_nothing_that_was_saved(
                     failed += 1
                     assert str(path) in str(error)  # noqa: PT017
             newest = check_run(folder, newest)
-            with folder.held():  # what the next one starts from: one checkpoint, and the link to it
+            with folder.lock():  # what the next one starts from: one checkpoint, and the link to it
                 folder.save(snapshot(newest), ENVIRONMENT, 1)
                 assert len(list(folder.checkpoints.iterdir())) == 1
             assert disk.calls >= at
@@ -156,13 +156,13 @@ def test_a_process_killed_at_any_call_to_the_disk_leaves_a_best_model_that_says_
 ) -> None:
     with in_memory() as path:
         folder, first = begun(path / "a"), snapshot(1)
-        with folder.held():
+        with folder.lock():
             folder.save_best(first, 1.0)
         for at in range(1, 200):
             step, disk = at + 1, Disk(at, "killed", exchange)
-            with folder.held(), contextlib.suppress(Killed), disk.watched():
+            with folder.lock(), contextlib.suppress(Killed), disk.watched():
                 folder.save_best(snapshot(step), float(step))
-            with folder.held():
+            with folder.lock():
                 best, model = folder.best(), model_folder.read(folder.path / "best")
                 assert best is not None and best.loss == best.step and not folder.kept
                 wanted = snapshot(best.step).weights
@@ -180,12 +180,12 @@ def test_a_fault_at_the_begin_of_a_run_leaves_a_folder_in_which_it_can_begin(fau
         for at in range(1, 100):
             folder, disk = RunFolder(path / str(at)), Disk(at, fault)
             try:
-                with disk.watched(), folder.held():
+                with disk.watched(), folder.lock():
                     folder.begin(TOML)
             except (Killed, FileError):
                 pass
             folder = RunFolder(path / str(at))
-            with folder.held():
+            with folder.lock():
                 if not (folder.path / "recipe.toml").exists():
                     folder.begin(TOML)
                 assert folder.recipe() == {"steps": 1000}
@@ -203,7 +203,7 @@ def test_a_refusal_is_one_message_with_the_file_and_the_bytes(
     def refuse(*_: object) -> None:
         raise OSError(code, os.strerror(code))
 
-    with folder.held():
+    with folder.lock():
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", refuse)
             with pytest.raises(FileError) as shown:
@@ -244,7 +244,7 @@ def test_a_file_larger_than_the_kernel_allows_is_reported_and_costs_nothing(tmp_
     def save() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-        with folder.held():
+        with folder.lock():
             folder.save(large, ENVIRONMENT, 1)
 
     message = in_a_child(save)
@@ -264,7 +264,7 @@ def test_a_folder_that_one_may_not_write_in_is_reported_and_costs_nothing() -> N
         def save() -> None:
             if os.geteuid() == 0:
                 os.setuid(65534)
-            with folder.held():
+            with folder.lock():
                 folder.save(snapshot(1), ENVIRONMENT, 1)
 
         message = in_a_child(save)
@@ -286,7 +286,7 @@ def kills(path: Path, count: int, seed: int) -> None:
         if child == 0:
             try:
                 torch.set_num_threads(1)
-                with folder.held():
+                with folder.lock():
                     os.write(tell, at.to_bytes(8, "little"))
                     for one in prepared:
                         folder.save(one, ENVIRONMENT, 1)
@@ -370,7 +370,7 @@ def _swap(first: Path, second: Path) -> Callable[[], None]:
 def mutations(count: int, seed: int) -> None:
     with in_memory() as path:
         folder = begun(path / "a")
-        with folder.held():
+        with folder.lock():
             for step in (1, 2):
                 folder.save(snapshot(step), ENVIRONMENT, 3)
             first = folder.checkpoints / name_of(0)
@@ -409,7 +409,7 @@ def test_no_damage_of_much_goes_unseen() -> None:
 
 def test_two_whole_checkpoints_that_changed_names_are_seen(tmp_path: Path) -> None:
     folder = begun(tmp_path / "a")
-    with folder.held():
+    with folder.lock():
         for step in (1, 2):
             folder.save(snapshot(step), ENVIRONMENT, 3)
     first, second = (folder.checkpoints / name_of(step) for step in (1, 2))

@@ -1,9 +1,14 @@
-"""The recipe for texts: sizes, steps and learning rate that fit them, the time and the machine."""
+"""The recipe that a user asks for: a shipped one, a .toml file, or one that is planned for texts.
 
+request = make_request(["my.txt"], ["optimizer.lr=3e-4"], minutes=5)
+request.recipe, request.notes
+"""
+
+import glob
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -13,16 +18,60 @@ from pellucid.data.sources.source import kind_of
 from pellucid.errors import UsageError
 from pellucid.interop.resolve import read_config
 from pellucid.training.device import resolve_device
-from pellucid.training.distributed.ranks import Ranks
+from pellucid.training.distributed.ranks import SINGLE_PROCESS, Ranks
 from pellucid.training.forecast import check_out, text_bytes
 from pellucid.training.machine import SPEED_SECONDS, Machine
 from pellucid.training.memory import get_device_memory
 from pellucid.training.plan import SIZES, Budget, Plan, plan_finetuning, plan_pretraining
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
+from pellucid.training.recipe.renamed_keys import describe_renamed
+from pellucid.training.recipe.shipped import is_shipped, read_table
 
 MINUTES = 10.0
 """How long a run for texts may take, where no time is given."""
+
+
+class Request(NamedTuple):
+    recipe: Recipe
+    notes: list[str]
+    """Lines for the user: renamed keys, and the reasons of a plan."""
+    is_planned: bool
+    """Whether the recipe was planned for texts."""
+
+
+def make_request(
+    names: Sequence[str],
+    overrides: Sequence[str] = (),
+    minutes: float | None = None,
+    ranks: Ranks = SINGLE_PROCESS,
+) -> Request:
+    """Returns the recipe for texts, for the name of a shipped recipe, or for a .toml file.
+
+    A name that both a text and a recipe have is the recipe's where it is the only name. `minutes` is how long
+    a run for texts may take.
+    """
+    is_single = len(names) == 1
+    recipe = next((name for name in names if name.endswith(".toml") or is_shipped(name)), None)
+    if recipe is None or not (is_single or not os.path.exists(recipe) or recipe.endswith(".toml")):
+        for name in names:
+            if not os.path.exists(name) and not glob.has_magic(name):
+                read_table(name)  # raises the error that lists the recipes
+        planned, reasons = plan_recipe(names, overrides, MINUTES if minutes is None else minutes, ranks)
+        return Request(planned, [*describe_renamed({}, list(overrides)), *reasons], is_planned=True)
+    if not is_single:
+        other = next((name for name in names if name != recipe), recipe)
+        raise UsageError(
+            f"{recipe} is a recipe, and a run has one recipe: omit {other}, or set data.path={other}."
+        )
+    if minutes is not None:
+        raise UsageError(
+            f"minutes plans a run for texts, and {recipe} is a recipe: set steps=… instead; --dry-run says "
+            "how long that takes."
+        )
+    table = read_table(recipe)
+    notes = describe_renamed(table, list(overrides))
+    return Request(Recipe.from_dict(override(table, overrides)), notes, is_planned=False)
 
 
 def plan_recipe(
@@ -39,10 +88,10 @@ def plan_recipe(
         )
     draft = _draft(table, overrides)
     planned, reasons = ranks.on_main_then_broadcast(lambda: _plan(draft, overrides, minutes, ranks))
-    chosen = [f"{key}={value}" for key, value in planned.items()]
+    defaults = [f"{key}={value}" for key, value in planned.items()]
     replaced = [change for change in overrides if change.partition("=")[0] in planned]
     notes = [f"instead of some of this, as asked: {' '.join(replaced)}"] * bool(replaced)
-    return Recipe.from_dict(override(table, [*chosen, *overrides])), [*reasons, *notes]
+    return Recipe.from_dict(override(table, [*defaults, *overrides])), [*reasons, *notes]
 
 
 def default_out(texts: Sequence[str]) -> str:
