@@ -118,7 +118,7 @@ def glossary() -> Iterator[str]:
     )
     yield "## Axes\n\n| letter | means |\n|---|---|"
     yield from (f"| {letter} | {meaning} |" for letter, meaning in LETTERS.items())
-    parameters = [row for row in PARAMETERS_AND_VALUES if row.name.endswith(("weight", "bias"))]
+    parameters = [row for row in PARAMETERS_AND_VALUES if row.is_parameter]
     yield "\n## Parameters\n\n| name | axes | symbol | meaning |\n|---|---|---|---|"
     for row in parameters:
         yield f"| `{row.name}` | {' '.join(row.axes)} | {_symbol(row)} | {_meaning(row)} |"

@@ -97,7 +97,7 @@ def explain(
 def text_of(found: "Derivation | Slice", digits: int) -> Iterable[str]:
     """A derivation or a table as lines, which name the options of this command where they are cut."""
     from pellucid.explain import derive, table
-    from pellucid.explain.more import IN_A_SHELL
+    from pellucid.explain.table import IN_A_SHELL
 
     if isinstance(found, table.Slice):
         return table.text(found, digits, more=IN_A_SHELL)

@@ -115,7 +115,7 @@ def explain(
     json: Json = False,
 ) -> None:
     """Why a text was cut into these tokens: merge by merge, or all pieces with scores and the best path."""
-    from pellucid.explain.tokens import explained
+    from pellucid.explain.tokens import explain_tokens
 
     tokenizer, given = _open(name), _given(text)
     if json:
@@ -123,7 +123,7 @@ def explain(
 
         print(dumps(_tokens(tokenizer, given), ensure_ascii=False, indent=1))
         return
-    for line in explained(tokenizer, given, words):
+    for line in explain_tokens(tokenizer, given, words):
         print(line)
 
 

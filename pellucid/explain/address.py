@@ -1,8 +1,8 @@
 """Addresses: NAME, NAME[1,0] in storage order, or NAME[t=1,v=2] by axis letter in any order.
 
-An axis that is not named, or is given as `:`, is meant whole, so NAME[h=3] is one head's matrix. An index is
-a number or the text of a token on its axis: NAME[t=it,s=animal]. A bare word is found with and without a
-space before it; "it" in quotes, or with its space (·it), is exactly that token.
+An axis that is absent, or is given as `:`, is whole, so NAME[h=3] is one head's matrix. An index is a number
+or the text of a token on its axis: NAME[t=it,s=animal]. A bare word matches with and without a space before
+it; "it" in quotes, or with its space (·it), is exactly that token.
 """
 
 import difflib
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pellucid.arguments import check_text
 from pellucid.errors import AddressError, did_you_mean, show
-from pellucid.explain.trace import Trace, bracketed
+from pellucid.explain.trace import Trace, format_index
 from pellucid.reference.op import Index
 
 _ADDRESS = re.compile(r"\s*(?P<name>[^\[\]\s]+)\s*(\[(?P<index>.*)\])?\s*", re.DOTALL)
@@ -19,14 +19,14 @@ _ENTRY = re.compile(
     r"""\s*(?:(?P<axis>\w+)\s*=)?(?P<place>\s*(?:"[^"]+"|'[^']+')\s*|[^,\[\]]*)(?P<end>,|$)""", re.DOTALL
 )
 SPACES = " ·Ġ▁"
-"""A space before a word: itself, as it is shown, and as tokenizer files write it."""
+"""A space before a word: itself, as it is displayed, and as tokenizer files store it."""
 LISTED = 8
-"""How many tokens of an axis, or places of a token, a message names."""
+"""The largest number of tokens of an axis, or positions of a token, in a message."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A value, or a part of it: one index for each axis, None where the whole axis is meant."""
+    """A value, or a part of it: one index for each axis, None for a whole axis."""
 
     name: str
     index: tuple[int | None, ...]
@@ -39,20 +39,20 @@ class Part:
 
 
 def parse(trace: Trace, address: str) -> Part:
-    """Returns what an address names on a trace. Axes of one place need not be given."""
+    """Returns the part of a trace that an address names. Axes of length 1 may be omitted."""
     found = _ADDRESS.fullmatch(check_text("at", address))
-    entries = _entries(found["index"] or "") if found else None
+    entries = _split_entries(found["index"] or "") if found else None
     if not found or entries is None:
         raise AddressError(
             f"{show(address)} is not an address; write NAME, NAME[1,0] or NAME[t=1,v=2], "
-            f"for example {_example(trace)}."
+            f"for example {_make_example(trace)}."
         )
-    name = _name(trace, found["name"])
-    return Part(name, _index(trace, name, found["index"] or "", entries))
+    name = _find_name(trace, found["name"])
+    return Part(name, _read_index(trace, name, found["index"] or "", entries))
 
 
-def _entries(text: str) -> list[tuple[str | None, str]] | None:
-    """The axis (None where it is not named) and the text of each index; None where they cannot be read."""
+def _split_entries(text: str) -> list[tuple[str | None, str]] | None:
+    """Returns the axis (None where absent) and the text of each index; None where they cannot be read."""
     entries, at = list[tuple[str | None, str]](), 0
     while text.strip():
         entry = _ENTRY.match(text, at)
@@ -65,7 +65,7 @@ def _entries(text: str) -> list[tuple[str | None, str]] | None:
     return entries
 
 
-def _name(trace: Trace, asked: str) -> str:
+def _find_name(trace: Trace, asked: str) -> str:
     tape = trace.tape
     if asked in tape:
         return tape.resolve(asked)
@@ -80,7 +80,7 @@ def _name(trace: Trace, asked: str) -> str:
     elif asked.startswith("d.") and base in tape and not any(name.startswith("d.") for name in tape.values):
         hint = " This trace has no gradients: give a target (--target)."
     elif asked.startswith("d.") and updates and f"{base}@{updates}" in tape:
-        hint = " No backward pass follows the last update: give one more of steps (--steps)."
+        hint = " No backward pass follows the last update: give one more step (--steps)."
     elif asked.startswith("d.") and asked.removeprefix("d.") in tape:
         hint = " It has no gradient: the loss does not depend on it."
     elif updates and base in tape:
@@ -88,7 +88,7 @@ def _name(trace: Trace, asked: str) -> str:
     raise AddressError(f"no value called {show(asked)} here.{hint}")
 
 
-def _index(
+def _read_index(
     trace: Trace, name: str, text: str, entries: list[tuple[str | None, str]]
 ) -> tuple[int | None, ...]:
     shape, axes = trace.value(name).shape, trace.about(name).axes
@@ -99,8 +99,8 @@ def _index(
         wrong = "give every index by its axis, or every one in order"
     elif len(set(named)) < len(named):
         wrong = f"{next(axis for axis in named if named.count(axis) > 1)} is given twice"
-    elif strange := [axis for axis in named if axis not in axes]:
-        wrong = f"there is no axis {strange[0]}"
+    elif unknown := [axis for axis in named if axis not in axes]:
+        wrong = f"there is no axis {unknown[0]}"
     elif named:
         given = {axis: place for axis, place in entries if axis is not None}
         places = [given.get(axis, plain) for axis, plain in zip(axes, whole, strict=True)]
@@ -112,103 +112,105 @@ def _index(
     else:
         wrong = f"{len(entries)} indices are too many"
     if wrong:
-        raise AddressError(f"{name}[{_cut(text)}] is not part of {name}: {wrong}. {_shape(trace, name)}")
-    return tuple(_place(trace, name, axis, place) for axis, place in zip(axes, places, strict=True))
+        axes_and_example = _describe_shape(trace, name)
+        raise AddressError(f"{name}[{_shorten(text)}] is not part of {name}: {wrong}. {axes_and_example}")
+    return tuple(_find_place(trace, name, axis, place) for axis, place in zip(axes, places, strict=True))
 
 
-def _place(trace: Trace, name: str, axis: str, given: str) -> int | None:
-    """The number of a place on an axis, which may be given by the text of its token."""
+def _find_place(trace: Trace, name: str, axis: str, given: str) -> int | None:
+    """Returns the index on an axis, which may be given by the text of its token; None for the whole axis."""
     text, size = given.strip(), trace.size(name, axis)
     if text == ":":
         return None
     if text.isascii() and text.isdigit() and len(text) < 19:
         if int(text) < size:
             return int(text)
-        raise AddressError(f"{name} has no {axis}={text}: {_axis(trace, name, axis)}.")
+        raise AddressError(f"{name} has no {axis}={text}: {_describe_axis(trace, name, axis)}.")
     tokens = {i: token for i, token in enumerate(trace.texts(name, axis)) if token is not None}
     if not text or not tokens:
-        what = f"{axis}={_cut(text)} is not a place of {name}" if text else f"the index of {axis} is missing"
-        raise AddressError(f"{what}: {_axis(trace, name, axis)}.")
-    found = _spelled(tokens, given)
+        given = f"{axis}={_shorten(text)}"
+        what = f"{given} is not an index of {name}" if text else f"the index of {axis} is missing"
+        raise AddressError(f"{what}: {_describe_axis(trace, name, axis)}.")
+    found = _find_spelling(tokens, given)
     if len(found) == 1:
         return found[0]
     if found:
-        places = _listed(axis, tokens, found)
+        places = _format_places(axis, tokens, found)
         raise AddressError(
-            f"{_cut(text)} stands at {places}: give the number, for example {axis}={found[0]}."
+            f"{_shorten(text)} is the token at {places}: give the number, for example {axis}={found[0]}."
         )
-    near = _near(tokens, _unquoted(text)[:80])
-    hint = f"the nearest are {_listed(axis, tokens, near)}" if near else _axis(trace, name, axis)
-    raise AddressError(f"no token {_cut(text)} on the axis {axis} of {name}: {hint}.")
+    near = _format_places(axis, tokens, _find_similar(tokens, _unquote(text)[:80]))
+    hint = f"the nearest are {near}" if near else _describe_axis(trace, name, axis)
+    raise AddressError(f"no token {_shorten(text)} on the axis {axis} of {name}: {hint}.")
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= 80 else text[:79] + "…"
 
 
-def _listed(axis: str, tokens: dict[int, str], places: list[int]) -> str:
+def _format_places(axis: str, tokens: dict[int, str], places: list[int]) -> str:
     return ", ".join(f"{axis}={i} {tokens[i]}" for i in places[:LISTED]) + " …" * (len(places) > LISTED)
 
 
-def _near(tokens: dict[int, str], text: str) -> list[int]:
-    """The places of tokens that are spelled nearly so."""
+def _find_similar(tokens: dict[int, str], text: str) -> list[int]:
+    """Returns the indices of the tokens with a similar spelling."""
     words = dict[str, list[int]]()
     for i, token in tokens.items():
-        words.setdefault(_bare(token), []).append(i)
-    close = difflib.get_close_matches(_bare(text), words, n=LISTED, cutoff=0.5)
+        words.setdefault(_strip_space(token), []).append(i)
+    close = difflib.get_close_matches(_strip_space(text), words, n=LISTED, cutoff=0.5)
     return [i for word in close for i in words[word]][:LISTED]
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     return text[1:-1] if len(text) > 2 and text[0] == text[-1] and text[0] in "\"'" else text
 
 
-def _spelled(tokens: dict[int, str], given: str) -> list[int]:
-    """The places whose token is spelled so: exactly, or as a bare word with or without a space before it."""
+def _find_spelling(tokens: dict[int, str], given: str) -> list[int]:
+    """Returns the indices of the tokens with this text: exactly, or as a word with any space before it."""
     text = given.strip()
-    quoted = _unquoted(text) != text
-    wanted = _unquoted(text) if quoted else text if text[0] in SPACES else given.rstrip()
-    spaced = _spaced(wanted)
-    exactly = [i for i, token in tokens.items() if _spaced(token) == spaced]
+    quoted = _unquote(text) != text
+    wanted = _unquote(text) if quoted else text if text[0] in SPACES else given.rstrip()
+    spaced = _normalize_spaces(wanted)
+    exactly = [i for i, token in tokens.items() if _normalize_spaces(token) == spaced]
     if quoted or text[0] in SPACES or (exactly and wanted[0] in SPACES):
         return exactly
-    return [i for i, token in tokens.items() if text in (token, _bare(token))]
+    return [i for i, token in tokens.items() if text in (token, _strip_space(token))]
 
 
-def _spaced(token: str) -> str:
-    """A token with a plain space for each mark of one."""
+def _normalize_spaces(token: str) -> str:
+    """Returns a token with a plain space for each space mark."""
     return re.sub(f"[{SPACES}]", " ", token)
 
 
-def _bare(token: str) -> str:
+def _strip_space(token: str) -> str:
     return token[1:] if len(token) > 1 and token[0] in SPACES else token
 
 
-def _shape(trace: Trace, name: str) -> str:
-    """What the value's axes are, with the tokens that stand on them."""
+def _describe_shape(trace: Trace, name: str) -> str:
+    """Describes the axes of a value, with their tokens, and gives an example."""
     shape, axes = trace.value(name).shape, trace.about(name).axes
     if not shape:
         return f"{name} is one number; omit the brackets."
     last = tuple(size - 1 for size in shape)
-    words = "; ".join(_axis(trace, name, axis) for axis in axes)
+    words = "; ".join(_describe_axis(trace, name, axis) for axis in axes)
     return f"{words}. For example {trace.address(name, last)}."
 
 
-def _axis(trace: Trace, name: str, axis: str) -> str:
+def _describe_axis(trace: Trace, name: str, axis: str) -> str:
     size, labels = trace.size(name, axis), trace.texts(name, axis)[:LISTED]
     tokens = f" ({' '.join(str(text) for text in labels)}{' …' * (size > LISTED)})" if any(labels) else ""
     return f"{axis} has 0…{size - 1}{tokens}" if size > 1 else f"{axis} has only 0"
 
 
-def missing(trace: Trace, part: Part) -> str:
-    """The axes that an address of one number would have to name as well: "h, s", and such an address."""
+def describe_missing(trace: Trace, part: Part) -> str:
+    """Returns which axes an address of one number must name as well: "h and s are missing, for example …"."""
     free = [axis for axis, i in zip(trace.about(part.name).axes, part.index, strict=True) if i is None]
     full = tuple(0 if i is None else i for i in part.index)
     verb = "are" if len(free) > 1 else "is"
     return f"{' and '.join(free)} {verb} missing, for example {trace.address(part.name, full)}"
 
 
-def _example(trace: Trace) -> str:
+def _make_example(trace: Trace) -> str:
     if not trace.tape.values:
         return "probs[t=1,v=3]"
     name = "probs" if "probs" in trace.tape else next(iter(trace.tape.values))
@@ -216,7 +218,7 @@ def _example(trace: Trace) -> str:
 
 
 def format_address(trace: Trace, part: Part) -> str:
-    """The address of a part: NAME[h=3,t=8], without the axes that are whole or have only one place."""
+    """Returns the address of a part: NAME[h=3,t=8], without the axes that are whole or of length 1."""
     shape, axes = trace.value(part.name).shape, trace.about(part.name).axes
     fixed = [(a, i) for a, i, n in zip(axes, part.index, shape, strict=True) if i is not None and n > 1]
-    return part.name + bracketed(fixed)
+    return part.name + format_index(fixed)

@@ -1,4 +1,4 @@
-"""Where a number came from: its formula, the formula with its numbers, and so on for each operand."""
+"""The derivation of a number: its formula, its arithmetic, and the same for each operand."""
 
 import math
 from collections.abc import Iterator
@@ -11,25 +11,24 @@ from pellucid import notebook
 from pellucid.arguments import check_int, check_text
 from pellucid.errors import AddressError, TapeError
 from pellucid.explain import address as addresses
-from pellucid.explain.expression import Cell, Expression, figure, operands, written
+from pellucid.explain.expression import Cell, Expression, figure, format_expression, operands
 from pellucid.explain.formula import Formula, build_formula
-from pellucid.explain.more import IN_PYTHON, More
 from pellucid.explain.recording import RecordingArray, record_part
-from pellucid.explain.table import Slice
+from pellucid.explain.table import IN_PYTHON, More, Slice
 from pellucid.explain.trace import Trace
 from pellucid.format import escape_controls
 from pellucid.reference.op import Index
 from pellucid.reference.tape import Step
 
-LEAVES = {"param": "a parameter", "leaf": "given"}
+LEAVES = {"param": "parameter", "leaf": "input"}
 
 
 @dataclass(repr=False)
 class Derivation:
-    """One number and how it was made: print it to read it.
+    """One number and how it was computed: print it to read it.
 
-    `operands` are the numbers it was made from, one per name, `others` the further cells under that name that
-    the arithmetic shows."""
+    `operands` are the numbers it was computed from, one per name; `others` are the further cells of the same
+    value in the parent's arithmetic."""
 
     trace: Trace
     name: str
@@ -37,10 +36,10 @@ class Derivation:
     others: list[Cell] = field(default_factory=list)
     expression: Expression | None = None
     operands: list["Derivation"] = field(default_factory=list)
-    told_at: "Derivation | None" = None
-    """The other place in the same story where this very cell is taken apart."""
+    shown_at: "Derivation | None" = None
+    """The derivation of the same cell elsewhere in this tree, where that is expanded."""
     cut_by: tuple[str, ...] = ()
-    """What kept the story from going on: "depth", "lines", both or neither; of its first number alone."""
+    """The limits that cut the tree short: "depth", "lines", both or neither; of the root alone."""
 
     @property
     def step(self) -> Step | None:
@@ -56,7 +55,7 @@ class Derivation:
 
     @property
     def formula(self) -> Formula | None:
-        """The formula in symbols, as text with `to_mathml()` and `to_latex()`; None for what is given."""
+        """The formula in symbols, as text with `to_mathml()` and `to_latex()`; None for an input."""
         return build_formula(self.trace, self.step, self.index) if self.step else None
 
     def __str__(self) -> str:
@@ -75,7 +74,7 @@ class Derivation:
         return f"{_html(self, '', places)}{cut}"
 
     def expand(self, step: Step, top: int) -> None:
-        """Read off this cell's arithmetic, and follow of each name the cell in the largest term."""
+        """Records this cell's arithmetic, and follows of each name the cell in the largest term."""
         self.expression = arithmetic(self.trace, step, self.index, top)
         found: dict[str, list[tuple[Cell, float]]] = {}
         for cell, weight in (*operands(self.expression), *_selectors(self.trace, step, self.index)):
@@ -89,8 +88,8 @@ class Derivation:
 
 
 def arithmetic(trace: Trace, step: Step, index: Index, top: int) -> Expression:
-    """One cell's arithmetic: the step's own forward on recording arrays, in the friendlier form where the
-    operation has one and it gives the number."""
+    """Returns one cell's arithmetic: the step's own forward on recording arrays, or its `shown` form where
+    that gives the same number."""
     inputs = [trace.value(name) for name in step.inputs]
     need = step.op.reads(index, [x.shape for x in inputs], step.attrs)
     parts = [record_part(*entry) for entry in zip(step.inputs, inputs, need.boxes, strict=True)]
@@ -98,9 +97,9 @@ def arithmetic(trace: Trace, step: Step, index: Index, top: int) -> Expression:
     if step.op.shown:
         try:
             with np.errstate(over="raise", invalid="raise", divide="raise"):
-                friendly: RecordingArray = step.op.shown(*parts, **need.attrs)
-            if _same(float(friendly.value[need.pick]), actual):
-                return friendly.derive(need.pick, top)
+                simple: RecordingArray = step.op.shown(*parts, **need.attrs)
+            if _same(float(simple.value[need.pick]), actual):
+                return simple.derive(need.pick, top)
         except FloatingPointError:  # e^1000: only the form with the maximum can be computed
             pass
     with np.errstate(all="ignore"):
@@ -113,7 +112,7 @@ def _same(a: float, b: float) -> bool:
 
 
 def _selectors(trace: Trace, step: Step, index: Index) -> Iterator[tuple[Cell, float]]:
-    """The one whole number of each input that decides what the cell reads: its token, its target."""
+    """Yields the integer of each input that selects what the cell reads: its token, its target."""
     inputs = [trace.value(name) for name in step.inputs]
     need = step.op.reads(index, [x.shape for x in inputs], step.attrs)
     for name, value, box in zip(step.inputs, inputs, need.boxes, strict=True):
@@ -125,9 +124,9 @@ def _selectors(trace: Trace, step: Step, index: Index) -> Iterator[tuple[Cell, f
 def explain(
     trace: Trace, at: str, depth: int = 3, top: int = 6, most: int | None = 40
 ) -> "Derivation | Slice":
-    """What an address names: the derivation of one number, or a table of more than one.
+    """Returns the derivation of one number, or a table where the address names several.
 
-    The text has no more than `most` lines; 0 and None are no limit.
+    The text has at most `most` lines; 0 and None mean no limit.
     """
     check_limits(at, depth, top, most)
     part = addresses.parse(trace, at)
@@ -146,25 +145,25 @@ def check_limits(at: Any, depth: Any, top: Any, lines: Any) -> None:
 
 
 def derive(trace: Trace, at: str, depth: int = 3, top: int = 6, most: int | None = 40) -> Derivation:
-    """The derivation of one cell, down to `depth` steps below it, each cell taken apart once.
+    """Returns the derivation of one cell, down to `depth` steps below it, each cell expanded once.
 
-    As text it has no more than `most` lines: what stands nearest to the number is taken apart first.
+    As text it has at most `most` lines: what is nearest to the number is expanded first.
     """
     check_limits(at, depth, top, most)
     part = addresses.parse(trace, at)
     if part.cell is None:
-        raise AddressError(f"{at!r} is more than one number: {addresses.missing(trace, part)}.")
+        raise AddressError(f"{at!r} is more than one number: {addresses.describe_missing(trace, part)}.")
     root = Derivation(trace, part.name, part.cell)
-    told: dict[tuple[str, Index], Derivation] = {}
+    shown: dict[tuple[str, Index], Derivation] = {}
     used, level = 2, [root]
     for _ in range(depth + 1):
         for node in level:
-            node.told_at = told.get((node.name, node.index))
-            if node.step is None or node.told_at:
+            node.shown_at = shown.get((node.name, node.index))
+            if node.step is None or node.shown_at:
                 continue
             try:
                 node.expand(node.step, top)
-            except Exception as error:  # a trace from a stranger may hold a step that cannot run
+            except Exception as error:  # a trace file may hold a step that cannot run
                 raise TapeError(
                     f"{node.name!r} cannot be computed again from this trace: {error}."
                 ) from error
@@ -172,11 +171,11 @@ def derive(trace: Trace, at: str, depth: int = 3, top: int = 6, most: int | None
             if most is not None and used > most:
                 node.expression, node.operands, root.cut_by = None, [], ("lines",)
                 return root
-            told[node.name, node.index] = node
+            shown[node.name, node.index] = node
         level = [operand for node in level for operand in node.operands]
     for node in level:
-        node.told_at = told.get((node.name, node.index))
-        if node.step and not node.told_at and not root.cut_by:
+        node.shown_at = shown.get((node.name, node.index))
+        if node.step and not node.shown_at and not root.cut_by:
             needed = used + 2 + len(set(node.step.inputs))
             root.cut_by = ("depth", "lines") if most is not None and needed > most else ("depth",)
     return root
@@ -186,7 +185,7 @@ def derive(trace: Trace, at: str, depth: int = 3, top: int = 6, most: int | None
 
 
 def lines(root: Derivation, digits: int = 5, more: More = IN_PYTHON) -> Iterator[str]:
-    """The derivation as indented text; `…` marks a number that could be taken apart further."""
+    """Yields the derivation as indented text; `…` marks a number that could be expanded further."""
     places = {id(node): i for i, node in enumerate(_walk(root))}
     yield from _lines(root, "", "", digits, "", places)
     if cut := _cut(root, more):
@@ -194,10 +193,10 @@ def lines(root: Derivation, digits: int = 5, more: More = IN_PYTHON) -> Iterator
 
 
 def _cut(root: Derivation, more: More) -> str:
-    """How to see what was cut; empty where nothing was."""
+    """Returns how to see what was cut; empty where nothing was."""
     ways = {"depth": f"a larger {more.depth}", "lines": more.lines}
     by = " with ".join(ways[limit] for limit in root.cut_by)
-    return f"… could be taken apart further: {by}" if by else ""
+    return f"… could be expanded further: {by}" if by else ""
 
 
 def _walk(node: Derivation) -> Iterator[Derivation]:
@@ -214,7 +213,7 @@ def _lines(
         return
     bar = after + ("│  " if node.operands else "   ")
     yield f"{bar}{node.formula}"
-    yield f"{bar}= {written(node.expression, digits)}"
+    yield f"{bar}= {format_expression(node.expression, digits)}"
     inner = node.name.removeprefix("d.").rpartition(".")[0]
     for i, operand in enumerate(node.operands):
         corner, under = ("└─ ", "   ") if i == len(node.operands) - 1 else ("├─ ", "│  ")
@@ -222,8 +221,8 @@ def _lines(
 
 
 def _pointer(node: Derivation, places: dict[int, int]) -> str:
-    if node.told_at:
-        return f"   (told {'above' if places[id(node.told_at)] < places[id(node)] else 'below'})"
+    if node.shown_at:
+        return f"   (shown {'above' if places[id(node.shown_at)] < places[id(node)] else 'below'})"
     return " …" if node.step and not node.expression else ""
 
 
@@ -242,7 +241,7 @@ def _headline(node: Derivation, digits: int, scope: str, is_root: bool) -> str:
     role, meaning = trace.tape.roles[node.name], trace.about(node.name).meaning
     if role == "grad" and not is_root:
         return text
-    return f"{text}   {f'{LEAVES[role]}: ' if role in LEAVES else ''}{meaning}".rstrip(": ")
+    return f"{text}   {f'{LEAVES[role]}, ' if role in LEAVES else ''}{meaning}".rstrip(", ")
 
 
 def _tokens(trace: Trace, node: Derivation) -> str:
@@ -255,7 +254,7 @@ def _tokens(trace: Trace, node: Derivation) -> str:
 
 
 def _difference(trace: Trace, node: Derivation, cell: Cell) -> str:
-    """The places in which another cell of the same value differs."""
+    """Returns the indices in which another cell of the same value differs."""
     mine = dict(trace.places(node.name, node.index))
     return ",".join(f"{a}={i}" for a, i in trace.places(node.name, cell.index) if mine[a] != i)
 
@@ -264,21 +263,21 @@ def _difference(trace: Trace, node: Derivation, cell: Cell) -> str:
 
 
 def _html(node: Derivation, scope: str, places: dict[int, int]) -> str:
-    """A tree that folds: each number, and below it its formula, its arithmetic and its operands."""
+    """Returns a tree that folds: each number, and below it its formula, its arithmetic and its operands."""
     head = _headline(node, 5, scope, is_root=not scope) + _pointer(node, places)
     if node.expression is None or node.step is None:
         return notebook.branch(head, ())
     inner = node.name.removeprefix("d.").rpartition(".")[0] or node.name
-    written_out = f"{node.formula}\n= {written(node.expression, 5)}"
+    arithmetic_lines = f"{node.formula}\n= {format_expression(node.expression, 5)}"
     operands = (_html(operand, inner, places) for operand in node.operands)
-    return notebook.branch(head, (notebook.line(written_out), *operands))
+    return notebook.branch(head, (notebook.line(arithmetic_lines), *operands))
 
 
 # ---- as data
 
 
 def as_data(node: Derivation) -> dict[str, Any]:
-    """The derivation as plain data, numbers in full; a cell that is told elsewhere in it says so."""
+    """Returns the derivation as plain data, numbers in full; a cell that is shown elsewhere in it says so."""
     about = node.trace.about(node.name)
     data: dict[str, Any] = {
         "at": node.address,
@@ -291,15 +290,15 @@ def as_data(node: Derivation) -> dict[str, Any]:
             for cell in node.others
         ],
     }
-    if node.told_at:
-        data["told_elsewhere"] = True
+    if node.shown_at:
+        data["shown_elsewhere"] = True
     if node.step and node.expression:
         data |= {
             "operation": node.step.op.name,
             "formula": node.formula,
             "latex": node.formula.to_latex() if node.formula else None,
             "mathml": node.formula.to_mathml() if node.formula else None,
-            "arithmetic": written(node.expression, 17),
+            "arithmetic": format_expression(node.expression, 17),
             "operands": [as_data(operand) for operand in node.operands],
         }
     return data

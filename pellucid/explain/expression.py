@@ -1,4 +1,4 @@
-"""The arithmetic of one number, as a small tree that can be printed and computed again."""
+"""The arithmetic of one number: an expression tree that can be printed and recomputed."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -77,7 +77,7 @@ _FUNCTIONS: dict[str, Callable[..., float]] = {
 
 
 def compute(expression: Expression) -> float:
-    """The number again, from the operands alone."""
+    """Returns the number, recomputed from the operands alone."""
     match expression:
         case Apply(function, args):
             return float(_FUNCTIONS[function](*map(compute, args)))
@@ -90,7 +90,7 @@ def compute(expression: Expression) -> float:
 
 
 def operands(expression: Expression, weight: float = math.inf) -> Iterator[tuple[Cell, float]]:
-    """Every named number with the size of the term it stands in; outside any sum it weighs most."""
+    """Yields every named number with the magnitude of its term; outside any sum that is infinite."""
     match expression:
         case Cell():
             yield expression, weight
@@ -121,58 +121,60 @@ _PREFIX = {"exp": "e^", "sqrt": "√"}
 _INFIX = {"add": (" + ", _SUM), "subtract": (" - ", _SUM), "divide": (" / ", _PRODUCT)}
 
 
-def written(expression: Expression, digits: int = 5) -> str:
-    """The arithmetic as one types it into a calculator, to so many significant digits."""
-    return _write(expression, digits)[0]
+def format_expression(expression: Expression, digits: int = 5) -> str:
+    """Returns the arithmetic as typed into a calculator, with this many significant digits."""
+    return _format(expression, digits)[0]
 
 
-def _write(expression: Expression, digits: int) -> tuple[str, int]:
+def _format(expression: Expression, digits: int) -> tuple[str, int]:
     match expression:
         case Chosen(what):
-            return _write(what, digits)
+            return _format(what, digits)
         case Number(value) | Cell(_, _, value):
             return figure(value, digits), _ATOM if value >= 0 else _SUM
         case Sum(terms, rest, folded):
-            parts = [_inside(term, _PRODUCT, digits, signed=True) for term in terms]
+            parts = [_format_operand(term, _PRODUCT, digits, signed=True) for term in terms]
             if folded:
                 parts.append(f"{figure(rest, digits)} [{folded:,} smaller term{'s' * (folded > 1)}]")
             if not parts:
                 return "0", _ATOM
             return " + ".join(parts).replace(" + -", " - "), _SUM if len(parts) > 1 else _PRODUCT
         case Apply("multiply", (*args, Number(scale))) if args and scale > 0:
-            text = _inside(_product(args), _PRODUCT, digits, signed=True)
+            text = _format_operand(_product(args), _PRODUCT, digits, signed=True)
             return text + format_scale(scale, digits), _PRODUCT
         case Apply("multiply", args):
-            text = " · ".join(_inside(arg, _PRODUCT, digits, signed=i == 0) for i, arg in enumerate(args))
+            text = " · ".join(
+                _format_operand(arg, _PRODUCT, digits, signed=i == 0) for i, arg in enumerate(args)
+            )
             return text, _PRODUCT
         case Apply("negative", (arg,)):
-            return f"-{_inside(arg, _PRODUCT, digits)}", _SUM
+            return f"-{_format_operand(arg, _PRODUCT, digits)}", _SUM
         case Apply("power", (base, Number(exponent))):
             if exponent == -0.5:
-                return f"1 / √({_write(base, digits)[0]})", _PRODUCT
+                return f"1 / √({_format(base, digits)[0]})", _PRODUCT
             return (
-                f"{_inside(base, _ATOM, digits)}^{_inside(Number(exponent), _ATOM, digits)}",
+                f"{_format_operand(base, _ATOM, digits)}^{_format_operand(Number(exponent), _ATOM, digits)}",
                 _POWER,
             )
         case Apply(function, (left, right)) if function in _INFIX:
             sign, level = _INFIX[function]
-            text = _inside(right, level + 1, digits, signed=function == "add")
-            text = (_inside(left, level, digits, signed=True) + sign + text).replace(" + -", " - ")
+            text = _format_operand(right, level + 1, digits, signed=function == "add")
+            text = (_format_operand(left, level, digits, signed=True) + sign + text).replace(" + -", " - ")
             return text, level
         case Apply(function, (arg,)) if function in _PREFIX:
-            return _PREFIX[function] + _inside(arg, _ATOM, digits), _POWER
+            return _PREFIX[function] + _format_operand(arg, _ATOM, digits), _POWER
         case Apply(function, args):
             name = {"maximum": "max", "minimum": "min", "log": "ln"}.get(function, function)
-            return f"{name}({', '.join(_write(arg, digits)[0] for arg in args)})", _ATOM
+            return f"{name}({', '.join(_format(arg, digits)[0] for arg in args)})", _ATOM
 
 
 def _product(factors: list[Expression]) -> Expression:
     return factors[0] if len(factors) == 1 else Apply("multiply", tuple(factors), math.nan)
 
 
-def _inside(expression: Expression, needs: int, digits: int, signed: bool = False) -> str:
-    """Written as part of something; a leading minus may stand bare only where `signed`."""
-    text, binds = _write(expression, digits)
+def _format_operand(expression: Expression, needs: int, digits: int, signed: bool = False) -> str:
+    """Returns an operand, in parentheses where it needs them; a leading minus needs none where `signed`."""
+    text, binds = _format(expression, digits)
     if signed and text.startswith("-") and isinstance(expression, Number | Cell):
         return text
     return text if binds >= needs else f"({text})"

@@ -1,4 +1,4 @@
-"""A whole run at a glance: the tree of names."""
+"""The overview of a run: the tree of its names."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ _LAYER = re.compile(r"^((?:d\.)?blocks)\.(\d+)\.")
 
 
 def tree(shapes: Mapping[str, Shape], also: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Names as an indented tree with axes and sizes; layers that repeat the first are told once."""
+    """Yields names as an indented tree with axes and sizes; layers like the first are listed once."""
     layers = {int(found[2]) for name in shapes if (found := _LAYER.match(name))}
     shown = {name: shape for name, shape in shapes.items() if _layer(name) in (None, 0)}
     above: list[str] = []
@@ -38,7 +38,7 @@ def _layer(name: str) -> int | None:
 
 
 def _split(name: str) -> list[str]:
-    """blocks.0.attn.q_proj.weight: blocks.0, attn, q_proj.weight; outside the blocks, the name."""
+    """Splits blocks.0.attn.q_proj.weight into blocks.0, attn, q_proj.weight; other names stay whole."""
     found = _LAYER.match(name)
     if not found:
         return [name]
@@ -47,7 +47,7 @@ def _split(name: str) -> list[str]:
 
 
 def overview(trace: Trace) -> Iterator[str]:
-    """Every value of a run by name: the forward pass as a tree, then how much more there is."""
+    """Yields every value of a run by name: the forward pass as a tree, then the number of other values."""
     tape = trace.tape
     for title, roles in (("parameters", ("param",)), ("values", ("leaf", "act"))):
         yield f"{title}:"

@@ -1,6 +1,6 @@
-"""A value, or a slice of one, as tables of its last two free axes, folded to the room that there is.
+"""A value, or a slice of one, as tables over its last two free axes, folded to the space available.
 
-What does not fit is folded into "…" around the place that was asked for, the largest entries and the ends.
+What does not fit is folded into "…"; the entry that the address names, the largest entries and the ends stay.
 """
 
 import math
@@ -15,18 +15,30 @@ import numpy as np
 from pellucid import notebook
 from pellucid.explain.address import Part, format_address
 from pellucid.explain.expression import figure
-from pellucid.explain.more import IN_PYTHON, More
 from pellucid.explain.trace import Trace
 from pellucid.explain.trace_file import labels_entry, values_entry
 from pellucid.format import escape_controls
 from pellucid.reference.op import Array
 
+
+class More(NamedTuple):
+    """The options that show what was cut: another part, deeper, all lines, more of the largest entries."""
+
+    at: str
+    depth: str
+    lines: str
+    top: str
+
+
+IN_PYTHON = More("at=", "depth=", "lines=None", "top=")
+IN_A_SHELL = More("--at ", "--depth", "--lines 0", "--top ")
+
 WIDTH = 100
-"""Columns of a text that does not go to a terminal."""
+"""Columns of a text that is not printed to a terminal."""
 LABEL = 24
-"""The longest text of a token that stands beside a number."""
+"""The longest text of a token in a heading."""
 SMALL = 64
-"""A value of more numbers than this is also summed up in a line."""
+"""A value of more numbers than this also gets a summary line."""
 _PARTNER = {"t": "s", "s": "t"}
 
 
@@ -34,7 +46,7 @@ _PARTNER = {"t": "s", "s": "t"}
 class Slice:
     """A part of a value with more than one number: print it, or take `value`, an array over `axes`.
 
-    Where a table does not fit into `lines` lines and the width of the terminal, it is folded around the `top`
+    A table that does not fit into `lines` lines and the width of the terminal is folded around the `top`
     largest entries of each axis.
     """
 
@@ -65,7 +77,7 @@ class Slice:
         return value
 
     def texts(self, axis: str) -> list[str | None]:
-        """The token at each place of an axis, None where it has no text."""
+        """Returns the token at each index of an axis, None where there is none."""
         return self.trace.texts(self.name, axis)
 
     @property
@@ -84,28 +96,28 @@ class Slice:
         return escape_controls(f"<Slice {self.title}: {_totals(self, 5) or 'no numbers'}>", keep="")
 
     def _repr_html_(self) -> str:
-        shown = _shown(self, 5, 2 * WIDTH, IN_PYTHON)
-        tables = [notebook.table(table.title, table.rows) for table in shown.tables]
-        return "".join(map(notebook.line, shown.before)) + "".join(
-            (*tables, *map(notebook.line, shown.after))
+        layout = _lay_out(self, 5, 2 * WIDTH, IN_PYTHON)
+        tables = [notebook.table(table.title, table.rows) for table in layout.tables]
+        return "".join(map(notebook.line, layout.before)) + "".join(
+            (*tables, *map(notebook.line, layout.after))
         )
 
 
 def text(part: Slice, digits: int = 5, width: int | None = None, more: More = IN_PYTHON) -> Iterator[str]:
-    """The tables as lines of text, at most so wide: by default as wide as the terminal."""
-    shown = _shown(part, digits, width or shutil.get_terminal_size((WIDTH, 24)).columns, more)
-    yield from shown.before
-    for table in shown.tables:
+    """Yields the tables as lines of text of at most `width` columns: by default those of the terminal."""
+    layout = _lay_out(part, digits, width or shutil.get_terminal_size((WIDTH, 24)).columns, more)
+    yield from layout.before
+    for table in layout.tables:
         if table.title:
             yield f"{table.title}:"
         widths = [max(map(len, column)) for column in zip(*table.rows, strict=True)]
         for row in table.rows:
             yield "  " + "  ".join(map(str.rjust, row, widths)).rstrip()
-    yield from shown.after
+    yield from layout.after
 
 
 def as_data(part: Slice) -> dict[str, Any]:
-    """The numbers in full, as plain data; a whole value is format_address as a trace file holds it."""
+    """Returns the numbers in full, as plain data; a whole value as a trace file stores it."""
     trace, name = part.trace, part.name
     about = trace.about(name)
     fixed = {axis: i for axis, i in zip(about.axes, part.part.index, strict=True) if i is not None}
@@ -119,34 +131,34 @@ def as_data(part: Slice) -> dict[str, Any]:
     return data | labels_entry(trace, name, axes) | values_entry(value)
 
 
-# ---- what is shown, as text or as HTML
+# ---- the layout, for text and HTML
 
 
 class _Table(NamedTuple):
     title: str
     rows: list[list[str]]
-    """The first one holds the headings of the columns, where they have any."""
+    """The first row holds the headings of the columns, where they have any."""
     is_folded: bool
     top_helps: bool
 
 
-class _Shown(NamedTuple):
+class _Layout(NamedTuple):
     before: list[str]
     tables: list[_Table]
     after: list[str]
 
 
-def _shown(part: Slice, digits: int, width: int, more: More) -> _Shown:
-    """Lays the tables out in the lines and the width that there are, or whole where lines have no limit."""
+def _lay_out(part: Slice, digits: int, width: int, more: More) -> _Layout:
+    """Lays the tables out in the lines and columns available, or whole where lines have no limit."""
     about, value, axes = part.trace.about(part.name), part.value, part.axes
     symbol = about.symbol if about.symbol != part.name else ""
-    meaning = f"{symbol}: {about.meaning}" if symbol and about.meaning else about.meaning
+    meaning = f"{symbol}, {about.meaning}" if symbol and about.meaning else about.meaning
     before = [f"{part.title}{_tokens(part)}   {meaning}".rstrip()]
     if about.transposed and value.ndim == 2:
         value, axes = value.T, axes[::-1]
         before.append(f"shown as the formulas use it, {symbol}[{','.join(axes)}]")
     if value.size == 0:
-        return _Shown([*before, "(empty)"], [], [])
+        return _Layout([*before, "(empty)"], [], [])
     if value.ndim == 1 and _fits_in_a_row(part, value, axes[0], digits, width):
         value, axes = value[None], ("", *axes)
     elif value.ndim == 1:
@@ -176,7 +188,7 @@ def _shown(part: Slice, digits: int, width: int, more: More) -> _Shown:
         after.append(f"… is what does not fit here: {larger}{more.lines} for everything")
     if (value.size > SMALL or after) and (totals := _totals(part, digits)):
         after.append(f"of all {value.size:,}: {totals}")
-    return _Shown(before, tables, after)
+    return _Layout(before, tables, after)
 
 
 def _table(
@@ -184,7 +196,7 @@ def _table(
 ) -> _Table:
     weights = np.where(np.isnan(grid), np.inf, np.where(grid == -np.inf, 0, np.abs(grid)))
     rows, more_rows = _fold(
-        weights.max(1), _asked(part, axes[0]), part.top, lambda places: len(list(places)) <= room
+        weights.max(1), _find_partner(part, axes[0]), part.top, lambda places: len(list(places)) <= room
     )
     shown = [i for i in rows if i is not None]
     beside = ["", *("…" if i is None else _heading(part, axes[0], i) for i in rows)]
@@ -202,7 +214,7 @@ def _table(
                 return False
         return True
 
-    columns, more_columns = _fold(weights[shown].max(0), _asked(part, axes[1]), part.top, fits)
+    columns, more_columns = _fold(weights[shown].max(0), _find_partner(part, axes[1]), part.top, fits)
     table = [list(row) for row in zip(beside, *map(column, columns), strict=True)]
     is_folded = None in rows or None in columns
     return _Table(title, table if axes[1] else table[1:], is_folded, more_rows or more_columns)
@@ -211,7 +223,7 @@ def _table(
 def _fold(
     weights: Array, asked: list[int], top: int, fits: Callable[[Iterable[int | None]], bool]
 ) -> tuple[list[int | None], bool]:
-    """The places of an axis that are shown, with None for each gap; and whether a larger `top` shows more."""
+    """Returns the shown indices of an axis, None for each gap; and whether a larger `top` shows more."""
     size = len(weights)
     if fits(range(size)):
         return list(range(size)), False
@@ -219,16 +231,16 @@ def _fold(
     order = list(dict.fromkeys([*asked, *largest[:1], 0, size - 1, *largest[:top]]))
     chosen = {order[0]}
     for place in order[1:]:
-        if fits(_gapped(chosen | {place}, size)):
+        if fits(_with_gaps(chosen | {place}, size)):
             chosen.add(place)
     if not chosen.issuperset(order):
-        return _gapped(chosen, size), False
+        return _with_gaps(chosen, size), False
     further = next((place for place in largest if place not in chosen), None)
-    return _gapped(chosen, size), further is not None and fits(_gapped(chosen | {further}, size))
+    return _with_gaps(chosen, size), further is not None and fits(_with_gaps(chosen | {further}, size))
 
 
-def _gapped(chosen: set[int], size: int) -> list[int | None]:
-    """The places in order, with None where some are left out; a gap of one place is that place."""
+def _with_gaps(chosen: set[int], size: int) -> list[int | None]:
+    """Returns the indices in order, with None for a gap; a gap of one index is that index."""
     places, after = list[int | None](), 0
     for place in [*sorted(chosen), size]:
         places += [after] if place == after + 1 else [None] if place > after else []
@@ -237,8 +249,8 @@ def _gapped(chosen: set[int], size: int) -> list[int | None]:
     return places
 
 
-def _asked(part: Slice, axis: str) -> list[int]:
-    """The place on an axis that the address is about: of [t=8], the same token among those looked at."""
+def _find_partner(part: Slice, axis: str) -> list[int]:
+    """Returns the index of the address's token on the other position axis: of [t=8], the key s=8."""
     axes, partner = part.trace.about(part.name).axes, _PARTNER.get(axis)
     if partner not in axes or (i := part.part.index[axes.index(partner)]) is None:
         return []
@@ -267,7 +279,7 @@ def _number(value: Any, digits: int) -> str:
 
 
 def _tokens(part: Slice) -> str:
-    """The tokens at the places that the address names."""
+    """Returns the tokens at the indices of the address."""
     places = zip(part.trace.about(part.name).axes, part.part.index, strict=True)
     fixed = [(axis, i) for axis, i in places if i is not None and part.trace.size(part.name, axis) > 1]
     texts = [_heading(part, axis, i) for axis, i in fixed if part.trace.label(part.name, axis, i)]
@@ -275,14 +287,14 @@ def _tokens(part: Slice) -> str:
 
 
 def _next(part: Slice, lead: tuple[int, ...]) -> str:
-    """The address of one of the tables."""
+    """Returns the address of one of the tables."""
     rest = iter(lead)
     index = tuple(next(rest, None) if i is None else i for i in part.part.index)
     return format_address(part.trace, Part(part.name, index))
 
 
 def _totals(part: Slice, digits: int) -> str:
-    """The sum, the smallest and the largest number with their addresses; empty where no number is finite."""
+    """Returns the sum, minimum and maximum with their addresses; empty where no number is finite."""
     value = part.value
     finite = value[np.isfinite(value)]
     if not finite.size:

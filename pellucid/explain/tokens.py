@@ -1,4 +1,4 @@
-"""Why a text was cut into these tokens: merge by merge, or path by path, with the ids, bytes and places."""
+"""Why a text has these tokens: merge by merge, or path by path, with ids, bytes and offsets."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,24 +8,24 @@ from pellucid.text import alphabet
 from pellucid.text.tokenizer import Tokenizer
 
 
-def explained(tokenizer: Tokenizer, text: str, words: int = 40) -> Iterator[str]:
-    """The tokens of a text in a table, then how each word was cut, for the first so many words."""
+def explain_tokens(tokenizer: Tokenizer, text: str, words: int = 40) -> Iterator[str]:
+    """Yields the tokens of a text as a table, then how each of the first `words` words was split."""
     yield from table(tokenizer, text)
     model = getattr(tokenizer, "file", {}).get("model", {})
-    tell = {"BPE": _bpe, "Unigram": _unigram, "WordPiece": _wordpiece}.get(model.get("type", ""))
-    if tell is None:
+    explain_word = {"BPE": _bpe, "Unigram": _unigram, "WordPiece": _wordpiece}.get(model.get("type", ""))
+    if explain_word is None:
         return
     before = tokenizer.library.pre_tokenizer  # type: ignore[attr-defined]
     found = [piece for piece, _ in before.pre_tokenize_str(text)] if before else [text]
     for word in found[:words]:
         yield ""
-        yield from tell(word, model)
+        yield from explain_word(word, model)
     if len(found) > words:
         yield f"\n… and {len(found) - words:,} more words"
 
 
 def table(tokenizer: Tokenizer, text: str) -> Iterator[str]:
-    """One line per token, and how much text a token holds."""
+    """Yields the bytes per token, then one line for each token."""
     ids, places, size = tokenizer.encode(text), tokenizer.offsets(text), len(text.encode())
     rate = f", {size / len(ids):.2f} bytes per token" if ids else ""
     yield f"{size:,} bytes, {len(ids):,} tokens{rate}"
@@ -33,9 +33,9 @@ def table(tokenizer: Tokenizer, text: str) -> Iterator[str]:
         return
     rows = [("id", "token", "bytes", "at")]
     for id, (start, end) in zip(ids, places, strict=True):
-        shown = tokenizer.bytes_of(id).decode("utf-8", "replace")
-        held = text.encode()[start:end].hex(" ")
-        rows.append((str(id), repr(shown), held if len(held) < 48 else held[:44] + " …", f"{start}–{end}"))
+        text_of = tokenizer.bytes_of(id).decode("utf-8", "replace")
+        data = text.encode()[start:end].hex(" ")
+        rows.append((str(id), repr(text_of), data if len(data) < 48 else data[:44] + " …", f"{start}–{end}"))
     widths = [max(len(row[i]) for row in rows) for i in range(4)]
     for row in rows:
         yield (
@@ -50,10 +50,10 @@ def _bpe(word: str, model: dict[str, Any]) -> Iterator[str]:
         ranks[alphabet.to_bytes(left), alphabet.to_bytes(right)] = rank
     data = alphabet.to_bytes(word)
     pieces, merges = bpe.encode(data, ranks)
-    yield f"{_shown(data)}: {_parts(data[i : i + 1] for i in range(len(data)))}"
+    yield f"{_format_bytes(data)}: {_parts(data[i : i + 1] for i in range(len(data)))}"
     for merge in merges:
-        left, right = merge.pair
-        yield f"  merge {merge.rank:>6,}  {_shown(left)} + {_shown(right)}  →  {_parts(merge.pieces)}"
+        pair = " + ".join(map(_format_bytes, merge.pair))
+        yield f"  merge {merge.rank:>6,}  {pair}  →  {_parts(merge.pieces)}"
     yield f"  no pair left to merge: {len(pieces)} token{'s' * (len(pieces) > 1)}"
 
 
@@ -61,10 +61,10 @@ def _unigram(word: str, model: dict[str, Any]) -> Iterator[str]:
     scores = {piece: float(score) for piece, score in model["vocab"]}
     path = unigram.best_path(word, scores)
     chosen = {(edge.start, edge.end) for edge in path}
-    yield f"{_shown(alphabet.to_bytes(word))}: ln p of every known piece; * is on the best path"
+    yield f"{_format_bytes(alphabet.to_bytes(word))}: ln p of every known piece; * is on the best path"
     for edge in sorted(unigram.lattice(word, scores)):
         mark = "*" if (edge.start, edge.end) in chosen else " "
-        piece = _shown(alphabet.to_bytes(edge.piece))
+        piece = _format_bytes(alphabet.to_bytes(edge.piece))
         yield f"  {mark} {edge.start}–{edge.end}  {piece:<14}{edge.score:9.4f}"
     total = " + ".join(f"({edge.score:.4f})" for edge in path)
     yield f"  best: {_parts(alphabet.to_bytes(edge.piece) for edge in path)}   {total} = {path[-1].total:.4f}"
@@ -77,8 +77,8 @@ def _wordpiece(word: str, model: dict[str, Any]) -> Iterator[str]:
     yield f"{word!r}: longest known piece first: {' '.join(pieces)}"
 
 
-def _shown(data: bytes) -> str:
-    """Bytes as text where they are text."""
+def _format_bytes(data: bytes) -> str:
+    """Returns the bytes as a quoted string where they are UTF-8, else in hexadecimal."""
     try:
         return repr(data.decode())
     except UnicodeDecodeError:
@@ -86,4 +86,4 @@ def _shown(data: bytes) -> str:
 
 
 def _parts(pieces: Any) -> str:
-    return " ".join(_shown(piece) for piece in pieces)
+    return " ".join(_format_bytes(piece) for piece in pieces)

@@ -1,4 +1,4 @@
-"""A trace: a tape together with what was run, so that its cells can be shown with their tokens."""
+"""A trace: a tape together with its model and tokens, so that cells can be shown with their tokens."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,9 +12,9 @@ from pellucid.reference.tape import ANY_AXES, Tape
 
 @dataclass(frozen=True, repr=False)
 class Trace:
-    """A run with all its numbers: print it to see their names.
+    """A run with all its values: print it to see their names.
 
-    `run` says what was computed; `labels` gives the text of each place on an axis."""
+    `run` says what was computed; `labels` holds the token at each index of an axis."""
 
     tape: Tape
     run: dict[str, Any] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Trace:
         return notebook.branch(repr(self), (notebook.line("\n".join(overview(self))),), is_open=False)
 
     def about(self, name: str) -> Name:
-        """The glossary's entry, or a plain one for a value that nobody described."""
+        """Returns the glossary's entry, or a plain one for a value that is not in it."""
         found = describe(name, self.tape.about)
         rank = self.tape[name].ndim
         if found and len(found.axes) == rank:
@@ -46,30 +46,31 @@ class Trace:
         return Name(name, ANY_AXES[:rank], name, "", engines="reference")
 
     def size(self, name: str, axis: str) -> int:
-        """How many places an axis of a value has."""
+        """Returns the length of an axis of a value."""
         return int(self.tape[name].shape[self.about(name).axes.index(axis)])
 
     def texts(self, name: str, axis: str) -> list[str | None]:
-        """The token at each place of an axis, None where it has no text."""
+        """Returns the token at each index of an axis, None where there is none."""
         labels, offset = self.labels.get(axis, []), self._offset(name, axis)
         places = range(offset, offset + self.size(name, axis))
         return [labels[i] if 0 <= i < len(labels) else None for i in places]
 
     def label(self, name: str, axis: str, i: int) -> str | None:
-        """The token at a place, None where it has no text."""
+        """Returns the token at one index of an axis, None where there is none."""
         labels = self.labels.get(axis, [])
         place = i + (self._offset(name, axis) if labels else 0)
         return labels[place] if 0 <= place < len(labels) else None
 
     def _offset(self, name: str, axis: str) -> int:
-        """Positions looked at may begin in a cache, so positions align with the tokens at the end."""
+        """Returns the label of index 0. Key positions may begin in a cache, so positions align at the end."""
         return len(self.labels.get(axis, [])) - self.size(name, axis) if axis in ("t", "s") else 0
 
     def address(self, name: str, index: Index) -> str:
-        """NAME[t=1,s=0], without the axes that have only one place."""
-        return name + bracketed(self.places(name, index))
+        """Returns NAME[t=1,s=0], without the axes of length 1."""
+        return name + format_index(self.places(name, index))
 
     def places(self, name: str, index: Index) -> list[tuple[str, int]]:
+        """Returns (axis, index) for each axis of more than one entry."""
         shape, axes = self.tape[name].shape, self.about(name).axes
         return [(a, i) for a, i, size in zip(axes, index, shape, strict=True) if size > 1]
 
@@ -77,5 +78,5 @@ class Trace:
         return self.tape[name]
 
 
-def bracketed(places: list[tuple[str, int]]) -> str:
+def format_index(places: list[tuple[str, int]]) -> str:
     return f"[{','.join(f'{axis}={i}' for axis, i in places)}]" if places else ""

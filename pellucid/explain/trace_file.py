@@ -1,9 +1,9 @@
 """The trace file: a run as JSON that can be read, replayed and explained by itself.
 
-Small values stand in the file; larger ones in its store, a safetensors file beside it whose name holds the
-checksum of its content: FILE.trace-0a1b2c3d4e5f.safetensors. The weights of a model that lies in a file of
-its own are only referred to: where it is, from the trace's folder and from the root, under which name, and
-the checksum of the numbers.
+Small values are in the file; larger ones in its store, a safetensors file beside it whose name holds the
+checksum of its content: FILE.trace-0a1b2c3d4e5f.safetensors. The weights of a model in a file of its own are
+references: the path, absolute and relative to the trace's folder, the tensor's name, and the checksum of the
+numbers.
 """
 
 import contextlib
@@ -41,10 +41,10 @@ from pellucid.reference.tape import ANY_AXES, Step, Tape
 
 FORMAT, VERSION = "pellucid-trace", 1
 INLINE = 4096
-"""Values of up to so many numbers stand in the JSON itself."""
+"""Values of up to this many numbers are stored in the JSON itself."""
 
 WeightsOf = Callable[[str, str], Mapping[str, Array]]
-"""Opens the model that a trace refers to, its weights rounded to the type of the run."""
+"""Opens the model that a trace refers to, with its weights rounded to the dtype of the run."""
 
 _OLD_OPERATIONS = {
     "surprise": "neg_log_probs",
@@ -108,16 +108,16 @@ def check_trace_output(path: Path, force: bool = False) -> None:
 
 
 def write(trace: Trace, path: Path, model: str | None = None, force: bool = False) -> list[Path]:
-    """Write the file (and its store, where one is needed); nothing is left half-written.
+    """Writes the file, and its store where one is needed, whole or not at all; returns the paths.
 
-    With `force` a trace that is there is replaced, together with its store. `model` is where the weights lie,
-    if they lie in a file: the trace then refers to them.
+    `force` replaces an existing trace together with its store. `model` is the path of the weights, where they
+    are in a file: the trace then refers to them.
     """
     check_trace_output(path, force)
     tape, old = trace.tape, _stores_of(path)
     large = {name: value for name, value in tape.values.items() if value.size > INLINE}
-    referred = {name for name in large if model and tape.roles[name] == "param"}
-    large = {name: value for name, value in large.items() if name not in referred}
+    referenced = {name for name in large if model and tape.roles[name] == "param"}
+    large = {name: value for name, value in large.items() if name not in referenced}
     content, store = b"", path
     if large:
         from safetensors.numpy import save
@@ -128,7 +128,7 @@ def write(trace: Trace, path: Path, model: str | None = None, force: bool = Fals
     tensors = {}
     for name, value in tape.values.items():
         where: dict[str, Any] = {"store": store.name} if name in large else {}
-        if name in referred and model is not None:
+        if name in referenced and model is not None:
             relative = os.path.relpath(Path(model).resolve(), path.parent.resolve())
             key = {"sha256": checksum(value), "key": name}
             where["ref"] = {"path": model, "relative": Path(relative).as_posix(), **key}
@@ -164,7 +164,7 @@ def write(trace: Trace, path: Path, model: str | None = None, force: bool = Fals
 
 
 def _stores_of(path: Path) -> set[Path]:
-    """The stores of the trace at this path, where there is one, that no other file beside it refers to."""
+    """Returns the stores of the trace at this path that no other file beside it refers to."""
     if not os.path.isfile(path) or _why_not_a_trace(path):
         return set()
     tensors = read_json(path).get("tensors")
@@ -184,7 +184,7 @@ def _stores_of(path: Path) -> set[Path]:
 
 
 def _names(file: Path, name: str) -> bool:
-    """Whether a file names another; one that cannot be read might."""
+    """Whether a file names another; True where it cannot be read."""
     try:
         return name.encode("utf-8", UNPAIRED) in read_bytes(file)
     except FileError:
@@ -192,7 +192,7 @@ def _names(file: Path, name: str) -> bool:
 
 
 def _json(head: dict[str, Any], tensors: dict[str, Any], steps: list[Any]) -> bytes:
-    """One line per tensor and per step, so that people and `diff` can read it."""
+    """Returns the JSON with one line per tensor and per step, so that `diff` can compare it."""
 
     def line(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, default=lambda number: number.item())
@@ -205,7 +205,7 @@ def _json(head: dict[str, Any], tensors: dict[str, Any], steps: list[Any]) -> by
 
 
 def checksum(value: Array) -> str:
-    """Of the numbers, however a file may hold them."""
+    """Returns the checksum of the numbers as float64, whatever the type in the file."""
     return hashlib.sha256(np.ascontiguousarray(value, dtype="<f8").data).hexdigest()
 
 
@@ -223,7 +223,7 @@ def tensor_entry(trace: Trace, name: str, elsewhere: Mapping[str, Any] | None = 
 
 
 def labels_entry(trace: Trace, name: str, axes: Iterable[str]) -> dict[str, Any]:
-    """The tokens of those axes on which every place has one; a whole vocabulary is too long to repeat."""
+    """Returns the tokens of the axes on which every index has one, but not a whole large vocabulary."""
     named = [axis for axis in axes if axis in trace.labels and trace.size(name, axis) <= INLINE]
     labels = {axis: trace.texts(name, axis) for axis in named}
     labels = {axis: texts for axis, texts in labels.items() if None not in texts}
@@ -231,41 +231,41 @@ def labels_entry(trace: Trace, name: str, axes: Iterable[str]) -> dict[str, Any]
 
 
 def values_entry(value: Array) -> dict[str, Any]:
-    """The numbers as nested lists; those that JSON does not know are null, and listed as special."""
-    strange = [] if value.dtype.kind in "iu" else np.argwhere(~np.isfinite(value)).tolist()
+    """Returns the numbers as nested lists; NaN and ±inf, which JSON lacks, are null and listed as special."""
+    special = [] if value.dtype.kind in "iu" else np.argwhere(~np.isfinite(value)).tolist()
     plain = value.astype(object)
-    for index in strange:
+    for index in special:
         plain[tuple(index)] = None
     entry: dict[str, Any] = {"values": plain.tolist()}
-    if strange:
-        entry["special"] = [[index, str(value[tuple(index)])] for index in strange]
+    if special:
+        entry["special"] = [[index, str(value[tuple(index)])] for index in special]
     return entry
 
 
-# ---- reading: the file may come from a stranger
+# ---- reading: a file may be damaged or malicious
 
 
 def read(path: Path, weights_of: WeightsOf | None = None) -> Trace:
-    """The trace of a file, or one FileError that says what is wrong with it.
+    """Returns the trace of a file; raises a FileError that names the damage.
 
-    `weights_of` opens the model that it refers to, where it refers to one.
+    `weights_of` opens the model that the trace refers to, where it refers to one.
     """
     data = read_format(path, "trace", FORMAT, VERSION)
     with validating(path):
-        need(isinstance(data.get("run"), dict), "'run' is missing or no dict")
-        return _trace(data, _Elsewhere(path, str(data["run"].get("dtype", "float64")), weights_of))
+        need(isinstance(data.get("run"), dict), "'run' is missing or not a dict")
+        return _trace(data, _ExternalTensors(path, str(data["run"].get("dtype", "float64")), weights_of))
 
 
-def _trace(data: dict[str, Any], elsewhere: "_Elsewhere") -> Trace:
+def _trace(data: dict[str, Any], elsewhere: "_ExternalTensors") -> Trace:
     kinds = {"run": dict, "tensors": dict, "steps": list}
     for key, kind in kinds.items():
-        need(isinstance(data.get(key), kind), f"{key!r} is missing or no {kind.__name__}")
+        need(isinstance(data.get(key), kind), f"{key!r} is missing or not a {kind.__name__}")
     run = data["run"]
     dtype = run.get("dtype", "float64") if run.get("path", "reference") == "reference" else "float64"
-    need(dtype in ("float64", "float32"), f"it was run in {dtype!r}, which this version cannot replay")
+    need(dtype in ("float64", "float32"), f"its dtype {dtype!r} cannot be replayed by this version")
     tape, labels = Tape(np.dtype(dtype)), dict[str, list[str]]()
     for name, entry in data["tensors"].items():
-        need(isinstance(entry, dict), f"tensor {name!r} is no table")
+        need(isinstance(entry, dict), f"tensor {name!r} is not a table")
         need(entry.get("role") in _ROLES, f"tensor {name!r} has the role {entry.get('role')!r}")
         value = _value(name, entry, elsewhere)
         tape.values[name] = value if value.dtype.kind in "iu" else value.astype(tape.dtype)
@@ -281,15 +281,15 @@ def _trace(data: dict[str, Any], elsewhere: "_Elsewhere") -> Trace:
         elif describe(name, tape.about) is None and tuple(axes) != ANY_AXES[: len(axes)]:
             # a name that the glossary no longer has keeps its axes
             tape.about[name] = Name(name, tuple(axes), name, "", engines="reference")
-        need(isinstance(entry.get("labels", {}), dict), f"tensor {name!r}: labels are no table")
+        need(isinstance(entry.get("labels", {}), dict), f"tensor {name!r}: labels are not a table")
         for axis, texts in entry.get("labels", {}).items():
-            need(axis in axes and _texts(texts), f"tensor {name!r}: labels of {axis!r} are no texts")
+            need(axis in axes and _texts(texts), f"tensor {name!r}: labels of {axis!r} are not texts")
             labels[axis] = max(labels.get(axis, []), texts, key=len)
     for step in data["steps"]:
         _step(tape, step)
     for name, role in tape.roles.items():
         given = role in ("leaf", "param")
-        need(given != (name in tape.steps), f"{name!r} has the role {role!r}, which its steps belie")
+        need(given != (name in tape.steps), f"{name!r} has the role {role!r}, which contradicts its steps")
     aliases = data.get("aliases", {})
     need(
         isinstance(aliases, dict)
@@ -305,7 +305,7 @@ def _texts(given: Any) -> bool:
     return isinstance(given, list) and all(isinstance(text, str) for text in given)
 
 
-def _value(name: str, entry: dict[str, Any], elsewhere: "_Elsewhere") -> Array:
+def _value(name: str, entry: dict[str, Any], elsewhere: "_ExternalTensors") -> Array:
     shape = entry.get("shape")
     need(
         isinstance(shape, list) and all(type(size) is int and 0 <= size < 2**40 for size in shape),
@@ -315,15 +315,15 @@ def _value(name: str, entry: dict[str, Any], elsewhere: "_Elsewhere") -> Array:
     if "store" in entry or "ref" in entry:
         where = "store" if "store" in entry else "model"
         value = (
-            elsewhere.stored(name, entry["store"])
+            elsewhere.read_stored(name, entry["store"])
             if where == "store"
-            else elsewhere.referred(name, entry["ref"])
+            else elsewhere.read_referenced(name, entry["ref"])
         )
         need(value.shape == shape, f"tensor {name!r} has the shape {value.shape} in its {where}, not {shape}")
         return value
     need("values" in entry, f"tensor {name!r} has neither values nor a store that this version can read")
     special = {}
-    need(isinstance(entry.get("special", []), list), f"tensor {name!r}: special is no list")
+    need(isinstance(entry.get("special", []), list), f"tensor {name!r}: special is not a list")
     for item in entry.get("special", []):
         need(
             isinstance(item, list) and len(item) == 2 and item[1] in ("inf", "-inf", "nan"),
@@ -357,8 +357,8 @@ def _flatten(
         _flatten(name, inner, shape[1:], (*at, i), special, into)
 
 
-class _Elsewhere:
-    """What does not stand in the file itself: its store, and the models that it refers to."""
+class _ExternalTensors:
+    """The tensors outside the file itself: in its store, and in the models that it refers to."""
 
     def __init__(self, path: Path, dtype: str, weights_of: WeightsOf | None) -> None:
         self.path, self.dtype, self.weights_of = path, dtype, weights_of
@@ -366,10 +366,10 @@ class _Elsewhere:
         self.models: dict[str, Mapping[str, Array]] = {}
         self.failures: dict[str, str] = {}
 
-    def stored(self, name: str, file: Any) -> Array:
+    def read_stored(self, name: str, file: Any) -> Array:
         need(
             isinstance(file, str) and Path(file).name == file and file.endswith(".safetensors"),
-            f"tensor {name!r} is stored in {file!r}, which is no .safetensors file beside the trace",
+            f"tensor {name!r} is stored in {file!r}, which is not a .safetensors file beside the trace",
         )
         if file not in self.stores:
             from safetensors import SafetensorError
@@ -380,22 +380,22 @@ class _Elsewhere:
             except OSError as error:
                 raise Damaged(f"its store {file} cannot be read: {error.strerror}") from None
             except SafetensorError as error:
-                raise Damaged(f"its store {file} is no safetensors file: {error}") from None
+                raise Damaged(f"its store {file} is not a safetensors file: {error}") from None
         need(name in self.stores[file], f"its store {file} has no tensor {name!r}")
         return self.stores[file][name]
 
-    def referred(self, name: str, ref: Any) -> Array:
+    def read_referenced(self, name: str, ref: Any) -> Array:
         need(
             isinstance(ref, dict) and all(isinstance(ref.get(key), str) for key in ("path", "sha256", "key")),
             f"tensor {name!r} refers to {ref!r}",
         )
-        need(self.weights_of is not None, f"tensor {name!r} lies in {ref['path']}, which is not opened here")
+        need(self.weights_of is not None, f"tensor {name!r} is in {ref['path']}, which is not opened here")
         places = [ref["path"]]
         if isinstance(ref.get("relative"), str):  # first beside the trace, wherever both were moved to
             places.insert(0, os.path.normpath(self.path.parent / ref["relative"]))
-        found = [(place, weights) for place in places if (weights := self._opened(place)) is not None]
+        found = [(place, weights) for place in places if (weights := self._open(place)) is not None]
         if not found:
-            raise Damaged(f"its weights lie in {places[-1]}: {self.failures[places[-1]]}")
+            raise Damaged(f"its weights are in {places[-1]}: {self.failures[places[-1]]}")
         key = ref["key"]
         for _, weights in found:
             value = np.asarray(weights[key], dtype=np.float64) if key in weights else None
@@ -405,8 +405,8 @@ class _Elsewhere:
         need(key in weights, f"{place} has no weight {key!r}")
         raise Damaged(f"{place} has changed since: {key} holds other numbers")
 
-    def _opened(self, model: str) -> Mapping[str, Array] | None:
-        """The weights of a model, None where it cannot be opened."""
+    def _open(self, model: str) -> Mapping[str, Array] | None:
+        """Returns the weights of a model, None where it cannot be opened."""
         if model not in self.models and model not in self.failures:
             assert self.weights_of is not None
             try:
@@ -417,16 +417,16 @@ class _Elsewhere:
 
 
 def _step(tape: Tape, step: Any) -> None:
-    need(isinstance(step, dict), "a step is no table")
+    need(isinstance(step, dict), "a step is not a table")
     name, inputs, attrs = step.get("out"), step.get("in"), step.get("attrs", {})
-    need(isinstance(name, str) and name in tape.values, f"a step makes {name!r}, which is no tensor")
+    need(isinstance(name, str) and name in tape.values, f"a step makes {name!r}, which is not a tensor")
     need(name not in tape.steps, f"two steps make {name!r}")
     need(step.get("phase") in _PHASES, f"step {name!r} has the phase {step.get('phase')!r}")
-    need(_texts(inputs), f"step {name!r}: its inputs are no names")
+    need(_texts(inputs), f"step {name!r}: its inputs are not names")
     for read in inputs:
         known = read in tape.steps or (read in tape.values and tape.roles[read] in ("leaf", "param"))
         need(known, f"step {name!r} reads {read!r} before anything makes it")
-    need(isinstance(attrs, dict), f"step {name!r}: its attributes are no table")
+    need(isinstance(attrs, dict), f"step {name!r}: its attributes are not a table")
     try:
         op = str(step.get("op"))
         made = Step(name, find_op(_OLD_OPERATIONS.get(op, op)), tuple(inputs), attrs, step["phase"])
@@ -440,7 +440,7 @@ def _step(tape: Tape, step: Any) -> None:
 
 
 def _sizes_hold(tape: Tape, step: Step) -> bool:
-    """Whether the step's sizes are those of its tensors, so that running it reserves no more than they do."""
+    """Whether the step's sizes are those of its tensors, so that a run allocates no more than they do."""
     shapes = [tape.values[name].shape for name in step.inputs]
     if step.op is einsum:
         try:

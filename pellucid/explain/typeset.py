@@ -1,7 +1,7 @@
 """Formulas as MathML, which browsers draw, and as LaTeX.
 
-A value's own subscript, its axes and its marks are told apart: W_Q@1[c,hd] is W with the subscript Q and the
-superscript (1), and of that the entry c,hd.
+A value's own subscript, its axes and its marks are distinguished: W_Q@1[c,hd] is W with the subscript Q and
+the superscript (1), and of that the entry c,hd.
 """
 
 import re
@@ -49,7 +49,7 @@ _FUNCTIONS = ("tanh", "cos", "sin", "ln", "max", "exp")
 
 
 class _Parts(NamedTuple):
-    """A symbol taken apart."""
+    """The parts of a symbol."""
 
     prefix: str
     base: str

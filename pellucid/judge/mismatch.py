@@ -7,7 +7,7 @@ import numpy as np
 
 from pellucid.errors import TapeError
 from pellucid.explain.derive import arithmetic
-from pellucid.explain.expression import written
+from pellucid.explain.expression import format_expression
 from pellucid.explain.formula import build_formula
 from pellucid.explain.trace import Trace
 from pellucid.reference.op import Array, Index
@@ -101,4 +101,6 @@ def explain_mismatch(found: Mismatch, trace: Trace, head: bool = True, top: int 
         made = arithmetic(trace, step, found.index, top)
     except Exception as error:  # an untrusted trace may hold a step that cannot run
         raise TapeError(f"{found.name!r} cannot be recomputed from this trace: {error}.") from error
-    return "\n".join([*lines, f"  {build_formula(trace, step, found.index)}", f"  = {written(made, 6)}"])
+    return "\n".join(
+        [*lines, f"  {build_formula(trace, step, found.index)}", f"  = {format_expression(made, 6)}"]
+    )

@@ -85,7 +85,7 @@ def no_update(before: Before) -> Tape:
 def beginning(name: str, weight: Array) -> Tape:
     """A parameter before the first update."""
     tape = Tape()
-    _tell(tape, tape.parameter(f"{name}@0", weight), name, "{}@0", "before the first update: {}")
+    _tell(tape, tape.parameter(f"{name}@0", weight), name, "{}@0", "{} before the first update")
     return tape
 
 
@@ -109,21 +109,21 @@ def _numbered(tape: Tape, before: Before) -> Tape:
 def _describe(tape: Tape, name: str, k: int) -> None:
     """The words of what only an update of a run has."""
     words = {
-        f"d.{name}": ("d{}", f"the gradient that update {k} used, of: {{}}"),
-        f"d.{name}.clipped": ("d{}ᶜ", f"the gradient that update {k} used, clipped, of: {{}}"),
-        f"{name}.ema": (f"{{}}̄@{k}", f"the running mean after update {k}, of: {{}}"),
+        f"d.{name}": ("d{}", f"gradient of {{}} in update {k}"),
+        f"d.{name}.clipped": ("d{}ᶜ", f"gradient of {{}} in update {k}, clipped"),
+        f"{name}.ema": (f"{{}}̄@{k}", f"EMA of {{}} after update {k}"),
     }
     for called, (symbol, meaning) in words.items():
         if (full := f"{called}@{k}") in tape.values:
             _tell(tape, tape.ref(full), name, symbol, meaning)
     if (old := f"{name}.ema@{k - 1}") in tape.values:
-        _tell(tape, tape.ref(old), name, f"{{}}̄@{k - 1}", f"the running mean after update {k - 1}, of: {{}}")
+        _tell(tape, tape.ref(old), name, f"{{}}̄@{k - 1}", f"EMA of {{}} after update {k - 1}")
     if k == 1:
-        _tell(tape, tape.ref(f"{name}@0"), name, "{}@0", "before the first update: {}")
+        _tell(tape, tape.ref(f"{name}@0"), name, "{}@0", "{} before the first update")
     plain = {
-        "grad_norm": ("", "‖g‖", f"the length of all gradients of update {k} taken as one vector"),
-        "clip": ("", "clip", f"the factor that keeps ‖g‖ within its limit at update {k}"),
-        LENGTHS: ("parameter", "‖dW‖", f"the length of each parameter's gradient at update {k}"),
+        "grad_norm": ("", "‖g‖", f"gradient norm in update {k}: of all gradients as one vector"),
+        "clip": ("", "clip", f"clipping factor in update {k}: limit / max(gradient norm, limit)"),
+        LENGTHS: ("parameter", "‖dW‖", f"gradient norm of each parameter in update {k}"),
     }
     for called, (axes, symbol, meaning) in plain.items():
         if (full := f"{called}@{k}") in tape.values:
@@ -132,5 +132,5 @@ def _describe(tape: Tape, name: str, k: int) -> None:
 
 def _tell(tape: Tape, ref: Ref, of: str, symbol: str, meaning: str) -> None:
     if about := describe(of):
-        told = replace(about, symbol=symbol.format(about.symbol), meaning=meaning.format(about.meaning))
+        told = replace(about, symbol=symbol.format(about.symbol), meaning=meaning.format(about.term))
         tape.about[ref.name] = replace(told, name=ref.name, engines="reference", invariant="")

@@ -253,6 +253,6 @@ def _describe(tape: Tape, w: Ref, made: Ref, symbol: str, meaning: str) -> Ref:
     of = describe(w.name, tape.about)
     if of:
         tape.about[made.name] = replace(
-            of, name=made.name, symbol=symbol, meaning=meaning + of.meaning, engines="reference", invariant=""
+            of, name=made.name, symbol=symbol, meaning=meaning + of.term, engines="reference", invariant=""
         )
     return made

@@ -75,14 +75,14 @@ def test_one_value_in_full_for_programs(run: Path, shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("at", "words"),
     [
-        (f"{WEIGHT}@5", "[out=10 in=8]   W_1@5: after update 5"),
-        ("embed.weight.ema@5", "the running mean after update 5, of: one row of channels for each token"),
+        (f"{WEIGHT}@5", "[out=10 in=8]   W_1@5, up-projection weight after update 5"),
+        ("embed.weight.ema@5", "EMA of token embedding weight after update 5"),
         (f"{WEIGHT}.m@5[0,0]", "= 0.9 · "),
-        (f"d.{WEIGHT}@5[0,0]", "given: the gradient that update 5 used"),
+        (f"d.{WEIGHT}@5[0,0]", "input, gradient of"),
         (f"{WEIGHT}@5[out=3]", f"{WEIGHT}@5[out=3] [in=8]"),
         (f"d.{WEIGHT}@5[:,7]", f"d.{WEIGHT}@5[in=7] [out=10]"),
-        ("grad_norm@5", "the length of all gradients of update 5"),
-        ("clip@5", "the factor that keeps ‖g‖ within its limit at update 5"),
+        ("grad_norm@5", "gradient norm in update 5"),
+        ("clip@5", "clipping factor in update 5"),
         ("embed.weight@0[1,1]", "no update made it: the run began with it"),
     ],
 )

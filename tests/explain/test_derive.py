@@ -12,7 +12,7 @@ import pytest
 import pellucid
 from pellucid.errors import UsageError
 from pellucid.explain.derive import as_data, derive, explain, lines
-from pellucid.explain.more import IN_A_SHELL
+from pellucid.explain.table import IN_A_SHELL
 from pellucid.explain.trace import Trace
 from pellucid.reference.ops.arithmetic import add, power
 from pellucid.reference.tape import Tape
@@ -42,7 +42,7 @@ def test_a_gradient_is_explained_like_a_value(abcd: Model) -> None:
     assert text.startswith("d.logits[t=1,v=2] = -0.67616  (t=1 B, v=2 C)")
     assert "dℓ[t,v] = dℓ|nll[t,v] + dℓ|lse[t,v]" in text
     assert "= -1 + 0.32384" in text
-    assert "d.loss = 1   given: 1, where the backward pass starts" in text
+    assert "d.loss = 1   input, gradient of the loss with respect to itself: 1" in text
 
 
 def test_an_update_is_explained_like_a_value(abcd: Model) -> None:
@@ -76,7 +76,7 @@ def test_a_probability_follows_its_own_logit_even_where_another_is_larger(abcd: 
 def test_a_cell_is_explained_once(abcd: Model) -> None:
     text = str(abcd.explain("A B", at="loss", target="C", depth=6, lines=None))
     assert text.count("Z[t,d] = Σ_s P[t,s] V[s,d]") == 1
-    assert text.count("(told below)") == 1
+    assert text.count("(shown below)") == 1
 
 
 @pytest.mark.parametrize("most", [1, 5, 12, 40])
@@ -84,7 +84,7 @@ def test_text_keeps_within_its_lines_nearest_first_and_says_where_it_stopped(abc
     short = str(abcd.explain("A B", at="d.embed.weight[1,1]", target="C", depth=20, lines=most)).splitlines()
     assert len(short) <= max(most, 2)
     assert " …" in "".join(short)
-    assert short[-1] == "… could be taken apart further: lines=None"
+    assert short[-1] == "… could be expanded further: lines=None"
     if most >= 5:
         assert "dE[v,c] = Σ dX_E[t,c] over the positions with this id" in short[1]
     whole = str(abcd.explain("A B", at="d.embed.weight[1,1]", target="C", depth=20, lines=None))
@@ -157,7 +157,7 @@ def test_untrusted_names_are_escaped_in_a_notebook() -> None:
 
 
 def test_the_depth_of_a_deep_model_costs_no_more_than_its_lines() -> None:
-    """Each cell is taken apart once, though the ways to it double with every layer."""
+    """Each cell is expanded once, though the ways to it double with every layer."""
     config = dataclasses.replace(CONFIGS["relu"], n_layer=8)
     trace = Trace(forward(config, weights(config), [[1, 2, 0]]))
     start = time.perf_counter()
@@ -221,10 +221,10 @@ def test_a_lesson_brings_its_own_words() -> None:
         "│  f = x_squared + y_squared",
         "│  = 9 + 16",
     ]
-    assert "x = 3   a parameter: where we stand" in text
+    assert "x = 3   parameter, where we stand" in text
     slope = str(derive(Trace(tape), "d.x"))
     assert "= 2 · 3^1 · 1" in slope
-    assert slope.startswith("d.x = 6   the gradient of: where we stand")
+    assert slope.startswith("d.x = 6   gradient of where we stand")
 
 
 def test_masked_scores_print_as_minus_infinity(abcd: Model) -> None:

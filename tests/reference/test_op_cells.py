@@ -12,7 +12,7 @@ import pytest
 
 from pellucid.config import preset, preset_text
 from pellucid.explain.derive import arithmetic
-from pellucid.explain.expression import Apply, Cell, Expression, Number, Sum, compute, written
+from pellucid.explain.expression import Apply, Cell, Expression, Number, Sum, compute, format_expression
 from pellucid.explain.trace import Trace
 from pellucid.judge.mismatch import find_mismatch
 from pellucid.reference.op import Index
@@ -58,7 +58,7 @@ def calculated(text: str) -> float:
 
 
 def read_aloud(tape: Tape, step: Step, index: Index, top: int) -> float:
-    return calculated(written(arithmetic(Trace(tape), step, index, top), 17))
+    return calculated(format_expression(arithmetic(Trace(tape), step, index, top), 17))
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -117,7 +117,7 @@ def test_the_printed_arithmetic_reads_as_on_paper() -> None:
     tape = teaching_model()
 
     def text(name: str, *index: int) -> str:
-        return written(arithmetic(Trace(tape), tape.steps[name], index, top=6))
+        return format_expression(arithmetic(Trace(tape), tape.steps[name], index, top=6))
 
     assert text("blocks.0.attn.q", 0, 0, 2, 1) == "1 · 0 + 1 · 2"
     assert text("blocks.0.attn.scores", 0, 0, 2, 0) == "(2 · 1 + 2 · 0) / √2"
@@ -159,7 +159,7 @@ PRODUCT = Apply("multiply", (MINUS, TWO), -6.0)
     ],
 )
 def test_parentheses_stand_where_a_calculator_needs_them(expression: Expression, text: str) -> None:
-    assert written(expression) == text
+    assert format_expression(expression) == text
     assert calculated(text) == pytest.approx(expression.value, rel=1e-15)
     assert compute(expression) == pytest.approx(expression.value, rel=1e-15)
 
@@ -169,7 +169,7 @@ def test_a_scale_is_printed_with_as_many_digits_as_asked() -> None:
     logits = tape.constant("logits", [1.0, 2.0])
     warm = tape("warm", einsum, logits, spec="v->v", scale=1 / 0.7)
     assert wrong_cell(tape, partial(read_aloud, top=6)) is None
-    assert written(arithmetic(Trace(tape), tape.steps[warm.name], (0,), 6), 3) == "1 · 1.43"
+    assert format_expression(arithmetic(Trace(tape), tape.steps[warm.name], (0,), 6), 3) == "1 · 1.43"
 
 
 @pytest.mark.parametrize("op", [softmax, logsumexp], ids=lambda op: op.name)

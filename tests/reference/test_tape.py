@@ -293,7 +293,7 @@ def test_a_value_brings_its_own_axes_symbol_and_meaning() -> None:
     assert (about.axes, about.symbol, about.meaning) == (("fruit",), "π", "per kilo")
     assert Trace(tape).address("price", (1,)) == "price[fruit=1]"
     slope = Trace(tape).about("d.price")
-    assert (slope.axes, slope.symbol, slope.meaning) == (("fruit",), "dπ", "the gradient of: per kilo")
+    assert (slope.axes, slope.symbol, slope.meaning) == (("fruit",), "dπ", "gradient of per kilo")
 
 
 def test_an_undescribed_value_has_plain_axes_and_its_name_for_a_symbol() -> None:
