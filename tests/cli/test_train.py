@@ -312,7 +312,7 @@ def test_a_finished_run_whose_last_checkpoint_is_damaged_goes_on_to_the_same_end
     assert (out / "model" / "model.safetensors").read_bytes() == before
 
 
-def test_a_model_of_somebody_else_is_reported_before_a_step_is_made(tmp_path: Path, run: Shell) -> None:
+def test_another_model_is_reported_before_a_step_is_made(tmp_path: Path, run: Shell) -> None:
     out = tmp_path / "a"
     assert run("train", "stories", "--plain", f"out={out}", "steps=4", "checkpoint.every=2", *SMALL).code == 0
     shutil.rmtree(out / "checkpoints" / "step-0000004")

@@ -135,7 +135,7 @@ def test_each_cell_of_an_update_can_be_computed_and_explained_by_itself(rule: st
 # ---- by hand
 
 
-def slopes(**given: Any) -> Tape:
+def tape_with_gradients(**given: Any) -> Tape:
     """A loss whose gradient is each parameter itself: half the sum of their squares."""
     tape = Tape()
     halves = []
@@ -148,19 +148,19 @@ def slopes(**given: Any) -> Tape:
 
 
 def test_the_first_adam_step_is_the_rate_whatever_the_gradients_size() -> None:
-    tape = slopes(x=[1e-6, -3.0, 500.0])
+    tape = tape_with_gradients(x=[1e-6, -3.0, 500.0])
     update(tape, "adamw", lr=0.01, eps=1e-30, weight_decay=0.0)
     np.testing.assert_allclose(tape["x"] - tape["x@1"], [0.01, -0.01, 0.01], rtol=1e-9)
 
 
 def test_decay_shrinks_the_weight_by_itself() -> None:
-    tape = slopes(x=[2.0])
+    tape = tape_with_gradients(x=[2.0])
     update(tape, "adamw", lr=0.1, eps=1e-30, weight_decay=0.5)
     assert tape["x@1"] == pytest.approx([2 - 0.1 - 0.1 * 0.5 * 2], rel=1e-14)
 
 
 def test_adams_moments_are_running_means() -> None:
-    tape = slopes(x=[3.0])
+    tape = tape_with_gradients(x=[3.0])
     state = {"x.m@4": np.array([1.0]), "x.v@4": np.array([2.0])}
     update(tape, "adamw", 5, lr=0.1, betas=(0.9, 0.99), weight_decay=0.0, state=state)
     assert tape["x.m@5"] == pytest.approx(0.9 * 1 + 0.1 * 3)
@@ -170,7 +170,7 @@ def test_adams_moments_are_running_means() -> None:
 
 
 def test_the_two_forms_of_momentum_differ_by_one_minus_beta() -> None:
-    accumulated, averaged = slopes(x=[3.0]), slopes(x=[3.0])
+    accumulated, averaged = tape_with_gradients(x=[3.0]), tape_with_gradients(x=[3.0])
     update(accumulated, "momentum", lr=0.1, beta=0.9)
     update(averaged, "averaging_momentum", lr=0.1, beta=0.9)
     assert accumulated["x@1"] == pytest.approx([3 - 0.1 * 3])
@@ -186,7 +186,7 @@ def test_no_decay_l2_and_decay_are_three_different_updates(rule: str, step: floa
     """θ = g = 2, second update, both moments 1 before it. Without decay m = 1.1 and v = 1.003, and
     m̂ = 5.789474, √v̂ = √501.7509 = 22.39980. L2 with λ = 0.5 makes g = 3: m = 1.2, v = 1.008, m̂ = 6.315789 and
     √v̂ = √504.2521 = 22.45556. Decay leaves the moments alone and takes ηλθ off by itself."""
-    tape = slopes(x=[2.0])
+    tape = tape_with_gradients(x=[2.0])
     state = {"x.m@1": np.array([1.0]), "x.v@1": np.array([1.0])}
     decay = {} if rule == "adam" else {"weight_decay": 0.5}
     update(tape, rule, 2, lr=0.1, state=state, **decay)
@@ -195,7 +195,7 @@ def test_no_decay_l2_and_decay_are_three_different_updates(rule: str, step: floa
 
 @pytest.mark.parametrize("rule", ["momentum", "averaging_momentum", "adam", "adam_l2", "adamw"])
 def test_moments_start_from_nothing(rule: str) -> None:
-    tape = slopes(x=[3.0])
+    tape = tape_with_gradients(x=[3.0])
     update(tape, rule, lr=0.1)
     assert tape["x.m@0"] == 0
     assert tape.roles["x.m@0"] == "leaf"
@@ -206,7 +206,7 @@ def test_moments_start_from_nothing(rule: str) -> None:
 
 def turned(gradient: Array, **settings: Any) -> Tape:
     """One update of Muon for a matrix whose gradient is itself."""
-    tape = slopes(x=gradient)
+    tape = tape_with_gradients(x=gradient)
     update(tape, "muon", lr=0.1, weight_decay=0.0, **settings)
     return tape
 
@@ -234,14 +234,14 @@ def test_muon_keeps_the_directions_of_a_gradient_and_makes_them_alike(shape: tup
 
 
 def test_muon_of_no_gradient_moves_nothing_but_the_decay() -> None:
-    tape = slopes(x=np.zeros((2, 3)))
+    tape = tape_with_gradients(x=np.zeros((2, 3)))
     update(tape, "muon", lr=0.1)
     np.testing.assert_array_equal(tape["x@1"], np.zeros((2, 3)))
 
 
 def test_muon_refuses_what_is_not_a_matrix() -> None:
     with pytest.raises(TapeError, match=r"'x'.*\(2,\)"):
-        update(slopes(x=[1.0, 2.0]), "muon", lr=0.1)
+        update(tape_with_gradients(x=[1.0, 2.0]), "muon", lr=0.1)
 
 
 def test_every_step_of_muon_tells_its_formula() -> None:
@@ -289,7 +289,7 @@ def test_a_recipes_optimizer_decays_only_those(optimizer: AdamW | AdamL2) -> Non
 def test_a_schedule_multiplies_the_rate_of_its_step() -> None:
     cosine = Cosine(warmup=2)
     for k in (1, 2, 3, 4):
-        tape = slopes(x=[3.0])
+        tape = tape_with_gradients(x=[3.0])
         update(tape, "sgd", k, lr=0.1, schedule=lambda step: cosine.factor(step, 4))
         assert tape[f"x@{k}"] == pytest.approx([3 - 0.1 * 3 * (0.5, 1, 1, 0.5)[k - 1]])
 
@@ -299,7 +299,7 @@ def test_beta2_warms_up_in_a_straight_line() -> None:
     assert [optimizer.betas_at(step)[1] for step in (0, 3, 9, 100)] == pytest.approx(
         [0.99, 0.993, 0.999, 0.999]
     )
-    tape = slopes(x=[3.0])
+    tape = tape_with_gradients(x=[3.0])
     state = {"x.m@3": np.array([1.0]), "x.v@3": np.array([2.0])}
     update(tape, optimizer, 4, state=state)
     assert tape["x.v@4"] == pytest.approx(0.993 * 2 + 0.007 * 9)
@@ -311,7 +311,7 @@ def test_beta2_warms_up_in_a_straight_line() -> None:
 
 
 def test_clipping_shortens_all_gradients_to_the_limit_together() -> None:
-    tape = slopes(x=[3.0, 0.0], y=4.0)
+    tape = tape_with_gradients(x=[3.0, 0.0], y=4.0)
     update(tape, "sgd", lr=1.0, clip=1.0)
     assert (tape["grad_norm"], tape["clip"]) == (5, 0.2)
     np.testing.assert_allclose(tape["d.x.clipped"], [0.6, 0], rtol=1e-15)
@@ -323,7 +323,7 @@ def test_clipping_shortens_all_gradients_to_the_limit_together() -> None:
 
 @pytest.mark.parametrize("limit", [5.0, 6.0])
 def test_gradients_within_the_limit_are_not_clipped(limit: float) -> None:
-    tape = slopes(x=[3.0, 0.0], y=4.0)
+    tape = tape_with_gradients(x=[3.0, 0.0], y=4.0)
     update(tape, "sgd", lr=1.0, clip=limit)
     assert tape["clip"] == 1
     np.testing.assert_array_equal(tape["d.x.clipped"], tape["d.x"])
@@ -331,7 +331,7 @@ def test_gradients_within_the_limit_are_not_clipped(limit: float) -> None:
 
 
 def test_without_a_limit_no_clipping_step_is_taken() -> None:
-    tape = slopes(x=[3.0])
+    tape = tape_with_gradients(x=[3.0])
     update(tape, "sgd", lr=1.0)
     assert "grad_norm" not in tape
     assert "d.x.clipped" not in tape
@@ -367,7 +367,7 @@ def test_clipping_agrees_with_torch_and_exactly_with_its_formula(limit: float) -
 
 
 def test_only_the_chosen_parameters_move_and_count_for_clipping() -> None:
-    tape = slopes(x=[3.0], y=[4.0])
+    tape = tape_with_gradients(x=[3.0], y=[4.0])
     updated = update(tape, "sgd", lr=1.0, only="x*", clip=1.0)
     assert [ref.name for ref in updated] == ["x@1"]
     assert tape["grad_norm"] == 3
@@ -442,7 +442,7 @@ def test_a_tape_alone_is_its_own_join() -> None:
 
 
 def test_the_glossary_reaches_into_joined_tapes() -> None:
-    first, second = slopes(x=[1.0]), slopes(x=[2.0])
+    first, second = tape_with_gradients(x=[1.0]), tape_with_gradients(x=[2.0])
     for tape in (first, second):
         tape.describe(tape.ref("x²"), symbol="S", meaning="a square")
     assert join([first, second]).about["x²@1"].symbol == "S"
@@ -453,17 +453,17 @@ def test_the_glossary_reaches_into_joined_tapes() -> None:
 
 def test_an_unknown_rule_gets_a_hint() -> None:
     with pytest.raises(TapeError, match=r"adaw.*adamw"):
-        update(slopes(x=1.0), "adaw", lr=0.1)
+        update(tape_with_gradients(x=1.0), "adaw", lr=0.1)
 
 
 def test_a_pattern_that_fits_nothing_lists_what_there_is() -> None:
-    tape = slopes(x=1.0, y=2.0)
+    tape = tape_with_gradients(x=1.0, y=2.0)
     with pytest.raises(TapeError, match=r"'z\*'.*x, y"):
         update(tape, "sgd", lr=0.1, only="z*")
 
 
 def test_a_parameter_without_a_gradient_is_not_updated() -> None:
-    tape = slopes(x=1.0)
+    tape = tape_with_gradients(x=1.0)
     tape.parameter("lonely", 2.0)
     assert [ref.name for ref in update(tape, "sgd", lr=0.1)] == ["x@1"]
     with pytest.raises(AddressError):

@@ -79,7 +79,7 @@ def test_the_share_held_out_is_the_share_asked_for(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", kinds())
-def test_holding_out_more_keeps_what_was_held_out(kind: str) -> None:
+def test_a_larger_validation_split_contains_the_smaller(kind: str) -> None:
     few, many = find(kind)(held_out=0.1), find(kind)(held_out=0.5)
     for number in range(50):
         assert many.part(few.example(0, number, "validation").prompt) == "validation"

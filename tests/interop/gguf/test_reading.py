@@ -234,13 +234,11 @@ def test_what_cannot_be_is_refused(key: str, value: Any, complaint: str, tmp_pat
 
 
 @pytest.mark.parametrize("multiple", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_sharpness_that_is_none_is_refused(multiple: float, tmp_path: Path) -> None:
+def test_an_attention_scale_that_is_not_finite_is_refused(multiple: float, tmp_path: Path) -> None:
     """In our config 0 would mean the paper's."""
     change = {"llama.rope.scaling.attn_factor": multiple}
     path = rewritten(tmp_path / "m.gguf", lambda facts: facts.update(change), LLAMA | {"positions": YARN})
-    with pytest.raises(
-        FileError, match=r"attn_factor = .* leaves no scores|attention_factor=inf must be finite"
-    ):
+    with pytest.raises(FileError, match=r"attn_factor|attention_factor"):
         gguf.read(path)
 
 

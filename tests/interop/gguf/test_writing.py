@@ -139,7 +139,7 @@ def test_a_qwen_in_pairs_computes_the_same_after_its_rows_went_to_halves(name: s
     assert np.abs(wanted - found).max() < 1e-10 * np.abs(wanted).max()
 
 
-def test_the_sharpness_of_yarn_survives_to_the_last_bits_of_float32(tmp_path: Path) -> None:
+def test_the_attention_scale_of_yarn_survives_to_the_last_bits_of_float32(tmp_path: Path) -> None:
     for factor in (0.5, 1.0, 1.7, 0.123456789012, 1 + 0.1 * np.log(4), 123.45678):
         ours = model(LLAMA | {"positions": YARN | {"attention_factor": float(factor)}})
         gguf.write(tmp_path / "m.gguf", ours, "F32", force=True)

@@ -23,16 +23,16 @@ def settings(kind: str) -> list[str]:
     return [field.name for field in dataclasses.fields(find("masks", kind)) if field.type is int]
 
 
-def settled(kind: str, **values: int) -> MaskConfig:
+def make_mask(kind: str, **values: int) -> MaskConfig:
     mask = find("masks", kind)(**values)
     assert isinstance(mask, MaskConfig)
     return mask
 
 
-MASKS = [settled(kind) for kind in kinds("masks")]
+MASKS = [make_mask(kind) for kind in kinds("masks")]
 for kind in kinds("masks"):
     for values in itertools.product((0, 1, 3, 5), repeat=len(settings(kind))):
-        mask = settled(kind, **dict(zip(settings(kind), values, strict=True)))
+        mask = make_mask(kind, **dict(zip(settings(kind), values, strict=True)))
         if mask not in MASKS and mask.check(MODEL) is None:
             MASKS.append(mask)
 every_mask = pytest.mark.parametrize("mask", MASKS, ids=str)
@@ -123,7 +123,7 @@ def test_a_mask_that_kernels_may_take_for_causal_is_the_lower_triangle(mask: Mas
 @pytest.mark.parametrize("kind", [kind for kind in kinds("masks") if kind not in ("none", "causal")])
 def test_a_mask_as_it_comes_differs_from_the_causal_one_on_four_tokens(kind: str) -> None:
     """So that a short example shows what it does."""
-    assert not np.array_equal(table(settled(kind), 4), np.tri(4, dtype=bool))
+    assert not np.array_equal(table(make_mask(kind), 4), np.tri(4, dtype=bool))
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ def test_a_mask_refuses_what_no_table_can_have(kind: str, setting: str) -> None:
     for value in (-1, 2**31 + 1):
         with pytest.raises(ConfigError, match=rf"{kind}.*{setting} from [01].*{value}"):
             ModelConfig.from_dict(SIZES | {"mask": {"kind": kind, setting: value}})
-    assert settled(kind, **{setting: 2**31}).check(MODEL) is None
-    assert table(settled(kind, **{setting: 2**31})).any()
+    assert make_mask(kind, **{setting: 2**31}).check(MODEL) is None
+    assert table(make_mask(kind, **{setting: 2**31})).any()
 
 
 def test_a_two_way_window_of_one_without_global_tokens_is_refused_with_what_would_work() -> None:

@@ -91,14 +91,14 @@ def test_gradients_are_sent_once_a_step_however_many_parts_it_has() -> None:
         assert all(one == four > 0 for one, four in counts)
 
 
-def told_in_float32(ranks: Ranks, way: str) -> np.ndarray:
+def losses_in_float32(ranks: Ranks, way: str) -> np.ndarray:
     made = make_run(*STEPS, "train.dtype=float32", "train.accumulate=2", f"train.parallel={way}", ranks=ranks)
     return np.array([event.loss for event in made.events() if isinstance(event, Stepped)])
 
 
 def test_in_float32_the_losses_are_those_of_one_process_to_1e_5() -> None:
-    alone = told_in_float32(Ranks(), "auto")
-    for ways in job(2, lambda ranks: [told_in_float32(ranks, way) for way in ("ddp", "fsdp")]):
+    alone = losses_in_float32(Ranks(), "auto")
+    for ways in job(2, lambda ranks: [losses_in_float32(ranks, way) for way in ("ddp", "fsdp")]):
         for losses in ways:
             np.testing.assert_allclose(losses, alone, rtol=1e-5)
 

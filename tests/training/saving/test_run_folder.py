@@ -203,7 +203,7 @@ def test_a_model_without_its_name_is_found_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["README.md", "config.json", ".notes"])
-def test_what_somebody_put_into_the_model_is_never_removed(name: str, tmp_path: Path) -> None:
+def test_what_a_user_put_into_the_model_is_never_removed(name: str, tmp_path: Path) -> None:
     with begun(tmp_path, 10) as folder:
         (tmp_path / "model" / name).write_text("mine")
         with pytest.raises(UsageError, match=name):
