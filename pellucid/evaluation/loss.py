@@ -29,22 +29,23 @@ class LossAndAccuracy(NamedTuple):
 
 @torch.no_grad()
 def compute_loss(
-    forward: Callable[[Tensor], Tensor],
-    batches: Iterable[tuple[Tensor, Tensor]],
+    forward: Callable[..., Tensor],
+    batches: Iterable[tuple[Tensor, ...]],
     vocab_size: int,
     reduce: Callable[..., list[float]] = lambda *sums: list(sums),
 ) -> LossAndAccuracy:
     """Computes the mean loss and the accuracy over batches of ids and targets [B T].
 
-    `forward` turns ids into logits [B T V]. `reduce` adds up numbers over all ranks, where each evaluates its
+    `forward` turns ids into logits [B T V]. Batches of packed rows have their segments [B T] as a third
+    tensor, which `forward` gets as well. `reduce` adds up numbers over all ranks, where each evaluates its
     own rows; each target counts once, so that batches with many ignored targets do not weigh more.
     """
     loss_sum, correct, count = 0.0, 0, 0
-    for all_ids, all_targets in batches:
-        rows = MAX_LOGITS // (all_ids.shape[1] * vocab_size) or 1
-        for ids, targets in zip(all_ids.split(rows), all_targets.split(rows), strict=True):
+    for batch in batches:
+        rows = MAX_LOGITS // (batch[0].shape[1] * vocab_size) or 1
+        for ids, targets, *segments in zip(*(tensor.split(rows) for tensor in batch), strict=True):
             counted = int((targets != IGNORE_INDEX).sum())
-            logits = forward(ids)
+            logits = forward(ids, *segments)
             loss_sum += float(cross_entropy(logits, targets)) * counted
             correct += int((logits.argmax(-1) == targets).sum())
             count += counted

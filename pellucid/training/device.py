@@ -16,7 +16,7 @@ from pellucid.model.compiler import lacks_compiler
 from pellucid.training.objective import Objective
 from pellucid.training.recipe import Recipe
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+Loss = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 CUBLAS_KEY, CUBLAS_VALUE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
 TRIES = 5
 """The fastest of these counts."""

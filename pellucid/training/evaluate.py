@@ -44,12 +44,12 @@ def evaluate(state: TrainState) -> Evaluated:
     )
 
 
-def _batches(state: TrainState) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yields this rank's rows of the validation batches on the device."""
+def _batches(state: TrainState) -> Iterator[tuple[Tensor, ...]]:
+    """Yields ids, targets and, of packed rows, segments: this rank's rows of the validation batches."""
     for batch in itertools.islice(state.source.validation, state.recipe.evaluation.batches or None):
-        rows = state.ranks.local_slice(len(batch[0]))
-        ids, targets = (torch.as_tensor(array[rows], device=state.device).long() for array in batch)
-        yield ids, targets
+        rows = state.ranks.local_slice(len(batch.ids))
+        arrays = [array for array in (batch.ids, batch.targets, batch.segments) if array is not None]
+        yield tuple(torch.as_tensor(array[rows], device=state.device).long() for array in arrays)
 
 
 @torch.no_grad()
@@ -86,7 +86,7 @@ def example_prompt(model: Transformer, source: Source, settings: EvaluationSetti
     if not text and source.opening:
         text = source.opening("")[0].removesuffix(" → ")
     elif not text and source.validation.rows:
-        targets = source.validation.row(0)[1][:PROMPT_TOKENS]
+        targets = source.validation.row(0).targets[:PROMPT_TOKENS]
         text = source.tokenizer.decode([int(id) for id in targets if id not in (IGNORE_INDEX, source.end)])
     text = next(iter(text.strip().splitlines()), "").strip()
     try:

@@ -62,7 +62,7 @@ def check_recipe(recipe: Recipe, ranks: Ranks, is_new: bool = True) -> tuple[Rec
     if recipe.train.tensorboard:
         writer_class()
     compile_loss(
-        lambda ids, _: ids, recipe, device, recipe.train.parallel == "fsdp" and not ranks.is_single_process
+        lambda ids, *_: ids, recipe, device, recipe.train.parallel == "fsdp" and not ranks.is_single_process
     )
     return recipe, config
 
@@ -80,7 +80,7 @@ def text_bytes(recipe: Recipe) -> int:
     """Returns the bytes of the files that a run will read; every file of a text is checked on the way."""
     kind, paths = kind_of(recipe.data), recipe.data.paths
     if kind == "tokens":
-        return sum(file.stat().st_size for file in Path(paths[0]).rglob("*") if file.is_file())
+        return sum(file.stat().st_size for path in paths for file in Path(path).rglob("*") if file.is_file())
     read = check_texts(recipe.data).files if kind == "text" else paths
     return sum(os.path.getsize(file) for file in read if os.path.isfile(file))
 

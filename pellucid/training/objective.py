@@ -1,4 +1,4 @@
-"""The model and its loss as one module: what is compiled, and what several processes share."""
+"""The model and its loss as one module, which is compiled and which DDP or FSDP wraps."""
 
 import contextlib
 import math
@@ -14,50 +14,54 @@ from pellucid.model.transformer import Transformer
 from pellucid.training.recipe.sections import TrainSettings
 
 LOGITS = {"cpu": (1 << 22, 1 << 21), "cuda": (1 << 30, 1 << 30), "kernel": (1 << 26, 1 << 31)}
-"""From how many on they are made in chunks, and how many make one: what a processor's cache holds, and what
-a GPU's memory can spare; less often where they are copied into float32 than where one kernel, which is also
-quicker than a softmax and its slope, writes over them."""
+"""By device, the number of logits above which they are computed in chunks, and the number in one chunk: what
+a CPU's cache holds, and what a GPU's memory can spare. The Triton kernel overwrites logits with their
+gradients and is faster than a softmax, so it is used for fewer logits and takes larger chunks."""
 
 
 class Objective(nn.Module):
-    """Ids and targets [B T] in, the mean loss over the targets that count out."""
+    """Computes the mean loss over the counted targets from ids and targets [B T].
+
+    `segments` [B T] numbers the documents of packed rows, which do not see each other.
+    """
 
     def __init__(self, model: Transformer, asked: TrainSettings, dtype: str) -> None:
         super().__init__()
         self.model, self.asked, self.dtype = model, asked, dtype
         model.checkpointing = asked.activation_checkpointing
 
-    def forward(self, ids: Tensor, targets: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, targets: Tensor, segments: Tensor | None = None) -> Tensor:
         asked, model = self.asked, self.model
         where = "kernel" if by_kernel(ids, model.cap) else ids.device.type
         chunk = asked.logits_chunk or chunk_for(ids.numel(), model.config.vocab_size, where)
         if not chunk or is_explicit(model):  # a recording wants to see the logits
-            return loss(self._logits(ids), targets, smoothing=asked.label_smoothing, z=asked.z_loss)
+            logits = self._logits(ids, segments)
+            return loss(logits, targets, smoothing=asked.label_smoothing, z=asked.z_loss)
         weight = model.embed.weight if model.unembed.weight is None else model.unembed.weight
         with self._precision():
             return chunked_loss(
-                model.hidden_states(ids), weight, model.unembed.bias, targets, chunk=chunk, cap=model.cap,
-                smoothing=asked.label_smoothing, z=asked.z_loss,
+                model.hidden_states(ids, segments=segments), weight, model.unembed.bias, targets,
+                chunk=chunk, cap=model.cap, smoothing=asked.label_smoothing, z=asked.z_loss,
             )  # fmt: skip
 
-    def logits(self, ids: Tensor) -> Tensor:
-        """For who has no targets; beside `forward`, so that sharded weights are gathered for either."""
-        return self._logits(ids)
+    def logits(self, ids: Tensor, segments: Tensor | None = None) -> Tensor:
+        """Returns the logits [B T V]; a method of its own, so that FSDP gathers the weights for it."""
+        return self._logits(ids, segments)
 
-    def _logits(self, ids: Tensor) -> Tensor:
+    def _logits(self, ids: Tensor, segments: Tensor | None) -> Tensor:
         with self._precision():
-            logits: Tensor = self.model(ids)
+            logits: Tensor = self.model(ids, segments=segments)
             return logits
 
     def _precision(self) -> contextlib.AbstractContextManager[Any]:
-        """Products in half precision, where that is asked for and the weights are wider."""
+        """Autocasts products to bfloat16, where the recipe says so and the weights are wider."""
         narrow = self.dtype == "bfloat16" and self.model.dtype != torch.bfloat16
         device = self.model.device.type
         return torch.autocast(device, torch.bfloat16) if narrow else contextlib.nullcontext()
 
 
 def chunk_for(positions: int, vocab_size: int, where: str) -> int:
-    """How many positions make a chunk, where their logits are too many at once; else 0.
+    """Returns the positions of a chunk, where the logits of all are too many at once; else 0.
 
     >>> chunk_for(16 * 256, 5000, "cpu"), chunk_for(12 * 64, 65, "cpu"), chunk_for(64 * 1024, 50304, "kernel")
     (410, 0, 32768)

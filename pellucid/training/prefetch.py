@@ -11,11 +11,13 @@ from pellucid.data.shard import Ids
 
 
 class DeviceBatch(NamedTuple):
-    """A batch of the loader, and its ids and targets [B T] on the device."""
+    """A batch of the loader, and its ids, targets and segments [B T] on the device."""
 
     batch: Batch
     ids: Tensor
     targets: Tensor
+    segments: Tensor | None = None
+    """None where no row holds several documents that must not see each other."""
 
 
 class Prefetcher:
@@ -44,7 +46,9 @@ class Prefetcher:
     def to_device(self, batch: Batch) -> DeviceBatch:
         # Two buffers in turn: that of the previous batch is read until the figures of its step are.
         self._pinned.reverse()
-        return DeviceBatch(batch, self._copy("ids", batch.ids), self._copy("targets", batch.targets))
+        segments = None if batch.segments is None else self._copy("segments", batch.segments)
+        ids, targets = self._copy("ids", batch.ids), self._copy("targets", batch.targets)
+        return DeviceBatch(batch, ids, targets, segments)
 
     def _copy(self, name: str, array: Ids) -> Tensor:
         """Returns an array on the device; through pinned memory, from which a GPU copies asynchronously."""

@@ -119,7 +119,7 @@ class TrainState:
         sharded = isinstance(self.parallel, parallel.FullySharded)
         loss, self.compiled = compile_loss(self.objective, recipe, self.device, sharded)
         self.loss = self.parallel.wrap_loss(loss, self.device, self.is_deterministic)
-        """(ids, targets) → mean loss; its backward pass leaves the gradients of all ranks."""
+        """(ids, targets, segments) → mean loss; its backward pass leaves the gradients of all ranks."""
         self.meters = Meters()
 
     def _weights_dtype(self) -> torch.dtype:

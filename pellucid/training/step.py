@@ -116,11 +116,12 @@ def forward_backward(state: TrainState, batch: DeviceBatch) -> tuple[Tensor, int
     counts = [int((part != IGNORE_INDEX).sum()) for part in np.array_split(batch.batch.targets, parts)]
     targets_of_all, tokens = map(int, state.ranks.sum_numbers(sum(counts), batch.batch.ids.size))
     total = torch.zeros((), device=state.device, dtype=torch.float64)
-    micro_batches = zip(batch.ids.chunk(parts), batch.targets.chunk(parts), counts, strict=True)
-    for number, (ids, targets, count) in enumerate(micro_batches, start=1):
+    segments = [None] * parts if batch.segments is None else batch.segments.chunk(parts)
+    micro_batches = zip(batch.ids.chunk(parts), batch.targets.chunk(parts), segments, counts, strict=True)
+    for number, (ids, targets, documents, count) in enumerate(micro_batches, start=1):
         # DDP and FSDP exchange gradients once a step, unless bfloat16 ones are accumulated in masters.
         with state.parallel.sync_grads(number == parts or bool(state.weights.bfloat16)):
-            loss = state.loss(ids, targets) * (count / max(targets_of_all, 1))
+            loss = state.loss(ids, targets, documents) * (count / max(targets_of_all, 1))
             (loss * state.parallel.loss_factor).backward()
         state.weights.accumulate_grads()
         total += loss.detach()

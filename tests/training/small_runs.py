@@ -32,8 +32,8 @@ class MadeUp(Rows):
 
     length = LENGTH
 
-    def __init__(self, seed: int = 0) -> None:
-        self.seed, self.at = seed, 0
+    def __init__(self, seed: int = 0, is_packed: bool = False) -> None:
+        self.seed, self.is_packed, self.at = seed, is_packed, 0
 
     def take(self, count: int, local: slice) -> Batch:
         numbers = range(self.at, self.at + count)[local]
@@ -43,7 +43,9 @@ class MadeUp(Rows):
         targets = ids[:, 1:].copy()
         for row, (number, rng) in enumerate(zip(numbers, made, strict=True)):
             targets[row, rng.random(LENGTH) < 0.3 * (number % 3)] = IGNORE_INDEX
-        return Batch(ids[:, :-1].astype(np.int64), targets.astype(np.int64))
+        begins = [(np.arange(LENGTH) + number) % 3 == 0 for number in numbers]
+        segments = np.cumsum(begins, 1).astype(np.int64) if self.is_packed else None
+        return Batch(ids[:, :-1].astype(np.int64), targets.astype(np.int64), segments)
 
     def state(self) -> dict[str, int]:
         return {"at": self.at}
@@ -63,10 +65,10 @@ class MadeUpSource:
     prompt = ""
     opening = None
 
-    def __init__(self, seed: int = 0) -> None:
-        self.train = MadeUp(seed)
-        held_out = MadeUp(seed + 1).take(4, slice(0, 4))
-        self.validation = [(held_out.ids, held_out.targets)]
+    def __init__(self, seed: int = 0, is_packed: bool = False) -> None:
+        self.train = MadeUp(seed, is_packed)
+        held_out = MadeUp(seed + 1, is_packed).take(4, slice(0, 4))
+        self.validation = [held_out]
 
 
 def recipe(*changes: str) -> Recipe:
@@ -75,6 +77,8 @@ def recipe(*changes: str) -> Recipe:
 
 def make_run(*changes: str, seed: int = 0, ranks: Ranks = SINGLE_PROCESS) -> Run:
     """Returns a run in memory."""
-    state = TrainState(recipe(*changes), MadeUpSource(seed), ranks=ranks)  # type: ignore[arg-type]
+    own = recipe(*changes)
+    source: Any = MadeUpSource(seed, own.data.rows == "packed")
+    state = TrainState(own, source, ranks=ranks)
     state.loader.prefetch = 0  # no thread that a test would have to end
     return Run(state)

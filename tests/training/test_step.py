@@ -81,9 +81,10 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(parts: int) -> None:
         ("optimizer.kind=muon", DROPOUT),
         ("train.dtype=float32", "train.label_smoothing=0.1", "train.z_loss=1e-3"),
         ("train.dtype=bfloat16", DROPOUT),
+        ("data.rows=packed", DROPOUT, "train.accumulate=2"),
         ("train.dtype=bfloat16", "train.weights=bfloat16", "train.accumulate=2", "train.ema=0.9"),
     ],
-    ids=["plain", "dropout, parts, mean", "muon", "float32", "bfloat16", "masters"],
+    ids=["plain", "dropout, parts, mean", "muon", "float32", "bfloat16", "packed", "masters"],
 )
 def test_k_steps_and_k_more_equal_2k_bit_for_bit(changes: tuple[str, ...]) -> None:
     straight = list(make_run(*changes).events())
@@ -176,7 +177,7 @@ def test_whoever_watches_sees_logits_even_where_they_are_made_in_chunks() -> Non
 def test_a_step_without_a_finite_gradient_changes_no_weight_and_is_named() -> None:
     made = make_run()
     before, right = weights(made), made.state.loss
-    made.state.loss = lambda ids, targets: right(ids, targets) * math.nan  # type: ignore[assignment]
+    made.state.loss = lambda *batch: right(*batch) * math.nan  # type: ignore[assignment]
     done = made.step()
     assert isinstance(done, Skipped) and (done.step, done.name) == (1, "loss")
     assert all(np.array_equal(before[name], value) for name, value in weights(made).items())
@@ -195,7 +196,7 @@ def test_a_gradient_alone_that_is_infinite_is_named_by_its_parameter() -> None:
 def test_many_bad_steps_in_a_row_end_the_run() -> None:
     made = make_run("steps=50")
     right = made.state.loss
-    made.state.loss = lambda ids, targets: right(ids, targets) * math.nan  # type: ignore[assignment]
+    made.state.loss = lambda *batch: right(*batch) * math.nan  # type: ignore[assignment]
     events = list(made.events())
     assert sum(isinstance(event, Skipped) for event in events) == MAX_NONFINITE
     assert isinstance(events[-1], Ended) and events[-1].reason is EndReason.NONFINITE

@@ -4,11 +4,11 @@ A way is an endless, numbered sequence of rows that the seed decides. A reader t
 says which of them to build (`local`): every rank walks over the same sequence and builds its own share of it,
 and the place that was reached is a few integers.
 
-    data.rows    a row holds                                              documents see each other
-    windows      the next T tokens, wherever documents end                yes
-    packed       documents one after the other, cut where the row ends    no: a segment mask
-    padded       one document, or a part of one, and padding              no
-    streamed     the T tokens after those of the row in the last batch    yes
+    data.rows    a row holds                                                   documents see each other
+    windows      the next T tokens, wherever documents end                     yes
+    packed       documents one after the other, cut where the row ends         no: a segment mask
+    padded       one document, or a part of one, and padding                   no
+    streams      the T tokens after those of the same row of the last batch    yes
 """
 
 from abc import ABC, abstractmethod

@@ -49,22 +49,30 @@ class DocumentOrder:
 
     def lengths(self) -> Ids:
         """Returns the positions of every document of an epoch, in the order of the files."""
-        begins, ends = self.tokens.bounds(np.arange(self.tokens.documents))
-        positions: Ids = np.maximum(0, ends - begins - (self.bos is None))
-        return positions
+        return document_lengths(self.tokens, self.bos)[1]
 
     def read(self, n: int, first: int, count: int) -> tuple[Ids, Ids]:
         """Returns ids and targets of `count` positions of document n."""
-        start, _ = self.bounds(n)
-        if self.bos is None:
-            ids = self.tokens.read(start + first, start + first + count + 1)
-            return ids[:-1], ids[1:]
-        targets = self.tokens.read(start + first, start + first + count)
-        if first:
-            return self.tokens.read(start + first - 1, start + first + count - 1), targets
-        return np.concatenate([np.array([self.bos], targets.dtype), targets[:-1]]), targets
+        return read_document(self.tokens, self.bos, self.bounds(n)[0], first, count)
 
     def identity(self) -> dict[str, int]:
         size, documents = len(self.tokens), self.tokens.documents
         bos = -1 if self.bos is None else self.bos
         return {"tokens": size, "documents": documents, "seed": self.seed, "bos": bos}
+
+
+def document_lengths(tokens: Tokens, bos: int | None) -> tuple[Ids, Ids]:
+    """Returns where each document begins in the tokens and how many positions it takes, in their order."""
+    begins, ends = tokens.bounds(np.arange(tokens.documents))
+    return begins, np.maximum(0, ends - begins - (bos is None))
+
+
+def read_document(tokens: Tokens, bos: int | None, start: int, first: int, count: int) -> tuple[Ids, Ids]:
+    """Returns ids and targets of `count` positions of the document at `start`, from position `first` on."""
+    if bos is None:
+        ids = tokens.read(start + first, start + first + count + 1)
+        return ids[:-1], ids[1:]
+    targets = tokens.read(start + first, start + first + count)
+    if first:
+        return tokens.read(start + first - 1, start + first + count - 1), targets
+    return np.concatenate([np.array([bos], targets.dtype), targets[:-1]]), targets

@@ -1,4 +1,4 @@
-"""Conversations to learn from: written by the model's chat template, and only the assistant's words count."""
+"""Conversations to train on: rendered by the model's chat template; only the assistant's tokens count."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,40 +18,40 @@ Piece = tuple[Ids, Ids]
 
 @dataclass(frozen=True)
 class Conversations:
-    """Ids and targets of each conversation that fits, and of how many something had to be cut off."""
+    """Ids and targets of the conversations that fit, and how many were shortened or omitted."""
 
     train: list[Piece]
     held_out: list[Piece]
     cut: int
-    left_out: int
+    omitted: int
     question: str
-    """The first question that was held out, or the first of all."""
+    """The first question of the validation part, or the first of all."""
 
-    def about(self, length: int) -> list[str]:
-        """What was lost, for people."""
+    def describe_losses(self, length: int) -> list[str]:
+        """Returns a line for each kind of text that rows of this length lack."""
         lines = []
         if self.cut:
             lines.append(f"{self.cut:,} conversations are longer than a row of {length} tokens: cut there")
-        if self.left_out:
-            lines.append(f"{self.left_out:,} more have their first answer beyond it: left out")
+        if self.omitted:
+            lines.append(f"{self.omitted:,} more have their first answer beyond it: omitted")
         return lines
 
 
-def conversations(
+def read_conversations(
     paths: Sequence[str], start: Pretrained | None, length: int, validation: float
 ) -> Conversations:
-    """All conversations of some files, a share of them held out: the same ones for every seed."""
+    """Returns all conversations of some files, a fraction of them held out: the same ones for every seed."""
     found, questions = list[Piece](), list[str]()
-    cut = left_out = 0
-    with chat_of(start) as chat:
-        for path, line, messages in _records(paths):
+    cut = omitted = 0
+    with open_chat(start) as chat:
+        for path, line, messages in _read_records(paths):
             try:
                 record = chat.encode(messages)
             except PellucidError as error:
                 raise type(error)(f"{path}, line {line}: {error}") from None
-            ids, targets = piece(record, length)
+            ids, targets = make_targets(record, length)
             if not (targets != IGNORE_INDEX).any():
-                left_out += 1
+                omitted += 1
                 continue
             cut += len(record.ids) - 1 > length
             found.append((ids, targets))
@@ -69,33 +69,33 @@ def conversations(
         [found[i] for i in train],
         [found[i] for i in held_out],
         cut,
-        left_out,
+        omitted,
         questions[(held_out or train)[0]],
     )
 
 
-def _records(paths: Sequence[str]) -> Iterator[tuple[str, int, chat_records.Messages]]:
-    """Each conversation with its file and its line; a file that is named twice is read once."""
+def _read_records(paths: Sequence[str]) -> Iterator[tuple[str, int, chat_records.Messages]]:
+    """Yields each conversation with its file and its line; a file that is named twice is read once."""
     for path in dict.fromkeys(paths):
         for line, messages in chat_records.read(path):
             yield path, line, messages
 
 
-def chat_of(start: Pretrained | None) -> Chat:
-    """The chat of a model; one without a template cannot be talked with."""
+def open_chat(start: Pretrained | None) -> Chat:
+    """Returns the chat template of a model with its tokenizer, or refuses a model without one."""
     if start is None or start.tokenizer is None or start.chat_template is None:
-        which = "a model that is trained from nothing has no" if start is None else f"{start.name} has no"
+        which = "a model with new weights" if start is None else start.name
         raise ConfigError(
-            f"{which} chat template, by which conversations are written: start from a model that has one, "
-            "such as start=smollm2, or give plain text."
+            f"{which} has no chat template, which renders conversations as text: start from a model that has "
+            "one, such as start=smollm2, or give plain text."
         )
     return Chat(start.chat_template, start.tokenizer)
 
 
-def piece(record: EncodedChat, length: int) -> Piece:
-    """Ids and what should follow each, where the assistant says it: at most `length` of them.
+def make_targets(record: EncodedChat, length: int) -> Piece:
+    """Returns ids and targets, at most `length` of each; what the assistant does not say is IGNORE_INDEX.
 
-    >>> [part.tolist() for part in piece(EncodedChat([5, 6, 7, 8], [False, False, True, True]), 2)]
+    >>> [part.tolist() for part in make_targets(EncodedChat([5, 6, 7, 8], [False, False, True, True]), 2)]
     [[5, 6], [-100, 7]]
     """
     ids = np.array(record.ids, np.int64)
@@ -103,7 +103,7 @@ def piece(record: EncodedChat, length: int) -> Piece:
     return ids[:-1][:length], targets[1:][:length]
 
 
-def asking(start: Pretrained, question: str) -> list[int]:
-    """The ids that put a question to the model."""
-    with chat_of(start) as chat:
+def encode_question(start: Pretrained, question: str) -> list[int]:
+    """Returns the ids of a chat prompt with this question."""
+    with open_chat(start) as chat:
         return chat.prompt([{"role": "user", "content": question}])

@@ -1,15 +1,15 @@
-"""Text that is made while the model learns: stories by a grammar, and formal tasks. It never comes twice.
+"""Text that is generated during training: stories of a grammar, and formal tasks. It never comes twice.
 
-A piece is one story or one example, as ids and what should follow each of them: <end> and its tokens,
-against its tokens and <end>. A row begins with a piece and is filled with further ones; what does not fit is
-left out, so every target has all that comes before it. Where a piece may be longer than a row, rows
-begin somewhere inside one, so that all of it is seen.
+A piece is one story or one example, as ids and targets: <end> and its tokens, against its tokens and <end>.
+A row begins with a piece and is filled with further ones; what does not fit is omitted, so every target has
+all that comes before it. Where a piece may be longer than a row, rows begin at a random place of one, so that
+all of it is trained on.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -21,7 +21,7 @@ from pellucid.corpora.stories.levels import grammar
 from pellucid.data.permutation import derive_keys
 from pellucid.data.rows import Batch, Rows, check_length
 from pellucid.data.shard import Ids
-from pellucid.errors import ConfigError, did_you_mean
+from pellucid.errors import ConfigError, unknown
 from pellucid.names import IGNORE_INDEX
 from pellucid.text.characters import CharacterTokenizer
 from pellucid.text.standard import StandardTokenizer
@@ -32,49 +32,53 @@ GENERATED = ("stories", "task")
 """Kinds of text that are generated while the model trains, such as `task:copy`."""
 END, UNKNOWN = "<end>", "<unk>"
 HELD_OUT = 2**63
-"""The seed of the stories that are held out, for every run the same; runs have smaller ones."""
+"""The seed of the held-out stories, the same for every run; runs have smaller seeds."""
 STORIES, EXAMPLES = 512, 1024
-"""How many are held out."""
+"""The numbers of held-out stories and of held-out examples of a task."""
 SAMPLE = 5000
-"""Stories in which the pairs of words are counted."""
+"""Stories in which bigrams are counted."""
 COPIES = 10**6
-"""Of fewer stories than this, every one comes again and again, and none can be kept from training."""
+"""Where there are fewer different stories than this, held-out ones are trained on as well: all repeat."""
 
 Piece = tuple[Ids, Ids]
 Pieces = Callable[[int], Iterator[Piece]]
-"""Endless pieces, from a number on."""
+"""Returns endless pieces, from a number on."""
 
 
 @dataclass(frozen=True)
-class Made:
-    """What a source of this sort consists of; `text_bytes` are those of the held-out pieces."""
+class GeneratedData:
+    """Training rows and held-out pieces; `text_bytes` are those of the held-out pieces."""
 
     tokenizer: Tokenizer
-    train: "Generated"
+    train: "GeneratedRows"
     held_out: list[Piece]
     text_bytes: int | None
-    floor: float
-    fence: float | None
+    entropy_floor: float
+    bigram_baseline: float | None
     description: str
     prompt: str = ""
-    """A problem that is held out."""
+    """A held-out problem."""
 
 
-class Generated(Rows):
-    """Row n is made of the pieces n · length, n · length + 1, …: more than `length` never fit."""
+class GeneratedRows(Rows):
+    """Row n holds the pieces n · length, n · length + 1, …, of which more than `length` never fit. With
+    `is_packed`, each piece is a segment."""
 
-    def __init__(self, pieces: Pieces, length: int, seed: int, longest: int, name: str) -> None:
+    def __init__(
+        self, pieces: Pieces, length: int, seed: int, longest: int, name: str, is_packed: bool = False
+    ) -> None:
         check_length(length)
         self.pieces, self.length, self.seed, self.longest, self.row = pieces, length, seed, longest, 0
+        self.is_packed = is_packed
         self._name = int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "little")
 
     def take(self, count: int, local: slice) -> Batch:
-        rows = [self._made(row) for row in range(self.row + local.start, self.row + local.stop)]
+        rows = [self._generate(row) for row in range(self.row + local.start, self.row + local.stop)]
         self.row += count
-        both = np.array(rows, np.int64).reshape(len(rows), 2, self.length)
-        return Batch(both[:, 0].copy(), both[:, 1].copy())
+        ids, targets, segments = np.array(rows, np.int64).reshape(len(rows), 3, self.length).swapaxes(0, 1)
+        return Batch(ids.copy(), targets.copy(), segments.copy() if self.is_packed else None)
 
-    def _made(self, row: int) -> tuple[Ids, Ids]:
+    def _generate(self, row: int) -> tuple[Ids, Ids, Ids]:
         ids, targets, size = list[Ids](), list[Ids](), 0
         for piece, wanted in self.pieces(row * self.length):
             first = 0
@@ -85,7 +89,9 @@ class Generated(Rows):
             size += len(piece) - first
             if size >= self.length:
                 break
-        return np.concatenate(ids)[: self.length], np.concatenate(targets)[: self.length]
+        segments = np.repeat(np.arange(len(ids)), [len(piece) for piece in ids])
+        here = slice(self.length)
+        return np.concatenate(ids)[here], np.concatenate(targets)[here], segments[here]
 
     def state(self) -> dict[str, int]:
         return {"row": self.row}
@@ -97,38 +103,19 @@ class Generated(Rows):
         return {"made_of": self._name, "length": self.length, "seed": self.seed}
 
 
-def packed(pieces: Iterable[Piece], length: int) -> list[Piece]:
-    """Rows that hold every piece once, whole where it fits; each row as long as what it holds.
-
-    >>> a, b = np.arange(2), np.arange(3)
-    >>> [ids.tolist() for ids, _ in packed([(a, a), (a, a), (b, b)], 4)]
-    [[0, 1, 0, 1], [0, 1, 2]]
-    """
-    rows: list[list[Piece]] = []
-    left = 0
-    for ids, targets in pieces:
-        for start in range(0, len(ids), length):
-            part = ids[start : start + length], targets[start : start + length]
-            if len(part[0]) > left:
-                rows.append([])
-                left = length
-            rows[-1].append(part)
-            left -= len(part[0])
-    return [(np.concatenate([i for i, _ in row]), np.concatenate([t for _, t in row])) for row in rows]
-
-
 # ---- stories
 
 _WORD = r"(?:'s\b|[A-Za-z]+(?:-[A-Za-z]+)*|[^\sA-Za-z])"
 _BARE = re.compile(r"['.,!?;:]")
-"""What always holds on to the word before."""
+"""Marks that follow a word without a space."""
 
 
 def spaced_words(level: str) -> StandardTokenizer:
-    """Words and marks, each with the space before it: a text is the text of its tokens, one after the other.
+    """Returns the tokenizer of a level: words and marks, each with the space before it, so that a text is the
+    concatenation of its tokens.
 
-    As many tokens as `words_of` finds. A word stands without its space where a story or a quotation begins,
-    which a word in capitals may do, and a few others.
+    It finds as many tokens as `words_of`. Words that can begin a story or a quotation also have a token
+    without the space.
 
     >>> tokenizer = spaced_words("tiny")
     >>> [tokenizer.token(id) for id in tokenizer.encode("Once there was a hen.")]
@@ -163,30 +150,28 @@ def spaced_words(level: str) -> StandardTokenizer:
 
 
 def _after_a_quote(level: str) -> set[str]:
-    """Small words with which a quotation goes on, after "she said" for example."""
+    """Returns the words in lower case that can follow an opening quotation mark."""
     texts = (atom.text for _, _, option in grammar(level).options() for atom in option.template.atoms)
     return {word for text in texts for word in re.findall(r'"([a-z-]+)', text)}
 
 
 @cache
-def _known(level: str) -> tuple[StandardTokenizer, tuple[corpus.Story, ...], float]:
-    """What does not depend on the run: the tokenizer, what is held out, and the entropy of pairs of words."""
+def _open_level(level: str) -> tuple[StandardTokenizer, tuple[corpus.Story, ...], float]:
+    """Returns what does not depend on the run: tokenizer, held-out stories and bigram baseline."""
     held_out = tuple(corpus.stories(level, HELD_OUT, count=STORIES))
     return spaced_words(level), held_out, corpus.baselines(corpus.stories(level, 0, count=SAMPLE)).bigram
 
 
-def stories(level: str, length: int, seed: int) -> Made:
+def open_stories(level: str, length: int, seed: int, is_packed: bool = False) -> GeneratedData:
+    """Returns the stories of a level of the grammar."""
     if level not in corpus.LEVELS:
-        raise ConfigError(
-            f"stories have no level {level!r}; have {', '.join(corpus.LEVELS)}."
-            + did_you_mean(level, corpus.LEVELS)
-        )
-    tokenizer, held_out, fence = _known(level)
+        raise ConfigError(unknown("the level of stories", level, corpus.LEVELS))
+    tokenizer, held_out, bigram = _open_level(level)
     end, word = tokenizer.id_of(END), re.compile(" ?" + _WORD)
     table = {tokenizer.token(id): id for id in range(tokenizer.vocab_size)}
 
     def piece(text: str) -> Piece:
-        # The tokenizer's ids, many times faster than it has them.
+        # The same ids as the tokenizer's, many times faster.
         ids = np.array([end, *(table[token] for token in word.findall(text)), end], np.int64)
         return ids[:-1], ids[1:]
 
@@ -199,22 +184,22 @@ def stories(level: str, length: int, seed: int) -> Made:
                 yield piece(story.text)
 
     longest, _ = corpus.longest(level)
-    limit = corpus.entropy_floor(held_out, [corpus.n_words(story.text) for story in held_out]).nats_per_token
-    cut = f"; a story has up to {longest + 1} tokens, and a row {length}: the limit is out of reach"
+    floor = corpus.entropy_floor(held_out, [corpus.n_words(story.text) for story in held_out]).nats_per_token
+    cut = f"; a story has up to {longest + 1} tokens, and a row {length}: the entropy floor is out of reach"
     description = (
-        f"stories, {level}: {many:.3g} different ones, made without end; {STORIES} held out, on which no "
-        f"model can do better than {limit:.4f} nats per word (over all stories "
-        f"{corpus.entropy(level) / (corpus.mean_words(level) + 1):.4f}), and pairs of words give {fence:.4f}"
+        f"stories, {level}: {many:.3g} different ones, generated without end; {STORIES} held out, with an "
+        f"entropy floor of {floor:.4f} nats per word (over all stories "
+        f"{corpus.entropy(level) / (corpus.mean_words(level) + 1):.4f}) and a bigram baseline of {bigram:.4f}"
         + cut
         * (longest + 1 > length)
     )
-    return Made(
+    return GeneratedData(
         tokenizer,
-        Generated(pieces, length, seed, longest + 1, f"stories:{level}"),
+        GeneratedRows(pieces, length, seed, longest + 1, f"stories:{level}", is_packed),
         [piece(story.text) for story in held_out],
         sum(len(story.text.encode()) for story in held_out),
-        limit,
-        fence,
+        floor,
+        bigram,
         description,
     )
 
@@ -222,8 +207,8 @@ def stories(level: str, length: int, seed: int) -> Made:
 # ---- formal tasks
 
 
-def task(kind: str, length: int, seed: int) -> Made:
-    """Examples of a task: what counts is the answer and its <end>, of which nothing is left to chance."""
+def open_task(kind: str, length: int, seed: int, is_packed: bool = False) -> GeneratedData:
+    """Returns the examples of a task, of which the answer and its <end> count."""
     chosen = tasks.find(kind)()
     words = (END, *chosen.vocabulary)
     listed = WordTokenizer if any(len(token) > 1 for token in chosen.vocabulary) else CharacterTokenizer
@@ -250,10 +235,10 @@ def task(kind: str, length: int, seed: int) -> Made:
     problems = [chosen.example(0, number, "validation") for number in range(EXAMPLES)]
     held_out = [piece(problem) for problem in problems]
     description = (
-        f"{kind}: examples made without end, {chosen.held_out:.0%} of all problems held out; only answers "
-        "count, and whoever knows how loses nothing"
+        f"{kind}: examples generated without end, {chosen.held_out:.0%} of all problems held out; only "
+        f"answers count, with an entropy floor of {chosen.answer_entropy:g}"
     )
-    train = Generated(pieces, length, seed, longest, f"{chosen!r}")
-    return Made(
+    train = GeneratedRows(pieces, length, seed, longest, f"{chosen!r}", is_packed)
+    return GeneratedData(
         tokenizer, train, held_out, None, chosen.answer_entropy, None, description, problems[0].prompt
     )

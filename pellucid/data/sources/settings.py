@@ -1,10 +1,15 @@
 """The `[data]` table of a recipe: where the text is, and how it becomes batches."""
 
+import math
 from dataclasses import dataclass
 
+from pellucid.errors import ConfigError
 from pellucid.text.corpus.bad_files import STOP
 
 Paths = str | tuple[str, ...]
+ROWS = ("windows", "packed", "padded", "streams")
+MIXED_ROWS = ("windows", "packed")
+"""Kinds of rows that are independent of each other, so that a mixture can draw one at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,9 +21,20 @@ class DataSettings:
     (.jsonl); or a folder of token files, `stories:LEVEL` or `task:NAME`.
     Example: my.txt"""
     split: str = "file"
-    """Where one document ends: `file`, `line`, `paragraph`, `separator=TEXT` or `jsonl`. A row of tokens may
-    hold the end of one document and the beginning of the next, with an end token between them.
+    """Where one document ends: `file`, `line`, `paragraph`, `separator=TEXT` or `jsonl`. Documents are
+    separated by an end token; `rows` decides whether they see each other.
     Example: paragraph"""
+    rows: str = "windows"
+    """How tokens are cut into rows. `windows`: the next context_length tokens, wherever documents end, so
+    that a document sees the end of the one before it in its row. `packed`: whole documents one after the
+    other; attention is masked so that none sees another, and positions restart in each. `padded`: one
+    document to a row, with padding after it. `streams`: each row continues the same row of the batch before.
+    Conversations always come one to a row.
+    Example: packed"""
+    mixture_weights: tuple[float, ...] = ()
+    """Sampling weights of the texts in `path`, one each: every row is drawn from one of them. Empty: all
+    texts are read as one, each token once in an epoch.
+    Example: [0.7, 0.3]"""
     on_bad_file: str = STOP
     """What a file does that cannot be read as text. `stop` refuses the run and lists all such files; `skip`
     omits them; `replace` puts U+FFFD for bytes that are not UTF-8, and counts them.
@@ -37,6 +53,30 @@ class DataSettings:
     """Fraction held out for the validation loss, or the path of another text. Of
     few documents, the end of each is held out.
     Example: 0.05"""
+
+    def __post_init__(self) -> None:
+        weights, count = self.mixture_weights, len(self.paths)
+        if not weights:
+            return
+        if len(weights) != count:
+            raise ConfigError(
+                f"data.mixture_weights has {len(weights)} weights, and data.path {count} texts: give one "
+                "weight for each text."
+            )
+        if not all(0 <= weight < math.inf for weight in weights) or not sum(weights):
+            raise ConfigError(
+                f"data.mixture_weights={list(weights)} must be finite numbers from 0, not all of them 0."
+            )
+        if self.rows not in MIXED_ROWS:
+            raise ConfigError(
+                f"data.rows={self.rows} does not go with data.mixture_weights, which draws each row by "
+                f"itself: use {' or '.join(MIXED_ROWS)}."
+            )
+        if isinstance(self.validation, str):
+            raise ConfigError(
+                f"data.validation={self.validation!r} does not go with data.mixture_weights, of which each "
+                "text has its own validation part: give a fraction, such as 0.1."
+            )
 
     @property
     def paths(self) -> tuple[str, ...]:

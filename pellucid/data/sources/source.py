@@ -1,13 +1,13 @@
-"""Where the text of a run comes from: tokenizer, rows to learn from, rows to be judged by, and the limit.
+"""The data of a run: tokenizer, training rows, validation rows, and the entropy floor where it is known.
 
-stories:easy, stories:full    stories by a grammar, made without end; their entropy is known
-task:copy, task:addition, …   a formal task, made without end; only the answers count
+stories:easy, stories:full    stories of a grammar, generated without end; their entropy is known
+task:copy, task:addition, …   a formal task, generated without end; only the answers count
 a folder of token files       made by `pellucid data prepare`, with its tokenizer inside
-text files, or folders        encoded into the run's own folder, with a tokenizer trained on it if asked
-a .jsonl of conversations     written by the chat template of the model to start from; only answers count
+text files, or folders        encoded into the run's own folder, with a tokenizer trained on them if asked
+a .jsonl of conversations     rendered by the chat template of the model to start from; only answers count
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,60 +16,48 @@ import numpy as np
 from pellucid.data.chat_records import is_chat
 from pellucid.data.manifest import NAME, PROGRESS
 from pellucid.data.rows import Rows, check_length
+from pellucid.data.rows.mixture import Mixture
+from pellucid.data.rows.packed import Packed
+from pellucid.data.rows.padded import Padded
 from pellucid.data.rows.records import Records
+from pellucid.data.rows.streams import Streams
 from pellucid.data.rows.windows import Windows
-from pellucid.data.shard import Ids
 from pellucid.data.sources import generated
-from pellucid.data.sources.conversations import asking, conversations
+from pellucid.data.sources.conversations import encode_question, read_conversations
 from pellucid.data.sources.encoding import Report, encode
 from pellucid.data.sources.settings import DataSettings
-from pellucid.data.tokens import TokenFolder, Tokens
+from pellucid.data.sources.validation import (
+    Row,
+    Validation,
+    join_validations,
+    validate_documents,
+    validate_nothing,
+    validate_pieces,
+    validate_stream,
+)
+from pellucid.data.tokens import TokenFolder
 from pellucid.errors import ConfigError
 from pellucid.names import IGNORE_INDEX
 from pellucid.pretrained import Pretrained
 from pellucid.text.corpus.bad_files import STOP
 from pellucid.text.tokenizer import Tokenizer
 
-
-@dataclass(frozen=True)
-class Validation:
-    """Everything that was held out, each target once, in batches of one shape: [B T] ids and targets.
-
-    The last row and the last batch are filled up with targets that are not counted.
-    """
-
-    row: Callable[[int], tuple[Ids, Ids]]
-    """Ids and targets of one row, which may be short."""
-    rows: int
-    length: int
-    batch_size: int
-    targets: int
-    """How many count, in all."""
-
-    def __len__(self) -> int:
-        """How many batches."""
-        return -(-self.rows // self.batch_size)
-
-    def __iter__(self) -> Iterator[tuple[Ids, Ids]]:
-        for first in range(0, self.rows, self.batch_size):
-            ids = np.zeros((self.batch_size, self.length), np.int64)
-            targets = np.full_like(ids, IGNORE_INDEX)
-            for place, row in enumerate(range(first, min(first + self.batch_size, self.rows))):
-                some, wanted = self.row(row)
-                ids[place, : len(some)], targets[place, : len(wanted)] = some, wanted
-            yield ids, targets
+GENERATED, CONVERSATIONS, TOKENS, TEXT = "generated", "conversations", "tokens", "text"
+"""What `data.path` may name."""
+APART = ("packed", "padded")
+"""Kinds of rows in which a document sees only itself."""
 
 
 @dataclass(frozen=True)
 class Source:
     tokenizer: Tokenizer
     train: Rows
-    """Endless; a `DataLoader` makes batches of them and remembers where it stands."""
+    """Endless; a `DataLoader` makes batches of them and keeps the position."""
     validation: Validation
     bytes_per_token: float | None
-    """Of the held-out text, for each target that counts: nats per token / this / ln 2 = bits per byte."""
+    """Of the validation text, for each target that counts: nats per token / this / ln 2 = bits per byte."""
     begin: int
-    """The token with which a text of the model's own begins."""
+    """The token with which a generated text begins."""
     end: int | None
     """The token that ends a document."""
     entropy_floor: float | None
@@ -78,9 +66,10 @@ class Source:
     """The loss of a bigram model in nats per token, where the entropy floor is known."""
     description: str
     prompt: str = ""
-    """What a text of the model's own goes on from, where it cannot begin by itself: a held-out problem."""
+    """The prompt of samples, where a text cannot begin by itself: a validation problem of a task."""
     opening: Callable[[str], tuple[str, list[int]]] | None = None
-    """Where a prompt is a question: what is asked, and the ids that ask it."""
+    """Where prompts are questions: maps a prompt to the question as shown, and to the ids of the chat prompt.
+    """
 
 
 def open_source(
@@ -91,153 +80,174 @@ def open_source(
     report: Report = lambda _: None,
     start: Pretrained | None = None,
 ) -> Source:
-    """The source that a recipe names; what has to be made of it is kept in `cache`, and made once. A model to
-    `start` from brings its tokenizer."""
+    """Returns the source that a recipe names; texts are encoded into `cache`, once. A model to `start` from
+    brings its tokenizer."""
     check_length(length)
     own = start.tokenizer if start else None
-    first, kind = data.paths[0], kind_of(data)
-    if kind == "made":
+    kind = kind_of(data)
+    if kind == GENERATED:
         if own is not None:
             raise ConfigError(
-                f"data.path={first} brings its own words along, which a model that learned others does "
-                "not know: give a text to go on learning from, or leave start out."
+                f"data.path={data.shown_paths} has its own vocabulary, which is not that of the model to "
+                "start from: give a text, or omit start."
             )
-        return _made(data, length, seed)
-    if kind == "conversations":
-        return _talked(data, start, length, seed, report)
-    if kind == "tokens":
-        _need_no_file(data, "holds")
-        folder, path = TokenFolder(Path(first)), Path(first)
-        if own is not None and not _same(own, folder.tokenizer):
+        return _generate(data, length, seed)
+    if kind == CONVERSATIONS:
+        return _open_conversations(data, start, length, seed, report)
+    if kind == TEXT:
+        return _open_tokens(data, encode(data, cache, report, own), length, seed)
+    _need_no_file(data)
+    folders = [TokenFolder(Path(path)) for path in data.paths]
+    for folder in folders:
+        if folder.manifest.tokenizer != folders[0].manifest.tokenizer:
             raise ConfigError(
-                f"{path} was made with another tokenizer than that of the model to start from: give the text "
-                "itself, or prepare it again with the model's own."
+                f"{folder.path} and {folders[0].path} were made with different tokenizers, and a mixture has "
+                "one: prepare both with the same."
             )
-        return _tokens(data, folder, length, seed)
-    return _tokens(data, encode(data, cache, report, own), length, seed)
+    if own is not None and not _is_same(own, folders[0].tokenizer):
+        raise ConfigError(
+            f"{folders[0].path} was made with another tokenizer than that of the model to start from: give "
+            "the text itself, or prepare it again with the model's tokenizer."
+        )
+    return _open_tokens(data, folders, length, seed)
 
 
 def kind_of(data: DataSettings) -> str:
-    """What `data.path` names: made (stories, tasks), conversations, tokens (token files), or text."""
+    """Returns what `data.path` names: GENERATED, CONVERSATIONS, TOKENS or TEXT."""
     paths = data.paths
     kinds = {path: _kind(path) for path in paths}
     if len(paths) > 1:
-        for path, what in ALONE.items():
-            if found := next((one for one, kind in kinds.items() if kind == path), None):
+        alone = {GENERATED: "text that is generated during training"}
+        if not data.mixture_weights:
+            alone[TOKENS] = "a folder of token files"
+        for kind, what in alone.items():
+            if found := next((path for path in paths if kinds[path] == kind), None):
                 raise ConfigError(f"data.path={found} is {what}, which cannot be joined with other texts.")
         if len(set(kinds.values())) > 1:
-            talk = next(path for path, kind in kinds.items() if kind == "conversations")
+            (one, other), some = sorted(set(kinds.values()))[:2], {kind: path for path, kind in kinds.items()}
             raise ConfigError(
-                f"{talk} holds conversations and another path of data.path plain text: a run learns from "
-                "one or the other."
+                f"data.path names {one} ({some[one]}) and {other} ({some[other]}): a run trains on one kind."
+            )
+        if data.mixture_weights and CONVERSATIONS in kinds.values():
+            raise ConfigError(
+                f"data.mixture_weights does not go with conversations ({paths[0]}), which come one to a row: "
+                "omit it."
             )
     return kinds[paths[0]]
-
-
-ALONE = {"made": "a text that is made while the model learns", "tokens": "a folder of token files"}
 
 
 def _kind(path: str) -> str:
     kind, colon, _ = path.partition(":")
     if kind in generated.GENERATED and (colon or kind == "stories") and not Path(path).exists():
-        return "made"
+        return GENERATED
     if is_chat(path):
-        return "conversations"
+        return CONVERSATIONS
     folder = Path(path)
     is_tokens = folder.is_dir() and ((folder / NAME).is_file() or (folder / PROGRESS).is_file())
-    return "tokens" if is_tokens else "text"
+    return TOKENS if is_tokens else TEXT
 
 
-def _same(a: Tokenizer, b: Tokenizer) -> bool:
+def _is_same(a: Tokenizer, b: Tokenizer) -> bool:
     """Whether two tokenizers have the same tokens."""
     return a.vocab_size == b.vocab_size and all(a.token(id) == b.token(id) for id in range(a.vocab_size))
 
 
-def _need_no_file(data: DataSettings, verb: str) -> None:
-    """Settings of a text file, which whatever is none cannot follow."""
-    told = {
+def _need_no_file(data: DataSettings) -> None:
+    """Refuses settings of text files where the data are token files or generated."""
+    is_set = {
         "validation": isinstance(data.validation, str),
         "split": data.split != "file",
         "on_bad_file": data.on_bad_file != STOP,
     }
-    for key in (key for key, is_told in told.items() if is_told):
+    for key in (key for key, is_given in is_set.items() if is_given):
         raise ConfigError(
-            f"data.{key}={getattr(data, key)!r} does not go with {data.path}, which {verb} documents and "
-            f"what it is judged by: leave data.{key} out."
+            f"data.{key}={getattr(data, key)!r} does not go with {data.shown_paths}, whose documents and "
+            f"validation part are fixed: omit data.{key}."
         )
 
 
-# ---- made while the model learns
+# ---- generated during training
 
 
-def _made(data: DataSettings, length: int, seed: int) -> Source:
+def _generate(data: DataSettings, length: int, seed: int) -> Source:
     kind, _, name = data.paths[0].partition(":")
     if data.tokenizer not in ("", "words"):
         raise ConfigError(
-            f"data.tokenizer={data.tokenizer!r} does not go with {data.path}, which brings its own along: "
-            "leave data.tokenizer out."
+            f"data.tokenizer={data.tokenizer!r} does not go with {data.path}, which has its own: omit "
+            "data.tokenizer."
         )
-    _need_no_file(data, "makes")
+    _need_no_file(data)
+    if data.rows not in ("windows", "packed"):
+        raise ConfigError(
+            f"data.rows={data.rows} does not go with {data.path}, which is generated without end: use "
+            "windows or packed."
+        )
+    is_packed = data.rows == "packed"
     if kind == "stories":
-        made = generated.stories(name or "easy", length, seed)
+        found = generated.open_stories(name or "easy", length, seed, is_packed)
     else:
-        made = generated.task(name, length, seed)
-    rows = generated.packed(made.held_out, length)
-    targets = sum(int((wanted != IGNORE_INDEX).sum()) for _, wanted in rows)
-    end = made.tokenizer.id_of(generated.END)
+        found = generated.open_task(name, length, seed, is_packed)
+    validation = validate_pieces(found.held_out, length, data.batch_size, is_packed)
+    end = found.tokenizer.id_of(generated.END)
     assert end is not None
     return Source(
-        made.tokenizer,
-        made.train,
-        Validation(rows.__getitem__, len(rows), length, data.batch_size, targets),
-        made.text_bytes / targets if made.text_bytes else None,
+        found.tokenizer,
+        found.train,
+        validation,
+        found.text_bytes / validation.targets if found.text_bytes else None,
         end,
         end,
-        made.floor,
-        made.fence,
-        made.description,
-        made.prompt,
+        found.entropy_floor,
+        found.bigram_baseline,
+        found.description,
+        found.prompt,
     )
 
 
 # ---- conversations
 
 
-def _talked(data: DataSettings, start: Pretrained | None, length: int, seed: int, report: Report) -> Source:
+def _open_conversations(
+    data: DataSettings, start: Pretrained | None, length: int, seed: int, report: Report
+) -> Source:
     if isinstance(data.validation, str):
         raise ConfigError(
-            f"data.validation={data.validation!r} does not go with conversations, of which a share is held "
-            "out: give a share, such as 0.1."
+            f"data.validation={data.validation!r} does not go with conversations, of which a fraction is "
+            "held out: give a fraction, such as 0.1."
         )
     if data.on_bad_file != STOP:
         raise ConfigError(
             f"data.on_bad_file={data.on_bad_file} does not go with conversations, of which a bad line is "
             "named: omit data.on_bad_file."
         )
-    made = conversations(data.paths, start, length, data.validation)
+    if data.rows != "windows":
+        raise ConfigError(
+            f"data.rows={data.rows} does not go with conversations, which come one to a row: omit data.rows."
+        )
+    found = read_conversations(data.paths, start, length, data.validation)
     assert start is not None and start.tokenizer is not None
     tokenizer = start.tokenizer
-    longest = max((len(ids) for ids, _ in made.held_out), default=1)
-    for line in made.about(length):
+    longest = max((len(ids) for ids, _ in found.held_out), default=1)
+    for line in found.describe_losses(length):
         report(line)
-    counted = [int(id) for _, targets in made.held_out for id in targets if id != IGNORE_INDEX]
+    targets = sum(int((targets != IGNORE_INDEX).sum()) for _, targets in found.held_out)
     end = None if tokenizer.special.eos is None else tokenizer.id_of(tokenizer.special.eos)
 
     def opening(prompt: str) -> tuple[str, list[int]]:
-        question = prompt or made.question
-        return f"{question} → ", asking(start, question)
+        question = prompt or found.question
+        return f"{question} → ", encode_question(start, question)
 
     return Source(
         tokenizer,
-        Records(made.train, length, seed),
-        Validation(made.held_out.__getitem__, len(made.held_out), longest, data.batch_size, len(counted)),
-        None,  # the ends of turns are no text: bits per byte would compare with nothing
+        Records(found.train, length, seed),
+        Validation(lambda i: Row(*found.held_out[i]), len(found.held_out), longest, data.batch_size, targets),
+        None,  # tokens that end a message have no text, so bits per byte would compare with nothing
         0 if end is None else end,
         end,
         None,
         None,
-        f"{data.shown_paths}: {len(made.train):,} conversations to learn from and "
-        f"{len(made.held_out):,} held out; only what the assistant says counts",
+        f"{data.shown_paths}: {len(found.train):,} conversations to train on and {len(found.held_out):,} "
+        "held out; only what the assistant says counts",
         opening=opening,
     )
 
@@ -245,68 +255,76 @@ def _talked(data: DataSettings, start: Pretrained | None, length: int, seed: int
 # ---- token files
 
 
-def _tokens(data: DataSettings, folder: TokenFolder, length: int, seed: int) -> Source:
-    tokenizer, about, path = folder.tokenizer, folder.manifest.tokenizer, data.shown_paths
-    if data.tokenizer and Path(path) == folder.path and data.tokenizer != about.kind:
+def _open_tokens(data: DataSettings, folders: list[TokenFolder], length: int, seed: int) -> Source:
+    folder = folders[0]
+    tokenizer, about = folder.tokenizer, folder.manifest.tokenizer
+    if data.tokenizer and Path(data.paths[0]) == folder.path and data.tokenizer != about.kind:
         raise ConfigError(
-            f"data.tokenizer={data.tokenizer!r}, and the token files of {path} were made with {about.kind}, "
-            "which is inside: leave data.tokenizer out."
-        )
-    train, held_out = folder["train"], folder["validation"]
-    if len(train) < length + 1:
-        shorter = f"model.context_length={max(1, (len(train) - 1) // 8)}, or " if len(train) > 1 else ""
-        raise ConfigError(
-            f"{path} is too short: {len(train)} tokens to learn from, and one row takes {length + 1}. "
-            f"Use {shorter}more text."
+            f"data.tokenizer={data.tokenizer!r}, and the token files of {folder.path} were made with "
+            f"{about.kind}, which is inside: omit data.tokenizer."
         )
     begin = about.end if about.begin is None else about.begin
-    if data.validation and len(held_out) < 1 + (begin is None):
-        raise ConfigError(
-            f"{path} has no text to judge by: its part 'validation' has {len(held_out)} tokens. Prepare it "
-            "with a share that is held out (--validation 0.1), or use data.validation=0 for none."
-        )
-    validation, size = _streamed(held_out if data.validation else None, begin, length, data.batch_size)
-    text_bytes = folder.manifest.total("validation", "text_bytes")
-    if begin is None and validation.targets:  # the first token is only seen
-        text_bytes -= len(tokenizer.bytes_of(int(held_out.read(0, 1)[0])))
-    newline = tokenizer.encode("\n") if about.kind == "characters" and _knows(tokenizer, "\n") else []
-    first = begin if begin is not None else (newline or train.read(0, 1).tolist())[0]
-    description = (
-        f"{path}: {len(train):,} tokens to learn from and {size:,} held out; {about.kind}, "
-        f"{tokenizer.vocab_size:,} tokens"
+    rows = [_make_rows(data, folder, begin, length, seed) for folder in folders]
+    parts = [_validate(data, folder, begin, length) for folder in folders]
+    validation = join_validations([part for part, _ in parts])
+    newline = (
+        tokenizer.encode("\n") if about.kind == "characters" and tokenizer.id_of("\n") is not None else []
     )
+    trained = sum(len(folder["train"]) for folder in folders)
+    held_out = sum(len(folder["validation"]) for folder in folders) if data.validation else 0
     return Source(
         tokenizer,
-        Windows(train, length, seed),
+        Mixture(rows, data.mixture_weights, seed) if data.mixture_weights else rows[0],
         validation,
-        text_bytes / validation.targets if validation.targets else None,
-        first,
+        sum(size for _, size in parts) / validation.targets if validation.targets else None,
+        begin if begin is not None else (newline or folder["train"].read(0, 1).tolist())[0],
         about.end,
         None,
         None,
-        description,
+        f"{data.shown_paths}: {trained:,} tokens to train on and {held_out:,} held out; {about.kind}, "
+        f"{tokenizer.vocab_size:,} tokens",
     )
 
 
-def _knows(tokenizer: Tokenizer, text: str) -> bool:
-    return tokenizer.id_of(text) is not None
+def _make_rows(data: DataSettings, folder: TokenFolder, begin: int | None, length: int, seed: int) -> Rows:
+    train = folder["train"]
+    if len(train) < length + 1:
+        shorter = f"model.context_length={max(1, (len(train) - 1) // 8)}, or " if len(train) > 1 else ""
+        raise ConfigError(
+            f"{_name(data, folder)} is too short: it has {len(train)} training tokens, and one row takes "
+            f"{length + 1}. Use {shorter}more text."
+        )
+    match data.rows:
+        case "packed":
+            return Packed(train, length, seed, begin)
+        case "padded":
+            return Padded(train, length, seed, begin, folder.manifest.tokenizer.pad or 0)
+        case "streams":
+            return Streams(train, length)
+        case _:
+            return Windows(train, length, seed)
 
 
-def _streamed(
-    tokens: Tokens | None, begin: int | None, length: int, batch_size: int
+def _validate(
+    data: DataSettings, folder: TokenFolder, begin: int | None, length: int
 ) -> tuple[Validation, int]:
-    """The tokens in order, `length` at a time: each is a target once. Without a token to begin with, the
-    first has nothing before it and is only seen."""
-    if tokens is None:
-        return Validation(lambda _: (np.empty(0), np.empty(0)), 0, length, batch_size, 0), 0
-    size, only_seen = len(tokens), begin is None
+    """Returns the validation rows of a folder, and the bytes of text of their targets."""
+    tokens, tokenizer = folder["validation"], folder.tokenizer
+    if not data.validation:
+        return validate_nothing(length, data.batch_size), 0
+    if len(tokens) < 1 + (begin is None):
+        raise ConfigError(
+            f"{_name(data, folder)} has no validation text: its part 'validation' has {len(tokens)} tokens. "
+            "Prepare it with --validation 0.1, or use data.validation=0 for none."
+        )
+    text_bytes = folder.manifest.total("validation", "text_bytes")
+    make = validate_documents if data.rows in APART else validate_stream
+    validation = make(tokens, begin, length, data.batch_size)
+    if begin is None:  # first tokens are only inputs
+        firsts = [0] if make is validate_stream else np.unique(tokens.bounds(np.arange(tokens.documents))[0])
+        text_bytes -= sum(len(tokenizer.bytes_of(int(tokens.read(at, at + 1)[0]))) for at in map(int, firsts))
+    return validation, text_bytes
 
-    def row(i: int) -> tuple[Ids, Ids]:
-        first = i * length + only_seen
-        last = min(first + length, size)
-        targets = tokens.read(first, last).astype(np.int64)
-        before = tokens.read(first - 1, first) if first else np.array([begin])
-        return np.concatenate([before, targets[:-1]]), targets
 
-    targets = size - only_seen
-    return Validation(row, -(-targets // length), length, batch_size, targets), size
+def _name(data: DataSettings, folder: TokenFolder) -> str:
+    return str(folder.path) if str(folder.path) in data.paths else data.shown_paths

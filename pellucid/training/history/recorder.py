@@ -106,11 +106,12 @@ def _measure_activations(state: TrainState, batch: Batch) -> Figures:
             found[name, "zeros"] = (wide == 0).float().mean()
 
     rows = max(1, MAX_TOKENS // batch.ids.shape[1])
-    ids = torch.from_numpy(batch.ids[:rows]).to(state.device, torch.int64)
+    given = (array[:rows] for array in (batch.ids, batch.segments) if array is not None)
+    inputs = [torch.from_numpy(array).to(state.device, torch.int64) for array in given]
     state.model.eval()
     try:
         with state.parallel.gather_weights(), look(measure, fused=True):
-            state.objective.logits(ids)
+            state.objective.logits(*inputs)
     finally:
         state.model.train()
     return found

@@ -117,7 +117,11 @@ def _type_name(kind: Any) -> str:
     if isinstance(kind, UnionType):
         return " or ".join(map(_type_name, kind.__args__))
     names = {int: "integer", float: "number", str: "text", bool: "true or false"}
-    lists = {tuple[str, ...]: "list of texts", tuple[tuple[int, int], ...]: "list of pairs of integers"}
+    lists = {
+        tuple[str, ...]: "list of texts",
+        tuple[float, ...]: "list of numbers",
+        tuple[tuple[int, int], ...]: "list of pairs of integers",
+    }
     return names.get(kind) or lists.get(kind) or str(kind)
 
 

@@ -56,6 +56,10 @@ def _field(entry: Any, value: Any, name: str) -> Any:
         return tuple(patterns)
     if kind == tuple[tuple[int, int], ...]:
         return _pairs(value, name)
+    if kind == tuple[float, ...]:
+        if not isinstance(value, list | tuple) or any(type(one) not in (int, float) for one in value):
+            raise ConfigError(f"{name} must be a list of numbers such as [0.7, 0.3], not {value!r}.")
+        return tuple(map(float, value))
     if kind is bool:
         if not isinstance(value, bool):
             raise ConfigError(f"{name} must be true or false, not {value!r}.")

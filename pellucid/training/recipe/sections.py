@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 
 from pellucid.arguments import LARGEST_VOCABULARY
+from pellucid.data.sources.settings import ROWS
 from pellucid.text.corpus.bad_files import CHOICES as BAD_FILE_CHOICES
 
 
@@ -176,6 +177,7 @@ BOUNDS: tuple[tuple[str, str, float, float], ...] = (
 AUTO: tuple[str | bool, ...] = ("auto", True, False)
 CHOICES: tuple[tuple[str, str, tuple[str | bool, ...]], ...] = (
     ("data", "on_bad_file", BAD_FILE_CHOICES),
+    ("data", "rows", ROWS),
     ("train", "dtype", ("auto", "float32", "bfloat16", "float64")),
     ("train", "weights", ("float32", "bfloat16")),
     ("train", "on_nonfinite", ("skip", "stop")),

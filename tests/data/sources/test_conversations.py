@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pellucid.data.sources.conversations import conversations
+from pellucid.data.sources.conversations import read_conversations
 from pellucid.data.sources.settings import DataSettings
 from pellucid.data.sources.source import Source, open_source
 from pellucid.errors import ConfigError, FileError, TokenError
@@ -71,7 +71,8 @@ def test_only_the_assistant_s_words_and_their_ends_are_targets(chats: Path) -> N
 
 def test_a_share_of_the_conversations_is_held_out_and_is_the_same_for_every_run(chats: Path) -> None:
     a, b = (
-        conversations([str(chats)], small_models.model(chat_template=TEMPLATE), 90, 0.1) for _ in range(2)
+        read_conversations([str(chats)], small_models.model(chat_template=TEMPLATE), 90, 0.1)
+        for _ in range(2)
     )
     assert (len(a.train), len(a.held_out)) == (18, 2)
     assert [ids.tolist() for ids, _ in a.held_out] == [ids.tolist() for ids, _ in b.held_out]
@@ -80,7 +81,7 @@ def test_a_share_of_the_conversations_is_held_out_and_is_the_same_for_every_run(
     assert len(opened(chats, validation=0.0).validation) == 0
 
 
-def test_what_is_too_long_is_cut_or_left_out_and_reported(
+def test_long_conversations_are_cut_or_omitted_and_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "a.jsonl"
@@ -89,10 +90,10 @@ def test_what_is_too_long_is_cut_or_left_out_and_reported(
     source = opened(path, length=40, validation=0.0)
     assert capsys.readouterr().out.splitlines() == [
         "1 conversations are longer than a row of 40 tokens: cut there",
-        "1 more have their first answer beyond it: left out",
+        "1 more have their first answer beyond it: omitted",
     ]
-    assert "2 conversations to learn from" in source.description
-    with pytest.raises(ConfigError, match="5 tokens"):
+    assert "2 conversations to train on" in source.description
+    with pytest.raises(ConfigError, match="no conversation with an answer within 5 tokens"):
         opened(path, length=5)
 
 
@@ -106,7 +107,7 @@ def test_a_question_is_asked_as_the_template_asks_it(chats: Path) -> None:
 
 def test_conversations_need_a_model_with_a_template(chats: Path) -> None:
     data = DataSettings(path=str(chats))
-    with pytest.raises(ConfigError, match="no chat template"):
+    with pytest.raises(ConfigError, match="new weights has no chat template"):
         open_source(data, 30, 0, chats.parent)
     with pytest.raises(ConfigError, match="no chat template"):
         open_source(data, 30, 0, chats.parent, start=small_models.model())

@@ -2,6 +2,7 @@
 
 import lzma
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,18 @@ import pytest
 
 from pellucid.corpora import stories, tasks
 from pellucid.data.loader import DataLoader
+from pellucid.data.prepare import prepare
+from pellucid.data.rows.mixture import Mixture
+from pellucid.data.rows.packed import Packed
+from pellucid.data.rows.padded import Padded
+from pellucid.data.rows.streams import Streams
+from pellucid.data.rows.windows import Windows
 from pellucid.data.sources.generated import HELD_OUT, STORIES, spaced_words
 from pellucid.data.sources.settings import DataSettings
 from pellucid.data.sources.source import Source, open_source
 from pellucid.errors import ConfigError, FileError, PellucidError
 from pellucid.names import IGNORE_INDEX
+from pellucid.text.corpus import Corpus
 from pellucid.text.from_files import from_pretrained
 from tests.data.small_corpora import prepared, text_file, tokenizer_folder
 
@@ -32,8 +40,10 @@ def opened(folder: Path, data: DataSettings, length: int = 16, seed: int = 0) ->
 def judged(source: Source) -> tuple[list[int], int]:
     """Every target that counts, in order, and how many batches there were."""
     batches = list(source.validation)
-    assert {ids.shape for ids, _ in batches} <= {(source.validation.batch_size, source.validation.length)}
-    found = np.concatenate([targets.ravel() for _, targets in batches])
+    assert {batch.ids.shape for batch in batches} <= {
+        (source.validation.batch_size, source.validation.length)
+    }
+    found = np.concatenate([batch.targets.ravel() for batch in batches])
     return found[found != IGNORE_INDEX].tolist(), len(batches)
 
 
@@ -63,7 +73,8 @@ def test_one_file_is_split_by_position_and_all_its_characters_are_tokens(tmp_pat
 def test_each_id_of_the_validation_stands_before_its_target(tmp_path: Path) -> None:
     text = letters(tmp_path / "a.txt")
     source = opened(tmp_path, asked(str(tmp_path / "a.txt"), "characters"))
-    ids, targets = next(iter(source.validation))
+    batch = next(iter(source.validation))
+    ids, targets = batch.ids, batch.targets
     assert source.tokenizer.decode(ids.ravel()) == text[int(len(text) * 0.9) :][: ids.size]
     np.testing.assert_array_equal(ids.ravel()[1:], targets.ravel()[:-1])
 
@@ -79,7 +90,7 @@ def test_every_token_of_the_held_out_text_is_a_target_once(tmp_path: Path, kind:
     targets, _ = judged(source)
     assert targets == [*source.tokenizer.encode(held_out), source.end]
     assert source.bytes_per_token == len(held_out.encode()) / len(targets)
-    assert next(iter(source.validation))[0][0, 0] == source.begin == source.end
+    assert next(iter(source.validation)).ids[0, 0] == source.begin == source.end
 
 
 def test_many_documents_are_held_out_whole_and_few_in_part(tmp_path: Path) -> None:
@@ -113,9 +124,7 @@ def test_a_text_with_few_pieces_gets_a_smaller_vocabulary_and_says_so(tmp_path: 
 
 
 @pytest.mark.parametrize("kind", ["bytes", "characters"])
-def test_a_text_of_its_own_is_judged_by_whole_and_all_of_the_other_is_learned_from(
-    tmp_path: Path, kind: str
-) -> None:
+def test_another_text_is_all_validation_and_the_first_all_training(tmp_path: Path, kind: str) -> None:
     (tmp_path / "a.txt").write_text("abcd" * 50)
     (tmp_path / "b.txt.xz").write_bytes(lzma.compress(b"xyz!" * 10))
     source = opened(tmp_path, asked(str(tmp_path / "a.txt"), kind, validation=str(tmp_path / "b.txt.xz")))
@@ -125,18 +134,18 @@ def test_a_text_of_its_own_is_judged_by_whole_and_all_of_the_other_is_learned_fr
     assert source.bytes_per_token == (40 / 41 if whole else 1.0)
     learned = "".join(source.tokenizer.decode(row) for row in source.train.take(50, slice(0, 50)).ids)
     assert set("abcd") <= set(learned) and not set("xyz!") & set(learned)
-    assert f"{200 + whole} tokens to learn from" in source.description
+    assert f"{200 + whole} tokens to train on" in source.description
 
 
-def test_a_file_of_the_folder_that_is_judged_by_is_not_learned_from(tmp_path: Path) -> None:
+def test_a_validation_file_inside_the_training_folder_is_not_trained_on(tmp_path: Path) -> None:
     (tmp_path / "all").mkdir()
     for name, text in (("a", "abc" * 40), ("b", "xyz" * 40)):
         (tmp_path / "all" / f"{name}.txt").write_text(text)
     both, held_out = str(tmp_path / "all"), str(tmp_path / "all" / "b.txt")
     source = opened(tmp_path, asked(both, "bytes", validation=held_out))
     assert source.tokenizer.decode(judged(source)[0]) == "xyz" * 40 + "<end>"
-    assert "121 tokens to learn from and 121 held out" in source.description
-    with pytest.raises(ConfigError, match="name another"):
+    assert "121 tokens to train on and 121 held out" in source.description
+    with pytest.raises(ConfigError, match="is all of the text"):
         open_source(asked(held_out, "bytes", validation=held_out), 8, 0, tmp_path / "other")
 
 
@@ -149,19 +158,19 @@ def test_documents_end_where_the_split_says(tmp_path: Path) -> None:
     )
     source = opened(tmp_path, data)
     assert source.tokenizer.decode(judged(source)[0]) == "".join(f"{book}<end>" for book in books[:2] * 2)
-    assert f"{sum(map(len, books)) + 3} tokens to learn from" in source.description
-    with pytest.raises(ConfigError, match="no rule splits by 'pages'"):
+    assert f"{sum(map(len, books)) + 3} tokens to train on" in source.description
+    with pytest.raises(ConfigError, match=r"split.*pages"):
         open_source(asked(str(tmp_path / "a.txt"), split="pages"), 8, 0, tmp_path / "other")
 
 
 @pytest.mark.parametrize("change", [{"validation": "b.txt"}, {"split": "line"}])
-def test_settings_of_a_file_are_refused_where_the_text_is_none(
+def test_settings_of_a_text_file_are_refused_for_token_files_and_generated_text(
     tmp_path: Path, change: dict[str, str]
 ) -> None:
-    with pytest.raises(ConfigError, match=r"stories:easy.*data\.\w+"):
+    with pytest.raises(ConfigError, match=f"data.{next(iter(change))}.*stories:easy"):
         opened(tmp_path, asked("stories:easy", **change))  # type: ignore[arg-type]
     folder = prepared(tmp_path, documents=60, validation=0.3)
-    with pytest.raises(ConfigError, match="which holds documents"):
+    with pytest.raises(ConfigError, match=f"data.{next(iter(change))}.*{folder.name}"):
         opened(tmp_path, asked(str(folder), **change))  # type: ignore[arg-type]
 
 
@@ -271,7 +280,7 @@ def test_of_a_task_only_answers_count(tmp_path: Path, kind: str) -> None:
     answers = source.tokenizer.decode(judged(source)[0]).split("<end>")
     first = task.example(0, 0, "validation")
     assert answers[0].strip() == first.answer
-    ids = next(iter(source.validation))[0][0].tolist()
+    ids = next(iter(source.validation)).ids[0].tolist()
     whole = source.tokenizer.encode(first.prompt) + source.tokenizer.encode(first.answer)
     assert ids[: len(whole) + 1] == [source.begin, *whole]
 
@@ -313,8 +322,8 @@ def test_another_seed_gives_other_rows_and_holds_out_the_same(tmp_path: Path) ->
     [
         ("empty.txt", b"", "there is no text in"),
         ("white.txt", b" \n\n ", "nothing but white space"),
-        ("one.txt", b"a", r"too short: 0 tokens to learn from, and one row takes 17\. Use more text"),
-        ("short.txt", b"abc", r"too short: \d tokens to learn from, and one row takes 17.*context_length="),
+        ("one.txt", b"a", r"too short.* 0 .* 17\. Use more text"),
+        ("short.txt", b"abc", r"too short.* 3 .* 17.*context_length="),
         ("picture.txt", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "is not text: byte 8 is 0"),
         ("latin.txt", b"caf\xe9 " * 40, "not UTF-8: byte 3 is 0xe9"),
         ("utf16.txt", "hello".encode("utf-16"), "begins as UTF-16"),
@@ -333,7 +342,7 @@ def test_a_text_that_cannot_be_learned_from_is_refused(
     ("data", "said"),
     [
         (asked("nowhere.txt"), "nowhere.txt"),
-        (asked("stories:hard"), r"hard.*easy"),
+        (asked("stories:hard"), r"easy.*hard"),
         (asked("task:copi"), r"copi.*copy"),
         (asked("stories:easy", "bpe"), "data.tokenizer"),
         (asked(__file__, "bpee"), r"bpee.*bpe"),
@@ -348,3 +357,103 @@ def test_what_does_not_exist_is_named(tmp_path: Path, data: DataSettings, said: 
 def test_an_example_longer_than_a_row_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"13 tokens.*8.*context_length=13"):
         opened(tmp_path, asked("task:addition"), 8)
+
+
+# ---- rows and mixtures
+
+LINES = "".join(f"{'abcdefgh'[i % 8] * (1 + i % 9)}\n" for i in range(400))
+
+
+def lines(folder: Path, name: str = "a.txt", text: str = LINES) -> str:
+    (folder / name).write_text(text, "utf-8")
+    return str(folder / name)
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind"), [("windows", Windows), ("packed", Packed), ("padded", Padded), ("streams", Streams)]
+)
+def test_a_recipe_chooses_the_rows(tmp_path: Path, rows: str, kind: type) -> None:
+    source = opened(tmp_path, asked(lines(tmp_path), "bytes", split="line", rows=rows))
+    batch = source.train.take(4, slice(0, 4))
+    assert type(source.train) is kind and (batch.segments is not None) == (rows == "packed")
+
+
+@pytest.mark.parametrize("rows", ["packed", "padded"])
+@pytest.mark.parametrize("tokenizer", ["bytes", "characters"])
+def test_documents_are_validated_apart_and_every_token_once(
+    tmp_path: Path, rows: str, tokenizer: str
+) -> None:
+    data = asked(lines(tmp_path), tokenizer, split="line", validation=0.3)
+    windows = opened(tmp_path / "windows", data)
+    apart = opened(tmp_path / "apart", replace(data, rows=rows))
+    assert sorted(judged(apart)[0]) == sorted(judged(windows)[0]) and apart.bytes_per_token == (
+        windows.bytes_per_token
+    )
+    for batch in apart.validation:
+        assert batch.segments is not None
+        for ids, targets, segments in zip(batch.ids, batch.targets, batch.segments, strict=True):
+            for segment in set(segments[targets != IGNORE_INDEX]):
+                here = segments == segment
+                assert ids[here][0] == apart.begin and (ids[here][1:] == targets[here][:-1]).all()
+                assert set(targets[here][:-1]).isdisjoint({IGNORE_INDEX, apart.end})
+
+
+@pytest.mark.parametrize("rows", ["windows", "packed"])
+def test_a_mixture_draws_rows_by_weight_with_one_tokenizer(tmp_path: Path, rows: str) -> None:
+    paths = (lines(tmp_path, "a.txt", "ab " * 2000), lines(tmp_path, "b.txt", "xy " * 500))
+    data = asked(paths, "bytes", mixture_weights=(0.25, 0.75), rows=rows)
+    source = opened(tmp_path, data)
+    texts = [source.tokenizer.decode(row.tolist()) for row in source.train.take(400, slice(0, 400)).ids]
+    assert abs(sum("x" in text for text in texts) / 400 - 0.75) < 0.1
+    targets, _ = judged(source)
+    decoded = source.tokenizer.decode(targets)
+    assert decoded.count("a") == 200 and decoded.count("x") == 50
+    again = opened(tmp_path, data)  # from the token files
+    np.testing.assert_array_equal(
+        again.train.take(8, slice(0, 8)).ids, opened(tmp_path, data).train.take(8, slice(0, 8)).ids
+    )
+    with pytest.raises(FileError, match="mixture"):
+        opened(tmp_path, replace(data, mixture_weights=(), rows="windows"))
+
+
+def test_folders_of_token_files_are_mixed_where_they_have_one_tokenizer(tmp_path: Path) -> None:
+    folders = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        folders.append(str(prepared(tmp_path / name, documents=60, validation=0.3)))
+    source = opened(tmp_path, asked(tuple(folders), mixture_weights=(1.0, 1.0)))
+    assert isinstance(source.train, Mixture)
+    other = tokenizer_folder(tmp_path / "other", "bytes")
+    prepare(Corpus([lines(tmp_path)], split="line", validation=0.3), other, tmp_path / "c", workers=1)
+    with pytest.raises(ConfigError, match="different tokenizers"):
+        opened(tmp_path, asked((folders[0], str(tmp_path / "c")), mixture_weights=(1.0, 1.0)))
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "message"),
+    [
+        (("a.txt", "b.txt"), {"mixture_weights": (1.0,)}, "1 weights.* 2 texts"),
+        (("a.txt", "b.txt"), {"mixture_weights": (0.0, 0.0)}, "mixture_weights"),
+        (("a.txt", "b.txt"), {"mixture_weights": (1.0, math.nan)}, "mixture_weights"),
+        (("a.txt", "b.txt"), {"mixture_weights": (1.0, 1.0), "rows": "padded"}, "windows or packed"),
+        (("a.txt", "b.txt"), {"mixture_weights": (1.0, 1.0), "validation": "c.txt"}, "data.validation"),
+        (("a.txt", "stories:easy"), {"mixture_weights": (1.0, 1.0)}, "stories:easy"),
+        ("stories:easy", {"rows": "padded"}, "windows or packed"),
+        ("task:copy", {"rows": "streams"}, "windows or packed"),
+    ],
+)
+def test_rows_that_do_not_go_with_the_data_are_refused(
+    tmp_path: Path, path: str | tuple[str, ...], more: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        opened(tmp_path, asked(path, **more))
+
+
+def test_generated_text_can_be_packed(tmp_path: Path) -> None:
+    plain, apart = (opened(tmp_path, asked("task:copy", rows=rows), 32) for rows in ("windows", "packed"))
+    a, b = (source.train.take(4, slice(0, 4)) for source in (plain, apart))
+    np.testing.assert_array_equal(a.ids, b.ids)
+    assert a.segments is None and b.segments is not None
+    np.testing.assert_array_equal(np.diff(b.segments) == 1, b.ids[:, 1:] == apart.end)
+    assert [batch.segments is None for batch in plain.validation] == [True] * len(plain.validation)
+    assert next(iter(apart.validation)).segments is not None

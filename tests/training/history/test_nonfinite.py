@@ -62,7 +62,7 @@ def broken(made: Run, where: str, name: str) -> Iterator[None]:
     """In this block an activation, a gradient, a parameter's gradient or the loss is not finite."""
     if where == "loss":
         right = made.state.loss
-        made.state.loss = lambda ids, targets: right(ids, targets) * math.nan  # type: ignore[assignment]
+        made.state.loss = lambda *batch: right(*batch) * math.nan  # type: ignore[assignment]
         yield
         made.state.loss = right
     elif where == "parameter":
@@ -140,8 +140,8 @@ def test_the_rng_goes_on_as_if_nothing_had_been_looked_at() -> None:
             made = make_run(DROPOUT)
             with broken(made, "loss", ""):
                 bad = made.state.loss
-                made.state.loss = lambda ids, targets, bad=bad: (  # type: ignore[assignment,misc]
-                    bad(ids, targets) if current_watcher() is None else bad(ids, targets) + torch.rand(())
+                made.state.loss = lambda *batch, bad=bad: (  # type: ignore[assignment,misc]
+                    bad(*batch) if current_watcher() is None else bad(*batch) + torch.rand(())
                 )
                 made.step()
             made.step()
@@ -246,7 +246,7 @@ def test_memory_that_is_too_small_for_a_second_look_leaves_no_gradient_behind(
     looked, never = make_run(*changes), make_run(*changes)
     for made in (looked, never):
         right = made.state.loss
-        made.state.loss = lambda ids, targets, right=right: right(ids, targets) * math.nan  # type: ignore[misc]
+        made.state.loss = lambda *batch, right=right: right(*batch) * math.nan  # type: ignore[misc]
         if made is looked:
             backward, calls = step.forward_backward, list[int]()
 

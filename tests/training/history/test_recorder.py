@@ -95,7 +95,7 @@ def test_the_share_of_zeros_is_that_of_silent_channels() -> None:
 def test_a_step_that_moved_nothing_is_not_recorded() -> None:
     made = make_run("train.record_every=1")
     right = made.state.loss
-    made.state.loss = lambda ids, targets: right(ids, targets) * math.nan  # type: ignore[assignment]
+    made.state.loss = lambda *batch: right(*batch) * math.nan  # type: ignore[assignment]
     assert isinstance(made.step(), Skipped) and made.recorder.take() is None
 
 
