@@ -4,7 +4,7 @@ Nothing is computed here: masks, rows, angles and biases are the part's own, cur
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ from pellucid.reference.ops import find_op
 from pellucid.reference.tape import Tape
 
 POSITIONS, HEADS, D_HEAD, D_MODEL = 16, 8, 64, 64
+LARGEST_SIZE = 3
+"""Of a mask's window, block, stride or prefix in its picture."""
 FAR = 128
 LONG = 32_768
 STEPS = 1000
@@ -62,10 +64,15 @@ def _chart(
 
 
 def _mask(mask: MaskConfig) -> Heatmap:
-    here = np.arange(POSITIONS)
-    allowed = mask.compute_mask(here, here)
-    cells = np.ones((POSITIONS, POSITIONS)) if allowed is None else allowed.astype(float)
-    return Heatmap("visible keys of each query", Axis("key", 0, POSITIONS), "query", cells, "mask")
+    """Returns the mask of a few positions, with sizes small enough to show on them."""
+    small = replace(mask, **{name: min(size, LARGEST_SIZE) for name, size in asdict(mask).items()})
+    positions = np.arange(POSITIONS)
+    is_visible = small.compute_mask(positions, positions)
+    cells = np.ones((POSITIONS, POSITIONS)) if is_visible is None else is_visible.astype(float)
+    settings = ", ".join(f"{name} = {size}" for name, size in asdict(small).items())
+    return Heatmap(
+        "visible keys of each query", Axis("key", 0, POSITIONS), "query", cells, "mask", subtitle=settings
+    )
 
 
 def _schedule(part: ScheduleConfig) -> Chart:
@@ -113,7 +120,9 @@ def family_figure(family: str, plots: Sequence[tuple[str, str, Chart | Heatmap]]
     title = f"{family}: {first.title}"
     if isinstance(first, Heatmap):
         maps = [(kind, settings, plot) for kind, settings, plot in plots if isinstance(plot, Heatmap)]
-        tiles = [replace(plot, title=kind, subtitle=settings) for kind, settings, plot in maps]
+        tiles = [
+            replace(plot, title=kind, subtitle=plot.subtitle or settings) for kind, settings, plot in maps
+        ]
         note = f"{first.y_label} downwards, {first.x.label} to the right, both from 0"
         note += "; blue: visible" if first.scale == "mask" else "; blue is −1, white 0, orange 1"
         height, width = first.values.shape

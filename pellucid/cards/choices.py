@@ -39,7 +39,8 @@ _CITED = re.compile(r"([A-Z][^;:]{0,60}? (?:19|20)\d\d\b.*?)[;.](?=\s|$)", re.DO
 
 @dataclass(frozen=True)
 class Choice:
-    """`value` is what a config holds at its key: a part with its default settings, or places of biases."""
+    """`value` is what a config holds at its key: a part with its defaults or examples, or places of
+    biases."""
 
     family: str
     kind: str
@@ -153,7 +154,7 @@ def _of_parts(family: str) -> Iterator[Choice]:
         part = parts.find(family, kind)
         home = sys.modules[part.__module__]
         idea, cited = _told(inspect.getdoc(part if home is parts.home(family) else home))
-        yield Choice(family, kind, idea, part.formula, part.source or cited, part())
+        yield Choice(family, kind, idea, part.formula, part.source or cited, part.example())
 
 
 def _biases() -> Iterator[Choice]:

@@ -98,7 +98,35 @@ class Part:
                 f"`kind`; got {show(given)}."
             )
         part = find(cls.family, settings["kind"], field)
-        return part(**part._convert({k: v for k, v in settings.items() if k != "kind"}, field))  # type: ignore[return-value]
+        values = part._convert({k: v for k, v in settings.items() if k != "kind"}, field)
+        part._check_required(values, field)
+        return part(**values)  # type: ignore[return-value]
+
+    @classmethod
+    def example(cls) -> Self:
+        """Returns the part with its defaults, and with the example of each setting that has no default."""
+        return cls(**cls._required())
+
+    @classmethod
+    def _required(cls) -> dict[str, Any]:
+        """Returns the settings without a default, each with the example in its field's metadata."""
+        missing = dataclasses.MISSING
+        return {
+            entry.name: entry.metadata["example"]
+            for entry in dataclasses.fields(cls)
+            if entry.default is missing and entry.default_factory is missing
+        }
+
+    @classmethod
+    def _check_required(cls, values: Mapping[str, Any], field: str) -> None:
+        """Raises a ConfigError if a setting without a default is missing, with a line that would work."""
+        required = cls._required()
+        if missing := [name for name in required if name not in values]:
+            shown = "".join(f", {name} = {values.get(name, value)}" for name, value in required.items())
+            raise ConfigError(
+                f"{field} {cls.kind!r} needs {' and '.join(missing)}: write for example "
+                f'{field} = {{ kind = "{cls.kind}"{shown} }}.'
+            )
 
     def __post_init__(self) -> None:
         values = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}

@@ -18,6 +18,7 @@ from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
 from tests.reference.models import weights
+from tests.small_choices import small
 
 Choice = dict[str, Any]
 
@@ -35,7 +36,7 @@ FAMILY = {
 }
 """The family of each field of the config that holds a choice; a family may stand in several."""
 FACTORS: dict[str, Sequence[Any]] = (
-    {field: kinds(family) for field, family in FAMILY.items()}
+    {field: [small(family, kind) for kind in kinds(family)] for field, family in FAMILY.items()}
     | {"positions": [*kinds("positions"), {"kind": "rope", "layout": "pairs"}]}
     | {f"bias {place}": (False, True) for place in BIAS_PLACES}
     | {"n_kv_head": (0, 1, 2), "d_head": (0, 6), "padding": tuple(PADDINGS), "segments": tuple(SEGMENTS)}
@@ -90,13 +91,15 @@ def pairwise(
 
 def text(choice: Choice) -> str:
     """A choice as the name of a test: what differs from saying nothing."""
-    said = (f"{key.replace(' ', '_')}={value}" for key, value in choice.items() if value)
-    return ",".join(said).replace("{'kind': 'rope', 'layout': 'pairs'}", "rope_pairs")
+    kinds = {key: value["kind"] if isinstance(value, dict) else value for key, value in choice.items()}
+    if isinstance(choice.get("positions"), dict):
+        kinds["positions"] = "rope_pairs"
+    return ",".join(f"{key.replace(' ', '_')}={value}" for key, value in kinds.items() if value)
 
 
 COVER = list(pairwise(FACTORS, config_of))
 CHOICES = {
-    f"{field}/{kind}": ModelConfig.from_dict(SIZES | {field: kind})
+    f"{field}/{kind}": ModelConfig.from_dict(SIZES | {field: small(family, kind)})
     for field, family in FAMILY.items()
     for kind in kinds(family)
 }

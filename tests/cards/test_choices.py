@@ -155,7 +155,8 @@ def test_a_source_is_found_in_a_docstring_where_a_file_is_not_a_part() -> None:
 def test_a_window_is_drawn_as_a_band() -> None:
     (heatmap,) = pictures(one("window")[1].value)
     assert isinstance(heatmap, Heatmap)
-    size = one("window")[1].value.size
+    size = int(heatmap.subtitle.removeprefix("size = "))
+    assert 1 < size < len(heatmap.values), "small enough to show"
     i, j = np.indices(heatmap.values.shape)
     np.testing.assert_array_equal(heatmap.values, (j <= i) & (i - j < size))
     assert list(write_text(heatmap))[1:4] == ["█" + " ·" * 15, "█ █" + " ·" * 14, "█ █ █" + " ·" * 13]

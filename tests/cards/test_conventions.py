@@ -120,7 +120,7 @@ def test_what_a_stored_number_takes_is_what_the_reader_says() -> None:
 def test_every_alternative_applies_to_some_model_and_none_is_left_out_silently() -> None:
     varied = {
         "qk_norm": "rms_norm", "embed_norm": "layer_norm", "score_cap": "tanh", "logit_cap": "tanh",
-        "mask": "window",
+        "mask": {"kind": "window", "size": 3},
     }  # fmt: skip
     scaled = ModelConfig.from_dict({**LLAMA.to_dict(), **varied, "positions": "rope_linear"})
     biased = ModelConfig.from_dict({**LLAMA.to_dict(), "positions": "alibi"})

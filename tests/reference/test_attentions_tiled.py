@@ -74,7 +74,7 @@ def test_lse_is_the_log_sum_exp_of_the_whole_row() -> None:
 def test_the_running_maximum_sum_and_mixture_by_hand() -> None:
     """Scores ln 2, ln 4 | ln 8: m = ln 4 then ln 8; l = ½ + 1, then 1½ · ½ + 1 = 1¾."""
     q, k = [[[[1.0]]]], [[[[np.log(2)], [np.log(4)], [np.log(8)]]]]
-    config = config_of("tiled", d_head=1, mask="none")
+    config = config_of({"kind": "tiled", "tile": 2}, d_head=1, mask="none")
     tape = heads(config, q, k, [[[[4.0], [2.0], [1.0]]]], allowed=None)
     message = {
         "tiles.0.top": np.log(4),

@@ -19,6 +19,7 @@ from pellucid.parts import Part, families, kinds
 from pellucid.reference.training import forward
 from pellucid.reference.transformer import cache
 from tests.reference.models import alone, weights, wrong_cell
+from tests.small_choices import small
 
 BASE = {"vocab_size": 5, "context_length": 6, "n_layer": 2, "n_head": 2, "d_model": 8, "d_ff": 6}
 IDS, TARGETS = [[1, 3, 1, 4], [0, 2, 4, 4]], [[3, -100, 2, 1], [2, 4, 0, 0]]
@@ -35,7 +36,7 @@ CHOICES = [(field, kind) for field, family in FAMILY.items() for kind in kinds(f
 @pytest.fixture(params=CHOICES, ids="/".join)
 def config(request: pytest.FixtureRequest) -> ModelConfig:
     field, kind = request.param
-    return ModelConfig.from_dict(BASE | {field: kind})
+    return ModelConfig.from_dict(BASE | {field: small(FAMILY[field], kind)})
 
 
 def test_every_family_is_a_field_of_the_config() -> None:

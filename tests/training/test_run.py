@@ -17,9 +17,11 @@ from pellucid.training.machine import measure_peak
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
 from pellucid.training.recipe.shipped import read_table
+from pellucid.training.recipe.toml import format_toml
 from pellucid.training.resume import begin, is_complete, resume, warn_of_visible_targets
 from pellucid.training.run import SAVE
 from pellucid.training.saving.run_folder import RunFolder, Status
+from tests.small_choices import small
 from tests.training import small_models
 from tests.training.small_run_folders import recipe, trained
 from tests.training.small_runs import make_run
@@ -48,10 +50,11 @@ def test_the_log_has_the_share_of_the_peak_and_the_floor_with_the_gap_to_it(tmp_
 @pytest.mark.parametrize("kind", kinds("masks"))
 def test_a_mask_that_shows_a_target_is_warned_of(kind: str) -> None:
     """The target of a position is the token at the next one."""
-    recipe = Recipe.from_dict(override(read_table("stories"), [f"model.mask={kind}"]))
+    mask = format_toml(small("masks", kind))
+    recipe = Recipe.from_dict(override(read_table("stories"), [f"model.mask={mask}"]))
     config, at = recipe.config(9), np.arange(recipe.length)
-    allowed = config.mask.compute_mask(at, at)
-    shown = allowed is None or bool(np.diagonal(allowed, 1).any())
+    is_visible = config.mask.compute_mask(at, at)
+    shown = is_visible is None or bool(np.diagonal(is_visible, 1).any())
     assert bool(warn_of_visible_targets(config)) is shown
 
 

@@ -1,7 +1,7 @@
 """Tiled softmax attention: the keys come in tiles, and a running maximum, sum and mixture take the place of
 whole rows of scores."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from pellucid.parts import ConfigLike
@@ -11,16 +11,15 @@ from pellucid.parts.attentions.softmax import SoftmaxAttentionConfig
 
 @dataclass(frozen=True)
 class TiledAttentionConfig(SoftmaxAttentionConfig):
-    """`tile` is how many keys are taken at a time. Small, so that it shows on short examples; the fast engine
-    leaves it to its kernels, and the numbers do not depend on it."""
-
     form: ClassVar[str] = "tiled"
     formula: ClassVar[str] = "m' = max(m, max S), l' = l e^(m − m') + Σ e^(S − m'), Z = Y / l"
     source: ClassVar[str] = (
         "Milakov and Gimelshein 2018, arXiv:1805.02867; Dao et al. 2022, arXiv:2205.14135 (FlashAttention)"
     )
 
-    tile: int = 2
+    tile: int = field(metadata={"example": 128})
+    """Keys of a tile. PyTorch's kernels choose their own, and the result does not depend on it.
+    Example: 128"""
 
     def values(self, config: ConfigLike) -> tuple[str, ...]:
         """None under a name of the glossary: each tile has its own."""

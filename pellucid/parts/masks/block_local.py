@@ -1,6 +1,6 @@
 """The block-local mask: the text is cut into blocks, and each is causal and alone."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from pellucid.parts import ConfigLike
@@ -9,12 +9,12 @@ from pellucid.parts.masks import MaskConfig, VisiblePast, describe_range_error
 
 @dataclass(frozen=True)
 class BlockLocal(MaskConfig):
-    """`size` is that of one block. Small, so that it shows on short examples; Llama 4 has 8192."""
-
     formula: ClassVar[str] = "j ≤ i and ⌊j / size⌋ = ⌊i / size⌋"
     source: ClassVar[str] = "Liu et al. 2018, arXiv:1801.10198 (local attention)"
 
-    size: int = 3
+    size: int = field(metadata={"example": 8192})
+    """Positions of a block; Llama 4 has 8192.
+    Example: 8192"""
 
     def compute_mask(self, queries: Any, keys: Any) -> Any:
         i, j = queries[..., :, None], keys[..., None, :]

@@ -1,6 +1,6 @@
 """The prefix mask: all see the first positions, these each other too; the rest is causal."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from pellucid.parts import ConfigLike
@@ -9,12 +9,12 @@ from pellucid.parts.masks import MaskConfig, describe_range_error
 
 @dataclass(frozen=True)
 class Prefix(MaskConfig):
-    """`length` is the same for every text. Small, so that it shows on short examples."""
-
     formula: ClassVar[str] = "j ≤ i or j < length"
     source: ClassVar[str] = "Raffel et al. 2019, arXiv:1910.10683, section 3.2.1"
 
-    length: int = 2
+    length: int = field(metadata={"example": 512})
+    """Positions of the prefix, the same in every sequence.
+    Example: 512"""
 
     def compute_mask(self, queries: Any, keys: Any) -> Any:
         i, j = queries[..., :, None], keys[..., None, :]

@@ -3,7 +3,7 @@
 Positions keep their numbers; StreamingLLM counts them anew inside its cache.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from pellucid.parts import ConfigLike
@@ -12,14 +12,15 @@ from pellucid.parts.masks import MaskConfig, VisiblePast, describe_range_error
 
 @dataclass(frozen=True)
 class Sinks(MaskConfig):
-    """`tokens` are the sinks; `size` counts the position itself. Small, so that both show on short examples;
-    the paper keeps 4 sinks."""
-
     formula: ClassVar[str] = "j ≤ i and (i − j < size or j < tokens)"
     source: ClassVar[str] = "Xiao et al. 2023, arXiv:2309.17453"
 
-    tokens: int = 1
-    size: int = 2
+    tokens: int = field(metadata={"example": 4})
+    """First positions that stay visible, the sinks; the paper has 4.
+    Example: 4"""
+    size: int = field(metadata={"example": 1020})
+    """Positions of the window, the query's own included.
+    Example: 1020"""
 
     def compute_mask(self, queries: Any, keys: Any) -> Any:
         i, j = queries[..., :, None], keys[..., None, :]

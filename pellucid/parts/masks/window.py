@@ -3,7 +3,7 @@
 Layers reach further than one window: what came through n of them has seen n · (size − 1) positions back.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from pellucid.parts import ConfigLike
@@ -12,12 +12,12 @@ from pellucid.parts.masks import MaskConfig, VisiblePast, describe_range_error
 
 @dataclass(frozen=True)
 class Window(MaskConfig):
-    """`size` counts the position itself. Small, so that it shows on short examples; Mistral has 4096."""
-
     formula: ClassVar[str] = "j ≤ i and i − j < size"
     source: ClassVar[str] = "Beltagy et al. 2020, arXiv:2004.05150; Jiang et al. 2023, arXiv:2310.06825"
 
-    size: int = 3
+    size: int = field(metadata={"example": 4096})
+    """Visible positions, the query's own included; Mistral has 4096.
+    Example: 4096"""
 
     def compute_mask(self, queries: Any, keys: Any) -> Any:
         back = queries[..., :, None] - keys[..., None, :]

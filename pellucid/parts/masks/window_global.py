@@ -5,7 +5,7 @@ blocks, which are not here.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from pellucid.parts import ConfigLike
@@ -14,14 +14,15 @@ from pellucid.parts.masks import MaskConfig, describe_range_error
 
 @dataclass(frozen=True)
 class WindowGlobal(MaskConfig):
-    """`size` counts the position itself and one side; `tokens` are the global ones. Small, so that both show
-    on short examples; Longformer's windows of 512 are size=257 here."""
-
     formula: ClassVar[str] = "|i − j| < size or i < tokens or j < tokens"
     source: ClassVar[str] = "Beltagy et al. 2020, arXiv:2004.05150; Zaheer et al. 2020, arXiv:2007.14062"
 
-    size: int = 2
-    tokens: int = 1
+    size: int = field(metadata={"example": 257})
+    """Positions of one side of the window, the query's own included; Longformer's windows of 512 are 257
+    here. Example: 257"""
+    tokens: int = field(metadata={"example": 1})
+    """First positions that attend to all and are visible to all, the global tokens.
+    Example: 1"""
 
     def compute_mask(self, queries: Any, keys: Any) -> Any:
         i, j = queries[..., :, None], keys[..., None, :]

@@ -463,7 +463,7 @@ UNSAID: dict[str, dict[str, Any]] = {
     "embed_norm is rms_norm": {"embed_norm": RmsNormConfig()},
     "qk_norm is rms_norm (eps=0.5) and would be rms_norm (eps=1e-05)": {"qk_norm": RmsNormConfig(eps=0.5)},
     "score_cap is tanh": {"score_cap": TanhCap()},
-    "mask is sinks": {"mask": Sinks()},
+    "mask is sinks": {"mask": Sinks(tokens=1, size=2)},
     "biases is output and would be output, qkv": {"biases": ("output",)},
     "biases is unembed": {"biases": ("unembed",)},
     "mlp is gelu and would be geglu": {"mlp": Gelu()},

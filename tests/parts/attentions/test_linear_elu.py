@@ -76,8 +76,8 @@ def test_adding_the_past_to_a_state_costs_the_same_at_any_length() -> None:
         ({"positions": "t5"}, "positions 't5'"),
         ({"positions": "rope_yarn", "d_head": 4}, "positions 'rope_yarn'"),
         ({"score_cap": "tanh"}, "score_cap 'tanh'"),
-        ({"mask": "window"}, "mask 'window'"),
-        ({"mask": "prefix"}, "mask 'prefix'"),
+        ({"mask": {"kind": "window", "size": 3}}, "mask 'window'"),
+        ({"mask": {"kind": "prefix", "length": 2}}, "mask 'prefix'"),
         ({"dropout": "bernoulli"}, "dropout"),
     ],
 )

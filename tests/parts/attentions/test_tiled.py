@@ -30,5 +30,10 @@ def test_a_tile_of_no_keys_is_refused() -> None:
 
 def test_dropout_of_a_pattern_that_is_never_whole_is_refused() -> None:
     with pytest.raises(ConfigError, match="tiled"):
-        config_of("tiled", dropout="bernoulli")
-    config_of("tiled", dropout={"kind": "bernoulli", "pattern": 0.0})
+        config_of({"kind": "tiled", "tile": 2}, dropout="bernoulli")
+    config_of({"kind": "tiled", "tile": 2}, dropout={"kind": "bernoulli", "pattern": 0.0})
+
+
+def test_the_size_of_a_tile_is_required() -> None:
+    with pytest.raises(ConfigError, match="tile = 128"):
+        config_of("tiled")

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+import tomllib
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from pellucid.config import ModelConfig
 from pellucid.errors import ConfigError
 from pellucid.parts import find, kinds
 from pellucid.parts.masks import MaskConfig
+from tests.small_choices import small
 
 SIZES = {"vocab_size": 5, "context_length": 6, "n_layer": 1, "n_head": 2, "d_model": 8}
 MODEL = ModelConfig.from_dict(SIZES)
@@ -23,16 +25,16 @@ def settings(kind: str) -> list[str]:
     return [field.name for field in dataclasses.fields(find("masks", kind)) if field.type is int]
 
 
-def make_mask(kind: str, **values: int) -> MaskConfig:
-    mask = find("masks", kind)(**values)
-    assert isinstance(mask, MaskConfig)
-    return mask
+def make(kind: str, **values: int) -> MaskConfig:
+    """Returns the mask of that kind, small but for these settings."""
+    settings = small("masks", kind)
+    return MaskConfig.read((settings if isinstance(settings, dict) else {"kind": kind}) | values)
 
 
-MASKS = [make_mask(kind) for kind in kinds("masks")]
+MASKS = [make(kind) for kind in kinds("masks")]
 for kind in kinds("masks"):
     for values in itertools.product((0, 1, 3, 5), repeat=len(settings(kind))):
-        mask = make_mask(kind, **dict(zip(settings(kind), values, strict=True)))
+        mask = make(kind, **dict(zip(settings(kind), values, strict=True)))
         if mask not in MASKS and mask.check(MODEL) is None:
             MASKS.append(mask)
 every_mask = pytest.mark.parametrize("mask", MASKS, ids=str)
@@ -44,7 +46,7 @@ def table(mask: MaskConfig, size: int = TABLE) -> Any:
     return np.ones((size, size), dtype=bool) if seen is None else seen
 
 
-def reach(mask: MaskConfig, size: int) -> int:
+def count_bidirectional(mask: MaskConfig, size: int) -> int:
     """How many of the first positions hold all that is seen ahead of time."""
     ahead = np.triu(table(mask, size), k=1).any(axis=0)
     return int(np.flatnonzero(ahead).max(initial=-1)) + 1
@@ -62,13 +64,13 @@ def test_a_mask_is_never_empty_every_position_sees_itself(mask: MaskConfig) -> N
 
 
 @every_mask
-def test_together_is_how_far_ahead_the_table_sees(mask: MaskConfig) -> None:
-    small, large = reach(mask, TABLE), reach(mask, 2 * TABLE)
+def test_the_bidirectional_prefix_is_what_the_table_shows(mask: MaskConfig) -> None:
+    small, large = count_bidirectional(mask, TABLE), count_bidirectional(mask, 2 * TABLE)
     assert mask.bidirectional_prefix == (small if small == large else math.inf)
 
 
 @pytest.mark.parametrize("mask", [mask for mask in MASKS if mask.visible_past], ids=str)
-def test_what_is_kept_is_enough_and_no_less_would_be(mask: MaskConfig) -> None:
+def test_the_visible_past_is_the_smallest_that_the_table_needs(mask: MaskConfig) -> None:
     assert mask.visible_past and mask.bidirectional_prefix < math.inf
     first, last = mask.visible_past
     assert window(mask, TABLE, first) == last
@@ -121,9 +123,9 @@ def test_a_mask_that_kernels_may_take_for_causal_is_the_lower_triangle(mask: Mas
 
 
 @pytest.mark.parametrize("kind", [kind for kind in kinds("masks") if kind not in ("none", "causal")])
-def test_a_mask_as_it_comes_differs_from_the_causal_one_on_four_tokens(kind: str) -> None:
-    """So that a short example shows what it does."""
-    assert not np.array_equal(table(make_mask(kind), 4), np.tri(4, dtype=bool))
+def test_a_small_mask_differs_from_the_causal_one_on_four_tokens(kind: str) -> None:
+    """So that the tests of every choice show what it does."""
+    assert not np.array_equal(table(make(kind), 4), np.tri(4, dtype=bool))
 
 
 @pytest.mark.parametrize(
@@ -132,11 +134,21 @@ def test_a_mask_as_it_comes_differs_from_the_causal_one_on_four_tokens(kind: str
 def test_a_mask_refuses_what_no_table_can_have(kind: str, setting: str) -> None:
     for value in (-1, 2**31 + 1):
         with pytest.raises(ConfigError, match=rf"{kind}.*{setting} from [01].*{value}"):
-            ModelConfig.from_dict(SIZES | {"mask": {"kind": kind, setting: value}})
-    assert make_mask(kind, **{setting: 2**31}).check(MODEL) is None
-    assert table(make_mask(kind, **{setting: 2**31})).any()
+            ModelConfig.from_dict(SIZES | {"mask": make(kind, **{setting: value})})
+    assert make(kind, **{setting: 2**31}).check(MODEL) is None
+    assert table(make(kind, **{setting: 2**31})).any()
 
 
 def test_a_two_way_window_of_one_without_global_tokens_is_refused_with_what_would_work() -> None:
     with pytest.raises(ConfigError, match="size=1 and tokens=0"):
         ModelConfig.from_dict(SIZES | {"mask": {"kind": "window_global", "size": 1, "tokens": 0}})
+
+
+@pytest.mark.parametrize("kind", [kind for kind in kinds("masks") if settings(kind)])
+def test_a_mask_without_its_sizes_is_refused_with_a_line_that_works(kind: str) -> None:
+    """No size fits every context: a window of 3 tokens would train without a word."""
+    with pytest.raises(ConfigError) as raised:
+        ModelConfig.from_dict(SIZES | {"mask": kind})
+    line = str(raised.value).partition("write for example ")[2].removesuffix(".")
+    assert ModelConfig.from_dict(SIZES | tomllib.loads(line)).mask == find("masks", kind).example()
+    assert all(setting in str(raised.value) for setting in settings(kind))
