@@ -121,7 +121,7 @@ def table(tmp_path: Any, **data: Any) -> dict[str, Any]:
 def train(table: dict[str, Any], *changes: str, stop_at: int = 0) -> Run:
     recipe = Recipe.from_dict(override(table, changes))
     folder = RunFolder(recipe.out)
-    with folder.held():
+    with folder.lock():
         run = begin(recipe, folder, lambda _: None)
         for event in run.events():
             if stop_at and event.step == stop_at:
@@ -140,7 +140,7 @@ def test_a_run_resumes_bit_for_bit_and_its_steps_are_rebuilt(tmp_path: Any, rows
     interrupted = train(own, f"out={tmp_path / 'other'}", stop_at=3)
     assert interrupted.state.meters.step == 3
     folder = RunFolder(tmp_path / "other")
-    with folder.held():
+    with folder.lock():
         run = resume(folder, lambda _: None)
         list(run.events())
     assert all(torch.equal(weight, straight[name]) for name, weight in weights(run).items())
