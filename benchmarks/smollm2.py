@@ -16,8 +16,8 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM
 
+from pellucid.checks.check import TEXT
 from pellucid.checks.llamacpp import predict_next
-from pellucid.checks.subject import TEXT
 from pellucid.interop import gguf
 from pellucid.workbench import load
 

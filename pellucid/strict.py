@@ -52,16 +52,18 @@ def read(
     pellucid.errors.ConfigError: a key of a schedule must be one of warmup, floor; got 'warmpu'. Did …
     """
     fields = {entry.name: entry for entry in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    check_keys(given, fields, what, required(kind), error)
+    check_keys(given, fields, what, required_fields(kind), error)
     values = {}
     for key, value in given.items():
         name = f"{path}.{key}" if path else key
         found = NotImplemented if convert is None else convert(fields[key], value, name)
-        values[key] = _field(fields[key], value, name, error, convert) if found is NotImplemented else found
+        values[key] = (
+            _read_field(fields[key], value, name, error, convert) if found is NotImplemented else found
+        )
     return kind(**values)
 
 
-def _field(
+def _read_field(
     field: "dataclasses.Field[Any]", value: Any, name: str, error: type[Exception], convert: Convert | None
 ) -> Any:
     if isinstance(field.type, type) and dataclasses.is_dataclass(field.type):
@@ -69,7 +71,7 @@ def _field(
     return check_value(field.type, value, name, error)
 
 
-def required(kind: Any) -> list[str]:
+def required_fields(kind: Any) -> list[str]:
     """Returns the fields of a dataclass that have no default."""
     missing = dataclasses.MISSING
     return [
@@ -107,7 +109,7 @@ def check_value(kind: Any, value: Any, name: str, error: type[Exception] = Confi
     """
     options = get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     for option in options:
-        if (found := _as(option, value)) is not _WRONG:
+        if (found := _convert(option, value)) is not _WRONG:
             return found
     whole = int in options and isinstance(value, float) and value.is_integer()
     hint = f": use {value:.0f}" if whole else ""
@@ -122,12 +124,12 @@ def check_range(
         raise ConfigError(f"{name} must be from {low:,.12g} to {high:,.12g}; got {value}.")
 
 
-def _as(kind: Any, value: Any) -> Any:
+def _convert(kind: Any, value: Any) -> Any:
     """Returns the value as that type, or _WRONG."""
     if kind is Any:
         return value
     if get_origin(kind) is tuple:
-        return _as_tuple(get_args(kind), value)
+        return _convert_tuple(get_args(kind), value)
     origin = get_origin(kind) or kind
     if kind is float and type(value) is int:
         return float(value) if abs(value) < 2**1000 else float("inf")
@@ -138,13 +140,13 @@ def _as(kind: Any, value: Any) -> Any:
     return value if isinstance(value, origin) else _WRONG
 
 
-def _as_tuple(kinds: tuple[Any, ...], value: Any) -> Any:
+def _convert_tuple(kinds: tuple[Any, ...], value: Any) -> Any:
     if not isinstance(value, list | tuple):
         return _WRONG
     wanted = [kinds[0]] * len(value) if kinds[-1] is Ellipsis else list(kinds)
     if len(wanted) != len(value):
         return _WRONG
-    found = tuple(_as(kind, entry) for kind, entry in zip(wanted, value, strict=True))
+    found = tuple(_convert(kind, entry) for kind, entry in zip(wanted, value, strict=True))
     return _WRONG if _WRONG in found else found
 
 

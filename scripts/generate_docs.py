@@ -74,7 +74,7 @@ def output(arguments: list[str]) -> str:
 def readme() -> str:
     text = (ROOT / "README.md").read_text("utf-8")
     parts = {"tree": "\n".join(tree()), "example": f"{shell(EXAMPLE)}\n{output(EXAMPLE)}"}
-    if any(entry.name == "smollm2" for entry in library.names()):  # else the last run's numbers stay
+    if any(entry.name == "smollm2" for entry in library.list_models()):  # else the last run's numbers stay
         parts["real example"] = f"{shell(REAL)}\n{output(REAL)}"
     for name, body in parts.items():
         pattern = rf"(<!-- {name} -->\n```text\n).*?(```\n<!-- /{name} -->)"

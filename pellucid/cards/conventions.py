@@ -15,6 +15,7 @@ from typing import Any
 
 from pellucid.config import BIAS_PLACES, ModelConfig
 from pellucid.cost import cost, total
+from pellucid.format import format_bytes, pluralize
 from pellucid.parts import Part
 from pellucid.pretrained import Pretrained, Provenance
 from pellucid.reference.ops import find_op
@@ -141,7 +142,8 @@ def _attention(config: ModelConfig) -> Iterator[Row]:
     )
     yield Row(
         "heads",
-        f"{_many(heads, 'query head')} of {width} channels on {_many(shared, 'key/value head')} ({kind})",
+        f"{pluralize(heads, 'query head')} of {width} channels on "
+        f"{pluralize(shared, 'key/value head')} ({kind})",
         "query head h reads key head h // G; read as h % K, every layer mixes the wrong heads"
         if 1 < shared < heads
         else "channels are cut into heads in order",
@@ -171,11 +173,11 @@ def _memory(config: ModelConfig) -> Iterator[Row]:
     yield Row("parameters", f"{count:,}", "a tied matrix is counted once")
     yield Row(
         "in memory",
-        f"{readable_bytes(4 * count)} in float32, {readable_bytes(8 * count)} in float64",
+        f"{format_bytes(4 * count)} in float32, {format_bytes(8 * count)} in float64",
         "float64 is what the specification computes with",
     )
     yield Row(
-        "cache", f"{readable_bytes(costs.cache_bytes)} a token in float32", "keys and values of every layer"
+        "cache", f"{format_bytes(costs.cache_bytes)} a token in float32", "keys and values of every layer"
     )
 
 
@@ -184,7 +186,7 @@ def _memory(config: ModelConfig) -> Iterator[Row]:
 
 def _origin(source: Provenance) -> Iterator[Row]:
     yield Row("architecture", source.architecture, "whose reading of the same names applies")
-    size = f", {readable_bytes(source.bytes)}" if source.bytes else ""
+    size = f", {format_bytes(source.bytes)}" if source.bytes else ""
     yield Row("file", f"{source.path} ({source.format}{size})", "")
 
 
@@ -247,23 +249,11 @@ def _storage(config: ModelConfig, source: Provenance) -> Iterator[Row]:
     for name, type in source.types.items():
         numbers[type] += math.prod(shapes.get(name, (0,)))
     told = [
-        f"{type}: {_many(count, 'tensor')}, {numbers[type]:,} numbers"
-        + (f", {readable_bytes(numbers[type] * BYTES[type])}" if type in BYTES else "")
+        f"{type}: {pluralize(count, 'tensor')}, {numbers[type]:,} numbers"
+        + (f", {format_bytes(numbers[type] * BYTES[type])}" if type in BYTES else "")
         for type, count in counts.most_common()
     ]
     yield Row("stored as", "; ".join(told), "fewer bits are another model, a little: compare by loss")
-
-
-def readable_bytes(count: float) -> str:
-    """1,234 B, 1.2 kB, 98.4 MB, 1.08 GB."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g} {unit}" if count < 1000 * size else f"{count / size:,.0f} {unit}"
-    return f"{count:,.0f} B"
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def _number(value: Any) -> str:

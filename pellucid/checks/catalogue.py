@@ -16,8 +16,7 @@ from pellucid.checks import (
     tokens,
     weights,
 )
-from pellucid.checks.check import Check
-from pellucid.checks.subject import Subject
+from pellucid.checks.check import Check, Subject
 from pellucid.errors import UsageError
 from pellucid.judge.verdict import Finding, Report, Verdict
 from pellucid.workbench import Model, load

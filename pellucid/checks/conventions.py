@@ -4,8 +4,7 @@ import math
 from dataclasses import replace
 
 from pellucid.cards.probe import case, findings
-from pellucid.checks.check import Check
-from pellucid.checks.subject import Subject
+from pellucid.checks.check import Check, Subject
 from pellucid.errors import TokenError
 from pellucid.judge.verdict import Finding, Verdict
 

@@ -5,8 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from pellucid.checks.check import Check, compare_values
-from pellucid.checks.subject import Subject
+from pellucid.checks.check import Check, Subject, compare_values
 from pellucid.config import ModelConfig
 from pellucid.judge.judge_run import judge_run
 from pellucid.judge.mismatch import BETWEEN_ENGINES

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping
 
 import torch
 
-from pellucid.checks.check import Check, compare_values
-from pellucid.checks.subject import Subject
+from pellucid.checks.check import Check, Subject, compare_values
 from pellucid.judge.mismatch import CACHED_AGAINST_FULL
 from pellucid.judge.verdict import Finding, Verdict
 from pellucid.model.cache import Cache

@@ -7,8 +7,7 @@ from functools import partial
 
 import torch
 
-from pellucid.checks.check import Check
-from pellucid.checks.subject import Subject
+from pellucid.checks.check import Check, Subject
 from pellucid.judge.verdict import Finding, Verdict
 from pellucid.model.loss import loss
 from pellucid.model.transformer import Transformer

@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from pellucid.checks.check import Check
-from pellucid.checks.subject import Subject
+from pellucid.checks.check import Check, Subject
 from pellucid.errors import PellucidError, quote
 from pellucid.interop import huggingface
 from pellucid.judge.judge_run import judge_run

@@ -2,9 +2,8 @@
 
 import torch
 
-from pellucid.checks.check import Check
+from pellucid.checks.check import Check, Subject
 from pellucid.checks.equivalences import NO_CACHE
-from pellucid.checks.subject import Subject
 from pellucid.judge.verdict import Finding, Verdict
 from pellucid.model.cache import Cache
 from pellucid.model.layer_cache import SlotCache

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import torch
 
-from pellucid.checks.check import Check
-from pellucid.checks.subject import Subject
+from pellucid.checks.check import Check, Subject
 from pellucid.errors import PellucidError, TokenError, quote
 from pellucid.interop import gguf
 from pellucid.judge.verdict import Finding, Verdict

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pellucid.checks.check import Check
-from pellucid.checks.subject import Subject
+from pellucid.checks.check import Check, Subject
 from pellucid.interop import model_folder
 from pellucid.judge.verdict import Finding, Verdict
 from pellucid.text.tokenizer import Tokenizer

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pellucid.checks.check import Check
-from pellucid.checks.subject import Subject
+from pellucid.checks.check import Check, Subject
 from pellucid.errors import TokenError, quote
 from pellucid.judge.verdict import Finding, Verdict
 from pellucid.text.native import call_native

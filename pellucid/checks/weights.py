@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from pellucid.checks.check import Check
-from pellucid.checks.subject import Subject
+from pellucid.checks.check import Check, Subject
 from pellucid.judge.verdict import Finding, Verdict
 
 LISTED = 10

@@ -1,4 +1,4 @@
-"""`pellucid export`: a model as a Hugging Face folder, a GGUF file, or a folder of ours."""
+"""`pellucid export`: writes a model as a Hugging Face folder, a GGUF file, or a Pellucid folder."""
 
 from pathlib import Path
 from typing import Annotated
@@ -26,20 +26,20 @@ def export(
     ] = False,
     adapter: Annotated[
         Path | None,
-        typer.Option(help="A LoRA adapter to merge, of a run of ours or of peft.", metavar="FOLDER"),
+        typer.Option(help="A LoRA adapter to merge, of a run or of peft.", metavar="FOLDER"),
     ] = None,
     force: Force = False,
 ) -> None:
-    """Write a model for other programs, or as a folder of ours; it is there whole or not at all."""
+    """Write a model for other programs, or as a Pellucid folder: complete, or not at all."""
     from dataclasses import replace
 
-    from pellucid.errors import FileError, UsageError, did_you_mean
+    from pellucid.errors import FileError, UsageError, unknown
     from pellucid.files import check_output
-    from pellucid.interop.output import GGUF_FILE, MODEL_FOLDER
+    from pellucid.interop.folder import GGUF_FILE, MODEL_FOLDER
     from pellucid.workbench import open_model
 
     if to not in FORMATS:
-        raise UsageError(f"no format {to!r}; have {', '.join(FORMATS)}." + did_you_mean(to, FORMATS))
+        raise UsageError(unknown("--to", to, FORMATS))
     if to == "gguf" and dtype is not None:
         raise UsageError("--dtype is for folders; a GGUF file has a --type: F32, F16 or Q8_0.")
     if to != "gguf" and type is not None:
@@ -52,9 +52,9 @@ def export(
     if no_tokenizer:
         found = replace(found, tokenizer=None)
     if adapter is not None:
-        from pellucid.interop import adapter_reading
+        from pellucid.interop.adapter import merge_adapter, read_adapter
 
-        found = adapter_reading.merged(found, adapter_reading.read(adapter, found.config))
+        found = merge_adapter(found, read_adapter(adapter, found.config))
     if to == "gguf":
         from pellucid.interop import gguf
 
@@ -71,10 +71,10 @@ def export(
 
 
 def written(output: Path) -> str:
-    """One line about a model that was just written, read from what is on the disk."""
+    """Prints one line about a model that was just written, as read from the disk."""
     from collections import Counter
 
-    from pellucid.cards.conventions import readable_bytes
+    from pellucid.format import format_bytes
     from pellucid.interop.library import size_of
     from pellucid.interop.resolve import open_model
     from pellucid.pretrained import parameter_count
@@ -85,6 +85,6 @@ def written(output: Path) -> str:
     )
     count = parameter_count(model.config.parameters())
     return (
-        f"{output}: {model.provenance.architecture}, {readable_bytes(size_of(output))}, "
+        f"{output}: {model.provenance.architecture}, {format_bytes(size_of(output))}, "
         f"{count:,} parameters in {len(model.provenance.types)} tensors ({types})"
     )

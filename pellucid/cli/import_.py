@@ -1,4 +1,4 @@
-"""`pellucid import`: weights in pickles, made into a folder with safetensors."""
+"""`pellucid import`: converts weights in pickles to a folder with safetensors."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,11 +16,11 @@ def import_(
     dtype: StoredDtype = None,
     force: Force = False,
 ) -> None:
-    """Turn a pickle (.bin, .pt) into safetensors. A pickle is a program; it is read without running it."""
+    """Convert a pickle (.bin, .pt) to safetensors. A pickle is a program; it is read without running it."""
     from pellucid.cli.export import written
     from pellucid.errors import FileError
     from pellucid.files import check_output
-    from pellucid.interop.output import MODEL_FOLDER
+    from pellucid.interop.folder import MODEL_FOLDER
     from pellucid.interop.pickled import import_pickled
 
     if not source.exists():

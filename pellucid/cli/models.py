@@ -1,4 +1,4 @@
-"""`pellucid list`: the models that are here, those that can be fetched, and the shapes that are known.
+"""`pellucid list`: the models of the library, those that `get` can download, and the presets.
 
 The file is not called list.py, because then `list` in this package would be that file.
 """
@@ -6,19 +6,20 @@ The file is not called list.py, because then `list` in this package would be tha
 from typing import TYPE_CHECKING, Any
 
 from pellucid.cli.options import Json
+from pellucid.format import format_bytes
 
 if TYPE_CHECKING:
     from pellucid.interop.library import Entry
 
 
 def list_models(json: Json = False) -> None:
-    """The models of the library, what `get` could fetch, and the presets: mostly config-only."""
+    """List the models of the library, those that `get` can download, and the presets."""
     from pellucid.config import preset, presets
     from pellucid.interop import library
     from pellucid.pretrained import parameter_count
     from pellucid.workbench import is_config_only
 
-    entries = library.names()
+    entries = library.list_models()
     here = [_about(entry) for entry in entries]
     names = {entry.name for entry in entries}
     known: list[dict[str, Any]] = [
@@ -37,15 +38,17 @@ def list_models(json: Json = False) -> None:
     if json:
         from json import dumps
 
-        found = {"library": str(library.folder()), "models": here, "known": known, "presets": shapes}
+        found = {"library": str(library.library_folder()), "models": here, "known": known, "presets": shapes}
         print(dumps(found, ensure_ascii=False, indent=1))
         return
-    print(f"models in {library.folder()}:" if here else f"no models yet in {library.folder()}")
+    print(
+        f"models in {library.library_folder()}:" if here else f"no models yet in {library.library_folder()}"
+    )
     _columns([_row(model) for model in here])
-    print("\n`pellucid get NAME` fetches:")
+    print("\n`pellucid get NAME` downloads:")
     _columns(
         [
-            *([k["name"], f"{k['bytes'] / 1e6:.0f} MB", k["licence"], k["about"]] for k in known),
+            *([k["name"], format_bytes(k["bytes"]), k["licence"], k["about"]] for k in known),
             ["hf:ORG/NAME", "", "", "a model of the Hugging Face hub"],
         ]
     )
@@ -54,7 +57,7 @@ def list_models(json: Json = False) -> None:
 
 
 def _about(entry: "Entry") -> dict[str, Any]:
-    """What a model is, or why it cannot be opened; one broken model does not hide the others."""
+    """Returns the facts of a model, or why it cannot be opened: one broken model does not hide the others."""
     from collections import Counter
 
     from pellucid.errors import PellucidError
@@ -74,9 +77,8 @@ def _about(entry: "Entry") -> dict[str, Any]:
 
 
 def _row(model: dict[str, Any]) -> list[str]:
-    from pellucid.cards.conventions import readable_bytes
 
-    size = readable_bytes(model["bytes"])
+    size = format_bytes(model["bytes"])
     if "broken" in model:
         return [model["name"], "broken", "", size, model["broken"]]
     stored = ", ".join(model["types"])
@@ -85,7 +87,7 @@ def _row(model: dict[str, Any]) -> list[str]:
 
 
 def _columns(rows: list[list[str]]) -> None:
-    """Rows under each other, each column as wide as its longest text, the last as long as it is."""
+    """Prints rows, each column as wide as its longest text."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  " + "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip())

@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from pellucid.cards.conventions import readable_bytes
+from pellucid.format import format_bytes
 from pellucid.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
 from pellucid.training.history.curves import History
 
@@ -133,7 +133,7 @@ FORMS: dict[str, Callable[[float], str]] = {
     "lr": lambda value: f"{value:.2e}",
     "grad_norm": lambda value: f"{value:.3g}",
     "tokens": lambda value: f"{value:,}",
-    "memory": readable_bytes,
+    "memory": format_bytes,
     "learned": lambda value: f"{max(value, 0):.1%}",  # below 0 nothing is learned yet; the log has the number
     "accuracy": lambda value: f"{value:.1%}",
     "speed": lambda value: f"{value:,.0f} tokens/s",

@@ -1,6 +1,6 @@
-"""What stands beside the weights in a folder: the tokenizer, the chat template, how to generate.
+"""The files beside the weights in a folder: tokenizer, chat template, generation settings.
 
-The files are those of Hugging Face, in its folders and in ours: `tokenizer.json`, `tokenizer_config.json`,
+They have Hugging Face's names, in its folders and in ours: `tokenizer.json`, `tokenizer_config.json`,
 `chat_template.jinja`, `generation_config.json`.
 """
 
@@ -11,22 +11,32 @@ from typing import Any
 
 from pellucid.errors import FileError, PellucidError, quote, show
 from pellucid.files import need, validating
-from pellucid.interop.folder import has, read_bytes, read_table, within, write_bytes, write_table, write_text
+from pellucid.interop.folder import (
+    file_in,
+    has_file,
+    read_bytes,
+    read_table,
+    write_bytes,
+    write_table,
+    write_text,
+)
 from pellucid.pretrained import Pretrained
 from pellucid.text.from_files import byte_level_bpe, from_pretrained
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special, Tokenizer
 
-LARGEST_TEMPLATE, LARGEST_TOKENIZER = 1 << 20, 1 << 28
+MAX_TEMPLATE_BYTES, MAX_TOKENIZER_BYTES = 1 << 20, 1 << 28
 TOKENIZER, SETTINGS, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
 GENERATION = "generation_config.json"
 ABOUT_THE_FILE = ("transformers_version", "_from_model_config")
-MOST_IDS = 1 << 24
+MAX_ID = 1 << 24
 GPT2_END = "<|endoftext|>"
 
 
 @dataclass(frozen=True)
 class Companions:
+    """A model's tokenizer, chat template and generation settings; `add_bos`: a text begins with bos."""
+
     tokenizer: Tokenizer | None
     chat_template: str | None
     add_bos: bool
@@ -34,79 +44,84 @@ class Companions:
 
 
 def read_companions(folder: Path, ids: dict[str, Any]) -> Companions:
-    """What a folder has of them; a folder without a tokenizer still takes token ids. `ids` are the special
-    tokens of config.json, which generation_config.json may change."""
-    settings = _table(folder, SETTINGS)
-    generation = ids | _table(folder, GENERATION)
-    with validating(folder / (GENERATION if has(folder, GENERATION) else "config.json")):
+    """Returns the companions of a folder; without a tokenizer a model still takes ids. `ids` are the special
+    token ids of config.json, which generation_config.json may override."""
+    settings = _read_optional(folder, SETTINGS)
+    generation = ids | _read_optional(folder, GENERATION)
+    with validating(folder / (GENERATION if has_file(folder, GENERATION) else "config.json")):
         for key, value in generation.items():
             if key.endswith("_token_id"):
                 several = isinstance(value, list) and all(type(id) is int for id in value)
-                need(value is None or type(value) is int or several, f"{key} is {show(value)}, no token's id")
+                need(
+                    value is None or type(value) is int or several, f"{key} is {show(value)}, not a token id"
+                )
     generation = {key: value for key, value in generation.items() if key not in ABOUT_THE_FILE}
     tokenizer = read_tokenizer(folder)
     if isinstance(tokenizer, StandardTokenizer):
-        tokenizer.special = _completed(tokenizer, generation)
+        tokenizer.special = _complete_special(tokenizer, generation)
     return Companions(
         tokenizer=tokenizer,
-        chat_template=_template(folder, settings),
+        chat_template=_read_template(folder, settings),
         add_bos=_adds_bos(tokenizer, settings),
         generation=generation,
     )
 
 
-def _table(folder: Path, name: str) -> dict[str, Any]:
-    return read_table(within(folder, name)) if has(folder, name) else {}
+def _read_optional(folder: Path, name: str) -> dict[str, Any]:
+    return read_table(file_in(folder, name)) if has_file(folder, name) else {}
 
 
 def read_tokenizer(folder: Path) -> Tokenizer | None:
-    """The tokenizer of a folder, in any of the forms that people have; None where there is none."""
-    whole, gpt2 = has(folder, TOKENIZER), has(folder, "vocab.json") and has(folder, "merges.txt")
-    if not whole and not gpt2 and not (has(folder, "vocab.bpe") and has(folder, "encoder.json")):
+    """Returns the tokenizer of a folder, in any known format; None where there is none."""
+    whole, gpt2 = (
+        has_file(folder, TOKENIZER),
+        has_file(folder, "vocab.json") and has_file(folder, "merges.txt"),
+    )
+    if not whole and not gpt2 and not (has_file(folder, "vocab.bpe") and has_file(folder, "encoder.json")):
         return None
     if whole:
-        path = within(folder, TOKENIZER)
-        table = read_table(path, LARGEST_TOKENIZER)
+        path = file_in(folder, TOKENIZER)
+        table = read_table(path, MAX_TOKENIZER_BYTES)
         with validating(path):
             _check_ids(table.get("model"), table.get("added_tokens"))
     try:
-        return _gpt2(folder) if gpt2 and not whole else from_pretrained(folder)
+        return _read_gpt2(folder) if gpt2 and not whole else from_pretrained(folder)
     except PellucidError:
         raise
     except Exception as error:
-        raise FileError(f"{folder} holds no tokenizer that can be used: {quote(error)}.") from None
+        raise FileError(f"{folder} has no usable tokenizer: {quote(error)}.") from None
 
 
 def _check_ids(model: Any, added: Any) -> None:
-    """The library keeps a place for every id below the largest: one id of 2³¹ would take eight gigabytes."""
+    """Raises where an id is too large: the library allocates every id below it, 8 GB for one id of 2³¹."""
     vocab = model.get("vocab") if isinstance(model, dict) else None
     ids = list(vocab.values()) if isinstance(vocab, dict) else []
     ids += [entry.get("id") for entry in added if isinstance(entry, dict)] if isinstance(added, list) else []
     largest = max((id for id in ids if type(id) is int), default=0)
-    need(largest < MOST_IDS, f"a token has the id {show(largest)}, beyond any vocabulary")
+    need(largest < MAX_ID, f"a token has the id {show(largest)}; the limit is {MAX_ID:,}")
 
 
-def _gpt2(folder: Path) -> Tokenizer:
-    """GPT-2's tokenizer in two files: the ids of the tokens, and the merges in order."""
-    path = within(folder, "vocab.json")
-    vocab = read_table(path, LARGEST_TOKENIZER) | _table(folder, "added_tokens.json")
-    text = read_bytes(within(folder, "merges.txt"), LARGEST_TOKENIZER).decode("utf-8")
+def _read_gpt2(folder: Path) -> Tokenizer:
+    """Returns GPT-2's tokenizer from two files: the ids of the tokens, and the merges in order."""
+    path = file_in(folder, "vocab.json")
+    vocab = read_table(path, MAX_TOKENIZER_BYTES) | _read_optional(folder, "added_tokens.json")
+    text = read_bytes(file_in(folder, "merges.txt"), MAX_TOKENIZER_BYTES).decode("utf-8")
     merges = [line.split(" ") for line in text.splitlines() if line and not line.startswith("#version")]
     with validating(path):
-        need(all(type(id) is int for id in vocab.values()), "an id is no whole number")
+        need(all(type(id) is int for id in vocab.values()), "an id is not an integer")
         _check_ids({"vocab": vocab}, [])
     with validating(folder / "merges.txt"):
         need(all(len(merge) == 2 for merge in merges), "a line is not two tokens")
-    added = [*_table(folder, "added_tokens.json"), GPT2_END]
+    added = [*_read_optional(folder, "added_tokens.json"), GPT2_END]
     file = json.dumps(byte_level_bpe(vocab, merges, list(dict.fromkeys(added))))
     end = GPT2_END if GPT2_END in vocab else None
     return StandardTokenizer(file, Special(end, end), "bpe", str(path))
 
 
-def _completed(tokenizer: StandardTokenizer, generation: dict[str, Any]) -> Special:
-    """The special tokens, with those that the tokenizer's own files do not name found by their ids."""
+def _complete_special(tokenizer: StandardTokenizer, generation: dict[str, Any]) -> Special:
+    """Returns the special tokens; those that the tokenizer's own files do not name are found by their ids."""
 
-    def named(own: str | None, key: str) -> str | None:
+    def find(own: str | None, key: str) -> str | None:
         ids = generation.get(key)
         id = (ids or [None])[0] if isinstance(ids, list) else ids
         known = type(id) is int and 0 <= id < tokenizer.vocab_size
@@ -114,18 +129,18 @@ def _completed(tokenizer: StandardTokenizer, generation: dict[str, Any]) -> Spec
 
     special = tokenizer.special
     return Special(
-        named(special.bos, "bos_token_id"),
-        named(special.eos, "eos_token_id"),
-        named(special.pad, "pad_token_id"),
+        find(special.bos, "bos_token_id"),
+        find(special.eos, "eos_token_id"),
+        find(special.pad, "pad_token_id"),
     )
 
 
-def _template(folder: Path, settings: dict[str, Any]) -> str | None:
-    """The template of `chat_template.jinja`, or of the settings: a text, or several with names."""
-    if has(folder, TEMPLATE):
-        path = within(folder, TEMPLATE)
+def _read_template(folder: Path, settings: dict[str, Any]) -> str | None:
+    """Returns the template of `chat_template.jinja`, or of the settings: a string, or several with names."""
+    if has_file(folder, TEMPLATE):
+        path = file_in(folder, TEMPLATE)
         try:
-            return read_bytes(path, LARGEST_TEMPLATE).decode("utf-8")
+            return read_bytes(path, MAX_TEMPLATE_BYTES).decode("utf-8")
         except UnicodeDecodeError:
             raise FileError(f"{path} is not UTF-8.") from None
     given = settings.get("chat_template")
@@ -133,36 +148,36 @@ def _template(folder: Path, settings: dict[str, Any]) -> str | None:
         named = [entry for entry in given if isinstance(entry, dict) and entry.get("name") == "default"]
         given = named[0].get("template") if named else None
     with validating(folder / SETTINGS):
-        need(given is None or isinstance(given, str), f"chat_template is {show(given)}, no text")
+        need(given is None or isinstance(given, str), f"chat_template is {show(given)}, not a string")
     return given
 
 
 def _adds_bos(tokenizer: Tokenizer | None, settings: dict[str, Any]) -> bool:
-    """A tokenizer.json with a template for whole texts decides; older files say it in their settings."""
+    """Returns whether a text begins with bos: by tokenizer.json's post-processor, else by the settings."""
     if tokenizer is None or tokenizer.special.bos is None:
         return False
     processor = tokenizer.file.get("post_processor") if isinstance(tokenizer, StandardTokenizer) else None
-    templates = _templates(processor)
+    templates = _find_templates(processor)
     if templates:
-        return any(_first(template) == tokenizer.special.bos for template in templates)
+        return any(_first_token(template) == tokenizer.special.bos for template in templates)
     return settings.get("add_bos_token") is True
 
 
-def _templates(processor: Any) -> list[dict[str, Any]]:
+def _find_templates(processor: Any) -> list[dict[str, Any]]:
     if not isinstance(processor, dict):
         return []
     steps = processor.get("processors", []) if processor.get("type") == "Sequence" else [processor]
     return [step for step in steps if step.get("type") == "TemplateProcessing"]
 
 
-def _first(template: dict[str, Any]) -> str | None:
+def _first_token(template: dict[str, Any]) -> str | None:
     first = (template.get("single") or [{}])[0]
     return first.get("SpecialToken", {}).get("id") if isinstance(first, dict) else None
 
 
 def write_companions(folder: Path, pretrained: Pretrained, for_others: bool = False) -> None:
-    """Write what a model has of them. For others, tokenizer.json itself says that a text begins with bos:
-    `transformers` looks nowhere else."""
+    """Writes a model's companions. With `for_others`, tokenizer.json itself adds bos: `transformers` reads no
+    other setting."""
     tokenizer = pretrained.tokenizer
     if tokenizer is not None:
         for name, data in tokenizer.files().items():
@@ -181,7 +196,7 @@ def write_companions(folder: Path, pretrained: Pretrained, for_others: bool = Fa
 def _begin_with_bos(path: Path, tokenizer: StandardTokenizer) -> None:
     bos = tokenizer.special.bos
     before = tokenizer.file.get("post_processor")
-    if bos is None or _templates(before):
+    if bos is None or _find_templates(before):
         return
     text = {"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}
     start = [{"SpecialToken": {"id": bos, "type_id": 0}}, text[0]]

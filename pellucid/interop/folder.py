@@ -1,31 +1,48 @@
-"""The files of a model's folder: read as strictly as a stranger's must be, and written one by one."""
+"""The files of a model's folder: read as untrusted input, and written whole.
+
+A new model is read again while it still has a partial name, and only then gets its own.
+"""
 
 import json
 import os
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pellucid.errors import FileError, file_error, quote, show
-from pellucid.files import Damaged, need, sweep, validating, whole_file
+from pellucid.files import (
+    Damaged,
+    Kind,
+    check_output,
+    fsync_folder,
+    need,
+    new_folder,
+    partial_folder,
+    rename_new,
+    sweep,
+    validating,
+    whole_file,
+)
 
 LARGEST_JSON = 1 << 24
 RECIPE = "recipe.toml"
-"""What the folder of a run has."""
-_PLAIN = re.compile(r"[A-Za-z0-9._-]{1,200}")
+"""The file that makes a folder a run."""
+_FILE_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
-def within(folder: Path, name: str) -> Path:
-    """The file of that name in the folder itself: no path, and no link that leads elsewhere.
+def file_in(folder: Path, name: str) -> Path:
+    """Returns the path of a file in the folder itself: not in another folder, and not a link out of it.
 
-    Hugging Face's own cache is made of links, from `snapshots/REVISION/` to `blobs/`; those are followed.
+    Hugging Face's cache consists of links from `snapshots/REVISION/` to `blobs/`; those are followed.
     """
-    if not _PLAIN.fullmatch(name) or name in (".", ".."):
+    if not _FILE_NAME.fullmatch(name) or name in (".", ".."):
         raise FileError(f"{folder}: {show(name)} is not the name of a file in this folder.")
     try:
         home, target = folder.resolve(), (folder / name).resolve()
     except (OSError, RuntimeError):
-        raise FileError(f"{folder / name} is a link that leads nowhere.") from None
+        raise FileError(f"{folder / name} is a broken link.") from None
     cache = home.parent.parent / "blobs" if home.parent.name == "snapshots" else home
     if target.parent not in (home, cache):
         raise FileError(
@@ -34,7 +51,8 @@ def within(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def has(folder: Path, name: str) -> bool:
+def has_file(folder: Path, name: str) -> bool:
+    """Returns whether the folder has a file of that name."""
     try:
         return (folder / name).is_file()
     except PermissionError as error:
@@ -43,23 +61,23 @@ def has(folder: Path, name: str) -> bool:
         return False
 
 
-def put_back(place: Path) -> None:
-    """Gives the model of a run its name again where a process was killed while it replaced it."""
-    if has(place.parent, RECIPE) and not os.path.lexists(place):
+def restore_model(place: Path) -> None:
+    """Restores the model of a run where a process was killed while replacing it."""
+    if has_file(place.parent, RECIPE) and not os.path.lexists(place):
         sweep(place)
 
 
 def read_table(path: Path, largest: int = LARGEST_JSON) -> dict[str, Any]:
-    """The table of a JSON file: not too long, and no key twice."""
+    """Returns the table of a JSON file; raises where it is too long or has a key twice."""
     data = read_bytes(path, largest)
     with validating(path):
-        return table(data)
+        return parse_table(data)
 
 
 def read_bytes(path: Path, largest: int) -> bytes:
     try:
         if not path.is_file():
-            raise FileError(f"{path} is not there.")
+            raise FileError(f"{path} does not exist.")
         if path.stat().st_size > largest:
             raise FileError(f"{path} has {path.stat().st_size:,} bytes; such a file has at most {largest:,}.")
         return path.read_bytes()
@@ -67,18 +85,18 @@ def read_bytes(path: Path, largest: int) -> bytes:
         raise file_error("read", path, error) from None
 
 
-def table(data: bytes) -> dict[str, Any]:
-    """JSON that is a table; inside `files.validating`."""
+def parse_table(data: bytes) -> dict[str, Any]:
+    """Returns the table of a JSON text; call it inside `files.validating`."""
     try:
-        found = json.loads(data, object_pairs_hook=_once)
+        found = json.loads(data, object_pairs_hook=_check_unique)
     except (ValueError, RecursionError) as error:
         raise Damaged(f"it is not JSON: {quote(error)}") from None
     need(isinstance(found, dict), f"it is {type(found).__name__}, not a table of keys")
     return dict(found)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Of a key that comes twice one reader takes the first, another the last: they would see two models."""
+def _check_unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns the table; raises for a key that comes twice, of which readers take the first or the last."""
     found: dict[str, Any] = {}
     for key, value in pairs:
         need(key not in found, f"the key {show(key)} comes twice")
@@ -97,3 +115,77 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, data: bytes) -> None:
     with whole_file(path) as file:
         file.write(data)
+
+
+Read = Callable[[Path], object]
+_MODEL_FILES = re.compile(
+    r"config\.json|generation_config\.json|model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json"
+    r"|tokenizer\.(json|model)|(tokenizer_config|special_tokens_map|added_tokens|vocab)\.json|merges\.txt"
+    r"|chat_template\.(jinja|json)|origin\.json"
+)
+"""The files of a model's folder. A folder with any other file is not replaced."""
+
+
+def _why_not_folder(path: Path) -> str:
+    if not path.is_dir():
+        return "it is a file"
+    parts = {
+        entry.name: entry.is_file() and bool(_MODEL_FILES.fullmatch(entry.name)) for entry in path.iterdir()
+    }
+    if others := sorted(name for name, is_part in parts.items() if not is_part):
+        return f"it holds {others[0]}"
+    return "" if "config.json" in parts else "it has no config.json"
+
+
+def _why_not_gguf(path: Path) -> str:
+    if not path.is_file():
+        return "it is a folder"
+    with path.open("rb") as file:
+        return "" if file.read(4) == b"GGUF" else "it does not begin with GGUF"
+
+
+MODEL_FOLDER = Kind("a model folder", _why_not_folder)
+GGUF_FILE = Kind("a GGUF file", _why_not_gguf)
+
+
+@contextmanager
+def new_model_folder(path: Path, force: bool, read: Read) -> Iterator[Path]:
+    """Yields a folder to write a model into; it gets its name once `read` has opened it."""
+    with new_folder(path, MODEL_FOLDER, force) as new, _rename_errors(new, path):
+        yield new
+        _check_readable(new, path, read)
+
+
+@contextmanager
+def new_model_file(path: Path, force: bool, read: Read) -> Iterator[BinaryIO]:
+    """Yields a file to write a GGUF model into; it gets its name once `read` has opened it."""
+    check_output(path, GGUF_FILE, force)
+    try:
+        with partial_folder(path) as scratch, _rename_errors(scratch / path.name, path):
+            new = scratch / path.name
+            with new.open("xb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            _check_readable(new, path, read)
+            check_output(path, GGUF_FILE, force)  # it may have come while the block ran
+            os.replace(new, path) if force else rename_new(new, path)
+        fsync_folder(path.parent)
+    except OSError as error:
+        raise file_error("write", path, error) from None
+
+
+def _check_readable(new: Path, path: Path, read: Read) -> None:
+    try:
+        read(new)
+    except FileError as error:
+        raise type(error)(f"cannot write {path}, because it could not be read again: {error}") from None
+
+
+@contextmanager
+def _rename_errors(new: Path, path: Path) -> Iterator[None]:
+    """Replaces the partial name in errors with the path of the output."""
+    try:
+        yield
+    except FileError as error:
+        raise type(error)(str(error).replace(str(new), str(path))) from None

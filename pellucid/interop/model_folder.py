@@ -8,15 +8,14 @@ import numpy as np
 
 from pellucid.config import ModelConfig
 from pellucid.dtypes import FLOAT_STORAGE, Array, dtype_code, encode
-from pellucid.errors import ConfigError, FileError, show
+from pellucid.errors import ConfigError, FileError, show, unknown
 from pellucid.files import need, read_format, validating
 from pellucid.interop.companions import read_companions, write_companions
-from pellucid.interop.folder import within, write_table
-from pellucid.interop.output import new_model_folder
+from pellucid.interop.folder import file_in, new_model_folder, write_table
 from pellucid.interop.safetensors_file import (
     SHARD_BYTES,
-    Stored,
-    not_a_weight,
+    StoredTensor,
+    describe_wrong_type,
     read_tensors,
     write_tensors,
 )
@@ -27,20 +26,21 @@ KEYS = ("model_type", "format", "version", "name", "config")
 
 
 def read(folder: str | Path) -> Pretrained:
+    """Returns the model of a folder of ours. Its weights are read when they are used."""
     path = Path(folder)
-    table = read_format(within(path, "config.json"), "model", FORMAT, VERSION)
+    table = read_format(file_in(path, "config.json"), "model", FORMAT, VERSION)
     with validating(path / "config.json"):
         need(table.get("model_type") == MODEL_TYPE, f"model_type is {show(table.get('model_type'))}")
         for key in table:
-            need(key in KEYS, f"it has the key {show(key)}; have {', '.join(KEYS)}")
-        need(isinstance(table.get("name"), str), f"name is {show(table.get('name'))}, no text")
+            need(key in KEYS, unknown("a key", key, KEYS))
+        need(isinstance(table.get("name"), str), f"name is {show(table.get('name'))}, not a string")
         need(isinstance(table.get("config"), dict), "it has no config")
     config = _config(path / "config.json", table["config"])
     stored = read_tensors(path)
     with validating(path):
         check_shapes(config, {name: tensor.shape for name, tensor in stored.items()})
         for name, tensor in stored.items():
-            need(tensor.type in FLOAT_STORAGE, not_a_weight(name, tensor.type))
+            need(tensor.type in FLOAT_STORAGE, describe_wrong_type(name, tensor.type))
     beside = read_companions(path, {})
     size = sum(int(np.prod(tensor.shape)) * FLOAT_STORAGE[tensor.type].itemsize for tensor in stored.values())
     types = {name: tensor.type for name, tensor in stored.items()}
@@ -78,7 +78,9 @@ def write(
     tensors = {}
     for name, shape in pretrained.config.parameters().items():
         type = wanted or stored_dtype(pretrained, name)
-        tensors[name] = Stored(type, shape, partial(_bits, pretrained, name, type, wanted is None))
+        tensors[name] = StoredTensor(
+            type, shape, partial(_encode_weight, pretrained, name, type, wanted is None)
+        )
     table = {
         "model_type": MODEL_TYPE,
         "format": FORMAT,
@@ -92,5 +94,5 @@ def write(
         write_table(new / "config.json", table)
 
 
-def _bits(pretrained: Pretrained, name: str, type: str, exact: bool) -> Array:
+def _encode_weight(pretrained: Pretrained, name: str, type: str, exact: bool) -> Array:
     return encode(np.asarray(pretrained.weights[name]), type, exact)

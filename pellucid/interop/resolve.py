@@ -11,7 +11,7 @@ from pellucid.config import ModelConfig, preset_text, presets
 from pellucid.errors import ConfigError, FileError, did_you_mean
 from pellucid.files import read_bytes
 from pellucid.interop import library, toml_model
-from pellucid.interop.folder import RECIPE, has, put_back, read_table, within
+from pellucid.interop.folder import RECIPE, file_in, has_file, read_table, restore_model
 from pellucid.pretrained import Pretrained
 from pellucid.text.tokenizer import Tokenizer
 
@@ -66,7 +66,7 @@ def resolve(name: str | Path) -> ModelReference:
     if path.suffix == ".toml":
         return ModelReference(text, toml=_read_text(path))
     if len(path.parts) > 1:
-        put_back(path)
+        restore_model(path)
     if _exists(path):
         return ModelReference(text, path)
     if text in presets():
@@ -75,7 +75,7 @@ def resolve(name: str | Path) -> ModelReference:
         raise FileError(f"{_shorten(text)} is not a model: there is no such file or folder. {TAKES}")
     if found := library.find(text):
         return ModelReference(text, found)
-    known = sorted({*presets(), *library.KNOWN, *(entry.name for entry in library.names())})
+    known = sorted({*presets(), *library.KNOWN, *(entry.name for entry in library.list_models())})
     raise ConfigError(
         f"{_shorten(text)!r} is not a model: it is neither a path nor one of {', '.join(known)}."
         f"{did_you_mean(text, known)} {TAKES}"
@@ -93,7 +93,7 @@ def read_config(name: str | Path) -> ModelConfig:
 
 
 def is_config_only(name: str | Path) -> bool:
-    """Whether a MODEL argument names a config without weights."""
+    """Returns whether a MODEL argument names a config without weights."""
     return resolve(name).is_config_only
 
 
@@ -154,21 +154,21 @@ def _open_path(path: Path) -> Pretrained:
 def _open_folder(folder: Path) -> Pretrained:
     from pellucid.interop import huggingface, model_folder
 
-    if has(folder, RECIPE) and not has(folder, "config.json"):
+    if has_file(folder, RECIPE) and not has_file(folder, "config.json"):
         folder = newest_model(folder)
-    if not has(folder, "config.json"):
+    if not has_file(folder, "config.json"):
         raise FileError(f"{folder} is not a model: it has no config.json. {TAKES}")
-    model_type = read_table(within(folder, "config.json")).get("model_type")
+    model_type = read_table(file_in(folder, "config.json")).get("model_type")
     return model_folder.read(folder) if model_type == model_folder.MODEL_TYPE else huggingface.read(folder)
 
 
 def newest_model(run: Path) -> Path:
     """Returns the folder of the newest model of a run."""
     model = run / MODEL
-    put_back(model)
-    if has(model, "config.json"):
+    restore_model(model)
+    if has_file(model, "config.json"):
         return model
-    saved = [path for path in run.glob(f"checkpoints/step-*/{MODEL}") if has(path, "config.json")]
+    saved = [path for path in run.glob(f"checkpoints/step-*/{MODEL}") if has_file(path, "config.json")]
     if not saved:
         raise FileError(
             f"{run} is a run that has not saved a model yet: `pellucid train --resume {run}` continues it."

@@ -1,9 +1,9 @@
-"""RoPE's two layouts, and the order of rows that turns a model of one into the same model of the other.
+"""RoPE's two layouts, and the permutation of rows that converts a model from one to the other.
 
-"pairs" turns channels 2i and 2i + 1 of a head together, "halves" turns i and i + D/2. Putting row 2i of each
-head's W_Q and W_K (and b_Q, b_K, and the gains of a norm over the head) at i, and row 2i + 1 at i + D/2,
-gives the same turned channels in another order. The order is the same for queries and keys, so every score
-stays what it was, to the last bit but for the order of a sum. Values are not turned and stay.
+"pairs" rotates channels 2i and 2i + 1 of a head together, "halves" rotates i and i + D/2. Moving row 2i of
+each head's W_Q and W_K (and b_Q, b_K, and the gains of QK-norm) to i, and row 2i + 1 to i + D/2, gives the
+same rotated channels in another order. The order is the same for queries and keys, so every score is
+unchanged, up to the order of a sum. Values are not rotated and stay.
 """
 
 import dataclasses
@@ -16,11 +16,11 @@ from pellucid.config import ModelConfig
 from pellucid.dtypes import Array
 from pellucid.parts.positions.rope import Rope
 
-TURNED = re.compile(r"blocks\.\d+\.attn\.(q|k)_(proj|norm)\.(weight|bias)")
+ROTATED = re.compile(r"blocks\.\d+\.attn\.(q|k)_(proj|norm)\.(weight|bias)")
 
 
 def pairs_to_halves(rows: Array, d_head: int) -> Array:
-    """Row h·D + 2i + j goes to h·D + j·D/2 + i.
+    """Moves row h·D + 2i + j to h·D + j·D/2 + i.
 
     >>> pairs_to_halves(np.arange(8), d_head=4).tolist()
     [0, 2, 1, 3, 4, 6, 5, 7]
@@ -30,7 +30,7 @@ def pairs_to_halves(rows: Array, d_head: int) -> Array:
 
 
 def halves_to_pairs(rows: Array, d_head: int) -> Array:
-    """Row h·D + j·D/2 + i goes to h·D + 2i + j.
+    """Moves row h·D + j·D/2 + i to h·D + 2i + j.
 
     >>> halves_to_pairs(np.array([0, 2, 1, 3]), d_head=4).tolist()
     [0, 1, 2, 3]
@@ -39,8 +39,8 @@ def halves_to_pairs(rows: Array, d_head: int) -> Array:
     return np.swapaxes(heads, 1, 2).reshape(rows.shape)
 
 
-class _Turned(Mapping[str, Array]):
-    """The weights, those of queries and keys with their rows reordered when they are asked for."""
+class _ReorderedWeights(Mapping[str, Array]):
+    """Weights, those of queries and keys with their rows reordered when they are read."""
 
     def __init__(self, weights: Mapping[str, Array], layout: str, d_head: int) -> None:
         self.weights, self.d_head = weights, d_head
@@ -48,7 +48,7 @@ class _Turned(Mapping[str, Array]):
 
     def __getitem__(self, name: str) -> Array:
         array = self.weights[name]
-        return self.reorder(np.asarray(array), self.d_head) if TURNED.fullmatch(name) else array
+        return self.reorder(np.asarray(array), self.d_head) if ROTATED.fullmatch(name) else array
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.weights)
@@ -60,9 +60,9 @@ class _Turned(Mapping[str, Array]):
 def in_layout(
     config: ModelConfig, weights: Mapping[str, Array], layout: str
 ) -> tuple[ModelConfig, Mapping[str, Array]]:
-    """The same model with its RoPE in that layout."""
+    """Returns the same model with its RoPE in that layout."""
     positions = config.positions
     if not isinstance(positions, Rope) or positions.layout == layout:
         return config, weights
-    turned = dataclasses.replace(config, positions=dataclasses.replace(positions, layout=layout))
-    return turned, _Turned(weights, layout, config.d_head)
+    changed = dataclasses.replace(config, positions=dataclasses.replace(positions, layout=layout))
+    return changed, _ReorderedWeights(weights, layout, config.d_head)

@@ -1,8 +1,8 @@
-"""Tensors in safetensors files, one or many: read when asked for, written one after the other.
+"""Tensors in safetensors files, one or several shards: read when used, written one after the other.
 
-A file is eight bytes that say how long the header is, the header (JSON: each tensor's type, shape and place),
-and the numbers. The `safetensors` library checks a file; the numbers are read through a memory map, so that
-opening a model costs nothing and no tensor is in memory before it is used.
+A file is the length of the header in eight bytes, the header (JSON: each tensor's type, shape and offsets),
+and the numbers. The `safetensors` library validates a file; the numbers are read through a memory map, so
+that opening a model is cheap and no tensor is in memory before it is used.
 """
 
 import json
@@ -18,66 +18,70 @@ import numpy as np
 from pellucid.dtypes import FLOAT_STORAGE, STORAGE, Array, decode
 from pellucid.errors import FileError, UsageError, file_error, quote, show
 from pellucid.files import Damaged, need, validating, whole_file
-from pellucid.interop.folder import has, read_table, table, within, write_table
+from pellucid.interop.folder import file_in, has_file, parse_table, read_table, write_table
 from pellucid.pretrained import Shape
 
 ONE_FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD_BYTES = 5_000_000_000
-LONGEST_NAME, MOST_TENSORS, LARGEST_INDEX = 512, 200_000, 1 << 27
+MAX_NAME_LENGTH, MAX_TENSORS, LARGEST_INDEX = 512, 200_000, 1 << 27
 
 Types = Mapping[str, np.dtype[Any]]
 
 
 @dataclass(frozen=True)
-class Stored:
-    """A tensor as a file holds it. `bits` gives its numbers in their own type, BF16 as whole numbers."""
+class StoredTensor:
+    """A tensor of a file. `bits` returns its numbers in their stored type, BF16 as uint16."""
 
     type: str
     shape: Shape
     bits: Callable[[], Array]
 
     def read(self) -> Array:
+        """Returns the numbers; F16 and BF16 as float32."""
         return decode(self.bits(), self.type)
 
 
-def read_tensors(folder: Path) -> dict[str, Stored]:
-    """The tensors of a folder: of `model.safetensors`, or of the shards that its index names."""
-    if has(folder, ONE_FILE):
-        return read_file(within(folder, ONE_FILE))
+def read_tensors(folder: Path) -> dict[str, StoredTensor]:
+    """Returns the tensors of a folder: of `model.safetensors`, or of the shards in its index."""
+    if has_file(folder, ONE_FILE):
+        return read_file(file_in(folder, ONE_FILE))
     return read_shards(folder, INDEX, ".safetensors", read_file)
 
 
 def read_shards(
-    folder: Path, index: str, suffix: str, read: Callable[[Path], Mapping[str, Stored]]
-) -> dict[str, Stored]:
-    """The tensors of all shards; each is in the shard in which the index says it is, and in no other."""
-    path = within(folder, index)
+    folder: Path, index: str, suffix: str, read: Callable[[Path], Mapping[str, StoredTensor]]
+) -> dict[str, StoredTensor]:
+    """Returns the tensors of all shards; each must be in the shard that the index names, and in no other."""
+    path = file_in(folder, index)
     placed = read_table(path, LARGEST_INDEX).get("weight_map")
-    found: dict[str, Stored] = {}
+    found: dict[str, StoredTensor] = {}
     with validating(path):
         if not isinstance(placed, dict) or not placed:
-            raise Damaged("it has no weight_map, a table of tensors and files")
+            raise Damaged("it has no weight_map from tensors to files")
         for name, shard in placed.items():
             plain = isinstance(shard, str) and Path(shard).name == shard and shard.endswith(suffix)
-            need(plain, f"{show(name)} is in {show(shard)}, which is no {suffix} file of this folder")
+            need(plain, f"{show(name)} is in {show(shard)}, which is not a {suffix} file of this folder")
         for shard in sorted(set(placed.values())):
-            need(has(folder, shard), f"its shard {show(shard)} is not there")
-            for name, tensor in read(within(folder, shard)).items():
-                need(placed.get(name) == shard, f"{shard} holds {show(name)}, which the index has elsewhere")
+            need(has_file(folder, shard), f"its shard {show(shard)} is missing")
+            for name, tensor in read(file_in(folder, shard)).items():
+                need(
+                    placed.get(name) == shard,
+                    f"{shard} has {show(name)}, which the index places in another file",
+                )
                 found[name] = tensor
         for name, shard in placed.items():
-            need(name in found, f"{show(name)} is not in {shard}, where the index has it")
+            need(name in found, f"{show(name)} is not in {shard}, where the index places it")
     return found
 
 
-def read_file(path: Path, known: Types = FLOAT_STORAGE) -> dict[str, Stored]:
-    """The tensors of one file, by name, none of them read yet; of an unknown type they never are."""
+def read_file(path: Path, known: Types = FLOAT_STORAGE) -> dict[str, StoredTensor]:
+    """Returns the tensors of one file, by name, not read yet; one of unknown type raises when it is read."""
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
-        raise FileError(f"{path} is not there.")
+        raise FileError(f"{path} does not exist.")
     try:
-        with path.open("rb") as file:  # before the library, which calls every refusal an absence
+        with path.open("rb") as file:  # before the library, which reports every error as a missing file
             with safe_open(path, framework="numpy"):
                 pass
             start = 8 + int.from_bytes(file.read(8), "little")
@@ -88,46 +92,51 @@ def read_file(path: Path, known: Types = FLOAT_STORAGE) -> dict[str, Stored]:
     except (SafetensorError, ValueError) as error:
         raise FileError(f"{path} is not a safetensors file: {quote(error)}.") from None
     with validating(path):
-        entries = table(header)
+        entries = parse_table(header)
         entries.pop("__metadata__", None)
-        need(len(entries) <= MOST_TENSORS, f"it has {len(entries):,} tensors, more than {MOST_TENSORS:,}")
-        return {name: _entry(name, entry, data, known) for name, entry in entries.items()}
+        need(len(entries) <= MAX_TENSORS, f"it has {len(entries):,} tensors; the limit is {MAX_TENSORS:,}")
+        return {name: _read_entry(name, entry, data, known) for name, entry in entries.items()}
 
 
-def _entry(name: str, entry: Any, data: Array, known: Types) -> Stored:
-    need(len(name) <= LONGEST_NAME, f"the tensor {show(name)} has a name of {len(name)} characters")
-    need(isinstance(entry, dict), f"the tensor {show(name)} is no table")
+def _read_entry(name: str, entry: Any, data: Array, known: Types) -> StoredTensor:
+    need(len(name) <= MAX_NAME_LENGTH, f"the tensor {show(name)} has a name of {len(name)} characters")
+    need(isinstance(entry, dict), f"the entry of the tensor {show(name)} is not a table")
     type, shape, place = entry.get("dtype"), entry.get("shape"), entry.get("data_offsets")
     need(isinstance(type, str), f"the tensor {show(name)} has no type")
-    need(_sizes(shape) and len(shape) <= 64, f"the tensor {show(name)} has the shape {show(shape)}")
-    inside = _sizes(place) and len(place) == 2 and place[0] <= place[1] <= len(data)
-    need(inside, f"the tensor {show(name)} lies at {show(place)}, and there are {len(data):,} bytes")
+    need(_is_sizes(shape) and len(shape) <= 64, f"the tensor {show(name)} has the shape {show(shape)}")
+    inside = _is_sizes(place) and len(place) == 2 and place[0] <= place[1] <= len(data)
+    need(
+        inside,
+        f"the tensor {show(name)} has the data_offsets {show(place)}, and the file {len(data):,} bytes",
+    )
     if type not in known:
-        return Stored(type, tuple(shape), partial(_refuse, name, type))
+        return StoredTensor(type, tuple(shape), partial(_refuse, name, type))
     size = math.prod(shape) * known[type].itemsize
     need(place[1] - place[0] == size, f"the tensor {show(name)} has {place[1] - place[0]} bytes, not {size}")
-    return Stored(type, tuple(shape), partial(_bits, data[slice(*place)], known[type], tuple(shape)))
+    return StoredTensor(
+        type, tuple(shape), partial(_view_bits, data[slice(*place)], known[type], tuple(shape))
+    )
 
 
-def _sizes(given: Any) -> bool:
+def _is_sizes(given: Any) -> bool:
     return isinstance(given, list) and all(type(size) is int and size >= 0 for size in given)
 
 
-def _bits(data: Array, dtype: np.dtype[Any], shape: Shape) -> Array:
+def _view_bits(data: Array, dtype: np.dtype[Any], shape: Shape) -> Array:
     return data.view(dtype).reshape(shape)
 
 
 def _refuse(name: str, type: str) -> Array:
-    raise FileError(not_a_weight(name, type))
+    raise FileError(describe_wrong_type(name, type))
 
 
-def not_a_weight(name: str, type: str) -> str:
+def describe_wrong_type(name: str, type: str) -> str:
     return f"{show(name)} is stored as {show(type)}, and weights are read as {', '.join(FLOAT_STORAGE)}"
 
 
-def write_tensors(folder: Path, tensors: Mapping[str, Stored], shard_bytes: int = SHARD_BYTES) -> None:
-    """Write `model.safetensors`, or shards of at most so many bytes (or of one tensor) and their index."""
-    shards = _shards(tensors, shard_bytes)
+def write_tensors(folder: Path, tensors: Mapping[str, StoredTensor], shard_bytes: int = SHARD_BYTES) -> None:
+    """Writes `model.safetensors`, or shards of at most `shard_bytes` (or one tensor) each and their index."""
+    shards = _split_shards(tensors, shard_bytes)
     if len(shards) == 1:
         write_file(folder / ONE_FILE, tensors)
         return
@@ -136,31 +145,30 @@ def write_tensors(folder: Path, tensors: Mapping[str, Stored], shard_bytes: int 
         name = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
         write_file(folder / name, shard)
         placed |= dict.fromkeys(shard, name)
-    total = sum(map(_size, tensors.values()))
+    total = sum(map(_byte_size, tensors.values()))
     write_table(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": placed})
 
 
-def _shards(tensors: Mapping[str, Stored], most: int) -> list[dict[str, Stored]]:
-    shards, size = [dict[str, Stored]()], 0
+def _split_shards(tensors: Mapping[str, StoredTensor], shard_bytes: int) -> list[dict[str, StoredTensor]]:
+    shards, size = [dict[str, StoredTensor]()], 0
     for name, tensor in tensors.items():
-        if shards[-1] and size + _size(tensor) > most:
+        if shards[-1] and size + _byte_size(tensor) > shard_bytes:
             shards, size = [*shards, {}], 0
         shards[-1][name] = tensor
-        size += _size(tensor)
+        size += _byte_size(tensor)
     return shards
 
 
-def _size(tensor: Stored) -> int:
+def _byte_size(tensor: StoredTensor) -> int:
     return math.prod(tensor.shape) * STORAGE[tensor.type].itemsize
 
 
-def write_file(path: Path, tensors: Mapping[str, Stored]) -> None:
-    """One file. The header needs only types and shapes, so each tensor is made when its turn comes."""
-    widest_first = dict(
-        sorted(tensors.items(), key=lambda item: -STORAGE[item[1].type].itemsize)
-    )  # aligned so
+def write_file(path: Path, tensors: Mapping[str, StoredTensor]) -> None:
+    """Writes one file. The header needs only types and shapes, so one tensor is in memory at a time."""
+    # The widest types first, so that every tensor is aligned.
+    widest_first = dict(sorted(tensors.items(), key=lambda item: -STORAGE[item[1].type].itemsize))
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    for name, (start, end) in zip(widest_first, _places(widest_first), strict=True):
+    for name, (start, end) in zip(widest_first, _offsets(widest_first), strict=True):
         tensor = widest_first[name]
         header[name] = {"dtype": tensor.type, "shape": list(tensor.shape), "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
@@ -168,21 +176,23 @@ def write_file(path: Path, tensors: Mapping[str, Stored]) -> None:
     with whole_file(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name, tensor in widest_first.items():
-            _write(file, name, tensor)
+            _write_tensor(file, name, tensor)
 
 
-def _places(tensors: Mapping[str, Stored]) -> Iterator[tuple[int, int]]:
+def _offsets(tensors: Mapping[str, StoredTensor]) -> Iterator[tuple[int, int]]:
     start = 0
     for tensor in tensors.values():
-        yield start, start + _size(tensor)
-        start += _size(tensor)
+        yield start, start + _byte_size(tensor)
+        start += _byte_size(tensor)
 
 
-def _write(file: BinaryIO, name: str, tensor: Stored) -> None:
+def _write_tensor(file: BinaryIO, name: str, tensor: StoredTensor) -> None:
     try:
         bits = np.asarray(tensor.bits(), STORAGE[tensor.type], order="C")
     except UsageError as error:
-        raise UsageError(f"the weight {name}: {error}; say in which type to write it, such as F32.") from None
+        raise UsageError(f"the weight {name}: {error}; give a type to write, such as F32.") from None
     if bits.shape != tensor.shape:
-        raise UsageError(f"the weight {name} has the shape {bits.shape}, and its config says {tensor.shape}.")
+        raise UsageError(
+            f"the weight {name} has the shape {bits.shape}, not {tensor.shape} as in its config."
+        )
     file.write(bits.reshape(-1).view(np.uint8).data)

@@ -1,4 +1,4 @@
-"""A model that fits a page: config, words and weights in one TOML file, as the teaching models have it."""
+"""A small model in one TOML file: config, words and weights, as the teaching models are stored."""
 
 import tomllib
 from pathlib import Path
@@ -8,30 +8,32 @@ import numpy as np
 
 from pellucid.config import ModelConfig
 from pellucid.dtypes import Array
-from pellucid.errors import ConfigError, FileError, did_you_mean, quote
+from pellucid.errors import ConfigError, FileError, quote
 from pellucid.pretrained import Pretrained, Provenance, shape_mismatch
+from pellucid.strict import check_keys
 from pellucid.text.words import WordTokenizer
 
 
 def read(name: str, text: str) -> Pretrained:
-    """The model of a TOML text; `name` is its file's, or its own where it comes with the package."""
+    """Returns the model of a TOML text; `name` is its path, or a preset's name."""
     data = parse(name, text)
     config, words = read_config(name, data), data.get("words", [])
     if not isinstance(words, list) or not all(
         isinstance(word, str) and word.split() == [word] for word in words
     ):
-        raise FileError(f"{name}: words must be a list of texts without blanks.")
+        raise FileError(f"{name}: words must be a list of strings without spaces.")
     if len(words) != config.vocab_size or len(set(words)) != len(words):
         raise FileError(
-            f"{name}: there must be {config.vocab_size} different words, as vocab_size says; "
+            f"{name}: vocab_size is {config.vocab_size}, so there must be as many different words; "
             f"got {len(set(words))}."
         )
-    weights = _weights(name, config, data["weights"])
+    weights = _read_weights(name, config, data["weights"])
     source = Provenance(Path(name), "toml", "pellucid", dict.fromkeys(weights, "F64"), len(text.encode()))
     return Pretrained(Path(name).stem, config, weights, WordTokenizer(tuple(words)), source)
 
 
 def parse(name: str, text: str) -> dict[str, Any]:
+    """Returns the tables of a TOML text."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -39,27 +41,26 @@ def parse(name: str, text: str) -> dict[str, Any]:
 
 
 def read_config(name: str, data: dict[str, Any]) -> ModelConfig:
-    if unknown := sorted(set(data) - {"config", "weights", "words"}):
-        near = did_you_mean(unknown[0], ["config", "weights", "words"])
-        raise FileError(f"{name}: a model has config, words and weights, not {', '.join(unknown)}.{near}")
-    if not isinstance(data.get("config"), dict):
-        raise FileError(f"{name}: a model needs a [config].")
+    """Returns the config of a parsed TOML model; it need not have weights."""
+    check_keys(data, ("config", "words", "weights"), name, ("config",), FileError)
+    if not isinstance(data["config"], dict):
+        raise FileError(f"{name}: [config] must be a table.")
     try:
         return ModelConfig.from_dict(data["config"])
     except ConfigError as error:
         raise ConfigError(f"{name}, [config]: {error}") from None
 
 
-def _weights(name: str, config: ModelConfig, given: Any) -> dict[str, Array]:
+def _read_weights(name: str, config: ModelConfig, given: Any) -> dict[str, Array]:
     if not isinstance(given, dict):
         raise FileError(f"{name}: [weights] must be a table of names.")
-    weights = {key: _array(name, key, value) for key, value in given.items()}
+    weights = {key: _read_array(name, key, value) for key, value in given.items()}
     if why := shape_mismatch(config.parameters(), {key: array.shape for key, array in weights.items()}):
         raise FileError(f"{name}: {why}{'' if why.endswith('?') else '.'}")
     return {key: weights[key] for key in config.parameters()}
 
 
-def _array(name: str, key: str, value: Any) -> Array:
+def _read_array(name: str, key: str, value: Any) -> Array:
     try:
         array = np.array(value)
     except ValueError:

@@ -11,12 +11,11 @@ import numpy as np
 from pellucid.config import ModelConfig
 from pellucid.errors import PellucidError
 from pellucid.explain.trace import Trace
-from pellucid.judge.deviation import Deviation
 from pellucid.judge.judge_run import judge_run
 from pellucid.judge.mismatch import find_mismatch
 from pellucid.judge.mistakes import MISTAKES, Program, Variant, describe
 from pellucid.judge.recorded import Recording
-from pellucid.judge.run_report import RunReport
+from pellucid.judge.run_report import Deviation, RunReport
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 

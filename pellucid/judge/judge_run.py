@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 
 from pellucid.explain.trace import Trace
-from pellucid.judge.deviation import Deviation
 from pellucid.judge.mismatch import (
     BETWEEN_ENGINES,
     Mismatch,
@@ -24,7 +23,7 @@ from pellucid.judge.mismatch import (
 from pellucid.judge.recompute import Recomputation, Recomputed
 from pellucid.judge.recorded import RecordedValue, Recording, check_recorded
 from pellucid.judge.rounding import MIN_CELLS
-from pellucid.judge.run_report import RunReport
+from pellucid.judge.run_report import Deviation, RunReport
 from pellucid.judge.swapped_activation import find_swapped_activation
 from pellucid.judge.verdict import Verdict
 from pellucid.patterns import matches

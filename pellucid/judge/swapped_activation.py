@@ -18,7 +18,7 @@ from pellucid.reference.ops import table
 from pellucid.reference.tape import Step
 
 DISTINCT = 8
-"""Two functions can be told apart by at least this many cells in which they are this many roundings apart."""
+"""Two functions are distinguished by at least this many cells where they are this many roundings apart."""
 SAMPLE = 2**16
 """How many cells are examined at most."""
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from pellucid.config import ModelConfig, Shapes
 from pellucid.errors import ConfigError, FileError
 from pellucid.interop import model_folder
-from pellucid.interop.adapter_folder import Adapter, their_names
+from pellucid.interop.adapter import Adapter, peft_names
 from pellucid.interop.resolve import open_model
 from pellucid.model.initializations import initialize
 from pellucid.model.lora import A, adapt, adapters
@@ -108,7 +108,7 @@ def summary(recipe: Recipe, model: Transformer) -> list[str]:
         f"starting from {recipe.start}: its {sum(sizes.values()) - sum(few.values()):,} parameters stay; "
         f"{sum(few.values()):,} learn, in adapters of rank {recipe.lora.rank} for {len(few) // 2} projections"
     ]
-    _, why = their_names(model.config, [name.removesuffix(A) for name in few if name.endswith(A)])
+    _, why = peft_names(model.config, [name.removesuffix(A) for name in few if name.endswith(A)])
     if why:
         lines.append(f"the adapter is written in a layout of our own and not in peft's, because {why}")
     return lines

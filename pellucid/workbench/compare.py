@@ -11,12 +11,11 @@ from pellucid.config import ModelConfig
 from pellucid.dtypes import FLOAT_NAMES
 from pellucid.errors import UsageError, show
 from pellucid.explain.trace import Trace
-from pellucid.judge.arrays_file import SUFFIXES, read_arrays, widen_arrays
 from pellucid.judge.diagnosis import explain_bug
 from pellucid.judge.judge_run import judge_run
 from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch
 from pellucid.judge.name_table import map_names, read_table
-from pellucid.judge.recorded import RecordedValue, recorded_values
+from pellucid.judge.recorded import SUFFIXES, RecordedValue, read_arrays, recorded_values, widen_arrays
 from pellucid.judge.run_report import ArraysReport, RunReport
 from pellucid.patterns import matches
 from pellucid.workbench.model import Model

@@ -12,7 +12,7 @@ import torch
 from pellucid import parts, registry
 from pellucid.cards import choices
 from pellucid.checks.catalogue import CHECKS
-from pellucid.checks.subject import Subject
+from pellucid.checks.check import Subject
 from pellucid.config import ModelConfig
 from pellucid.cost import cost, total
 from pellucid.explain.derive import derive

@@ -79,7 +79,7 @@ def test_no_command_without_torch_imports_torch() -> None:
     script = (
         "import sys, pellucid.cli, pellucid.workbench, pellucid.cost, pellucid.judge.mistakes, "
         "pellucid.explain.overview, pellucid.explain.trace_file, pellucid.judge.replay, "
-        "pellucid.judge.judge_run, pellucid.judge.arrays_file, pellucid.cards.probe, "
+        "pellucid.judge.judge_run, pellucid.judge.recorded, pellucid.cards.probe, "
         "pellucid.cards.conventions, pellucid.interop.resolve, pellucid.interop.gguf\n"
         "pellucid.workbench.load('abcd').explain('A B', at='probs[1,2]')\n"
         "sys.exit('torch' in sys.modules)"

@@ -6,8 +6,7 @@ import pytest
 
 import pellucid
 from pellucid.checks.catalogue import CHECKS, verify
-from pellucid.checks.check import Check
-from pellucid.checks.subject import LENGTH, Subject
+from pellucid.checks.check import LENGTH, Check, Subject
 from pellucid.judge.verdict import Finding
 from pellucid.pretrained import Pretrained
 from pellucid.text.standard import StandardTokenizer

@@ -3,7 +3,7 @@
 import pytest
 
 from pellucid.checks.catalogue import CHECKS
-from pellucid.checks.subject import Subject
+from pellucid.checks.check import Subject
 from pellucid.workbench import Model
 from tests.agreement.engines import DIFFERENT
 from tests.interop.gguf import random_models

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import pellucid
 from pellucid.checks.catalogue import CHECKS
-from pellucid.checks.subject import Subject
+from pellucid.checks.check import Subject
 from pellucid.interop import model_folder
 from pellucid.judge.verdict import Finding
 from pellucid.model import layer_cache, positions, transformer

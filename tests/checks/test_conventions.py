@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from pellucid.checks import conventions
-from pellucid.checks.subject import Subject
+from pellucid.checks.check import Subject
 from pellucid.config import ModelConfig
 from pellucid.judge.verdict import Finding
 from pellucid.parts.positions.rope import Rope

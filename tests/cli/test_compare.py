@@ -20,7 +20,7 @@ from pellucid.errors import FileError, PellucidError, UsageError
 from pellucid.explain.trace import Trace
 from pellucid.explain.trace_file import write
 from pellucid.interop import gguf, huggingface
-from pellucid.judge import arrays_file, name_table
+from pellucid.judge import name_table, recorded
 from pellucid.judge.recorded import RecordedValue
 from pellucid.reference.training import forward
 from pellucid.workbench import load
@@ -136,7 +136,7 @@ def test_bfloat16_is_read_from_both_kinds_of_file(tmp_path: Path) -> None:
     save_tensors({"x": torch.tensor(kept).to(torch.bfloat16)}, tmp_path / "x.safetensors")
     np.savez(tmp_path / "x.npz", x=bits.view("V2"), y=kept, z=kept.astype(np.float32))
     for file in ("x.safetensors", "x.npz"):
-        for name, found in arrays_file.read_arrays(tmp_path / file).items():
+        for name, found in recorded.read_arrays(tmp_path / file).items():
             assert found.type == "bfloat16", name
             assert (found.value == kept).all()
 
@@ -271,10 +271,10 @@ class Bomb:
 def test_python_objects_are_never_loaded(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", x=np.array([Bomb(tmp_path / "canary")], dtype=object))
     with pytest.raises(FileError, match="Python objects"):
-        arrays_file.read_arrays(tmp_path / "x.npz")
+        recorded.read_arrays(tmp_path / "x.npz")
     (tmp_path / "y.npz").write_bytes(pickle.dumps(Bomb(tmp_path / "canary")))
     with pytest.raises(FileError, match=r"cannot be read as \.npz"):
-        arrays_file.read_arrays(tmp_path / "y.npz")
+        recorded.read_arrays(tmp_path / "y.npz")
     assert not (tmp_path / "canary").exists()
 
 
@@ -286,7 +286,7 @@ def test_a_file_that_claims_more_than_it_holds_is_refused(tmp_path: Path) -> Non
     with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
         archive.writestr("x.npy", head.getvalue() + bytes(16))
     with pytest.raises(FileError, match="has 144 bytes"):
-        arrays_file.read_arrays(tmp_path / "x.npz")
+        recorded.read_arrays(tmp_path / "x.npz")
     with zipfile.ZipFile(tmp_path / "y.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("x.npy", bytes(2**20))
     data = bytearray((tmp_path / "y.npz").read_bytes())
@@ -294,10 +294,10 @@ def test_a_file_that_claims_more_than_it_holds_is_refused(tmp_path: Path) -> Non
     data[central + 24 : central + 28] = (0xFFFFFFF0).to_bytes(4, "little")
     (tmp_path / "y.npz").write_bytes(bytes(data))
     with pytest.raises(FileError):
-        arrays_file.read_arrays(tmp_path / "y.npz")
+        recorded.read_arrays(tmp_path / "y.npz")
 
 
-@pytest.mark.parametrize("suffix", arrays_file.SUFFIXES)
+@pytest.mark.parametrize("suffix", recorded.SUFFIXES)
 def test_damaged_bytes_raise_nothing_but_our_errors(tmp_path: Path, suffix: str) -> None:
     good = tmp_path / f"good{suffix}"
     values = {"x": np.arange(12, dtype=np.float32).reshape(3, 4), "y": np.arange(3)}
@@ -313,7 +313,7 @@ def test_damaged_bytes_raise_nothing_but_our_errors(tmp_path: Path, suffix: str)
             broken[place] = random.integers(256)
         bad.write_bytes(bytes(broken))
         with contextlib.suppress(FileError):
-            arrays_file.read_arrays(bad)
+            recorded.read_arrays(bad)
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_the_card_and_the_probe_as_data_are_json(home: Path) -> None:
     [
         (["gpt2", "--probe"], "gpt2 is a config-only preset"),
         (["gpt2", "--text", "a"], "--text is what the probe reads"),
-        (["smollm2"], "`pellucid get smollm2` fetches it"),
+        (["smollm2"], "`pellucid get smollm2`"),
         (["smolm2"], "'smollm2'"),
         (["no/such.gguf"], "no such file"),
         (["abcd", "--probe"], "is not in this model's vocabulary"),

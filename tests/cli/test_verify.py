@@ -152,7 +152,7 @@ def damaged(folder: Path, name: str, data: bytes | None) -> Path:
         ("abdc", "'abdc' is not a model"),
         ("no/such.gguf", "no/such.gguf is not a model: there is no such file or folder."),
         ("no.toml", "cannot read no.toml: No such file or directory."),
-        ("smollm2", "smollm2 is not here yet: `pellucid get smollm2` fetches it (93 MB)."),
+        ("smollm2", "smollm2 is not downloaded yet: `pellucid get smollm2`"),
     ],
 )
 def test_a_missing_model_is_one_line_on_stderr(

@@ -156,7 +156,7 @@ def test_an_id_beyond_any_vocabulary_is_refused_before_memory_is_taken_for_it(
 @pytest.mark.parametrize(
     ("name", "text", "complaint"),
     [
-        ("generation_config.json", '{"eos_token_id": "x"}', "eos_token_id is 'x', no token's id"),
+        ("generation_config.json", '{"eos_token_id": "x"}', "eos_token_id is 'x'"),
         ("generation_config.json", "[]", "not a table"),
         ("tokenizer_config.json", '{"chat_template": 3}', "chat_template is 3"),
         ("tokenizer.json", "{}", "not a tokenizer that can be used"),

@@ -45,7 +45,7 @@ def pickled_folder(folder: Path, family: str = "gpt2", dtype: str = "bfloat16", 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
 def test_an_imported_folder_is_the_same_model(tmp_path: Path, family: str, sharded: bool) -> None:
     model = pickled_folder(tmp_path / "old", family, "float64", sharded)
-    with pytest.raises(FileError, match="Use `pellucid import`"):
+    with pytest.raises(FileError, match="`pellucid import`"):
         read(tmp_path / "old")
     import_pickled(tmp_path / "old", tmp_path / "new")
     pretrained = read(tmp_path / "new")
@@ -206,7 +206,7 @@ def test_shards_outside_the_folder_are_refused(tmp_path: Path) -> None:
     for shard in ("../x.bin", "/x.bin", "x.safetensors"):
         index = {"weight_map": {"a": shard}}
         (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
-        with pytest.raises(FileError, match=r"no \.bin file of this folder"):
+        with pytest.raises(FileError, match=r"not a \.bin file"):
             import_pickled(folder, tmp_path / "out")
 
 

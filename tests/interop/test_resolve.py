@@ -33,12 +33,12 @@ def test_a_gguf_file_goes_to_its_reader(tmp_path: Path, monkeypatch: pytest.Monk
         (
             "config.json",
             '{"model_type": "mamba"}',
-            "the architecture 'mamba' is not read; have bloom, gpt2, llama",
+            "model_type .*bloom, gpt2, llama.*'mamba'",
         ),
-        ("config.json", "{}", "the architecture None is not read"),
+        ("config.json", "{}", "model_type .*None"),
         ("config.json", "{", "is not JSON"),
         ("config.json", '{"model_type": "gpt2", "model_type": "llama"}', "comes twice"),
-        ("config.json", '{"model_type": "gpt2"}', "holds no weights"),
+        ("config.json", '{"model_type": "gpt2"}', "has no weights"),
     ],
 )
 def test_a_folder_that_is_not_a_model_is_refused(
@@ -53,8 +53,8 @@ def test_a_folder_that_is_not_a_model_is_refused(
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
-        ("pytorch_model.bin", "Use `pellucid import`"),
-        ("model.pt", "Use `pellucid import`"),
+        ("pytorch_model.bin", "`pellucid import`"),
+        ("model.pt", "`pellucid import`"),
         ("model.safetensors", "give its folder"),
         ("notes.txt", "notes.txt is not a model"),
     ],

@@ -12,7 +12,7 @@ from pellucid.dtypes import FLOAT_STORAGE
 from pellucid.errors import FileError
 from pellucid.interop.safetensors_file import (
     INDEX,
-    Stored,
+    StoredTensor,
     read_file,
     read_tensors,
     write_file,
@@ -20,7 +20,7 @@ from pellucid.interop.safetensors_file import (
 )
 
 
-def tensors(seed: int = 0) -> dict[str, Stored]:
+def tensors(seed: int = 0) -> dict[str, StoredTensor]:
     """A tensor of each type and some shapes; bits are drawn, so every pattern can come."""
     rng = np.random.default_rng(seed)
     made = {}
@@ -28,11 +28,11 @@ def tensors(seed: int = 0) -> dict[str, Stored]:
     for type, dtype in FLOAT_STORAGE.items():
         for shape in shapes:
             bits = rng.integers(0, 256, (*shape, dtype.itemsize), np.uint8).view(dtype).reshape(shape)
-            made[f"{type}.{'x'.join(map(str, shape))}"] = Stored(type, shape, lambda bits=bits: bits)  # type: ignore[misc]
+            made[f"{type}.{'x'.join(map(str, shape))}"] = StoredTensor(type, shape, lambda bits=bits: bits)  # type: ignore[misc]
     return made
 
 
-def raw(stored: Stored) -> tuple[str, tuple[int, ...], bytes]:
+def raw(stored: StoredTensor) -> tuple[str, tuple[int, ...], bytes]:
     return stored.type, stored.shape, stored.bits().tobytes()
 
 
@@ -111,7 +111,7 @@ def test_one_tensor_is_made_at_a_time(tmp_path: Path) -> None:
         alive.append(weakref.ref(array))
         return array
 
-    write_file(tmp_path / "a.safetensors", {f"t{i}": Stored("F32", (10,), bits) for i in range(5)})
+    write_file(tmp_path / "a.safetensors", {f"t{i}": StoredTensor("F32", (10,), bits) for i in range(5)})
     assert len(alive) == 5
 
 
@@ -146,9 +146,9 @@ def test_a_broken_file_is_refused(tmp_path: Path, case: str) -> None:
 
 
 def test_too_many_tensors_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pellucid.interop.safetensors_file.MOST_TENSORS", 3)
+    monkeypatch.setattr("pellucid.interop.safetensors_file.MAX_TENSORS", 3)
     write_file(tmp_path / "a.safetensors", tensors())
-    with pytest.raises(FileError, match="more than 3"):
+    with pytest.raises(FileError, match="24 tensors"):
         read_file(tmp_path / "a.safetensors")
 
 
@@ -184,22 +184,25 @@ def _link_out(folder: Path) -> None:
 
 
 BAD_SHARDS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "path": (_index(lambda placed: placed.update({"F32.3": "../x.safetensors"})), "no .safetensors file"),
-    "absolute": (_index(lambda placed: placed.update({"F32.3": "/x.safetensors"})), "no .safetensors file"),
-    "number": (_index(lambda placed: placed.update({"F32.3": 3})), "no .safetensors file"),
-    "another suffix": (_index(lambda placed: placed.update({"F32.3": "x.bin"})), "no .safetensors file"),
-    "NUL": (_index(lambda placed: placed.update({"F32.3": "\0.safetensors"})), "not there|not the name"),
+    "path": (_index(lambda placed: placed.update({"F32.3": "../x.safetensors"})), "not a .safetensors file"),
+    "absolute": (
+        _index(lambda placed: placed.update({"F32.3": "/x.safetensors"})),
+        "not a .safetensors file",
+    ),
+    "number": (_index(lambda placed: placed.update({"F32.3": 3})), "not a .safetensors file"),
+    "another suffix": (_index(lambda placed: placed.update({"F32.3": "x.bin"})), "not a .safetensors file"),
+    "NUL": (_index(lambda placed: placed.update({"F32.3": "\0.safetensors"})), "missing|not the name"),
     "long name": (
         _index(lambda placed: placed.update({"F32.3": "A" * 999 + ".safetensors"})),
-        "is not there",
+        "is missing",
     ),
-    "missing shard": (lambda folder: _first_shard(folder).unlink(), "is not there"),
+    "missing shard": (lambda folder: _first_shard(folder).unlink(), "is missing"),
     "only in the index": (
         _index(lambda placed: placed.update(ghost=next(iter(placed.values())))),
         "'ghost' is not in",
     ),
-    "only in a shard": (_index(lambda placed: placed.pop("F32.3")), "the index has elsewhere"),
-    "in another shard": (_index(_swap), "the index has elsewhere"),
+    "only in a shard": (_index(lambda placed: placed.pop("F32.3")), "the index"),
+    "in another shard": (_index(_swap), "the index"),
     "no weight_map": (lambda folder: (folder / INDEX).write_text("{}"), "no weight_map"),
     "empty weight_map": (_index(lambda placed: placed.clear()), "no weight_map"),
     "key twice": (_twice, "comes twice"),

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 import pellucid
 from pellucid.errors import ConfigError, FileError
 from pellucid.interop import model_folder
-from pellucid.interop.adapter_folder import their_names
+from pellucid.interop.adapter import peft_names
 from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch
 from pellucid.model.lora import Adapted, Merged
 from pellucid.reference.training import forward
@@ -269,7 +269,7 @@ def test_gpt2_s_adapter_is_a_file_of_our_own_that_says_why(tmp_path: Path, text:
     run = started(out, small_models.table(out, start, text), *RANK)
     about = json.loads((out / "adapter" / "adapter.json").read_text())
     assert about["format"] == "pellucid-adapter" and about["version"] == 1
-    assert about["why_not_peft"] == "`transformers` keeps q_proj, k_proj, v_proj together, as c_attn"
+    assert all(name in about["why_not_peft"] for name in ("q_proj", "k_proj", "v_proj", "c_attn"))
     tensors = load_file(out / "adapter" / "adapter.safetensors")
     learning = run.state.weights.trainable
     assert set(tensors) == set(learning)
@@ -279,7 +279,7 @@ def test_gpt2_s_adapter_is_a_file_of_our_own_that_says_why(tmp_path: Path, text:
 
 def test_a_shape_that_no_family_has_gets_a_file_of_our_own() -> None:
     config = small_models.model(small_models.LLAMA | {"positions": "sinusoidal"}).config
-    assert their_names(config, ["blocks.0.attn.q_proj"]) == (
+    assert peft_names(config, ["blocks.0.attn.q_proj"]) == (
         {},
-        "no Hugging Face family has this model's shape",
+        "no Hugging Face family expresses this config",
     )

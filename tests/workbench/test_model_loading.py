@@ -57,7 +57,7 @@ def test_a_name_is_looked_up_in_the_library(
     assert same(pellucid.load("hf:org/name"), pellucid.load(places["huggingface"]))
     with pytest.raises(ConfigError, match=r"'yuors' is not a model.*'yours'"):
         pellucid.load("yuors")
-    with pytest.raises(FileError, match="`pellucid get hf:org/other` fetches it"):
+    with pytest.raises(FileError, match="`pellucid get hf:org/other`"):
         pellucid.load("hf:org/other")
 
 

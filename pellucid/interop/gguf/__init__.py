@@ -1,4 +1,4 @@
-"""GGUF, the single-file format of llama.cpp: weights, often quantised, with everything needed to run them."""
+"""GGUF, the single-file format of llama.cpp: weights, often quantized, with everything needed to run them."""
 
 from pellucid.interop.gguf.reading import read
 from pellucid.interop.gguf.writing import write

@@ -1,35 +1,56 @@
-"""The GGUF file itself: a table of facts, a table of tensors, and their bytes, read as a stranger's must be.
+"""The GGUF container: metadata (key, type, value), tensor infos, and the bytes of the tensors.
 
-    "GGUF"  version  how many tensors  how many facts
-    fact:    name  type  value
-    tensor:  name  how many axes  their lengths, last axis first  type  where its bytes are
+    "GGUF"  version  number of tensors  number of metadata entries
+    metadata:  key  type  value
+    tensor:    name  number of axes  their lengths, last axis first  type  offset of its bytes
     padding, then the bytes
 
-Everything is little-endian; a text is its length in 8 bytes and then UTF-8. Every count is held against the
-bytes that are left before anything is made of it, and the file is mapped, so weights stay on disk until
-they are asked for.
+Everything is little-endian; a string is its length in 8 bytes and then UTF-8. The file is untrusted: every
+count is checked against the bytes that are left before anything is allocated. It is memory-mapped, so weights
+stay on disk until they are used.
 """
 
+import contextlib
 import math
 import mmap
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from pellucid.errors import FileError, file_error
-from pellucid.files import Damaged, need
-from pellucid.interop.gguf.opening import support
-from pellucid.interop.gguf.quants import BY_CODE, BY_NAME, NAMES, Array, Type, dequantise
+from pellucid.errors import ConfigError, FileError, file_error
+from pellucid.files import Damaged, need, validating
+from pellucid.interop.gguf.quants import BY_CODE, BY_NAME, NAMES, Array, Type, dequantize
+
+
+class UnsupportedError(Exception):
+    """A valid file uses a feature that is not supported; `reading_errors` adds which file it is."""
+
+
+def require_support(holds: bool, complaint: str) -> None:
+    if not holds:
+        raise UnsupportedError(complaint)
+
+
+@contextlib.contextmanager
+def reading_errors(path: Path) -> Iterator[None]:
+    """Turns everything that is wrong with a file into a FileError that names it."""
+    try:
+        with validating(path):
+            yield
+    except (UnsupportedError, ConfigError) as error:
+        text = str(error)
+        raise FileError(f"{path} cannot be read: {text}{'' if text.endswith(('.', '?')) else '.'}") from None
+
 
 Value = bool | int | float | str | list[str] | Array
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 ALIGNMENT = 32
-"""Where a file says nothing, tensors begin at multiples of this."""
+"""The default of general.alignment: tensors begin at multiples of it."""
 
 NUMBERS = {
     0: "<u1",
@@ -46,21 +67,21 @@ NUMBERS = {
 BOOL, TEXT, ARRAY = 7, 8, 9
 FLOAT32 = 6
 
-MOST_FACTS = 1 << 16
-MOST_TENSORS = 1 << 18
-MOST_TEXTS = 1 << 21
-"""Texts in all arrays together: the largest vocabularies have half a million tokens and merges."""
-LONGEST_KEY = (1 << 16) - 1
-LONGEST_NAME = 64
-LONGEST_TEXT = 1 << 26
-LARGEST_ALIGNMENT = 1 << 16
+MAX_METADATA = 1 << 16
+MAX_TENSORS = 1 << 18
+MAX_STRINGS = 1 << 21
+"""Strings in all arrays together: the largest vocabularies have half a million tokens and merges."""
+MAX_KEY_BYTES = (1 << 16) - 1
+MAX_NAME_BYTES = 64
+MAX_STRING_BYTES = 1 << 26
+MAX_ALIGNMENT = 1 << 16
 
 _LENGTH = struct.Struct("<Q")
 
 
 @dataclass(frozen=True)
-class Stored:
-    """A tensor's shape, first axis slowest as everywhere in this program, and where its bytes are."""
+class TensorInfo:
+    """A tensor's shape, first axis slowest as in NumPy, its type, and the offset of its bytes."""
 
     shape: tuple[int, ...]
     type: Type
@@ -74,25 +95,25 @@ class Stored:
 @dataclass(frozen=True)
 class Container:
     path: Path
-    facts: Mapping[str, Value]
-    tensors: Mapping[str, Stored]
+    metadata: Mapping[str, Value]
+    tensors: Mapping[str, TensorInfo]
     data: mmap.mmap
 
     def rows(self, name: str, begin: int = 0, end: int | None = None) -> Array:
-        """The numbers of a tensor, or of some of its rows, if those begin and end with a block."""
+        """Returns the numbers of a tensor, or of some of its rows, which must begin and end with a block."""
         stored = self.tensors[name]
         begin, end, _ = slice(begin, end).indices(stored.shape[0])
         row = math.prod(stored.shape[1:])
         first, last = (stored.start + stored.type.bytes(at * row) for at in (begin, end))
         view = memoryview(self.data)[first:last]
-        return dequantise(stored.type, view).reshape(end - begin, *stored.shape[1:])
+        return dequantize(stored.type, view).reshape(end - begin, *stored.shape[1:])
 
 
 def read_container(path: Path) -> Container:
-    """The two tables of a file; inside `opening`."""
+    """Returns the metadata and tensor infos of a file; call it inside `reading_errors`."""
     try:
-        if not path.is_file():  # a pipe would wait for ever
-            raise FileError(f"{path} is no file." if path.exists() else f"{path} is not there.")
+        if not path.is_file():  # a pipe would block forever
+            raise FileError(f"{path} is not a file." if path.exists() else f"{path} does not exist.")
         with path.open("rb") as file:
             size = file.seek(0, 2)
             need(size >= 24, "it is too short for GGUF")
@@ -100,47 +121,47 @@ def read_container(path: Path) -> Container:
     except OSError as error:
         raise file_error("read", path, error) from None
     cursor = Cursor(data)
-    tensors, facts = _header(cursor)
-    table = _facts(cursor, facts)
-    return Container(path, table, _tensors(cursor, tensors, _alignment(table)), data)
+    tensors, metadata = _read_header(cursor)
+    table = _read_metadata(cursor, metadata)
+    return Container(path, table, _read_tensors(cursor, tensors, _read_alignment(table)), data)
 
 
 class Cursor:
-    """A place in the file, and what can be taken from there."""
+    """A position in the file from which values are read."""
 
     def __init__(self, data: mmap.mmap) -> None:
-        self.data, self.at, self.end, self.texts_left = data, 0, len(data), MOST_TEXTS
+        self.data, self.at, self.end, self.strings_left = data, 0, len(data), MAX_STRINGS
 
-    def bytes(self, count: int, what: str) -> bytes:
+    def read_bytes(self, count: int, what: str) -> bytes:
         need(count <= self.end - self.at, f"it ends inside {what}")
         self.at += count
         return self.data[self.at - count : self.at]
 
-    def whole(self, width: int, what: str) -> int:
-        return int.from_bytes(self.bytes(width, what), "little")
+    def read_int(self, width: int, what: str) -> int:
+        return int.from_bytes(self.read_bytes(width, what), "little")
 
-    def count(self, least: int, what: str) -> int:
-        """A number of things that take at least so many bytes each."""
-        count = self.whole(8, what)
+    def read_count(self, least: int, what: str) -> int:
+        """Returns a number of items that take at least `least` bytes each."""
+        count = self.read_int(8, what)
         need(
             count * least <= self.end - self.at,
-            f"{what} says {count:,} where {self.end - self.at:,} bytes are left",
+            f"{what}: {count:,} does not fit in the {self.end - self.at:,} bytes that are left",
         )
         return count
 
-    def text(self, longest: int, what: str) -> str:
-        length = self.count(1, what)
-        need(length <= longest, f"{what} is {length:,} bytes long, and {longest:,} is the most")
+    def read_string(self, longest: int, what: str) -> str:
+        length = self.read_count(1, what)
+        need(length <= longest, f"{what} is {length:,} bytes long; the limit is {longest:,}")
         try:
-            return self.bytes(length, what).decode()
+            return self.read_bytes(length, what).decode()
         except UnicodeDecodeError:
             raise _not_utf8(what) from None
 
-    def texts(self, what: str) -> list[str]:
-        """An array of texts; a vocabulary has many, so this loop is written to be quick."""
-        count = self.count(_LENGTH.size, what)
-        self.texts_left -= count
-        need(self.texts_left >= 0, f"it holds more than {MOST_TEXTS:,} texts, with those of {what}")
+    def read_strings(self, what: str) -> list[str]:
+        """Returns an array of strings. A vocabulary has many, so this loop is written for speed."""
+        count = self.read_count(_LENGTH.size, what)
+        self.strings_left -= count
+        need(self.strings_left >= 0, f"it holds more than {MAX_STRINGS:,} strings, with those of {what}")
         data, at, end, found = self.data, self.at, self.end, list[str]()
         length_at, keep = _LENGTH.unpack_from, found.append
         try:
@@ -158,132 +179,137 @@ class Cursor:
         self.at = at
         return found
 
-    def value(self, code: int, what: str) -> Value:
+    def read_value(self, code: int, what: str) -> Value:
         if code in NUMBERS:
-            return _scalar(code, self.bytes(np.dtype(NUMBERS[code]).itemsize, what))
+            return _read_scalar(code, self.read_bytes(np.dtype(NUMBERS[code]).itemsize, what))
         if code == BOOL:
-            return _truth(self.bytes(1, what)[0], what)
+            return _read_bool(self.read_bytes(1, what)[0], what)
         if code == TEXT:
-            return self.text(LONGEST_TEXT, what)
-        need(code == ARRAY, f"{what} has the type {code}, and types go from 0 to 12")
-        inner = self.whole(4, what)
-        support(inner != ARRAY, f"{what} is an array of arrays")
+            return self.read_string(MAX_STRING_BYTES, what)
+        need(code == ARRAY, f"{what} has the type {code}; types are 0 to 12")
+        inner = self.read_int(4, what)
+        require_support(inner != ARRAY, f"{what} is an array of arrays")
         if inner == TEXT:
-            return self.texts(what)
+            return self.read_strings(what)
         need(inner in NUMBERS or inner == BOOL, f"{what} is an array of the type {inner}")
         kind = np.dtype(NUMBERS.get(inner, "?"))
-        count = self.count(kind.itemsize, what)
-        return np.frombuffer(self.bytes(count * kind.itemsize, what), kind)
+        count = self.read_count(kind.itemsize, what)
+        return np.frombuffer(self.read_bytes(count * kind.itemsize, what), kind)
 
 
 def _not_utf8(what: str) -> Damaged:
     return Damaged(f"{what} is not UTF-8")
 
 
-def _scalar(code: int, data: bytes) -> Value:
-    """A float32 becomes the shortest decimal that means it: 1e-05, not 9.999999747378752e-06."""
+def _read_scalar(code: int, data: bytes) -> Value:
+    """Returns a number; a float32 as the shortest decimal that rounds to it: 1e-05, not 9.9999997e-06."""
     number = np.frombuffer(data, NUMBERS[code])[0]
     return float(str(number)) if code == FLOAT32 else number.item()
 
 
-def _truth(byte: int, what: str) -> bool:
-    need(byte in (0, 1), f"{what} is neither true nor false but {byte}")
+def _read_bool(byte: int, what: str) -> bool:
+    need(byte in (0, 1), f"{what} must be 0 or 1, not {byte}")
     return byte == 1
 
 
-def _header(cursor: Cursor) -> tuple[int, int]:
-    need(cursor.bytes(4, "the header") == MAGIC, "it does not begin with GGUF")
-    version = cursor.bytes(4, "the header")
+def _read_header(cursor: Cursor) -> tuple[int, int]:
+    need(cursor.read_bytes(4, "the header") == MAGIC, "it does not begin with GGUF")
+    version = cursor.read_bytes(4, "the header")
     number, swapped = (int.from_bytes(version, order) for order in ("little", "big"))
-    support(swapped not in (1, *VERSIONS), "it is big-endian GGUF, and only little-endian is read")
+    require_support(swapped not in (1, *VERSIONS), "it is big-endian GGUF; only little-endian is supported")
     known = " and ".join(map(str, VERSIONS))
-    support(number in VERSIONS, f"it is GGUF version {number}, and versions {known} are read")
-    tensors = cursor.count(32, "the number of tensors")
-    facts = cursor.count(13, "the number of facts")
-    need(tensors <= MOST_TENSORS, f"it says that it has {tensors:,} tensors")
-    need(facts <= MOST_FACTS, f"it says that it has {facts:,} facts")
-    return tensors, facts
+    require_support(number in VERSIONS, f"it is GGUF version {number}; versions {known} are supported")
+    tensors = cursor.read_count(32, "the number of tensors")
+    metadata = cursor.read_count(13, "the number of metadata entries")
+    need(tensors <= MAX_TENSORS, f"it claims {tensors:,} tensors")
+    need(metadata <= MAX_METADATA, f"it claims {metadata:,} metadata entries")
+    return tensors, metadata
 
 
-def _facts(cursor: Cursor, count: int) -> dict[str, Value]:
+def _read_metadata(cursor: Cursor, count: int) -> dict[str, Value]:
     table: dict[str, Value] = {}
     for i in range(count):
-        key = cursor.text(LONGEST_KEY, f"the name of fact {i}")
-        need(key != "", f"fact {i} has no name")
-        need(key not in table, f"the fact {shown(key)} is there twice")
-        table[key] = cursor.value(cursor.whole(4, f"the type of {shown(key)}"), shown(key))
+        key = cursor.read_string(MAX_KEY_BYTES, f"the key of metadata entry {i}")
+        need(key != "", f"metadata entry {i} has an empty key")
+        need(key not in table, f"the key {show_name(key)} comes twice")
+        table[key] = cursor.read_value(cursor.read_int(4, f"the type of {show_name(key)}"), show_name(key))
     return table
 
 
-def _alignment(facts: Mapping[str, Value]) -> int:
-    alignment = facts.get("general.alignment", ALIGNMENT)
-    good = type(alignment) is int and 8 <= alignment <= LARGEST_ALIGNMENT and alignment.bit_count() == 1
+def _read_alignment(metadata: Mapping[str, Value]) -> int:
+    alignment = metadata.get("general.alignment", ALIGNMENT)
+    good = type(alignment) is int and 8 <= alignment <= MAX_ALIGNMENT and alignment.bit_count() == 1
     need(
         good,
-        f"general.alignment is {alignment!r}, and must be a power of two from 8 to {LARGEST_ALIGNMENT:,}",
+        f"general.alignment is {alignment!r}, and must be a power of two from 8 to {MAX_ALIGNMENT:,}",
     )
     assert isinstance(alignment, int)
     return alignment
 
 
-def shown(name: str) -> str:
-    """A stranger's name as a message may hold it: short, and without control characters.
+def show_name(name: str) -> str:
+    """Returns an untrusted name as a message may hold it: short, and without control characters.
 
-    >>> shown("llama.block_count"), shown("a\\nb")
+    >>> show_name("llama.block_count"), show_name("a\\nb")
     ('llama.block_count', "'a\\\\nb'")
     """
     text = name if name.isprintable() else repr(name)
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 
-def padded(place: int, alignment: int) -> int:
-    """The next place where a tensor may begin.
+def align(place: int, alignment: int) -> int:
+    """Returns the next offset at which a tensor may begin.
 
-    >>> padded(65, 32)
+    >>> align(65, 32)
     96
     """
     return -(-place // alignment) * alignment
 
 
-def _tensors(cursor: Cursor, count: int, alignment: int) -> dict[str, Stored]:
+def _read_tensors(cursor: Cursor, count: int, alignment: int) -> dict[str, TensorInfo]:
     found: dict[str, tuple[tuple[int, ...], Type, int]] = {}
     for i in range(count):
-        key = cursor.text(LONGEST_NAME, f"the name of tensor {i}")
-        name = shown(key)
+        key = cursor.read_string(MAX_NAME_BYTES, f"the name of tensor {i}")
+        name = show_name(key)
         need(key != "", f"tensor {i} has no name")
-        need(key not in found, f"the tensor {name} is there twice")
-        axes = cursor.whole(4, name)
+        need(key not in found, f"the tensor {name} comes twice")
+        axes = cursor.read_int(4, name)
         need(1 <= axes <= 4, f"the tensor {name} has {axes} axes, and 1 to 4 are allowed")
-        shape = tuple(cursor.whole(8, name) for _ in range(axes))[::-1]
-        stored_as = _type(cursor.whole(4, name), name)
+        shape = tuple(cursor.read_int(8, name) for _ in range(axes))[::-1]
+        stored_as = _find_type(cursor.read_int(4, name), name)
         need(0 not in shape, f"the tensor {name} has an axis of length 0")
         need(math.prod(shape) < 2**63, f"the tensor {name} has the impossible shape {shape}")
         whole = shape[-1] % stored_as.size == 0
         need(
             whole, f"rows of {shape[-1]} numbers do not fill blocks of {stored_as.name}, in the tensor {name}"
         )
-        offset = cursor.whole(8, name)
-        need(offset % alignment == 0, f"the tensor {name} begins at {offset}, no multiple of {alignment}")
+        offset = cursor.read_int(8, name)
+        need(
+            offset % alignment == 0,
+            f"the tensor {name} begins at {offset}, which is not a multiple of {alignment}",
+        )
         found[key] = shape, stored_as, offset
-    data = padded(cursor.at, alignment)
-    tensors = {name: Stored(shape, type, data + offset) for name, (shape, type, offset) in found.items()}
+    data = align(cursor.at, alignment)
+    tensors = {name: TensorInfo(shape, type, data + offset) for name, (shape, type, offset) in found.items()}
     _check_places(tensors, cursor.end)
     return tensors
 
 
-def _type(code: int, name: str) -> Type:
+def _find_type(code: int, name: str) -> Type:
     need(code in NAMES, f"the tensor {name} has the unknown type {code}")
-    support(code in BY_CODE, f"the tensor {name} is stored as {NAMES[code]}; {', '.join(BY_NAME)} are read")
+    require_support(
+        code in BY_CODE, f"the tensor {name} is stored as {NAMES[code]}; {', '.join(BY_NAME)} are supported"
+    )
     return BY_CODE[code]
 
 
-def _check_places(tensors: Mapping[str, Stored], end: int) -> None:
-    """Every tensor lies inside the file, and no two share a byte."""
+def _check_places(tensors: Mapping[str, TensorInfo], end: int) -> None:
+    """Raises unless every tensor lies inside the file, and no two overlap."""
     before, reached = "", 0
     for name, stored in sorted(tensors.items(), key=lambda entry: entry[1].start):
-        need(stored.start >= reached, f"the tensors {shown(before)} and {shown(name)} overlap")
+        need(stored.start >= reached, f"the tensors {show_name(before)} and {show_name(name)} overlap")
         reached, before = stored.start + stored.bytes, name
         need(
             reached <= end,
-            f"the tensor {shown(name)} ends at byte {reached:,}, after the file's end at {end:,}",
+            f"the tensor {show_name(name)} ends at byte {reached:,}, after the file's end at {end:,}",
         )

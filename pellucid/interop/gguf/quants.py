@@ -1,7 +1,7 @@
-"""How GGUF stores numbers: a row is cut into blocks, and a block holds small integers with their scale.
+"""GGUF's tensor types: a row is split into blocks, and a block holds small integers with their scale.
 
-Each type is the layout of a block, byte for byte, and the function that gives its numbers back. Numbers are
-named as llama.cpp names them: d the scale, m or dmin the shift, q the integers, s the scales of groups in a
+Each type is the layout of a block, byte for byte, and the function that dequantizes it. The fields have
+llama.cpp's names: d the scale, m or dmin the shift, q the integers, s the scales of groups in a
 block of 256. Scales are float16; the arithmetic is float32, in the order of the formulas.
 """
 
@@ -16,13 +16,13 @@ from pellucid.errors import FileError
 Array = np.ndarray[Any, np.dtype[Any]]
 
 CHUNK = 1 << 17
-"""Numbers handled at a time: few enough that they and their integers stay in the processor's cache."""
+"""Numbers processed at a time: few enough to stay in the processor's cache."""
 
 
 @dataclass(frozen=True)
 class Type:
-    """One way to store numbers. `size` numbers make a block; `decode` turns blocks [N] into numbers [N size],
-    their groups still apart, and `encode` numbers [N size] into blocks, for the types that are written."""
+    """A tensor type. A block holds `size` numbers; `decode` maps blocks [N] to numbers [N size], perhaps with
+    their groups as an axis, and `encode` maps numbers [N size] to blocks, for the types that are written."""
 
     code: int
     name: str
@@ -33,26 +33,26 @@ class Type:
 
     @property
     def number(self) -> np.dtype[Any]:
-        """The type of the numbers given back: float32, or float64 where that is stored."""
+        """The dtype after dequantizing: float32, or float64 where that is stored."""
         return np.dtype(np.float64 if self.block == np.dtype("<f8") else np.float32)
 
     def bytes(self, count: int) -> int:
         return count // self.size * self.block.itemsize
 
 
-def dequantise(type: Type, data: memoryview) -> Array:
-    """The numbers of some whole blocks, one after the other."""
+def dequantize(type: Type, data: memoryview) -> Array:
+    """Returns the numbers of whole blocks, flat."""
     blocks = np.frombuffer(data, type.block)
     numbers = np.empty((len(blocks), type.size), type.number)
     step = CHUNK // type.size
-    with np.errstate(all="ignore"):  # a scale may be infinite or no number; then so are its weights
+    with np.errstate(all="ignore"):  # a scale may be Inf or NaN; then so are its weights
         for at in range(0, len(blocks), step):
             numbers[at : at + step] = type.decode(blocks[at : at + step]).reshape(-1, type.size)
     return numbers.reshape(-1)
 
 
-def quantise(type: Type, numbers: Array, name: str) -> Iterator[bytes]:
-    """The blocks of some numbers, a piece at a time; `name` is what the numbers are called."""
+def quantize(type: Type, numbers: Array, name: str) -> Iterator[bytes]:
+    """Yields the blocks of some numbers, a chunk at a time; `name` is the tensor's, for messages."""
     assert type.encode is not None, f"{type.name} is only read"
     rows = numbers.reshape(-1, type.size)
     step = CHUNK // type.size
@@ -72,7 +72,7 @@ def quantise(type: Type, numbers: Array, name: str) -> Iterator[bytes]:
 
 
 def _plain(blocks: Array) -> Array:
-    """The numbers themselves."""
+    """x, unchanged."""
     return blocks[:, None]
 
 
@@ -88,11 +88,11 @@ def _fields(packed: Array, width: int) -> Array:
 
 
 def _column(half: Array) -> Array:
-    """A number of each block in float32, standing beside the block's integers."""
+    """Returns one float32 per block, with an axis to broadcast over the block's integers."""
     return half.astype(np.float32)[:, None]
 
 
-def _times(d: Array, q: Array) -> Array:
+def _scale(d: Array, q: Array) -> Array:
     """d q, with each block's own d."""
     return np.multiply(_column(d), q)
 
@@ -103,7 +103,7 @@ def _nibbles(blocks: Array) -> Array:
 
 
 def _five_bits(blocks: Array) -> Array:
-    """32 integers of 5 bits, the fifth kept apart: bit i of `high` belongs to integer i."""
+    """32 integers of 5 bits, the fifth stored separately: bit i of `high` belongs to integer i."""
     high: Array = np.unpackbits(blocks["high"], axis=-1, bitorder="little")
     integers: Array = _nibbles(blocks) | (high << 4)
     return integers
@@ -112,28 +112,28 @@ def _five_bits(blocks: Array) -> Array:
 def _q4_0(blocks: Array) -> Array:
     """x = d (q − 8), 4 bits."""
     q: Array = _nibbles(blocks).view(np.int8) - np.int8(8)
-    return _times(blocks["d"], q)
+    return _scale(blocks["d"], q)
 
 
 def _q4_1(blocks: Array) -> Array:
     """x = d q + m, 4 bits."""
-    return _times(blocks["d"], _nibbles(blocks)) + _column(blocks["m"])
+    return _scale(blocks["d"], _nibbles(blocks)) + _column(blocks["m"])
 
 
 def _q5_0(blocks: Array) -> Array:
     """x = d (q − 16), 5 bits."""
     q: Array = _five_bits(blocks).view(np.int8) - np.int8(16)
-    return _times(blocks["d"], q)
+    return _scale(blocks["d"], q)
 
 
 def _q5_1(blocks: Array) -> Array:
     """x = d q + m, 5 bits."""
-    return _times(blocks["d"], _five_bits(blocks)) + _column(blocks["m"])
+    return _scale(blocks["d"], _five_bits(blocks)) + _column(blocks["m"])
 
 
 def _q8_0(blocks: Array) -> Array:
     """x = d q, q from −127 to 127."""
-    return _times(blocks["d"], blocks["q"])
+    return _scale(blocks["d"], blocks["q"])
 
 
 def _to_q8_0(numbers: Array) -> Array:
@@ -151,47 +151,48 @@ def _q2_k(blocks: Array) -> Array:
     """16 groups of 16: x = d s q − dmin m, q of 2 bits, s and m the halves of a byte."""
     s, m = blocks["s"] & np.uint8(15), blocks["s"] >> np.uint8(4)
     q = _fields(blocks["q"].reshape(-1, 2, 32), 2).reshape(-1, 16, 16)
-    return _grouped(blocks["d"], s, q) - _shift(blocks["dmin"], m)
+    return _scale_groups(blocks["d"], s, q) - _shift(blocks["dmin"], m)
 
 
 def _q3_k(blocks: Array) -> Array:
-    """16 groups of 16: x = d (s − 32) (q − 4), q of 3 bits with the third apart, s of 6 with two apart."""
+    """16 groups of 16: x = d (s − 32) (q − 4), q of 3 bits the third stored separately, s of 6, two stored
+    separately."""
     low = _fields(blocks["q"].reshape(-1, 2, 32), 2)
     high = _fields(blocks["high"], 1).reshape(low.shape)
     q = (low | (high << np.uint8(2))).view(np.int8) - np.int8(4)
     s = _fields(blocks["s"][:, :8], 4).reshape(-1, 16)
     s = s | (_fields(blocks["s"][:, 8:], 2).reshape(-1, 16) << np.uint8(4))
-    return _grouped(blocks["d"], s.view(np.int8) - np.int8(32), q.reshape(-1, 16, 16))
+    return _scale_groups(blocks["d"], s.view(np.int8) - np.int8(32), q.reshape(-1, 16, 16))
 
 
 def _q4_k(blocks: Array) -> Array:
     """8 groups of 32: x = d s q − dmin m, q of 4 bits."""
     s, m = _six_bits(blocks["s"])
-    return _grouped(blocks["d"], s, _nibble_groups(blocks)) - _shift(blocks["dmin"], m)
+    return _scale_groups(blocks["d"], s, _nibble_groups(blocks)) - _shift(blocks["dmin"], m)
 
 
 def _q5_k(blocks: Array) -> Array:
     """8 groups of 32: x = d s q − dmin m, q of 5 bits; bit g of `high` belongs to group g."""
     s, m = _six_bits(blocks["s"])
     q = _nibble_groups(blocks) | (_fields(blocks["high"], 1) << np.uint8(4))
-    return _grouped(blocks["d"], s, q) - _shift(blocks["dmin"], m)
+    return _scale_groups(blocks["d"], s, q) - _shift(blocks["dmin"], m)
 
 
 def _q6_k(blocks: Array) -> Array:
-    """16 groups of 16: x = d s (q − 32), q of 6 bits with the upper two apart, s signed."""
+    """16 groups of 16: x = d s (q − 32), q of 6 bits the upper two stored separately, s signed."""
     low = _fields(blocks["q"].reshape(-1, 2, 64), 4).reshape(-1, 8, 32)
     high = _fields(blocks["high"].reshape(-1, 2, 32), 2).reshape(-1, 8, 32)
     q = (low | (high << np.uint8(4))).view(np.int8) - np.int8(32)
-    return _grouped(blocks["d"], blocks["s"], q.reshape(-1, 16, 16))
+    return _scale_groups(blocks["d"], blocks["s"], q.reshape(-1, 16, 16))
 
 
-def _grouped(d: Array, s: Array, q: Array) -> Array:
+def _scale_groups(d: Array, s: Array, q: Array) -> Array:
     """d s q, where every group of a block has its own s."""
-    return np.multiply(_times(d, s)[:, :, None], q)
+    return np.multiply(_scale(d, s)[:, :, None], q)
 
 
 def _shift(dmin: Array, m: Array) -> Array:
-    return _times(dmin, m)[:, :, None]
+    return _scale(dmin, m)[:, :, None]
 
 
 def _nibble_groups(blocks: Array) -> Array:
@@ -252,4 +253,4 @@ NAMES = dict(
         Q4_0_4_4 Q4_0_4_8 Q4_0_8_8 TQ1_0 TQ2_0 IQ4_NL_4_4 IQ4_NL_4_8 IQ4_NL_8_8 MXFP4 NVFP4 Q1_0""".split()  # noqa: SIM905
     )
 )
-"""What llama.cpp calls every type there is or was; those that are not in TYPES are refused by name."""
+"""llama.cpp's name of every type, by code; those that are not in TYPES are refused by name."""

@@ -1,4 +1,4 @@
-"""Reading a GGUF file: facts become a config, tensors our weights, words a tokenizer."""
+"""Reads a GGUF file: its metadata as a config and a tokenizer, its tensors as weights."""
 
 import math
 from functools import partial
@@ -8,54 +8,63 @@ from pellucid.dtypes import Array
 from pellucid.files import need
 from pellucid.interop.gguf import architectures
 from pellucid.interop.gguf.architectures import Architecture, Place
-from pellucid.interop.gguf.container import Container, read_container, shown
-from pellucid.interop.gguf.facts import Facts
-from pellucid.interop.gguf.opening import opening, support
-from pellucid.interop.gguf.tokenizer import read_words
+from pellucid.interop.gguf.container import (
+    Container,
+    read_container,
+    reading_errors,
+    require_support,
+    show_name,
+)
+from pellucid.interop.gguf.metadata import Metadata
+from pellucid.interop.gguf.tokenizer import read_companions
 from pellucid.pretrained import LazyTensor, LazyWeights, Pretrained, Provenance, Shape, check_shapes
 
 
 def read(path: str | Path) -> Pretrained:
-    """The model of a file. LazyWeights are read when they are asked for, and then are float32."""
+    """Returns the model of a file. Its weights are read when they are used, as float32."""
     path = Path(path)
-    with opening(path):
+    with reading_errors(path):
         container = read_container(path)
-        kind = container.facts.get("general.architecture")
-        need(isinstance(kind, str) and len(kind) < 64, "general.architecture is missing, or no name")
+        kind = container.metadata.get("general.architecture")
+        need(isinstance(kind, str) and len(kind) < 64, "general.architecture is missing or not a name")
         _check_whole_model(container)
         architecture = architectures.find(str(kind))
         embedding = container.tensors.get("token_embd.weight")
         implied = {"vocab_size": embedding.shape[0]} if embedding else {}
-        tables = {name: _table(container, name) for name in architecture.tables if name in container.tensors}
-        config = architecture.config(Facts(container.facts, str(kind), implied, tables), container.tensors)
-        need(config.n_layer <= len(container.tensors), f"it says that it has {config.n_layer:,} layers")
-        places = _places(container, architecture, config.n_layer)
-        tensors = {name: _tensor(container, place) for name, place in places.items()}
+        tables = {
+            name: _read_table(container, name) for name in architecture.tables if name in container.tensors
+        }
+        config = architecture.config(
+            Metadata(container.metadata, str(kind), implied, tables), container.tensors
+        )
+        need(config.n_layer <= len(container.tensors), f"it claims {config.n_layer:,} layers")
+        places = _find_places(container, architecture, config.n_layer)
+        tensors = {name: _make_tensor(container, place) for name, place in places.items()}
         check_shapes(config, {name: tensor.shape for name, tensor in tensors.items()})
-        words = read_words(container.facts, config.vocab_size, str(path))
-    name = container.facts.get("general.name")
+        beside = read_companions(container.metadata, config.vocab_size, str(path))
+    name = container.metadata.get("general.name")
     types = {name: container.tensors[place.tensor].type.name for name, place in places.items()}
     return Pretrained(
         name if isinstance(name, str) and name else path.stem,
         config,
         LazyWeights({name: tensors[name] for name in config.parameters()}),
-        words.tokenizer,
+        beside.tokenizer,
         Provenance(path, "gguf", str(kind), types, len(container.data)),
-        words.chat_template,
-        words.add_bos,
-        words.generation,
+        beside.chat_template,
+        beside.add_bos,
+        beside.generation,
     )
 
 
 def _check_whole_model(container: Container) -> None:
-    kind, parts = container.facts.get("general.type", "model"), container.facts.get("split.count", 1)
+    kind, parts = container.metadata.get("general.type", "model"), container.metadata.get("split.count", 1)
     model, alone = isinstance(kind, str) and kind == "model", isinstance(parts, int) and parts in (0, 1)
-    support(model, f"it holds a thing of the type {kind!r:.80}, and only models are read")
-    support(alone, f"it is one of {parts!r:.80} files of a model; join them into one first")
+    require_support(model, f"its general.type is {kind!r:.80}; only models are supported")
+    require_support(alone, f"it is one of {parts!r:.80} shards of a model; merge them into one file first")
 
 
-def _places(container: Container, architecture: Architecture, layers: int) -> dict[str, Place]:
-    """The weights that the file has, each with its place; every tensor of the file is one of them."""
+def _find_places(container: Container, architecture: Architecture, layers: int) -> dict[str, Place]:
+    """Returns the place of each weight in the file; every tensor of the file must hold one."""
     places = {
         name: place
         for name, place in architecture.places(layers).items()
@@ -63,15 +72,15 @@ def _places(container: Container, architecture: Architecture, layers: int) -> di
     }
     known = {place.tensor for place in places.values()} | set(architecture.tables)
     for name in container.tensors:
-        support(name in known, f"it has a tensor {shown(name)!r}, which is not known here")
+        require_support(name in known, f"it has an unknown tensor {show_name(name)!r}")
     return places
 
 
-def _table(container: Container, name: str) -> Array:
+def _read_table(container: Container, name: str) -> Array:
     return container.rows(name, 0, container.tensors[name].shape[0])
 
 
-def _tensor(container: Container, place: Place) -> LazyTensor:
+def _make_tensor(container: Container, place: Place) -> LazyTensor:
     stored = container.tensors[place.tensor]
     shape: Shape = stored.shape
     need(shape[0] % place.of == 0, f"the tensor {place.tensor} does not split into {place.of} equal parts")

@@ -1,12 +1,12 @@
-"""How GGUF says that rotary positions are stretched.
+"""RoPE scaling in GGUF.
 
-`rope.scaling.type` names linear or yarn, and other facts their numbers. Llama 3's way has no facts: the file
-holds a tensor with one factor for each pair of channels, by which the pair turns slower. The settings behind
-the factors are not in the file, so they are those of Llama 3 where these give the same factors, and else the
-file is refused.
+`rope.scaling.type` is linear or yarn, with settings under other keys. Llama 3's scaling has no keys: the file
+holds a tensor with one factor per pair of channels, which divides the pair's frequency. The settings behind
+the factors are not in the file; so where Llama 3's own settings give the same factors they are taken, and
+otherwise the file is refused.
 
-llama.cpp knows YaRN with the paper's 32 and 1 turns alone, and says how sharp it is by `attn_factor`, a
-multiple of the paper's 0.1 ln(factor) + 1.
+llama.cpp supports YaRN only with the paper's β of 32 and 1; its attention scale is `attn_factor`, a multiple
+of the paper's 0.1 ln(factor) + 1.
 """
 
 import math
@@ -16,10 +16,10 @@ import numpy as np
 
 from pellucid.config import ModelConfig
 from pellucid.dtypes import Array
+from pellucid.errors import unknown
 from pellucid.files import need
-from pellucid.interop.gguf.container import Value, shown
-from pellucid.interop.gguf.facts import Facts
-from pellucid.interop.gguf.opening import support
+from pellucid.interop.gguf.container import Value, require_support
+from pellucid.interop.gguf.metadata import Metadata
 from pellucid.parts.positions.rope import Rope
 from pellucid.parts.positions.rope_linear import RopeLinear
 from pellucid.parts.positions.rope_llama3 import RopeLlama3
@@ -27,7 +27,7 @@ from pellucid.parts.positions.rope_yarn import RopeYarn
 
 FACTORS = "rope_freqs.weight"
 ROUNDING = 1e-5
-"""Others compute the factors in float32, and a frequency's rounding grows by up to the factor itself."""
+"""Other programs compute the factors in float32; a frequency's rounding error grows by up to the factor."""
 
 FLOAT32_END = 2.0**127
 
@@ -41,29 +41,31 @@ HARMLESS: dict[str, Value] = {
 }
 
 
-def read_rope(facts: Facts, d_head: int, context: int, layout: str) -> dict[str, Any]:
-    """The positions that a file's facts and its factors say."""
-    rope = {"kind": "rope", "base": facts.number("rope.freq_base", 10_000.0), "layout": layout}
-    facts.truth("rope.scaling.finetuned", False)  # somebody's note
-    if (factors := facts.tables.get(FACTORS)) is not None:
+def read_rope(metadata: Metadata, d_head: int, context: int, layout: str) -> dict[str, Any]:
+    """Returns the positions of a file, as plain data of the config."""
+    rope = {"kind": "rope", "base": metadata.number("rope.freq_base", 10_000.0), "layout": layout}
+    metadata.boolean("rope.scaling.finetuned", False)  # a note that changes nothing
+    if (factors := metadata.tables.get(FACTORS)) is not None:
         return _llama3(rope, factors, d_head)
-    scaling = facts.text("rope.scaling.type", "linear")
+    scaling = metadata.text("rope.scaling.type", "linear")
     match scaling:
         case "none":
             return rope
         case "linear":
-            if "rope.scaling.factor" in facts:
-                return rope | {"kind": "rope_linear", "factor": facts.number("rope.scaling.factor")}
-            old = facts.number("rope.scale_linear", 1.0)  # what the factor was called before
+            if "rope.scaling.factor" in metadata:
+                return rope | {"kind": "rope_linear", "factor": metadata.number("rope.scaling.factor")}
+            old = metadata.number("rope.scale_linear", 1.0)  # the old key of the factor
             return rope if old == 1 else rope | {"kind": "rope_linear", "factor": old}
         case "yarn":
-            return rope | _yarn(facts, context)
-    support(False, f"it says {facts.prefix}rope.scaling.type = {shown(scaling)}; have none, linear, yarn")
+            return rope | _yarn(metadata, context)
+    require_support(
+        False, unknown(f"{metadata.prefix}rope.scaling.type", scaling, ["none", "linear", "yarn"])
+    )
     raise AssertionError
 
 
-def rope_facts(config: ModelConfig) -> dict[str, Value]:
-    """The facts that say a config's rotary positions, as far as facts can."""
+def rope_metadata(config: ModelConfig) -> dict[str, Value]:
+    """Returns the metadata of a config's RoPE, as far as GGUF has keys for it."""
     rope = config.positions
     return {"rope.freq_base": rope.base, **_scaling(rope)} if isinstance(rope, Rope) else {}
 
@@ -72,18 +74,18 @@ def _scaling(rope: Rope) -> dict[str, Value]:
     if isinstance(rope, RopeLinear):
         return {"rope.scaling.type": "linear", "rope.scaling.factor": rope.factor}
     if isinstance(rope, RopeYarn):
-        sharp = {"rope.scaling.attn_factor": rope.attention_factor / _paper(rope.factor)}
+        scale = {"rope.scaling.attn_factor": rope.attention_factor / _paper_scale(rope.factor)}
         return {
             "rope.scaling.type": "yarn",
             "rope.scaling.factor": rope.factor,
             "rope.scaling.original_context_length": rope.original_context,
-            **(sharp if rope.attention_factor else {}),
+            **(scale if rope.attention_factor else {}),
         }
     return {}
 
 
-def factors_of(config: ModelConfig) -> dict[str, Array]:
-    """The tensor that says how each pair is slowed, for Llama 3's positions."""
+def rope_factors(config: ModelConfig) -> dict[str, Array]:
+    """Returns the tensor of frequency factors, for Llama 3's scaling."""
     rope = config.positions
     if not isinstance(rope, RopeLlama3):
         return {}
@@ -92,7 +94,7 @@ def factors_of(config: ModelConfig) -> dict[str, Array]:
 
 
 def _factors(rope: RopeLlama3, d_head: int) -> Array:
-    """How many times slower each pair turns [D/2]."""
+    """Returns by how much the frequency of each pair is divided [D/2]."""
     return np.asarray(Rope(rope.base).frequencies(d_head) / rope.frequencies(d_head))
 
 
@@ -105,37 +107,38 @@ def _llama3(rope: dict[str, Any], factors: Array, d_head: int) -> dict[str, Any]
         with np.errstate(all="ignore"):
             wanted = _factors(RopeLlama3(rope["base"], factor=rope["factor"]), d_head)
             good = bool(np.all(np.isfinite(wanted) & (np.abs(factors - wanted) <= ROUNDING * wanted)))
-    support(
+    require_support(
         good,
-        f"its tensor {FACTORS} slows the pairs of channels in a way that is not Llama 3's (within 8192 "
-        "positions, those that turn less than once by a factor and those that turn more than 4 times not at "
-        "all), and the file does not say in which",
+        f"its tensor {FACTORS} does not have the factors of Llama 3's settings (original context 8192, "
+        "low_freq_factor 1, high_freq_factor 4), and the file does not say which settings made them",
     )
     return rope
 
 
-def _yarn(facts: Facts, context: int) -> dict[str, Any]:
-    factor = facts.number("rope.scaling.factor", 1.0)
+def _yarn(metadata: Metadata, context: int) -> dict[str, Any]:
+    factor = metadata.number("rope.scaling.factor", 1.0)
     yarn = {
         "kind": "rope_yarn",
         "factor": factor,
-        "original_context": facts.whole("rope.scaling.original_context_length", context),
+        "original_context": metadata.integer("rope.scaling.original_context_length", context),
     }
-    if "rope.scaling.attn_factor" in facts and 1 <= factor < math.inf:
-        multiple = facts.number("rope.scaling.attn_factor")
-        support(multiple > 0, f"{facts.prefix}rope.scaling.attn_factor = {multiple:g} leaves no scores")
-        yarn["attention_factor"] = _meant(multiple, _paper(factor))
+    if "rope.scaling.attn_factor" in metadata and 1 <= factor < math.inf:
+        multiple = metadata.number("rope.scaling.attn_factor")
+        require_support(
+            multiple > 0, f"{metadata.prefix}rope.scaling.attn_factor = {multiple:g} must be positive"
+        )
+        yarn["attention_factor"] = _shortest_decimal(multiple, _paper_scale(factor))
     return yarn
 
 
-def _paper(factor: float) -> float:
+def _paper_scale(factor: float) -> float:
     return 0.1 * math.log(factor) + 1
 
 
-def _meant(multiple: float, unit: float) -> float:
-    """The shortest decimal that is this multiple of the unit, as float32 has it.
+def _shortest_decimal(multiple: float, unit: float) -> float:
+    """Returns the shortest decimal that is this multiple of the unit in float32.
 
-    >>> _meant(float(np.float32(1.7 / 1.2)), 1.2)
+    >>> _shortest_decimal(float(np.float32(1.7 / 1.2)), 1.2)
     1.7
     """
     exact = multiple * unit

@@ -1,4 +1,4 @@
-"""Writing a Hugging Face folder where a family expresses the config; else naming the choice that none has."""
+"""Writes a Hugging Face folder where a family expresses the config; else names the choice that none has."""
 
 from pathlib import Path
 from typing import Any
@@ -7,12 +7,11 @@ from pellucid.config import ModelConfig
 from pellucid.dtypes import BY_CODE, dtype_code, promote
 from pellucid.errors import ConfigError
 from pellucid.interop.companions import write_companions
-from pellucid.interop.folder import write_table
+from pellucid.interop.folder import new_model_folder, write_table
 from pellucid.interop.huggingface import families
 from pellucid.interop.huggingface.families import Family
 from pellucid.interop.huggingface.keys import TOKEN_IDS
 from pellucid.interop.huggingface.reading import read
-from pellucid.interop.output import new_model_folder
 from pellucid.interop.rope_layout import in_layout
 from pellucid.interop.safetensors_file import SHARD_BYTES, write_tensors
 from pellucid.pretrained import Pretrained, check_token_ids, stored_dtype
@@ -25,17 +24,17 @@ def write(
     shard_bytes: int = SHARD_BYTES,
     force: bool = False,
 ) -> None:
-    """Writes a new folder that `transformers` opens; `force` replaces a model that is there. Without a
+    """Writes a new folder that `transformers` opens; `force` replaces an existing model. Without a
     `dtype` every weight keeps the type of its file."""
     check_token_ids(pretrained)
     config, weights = in_layout(pretrained.config, pretrained.weights, "halves")
-    model_type = expressing(config, pretrained.provenance.architecture)
+    model_type = find_family(config, pretrained.provenance.architecture)
     family, shapes = families.find(model_type), config.parameters()
     wanted = dtype_code(dtype)
     tensors = {}
     for link in family.links(config):
         type = wanted or promote(stored_dtype(pretrained, name) for name in link.ours)
-        tensors[link.theirs] = link.together(weights, shapes, type, exact=wanted is None)
+        tensors[link.theirs] = link.join(weights, shapes, type, exact=wanted is None)
     ids = {name: pretrained.generation.get(name) for name in TOKEN_IDS}
     table: dict[str, Any] = {
         "architectures": [family.architectures[0]],
@@ -50,10 +49,10 @@ def write(
         write_table(new / "config.json", table)
 
 
-def expressing(config: ModelConfig, before: str = "") -> str:
-    """The family that says all of a config; of several, the one that it was `before`."""
-    names = sorted(families.known(), key=lambda name: name != before)
-    complaints = {name: unsaid(families.find(name), config) for name in names}
+def find_family(config: ModelConfig, before: str = "") -> str:
+    """Returns the family that expresses a config exactly; of several, the one that it was `before`."""
+    names = sorted(families.family_names(), key=lambda name: name != before)
+    complaints = {name: list_differences(families.find(name), config) for name in names}
     for name, complaint in complaints.items():
         if not complaint:
             return name
@@ -65,23 +64,23 @@ def expressing(config: ModelConfig, before: str = "") -> str:
     )
 
 
-def unsaid(family: Family, config: ModelConfig) -> list[str]:
-    """What a family cannot say of a config: all that is not the same after writing it down and reading it.
-    Dropout is for training alone, and neither written nor missed."""
+def list_differences(family: Family, config: ModelConfig) -> list[str]:
+    """Returns what a family cannot express of a config: each field that differs after writing and reading it.
+    Dropout is for training only, and is not written."""
     try:
-        back = family.config(family.understood(family.keys(config))).to_dict()
+        back = family.config(family.select_keys(family.keys(config))).to_dict()
     except ConfigError as error:
         return [str(error).rstrip(".")]
     ours = config.to_dict() | {"dropout": back["dropout"]}
     back["biases"], ours["biases"] = sorted(back["biases"]), sorted(ours["biases"])
     return [
-        f"{key} is {_short(value)} and would be {_short(back[key])}"
+        f"{key} is {_describe(value)} and would be {_describe(back[key])}"
         for key, value in ours.items()
         if value != back[key]
     ] + family.limits(config)
 
 
-def _short(value: Any) -> str:
+def _describe(value: Any) -> str:
     if isinstance(value, dict):
         settings = ", ".join(f"{key}={setting}" for key, setting in value.items() if key != "kind")
         return f"{value['kind']} ({settings})" if settings else str(value["kind"])

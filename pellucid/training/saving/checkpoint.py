@@ -36,8 +36,8 @@ from pellucid import pretrained as interop
 from pellucid.config import ModelConfig
 from pellucid.errors import FileError, ResourceError, UsageError, file_error
 from pellucid.files import fsync_folder, need, validating, whole_file
-from pellucid.interop import adapter_folder, model_folder
-from pellucid.interop.adapter_folder import Adapter
+from pellucid.interop import model_folder
+from pellucid.interop.adapter import Adapter, write_adapter
 from pellucid.interop.folder import read_table
 from pellucid.interop.safetensors_file import LARGEST_INDEX, read_tensors, write_file
 from pellucid.text.tokenizer import Tokenizer
@@ -137,7 +137,7 @@ def write(
             model_folder.write(new / MODEL, model)
             folders.append(MODEL)
         if ranks.is_main and snapshot.adapter:
-            adapter_folder.write(new / ADAPTER, snapshot.adapter)
+            write_adapter(new / ADAPTER, snapshot.adapter)
             folders.append(ADAPTER)
         fsync_folder(new)
         entries = {f"{at}/{name}": measured(new / at / name) for at in folders for name in listing(new / at)}

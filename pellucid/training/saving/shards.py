@@ -17,7 +17,7 @@ import torch
 from pellucid.dtypes import FLOATS, INTEGERS, STORAGE, Array
 from pellucid.errors import UsageError, show
 from pellucid.files import need
-from pellucid.interop.safetensors_file import Stored, read_file
+from pellucid.interop.safetensors_file import StoredTensor, read_file
 from pellucid.training.distributed.ranks import Ranks
 from pellucid.training.distributed.sharded import LocalRows, full_tensor, get_local_rows, is_sharded
 
@@ -50,12 +50,12 @@ def gathered(tensors: Mapping[str, torch.Tensor], ranks: Ranks) -> dict[str, tor
     return found
 
 
-def storable(part: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, Stored]:
+def storable(part: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, StoredTensor]:
     for name, tensor in tensors.items():
         if tensor.dtype not in (FLOAT_CODES if part == "weights" else CODES):
             raise UsageError(f"{part}: {name} is {tensor.dtype}, which a checkpoint cannot hold.")
     return {
-        name: Stored(CODES[tensor.dtype], tuple(tensor.shape), partial(_bits, tensor))
+        name: StoredTensor(CODES[tensor.dtype], tuple(tensor.shape), partial(_bits, tensor))
         for name, tensor in tensors.items()
     }
 
@@ -83,7 +83,7 @@ def index_text(ranks: Sequence[dict[str, Any]]) -> bytes:
 class Kept(Mapping[str, torch.Tensor]):
     """Tensors in files: each is put together when it is asked for, in memory of its own."""
 
-    def __init__(self, pieces: Mapping[str, Sequence[Stored]]) -> None:
+    def __init__(self, pieces: Mapping[str, Sequence[StoredTensor]]) -> None:
         self.pieces = pieces
 
     def __getitem__(self, name: str) -> torch.Tensor:
@@ -102,23 +102,23 @@ class Files:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.opened: dict[tuple[int, str], dict[str, Stored]] = {}
+        self.opened: dict[tuple[int, str], dict[str, StoredTensor]] = {}
 
-    def __call__(self, rank: int, part: str) -> dict[str, Stored]:
+    def __call__(self, rank: int, part: str) -> dict[str, StoredTensor]:
         if (rank, part) not in self.opened:
             path = self.folder / f"rank-{rank}" / f"{part}.safetensors"
             self.opened[rank, part] = read_file(path, STORAGE)
         return self.opened[rank, part]
 
 
-def pieces_of(table: Any, files: Files, part: str) -> dict[str, list[Stored]]:
+def pieces_of(table: Any, files: Files, part: str) -> dict[str, list[StoredTensor]]:
     """The pieces of each tensor in the order of their rows, none missing and none twice."""
     need(isinstance(table, dict), f"it has no table {part!r}")
     found = {}
     for name, entry in table.items():
         good = isinstance(entry, dict) and set(entry) == {"shape", "pieces"} and _pairs(entry["pieces"])
         need(good and isinstance(entry["shape"], list), f"it does not say where {show(name)} is")
-        pieces: list[Stored] = []
+        pieces: list[StoredTensor] = []
         rows, shape = 0, tuple(entry["shape"])
         for rank, first in sorted(entry["pieces"], key=lambda pair: pair[1]):
             have = files(rank, part)
@@ -144,6 +144,6 @@ def _pairs(given: Any) -> bool:
     )
 
 
-def _tensor(stored: Stored) -> torch.Tensor:
+def _tensor(stored: StoredTensor) -> torch.Tensor:
     tensor = torch.from_numpy(np.array(stored.bits()))
     return tensor.view(torch.bfloat16) if stored.type == "BF16" else tensor

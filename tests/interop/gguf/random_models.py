@@ -74,9 +74,9 @@ def model(config: Mapping[str, Any], came_from: str = "none", **more: Any) -> Pr
 
 @dataclass
 class Raw:
-    """A GGUF file as its pieces: facts as (name, type, bytes), tensors as (name, axes, type, offset)."""
+    """A GGUF file as its pieces: metadata as (name, type, bytes), tensors as (name, axes, type, offset)."""
 
-    facts: list[tuple[bytes, int, bytes]] = field(default_factory=list)
+    metadata: list[tuple[bytes, int, bytes]] = field(default_factory=list)
     tensors: list[tuple[bytes, tuple[int, ...], int, int]] = field(default_factory=list)
     data: bytes = b""
     magic: bytes = b"GGUF"
@@ -85,13 +85,13 @@ class Raw:
     alignment: int = 32
 
     def fact(self, name: str, type: int, value: bytes) -> "Raw":
-        self.facts.append((name.encode(), type, value))
+        self.metadata.append((name.encode(), type, value))
         return self
 
     def bytes(self) -> bytes:
-        counts = self.counts or (len(self.tensors), len(self.facts))
+        counts = self.counts or (len(self.tensors), len(self.metadata))
         parts = [self.magic, struct.pack("<IQQ", self.version, *counts)]
-        parts += [text(name) + struct.pack("<I", type) + value for name, type, value in self.facts]
+        parts += [text(name) + struct.pack("<I", type) + value for name, type, value in self.metadata]
         for name, axes, type, offset in self.tensors:
             parts += [text(name), struct.pack(f"<I{len(axes)}QIQ", len(axes), *axes, type, offset)]
         header = b"".join(parts)
@@ -106,9 +106,9 @@ def u32(value: int) -> bytes:
     return struct.pack("<I", value)
 
 
-def write_with_facts(path: Path, model: Pretrained, facts: Mapping[str, Value]) -> None:
-    """A model written with these facts about its words, whatever they are."""
+def write_with_metadata(path: Path, model: Pretrained, metadata: Mapping[str, Value]) -> None:
+    """A model written with these metadata about its words, whatever they are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writing, "words_as_facts", lambda words, vocab_size: dict(facts))
+        patch.setattr(writing, "companions_metadata", lambda model: dict(metadata))
         patch.setattr(writing, "read", lambda path: None)  # it may not be one that can be read
         writing.write(path, model, "F32")

@@ -11,8 +11,8 @@ import pytest
 
 from pellucid.errors import FileError
 from pellucid.interop import gguf
-from pellucid.interop.gguf.tokenizer import Words, words_as_facts
-from pellucid.interop.gguf.word_cuts import CUTS
+from pellucid.interop.gguf.pre_tokenizers import PRE_TOKENIZERS
+from pellucid.interop.gguf.tokenizer import companions_metadata
 from pellucid.pretrained import Pretrained
 from pellucid.reference.training import forward
 from pellucid.text import alphabet
@@ -28,7 +28,7 @@ from tests.interop.gguf.random_models import (
     YARN,
     model,
     tokenizer,
-    write_with_facts,
+    write_with_metadata,
 )
 from tests.interop.gguf.test_reading import rewritten
 
@@ -143,7 +143,7 @@ def test_llama_cpp_does_not_read_what_we_refuse_of_yarn(fact: str, value: float,
     yarn = model(LLAMA | {"positions": YARN})
     path = rewritten(
         tmp_path / "m.gguf",
-        lambda facts: facts.update({f"llama.rope.scaling.{fact}": value}),
+        lambda metadata: metadata.update({f"llama.rope.scaling.{fact}": value}),
         LLAMA | {"positions": YARN},
     )
     theirs, wanted = LlamaCpp(path).next(LONG, 272), log_probabilities(yarn, LONG)
@@ -165,19 +165,19 @@ def test_llama_cpp_continues_a_rewritten_model_as_the_specification_does(
         ids.append(int(wanted.argmax()))
 
 
-@pytest.mark.parametrize("cut", CUTS)
-def test_every_word_cut_gives_the_tokens_of_llama_cpp(cut: str, tmp_path: Path) -> None:
-    """The file is written with one cut and its name replaced, so each name is tried with the same merges."""
+@pytest.mark.parametrize("pre", PRE_TOKENIZERS)
+def test_every_pre_tokenizer_gives_the_tokens_of_llama_cpp(pre: str, tmp_path: Path) -> None:
+    """The file is written with one pre-tokenizer and its name replaced, so each has the same merges."""
     path = tmp_path / "m.gguf"
-    facts = words_as_facts(Words(tokenizer(MANY_MERGES), None, False, {}), SIZE)
-    facts["tokenizer.ggml.pre"] = cut
     tiny = {"vocab_size": SIZE, "context_length": 64, "n_layer": 1, "n_head": 1, "d_model": 32, "d_ff": 32}
-    write_with_facts(path, model(tiny, tokenizer=None), facts)
+    metadata = companions_metadata(model(tiny, tokenizer=tokenizer(MANY_MERGES), generation={}))
+    metadata["tokenizer.ggml.pre"] = pre
+    write_with_metadata(path, model(tiny, tokenizer=None), metadata)
     theirs, ours = LlamaCpp(path), gguf.read(path).tokenizer
     assert ours is not None
     for text in [*TEXTS, *random_texts(60)]:
-        assert ours.encode(text) == theirs.tokens(text), (cut, text)
-        assert ours.encode(text, parse_special=True) == theirs.tokens(text, parse_special=True), (cut, text)
+        assert ours.encode(text) == theirs.tokens(text), (pre, text)
+        assert ours.encode(text, parse_special=True) == theirs.tokens(text, parse_special=True), (pre, text)
 
 
 def random_texts(count: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""A real model: the file that PELLUCID_SMOLLM2 names, SmolLM2-135M-Instruct as quantised by others."""
+"""A real model: the file that PELLUCID_SMOLLM2 names, SmolLM2-135M-Instruct as quantized by others."""
 
 import dataclasses
 import os

@@ -70,12 +70,12 @@ def test_a_model_in_halves_computes_the_same_after_its_rows_went_to_pairs(
         (
             LLAMA,
             {"positions": YARN | {"base": 1e6, "original_context": 2**33}},
-            "llama cannot: .* no number of 32 bits",
+            "llama cannot: .* 32 bits",
         ),
         (LLAMA, {"positions": {"kind": "rope", "base": 1e300}}, "llama cannot: .*must be finite"),
-        (LLAMA, {"positions": LLAMA3 | {"original_context": 4096}}, "llama cannot: .*not Llama 3's"),
-        (LLAMA, {"positions": LLAMA3 | {"high_freq_factor": 5.0}}, "llama cannot: .*not Llama 3's"),
-        (LLAMA, {"positions": LLAMA3 | {"factor": 1e300}}, "llama cannot: .*not Llama 3's"),
+        (LLAMA, {"positions": LLAMA3 | {"original_context": 4096}}, "llama cannot: .*rope_freqs.weight"),
+        (LLAMA, {"positions": LLAMA3 | {"high_freq_factor": 5.0}}, "llama cannot: .*rope_freqs.weight"),
+        (LLAMA, {"positions": LLAMA3 | {"factor": 1e300}}, "llama cannot: .*rope_freqs.weight"),
         (QWEN3, {"positions": LLAMA3}, "qwen3 has positions = .*'rope'.*, not .*rope_llama3"),
         (QWEN3, {"qk_norm": {"kind": "rms_norm", "eps": 0.1}}, "qwen3 has qk_norm = .*1e-05.*, not .*0.1"),
         (QWEN3, {"biases": ["qkv"]}, r"qwen3 has biases = \[\], not \['qkv'\]"),
@@ -239,7 +239,7 @@ def test_a_special_token_beyond_the_vocabulary_is_blamed_on_the_source(
 def test_a_file_that_cannot_be_read_again_does_not_get_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "_header", lambda facts, tensors: b"GGUF and nothing that follows")
+    monkeypatch.setattr(writing, "_encode_header", lambda metadata, tensors: b"GGUF and nothing that follows")
     with pytest.raises(FileError) as error:
         gguf.write(tmp_path / "m.gguf", model(GPT2))
     assert str(tmp_path / "m.gguf") in str(error.value) and "partial" not in str(error.value)
@@ -268,8 +268,8 @@ def test_a_tokenizer_that_gguf_cannot_hold_is_refused(tmp_path: Path) -> None:
     unigram = train("unigram", ["the cat sat on the mat"] * 9, 270)
     with pytest.raises(FileError, match="the kind unigram"):
         gguf.write(tmp_path / "m.gguf", model(LLAMA, tokenizer=unigram))
-    with pytest.raises(FileError, match="has 267 tokens and the model 200 rows"):
+    with pytest.raises(FileError, match="267 tokens .* 200 rows"):
         gguf.write(tmp_path / "m.gguf", model(LLAMA | {"vocab_size": 200}, tokenizer=tokenizer()))
-    with pytest.raises(FileError, match="at most 3 tokens that end"):
+    with pytest.raises(FileError, match="3 end tokens"):
         gguf.write(tmp_path / "m.gguf", model(LLAMA, generation={"eos_token_id": [1, 2, 3, 4]}))
     assert os.listdir(tmp_path) == []

@@ -1,4 +1,4 @@
-"""Tensors with other names, buffers and tied copies are understood; strange and misshapen ones refused."""
+"""Tensors with other names, buffers and tied copies are select_keys; strange and misshapen ones refused."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,11 +9,11 @@ import pytest
 
 from pellucid.errors import FileError
 from pellucid.interop.huggingface import families, read
-from pellucid.interop.huggingface.links import Link
-from pellucid.interop.safetensors_file import ONE_FILE, Stored, read_file, write_file
+from pellucid.interop.huggingface.families import Link
+from pellucid.interop.safetensors_file import ONE_FILE, StoredTensor, read_file, write_file
 from tests.interop.huggingface.models import FAMILIES, random_model
 
-Change = Callable[[dict[str, Stored]], object]
+Change = Callable[[dict[str, StoredTensor]], object]
 
 
 def changed(folder: Path, family: str, change: Change, **settings: Any) -> Path:
@@ -27,17 +27,17 @@ def changed(folder: Path, family: str, change: Change, **settings: Any) -> Path:
     return folder
 
 
-def _kept(tensor: Stored) -> Stored:
+def _kept(tensor: StoredTensor) -> StoredTensor:
     bits = tensor.bits().copy()
-    return Stored(tensor.type, tensor.shape, lambda: bits)
+    return StoredTensor(tensor.type, tensor.shape, lambda: bits)
 
 
-def filled(shape: tuple[int, ...], value: float = 1.0) -> Stored:
-    return Stored("F32", shape, lambda: np.full(shape, value, np.float32))
+def filled(shape: tuple[int, ...], value: float = 1.0) -> StoredTensor:
+    return StoredTensor("F32", shape, lambda: np.full(shape, value, np.float32))
 
 
 def _unprefixed(prefix: str) -> Change:
-    def change(tensors: dict[str, Stored]) -> None:
+    def change(tensors: dict[str, StoredTensor]) -> None:
         renamed = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
         tensors.clear()
         tensors.update(renamed)
@@ -53,11 +53,11 @@ def test_names_with_and_without_the_prefix_are_one_model(tmp_path: Path, family:
 
 
 def test_buffers_of_old_files_are_left_out(tmp_path: Path) -> None:
-    def gpt2(tensors: dict[str, Stored]) -> None:
+    def gpt2(tensors: dict[str, StoredTensor]) -> None:
         tensors["transformer.h.0.attn.bias"] = filled((1, 1, 6, 6))
         tensors["transformer.h.0.attn.masked_bias"] = filled(())
 
-    def llama(tensors: dict[str, Stored]) -> None:
+    def llama(tensors: dict[str, StoredTensor]) -> None:
         tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = filled((4,))
         tensors["model.rotary_emb.inv_freq"] = filled((4,))
 
@@ -74,10 +74,10 @@ EMBEDDING = dict.fromkeys(FAMILIES, "model.embed_tokens.weight") | {
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_tied_unembedding_may_be_stored_if_it_is_the_embedding(tmp_path: Path, family: str) -> None:
-    def copy(tensors: dict[str, Stored]) -> None:
+    def copy(tensors: dict[str, StoredTensor]) -> None:
         tensors["lm_head.weight"] = tensors[EMBEDDING[family]]
 
-    def other(tensors: dict[str, Stored]) -> None:
+    def other(tensors: dict[str, StoredTensor]) -> None:
         tensors["lm_head.weight"] = filled(tensors[EMBEDDING[family]].shape)
 
     pretrained = read(changed(tmp_path / "same", family, copy, tie_word_embeddings=True))
@@ -86,7 +86,7 @@ def test_a_tied_unembedding_may_be_stored_if_it_is_the_embedding(tmp_path: Path,
         read(changed(tmp_path / "other", family, other, tie_word_embeddings=True))
 
 
-def _bare_twin(tensors: dict[str, Stored]) -> None:
+def _bare_twin(tensors: dict[str, StoredTensor]) -> None:
     tensors["wte.weight"] = tensors["transformer.wte.weight"]
 
 
@@ -137,14 +137,14 @@ def test_fused_rows_are_cut_head_by_head_where_there_are_groups() -> None:
     fused = np.arange(12, dtype=np.float32)
     shapes = {"q": (4,), "k": (4,), "v": (4,)}
     link = Link("theirs", ("q", "k", "v"), groups=2)
-    parts = dict(link.apart(Stored("F32", (12,), lambda: fused), shapes))
+    parts = dict(link.split(StoredTensor("F32", (12,), lambda: fused), shapes))
     read_back = {name: tensor.read() for name, tensor in parts.items()}
     assert {name: rows.tolist() for name, rows in read_back.items()} == {
         "q": [0, 1, 6, 7],
         "k": [2, 3, 8, 9],
         "v": [4, 5, 10, 11],
     }
-    assert np.array_equal(link.together(read_back, shapes, "F32", exact=True).bits(), fused)
+    assert np.array_equal(link.join(read_back, shapes, "F32", exact=True).bits(), fused)
 
 
 def test_bloom_stores_the_rows_of_query_key_and_value_head_by_head(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""How each kind of model is written in GGUF. The folder is the registry: a kind is the name of its file."""
+"""GGUF architectures: how each stores a config and its weights. The folder is the registry of their names."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
@@ -9,12 +9,12 @@ from pellucid import registry
 from pellucid.config import ModelConfig
 from pellucid.dtypes import Array
 from pellucid.interop.gguf.container import Value
-from pellucid.interop.gguf.facts import Facts
+from pellucid.interop.gguf.metadata import Metadata
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a weight of ours is: in the tensor of this name, its part `part` of `of` equal parts by rows."""
+    """Where a weight is stored: in the tensor of this name, as part `part` of `of` equal parts by rows."""
 
     tensor: str
     part: int = 0
@@ -26,36 +26,35 @@ class Place:
 
 
 class Architecture(ABC):
-    """One kind of model. `names` gives each weight's place, L standing for the layer's number; `harmless` the
-    facts that may be there and the values at which they change nothing; `always_f32` the tensors that are
-    never written in fewer bits."""
+    """One architecture. `names` has each weight's place, with L for the layer's number; `harmless` the keys
+    that may be present with values that change nothing; `always_f32` the tensors that are never quantized."""
 
     names: ClassVar[Mapping[str, str | Place]]
     harmless: ClassVar[Mapping[str, Value]]
     biases: ClassVar[Mapping[str, str]]
-    """For each place of the config that may have a bias, a tensor that is there if it has."""
+    """For each group of biases in the config, a tensor that is present if the model has them."""
     always_f32: ClassVar[tuple[str, ...]] = ()
     layout: ClassVar[str] = "halves"
-    """Which channels RoPE turns together; the rows of queries and keys are stored accordingly."""
+    """RoPE's layout; the rows of W_Q and W_K are stored accordingly."""
     tables: ClassVar[tuple[str, ...]] = ()
-    """Tensors that hold no weights, but a choice of the config in numbers."""
+    """Tensors that are not weights but settings of the config."""
 
     @abstractmethod
-    def choices(self, facts: Facts) -> dict[str, Any]:
-        """The config's sizes and parts, all but what the presence of tensors tells."""
+    def choices(self, metadata: Metadata) -> dict[str, Any]:
+        """Returns the config's sizes and parts, except those that follow from which tensors are present."""
 
     @abstractmethod
-    def facts(self, config: ModelConfig) -> dict[str, Value]:
-        """The facts that say this config, as far as this architecture can."""
+    def metadata(self, config: ModelConfig) -> dict[str, Value]:
+        """Returns the metadata of this config, as far as this architecture can express it."""
 
     def numbers(self, config: ModelConfig) -> dict[str, Array]:
-        """The tables that say this config."""
+        """Returns the tensors that are settings of this config."""
         return {}
 
-    def config(self, facts: Facts, tensors: Collection[str]) -> ModelConfig:
-        """The config that a file's facts and the names of its tensors say."""
-        choices = self.choices(facts)
-        facts.refuse_the_rest(self.harmless)
+    def config(self, metadata: Metadata, tensors: Collection[str]) -> ModelConfig:
+        """Returns the config of a file from its metadata and the names of its tensors."""
+        choices = self.choices(metadata)
+        metadata.refuse_others(self.harmless)
         return ModelConfig.from_dict(
             choices
             | {
@@ -65,7 +64,7 @@ class Architecture(ABC):
         )
 
     def places(self, layers: int) -> dict[str, Place]:
-        """The place of every weight that a model of so many layers may have."""
+        """Returns the place of every weight that a model with this number of layers may have."""
         places = {ours: at if isinstance(at, Place) else Place(at) for ours, at in self.names.items()}
         return {
             name.replace(".L.", f".{layer}."): Place(at.tensor.replace(".L.", f".{layer}."), at.part, at.of)

@@ -10,7 +10,7 @@ from pellucid.config import ModelConfig
 from pellucid.interop.gguf.architectures import Place
 from pellucid.interop.gguf.architectures.gpt2 import Gpt2
 from pellucid.interop.gguf.container import Value
-from pellucid.interop.gguf.facts import Facts
+from pellucid.interop.gguf.metadata import Metadata
 
 
 class Bloom(Gpt2):
@@ -22,9 +22,9 @@ class Bloom(Gpt2):
     always_f32: ClassVar[tuple[str, ...]] = ()
     harmless: ClassVar[Mapping[str, Value]] = {"attention.causal": True, "attention.max_alibi_bias": 8.0}
 
-    def choices(self, facts: Facts) -> dict[str, Any]:
-        choices = super().choices(facts)
+    def choices(self, metadata: Metadata) -> dict[str, Any]:
+        choices = super().choices(metadata)
         return choices | {"positions": "alibi", "embed_norm": choices["norm"]}
 
-    def facts(self, config: ModelConfig) -> dict[str, Value]:
-        return super().facts(config) | {"attention.head_count_kv": config.n_head}
+    def metadata(self, config: ModelConfig) -> dict[str, Value]:
+        return super().metadata(config) | {"attention.head_count_kv": config.n_head}

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from pellucid.config import ModelConfig
 from pellucid.interop.gguf.architectures import Architecture, Place
 from pellucid.interop.gguf.container import Value
-from pellucid.interop.gguf.facts import Facts
+from pellucid.interop.gguf.metadata import Metadata
 from pellucid.parts.norms import LayerNormConfig
 
 
@@ -34,27 +34,27 @@ class Gpt2(Architecture):
         "final_norm.bias": "output_norm.bias",
         "unembed.weight": "output.weight",
     }
-    # Programs that run GPT-2 expect every one of these, so a file without them is no GPT-2.
+    # Programs that run GPT-2 expect every one of these, so a file without them is not a GPT-2.
     biases: ClassVar[Mapping[str, str]] = dict.fromkeys(("qkv", "output", "mlp", "norm"), "token_embd.weight")
     always_f32: ClassVar[tuple[str, ...]] = ("position_embd.weight",)
     harmless: ClassVar[Mapping[str, Value]] = {"attention.causal": True}
 
-    def choices(self, facts: Facts) -> dict[str, Any]:
-        n_head = facts.whole("attention.head_count")
+    def choices(self, metadata: Metadata) -> dict[str, Any]:
+        n_head = metadata.integer("attention.head_count")
         return {
-            "vocab_size": facts.whole("vocab_size"),
-            "context_length": facts.whole("context_length"),
-            "n_layer": facts.whole("block_count"),
+            "vocab_size": metadata.integer("vocab_size"),
+            "context_length": metadata.integer("context_length"),
+            "n_layer": metadata.integer("block_count"),
             "n_head": n_head,
-            "n_kv_head": facts.whole("attention.head_count_kv", n_head),
-            "d_model": facts.whole("embedding_length"),
-            "d_ff": facts.whole("feed_forward_length"),
+            "n_kv_head": metadata.integer("attention.head_count_kv", n_head),
+            "d_model": metadata.integer("embedding_length"),
+            "d_ff": metadata.integer("feed_forward_length"),
             "positions": "learned",
-            "norm": {"kind": "layer_norm", "eps": facts.number("attention.layer_norm_epsilon")},
+            "norm": {"kind": "layer_norm", "eps": metadata.number("attention.layer_norm_epsilon")},
             "mlp": "gelu_tanh",
         }
 
-    def facts(self, config: ModelConfig) -> dict[str, Value]:
+    def metadata(self, config: ModelConfig) -> dict[str, Value]:
         return {
             "vocab_size": config.vocab_size,
             "context_length": config.context_length,

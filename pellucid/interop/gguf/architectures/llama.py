@@ -1,7 +1,7 @@
 """Llama, and all that share its shape: RMSNorm, RoPE in pairs, SwiGLU, shared key/value heads.
 
-The rows of W_Q and W_K are in the order in which neighbouring channels turn together, whatever order the
-model was trained in; so are their biases.
+The rows of W_Q and W_K, and their biases, are in the "pairs" layout of RoPE, whatever layout the model was
+trained in.
 """
 
 from collections.abc import Mapping
@@ -11,9 +11,8 @@ from pellucid.config import ModelConfig
 from pellucid.dtypes import Array
 from pellucid.interop.gguf import rope_scaling
 from pellucid.interop.gguf.architectures import Architecture, Place
-from pellucid.interop.gguf.container import Value
-from pellucid.interop.gguf.facts import Facts
-from pellucid.interop.gguf.opening import support
+from pellucid.interop.gguf.container import Value, require_support
+from pellucid.interop.gguf.metadata import Metadata
 from pellucid.parts.norms import RmsNormConfig
 
 
@@ -56,28 +55,28 @@ class Llama(Architecture):
     layout: ClassVar[str] = "pairs"
     tables: ClassVar[tuple[str, ...]] = (rope_scaling.FACTORS,)
 
-    def choices(self, facts: Facts) -> dict[str, Any]:
-        d_model, n_head = facts.whole("embedding_length"), facts.whole("attention.head_count")
-        d_head = facts.whole("attention.key_length", max(1, d_model // n_head))
+    def choices(self, metadata: Metadata) -> dict[str, Any]:
+        d_model, n_head = metadata.integer("embedding_length"), metadata.integer("attention.head_count")
+        d_head = metadata.integer("attention.key_length", max(1, d_model // n_head))
         for other in ("attention.value_length", "rope.dimension_count"):
-            width = facts.whole(other, d_head)
-            support(width == d_head, f"{facts.prefix}{other} = {width} is not the width of a head, {d_head}")
-        context = facts.whole("context_length")
+            width = metadata.integer(other, d_head)
+            require_support(width == d_head, f"{metadata.prefix}{other} = {width} is not d_head = {d_head}")
+        context = metadata.integer("context_length")
         return {
-            "vocab_size": facts.whole("vocab_size"),
+            "vocab_size": metadata.integer("vocab_size"),
             "context_length": context,
-            "n_layer": facts.whole("block_count"),
+            "n_layer": metadata.integer("block_count"),
             "n_head": n_head,
-            "n_kv_head": facts.whole("attention.head_count_kv", n_head),
+            "n_kv_head": metadata.integer("attention.head_count_kv", n_head),
             "d_head": d_head,
             "d_model": d_model,
-            "d_ff": facts.whole("feed_forward_length"),
-            "positions": rope_scaling.read_rope(facts, d_head, context, self.layout),
-            "norm": {"kind": "rms_norm", "eps": facts.number("attention.layer_norm_rms_epsilon")},
+            "d_ff": metadata.integer("feed_forward_length"),
+            "positions": rope_scaling.read_rope(metadata, d_head, context, self.layout),
+            "norm": {"kind": "rms_norm", "eps": metadata.number("attention.layer_norm_rms_epsilon")},
             "mlp": "swiglu",
         }
 
-    def facts(self, config: ModelConfig) -> dict[str, Value]:
+    def metadata(self, config: ModelConfig) -> dict[str, Value]:
         return {
             "vocab_size": config.vocab_size,
             "context_length": config.context_length,
@@ -89,11 +88,11 @@ class Llama(Architecture):
             "attention.key_length": config.d_head,
             "attention.value_length": config.d_head,
             "rope.dimension_count": config.d_head,
-            **rope_scaling.rope_facts(config),
+            **rope_scaling.rope_metadata(config),
             "attention.layer_norm_rms_epsilon": config.norm.eps
             if isinstance(config.norm, RmsNormConfig)
             else 0.0,
         }
 
     def numbers(self, config: ModelConfig) -> dict[str, Array]:
-        return rope_scaling.factors_of(config) if self.tables else {}
+        return rope_scaling.rope_factors(config) if self.tables else {}

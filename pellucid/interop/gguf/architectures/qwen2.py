@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 
 from pellucid.interop.gguf.architectures import Place
 from pellucid.interop.gguf.architectures.llama import Llama
-from pellucid.interop.gguf.facts import Facts
-from pellucid.interop.gguf.opening import support
+from pellucid.interop.gguf.container import require_support
+from pellucid.interop.gguf.metadata import Metadata
 
 
 class Qwen2(Llama):
@@ -15,16 +15,16 @@ class Qwen2(Llama):
         for ours, at in Llama.names.items()
         if not ours.endswith(".bias") or ours.removesuffix(".bias").endswith(("q_proj", "k_proj", "v_proj"))
     }
-    # Programs that run Qwen2 expect them, so a file without them is no Qwen2.
+    # Programs that run Qwen2 expect them, so a file without them is not a Qwen2.
     biases: ClassVar[Mapping[str, str]] = {"qkv": "token_embd.weight"}
     layout: ClassVar[str] = "halves"
     tables: ClassVar[tuple[str, ...]] = ()
 
-    def choices(self, facts: Facts) -> dict[str, Any]:
-        choices = super().choices(facts)
+    def choices(self, metadata: Metadata) -> dict[str, Any]:
+        choices = super().choices(metadata)
         d_model, n_head, d_head = (choices[size] for size in ("d_model", "n_head", "d_head"))
-        support(
+        require_support(
             n_head * d_head == d_model,
-            f"it has {n_head} heads of {d_head} channels, and in Qwen2 they fill the {d_model} of the model",
+            f"n_head × d_head = {n_head} × {d_head} is not d_model = {d_model}, as Qwen2 requires",
         )
         return choices

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from pellucid.interop.gguf.architectures import Place
 from pellucid.interop.gguf.architectures.llama import Llama
-from pellucid.interop.gguf.facts import Facts
+from pellucid.interop.gguf.metadata import Metadata
 
 
 class Qwen3(Llama):
@@ -18,6 +18,6 @@ class Qwen3(Llama):
     layout: ClassVar[str] = "halves"
     tables: ClassVar[tuple[str, ...]] = ()
 
-    def choices(self, facts: Facts) -> dict[str, Any]:
-        choices = super().choices(facts)
+    def choices(self, metadata: Metadata) -> dict[str, Any]:
+        choices = super().choices(metadata)
         return choices | {"qk_norm": choices["norm"]}

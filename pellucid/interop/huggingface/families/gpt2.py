@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from pellucid.config import ModelConfig
-from pellucid.interop.huggingface.families import Family, activation_of, mlp_kind
+from pellucid.interop.huggingface.families import Family, activation_name, find_mlp
 from pellucid.interop.huggingface.keys import Keys
 
 SUMMARY = {
@@ -79,7 +79,7 @@ class Gpt2(Family):
                 "d_ff": keys.size_or("n_inner", 4 * keys.size("n_embd")),
                 "positions": "learned",
                 "norm": {"kind": "layer_norm", "eps": keys.number("layer_norm_epsilon")},
-                "mlp": mlp_kind("plain", keys.text("activation_function")),
+                "mlp": find_mlp("plain", keys.text("activation_function")),
                 "unembedding": "tied" if keys.flag("tie_word_embeddings") else "linear",
                 "biases": ["qkv", "output", "mlp", "norm"],
             }
@@ -93,7 +93,7 @@ class Gpt2(Family):
             "n_layer": config.n_layer,
             "n_head": config.n_head,
             "n_inner": config.d_ff,
-            "activation_function": activation_of(config),
+            "activation_function": activation_name(config),
             "layer_norm_epsilon": getattr(config.norm, "eps", 1e-5),
             "tie_word_embeddings": config.unembedding.kind == "tied",
         }

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pellucid.config import ModelConfig
-from pellucid.interop.huggingface.families import Family, activation_of, mlp_kind
-from pellucid.interop.huggingface.keys import Keys
-from pellucid.interop.huggingface.rope_keys import rope, rope_parameters
+from pellucid.interop.huggingface.families import Family, activation_name, find_mlp
+from pellucid.interop.huggingface.keys import Keys, read_rope, write_rope
 
 DEFAULTS: dict[str, Any] = {
     "vocab_size": 32000,
@@ -82,9 +81,9 @@ class Llama(Family):
             "d_model": width,
             "d_head": keys.size_or("head_dim", width // heads),
             "d_ff": keys.size("intermediate_size"),
-            "positions": rope(keys),
+            "positions": read_rope(keys),
             "norm": {"kind": "rms_norm", "eps": keys.number("rms_norm_eps")},
-            "mlp": mlp_kind("gated", keys.text("hidden_act")),
+            "mlp": find_mlp("gated", keys.text("hidden_act")),
             "unembedding": "tied" if keys.flag("tie_word_embeddings") else "linear",
             "biases": [*self.always_biased, *(p for p, key in self.bias_keys.items() if keys.flag(key))],
         }
@@ -99,9 +98,9 @@ class Llama(Family):
             "num_attention_heads": config.n_head,
             "num_key_value_heads": config.n_kv_head,
             "head_dim": config.d_head,
-            "hidden_act": activation_of(config),
+            "hidden_act": activation_name(config),
             "rms_norm_eps": getattr(config.norm, "eps", 1e-6),
-            "rope_parameters": rope_parameters(config.positions),
+            "rope_parameters": write_rope(config.positions),
             **dict.fromkeys(self.bias_keys.values(), False),
             **{key: True for place, key in self.bias_keys.items() if place in config.biases},
             "tie_word_embeddings": config.unembedding.kind == "tied",
