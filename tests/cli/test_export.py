@@ -126,7 +126,7 @@ def test_an_export_that_fails_leaves_the_old_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--to", "onnx", "-o", "x"], "no format 'onnx'; have hf, gguf, pellucid"),
+        (["--to", "onnx", "-o", "x"], "hf, gguf, pellucid; got 'onnx'"),
         (["--to", "gguf", "-o", "x"], "use -o x.gguf"),
         (["--to", "gguf", "-o", "x.gguf", "--dtype", "float32"], "a GGUF file has a --type"),
         (["--to", "hf", "-o", "x", "--type", "F16"], "a folder has a --dtype"),

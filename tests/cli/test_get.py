@@ -40,7 +40,7 @@ def test_get_says_what_came_and_where_it_is(home: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(fetch, "get", arrived)
     done = run("get", "smollm2")
-    assert done.stderr == "fetching smollm2 (93 MB) …\n"
+    assert done.stderr == "downloading smollm2 (93 MB) …\n"
     assert done.stdout.startswith(f"smollm2: {home / 'smollm2.gguf'}, 2 MB\nSmolLM2-135M-Instruct")
     assert "Apache-2.0" in done.stdout
 
@@ -61,7 +61,7 @@ def test_list_of_an_empty_library_says_what_could_be_fetched(home: Path) -> None
     done = run("list")
     assert done.exit_code == 0
     assert f"no models yet in {home}" in done.stdout
-    assert "smollm2      93 MB  Apache-2.0" in done.stdout
+    assert "smollm2      92.9 MB  Apache-2.0" in done.stdout
     assert "hf:ORG/NAME" in done.stdout
     assert "gpt2          124,439,808 parameters\n" in done.stdout
     assert "abcd          28 parameters               with weights\n" in done.stdout

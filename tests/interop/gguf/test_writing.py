@@ -268,7 +268,7 @@ def test_a_tokenizer_that_gguf_cannot_hold_is_refused(tmp_path: Path) -> None:
     unigram = train("unigram", ["the cat sat on the mat"] * 9, 270)
     with pytest.raises(FileError, match="the kind unigram"):
         gguf.write(tmp_path / "m.gguf", model(LLAMA, tokenizer=unigram))
-    with pytest.raises(FileError, match="267 tokens .* 200 rows"):
+    with pytest.raises(FileError, match=r"267 tokens .* 200 rows"):
         gguf.write(tmp_path / "m.gguf", model(LLAMA | {"vocab_size": 200}, tokenizer=tokenizer()))
     with pytest.raises(FileError, match="3 end tokens"):
         gguf.write(tmp_path / "m.gguf", model(LLAMA, generation={"eos_token_id": [1, 2, 3, 4]}))
