@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -34,35 +35,220 @@ LAYERS = (
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 ALONE = {"typer": "cli", "rich": "cli"}
 FILES = sorted(PACKAGE.rglob("*.py"))
+LOOK_UPS = {"kinds", "find", "module_of", "function_of", "class_of"}
+"""The functions of the registry, whose first argument is a family."""
+MECHANISM = ("pellucid", "pellucid.registry")
+"""Modules that import what their callers name: the lazy names of the package, and the registry itself."""
+
+KNOWN_CYCLES = [
+    {"pellucid.cli", "pellucid.cli.app", "pellucid.cli.train"},
+    {"pellucid.cli.explain", "pellucid.cli.explain_run"},
+    {"pellucid.explain.overview", "pellucid.explain.trace"},
+    {"pellucid.reference.attention", "pellucid.reference.attentions"},
+    {"pellucid.workbench.model", "pellucid.workbench.opening"},
+]
+"""Cycles still to mend, each closed by an import inside a function or by a look-up of a kind."""
+
+Sources = Mapping[str, str]
+Graph = dict[str, set[str]]
 
 
-def imports(file: Path) -> set[str]:
+def name_module(file: Path) -> str:
+    return ".".join(("pellucid", *file.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
+
+
+SOURCES: Sources = {name_module(file): file.read_text("utf-8") for file in FILES}
+
+
+def walk(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yields every node that runs: imports for type checkers alone are left out."""
+    for node in ast.iter_child_nodes(tree):
+        if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
+            yield node
+            yield from walk(node)
+
+
+def static_imports(module: str, source: str) -> set[str]:
+    """Returns the dotted names that import statements name, those inside functions among them."""
     found = set()
-    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+    for node in walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file}: relative import"
+            assert node.level == 0, f"{module}: relative import"
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return found
 
 
-def unit(file: Path) -> str:
-    return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def read_name(module: str, argument: ast.expr) -> str | None:
+    """Returns the dotted name that an expression means, `*` for a part that only a run knows; else None."""
+    match argument:
+        case ast.Constant(str(name)):
+            return name
+        case ast.Name("__name__"):
+            return module
+        case ast.JoinedStr(parts):
+            inner = (part.value if isinstance(part, ast.FormattedValue) else part for part in parts)
+            return "".join(read_name(module, part) or "*" for part in inner)
+    return None
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
-def test_an_import_points_to_a_lower_layer(file: Path) -> None:
-    here = unit(file)
-    if here == "__init__":
-        return  # it imports when a name is used, or for type checkers alone; see the next test
-    for name in imports(file):
-        package, _, rest = name.partition(".")
-        there = rest.partition(".")[0]
-        if package == "pellucid" and there in LEVEL and there != here:
-            assert LEVEL[there] < LEVEL[here], f"{here} imports {there}"
-        if package in ALONE:
-            assert here == ALONE[package], f"{here} imports {package}"
+def dynamic_imports(module: str, source: str) -> set[str]:
+    """Returns the names that `import_module` is given, and for a look-up in the registry, every kind."""
+    found = set()
+    for node in walk(ast.parse(source)):
+        if not isinstance(node, ast.Call) or not node.args:
+            continue
+        called = ast.unparse(node.func)
+        is_look_up = called.startswith("registry.") and called.removeprefix("registry.") in LOOK_UPS
+        if is_look_up or called.rpartition(".")[2] == "import_module":
+            name = read_name(module, node.args[0])
+            assert name is not None, f"{module}: {ast.unparse(node)} cannot be followed"
+            found.add(f"{name}.*" if is_look_up else name)
+    return found
+
+
+def resolve(name: str, modules: Sources) -> set[str]:
+    """Returns the modules of the package that a dotted name imports; a name in a module imports that
+    module."""
+    before, star, _ = name.partition("*")
+    if star:
+        prefix = before.rstrip(".")
+        return {one for one in modules if one == prefix or one.startswith(before)}
+    owner = name.rpartition(".")[0]
+    return {one for one in (name, owner) if one in modules and one != "pellucid"} and {
+        name if name in modules else owner
+    }
+
+
+def import_graph(modules: Sources, dynamic: bool) -> Graph:
+    """Returns which modules each module imports, without itself and the package's own `__init__`."""
+    graph: Graph = {}
+    for module, source in modules.items():
+        names = static_imports(module, source)
+        if dynamic and module not in MECHANISM:
+            names |= dynamic_imports(module, source)
+        graph[module] = set().union(*(resolve(name, modules) for name in names)) - {module, "pellucid"}
+    return graph
+
+
+def join_families(modules: Sources) -> Graph:
+    """Returns the graph with dynamic imports, in which a folder that looks its own files up is one node."""
+    families = [
+        module
+        for module, source in modules.items()
+        if module not in MECHANISM
+        and any(name.startswith((f"{module}.", f"{module}*")) for name in dynamic_imports(module, source))
+    ]
+
+    def node(module: str) -> str:
+        homes = [home for home in families if module == home or module.startswith(f"{home}.")]
+        return min(homes, key=len, default=module)
+
+    joined: Graph = {}
+    for module, others in import_graph(modules, dynamic=True).items():
+        joined.setdefault(node(module), set()).update(map(node, others))
+    return {module: others - {module} for module, others in joined.items()}
+
+
+def find_cycles(graph: Graph) -> list[set[str]]:
+    """Returns the sets of nodes that import each other, directly or through others."""
+    reached = {start: reach(graph, start) for start in graph}
+    found: list[set[str]] = []
+    for start in graph:
+        cycle = {other for other in reached[start] if start in reached.get(other, ())}
+        if cycle and cycle not in found:
+            found.append(cycle)
+    return found
+
+
+def reach(graph: Graph, start: str) -> set[str]:
+    """Returns every node that is imported from `start`, directly or through others."""
+    seen: set[str] = set()
+    waiting = list(graph[start])
+    while waiting:
+        if (one := waiting.pop()) not in seen:
+            seen.add(one)
+            waiting += graph.get(one, ())
+    return seen
+
+
+def find_upward_imports(modules: Sources) -> list[str]:
+    """Returns the imports that do not point to a lower layer, and those of packages that one layer may
+    use."""
+    found = []
+    for module, source in modules.items():
+        here = module.partition(".")[2].partition(".")[0]
+        if module in MECHANISM:
+            continue
+        for name in static_imports(module, source) | dynamic_imports(module, source):
+            package, _, rest = name.partition(".")
+            there = rest.partition(".")[0]
+            if package == "pellucid" and there in LEVEL and there != here and LEVEL[there] >= LEVEL[here]:
+                found.append(f"{module} imports {name}")
+            if ALONE.get(package, here) != here:
+                found.append(f"{module} imports {name}")
+    return found
+
+
+def test_an_import_points_to_a_lower_layer() -> None:
+    assert not find_upward_imports(SOURCES)
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    found = find_cycles(import_graph(SOURCES, dynamic=False))
+    assert not [cycle for cycle in found if cycle not in KNOWN_CYCLES]
+
+
+def test_no_family_is_imported_by_one_of_its_own_kinds_through_others() -> None:
+    found = find_cycles(join_families(SOURCES))
+    assert [cycle for cycle in KNOWN_CYCLES if cycle not in found] == [], "mended: take it off the list"
+    assert not [cycle for cycle in found if cycle not in KNOWN_CYCLES]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from pellucid.workbench import Model",
+        "def load():\n    import pellucid.workbench",
+        "importlib.import_module('pellucid.workbench')",
+        "registry.find('pellucid.workbench', kind, 'model')",
+        "import typer",
+    ],
+)
+def test_an_upward_import_is_found_however_it_is_written(line: str) -> None:
+    assert len(find_upward_imports({"pellucid.config": line})) == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from pellucid.engine import run",
+        "def attend():\n    from pellucid import engine",
+        "importlib.import_module('pellucid.engine')",
+    ],
+)
+def test_a_cycle_through_the_registry_is_found(line: str) -> None:
+    """An engine looks a kind up, and the kind imports the engine."""
+    modules = {
+        "pellucid.engine": "from pellucid import kinds",
+        "pellucid.kinds": "from pellucid import registry\nregistry.find(__name__, kind, 'kind')",
+        "pellucid.kinds.linear": line,
+    }
+    assert find_cycles(join_families(modules)) == [{"pellucid.engine", "pellucid.kinds"}]
+    assert not find_cycles(join_families(modules | {"pellucid.kinds.linear": "import pellucid.kinds"}))
+
+
+def test_an_import_for_type_checkers_alone_is_no_cycle() -> None:
+    lazy = "if TYPE_CHECKING:\n    from pellucid.b import B"
+    modules = {"pellucid.a": "from pellucid.b import B", "pellucid.b": "from pellucid.a import A"}
+    assert find_cycles(import_graph(modules, dynamic=False)) == [{"pellucid.a", "pellucid.b"}]
+    assert not find_cycles(import_graph(modules | {"pellucid.a": lazy}, dynamic=False))
+
+
+def test_an_import_that_cannot_be_followed_is_refused() -> None:
+    with pytest.raises(AssertionError, match="cannot be followed"):
+        dynamic_imports("pellucid.a", "importlib.import_module(name)")
 
 
 def test_importing_the_package_imports_nothing_of_it() -> None:
@@ -71,7 +257,7 @@ def test_importing_the_package_imports_nothing_of_it() -> None:
 
 
 def test_every_unit_of_the_package_has_a_layer() -> None:
-    units = {unit(file) for file in FILES} - {"__init__"}
+    units = {module.split(".")[1] for module in SOURCES if module != "pellucid"}
     assert units <= set(LEVEL)
 
 
