@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import typer.main
 from choices_page import choices_files
+from messages_page import messages_page
 from python_page import python_page
 from recipes_page import recipes_page
 
@@ -204,6 +205,7 @@ def pages() -> dict[Path, str]:
     return {
         ROOT / "README.md": readme(),
         ROOT / "docs" / "commands.md": MADE + "\n".join(commands()),
+        ROOT / "docs" / "messages.md": MADE + "\n".join(messages_page(ROOT / "pellucid")),
         ROOT / "docs" / "scaling.md": scaling(),
         ROOT / "docs" / "python.md": python_page((ROOT / "docs" / "python.md").read_text("utf-8")),
         ROOT / "docs" / "recipes.md": recipes_page((ROOT / "docs" / "recipes.md").read_text("utf-8")),

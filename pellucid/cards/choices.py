@@ -123,10 +123,12 @@ def chosen(name: str) -> list[tuple[Family, Choice]]:
             for word in (pair[1].kind, full):
                 known.setdefault(word, {})[full] = [pair]
     if name not in known:
-        raise UsageError(f"no family or kind called {name!r}." + did_you_mean(name, known))
+        raise UsageError(
+            f"{name!r} is not a family or a kind; `pellucid choices` lists them.{did_you_mean(name, known)}"
+        )
     found = known[name]
     if name not in found and len(found) > 1:
-        raise UsageError(f"{name!r} is the name of several; say {' or '.join(found)}.")
+        raise UsageError(f"{name!r} is a kind of several families: use {' or '.join(found)}.")
     return found.get(name) or next(iter(found.values()))
 
 

@@ -118,10 +118,10 @@ def show(
 def _show_stories(level: str, samples: int) -> None:
     from pellucid.corpora.stories import LEVELS
     from pellucid.corpora.stories.about import describe
-    from pellucid.errors import ConfigError
+    from pellucid.errors import ConfigError, unknown
 
     if level not in LEVELS:
-        raise ConfigError(f"stories have no level {level!r}; have {', '.join(LEVELS)}.")
+        raise ConfigError(unknown("the level of stories", level, LEVELS))
     for line in describe(level, samples):
         print(line)
 

@@ -85,7 +85,7 @@ def _find_name(trace: Trace, asked: str) -> str:
         hint = " It has no gradient: the loss does not depend on it."
     elif updates and base in tape:
         hint = " This trace has fewer updates: give update and steps (--update, --steps)."
-    raise AddressError(f"no value called {show(asked)} here.{hint}")
+    raise AddressError(f"this trace has no value {show(asked)}.{hint}")
 
 
 def _read_index(

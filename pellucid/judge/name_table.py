@@ -87,7 +87,7 @@ def read_table(name: str) -> NameTable:
     path = Path(name)
     if not path.suffix and not path.exists():
         raise UsageError(
-            f"there is no name table called {name!r}; there are {', '.join(shipped)}, or give a TOML file."
+            f"{name!r} is not a name table: use {', '.join(shipped)}, or a TOML file."
             f"{did_you_mean(name, shipped)}"
         )
     if path.exists() and not path.is_file():

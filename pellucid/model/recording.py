@@ -34,7 +34,7 @@ class NamePatterns:
         for pattern in self.patterns:
             if self.names and pattern not in self.used:
                 hint = did_you_mean(pattern, sorted(self.names))
-                raise UsageError(f"no value is called {pattern!r}.{hint}")
+                raise UsageError(f"no value matches {pattern!r}.{hint}")
 
 
 class Recording(Mapping[str, Tensor]):

@@ -116,7 +116,7 @@ def muon(
     """Momentum, a look ahead along it, and of that the nearly orthogonal matrix (Jordan 2024)."""
     if len(w.shape) != 2:
         raise TapeError(
-            f"muon turns matrices; {w.name!r} has the shape {w.shape}. Choose others with `only`."
+            f"muon updates matrices only; {w.name!r} has the shape {w.shape}. Choose others with `only`."
         )
     m = tape(f"{w.name}.m@{k}", updates.ema, _moment(tape, w, "m", k, state), g, beta=beta)
     ahead = tape(f"{w.name}.ahead@{k}", lerp, g, m, share=beta)
@@ -195,12 +195,12 @@ def update(
     if isinstance(rule, str):
         _must_take(rule, settings)
     if clip is not None and not clip > 0:
-        raise TapeError(f"gradients cannot be clipped to the length {clip}; use a number above 0.")
+        raise TapeError(f"gradients cannot be clipped to a norm of {clip}; use a number above 0.")
     with_gradient = [w for w in tape.parameters() if f"d.{w.name}" in tape]
     chosen = [w for w in with_gradient if fnmatchcase(w.name, only)]
     if not chosen:
         names = ", ".join(w.name for w in with_gradient)
-        raise TapeError(f"no parameter with a gradient fits {only!r}; have {names}.")
+        raise TapeError(f"no parameter with a gradient matches {only!r}; have {names}.")
     tape.phase = "upd"
     gradients = {w.name: tape.ref(f"d.{w.name}") for w in chosen}
     if clip is not None:

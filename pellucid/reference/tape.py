@@ -135,7 +135,7 @@ class Tape:
         found = self.resolve(name)
         if found not in self.values:
             raise AddressError(
-                f"no value called {name!r} here.{did_you_mean(name, [*self.values, *self.aliases], 3)}"
+                f"this tape has no value {name!r}.{did_you_mean(name, [*self.values, *self.aliases], 3)}"
             )
         return Ref(found, self.values[found].shape)
 

@@ -69,7 +69,7 @@ def config_of(recipe: Recipe, start: Pretrained) -> ModelConfig:
         if key not in FREE and getattr(config, key) != getattr(start.config, key):
             raise ConfigError(
                 f"model.{key}={changes[key]!r} does not go with start={recipe.start!r}, whose weights were "
-                f"made for another: leave it out. Beside a start, {' and '.join(FREE)} can be chosen."
+                f"made for another value: omit it. With start, only {' and '.join(FREE)} can be chosen."
             )
     return config
 

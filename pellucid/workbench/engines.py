@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from pellucid.errors import UsageError
+from pellucid.errors import UsageError, unknown
 from pellucid.model import taps
 from pellucid.model.compiler import NO_COMPILER, lacks_compiler
 from pellucid.model.loss import loss
@@ -54,7 +54,7 @@ def run(
     engine's; the program is told of them by whoever gives it.
     """
     if path not in PATHS:
-        raise UsageError(f"no path called {path!r}; have {', '.join(PATHS)}.")
+        raise UsageError(unknown("path", path, PATHS))
     tape = forward(module.config, module.weights(), ids, targets) if program is None else program
     if program is not None:
         tape = with_values(program, module.weights())

@@ -324,7 +324,7 @@ class Model:
         if template is None:
             raise UsageError(
                 f"{self.name} has no chat template, so a conversation cannot be written for it. Use a model "
-                "that was trained on conversations, or give plain text to go on with."
+                "that was trained on conversations, or give plain text to continue."
             )
         with Chat(template, self.tokenizer) as chat:
             ids, end = chat.prompt(checked), chat.end_of_turn()

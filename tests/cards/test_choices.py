@@ -138,7 +138,7 @@ def test_names_are_families_keys_kinds_or_both() -> None:
         ("rop", "Did you mean 'rope'?"),
         ("linear", "say outputs/linear or unembeddings/linear or schedules/linear."),
         ("masks/causa", "Did you mean 'masks/causal'?"),
-        ("", "no family or kind called ''."),
+        ("", "'' is not a family or a kind"),
     ],
 )
 def test_a_wrong_name_is_reported_with_what_would_work(name: str, words: str) -> None:

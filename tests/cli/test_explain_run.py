@@ -113,7 +113,7 @@ def test_with_a_prompt_it_is_the_newest_model_that_is_explained(run: Path, shell
         (("--at", "blocks.1.mlp.up_prj.weight@3"), WEIGHT),
         (("--at", f"{WEIGHT}@3[10,0]"), "has no out=10: out has 0…9"),
         (("--at", "embed.weight@3[v=Zyx]"), "no token Zyx on the axis v"),
-        (("--at", f"{WEIGHT}.w@3[1,0]"), f"no value called '{WEIGHT}.w@3' here. Did you mean"),
+        (("--at", f"{WEIGHT}.w@3[1,0]"), f"has no value '{WEIGHT}.w@3'. Did you mean"),
         (("--at", "embed.weight@1", "--update", "sgd"), "needs a prompt"),
     ],
 )

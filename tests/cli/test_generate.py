@@ -230,11 +230,11 @@ def test_special_tokens_and_the_cache_s_type_are_options(shell: Shell, folder: P
         (["--temperature", "inf"], "--temperature"),
         (["--temperature", "warm"], "--temperature"),
         (["--max-new-tokens", "-1"], "--max-new-tokens"),
-        (["--dtype", "float8"], "float64, float32, bfloat16, float16; got 'float8'"),
+        (["--dtype", "float8"], "dtype must be one of"),
         (["--device", "toaster"], "the device 'toaster' cannot be used here"),
         (["--seed", "x"], "--seed"),
         (["--seed", "9" * 30], "--seed"),
-        (["--cache", "int4"], "float64, float32, bfloat16, float16, int8; got 'int4'"),
+        (["--cache", "int4"], "'int8'"),
     ],
 )
 def test_a_wrong_request_is_refused(shell: Shell, folder: Path, options: list[str], words: str) -> None:

@@ -133,7 +133,7 @@ class Grammar:
         self.most_choices = self._most_choices(self.start)
         self._refuse_repeats()
         if unused := sources.keys() - self._compiled.keys():
-            raise GrammarError(f"no story ever makes the choice {sorted(unused)}: use it or leave it out.")
+            raise GrammarError(f"no story ever makes the choice {sorted(unused)}: use it or omit it.")
 
     def _tables(self, name: str) -> Tables:
         if name not in self._sources:

@@ -120,7 +120,7 @@ class Task(ABC):
     def _bounds(self, name: str, least: int, most: int) -> None:
         value = getattr(self, name)
         if type(value) is not int or not least <= value <= most:
-            raise ConfigError(f"{self.kind}: {name}={value!r} cannot be; use {least} to {most}.")
+            raise ConfigError(f"{self.kind}: {name}={value!r} is out of range: use {least} to {most}.")
 
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

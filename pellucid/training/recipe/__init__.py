@@ -79,7 +79,9 @@ class Recipe:
             value = getattr(getattr(self, section) if section else self, key)
             if not isinstance(value, str) and not low <= value <= high:
                 name = f"{section}.{key}" if section else key
-                raise ConfigError(f"{name}={value} cannot be: it goes from {_bound(low)} to {_bound(high)}.")
+                raise ConfigError(
+                    f"{name}={value} is out of range: it must be from {_bound(low)} to {_bound(high)}."
+                )
         if not self.out.strip():
             raise ConfigError("out is empty: name the folder of the run, for example out=runs/a.")
         for section, key, words in CHOICES:
@@ -91,7 +93,7 @@ class Recipe:
         if self.train.weights == "bfloat16" and self.train.dtype in ("float32", "float64"):
             raise ConfigError(
                 f"train.weights=bfloat16 does not go with train.dtype={self.train.dtype}: products of "
-                "bfloat16 weights are bfloat16. Use train.dtype=bfloat16, or leave it out."
+                "bfloat16 weights are bfloat16. Use train.dtype=bfloat16, or omit train.weights."
             )
         if self.data.batch_size % self.train.accumulate:
             raise ConfigError(
@@ -106,14 +108,14 @@ class Recipe:
             if self.lora.rank:
                 raise ConfigError(
                     f"lora.rank={self.lora.rank} adapts a model that is there already: name it with start=, "
-                    "or leave lora out."
+                    "or omit lora."
                 )
             return
         for key in ("tokenizer", "vocab_size"):
             if value := getattr(self.data, key):
                 raise ConfigError(
                     f"data.{key}={value!r} does not go with start={self.start!r}, whose own tokenizer is the "
-                    f"only one that its weights know: leave data.{key} out."
+                    f"only one that its weights know: omit data.{key}."
                 )
 
     def _check_extensions(self) -> None:

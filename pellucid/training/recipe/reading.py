@@ -6,7 +6,7 @@ from typing import Any
 
 from pellucid.config import ModelConfig
 from pellucid.data.sources.settings import Paths
-from pellucid.errors import ConfigError, did_you_mean
+from pellucid.errors import ConfigError, did_you_mean, unknown
 from pellucid.parts import Part
 
 MODEL_KEYS = tuple(entry.name for entry in dataclasses.fields(ModelConfig))
@@ -101,5 +101,5 @@ def _model(given: Any, name: str) -> dict[str, Any]:
             raise ConfigError(f"{name}.{key} is what the tokenizer has: set data.vocab_size.")
         if key not in MODEL_KEYS:
             known = [known for known in MODEL_KEYS if known not in FROM_DATA]
-            raise ConfigError(f"no key '{name}.{key}'; have {', '.join(known)}.{did_you_mean(key, known)}")
+            raise ConfigError(unknown(f"a key of {name}", key, known))
     return dict(given)

@@ -37,7 +37,7 @@ def read_table(name: str) -> dict[str, Any]:
     try:
         if not os.path.lexists(name):
             known, hint = ", ".join(recipe_names()), did_you_mean(name, recipe_names())
-            raise ConfigError(f"no recipe and no file called {name!r}; recipes are {known}.{hint}")
+            raise ConfigError(f"{name!r} is neither a recipe nor a file; recipes are {known}.{hint}")
         return tomllib.loads(read_bytes(Path(name)).decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{name} is not a recipe: it is not TOML, {error}.") from None

@@ -90,7 +90,7 @@ def outline(folder: Path) -> dict[str, Any]:
             need(name in found, f"{show(name)} is missing")
             need(isinstance(entry, dict) and set(entry) == {"bytes", "sha256"}, f"{name} has no checksum")
             about = (folder / name).lstat()
-            need(stat.S_ISREG(about.st_mode), f"{name} is no file of its own")
+            need(stat.S_ISREG(about.st_mode), f"{name} is not a regular file")
             need(about.st_size == entry["bytes"], f"{name} has {about.st_size} bytes, not {entry['bytes']}")
         for name in found:
             need(name in listed, f"{show(name)} does not belong there")

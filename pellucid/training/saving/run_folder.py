@@ -117,7 +117,7 @@ class RunFolder:
             holds_run = (self.path / RECIPE).exists() or bool(self._steps())
         if holds_run:
             raise UsageError(
-                f"{self.path} already holds a run: `pellucid train --resume {self.path}` goes on with it; "
+                f"{self.path} already holds a run: `pellucid train --resume {self.path}` continues it; "
                 "out=ANOTHER starts another."
             )
 

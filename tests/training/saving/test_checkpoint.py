@@ -148,7 +148,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: (folder / "model" / "generation_config.json").write_text("{}"),
         "'model/generation_config.json' does not belong there",
     ),
-    "link": (_link, "state.json is no file of its own"),
+    "link": (_link, "state.json is not a regular file"),
     "folder link": (
         lambda folder: (folder / "elsewhere").symlink_to(folder.parent),
         "'elsewhere' does not belong there",

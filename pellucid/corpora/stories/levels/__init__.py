@@ -4,7 +4,7 @@ from functools import cache
 from importlib import import_module
 
 from pellucid.corpora.stories.grammar import Grammar, GrammarError
-from pellucid.errors import did_you_mean
+from pellucid.errors import unknown
 
 LEVELS = ("tiny", "easy", "full")
 
@@ -13,7 +13,5 @@ LEVELS = ("tiny", "easy", "full")
 def grammar(level: str) -> Grammar:
     """The compiled grammar of a level."""
     if level not in LEVELS:
-        raise GrammarError(
-            f"stories have no level {level!r}; they have {', '.join(LEVELS)}.{did_you_mean(level, LEVELS)}"
-        )
+        raise GrammarError(unknown("the level of stories", level, LEVELS))
     return Grammar(import_module(f"{__name__}.{level}").CHOICES)
