@@ -136,7 +136,7 @@ def test_names_are_families_keys_kinds_or_both() -> None:
     ("name", "words"),
     [
         ("rop", "Did you mean 'rope'?"),
-        ("linear", "say outputs/linear or unembeddings/linear or schedules/linear."),
+        ("linear", "outputs/linear or unembeddings/linear or schedules/linear"),
         ("masks/causa", "Did you mean 'masks/causal'?"),
         ("", "'' is not a family or a kind"),
     ],
