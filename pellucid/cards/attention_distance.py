@@ -15,8 +15,7 @@ from pellucid.config import ModelConfig
 from pellucid.errors import UsageError
 from pellucid.parts.attentions import LinearAttentionConfig
 from pellucid.parts.attentions.softmax import SoftmaxAttentionConfig
-from pellucid.reference.attention import AttentionRefs
-from pellucid.reference.attentions import mixed
+from pellucid.reference.attentions import AttentionRefs, attend
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
@@ -57,7 +56,7 @@ def _distance(tape: Tape, config: ModelConfig, layer: int) -> Distance:
     q, k, v = (other.constant(x, tape[t.ref(name)]) for x, name in last.items())
     allowed = softmax.constant("mask", tape["mask"]) if "mask" in tape else None
     plain = dataclasses.replace(config, attention=SoftmaxAttentionConfig())
-    mixed(other, plain, q, k, v, AttentionRefs(None, "", None, allowed), None)
+    attend(other, plain, q, k, v, AttentionRefs(None, "", None, allowed), None)
     return Distance(layer, *distance(softmax[other.ref("pattern")], tape[t.ref("pattern")]))
 
 

@@ -1,33 +1,17 @@
-"""Attention: queries, keys and values, what each position takes from the others, and what that writes.
+"""The attention layer: projections to queries, keys and values, QK norm, RoPE, the cache, and the output.
 
-How much is taken is the config's choice, one file per form in `attentions/`; the rest is the same for all.
+How the values are weighted is the config's choice, one file per form in `attentions/`; the rest is the same.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
-
 from pellucid.config import ModelConfig
-from pellucid.reference.attentions import mixed
-from pellucid.reference.dropout import KeepMasks
-from pellucid.reference.linear import linear
+from pellucid.reference.attentions import AttentionRefs, Past, attend
+from pellucid.reference.layers import KeepMasks, linear
 from pellucid.reference.norms import normalize
-from pellucid.reference.op import Array, Ref
+from pellucid.reference.op import Ref
 from pellucid.reference.ops.einsum import einsum
 from pellucid.reference.ops.indexing import concat
 from pellucid.reference.ops.rotate import rotate
 from pellucid.reference.tape import Scope
-
-Past = Mapping[str, Array]
-
-
-class AttentionRefs(NamedTuple):
-    """What attention needs to know about places: how far to turn, which pairs, what to add, what may be
-    seen."""
-
-    angles: Ref | None
-    layout: str
-    bias: Ref | None
-    allowed: Ref | None
 
 
 def attention(
@@ -38,7 +22,7 @@ def attention(
     past: Past | None,
     dropout: KeepMasks | None,
 ) -> Ref:
-    """What attention writes to the stream [B T C]."""
+    """Returns the attention output [B T C] of x [B T C]."""
     t = block.scope("attn")
     q = linear(t, "q", x, "q_proj", "btc,(hd)c->bhtd", h=config.n_head)
     k = linear(t, "k", x, "k_proj", "bsc,(kd)c->bksd", k=config.n_kv_head)
@@ -52,7 +36,7 @@ def attention(
     if past:
         k = t("k_all", concat, t.constant("past_k", past[f"{t.prefix}.past_k"]), k, axis=2)
         v = t("v_all", concat, t.constant("past_v", past[f"{t.prefix}.past_v"]), v, axis=2)
-    z = mixed(t, config, q, k, v, inputs, dropout)
+    z = attend(t, config, q, k, v, inputs, dropout)
     if "o_proj.weight" in t:
         return linear(block, "attn_out", z, "attn.o_proj", "bhtd,c(hd)->btc")
     return block("attn_out", einsum, z, spec="bhtd->bt(hd)")

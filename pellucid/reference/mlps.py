@@ -2,8 +2,7 @@
 
 from pellucid import registry
 from pellucid.parts.mlps import MlpConfig
-from pellucid.reference.dropout import KeepMasks, apply_dropout
-from pellucid.reference.linear import linear
+from pellucid.reference.layers import KeepMasks, apply_dropout, linear
 from pellucid.reference.op import Ref
 from pellucid.reference.ops import find_op
 from pellucid.reference.ops.einsum import einsum
@@ -19,15 +18,15 @@ def apply_mlp(block: Scope, x: Ref, mlp: MlpConfig, dropout: KeepMasks | None) -
 
 
 @registry.kind("plain")
-def _plain(t: Scope, x: Ref, mlp: MlpConfig) -> Ref:
-    """A(x W_1)."""
+def _compute_plain(t: Scope, x: Ref, mlp: MlpConfig) -> Ref:
+    """Returns A(x W_1) [B T F]."""
     up = linear(t, "up", x, "up_proj", "btc,fc->btf")
     return t.alias("hidden", t("act", find_op(mlp.activation), up))
 
 
 @registry.kind("gated")
-def _gated(t: Scope, x: Ref, mlp: MlpConfig) -> Ref:
-    """A(x W_G) ⊙ x W_1."""
+def _compute_gated(t: Scope, x: Ref, mlp: MlpConfig) -> Ref:
+    """Returns A(x W_G) ⊙ x W_1 [B T F]."""
     gate = linear(t, "gate", x, "gate_proj", "btc,fc->btf")
     up = linear(t, "up", x, "up_proj", "btc,fc->btf")
     act = t("act", find_op(mlp.activation), gate)

@@ -22,10 +22,10 @@ def _none(t: Scope, x: Ref, norm: NormConfig) -> Ref:
 
 @registry.kind("layer_norm")
 def _layer_norm(t: Scope, x: Ref, norm: LayerNormConfig) -> Ref:
-    """RMSNorm of x − mean.
+    """Returns γ ⊙ X̄ r + β with X̄ = X − mean and r = 1 / √(mean X̄² + eps).
 
-    Its gradient needs no formula of its own: the three terms g − mean(g) − X̂ mean(g X̂) of the textbooks are
-    the parts through `normed`, `mean` and `rstd`.
+    The three terms of its gradient, g − mean(g) − X̂ mean(g X̂), are the parts through `centered`, `mean` and
+    `rstd`.
     """
     row, one = _row_letters(x)
     mean = t("mean", einsum, x, spec=f"{row}->{one}", scale=1 / x.shape[-1])
@@ -34,18 +34,18 @@ def _layer_norm(t: Scope, x: Ref, norm: LayerNormConfig) -> Ref:
 
 @registry.kind("rms_norm")
 def _rms_norm(t: Scope, x: Ref, norm: RmsNormConfig) -> Ref:
-    """Y = γ ⊙ X r with r = 1 / √(mean X² + eps)."""
+    """Returns γ ⊙ X r with r = 1 / √(mean X² + eps)."""
     return _scale_and_shift(t, _unit_rms(t, x, norm.eps))
 
 
 def _unit_rms(t: Scope, x: Ref, eps: float) -> Ref:
-    """X̂ = X r with r = 1 / √(mean X² + eps), along the last axis."""
+    """Returns X̂ = X r with r = 1 / √(mean X² + eps), along the last axis."""
     row, one = _row_letters(x)
     return t("normed", einsum, x, t("rstd", rstd, x, eps=eps), spec=f"{row},{one}->{row}")
 
 
 def _scale_and_shift(t: Scope, x: Ref) -> Ref:
-    """Y = γ ⊙ X̂ (+ β)."""
+    """Returns γ ⊙ X̂ (+ β)."""
     row, c = _row_letters(x)[0], _row_letters(x)[0][-1]
     shift = [t.ref("bias")] if "bias" in t else []
     spec = f"{row},{c}+{c}->{row}" if shift else f"{row},{c}->{row}"

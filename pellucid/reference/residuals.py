@@ -14,17 +14,18 @@ def add_residual(t: Scope, name: str, x: Ref, update: Ref, residual: ResidualCon
 
 
 @registry.kind("none")
-def _none(t: Scope, name: str, x: Ref, update: Ref, residual: ResidualConfig) -> Ref:
+def _replace(t: Scope, name: str, x: Ref, update: Ref, residual: ResidualConfig) -> Ref:
+    """Returns f(X): no residual connection."""
     return t.alias(name, update)
 
 
 @registry.kind("plain")
-def _plain(t: Scope, name: str, x: Ref, update: Ref, residual: ResidualConfig) -> Ref:
-    """X + f(X)."""
+def _add(t: Scope, name: str, x: Ref, update: Ref, residual: ResidualConfig) -> Ref:
+    """Returns X + f(X)."""
     return t(name, add, x, update)
 
 
 @registry.kind("scaled")
-def _scaled(t: Scope, name: str, x: Ref, update: Ref, residual: ScaledResidual) -> Ref:
-    """X + α f(X)."""
+def _add_scaled(t: Scope, name: str, x: Ref, update: Ref, residual: ScaledResidual) -> Ref:
+    """Returns X + α f(X)."""
     return t(name, scaled_sum, x, update, alpha=residual.alpha)

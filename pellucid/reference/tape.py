@@ -23,7 +23,7 @@ from pellucid.reference.op import Array, Attrs, Call, Op, Ref
 from pellucid.reference.ops.arithmetic import add
 
 ANY_AXES = ("i", "j", "k", "l", "m", "n")
-"""The axes of a value that nobody described."""
+"""The axes of a value without a description."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,10 @@ class Step:
     phase: str
 
     def run(self, values: Mapping[str, Array]) -> Array:
-        """Its value, from somebody's values of its inputs."""
+        """Returns the value of this step, computed from the given values of its inputs."""
         made = self.op.forward(*(values[name] for name in self.inputs), **self.attrs)
-        return np.asarray(made, order="C")  # sums follow the layout: a replay must meet the same one
+        # the order of a sum follows the layout: a replay needs the same one
+        return np.asarray(made, order="C")
 
 
 class Tape:
@@ -54,20 +55,20 @@ class Tape:
         self.about: dict[str, Name] = {}
         self.phase = "fwd"
 
-    # ---- writing
+    # ---- adding values
 
     def parameter(self, name: str, value: Any) -> Ref:
-        """A leaf that gradients are wanted for."""
+        """Adds a leaf that gets a gradient."""
         return self._leaf(name, np.asarray(value, dtype=self.dtype, order="C"), "param")
 
     def constant(self, name: str, value: Any) -> Ref:
-        """A leaf that is given: ids, masks, tables, samples. Whole numbers stay whole."""
+        """Adds a leaf without a gradient: ids, masks, tables, samples. Integers keep their dtype."""
         array = np.asarray(value, order="C")
         kept = array if array.dtype.kind in "iu" else array.astype(self.dtype, copy=False)
         return self._leaf(name, kept, "leaf")
 
     def __call__(self, name: str, op: Op, *inputs: Ref, **attrs: Any) -> Ref:
-        """Take a step: run the operation, keep its value under the name."""
+        """Runs the operation and keeps its value under the name, as one step."""
         names = tuple(ref.name for ref in inputs)
         self._must_be_new(name)
         step = Step(name, op, names, attrs, self.phase)
@@ -82,16 +83,17 @@ class Tape:
         return self._keep(name, value, step)
 
     def alias(self, name: str, ref: Ref) -> Ref:
-        """Another name for a value; never a step."""
+        """Adds another name for a value; it is not a step."""
         self._must_be_new(name)
         self.aliases[name] = ref.name
         return ref
 
     def scope(self, prefix: str) -> "Scope":
+        """Returns this tape under a prefix: all names get it."""
         return Scope(self, prefix)
 
     def describe(self, ref: Ref, axes: str = "", symbol: str = "", meaning: str = "") -> Ref:
-        """Give a value its own entry in the glossary, for views to print."""
+        """Gives a value its own glossary entry, for views to print."""
         letters = tuple(axes.split()) or ANY_AXES[: len(ref.shape)]
         self.about[ref.name] = Name(ref.name, letters, symbol or ref.name, meaning, engines="reference")
         return ref
@@ -110,10 +112,10 @@ class Tape:
         if name in self.values or name in self.aliases:
             raise TapeError(f"{name!r} is already on this tape; every value has one name.")
 
-    # ---- reading
+    # ---- looking values up
 
     def resolve(self, name: str) -> str:
-        """The name of the value behind a name: an alias's target, also for its gradient; X@0 is X."""
+        """Returns the name of the value behind a name: an alias's target, also for its gradient; X@0 is X."""
         if name not in self.values:
             name = name.removesuffix("@0")
         while name in self.aliases:
@@ -131,7 +133,7 @@ class Tape:
         return self.values[self.ref(name if isinstance(name, str) else name.name).name]
 
     def ref(self, name: str) -> Ref:
-        """A handle to a value that is already on the tape."""
+        """Returns the reference to a value on the tape."""
         found = self.resolve(name)
         if found not in self.values:
             raise AddressError(
@@ -140,10 +142,11 @@ class Tape:
         return Ref(found, self.values[found].shape)
 
     def parameters(self) -> Iterator[Ref]:
+        """Yields the leaves that get a gradient."""
         return (self.ref(name) for name, role in self.roles.items() if role == "param")
 
     def rerun(self, given: Mapping[str, Array]) -> dict[str, Array]:
-        """Every value of the same program where some values, leaves or not, are given."""
+        """Returns every value of the same program where some values, leaves or not, are replaced."""
         values = self.values | dict(given)
         for name, step in self.steps.items():
             if name not in given:
@@ -153,13 +156,13 @@ class Tape:
     # ---- gradients
 
     def backward(self, loss: Ref) -> None:
-        """Append the steps of every gradient: d.X is the gradient of X, d.X.via.Y its part through Y.
+        """Appends the steps of every gradient: d.X is the gradient of X, d.X.via.Y its part through Y.
 
         A value with one user gets its gradient in one step; with several, one step for each and their
-        sum. Where the derivative is 1, the gradient is an alias.
+        sum. Where the local derivative is 1, the gradient is an alias.
         """
         if loss.shape != ():
-            raise TapeError(f"backward starts from one number; {loss.name!r} has shape {loss.shape}.")
+            raise TapeError(f"backward starts from a scalar; {loss.name!r} has shape {loss.shape}.")
         plan = list(self._plan(loss))
         users = Counter(x.name for x, _, _ in plan)
         readers = Counter((x.name, y.name) for x, y, _ in plan)
@@ -181,8 +184,8 @@ class Tape:
                 part = self.alias(name, self.ref(how.name))
             if part.shape != x.shape:
                 raise TapeError(
-                    f"{x.name!r} {x.shape} is shared along an axis in {y.name!r}, and that operation's "
-                    f"gradient cannot follow: give it the shape {part.shape} first."
+                    f"{x.name!r} {x.shape} broadcasts in {y.name!r}, whose operation does not sum the "
+                    f"gradient over the broadcast axes: give it the shape {part.shape} first."
                 )
             parts[x.name].append(part)
             if 1 < users[x.name] == len(parts[x.name]):
@@ -190,7 +193,7 @@ class Tape:
         self.phase = "fwd"
 
     def _plan(self, loss: Ref) -> Iterator[tuple[Ref, Ref, Call | Ref]]:
-        """(input, user, how its gradient through that user is made), from the loss backwards."""
+        """Yields (input, user, the step of its gradient through that user), from the loss backwards."""
         forward = [step for step in self.steps.values() if step.phase == "fwd"]
         moves = {ref.name for ref in self.parameters()}
         for step in forward:
@@ -218,7 +221,7 @@ class Tape:
 
 
 class Scope:
-    """A tape seen from inside a part of the model: names are written short."""
+    """A tape under a prefix: `scope("q")` is `tape("blocks.0.attn.q")`."""
 
     def __init__(self, tape: Tape, prefix: str) -> None:
         self.tape, self.prefix = tape, prefix

@@ -1,6 +1,11 @@
-"""The transformer, from token ids to logits: the definition of what the product computes.
+"""The transformer, from token ids to logits: the definition of what both engines compute.
 
-Read it beside the glossary (`names.py`): every first argument below is a name in it.
+    x = E[ids] (+ position embeddings)
+    x = x + Attention(Norm(x));  x = x + MLP(Norm(x))        in every block
+    logits = Norm(x) W_U
+
+A call `tape("name", op, *inputs)` runs one operation and keeps its result under that name: every first
+argument below is a name of the glossary (`names.py`), which has its axes and meaning.
 """
 
 from dataclasses import replace
@@ -11,9 +16,10 @@ import numpy as np
 from pellucid.config import ModelConfig
 from pellucid.errors import TapeError
 from pellucid.names import describe
-from pellucid.reference.attention import AttentionRefs, Past, attention
+from pellucid.reference.attention import attention
+from pellucid.reference.attentions import AttentionRefs, Past
 from pellucid.reference.caps import apply_cap
-from pellucid.reference.dropout import KeepMasks, apply_dropout
+from pellucid.reference.layers import KeepMasks, apply_dropout
 from pellucid.reference.mlps import apply_mlp
 from pellucid.reference.norms import normalize
 from pellucid.reference.op import Array, Ref, Shape
@@ -36,15 +42,15 @@ def transformer(
     segments: Any = None,
     dropout: KeepMasks | None = None,
 ) -> Ref:
-    """Logits [B T V] of the ids [B T]; the parameters are already on the tape.
+    """Returns the logits [B T V] of the ids [B T]; the parameters are already on the tape.
 
-    `past` is the cache of the tokens before; `padding` [B S] is 1 for a real token, 0 for padding; `segments`
-    [B T] numbers the documents of a packed row: a document is a run of equal numbers, sees only itself, and
-    its positions count from 0; `dropout` holds what each value X that is dropped out is multiplied with,
-    under the name X.keep.
+    `past` is the KV cache of the tokens before; `padding` [B S] is 1 for a token and 0 for padding;
+    `segments` [B T] numbers the documents of a packed row: a document is a run of equal numbers, attends only
+    to itself, and its positions count from 0; `dropout` holds the mask of each value X with dropout, under
+    the name X.keep.
     """
     start = past["blocks.0.attn.past_k"].shape[2] if past else 0
-    ids = tape.constant("ids", _checked(config, ids, start))
+    ids = tape.constant("ids", _check_ids(config, ids, start))
     positions = np.arange(start, start + ids.shape[1])
     if segments is not None:
         positions = read_segments(tape, segments, ids.shape, past)
@@ -58,7 +64,7 @@ def transformer(
 
 
 def embed(tape: Tape, config: ModelConfig, ids: Ref, positions: Array, dropout: KeepMasks | None) -> Ref:
-    """Each token's row of the embedding, plus its position's row where the positions have rows."""
+    """Returns token embeddings [B T C], plus position embeddings where the kind of positions has them."""
     x = tape("embedded", take, tape.ref("embed.weight"), ids)
     fixed, learned = config.positions.rows(positions, config.d_model), config.positions.row_ids(positions)
     if fixed is not None:
@@ -75,8 +81,8 @@ def embed(tape: Tape, config: ModelConfig, ids: Ref, positions: Array, dropout: 
 
 
 def read_segments(tape: Tape, segments: Any, shape: Shape, past: Past | None) -> Array:
-    """Puts the segments [B T] on the tape, numbered from 0 in each row, and returns the position of each
-    token in its segment."""
+    """Adds the segments [B T], numbered from 0 in each row, and returns the position of each token in its
+    segment [B T]."""
     given = np.asarray(segments)
     if past:
         raise TapeError("a cache continues one sequence: segments cannot be given with it.")
@@ -91,12 +97,12 @@ def read_segments(tape: Tape, segments: Any, shape: Shape, past: Past | None) ->
 def attention_inputs(
     tape: Tape, config: ModelConfig, positions: Array, batch: int, padding: Any
 ) -> AttentionRefs:
-    """The angles of the positions [T] or, of packed rows, [B T], the bias [H T S] or [B H T S] of their
-    distances, and the mask [B 1 T S]: the config's, less what is padding or of another segment."""
+    """Returns what all layers share: the RoPE angles [T pairs], the position bias [H T S] and the mask
+    [B 1 T S]. In packed rows, where positions are [B T], angles and bias have the axis B as well."""
     keys = positions if positions.ndim > 1 else np.arange(positions[-1] + 1)
     count = (batch, keys.shape[-1])
     if padding is not None and np.shape(padding) != count:
-        raise TapeError(f"padding {np.shape(padding)} must have one for each place, {count}.")
+        raise TapeError(f"padding {np.shape(padding)} must have the shape {count}.")
     rotation = config.positions.rotation(positions, config.d_head)
     angles = None
     if rotation:
@@ -104,13 +110,13 @@ def attention_inputs(
         angles = tape.constant("angles", rotation.angles[:, None] if per_row else rotation.angles)
         describe_per_row(tape, angles, "b 1 t pair")
     bias = position_bias(tape, config, positions[..., :, None] - keys[..., None, :])
-    allowed = make_mask(tape, config.mask.compute_mask(positions, keys), batch, padding)
-    return AttentionRefs(angles, rotation.layout if rotation else "", bias, allowed)
+    mask = make_mask(tape, config.mask.compute_mask(positions, keys), batch, padding)
+    return AttentionRefs(angles, rotation.layout if rotation else "", bias, mask)
 
 
 def make_mask(tape: Tape, allowed: Array | None, batch: int, padding: Any) -> Ref | None:
-    """Returns the mask [B 1 T S], or None where every position sees all: the product of the config's mask
-    (`allowed`, [T S] or [B T S]), of `padding`, and in packed rows of the segment mask."""
+    """Returns the mask [B 1 T S], or None where every query attends to all keys: the product of the config's
+    mask (`allowed`, [T S] or [B T S]), of `padding` [B S], and in packed rows of the segment mask."""
     same = None
     if "segments" in tape:
         segments = tape.ref("segments")
@@ -119,19 +125,19 @@ def make_mask(tape: Tape, allowed: Array | None, batch: int, padding: Any) -> Re
             return tape.alias("mask", same)
     elif allowed is None and padding is None:
         return None
-    seen = np.ones((batch, 1, tape.ref("ids").shape[1], 1))
+    mask = np.ones((batch, 1, tape.ref("ids").shape[1], 1))
     if allowed is not None:
-        seen = seen * (allowed if allowed.ndim == 2 else allowed[:, None])
+        mask = mask * (allowed if allowed.ndim == 2 else allowed[:, None])
     if padding is not None:
-        seen = seen * np.asarray(padding)[:, None, None, :]
+        mask = mask * np.asarray(padding)[:, None, None, :]
     if same is None:
-        return tape.constant("mask", seen)
-    return tape("mask", einsum, tape.constant("position_mask", seen), same, spec="b1ts,b1ts->b1ts")
+        return tape.constant("mask", mask)
+    return tape("mask", einsum, tape.constant("position_mask", mask), same, spec="b1ts,b1ts->b1ts")
 
 
 def position_bias(tape: Tape, config: ModelConfig, distances: Array) -> Ref | None:
-    """What the positions add to the scores, the same in every layer: a fixed table, or looked-up rows. For
-    distances [T S] it is [H T S], for those of packed rows [B T S] it is [B H T S]."""
+    """Returns the bias [H T S] that is added to the scores of every layer, fixed (ALiBi) or learned (T5),
+    from the distances [T S]; of packed rows [B H T S] from [B T S]. None where the positions have none."""
     fixed, learned = config.positions.bias(distances, config.n_head), config.positions.bias_ids(distances)
     per_row = distances.ndim > 2
     if fixed is not None:
@@ -147,7 +153,7 @@ def position_bias(tape: Tape, config: ModelConfig, distances: Array) -> Ref | No
 
 
 def describe_per_row(tape: Tape, ref: Ref, axes: str) -> Ref:
-    """Gives a value that is usually one for all rows the axes that it has in packed rows."""
+    """Gives a value that all rows usually share the axes that it has in packed rows, with B first."""
     entry = describe(ref.name)
     if entry and len(ref.shape) != len(entry.axes):
         tape.about[ref.name] = replace(entry, axes=tuple(axes.split()))
@@ -157,44 +163,37 @@ def describe_per_row(tape: Tape, ref: Ref, axes: str) -> Ref:
 def block(
     t: Scope, config: ModelConfig, x: Ref, inputs: AttentionRefs, past: Past | None, dropout: KeepMasks | None
 ) -> Ref:
-    """X_mid = X + Attention(norm X);  X_post = X_mid + FeedForward(norm X_mid); the norms where the config
-    places them."""
+    """Returns X_post [B T C]: X_mid = X + Attention(Norm X), X_post = X_mid + MLP(Norm X_mid), with the norms
+    where the config places them."""
     x = t.alias("resid_pre", x)
-    attended = attention(t, config, _placed(t, config, "attn_norm", x), inputs, past, dropout)
-    x = _joined(t, config, "attn", "resid_mid", x, attended, dropout)
+    attn_out = attention(t, config, _normalize_at(t, config, "attn_norm", x), inputs, past, dropout)
+    x = _add_output(t, config, "attn", "resid_mid", x, attn_out, dropout)
     if config.mlp.is_none:
         return t.alias("resid_post", x)
-    written = apply_mlp(t, _placed(t, config, "mlp_norm", x), config.mlp, dropout)
-    return _joined(t, config, "mlp", "resid_post", x, written, dropout)
+    mlp_out = apply_mlp(t, _normalize_at(t, config, "mlp_norm", x), config.mlp, dropout)
+    return _add_output(t, config, "mlp", "resid_post", x, mlp_out, dropout)
 
 
-def _joined(
-    t: Scope,
-    config: ModelConfig,
-    sub_layer: str,
-    stream: str,
-    x: Ref,
-    written: Ref,
-    dropout: KeepMasks | None,
+def _add_output(
+    t: Scope, config: ModelConfig, layer: str, name: str, x: Ref, out: Ref, dropout: KeepMasks | None
 ) -> Ref:
-    """The stream after a sub-layer, from the stream before and what the sub-layer wrote."""
-    written = _placed(
-        t, config, f"{sub_layer}_out_norm", apply_dropout(t, f"{sub_layer}_out", written, dropout)
-    )
+    """Returns the residual stream after a layer, under `name`: x + out, with dropout and an output norm
+    before the sum and a post-norm after it where the config has them."""
+    out = _normalize_at(t, config, f"{layer}_out_norm", apply_dropout(t, f"{layer}_out", out, dropout))
     if "post_norm" not in config.placement.places:
-        return add_residual(t, stream, x, written, config.residual)
-    x = add_residual(t, f"{sub_layer}_sum", x, written, config.residual)
-    return t.alias(stream, _placed(t, config, f"{sub_layer}_post_norm", x))
+        return add_residual(t, name, x, out, config.residual)
+    x = add_residual(t, f"{layer}_sum", x, out, config.residual)
+    return t.alias(name, _normalize_at(t, config, f"{layer}_post_norm", x))
 
 
-def _placed(t: Scope, config: ModelConfig, name: str, x: Ref) -> Ref:
-    """Normed where the config has a norm at this place, and else as it is."""
-    there = name.partition("_")[2] in config.placement.places
-    return normalize(t.scope(name), x, config.norm) if there else x
+def _normalize_at(t: Scope, config: ModelConfig, name: str, x: Ref) -> Ref:
+    """Returns x normalized where the config places a norm of this name, else x."""
+    is_placed = name.partition("_")[2] in config.placement.places
+    return normalize(t.scope(name), x, config.norm) if is_placed else x
 
 
 def unembed(tape: Tape, config: ModelConfig, x: Ref) -> Ref:
-    """One score per token, and the probabilities that they mean."""
+    """Returns the logits [B T V] = x W_U (+ b), soft-capped where the config says so; adds their softmax."""
     bias = [tape.ref("unembed.bias")] if "unembed.bias" in tape else []
     spec = "btc,vc+v->btv" if bias else "btc,vc->btv"
     name = "logits" if config.logit_cap.is_none else "unembedded"
@@ -205,24 +204,24 @@ def unembed(tape: Tape, config: ModelConfig, x: Ref) -> Ref:
 
 
 def cache(tape: Tape, config: ModelConfig) -> dict[str, Array]:
-    """What the next call reads as `past`: every layer's keys (turned) and values so far."""
-    found = {}
+    """Returns the KV cache [B K S D] of every layer, which the next call reads as `past`: keys after RoPE."""
+    past = {}
     for layer in range(config.n_layer):
         t = tape.scope(f"blocks.{layer}.attn")
         keys = next(name for name in ("k_all", "k_rot", "k") if name in t)
         values = next(name for name in ("v_all", "v") if name in t)
-        found[f"{t.prefix}.past_k"] = tape[t.ref(keys)]
-        found[f"{t.prefix}.past_v"] = tape[t.ref(values)]
-    return found
+        past[f"{t.prefix}.past_k"] = tape[t.ref(keys)]
+        past[f"{t.prefix}.past_v"] = tape[t.ref(values)]
+    return past
 
 
-def _checked(config: ModelConfig, ids: Any, start: int) -> Array:
-    """Ids [B T] that this model can read."""
+def _check_ids(config: ModelConfig, ids: Any, start: int) -> Array:
+    """Returns the ids [B T] as an array; raises unless this model can read them."""
     array = np.asarray(ids)
     if array.ndim != 2 or array.size == 0 or array.dtype.kind not in "iu":
-        raise TapeError(f"ids must be whole numbers [B T], at least one; got shape {array.shape}.")
+        raise TapeError(f"ids must be integers [B T], at least one; got {array.dtype} {array.shape}.")
     if array.min() < 0 or array.max() >= config.vocab_size:
-        raise TapeError(f"ids go from 0 to {config.vocab_size - 1}; got {array.min()} to {array.max()}.")
+        raise TapeError(f"ids must be 0 to {config.vocab_size - 1}; got {array.min()} to {array.max()}.")
     if start + array.shape[1] > config.context_length:
         raise TapeError(f"{start + array.shape[1]} tokens do not fit the context of {config.context_length}.")
     return array

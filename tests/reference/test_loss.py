@@ -163,11 +163,11 @@ def test_every_update_of_a_training_follows_the_same_objective() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"smoothing": 1.5}, "smoothing is a share, from 0 to 1; got 1.5"),
-        ({"smoothing": math.nan}, "smoothing is a share, from 0 to 1; got nan"),
-        ({"z": -1.0}, "z is a factor, finite and not below 0; got -1"),
+        ({"smoothing": 1.5}, "smoothing .* got 1.5"),
+        ({"smoothing": math.nan}, "smoothing .* got nan"),
+        ({"z": -1.0}, "z .* got -1"),
         ({"class_weights": np.ones(4)}, r"class_weights must be 5 finite numbers.*; got the shape \(4,\)"),
-        ({"class_weights": -WEIGHTS}, r"none below 0; got the shape \(5,\), from -3"),
+        ({"class_weights": -WEIGHTS}, r"class_weights .* got the shape \(5,\), from -3"),
         ({"class_weights": []}, r"got the shape \(0,\)\."),
     ],
 )

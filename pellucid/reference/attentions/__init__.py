@@ -1,19 +1,33 @@
-"""What each position takes from the others, one file per form of `parts/attentions/`; each has
+"""The ways of attending, one file per form of `parts/attentions/`; each has
 `apply(t, config, q, k, v, inputs, dropout)`."""
 
-import importlib
-from typing import Any
+from collections.abc import Mapping
+from typing import NamedTuple
 
+from pellucid import registry
 from pellucid.config import ModelConfig
-from pellucid.reference.dropout import KeepMasks
-from pellucid.reference.op import Ref
+from pellucid.reference.layers import KeepMasks
+from pellucid.reference.op import Array, Ref
 from pellucid.reference.tape import Scope
 
+Past = Mapping[str, Array]
+"""The KV cache of the tokens before, by name: blocks.L.attn.past_k and past_v [B K P D]."""
 
-def mixed(
-    t: Scope, config: ModelConfig, q: Ref, k: Ref, v: Ref, inputs: Any, dropout: KeepMasks | None
+
+class AttentionRefs(NamedTuple):
+    """What every layer's attention reads besides q, k and v: the RoPE angles [T pairs] and their layout, the
+    position bias [H T S], and the mask [B 1 T S]; None where the config has none."""
+
+    angles: Ref | None
+    layout: str
+    bias: Ref | None
+    mask: Ref | None
+
+
+def attend(
+    t: Scope, config: ModelConfig, q: Ref, k: Ref, v: Ref, inputs: AttentionRefs, dropout: KeepMasks | None
 ) -> Ref:
-    """Each head's mixture of values z [B H T D]."""
-    form = importlib.import_module(f"{__name__}.{config.attention.form}")
+    """Returns the head outputs z [B H T D]: for each query, the values weighted by the attention pattern."""
+    form = registry.module_of(__name__, config.attention.form, "attention form")
     ref: Ref = form.apply(t, config, q, k, v, inputs, dropout)
     return ref

@@ -1,13 +1,13 @@
 """Linear attention: P = φ(Q) φ(K)ᵀ divided by the sums of its rows, Z = P V.
 
-`apply` compares every query with every key, so that the pattern can be seen. `recurrent` makes the same z of
-running sums, one token at a time: its work grows with the tokens and not with their square.
+`apply` computes the whole attention pattern, O(T²). `recurrent` computes the same z from running sums, one
+token at a time, O(T).
 """
 
 from pellucid.config import ModelConfig
 from pellucid.parts.attentions import LinearAttentionConfig
-from pellucid.reference.attention import AttentionRefs
-from pellucid.reference.dropout import KeepMasks
+from pellucid.reference.attentions import AttentionRefs
+from pellucid.reference.layers import KeepMasks
 from pellucid.reference.op import Ref
 from pellucid.reference.ops import find_op
 from pellucid.reference.ops.einsum import einsum
@@ -20,9 +20,9 @@ def apply(
     t: Scope, config: ModelConfig, q: Ref, k: Ref, v: Ref, inputs: AttentionRefs, dropout: KeepMasks | None
 ) -> Ref:
     q_feat, k_feat = features(t, "q_feat", q, config), features(t, "k_feat", k, config)
-    if inputs.allowed:
+    if inputs.mask:
         spec = "b(kg)tr,bksr,b1ts->b(kg)ts"
-        kernel = t("kernel", einsum, q_feat, k_feat, inputs.allowed, spec=spec)
+        kernel = t("kernel", einsum, q_feat, k_feat, inputs.mask, spec=spec)
     else:
         kernel = t("kernel", einsum, q_feat, k_feat, spec="b(kg)tr,bksr->b(kg)ts")
     pattern = t("pattern", l1_normalize, kernel)
@@ -30,24 +30,24 @@ def apply(
 
 
 def features(t: Scope, name: str, x: Ref, config: ModelConfig) -> Ref:
-    """φ(x) [… R]. The directions, where there are any, are the same in every layer."""
+    """Returns φ(x) [… R]. The random directions, where the feature map has any, are shared by all layers."""
     attention = config.attention
     assert isinstance(attention, LinearAttentionConfig)
     table = attention.directions(config.d_head)
     if table is None:
         return t(name, find_op(attention.feature), x)
-    known = "directions" in t.tape
-    directions = t.tape.ref("directions") if known else t.tape.constant("directions", table)
+    is_known = "directions" in t.tape
+    directions = t.tape.ref("directions") if is_known else t.tape.constant("directions", table)
     scale = config.d_head**-0.25
     return t(name, find_op(attention.feature), x, directions, scale=scale, features=len(table))
 
 
 def recurrent(t: Scope, q_feat: Ref, k_feat: Ref, v: Ref) -> Ref:
-    """The same z under the causal mask, from running sums that never look back:
+    """Returns the same z under the causal mask, from running sums:
 
     S_t = S_{t−1} + φ(k_t)ᵀ v_t,   n_t = n_{t−1} + φ(k_t),   z_t = φ(q_t) S_t / (φ(q_t) · n_t)
     """
-    found, before = [], list[Ref]()
+    outputs, before = [], list[Ref]()
     for i in range(q_feat.shape[2]):
         step, here = t.scope(f"recurrent.{i}"), {"axis": 2, "start": i, "length": 1}
         q, k, value = (
@@ -63,19 +63,19 @@ def recurrent(t: Scope, q_feat: Ref, k_feat: Ref, v: Ref) -> Ref:
             norm = step("norm", einsum, k, spec="bksr->bkr")
         read = step("read", einsum, q, state, spec="b(kg)tr,bkrd->b(kg)td")
         total = step("total", einsum, q, norm, spec="b(kg)tr,bkr->b(kg)t1")
-        found.append(step("z", safe_divide, read, total))
+        outputs.append(step("z", safe_divide, read, total))
         before = [state, norm]
-        told = {
-            q: ("b h t r", "φ(q)", "the features of this token's query"),
-            k: ("b k s r", "φ(k)", "the features of this token's key"),
-            value: ("b k s d", "v", "this token's value"),
-            state: ("b k r d", "S", "features times values, summed over the tokens so far"),
-            norm: ("b k r", "n", "the features of the keys, summed over the tokens so far"),
-            read: ("b h t d", "y", "what the query's features find in S"),
-            total: ("b h t 1", "c", "what they find in n"),
-            found[-1]: ("b h t d", "z", "this token's mixture of values"),
+        descriptions = {
+            q: ("b h t r", "φ(q)", "query features of this token"),
+            k: ("b k s r", "φ(k)", "key features of this token"),
+            value: ("b k s d", "v", "value of this token"),
+            state: ("b k r d", "S", "state: Σ φ(key)ᵀ value over the tokens so far"),
+            norm: ("b k r", "n", "normalizer state: Σ φ(key) over the tokens so far"),
+            read: ("b h t d", "y", "unnormalized output: φ(query) · S"),
+            total: ("b h t 1", "c", "normalizer: φ(query) · n"),
+            outputs[-1]: ("b h t d", "z", "head outputs of this token"),
         }
-        for ref, (axes, symbol, meaning) in told.items():
+        for ref, (axes, symbol, meaning) in descriptions.items():
             t.tape.describe(ref, axes, f"{symbol}_{i}", meaning)
-    z = t("recurrent.z", concat, *found, axis=2)
-    return t.tape.describe(z, "b h t d", "Z", "each head's mixture of values, token by token")
+    z = t("recurrent.z", concat, *outputs, axis=2)
+    return t.tape.describe(z, "b h t d", "Z", "head outputs: computed token by token")

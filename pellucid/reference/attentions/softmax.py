@@ -1,9 +1,9 @@
 """Softmax attention: Z = softmax(mask(cap(Q Kᵀ / √D) + B)) V."""
 
 from pellucid.config import ModelConfig
-from pellucid.reference.attention import AttentionRefs
+from pellucid.reference.attentions import AttentionRefs
 from pellucid.reference.caps import apply_cap
-from pellucid.reference.dropout import KeepMasks, apply_dropout
+from pellucid.reference.layers import KeepMasks, apply_dropout
 from pellucid.reference.op import Ref
 from pellucid.reference.ops.arithmetic import add
 from pellucid.reference.ops.einsum import einsum
@@ -20,6 +20,6 @@ def apply(
     scores = apply_cap(t, "capped", scores, config.score_cap)
     if inputs.bias:
         scores = t("biased", add, scores, inputs.bias)
-    masked = t("masked", mask, scores, inputs.allowed) if inputs.allowed else t.alias("masked", scores)
+    masked = t("masked", mask, scores, inputs.mask) if inputs.mask else t.alias("masked", scores)
     pattern = apply_dropout(t, "pattern", t("pattern", softmax, masked), dropout)
     return t("z", einsum, pattern, v, spec="b(kg)ts,bksd->b(kg)td")

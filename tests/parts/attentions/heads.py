@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.config import ModelConfig
-from pellucid.reference.attention import AttentionRefs
-from pellucid.reference.attentions import mixed
+from pellucid.reference.attentions import AttentionRefs, attend
 from pellucid.reference.op import Array
 from pellucid.reference.ops.einsum import einsum
 from pellucid.reference.tape import Tape
@@ -30,7 +29,7 @@ def heads(config: ModelConfig, q: Any, k: Any, v: Any, allowed: Any = "causal", 
         else tape.constant("mask", np.broadcast_to(allowed, (b, 1, *allowed.shape[2:])))
     )
     added = None if bias is None else tape.parameter("bias", bias)
-    z = mixed(tape.scope("attn"), config, q, k, v, AttentionRefs(None, "", added, seen), None)
+    z = attend(tape.scope("attn"), config, q, k, v, AttentionRefs(None, "", added, seen), None)
     weight = tape.constant("weight", np.random.default_rng(9).normal(size=z.shape))
     tape.backward(tape("loss", einsum, z, weight, spec="bhtd,bhtd->"))
     return tape
