@@ -230,7 +230,7 @@ _EXPONENTS = {"²": Literal("2"), "³": Literal("3")}
 def parse(template: str) -> Node:
     """Returns the tree of a template; one that is not in this notation is plain words around its slots."""
     try:
-        return _Reader(_tokenize(template)).read()
+        return _TemplateParser(_tokenize(template)).read()
     except ValueError:
         parts = [part for part in re.split(r"(\{[^}]*\})", template) if part]
         nodes = tuple(Slot(part[1:-1]) if part[0] == "{" else Words(part) for part in parts)
@@ -249,7 +249,7 @@ def _tokenize(template: str) -> list[_Token]:
     return tokens
 
 
-class _Reader:
+class _TemplateParser:
     """Recursive descent over the tokens: clauses, relations, sums, products, factors."""
 
     def __init__(self, tokens: Sequence[_Token]) -> None:
