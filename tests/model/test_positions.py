@@ -1,10 +1,13 @@
-"""What a compiled step looks up is what the angles say."""
+"""Tables of positions: cosines and sines are those of the angles, and a bias is that of its kind."""
 
+import tracemalloc
+
+import numpy as np
 import pytest
 import torch
 
 from pellucid.config import ModelConfig
-from pellucid.model.positions import Positions, rotate
+from pellucid.model.positions import PositionBias, Positions, rotate
 from pellucid.model.taps import record
 
 PLACES = [torch.arange(9), torch.tensor([[0, 1, 2], [5, 6, 8]])]
@@ -43,3 +46,36 @@ def test_a_pair_is_rotated_by_its_angle(layout: str) -> None:
 
     right = paired(x) * torch.polar(torch.ones_like(made.angles), made.angles)
     assert torch.allclose(paired(rotate(x, rotation)), right, rtol=0, atol=1e-14)
+
+
+def alibi(context_length: int, n_head: int) -> ModelConfig:
+    return ModelConfig(
+        vocab_size=5,
+        context_length=context_length,
+        n_layer=1,
+        n_head=n_head,
+        d_model=n_head,
+        positions="alibi",
+    )
+
+
+@pytest.mark.parametrize("n_head", [3, 8, 20])
+@pytest.mark.parametrize("places", PLACES, ids=["one row", "rows apart"])
+def test_alibi_from_its_slopes_is_the_kind_s_own_bias_bit_for_bit(n_head: int, places: torch.Tensor) -> None:
+    config = alibi(9, n_head)
+    bias = PositionBias(config)(places, places, torch.float64)
+    distances = (places[..., :, None] - places[..., None, :]).numpy()
+    wanted = config.positions.bias(distances, n_head)
+    assert bias is not None and wanted is not None
+    assert np.array_equal(bias.numpy(), wanted if places.ndim == 1 else wanted.swapaxes(0, 1))
+
+
+def test_alibi_takes_no_memory_for_a_context_of_a_million() -> None:
+    """A table of every distance in every head would take 1 GB."""
+    tracemalloc.start()
+    module = PositionBias(alibi(1_000_000, 64))
+    bias = module(torch.tensor([999_999]), torch.tensor([0, 999_999]), torch.float64)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert bias is not None and bias[0].tolist() == [[-999_999 * 2.0 ** (-8 / 64), 0.0]]
+    assert peak < 1e6 and sum(table.nbytes for table in module.buffers()) < 1e6

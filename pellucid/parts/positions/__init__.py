@@ -44,9 +44,16 @@ class PositionsConfig(Part):
         """How the pairs of channels of q and k are turned."""
         return None
 
-    def bias(self, distances: Table, n_head: int) -> Table | None:
-        """A fixed bias [H …] for the distances […] from key to query: i − j, negative for what is to come."""
+    def bias_slopes(self, n_head: int) -> Table | None:
+        """Returns the slopes m_h [H] of a fixed bias −m_h |i − j|, for kinds whose bias is linear in the
+        distance: it is computed where it is needed, without a table of all distances."""
         return None
+
+    def bias(self, distances: Table, n_head: int) -> Table | None:
+        """Returns a fixed bias [H …] for distances i − j […] from key j to query i; negative for later
+        keys."""
+        slopes = self.bias_slopes(n_head)
+        return None if slopes is None else np.multiply.outer(slopes, -np.abs(distances))
 
     def bias_ids(self, distances: Table) -> Table | None:
         """Which rows […] of `position_bias.weight` are the bias at these distances."""

@@ -1,8 +1,8 @@
-"""ALiBi: a score falls with the distance between its two positions, in each head at a slope of its own.
+"""ALiBi: a score falls linearly with the distance between query and key, at a slope for each head.
 
-The slopes are a geometric series: 2^(−8/H), its square, … down to 2^(−8). A number of heads that is no
-power of two takes the series of the power below it, and then every other slope of the power above. The
-paper looks back only; where a position sees what is to come, distance counts the same in both directions.
+The slopes are a geometric series: 2^(−8/H), its square, … down to 2^(−8). If the number of heads is not a
+power of two, they are the series of the power below it, followed by every other slope of the power above.
+The paper looks back only; where a query attends to later keys, distance counts the same in both directions.
 """
 
 from dataclasses import dataclass
@@ -18,16 +18,13 @@ class Alibi(PositionsConfig):
     formula: ClassVar[str] = "B_{h,i,j} = −m_h |i − j|, m_h = 2^(−8(h+1)/H) where H is a power of two"
     source: ClassVar[str] = "Press et al. 2021, arXiv:2108.12409"
 
-    def slopes(self, n_head: int) -> Table:
-        """How much a score falls per position, for each head [H].
+    def bias_slopes(self, n_head: int) -> Table:
+        """Returns how much a score falls per position of distance, for each head [H].
 
-        >>> Alibi().slopes(3)
+        >>> Alibi().bias_slopes(3)
         array([0.0625    , 0.00390625, 0.25      ])
         """
         below = 1 << (n_head.bit_length() - 1)
         series = np.arange(1, below + 1) / below
         between = np.arange(1, 2 * (n_head - below), 2) / (2 * below)
         return 2.0 ** (-8 * np.concatenate([series, between]))
-
-    def bias(self, distances: Table, n_head: int) -> Table:
-        return np.multiply.outer(self.slopes(n_head), -np.abs(distances))
