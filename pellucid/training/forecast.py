@@ -1,5 +1,6 @@
 """The cost of a run, and every check that it makes before its first step; no file is written."""
 
+import math
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,8 +27,9 @@ from pellucid.training.distributed.ranks import Ranks
 from pellucid.training.distributed.scaling import share
 from pellucid.training.evaluate import check_evaluation, check_patience
 from pellucid.training.history.tensorboard import writer_class
+from pellucid.training.objective import make_class_weights
 from pellucid.training.optimizers import make_optimizer
-from pellucid.training.plan import UTILIZATION
+from pellucid.training.plan import UTILIZATION, bytes_per_token
 from pellucid.training.recipe import Recipe
 from pellucid.training.saving.run_folder import DATA, RunFolder
 from pellucid.training.start import config_of, init_model, resolve_recipe
@@ -50,9 +52,13 @@ def check_recipe(recipe: Recipe, ranks: Ranks, is_new: bool = True) -> tuple[Rec
     cache = Path(recipe.out) / DATA
     if kind_of(recipe.data) == "text" and not (cache / PROOF).is_file():
         vocab_size = _check_text(recipe, has_tokenizer=start is not None)
+        if recipe.data.epochs and not recipe.steps:
+            recipe = replace(recipe, steps=_estimate_steps(recipe, vocab_size))
     else:
         source = open_source(recipe.data, recipe.length, recipe.seed, cache, start=start)
+        recipe = recipe.resolve_steps(source.train)
         check_evaluation(source, recipe)
+        make_class_weights(recipe.train.class_weights, source.tokenizer, source.tokenizer.vocab_size)
         vocab_size = source.tokenizer.vocab_size
     config = config_of(recipe, start) if start else recipe.config(vocab_size)
     memory.check_fits(recipe, config, str(device), ranks.world)
@@ -101,6 +107,15 @@ def _check_text(recipe: Recipe, has_tokenizer: bool) -> int:
     check_patience(recipe, len(share) if isinstance(share, str) else share)
     fixed = {"bytes": 256, "characters": 256}
     return data.vocab_size or fixed.get(data.tokenizer) or vocabulary_for(size)
+
+
+def _estimate_steps(recipe: Recipe, vocab_size: int) -> int:
+    """Returns about how many steps the epochs of a text take that is not encoded yet."""
+    data = recipe.data
+    per_token = 1.0 if data.tokenizer in ("bytes", "characters") else bytes_per_token(vocab_size)
+    held_out = 0.0 if isinstance(data.validation, str) else data.validation
+    tokens = text_bytes(recipe) * (1 - held_out) / per_token
+    return max(1, math.ceil(data.epochs * tokens / (recipe.length * data.batch_size)))
 
 
 # ---- cost

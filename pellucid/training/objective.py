@@ -2,15 +2,18 @@
 
 import contextlib
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from pellucid.errors import ConfigError, PellucidError
 from pellucid.model.chunked_loss import by_kernel, chunked_loss
 from pellucid.model.loss import loss
 from pellucid.model.taps import is_explicit
 from pellucid.model.transformer import Transformer
+from pellucid.text.tokenizer import Tokenizer
 from pellucid.training.recipe.sections import TrainSettings
 
 LOGITS = {"cpu": (1 << 22, 1 << 21), "cuda": (1 << 30, 1 << 30), "kernel": (1 << 26, 1 << 31)}
@@ -22,21 +25,29 @@ gradients and is faster than a softmax, so it is used for fewer logits and takes
 class Objective(nn.Module):
     """Computes the mean loss over the counted targets from ids and targets [B T].
 
-    `segments` [B T] numbers the documents of packed rows, which do not see each other.
+    `segments` [B T] numbers the documents of packed rows, which do not see each other. `class_weights` [V]
+    weighs the targets, Σ w nll / Σ w.
     """
 
-    def __init__(self, model: Transformer, asked: TrainSettings, dtype: str) -> None:
+    class_weights: Tensor | None
+
+    def __init__(
+        self, model: Transformer, asked: TrainSettings, dtype: str, class_weights: Tensor | None = None
+    ) -> None:
         super().__init__()
         self.model, self.asked, self.dtype = model, asked, dtype
+        self.register_buffer("class_weights", class_weights, persistent=False)
         model.checkpointing = asked.activation_checkpointing
 
     def forward(self, ids: Tensor, targets: Tensor, segments: Tensor | None = None) -> Tensor:
         asked, model = self.asked, self.model
         where = "kernel" if by_kernel(ids, model.cap) else ids.device.type
         chunk = asked.logits_chunk or chunk_for(ids.numel(), model.config.vocab_size, where)
-        if not chunk or is_explicit(model):  # a recording wants to see the logits
-            logits = self._logits(ids, segments)
-            return loss(logits, targets, smoothing=asked.label_smoothing, z=asked.z_loss)
+        if not chunk or self.class_weights is not None or is_explicit(model):  # a recording has the logits
+            return loss(
+                self._logits(ids, segments), targets, smoothing=asked.label_smoothing, z=asked.z_loss,
+                class_weights=self.class_weights,
+            )  # fmt: skip
         weight = model.embed.weight if model.unembed.weight is None else model.unembed.weight
         with self._precision():
             return chunked_loss(
@@ -58,6 +69,37 @@ class Objective(nn.Module):
         narrow = self.dtype == "bfloat16" and self.model.dtype != torch.bfloat16
         device = self.model.device.type
         return torch.autocast(device, torch.bfloat16) if narrow else contextlib.nullcontext()
+
+
+def make_class_weights(weights: Mapping[str, float], tokenizer: Tokenizer, size: int) -> Tensor | None:
+    """Returns the weight of each of `size` tokens, [V] float64; None where all are 1.
+
+    A token is named as the tokenizer has it, or by a text that is one token, or by its id.
+    """
+    if not weights:
+        return None
+    table = torch.ones(size, dtype=torch.float64)
+    for text, weight in weights.items():
+        table[_find_token(text, tokenizer)] = weight
+    return table
+
+
+def _find_token(text: str, tokenizer: Tokenizer) -> int:
+    if (id := tokenizer.id_of(text)) is not None:
+        return id
+    ids = []
+    with contextlib.suppress(PellucidError):
+        ids = tokenizer.encode(text)
+    if len(ids) == 1 and tokenizer.decode(ids) == text:
+        return ids[0]
+    if text.isdecimal() and int(text) < tokenizer.vocab_size:
+        return int(text)
+    tokens = ", ".join(repr(tokenizer.decode([id])) for id in ids[:8])
+    raise ConfigError(
+        f"train.class_weights names {text!r}, which is not one token of this tokenizer"
+        + (f": it is encoded as {tokens}. Weigh these, or give an id" if tokens else ". Give an id")
+        + f" from 0 to {tokenizer.vocab_size - 1}."
+    )
 
 
 def chunk_for(positions: int, vocab_size: int, where: str) -> int:

@@ -191,6 +191,15 @@ def _config(size: Size, text_bytes: int) -> ModelConfig:
     return ModelConfig(**sizes | {"vocab_size": vocab_size, "context_length": length})
 
 
+def bytes_per_token(vocab_size: int) -> float:
+    """Returns about how many bytes of English prose a token of a byte-pair encoding has.
+
+    >>> bytes_per_token(300), bytes_per_token(3000), bytes_per_token(50_000)
+    (2.0, 2.9, 3.7)
+    """
+    return BYTES_PER_TOKEN[max([size for size in BYTES_PER_TOKEN if size <= vocab_size], default=512)]
+
+
 def _count_tokens(text_bytes: int, vocab_size: int) -> int:
     """Returns about how many tokens there are to train on."""
     return max(1, round(TRAINED_SHARE * text_bytes / BYTES_PER_TOKEN[vocab_size]))

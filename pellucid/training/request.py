@@ -89,7 +89,7 @@ def plan_recipe(
     draft = _draft(table, overrides)
     planned, reasons = ranks.on_main_then_broadcast(lambda: _plan(draft, overrides, minutes, ranks))
     defaults = [f"{key}={value}" for key, value in planned.items()]
-    replaced = [change for change in overrides if change.partition("=")[0] in planned]
+    replaced = [change for change in overrides if change.partition("=")[0] in (*planned, "data.epochs")]
     notes = [f"instead of some of this, as asked: {' '.join(replaced)}"] * bool(replaced)
     return Recipe.from_dict(override(table, [*defaults, *overrides])), [*reasons, *notes]
 
@@ -142,7 +142,7 @@ def _plan(
         return plan_pretraining(size, budget, largest)
 
     plan = make()
-    is_fixed = any(change.startswith("steps=") for change in overrides)
+    is_fixed = any(change.startswith(("steps=", "data.epochs=")) for change in overrides)
     if not is_fixed or len(machine.counts) > 1:
         utilization = machine.measure_utilization(config or plan.model_config(), plan)
         if utilization and not is_fixed:

@@ -65,6 +65,9 @@ def _open_run(
     with ranks.main_process_first():
         _check_shared(folder, ranks)
         source = open_source(recipe.data, recipe.length, recipe.seed, folder.path / DATA, report, base)
+    recipe, unresolved = recipe.resolve_steps(source.train), recipe
+    if recipe != unresolved:
+        ranks.on_main_then_broadcast(lambda: folder.change(recipe.to_toml()))
     check_evaluation(source, recipe)
     with memory.enough(recipe, recipe.train.device, lambda: 0, ranks.world):
         state = TrainState(recipe, source, base, ranks)
@@ -116,7 +119,7 @@ def resume(
         report(_describe_extension(own, extended, step))
     for log in run.logs.values():
         cut(log.path, step)
-    report(f"resuming from step {step:,} of {recipe.steps:,}")
+    report(f"resuming from step {step:,} of {run.recipe.steps:,}")
     return run
 
 
@@ -142,6 +145,11 @@ def _steps(folder: RunFolder, changes: Iterable[str]) -> int:
 
 
 def _extended(recipe: Recipe, step: int, steps: int, folder: RunFolder) -> Recipe:
+    if recipe.data.epochs:
+        raise UsageError(
+            f"{folder.path} has data.epochs={recipe.data.epochs}, which decides its steps: omit "
+            f"steps={steps}, or begin another run with start={folder.path / MODEL}."
+        )
     if steps <= step:
         raise UsageError(
             f"{folder.path} has made {step:,} steps already, and steps={steps} is not more than that: give a "

@@ -23,7 +23,7 @@ from pellucid.training.device import compile_loss, configure_torch, resolve_devi
 from pellucid.training.distributed import parallel
 from pellucid.training.distributed.ranks import SINGLE_PROCESS, Ranks
 from pellucid.training.distributed.sharded import copy_rows
-from pellucid.training.objective import Objective
+from pellucid.training.objective import Objective, make_class_weights
 from pellucid.training.prefetch import Prefetcher
 from pellucid.training.recipe import Recipe
 from pellucid.training.saving import rng
@@ -108,7 +108,12 @@ class TrainState:
         self.base_fingerprint = lora.fingerprint(self.model.named_parameters()) if recipe.lora.rank else ""
         """Identifies the weights that adapters were trained beside."""
         rng.seed_everything(recipe.seed, ranks.rank)
-        self.objective = Objective(self.model, recipe.train, self.dtype)
+        self.class_weights = make_class_weights(
+            recipe.train.class_weights, source.tokenizer, self.model.config.vocab_size
+        )
+        """The weight of each token as a target, [V] float64 on the CPU; None where all are 1."""
+        on_device = None if self.class_weights is None else self.class_weights.to(self.device)
+        self.objective = Objective(self.model, recipe.train, self.dtype, on_device)
         self.parallel = parallel.make_parallel(self.objective, recipe.train.parallel, ranks)
         self.weights = Weights(self.model, recipe.train.only, recipe.train.freeze)
         self.optimizer = optimizers.make_optimizer(self.weights.trainable, recipe.optimizer)

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pellucid.data.shard import Ids
 from pellucid.names import IGNORE_INDEX
 from pellucid.training import optimizers
 from pellucid.training.device import peak_memory
@@ -109,23 +110,29 @@ def forward_backward(state: TrainState, batch: DeviceBatch) -> tuple[Tensor, int
     """Computes the gradients of a batch, one micro-batch after the other.
 
     Returns the mean loss over all counted targets, [] float64, and the number of tokens, both over all ranks.
-    The mean of each micro-batch is weighted by its share of the counted targets, so that their sum is the
-    mean over the whole batch, however the ignored targets are distributed.
+    The mean of each micro-batch is weighted by its share of the counted targets, or of their class weights,
+    so that their sum is the mean over the whole batch, however the ignored targets are distributed.
     """
     parts = state.recipe.train.accumulate
-    counts = [int((part != IGNORE_INDEX).sum()) for part in np.array_split(batch.batch.targets, parts)]
-    targets_of_all, tokens = map(int, state.ranks.sum_numbers(sum(counts), batch.batch.ids.size))
+    counts = [_weigh_targets(state, part) for part in np.array_split(batch.batch.targets, parts)]
+    count_of_all, tokens = state.ranks.sum_numbers(sum(counts), batch.batch.ids.size)
     total = torch.zeros((), device=state.device, dtype=torch.float64)
     segments = [None] * parts if batch.segments is None else batch.segments.chunk(parts)
     micro_batches = zip(batch.ids.chunk(parts), batch.targets.chunk(parts), segments, counts, strict=True)
     for number, (ids, targets, documents, count) in enumerate(micro_batches, start=1):
         # DDP and FSDP exchange gradients once a step, unless bfloat16 ones are accumulated in masters.
         with state.parallel.sync_grads(number == parts or bool(state.weights.bfloat16)):
-            loss = state.loss(ids, targets, documents) * (count / max(targets_of_all, 1))
+            loss = state.loss(ids, targets, documents) * (count / (count_of_all or 1))
             (loss * state.parallel.loss_factor).backward()
         state.weights.accumulate_grads()
         total += loss.detach()
-    return state.ranks.all_reduce(total), tokens
+    return state.ranks.all_reduce(total), int(tokens)
+
+
+def _weigh_targets(state: TrainState, targets: Ids) -> float:
+    """Returns the number of counted targets, or the sum of their class weights."""
+    counted = targets[targets != IGNORE_INDEX]
+    return len(counted) if state.class_weights is None else float(state.class_weights.numpy()[counted].sum())
 
 
 def clip_grads(grads: Sequence[Tensor], norm: Tensor, limit: float, is_finite: Tensor) -> None:

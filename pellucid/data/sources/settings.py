@@ -46,6 +46,10 @@ class DataSettings:
     vocab_size: int = 0
     """Number of tokens of a tokenizer that is trained. 0: chosen from the size of the text.
     Example: 8192"""
+    epochs: int = 0
+    """Length of the run in passes over the training data, instead of `steps`. 0: `steps` decides. The steps
+    are computed when the text is encoded, and written into the run's recipe.
+    Example: 3"""
     batch_size: int = 32
     """Rows of one optimizer step, on all processes together.
     Example: 64"""

@@ -239,7 +239,7 @@ def _open_conversations(
 
     return Source(
         tokenizer,
-        Records(found.train, length, seed),
+        Records(found.train, length, seed, epochs=data.epochs),
         Validation(lambda i: Row(*found.held_out[i]), len(found.held_out), longest, data.batch_size, targets),
         None,  # tokens that end a message have no text, so bits per byte would compare with nothing
         0 if end is None else end,
@@ -296,13 +296,13 @@ def _make_rows(data: DataSettings, folder: TokenFolder, begin: int | None, lengt
         )
     match data.rows:
         case "packed":
-            return Packed(train, length, seed, begin)
+            return Packed(train, length, seed, begin, data.epochs)
         case "padded":
-            return Padded(train, length, seed, begin, folder.manifest.tokenizer.pad or 0)
+            return Padded(train, length, seed, begin, folder.manifest.tokenizer.pad or 0, data.epochs)
         case "streams":
-            return Streams(train, length)
+            return Streams(train, length, data.epochs)
         case _:
-            return Windows(train, length, seed)
+            return Windows(train, length, seed, data.epochs)
 
 
 def _validate(

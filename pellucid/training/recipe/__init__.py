@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from pellucid.config import ModelConfig
+from pellucid.data.rows import Rows
 from pellucid.data.sources.settings import DataSettings
 from pellucid.errors import ConfigError, unknown
 from pellucid.parts import Part
@@ -43,8 +44,9 @@ class Recipe:
     """The folder of the run: its log, its checkpoints and its model.
     Example: runs/a"""
     steps: int
-    """Optimizer steps of the run. `pellucid train --resume RUN steps=N` changes them, also when it is
-    finished; the learning rate then follows the schedule of N steps from there on.
+    """Optimizer steps of the run; omit them where `data.epochs` is set. `pellucid train --resume RUN steps=N`
+    changes them, also when the run is finished; the learning rate then follows the schedule of N steps from
+    there on.
     Example: 2000"""
     extensions: tuple[tuple[int, int], ...] = ()
     """Written by Pellucid where a run was given other steps: [step, steps] for each time. Up to that
@@ -95,6 +97,12 @@ class Recipe:
                 f"train.weights=bfloat16 does not go with train.dtype={self.train.dtype}: products of "
                 "bfloat16 weights are bfloat16. Use train.dtype=bfloat16, or omit train.weights."
             )
+        for key in ("z_loss", "logits_chunk"):
+            if self.train.class_weights and getattr(self.train, key):
+                raise ConfigError(
+                    f"train.{key} does not go with train.class_weights, under which targets count unequally: "
+                    f"omit train.{key}."
+                )
         if self.data.batch_size % self.train.accumulate:
             raise ConfigError(
                 f"data.batch_size={self.data.batch_size} does not split into train.accumulate="
@@ -143,8 +151,21 @@ class Recipe:
             earlier.append((step, self.steps_at(step - 1)))
         return dataclasses.replace(self, steps=steps, extensions=tuple(earlier))
 
+    def resolve_steps(self, rows: Rows) -> Self:
+        """Returns the recipe with the steps that `data.epochs` passes over these rows take, where it is set.
+        """
+        if not self.data.epochs:
+            return self
+        steps = rows.count_batches(self.data.batch_size, self.data.epochs)
+        if self.steps not in (0, steps):
+            raise ConfigError(
+                f"steps={self.steps} and data.epochs={self.data.epochs}, which takes {steps:,} steps, are "
+                "both set: omit one of them."
+            )
+        return dataclasses.replace(self, steps=steps)
+
     def config(self, vocab_size: int) -> ModelConfig:
-        """The model, now that the number of tokens is known."""
+        """Returns the model's config, now that the number of tokens is known."""
         return ModelConfig.from_dict({**self.model, "vocab_size": vocab_size})
 
     @property
@@ -154,8 +175,14 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Self:
-        """Returns the recipe of a table; keys of the previous version are translated."""
-        recipe: Self = read_section(cls, translate(given) if isinstance(given, Mapping) else given, "")
+        """Returns the recipe of a table; keys of the previous version are translated.
+
+        With `data.epochs` and without `steps`, the steps are 0 until `resolve_steps`.
+        """
+        table = translate(given) if isinstance(given, Mapping) else given
+        if isinstance(table, dict) and isinstance(table.get("data"), Mapping) and table["data"].get("epochs"):
+            table = {"steps": 0} | table
+        recipe: Self = read_section(cls, table, "")
         return recipe
 
     def to_dict(self) -> dict[str, Any]:

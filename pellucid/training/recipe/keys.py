@@ -12,7 +12,7 @@ import ast
 import dataclasses
 import inspect
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import UnionType
@@ -120,6 +120,7 @@ def _type_name(kind: Any) -> str:
     lists = {
         tuple[str, ...]: "list of texts",
         tuple[float, ...]: "list of numbers",
+        Mapping[str, float]: "table of numbers",
         tuple[tuple[int, int], ...]: "list of pairs of integers",
     }
     return names.get(kind) or lists.get(kind) or str(kind)

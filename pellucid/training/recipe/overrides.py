@@ -36,6 +36,10 @@ def override(table: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, An
             at = inner
         if key == "kind" and at.get("kind") != value:
             at.clear()
+        if path == "steps" and isinstance(result.get("data"), dict):  # the later of the two lengths holds
+            result["data"].pop("epochs", None)
+        elif path == "data.epochs" and value != "0":
+            result.pop("steps", None)
         read = parse_value(value)
         is_listed = texts.get(path) == Paths and isinstance(read, list)
         at[key] = value if path in texts and not isinstance(read, str) and not is_listed else read

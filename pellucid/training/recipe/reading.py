@@ -1,6 +1,7 @@
 """Strict reading of a recipe's tables: an unknown key or a value of another type is refused by name."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,6 +57,8 @@ def _field(entry: Any, value: Any, name: str) -> Any:
         return tuple(patterns)
     if kind == tuple[tuple[int, int], ...]:
         return _pairs(value, name)
+    if kind == Mapping[str, float]:
+        return _weights(value, name)
     if kind == tuple[float, ...]:
         if not isinstance(value, list | tuple) or any(type(one) not in (int, float) for one in value):
             raise ConfigError(f"{name} must be a list of numbers such as [0.7, 0.3], not {value!r}.")
@@ -82,6 +85,16 @@ def _pairs(value: Any, name: str) -> tuple[tuple[int, int], ...]:
         if not isinstance(pair, list | tuple) or [type(number) for number in pair] != [int, int]:
             raise ConfigError(f"{name} must be a list of pairs such as [[100, 200]], not {value!r}.")
     return tuple((first, second) for first, second in pairs)
+
+
+def _weights(value: Any, name: str) -> dict[str, float]:
+    """Returns a table of weights, which are finite and not negative."""
+    if not isinstance(value, Mapping):
+        raise ConfigError(f'{name} must be a table of weights such as {{ " the" = 0.5 }}, not {value!r}.')
+    for key, weight in value.items():
+        if type(weight) not in (int, float) or not 0 <= weight < math.inf:
+            raise ConfigError(f"{name} has {weight!r} for {key!r}: a weight is a finite number from 0.")
+    return {key: float(weight) for key, weight in value.items()}
 
 
 def _paths(value: Any, name: str) -> str | tuple[str, ...]:

@@ -5,7 +5,8 @@ The text under each key says what it means; its last line gives an example. docs
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from pellucid.arguments import LARGEST_VOCABULARY
 from pellucid.data.sources.settings import ROWS
@@ -48,6 +49,10 @@ class TrainSettings:
     label_smoothing: float = 0.0
     """Label smoothing: the fraction of the target's probability that is spread over all tokens.
     Example: 0.1"""
+    class_weights: Mapping[str, float] = field(default_factory=dict)
+    """Weights of the targets in the loss, Σ w nll / Σ w, by token. A token is named by its text or its id;
+    those that are not named have weight 1.
+    Example: {" the" = 0.5}"""
     z_loss: float = 0.0
     """Weight z of the z-loss, z · (ln Σ e^logit)², which keeps the logits near 0.
     Example: 1e-4"""
@@ -152,6 +157,7 @@ BOUNDS: tuple[tuple[str, str, float, float], ...] = (
     ("", "steps", 0, MOST),
     ("", "seed", 0, 2**63 - 1),
     ("data", "vocab_size", 0, LARGEST_VOCABULARY),
+    ("data", "epochs", 0, 2**20),
     ("data", "batch_size", 1, 2**24),
     ("data", "validation", 0, 0.9),
     ("lora", "rank", 0, 2**16),

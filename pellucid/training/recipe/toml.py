@@ -1,6 +1,7 @@
 """A value as TOML writes it, and a value of the command line read as TOML."""
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +12,8 @@ from pellucid.errors import ConfigError
 def format_toml(value: Any) -> str:
     """Returns a value as a recipe has it."""
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{key} = {format_toml(entry)}" for key, entry in value.items()) + " }"
+        entries = ", ".join(f"{_format_key(key)} = {format_toml(entry)}" for key, entry in value.items())
+        return f"{{ {entries} }}" if entries else "{}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(format_toml, value)) + "]"
     if isinstance(value, float):
@@ -20,6 +22,10 @@ def format_toml(value: Any) -> str:
     if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
         raise ConfigError(f"{value!r} is not UTF-8, and a recipe is: give another name.")
     return text
+
+
+def _format_key(key: str) -> str:
+    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else format_toml(key)
 
 
 def parse_value(text: str) -> Any:
