@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, replaced only by order, and read as strictly as a stranger's must be.
+"""Files: written whole or not at all, replaced only by order, and read strictly, whoever wrote them.
 
 Every command that writes follows one rule. It creates what is not there; it replaces only what it recognizes
 as an output of the same kind, and only with `force`; on failure it removes only what this very call made.

@@ -1,5 +1,4 @@
-"""A model as a file holds it: config, weights, tokenizer and provenance, as every reader returns and every
-writer takes it."""
+"""A model as files hold it: config, weights, tokenizer and provenance."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping

@@ -39,28 +39,39 @@ MADE = "<!-- made by `make docs`; do not edit -->\n\n"
 
 
 def purpose(file: Path) -> str:
-    """The first sentence of a file's docstring."""
+    """Returns the first line of a file's docstring."""
     text = ast.get_docstring(ast.parse(file.read_text("utf-8"))) or ""
     return text.partition("\n")[0].rstrip(".")
 
 
+def layers() -> list[list[str]]:
+    """Returns the package's layers, the highest first, from the test that checks the imports."""
+    tree = ast.parse((ROOT / "tests" / "architecture" / "test_layers.py").read_text("utf-8"))
+    (value,) = (
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "LAYERS"
+    )
+    return [sorted(names) for names in reversed(ast.literal_eval(value))]
+
+
 def tree() -> Iterator[str]:
-    """The package as the README shows it: folders and files with their one-line purpose."""
-    yield "pellucid/"
-    for path in sorted((ROOT / "pellucid").iterdir(), key=lambda path: (path.is_file(), path.name)):
-        if path.suffix == ".py" and path.stem != "__init__":
-            yield f"  {path.name:<15} {purpose(path)}"
-        elif (path / "__init__.py").exists():
-            yield f"  {path.name + '/':<15} {purpose(path / '__init__.py')}"
-        elif path.is_dir() and path.name == "presets":
-            yield f"  {path.name + '/':<15} Well-known shapes, and the teaching model with its weights"
+    """Yields the package as the README shows it: each folder and file imports only what is below it."""
+    yield "pellucid/         each imports only what is listed below it"
+    for name in (name for names in layers() for name in names):
+        folder, file = ROOT / "pellucid" / name, ROOT / "pellucid" / f"{name}.py"
+        if file.exists():
+            yield f"  {file.name:<15} {purpose(file)}"
+        elif (folder / "__init__.py").exists():
+            yield f"  {name + '/':<15} {purpose(folder / '__init__.py')}"
+    yield f"  {'presets/':<15} Well-known configs, and the teaching model with its weights"
     yield "tests/            Claims: mirrors the package, plus agreement, golden numbers and architecture"
-    yield "docs/             Commands, choices, glossary, decisions, and the log of experiments"
+    yield "docs/             Commands, messages, choices, glossary, decisions, and the log of experiments"
     yield "benchmarks/       Figures with their limits"
 
 
 def shell(arguments: list[str]) -> str:
-    """A command as one types it."""
+    """Returns a command as one types it."""
     quoted = (f'"{word}"' if re.search(r"[^\w.@/-]", word) else word for word in arguments)
     return f"$ pellucid {' '.join(quoted)}"
 
