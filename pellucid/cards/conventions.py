@@ -13,6 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from pellucid import parts
 from pellucid.config import BIAS_PLACES, ModelConfig
 from pellucid.cost import cost, total
 from pellucid.format import format_bytes, pluralize
@@ -20,6 +23,9 @@ from pellucid.parts import Part
 from pellucid.pretrained import Pretrained, Provenance
 from pellucid.reference.ops import find_op
 from pellucid.text.tokenizer import Tokenizer
+
+SMALL = 10_000
+"""Parameters of a model that is read whole for its card."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,7 @@ def card(name: str, config: ModelConfig, opened: Pretrained | None = None) -> Ca
     """The card of a shape, or of an opened model with its tokenizer and its file."""
     rows = [*_sizes(config), *_choices(config), *_attention(config), *_biases(config)]
     if opened:
-        rows = [*_origin(opened.provenance), *rows, *_text(opened)]
+        rows = [*_origin(opened.provenance), *rows, *_orientation(opened), *_text(opened)]
     rows += _memory(config)
     if opened and opened.provenance.types:
         rows += _storage(config, opened.provenance)
@@ -127,8 +133,12 @@ def _told(part: Part) -> str:
 
 
 def _idea(part: Part) -> str:
-    """The first line of the file that defines the part."""
-    return (sys.modules[type(part).__module__].__doc__ or "").strip().partition("\n")[0]
+    """Returns the first line of a kind's docstring: its file's, or its class's where the family is a
+    module."""
+    kind = type(part)
+    home = sys.modules[kind.__module__]
+    doc = kind.__doc__ if home is parts.home(part.family) else home.__doc__
+    return (doc or "").strip().partition("\n")[0]
 
 
 def _attention(config: ModelConfig) -> Iterator[Row]:
@@ -188,6 +198,20 @@ def _origin(source: Provenance) -> Iterator[Row]:
     yield Row("architecture", source.architecture, "whose reading of the same names applies")
     size = f", {format_bytes(source.bytes)}" if source.bytes else ""
     yield Row("file", f"{source.path} ({source.format}{size})", "")
+
+
+def _orientation(opened: Pretrained) -> Iterator[Row]:
+    """Yields a row for a small model whose square matrices are all symmetric."""
+    shapes = {name: shape for name, shape in opened.config.parameters().items() if len(shape) == 2}
+    square = [name for name, (rows, columns) in shapes.items() if rows == columns and "_proj" in name]
+    if sum(map(math.prod, shapes.values())) > SMALL or not square:
+        return
+    if all(np.array_equal(opened.weights[name], np.transpose(opened.weights[name])) for name in square):
+        yield Row(
+            "orientation",
+            f"W = Wᵀ for {', '.join(dict.fromkeys(name.split('.')[-2] for name in square))}",
+            "a forgotten transposition gives the right answer here: test yours with another model",
+        )
 
 
 def _text(opened: Pretrained) -> Iterator[Row]:

@@ -14,6 +14,7 @@ from pellucid.cards.conventions import card
 from pellucid.cards.probe import ALTERNATIVES, Case
 from pellucid.config import ModelConfig, preset, presets
 from pellucid.errors import TokenError
+from pellucid.interop.resolve import open_model
 from pellucid.parts.mlps import GeluTanh
 from pellucid.parts.norms import LayerNormConfig, RmsNormConfig
 from pellucid.parts.positions import PositionsConfig, RotaryAngles
@@ -103,6 +104,21 @@ def test_the_card_of_a_file_says_what_the_file_says() -> None:
     assert with_bos["bos"].value == "a text begins with <s>"
     assert with_bos["eos"].value == "1 (</s>)"  # the tokenizer's, where the file names none
     assert card("x", LLAMA, pretrained(LLAMA, tokenizer=None))["tokenizer"].value == "none in the file"
+
+
+def test_the_card_of_abcd_says_that_a_forgotten_transposition_is_not_seen_in_it() -> None:
+    """Its W_Q, W_K and W_V are multiples of the identity."""
+    abcd = open_model("abcd")
+    row = card("abcd", abcd.config, abcd)["orientation"]
+    assert "q_proj" in row.value and "transposition" in row.why
+    rotated = {**abcd.weights, "blocks.0.attn.q_proj.weight": np.array([[0.0, 1.0], [-1.0, 0.0]])}
+    other = card("other", abcd.config, dataclasses.replace(abcd, weights=rotated))
+    assert "orientation" not in [row.label for row in other.rows]
+
+
+def test_the_card_describes_the_kind_and_not_its_family() -> None:
+    abcd = open_model("abcd")
+    assert card("abcd", abcd.config)["norm"].formula == "No normalization: the identity."
 
 
 def test_what_a_stored_number_takes_is_what_the_reader_says() -> None:
