@@ -47,7 +47,7 @@ def _with_the_rest(pattern: str) -> str:
 
 LARGEST_ID = 1 << 24
 CONTEXT = 4
-"""Tokens of left context that a streaming decoder keeps."""
+"""Tokens of left context that a streaming decoder keeps; a character has at most as many bytes."""
 T = TypeVar("T")
 
 
@@ -220,6 +220,14 @@ class StandardTokenizer(Tokenizer):
     def decode_stream(self) -> DecodeStream:
         return ByteDecodeStream(self) if self.byte_level else _WindowDecodeStream(self)
 
+    @cached_property
+    def byte_tokens(self) -> frozenset[int]:
+        """The ids of <0x00> … <0xFF>, where the decoder reads runs of them as UTF-8."""
+        decoder = self.file.get("decoder") or {}
+        if "ByteFallback" not in {step["type"] for step in (decoder, *decoder.get("decoders", ()))}:
+            return frozenset()
+        return frozenset(id for id, token in self._tokens.items() if re.fullmatch("<0x[0-9A-F]{2}>", token))
+
     def token(self, id: int) -> str:
         return self._tokens.get(check_id(id, self.vocab_size), f"<unused {id}>")
 
@@ -256,31 +264,36 @@ class StandardTokenizer(Tokenizer):
 class _WindowDecodeStream(DecodeStream):
     """Tokens whose text depends on their neighbors: decodes a window of the last tokens, not all of them.
 
-    A window begins with tokens whose text was returned already, as left context for the decoder; a new token
-    adds the difference of two decodings. Text that ends in U+FFFD may be half a character, and waits.
+    A window begins with `CONTEXT` tokens whose text was returned already, as left context for the decoder; a
+    new token adds the difference of two decodings. Two things wait for the next token: a run of byte tokens
+    such as <0xE2>, which decodes to U+FFFD as a whole where it is not UTF-8, and a final U+FFFD, which may be
+    half a character.
     """
 
     def __init__(self, tokenizer: StandardTokenizer) -> None:
-        self.tokenizer, self.ids = tokenizer, list[int]()
-        self.start = self.returned = 0
-        """The first token of the window, and the number of tokens whose text was returned."""
+        self.tokenizer, self.window, self.returned = tokenizer, list[int](), 0
+        """The last tokens, and how many characters of their text were returned."""
 
     def feed(self, id: int) -> str:
-        self.ids.append(id)
-        text = self.tokenizer.decode(self.ids[self.start :])
-        if text.endswith("\ufffd"):
+        self.window.append(id)
+        if id in self.tokenizer.byte_tokens:
             return ""
-        return self._advance(text)
+        piece = self._advance(self._decode_complete())
+        if len(self.window) > 2 * CONTEXT:
+            self.window = self.window[-CONTEXT:]
+            self.returned = len(self._decode_complete())
+        return piece
 
     def end(self) -> str:
-        return self._advance(self.tokenizer.decode(self.ids[self.start :]))
+        return self._advance(self.tokenizer.decode(self.window))
+
+    def _decode_complete(self) -> str:
+        text = self.tokenizer.decode(self.window)
+        return text[:-1] if text.endswith("\ufffd") else text
 
     def _advance(self, text: str) -> str:
-        before = self.tokenizer.decode(self.ids[self.start : self.returned])
-        if len(text) <= len(before) or not text.startswith(before):
-            return ""
-        self.start, self.returned = max(self.start, self.returned - CONTEXT), len(self.ids)
-        return text[len(before) :]
+        piece, self.returned = text[self.returned :], max(self.returned, len(text))
+        return piece
 
 
 def _pair(merge: Any) -> tuple[str, str]:

@@ -103,25 +103,76 @@ def test_a_stream_never_gives_half_a_character(kind: str) -> None:
         assert all("\ufffd" not in stream.feed(id) for id in tokenizer.encode(text))
 
 
-def test_a_stream_of_any_ids_is_the_decoded_text(tokenizer: Tokenizer) -> None:
-    draw = random.Random(3)
-    for _ in range(60):
-        ids, stream = (
-            [draw.randrange(tokenizer.vocab_size) for _ in range(draw.randrange(12))],
-            tokenizer.decode_stream(),
-        )
-        assert "".join([*(stream.feed(id) for id in ids), stream.end()]) == tokenizer.decode(ids)
+def with_decoder(decoder: tokenizers.decoders.Decoder, tokens: list[str]) -> StandardTokenizer:
+    """Returns a tokenizer as other programs write them, with another decoder than those trained here."""
+    vocab = {token: id for id, token in enumerate(dict.fromkeys(["<unk>", *tokens]))}
+    library = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocab, "<unk>"))
+    library.decoder = decoder
+    return StandardTokenizer(library.to_str(), Special())
 
 
-def test_a_stream_decodes_a_window_and_not_all_tokens_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer, decoded = TRAINED["wordpiece"], []
-    ids = tokenizer.encode(STORY[:2000])
-    decode = tokenizer.decode
-    monkeypatch.setattr(tokenizer, "decode", lambda some: decoded.append(len(list(some))) or decode(some))
+decoders = tokenizers.decoders
+BYTES = [f"<0x{byte:02X}>" for byte in (*range(0x41, 0x45), 0xC3, 0xA9, 0xE2, 0x82, 0xAC, 0xFF)]
+PIECES = ["▁", "▁the", "▁cat", "s", ".", "é", "�", " ", "▁▁"]
+LLAMA = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+LETTERS = [*"ĠabĊÃ©âĤ¬ÿ", "Ġthe", "Ã©s"]
+STREAMED: dict[str, Tokenizer] = TRAINED | {
+    "sentencepiece": with_decoder(decoders.Sequence(LLAMA), PIECES + BYTES),
+    "metaspace": with_decoder(decoders.Metaspace(), PIECES),
+    "suffix": with_decoder(decoders.BPEDecoder(), ["the</w>", "c", "at</w>", "s</w>"]),
+    "byte-level in a sequence": with_decoder(decoders.Sequence([decoders.ByteLevel()]), LETTERS),
+}
+streamed = pytest.mark.parametrize("kind", STREAMED)
+
+
+def run_stream(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
     stream = tokenizer.decode_stream()
-    pieces = [*(stream.feed(id) for id in ids), stream.end()]
-    assert "".join(pieces) == decode(ids)
-    assert len(ids) > 400 and max(decoded) < 20
+    return [*(stream.feed(id) for id in ids), stream.end()]
+
+
+@streamed
+def test_a_stream_of_any_ids_is_the_decoded_text(kind: str) -> None:
+    tokenizer, draw = STREAMED[kind], random.Random(3)
+    for _ in range(200):
+        ids = [draw.randrange(tokenizer.vocab_size) for _ in range(draw.randrange(40))]
+        assert "".join(run_stream(tokenizer, ids)) == tokenizer.decode(ids)
+
+
+def test_bytes_of_a_run_that_is_not_utf8_are_decoded_as_the_library_decodes_all_of_it() -> None:
+    tokenizer = STREAMED["sentencepiece"]
+    ids = [tokenizer.id_of(token) or 0 for token in ("▁the", "<0xC3>", "<0xA9>", "<0xFF>", "▁cat", "s")]
+    assert run_stream(tokenizer, ids) == ["the", "", "", "", "\ufffd" * 3 + " cat", "s", ""]
+    assert run_stream(tokenizer, ids[:3] + ids[4:]) == ["the", "", "", "é cat", "s", ""]
+
+
+class Counting:
+    """Counts the tokens that the library decodes."""
+
+    def __init__(self, tokenizer: StandardTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count, decode = 0, tokenizer.decode
+
+        def counted(ids: list[int]) -> str:
+            self.count += len(ids)
+            return decode(ids)
+
+        monkeypatch.setattr(tokenizer, "decode", counted)
+
+
+@streamed
+def test_the_work_of_a_stream_grows_with_its_length(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For any ids, and for the one token again and again that keeps a decoder waiting longest."""
+    tokenizer, draw = STREAMED[kind], random.Random(5)
+    if not isinstance(tokenizer, StandardTokenizer) or tokenizer.byte_level:
+        ids = [draw.randrange(tokenizer.vocab_size) for _ in range(500)]
+        monkeypatch.setattr(type(tokenizer), "decode", None)  # never called: each token is decoded by itself
+        run_stream(tokenizer, ids)
+        return
+    counting = Counting(tokenizer, monkeypatch)
+    last = tokenizer.vocab_size - 1
+    for ids in ([draw.randrange(last + 1) for _ in range(500)], [last] * 500):
+        counting.count = 0
+        run_stream(tokenizer, ids)
+        assert counting.count < 20 * len(ids)
 
 
 # ---- special tokens
