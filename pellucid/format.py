@@ -1,4 +1,4 @@
-"""Text as people read it: counts, bytes and durations with their units, and nothing that a terminal obeys."""
+"""Formatting of text for people: counts, bytes and durations with units, and escaped control characters."""
 
 import math
 import re

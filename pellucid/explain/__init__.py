@@ -1,1 +1,1 @@
-"""Views of a trace: where a number came from, what the file says, where two runs part."""
+"""Views of a trace: the derivation of a number, its formula, tables, the overview, and the trace file."""

@@ -1,4 +1,4 @@
-"""A step's formula in symbols: the operation's template, filled with its values' symbols and axes."""
+"""The formula of a step: the operation's template, filled with the symbols and axes of its values."""
 
 import re
 
@@ -16,7 +16,7 @@ _SLOT = re.compile(r"(?P<row>r)?(?P<input>\d+)(?:\[(?P<last>\w*)\])?")
 
 
 class Formula(str):
-    """A formula as text, which can be written as MathML and LaTeX too; `tree` is what it is made of."""
+    """A formula: a string, with `to_mathml()`, `to_latex()` and the `tree` that they are written from."""
 
     tree: Node
 
@@ -57,7 +57,7 @@ def build_formula(trace: Trace, step: Step, index: Index) -> Formula:
 
 
 def _replace_last_axis(symbol: Symbol, last: str | None) -> Symbol:
-    """The symbol at another place of its last axis; without axes where the place is empty."""
+    """Returns the symbol with another index on its last axis; without axes where that is empty."""
     if last is None or not symbol.axes:
         return symbol
     axes = (*symbol.axes[:-1], last) if last else ()
@@ -65,7 +65,7 @@ def _replace_last_axis(symbol: Symbol, last: str | None) -> Symbol:
 
 
 def _symbol(trace: Trace, name: str, of: tuple[str, ...] = ()) -> Symbol:
-    """A value's symbol with its axes; an axis under another letter than the result's takes the result's."""
+    """Returns a value's symbol with its axes, under the result's letters where those differ."""
     about, shape = trace.about(name), trace.value(name).shape
     letters = list(about.axes)
     for i in range(1, min(len(letters), len(of)) + 1):
@@ -81,7 +81,7 @@ def _index_symbol(trace: Trace, name: str, axes: list[str]) -> Symbol:
 
 
 def _local_name(trace: Trace, name: str, reader: str) -> str:
-    """A value of another block by its name in the reader's block: resid_pre, not the other's resid_post."""
+    """Returns the name of a value in its reader's block: resid_pre, not the last block's resid_post."""
     d = "d." if name.startswith("d.") else ""
     theirs, mine = (_BLOCK.match(n.removeprefix("d.")) for n in (name, reader))
     if not theirs or not mine or theirs[0] == mine[0]:
@@ -92,7 +92,7 @@ def _local_name(trace: Trace, name: str, reader: str) -> str:
 
 
 class _EinsumFormula:
-    """An einsum's formula: its own letters, under the names that the values' axes give them."""
+    """The formula of an einsum: its letters, renamed to the axes of the values."""
 
     def __init__(self, trace: Trace, step: Step) -> None:
         self.trace, self.step = trace, step
@@ -103,14 +103,14 @@ class _EinsumFormula:
         self.groups = self._name_groups()
 
     def _name_groups(self) -> dict[str, str]:
-        """The axis by which letters, or a whole group of them, are known."""
+        """Returns the axis name of each letter, or of a whole group of letters."""
         groups: dict[str, str] = {}
         for name, axes in self.values:
             for group, axis in zip(axes, self.trace.about(name).axes, strict=True):
                 letters = self._long(group)
                 if letters and axis not in ("out", "in") and axis not in groups.values():
                     groups.setdefault(letters, axis)
-        for name, axes in self.values:  # what no other axis names
+        for name, axes in self.values:  # letters that no other axis names
             for group, axis in zip(axes, self.trace.about(name).axes, strict=True):
                 is_free = axis in ("out", "in") and axis not in groups.values()
                 if is_free and len(group) == 1 and self.sizes[group] > 1:
@@ -118,7 +118,7 @@ class _EinsumFormula:
         return groups
 
     def _long(self, group: str) -> str:
-        """The letters of a group with more than one place."""
+        """Returns the letters of a group whose size is above 1."""
         return "".join(letter for letter in group if self.sizes[letter] > 1)
 
     def _axis(self, group: str) -> str:
@@ -150,6 +150,6 @@ class _EinsumFormula:
         )
 
     def _is_split(self, group: str, summed: list[str]) -> bool:
-        """Whether letters of a group also stand by themselves, so that the reader must see what it holds."""
+        """Whether letters of a group also appear alone, so that the formula must define the group."""
         alone = [a for axes in self.spec.inputs for axis in axes for a in axis if axis != group]
         return any(letter in group for letter in (*summed, *alone))

@@ -1,7 +1,7 @@
-"""The notation of formulas: a small tree, read from a template once and written as text.
+"""The notation of formulas: a syntax tree, parsed from a template and written as text.
 
-A template is the formula as people read it, with slots for values: `{y} = e^{0} / Σ_{row} e^{r0}`. Reading
-it gives the tree that `typeset` writes as MathML and LaTeX; `write_text` gives back the same characters.
+A template is a formula with slots for values: `{y} = e^{0} / Σ_{row} e^{r0}`. `parse` returns the tree that
+`typeset` writes as MathML and LaTeX; `write_text` returns the same characters again.
 """
 
 import re
@@ -22,7 +22,7 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Literal:
-    """A number as it is printed."""
+    """A number, as text."""
 
     text: str
 
@@ -228,7 +228,7 @@ _EXPONENTS = {"²": Literal("2"), "³": Literal("3")}
 
 @lru_cache(4096)
 def parse(template: str) -> Node:
-    """Returns the tree of a template; one that is not in this notation is plain words around its slots."""
+    """Returns the tree of a template; a template outside this notation becomes words around its slots."""
     try:
         return _TemplateParser(_tokenize(template)).read()
     except ValueError:

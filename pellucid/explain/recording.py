@@ -1,7 +1,7 @@
 """Arrays that record the arithmetic of each of their cells.
 
-An operation's own forward, run on such arrays, computes as fast as NumPy does; the expression of a cell is
-built only when it is asked for. So an explanation is never a second implementation.
+An operation's own forward, run on such arrays, is as fast as NumPy; the expression of a cell is built on
+demand. So an explanation is never a second implementation.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class RecordingArray(TrackedArray):
 
     @classmethod
     def rearrange(cls, function: Callable[[Any], Array], source: Any) -> RecordingArray:
-        """The same done to the cells' numbers shows where each came from."""
+        """Applies the same function to the cells' numbers, which shows where each came from."""
         sources: list[RecordingArray] = list(source) if isinstance(source, tuple | list) else [source]
         starts = np.cumsum([0, *(x.size for x in sources)])
 
@@ -109,13 +109,13 @@ class RecordingArray(TrackedArray):
                 cells = [
                     _derive_at(x, tuple(at[i] for i in t), top) for x, t in zip(arrays, terms, strict=True)
                 ]
-                # as they stand in the formula: the operation hands its operands over last to first
+                # in the order of the formula: the operation passes its operands last to first
                 factors = tuple(cell for cell in reversed(cells) if cell != Number(1.0))
                 return factors[0] if len(factors) == 1 else Apply("multiply", factors, products.flat[number])
 
             if not summed:
                 return derive_term(0, top)
-            # A product with a plain 0 was never a term: scatter's rows that other tokens took.
+            # A product with a constant 0 is not a term: scatter's rows of other tokens.
             nonzero = [
                 np.broadcast_to(_align(s, f, summed), products.shape) != 0
                 for s, f, x in zip(slices, free, arrays, strict=True)
@@ -128,7 +128,7 @@ class RecordingArray(TrackedArray):
 
 
 class _Terms:
-    """The numbers that a reduction reads, and the expression of each."""
+    """The numbers that a reduction reads, with the expression of each."""
 
     def __init__(self, values: Array, derive: Callable[[int, int], Expression]) -> None:
         self.values, self.derive = values, derive
@@ -152,7 +152,7 @@ def _ints(index: Sequence[Any]) -> Index:
 
 
 def _derive_at(x: Any, index: Index, top: int) -> Expression:
-    """The expression of the cell of x that broadcasting puts under this index."""
+    """Returns the expression of the cell of x that broadcasts to this index."""
     shape = np.shape(plain(x))
     aligned = index[len(index) - len(shape) :]
     cell = tuple(0 if size == 1 else i for i, size in zip(aligned, shape, strict=True))
@@ -160,13 +160,13 @@ def _derive_at(x: Any, index: Index, top: int) -> Expression:
 
 
 def _align(array: Array, letters: str, over: str) -> Array:
-    """An array of some letters, with axes of length 1 for the letters it lacks."""
+    """Returns an array of some letters with axes of length 1 for the others."""
     ordered = np.einsum(f"{letters}->{''.join(i for i in over if i in letters)}", array)
     return np.expand_dims(ordered, tuple(a for a, i in enumerate(over) if i not in letters))
 
 
 def _sum(terms: _Terms, top: int) -> Expression:
-    """The sum of the terms: all where they are few, else the largest and the exact rest."""
+    """Returns the sum of the terms: all where they are at most `top`, else the largest and the exact rest."""
     values, count = terms.values, terms.values.size
     total = float(values.sum())
     if count == 1:

@@ -5,7 +5,7 @@ from typing import Any
 
 from pellucid.reference.tokenizers import bpe, unigram, wordpiece
 from pellucid.text import alphabet
-from pellucid.text.tokenizer import Tokenizer
+from pellucid.text.tokenizer import Tokenizer, show_blanks
 
 
 def explain_tokens(tokenizer: Tokenizer, text: str, words: int = 40) -> Iterator[str]:
@@ -33,9 +33,9 @@ def table(tokenizer: Tokenizer, text: str) -> Iterator[str]:
         return
     rows = [("id", "token", "bytes", "at")]
     for id, (start, end) in zip(ids, places, strict=True):
-        text_of = tokenizer.bytes_of(id).decode("utf-8", "replace")
         data = text.encode()[start:end].hex(" ")
-        rows.append((str(id), repr(text_of), data if len(data) < 48 else data[:44] + " …", f"{start}–{end}"))
+        data = data if len(data) < 48 else data[:44] + " …"
+        rows.append((str(id), tokenizer.visible(id), data, f"{start}–{end}"))
     widths = [max(len(row[i]) for row in rows) for i in range(4)]
     for row in rows:
         yield (
@@ -74,13 +74,13 @@ def _wordpiece(word: str, model: dict[str, Any]) -> Iterator[str]:
     longest = int(model.get("max_input_chars_per_word", 100))
     mark = str(model.get("continuing_subword_prefix", "##"))
     pieces = wordpiece.encode(word, model["vocab"], model["unk_token"], mark, longest)
-    yield f"{word!r}: longest known piece first: {' '.join(pieces)}"
+    yield f"{show_blanks(word)}: longest known piece first: {' '.join(pieces)}"
 
 
 def _format_bytes(data: bytes) -> str:
-    """Returns the bytes as a quoted string where they are UTF-8, else in hexadecimal."""
+    """Returns the bytes as text with visible spaces where they are UTF-8, else in hexadecimal."""
     try:
-        return repr(data.decode())
+        return show_blanks(data.decode())
     except UnicodeDecodeError:
         return "<" + data.hex(" ") + ">"
 

@@ -1,1 +1,1 @@
-"""The specification: what the product computes, step by step, in NumPy. It never imports torch."""
+"""The specification: what both engines compute, step by step, in NumPy. It never imports torch."""

@@ -1,8 +1,8 @@
-"""The base of NumPy array-likes that carry more than their values through an operation's own forward.
+"""The base class of NumPy array-likes that carry more than their values through an operation's forward.
 
 An operation's forward runs unchanged on such arrays, so what they carry (the expression of each cell, a bound
-of its rounding error) is never a second implementation. NumPy's calls arrive here; a subclass says what each
-of them does to what it carries.
+of its rounding error) is never a second implementation. NumPy dispatches its calls to this class; a subclass
+defines what each of them does.
 """
 
 from __future__ import annotations

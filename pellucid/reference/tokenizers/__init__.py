@@ -1,1 +1,1 @@
-"""How tokenizers cut a word, step by step: the readable twins of the fast ones."""
+"""Tokenizer algorithms, step by step: the readable twins of the fast ones."""

@@ -1,7 +1,7 @@
-"""Unigram: of all ways to cut a word into known pieces, the one whose pieces are together most probable.
+"""Unigram: of all segmentations of a word into known pieces, the most probable one.
 
-The scores are log-probabilities, so the best cut has the largest sum; Viterbi's algorithm finds it by
-keeping, for every place in the word, only the best way to get there.
+The scores are log-probabilities, so the best segmentation has the largest sum; Viterbi's algorithm finds it
+by keeping the best score up to each position.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Edge(NamedTuple):
-    """A known piece at its place in the word, and the best score of the word up to its end if it is used."""
+    """A known piece at its position in the word, and the best score of the word up to its end with it."""
 
     start: int
     end: int
@@ -19,7 +19,7 @@ class Edge(NamedTuple):
 
 
 def lattice(word: str, scores: Mapping[str, float]) -> list[Edge]:
-    """Every known piece of the word, in the order of where it ends."""
+    """Returns every known piece of the word, by its end."""
     best = {0: 0.0}
     edges: list[Edge] = []
     for end in range(1, len(word) + 1):
@@ -34,7 +34,7 @@ def lattice(word: str, scores: Mapping[str, float]) -> list[Edge]:
 
 
 def best_path(word: str, scores: Mapping[str, float]) -> list[Edge]:
-    """The most probable cut; empty where no cut reaches the end.
+    """Returns the most probable segmentation; empty where none reaches the end.
 
     >>> [edge.piece for edge in best_path("abab", {"a": -2.0, "b": -2.0, "ab": -3.0})]
     ['ab', 'ab']

@@ -1,4 +1,4 @@
-"""WordPiece: from the left, always the longest known piece; pieces inside a word are written with a mark."""
+"""WordPiece: from the left, the longest known piece each time; pieces inside a word have a prefix, ##."""
 
 from collections.abc import Container
 
@@ -6,7 +6,7 @@ from collections.abc import Container
 def encode(
     word: str, vocabulary: Container[str], unknown: str, mark: str = "##", longest: int = 100
 ) -> list[str]:
-    """The pieces of a word, or the one unknown token where some rest of it begins with no known piece.
+    """Returns the pieces of a word, or the unknown token where no known piece fits.
 
     >>> encode("unable", {"un", "##able", "##a"}, "[UNK]")
     ['un', '##able']

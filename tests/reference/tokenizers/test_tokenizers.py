@@ -7,7 +7,7 @@ import pytest
 from tokenizers import pre_tokenizers
 
 from pellucid.reference.tokenizers import bpe, unigram, wordpiece
-from pellucid.reference.tokenizers.cut import cut
+from pellucid.reference.tokenizers.pretokenizer import pretokenize
 from pellucid.text import alphabet
 from pellucid.text.kinds import train
 from pellucid.text.standard import StandardTokenizer
@@ -27,11 +27,11 @@ def test_cutting_into_words_follows_the_pattern() -> None:
     library = pre_tokenizers.ByteLevel(add_prefix_space=False)
     for text in TEXTS:
         words = [alphabet.to_bytes(word).decode() for word, _ in library.pre_tokenize_str(text)]
-        assert list(cut(text)) == words
+        assert list(pretokenize(text)) == words
 
 
 def test_bpe_learns_the_same_merges() -> None:
-    words = Counter(word.encode() for word in cut(STORY))
+    words = Counter(word.encode() for word in pretokenize(STORY))
     letters = [alphabet.to_bytes(letter) for letter in sorted(alphabet.BYTE)]
     merges = trained("bpe").file["model"]["merges"]
     learned = bpe.train(words, letters, len(merges))
@@ -45,7 +45,7 @@ def test_bpe_cuts_the_same_tokens() -> None:
         (alphabet.to_bytes(left), alphabet.to_bytes(right)): rank for rank, (left, right) in enumerate(merges)
     }
     for text in TEXTS:
-        pieces = [piece for word in cut(text) for piece in bpe.encode(word.encode(), ranks)[0]]
+        pieces = [piece for word in pretokenize(text) for piece in bpe.encode(word.encode(), ranks)[0]]
         assert pieces == [tokenizer.bytes_of(id) for id in tokenizer.encode(text)]
 
 
@@ -69,7 +69,7 @@ def test_unigram_finds_the_same_best_path() -> None:
     for text in [*TEXTS[1:], STORY[:2000]]:
         pieces = [
             edge.piece
-            for word in cut(text)
+            for word in pretokenize(text)
             for edge in unigram.best_path(alphabet.to_letters(word.encode()), scores)
         ]
         assert pieces == [tokenizer.token(id) for id in tokenizer.encode(text)]

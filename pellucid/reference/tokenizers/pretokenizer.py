@@ -1,6 +1,6 @@
-"""Cutting a text into words before merging, as GPT-2 does: a word keeps the space before it.
+"""Pretokenization as in GPT-2: a text is split into words before any merge, each with the space before it.
 
-What is a letter is Unicode's to say, in the version that Python knows.
+Letters and numbers are those of Python's version of Unicode.
 """
 
 import unicodedata
@@ -9,9 +9,10 @@ from collections.abc import Iterator
 CONTRACTIONS = ("'s", "'t", "'re", "'ve", "'m", "'ll", "'d")
 
 
-def cut(text: str) -> Iterator[str]:
-    """
-    >>> list(cut("The cat's 2 mats,  then"))
+def pretokenize(text: str) -> Iterator[str]:
+    """Yields the words of a text.
+
+    >>> list(pretokenize("The cat's 2 mats,  then"))
     ['The', ' cat', "'s", ' 2', ' mats', ',', ' ', ' then']
     """
     at = 0
@@ -22,6 +23,7 @@ def cut(text: str) -> Iterator[str]:
 
 
 def _end(text: str, at: int) -> int:
+    """Returns the end of the word that starts at `at`."""
     for ending in CONTRACTIONS:
         if text.startswith(ending, at):
             return at + len(ending)
@@ -30,18 +32,19 @@ def _end(text: str, at: int) -> int:
     if kind and kind != "space":
         return _run(text, start, kind)
     end = _run(text, at, "space")
-    # the last space of a run belongs to the word that follows
+    # the last space of a run belongs to the next word
     return end - 1 if end - at > 1 and end < len(text) else end
 
 
 def _run(text: str, at: int, kind: str) -> int:
+    """Returns the end of the run of characters of one kind."""
     while _kind(text, at) == kind:
         at += 1
     return at
 
 
 def _kind(text: str, at: int) -> str:
-    """letter, number, space or other; nothing past the end."""
+    """Returns letter, number, space or other; empty past the end."""
     if at >= len(text):
         return ""
     if text[at].isspace() and text[at] not in "\x1c\x1d\x1e\x1f":
