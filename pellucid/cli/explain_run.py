@@ -184,9 +184,9 @@ def _names(past: "PastRun") -> Iterator[str]:
 
 
 def _names_data(past: "PastRun") -> dict[str, Any]:
-    from pellucid.training.saving.manifest import step_of
+    from pellucid.training.saving.manifest import parse_step
 
-    found = (step_of(path.name) for path in past.folder.checkpoints.glob("step-*"))
+    found = (parse_step(path.name) for path in past.folder.checkpoints.glob("step-*"))
     shapes = {name: list(shape) for name, shape in past.shapes.items()}
     saved = sorted(step for step in found if step is not None)
     return {

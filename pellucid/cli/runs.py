@@ -87,7 +87,7 @@ def _about(path: Path) -> dict[str, Any]:
     log = path / LOG
     try:
         row["age"] = max(0.0, time.time() - (log if log.exists() else path).stat().st_mtime)
-        status = RunFolder(path).status()
+        status = RunFolder(path).read_status()
         row |= {"state": status.state, "step": status.step, "saved": status.step or None}
         for line in milestones(log) if log.exists() else ():
             _read(row, line)

@@ -96,9 +96,9 @@ def _continue_run(path: Path, overrides: list[str], plain: bool, dry_run: bool, 
         recipe = replace(recipe_to_resume(folder, overrides), out=str(path))  # it may have been moved
         _print_forecast(recipe, ranks, is_new=False)
         return
-    state, step = folder.status()
+    state, step = folder.read_status()
     if state == "finished" and ranks.is_single_process and is_complete(folder, overrides):
-        print(_describe_finished(path, step, has_checkpoint=folder.newest()[0] is not None))
+        print(_describe_finished(path, step, has_checkpoint=folder.find_newest()[0] is not None))
         return
     report = _print_line if ranks.is_main else _ignore
     with _lock(folder, ranks):
@@ -218,7 +218,7 @@ def _describe_end(run: "Run", loss: float | None) -> str:
     """Returns where the models are, and a command to try the newest with."""
     from pellucid.training.evaluate import example_prompt
 
-    out, best = run.folder.path, run.folder.best()
+    out, best = run.folder.path, run.folder.read_best()
     message = f"The model is in {out}/model"
     if loss is not None:
         message += f" (validation loss {loss:.4f})"

@@ -26,8 +26,8 @@ from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
 from pellucid.training.run import Run
 from pellucid.training.saving import checkpoint
-from pellucid.training.saving.environment import differences
-from pellucid.training.saving.manifest import MODEL, step_of
+from pellucid.training.saving.environment import compare_environments
+from pellucid.training.saving.manifest import MODEL, parse_step
 from pellucid.training.saving.run_folder import DATA, RECIPE, RunFolder
 from pellucid.training.start import base_model_for_resume, config_of, resolve_recipe, summary
 from pellucid.training.state import TrainState
@@ -67,7 +67,7 @@ def _open_run(
         source = open_source(recipe.data, recipe.length, recipe.seed, folder.path / DATA, report, base)
     recipe, unresolved = recipe.resolve_steps(source.train), recipe
     if recipe != unresolved:
-        ranks.on_main_then_broadcast(lambda: folder.change(recipe.to_toml()))
+        ranks.on_main_then_broadcast(lambda: folder.write_recipe(recipe.to_toml()))
     check_evaluation(source, recipe)
     with memory.enough(recipe, recipe.train.device, lambda: 0, ranks.world):
         state = TrainState(recipe, source, base, ranks)
@@ -99,23 +99,23 @@ def resume(
     `changes` may set steps=N, to train further than the run was planned.
     """
     changes = _check_changes(changes)
-    own = Recipe.from_dict(folder.recipe())
-    check_same_recipe(Recipe.from_dict(override(folder.recipe(), _without_steps(changes))), ranks)
+    own = Recipe.from_dict(folder.read_recipe())
+    check_same_recipe(Recipe.from_dict(override(folder.read_recipe(), _without_steps(changes))), ranks)
     ranks.check_equal({STEPS: _steps(folder, changes)})
-    ranks.on_main_then_broadcast(folder.need_own_models)
+    ranks.on_main_then_broadcast(folder.check_models)
     name, skipped = ranks.on_main_then_broadcast(lambda: _newest(folder))
     for line in skipped:
         report(line)
-    path, step = (folder.checkpoints / name, step_of(name) or 0) if name else (None, 0)
+    path, step = (folder.checkpoints / name, parse_step(name) or 0) if name else (None, 0)
     extended, recipe = _recipe_from(folder, path, changes)
     run = _open_run(recipe, folder, report, base_model_for_resume(recipe, path), ranks)
     if path is not None:
         run.state.restore(checkpoint.read_checked(path, ranks))
-        for line in differences(checkpoint.environment_of(path), run.environment()):
+        for line in compare_environments(checkpoint.read_environment(path), run.environment()):
             report(f"{line}: the result will no longer be bitwise that of an uninterrupted run")
     if extended != own:
         run.state.meters.evaluations_without_improvement = 0  # patience begins anew
-        ranks.on_main_then_broadcast(lambda: folder.change(extended.to_toml()))
+        ranks.on_main_then_broadcast(lambda: folder.write_recipe(extended.to_toml()))
         report(_describe_extension(own, extended, step))
     for log in run.logs.values():
         cut(log.path, step)
@@ -125,15 +125,15 @@ def resume(
 
 def recipe_to_resume(folder: RunFolder, changes: Iterable[str]) -> Recipe:
     """Returns the recipe with which `resume` would train, or refuses as it would; nothing is written."""
-    return _recipe_from(folder, folder.newest()[0], _check_changes(changes))[1]
+    return _recipe_from(folder, folder.find_newest()[0], _check_changes(changes))[1]
 
 
 def _recipe_from(folder: RunFolder, found: Path | None, changes: Iterable[str]) -> tuple[Recipe, Recipe]:
     """Returns the recipe with the new number of steps, as the folder keeps it, and with all changes, as it is
     trained with from the checkpoint on."""
-    own, step = Recipe.from_dict(folder.recipe()), (step_of(found.name) or 0) if found else 0
+    own, step = Recipe.from_dict(folder.read_recipe()), (parse_step(found.name) or 0) if found else 0
     if found is not None:
-        _check_unchanged(own, checkpoint.recipe_of(found), step, folder)
+        _check_unchanged(own, checkpoint.read_recipe(found), step, folder)
     steps = _steps(folder, changes)
     extended = own if steps == own.steps else _extended(own, step, steps, folder)
     return extended, Recipe.from_dict(override(extended.to_dict(), _without_steps(changes)))
@@ -141,7 +141,7 @@ def _recipe_from(folder: RunFolder, found: Path | None, changes: Iterable[str]) 
 
 def _steps(folder: RunFolder, changes: Iterable[str]) -> int:
     """Returns how many steps the run has after the changes."""
-    return Recipe.from_dict(override({**folder.recipe(), EXTENSIONS: []}, changes)).steps
+    return Recipe.from_dict(override({**folder.read_recipe(), EXTENSIONS: []}, changes)).steps
 
 
 def _extended(recipe: Recipe, step: int, steps: int, folder: RunFolder) -> Recipe:
@@ -188,14 +188,14 @@ def _check_unchanged(recipe: Recipe, saved: Mapping[str, Any], step: int, folder
 def is_complete(folder: RunFolder, changes: Iterable[str]) -> bool:
     """Whether a finished run has its last checkpoint intact and `changes` ask for no more steps, so that
     nothing is left to train."""
-    recipe = Recipe.from_dict(folder.recipe())
-    found, skipped = folder.newest()
+    recipe = Recipe.from_dict(folder.read_recipe())
+    found, skipped = folder.find_newest()
     if skipped or _steps(folder, _check_changes(changes)) != recipe.steps:
         return False
     if found is None:
         return True
-    saved = checkpoint.recipe_of(found)
-    _check_unchanged(recipe, saved, step_of(found.name) or 0, folder)
+    saved = checkpoint.read_recipe(found)
+    _check_unchanged(recipe, saved, parse_step(found.name) or 0, folder)
     return Recipe.from_dict(saved).steps == recipe.steps  # else killed just after its steps were extended
 
 
@@ -204,7 +204,7 @@ def _newest(folder: RunFolder) -> tuple[str, list[str]]:
 
     Refuses a run that has a model and no checkpoint left: training from step 0 would replace the model.
     """
-    found, skipped = folder.newest()
+    found, skipped = folder.find_newest()
     if found is None and (saved := folder.path / MODEL).is_dir():
         why = (
             f"{folder.path} has no complete checkpoint to resume from: training from step 0 would replace "

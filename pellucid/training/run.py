@@ -35,7 +35,7 @@ from pellucid.training.history.nonfinite import NonfiniteLocator
 from pellucid.training.history.recorder import Recorder
 from pellucid.training.history.tensorboard import Board
 from pellucid.training.machine import measure_peak
-from pellucid.training.saving.environment import environment
+from pellucid.training.saving.environment import get_environment
 from pellucid.training.saving.run_folder import LOG, RECORDER, TENSORBOARD, RunFolder
 from pellucid.training.state import TrainState
 from pellucid.training.step import train_step
@@ -235,10 +235,10 @@ class Run:
         return Saved(event.step, str(path), seconds, event.loss)
 
     def _is_best(self, loss: float) -> bool:
-        best = self.folder.best()
+        best = self.folder.read_best()
         return best is None or best.loss is None or loss < best.loss
 
     def environment(self) -> dict[str, object]:
         """Returns what the bits of this run depend on besides its recipe."""
         state = self.state
-        return environment(state.compiled, state.device, self.ranks.world, self.recipe.train.parallel)
+        return get_environment(state.compiled, state.device, self.ranks.world, self.recipe.train.parallel)

@@ -149,10 +149,10 @@ class TrainState:
             step=self.meters.step,
             config=self.model.config,
             weights=lora.Merged(used, self.recipe.lora.scale),
-            raw=trainable if adapters or self.average.mean else {},
-            mean=lora.adapters(self.average.mean),
+            trainable=trainable if adapters or self.average.mean else {},
+            averaged_adapters=lora.adapters(self.average.mean),
             adapter=adapter(self.recipe, self.model.config, adapters),
-            like=self.base,
+            base=self.base,
             tokenizer=self.source.tokenizer,
             optimizer=tensors,
             rng=rng.get_rng_state(),
@@ -165,11 +165,11 @@ class TrainState:
     def restore(self, snapshot: Snapshot) -> None:
         """Sets everything to what it was when the snapshot was taken, on any number of ranks."""
         need_base(self.recipe, self.base_fingerprint, snapshot.plain.get("base", ""))
-        for name in snapshot.raw if self.base_fingerprint else self.weights.named:
-            copy_rows(self.weights.named[name], snapshot.left(name))
+        for name in snapshot.trainable if self.base_fingerprint else self.weights.named:
+            copy_rows(self.weights.named[name], snapshot.get_trainable(name))
         self.weights.copy_to_model()
         for name, mean in self.average.mean.items():
-            copy_rows(mean, snapshot.averaged(name))
+            copy_rows(mean, snapshot.get_average(name))
         optimizers.load_state(self.optimizer, snapshot.optimizer, snapshot.plain["optimizer"])
         if snapshot.rng:
             rng.set_rng_state(snapshot.rng)

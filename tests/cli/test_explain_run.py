@@ -30,7 +30,7 @@ def test_a_weight_is_explained_with_gradient_clip_moments_decay_and_rate(run: Pa
     done = shell("explain", run, "--at", f"{WEIGHT}@6[3,7]", "--lines", "0", "--depth", "9")
     assert done.code == 0, done.err
     saved = checkpoint.read(run / "checkpoints" / "step-0000006")
-    own = float(saved.left(WEIGHT)[3, 7])
+    own = float(saved.get_trainable(WEIGHT)[3, 7])
     assert f"the run itself has {own:.9g} here, in float32" in done.out
     for words in (
         f"{WEIGHT}@6[out=3,in=7] = ",
@@ -61,7 +61,7 @@ def test_every_optimizer_explains_its_update(kind: str, tmp_path: Path, shell: S
 def test_one_value_in_full_for_programs(run: Path, shell: Shell) -> None:
     done = shell("explain", run, "--at", f"{WEIGHT}@6[3,7]", "--json")
     message = json.loads(done.out)
-    own = float(checkpoint.read(run / "checkpoints" / "step-0000006").left(WEIGHT)[3, 7])
+    own = float(checkpoint.read(run / "checkpoints" / "step-0000006").get_trainable(WEIGHT)[3, 7])
     assert message["run"]["own"] == own and message["run"]["checkpoint_has_the_same_bits"] is True
     assert message["value"] == pytest.approx(own, abs=1e-8) and message["value"] != own
     assert message["run"]["distance"] == abs(message["value"] - own)

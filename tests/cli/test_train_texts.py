@@ -27,7 +27,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
     return Shell(capsys, monkeypatch)
 
 
-def recipe_of(folder: str) -> dict[str, dict[str, object]]:
+def read_recipe(folder: str) -> dict[str, dict[str, object]]:
     return tomllib.loads((Path(folder) / "recipe.toml").read_text())
 
 
@@ -49,9 +49,9 @@ def test_several_texts_are_one_source_and_the_run_has_their_folder_s_name(run: S
         Path(f"notes/{name}.txt").write_text(f"{name} {TEXT}")
     done = run("train", *sorted(map(str, Path("notes").iterdir())), "--plain", *SMALL)
     assert done.code == 0, done.err
-    recipe = recipe_of("runs/notes")
+    recipe = read_recipe("runs/notes")
     assert recipe["data"]["path"] == ["notes/a.txt", "notes/b.txt", "notes/x=y.txt"]
-    assert RunFolder("runs/notes").status().state == "finished"
+    assert RunFolder("runs/notes").read_status().state == "finished"
     assert run("train", "--resume", "runs/notes").code == 0
 
 
@@ -86,7 +86,7 @@ def test_bad_files_are_all_named_before_anything_is_measured(
     done = run("train", "notes", "--plain", "data.on_bad_file=skip", *SMALL)
     assert done.code == 0, done.err
     assert "skipped 2 of 3 files" in done.out and "junk.txt" in done.out
-    assert recipe_of("runs/notes")["data"]["on_bad_file"] == "skip"
+    assert read_recipe("runs/notes")["data"]["on_bad_file"] == "skip"
     assert run("train", "notes", "--dry-run", "data.on_bad_file=skop", *SMALL).code == 2
 
 
@@ -192,7 +192,7 @@ def test_a_reader_that_leaves_does_not_end_the_run(tmp_path: Path) -> None:
     assert running.stdout is not None
     running.stdout.close()
     assert running.wait(120) == 0
-    assert RunFolder(tmp_path / "a").status() == ("finished", 2)
+    assert RunFolder(tmp_path / "a").read_status() == ("finished", 2)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_there_is_one_of_this_version() -> None:
 def test_a_run_of_every_version_goes_on_to_the_same_figures(run: Path, tmp_path: Path) -> None:
     folder = RunFolder(shutil.copytree(run, tmp_path / "run"))
     right = figures(run / "log.jsonl")
-    assert folder.status() == Status("interrupted", HALF)
+    assert folder.read_status() == Status("interrupted", HALF)
     with folder.lock():
         events = list(resume(folder, lambda _: None).events())
     assert [event.step for event in events if isinstance(event, Stepped)] == list(range(HALF + 1, WHOLE + 1))

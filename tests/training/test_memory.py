@@ -64,11 +64,11 @@ def test_a_run_whose_memory_is_full_goes_on_from_its_last_whole_checkpoint(tmp_p
         run.state.loss = _full_at(8, run.state.loss)  # in the second half of step 4
         with pytest.raises(ResourceError, match=r"step 4,.*train\.accumulate=4"):
             list(run.events())
-    assert folder.status() == ("interrupted", 2)
+    assert folder.read_status() == ("interrupted", 2)
     assert [line["step"] for line in read(folder.path / "log.jsonl") if line["kind"] == "step"] == [1, 2, 3]
     with folder.lock():
         list(resume(folder, lambda _: None).events())
-    assert folder.status() == ("finished", 6)
+    assert folder.read_status() == ("finished", 6)
 
 
 def _full_at(call: int, loss: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

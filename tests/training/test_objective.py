@@ -1,5 +1,4 @@
-"""The loss of a step: class weights and label smoothing are the specification's, however a batch is divided.
-"""
+"""The loss of a step: class weights and smoothing are the specification's, however a batch is divided."""
 
 import tomllib
 from pathlib import Path

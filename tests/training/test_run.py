@@ -118,7 +118,7 @@ def test_a_run_saves_after_some_minutes_and_goes_on_from_there_bit_for_bit(tmp_p
         for event in run.events():
             if isinstance(event, Saved) and event.step == 3:
                 break  # as if it had been killed here, between two evaluations
-    assert folder.newest()[0] == folder.checkpoints / "step-0000003"
+    assert folder.find_newest()[0] == folder.checkpoints / "step-0000003"
     with folder.lock():
         list(resume(folder, lambda _: None).events())
     assert weights(folder.path / "model") == weights(tmp_path / "straight" / "model")
@@ -196,10 +196,10 @@ def test_a_finished_run_can_be_given_more_steps(tmp_path: Path) -> None:
     assert first.status() == Status("finished", 6)
     message = go_on(path, "steps=10", stop=8)
     assert "10 steps instead of 6" in message[0] and "cosine" in message[0]
-    assert RunFolder(path).status() == Status("interrupted", 8)
+    assert RunFolder(path).read_status() == Status("interrupted", 8)
     go_on(path)
-    assert RunFolder(path).status() == Status("finished", 10)
-    planned = Recipe.from_dict(RunFolder(path).recipe())
+    assert RunFolder(path).read_status() == Status("finished", 10)
+    planned = Recipe.from_dict(RunFolder(path).read_recipe())
     assert (planned.steps, planned.extensions) == (10, ((6, 6),))
     schedule = planned.schedule
     assert rates(path) == before + [planned.optimizer.lr * schedule.factor(at, 10) for at in range(6, 10)]
@@ -257,8 +257,8 @@ def test_an_interrupted_run_can_be_given_another_end_but_none_in_its_past(tmp_pa
         with pytest.raises(UsageError, match="4 steps"):
             go_on(path, f"steps={steps}")
     go_on(path, "steps=5")
-    assert RunFolder(path).recipe()["extensions"] == [[4, 6]]
-    assert RunFolder(path).status() == Status("finished", 5)
+    assert RunFolder(path).read_recipe()["extensions"] == [[4, 6]]
+    assert RunFolder(path).read_status() == Status("finished", 5)
 
 
 def test_more_steps_that_a_killed_process_had_only_written_down_are_made(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_more_steps_that_a_killed_process_had_only_written_down_are_made(tmp_pat
         and not is_complete(folder, ("steps=9",))
     )
     with folder.lock():
-        folder.change(Recipe.from_dict(folder.recipe()).extend(6, 9).to_toml())
+        folder.write_recipe(Recipe.from_dict(folder.read_recipe()).extend(6, 9).to_toml())
     assert not is_complete(RunFolder(path), ())
 
 

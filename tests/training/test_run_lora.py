@@ -144,9 +144,9 @@ def test_k_steps_and_k_more_equal_2k_bit_for_bit(changes: tuple[str, ...], start
     again: list[Any] = [first.step() for _ in range(2)]
     kept = first.state.snapshot()
     kept = kept._replace(
-        raw={name: weight.clone() for name, weight in kept.raw.items()},
+        trainable={name: weight.clone() for name, weight in kept.trainable.items()},
         optimizer={name: tensor.clone() for name, tensor in kept.optimizer.items()},
-        mean={name: tensor.clone() for name, tensor in kept.mean.items()},
+        averaged_adapters={name: tensor.clone() for name, tensor in kept.averaged_adapters.items()},
     )
     first.step()  # whatever happens to the first run afterwards
     second = make_run(start, *changes)

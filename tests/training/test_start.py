@@ -78,7 +78,7 @@ def test_a_full_run_goes_on_bit_for_bit_after_its_start_is_gone(tmp_path: Path, 
         list(resume(folder, lambda _: None).events())
     weights = [(out / "model" / "model.safetensors").read_bytes() for out in (straight, cut)]
     assert weights[0] == weights[1]
-    last = folder.status().step
+    last = folder.read_status().step
     assert rebuild_step(cut, last, ["embed.weight"]).matches_checkpoint("embed.weight"), (
         "its steps can be asked about"
     )

@@ -21,7 +21,7 @@ def test_a_recipe_is_trained_and_its_model_returned(tmp_path: Path) -> None:
         TABLE, out=tmp_path / "run", steps=np.int64(3), optimizer={"lr": 0.02}, on_event=seen.append
     )
     assert [event.step for event in seen if isinstance(event, Stepped)] == [1, 2, 3]
-    assert isinstance(seen[-1], Ended) and RunFolder(tmp_path / "run").status() == ("finished", 3)
+    assert isinstance(seen[-1], Ended) and RunFolder(tmp_path / "run").read_status() == ("finished", 3)
     trained(tmp_path / "same", "steps=3", "optimizer.lr=0.02")
     same = pellucid.load(tmp_path / "same" / "model")
     assert torch.equal(model.logits([1, 2]), same.logits([1, 2]))
@@ -32,14 +32,14 @@ def test_a_shipped_recipe_is_known_by_its_name_and_another_kind_drops_the_settin
 ) -> None:
     tiny = {"context_length": 18, "n_layer": 1, "n_head": 2, "d_model": 8}
     pellucid.train("task:copy", out=str(tmp_path / "a"), steps=1, model=tiny, optimizer={"kind": "sgd"})
-    recipe = RunFolder(tmp_path / "a").recipe()
+    recipe = RunFolder(tmp_path / "a").read_recipe()
     assert recipe["optimizer"]["kind"] == "sgd" and recipe["model"]["n_layer"] == 1
 
 
 def test_overrides_keep_every_letter_and_the_numbers_of_a_list(tmp_path: Path) -> None:
     out = tmp_path / 'a "😀" \x7f b'
     pellucid.train(TABLE, out=out, steps=1, train={"only": ("*",)}, checkpoint={"minutes": np.float32(2)})
-    assert RunFolder(out).recipe()["out"] == str(out)
+    assert RunFolder(out).read_recipe()["out"] == str(out)
     changes = [*_changes({"extensions": [[np.int64(1), 2]], "data": {"path": [Path("a"), "b"]}})]
     assert changes == ["extensions=[[1, 2]]", 'data.path=["a", "b"]']
 
@@ -71,8 +71,8 @@ def test_texts_are_trained_on_by_a_recipe_that_is_planned_for_them(tmp_path: Pat
     tiny = {"n_layer": 1, "n_head": 1, "d_model": 8, "context_length": 8}
     for recipe, out in ((texts[0], "one"), (texts, "both")):
         pellucid.train(recipe, minutes=0.2, steps=1, out=tmp_path / out, model=tiny, train={"threads": 1})
-    assert RunFolder(tmp_path / "both").recipe()["data"]["path"] == [*map(str, texts)]
-    assert RunFolder(tmp_path / "one").recipe()["schedule"]["warmup"] >= 1
+    assert RunFolder(tmp_path / "both").read_recipe()["data"]["path"] == [*map(str, texts)]
+    assert RunFolder(tmp_path / "one").read_recipe()["schedule"]["warmup"] >= 1
     for recipe in ("stories", TABLE):
         with pytest.raises(UsageError, match="minutes"):
             pellucid.train(recipe, minutes=1)

@@ -41,8 +41,8 @@ from pellucid.training.prefetch import DeviceBatch
 from pellucid.training.recipe import Recipe
 from pellucid.training.saving import checkpoint, rng
 from pellucid.training.saving.checkpoint import Snapshot
-from pellucid.training.saving.environment import differences, environment
-from pellucid.training.saving.manifest import name_of, step_of
+from pellucid.training.saving.environment import compare_environments, get_environment
+from pellucid.training.saving.manifest import checkpoint_name, parse_step
 from pellucid.training.saving.run_folder import LOG, RECIPE, RunFolder
 from pellucid.training.start import base_model_for_resume, resolve_recipe, shapes_of
 from pellucid.training.state import TrainState
@@ -121,8 +121,8 @@ class PastRun:
         self.folder, self.raw_tokens = RunFolder(path), raw_tokens
         if not (self.folder.path / RECIPE).is_file():
             raise UsageError(f"{path} is not a run folder: it has no {RECIPE}.")
-        self.recipe = Recipe.from_dict(self.folder.recipe())
-        self.base = base_model_for_resume(self.recipe, self.folder.newest()[0])
+        self.recipe = Recipe.from_dict(self.folder.read_recipe())
+        self.base = base_model_for_resume(self.recipe, self.folder.find_newest()[0])
         self.source = _open_data(self.recipe, self.folder.path, self.base)
         self.shapes = shapes_of(self.recipe, self.base, self.source.tokenizer.vocab_size)
         log = self.folder.path / LOG
@@ -136,7 +136,7 @@ class PastRun:
     def reached(self) -> int:
         """Returns how many steps the run has made."""
         logged = [int(line["step"]) for line in self.lines if isinstance(line.get("step"), int)]
-        return max(self.folder.status().step, *logged, 0)
+        return max(self.folder.read_status().step, *logged, 0)
 
     def parameter(self, name: str) -> str:
         """Returns the parameter that a name of the trace belongs to; for a value of all parameters, such as
@@ -196,7 +196,7 @@ class PastRun:
                 recorder = UpdateRecorder(names)
                 event = train_step(state, [recorder, NonfiniteLocator()])
                 updates = recorder.updates(state)
-            own_environment = environment(state.compiled, state.device)
+            own_environment = get_environment(state.compiled, state.device)
         logged = self._logged(event)
         remarks = tuple(_compare_figures(event, logged)) if logged else ()
         rebuilt = RebuiltStep(
@@ -205,7 +205,7 @@ class PastRun:
         )  # fmt: skip
         if rebuilt.is_exact:
             return rebuilt
-        return replace(rebuilt, remarks=(*remarks, *differences(saved_environment, own_environment)))
+        return replace(rebuilt, remarks=(*remarks, *compare_environments(saved_environment, own_environment)))
 
     def _initial(self, state: TrainState, names: Sequence[str]) -> RebuiltStep:
         """Returns step 0: the weights before any update."""
@@ -223,19 +223,19 @@ class PastRun:
     def _nearest_checkpoint(self, most: int) -> tuple[Snapshot | None, dict[str, object]]:
         """Returns the newest complete checkpoint up to a step, and what the bits of the run depend on."""
         while True:
-            found, _ = self.folder.newest(most)
+            found, _ = self.folder.find_newest(most)
             try:
                 if found is not None:
-                    return checkpoint.read_checked(found), checkpoint.environment_of(found)
-                later, _ = self.folder.newest()
-                return None, checkpoint.environment_of(later) if later else {}
+                    return checkpoint.read_checked(found), checkpoint.read_environment(found)
+                later, _ = self.folder.find_newest()
+                return None, checkpoint.read_environment(later) if later else {}
             except FileError:  # a run under way has just removed it
                 if found is not None:
-                    most = (step_of(found.name) or 0) - 1
+                    most = (parse_step(found.name) or 0) - 1
 
     def _saved(self, k: int) -> Snapshot | None:
         try:
-            return checkpoint.read(self.folder.checkpoints / name_of(k))
+            return checkpoint.read(self.folder.checkpoints / checkpoint_name(k))
         except FileError:
             return None
 

@@ -143,15 +143,15 @@ class RebuiltStep:
 
     def matches_checkpoint(self, name: str) -> bool | None:
         """Whether the checkpoint of this step holds the same bits; None where there is none."""
-        if self.saved is None or (self.recipe.lora.rank and name not in self.saved.raw):
+        if self.saved is None or (self.recipe.lora.rank and name not in self.saved.trainable):
             return None  # beside adapters, a checkpoint holds merged weights only
-        update, theirs = self.updates[name], {"": self.saved.left(name)}
+        update, theirs = self.updates[name], {"": self.saved.get_trainable(name)}
         for key, which in MOMENTS.items():
             if f"{name}.{key}" in self.saved.optimizer:
                 theirs[which] = self.saved.optimizer[f"{name}.{key}"]
         ours = {"": update.new, **update.new_moments}
         if update.new_mean is not None:
-            ours["ema"], theirs["ema"] = update.new_mean, self.saved.averaged(name)
+            ours["ema"], theirs["ema"] = update.new_mean, self.saved.get_average(name)
         return ours.keys() == theirs.keys() and all(
             np.array_equal(ours[key], to_float64(theirs[key]), equal_nan=True) for key in ours
         )

@@ -152,8 +152,7 @@ class Recipe:
         return dataclasses.replace(self, steps=steps, extensions=tuple(earlier))
 
     def resolve_steps(self, rows: Rows) -> Self:
-        """Returns the recipe with the steps that `data.epochs` passes over these rows take, where it is set.
-        """
+        """Returns the recipe with the steps of `data.epochs` passes over these rows, where that is set."""
         if not self.data.epochs:
             return self
         steps = rows.count_batches(self.data.batch_size, self.data.epochs)

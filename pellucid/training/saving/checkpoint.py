@@ -1,22 +1,22 @@
-"""A checkpoint: all that a run is at one moment, in a folder that is complete or not there.
+"""A checkpoint: the whole state of a run at one step, in a folder that is complete or absent.
 
     step-0000500/
-        model/                      a model folder like any other: the weights to be used, their running mean
-                                    where there is one, and where there are adapters their sum with the base
-        adapter/                    where the run has adapters: these alone, for the model that it began from
-        rank-0/                     what one rank has of the rest; of several, each has such a folder
-            raw.safetensors         what learns as the optimizer left it, where the model holds something else
-            mean.safetensors        the running mean of adapters, which the model holds as a sum only
+        model/                      a model folder: the weights to use, averaged where the run averages them
+                                    and merged with their adapters where it has some
+        adapter/                    the adapters alone, for the model that the run started from
+        rank-0/                     what one rank has of the rest; each of several ranks has such a folder
+            raw.safetensors         trainable weights before averaging and merging, where model/ differs
+            mean.safetensors        averaged adapters, which model/ holds merged only
             optimizer.safetensors   moments and counters under the parameters' names
-            rng.safetensors         the dice
-        index.json                  of each tensor the shape, and with which row the piece of a rank begins
-        state.json                  the numbers that are no tensors, the recipe, what the bits depend on
+            rng.safetensors         RNG states
+        index.json                  the shape of each tensor, and the first row of each rank's piece
+        state.json                  plain numbers, the recipe, and what the bits depend on
         manifest.json               size and SHA-256 of each of these, and of itself
 
-It is written under another name, each file brought to the disk before the next, the manifest last and by the
-first rank alone; then renamed. So a folder called step-… is complete at whatever moment a process, or the
-power, was cut off, and what changes in it later no longer fits its manifest. Pieces are put together when
-they are read, so that any number of ranks can go on from them.
+It is written under a temporary name, each file synced before the next, the manifest last and by the main rank
+alone; then renamed. So a folder called step-… is complete whenever the process or the power fails, and a
+later change of it no longer fits its manifest. Pieces are joined when they are read, so that any number of
+ranks can continue from them.
 """
 
 import contextlib
@@ -42,44 +42,44 @@ from pellucid.interop.folder import read_table
 from pellucid.interop.safetensors_file import LARGEST_INDEX, read_tensors, write_file
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.training.distributed.ranks import SINGLE_PROCESS, Ranks
-from pellucid.training.saving import manifest
 from pellucid.training.saving.manifest import (
     ADAPTER,
     MANIFEST,
     MODEL,
     PARTIAL,
-    check,
-    listing,
-    measured,
-    name_of,
+    check_contents,
+    checkpoint_name,
+    format_manifest,
+    list_files,
+    measure,
 )
 from pellucid.training.saving.shards import (
-    TENSORS,
-    Files,
-    Kept,
-    gathered,
-    index_text,
-    own,
-    pieces_of,
-    storable,
+    PARTS,
+    JoinedTensors,
+    RankFiles,
+    find_pieces,
+    format_index,
+    gather,
+    select_own,
+    to_stored,
 )
 
 STATE, INDEX = "state.json", "index.json"
-DICE = "rng"
-"""What each rank has for itself."""
+RNG = "rng"
+"""The file that each rank has for itself."""
 PLAIN = ("plain", "loader", "meters", "recipe", "environment")
 """The tables of state.json."""
 _COUNT = itertools.count()
 
 
 class Snapshot(NamedTuple):
-    """Everything that a run is at one moment. Tensors are on any device, whole or in pieces; tables hold what
-    JSON can hold. There are no dice where they were those of other ranks."""
+    """The whole state of a run at one step. Tensors are on any device, full or sharded; tables hold what JSON
+    can hold. `rng` is empty where the states are those of another number of ranks."""
 
     step: int
     config: ModelConfig
     weights: Mapping[str, torch.Tensor]
-    """Those to be used: where there is a running mean, the mean; where there are adapters, merged."""
+    """The weights to use: averaged where the run averages them, and merged with adapters."""
     tokenizer: Tokenizer | None
     optimizer: Mapping[str, torch.Tensor]
     rng: Mapping[str, torch.Tensor]
@@ -87,21 +87,21 @@ class Snapshot(NamedTuple):
     plain: dict[str, Any]
     meters: dict[str, Any]
     name: str = ""
-    raw: Mapping[str, torch.Tensor] = MappingProxyType({})
-    """What learns as the optimizer left it, where `weights` hold something else."""
-    mean: Mapping[str, torch.Tensor] = MappingProxyType({})
-    """The running mean of adapters, which `weights` do not hold by themselves."""
+    trainable: Mapping[str, torch.Tensor] = MappingProxyType({})
+    """Trainable weights before averaging and merging, where `weights` differ from them."""
+    averaged_adapters: Mapping[str, torch.Tensor] = MappingProxyType({})
+    """The running average of adapters, which `weights` hold merged only."""
     adapter: Adapter | None = None
-    like: interop.Pretrained | None = None
-    """The model that the run began from, whose chat template and ends its own has."""
+    base: interop.Pretrained | None = None
+    """The model that the run started from, whose chat template and end tokens its own has."""
 
-    def left(self, name: str) -> torch.Tensor:
-        """A parameter as the optimizer left it."""
-        return self.raw[name] if name in self.raw else self.weights[name]
+    def get_trainable(self, name: str) -> torch.Tensor:
+        """Returns a parameter before averaging and merging, as the optimizer updates it."""
+        return self.trainable[name] if name in self.trainable else self.weights[name]
 
-    def averaged(self, name: str) -> torch.Tensor:
-        """Its running mean, where the run has one."""
-        return self.mean[name] if name in self.mean else self.weights[name]
+    def get_average(self, name: str) -> torch.Tensor:
+        """Returns the running average of a parameter, where the run averages."""
+        return self.averaged_adapters[name] if name in self.averaged_adapters else self.weights[name]
 
 
 # ---- writing
@@ -114,19 +114,19 @@ def write(
     environment: Mapping[str, Any],
     ranks: Ranks = SINGLE_PROCESS,
 ) -> Path:
-    """Save a snapshot as `folder`/step-…; what is complete in the folder stays so, whatever happens.
+    """Writes a snapshot to `folder`/step-…; complete checkpoints stay complete, whatever happens.
 
-    All ranks take part, each with what it has; where one of them fails, none has saved.
+    All ranks take part, each with its rows; where one of them fails, nothing is saved.
     """
-    pieces = {part: own(getattr(snapshot, part), ranks) for part in TENSORS}
-    mine = {part: {name: one.rows for name, one in found.items()} for part, found in pieces.items()}
-    files = {part: storable(part, tensors) for part, tensors in [*mine.items(), (DICE, snapshot.rng)]}
-    model = pretrained(snapshot, ranks)
+    pieces = {part: select_own(getattr(snapshot, field), ranks) for part, field in PARTS.items()}
+    own = {part: {name: piece.rows for name, piece in found.items()} for part, found in pieces.items()}
+    files = {part: to_stored(part, tensors) for part, tensors in [*own.items(), (RNG, snapshot.rng)]}
+    model = make_pretrained(snapshot, ranks)
     state = _state_text(snapshot, recipe, environment)
-    made = folder / name_of(snapshot.step)
+    path = folder / checkpoint_name(snapshot.step)
 
-    def own_part() -> dict[str, Any]:
-        """This rank's files, and what the first one has to know of them."""
+    def write_own() -> dict[str, Any]:
+        """Writes this rank's files; returns their entries of the manifest and of the index."""
         here = new / f"rank-{ranks.rank}"
         here.mkdir()
         for part, tensors in files.items():
@@ -140,63 +140,66 @@ def write(
             write_adapter(new / ADAPTER, snapshot.adapter)
             folders.append(ADAPTER)
         fsync_folder(new)
-        entries = {f"{at}/{name}": measured(new / at / name) for at in folders for name in listing(new / at)}
-        where = {part: {n: [one.first, one.shape] for n, one in p.items()} for part, p in pieces.items()}
-        return {"entries": entries, "pieces": where}
+        entries = {
+            f"{at}/{name}": measure(new / at / name) for at in folders for name in list_files(new / at)
+        }
+        index = {part: {n: [one.first, one.shape] for n, one in p.items()} for part, p in pieces.items()}
+        return {"entries": entries, "pieces": index}
 
-    with _telling(folder, snapshot):
-        new = folder / ranks.on_main_then_broadcast(lambda: _temporary(folder, made.name))
+    with _explain_errors(folder, snapshot):
+        new = folder / ranks.on_main_then_broadcast(lambda: _make_temporary(folder, path.name))
         try:
-            parts = ranks.gather_results(own_part)
-            ranks.on_main_then_broadcast(lambda: _complete(new, made, snapshot.step, state, parts))
+            parts = ranks.gather_results(write_own)
+            ranks.on_main_then_broadcast(lambda: _finish(new, path, snapshot.step, state, parts))
         finally:
             if ranks.is_main:
                 shutil.rmtree(new, ignore_errors=True)
-    return made
+    return path
 
 
-def _temporary(folder: Path, name: str) -> str:
-    """A new folder for the files, until they are complete."""
+def _make_temporary(folder: Path, name: str) -> str:
+    """Makes a folder for the files until they are complete; returns its name."""
     new = folder / f"{PARTIAL}{name}-{os.getpid()}-{next(_COUNT)}"
     new.mkdir()
     return new.name
 
 
-def _complete(new: Path, made: Path, step: int, state: bytes, parts: Sequence[dict[str, Any]]) -> None:
-    """Index, state and manifest; then the folder gets its name."""
+def _finish(new: Path, path: Path, step: int, state: bytes, parts: Sequence[dict[str, Any]]) -> None:
+    """Writes index, state and manifest; then renames the folder."""
     with whole_file(new / INDEX) as file:
-        file.write(index_text([part["pieces"] for part in parts]))
+        file.write(format_index([part["pieces"] for part in parts]))
     with whole_file(new / STATE) as file:
         file.write(state)
-    entries = {name: measured(new / name) for name in (INDEX, STATE)}
+    entries = {name: measure(new / name) for name in (INDEX, STATE)}
     for part in parts:
         entries |= part["entries"]
     with whole_file(new / MANIFEST) as file:
-        file.write(manifest.text(step, dict(sorted(entries.items()))))
+        file.write(format_manifest(step, dict(sorted(entries.items()))))
     old = new.with_name(f"{new.name}-old")
     try:
-        if made.exists():
-            made.rename(old)
-        new.rename(made)
-        fsync_folder(made.parent)
+        if path.exists():
+            path.rename(old)
+        new.rename(path)
+        fsync_folder(path.parent)
     finally:
-        if old.exists() and not made.exists():
-            old.rename(made)
+        if old.exists() and not path.exists():
+            old.rename(path)
         shutil.rmtree(old, ignore_errors=True)
 
 
-def bytes_of(snapshot: Snapshot) -> int:
-    """How many bytes its tensors take: the whole checkpoint, but for a few kilobytes."""
-    tables = (snapshot.weights, snapshot.raw, snapshot.mean, snapshot.optimizer, snapshot.rng)
+def count_bytes(snapshot: Snapshot) -> int:
+    """Returns the bytes of its tensors: the whole checkpoint, but for a few kilobytes."""
+    averaged = snapshot.averaged_adapters
+    tables = (snapshot.weights, snapshot.trainable, averaged, snapshot.optimizer, snapshot.rng)
     return sum(
         math.prod(tensor.shape) * tensor.element_size() for tensors in tables for tensor in tensors.values()
     )
 
 
 @contextlib.contextmanager
-def _telling(folder: Path, snapshot: Snapshot) -> Iterator[None]:
-    """One error for whatever the disk refuses: which file, how many bytes, and that nothing was lost."""
-    takes = bytes_of(snapshot)
+def _explain_errors(folder: Path, snapshot: Snapshot) -> Iterator[None]:
+    """Adds to an error of the disk how many bytes a checkpoint takes, and that nothing was lost."""
+    takes = count_bytes(snapshot)
     about = f"The checkpoint of step {snapshot.step} takes {takes:,} bytes, and {{free:,}} are free there. "
     about += "Earlier checkpoints are as they were."
     try:
@@ -214,16 +217,16 @@ def _telling(folder: Path, snapshot: Snapshot) -> Iterator[None]:
         raise type(error)(reason) from None
 
 
-def pretrained(snapshot: Snapshot, ranks: Ranks) -> interop.Pretrained:
-    """The model in the form that model folders are written from, each weight fetched when its turn comes."""
+def make_pretrained(snapshot: Snapshot, ranks: Ranks) -> interop.Pretrained:
+    """Returns the model as model folders are written from it, each weight fetched when it is written."""
     shapes = {name: tuple(tensor.shape) for name, tensor in snapshot.weights.items()}
     if why := interop.shape_mismatch(snapshot.config.parameters(), shapes):
         raise UsageError(f"the weights of the run are not those of its config: {why}.")
-    stored, like = storable("weights", gathered(snapshot.weights, ranks)), snapshot.like
+    stored, base = to_stored("weights", gather(snapshot.weights, ranks)), snapshot.base
     return interop.Pretrained(
-        chat_template=like.chat_template if like else None,
-        add_bos=like.add_bos if like else False,
-        generation=like.generation if like else {},
+        chat_template=base.chat_template if base else None,
+        add_bos=base.add_bos if base else False,
+        generation=base.generation if base else {},
         name=snapshot.name,
         config=snapshot.config,
         weights=interop.LazyWeights(
@@ -246,56 +249,56 @@ def _state_text(snapshot: Snapshot, recipe: Mapping[str, Any], environment: Mapp
 
 
 def read(folder: Path, ranks: Ranks = SINGLE_PROCESS) -> Snapshot:
-    """The snapshot of a checkpoint, or one FileError that says what is not as its manifest has it."""
-    check(folder)
+    """Returns the snapshot of a checkpoint; a FileError names what is not as in its manifest."""
+    check_contents(folder)
     return read_checked(folder, ranks)
 
 
 def read_checked(folder: Path, ranks: Ranks = SINGLE_PROCESS) -> Snapshot:
-    """The same of one that was just checked. Every tensor is whole, and is read when it is asked for."""
-    state = _state(folder)
+    """Returns the snapshot of a checkpoint that was just checked. Tensors are full, and read when used."""
+    state = _read_state(folder)
     model = model_folder.read(folder / MODEL)
     stored = read_tensors(folder / MODEL)
-    weights = Kept({name: [stored[name]] for name in model.config.parameters()})
+    weights = JoinedTensors({name: [stored[name]] for name in model.config.parameters()})
     index = read_table(folder / INDEX, LARGEST_INDEX)
-    files = Files(folder)
+    files = RankFiles(folder)
     with validating(folder / INDEX):
         need(type(index.get("ranks")) is int, "it does not say how many ranks there were")
-        parts = {part: Kept(pieces_of(index.get(part), files, part)) for part in TENSORS}
-    same = index["ranks"] == ranks.world
-    dice = {name: [tensor] for name, tensor in files(ranks.rank, DICE).items()} if same else {}
+        parts = {part: JoinedTensors(find_pieces(index.get(part), files, part)) for part in PARTS}
+    is_same_world = index["ranks"] == ranks.world
+    rng = {name: [tensor] for name, tensor in files(ranks.rank, RNG).items()} if is_same_world else {}
     return Snapshot(
         step=state["step"],
         config=model.config,
         weights=weights,
         tokenizer=model.tokenizer,
         optimizer=parts["optimizer"],
-        rng=Kept(dice),
+        rng=JoinedTensors(rng),
         loader=state["loader"],
         plain=state["plain"],
         meters=state["meters"],
         name=model.name,
-        raw=parts["raw"],
-        mean=parts["mean"],
-        like=model,
+        trainable=parts["raw"],
+        averaged_adapters=parts["mean"],
+        base=model,
     )
 
 
-def environment_of(folder: Path) -> dict[str, Any]:
-    """What the bits of a checkpoint depend on."""
-    return dict(_state(folder)["environment"])
+def read_environment(folder: Path) -> dict[str, Any]:
+    """Returns what the bits of a checkpoint depend on."""
+    return dict(_read_state(folder)["environment"])
 
 
-def recipe_of(folder: Path) -> dict[str, Any]:
-    """The recipe of the run that saved a checkpoint."""
-    return dict(_state(folder)["recipe"])
+def read_recipe(folder: Path) -> dict[str, Any]:
+    """Returns the recipe of the run that saved a checkpoint."""
+    return dict(_read_state(folder)["recipe"])
 
 
-def _state(folder: Path) -> dict[str, Any]:
+def _read_state(folder: Path) -> dict[str, Any]:
     state = read_table(folder / STATE)
     with validating(folder / STATE):
         need(type(state.get("step")) is int, "it does not say at which step it was saved")
-        need(name_of(state["step"]) == folder.resolve().name, f"it is that of step {state['step']}")
+        need(checkpoint_name(state["step"]) == folder.resolve().name, f"it is that of step {state['step']}")
         for key in PLAIN:
             need(isinstance(state.get(key), dict), f"it has no table {key!r}")
     return state

@@ -1,4 +1,4 @@
-"""What the bits of a run depend on besides its recipe: a sum in another order is another sum."""
+"""What the bits of a run depend on besides its recipe: floating-point sums depend on their order."""
 
 import platform
 from collections.abc import Mapping
@@ -22,10 +22,10 @@ WORDS = {
 }
 
 
-def environment(
+def get_environment(
     compiled: str, device: torch.device | None = None, ranks: int = 1, parallel: str = "auto"
 ) -> dict[str, Any]:
-    """As plain data, for a checkpoint. `compiled` is "yes", or says why not."""
+    """Returns it as plain data, for a checkpoint. `compiled` is "yes", or "no: " and the reason."""
     if device is None:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     cuda = device.type == "cuda"
@@ -43,14 +43,14 @@ def environment(
     }
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What is no longer as it was, one line each.
+def compare_environments(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Returns one line for each difference.
 
-    >>> differences({"threads": 2, "ranks": 1}, {"threads": 4, "ranks": 1})
+    >>> compare_environments({"threads": 2, "ranks": 1}, {"threads": 4, "ranks": 1})
     ['the number of threads was 2, and is 4 now']
     """
     return [
-        f"{WORDS.get(key, key)} was {before.get(key, 'not told')}, and is {now.get(key, 'not told')} now"
+        f"{WORDS.get(key, key)} was {before.get(key, 'unknown')}, and is {now.get(key, 'unknown')} now"
         for key in dict.fromkeys([*before, *now])
         if before.get(key) != now.get(key)
     ]

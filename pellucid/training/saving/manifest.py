@@ -1,6 +1,6 @@
-"""The manifest of a checkpoint: size and SHA-256 of each of its files, so that what is not whole is seen.
+"""The manifest of a checkpoint: size and SHA-256 of each of its files, so that damage is found.
 
-Who only looks at runs needs no more than this, and need not wait for torch.
+Nothing here imports torch: commands that only list runs start fast.
 """
 
 import contextlib
@@ -21,22 +21,22 @@ FORMAT, VERSION = "pellucid-checkpoint", 2
 MANIFEST, MODEL, ADAPTER, BEST = "manifest.json", "model", "adapter", "best"
 CHECKPOINTS = "checkpoints"
 PARTIAL = ".tmp-"
-"""With what the name of a folder begins whose checkpoint is not complete yet."""
+"""The prefix of a folder whose checkpoint is not complete yet."""
 _NAME = re.compile(r"step-(\d{7,15})")
 
 
-def name_of(step: int) -> str:
+def checkpoint_name(step: int) -> str:
     return f"step-{step:07d}"
 
 
-def step_of(name: str) -> int | None:
-    """The step of a checkpoint's name, None where it is the name of something else."""
+def parse_step(name: str) -> int | None:
+    """Returns the step of a checkpoint's name; None for any other name."""
     found = _NAME.fullmatch(name)
-    return int(found[1]) if found and name_of(int(found[1])) == name else None
+    return int(found[1]) if found and checkpoint_name(int(found[1])) == name else None
 
 
-def measured(path: Path) -> dict[str, Any]:
-    """What the manifest says of one file."""
+def measure(path: Path) -> dict[str, Any]:
+    """Returns the entry of one file: its size and SHA-256."""
     with path.open("rb") as file:
         return {
             "bytes": os.fstat(file.fileno()).st_size,
@@ -44,15 +44,15 @@ def measured(path: Path) -> dict[str, Any]:
         }
 
 
-def text(step: int, entries: Mapping[str, Any]) -> bytes:
-    """The one way to write this manifest: whoever reads another one knows that it was changed."""
+def format_manifest(step: int, entries: Mapping[str, Any]) -> bytes:
+    """Returns the bytes of a manifest, which are unique: any other was changed."""
     table = {"format": FORMAT, "version": VERSION, "step": step, "files": entries}
     table["sha256"] = hashlib.sha256(json.dumps(table).encode()).hexdigest()
     return (json.dumps(table, indent=1) + "\n").encode()
 
 
-def listing(folder: Path) -> set[str]:
-    """The files of a checkpoint; hidden ones are somebody else's, and nothing reads them."""
+def list_files(folder: Path) -> set[str]:
+    """Returns the files of a checkpoint except hidden ones, which nothing reads."""
     found = set()
     for place, folders, files in os.walk(folder):
         links = [name for name in folders if (Path(place) / name).is_symlink()]
@@ -62,18 +62,18 @@ def listing(folder: Path) -> set[str]:
     return found - {MANIFEST}
 
 
-def check(folder: Path) -> None:
-    """A FileError unless the folder is, byte for byte, what was saved."""
-    entries = outline(folder)
+def check_contents(folder: Path) -> None:
+    """Raises a FileError unless the folder is, byte for byte, what was saved."""
+    entries = check_sizes(folder)
     with validating(folder), _reading(folder):
         for name, entry in entries.items():
-            need(measured(folder / name) == entry, f"the content of {name} is not what was saved")
+            need(measure(folder / name) == entry, f"the content of {name} is not what was saved")
 
 
-def outline(folder: Path) -> dict[str, Any]:
-    """What the manifest says of each file; a FileError unless they are there, each of its size.
+def check_sizes(folder: Path) -> dict[str, Any]:
+    """Returns the entries of the manifest; raises a FileError unless each file is there with its size.
 
-    This is quick and sees whatever is missing or cut off; `check` also sees what was changed.
+    This is fast and finds missing and truncated files; `check_contents` also finds changed ones.
     """
     path = folder / MANIFEST
     data = read_bytes(path, LARGEST_JSON)
@@ -81,11 +81,11 @@ def outline(folder: Path) -> dict[str, Any]:
     step, entries = table.get("step"), table.get("files")
     with validating(path):
         need(type(step) is int and step >= 0 and isinstance(entries, dict), "it lists no files")
-        need(data == text(step or 0, entries or {}), "it is not as it was written")
+        need(data == format_manifest(step or 0, entries or {}), "it is not as it was written")
     with validating(folder), _reading(folder):
-        wanted = name_of(step or 0)
+        wanted = checkpoint_name(step or 0)
         need(folder.resolve().name == wanted, f"its files are those of {wanted}")
-        found, listed = listing(folder), dict(entries or {})
+        found, listed = list_files(folder), dict(entries or {})
         for name, entry in listed.items():
             need(name in found, f"{show(name)} is missing")
             need(isinstance(entry, dict) and set(entry) == {"bytes", "sha256"}, f"{name} has no checksum")

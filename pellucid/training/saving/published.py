@@ -1,10 +1,9 @@
-"""A folder that holds a whole model at every moment, replaced in one step: RUN/model, RUN/adapter, RUN/best.
+"""RUN/model, RUN/adapter and RUN/best: folders that hold a complete model at every moment, replaced at once.
 
-It is a folder like any other, so `cp -r` of it gives a model. Its tensors are hard links to those of a
-checkpoint where the filesystem has such links; the other files are copies, because people edit those.
-`origin.json` says of which step they are, with size and SHA-256 of each file. By it the run knows what it
-wrote: a file that it did not write, or that was changed since, is never removed. A folder in which there is
-one is moved to `model.kept-1` instead.
+They are ordinary folders, so `cp -r` of one is a model. Tensors are hard links to those of a checkpoint where
+the filesystem has such links; the other files are copies, because people edit those. `origin.json` has the
+step, and size and SHA-256 of each file. By it the run recognizes its files: one that it did not write, or
+that was changed since, is never removed. A folder that has one is moved to `model.kept-1` instead.
 """
 
 import contextlib
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 
 from pellucid.errors import file_error
 from pellucid.files import Kind, new_folder, whole_file
-from pellucid.training.saving.manifest import ADAPTER, CHECKPOINTS, MODEL, measured, name_of
+from pellucid.training.saving.manifest import ADAPTER, CHECKPOINTS, MODEL, checkpoint_name, measure
 
 ORIGIN, FORMAT, VERSION = "origin.json", "pellucid-origin", 1
 _LINK = re.compile(rf"{CHECKPOINTS}/step-\d+/({MODEL}|{ADAPTER})")
@@ -31,15 +30,15 @@ _TENSORS = ".safetensors"
 class Origin(NamedTuple):
     step: int
     loss: float | None
-    """On the validation text, where it was measured at this step."""
+    """On the validation text, where it was measure at this step."""
     files: dict[str, Any]
     """bytes, sha256 and mtime_ns of each file."""
 
 
-# ---- writing; by the process that holds the run
+# ---- writing; by the process that has the lock
 
 
-def link(target: Path, source: Path, step: int, known: Mapping[str, Any]) -> Path | None:
+def publish_checkpoint(target: Path, source: Path, step: int, known: Mapping[str, Any]) -> Path | None:
     """Makes `target` a folder with the files of a part of a checkpoint, whose manifest `known` is."""
 
     def fill(new: Path) -> None:
@@ -66,10 +65,10 @@ def publish(
             kept = _keep(target)
         elif target.is_symlink() and not target.exists():  # its checkpoint is gone
             target.unlink()
-        with new_folder(target, OURS, force=True) as new:
+        with new_folder(target, OWN_MODEL, force=True) as new:
             fill(new)
             paths = sorted(new.iterdir())
-            files = {path.name: _about(path, known.get(f"{target.name}/{path.name}")) for path in paths}
+            files = {path.name: _make_entry(path, known.get(f"{target.name}/{path.name}")) for path in paths}
             table = {"format": FORMAT, "version": VERSION, "step": step, "loss": loss, "files": files}
             with whole_file(new / ORIGIN) as file:
                 file.write((json.dumps(table, indent=1) + "\n").encode())
@@ -95,11 +94,11 @@ def _keep(target: Path) -> Path:
     return kept
 
 
-# ---- whose it is
+# ---- which files the run wrote
 
 
-def origin(folder: Path) -> Origin | None:
-    """Which step of its run a folder is; None where it does not say, an OSError where it cannot be read."""
+def read_origin(folder: Path) -> Origin | None:
+    """Returns the step and files of a folder; None where it has no origin. Raises OSError."""
     try:
         table = json.loads((folder / ORIGIN).read_bytes())
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
@@ -113,39 +112,39 @@ def origin(folder: Path) -> Origin | None:
 
 
 def find_foreign(target: Path) -> str:
-    """The name of something there that no run wrote; empty where there is nothing of the kind."""
+    """Returns the name of a file there that no run wrote; empty where there is none."""
     if target.is_symlink():
         return "" if _LINK.fullmatch(os.readlink(target)) else f"{target.name}, a link to elsewhere"
     if not target.exists():
         return ""
     if not target.is_dir():
         return f"{target.name}, a file"
-    found = origin(target)
+    found = read_origin(target)
     names = sorted(os.listdir(target))
     if found is None:
         return next(iter(names), "")
-    return next((name for name in names if name != ORIGIN and not _ours(target, name, found)), "")
+    return next((name for name in names if name != ORIGIN and not _is_own(target, name, found)), "")
 
 
-def _ours(folder: Path, name: str, written: Origin) -> bool:
+def _is_own(folder: Path, name: str, written: Origin) -> bool:
     """Whether a file is as the run wrote it, by its time, or by its content where it was copied since; or a
-    link to a file of a checkpoint, whatever has become of that."""
+    hard link to a file of its checkpoint."""
     path, entry = folder / name, written.files.get(name)
     if not isinstance(entry, dict) or path.is_symlink() or not path.is_file():
         return False
-    source = folder.parent / CHECKPOINTS / name_of(written.step) / folder.name / name
+    source = folder.parent / CHECKPOINTS / checkpoint_name(written.step) / folder.name / name
     about = path.stat()
     if source.exists() and os.path.samestat(about, source.stat()):
         return True
     if about.st_size != entry.get("bytes"):
         return False
-    return about.st_mtime_ns == entry.get("mtime_ns") or measured(path)["sha256"] == entry.get("sha256")
+    return about.st_mtime_ns == entry.get("mtime_ns") or measure(path)["sha256"] == entry.get("sha256")
 
 
-def _about(path: Path, known: dict[str, Any] | None) -> dict[str, Any]:
-    return (known or measured(path)) | {"mtime_ns": path.stat().st_mtime_ns}
+def _make_entry(path: Path, known: dict[str, Any] | None) -> dict[str, Any]:
+    return (known or measure(path)) | {"mtime_ns": path.stat().st_mtime_ns}
 
 
-OURS = Kind(
+OWN_MODEL = Kind(
     "a model that a run keeps", lambda path: f"it holds {found}" if (found := find_foreign(path)) else ""
 )

@@ -1,25 +1,22 @@
 """The folder of a run: its recipe first, then its log and checkpoints; one process at a time writes there.
 
-OUT/recipe.toml      the run, with nothing left to choose
-OUT/log.jsonl        what happened
-OUT/recorder.jsonl   how large activations, gradients and updates were
+OUT/recipe.toml      the complete recipe
+OUT/log.jsonl        the events
+OUT/recorder.jsonl   the sizes of activations, gradients and updates
 OUT/checkpoints/     step-0000500, step-0001000, …
 OUT/model/           the model of the newest checkpoint
 OUT/adapter/         its adapter, where the run has one
 OUT/best/            the model with the lowest validation loss so far
-OUT/data/            what was made of the text
-OUT/lock             held while a process works here
+OUT/data/            the encoded text
+OUT/lock             locked while a process writes here
 """
 
 import contextlib
-import fcntl
 import itertools
 import json
 import os
 import re
 import shutil
-import socket
-import time
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,22 +36,28 @@ from pellucid.files import (
 from pellucid.training.distributed.ranks import SINGLE_PROCESS, Ranks
 from pellucid.training.events import EndReason
 from pellucid.training.saving import manifest, published
-from pellucid.training.saving.manifest import ADAPTER, BEST, CHECKPOINTS, MODEL, PARTIAL, name_of, step_of
+from pellucid.training.saving.lock import FolderLock, is_locked
+from pellucid.training.saving.manifest import (
+    ADAPTER,
+    BEST,
+    CHECKPOINTS,
+    MODEL,
+    PARTIAL,
+    checkpoint_name,
+    parse_step,
+)
 from pellucid.training.saving.published import Origin
 
-if TYPE_CHECKING:  # who only looks at a run need not wait for torch
+if TYPE_CHECKING:  # commands that only read a run start without torch
     from pellucid.training.saving.checkpoint import Snapshot
 
 RECIPE, LOG, LOCK = "recipe.toml", "log.jsonl", "lock"
 RECORDER, DATA, TENSORBOARD = "recorder.jsonl", "data", "tensorboard"
 MODELS = (MODEL, ADAPTER, BEST)
-PATIENCE = 0.3
-"""Seconds: who only looks whether a run is going on holds its lock for a moment."""
-_LEFT = re.compile(rf"{re.escape(PARTIAL)}step-\d+-\d+-\d+(-old|-purged)?")
-_LEFT_BESIDE = re.compile(r"\.(model|adapter)-\d+-\d+|recipe\.toml\.\d+-\d+\.partial")
-"""What killed processes of earlier versions left; `pellucid.files` knows those of this one."""
+_LEFTOVER = re.compile(rf"{re.escape(PARTIAL)}step-\d+-\d+-\d+(-old|-purged)?")
+_OLD_LEFTOVER = re.compile(r"\.(model|adapter)-\d+-\d+|recipe\.toml\.\d+-\d+\.partial")
+"""What killed processes of earlier versions left; `pellucid.files` knows that of this one."""
 _COUNT = itertools.count()
-_HANDLES: set[int] = set()
 
 
 class Status(NamedTuple):
@@ -71,49 +74,48 @@ class RunFolder:
         self.kept: list[Path] = []
         """Where models were moved that had files which the run did not write."""
         self._recipe: dict[str, Any] | None = None
-        self._has_lock = self._begun = False
+        self._has_lock = self._has_begun = False
 
     # ---- one process at a time
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """In this block no other process can write here. However the process ends, its lock ends with it.
+        """In this block no other process can write here.
 
         A folder that is neither empty nor a run's is refused. Where no run was begun in the block, what this
-        call made is removed again.
+        call created is removed again.
         """
-        self._need_own_folder()
-        made = make_folders(self.checkpoints)
+        self._check_own_folder()
+        created = make_folders(self.checkpoints)
         try:
-            with _telling(self.path):
-                handle, is_new = self._open_lock()
+            with _file_errors(self.path):
+                lock = FolderLock(self.path / LOCK)
         except FileError:
-            remove_made(made)
+            remove_made(created)
             raise
         try:
-            self._acquire(handle)
-            self._has_lock, self._begun = True, False
+            lock.acquire()
+            self._has_lock, self._has_begun = True, False
             self._sweep()
             yield
         finally:
             had_lock, self._has_lock = self._has_lock, False
-            if handle in _HANDLES:  # not in a forked child, which has let go of it already
+            if lock.is_open:
                 try:
-                    if had_lock and not self._begun:
+                    if had_lock and not self._has_begun:
                         with contextlib.suppress(OSError):
-                            if is_new:
-                                (self.path / LOCK).unlink(missing_ok=True)
-                        remove_made(made)
+                            if lock.is_new:
+                                lock.path.unlink(missing_ok=True)
+                        remove_made(created)
                 finally:
-                    _HANDLES.discard(handle)
-                    os.close(handle)
+                    lock.close()
 
     def check_new(self) -> None:
         """Refuses a folder in which no run can begin; nothing is written."""
         if not os.path.lexists(self.path):
             check_parent(self.path, folder=True)
-        self._need_own_folder()
-        with _telling(self.path, "read"):
+        self._check_own_folder()
+        with _file_errors(self.path, "read"):
             holds_run = (self.path / RECIPE).exists() or bool(self._steps())
         if holds_run:
             raise UsageError(
@@ -121,13 +123,11 @@ class RunFolder:
                 "out=ANOTHER starts another."
             )
 
-    def _need_own_folder(self) -> None:
+    def _check_own_folder(self) -> None:
         """Refuses a folder that holds anything but a run, or what a killed start of one left."""
-        with _telling(self.path, "read"):
+        with _file_errors(self.path, "read"):
             if self.path.exists() and not self.path.is_dir():
-                raise UsageError(
-                    f"{self.path} is a file, where a run would have its folder: name another out."
-                )
+                raise UsageError(f"{self.path} is a file, and a run needs a folder: name another out.")
             began = (self.path / LOG).is_file() or self.checkpoints.is_dir()
             if ((self.path / RECIPE).is_file() and began) or self._steps():
                 return
@@ -137,44 +137,20 @@ class RunFolder:
         foreign = [
             name
             for name in beside
-            if name not in ours and not _LEFT_BESIDE.fullmatch(name) and not is_partial(self.path / name)
+            if name not in ours and not _OLD_LEFTOVER.fullmatch(name) and not is_partial(self.path / name)
         ]
-        foreign += [f"{CHECKPOINTS}/{name}" for name in inside if not _LEFT.fullmatch(name)]
+        foreign += [f"{CHECKPOINTS}/{name}" for name in inside if not _LEFTOVER.fullmatch(name)]
         if foreign:
             raise UsageError(
                 f"{self.path} is not empty and not the folder of a run: it holds {show(min(foreign))}. Name "
                 "another out, for example a folder that is not there yet."
             )
 
-    def _open_lock(self) -> tuple[int, bool]:
-        """The lock's file, and whether this call made it."""
-        path, flags = self.path / LOCK, os.O_RDWR | os.O_CREAT
-        try:
-            handle, is_new = os.open(path, flags | os.O_EXCL, 0o666), True
-        except FileExistsError:
-            handle, is_new = os.open(path, flags, 0o666), False
-        _HANDLES.add(handle)
-        return handle, is_new
-
-    def _acquire(self, handle: int) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not _locked(handle, self.path):
-            if time.monotonic() > deadline:
-                raise UsageError(
-                    f"{self.path} is in use by {_holder(handle)}: wait for its end, or name another out."
-                )
-            time.sleep(PATIENCE / 20)
-        if not _is_file_at(handle, self.path / LOCK):  # its maker was refused, and has just removed it
-            raise UsageError(f"{self.path} was in use by another process until now: try again.")
-        with contextlib.suppress(OSError):  # a full disk forgets who it was, not that it is locked
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
-
     def _sweep(self) -> None:
-        """Remove what processes that were cut off left half-made; whatever is not ours stays."""
-        with _telling(self.path):
-            left = [path for path in self.checkpoints.iterdir() if _LEFT.fullmatch(path.name)]
-            beside = [path for path in self.path.iterdir() if _LEFT_BESIDE.fullmatch(path.name)]
+        """Removes incomplete files of killed processes; files that no run wrote stay."""
+        with _file_errors(self.path):
+            left = [path for path in self.checkpoints.iterdir() if _LEFTOVER.fullmatch(path.name)]
+            beside = [path for path in self.path.iterdir() if _OLD_LEFTOVER.fullmatch(path.name)]
         sweep_folder(self.path)
         for part in MODELS:
             sweep(self.path / part)
@@ -187,38 +163,38 @@ class RunFolder:
     # ---- writing; inside `lock`
 
     def begin(self, recipe_toml: str) -> None:
-        """A new run. Its recipe is there before anything else, so it can go on from wherever it stops."""
-        self._need_lock()
+        """Begins a new run. Its recipe is written first, so that it can continue from wherever it stops."""
+        self._check_lock()
         self.check_new()
         try:
-            self.change(recipe_toml)
-        except FileError:  # perhaps only the disk's memory of its name failed
+            self.write_recipe(recipe_toml)
+        except FileError:  # perhaps only the fsync of its folder failed
             self.abandon()
             raise
-        self._begun = True
+        self._has_begun = True
 
     def abandon(self) -> None:
-        """Remove a run that this process began and that made no step: nothing of it was here before."""
-        self._need_lock()
+        """Removes a run that this process began and that made no step: nothing of it was here before."""
+        self._check_lock()
         for name in (RECIPE, LOG, RECORDER):
             with contextlib.suppress(OSError):
                 (self.path / name).unlink(missing_ok=True)
         for name in (DATA, TENSORBOARD):
             shutil.rmtree(self.path / name, ignore_errors=True)
-        self._begun, self._recipe = False, None
+        self._has_begun, self._recipe = False, None
 
-    def change(self, recipe_toml: str) -> None:
-        """Write the recipe, whole or not at all."""
-        self._need_lock()
+    def write_recipe(self, recipe_toml: str) -> None:
+        """Writes the recipe, whole or not at all."""
+        self._check_lock()
         recipe = tomllib.loads(recipe_toml)
         with whole_file(self.path / RECIPE) as file:
             file.write(recipe_toml.encode())
         self._recipe = recipe
 
-    def need_own_models(self) -> None:
+    def check_models(self) -> None:
         """Refuses, before a step is made, a model folder with files that the run did not write."""
         for part in MODELS:
-            with _telling(self.path / part, "read"):
+            with _file_errors(self.path / part, "read"):
                 name = published.find_foreign(self.path / part)
             if name:
                 raise UsageError(
@@ -234,37 +210,39 @@ class RunFolder:
         ranks: Ranks = SINGLE_PROCESS,
         every: int = 1,
     ) -> Path:
-        """A complete checkpoint, and `model` its model; then older ones are removed.
+        """Writes a complete checkpoint and replaces `model`; then removes older checkpoints.
 
-        A step that is there complete is not written again: the same run at the same step is the same. All
-        ranks take part; the first one holds the folder.
+        A complete checkpoint of this step is not written again: the same run at the same step is the same.
+        All ranks take part; the main one has the lock.
         """
         if ranks.is_main:
-            self._need_lock()
-        made = self.checkpoints / name_of(snapshot.step)
-        if not ranks.on_main_then_broadcast(lambda: _passes(manifest.check, made)):
-            snapshot = self._named(snapshot)
+            self._check_lock()
+        path = self.checkpoints / checkpoint_name(snapshot.step)
+        if not ranks.on_main_then_broadcast(lambda: _is_valid(manifest.check_contents, path)):
+            snapshot = self._with_name(snapshot)
             from pellucid.training.saving import checkpoint
 
-            made = checkpoint.write(self.checkpoints, snapshot, self.recipe(), environment, ranks)
+            path = checkpoint.write(self.checkpoints, snapshot, self.read_recipe(), environment, ranks)
 
         def publish_and_purge() -> None:
-            known = manifest.outline(made)
+            known = manifest.check_sizes(path)
             for part in (MODEL, ADAPTER):
-                if (made / part).is_dir():
-                    self._remember(published.link(self.path / part, made / part, snapshot.step, known))
+                if (path / part).is_dir():
+                    self._remember(
+                        published.publish_checkpoint(self.path / part, path / part, snapshot.step, known)
+                    )
             self._purge(snapshot.step, keep, every)
 
         ranks.on_main_then_broadcast(publish_and_purge)
-        return made
+        return path
 
     def save_best(self, snapshot: "Snapshot", loss: float, ranks: Ranks = SINGLE_PROCESS) -> Path:
-        """The model of a snapshot as `best`, with its validation loss. All ranks take part."""
+        """Writes the model of a snapshot to `best`, with its validation loss. All ranks take part."""
         from pellucid.interop import model_folder
         from pellucid.training.saving import checkpoint
 
         best = self.path / BEST
-        model = checkpoint.pretrained(self._named(snapshot), ranks)
+        model = checkpoint.make_pretrained(self._with_name(snapshot), ranks)
         ranks.on_main_then_broadcast(
             lambda: self._remember(
                 published.publish(best, lambda new: model_folder.write(new, model), snapshot.step, loss)
@@ -272,7 +250,7 @@ class RunFolder:
         )
         return best
 
-    def _named(self, snapshot: "Snapshot") -> "Snapshot":
+    def _with_name(self, snapshot: "Snapshot") -> "Snapshot":
         return snapshot._replace(name=snapshot.name or self.path.resolve().name)
 
     def _remember(self, kept: Path | None) -> None:
@@ -280,31 +258,30 @@ class RunFolder:
             self.kept.append(kept)
 
     def _purge(self, step: int, keep: int, every: int) -> None:
-        """Of what is older than the checkpoint of this step, which is complete, keep the newest keep − 1.
+        """Removes all but the newest keep − 1 of the checkpoints before this step, whose own is complete.
 
-        Only those of the schedule are kept so: one between them, saved by the clock or at an interruption, is
-        needed until there is a newer one. A damaged one does not count, and is left to be looked
-        at.
+        Only those of the schedule are kept: one between them, saved by the clock or at an interruption, is
+        needed until there is a newer one. A damaged one does not count, and stays for inspection.
         """
-        older = [at for at in self._steps() if at < step and self._outlined(at)]
+        older = [at for at in self._steps() if at < step and self._is_intact(at)]
         kept = [at for at in older if at % every == 0][: max(keep, 1) - 1]
         for at in older:
             if at in kept:
                 continue
-            old = self.checkpoints / name_of(at)
+            old = self.checkpoints / checkpoint_name(at)
             gone = self.checkpoints / f"{PARTIAL}{old.name}-{os.getpid()}-{next(_COUNT)}-purged"
-            with _telling(old):
+            with _file_errors(old):
                 old.rename(gone)  # first, so that it is never seen with a part of its files
             shutil.rmtree(gone, ignore_errors=True)
 
-    def _need_lock(self) -> None:
+    def _check_lock(self) -> None:
         if not self._has_lock:
-            raise RuntimeError("a run folder is written inside `with folder.lock():` only")
+            raise RuntimeError("a run folder is written only inside `with folder.lock():`")
 
     # ---- reading
 
-    def recipe(self) -> dict[str, Any]:
-        """The recipe of this run as plain data."""
+    def read_recipe(self) -> dict[str, Any]:
+        """Returns the recipe of this run as a table."""
         if self._recipe is None:
             path = self.path / RECIPE
             try:
@@ -313,35 +290,37 @@ class RunFolder:
                 raise FileError(f"{path} is not a recipe: {error}.") from None
         return self._recipe
 
-    def newest(self, most: int | None = None) -> tuple[Path | None, list[str]]:
-        """The newest checkpoint that is complete to the last byte, and why newer ones are not taken; of those
-        up to step `most`, where one is given."""
+    def find_newest(self, most: int | None = None) -> tuple[Path | None, list[str]]:
+        """Returns the newest checkpoint whose every byte is as saved, and why newer ones are skipped.
+
+        With `most`, only checkpoints up to that step are considered.
+        """
         skipped: list[str] = []
         for step in self._steps():
             if most is not None and step > most:
                 continue
-            path = self.checkpoints / name_of(step)
+            path = self.checkpoints / checkpoint_name(step)
             try:
-                manifest.check(path)
+                manifest.check_contents(path)
             except FileError as error:
                 skipped.append(f"skipped the checkpoint of step {step}: {error}")
             else:
                 return path, skipped
         return None, skipped
 
-    def best(self) -> Origin | None:
-        """Step and validation loss of the model in `best`."""
-        with _telling(self.path / BEST, "read"):
-            return published.origin(self.path / BEST)
+    def read_best(self) -> Origin | None:
+        """Returns step and validation loss of the model in `best`; None where there is none."""
+        with _file_errors(self.path / BEST, "read"):
+            return published.read_origin(self.path / BEST)
 
-    def status(self) -> Status:
-        """How the run stands, at a glance: checkpoints are judged by their sizes alone."""
-        steps = filter(self._outlined, self._steps())
+    def read_status(self) -> Status:
+        """Returns the state of the run; checkpoints are checked by the sizes of their files only."""
+        steps = filter(self._is_intact, self._steps())
         step = next(steps, None)
         last = _last_line(self.path / LOG)
         reason = EndReason.from_message(str(last.get("why", "")))
         ended = reason in (EndReason.FINISHED, EndReason.EARLY_STOPPED)
-        if self._in_use():
+        if is_locked(self.path / LOCK):
             state = "running"
         elif reason is EndReason.NONFINITE:
             state = "stopped"
@@ -351,24 +330,14 @@ class RunFolder:
             state = "new" if step is None and not last else "interrupted"
         return Status(state, step or 0)
 
-    def _in_use(self) -> bool:
-        try:
-            handle = os.open(self.path / LOCK, os.O_RDONLY)
-        except OSError:
-            return False
-        try:
-            return not _locked(handle, self.path, fcntl.LOCK_SH)
-        finally:
-            os.close(handle)
-
-    def _outlined(self, step: int) -> bool:
+    def _is_intact(self, step: int) -> bool:
         """Whether the checkpoint of a step has all its files, each of its size."""
-        return _passes(manifest.outline, self.checkpoints / name_of(step))
+        return _is_valid(manifest.check_sizes, self.checkpoints / checkpoint_name(step))
 
     def _steps(self) -> list[int]:
-        """The steps of all checkpoints, complete or not, the newest first."""
+        """Returns the steps of all checkpoints, complete or not, the newest first."""
         try:
-            found = [step_of(path.name) for path in self.checkpoints.iterdir()]
+            found = [parse_step(path.name) for path in self.checkpoints.iterdir()]
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -376,36 +345,17 @@ class RunFolder:
         return sorted((step for step in found if step is not None), reverse=True)
 
 
-def _passes(judge: Callable[[Path], object], path: Path) -> bool:
-    """Whether a checkpoint is what the judge wants: `manifest.check` or, quicker, `manifest.outline`."""
+def _is_valid(check: Callable[[Path], object], path: Path) -> bool:
+    """Whether a checkpoint passes a check of the manifest."""
     try:
-        judge(path)
+        check(path)
     except FileError:
         return False
     return True
 
 
-def _locked(handle: int, path: Path, kind: int = fcntl.LOCK_EX) -> bool:
-    """Try to take the lock; False where somebody else has it."""
-    try:
-        fcntl.flock(handle, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        raise file_error("lock", path / LOCK, error) from None
-    return True
-
-
-def _holder(handle: int) -> str:
-    try:
-        who = json.loads(os.pread(handle, 4096, 0))
-        return f"process {int(who['pid'])} on {str(who['host'])[:80]}"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "another process"
-
-
 def _last_line(path: Path) -> dict[str, Any]:
-    """The last whole line of a log, an empty table where there is none."""
+    """Returns the last complete line of a log; an empty table where there is none."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - (1 << 16)))
@@ -419,26 +369,9 @@ def _last_line(path: Path) -> dict[str, Any]:
     return {}
 
 
-def _is_file_at(handle: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), path.stat())
-    except FileNotFoundError:
-        return False
-
-
 @contextlib.contextmanager
-def _telling(path: Path, verb: str = "write") -> Iterator[None]:
+def _file_errors(path: Path, verb: str = "write") -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise file_error(verb, path, error) from None
-
-
-def _let_go() -> None:
-    """A forked child must not go on holding the lock when its parent was killed."""
-    for handle in _HANDLES:
-        os.close(handle)
-    _HANDLES.clear()
-
-
-os.register_at_fork(after_in_child=_let_go)

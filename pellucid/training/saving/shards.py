@@ -1,6 +1,6 @@
-"""Tensors as files hold them, each rank its own rows, put together again when they are read.
+"""Tensors in the files of several ranks, each with its rows, joined when they are read.
 
-An index says of each tensor the shape, and [rank, first row] of each piece:
+An index has the shape of each tensor, and [rank, first row] of each piece:
 
     "embed.weight.exp_avg": {"shape": [7, 8], "pieces": [[0, 0], [1, 4]]}
 """
@@ -21,8 +21,8 @@ from pellucid.interop.safetensors_file import StoredTensor, read_file
 from pellucid.training.distributed.ranks import Ranks
 from pellucid.training.distributed.sharded import LocalRows, full_tensor, get_local_rows, is_sharded
 
-TENSORS = ("raw", "mean", "optimizer")
-"""The parts of a checkpoint that ranks may have in pieces."""
+PARTS = {"raw": "trainable", "mean": "averaged_adapters", "optimizer": "optimizer"}
+"""The files whose tensors may be sharded, and the fields of a snapshot that they hold."""
 FLOAT_CODES = {getattr(torch, dtype.name): dtype.code for dtype in FLOATS}
 CODES = {getattr(torch, dtype.name): dtype.code for dtype in (*FLOATS, *INTEGERS)}
 
@@ -30,8 +30,8 @@ CODES = {getattr(torch, dtype.name): dtype.code for dtype in (*FLOATS, *INTEGERS
 # ---- writing
 
 
-def own(tensors: Mapping[str, torch.Tensor], ranks: Ranks) -> dict[str, LocalRows]:
-    """The pieces that this rank saves: its rows, and as the first one whatever is whole."""
+def select_own(tensors: Mapping[str, torch.Tensor], ranks: Ranks) -> dict[str, LocalRows]:
+    """Returns what this rank saves: its rows, and on the main rank the tensors that are not sharded."""
     found = {name: get_local_rows(tensor.detach()) for name, tensor in tensors.items()}
     return {
         name: one
@@ -40,8 +40,8 @@ def own(tensors: Mapping[str, torch.Tensor], ranks: Ranks) -> dict[str, LocalRow
     }
 
 
-def gathered(tensors: Mapping[str, torch.Tensor], ranks: Ranks) -> dict[str, torch.Tensor]:
-    """All of them whole on the first rank; one after the other, so that no GPU holds more than one."""
+def gather(tensors: Mapping[str, torch.Tensor], ranks: Ranks) -> dict[str, torch.Tensor]:
+    """Returns the full tensors on the main rank; gathered one at a time, so that no GPU holds two."""
     found = {}
     for name, tensor in tensors.items():
         one = full_tensor(tensor.detach())
@@ -50,25 +50,25 @@ def gathered(tensors: Mapping[str, torch.Tensor], ranks: Ranks) -> dict[str, tor
     return found
 
 
-def storable(part: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, StoredTensor]:
+def to_stored(part: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, StoredTensor]:
     for name, tensor in tensors.items():
         if tensor.dtype not in (FLOAT_CODES if part == "weights" else CODES):
             raise UsageError(f"{part}: {name} is {tensor.dtype}, which a checkpoint cannot hold.")
     return {
-        name: StoredTensor(CODES[tensor.dtype], tuple(tensor.shape), partial(_bits, tensor))
+        name: StoredTensor(CODES[tensor.dtype], tuple(tensor.shape), partial(_to_bits, tensor))
         for name, tensor in tensors.items()
     }
 
 
-def _bits(tensor: torch.Tensor) -> Array:
-    """A tensor's numbers as a file has them: bfloat16 as its bits."""
+def _to_bits(tensor: torch.Tensor) -> Array:
+    """Returns a tensor as a file has it: bfloat16 as its bits."""
     here = tensor.detach().cpu().contiguous()
     return np.asarray((here.view(torch.uint16) if here.dtype == torch.bfloat16 else here).numpy())
 
 
-def index_text(ranks: Sequence[dict[str, Any]]) -> bytes:
-    """Of each tensor the shape, and [rank, first row] of each piece."""
-    table: dict[str, Any] = {"ranks": len(ranks)} | {part: {} for part in TENSORS}
+def format_index(ranks: Sequence[dict[str, Any]]) -> bytes:
+    """Returns the index file: the shape of each tensor, and [rank, first row] of each piece."""
+    table: dict[str, Any] = {"ranks": len(ranks)} | {part: {} for part in PARTS}
     for rank, parts in enumerate(ranks):
         for part, pieces in parts.items():
             for name, (first, shape) in pieces.items():
@@ -80,14 +80,14 @@ def index_text(ranks: Sequence[dict[str, Any]]) -> bytes:
 # ---- reading
 
 
-class Kept(Mapping[str, torch.Tensor]):
-    """Tensors in files: each is put together when it is asked for, in memory of its own."""
+class JoinedTensors(Mapping[str, torch.Tensor]):
+    """Tensors in files: each is read and joined when it is used."""
 
     def __init__(self, pieces: Mapping[str, Sequence[StoredTensor]]) -> None:
         self.pieces = pieces
 
     def __getitem__(self, name: str) -> torch.Tensor:
-        found = [_tensor(stored) for stored in self.pieces[name]]
+        found = [_read_tensor(stored) for stored in self.pieces[name]]
         return torch.cat(found) if len(found) > 1 else found[0]
 
     def __iter__(self) -> Iterator[str]:
@@ -97,8 +97,8 @@ class Kept(Mapping[str, torch.Tensor]):
         return len(self.pieces)
 
 
-class Files:
-    """The tensors that each rank has saved, by rank and part; each file is opened once."""
+class RankFiles:
+    """The tensors that each rank has saved, by rank and part; each file is read once."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -111,12 +111,16 @@ class Files:
         return self.opened[rank, part]
 
 
-def pieces_of(table: Any, files: Files, part: str) -> dict[str, list[StoredTensor]]:
-    """The pieces of each tensor in the order of their rows, none missing and none twice."""
+def find_pieces(table: Any, files: RankFiles, part: str) -> dict[str, list[StoredTensor]]:
+    """Returns the pieces of each tensor in the order of their rows, none missing and none twice."""
     need(isinstance(table, dict), f"it has no table {part!r}")
     found = {}
     for name, entry in table.items():
-        good = isinstance(entry, dict) and set(entry) == {"shape", "pieces"} and _pairs(entry["pieces"])
+        good = (
+            isinstance(entry, dict)
+            and set(entry) == {"shape", "pieces"}
+            and _is_list_of_pairs(entry["pieces"])
+        )
         need(good and isinstance(entry["shape"], list), f"it does not say where {show(name)} is")
         pieces: list[StoredTensor] = []
         rows, shape = 0, tuple(entry["shape"])
@@ -136,14 +140,14 @@ def pieces_of(table: Any, files: Files, part: str) -> dict[str, list[StoredTenso
     return found
 
 
-def _pairs(given: Any) -> bool:
-    """Whether it is a list of [rank, first row]."""
+def _is_list_of_pairs(given: Any) -> bool:
+    """Whether a value is a list of [rank, first row]."""
     return isinstance(given, list) and all(
         isinstance(pair, list) and len(pair) == 2 and all(type(x) is int and x >= 0 for x in pair)
         for pair in given
     )
 
 
-def _tensor(stored: StoredTensor) -> torch.Tensor:
+def _read_tensor(stored: StoredTensor) -> torch.Tensor:
     tensor = torch.from_numpy(np.array(stored.bits()))
     return tensor.view(torch.bfloat16) if stored.type == "BF16" else tensor

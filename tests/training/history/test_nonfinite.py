@@ -32,7 +32,7 @@ DROPOUT = 'model.dropout={kind="bernoulli", embedding=0.1, pattern=0.2, hidden=0
 def state(made: Run) -> dict[str, Tensor]:
     """All that an update could change."""
     taken = made.state.snapshot()
-    tables = {"weight": taken.weights, "optimizer": taken.optimizer, "raw": taken.raw}
+    tables = {"weight": taken.weights, "optimizer": taken.optimizer, "trainable": taken.trainable}
     return {f"{kind} {name}": t.clone() for kind, table in tables.items() for name, t in table.items()}
 
 

@@ -21,7 +21,7 @@ from pellucid.training.history.rebuild import PastRun, rebuild_step
 from pellucid.training.history.rebuilt_step import RebuiltStep
 from pellucid.training.prefetch import DeviceBatch
 from pellucid.training.saving import checkpoint
-from pellucid.training.saving.manifest import name_of
+from pellucid.training.saving.manifest import checkpoint_name
 from pellucid.training.state import TrainState
 from tests.training.small_run_folders import trained
 
@@ -31,13 +31,15 @@ SAVED = ("checkpoint.every=1",)
 
 def same_as_saved(path: Path, done: RebuiltStep) -> None:
     """The replay's own weights bit for bit, and those of every tape to 1e-12."""
-    saved = checkpoint.read(path / "checkpoints" / name_of(done.step))
+    saved = checkpoint.read(path / "checkpoints" / checkpoint_name(done.step))
     assert done.updates.keys() == saved.weights.keys()
     for name, kept in done.updates.items():
-        assert np.array_equal(kept.new, saved.left(name).double().numpy()), name
+        assert np.array_equal(kept.new, saved.get_trainable(name).double().numpy()), name
         assert done.matches_checkpoint(name) is True
     ours = {name: done.trace(name).value(f"{name}@{done.step}") for name in done.updates}
-    theirs = {name: weight.double().numpy() for name in saved.weights for weight in [saved.left(name)]}
+    theirs = {
+        name: weight.double().numpy() for name in saved.weights for weight in [saved.get_trainable(name)]
+    }
     assert find_first_mismatch(ours, theirs, 1e-12) is None
     assert done.remarks == ()
 
@@ -50,7 +52,7 @@ def test_a_step_made_again_is_the_run_s_and_the_specification_s(kind: str, tmp_p
     assert (near.step, near.start) == (5, 4)
     same_as_saved(tmp_path / "a", near)
     for number in (1, 2, 3, 4):
-        shutil.rmtree(tmp_path / "a" / "checkpoints" / name_of(number))
+        shutil.rmtree(tmp_path / "a" / "checkpoints" / checkpoint_name(number))
     far = rebuild_step(tmp_path / "a", 5)
     assert far.start == 0
     same_as_saved(tmp_path / "a", far)
@@ -80,7 +82,9 @@ def test_whatever_the_step_consists_of(changes: tuple[str, ...], tmp_path: Path)
             checkpoint.read(tmp_path / "a/checkpoints/step-0000006"),
             last.trace("embed.weight").tape,
         )
-        assert tape["embed.weight.ema@6"] == pytest.approx(saved.averaged("embed.weight").numpy(), rel=1e-12)
+        assert tape["embed.weight.ema@6"] == pytest.approx(
+            saved.get_average("embed.weight").numpy(), rel=1e-12
+        )
 
 
 @pytest.mark.parametrize(
@@ -217,7 +221,7 @@ def test_an_interrupted_replay_leaves_nothing_running(tmp_path: Path) -> None:
 
 def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
     trained(tmp_path / "a", *SAVED)
-    weights = tmp_path / "a" / "checkpoints" / name_of(4) / "model" / "model.safetensors"
+    weights = tmp_path / "a" / "checkpoints" / checkpoint_name(4) / "model" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
     done = rebuild_step(tmp_path / "a", 5)
     assert done.start == 3

@@ -25,7 +25,12 @@ DROPOUT = 'model.dropout={kind="bernoulli", embedding=0.1, pattern=0.2, hidden=0
 
 def everything(made: Run) -> dict[str, Tensor]:
     taken = made.state.snapshot()
-    tables = {"weight": taken.weights, "optimizer": taken.optimizer, "raw": taken.raw, "dice": taken.rng}
+    tables = {
+        "weight": taken.weights,
+        "optimizer": taken.optimizer,
+        "trainable": taken.trainable,
+        "rng": taken.rng,
+    }
     return {f"{kind} {name}": t.clone() for kind, table in tables.items() for name, t in table.items()}
 
 

@@ -33,7 +33,7 @@ def snapshot(step: int, dtype: torch.dtype = torch.float32) -> Snapshot:
     return Snapshot(
         step=step,
         config=CONFIG,
-        raw=drawn(),
+        trainable=drawn(),
         tokenizer=WORDS,
         optimizer=moments | {"embed.weight.step": torch.tensor(float(step))},
         weights=drawn(),
@@ -52,7 +52,9 @@ def bits(tensor: torch.Tensor) -> tuple[str, tuple[int, ...], bytes]:
 
 def contents(given: Snapshot) -> dict[str, Any]:
     """All of a snapshot but its name, so that == compares every bit."""
-    tables = {key: getattr(given, key) for key in ("weights", "raw", "mean", "optimizer", "rng")}
+    tables = {
+        key: getattr(given, key) for key in ("weights", "trainable", "averaged_adapters", "optimizer", "rng")
+    }
     plain = (given.step, given.config.to_dict(), given.loader, given.plain, given.meters)
     return {
         **{key: {name: bits(tensor) for name, tensor in table.items()} for key, table in tables.items()},

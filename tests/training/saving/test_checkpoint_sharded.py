@@ -18,7 +18,7 @@ from pellucid.training.distributed.sharded import full_tensor
 from pellucid.training.events import Evaluated, Stepped
 from pellucid.training.run import Run
 from pellucid.training.saving import checkpoint
-from pellucid.training.saving.manifest import name_of, step_of
+from pellucid.training.saving.manifest import checkpoint_name, parse_step
 from pellucid.training.saving.run_folder import RunFolder
 from tests.training.distributed.forked import Job, job, meeting
 from tests.training.saving.snapshots import bits
@@ -210,7 +210,7 @@ def test_a_rank_that_cannot_write_costs_no_checkpoint_and_all_report_it(tmp_path
 def going_on(path: Path, at: int, ranks: Ranks) -> Run:
     made = make_run("steps=100000", "train.parallel=fsdp", DROPOUT, ranks=ranks)
     if at:
-        made.state.restore(checkpoint.read(path / "checkpoints" / name_of(at), ranks))
+        made.state.restore(checkpoint.read(path / "checkpoints" / checkpoint_name(at), ranks))
     return made
 
 
@@ -244,10 +244,10 @@ def kills(path: Path, count: int, seed: int) -> None:
         started.results(grace=0.0)
         halfway += halfmade(folder)
         with folder.lock():
-            found, skipped = folder.newest()
+            found, skipped = folder.find_newest()
             assert found is not None and not skipped
             assert not halfmade(folder)
-        now = step_of(found.name) or 0
+        now = parse_step(found.name) or 0
         assert now >= there > at
         at = now
     assert halfway >= count // 8

@@ -24,8 +24,9 @@ from pellucid.interop import model_folder
 from pellucid.interop.resolve import open_model
 from pellucid.training.saving import checkpoint, published
 from pellucid.training.saving.checkpoint import read
-from pellucid.training.saving.manifest import MANIFEST, name_of, step_of
-from pellucid.training.saving.run_folder import _HANDLES, RunFolder, Status
+from pellucid.training.saving.lock import FolderLock
+from pellucid.training.saving.manifest import MANIFEST, checkpoint_name, parse_step
+from pellucid.training.saving.run_folder import RunFolder, Status
 from tests.training.saving.snapshots import CONFIG, ENVIRONMENT, contents, in_memory, snapshot
 
 TOML = 'out = "runs/a"\nsteps = 1000\n'
@@ -58,14 +59,14 @@ def flip(path: Path) -> None:
 def test_the_recipe_is_there_first_and_the_newest_model_opens(tmp_path: Path) -> None:
     with begun(tmp_path / "runs" / "a") as folder:
         assert (folder.path / "recipe.toml").read_text() == TOML
-        assert folder.newest() == (None, [])
+        assert folder.find_newest() == (None, [])
         for step in (10, 20):
             made = folder.save(snapshot(step), ENVIRONMENT, 2)
-            assert folder.newest() == (made, [])
+            assert folder.find_newest() == (made, [])
             model = pellucid.load(folder.path / "model")
             weights = snapshot(step).weights
             assert all(np.array_equal(model.weights[name], weights[name].numpy()) for name in weights)
-    assert checkpoint.recipe_of(made) == {"out": "runs/a", "steps": 1000}
+    assert checkpoint.read_recipe(made) == {"out": "runs/a", "steps": 1000}
     tensors = [path / "model" / "model.safetensors" for path in (folder.path, made)]
     assert tensors[0].samefile(tensors[1]) and not (folder.path / "model").is_symlink()
 
@@ -76,7 +77,9 @@ def test_a_run_that_was_moved_still_opens(tmp_path: Path) -> None:
     (tmp_path / "a").rename(tmp_path / "b")
     assert pellucid.load(tmp_path / "b" / "model").config == CONFIG
     with RunFolder(tmp_path / "b").lock():
-        assert RunFolder(tmp_path / "b").newest()[0] == tmp_path / "b" / "checkpoints" / name_of(10)
+        assert RunFolder(tmp_path / "b").find_newest()[0] == tmp_path / "b" / "checkpoints" / checkpoint_name(
+            10
+        )
 
 
 def test_a_folder_that_holds_a_run_is_not_begun_again(tmp_path: Path) -> None:
@@ -88,7 +91,7 @@ def test_a_folder_that_holds_a_run_is_not_begun_again(tmp_path: Path) -> None:
     (tmp_path / "a" / "recipe.toml").unlink()
     with folder.lock(), pytest.raises(UsageError, match="already holds a run"):
         folder.begin("steps = 3\n")
-    assert contents(read(tmp_path / "a" / "checkpoints" / name_of(10))) == contents(snapshot(10))
+    assert contents(read(tmp_path / "a" / "checkpoints" / checkpoint_name(10))) == contents(snapshot(10))
 
 
 def tree(path: Path) -> dict[str, bytes]:
@@ -119,7 +122,7 @@ def test_what_a_killed_start_left_counts_as_empty(tmp_path: Path) -> None:
     for name in ("lock", "recipe.toml.12-0.partial"):
         (tmp_path / name).write_text("")
     with begun(tmp_path, 1) as folder:
-        assert folder.newest()[0] is not None
+        assert folder.find_newest()[0] is not None
 
 
 def test_a_start_that_is_refused_leaves_nothing_that_it_made(tmp_path: Path) -> None:
@@ -136,14 +139,12 @@ def test_a_start_that_is_refused_leaves_nothing_that_it_made(tmp_path: Path) -> 
 
 
 def test_a_lock_that_its_maker_removed_is_not_taken(tmp_path: Path) -> None:
-    """Who waited for it would hold a file that has no name, and a third process a new one."""
-    waiting = RunFolder(tmp_path)
-    handle, _ = waiting._open_lock()
+    """Else a waiting process would lock a file without a name, and a third one a new file."""
+    waiting = FolderLock(tmp_path / "lock")
     (tmp_path / "lock").unlink()
     with pytest.raises(UsageError, match="try again"):
-        waiting._lock(handle)
-    os.close(handle)
-    _HANDLES.discard(handle)
+        waiting.acquire()
+    waiting.close()
 
 
 # ---- the newest model
@@ -163,10 +164,10 @@ def test_a_model_that_is_a_link_becomes_a_folder_at_the_next_save(tmp_path: Path
     with begun(tmp_path, 10) as folder:
         shutil.rmtree(tmp_path / "model")
         (tmp_path / "model").symlink_to("checkpoints/step-0000010/model")
-        folder.need_own_models()
+        folder.check_models()
         folder.save(snapshot(20), ENVIRONMENT, 2)
-        assert published.origin(tmp_path / "model") is not None and not (tmp_path / "model").is_symlink()
-    assert (folder.checkpoints / name_of(10) / "model" / "config.json").is_file()
+        assert published.read_origin(tmp_path / "model") is not None and not (tmp_path / "model").is_symlink()
+    assert (folder.checkpoints / checkpoint_name(10) / "model" / "config.json").is_file()
 
 
 @pytest.mark.parametrize("links", [True, False], ids=["links", "no links"])
@@ -180,7 +181,7 @@ def test_a_model_is_replaced_on_every_kind_of_filesystem(
         monkeypatch.setattr(files, "exchange", lambda *_: False)
     with begun(tmp_path, 10, 20) as folder:
         assert pellucid.load(tmp_path / "model").config == CONFIG
-        assert (found := published.origin(tmp_path / "model")) and found.step == 20
+        assert (found := published.read_origin(tmp_path / "model")) and found.step == 20
         assert not list(tmp_path.glob(".*")) and not folder.kept
 
 
@@ -207,27 +208,27 @@ def test_what_a_user_put_into_the_model_is_never_removed(name: str, tmp_path: Pa
     with begun(tmp_path, 10) as folder:
         (tmp_path / "model" / name).write_text("mine")
         with pytest.raises(UsageError, match=name):
-            folder.need_own_models()
+            folder.check_models()
         folder.save(snapshot(20), ENVIRONMENT, 2)
         assert folder.kept == [tmp_path / "model.kept-1"]
         assert (tmp_path / "model.kept-1" / name).read_text() == "mine"
         assert pellucid.load(tmp_path / "model").config == CONFIG
-        assert folder.newest()[1] == []  # what people edit is not a file of the checkpoint's
+        assert folder.find_newest()[1] == []  # what people edit is not a file of the checkpoint's
 
 
 def test_a_copied_run_knows_its_model_by_its_content(tmp_path: Path) -> None:
     with begun(tmp_path / "a", 10):
         pass
     subprocess.run(["cp", "-r", tmp_path / "a", tmp_path / "b"], check=True)
-    RunFolder(tmp_path / "b").need_own_models()
+    RunFolder(tmp_path / "b").check_models()
     flip(tmp_path / "b" / "model" / "model.safetensors")
     with pytest.raises(UsageError, match=r"model\.safetensors"):
-        RunFolder(tmp_path / "b").need_own_models()
+        RunFolder(tmp_path / "b").check_models()
 
 
 def test_the_best_model_says_its_step_and_its_loss_and_is_never_purged(tmp_path: Path) -> None:
     with begun(tmp_path, 10, keep=1) as folder:
-        assert folder.best() is None
+        assert folder.read_best() is None
         folder.save_best(snapshot(12), 0.5)
         for step in (20, 30):
             folder.save(snapshot(step), ENVIRONMENT, 1)
@@ -243,8 +244,8 @@ def test_a_checkpoint_between_those_of_the_schedule_is_kept_until_there_is_a_new
     with begun(tmp_path) as folder:
         for step in (10, 13, 17, 20, 23):
             folder.save(snapshot(step), ENVIRONMENT, 3, every=10)
-            assert folder.newest()[0] == folder.checkpoints / name_of(step)
-        assert steps_of(folder) == [name_of(10), name_of(20), name_of(23)]
+            assert folder.find_newest()[0] == folder.checkpoints / checkpoint_name(step)
+        assert steps_of(folder) == [checkpoint_name(10), checkpoint_name(20), checkpoint_name(23)]
 
 
 # ---- what was damaged, and what is not ours
@@ -252,29 +253,29 @@ def test_a_checkpoint_between_those_of_the_schedule_is_kept_until_there_is_a_new
 
 def test_saving_the_same_step_twice_writes_it_once(tmp_path: Path) -> None:
     with begun(tmp_path, 10) as folder:
-        before = (folder.checkpoints / name_of(10)).stat().st_ino
+        before = (folder.checkpoints / checkpoint_name(10)).stat().st_ino
         made = folder.save(snapshot(10), ENVIRONMENT, 2)
         assert made.stat().st_ino == before
 
 
 def test_a_damaged_step_is_written_again_when_the_run_comes_to_it(tmp_path: Path) -> None:
     with begun(tmp_path, 10, 20) as folder:
-        flip(folder.checkpoints / name_of(20) / "rank-0" / "optimizer.safetensors")
-        found, skipped = folder.newest()
-        assert found == folder.checkpoints / name_of(10)
+        flip(folder.checkpoints / checkpoint_name(20) / "rank-0" / "optimizer.safetensors")
+        found, skipped = folder.find_newest()
+        assert found == folder.checkpoints / checkpoint_name(10)
         assert len(skipped) == 1 and "skipped the checkpoint of step 20" in skipped[0]
         assert "the content of rank-0/optimizer.safetensors is not what was saved" in skipped[0]
         made = folder.save(snapshot(20), ENVIRONMENT, 2)
-        assert folder.newest() == (made, [])
-        assert steps_of(folder) == [name_of(10), name_of(20)]
+        assert folder.find_newest() == (made, [])
+        assert steps_of(folder) == [checkpoint_name(10), checkpoint_name(20)]
 
 
 def test_a_checkpoint_of_a_newer_version_is_skipped_by_name(tmp_path: Path) -> None:
     with begun(tmp_path, 10, 20) as folder:
-        path = folder.checkpoints / name_of(20) / MANIFEST
+        path = folder.checkpoints / checkpoint_name(20) / MANIFEST
         path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 7}))
-        found, (line,) = folder.newest()
-        assert found == folder.checkpoints / name_of(10)
+        found, (line,) = folder.find_newest()
+        assert found == folder.checkpoints / checkpoint_name(10)
         assert "has checkpoint format 7; this version of Pellucid reads 2" in line
 
 
@@ -289,7 +290,7 @@ def test_what_is_not_ours_stays(tmp_path: Path) -> None:
     with folder.lock():
         for step in (10, 20, 30):
             folder.save(snapshot(step), ENVIRONMENT, 1)
-        assert folder.newest() == (folder.checkpoints / name_of(30), [])
+        assert folder.find_newest() == (folder.checkpoints / checkpoint_name(30), [])
     with folder.lock():
         assert all((tmp_path / name).read_text() == "mine" for name in strange)
         assert (tmp_path / "checkpoints" / "step-10").is_dir()
@@ -304,7 +305,7 @@ def test_what_a_killed_process_left_is_removed_at_the_next_start(tmp_path: Path)
     (tmp_path / ".model-123-4").symlink_to("nowhere")
     (tmp_path / "recipe.toml.123-4.partial").write_text("x")
     with folder.lock():
-        assert steps_of(folder) == [name_of(10)]
+        assert steps_of(folder) == [checkpoint_name(10)]
         assert {path.name for path in tmp_path.iterdir()} == {"checkpoints", "lock", "model", "recipe.toml"}
 
 
@@ -318,30 +319,30 @@ def test_writing_without_the_lock_is_a_mistake_of_the_program(tmp_path: Path) ->
 
 def test_only_the_newest_few_are_kept(tmp_path: Path) -> None:
     with begun(tmp_path, 1, 2, 3, 4, keep=2) as folder:
-        assert steps_of(folder) == [name_of(3), name_of(4)]
+        assert steps_of(folder) == [checkpoint_name(3), checkpoint_name(4)]
         folder.save(snapshot(5), ENVIRONMENT, 0)
-        assert steps_of(folder) == [name_of(5)]
+        assert steps_of(folder) == [checkpoint_name(5)]
 
 
 def test_a_damaged_one_does_not_count_among_those_kept(tmp_path: Path) -> None:
     with begun(tmp_path, 1, 2) as folder:
-        (folder.checkpoints / name_of(2) / "state.json").unlink()
+        (folder.checkpoints / checkpoint_name(2) / "state.json").unlink()
         folder.save(snapshot(3), ENVIRONMENT, 2)
-        assert steps_of(folder) == [name_of(1), name_of(2), name_of(3)]
+        assert steps_of(folder) == [checkpoint_name(1), checkpoint_name(2), checkpoint_name(3)]
 
 
 def test_a_newer_damaged_one_never_costs_the_complete_one(tmp_path: Path) -> None:
     """Fallen back from a damaged step 30 to step 10, the run saves step 20 and keeps one."""
     with begun(tmp_path, 10, 30) as folder:
-        flip(folder.checkpoints / name_of(30) / "state.json")
+        flip(folder.checkpoints / checkpoint_name(30) / "state.json")
         made = folder.save(snapshot(20), ENVIRONMENT, 1)
-        assert folder.newest()[0] == made
+        assert folder.find_newest()[0] == made
 
 
 def interleavings(path: Path, count: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs in which savings, damage, restarts and other processes follow each other at random."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    prepared = [snapshot(step)._replace(optimizer={}, raw={}) for step in range(30)]
+    prepared = [snapshot(step)._replace(optimizer={}, trainable={}) for step in range(30)]
     for number in range(count):
         rng = np.random.default_rng([seed, number])
         folder, good, at = RunFolder(path / str(number)), set[int](), 0
@@ -356,7 +357,7 @@ def interleavings(path: Path, count: int, seed: int, monkeypatch: pytest.MonkeyP
                 with folder.lock():
                     folder.save(prepared[at], ENVIRONMENT, keep)
                 good.add(at)
-                found = {step_of(name) for name in steps_of(folder)}
+                found = {parse_step(name) for name in steps_of(folder)}
                 lost = good - found
                 assert at in found
                 assert all(sum(step in found for step in good if step > old) >= keep for old in lost)
@@ -370,8 +371,8 @@ def interleavings(path: Path, count: int, seed: int, monkeypatch: pytest.MonkeyP
             else:
                 with folder.lock():
                     assert not any(name.startswith(".tmp") for name in steps_of(folder))
-            newest, _ = folder.newest()
-            assert newest == (folder.checkpoints / name_of(max(good)) if good else None)
+            newest, _ = folder.find_newest()
+            assert newest == (folder.checkpoints / checkpoint_name(max(good)) if good else None)
             at = max(good, default=0)  # where a run that falls back goes on from
         shutil.rmtree(folder.path)
 
@@ -424,10 +425,10 @@ def test_a_second_process_is_refused_with_the_name_of_the_first(tmp_path: Path) 
             folder.lock(),
         ):
             pass
-        assert folder.status() == Status("running", 10)
+        assert folder.read_status() == Status("running", 10)
     with folder.lock():  # the lock ended with the process that was killed
         pass
-    assert folder.status() == Status("interrupted", 10)
+    assert folder.read_status() == Status("interrupted", 10)
 
 
 def test_a_second_run_in_the_same_process_is_refused(tmp_path: Path) -> None:
@@ -464,29 +465,29 @@ def test_looking_at_a_run_does_not_keep_it_from_starting(tmp_path: Path) -> None
 
 def test_a_run_says_how_it_stands(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    assert folder.status() == Status("new", 0)
+    assert folder.read_status() == Status("new", 0)
     with begun(tmp_path) as same:
-        assert folder.status() == Status("running", 0)
-    assert folder.status() == Status("new", 0)
+        assert folder.read_status() == Status("running", 0)
+    assert folder.read_status() == Status("new", 0)
     (tmp_path / "log.jsonl").write_text('{"kind": "start"}\n')
-    assert folder.status() == Status("interrupted", 0)
+    assert folder.read_status() == Status("interrupted", 0)
     with same.lock():
         same.save(snapshot(7), ENVIRONMENT, 2)
     end = '{"kind": "end", "step": %d, "why": "finished"}\n{"kind": "st'
     (tmp_path / "log.jsonl").write_text(end % 7)
-    assert folder.status() == Status("finished", 7)
+    assert folder.read_status() == Status("finished", 7)
     (tmp_path / "log.jsonl").write_text(end % 9)  # whose checkpoint was lost
-    assert folder.status() == Status("interrupted", 7)
+    assert folder.read_status() == Status("interrupted", 7)
     (tmp_path / "log.jsonl").write_text('{"kind": "end", "why": "interrupted"}\n')
-    assert folder.status() == Status("interrupted", 7)
+    assert folder.read_status() == Status("interrupted", 7)
 
 
 def test_a_recipe_that_is_gone_or_damaged_is_reported(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"cannot read .*recipe\.toml"):
-        RunFolder(tmp_path).recipe()
+        RunFolder(tmp_path).read_recipe()
     (tmp_path / "recipe.toml").write_text("steps = = 3")
     with pytest.raises(FileError, match=r"recipe\.toml is not a recipe"):
-        RunFolder(tmp_path).recipe()
+        RunFolder(tmp_path).read_recipe()
 
 
 def test_a_path_that_cannot_be_a_folder_is_reported(tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from pellucid import files
 from pellucid.errors import FileError
 from pellucid.interop import model_folder
 from pellucid.training.saving import published
-from pellucid.training.saving.checkpoint import bytes_of, read
-from pellucid.training.saving.manifest import MANIFEST, name_of
+from pellucid.training.saving.checkpoint import count_bytes, read
+from pellucid.training.saving.manifest import MANIFEST, checkpoint_name
 from pellucid.training.saving.run_folder import RunFolder
 from tests.half_written import HalfWritten
 from tests.rotation import SHARES
@@ -84,7 +84,7 @@ class Disk:
 def check_run(folder: RunFolder, least: int) -> int:
     """A restart finds a checkpoint that is one of those saved, to the bit, and no older; its step."""
     with folder.lock():
-        found, _ = folder.newest()
+        found, _ = folder.find_newest()
         assert found is not None
         again = read(found)
         assert again.step >= least
@@ -92,7 +92,7 @@ def check_run(folder: RunFolder, least: int) -> int:
         assert not [path for path in folder.checkpoints.iterdir() if path.name.startswith(".")]
         assert not list(folder.path.glob(".*")) and not folder.kept
         linked = model_folder.read(folder.path / "model")  # it always is a whole model
-        origin = published.origin(folder.path / "model")
+        origin = published.read_origin(folder.path / "model")
         assert origin is not None and origin.step <= again.step
         wanted = snapshot(origin.step).weights
         assert all(np.array_equal(linked.weights[name], wanted[name].numpy()) for name in wanted)
@@ -163,7 +163,7 @@ def test_a_process_killed_at_any_call_to_the_disk_leaves_a_best_model_that_says_
             with folder.lock(), contextlib.suppress(Killed), disk.watched():
                 folder.save_best(snapshot(step), float(step))
             with folder.lock():
-                best, model = folder.best(), model_folder.read(folder.path / "best")
+                best, model = folder.read_best(), model_folder.read(folder.path / "best")
                 assert best is not None and best.loss == best.step and not folder.kept
                 wanted = snapshot(best.step).weights
                 assert all(np.array_equal(model.weights[name], wanted[name].numpy()) for name in wanted)
@@ -188,7 +188,7 @@ def test_a_fault_at_the_begin_of_a_run_leaves_a_folder_in_which_it_can_begin(fau
             with folder.lock():
                 if not (folder.path / "recipe.toml").exists():
                     folder.begin(TOML)
-                assert folder.recipe() == {"steps": 1000}
+                assert folder.read_recipe() == {"steps": 1000}
             if disk.calls < at:
                 return
         pytest.fail("beginning calls the disk without end")
@@ -210,7 +210,7 @@ def test_a_refusal_is_one_message_with_the_file_and_the_bytes(
                 folder.save(snapshot(1), ENVIRONMENT, 1)
         message = str(shown.value)
         assert message.startswith(f"cannot write {folder.checkpoints}") and os.strerror(code) in message
-        assert f"The checkpoint of step 1 takes {bytes_of(snapshot(1)):,} bytes, and" in message
+        assert f"The checkpoint of step 1 takes {count_bytes(snapshot(1)):,} bytes, and" in message
         assert message.endswith("Earlier checkpoints are as they were.")
     assert check_run(folder, 0) == 0
 
@@ -326,7 +326,7 @@ def test_a_thousand_killed_processes_cost_nothing_that_they_had_saved(tmp_path: 
 
 def damage(folder: RunFolder, rng: np.random.Generator) -> Callable[[], None]:
     """One thing done to the newest of two checkpoints; what puts it right again."""
-    newest, older = folder.checkpoints / name_of(2), folder.checkpoints / name_of(1)
+    newest, older = folder.checkpoints / checkpoint_name(2), folder.checkpoints / checkpoint_name(1)
     files = sorted(path.relative_to(newest) for path in newest.rglob("*") if path.is_file())
     path = newest / files[rng.integers(len(files))]
     before = path.read_bytes()
@@ -373,24 +373,26 @@ def mutations(count: int, seed: int) -> None:
         with folder.lock():
             for step in (1, 2):
                 folder.save(snapshot(step), ENVIRONMENT, 3)
-            first = folder.checkpoints / name_of(0)
+            first = folder.checkpoints / checkpoint_name(0)
             for number in range(count):
-                same = (folder.checkpoints / name_of(1) / MANIFEST).read_bytes()
+                same = (folder.checkpoints / checkpoint_name(1) / MANIFEST).read_bytes()
                 whole = _hashes(folder)
                 back = damage(folder, np.random.default_rng([seed, number]))
                 changed = {name for name, data in _hashes(folder).items() if data != whole[name]}
                 if changed:  # two checkpoints may have the same tokenizer
-                    found, skipped = folder.newest()
+                    found, skipped = folder.find_newest()
                     hurt = {name.parts[0] for name in changed}
-                    expected = folder.checkpoints / name_of(1) if hurt == {name_of(2)} else first
+                    expected = (
+                        folder.checkpoints / checkpoint_name(1) if hurt == {checkpoint_name(2)} else first
+                    )
                     assert found == expected, f"mutation {number} was not seen"
                     assert len(skipped) == len(hurt)
                     with pytest.raises(FileError):
-                        read(folder.checkpoints / name_of(2))
+                        read(folder.checkpoints / checkpoint_name(2))
                 back()
-                assert same == (folder.checkpoints / name_of(1) / MANIFEST).read_bytes()
-            found, skipped = folder.newest()
-            assert found == folder.checkpoints / name_of(2) and not skipped
+                assert same == (folder.checkpoints / checkpoint_name(1) / MANIFEST).read_bytes()
+            found, skipped = folder.find_newest()
+            assert found == folder.checkpoints / checkpoint_name(2) and not skipped
 
 
 def _hashes(folder: RunFolder) -> dict[Path, bytes]:
@@ -412,9 +414,9 @@ def test_two_whole_checkpoints_that_changed_names_are_seen(tmp_path: Path) -> No
     with folder.lock():
         for step in (1, 2):
             folder.save(snapshot(step), ENVIRONMENT, 3)
-    first, second = (folder.checkpoints / name_of(step) for step in (1, 2))
+    first, second = (folder.checkpoints / checkpoint_name(step) for step in (1, 2))
     shutil.move(first, tmp_path / "kept")
     shutil.move(second, first)
     shutil.move(tmp_path / "kept", second)
-    found, skipped = folder.newest()
-    assert found == folder.checkpoints / name_of(0) and len(skipped) == 2
+    found, skipped = folder.find_newest()
+    assert found == folder.checkpoints / checkpoint_name(0) and len(skipped) == 2
