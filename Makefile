@@ -4,6 +4,8 @@ BIN := .venv/bin
 export HF_HUB_OFFLINE := 1
 # Two workers that each use two threads wait for each other more than they compute.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+# Compiled tests are kept, so that each worker need not rewrite their asserts again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo test lint docs bench bench-gpu coverage torture
 .DEFAULT_GOAL := help
@@ -25,7 +27,7 @@ demo: setup ## train a small model on two cores, let it write, explain one numbe
 
 test: lint ## format, lint, types and every test, as CI runs them
 	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m "not timed and not torture"
-	$(BIN)/python -m pytest -m timed tests
+	$(BIN)/python -m pytest -m timed $(shell grep -rl mark.timed tests)
 
 lint: setup ## ruff format and check, mypy strict
 	$(BIN)/ruff format --check .

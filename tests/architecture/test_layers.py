@@ -238,7 +238,7 @@ def test_a_cycle_through_the_registry_is_found(line: str) -> None:
     assert not find_cycles(join_families(modules | {"pellucid.kinds.linear": "import pellucid.kinds"}))
 
 
-def test_an_import_for_type_checkers_alone_is_no_cycle() -> None:
+def test_an_import_for_type_checkers_alone_is_not_a_cycle() -> None:
     lazy = "if TYPE_CHECKING:\n    from pellucid.b import B"
     modules = {"pellucid.a": "from pellucid.b import B", "pellucid.b": "from pellucid.a import A"}
     assert find_cycles(import_graph(modules, dynamic=False)) == [{"pellucid.a", "pellucid.b"}]

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.cli.commands import Shell
+
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -104,12 +106,16 @@ def test_json_is_json() -> None:
     ],
 )
 def test_a_usage_error_is_reported_and_exits_with_two(
-    arguments: list[str], words: str, tmp_path: Path
+    arguments: list[str],
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    done = pellucid(*arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
+    monkeypatch.chdir(tmp_path)
+    done = Shell(capsys, monkeypatch)(*arguments)
+    assert done.code == 2
+    assert words in done.err
     assert not list(tmp_path.iterdir())
 
 

@@ -101,6 +101,7 @@ def slid(model: Any, prompt: list[int], count: int) -> list[int]:
     return written
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("name", CACHED)
 def test_past_the_context_a_text_is_that_of_full_forwards_over_its_last_half(name: str) -> None:
     model = fast(CACHED[name], seed=3)
@@ -174,6 +175,7 @@ def test_between_two_tokens_the_caller_is_in_its_own_mode() -> None:
     assert len(list(two)) == 3 and not torch.is_inference_mode_enabled()
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("chunk", [1, 2, 3, 5, 512])
 @pytest.mark.parametrize("name", CACHED)
 def test_a_prompt_is_read_in_chunks_of_any_size(chunk: int, name: str) -> None:
