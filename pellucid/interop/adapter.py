@@ -23,10 +23,10 @@ from pellucid.interop.huggingface.writing import find_family
 from pellucid.interop.library import HUB
 from pellucid.interop.rope_layout import halves_to_pairs, in_layout
 from pellucid.interop.safetensors_file import StoredTensor, describe_wrong_type, read_file, write_file
+from pellucid.lora import A, B, merge
 from pellucid.parts.positions.rope import Rope
 from pellucid.pretrained import LazyWeights, Pretrained
 
-A, B = ".lora_a", ".lora_b"
 FORMAT, VERSION = "pellucid-adapter", 1
 PEFT_CONFIG, PEFT_TENSORS = "adapter_config.json", "adapter_model.safetensors"
 OWN_CONFIG, OWN_TENSORS = "adapter.json", "adapter.safetensors"
@@ -252,7 +252,8 @@ def merge_adapter(model: Pretrained, adapter: Adapter) -> Pretrained:
         if name not in adapted:
             return array
         a, b = (adapter.tensors[adapted[name] + end] for end in (A, B))
-        return array.astype(np.result_type(array, np.float32)) + scale * (b @ a)
+        merged: Array = merge(array.astype(np.result_type(array, np.float32)), a, b, scale)
+        return merged
 
     types = {
         name: promote((kind, "F32")) if name in adapted and kind in FLOAT_STORAGE else kind

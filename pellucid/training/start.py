@@ -13,8 +13,9 @@ from pellucid.errors import ConfigError, FileError
 from pellucid.interop import model_folder
 from pellucid.interop.adapter import Adapter, peft_names
 from pellucid.interop.resolve import open_model
+from pellucid.lora import A
 from pellucid.model.initializations import initialize
-from pellucid.model.lora import A, adapt, adapters
+from pellucid.model.lora import adapt, adapters
 from pellucid.model.transformer import Transformer
 from pellucid.pretrained import Pretrained
 from pellucid.training.plan import FINETUNE_LENGTH

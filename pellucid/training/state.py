@@ -148,7 +148,7 @@ class TrainState:
         return Snapshot(
             step=self.meters.step,
             config=self.model.config,
-            weights=lora.Merged(used, self.recipe.lora.scale),
+            weights=lora.MergedWeights(used, self.recipe.lora.scale),
             trainable=trainable if adapters or self.average.mean else {},
             averaged_adapters=lora.adapters(self.average.mean),
             adapter=adapter(self.recipe, self.model.config, adapters),

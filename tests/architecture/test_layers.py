@@ -13,7 +13,7 @@ import pellucid
 PACKAGE = Path(pellucid.__file__).parent
 LAYERS = (
     {"errors", "format"},
-    {"arguments", "dtypes", "notebook", "patterns", "registry"},
+    {"arguments", "dtypes", "lora", "notebook", "patterns", "registry"},
     {"files", "strict"},
     {"names"},
     {"parts"},

@@ -15,7 +15,7 @@ from pellucid.errors import ConfigError, FileError
 from pellucid.interop import model_folder
 from pellucid.interop.adapter import peft_names
 from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch
-from pellucid.model.lora import Adapted, Merged
+from pellucid.model.lora import LoraLinear, MergedWeights
 from pellucid.reference.training import forward
 from pellucid.training.events import Evaluated, Stepped
 from pellucid.training.recipe import Recipe
@@ -85,13 +85,13 @@ def test_loss_and_derivatives_are_the_specification_s_with_merged_weights(start:
     made = shaken(make_run(start))
     batch = MadeUp().take(4, slice(0, 4))
     loss = float(forward_backward(made.state, made.state.prefetcher.to_device(batch))[0])
-    weights = Merged(dict(made.state.model.named_parameters()), scale=2.0)
+    weights = MergedWeights(dict(made.state.model.named_parameters()), scale=2.0)
     tape = forward(
         made.state.model.config, {n: w.numpy() for n, w in weights.items()}, batch.ids, batch.targets
     )
     tape.backward(tape.ref("loss"))
     assert loss == pytest.approx(float(tape["loss"]), rel=1e-12)
-    paths = [name for name, module in made.state.model.named_modules() if isinstance(module, Adapted)]
+    paths = [name for name, module in made.state.model.named_modules() if isinstance(module, LoraLinear)]
     assert len(paths) == 2 * 7
     for path in paths:
         slope = tape[f"d.{path}.weight"]
