@@ -1,9 +1,10 @@
-"""Files: written whole or not at all, replaced only by order, and read strictly, whoever wrote them.
+"""Files: written whole or not at all, replaced only with `force`, and read as untrusted input.
 
-Every command that writes follows one rule. It creates what is not there; it replaces only what it recognizes
-as an output of the same kind, and only with `force`; on failure it removes only what this very call made.
+Every command that writes follows one rule. It creates a path that does not exist; it replaces only an output
+of the same kind, and only with `force`; on failure it removes only what this call created.
 Until an output is complete it has a partial name beside its own and is locked. A partial whose writer was
-killed is removed, and what it was about to replace is put back, by the next call that writes the same path.
+killed is removed, and the output that it was about to replace is restored, by the next call that writes the
+same path.
 """
 
 import contextlib
@@ -50,7 +51,7 @@ def check_output(path: Path, kind: Kind, force: bool = False, folder: bool = Fal
             return
         if folder and path.is_dir() and not any(path.iterdir()):
             return
-        why = kind.why_not(path) if path.exists() else "it is a link that leads nowhere"
+        why = kind.why_not(path) if path.exists() else "it is a broken link"
     except OSError as error:
         raise file_error("write", path, error) from None
     if why:
@@ -165,7 +166,7 @@ def partial_folder(path: Path) -> Iterator[Path]:
 def _create_partial(path: Path, create: Callable[[Path], int]) -> tuple[Path, int]:
     """Returns a new partial of `path` and its open, locked handle."""
     while True:
-        partial = path.with_name(f".pellucid-{_digest(path)}-{secrets.token_hex(4)}.partial")
+        partial = path.with_name(f".pellucid-{_hash_name(path)}-{secrets.token_hex(4)}.partial")
         try:
             handle = create(partial)
         except FileNotFoundError:
@@ -185,13 +186,13 @@ def _create_partial(path: Path, create: Callable[[Path], int]) -> tuple[Path, in
         os.close(handle)
 
 
-def _digest(path: Path) -> str:
+def _hash_name(path: Path) -> str:
     return hashlib.sha256(os.fsencode(path.name)).hexdigest()[:12]
 
 
 def sweep(path: Path) -> None:
     """Removes partials of `path` whose writers were killed; what they were about to replace is put back."""
-    start = f".pellucid-{_digest(path)}-"
+    start = f".pellucid-{_hash_name(path)}-"
     for partial in _partials(path.parent):
         if partial.name.startswith(start):
             _sweep_one(partial, path)
@@ -205,7 +206,7 @@ def sweep_folder(folder: Path) -> None:
 
 
 def is_partial(path: Path) -> bool:
-    """Whether the name is one that this program gives to outputs which are not complete."""
+    """Returns whether the name is that of an incomplete output."""
     return _PARTIAL.fullmatch(path.name) is not None
 
 
@@ -271,7 +272,7 @@ def rename_new(old: Path, new: Path) -> None:
 
 
 def _renameat2(old: Path, new: Path, flags: int) -> bool:
-    """Linux's rename with flags (1: do not replace, 2: exchange); False where there is none."""
+    """Calls Linux's rename with flags (1: do not replace, 2: exchange); False where it does not exist."""
     if sys.platform != "linux" or _LIBC_RENAME is None:
         return False
     here = -100  # AT_FDCWD
@@ -283,7 +284,7 @@ def _renameat2(old: Path, new: Path, flags: int) -> bool:
     raise OSError(code, os.strerror(code), str(old), None, str(new))
 
 
-def _libc_rename() -> Any:
+def _find_libc_rename() -> Any:
     try:
         found = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError):
@@ -292,7 +293,7 @@ def _libc_rename() -> Any:
     return found
 
 
-_LIBC_RENAME = _libc_rename()
+_LIBC_RENAME = _find_libc_rename()
 
 
 def make_folders(folder: Path) -> list[Path]:
@@ -324,7 +325,7 @@ def remove_made(folders: list[Path]) -> None:
 
 
 def fsync_folder(folder: Path) -> None:
-    """Has the disk remember the names in a folder: a rename is lost with the power until this is done."""
+    """Flushes the names in a folder to disk: until then a power failure may lose a rename."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -333,8 +334,8 @@ def fsync_folder(folder: Path) -> None:
 
 
 UNPAIRED = "backslashreplace"
-"""How JSON text is encoded that may have half a surrogate pair, as a path that is not UTF-8 has: in its place
-comes JSON's own escape for it."""
+"""The error handler for JSON text that may have a lone surrogate, as from a path that is not UTF-8: it is
+written as JSON's own escape."""
 
 
 def check_readable(path: Path) -> None:
@@ -344,7 +345,7 @@ def check_readable(path: Path) -> None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Returns what a file holds."""
+    """Returns the content of a file."""
     try:
         check_readable(path)
         return path.read_bytes()
@@ -353,7 +354,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds."""
+    """Returns the content of a JSON file."""
     try:
         return json.loads(read_bytes(path))
     except (ValueError, RecursionError) as error:
@@ -361,7 +362,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_format(path: Path, what: str, format: str, version: int) -> dict[str, Any]:
-    """The table of a JSON file of ours, which says its format and a version that we know."""
+    """Returns the table of a JSON file of ours; raises unless its format and version are the given ones."""
     data = read_json(path)
     if not isinstance(data, dict) or data.get("format") != format:
         raise FileError(f'{path} is not a {what}: it does not say "format": "{format}".')
@@ -376,17 +377,18 @@ def read_format(path: Path, what: str, format: str, version: int) -> dict[str, A
 
 
 class Damaged(Exception):
-    """What is wrong inside a file; `validating` adds which file it is."""
+    """A fault inside a file; `validating` adds which file it is."""
 
 
 def need(holds: bool, complaint: str) -> None:
+    """Raises `Damaged` with the complaint unless the condition holds."""
     if not holds:
         raise Damaged(complaint)
 
 
 @contextlib.contextmanager
 def validating(path: Path) -> Iterator[None]:
-    """In this block a broken `need` is a FileError about the file."""
+    """Turns a failed `need` inside the block into a FileError about the file."""
     try:
         yield
     except Damaged as error:

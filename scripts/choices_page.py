@@ -5,7 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pellucid.cards.choice_pictures import family_figure, pictures
-from pellucid.cards.choices import PRESET, Choice, Family, beside_default, families, toml, usual
+from pellucid.cards.choices import (
+    PRESET,
+    Choice,
+    ChoiceFamily,
+    compare_costs,
+    families,
+    format_toml,
+    preset_cost,
+)
 from pellucid.cost import Cost, total
 from pellucid.figures.chart import Chart, Heatmap
 from pellucid.figures.svg import write_svg
@@ -44,25 +52,25 @@ def choices_pictures() -> dict[str, str]:
 
 
 def _settings(choice: Choice) -> str:
-    return ", ".join(f"{name} {toml(value)}" for name, value in choice.settings.items())
+    return ", ".join(f"{name} {format_toml(value)}" for name, value in choice.settings.items())
 
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def _costs(family: Family) -> Iterator[str]:
+def _costs(family: ChoiceFamily) -> Iterator[str]:
     """What the kinds cost, where they differ; those that cost what the default costs are only named."""
     if not family.keys:
         return
-    shape, as_it_is = usual()
+    shape, as_it_is = preset_cost()
     rows, same, not_here = [], [], []
-    found = [(choice, beside) for choice in family.choices for beside in beside_default(family, choice)]
+    found = [(choice, beside) for choice in family.choices for beside in compare_costs(family, choice)]
     for choice, beside in sorted(found, key=lambda pair: list(family.keys).index(pair[1].key)):
         if beside.why:
-            not_here.append(f"`{beside.key} = {choice.kind}` does not go with the rest of it: {beside.why}")
+            not_here.append(f"`{beside.key} = {choice.kind}` cannot be combined with it: {beside.why}")
         elif beside.parts:
-            rows.append(f"| `{choice.written(beside.key)}` | {_figures(total(beside.here))} |")
+            rows.append(f"| `{choice.to_toml(beside.key)}` | {_figures(total(beside.here))} |")
         else:
             same.append(f"`{beside.key} = {choice.kind}`")
     if rows:
@@ -83,7 +91,7 @@ def _figures(c: Cost) -> str:
     )
 
 
-def _pictures(family: Family) -> dict[str, list[tuple[Choice, Chart | Heatmap]]]:
+def _pictures(family: ChoiceFamily) -> dict[str, list[tuple[Choice, Chart | Heatmap]]]:
     """The pictures of a family by file: those of one title in one drawing."""
     found: dict[str, list[tuple[Choice, Chart | Heatmap]]] = {}
     for choice in family.choices:

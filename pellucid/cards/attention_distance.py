@@ -1,8 +1,8 @@
 """How far a linear attention's pattern is from softmax's on the same queries and keys, layer by layer.
 
-P is softmax's pattern, L the linear one. Total variation ½ Σ|P − L| is the share of a row that stands
-elsewhere, from 0 to 1; KL(P ‖ L) = Σ P ln(P / L), in nats, is infinite where P looks and L does not. A row of
-L that takes nothing is half a row away.
+P is softmax's pattern, L the linear one. Total variation ½ Σ|P − L| is the probability mass that differs,
+from 0 to 1; KL(P ‖ L) = Σ P ln(P / L), in nats, is infinite where P > 0 and L = 0. A row of L without any
+mass has a total variation of ½.
 """
 
 import dataclasses
@@ -30,19 +30,19 @@ class Distance(NamedTuple):
 
 
 def distances(config: ModelConfig, weights: Mapping[str, Array], ids: Any) -> list[Distance]:
-    """One entry per layer; each is given what the linear model computes, so differences do not add up."""
+    """Returns one entry per layer, each from the linear model's own queries and keys."""
     if not isinstance(config.attention, LinearAttentionConfig):
         raise UsageError(
-            f"attention {config.attention.kind!r} has no features, so there is nothing to compare with "
-            'softmax: ask of a linear attention, such as "linear_elu".'
+            f"attention {config.attention.kind!r} has no feature map to compare with softmax; use a linear "
+            'attention, such as "linear_elu".'
         )
     tape = forward(config, weights, ids)
     return [_distance(tape, config, layer) for layer in range(config.n_layer)]
 
 
 def table(config: ModelConfig, weights: Mapping[str, Array], ids: Any) -> Iterator[str]:
-    """The distances for people."""
-    yield f"attention {config.attention.kind} beside softmax on the same queries and keys, mean over rows:"
+    """Yields the distances as a table."""
+    yield f"attention {config.attention.kind} and softmax on the same queries and keys, mean over rows:"
     yield f"{'layer':>5}{'total variation':>18}{'KL, nats':>12}"
     for layer, total_variation, kl in distances(config, weights, ids):
         yield f"{layer:>5}{total_variation:>18.4f}{kl:>12.4f}"
@@ -61,7 +61,7 @@ def _distance(tape: Tape, config: ModelConfig, layer: int) -> Distance:
 
 
 def distance(softmax: Array, linear: Array) -> tuple[float, float]:
-    """Mean total variation and mean KL over the rows of two patterns.
+    """Returns the mean total variation and mean KL over the rows of two patterns.
 
     >>> distance(np.array([[0.5, 0.5]]), np.array([[0.25, 0.75]]))[0]
     0.25

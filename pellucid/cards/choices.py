@@ -1,7 +1,7 @@
-"""Every choice that a model is made of: what it is, who says so, how it is written, and what it costs.
+"""Every choice of a model: its idea, source, formula, settings and cost.
 
 The folders are listed and their docstrings read, so a new file is a new choice here as well. Files that are
-no parts are read without being run: some of them need torch.
+not parts are parsed and not imported: some of them need torch.
 """
 
 import ast
@@ -24,9 +24,9 @@ from pellucid.parts import Part
 
 PACKAGE = Path(parts.__file__).parent.parent
 PRESET = "smollm2-135m"
-"""Costs are told for this shape: every choice of it is a default."""
+"""Costs are computed for this config, whose choices are all defaults."""
 
-ELSEWHERE = {
+OTHER_FAMILIES = {
     "initializations": ("model/initializations", "How the weights of a new model are drawn."),
     "hugging_face": ("interop/huggingface/families", "Models in Hugging Face's folders, read and written."),
     "gguf": ("interop/gguf/architectures", "Models in GGUF files, read and written."),
@@ -39,8 +39,8 @@ _CITED = re.compile(r"([A-Z][^;:]{0,60}? (?:19|20)\d\d\b.*?)[;.](?=\s|$)", re.DO
 
 @dataclass(frozen=True)
 class Choice:
-    """`value` is what a config holds at its key: a part with its defaults or examples, or places of
-    biases."""
+    """One kind of a family. `value` is its value in a config: a part with default or example settings, or
+    places of biases."""
 
     family: str
     kind: str
@@ -54,21 +54,21 @@ class Choice:
         """The settings by name, with their defaults."""
         return dataclasses.asdict(self.value) if isinstance(self.value, Part) else {}
 
-    def written(self, key: str) -> str:
-        """A line of a TOML config that makes this choice, with as many of its settings as fit a line."""
+    def to_toml(self, key: str) -> str:
+        """Returns a line of a TOML config that makes this choice, with as many of its settings as fit."""
         if isinstance(self.value, tuple):
             return f"{key} = {json.dumps(self.value)}"
         line = f"{key} = {{ kind = {json.dumps(self.kind)}"
         for name, value in self.settings.items():
-            more = f"{line}, {name} = {toml(value)}"
+            more = f"{line}, {name} = {format_toml(value)}"
             line = more if len(more) < 80 else line
         return f"{line} }}" if self.settings else f"{key} = {json.dumps(self.kind)}"
 
 
 @dataclass(frozen=True)
-class Family:
-    """`keys` are the config's keys that take a choice of this family, each with its default; `recipe` those
-    of a recipe for training."""
+class ChoiceFamily:
+    """A family of choices. `keys` are the config's keys that take one, each with its default; `recipe` the
+    keys of a training recipe."""
 
     name: str
     idea: str
@@ -78,8 +78,8 @@ class Family:
 
 
 @dataclass(frozen=True)
-class Beside:
-    """What a choice costs beside the default, part by part; or why it does not go with the other choices."""
+class CostComparison:
+    """The cost of a choice and of the default, part by part; or why it cannot be combined with the preset."""
 
     key: str
     length: int
@@ -89,31 +89,35 @@ class Beside:
 
     @property
     def parts(self) -> list[str]:
-        """The parts of the model that cost something else."""
+        """The parts of the model whose cost differs."""
         return [part for part in self.here if self.here[part] != self.usual[part]]
 
 
 @functools.cache
-def families() -> tuple[Family, ...]:
-    """Every family, in the order of the config's keys; after them what is chosen outside of a config."""
+def families() -> tuple[ChoiceFamily, ...]:
+    """Returns every family, in the order of the config's keys, then those outside of a config."""
     keys: dict[str, dict[str, str]] = {}
     for key, part in SMALL.parts().items():
         keys.setdefault(part.family, {})[key] = part.kind
     names = [*keys, *(name for name in parts.families() if name not in keys)]
-    made = [
-        Family(name, _first_sentence(_told(inspect.getdoc(parts.home(name)))[0]),
-               tuple(_of_parts(name)), keys.get(name, {}), RECIPE.get(name, {}))
+    found = [
+        ChoiceFamily(name, _first_sentence(_split_docstring(inspect.getdoc(parts.home(name)))[0]),
+               tuple(_list_parts(name)), keys.get(name, {}), RECIPE.get(name, {}))
         for name in names
     ]  # fmt: skip
-    made.append(Family("biases", "Which maps and norms add a bias.", tuple(_biases()), {"biases": "none"}))
-    made += (Family(name, idea, tuple(_elsewhere(name, at))) for name, (at, idea) in ELSEWHERE.items())
-    return tuple(made)
+    found.append(
+        ChoiceFamily("biases", "Which maps and norms add a bias.", tuple(_list_biases()), {"biases": "none"})
+    )
+    found += (
+        ChoiceFamily(name, idea, tuple(_list_folder(name, at))) for name, (at, idea) in OTHER_FAMILIES.items()
+    )
+    return tuple(found)
 
 
-def chosen(name: str) -> list[tuple[Family, Choice]]:
-    """What people mean by a name: the kinds of a family (`masks`, or a key: `mask`), or one kind (`rope`,
+def find_choices(name: str) -> list[tuple[ChoiceFamily, Choice]]:
+    """Returns the choices of a name: a family (`masks`, or a key: `mask`), or one kind (`rope`,
     `outputs/linear`)."""
-    known: dict[str, dict[str, list[tuple[Family, Choice]]]] = {}
+    known: dict[str, dict[str, list[tuple[ChoiceFamily, Choice]]]] = {}
     for family in families():
         kinds = [(family, choice) for choice in family.choices]
         for word in (family.name, *family.keys, *family.recipe):
@@ -133,43 +137,43 @@ def chosen(name: str) -> list[tuple[Family, Choice]]:
 
 
 @functools.cache
-def usual() -> tuple[ModelConfig, dict[str, Cost]]:
-    """`PRESET` and what it costs, for one sequence as long as its context."""
+def preset_cost() -> tuple[ModelConfig, dict[str, Cost]]:
+    """Returns `PRESET` and its cost for one sequence as long as its context."""
     shape = preset(PRESET)
     return shape, cost(shape)
 
 
-def beside_default(family: Family, choice: Choice) -> Iterator[Beside]:
-    """The cost in `PRESET` with this choice alone changed, once for each key whose default is another."""
-    shape, as_it_is = usual()
+def compare_costs(family: ChoiceFamily, choice: Choice) -> Iterator[CostComparison]:
+    """Yields the cost of `PRESET` with only this choice changed, for each key whose default is another."""
+    shape, usual = preset_cost()
     for key, default in family.keys.items():
         if choice.kind != default:
             try:
                 here = cost(dataclasses.replace(shape, **{key: choice.value}))
-                yield Beside(key, shape.context_length, as_it_is, here)
+                yield CostComparison(key, shape.context_length, usual, here)
             except ConfigError as error:
-                yield Beside(key, shape.context_length, as_it_is, {}, str(error))
+                yield CostComparison(key, shape.context_length, usual, {}, str(error))
 
 
-def _of_parts(family: str) -> Iterator[Choice]:
+def _list_parts(family: str) -> Iterator[Choice]:
     for kind in parts.kinds(family):
         part = parts.find(family, kind)
         home = sys.modules[part.__module__]
-        idea, cited = _told(inspect.getdoc(part if home is parts.home(family) else home))
+        idea, cited = _split_docstring(inspect.getdoc(part if home is parts.home(family) else home))
         yield Choice(family, kind, idea, part.formula, part.source or cited, part.example())
 
 
-def _biases() -> Iterator[Choice]:
-    """Each place, with the parameters that a bias there adds."""
+def _list_biases() -> Iterator[Choice]:
+    """Yields each place of a bias, with the parameters that it adds."""
     for place in BIAS_PLACES:
-        made = dataclasses.replace(SMALL, biases=(place,)).parameters()
-        added = (name.replace("blocks.0.", "") for name in made if name not in SMALL.parameters())
+        found = dataclasses.replace(SMALL, biases=(place,)).parameters()
+        added = (name.replace("blocks.0.", "") for name in found if name not in SMALL.parameters())
         yield Choice("biases", place, f"Adds {', '.join(added)}.", value=(place,))
 
 
-def _elsewhere(family: str, home: str) -> Iterator[Choice]:
+def _list_folder(family: str, home: str) -> Iterator[Choice]:
     for kind, doc in sorted(_docstrings(PACKAGE / home)):
-        idea, cited = _told(doc)
+        idea, cited = _split_docstring(doc)
         yield Choice(family, kind, idea, source=cited)
 
 
@@ -186,8 +190,8 @@ def _docstrings(home: Path) -> Iterator[tuple[str, str | None]]:
                     yield ast.literal_eval(mark.args[0]), ast.get_docstring(node)
 
 
-def _told(doc: str | None) -> tuple[str, str]:
-    """The first paragraph of a docstring, and the source that a later one begins with, if any."""
+def _split_docstring(doc: str | None) -> tuple[str, str]:
+    """Returns the first paragraph of a docstring, and the source that a later one begins with, if any."""
     idea, *rest = (" ".join(paragraph.split()) for paragraph in (doc or "").split("\n\n"))
     return idea, next((found[1] for text in rest if (found := _CITED.match(text))), "")
 
@@ -196,6 +200,6 @@ def _first_sentence(text: str) -> str:
     return re.split(r"(?<=\.) (?=[A-Z])", text)[0]
 
 
-def toml(value: Any) -> str:
-    """A setting as a config writes it."""
+def format_toml(value: Any) -> str:
+    """Returns a setting as TOML."""
     return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)

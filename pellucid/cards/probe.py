@@ -1,7 +1,7 @@
 """What a wrong convention would cost: the loss on a text as given, and with one choice changed.
 
-Every alternative is a mistake that loads without complaint, from the catalogue of `mistakes`: the program of
-the specification with a few steps that are others, run again from the first of them.
+Every alternative is a mistake that loads without an error, from the catalogue of `mistakes`: the program of
+the specification with a few steps replaced, run again from the first of them.
 """
 
 import textwrap
@@ -24,14 +24,14 @@ SAMPLE = (
     "The harbour lay quiet in the early morning. A small boat came in from the sea, and an old man tied it "
     "to the wall. He had caught three fish, which he gave to the children who were waiting for him."
 )
-MOST_TOKENS = 64
+MAX_TOKENS = 64
 UNNOTICED = 0.05
-"""A loss that differs by less is a perplexity that differs by a twentieth: nobody hears it in the text."""
+"""A smaller difference in loss changes the perplexity by less than 5 %: it cannot be noticed in the text."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A model about to read a text; where `add_bos` holds, `bos` stands before it, uncounted.
+    """A model and a text to score; with `add_bos`, `bos` precedes the text and is not scored.
 
     `variant` is the mistake that its program has, and `note` says which: "pairs for halves".
     """
@@ -53,7 +53,7 @@ class Case:
             return forward(self.config, self.weights, [ids], [targets])
 
     def loss(self) -> float:
-        """The loss averaged over the text's tokens but the first, whatever stands before it."""
+        """Returns the loss averaged over the text's tokens but the first."""
         if self.variant is None:
             return float(self.tape["loss"])
         with np.errstate(all="ignore"):  # a wrong convention may overflow, and its loss says so
@@ -61,7 +61,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Finding:
+class AlternativeLoss:
     """An alternative with its loss, or None where it does not apply to the model."""
 
     alternative: str
@@ -74,19 +74,19 @@ class Probe:
 
     loss: float
     tokens: int
-    findings: tuple[Finding, ...]
+    findings: tuple[AlternativeLoss, ...]
     not_applied: tuple[str, ...]
 
 
-def case(
+def make_case(
     config: ModelConfig,
     weights: Mapping[str, Array],
     tokenizer: Tokenizer,
     add_bos: bool = False,
     text: str = SAMPLE,
 ) -> Case:
-    """A text for a model to read, and its weights in float64, held once for every alternative to share."""
-    ids = tokenizer.encode(text)[: min(MOST_TOKENS, config.context_length)]
+    """Returns a model and a text, with its weights in float64, shared by all alternatives."""
+    ids = tokenizer.encode(text)[: min(MAX_TOKENS, config.context_length)]
     if len(ids) < 2:
         raise TokenError("a loss needs a text of at least two tokens.")
     bos = None if tokenizer.special.bos is None else tokenizer.id_of(tokenizer.special.bos)
@@ -94,19 +94,19 @@ def case(
     return Case(config, held, tuple(ids), bos, add_bos)
 
 
-def findings(given: Case) -> Iterator[Finding]:
-    """Run every alternative, one after the other."""
+def measure_alternatives(given: Case) -> Iterator[AlternativeLoss]:
+    """Yields the loss of every alternative."""
     for name, change in ALTERNATIVES.items():
         if changed := change(given):
-            yield Finding(f"{name}: {changed.note}" if changed.note else name, changed.loss())
+            yield AlternativeLoss(f"{name}: {changed.note}" if changed.note else name, changed.loss())
         else:
-            yield Finding(name, None)
+            yield AlternativeLoss(name, None)
 
 
-def probe(given: Case, seen: Callable[[Finding], None] = lambda _: None) -> Probe:
-    """Run them all, and sort them by damage; `seen` is told of each as it comes."""
+def probe(given: Case, seen: Callable[[AlternativeLoss], None] = lambda _: None) -> Probe:
+    """Measures all alternatives, and sorts them by damage; `seen` is called with each."""
     loss, found = given.loss(), []
-    for finding in findings(given):
+    for finding in measure_alternatives(given):
         seen(finding)
         found.append(finding)
     applied = [f for f in found if f.loss is not None]
@@ -116,20 +116,20 @@ def probe(given: Case, seen: Callable[[Finding], None] = lambda _: None) -> Prob
     )
 
 
-def _damage(loss: float, finding: Finding) -> float:
+def _damage(loss: float, finding: AlternativeLoss) -> float:
     assert finding.loss is not None
     return finding.loss - loss if np.isfinite(finding.loss) else np.inf
 
 
-def remark(loss: float, finding: Finding) -> str:
+def remark(loss: float, finding: AlternativeLoss) -> str:
     damage = _damage(loss, finding)
     if abs(damage) < 1e-12:
-        return "no difference at all"
+        return "no difference"
     if abs(damage) < UNNOTICED:
-        return "would not be noticed by reading text"
+        return "not noticeable in the text"
     if damage < 0:
-        return "lower, and wrong: too good to be true"
-    return "a worse model, it seems" if damage < 1 else "breaks the text"
+        return "lower: suspicious, as if it saw its targets"
+    return "looks like a worse model" if damage < 1 else "breaks the text"
 
 
 def lines(done: Probe, width: int = 110) -> Iterator[str]:
@@ -139,8 +139,8 @@ def lines(done: Probe, width: int = 110) -> Iterator[str]:
     for finding in done.findings:
         assert finding.loss is not None
         damage = finding.loss - done.loss
-        told = f"{damage:>+12.2e}" if abs(damage) < 1e-4 else f"{damage:>+12.4f}"
-        yield f"{finding.alternative:<{first}}{finding.loss:>9.4f}{told}  {remark(done.loss, finding)}"
+        shown = f"{damage:>+12.2e}" if abs(damage) < 1e-4 else f"{damage:>+12.4f}"
+        yield f"{finding.alternative:<{first}}{finding.loss:>9.4f}{shown}  {remark(done.loss, finding)}"
     if done.not_applied:
         yield from textwrap.wrap(f"does not apply to this model: {'; '.join(done.not_applied)}.", width)
 
@@ -150,27 +150,27 @@ def lines(done: Probe, width: int = 110) -> Iterator[str]:
 Change = Callable[[Case], Case | None]
 
 
-def _likeliest(mistake: Mistake) -> Change:
-    """The first variant of a mistake in the program that reads this text."""
+def _apply_first_variant(mistake: Mistake) -> Change:
+    """Returns the change to the first variant of a mistake, None where it does not apply."""
 
     def change(given: Case) -> Case | None:
         variant = next(mistake(Program(given.tape, given.config)), None)
         if variant is None:
             return None
         changed = replace(given, variant=variant, note=variant.note)
-        vars(changed)["tape"] = given.tape  # the right program is the same, and need not run again
+        vars(changed)["tape"] = given.tape  # the right program is the same and need not run again
         return changed
 
     return change
 
 
-def bos(given: Case) -> Case | None:
+def toggle_bos(given: Case) -> Case | None:
     if given.bos is None or len(given.ids) >= given.config.context_length:
         return None
-    return replace(
-        given, add_bos=not given.add_bos, note="left out" if given.add_bos else "put before the text"
-    )
+    return replace(given, add_bos=not given.add_bos, note="omitted" if given.add_bos else "added")
 
 
-ALTERNATIVES: dict[str, Change] = {name: _likeliest(mistake) for name, mistake in CONVENTIONS.items()}
-ALTERNATIVES["bos"] = bos
+ALTERNATIVES: dict[str, Change] = {
+    name: _apply_first_variant(mistake) for name, mistake in CONVENTIONS.items()
+}
+ALTERNATIVES["bos"] = toggle_bos

@@ -18,7 +18,7 @@ from pellucid.checks import (
 )
 from pellucid.checks.check import Check, Subject
 from pellucid.errors import UsageError
-from pellucid.judge.verdict import Finding, Report, Verdict
+from pellucid.judge.verdict import Finding, Verdict, VerifyReport
 from pellucid.workbench import Model, load
 
 CHECKS: tuple[Check, ...] = (
@@ -42,7 +42,7 @@ def verify(
     device: str | None = None,
     before: Callable[[Check], None] = lambda check: None,
     after: Callable[[Finding], None] = lambda finding: None,
-) -> Report:
+) -> VerifyReport:
     """Measures a catalogue of claims about a model's numbers, and returns what was found.
 
     `model` is a loaded model or what `pellucid.load` takes; `device` is where the fast engine of a model that
@@ -65,7 +65,7 @@ def verify(
         after(findings[-1])
         if check.required and findings[-1].verdict is Verdict.BUG:
             break
-    return Report(tuple(findings), not_run=tuple(check.name for check in checks[len(findings) :]))
+    return VerifyReport(tuple(findings), not_run=tuple(check.name for check in checks[len(findings) :]))
 
 
 def select_checks(quick: bool) -> list[Check]:

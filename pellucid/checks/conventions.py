@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 
-from pellucid.cards.probe import case, findings
+from pellucid.cards.probe import make_case, measure_alternatives
 from pellucid.checks.check import Check, Subject
 from pellucid.errors import TokenError
 from pellucid.judge.verdict import Finding, Verdict
@@ -24,12 +24,12 @@ def measure_other_conventions(subject: Subject) -> Finding:
     if opened.tokenizer is None:
         return Finding(Verdict.SKIPPED, "it has no tokenizer, so it cannot read text")
     try:
-        given = case(subject.config, subject.weights, opened.tokenizer, opened.add_bos)
+        given = make_case(subject.config, subject.weights, opened.tokenizer, opened.add_bos)
         given = replace(given, ids=given.ids[:TOKENS])
     except TokenError:
         return Finding(Verdict.SKIPPED, "its tokenizer cannot encode English")
     loss = given.loss()
-    others = [found for found in findings(given) if found.loss is not None]
+    others = [found for found in measure_alternatives(given) if found.loss is not None]
     others = [found for found in others if not found.alternative.startswith(CHANGES_TASK)]
     if not others:
         return Finding(Verdict.SKIPPED, "no other convention applies")

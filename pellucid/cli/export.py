@@ -67,10 +67,10 @@ def export(
         from pellucid.interop import model_folder
 
         model_folder.write(output, found, dtype, force=force)
-    print(written(output))
+    print(describe_output(output))
 
 
-def written(output: Path) -> str:
+def describe_output(output: Path) -> str:
     """Prints one line about a model that was just written, as read from the disk."""
     from collections import Counter
 

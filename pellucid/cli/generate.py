@@ -81,7 +81,7 @@ def generate(
     first = list(itertools.islice(tokens, 1))  # what cannot be is refused before anything is written
     ids, pieces, times, out = list[int](), list[str](), list[float](), exact_output()
 
-    def seen() -> Iterator[int]:
+    def record_ids() -> Iterator[int]:
         for id in itertools.chain(first, tokens):
             ids.append(id)
             times.append(time.perf_counter())
@@ -90,7 +90,11 @@ def generate(
     if not json and not chat:
         print(text, end="", file=out, flush=True)
     try:
-        for piece in found.decode_stream(start, seen(), stop) if isinstance(reads, str) else _numbers(seen()):
+        for piece in (
+            found.decode_stream(start, record_ids(), stop)
+            if isinstance(reads, str)
+            else _numbers(record_ids())
+        ):
             pieces.append(piece)
             if not json:
                 print(piece, end="", file=out, flush=True)

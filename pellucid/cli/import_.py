@@ -17,7 +17,7 @@ def import_(
     force: Force = False,
 ) -> None:
     """Convert a pickle (.bin, .pt) to safetensors. A pickle is a program; it is read without running it."""
-    from pellucid.cli.export import written
+    from pellucid.cli.export import describe_output
     from pellucid.errors import FileError
     from pellucid.files import check_output
     from pellucid.interop.folder import MODEL_FOLDER
@@ -27,4 +27,4 @@ def import_(
         raise FileError(f"{source}: there is no such file or folder.")
     check_output(output, MODEL_FOLDER, force, folder=True)
     import_pickled(source, output, dtype, force)
-    print(written(output))
+    print(describe_output(output))

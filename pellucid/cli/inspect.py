@@ -9,7 +9,7 @@ import typer
 from pellucid.cli.options import Json, ModelName
 
 if TYPE_CHECKING:
-    from pellucid.cards.probe import Finding, Probe
+    from pellucid.cards.probe import AlternativeLoss, Probe
     from pellucid.pretrained import Pretrained
 
 
@@ -21,7 +21,7 @@ def inspect(
     text: Annotated[str | None, typer.Option(help="The text that the probe reads.")] = None,
     json: Json = False,
 ) -> None:
-    """Everything about a model that its weights' shapes do not tell, and why each choice matters."""
+    """Print every convention of a model that does not follow from its shapes, and why it matters."""
     from dataclasses import asdict
 
     from pellucid.cards.conventions import card, lines
@@ -33,18 +33,18 @@ def inspect(
     if is_config_only(model):
         if probe:
             raise UsageError(f"{model} is a config-only preset: without weights there is no loss to measure.")
-        found, made = None, card(model, read_config(model))
+        found, shown = None, card(model, read_config(model))
     else:
         found = open_model(model)
-        made = card(model if model == found.name else f"{model}: {found.name}", found.config, found)
+        shown = card(model if model == found.name else f"{model}: {found.name}", found.config, found)
     if not json:
-        for line in lines(made, width=_width()):
+        for line in lines(shown, width=_width()):
             print(line, flush=True)
-    done = _probed(found, text) if found and probe else None
+    done = _run_probe(found, text) if found and probe else None
     if json:
         from json import dumps
 
-        about = asdict(made) | ({"probe": _data(done)} if done else {})
+        about = asdict(shown) | ({"probe": _data(done)} if done else {})
         print(dumps(about, ensure_ascii=False, indent=1))
     elif done:
         from pellucid.cards.probe import lines as measured
@@ -52,46 +52,49 @@ def inspect(
         print()
         for line in measured(done, width=_width()):
             print(line)
-        for line in _beside_softmax(found, text) if found else ():
+        for line in _compare_with_softmax(found, text) if found else ():
             print(line)
 
 
-def _beside_softmax(found: "Pretrained", text: str | None) -> Iterator[str]:
-    """For linear attention: how far its patterns are from those that softmax would make."""
+def _compare_with_softmax(found: "Pretrained", text: str | None) -> Iterator[str]:
+    """Yields, for linear attention, how far its patterns are from those of softmax."""
     from pellucid.cards.attention_distance import table
-    from pellucid.cards.probe import SAMPLE, case
+    from pellucid.cards.probe import SAMPLE, make_case
 
     if found.config.attention.form == "linear" and found.tokenizer is not None:
-        given = case(found.config, found.weights, found.tokenizer, text=SAMPLE if text is None else text)
+        given = make_case(found.config, found.weights, found.tokenizer, text=SAMPLE if text is None else text)
         yield ""
         yield from table(found.config, given.weights, [list(given.ids)])
 
 
-def _probed(found: "Pretrained", text: str | None) -> "Probe":
-    from pellucid.cards.probe import ALTERNATIVES, SAMPLE, case
+def _run_probe(found: "Pretrained", text: str | None) -> "Probe":
+    from pellucid.cards.probe import ALTERNATIVES, SAMPLE, make_case
     from pellucid.cards.probe import probe as run
     from pellucid.errors import UsageError
+    from pellucid.format import format_bytes
     from pellucid.pretrained import parameter_count
 
     # float64 weights, a changed copy of some of them, and the values of one forward pass
     needed, here = 14 * parameter_count(found.config.parameters()), _memory()
     if here is not None and needed > here:
         raise UsageError(
-            f"the probe computes in float64 and needs about {needed / 1e9:.0f} GB of memory for this model; "
-            f"this machine has {here / 1e9:.0f} GB. Take a smaller model of the same family."
+            f"the probe computes in float64 and needs about {format_bytes(needed)} of memory for this model; "
+            f"this machine has {format_bytes(here)}. Use a smaller model of the same family."
         )
     if found.tokenizer is None:
-        raise UsageError(f"{found.name} has no tokenizer, so the probe has nothing to read a text with.")
+        raise UsageError(f"{found.name} has no tokenizer, so the probe cannot encode a text.")
     seen = 0
 
-    def report(_: "Finding") -> None:
+    def report(_: "AlternativeLoss") -> None:
         nonlocal seen
         seen += 1
         if sys.stderr.isatty():
             print(f"\r{seen} of {len(ALTERNATIVES)} ", end="", file=sys.stderr, flush=True)
 
     done = run(
-        case(found.config, found.weights, found.tokenizer, found.add_bos, SAMPLE if text is None else text),
+        make_case(
+            found.config, found.weights, found.tokenizer, found.add_bos, SAMPLE if text is None else text
+        ),
         report,
     )
     if sys.stderr.isatty():
@@ -120,7 +123,7 @@ def _data(done: "Probe") -> dict[str, Any]:
 
 
 def _memory() -> int | None:
-    """The bytes of memory of this machine, where it says."""
+    """Returns the bytes of memory of this machine, None where it is unknown."""
     import os
 
     try:
@@ -130,7 +133,7 @@ def _memory() -> int | None:
 
 
 def _width() -> int:
-    """As wide as the terminal, within what is readable."""
+    """Returns the width of the terminal, from 80 to 110 columns."""
     import shutil
 
     return min(max(shutil.get_terminal_size((110, 24)).columns, 80), 110)

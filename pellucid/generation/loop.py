@@ -1,4 +1,4 @@
-"""The loop that writes: read the prompt into the cache, then one token at a time.
+"""The generation loop: prefill of the prompt, then one decode step per token.
 
 for tokens in generate(model, [[1, 2, 3]], max_new_tokens=20):
     print(tokens[0])
@@ -18,7 +18,7 @@ from pellucid.model.cache import Cache
 from pellucid.model.transformer import Transformer
 
 CHUNK = 512
-"""Tokens of a prompt that are read at once: the memory of a long prompt's attention stays bounded."""
+"""Tokens of a prompt per prefill call: it bounds the memory of a long prompt's attention."""
 
 
 def generate(
@@ -34,31 +34,31 @@ def generate(
 ) -> Iterator[list[int | None]]:
     """Yields one token for each prompt at each step, None for a prompt whose text has ended.
 
-    A text ends with a token of `stop`, which is given out, or where the context is full. With `past_context`
-    it goes on there: the last half of the context is read again from position 0, and the rest is forgotten.
-    Each prompt draws from a generator of its own, from the seed or from its own of several, so its text does
-    not depend on its neighbours.
+    A text ends with a token of `stop`, which is yielded, or where the context is full. With `past_context` it
+    continues: the last half of the context is prefilled again from position 0, and the rest is dropped. Each
+    prompt has its own generator, from the seed or from one of several, so its text does not depend on the
+    other rows of the batch.
     """
     max_new_tokens, temperature = check_request(max_new_tokens, temperature, seed, past_context)
     if not prompts or not all(prompts):
         raise TokenError("a prompt is empty; give at least one token.")
-    if min(map(min, prompts)) < -(2**63) or max(map(max, prompts)) >= 2**63:  # no tensor holds them
-        raise TokenError(f"ids go from 0 to {model.config.vocab_size - 1}; a prompt has one far beyond.")
+    if min(map(min, prompts)) < -(2**63) or max(map(max, prompts)) >= 2**63:  # beyond int64
+        raise TokenError(f"ids go from 0 to {model.config.vocab_size - 1}; a prompt has one far outside.")
     room = model.config.context_length
     if (longest := max(map(len, prompts))) > room and not past_context:
         raise TokenError(f"{longest} tokens do not fit this model's context of {room}; shorten the prompt.")
     _check_mask(model, min(map(len, prompts)))
-    dice = _dice(seed, len(prompts))
-    return _write(model, prompts, max_new_tokens, temperature, dice, stop, cache_dtype, past_context)
+    generators = _make_generators(seed, len(prompts))
+    return _generate(model, prompts, max_new_tokens, temperature, generators, stop, cache_dtype, past_context)
 
 
 @torch.inference_mode()  # as a decorator: between two tokens the caller is in its own mode
-def _write(
+def _generate(
     model: Transformer,
     prompts: Sequence[Sequence[int]],
     max_new_tokens: int,
     temperature: float,
-    dice: list[torch.Generator],
+    generators: list[torch.Generator],
     stop: Collection[int],
     cache_dtype: torch.dtype | None,
     past_context: bool,
@@ -71,10 +71,11 @@ def _write(
         return
     capacity = min(max(map(len, texts)) + max_new_tokens, room)
     cache = Cache(model.config, len(texts), capacity, dtype=cache_dtype or model.dtype, device=model.device)
-    scores = prefill(model, texts, cache)
+    logits = prefill(model, texts, cache)
     for step in range(max_new_tokens):
         tokens: list[int | None] = [
-            draw(scores[row, 0], temperature, dice[row]) if going[row] else None for row in range(len(texts))
+            draw(logits[row, 0], temperature, generators[row]) if going[row] else None
+            for row in range(len(texts))
         ]
         yield tokens
         for row, token in enumerate(tokens):
@@ -88,16 +89,16 @@ def _write(
                 for text, on in zip(texts, going, strict=True)
             ]
             cache.crop(0)
-            scores = prefill(model, texts, cache)
+            logits = prefill(model, texts, cache)
             continue
-        if not all(going):  # rows that have ended give their room back, again at every step
+        if not all(going):  # rows that have ended free their slots at every step
             cache.crop([len(text) if on else 0 for text, on in zip(texts, going, strict=True)])
         ids = torch.tensor([[token or 0] for token in tokens], device=model.device)
-        scores = model.forward_cached(ids, cache)
+        logits = model.forward_cached(ids, cache)
 
 
 def check_request(max_new_tokens: Any, temperature: Any, seed: Any, past_context: Any) -> tuple[int, float]:
-    """Returns how many tokens at what temperature; refuses what no model can be asked for."""
+    """Returns the number of tokens and the temperature; raises where an argument is not valid."""
     check_bool("past_context", past_context)
     for one in seed if isinstance(seed, Sequence) and not isinstance(seed, str | bytes) else [seed]:
         if one is not None:
@@ -106,8 +107,8 @@ def check_request(max_new_tokens: Any, temperature: Any, seed: Any, past_context
 
 
 def finish_reason(ids: Sequence[int], max_new_tokens: int, stop: Collection[int]) -> str:
-    """Returns why a text of these new ids ended: "stop", a token that ends texts; "length", as many as were
-    asked for; "context", the context was full before.
+    """Returns why generation ended: "stop", a stop token; "length", `max_new_tokens` were generated;
+    "context", the context is full.
 
     >>> finish_reason([7, 2], 5, stop={2})
     'stop'
@@ -118,10 +119,10 @@ def finish_reason(ids: Sequence[int], max_new_tokens: int, stop: Collection[int]
 
 
 def prefill(model: Transformer, prompts: Sequence[Sequence[int]], cache: Cache, chunk: int = CHUNK) -> Tensor:
-    """Read the prompts into the cache, some at a time; the scores [B 1 V] after each prompt's last token."""
+    """Prefills the cache in chunks; returns the logits [B 1 V] after each prompt's last token."""
     longest = max(map(len, prompts))
     chunk = max(chunk, int(cache.bidirectional_prefix))
-    scores: list[Tensor | None] = [None] * len(prompts)
+    logits: list[Tensor | None] = [None] * len(prompts)
     for start in range(0, longest, chunk):
         parts = [list(prompt[start : start + chunk]) for prompt in prompts]
         width = max(map(len, parts))
@@ -130,17 +131,17 @@ def prefill(model: Transformer, prompts: Sequence[Sequence[int]], cache: Cache, 
         counts = [len(part) for part in parts]
         found = model.forward_cached(ids, cache, None if len(set(counts)) == 1 else counts, last_only=True)
         for row, count in enumerate(counts):
-            scores[row] = found[row] if count else scores[row]
-    return torch.stack([score for score in scores if score is not None])
+            logits[row] = found[row] if count else logits[row]
+    return torch.stack([score for score in logits if score is not None])
 
 
 def _check_mask(model: Transformer, shortest: int) -> None:
-    """A text grows at its end, so what is read must not change with what is written after it."""
+    """Raises unless earlier positions do not depend on later tokens, as a cache requires."""
     mask = model.config.mask
     if mask.bidirectional_prefix == math.inf:
         raise UsageError(
-            f"with the mask {mask.kind!r} a token changes what came before it: such a model scores texts, it "
-            "does not write them."
+            f"with the mask {mask.kind!r} earlier positions depend on later tokens: such a model can score "
+            "texts, not generate them."
         )
     if shortest < mask.bidirectional_prefix:
         raise TokenError(
@@ -149,14 +150,14 @@ def _check_mask(model: Transformer, shortest: int) -> None:
         )
 
 
-def _dice(seed: int | Sequence[int] | None, count: int) -> list[torch.Generator]:
+def _make_generators(seed: int | Sequence[int] | None, count: int) -> list[torch.Generator]:
     seeds = list(seed) if isinstance(seed, Sequence) else [seed] * count
     if len(seeds) != count:
         raise UsageError(f"{len(seeds)} seeds for {count} prompts; give one for all, or one for each.")
-    dice = [torch.Generator() for _ in seeds]
-    for each, one in zip(dice, seeds, strict=True):
+    generators = [torch.Generator() for _ in seeds]
+    for generator, one in zip(generators, seeds, strict=True):
         if one is None:
-            each.seed()
+            generator.seed()
         else:
-            each.manual_seed(int(one))
-    return dice
+            generator.manual_seed(int(one))
+    return generators

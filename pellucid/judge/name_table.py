@@ -37,7 +37,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Rule:
+class NameRule:
     """Their name as a pattern, `h.{l}.attn.q`, and the values of ours that such an array holds: one, several
     concatenated along its last axis, or none."""
 
@@ -61,10 +61,10 @@ class NameTable:
     """Rules in their order. Every entry of a user's table must match (`source` is the file); a shipped table
     also has entries for modules that a model need not have."""
 
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[NameRule, ...] = ()
     source: str | None = None
 
-    def place(self, rule: Rule) -> str:
+    def place(self, rule: NameRule) -> str:
         line = "" if rule.line is None else f", line {rule.line}"
         return f"{self.source}{line}: " if self.source else ""
 
@@ -102,7 +102,7 @@ def read_table(name: str) -> NameTable:
         ) from None
 
 
-def parse_rules(source: str, text: str) -> tuple[Rule, ...]:
+def parse_rules(source: str, text: str) -> tuple[NameRule, ...]:
     """Parses the entries of a table; a mistyped one is a FileError with its line and what would work."""
     try:
         data = tomllib.loads(text)
@@ -121,7 +121,7 @@ def _find_line(text: str, key: str) -> int | None:
     return next((i for i, line in enumerate(text.splitlines(), 1) if pattern.match(line)), None)
 
 
-def _parse_rule(source: str, theirs: str, entry: Any, line: int | None) -> Rule:
+def _parse_rule(source: str, theirs: str, entry: Any, line: int | None) -> NameRule:
     place = f"{source}{'' if line is None else f', line {line}'}: "
     targets = tuple(_parse_target(part) for part in (entry if isinstance(entry, list) else [entry]))
     if None in targets:
@@ -143,7 +143,7 @@ def _parse_rule(source: str, theirs: str, entry: Any, line: int | None) -> Rule:
         assert target is not None
         if lost := [letter for letter in _LETTER.findall(target.name) if letter not in known]:
             raise FileError(f'{place}"{target.name}" has {{{lost[0]}}}, and "{theirs}" has not.')
-    return Rule(theirs, tuple(target for target in targets if target), line)
+    return NameRule(theirs, tuple(target for target in targets if target), line)
 
 
 def _parse_target(entry: Any) -> Target | None:
@@ -165,7 +165,7 @@ def map_names(
     table = table or NameTable()
     found: dict[str, RecordedValue] = {}
     came_from: dict[str, str] = {}
-    used: set[Rule] = set()
+    used: set[NameRule] = set()
     unmatched = []
     for name, entry in theirs.items():
         rule, targets = next(
@@ -202,7 +202,7 @@ def map_names(
     return found, unmatched
 
 
-def _check_all_used(table: NameTable, used: set[Rule], theirs: Iterable[str], trace: Trace) -> None:
+def _check_all_used(table: NameTable, used: set[NameRule], theirs: Iterable[str], trace: Trace) -> None:
     """Refuses a user's table with an entry that matches nothing: its author believes that it is judged."""
     if not (idle := [rule for rule in table.rules if rule not in used]):
         return

@@ -1,6 +1,6 @@
 """The verdict on a number, a run or a claim, and the record that carries it.
 
-A check of `verify` ends in a `Finding`, and so does each value of `compare`; a `Report` is all of them.
+A check of `verify` ends in a `Finding`, and so does each value of `compare`; a `VerifyReport` is all of them.
 """
 
 from dataclasses import dataclass
@@ -86,7 +86,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Report:
+class VerifyReport:
     """The findings of `verify`, in the order of the checks. It is true where there is no bug."""
 
     findings: tuple[Finding, ...]

@@ -45,7 +45,7 @@ def test_more_features_come_nearer_to_softmax_in_every_layer() -> None:
 def test_each_layer_has_a_row(positions: str) -> None:
     config = config_of("linear_elu", positions=positions)
     head, names, *rows = table(config, weights(config), IDS)
-    assert head == "attention linear_elu beside softmax on the same queries and keys, mean over rows:"
+    assert head == "attention linear_elu and softmax on the same queries and keys, mean over rows:"
     assert names.split() == ["layer", "total", "variation", "KL,", "nats"]
     assert [row.split()[0] for row in rows] == ["0", "1"]
     assert all(
@@ -55,5 +55,5 @@ def test_each_layer_has_a_row(positions: str) -> None:
 
 def test_softmax_has_no_distance_from_itself_to_ask_for() -> None:
     config = config_of("softmax")
-    with pytest.raises(UsageError, match="attention 'softmax' has no features"):
+    with pytest.raises(UsageError, match="attention 'softmax' has no feature map"):
         distances(config, weights(config), IDS)

@@ -13,13 +13,13 @@ import pellucid
 from pellucid import parts, registry
 from pellucid.cards.choice_pictures import pictures
 from pellucid.cards.choices import (
-    ELSEWHERE,
+    OTHER_FAMILIES,
     PRESET,
     Choice,
-    Family,
-    beside_default,
-    chosen,
+    ChoiceFamily,
+    compare_costs,
     families,
+    find_choices,
 )
 from pellucid.config import ModelConfig, preset
 from pellucid.errors import UsageError
@@ -34,14 +34,14 @@ ALL = [(family, choice) for family in families() for choice in family.choices]
 IDS = [f"{family.name}/{choice.kind}" for family, choice in ALL]
 
 
-def one(name: str) -> tuple[Family, Choice]:
-    (found,) = chosen(name)
+def one(name: str) -> tuple[ChoiceFamily, Choice]:
+    (found,) = find_choices(name)
     return found
 
 
 def test_every_file_of_every_folder_is_a_choice_with_an_idea() -> None:
     known = {f"{name}/{kind}" for name in parts.families() for kind in parts.kinds(name)}
-    for name, (home, _) in ELSEWHERE.items():
+    for name, (home, _) in OTHER_FAMILIES.items():
         known |= {f"{name}/{kind}" for kind in registry.kinds(f"pellucid.{home.replace('/', '.')}")}
     assert {name for name in IDS if not name.startswith("biases/")} == known
     assert len(IDS) == len(set(IDS))
@@ -66,9 +66,9 @@ def test_every_key_of_a_config_that_takes_a_part_stands_under_its_family_with_it
 
 
 @pytest.mark.parametrize(("family", "choice"), ALL, ids=IDS)
-def test_the_line_for_a_config_makes_the_choice(family: Family, choice: Choice) -> None:
+def test_the_line_for_a_config_makes_the_choice(family: ChoiceFamily, choice: Choice) -> None:
     for key in family.keys | family.recipe:
-        line = choice.written(key)
+        line = choice.to_toml(key)
         assert len(line) <= 82
         given = tomllib.loads(line)[key]
         if family.name == "biases":
@@ -80,8 +80,8 @@ def test_the_line_for_a_config_makes_the_choice(family: Family, choice: Choice) 
 def test_what_a_recipe_chooses_stands_under_its_family_with_its_default() -> None:
     message = {family.name: family.recipe for family in families() if family.recipe}
     assert message == {"optimizers": {"optimizer": "adamw"}, "schedules": {"schedule": "cosine"}}
-    assert chosen("schedule") == chosen("schedules")
-    assert all(not list(beside_default(*pair)) for pair in chosen("optimizers"))
+    assert find_choices("schedule") == find_choices("schedules")
+    assert all(not list(compare_costs(*pair)) for pair in find_choices("optimizers"))
 
 
 def test_a_schedule_is_drawn_with_its_warm_up_and_past_its_end() -> None:
@@ -101,33 +101,33 @@ def test_costs_are_shown_for_a_shape_that_makes_every_default_choice() -> None:
 
 def test_learned_positions_cost_one_row_for_each_place_of_the_context() -> None:
     """SmolLM2-135M has a context of 8,192 and 576 channels."""
-    (beside,) = beside_default(*one("learned"))
+    (beside,) = compare_costs(*one("learned"))
     assert beside.here["positions"].parameters - beside.usual["positions"].parameters == 8192 * 576
     assert "positions" in beside.parts and "feed-forward" not in beside.parts
     assert beside.length == 8192
 
 
 def test_an_own_unembedding_costs_a_second_vocabulary() -> None:
-    (beside,) = beside_default(*one("unembeddings/linear"))
+    (beside,) = compare_costs(*one("unembeddings/linear"))
     assert beside.parts == ["unembedding"]
     assert beside.here["unembedding"].parameters == 49152 * 576
 
 
 def test_a_choice_is_costed_at_every_key_whose_default_is_another() -> None:
-    assert [beside.key for beside in beside_default(*one("norms/rms_norm"))] == ["embed_norm", "qk_norm"]
-    assert not list(beside_default(*one("norms/none")))[1:]
+    assert [beside.key for beside in compare_costs(*one("norms/rms_norm"))] == ["embed_norm", "qk_norm"]
+    assert not list(compare_costs(*one("norms/none")))[1:]
 
 
 def test_a_choice_that_does_not_go_with_the_shape_says_why_instead_of_a_cost() -> None:
     family, choice = one("rope")
     wrong = dataclasses.replace(choice, kind="other", value=Rope(layout="thirds"))
-    (beside,) = beside_default(family, wrong)
+    (beside,) = compare_costs(family, wrong)
     assert "layouts halves and pairs" in beside.why
     assert beside.parts == []
 
 
 def test_names_are_families_keys_kinds_or_both() -> None:
-    assert chosen("masks") == chosen("mask")
+    assert find_choices("masks") == find_choices("mask")
     assert one("outputs/linear")[1].family == "outputs"
     assert one("rope")[1].value == Rope()
 
@@ -143,7 +143,7 @@ def test_names_are_families_keys_kinds_or_both() -> None:
 )
 def test_a_wrong_name_is_reported_with_what_would_work(name: str, words: str) -> None:
     with pytest.raises(UsageError) as message:
-        chosen(name)
+        find_choices(name)
     assert words in str(message.value)
 
 
@@ -191,7 +191,7 @@ def test_relu_in_characters_is_flat_and_then_rises() -> None:
 
 
 @pytest.mark.parametrize(("family", "choice"), ALL, ids=IDS)
-def test_every_picture_can_be_drawn(family: Family, choice: Choice) -> None:
+def test_every_picture_can_be_drawn(family: ChoiceFamily, choice: Choice) -> None:
     for picture in pictures(choice.value):
         tables = [picture.values] if isinstance(picture, Heatmap) else [line.y for line in picture.series]
         assert not any(np.isinf(table).any() or np.isnan(table).all() for table in tables)

@@ -43,7 +43,7 @@ def weights_of(config: ModelConfig) -> dict[str, Array]:
 
 
 def case_of(config: ModelConfig, **change: Any) -> Case:
-    return replace(probe.case(config, weights_of(config), WORDS, text="a b c d e f"), **change)
+    return replace(probe.make_case(config, weights_of(config), WORDS, text="a b c d e f"), **change)
 
 
 def changed(name: str, config: ModelConfig) -> Case:
@@ -96,7 +96,7 @@ def test_the_card_of_a_file_says_what_the_file_says() -> None:
     assert made["architecture"].value == "llama"
     assert made["file"].value == "model.gguf (gguf, 12.3 kB)"
     assert made["tokenizer"].value == "words, 8 tokens"
-    assert made["bos"].value == "nothing is put before a text (there is a <s>)"
+    assert made["bos"].value == "a text does not begin with bos (<s> exists)"
     assert made["eos"].value == "1 (</s>), 99 (not in the tokenizer)"
     assert made["chat template"].value == "7 characters"
     assert made["stored as"].value.endswith("; Q8_0: 1 tensor, 128 numbers, 136 B")
@@ -154,9 +154,9 @@ def test_findings_come_with_the_most_harmful_first_and_small_ones_are_remarked()
     assert damage == sorted(damage, reverse=True)
     assert done.findings[-1].alternative == "norm eps: 1e-06 for 1e-05"
     last = next(line for line in probe.lines(done) if line.startswith("norm eps"))
-    assert "would not be noticed by reading text" in last
-    assert probe.remark(3.0, probe.Finding("", float("nan"))) == "breaks the text"
-    assert probe.remark(3.0, probe.Finding("", 1.0)).startswith("lower, and wrong")
+    assert "not noticeable in the text" in last
+    assert probe.remark(3.0, probe.AlternativeLoss("", float("nan"))) == "breaks the text"
+    assert probe.remark(3.0, probe.AlternativeLoss("", 1.0)).startswith("lower")
 
 
 def test_an_alternative_shares_every_weight_that_it_leaves_alone() -> None:
@@ -197,7 +197,7 @@ def test_an_alternative_is_the_mistake_that_its_name_says(
     assert changed(alternative, config).loss() == pytest.approx(float(wanted), rel=1e-12)
 
 
-def test_heads_dealt_out_in_turn_are_those_of_keys_repeated_as_a_whole() -> None:
+def test_interleaved_heads_are_those_of_keys_repeated_as_a_whole() -> None:
     """K₀ K₁ K₀ K₁ in place of K₀ K₀ K₁ K₁: what `tile` gives where `repeat` is meant."""
     given = case_of(LLAMA)
     every = {
@@ -268,8 +268,8 @@ def test_choices_are_exchanged_both_ways() -> None:
 
 def test_a_text_too_short_for_a_loss_is_reported_and_a_long_one_is_cut_to_the_context() -> None:
     with pytest.raises(TokenError, match="at least two tokens"):
-        probe.case(LLAMA, weights_of(LLAMA), WORDS, text="a")
-    assert len(probe.case(LLAMA, weights_of(LLAMA), WORDS, text="a b " * 50).ids) == LLAMA.context_length
+        probe.make_case(LLAMA, weights_of(LLAMA), WORDS, text="a")
+    assert len(probe.make_case(LLAMA, weights_of(LLAMA), WORDS, text="a b " * 50).ids) == LLAMA.context_length
 
 
 @pytest.mark.torture
@@ -279,7 +279,7 @@ def test_on_a_real_model_the_given_conventions_are_the_best_that_do_not_look_ahe
 
     model = open_model(os.environ["PELLUCID_SMOLLM2"])
     assert model.tokenizer is not None
-    done = probe.probe(probe.case(model.config, model.weights, model.tokenizer, model.add_bos))
+    done = probe.probe(probe.make_case(model.config, model.weights, model.tokenizer, model.add_bos))
     assert 2.5 < done.loss < 3.5
     for finding in done.findings:
         assert finding.loss is not None

@@ -54,7 +54,7 @@ def test_one_kind_tells_its_formula_settings_line_cost_and_picture(shell: Shell)
         "  source          Xiao et al. 2023, arXiv:2309.17453",
         "  settings        tokens: int = ",
         '  in a config     mask = { kind = "sinks", tokens = ',
-        "  cost            mask = sinks beside causal in smollm2-135m, 8,192 tokens forward:",
+        "  cost            mask = sinks instead of causal in smollm2-135m, 8,192 tokens forward:",
         "  picture         visible keys of each query: query ↓, key →\n                  █ · · ·",
     ):
         assert words in done.out, words

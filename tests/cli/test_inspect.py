@@ -89,7 +89,7 @@ def test_a_usage_error_is_reported(
 def test_a_probe_that_does_not_fit_the_memory_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_tiny(home / "mine")
     monkeypatch.setattr(command, "_memory", lambda: 1000)
-    assert "Take a smaller model" in str(run("mine", "--probe").exception)
+    assert "Use a smaller model" in str(run("mine", "--probe").exception)
 
 
 @pytest.mark.skipif("PELLUCID_SMOLLM2" not in os.environ, reason="needs the real model")

@@ -12,7 +12,7 @@ import pytest
 from pellucid.errors import FileError
 from pellucid.interop import gguf
 from pellucid.interop.gguf import writing
-from pellucid.interop.gguf.architectures.llama import Llama
+from pellucid.interop.gguf.architectures.llama import LlamaArchitecture
 from pellucid.interop.gguf.container import Value
 from pellucid.parts.positions import PositionsConfig
 from tests.interop.gguf.random_models import ARCHITECTURES, LLAMA, LLAMA3, YARN, model
@@ -276,7 +276,7 @@ def with_factors(
     """A model whose file has this tensor of factors."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writing, "_find_refusal", lambda config, name, _: name != architecture)
-        patch.setattr(Llama, "numbers", lambda self, config: {"rope_freqs.weight": factors})
+        patch.setattr(LlamaArchitecture, "numbers", lambda self, config: {"rope_freqs.weight": factors})
         patch.setattr(writing, "read", lambda path: None)
         gguf.write(path, model(config), "F32")
     return path

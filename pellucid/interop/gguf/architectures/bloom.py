@@ -8,16 +8,16 @@ from typing import Any, ClassVar
 
 from pellucid.config import ModelConfig
 from pellucid.interop.gguf.architectures import Place
-from pellucid.interop.gguf.architectures.gpt2 import Gpt2
+from pellucid.interop.gguf.architectures.gpt2 import Gpt2Architecture
 from pellucid.interop.gguf.container import Value
 from pellucid.interop.gguf.metadata import Metadata
 
 
-class Bloom(Gpt2):
+class BloomArchitecture(Gpt2Architecture):
     names: ClassVar[Mapping[str, str | Place]] = {
         "embed_norm.weight": "token_embd_norm.weight",
         "embed_norm.bias": "token_embd_norm.bias",
-        **{ours: at for ours, at in Gpt2.names.items() if ours != "positions.weight"},
+        **{ours: at for ours, at in Gpt2Architecture.names.items() if ours != "positions.weight"},
     }
     always_f32: ClassVar[tuple[str, ...]] = ()
     harmless: ClassVar[Mapping[str, Value]] = {"attention.causal": True, "attention.max_alibi_bias": 8.0}

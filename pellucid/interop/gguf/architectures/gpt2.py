@@ -10,7 +10,7 @@ from pellucid.interop.gguf.metadata import Metadata
 from pellucid.parts.norms import LayerNormConfig
 
 
-class Gpt2(Architecture):
+class Gpt2Architecture(Architecture):
     names: ClassVar[Mapping[str, str | Place]] = {
         "embed.weight": "token_embd.weight",
         "positions.weight": "position_embd.weight",

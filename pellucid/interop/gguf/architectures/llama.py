@@ -16,7 +16,7 @@ from pellucid.interop.gguf.metadata import Metadata
 from pellucid.parts.norms import RmsNormConfig
 
 
-class Llama(Architecture):
+class LlamaArchitecture(Architecture):
     names: ClassVar[Mapping[str, str | Place]] = {
         "embed.weight": "token_embd.weight",
         "blocks.L.attn_norm.weight": "blk.L.attn_norm.weight",

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pellucid.interop.gguf.architectures import Place
-from pellucid.interop.gguf.architectures.llama import Llama
+from pellucid.interop.gguf.architectures.llama import LlamaArchitecture
 from pellucid.interop.gguf.container import require_support
 from pellucid.interop.gguf.metadata import Metadata
 
 
-class Qwen2(Llama):
+class Qwen2Architecture(LlamaArchitecture):
     names: ClassVar[Mapping[str, str | Place]] = {
         ours: at
-        for ours, at in Llama.names.items()
+        for ours, at in LlamaArchitecture.names.items()
         if not ours.endswith(".bias") or ours.removesuffix(".bias").endswith(("q_proj", "k_proj", "v_proj"))
     }
     # Programs that run Qwen2 expect them, so a file without them is not a Qwen2.

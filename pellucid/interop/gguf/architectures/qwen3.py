@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pellucid.interop.gguf.architectures import Place
-from pellucid.interop.gguf.architectures.llama import Llama
+from pellucid.interop.gguf.architectures.llama import LlamaArchitecture
 from pellucid.interop.gguf.metadata import Metadata
 
 
-class Qwen3(Llama):
+class Qwen3Architecture(LlamaArchitecture):
     names: ClassVar[Mapping[str, str | Place]] = {
-        **{ours: at for ours, at in Llama.names.items() if not ours.endswith(".bias")},
+        **{ours: at for ours, at in LlamaArchitecture.names.items() if not ours.endswith(".bias")},
         "blocks.L.attn.q_norm.weight": "blk.L.attn_q_norm.weight",
         "blocks.L.attn.k_norm.weight": "blk.L.attn_k_norm.weight",
     }

@@ -12,7 +12,7 @@ from pellucid.interop.huggingface.families import Family
 from pellucid.interop.huggingface.keys import Keys
 
 
-class Bloom(Family):
+class BloomFamily(Family):
     architectures = ("BloomForCausalLM", "BloomModel")
     defaults = {  # noqa: RUF012
         "vocab_size": 250880,

@@ -16,7 +16,7 @@ SUMMARY = {
 """Settings of a head that is not the language model's."""
 
 
-class Gpt2(Family):
+class Gpt2Family(Family):
     architectures = ("GPT2LMHeadModel", "GPT2Model")
     defaults = {  # noqa: RUF012
         "vocab_size": 50257,

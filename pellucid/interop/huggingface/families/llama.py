@@ -33,7 +33,7 @@ DEFAULTS: dict[str, Any] = {
 """Those keys that the families made after Llama have as well."""
 
 
-class Llama(Family):
+class LlamaFamily(Family):
     architectures = ("LlamaForCausalLM", "LlamaModel")
     defaults = {**DEFAULTS, "attention_bias": False, "mlp_bias": False}  # noqa: RUF012
     bias_keys: ClassVar[Mapping[str, str]] = {

@@ -6,12 +6,12 @@ Jiang et al. 2023, arXiv:2310.06825.
 from typing import Any
 
 from pellucid.config import ModelConfig
-from pellucid.interop.huggingface.families.llama import DEFAULTS, Llama
+from pellucid.interop.huggingface.families.llama import DEFAULTS, LlamaFamily
 from pellucid.interop.huggingface.keys import Keys
 from pellucid.parts.masks.window import Window
 
 
-class Mistral(Llama):
+class MistralFamily(LlamaFamily):
     architectures = ("MistralForCausalLM", "MistralModel")
     defaults = {  # noqa: RUF012
         **DEFAULTS,

@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 from pellucid.config import ModelConfig
 from pellucid.errors import ConfigError, show
 from pellucid.interop.huggingface.families.llama import DEFAULTS
-from pellucid.interop.huggingface.families.mistral import Mistral
+from pellucid.interop.huggingface.families.mistral import MistralFamily
 from pellucid.interop.huggingface.keys import Keys
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
-class Qwen2(Mistral):
+class Qwen2Family(MistralFamily):
     architectures = ("Qwen2ForCausalLM", "Qwen2Model")
     defaults = {  # noqa: RUF012
         **DEFAULTS,
@@ -30,7 +30,7 @@ class Qwen2(Mistral):
         "bos_token_id": None,
         "eos_token_id": None,
     }
-    usual = {**Mistral.usual, "use_mrope": (False,)}  # noqa: RUF012
+    usual = {**MistralFamily.usual, "use_mrope": (False,)}  # noqa: RUF012
     always_biased: ClassVar[tuple[str, ...]] = ("qkv",)
 
     def choices(self, keys: Keys) -> dict[str, Any]:

@@ -5,17 +5,17 @@ Yang et al. 2025, arXiv:2505.09388.
 
 from typing import Any
 
-from pellucid.interop.huggingface.families.qwen2 import Qwen2
+from pellucid.interop.huggingface.families.qwen2 import Qwen2Family
 from pellucid.interop.huggingface.keys import Keys
 
 
-class Qwen3(Qwen2):
+class Qwen3Family(Qwen2Family):
     architectures = ("Qwen3ForCausalLM", "Qwen3Model")
-    defaults = {**Qwen2.defaults, "head_dim": 128, "attention_bias": False}  # noqa: RUF012
+    defaults = {**Qwen2Family.defaults, "head_dim": 128, "attention_bias": False}  # noqa: RUF012
     bias_keys = {"qkv": "attention_bias", "output": "attention_bias"}  # noqa: RUF012
     always_biased = ()
     tensors = (
-        *Qwen2.tensors,
+        *Qwen2Family.tensors,
         ("model.layers.{}.self_attn.q_norm", "blocks.{}.attn.q_norm"),
         ("model.layers.{}.self_attn.k_norm", "blocks.{}.attn.k_norm"),
     )
