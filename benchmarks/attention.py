@@ -66,7 +66,7 @@ def seconds(kind: str, length: int) -> float:
 
 
 def decoded_bytes(choices: dict[str, object], length: int) -> int:
-    """What a cache holds once so many tokens were read."""
+    """Returns the bytes that a cache holds after this number of tokens."""
     config = config_of(length, **choices)
     model = Transformer.from_weights(config, drawn(config))
     cache = Cache(config, 1, length)
@@ -110,9 +110,9 @@ def main() -> None:
         ("softmax", "≈ 2"),
     ):
         times = [seconds(kind, length) for length in LENGTHS]
-        told = "".join(f"{1000 * t:>9.1f}" for t in times)
-        print(f"{kind:<16}{told}   {exponent(LENGTHS, times):.2f} (asked {asked})")
-    print(f"cache after so many tokens, bytes (a window of {WINDOW}):")
+        shown = "".join(f"{1000 * t:>9.1f}" for t in times)
+        print(f"{kind:<16}{shown}   {exponent(LENGTHS, times):.2f} (asked {asked})")
+    print(f"cache after a number of tokens, bytes (a window of {WINDOW}):")
     print(f"{'':<16}" + "".join(f"{length:>13,}" for length in DECODED))
     kept = {
         "window": {"mask": {"kind": "window", "size": WINDOW}},
@@ -127,8 +127,8 @@ def main() -> None:
     errors = [features_error(count) for count in FEATURES]
     print("distance of random features from softmax's pattern, total variation:")
     print(f"{'features':<16}" + "".join(f"{count:>9,}" for count in FEATURES) + "   exponent")
-    told = "".join(f"{error:>9.4f}" for error in errors)
-    print(f"{'':<16}{told}   {exponent(FEATURES, errors):.2f} (asked ≈ -0.5)")
+    shown = "".join(f"{error:>9.4f}" for error in errors)
+    print(f"{'':<16}{shown}   {exponent(FEATURES, errors):.2f} (asked ≈ -0.5)")
 
 
 if __name__ == "__main__":

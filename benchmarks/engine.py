@@ -123,8 +123,8 @@ def main() -> None:
         ours = Transformer.from_weights(config, held, options.device, dtype).eval()
         measure(ours, theirs(config, ours, dtype), prompt, long)
         if options.compile:
-            told = str(dtype).removeprefix("torch.")
-            print(f"decode, compiled step, {told:<9}   {compiled_decode(ours, prompt):8.1f} tokens/s")
+            name = str(dtype).removeprefix("torch.")
+            print(f"decode, compiled step, {name:<9}   {compiled_decode(ours, prompt):8.1f} tokens/s")
 
 
 def measure(ours: Transformer, peer: Any, prompt: list[int], long: torch.Tensor) -> None:
@@ -132,7 +132,7 @@ def measure(ours: Transformer, peer: Any, prompt: list[int], long: torch.Tensor)
     name = str(ours.dtype).removeprefix("torch.")
     limit = bandwidth(ours) / sum(p.nbytes for p in ours.parameters())
     ids = torch.tensor([prompt], device=ours.device)
-    told = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False, "pad_token_id": 0}
+    options = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False, "pad_token_id": 0}
     with torch.inference_mode():
         mine, other = best(lambda: ours(long)), best(lambda: peer(long))
         print(
@@ -140,7 +140,7 @@ def measure(ours: Transformer, peer: Any, prompt: list[int], long: torch.Tensor)
             f"{LONG / other:.0f}: {other / mine:.2f} × (asked ≥ 1.0 in bfloat16)"
         )
         mine = NEW / best(lambda: decode(ours, prompt), 3)
-        other = NEW / best(lambda: peer.generate(ids, **told), 3)
+        other = NEW / best(lambda: peer.generate(ids, **options), 3)
         print(
             f"decode, plain loop, {name:<9}      {mine:8.1f} tokens/s; transformers {other:.1f}: "
             f"{mine / other:.2f} × (asked ≥ 2); {mine / limit:.0%} of reading the weights once a token"

@@ -5,7 +5,7 @@ python -m benchmarks.gpu shakespeare    the recipe `shakespeare_char`: the best 
 python -m benchmarks.gpu books          the recipe `books`: bits per byte after five minutes
 
 PELLUCID_DATA names a folder with shakespeare.txt, books-train.txt.xz and books-valid.txt. The step is that of
-GPT-2's shape and curve without biases, for all contestants, on rows of dice: the speed is the same.
+GPT-2's shape and curve without biases, for all contestants, on random tokens: the speed is the same.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from benchmarks.training import BETAS, CLIP, DECAY, LR, Dice, Peer, our_trainer
+from benchmarks.training import BETAS, CLIP, DECAY, LR, Peer, RandomRows, make_run
 from pellucid.cost import count_flops_per_token
 from pellucid.training.events import Evaluated, Stepped
 from pellucid.training.machine import measure_peak
@@ -36,20 +36,20 @@ OURS = {"mlp": "gelu_tanh", "device": "cuda", "compile": True, "dtype": "bfloat1
 ROUNDS, STEPS = 3, 10
 Step = Callable[[], object]
 Maker = Callable[[int, int], Step]
-"""Of a step over so many rows, so many times before the update."""
+"""Makes a step from the rows of a micro-batch and the number of micro-batches before an update."""
 
 
 def peers_step(model: nn.Module, rows: int, parts: int, loss: Callable[..., torch.Tensor]) -> Step:
-    """nanoGPT's loop: autocast, a fused AdamW, clipping, one graph; nobody waits for the loss."""
+    """nanoGPT's loop: autocast, a fused AdamW, clipping, one graph; the loss is not waited for."""
     matrices = [p for p in model.parameters() if p.ndim > 1]
     gains = [p for p in model.parameters() if p.ndim == 1]
     groups = [{"params": matrices, "weight_decay": DECAY}, {"params": gains, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS, fused=True)
-    forward, dice = torch.compile(loss), Dice(SHAPE[3], SHAPE[4])
+    forward, random_rows = torch.compile(loss), RandomRows(SHAPE[3], SHAPE[4])
 
     def step() -> None:
         for _ in range(parts):
-            drawn = dice.take(rows, slice(0, rows))
+            drawn = random_rows.take(rows, slice(0, rows))
             ids, targets = (
                 torch.from_numpy(x).pin_memory().to("cuda", non_blocking=True)
                 for x in (drawn.ids, drawn.targets)
@@ -65,7 +65,7 @@ def peers_step(model: nn.Module, rows: int, parts: int, loss: Callable[..., torc
 
 
 def ours(rows: int, parts: int) -> Step:
-    return our_trainer(SHAPE, rows * parts, accumulate=parts, **OURS).step
+    return make_run(SHAPE, rows * parts, accumulate=parts, **OURS).step
 
 
 def nano(rows: int, parts: int) -> Step:
@@ -100,9 +100,7 @@ def seconds(step: Step, steps: int) -> float:
 def race(makers: list[Maker], rows: int, parts: int = 1) -> None:
     """Every contestant alone on the device, for its memory; then its fastest of a few rounds."""
     limit = measure_peak("cuda", "bfloat16")
-    per_token = count_flops_per_token(
-        our_trainer(SHAPE, rows, device="cpu", compile=False).state.model.config
-    )
+    per_token = count_flops_per_token(make_run(SHAPE, rows, device="cpu", compile=False).state.model.config)
     an_update = f"{parts} × {rows} × {SHAPE[3]} tokens" if parts > 1 else f"{rows} × {SHAPE[3]} tokens"
     print(f"GPT-2 124M, {an_update} an update, bfloat16; products {limit / 1e12:.0f} TFLOP/s")
     for make in makers:

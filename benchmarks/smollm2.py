@@ -51,7 +51,7 @@ def main() -> None:
     seconds, peak = explain(path)
     print(f"explain one cell                  {seconds:.1f} s, {peak:.2f} GiB (asked ≤ 12 s, ≤ 4 GiB)")
     model = load(path)
-    ids = model.ids(text())[:TOKENS]
+    ids = model.encode(text())[:TOKENS]
     where = Path(path)
     theirs = AutoModelForCausalLM.from_pretrained(where.parent, gguf_file=where.name, dtype=torch.float32)
     ours = torch.log_softmax(model.logits(ids).double(), -1)
@@ -62,9 +62,9 @@ def main() -> None:
         f"log-probabilities, transformers   {apart.mean():.1e} apart on average (asked ≤ 1e-4), "
         f"{apart.max():.1e} at worst (asked ≤ 1e-2), {len(ids)} tokens"
     )
-    prompt = model.ids("The history of the lighthouse begins")
-    told = {"max_new_tokens": 64, "do_sample": False, "pad_token_id": 0}
-    said = theirs.generate(torch.tensor([prompt]), **told)[0, len(prompt) :].tolist()
+    prompt = model.encode("The history of the lighthouse begins")
+    options = {"max_new_tokens": 64, "do_sample": False, "pad_token_id": 0}
+    said = theirs.generate(torch.tensor([prompt]), **options)[0, len(prompt) :].tolist()
     mine = model.generate(prompt, max_new_tokens=64)
     alike = sum(a == b for a, b in zip(mine, said, strict=False))
     print(f"greedy text, transformers         {alike} of {len(said)} tokens alike (asked: all)")

@@ -177,8 +177,8 @@ def loading(folder: Path) -> None:
     tokens = TokenFolder(folder)["train"]
     ways: dict[str, Callable[[int], Rows]] = {
         "windows": lambda T: Windows(tokens, T),
-        "packed": lambda T: Packed(tokens, T, begin=0),
-        "padded": lambda T: Padded(tokens, T, begin=0),
+        "packed": lambda T: Packed(tokens, T, bos=0),
+        "padded": lambda T: Padded(tokens, T, bos=0),
         "streams": lambda T: Streams(tokens, T),
     }
     for name, way in ways.items():

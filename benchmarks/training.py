@@ -90,7 +90,7 @@ def peers_step(shape: tuple[int, ...], batch: int, compiled: bool, narrow: bool)
     groups = [{"params": matrices, "weight_decay": DECAY}, {"params": gains, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=LR, betas=BETAS)
     forward = torch.compile(model) if compiled else model
-    rows = Dice(shape[3], shape[4])
+    rows = RandomRows(shape[3], shape[4])
 
     def step() -> float:
         drawn = rows.take(batch, slice(0, batch))
@@ -106,15 +106,15 @@ def peers_step(shape: tuple[int, ...], batch: int, compiled: bool, narrow: bool)
     return step
 
 
-class Dice(Rows):
+class RandomRows(Rows):
     """Rows of random ids: the speed is the same."""
 
     def __init__(self, length: int, vocabulary: int) -> None:
         self.length, self.vocabulary = length, vocabulary
-        self.dice = np.random.default_rng(0)
+        self.rng = np.random.default_rng(0)
 
-    def take(self, count: int, mine: slice) -> Batch:
-        ids = self.dice.integers(0, self.vocabulary, (count, self.length + 1))[mine]
+    def take(self, count: int, local: slice) -> Batch:
+        ids = self.rng.integers(0, self.vocabulary, (count, self.length + 1))[local]
         return Batch(ids[:, :-1].copy(), ids[:, 1:].copy())
 
     def state(self) -> dict[str, int]:
@@ -127,7 +127,7 @@ class Dice(Rows):
         return {}
 
 
-def our_trainer(shape: tuple[int, ...], batch: int, mlp: str = "gelu", **train: Any) -> Run:
+def make_run(shape: tuple[int, ...], batch: int, mlp: str = "gelu", **train: Any) -> Run:
     """The product's own loop, on rows without a text behind them."""
     layers, heads, width, length, vocabulary = shape
     sizes = {"n_layer": layers, "n_head": heads, "d_model": width, "context_length": length}
@@ -137,7 +137,7 @@ def our_trainer(shape: tuple[int, ...], batch: int, mlp: str = "gelu", **train: 
             "out": "nowhere",
             "steps": 1_000_000,
             "model": {**sizes, **{name: {"kind": kind} for name, kind in choices.items()}},
-            "data": {"path": "dice", "batch_size": batch},
+            "data": {"path": "random", "batch_size": batch},
             "optimizer": {
                 "kind": "adamw",
                 "lr": LR,
@@ -148,8 +148,10 @@ def our_trainer(shape: tuple[int, ...], batch: int, mlp: str = "gelu", **train: 
             "train": {"clip": CLIP, **train},
         }
     )
-    dice = SimpleNamespace(tokenizer=SimpleNamespace(vocab_size=vocabulary), train=Dice(length, vocabulary))
-    return Run(TrainState(recipe, cast(Any, dice)))
+    source = SimpleNamespace(
+        tokenizer=SimpleNamespace(vocab_size=vocabulary), train=RandomRows(length, vocabulary)
+    )
+    return Run(TrainState(recipe, cast(Any, source)))
 
 
 def race(steps: dict[str, Act]) -> dict[str, float]:
@@ -186,11 +188,11 @@ def deterministic(act: Act) -> Act:
 def measure(name: str, narrow: bool, eager: bool) -> None:
     shape, batch, asked, ratio = SHAPES[name]
     kind = {"device": "cpu", "dtype": "bfloat16" if narrow else "float32"}
-    trainers = {"eager": our_trainer(shape, batch, compile=False, **kind)}
+    trainers = {"eager": make_run(shape, batch, compile=False, **kind)}
     steps: dict[str, Act] = {"peer, eager": peers_step(shape, batch, False, narrow)}
     steps["ours, eager"] = deterministic(trainers["eager"].step)
     if not eager:
-        trainers["compiled"] = our_trainer(shape, batch, compile=True, **kind)
+        trainers["compiled"] = make_run(shape, batch, compile=True, **kind)
         steps["peer, compiled"] = peers_step(shape, batch, True, narrow)
         steps["ours, compiled"] = deterministic(trainers["compiled"].step)
     shortest, tokens = race(steps), batch * shape[3]
