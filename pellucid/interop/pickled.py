@@ -14,7 +14,8 @@ from typing import Any
 
 from pellucid.dtypes import BY_NAME, FLOAT_NAMES, Array, dtype_name
 from pellucid.errors import FileError, file_error, show
-from pellucid.interop.folder import file_in, has_file
+from pellucid.files import check_output
+from pellucid.interop.folder import MODEL_FOLDER, file_in, has_file
 from pellucid.interop.huggingface.reading import PICKLED, assemble, read_config
 from pellucid.interop.huggingface.writing import write
 from pellucid.interop.safetensors_file import MAX_NAME_LENGTH, MAX_TENSORS, StoredTensor, read_shards
@@ -30,6 +31,9 @@ def import_pickled(
     """Converts a Hugging Face folder with `.bin` weights, or one `.bin` or `.pt` file beside its config.json,
     into a folder with safetensors; `force` replaces an existing model."""
     path = Path(source)
+    if not path.exists():
+        raise FileError(f"{path}: there is no such file or folder.")
+    check_output(Path(out), MODEL_FOLDER, force, folder=True)
     folder = path if path.is_dir() else path.parent
     if not has_file(folder, "config.json"):
         place = "in it" if path.is_dir() else "beside it"

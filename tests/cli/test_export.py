@@ -128,8 +128,8 @@ def test_an_export_that_fails_leaves_the_old_model(tmp_path: Path) -> None:
     [
         (["--to", "onnx", "-o", "x"], "hf, gguf, pellucid; got 'onnx'"),
         (["--to", "gguf", "-o", "x"], "use -o x.gguf"),
-        (["--to", "gguf", "-o", "x.gguf", "--dtype", "float32"], "a GGUF file has a --type"),
-        (["--to", "hf", "-o", "x", "--type", "F16"], "a folder has a --dtype"),
+        (["--to", "gguf", "-o", "x.gguf", "--dtype", "float32"], "a GGUF file has a type"),
+        (["--to", "hf", "-o", "x", "--type", "F16"], "a folder has a dtype"),
         (["--to", "hf", "-o", "x", "--dtype", "float8"], "'float8'"),
         (["--to", "gguf", "-o", "x.gguf", "--type", "Q9"], "'Q9'"),
     ],
