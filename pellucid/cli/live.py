@@ -24,10 +24,10 @@ from rich.table import Table
 from rich.text import Text
 
 from pellucid.cli.console import Console
-from pellucid.cli.progress import Progress, clock, compiled
+from pellucid.cli.progress import Progress, describe_compilation
 from pellucid.figures.chart import Axis, Chart, Key, Series
 from pellucid.figures.text import MARGIN, write_text
-from pellucid.format import escape_controls
+from pellucid.format import escape_controls, format_clock
 from pellucid.training.events import Ended, EndReason, Evaluated, Event, Saved, Skipped, Started, Stepped
 
 OFTEN, SHARE = 0.25, 0.02
@@ -85,9 +85,8 @@ class PlainView:
                 facts = f"{event.parameters:,} parameters, {event.tokens_per_step:,} tokens a step"
                 floor = "" if event.floor is None else f", entropy floor {event.floor:.4f}"
                 kind = "resume" if event.resumed else "start"
-                yield f"{kind} {at} {self.name}: {facts}, {event.device}, {compiled(event)}{floor}".replace(
-                    " :", ":"
-                )
+                facts = f"{facts}, {event.device}, {describe_compilation(event)}{floor}"
+                yield f"{kind} {at} {self.name}: {facts}".replace(" :", ":")
             case Stepped() if self._due(event):
                 self._step, self._seconds = event.step, event.seconds
                 figures = now.describe(("loss", "smoothed", "lr", "grad_norm", "speed", "mfu", "left"))
@@ -108,7 +107,7 @@ class PlainView:
                 kind = "interrupted" if event.reason is EndReason.INTERRUPTED else "end"
                 loss = "" if math.isnan(event.loss) else f"loss {event.loss:.4f}"
                 best = "" if event.best is None else f"best {event.best:.4f}"
-                figures = "  ".join(filter(None, [loss, best, f"{clock(event.seconds)} of training"]))
+                figures = "  ".join(filter(None, [loss, best, f"{format_clock(event.seconds)} of training"]))
                 yield f"{kind} {at} {event.message}  {figures}"
 
     def _due(self, event: Stepped) -> bool:
@@ -235,7 +234,7 @@ class LiveView:
         now = self.progress
         if now.started:
             count = f"{now.started.parameters:,} parameters on {now.started.device}"
-            yield _line(f"{count}, {compiled(now.started)}", "dim", width)
+            yield _line(f"{count}, {describe_compilation(now.started)}", "dim", width)
         if now.saved:
             yield _line(f"saved {now.saved.folder} in {now.saved.seconds:.1f} s", "dim", width)
         if now.skipped:
@@ -246,7 +245,9 @@ class LiveView:
             if now.skipped.about:
                 yield _line(now.skipped.about, "red", width)
         if now.ended:
-            yield _line(f"{now.ended.message} after {clock(now.ended.seconds)} of training", "bold", width)
+            yield _line(
+                f"{now.ended.message} after {format_clock(now.ended.seconds)} of training", "bold", width
+            )
 
     def _curve(self, width: int, height: int) -> list[Text]:
         """The loss so far, and the entropy floor in dots. The first few steps may be above the picture."""

@@ -1,11 +1,10 @@
-"""What is known of a run so far, from its events; the views only choose and place it."""
+"""The figures of a run so far, from its events; the views only choose and place them."""
 
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from pellucid.format import format_bytes
+from pellucid.format import format_bytes, format_clock
 from pellucid.training.events import Ended, Evaluated, Event, Saved, Skipped, Started, Stepped
 from pellucid.training.history.curves import History
 
@@ -14,7 +13,7 @@ RECENT = 50
 
 
 class Progress:
-    """The newest event of each kind, and what follows from several."""
+    """The newest event of each kind, and figures computed from several."""
 
     def __init__(self, peak: float | None = None, now: Callable[[], float] = time.monotonic) -> None:
         self.peak, self._now = peak, now
@@ -53,7 +52,7 @@ class Progress:
                 self.ended = event
                 self.best = self.best if event.best is None else event.best
 
-    # ---- what follows
+    # ---- computed figures
 
     @property
     def floor(self) -> float | None:
@@ -87,10 +86,10 @@ class Progress:
         per_step = (self._now() - self._first[1]) / (self.step - self._first[0])
         return per_step * max(self.steps - self.step, 0)
 
-    # ---- in words
+    # ---- figures as text
 
     def figure(self, name: str) -> str:
-        """One figure as text, or nothing where it is not known."""
+        """Returns one figure as text, "" where it is not known."""
         held = {**dict.fromkeys(STEPPED, self.stepped), **dict.fromkeys(EVALUATED, self.evaluated)}
         holder, field = held.get(name, self), EVALUATED.get(name, name)
         value: float | None = getattr(holder, field, None)
@@ -106,18 +105,7 @@ class Progress:
         return "  ".join(found)
 
 
-def clock(seconds: float) -> str:
-    """0:07, 12:34, 1:02:03, 3 d 4:05:06."""
-    if not math.isfinite(seconds):
-        return "?"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    text = f"{hours}:{minutes:02}:{rest:02}" if hours or days else f"{minutes}:{rest:02}"
-    return f"{days} d {text}" if days else text
-
-
-def compiled(event: Started) -> str:
+def describe_compilation(event: Started) -> str:
     why = event.compiled.removeprefix("no: ")
     return "compiled" if why == "yes" else f"not compiled: {why}"
 
@@ -138,7 +126,7 @@ FORMS: dict[str, Callable[[float], str]] = {
     "accuracy": lambda value: f"{value:.1%}",
     "speed": lambda value: f"{value:,.0f} tokens/s",
     "mfu": lambda value: f"{value:.1%}",
-    "left": lambda value: f"{clock(value)} left",
+    "left": lambda value: f"{format_clock(value)} left",
 }
 LABELS = {
     "validation": "loss",

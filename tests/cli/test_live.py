@@ -13,7 +13,8 @@ from rich.console import Console
 
 from pellucid.cli import live
 from pellucid.cli.live import LiveView, PlainView
-from pellucid.cli.progress import Progress, clock
+from pellucid.cli.progress import Progress
+from pellucid.format import format_clock
 from pellucid.cli.terminal import SafeStream
 from pellucid.training.events import Ended, EndReason, Event, Skipped
 from tests.training.sample_events import evaluated, events, started, stepped
@@ -269,4 +270,4 @@ def test_the_view_is_lines_where_there_is_no_terminal() -> None:
     ],
 )
 def test_a_clock_reads_as_people_write_it(seconds: float, text: str) -> None:
-    assert clock(seconds) == text
+    assert format_clock(seconds) == text
