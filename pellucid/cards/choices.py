@@ -18,7 +18,7 @@ from typing import Any
 
 from pellucid import parts
 from pellucid.config import BIAS_PLACES, ModelConfig, preset
-from pellucid.cost import Cost, cost
+from pellucid.cost import Cost, cost, total
 from pellucid.errors import ConfigError, UsageError, did_you_mean
 from pellucid.parts import Part
 
@@ -153,6 +153,26 @@ def compare_costs(family: ChoiceFamily, choice: Choice) -> Iterator[CostComparis
                 yield CostComparison(key, shape.context_length, usual, here)
             except ConfigError as error:
                 yield CostComparison(key, shape.context_length, usual, {}, str(error))
+
+
+def describe_choice(family: ChoiceFamily, choice: Choice) -> dict[str, Any]:
+    """Returns plain data: what a choice is, how it is written, and what it costs relative to the default."""
+    return {
+        "family": family.name,
+        "kind": choice.kind,
+        "idea": choice.idea,
+        "formula": choice.formula,
+        "source": choice.source,
+        "settings": choice.settings,
+        "config": [choice.to_toml(key) for key in family.keys],
+        "recipe": [choice.to_toml(key) for key in family.recipe],
+        "default_of": [key for key, kind in (family.keys | family.recipe).items() if kind == choice.kind],
+        "cost": [
+            {"preset": PRESET, "tokens": costs.length, "key": costs.key}
+            | ({"why_not": costs.why} if costs.why else dataclasses.asdict(total(costs.here)))
+            for costs in compare_costs(family, choice)
+        ],
+    }
 
 
 def _list_parts(family: str) -> Iterator[Choice]:

@@ -4,17 +4,21 @@ Every alternative is a mistake that loads without an error, from the catalogue o
 the specification with a few steps replaced, run again from the first of them.
 """
 
+import os
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from pellucid.config import ModelConfig
-from pellucid.errors import TokenError
+from pellucid.errors import TokenError, UsageError
+from pellucid.format import format_bytes
 from pellucid.judge.mistakes import CONVENTIONS, Mistake, Program, Variant
 from pellucid.names import IGNORE_INDEX
+from pellucid.pretrained import Pretrained, parameter_count
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
@@ -77,6 +81,19 @@ class Probe:
     findings: tuple[AlternativeLoss, ...]
     not_applied: tuple[str, ...]
 
+    def as_data(self) -> dict[str, Any]:
+        """Returns plain data; a loss that is not finite is None."""
+        alternatives = [
+            {
+                "alternative": f.alternative,
+                "loss": f.loss if f.loss is not None and np.isfinite(f.loss) else None,
+                "remark": remark(self.loss, f),
+            }
+            for f in self.findings
+        ]
+        about = {"tokens": self.tokens, "loss": self.loss}
+        return about | {"alternatives": alternatives, "not_applied": list(self.not_applied)}
+
 
 def make_case(
     config: ModelConfig,
@@ -92,6 +109,36 @@ def make_case(
     bos = None if tokenizer.special.bos is None else tokenizer.id_of(tokenizer.special.bos)
     held = {name: np.asarray(weights[name], dtype=np.float64) for name in config.parameters()}
     return Case(config, held, tuple(ids), bos, add_bos)
+
+
+def probe_model(
+    model: Pretrained, text: str | None = None, report: Callable[[AlternativeLoss], None] = lambda _: None
+) -> Probe:
+    """Returns the probe of a model on `text`, where the memory of this machine is enough for it."""
+    # float64 weights, a changed copy of some of them, and the values of one forward pass
+    needed, here = 14 * parameter_count(model.config.parameters()), _memory()
+    if here is not None and needed > here:
+        raise UsageError(
+            f"the probe computes in float64 and needs about {format_bytes(needed)} of memory for this model; "
+            f"this machine has {format_bytes(here)}. Use a smaller model of the same family."
+        )
+    return probe(case_of(model, text), report)
+
+
+def case_of(model: Pretrained, text: str | None = None) -> Case:
+    """Returns the case of a model that reads `text`, or `SAMPLE`."""
+    if model.tokenizer is None:
+        raise UsageError(f"{model.name} has no tokenizer, so the probe cannot encode a text.")
+    sample = SAMPLE if text is None else text
+    return make_case(model.config, model.weights, model.tokenizer, model.add_bos, sample)
+
+
+def _memory() -> int | None:
+    """Returns the bytes of memory of this machine, None where it is unknown."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
 
 
 def measure_alternatives(given: Case) -> Iterator[AlternativeLoss]:

@@ -1,7 +1,7 @@
 """`pellucid choices`: every choice of a model, and one of them in detail."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -28,7 +28,7 @@ def choices(
     """List every choice of a model with its source; of one, also its formula, cost and picture."""
     import shutil
 
-    from pellucid.cards.choices import families, find_choices
+    from pellucid.cards.choices import describe_choice, families, find_choices
     from pellucid.cli.console import Console
 
     asked = (
@@ -39,7 +39,7 @@ def choices(
     if json:
         from json import dumps
 
-        print(dumps([_data(*pair) for pair in asked], ensure_ascii=False, indent=1))
+        print(dumps([describe_choice(*pair) for pair in asked], ensure_ascii=False, indent=1))
         return
     console = Console(highlight=False, width=min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH))
     if name:
@@ -132,27 +132,3 @@ def _figures(here: "Cost", usual: "Cost") -> Iterator[str]:
 def _align(name: str, *figures: str) -> str:
     first, *rest = COLUMNS
     return name.ljust(first) + "".join(text.rjust(width) for text, width in zip(figures, rest, strict=True))
-
-
-def _data(family: "ChoiceFamily", choice: "Choice") -> dict[str, Any]:
-    from dataclasses import asdict
-
-    from pellucid.cards.choices import PRESET, compare_costs
-    from pellucid.cost import total
-
-    return {
-        "family": family.name,
-        "kind": choice.kind,
-        "idea": choice.idea,
-        "formula": choice.formula,
-        "source": choice.source,
-        "settings": choice.settings,
-        "config": [choice.to_toml(key) for key in family.keys],
-        "recipe": [choice.to_toml(key) for key in family.recipe],
-        "default_of": [key for key, kind in (family.keys | family.recipe).items() if kind == choice.kind],
-        "cost": [
-            {"preset": PRESET, "tokens": costs.length, "key": costs.key}
-            | ({"why_not": costs.why} if costs.why else asdict(total(costs.here)))
-            for costs in compare_costs(family, choice)
-        ],
-    }

@@ -7,8 +7,6 @@ import typer
 
 from pellucid.cli.options import Force, ModelName, StoredDtype
 
-FORMATS = ("hf", "gguf", "pellucid")
-
 
 def export(
     model: ModelName,
@@ -31,60 +29,8 @@ def export(
     force: Force = False,
 ) -> None:
     """Write a model for other programs, or as a Pellucid folder: complete, or not at all."""
-    from dataclasses import replace
+    from pellucid.workbench.exporting import describe_files
+    from pellucid.workbench.exporting import export as write
 
-    from pellucid.errors import FileError, UsageError, unknown
-    from pellucid.files import check_output
-    from pellucid.interop.folder import GGUF_FILE, MODEL_FOLDER
-    from pellucid.workbench import open_model
-
-    if to not in FORMATS:
-        raise UsageError(unknown("--to", to, FORMATS))
-    if to == "gguf" and dtype is not None:
-        raise UsageError("--dtype is for folders; a GGUF file has a --type: F32, F16 or Q8_0.")
-    if to != "gguf" and type is not None:
-        raise UsageError("--type is for GGUF; a folder has a --dtype: float32, float16 or bfloat16.")
-    if to == "gguf" and output.suffix != ".gguf":
-        raise FileError(f"a GGUF model is one file; use -o {output.parent / (output.name or 'model')}.gguf.")
-    kind = GGUF_FILE if to == "gguf" else MODEL_FOLDER
-    check_output(output, kind, force, folder=to != "gguf")
-    found = open_model(model)
-    if no_tokenizer:
-        found = replace(found, tokenizer=None)
-    if adapter is not None:
-        from pellucid.interop.adapter import merge_adapter, read_adapter
-
-        found = merge_adapter(found, read_adapter(adapter, found.config))
-    if to == "gguf":
-        from pellucid.interop import gguf
-
-        gguf.write(output, found, type or "F16", force)
-    elif to == "hf":
-        from pellucid.interop import huggingface
-
-        huggingface.write(output, found, dtype, force=force)
-    else:
-        from pellucid.interop import model_folder
-
-        model_folder.write(output, found, dtype, force=force)
-    print(describe_output(output))
-
-
-def describe_output(output: Path) -> str:
-    """Prints one line about a model that was just written, as read from the disk."""
-    from collections import Counter
-
-    from pellucid.format import format_bytes
-    from pellucid.interop.library import size_of
-    from pellucid.interop.resolve import open_model
-    from pellucid.pretrained import parameter_count
-
-    model = open_model(output)
-    types = ", ".join(
-        f"{count} {type}" for type, count in Counter(model.provenance.types.values()).most_common()
-    )
-    count = parameter_count(model.config.parameters())
-    return (
-        f"{output}: {model.provenance.architecture}, {format_bytes(size_of(output))}, "
-        f"{count:,} parameters in {len(model.provenance.types)} tensors ({types})"
-    )
+    write(model, output, to, dtype=dtype, type=type, tokenizer=not no_tokenizer, adapter=adapter, force=force)
+    print(describe_files(output))

@@ -17,14 +17,8 @@ def import_(
     force: Force = False,
 ) -> None:
     """Convert a pickle (.bin, .pt) to safetensors. A pickle is a program; it is read without running it."""
-    from pellucid.cli.export import describe_output
-    from pellucid.errors import FileError
-    from pellucid.files import check_output
-    from pellucid.interop.folder import MODEL_FOLDER
     from pellucid.interop.pickled import import_pickled
+    from pellucid.workbench.exporting import describe_files
 
-    if not source.exists():
-        raise FileError(f"{source}: there is no such file or folder.")
-    check_output(output, MODEL_FOLDER, force, folder=True)
     import_pickled(source, output, dtype, force)
-    print(describe_output(output))
+    print(describe_files(output))

@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from pellucid.cli import inspect as command
+from pellucid.cards import probe
 from pellucid.cli.inspect import inspect
 from tests.cli.test_export import save_tiny
 
@@ -88,7 +88,7 @@ def test_a_usage_error_is_reported(
 
 def test_a_probe_that_does_not_fit_the_memory_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_tiny(home / "mine")
-    monkeypatch.setattr(command, "_memory", lambda: 1000)
+    monkeypatch.setattr(probe, "_memory", lambda: 1000)
     assert "Use a smaller model" in str(run("mine", "--probe").exception)
 
 

@@ -14,8 +14,8 @@ from rich.console import Console
 from pellucid.cli import live
 from pellucid.cli.live import LiveView, PlainView
 from pellucid.cli.progress import Progress
-from pellucid.format import format_clock
 from pellucid.cli.terminal import SafeStream
+from pellucid.format import format_clock
 from pellucid.training.events import Ended, EndReason, Event, Skipped
 from tests.training.sample_events import evaluated, events, started, stepped
 
