@@ -3,9 +3,9 @@
 import re
 
 from pellucid.explain.expression import figure
-from pellucid.explain.notation import Literal, Node, Symbol, fill, parse, slots, write_text
+from pellucid.explain.notation import Literal, Node, Symbol, fill, parse, slots
 from pellucid.explain.trace import Trace
-from pellucid.explain.typeset import write_latex, write_mathml
+from pellucid.explain.typeset import write_latex, write_mathml, write_text
 from pellucid.reference.op import Index, each, rows
 from pellucid.reference.ops.einsum import Spec, einsum, format_scale, sizes_of
 from pellucid.reference.ops.einsum import parse as parse_spec

@@ -1,7 +1,7 @@
-"""The notation of formulas: a syntax tree, parsed from a template and written as text.
+"""The notation of formulas: a syntax tree, parsed from a template and filled with values.
 
-A template is a formula with slots for values: `{y} = e^{0} / Σ_{row} e^{r0}`. `parse` returns the tree that
-`typeset` writes as MathML and LaTeX; `write_text` returns the same characters again.
+A template is a formula with slots for values: `{y} = e^{0} / Σ_{row} e^{r0}`. `parse` returns its tree, which
+`typeset` writes as text, MathML or LaTeX.
 """
 
 import re
@@ -137,44 +137,7 @@ Node = (
     | Function | Reduction | Evaluated | Piecewise | Definitions
 )  # fmt: skip
 
-# ---- writing
-
-
-def write_text(node: Node) -> str:
-    """Returns the formula as one line of text."""
-    match node:
-        case Symbol(text, axes):
-            return f"{text}[{','.join(axes)}]" if axes else text
-        case Literal(text) | Words(text):
-            return text
-        case Slot(key):
-            return f"{{{key}}}"
-        case Chain(operands, operators):
-            marks = (f" {operator} " if operator.strip() else operator for operator in operators)
-            rest = (mark + write_text(operand) for mark, operand in zip(marks, operands[1:], strict=True))
-            return write_text(operands[0]) + "".join(rest)
-        case Negative(body):
-            return f"-{write_text(body)}"
-        case Fraction(numerator, denominator, is_tight):
-            return f"{write_text(numerator)}{'/' if is_tight else ' / '}{write_text(denominator)}"
-        case Power(base, exponent, mark):
-            return write_text(base) + (mark or f"^{write_text(exponent)}")
-        case Root(body):
-            return f"√{write_text(body)}"
-        case Group(body):
-            return f"({write_text(body)})"
-        case Function(name, arguments, is_bare):
-            listed = ", ".join(map(write_text, arguments))
-            return f"{name} {listed}" if is_bare else f"{name}({listed})"
-        case Reduction(name, index, body):
-            return f"{name}{'' if index is None else '_' + write_text(index)} {write_text(body)}"
-        case Evaluated(body, condition):
-            return f"{write_text(body)} at {write_text(condition)}"
-        case Piecewise(value, condition, otherwise):
-            holds = "" if condition is None else f" if {write_text(condition)}"
-            return f"{write_text(value)}{holds}, else {write_text(otherwise)}"
-        case Definitions(body, definitions):
-            return f"{write_text(body)},  {', '.join(map(write_text, definitions))}"
+# ---- filling a template
 
 
 def fill(node: Node, values: Mapping[str, Node]) -> Node:

@@ -1,4 +1,4 @@
-"""Formulas as MathML, which browsers draw, and as LaTeX.
+"""Formulas written as text, as MathML for browsers, and as LaTeX.
 
 A value's own subscript, its axes and its marks are distinguished: W_Q@1[c,hd] is W with the subscript Q and
 the superscript (1), and of that the entry c,hd.
@@ -88,6 +88,46 @@ def _merge_words(chain: Chain) -> Chain:
             operands.append(operand)
             operators.append(operator)
     return Chain(tuple(operands), tuple(operators))
+
+
+# ---- text
+
+
+def write_text(node: Node) -> str:
+    """Returns the formula as one line of text."""
+    match node:
+        case Symbol(text, axes):
+            return f"{text}[{','.join(axes)}]" if axes else text
+        case Literal(text) | Words(text):
+            return text
+        case Slot(key):
+            return f"{{{key}}}"
+        case Chain(operands, operators):
+            marks = (f" {operator} " if operator.strip() else operator for operator in operators)
+            rest = (mark + write_text(operand) for mark, operand in zip(marks, operands[1:], strict=True))
+            return write_text(operands[0]) + "".join(rest)
+        case Negative(body):
+            return f"-{write_text(body)}"
+        case Fraction(numerator, denominator, is_tight):
+            return f"{write_text(numerator)}{'/' if is_tight else ' / '}{write_text(denominator)}"
+        case Power(base, exponent, mark):
+            return write_text(base) + (mark or f"^{write_text(exponent)}")
+        case Root(body):
+            return f"√{write_text(body)}"
+        case Group(body):
+            return f"({write_text(body)})"
+        case Function(name, arguments, is_bare):
+            listed = ", ".join(map(write_text, arguments))
+            return f"{name} {listed}" if is_bare else f"{name}({listed})"
+        case Reduction(name, index, body):
+            return f"{name}{'' if index is None else '_' + write_text(index)} {write_text(body)}"
+        case Evaluated(body, condition):
+            return f"{write_text(body)} at {write_text(condition)}"
+        case Piecewise(value, condition, otherwise):
+            holds = "" if condition is None else f" if {write_text(condition)}"
+            return f"{write_text(value)}{holds}, else {write_text(otherwise)}"
+        case Definitions(body, definitions):
+            return f"{write_text(body)},  {', '.join(map(write_text, definitions))}"
 
 
 # ---- MathML

@@ -222,9 +222,9 @@ def test_a_lesson_brings_its_own_words() -> None:
         "│  = 9 + 16",
     ]
     assert "x = 3   parameter, where we stand" in text
-    slope = str(derive(Trace(tape), "d.x"))
-    assert "= 2 · 3^1 · 1" in slope
-    assert slope.startswith("d.x = 6   gradient of where we stand")
+    derivative = str(derive(Trace(tape), "d.x"))
+    assert "= 2 · 3^1 · 1" in derivative
+    assert derivative.startswith("d.x = 6   gradient of where we stand")
 
 
 def test_masked_scores_print_as_minus_infinity(abcd: Model) -> None:

@@ -13,8 +13,9 @@ import pytest
 
 from pellucid.explain.derive import derive
 from pellucid.explain.formula import Formula, build_formula
-from pellucid.explain.notation import Fraction, Node, Power, Reduction, Root, Symbol, Words, parse, write_text
+from pellucid.explain.notation import Fraction, Node, Power, Reduction, Root, Symbol, Words, parse
 from pellucid.explain.trace import Trace
+from pellucid.explain.typeset import write_text
 from pellucid.reference.op import Op
 from pellucid.reference.ops import find_op, table
 from pellucid.reference.tape import Tape

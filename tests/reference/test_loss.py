@@ -1,4 +1,4 @@
-"""The loss with all its settings: against PyTorch's cross_entropy, by hand, and along its slope."""
+"""The loss with all its settings: against PyTorch's cross_entropy, by hand, and along its derivative."""
 
 import math
 from typing import Any
@@ -75,12 +75,12 @@ def test_the_gradient_is_the_derivative_of_the_loss(settings: dict[str, Any]) ->
     way = np.random.default_rng(1).standard_normal(LOGITS.shape)
     way /= np.linalg.norm(way)
 
-    def slope(h: float) -> float:
+    def derivative(h: float) -> float:
         up, down = (float(specified(LOGITS + side * way, **settings)["loss"]) for side in (h, -h))
         return (up - down) / (2 * h)
 
-    message = float(np.vdot(specified(**settings)["d.logits"], way))
-    assert (4 * slope(2.5e-4) - slope(5e-4)) / 3 == pytest.approx(message, rel=1e-7)
+    analytic = float(np.vdot(specified(**settings)["d.logits"], way))
+    assert (4 * derivative(2.5e-4) - derivative(5e-4)) / 3 == pytest.approx(analytic, rel=1e-7)
 
 
 def test_without_settings_the_tape_has_the_three_steps_it_always_had() -> None:

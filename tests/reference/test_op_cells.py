@@ -207,6 +207,6 @@ def test_the_cells_of_two_joined_training_steps_are_their_arrays() -> None:
 def test_an_explanation_reads_only_cells_of_its_inputs() -> None:
     tape = run(CONFIGS["llama"])
     step = tape.steps["blocks.1.attn.scores"]
-    message = arithmetic(Trace(tape), step, (1, 3, 2, 0), top=10)
+    expression = arithmetic(Trace(tape), step, (1, 3, 2, 0), top=10)
     q, k = (tape[name] for name in step.inputs)
-    assert compute(message) == pytest.approx(q[1, 3, 2] @ k[1, 1, 0] / 2, rel=1e-14)
+    assert compute(expression) == pytest.approx(q[1, 3, 2] @ k[1, 1, 0] / 2, rel=1e-14)

@@ -212,9 +212,9 @@ def backpropagated(case: Case) -> Tape:
 
 
 def central_difference(case: Case, i: int, step: float = 1e-5) -> Array:
-    """The slope of the loss along each cell of parameter i."""
+    """The derivative of the loss along each cell of parameter i."""
     x = case.parameters[i]
-    slope = np.empty(x.shape)
+    derivative = np.empty(x.shape)
     for index in np.ndindex(x.shape):
         move = np.zeros(x.shape)
         move[index] = step
@@ -222,16 +222,16 @@ def central_difference(case: Case, i: int, step: float = 1e-5) -> Array:
             run(case, (*case.parameters[:i], moved, *case.parameters[i + 1 :]))["loss"]
             for moved in (x + move, x - move)
         ]
-        slope[index] = (ends[0] - ends[1]) / (2 * step)
-    return slope
+        derivative[index] = (ends[0] - ends[1]) / (2 * step)
+    return derivative
 
 
 @with_every_case
 def test_the_gradient_is_the_derivative(case: Case) -> None:
     tape = backpropagated(case)
-    slopes = [central_difference(case, i) for i in range(len(case.parameters))]
-    for i, slope in enumerate(slopes):
-        assert find_mismatch(f"d.x{i}", tape[f"d.x{i}"], slope, 1e-7, largest(slopes)) is None
+    differences = [central_difference(case, i) for i in range(len(case.parameters))]
+    for i, derivative in enumerate(differences):
+        assert find_mismatch(f"d.x{i}", tape[f"d.x{i}"], derivative, 1e-7, largest(differences)) is None
 
 
 @with_every_case
@@ -337,8 +337,8 @@ def test_logsumexp_of_thousands_neither_overflows_nor_vanishes() -> None:
 )
 def test_an_activation_is_flat_or_straight_far_out(name: str, low: float, high: float) -> None:
     np.testing.assert_array_equal(value_of(find_op(name), [-800.0, 800.0]), [low, high])
-    slope = value_of(find_op(f"{name}_back"), [-800.0, 800.0], [1.0, 1.0])
-    np.testing.assert_array_equal(slope, [0, high == 800])
+    derivative = value_of(find_op(f"{name}_back"), [-800.0, 800.0], [1.0, 1.0])
+    np.testing.assert_array_equal(derivative, [0, high == 800])
 
 
 def test_relu_takes_the_derivative_zero_at_its_kink() -> None:
@@ -353,8 +353,8 @@ def test_the_square_of_relu_is_flat_at_zero() -> None:
 
 def test_a_soft_cap_is_straight_at_zero_and_flat_far_out() -> None:
     np.testing.assert_array_equal(value_of(soft_cap, [-1e6, 0.0, 1e6], limit=30.0), [-30, 0, 30])
-    slope = value_of(find_op("soft_cap_back"), [-1e6, 0.0, 1e6], [5.0] * 3, limit=30.0)
-    np.testing.assert_array_equal(slope, [0, 5, 0])
+    derivative = value_of(find_op("soft_cap_back"), [-1e6, 0.0, 1e6], [5.0] * 3, limit=30.0)
+    np.testing.assert_array_equal(derivative, [0, 5, 0])
 
 
 def test_an_ignored_target_costs_nothing_and_gets_no_gradient() -> None:
@@ -376,9 +376,9 @@ def test_a_row_taken_twice_gets_both_gradients_and_an_untaken_row_none() -> None
 def test_rotation_keeps_lengths_and_rotating_back_undoes_it() -> None:
     x, angles = normal(2, 3, 4), normal(3, 2)
     for layout in ("halves", "pairs"):
-        turned = value_of(rotate, x, angles, layout=layout)
-        np.testing.assert_allclose((turned**2).sum(-1), (x**2).sum(-1), rtol=1e-14)
-        back = value_of(rotate, turned, angles, layout=layout, direction=-1.0)
+        rotated = value_of(rotate, x, angles, layout=layout)
+        np.testing.assert_allclose((rotated**2).sum(-1), (x**2).sum(-1), rtol=1e-14)
+        back = value_of(rotate, rotated, angles, layout=layout, direction=-1.0)
         np.testing.assert_allclose(back, x, rtol=1e-13)
 
 
@@ -529,7 +529,7 @@ def test_an_input_shared_along_an_axis_without_a_gradient_for_it_is_refused() ->
 def test_a_gradient_that_an_operation_does_not_have_is_never_dropped_in_silence() -> None:
     tape = Tape()
     angles = tape.parameter("angles", [[0.5]])
-    turned = tape("turned", rotate, tape.constant("x", [[1.0, 2.0]]), angles, layout="halves")
-    total = tape("total", einsum, turned, spec="td->")
-    with pytest.raises(TapeError, match=r"'rotate'.*'turned'.*'angles'"):
+    rotated = tape("rotated", rotate, tape.constant("x", [[1.0, 2.0]]), angles, layout="halves")
+    total = tape("total", einsum, rotated, spec="td->")
+    with pytest.raises(TapeError, match=r"'rotate'.*'rotated'.*'angles'"):
         tape.backward(total)

@@ -204,7 +204,7 @@ def test_moments_start_from_nothing(rule: str) -> None:
 # ---- muon
 
 
-def turned(gradient: Array, **settings: Any) -> Tape:
+def rotated(gradient: Array, **settings: Any) -> Tape:
     """One update of Muon for a matrix whose gradient is itself."""
     tape = tape_with_gradients(x=gradient)
     update(tape, "muon", lr=0.1, weight_decay=0.0, **settings)
@@ -213,7 +213,7 @@ def turned(gradient: Array, **settings: Any) -> Tape:
 
 def test_muon_of_a_diagonal_by_hand() -> None:
     """diag(3, 4) is (0.6, 0.8) at length 1; one step makes of s: 3.4445 s − 4.775 s³ + 2.0315 s⁵."""
-    tape = turned(np.diag([3.0, 4.0]), steps=1)
+    tape = rotated(np.diag([3.0, 4.0]), steps=1)
     np.testing.assert_allclose(tape["x.turned_0@1"], np.diag([0.6, 0.8]), rtol=1e-15)
     wanted = np.diag([2.0667 - 1.0314 + 0.157969440, 2.7556 - 2.4448 + 0.665681920])
     np.testing.assert_allclose(tape["x.turned_1@1"], wanted, rtol=1e-12, atol=1e-15)
@@ -224,7 +224,7 @@ def test_muon_of_a_diagonal_by_hand() -> None:
 def test_muon_keeps_the_directions_of_a_gradient_and_makes_them_alike(shape: tuple[int, int]) -> None:
     """The singular vectors stay; the singular values, of whatever size, end between 0.65 and 1.25."""
     gradient = np.random.default_rng(3).normal(size=shape)
-    tape = turned(gradient)
+    tape = rotated(gradient)
     u, _, v = np.linalg.svd(gradient, full_matrices=False)
     core = u.T @ tape["x.turned_5@1"] @ v.T
     np.testing.assert_allclose(core, np.diag(np.diag(core)), atol=1e-12)

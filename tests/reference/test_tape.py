@@ -23,7 +23,7 @@ from pellucid.reference.tape import Tape
 V, W = (0.8, 0.2, 0.1), (0.7, 0.3, 0.2)
 
 
-def slope(loss: Callable[[Array], float], x: Array, step: float = 1e-5) -> Array:
+def derivative(loss: Callable[[Array], float], x: Array, step: float = 1e-5) -> Array:
     """Central differences, cell by cell."""
     found = np.empty(x.shape)
     for index in np.ndindex(x.shape):
@@ -139,8 +139,8 @@ def test_the_gradient_of_an_affine_layer_is_its_derivative() -> None:
     x, wanted, weight, bias = samples()
     tape = affine(x, wanted, weight, bias)
     tape.backward(tape.ref("loss"))
-    of_weight = slope(lambda w: float(affine(x, wanted, w, bias)["loss"]), weight)
-    of_bias = slope(lambda b: float(affine(x, wanted, weight, b)["loss"]), bias)
+    of_weight = derivative(lambda w: float(affine(x, wanted, w, bias)["loss"]), weight)
+    of_bias = derivative(lambda b: float(affine(x, wanted, weight, b)["loss"]), bias)
     assert find_mismatch("d.w", tape["d.w"], of_weight, 1e-7) is None
     assert find_mismatch("d.b", tape["d.b"], of_bias, 1e-7) is None
 
@@ -175,7 +175,7 @@ def test_the_gradient_of_a_two_layer_perceptron_is_its_derivative(activation: st
         def loss(moved: Array, name: str = name) -> float:
             return float(perceptron(activation, x, wanted, parameters | {name: moved})["loss"])
 
-        assert find_mismatch(f"d.{name}", tape[f"d.{name}"], slope(loss, value), 1e-7) is None
+        assert find_mismatch(f"d.{name}", tape[f"d.{name}"], derivative(loss, value), 1e-7) is None
 
 
 def test_a_perceptron_by_hand() -> None:
@@ -292,8 +292,12 @@ def test_a_value_brings_its_own_axes_symbol_and_meaning() -> None:
     about = Trace(tape).about("price")
     assert (about.axes, about.symbol, about.meaning) == (("fruit",), "π", "per kilo")
     assert Trace(tape).address("price", (1,)) == "price[fruit=1]"
-    slope = Trace(tape).about("d.price")
-    assert (slope.axes, slope.symbol, slope.meaning) == (("fruit",), "dπ", "gradient of per kilo")
+    derivative = Trace(tape).about("d.price")
+    assert (derivative.axes, derivative.symbol, derivative.meaning) == (
+        ("fruit",),
+        "dπ",
+        "gradient of per kilo",
+    )
 
 
 def test_an_undescribed_value_has_plain_axes_and_its_name_for_a_symbol() -> None:

@@ -63,13 +63,13 @@ def test_a_choice_s_gradient_is_the_derivative_of_its_loss(config: ModelConfig) 
     draw = np.random.default_rng(1)
     way = {name: draw.normal(size=value.shape) for name, value in start.items()}
 
-    def slope(h: float) -> float:
+    def derivative(h: float) -> float:
         ends = ({n: v + sign * h * way[n] for n, v in start.items()} for sign in (1, -1))
         up, down = (float(forward(config, end, IDS, TARGETS)["loss"]) for end in ends)
         return (up - down) / (2 * h)
 
-    message = sum(float((tape[f"d.{name}"] * way[name]).sum()) for name in start if f"d.{name}" in tape)
-    assert (4 * slope(5e-5) - slope(1e-4)) / 3 == pytest.approx(message, rel=1e-6, abs=1e-8)
+    analytic = sum(float((tape[f"d.{name}"] * way[name]).sum()) for name in start if f"d.{name}" in tape)
+    assert (4 * derivative(5e-5) - derivative(1e-4)) / 3 == pytest.approx(analytic, rel=1e-6, abs=1e-8)
 
 
 def test_a_choice_cached_equals_it_in_full(config: ModelConfig) -> None:

@@ -1,4 +1,4 @@
-"""The gradient of a whole model is the slope of its loss, along one random direction per parameter."""
+"""The gradient of a whole model is the derivative of its loss, along one random direction per parameter."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def unit_directions(config: ModelConfig, seed: int = 1) -> dict[str, Array]:
     return {name: direction / np.linalg.norm(direction) for name, direction in drawn.items()}
 
 
-def slope(config: ModelConfig, values: dict[str, Array], name: str, direction: Array) -> Array:
+def derivative(config: ModelConfig, values: dict[str, Array], name: str, direction: Array) -> Array:
     """Central differences of the loss at two widths, extrapolated to none (Richardson)."""
 
     def loss(step: float) -> Array:
@@ -45,8 +45,8 @@ def test_directional_derivatives_equal_the_inner_products_with_the_gradient(conf
     values, directions = weights(config, SEED), unit_directions(config)
     tape = backpropagated(config, values)
     products = {f"d.{name}": np.vdot(tape[f"d.{name}"], to) for name, to in directions.items()}
-    slopes = {f"d.{name}": slope(config, values, name, to) for name, to in directions.items()}
-    assert find_first_mismatch(products, slopes, AGAINST_DIFFERENCES) is None
+    differences = {f"d.{name}": derivative(config, values, name, to) for name, to in directions.items()}
+    assert find_first_mismatch(products, differences, AGAINST_DIFFERENCES) is None
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)

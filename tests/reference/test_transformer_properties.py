@@ -127,8 +127,8 @@ def test_rotary_scores_depend_on_the_distance_only(layout: str, seed: int, shift
 
     def scores(first: int) -> Array:
         rotation = Rope(base=base, layout=layout).rotation(np.arange(first, first + 4), 6)
-        turned = [rotate.forward(np.repeat(x, 4, axis=0), rotation.angles, layout=layout) for x in (q, k)]
-        return turned[0] @ turned[1].T
+        rotated = [rotate.forward(np.repeat(x, 4, axis=0), rotation.angles, layout=layout) for x in (q, k)]
+        return rotated[0] @ rotated[1].T
 
     here = scores(0)
     assert parted({"scores": scores(shift)}, {"scores": here}, 1e-11) is None
@@ -142,9 +142,9 @@ def test_rotary_scores_depend_on_the_distance_only(layout: str, seed: int, shift
 @given(seed=seeds, positions=st.lists(st.integers(0, 10_000), min_size=1, max_size=5))
 def test_rotation_keeps_the_norm_of_every_pair(layout: str, seed: int, positions: list[int]) -> None:
     x = np.random.default_rng(seed).standard_normal((len(positions), 6))
-    turned = rotate.forward(x, Rope().rotation(np.array(positions), 6).angles, layout=layout)
+    rotated = rotate.forward(x, Rope().rotation(np.array(positions), 6).angles, layout=layout)
     shape, axis = ((-1, 2, 3), 1) if layout == "halves" else ((-1, 3, 2), 2)
-    sizes = [np.linalg.norm(y.reshape(shape), axis=axis) for y in (turned, x)]
+    sizes = [np.linalg.norm(y.reshape(shape), axis=axis) for y in (rotated, x)]
     assert parted({"norms": sizes[0]}, {"norms": sizes[1]}) is None
 
 
@@ -299,8 +299,8 @@ def test_batch_rows_equal_single_rows(config: ModelConfig) -> None:
 def test_loss_is_the_mean_over_counted_targets(config: ModelConfig) -> None:
     tape = forward(config, weights(config), IDS, TARGETS)
     rows, places = np.nonzero(TARGETS != -100)
-    surprise = -np.log(tape["probs"][rows, places, TARGETS[rows, places]])
-    assert parted({"loss": tape["loss"]}, {"loss": np.mean(surprise)}) is None
+    nll = -np.log(tape["probs"][rows, places, TARGETS[rows, places]])
+    assert parted({"loss": tape["loss"]}, {"loss": np.mean(nll)}) is None
     assert tape["nll"][0, 1] == 0
 
 

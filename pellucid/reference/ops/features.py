@@ -26,7 +26,7 @@ from pellucid.reference.ops.einsum import product
 
 @operation(each, "{y} = {0} + 1 if {0} > 0, else e^{0}")
 def elu_plus_one(x: Any) -> Any:
-    """y = elu(x) + 1: x + 1 where x > 0, else e^x; never below 0."""
+    """y = elu(x) + 1: x + 1 where x > 0, else e^x; always positive."""
     return np.where(x > 0, x + 1, np.exp(np.minimum(x, 0.0)))
 
 
