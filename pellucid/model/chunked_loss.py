@@ -1,11 +1,11 @@
-"""The loss straight from the final stream, so that the logits of a large vocabulary never exist at once.
+"""The loss computed from the last hidden states in chunks, so that the logits never exist all at once.
 
-`model/loss.py` says what is computed. Here a chunk of rows at a time is unembedded, scored and, while its
-logits are still there, turned into its part of the gradients:
+The value is that of `model/loss.py`. For each chunk of rows, logits and loss are computed, and from the
+logits the chunk's part of the gradients, before they are freed:
 
     dy = p (1 + 2 z lse) − (1 − s) onehot − s / V        dX = dy W        dW = Σ dyᵀ X        db = Σ dy
 
-so the backward pass only scales what the forward has added up.
+so the backward pass only scales gradients that the forward pass has summed.
 """
 
 import importlib.util
@@ -19,11 +19,12 @@ from torch.autograd.function import once_differentiable
 from pellucid.errors import UsageError
 from pellucid.model.caps import Cap
 from pellucid.model.linear import NARROW_IS_SLOW, linear
-from pellucid.model.loss import check
+from pellucid.model.loss import check_settings
+from pellucid.model.precision import wide_dtype, widen
 from pellucid.names import IGNORE_INDEX
 
 HAS_KERNELS = importlib.util.find_spec("triton") is not None
-"""As wherever torch for a GPU was installed on Linux."""
+"""Triton comes with builds of torch for CUDA on Linux."""
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
@@ -39,21 +40,24 @@ def chunked_loss(
     smoothing: float = 0.0,
     z: float = 0.0,
 ) -> Tensor:
-    """`loss(cap(x Wᵀ + b), targets)` of the stream [B T C], `chunk` rows of B · T at a time.
+    """Returns `loss(cap(x Wᵀ + b), targets)` for hidden states x [B T C], `chunk` of the B · T rows at a
+    time.
 
-    Nothing inside has a name: who wants to see the logits takes the plain loss.
+    Its logits are not tapped; to record them, use `loss`.
     """
-    check(smoothing, z, None, len(weight))
+    check_settings(smoothing, z, None, len(weight))
     if chunk < 1:
-        raise UsageError(f"a chunk is at least one row; got {chunk}.")
-    needs = tuple(torch.is_grad_enabled() and t is not None and t.requires_grad for t in (x, weight, bias))
-    rows, wanted = x.flatten(0, 1), targets.flatten()
-    total = _Chunked.apply(rows, weight, bias, wanted, chunk, cap, smoothing, z, needs)  # type: ignore[no-untyped-call]
+        raise UsageError(f"a chunk must have at least one row; got {chunk}.")
+    needs_grad = tuple(
+        torch.is_grad_enabled() and t is not None and t.requires_grad for t in (x, weight, bias)
+    )
+    rows = x.flatten(0, 1)
+    total = _Chunked.apply(rows, weight, bias, targets.flatten(), chunk, cap, smoothing, z, needs_grad)  # type: ignore[no-untyped-call]
     return cast(Tensor, total)
 
 
 class _Chunked(torch.autograd.Function):
-    """Loss and gradients in one pass over the chunks; the gradients wait for the backward pass."""
+    """Loss and gradients in one pass over the chunks; the gradients are saved for the backward pass."""
 
     @staticmethod
     def forward(
@@ -66,13 +70,13 @@ class _Chunked(torch.autograd.Function):
         cap: Cap | None,
         smoothing: float,
         z: float,
-        needs: tuple[bool, bool, bool],
+        needs_grad: tuple[bool, bool, bool],
     ) -> Tensor:
         count = (targets != IGNORE_INDEX).sum().clamp_min(1)
         device, dtype = x.device.type, _dtype(x)
         with torch.autocast(device, enabled=False):
             inputs = (x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
-            total, gradients = _sums(inputs, targets, chunk, cap, smoothing, z, needs)
+            total, gradients = _sum_chunks(inputs, targets, chunk, cap, smoothing, z, needs_grad)
         ctx.save_for_backward(count, *gradients)
         ctx.dtypes = tuple(None if given is None else given.dtype for given in (x, weight, bias))
         return total / count
@@ -82,54 +86,56 @@ class _Chunked(torch.autograd.Function):
     def backward(ctx: Any, dloss: Tensor) -> tuple[Tensor | None, ...]:
         count, *gradients = ctx.saved_tensors
         scale = dloss / count
-        found = zip(gradients, ctx.dtypes, strict=True)
-        return (*(None if sums is None else (sums * scale).to(dtype) for sums, dtype in found), *[None] * 6)
+        pairs = zip(gradients, ctx.dtypes, strict=True)
+        return (*(None if sums is None else (sums * scale).to(dtype) for sums, dtype in pairs), *[None] * 6)
 
 
-def _sums(
+def _sum_chunks(
     inputs: tuple[Tensor, Tensor, Tensor | None],
     targets: Tensor,
     chunk: int,
     cap: Cap | None,
     smoothing: float,
     z: float,
-    needs: tuple[bool, bool, bool],
+    needs_grad: tuple[bool, bool, bool],
 ) -> tuple[Tensor, Gradients]:
-    """The losses of the targets that count, added up, and the gradients of that sum; at least in float32."""
+    """Returns the sum of the losses of the targets that count, and its gradients; in float32 at least."""
     x, weight, bias = inputs
-    exact = x.dtype if x.element_size() >= 4 else torch.float32
-    total = x.new_zeros((), dtype=exact)
-    dx = torch.empty_like(x) if needs[0] else None
-    dw = torch.zeros_like(weight, dtype=exact) if needs[1] else None
-    db = torch.zeros_like(bias, dtype=exact) if needs[2] and bias is not None else None
+    wide = wide_dtype(x.dtype)
+    total = x.new_zeros((), dtype=wide)
+    dx = torch.empty_like(x) if needs_grad[0] else None
+    dw = torch.zeros_like(weight, dtype=wide) if needs_grad[1] else None
+    db = torch.zeros_like(bias, dtype=wide) if needs_grad[2] and bias is not None else None
     for start in range(0, len(x), chunk):
         here = slice(start, start + chunk)
         counted = (targets[here] != IGNORE_INDEX)[:, None]
-        summed, dy = _scored(linear(x[here], weight, bias), targets[here], cap, smoothing, z, any(needs))
-        total = total + summed
+        chunk_total, dy = _score_chunk(
+            linear(x[here], weight, bias), targets[here], cap, smoothing, z, any(needs_grad)
+        )
+        total = total + chunk_total
         if dy is None:
             continue
-        # what is not counted is left out of the narrow side, where leaving out costs little
+        # rows that do not count are zeroed on the narrow side of each product, which is cheaper
         if db is not None:
-            db += counted[:, 0].to(exact) @ dy.to(exact)
+            db += counted[:, 0].to(wide) @ dy.to(wide)
         dy = dy.to(x.dtype)
         if dx is not None:
-            dx[here] = torch.where(counted, _times(dy, weight), 0.0)
+            dx[here] = torch.where(counted, _multiply(dy, weight), 0.0)
         if dw is not None:
             _add_product(dw, dy.mT, torch.where(counted, x[here], 0.0))
     return total, (dx, dw, db)
 
 
-def _scored(
-    y: Tensor, targets: Tensor, cap: Cap | None, smoothing: float, z: float, slopes: bool
+def _score_chunk(
+    y: Tensor, targets: Tensor, cap: Cap | None, smoothing: float, z: float, needs_grad: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """The losses of a chunk of logits [N V], added up, and their gradient where it is wanted, which may take
-    the logits' place."""
-    if slopes and y.element_size() <= 4 and by_kernel(y, cap):
+    """Returns the sum of the losses of a chunk of logits y [N V], and its gradient if needed, which may
+    overwrite the logits."""
+    if needs_grad and y.element_size() <= 4 and has_kernel(y, cap):
         from pellucid.model.score_kernel import score
 
         return score(y, targets, smoothing, z, IGNORE_INDEX).sum(), y
-    y = y if y.element_size() >= 4 else y.float()
+    y = widen(y)
     chosen = targets[:, None].clamp_min(0)
     y, back, *_ = (y, None) if cap is None else torch.func.vjp(cap, y)
     log_probs = F.log_softmax(y, -1)
@@ -140,7 +146,7 @@ def _scored(
         lse = torch.logsumexp(y, -1, keepdim=True)
         each = each + z * lse.square()
     total = torch.where((targets != IGNORE_INDEX)[:, None], each, 0.0).sum()
-    if not slopes:
+    if not needs_grad:
         return total, None
     dy = log_probs.exp_()
     if z:
@@ -151,8 +157,8 @@ def _scored(
     return total, dy if back is None else back(dy)[0]
 
 
-def by_kernel(x: Tensor, cap: Cap | None) -> bool:
-    """Whether one kernel scores logits of this device; none caps them."""
+def has_kernel(x: Tensor, cap: Cap | None) -> bool:
+    """Whether a fused kernel computes loss and gradient on this device; it has no cap."""
     return HAS_KERNELS and x.is_cuda and cap is None
 
 
@@ -160,17 +166,17 @@ def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
     if total.dtype == a.dtype:
         total.addmm_(a, b)
     else:
-        total += _times(a, b)
+        total += _multiply(a, b)
 
 
-def _times(a: Tensor, b: Tensor) -> Tensor:
-    """a b; in float32 where the processor has no narrower products."""
+def _multiply(a: Tensor, b: Tensor) -> Tensor:
+    """Returns a b, computed in float32 on a CPU without instructions for half precision."""
     if a.device.type == "cpu" and a.element_size() == 2 and NARROW_IS_SLOW:
         return a.float() @ b.float()
     return a @ b
 
 
 def _dtype(x: Tensor) -> torch.dtype:
-    """What the products are made in: as autocast says, where it is on."""
+    """Returns the type of the matrix products: autocast's, if it is enabled."""
     device = x.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype

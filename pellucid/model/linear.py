@@ -1,4 +1,4 @@
-"""The layers that hold parameters. Each starts empty: the model's initialization or a file fills it."""
+"""Linear layers and the embedding; their parameters start uninitialized."""
 
 import torch
 import torch.nn.functional as F
@@ -9,7 +9,7 @@ from pellucid.model.taps import is_explicit
 
 
 class Linear(nn.Linear):
-    """x Wᵀ + b with W (out, in); sizes and bias as the config's parameters under this path say."""
+    """x Wᵀ + b with W (out, in); sizes and bias are those of the config's parameters under `path`."""
 
     def __init__(self, shapes: Shapes, path: str) -> None:
         out, in_ = shapes[f"{path}.weight"]
@@ -23,11 +23,14 @@ class Linear(nn.Linear):
 
 
 def project(x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
-    """Several layers of one input. In training on a CPU one product does the work of all, and of all their
-    gradients, quicker than several narrow ones. Elsewhere joining costs more than it saves: each fills a
-    GPU, and their gradients would be put side by side in memory first."""
-    apart = x.device.type != "cpu" or not torch.is_grad_enabled() or is_explicit()
-    if apart or any(type(layer) is not Linear for layer in layers):
+    """Returns the outputs of several layers for one input.
+
+    In training on a CPU, one product with the concatenated weights is faster than several, forward and
+    backward. On a GPU concatenating costs more than it saves: each product fills the device, and the
+    gradients would have to be concatenated too.
+    """
+    separate = x.device.type != "cpu" or not torch.is_grad_enabled() or is_explicit()
+    if separate or any(type(layer) is not Linear for layer in layers):
         return tuple(layer(x) for layer in layers)
     biases = [layer.bias for layer in layers if layer.bias is not None]
     if biases and len(biases) < len(layers):
@@ -38,7 +41,7 @@ def project(x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
 
 
 class Embedding(nn.Embedding):
-    """One row of channels for each token."""
+    """One row [C] for each token."""
 
     def __init__(self, shapes: Shapes, path: str) -> None:
         rows, width = shapes[f"{path}.weight"]
@@ -49,28 +52,32 @@ class Embedding(nn.Embedding):
 
 
 NARROW_IS_SLOW = torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2")
-"""This processor has no instructions for products in half precision, so the library makes them one by one."""
+"""Whether the CPU has no instructions for products in half precision, so that they are computed one by
+one."""
 MANY_ROWS = 16
-"""From so many rows on, widening the weight costs less than it saves."""
+"""From this number of rows, converting the weight to float32 costs less than it saves."""
 PARTS = 16
-"""Matrices that one row's product is divided into; the threads share them."""
+"""Batch of smaller matrices into which a matrix-vector product is divided for the threads."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x Wᵀ + b, on a CPU by the quickest way to the same sums, which are float32's in any case."""
+    """Returns x Wᵀ + b; on a CPU by the fastest of several ways, all of which accumulate in float32."""
     if x.device.type == "cpu":
         rows = x.numel() // weight.shape[1]
         if rows == 1 and x.dtype == torch.float32:
-            return _one_row(x, weight, bias)
+            return _multiply_row(x, weight, bias)
         if rows >= MANY_ROWS and x.element_size() == 2 and NARROW_IS_SLOW:
             y = F.linear(x.float(), weight.float(), None if bias is None else bias.float())
             return y.to(x.dtype)
     return F.linear(x, weight, bias)
 
 
-def _one_row(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """The step of every decoder. The library's matrix-vector product uses one thread and a third of the
-    memory's speed; its product of a batch of smaller matrices uses all of both."""
+def _multiply_row(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Returns x Wᵀ + b of one row, as in a decode step.
+
+    The library's matrix-vector product uses one thread and a third of the memory bandwidth; its batched
+    product of smaller matrices uses all of both.
+    """
     out, width = weight.shape
     even = out // PARTS * PARTS
     column = x.reshape(1, 1, -1).expand(PARTS, 1, -1).mT

@@ -1,6 +1,6 @@
-"""The loss: the mean surprise over the targets that count; smoothed, weighted and penalised where asked.
+"""The cross-entropy loss over the targets that count, with label smoothing, class weights and z-loss.
 
-The specification (`reference/loss.py`) says what the settings mean; this file has its names.
+The specification (`reference/loss.py`) defines the settings; the values here have its names.
 """
 
 import math
@@ -11,12 +11,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pellucid.errors import UsageError
+from pellucid.model.precision import widen
 from pellucid.model.taps import is_explicit, tap
 from pellucid.names import IGNORE_INDEX
 
 
 class _Counts(NamedTuple):
-    """Which targets count [B T], what each weighs [B T] (None: all the same), and what all weigh together."""
+    """Which targets count [B T], the class weight of each [B T] (None: 1 for all), and the sum of the
+    weights."""
 
     counted: Tensor
     weights: Tensor | None
@@ -32,26 +34,26 @@ def loss(
     class_weights: Tensor | None = None,
 ) -> Tensor:
     """Returns the loss over the targets [B T] that are not IGNORE_INDEX; 0 where their weights sum to 0."""
-    check(smoothing, z, class_weights, logits.shape[-1])
-    exact = logits if logits.element_size() >= 4 else logits.float()
-    classes = None if class_weights is None else class_weights.to(exact)
-    counts = _counts(targets, classes)
-    lse = tap("lse", torch.logsumexp(exact, -1)) if is_explicit() else None
+    check_settings(smoothing, z, class_weights, logits.shape[-1])
+    logits = widen(logits)
+    classes = None if class_weights is None else class_weights.to(logits)
+    counts = _count_targets(targets, classes)
+    lse = tap("lse", torch.logsumexp(logits, -1)) if is_explicit() else None
     if lse is None:
-        surprised = _fused(exact, targets, classes, counts, smoothing)
+        cross_entropy = _compute_fused(logits, targets, classes, counts, smoothing)
     else:
-        surprised = _named(exact, lse, targets, classes, counts, smoothing)
+        cross_entropy = _compute_explicit(logits, lse, targets, classes, counts, smoothing)
     if not z:
-        return tap("loss", surprised)
-    squares = tap("z_penalty", (torch.logsumexp(exact, -1) if lse is None else lse).square())
+        return tap("loss", cross_entropy)
+    squares = tap("z_penalty", (torch.logsumexp(logits, -1) if lse is None else lse).square())
     penalty = torch.where(counts.counted, squares, 0.0).sum() / counts.counted.sum().clamp_min(1)
-    return tap("loss", tap("cross_entropy", surprised) + tap("z_loss", z * penalty))
+    return tap("loss", tap("cross_entropy", cross_entropy) + tap("z_loss", z * penalty))
 
 
-def _fused(
+def _compute_fused(
     logits: Tensor, targets: Tensor, classes: Tensor | None, counts: _Counts, smoothing: float
 ) -> Tensor:
-    """The same in one kernel."""
+    """Returns the mean negative log-likelihood from one kernel."""
     total = F.cross_entropy(
         logits.flatten(0, 1),
         targets.flatten(),
@@ -63,10 +65,10 @@ def _fused(
     return total / counts.total
 
 
-def _named(
+def _compute_explicit(
     logits: Tensor, lse: Tensor, targets: Tensor, classes: Tensor | None, counts: _Counts, smoothing: float
 ) -> Tensor:
-    """The mean surprise from values that each have a name."""
+    """Returns the mean negative log-likelihood step by step, with a name for every value."""
     chosen = logits.gather(-1, targets.clamp_min(0)[..., None])[..., 0]
     each = tap("nll", torch.where(counts.counted, lse - chosen, 0.0))
     if counts.weights is not None:
@@ -79,7 +81,7 @@ def _named(
     return each.sum() / counts.total
 
 
-def _counts(targets: Tensor, classes: Tensor | None) -> _Counts:
+def _count_targets(targets: Tensor, classes: Tensor | None) -> _Counts:
     counted = targets != IGNORE_INDEX
     if classes is None:
         return _Counts(counted, None, counted.sum().clamp_min(1))
@@ -88,11 +90,11 @@ def _counts(targets: Tensor, classes: Tensor | None) -> _Counts:
     return _Counts(counted, weights, torch.where(total > 0, total, math.inf))  # x / ∞ = 0
 
 
-def check(smoothing: float, z: float, class_weights: Tensor | None, vocabulary: int) -> None:
+def check_settings(smoothing: float, z: float, class_weights: Tensor | None, vocabulary: int) -> None:
     if not 0 <= smoothing <= 1:
-        raise UsageError(f"smoothing is a share, from 0 to 1; got {smoothing:g}.")
+        raise UsageError(f"smoothing must be from 0 to 1; got {smoothing:g}.")
     if not 0 <= z < math.inf:
-        raise UsageError(f"z is a factor, finite and not below 0; got {z:g}.")
+        raise UsageError(f"z must be finite and 0 or more; got {z:g}.")
     if class_weights is not None and class_weights.shape != (vocabulary,):
         raise UsageError(
             f"class_weights must be {vocabulary} numbers, one for each token; "

@@ -1,7 +1,7 @@
-"""A row of logits scored and turned into its own gradient by one kernel, for GPUs.
+"""A Triton kernel for the loss of a row of logits and its gradient, which overwrites the row.
 
-A row is read from memory once, is still in the cache when it is read again, and is written once, where a
-softmax and its backward pass go over it four times. `model/chunked_loss.py` says what is computed.
+A row is read from memory once, is still cached when it is read again, and is written once; a softmax and its
+backward pass read or write it four times. `model/chunked_loss.py` defines what is computed.
 """
 
 import torch
@@ -10,14 +10,14 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK, WARPS = 4096, 16
-"""Logits that are taken at a time, and the warps that share them: eight numbers, one load, for a thread."""
+"""Logits of a block, and the warps that share them: eight numbers, one load, for each thread."""
 LOWEST = tl.constexpr(-1e38)
-"""Below every logit; not −∞, whose difference with itself is no number."""
+"""Below every logit; not −∞, because −∞ − (−∞) is NaN."""
 
 
 @triton.jit
 def _score(y, targets, losses, stride, size, smoothing, z, ignored, block: tl.constexpr):  # type: ignore[no-untyped-def]
-    """One row: its loss, and y ← d loss / d y."""
+    """Stores the loss of one row, and y ← ∂loss/∂y."""
     row = tl.program_id(0).to(tl.int64)
     start = y + row * stride
     target = tl.load(targets + row)
@@ -28,8 +28,8 @@ def _score(y, targets, losses, stride, size, smoothing, z, ignored, block: tl.co
             tl.store(start + at + columns, tl.zeros((block,), y.dtype.element_ty), at + columns < size)
         return
     chosen = tl.load(start + target).to(tl.float32)
-    # every place of the block keeps its own highest and sum, so that the threads meet only at the end; two
-    # blocks at a time, so that what was summed is scaled half as often: the kernel waits for its arithmetic
+    # every lane keeps its own maximum and sum, so that the threads synchronize only at the end; two blocks at
+    # a time, so that sums are rescaled half as often: the kernel is bound by its arithmetic
     highest = tl.full((block,), LOWEST, tl.float32)
     total, plain = tl.zeros((block,), tl.float32), tl.zeros((block,), tl.float32)
     for at in range(0, size, 2 * block):
@@ -43,21 +43,22 @@ def _score(y, targets, losses, stride, size, smoothing, z, ignored, block: tl.co
             plain += tl.where(here, a, 0.0) + tl.where(there, b, 0.0)
     top = tl.max(highest, 0)
     lse = top + tl.log(tl.sum(tl.where(columns < size, total * tl.exp(highest - top), 0.0), 0))
-    surprise = (1 - smoothing) * (lse - chosen) + smoothing * (lse - tl.sum(plain, 0) / size) + z * lse * lse
-    tl.store(losses + row, surprise)
+    loss = (1 - smoothing) * (lse - chosen) + smoothing * (lse - tl.sum(plain, 0) / size) + z * lse * lse
+    tl.store(losses + row, loss)
     rise, less = 1 + 2 * z * lse, smoothing / size
     for at in range(0, size, block):
         inside = at + columns < size
         some = tl.load(start + at + columns, inside, LOWEST, eviction_policy="evict_first").to(tl.float32)
-        slope = (tl.exp(some - lse) * rise - less).to(y.dtype.element_ty)
-        tl.store(start + at + columns, slope, inside, eviction_policy="evict_first")
-    tl.debug_barrier()  # the target's own is written after all others
+        grad = (tl.exp(some - lse) * rise - less).to(y.dtype.element_ty)
+        tl.store(start + at + columns, grad, inside, eviction_policy="evict_first")
+    tl.debug_barrier()  # the target's gradient is written after all others
     tl.store(start + target, (tl.exp(chosen - lse) * rise - less - (1 - smoothing)).to(y.dtype.element_ty))
 
 
 @torch.library.custom_op("pellucid::score", mutates_args=("y",))
 def score(y: Tensor, targets: Tensor, smoothing: float, z: float, ignored: int) -> Tensor:
-    """The losses of the rows of logits y [N V], in float32; y becomes the gradient of their sum."""
+    """Returns the losses [N] of the rows of logits y [N V] in float32; y becomes the gradient of their
+    sum."""
     losses = torch.empty(len(y), device=y.device, dtype=torch.float32)
     _score[(len(y),)](
         y, targets, losses, y.stride(0), y.shape[1], smoothing, z, ignored, BLOCK, num_warps=WARPS

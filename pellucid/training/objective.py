@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pellucid.errors import ConfigError, PellucidError
-from pellucid.model.chunked_loss import by_kernel, chunked_loss
+from pellucid.model.chunked_loss import chunked_loss, has_kernel
 from pellucid.model.loss import loss
 from pellucid.model.taps import is_explicit
 from pellucid.model.transformer import Transformer
@@ -41,7 +41,7 @@ class Objective(nn.Module):
 
     def forward(self, ids: Tensor, targets: Tensor, segments: Tensor | None = None) -> Tensor:
         asked, model = self.asked, self.model
-        where = "kernel" if by_kernel(ids, model.cap) else ids.device.type
+        where = "kernel" if has_kernel(ids, model.cap) else ids.device.type
         chunk = asked.logits_chunk or chunk_for(ids.numel(), model.config.vocab_size, where)
         if not chunk or self.class_weights is not None or is_explicit(model):  # a recording has the logits
             return loss(

@@ -200,9 +200,9 @@ def test_without_gradients_none_is_computed() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"chunk": 0}, "a chunk is at least one row; got 0"),
-        ({"chunk": 4, "smoothing": 2.0}, "smoothing is a share, from 0 to 1; got 2"),
-        ({"chunk": 4, "z": math.inf}, "z is a factor, finite and not below 0; got inf"),
+        ({"chunk": 0}, r"chunk.*0"),
+        ({"chunk": 4, "smoothing": 2.0}, r"smoothing.*2"),
+        ({"chunk": 4, "z": math.inf}, r"z .*inf"),
     ],
 )
 def test_settings_that_make_no_loss_are_refused(settings: dict[str, Any], message: str) -> None:

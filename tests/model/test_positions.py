@@ -61,7 +61,9 @@ def alibi(context_length: int, n_head: int) -> ModelConfig:
 
 @pytest.mark.parametrize("n_head", [3, 8, 20])
 @pytest.mark.parametrize("places", PLACES, ids=["one row", "rows apart"])
-def test_alibi_from_its_slopes_is_the_kind_s_own_bias_bit_for_bit(n_head: int, places: torch.Tensor) -> None:
+def test_alibi_without_a_table_equals_the_bias_of_its_kind_bit_for_bit(
+    n_head: int, places: torch.Tensor
+) -> None:
     config = alibi(9, n_head)
     bias = PositionBias(config)(places, places, torch.float64)
     distances = (places[..., :, None] - places[..., None, :]).numpy()

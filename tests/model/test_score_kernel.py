@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pellucid.model.chunked_loss import _scored
+from pellucid.model.chunked_loss import _score_chunk
 from pellucid.names import IGNORE_INDEX
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -26,7 +26,7 @@ def test_the_kernel_gives_the_loss_and_its_gradient(vocabulary: int, smoothing: 
     torch.manual_seed(0)
     logits = torch.randn(5, vocabulary, device=DEVICE)
     targets = torch.tensor([0, 3, IGNORE_INDEX, vocabulary - 1, 5], device=DEVICE)
-    total, slopes = _scored(logits.double(), targets, None, smoothing, z, slopes=True)
+    total, slopes = _score_chunk(logits.double(), targets, None, smoothing, z, slopes=True)
     assert slopes is not None
     slopes = torch.where((targets != IGNORE_INDEX)[:, None], slopes, 0.0)
     losses: Tensor = score(logits, targets, smoothing, z, IGNORE_INDEX)
