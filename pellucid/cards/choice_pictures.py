@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.figures.chart import Axis, Chart, Figure, Heatmap, Key, Section, Series
+from pellucid.figures.chart import Axis, Chart, Figure, Heatmap, LegendKey, Section, Series
 from pellucid.parts.caps import CapConfig
 from pellucid.parts.masks import MaskConfig
 from pellucid.parts.mlps import MlpConfig
@@ -57,7 +57,7 @@ def _chart(
         values = np.concatenate([np.asarray(curve, np.float64) for curve in curves.values()])
         y = Axis(y, float(np.nanmin(values)), float(np.nanmax(values)), is_log)
     series = [
-        Series(Key(name, i, i % 2), x, np.asarray(curve, np.float64))
+        Series(LegendKey(name, i, i % 2), x, np.asarray(curve, np.float64))
         for i, (name, curve) in enumerate(curves.items())
     ]
     return Chart(title, Axis(x_label, float(x[0]), float(x[-1])), y, series)

@@ -25,7 +25,7 @@ from rich.text import Text
 
 from pellucid.cli.console import Console
 from pellucid.cli.progress import Progress, describe_compilation
-from pellucid.figures.chart import Axis, Chart, Key, Series
+from pellucid.figures.chart import Axis, Chart, LegendKey, Series
 from pellucid.figures.text import MARGIN, write_text
 from pellucid.format import escape_controls, format_clock
 from pellucid.training.events import Ended, EndReason, Evaluated, Event, Saved, Skipped, Started, Stepped
@@ -256,10 +256,10 @@ class LiveView:
             return []
         floor, shown = self.progress.floor, curve.values[len(curve) // 20 :]
         low, high, title = float(shown.min()), float(shown.max()), "loss"
-        series = [Series(Key("loss"), curve.steps, curve.values)]
+        series = [Series(LegendKey("loss"), curve.steps, curve.values)]
         if floor is not None:
             low, high, title = min(low, floor), max(high, floor), "loss, entropy floor dotted"
-            series.append(Series(Key("floor"), curve.steps[[0, -1]], np.full(2, floor), "level"))
+            series.append(Series(LegendKey("floor"), curve.steps[[0, -1]], np.full(2, floor), "level"))
         across = Axis("steps", round(curve.steps[0]), round(curve.steps[-1]))
         lines = list(write_text(Chart(title, across, Axis("", low, high), series), width, height))
         lines[0] = f"{'':>{MARGIN}}{title}"

@@ -75,7 +75,7 @@ def format_tick(value: float) -> str:
 
 
 @dataclass(frozen=True)
-class Key:
+class LegendKey:
     """A name in the legend, with the number of its color and of its dash pattern."""
 
     name: str
@@ -87,7 +87,7 @@ class Key:
 class Series:
     """y over rising x; NaN is a gap. Faint series lie behind the others; a level is one y, with its name."""
 
-    key: Key
+    key: LegendKey
     x: Array
     y: Array
     style: Literal["line", "faint", "points", "level"] = "line"
@@ -180,7 +180,7 @@ class Figure:
     sections: Sequence[Section]
     note: str = ""
 
-    def keys(self) -> list[Key]:
+    def keys(self) -> list[LegendKey]:
         """Returns the legend: each key once, in the order of the series."""
         charts = (plot for section in self.sections for plot in section.plots if isinstance(plot, Chart))
         return list(dict.fromkeys(series.key for chart in charts for series in chart.series))

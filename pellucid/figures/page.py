@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
-from pellucid.figures.chart import Chart, Figure, Key
+from pellucid.figures.chart import Chart, Figure, LegendKey
 from pellucid.figures.svg import (
     COLORS,
     FAINT,
@@ -62,7 +62,7 @@ def write_page(figure: Figure) -> bytes:
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], page).encode()
 
 
-def _name(key: Key) -> str:
+def _name(key: LegendKey) -> str:
     line = f'<path fill="none" {stroke(key)} stroke-width="2" d="M0 5h22"/>'
     return f'<li><svg viewBox="0 0 22 10" width="22" height="10">{line}</svg> {escape(key.name)}</li>'
 
@@ -80,7 +80,7 @@ def _draw(figure: Figure) -> Iterator[str]:
         yield "</div>"
 
 
-def _data(chart: Chart, keys: list[Key], size: Tile) -> dict[str, Any]:
+def _data(chart: Chart, keys: list[LegendKey], size: Tile) -> dict[str, Any]:
     """Returns what the page's script needs: the place of the axes, and every series that is not faint."""
     curves = []
     for series in chart.series:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.errors import UsageError
-from pellucid.figures.chart import Chart, Figure, Heatmap, Key, color
+from pellucid.figures.chart import Chart, Figure, Heatmap, LegendKey, color
 from pellucid.figures.svg import COLORS, DASHES, NONE, RULE
 
 STYLES: dict[str, dict[str, Any]] = {
@@ -81,6 +81,6 @@ def _draw_heatmap(axes: Any, heatmap: Heatmap, heading: str) -> None:
     axes.set_yticks(rows[: len(heatmap.rows)] + 0.5, heatmap.rows, fontsize=7)
 
 
-def _pen(key: Key) -> dict[str, Any]:
+def _pen(key: LegendKey) -> dict[str, Any]:
     dash = ("-", "--", ":")[key.dash % len(DASHES)]
     return {"color": COLORS[key.color % len(COLORS)], "linestyle": dash}

@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
-from pellucid.figures.chart import Chart, Figure, Heatmap, Key, Section, Series, color
+from pellucid.figures.chart import Chart, Figure, Heatmap, LegendKey, Section, Series, color
 
 INK, FAINT, PAPER, RULE, NONE = "#1f2933", "#5f6c7b", "#ffffff", "#d5dbe3", "#e8ebef"
 COLORS = ("#2b6cb0", "#d9480f", "#2f855a", "#9b2c86", "#b7791f", "#4a5568", "#5a4fcf", "#c53030")
@@ -107,21 +107,21 @@ def text(x: float, y: float, words: str, style: str = "") -> str:
     return f'<text x="{x:g}" y="{y:g}" {style}>{escape(words)}</text>'.replace(" >", ">")
 
 
-def stroke(key: Key) -> str:
+def stroke(key: LegendKey) -> str:
     """Returns the attributes of a line in the color and the dash pattern of a key."""
     dash = f' stroke-dasharray="{DASHES[key.dash % len(DASHES)]}"' if key.dash % len(DASHES) else ""
     return f'stroke="{COLORS[key.color % len(COLORS)]}"{dash}'
 
 
-def _columns(keys: Sequence[Key], wide: int) -> int:
+def _columns(keys: Sequence[LegendKey], wide: int) -> int:
     return max(1, min(len(keys), wide // _key_width(keys)))
 
 
-def _key_width(keys: Sequence[Key]) -> int:
+def _key_width(keys: Sequence[LegendKey]) -> int:
     return 50 + round(LETTER * min(max(len(key.name) for key in keys), LONGEST))
 
 
-def _legend(keys: Sequence[Key], wide: int, top: int) -> Iterator[str]:
+def _legend(keys: Sequence[LegendKey], wide: int, top: int) -> Iterator[str]:
     for i, key in enumerate(keys):
         row, column = divmod(i, _columns(keys, wide))
         x, y = MARGIN + column * _key_width(keys), top + 8 + LINE * row

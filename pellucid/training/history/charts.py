@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from pellucid.errors import FileError, UsageError
-from pellucid.figures.chart import Axis, Chart, Figure, Heatmap, Key, Section, Series
+from pellucid.figures.chart import Axis, Chart, Figure, Heatmap, LegendKey, Section, Series
 from pellucid.figures.svg import COLORS
 from pellucid.format import escape_controls
 from pellucid.training.history.curves import Array, Curve, RunCurves, run_curves
@@ -85,7 +85,7 @@ def curve_charts(runs: Sequence[RunCurves], smooth: int | None = None) -> list[C
     steps = np.concatenate([curve.steps for run in runs for curve in (run.loss, run.validation)])
     low, high = float(steps.min()), float(steps.max())
     across = Axis("steps", low, high) if high > low else Axis("steps", low - 0.5, low + 0.5)
-    keys = [Key(run.name, i % len(COLORS), i // len(COLORS)) for i, run in enumerate(runs)]
+    keys = [LegendKey(run.name, i % len(COLORS), i // len(COLORS)) for i, run in enumerate(runs)]
     windows = [smooth or max(1, len(run.loss) // 50) for run in runs]
     both = list(zip(keys, runs, windows, strict=True))
     floors = {
@@ -121,7 +121,7 @@ def loss_charts(runs: Sequence[RunCurves], smooth: int | None = None) -> Iterato
             yield Chart(series.key.name, chart.x, y, [series])
 
 
-def _series(key: Key, curve: Curve, style: str = "line") -> Series:
+def _series(key: LegendKey, curve: Curve, style: str = "line") -> Series:
     thin = curve.thin(POINTS)
     return Series(key, thin.steps, thin.values, style)  # type: ignore[arg-type]
 
