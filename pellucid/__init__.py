@@ -1,45 +1,104 @@
 """A language-model workbench in which every number can be seen, checked and reproduced.
 
-import pellucid
-model = pellucid.load("abcd")
-print(model.explain("A B", at="probs[t=1,v=2]", depth=4))
+>>> import pellucid
+>>> model = pellucid.load("abcd")
+>>> found = model.explain("A B", at="probs[t=1,v=2]")
+>>> print(f"{found.address} = {found.value:.5f}: {found.formula}, from {found.operands[0].address}")
+probs[t=1,v=2] = 0.32384: p[t,v] = e^ℓ[t,v] / Σ_v' e^ℓ[t,v'], from logits[t=1,v=2]
 """
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # for editors and type checkers; at run time each is imported when it is first used
+    from pellucid import ops
+    from pellucid.checks.catalogue import verify
     from pellucid.config import ModelConfig
-    from pellucid.errors import PellucidError
+    from pellucid.errors import (
+        AddressError,
+        ConfigError,
+        FileError,
+        PellucidError,
+        RankError,
+        ResourceError,
+        TapeError,
+        TokenError,
+        UsageError,
+    )
     from pellucid.model.taps import edit, record
     from pellucid.reference.tape import Tape
+    from pellucid.workbench.compare import compare
+    from pellucid.workbench.explaining import explain
     from pellucid.workbench.model import Model
-    from pellucid.workbench.opening import load
+    from pellucid.workbench.opening import load, trace
     from pellucid.workbench.training import train
 
 __version__ = "0.1.0"
-__all__ = ["Model", "ModelConfig", "PellucidError", "Tape", "edit", "load", "record", "train"]
+__all__ = [
+    "AddressError",
+    "ConfigError",
+    "FileError",
+    "Model",
+    "ModelConfig",
+    "PellucidError",
+    "RankError",
+    "ResourceError",
+    "Tape",
+    "TapeError",
+    "TokenError",
+    "UsageError",
+    "compare",
+    "edit",
+    "explain",
+    "load",
+    "ops",
+    "record",
+    "trace",
+    "train",
+    "verify",
+]
 
-_WHERE = {
-    "load": "pellucid.workbench.opening",
-    "train": "pellucid.workbench.training",
-    "Model": "pellucid.workbench.model",
-    "ModelConfig": "pellucid.config",
-    "PellucidError": "pellucid.errors",
-    "Tape": "pellucid.reference.tape",
-    "record": "pellucid.model.taps",
-    "edit": "pellucid.model.taps",
+_HOMES = {
+    "pellucid": ("ops",),
+    "pellucid.checks.catalogue": ("verify",),
+    "pellucid.config": ("ModelConfig",),
+    "pellucid.errors": tuple(name for name in __all__ if name.endswith("Error")),
+    "pellucid.model.taps": ("edit", "record"),
+    "pellucid.reference.tape": ("Tape",),
+    "pellucid.workbench.compare": ("compare",),
+    "pellucid.workbench.explaining": ("explain",),
+    "pellucid.workbench.model": ("Model",),
+    "pellucid.workbench.opening": ("load", "trace"),
+    "pellucid.workbench.training": ("train",),
 }
+"""The public names of each module."""
 
 
 def __getattr__(name: str) -> object:
     """Imports on first use, so that a command pays only for what it needs."""
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_WHERE[name]), name)
+    if name == "ops":
+        return importlib.import_module("pellucid.ops")
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(home), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    """Lists what is public, for `dir(pellucid)` and Tab."""
+    """Lists the public names, for `dir(pellucid)` and Tab."""
     return [*__all__, "__version__"]
+
+
+class _Package(ModuleType):
+    """Keeps `pellucid.explain` the function: importing a module of the folder explain/ would bind the folder
+    to that name."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name != "explain" or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

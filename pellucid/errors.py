@@ -1,14 +1,14 @@
-"""Errors for people: what was asked, why it cannot be, what would work.
+"""Errors with a message for the user: the fact, the reason, and what would work.
 
 PellucidError
-├── ConfigError     sizes or choices that make no model
-├── AddressError    a name or an index that is not there
-├── TokenError      text that the tokenizer cannot read
-├── FileError       a file that is missing, foreign, damaged or newer than this program
+├── ConfigError     sizes or choices that cannot be combined, or do not exist
+├── AddressError    a name or an index of a value that does not exist
+├── TokenError      a text or ids that the tokenizer or the model cannot read
+├── FileError       a file that is missing, of another format, damaged or of a newer version
 │   └── ResourceError   the disk, the memory or the network failed; the same request may work later
-├── TapeError       a step that cannot be taken
-├── RankError       processes that train together and lost each other
-└── UsageError      options or arguments that do not go together, or have a wrong type
+├── TapeError       a step that cannot be computed
+├── RankError       processes of one training run that lost each other
+└── UsageError      options or arguments of a wrong type, or that cannot be combined
 
 The command line prints the message alone and exits with `exit_code`: 2 for a usage error, 3 where a resource
 failed.
@@ -22,41 +22,51 @@ from typing import ClassVar
 
 
 class PellucidError(Exception):
-    """Something a person can mend; never shown with a traceback."""
+    """The base of every error that the user can correct; the command line prints it without a traceback.
+
+    >>> import pellucid
+    >>> try:
+    ...     pellucid.load("abcd").generate("A B", max_new_tokens="4")
+    ... except pellucid.PellucidError as error:
+    ...     print(f"{type(error).__name__}: {error}")
+    UsageError: max_new_tokens must be a whole number ≥ 0, not '4'.
+    """
 
     exit_code: ClassVar[int] = 2
 
 
 class ConfigError(PellucidError):
-    pass
+    """Sizes or choices of a model or a recipe that cannot be combined, or do not exist."""
 
 
 class AddressError(PellucidError):
-    pass
+    """A name or an index of a value that does not exist."""
 
 
 class TokenError(PellucidError):
-    pass
+    """A text or ids that the tokenizer or the model cannot read."""
 
 
 class FileError(PellucidError):
-    pass
+    """A file that is missing, of another format, damaged or of a newer version."""
 
 
 class ResourceError(FileError):
+    """The disk, the memory or the network failed; the same request may work later."""
+
     exit_code = 3
 
 
 class TapeError(PellucidError):
-    pass
+    """A step that the specification cannot compute."""
 
 
 class RankError(PellucidError):
-    pass
+    """Processes of one training run that lost each other."""
 
 
 class UsageError(PellucidError):
-    pass
+    """Options or arguments of a wrong type, or that cannot be combined."""
 
 
 def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:

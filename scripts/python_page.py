@@ -41,7 +41,11 @@ def methods() -> Iterator[str]:
 def _parameters(function: object) -> str:
     """The required parameters by name, and dots for the rest."""
     assert callable(function)
-    given = [entry for name, entry in inspect.signature(function).parameters.items() if name != "self"]
+    given = [
+        entry
+        for name, entry in inspect.signature(function).parameters.items()
+        if name not in ("self", "model")
+    ]
     needed = [
         entry.name for entry in given if entry.default is entry.empty and entry.kind < entry.VAR_POSITIONAL
     ]

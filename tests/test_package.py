@@ -1,17 +1,39 @@
-"""What `import pellucid` offers is listed, importable and typed."""
+"""What `import pellucid` offers is listed, importable, typed and shown by an example that runs."""
 
 import ast
+import inspect
 import rlcompleter
+import subprocess
+import sys
 from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 import pellucid
+from pellucid import errors
+from pellucid.reference.ops import table
+
+FUNCTIONS = ["compare", "edit", "explain", "load", "record", "trace", "train", "verify"]
+ERRORS = [name for name, thing in vars(errors).items() if isinstance(thing, type) and name.endswith("Error")]
 
 
-def test_dir_lists_what_is_public_and_nothing_else() -> None:
-    assert sorted(dir(pellucid)) == sorted([*pellucid.__all__, "__version__"])
-    for name in pellucid.__all__:
-        assert getattr(pellucid, name) is not None
+def test_the_public_names_are_these() -> None:
+    wanted = [*FUNCTIONS, *ERRORS, "Model", "ModelConfig", "Tape", "ops"]
+    assert pellucid.__all__ == sorted(wanted) and len(ERRORS) == 9
+    assert sorted(dir(pellucid)) == sorted([*wanted, "__version__"])
     assert not hasattr(pellucid, "Any")
+
+
+def test_each_public_name_is_the_thing_of_that_name_whatever_was_imported_before() -> None:
+    """Importing pellucid.explain.derive must not bind the folder explain/ to `pellucid.explain`."""
+    import pellucid.explain.derive
+    import pellucid.workbench.explaining
+
+    for name in pellucid.__all__:
+        found = getattr(pellucid, name)
+        assert found.__name__ == ("pellucid.ops" if name == "ops" else name)
+        assert isinstance(found, ModuleType) is (name == "ops")
 
 
 def test_every_public_name_is_imported_for_type_checkers_from_where_it_is() -> None:
@@ -23,10 +45,39 @@ def test_every_public_name_is_imported_for_type_checkers_from_where_it_is() -> N
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
-    assert listed == pellucid._WHERE and set(listed) == set(pellucid.__all__)
+    assert listed == {name: home for home, names in pellucid._HOMES.items() for name in names}
+    assert sorted(listed) == pellucid.__all__
     assert source.with_name("py.typed").exists()
+
+
+@pytest.mark.parametrize("name", [*FUNCTIONS, "Model", "ModelConfig", "Tape", "ops", "PellucidError"])
+def test_every_public_function_and_class_has_an_example(name: str) -> None:
+    """The doctests of the package run them."""
+    assert ">>> " in (inspect.getdoc(getattr(pellucid, name)) or "")
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_parameter_of_a_public_function_is_typed(name: str) -> None:
+    signature = inspect.signature(getattr(pellucid, name))
+    untyped = [entry.name for entry in signature.parameters.values() if entry.annotation is entry.empty]
+    assert not untyped and signature.return_annotation is not signature.empty
+
+
+def test_ops_are_the_operations_that_have_a_gradient() -> None:
+    wanted = {name: op for name, op in table().items() if op.back is not None}
+    assert {name: getattr(pellucid.ops, name) for name in pellucid.ops.__all__} == wanted
 
 
 def test_tab_completes_the_public_names() -> None:
     found = rlcompleter.Completer({"pellucid": pellucid}).attr_matches("pellucid.")
     assert sorted(name.rstrip("()") for name in found) == [f"pellucid.{name}" for name in pellucid.__all__]
+
+
+def test_importing_takes_under_150_ms_and_neither_torch_nor_numpy() -> None:
+    """The best of five, because other tests run at the same time."""
+    script = (
+        "import sys, time; start = time.perf_counter(); import pellucid; dir(pellucid)\n"
+        "assert not {'torch', 'numpy'} & set(sys.modules)\nprint(time.perf_counter() - start)"
+    )
+    times = [float(subprocess.check_output([sys.executable, "-c", script])) for _ in range(5)]
+    assert min(times) < 0.15

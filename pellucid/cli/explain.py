@@ -1,28 +1,26 @@
 """`pellucid explain`: where a number came from."""
 
-from collections.abc import Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+import sys
+import time
+from typing import Annotated, Any
 
 import typer
 
 from pellucid.cli.options import (
+    Clip,
     Digits,
+    Freeze,
     Json,
     Only,
-    OptionalPrompt,
+    OptionalPrompts,
     Rate,
+    Setting,
+    Smoothing,
     Steps,
-    Target,
+    Targets,
     Update,
-    prompt_of,
-    training,
+    trace_options,
 )
-
-if TYPE_CHECKING:
-    from pellucid.explain.derive import Derivation
-    from pellucid.explain.table import Slice
-    from pellucid.explain.trace import Trace
 
 
 def explain(
@@ -33,7 +31,7 @@ def explain(
             "with a prompt its newest model, without one its steps."
         ),
     ],
-    prompt: OptionalPrompt = None,
+    prompts: OptionalPrompts = None,
     at: Annotated[
         str | None,
         typer.Option(
@@ -51,11 +49,22 @@ def explain(
             max=100_000,
         ),
     ] = 6,
-    target: Target = None,
+    target: Targets = None,
+    smoothing: Smoothing = 0.0,
     update: Update = None,
-    lr: Rate = 1.0,
-    only: Only = "*",
+    lr: Rate = None,
+    setting: Setting = None,
+    clip: Clip = None,
+    only: Only = None,
+    freeze: Freeze = None,
     steps: Steps = 1,
+    tokens: Annotated[
+        int | None,
+        typer.Option(
+            help="Without a prompt: the shape of every value for this many tokens.", min=1, max=1_000_000
+        ),
+    ] = None,
+    batch: Annotated[int | None, typer.Option(help="The rows of those tokens.", min=1, max=1_000_000)] = None,
     digits: Digits = 5,
     lines: Annotated[
         int, typer.Option(help="How long the text may be; 0: no limit.", min=0, max=1_000_000)
@@ -68,141 +77,52 @@ def explain(
     """Where a number came from: its formula, the formula with its numbers, and so on for its operands.
 
     Without --at, every name with its shape. A config-only preset shows its parameters and cost. Of a run,
-    the step is made again to the bit: gradient, clipping, moments, decay and rate of one weight's update.
+    the step is replayed bit for bit: gradient, clipping, moments, decay and rate of one weight's update.
     """
-    settings = training(update, lr, only, steps)
-    if prompt is None and target is None and not settings and (Path(model) / "recipe.toml").is_file():
-        from pellucid.cli.explain_run import explained
+    from pellucid.workbench.explaining import explain
 
-        said, most = explained(model, at, depth, top, digits, lines, json, raw_tokens)
-        _say(said, json, most)
-        return
-    trace = _trace(model, prompt, target, settings, at, raw_tokens)
-    if trace is None:
-        _say(_cost_data(model) if json else _cost(model), json)
-    elif at is None:
-        from pellucid.explain.overview import overview
-
-        _say(_names(trace) if json else overview(trace), json, lines)
-    else:
-        from pellucid.explain.derive import explain
-
-        found = explain(trace, at, depth, top, None if json else lines or None)
-        asked = at.partition("[")[0].strip()
-        if found.name != asked and not json:
-            print(f"{asked} is another name of {found.name}.")
-        _say(data_of(found) if json else text_of(found, digits), json)
+    found = explain(
+        model,
+        prompts or None,
+        at,
+        depth=depth,
+        top=top,
+        lines=None if json else lines or None,
+        tokens=tokens,
+        batch=batch,
+        progress=_Progress(),
+        raw_tokens=raw_tokens,
+        **trace_options(target, smoothing, update, lr, setting, clip, only, freeze, steps),
+    )
+    _print(found, at, digits, lines if at is None else 0, json)
 
 
-def text_of(found: "Derivation | Slice", digits: int) -> Iterable[str]:
-    """A derivation or a table as lines, which name the options of this command where they are cut."""
-    from pellucid.explain import derive, table
+class _Progress:
+    """Prints a line on standard error now and then, where a replay takes its time."""
+
+    def __init__(self, seconds: float = 2.0) -> None:
+        self.seconds, self.last = seconds, time.monotonic()
+
+    def __call__(self, step: int, last: int) -> None:
+        if time.monotonic() - self.last > self.seconds and step < last:
+            self.last = time.monotonic()
+            print(f"replaying step {step:,} of {last:,} …", file=sys.stderr, flush=True)
+
+
+def _print(found: Any, at: str | None, digits: int, most: int, json: bool) -> None:
     from pellucid.explain.table import IN_A_SHELL
+    from pellucid.workbench.explaining import explanation_data, explanation_lines
 
-    if isinstance(found, table.Slice):
-        return table.text(found, digits, more=IN_A_SHELL)
-    return derive.lines(found, digits, IN_A_SHELL)
-
-
-def data_of(found: "Derivation | Slice") -> dict[str, Any]:
-    """A derivation or a table as plain data, numbers in full."""
-    from pellucid.explain import derive, table
-
-    return table.as_data(found) if isinstance(found, table.Slice) else derive.as_data(found)
-
-
-def _trace(
-    model: str,
-    prompt: str | None,
-    target: str | None,
-    settings: dict[str, Any],
-    at: str | None,
-    raw_tokens: bool,
-) -> "Trace | None":
-    """The trace to explain, or None where the model is a config-only preset."""
-    from pellucid.errors import UsageError
-    from pellucid.workbench import is_config_only, load
-
-    if model.endswith(".json"):
-        if prompt is not None or target is not None or settings:
-            raise UsageError("a trace file holds its own run; omit the prompt and its options.")
-        if raw_tokens:
-            raise UsageError("a trace file holds its tokens as it shows them; omit --raw-tokens.")
-        from pellucid.workbench.tracing import read_trace
-
-        return read_trace(model)
-    if is_config_only(model):
-        if prompt is not None or at is not None:
-            raise UsageError(
-                f"{model} is a config-only preset, so there are no numbers to explain: "
-                f'`pellucid explain {model}` shows its parts and cost, `pellucid explain abcd "A B"` numbers.'
-            )
-        return None
-    found = load(model)
-    if prompt is None:
-        known, some = found.pretrained.tokenizer, list(range(min(2, found.config.vocab_size)))
-        example = known.decode(some) if known else str(some)
-        raise UsageError(f"{model} needs a prompt, for example: pellucid explain {model} {example!r}.")
-    reads, wants = prompt_of(found, prompt), prompt_of(found, target)
-    trace = found.trace(reads, target=wants, backward=target is not None, **settings)
-    if not raw_tokens:
-        return trace
-    from dataclasses import replace
-
-    from pellucid.workbench.labels import labels
-
-    ids, vocab_size = trace.run["ids"][0], found.config.vocab_size
-    return replace(trace, labels=labels(found.pretrained.tokenizer, vocab_size, ids, raw=True))
-
-
-def _say(what: Any, json: bool, most: int | None = None) -> None:
     if json:
         from json import dumps
 
-        print(dumps(what, ensure_ascii=False, indent=1))
+        print(dumps(explanation_data(found), ensure_ascii=False, indent=1))
         return
-    told = list(what)
-    for line in told[: most or None]:
+    asked = (at or "").partition("[")[0].strip()
+    if at and found.name != asked:
+        print(f"{asked} is another name of {found.name}.")
+    lines = list(explanation_lines(found, digits, IN_A_SHELL))
+    for line in lines[: most or None]:
         print(line)
-    if most and len(told) > most:
-        print(f"… {len(told) - most} more lines: --lines 0")
-
-
-def _names(trace: "Trace") -> list[dict[str, Any]]:
-    tape = trace.tape
-    return [
-        {
-            "name": name,
-            "shape": list(value.shape),
-            "axes": list(trace.about(name).axes),
-            "role": tape.roles[name],
-        }
-        for name, value in tape.values.items()
-    ]
-
-
-def _cost(model: str) -> Iterable[str]:
-    from pellucid.cost import table
-    from pellucid.explain.overview import tree
-    from pellucid.workbench import read_config
-
-    config = read_config(model)
-    yield f"{model}: config-only preset; its parameters:"
-    yield from tree(config.parameters())
-    yield ""
-    yield from table(config)
-
-
-def _cost_data(model: str) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    from pellucid.cost import cost, total
-    from pellucid.workbench import read_config
-
-    config = read_config(model)
-    costs = cost(config)
-    shapes = {name: list(shape) for name, shape in config.parameters().items()}
-    return {
-        "parameters": shapes,
-        "cost": {part: asdict(c) for part, c in (costs | {"total": total(costs)}).items()},
-    }
+    if most and len(lines) > most:
+        print(f"… {len(lines) - most} more lines: --lines 0")

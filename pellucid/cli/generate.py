@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pellucid.cli.options import Device, Dtype, Json, ModelName, ParseSpecial, prompt_of
+from pellucid.cli.options import Device, Dtype, Json, ModelName, ParseSpecial
 from pellucid.cli.terminal import exact_output, standard_input
 
 MOST_INPUT = 1 << 24
@@ -62,6 +62,7 @@ def generate(
     from pellucid.errors import UsageError
     from pellucid.generation.loop import finish_reason
     from pellucid.workbench import load
+    from pellucid.workbench.prompts import parse_prompt
 
     if chat and parse_special:
         raise UsageError("--chat parses the template's special tokens and no others: omit --parse-special.")
@@ -69,7 +70,7 @@ def generate(
         raise UsageError("--system is a message of a conversation: give --chat as well.")
     text = standard_input(MOST_INPUT) if prompt == "-" else prompt
     found = load(model, device=device, dtype=dtype)
-    reads = text if chat else prompt_of(found, text)
+    reads = text if chat else parse_prompt(found, text)
     stop = found.stop
     if chat:
         messages = [("user", text)] if system is None else [("system", system), ("user", text)]

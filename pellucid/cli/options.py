@@ -1,15 +1,12 @@
 """Arguments and options that several commands share, each declared once."""
 
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from pellucid.errors import TokenError, UsageError
-
-if TYPE_CHECKING:
-    from pellucid.workbench import Model
+from pellucid.errors import UsageError
+from pellucid.parts import kinds
 
 ModelName = Annotated[
     str,
@@ -24,26 +21,52 @@ TokenizerName = Annotated[
         help="A tokenizer folder, or a model: a folder, a .gguf file or a name.", metavar="TOKENIZER"
     ),
 ]
-Prompt = Annotated[
-    str,
+OptionalPrompt = Annotated[
+    str | None,
     typer.Argument(help="The text that the model reads, or ids, '[1, 2]', where it has no tokenizer."),
 ]
-OptionalPrompt = Annotated[str | None, Prompt.__metadata__[0]]
+Prompts = Annotated[
+    list[str],
+    typer.Argument(
+        help="The text that the model reads, or ids, '[1, 2]', without a tokenizer; several make a batch.",
+        metavar="PROMPT...",
+    ),
+]
+OptionalPrompts = Annotated[list[str] | None, Prompts.__metadata__[0]]
 Text = Annotated[str | None, typer.Argument(help="The text; standard input if omitted.")]
 Sources = Annotated[list[str], typer.Argument(help="Files, folders, patterns, or - for standard input.")]
 Target = Annotated[
     str | None, typer.Option(help="The text that should follow; the loss is the mean over its tokens.")
 ]
-Update = Annotated[
-    str | None,
+Targets = Annotated[
+    list[str] | None,
     typer.Option(
-        help="Update the weights on the target, by an optimizer of `pellucid choices optimizers`.",
-        metavar="RULE",
+        "--target", help="The text that should follow; the loss is the mean over its tokens. One per prompt."
     ),
 ]
-Rate = Annotated[float, typer.Option("--lr", help="The learning rate of the update.", min=-1e9, max=1e9)]
+Smoothing = Annotated[float, typer.Option(help="Label smoothing of the loss, 0 to 1.", min=0, max=1)]
+Update = Annotated[
+    str | None,
+    typer.Option(help=f"Update the weights on the target: {', '.join(kinds('optimizers'))}.", metavar="RULE"),
+]
+Rate = Annotated[
+    float | None,
+    typer.Option("--lr", help="The learning rate of the update; 1 if omitted.", min=-1e9, max=1e9),
+]
+Setting = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", help="A setting of the update rule, such as beta2=0.95; repeatable.", metavar="KEY=VALUE"
+    ),
+]
+Clip = Annotated[float | None, typer.Option(help="Scale the gradients down to this norm.", min=0, max=1e9)]
 Only = Annotated[
-    str, typer.Option(help="Update only parameters whose names match this pattern.", metavar="PATTERN")
+    list[str] | None,
+    typer.Option(help="Update only parameters whose names match; repeatable.", metavar="PATTERN"),
+]
+Freeze = Annotated[
+    list[str] | None,
+    typer.Option(help="Do not update parameters whose names match; repeatable.", metavar="PATTERN"),
 ]
 Steps = Annotated[int, typer.Option(help="The number of updates.", min=1, max=1000)]
 Digits = Annotated[int, typer.Option(help="Significant digits.", min=1, max=17)]
@@ -75,24 +98,42 @@ OnBadFile = Annotated[
 ReplaceErrors = Annotated[bool, typer.Option("--replace-errors", help="The same as --on-bad-file replace.")]
 
 
-def prompt_of(model: "Model", text: str | None) -> Any:
-    """What a model reads: the text, or for one without a tokenizer the ids that it lists, '[1, 2, 3]'."""
-    listed = re.fullmatch(r"\s*\[([\d,\s]*)\]\s*", text or "")
-    if listed is None or model.pretrained.tokenizer is not None:
-        return text
-    ids = [id.lstrip("0") or "0" for id in re.findall(r"\d+", listed[1])]
-    if strange := [id for id in ids if len(id) > 18]:
-        raise TokenError(f"an id is beyond every vocabulary: it has {len(strange[0])} digits.")
-    return [int(id) for id in ids]
+def trace_options(
+    target: list[str] | None,
+    smoothing: float,
+    update: str | None,
+    lr: float | None,
+    settings: list[str] | None,
+    clip: float | None,
+    only: list[str] | None,
+    freeze: list[str] | None,
+    steps: int,
+) -> dict[str, Any]:
+    """Returns the arguments of `pellucid.trace` that these options give."""
+    given = {
+        "target": target,
+        "smoothing": smoothing,
+        "update": update,
+        "lr": lr,
+        "clip": clip,
+        "only": only,
+        "freeze": freeze,
+        "settings": _read_settings(settings or []),
+        "steps": steps,
+    }
+    defaults = {"smoothing": 0.0, "steps": 1}
+    return {key: value for key, value in given.items() if value not in (None, [], {}, defaults.get(key))}
 
 
-def training(update: str | None, lr: float, only: str, steps: int) -> dict[str, Any]:
-    """The settings of `Model.trace`; asking for a part of an update without one is a mistake."""
-    if update:
-        return {"update": update, "lr": lr, "only": only, "steps": steps}
-    if (lr, only, steps) != (1.0, "*", 1):
-        raise UsageError("--lr, --only and --steps belong to an update: give --update sgd, for example.")
-    return {}
+def _read_settings(given: list[str]) -> dict[str, float]:
+    settings = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        try:
+            settings[name.strip()] = float(value)
+        except ValueError:
+            raise UsageError(f"--set {text} must be NAME=NUMBER, for example --set beta2=0.95.") from None
+    return settings
 
 
 def bad_file_choice(on_bad_file: str, replace_errors: bool) -> str:

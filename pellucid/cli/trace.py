@@ -1,34 +1,44 @@
 """`pellucid trace`: run the specification on a prompt and keep every number in a file."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pellucid.cli.options import (
+    Clip,
     Dtype,
     Force,
+    Freeze,
     ModelName,
     Only,
-    Prompt,
+    Prompts,
     Rate,
+    Setting,
+    Smoothing,
     Steps,
-    Target,
+    Targets,
     Update,
-    prompt_of,
-    training,
+    trace_options,
 )
+
+if TYPE_CHECKING:
+    from pellucid.reference.tape import Tape
 
 
 def trace(
     model: ModelName,
-    prompt: Prompt,
+    prompts: Prompts,
     output: Annotated[Path, typer.Option("--output", "-o", help="The trace file to write, FILE.json.")],
-    target: Target = None,
+    target: Targets = None,
     backward: Annotated[bool, typer.Option("--backward", help="Append the gradients of the loss.")] = False,
+    smoothing: Smoothing = 0.0,
     update: Update = None,
-    lr: Rate = 1.0,
-    only: Only = "*",
+    lr: Rate = None,
+    setting: Setting = None,
+    clip: Clip = None,
+    only: Only = None,
+    freeze: Freeze = None,
     steps: Steps = 1,
     path: Annotated[
         str, typer.Option(help="Who computes: reference (the specification), eager, fused or compiled.")
@@ -40,20 +50,24 @@ def trace(
 
     With --path the fast engine runs instead, and `pellucid replay` then tells noise from bugs.
     """
-    from pellucid.explain.expression import figure
     from pellucid.explain.trace_file import check_trace_output
     from pellucid.workbench import load
-    from pellucid.workbench.tracing import write_trace
+    from pellucid.workbench.tracing import trace, write_trace
 
     check_trace_output(output, force)
     found = load(model, dtype=dtype)
-    settings = training(update, lr, only, steps)
-    reads, wants = prompt_of(found, prompt), prompt_of(found, target)
-    run = found.trace(reads, target=wants, backward=backward, path=path, **settings)
+    options = trace_options(target, smoothing, update, lr, setting, clip, only, freeze, steps)
+    run = trace(found, prompts, backward=backward, path=path, **options)
     files = write_trace(found, run, output, force)
-    tape = run.tape
-    print(f"{' and '.join(map(str, files))}: {len(tape.steps)} steps, {len(tape.values)} tensors")
-    if "loss" in tape:
-        names = ["loss", *(f"loss@{k}" for k in range(1, steps + 1) if update)]
-        losses = [figure(float(tape[name]), 5) for name in names]
-        print(f"loss {' → '.join(losses)}" + (f" after {steps} update{'s' * (steps > 1)}" if update else ""))
+    print(f"{' and '.join(map(str, files))}: {len(run.tape.steps)} steps, {len(run.tape.values)} tensors")
+    if "loss" in run.tape:
+        print(_losses(run.tape, steps if update else 0))
+
+
+def _losses(tape: "Tape", steps: int) -> str:
+    from pellucid.explain.expression import figure
+    from pellucid.format import pluralize
+
+    names = ["loss", *(f"loss@{k}" for k in range(1, steps + 1))]
+    losses = " → ".join(figure(float(tape[name]), 5) for name in names)
+    return f"loss {losses}" + (f" after {pluralize(steps, 'update')}" if steps else "")

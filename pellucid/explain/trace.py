@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pellucid import notebook
-from pellucid.format import escape_controls
+from pellucid.format import escape_controls, pluralize
 from pellucid.names import Name, describe
 from pellucid.reference.op import Array, Index
 from pellucid.reference.tape import ANY_AXES, Tape
@@ -23,7 +23,8 @@ class Trace:
     def __repr__(self) -> str:
         of = f" of {self.run['model']}" if isinstance(self.run.get("model"), str) else ""
         tokens = self.run.get("tokens")
-        read = f" on {len(tokens)} token{'s' * (len(tokens) != 1)}" if isinstance(tokens, list) else ""
+        noun = "prompt" if isinstance(tokens, list) and isinstance(tokens[0], list) else "token"
+        read = f" on {pluralize(len(tokens), noun)}" if isinstance(tokens, list) else ""
         what = f"{len(self.tape.steps):,} steps, {len(self.tape.values):,} values"
         return escape_controls(f"<Trace{of}{read}: {what}>", keep="")
 

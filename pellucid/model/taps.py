@@ -156,6 +156,12 @@ def record(
     A pattern `d.X` records gradients of X; with `gradients`, every pattern records them beside its values.
     `fused` keeps the fused kernels and records what they do not hide. With `model`, a `Transformer` or a
     `pellucid.Model`, only that model's calls are recorded, and others are not slowed down.
+
+    >>> import pellucid
+    >>> with pellucid.record("blocks.*.attn.pattern", "logits") as seen:
+    ...     logits = pellucid.load("abcd").logits([0, 1])
+    >>> list(seen), seen["logits"].shape
+    (['blocks.0.attn.pattern', 'logits'], torch.Size([1, 2, 4]))
     """
     fused = check_bool("fused", fused)
     recording = Recording(patterns, check_bool("gradients", gradients), fused, _module(model))
@@ -190,6 +196,11 @@ def edit(pattern: str, change: Change, model: Any = None) -> Iterator[None]:
     """Replaces, in this block, every value whose name matches by `change(value)`; gradients follow.
 
     With `model`, a `Transformer` or a `pellucid.Model`, only that model's values are edited.
+
+    >>> import pellucid
+    >>> with pellucid.edit("blocks.0.attn.pattern", lambda pattern: 0 * pattern):
+    ...     pellucid.load("abcd").logits([0, 1])[-1]
+    tensor([0., 0., 0., 0.])
     """
     if not callable(change):
         raise UsageError(f"change must be a function of a tensor, not {show(change)}.")

@@ -2,16 +2,17 @@
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 
 from pellucid.errors import TapeError, unknown
 from pellucid.names import describe
+from pellucid.parts import find
 from pellucid.parts.optimizers import OptimizerConfig
+from pellucid.patterns import select
 from pellucid.reference.op import Array, Op, Ref
 from pellucid.reference.ops import updates
 from pellucid.reference.ops.arithmetic import LETTERS, lerp, scaled_sum
@@ -27,15 +28,13 @@ def sgd(tape: Tape, w: Ref, g: Ref, k: int, state: State, *, lr: float) -> Ref:
     return tape(f"{w.name}@{k}", updates.sgd, w, g, lr=lr)
 
 
-def momentum(tape: Tape, w: Ref, g: Ref, k: int, state: State, *, lr: float, beta: float = 0.9) -> Ref:
+def momentum(tape: Tape, w: Ref, g: Ref, k: int, state: State, *, lr: float, beta: float) -> Ref:
     """Accumulating momentum: m ← β m + g; w − η m."""
     m = tape(f"{w.name}.m@{k}", updates.accumulate, _moment(tape, w, "m", k, state), g, beta=beta)
     return tape(f"{w.name}@{k}", updates.sgd, w, m, lr=lr)
 
 
-def averaging_momentum(
-    tape: Tape, w: Ref, g: Ref, k: int, state: State, *, lr: float, beta: float = 0.9
-) -> Ref:
+def averaging_momentum(tape: Tape, w: Ref, g: Ref, k: int, state: State, *, lr: float, beta: float) -> Ref:
     """Averaging momentum: m ← β m + (1 − β) g; w − η m."""
     m = tape(f"{w.name}.m@{k}", updates.ema, _moment(tape, w, "m", k, state), g, beta=beta)
     return tape(f"{w.name}@{k}", updates.sgd, w, m, lr=lr)
@@ -49,8 +48,8 @@ def adam(
     state: State,
     *,
     lr: float,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
+    betas: tuple[float, float],
+    eps: float,
     t: int | None = None,
 ) -> Ref:
     """Both moments, their bias corrected (arXiv:1412.6980) for t updates: k, unless some were skipped."""
@@ -68,9 +67,9 @@ def adam_l2(
     state: State,
     *,
     lr: float,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
-    weight_decay: float = 0.01,
+    betas: tuple[float, float],
+    eps: float,
+    weight_decay: float,
     t: int | None = None,
 ) -> Ref:
     """Adam on the gradient of loss + λ/2 ‖w‖²: both moments see the weight."""
@@ -89,9 +88,9 @@ def adamw(
     state: State,
     *,
     lr: float,
-    betas: tuple[float, float] = (0.9, 0.999),
-    eps: float = 1e-8,
-    weight_decay: float = 0.01,
+    betas: tuple[float, float],
+    eps: float,
+    weight_decay: float,
     t: int | None = None,
 ) -> Ref:
     """Both moments, their bias corrected, and decay of the weight itself (arXiv:1711.05101)."""
@@ -109,9 +108,9 @@ def muon(
     state: State,
     *,
     lr: float,
-    beta: float = 0.95,
-    weight_decay: float = 0.1,
-    steps: int = 5,
+    beta: float,
+    weight_decay: float,
+    steps: int,
 ) -> Ref:
     """Momentum, a look ahead along it, and of that the nearly orthogonal matrix (Jordan 2024)."""
     if len(w.shape) != 2:
@@ -180,52 +179,74 @@ def update(
     rule: str | OptimizerConfig,
     k: int = 1,
     *,
-    only: str = "*",
+    only: str | Sequence[str] = "*",
+    freeze: str | Sequence[str] = (),
     clip: float | None = None,
     state: State | None = None,
     schedule: Callable[[int], float] | None = None,
     **settings: Any,
 ) -> list[Ref]:
-    """Append update number k to every parameter whose name fits the pattern `only`.
+    """Appends update number k of every parameter that matches a pattern of `only` and none of `freeze`.
 
-    With `clip`, all gradients together are first shortened to that length where they are longer; with a
-    schedule, the learning rate is multiplied by its factor for step k − 1. A rule's name takes its settings
-    here and treats all parameters alike; a recipe's optimizer has its own, and says which parameters decay.
+    With `clip`, all gradients together are first scaled down to that norm where it is larger; with a
+    schedule, the learning rate is multiplied by its factor for step k − 1. An `OptimizerConfig` says which
+    parameters decay, and takes `lr` here in place of its own. A rule's name applies one rule to all
+    parameters alike; settings that are not given are the defaults of its `OptimizerConfig`.
     """
     if isinstance(rule, str):
-        _must_take(rule, settings)
+        settings = _complete(rule, settings)
     if clip is not None and not clip > 0:
         raise TapeError(f"gradients cannot be clipped to a norm of {clip}; use a number above 0.")
-    with_gradient = [w for w in tape.parameters() if f"d.{w.name}" in tape]
-    chosen = [w for w in with_gradient if fnmatchcase(w.name, only)]
-    if not chosen:
-        names = ", ".join(w.name for w in with_gradient)
-        raise TapeError(f"no parameter with a gradient matches {only!r}; have {names}.")
+    chosen = _choose(tape, _listed(only), _listed(freeze))
     tape.phase = "upd"
     gradients = {w.name: tape.ref(f"d.{w.name}") for w in chosen}
     if clip is not None:
-        gradients = _clipped(tape, gradients, clip)
+        gradients = _clip(tape, gradients, clip)
     factor, updated = schedule(k - 1) if schedule else 1.0, []
     for w in chosen:
         name, own = (rule, settings) if isinstance(rule, str) else rule.rule(w.name, w.shape, k - 1)
+        if not isinstance(rule, str) and name == rule.kind:
+            own = own | settings
         rate = {"lr": own["lr"] * factor} if "lr" in own else {}
         updated.append(RULES[name](tape, w, gradients[w.name], k, state or {}, **own | rate))
     tape.phase = "fwd"
     return updated
 
 
-def _must_take(rule: str, settings: Mapping[str, Any]) -> None:
+def _listed(patterns: str | Sequence[str]) -> list[str]:
+    return [patterns] if isinstance(patterns, str) else list(patterns)
+
+
+def _choose(tape: Tape, only: list[str], freeze: list[str]) -> list[Ref]:
+    """Returns the parameters with a gradient that `only` matches and `freeze` does not."""
+    with_gradient = {w.name: w for w in tape.parameters() if f"d.{w.name}" in tape}
+    names = list(with_gradient)
+    if not names:
+        raise TapeError("no parameter with a gradient: call `backward` first.")
+    frozen = select(names, freeze, "freeze", TapeError)
+    chosen = [with_gradient[name] for name in select(names, only, "only", TapeError) if name not in frozen]
+    if not chosen:
+        raise TapeError(f"freeze={', '.join(freeze)} leaves no parameter to update.")
+    return chosen
+
+
+def _complete(rule: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns all settings of a rule: those given, and the defaults of its `OptimizerConfig`."""
     if rule not in RULES:
         raise TapeError(unknown("update rule", rule, RULES))
     known = [p.name for p in inspect.signature(RULES[rule]).parameters.values() if p.kind is p.KEYWORD_ONLY]
     for key in sorted(set(settings) - set(known)):
         raise TapeError(unknown(f"a setting of {rule}", key, known))
     for key, value in settings.items():
-        if not np.all(np.isfinite(value)):
+        if value is not None and not np.all(np.isfinite(value)):
             raise TapeError(f"{key}={value} is not finite.")
+    config = find("optimizers", rule)()
+    assert isinstance(config, OptimizerConfig)
+    _, defaults = config.rule("blocks.0.weight", (1, 1), 0)  # those of a matrix that decays
+    return defaults | dict(settings)
 
 
-def _clipped(tape: Tape, gradients: dict[str, Ref], limit: float) -> dict[str, Ref]:
+def _clip(tape: Tape, gradients: dict[str, Ref], limit: float) -> dict[str, Ref]:
     norm = tape("grad_norm", updates.global_norm, *gradients.values())
     factor = tape("clip", updates.clip_factor, norm, limit=limit)
     return {

@@ -44,7 +44,15 @@ class Step:
 
 
 class Tape:
-    """Values by name, the steps that made them, and the names that are only other names."""
+    """Values by name, the steps that computed them, and aliases: further names of a value.
+
+    >>> from pellucid import Tape, ops
+    >>> tape = Tape()
+    >>> x = tape.parameter("x", [1.0, 2.0])
+    >>> tape.backward(tape("loss", ops.einsum, x, x, spec="i,i->"))
+    >>> tape["loss"], tape["d.x"]
+    (array(5.), array([2., 4.]))
+    """
 
     def __init__(self, dtype: Any = np.float64) -> None:
         self.dtype = dtype

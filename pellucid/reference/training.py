@@ -1,4 +1,4 @@
-"""A few training steps on tapes, and their tapes as one, so that any number of any step has a name."""
+"""Training steps on tapes, and their tapes joined into one, so that any number of any step has a name."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,6 +7,7 @@ import numpy as np
 
 from pellucid.config import ModelConfig
 from pellucid.errors import TapeError
+from pellucid.parts.optimizers import OptimizerConfig
 from pellucid.reference.loss import loss
 from pellucid.reference.op import Array
 from pellucid.reference.optimizers import update
@@ -25,8 +26,8 @@ def forward(
     objective: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Tape:
-    """One forward pass on a fresh tape, with the loss where there are targets; `objective` holds the loss's
-    settings."""
+    """Returns the tape of one forward pass, with the loss where there are targets; `objective` holds the
+    settings of the loss, `more` those of `transformer`."""
     tape = Tape()
     for name, shape in config.parameters().items():
         value = weights.get(name)  # once: it may be read from a file
@@ -34,8 +35,8 @@ def forward(
             has = "is missing" if value is None else f"has the shape {np.shape(value)}"
             raise TapeError(f"the weight {name!r} {has}; this config needs {shape}.")
         tape.parameter(name, value)
-    if strange := [name for name in weights if name not in config.parameters()]:
-        raise TapeError(f"this config has no weight {strange[0]!r}.")
+    if unused := [name for name in weights if name not in config.parameters()]:
+        raise TapeError(f"this config has no weight {unused[0]!r}.")
     logits = transformer(tape, config, ids, **more)
     if targets is not None:
         loss(tape, logits, targets, **(objective or {}))
@@ -47,34 +48,36 @@ def train(
     weights: Weights,
     ids: Any,
     targets: Any,
-    rule: str,
+    rule: str | OptimizerConfig,
     steps: int,
     *,
     objective: Mapping[str, Any] | None = None,
+    padding: Any = None,
     **settings: Any,
 ) -> list[Tape]:
-    """One tape per update, and a last one with the forward pass of the trained weights."""
+    """Returns one tape per update, and a last one with the forward pass of the trained weights; `settings`
+    are those of `update`."""
     tapes: list[Tape] = []
     weights, state = dict(weights), dict[str, Array]()
     for k in range(1, steps + 1):
-        tape = forward(config, weights, ids, targets, objective=objective)
+        tape = forward(config, weights, ids, targets, objective=objective, padding=padding)
         tape.backward(tape.ref("loss"))
         updated = update(tape, rule, k, state=state, **settings)
         weights |= {ref.name.removesuffix(f"@{k}"): tape[ref] for ref in updated}
         state = {name: value for name, value in tape.values.items() if name.endswith(f"@{k}")}
         tapes.append(tape)
-    return [*tapes, forward(config, weights, ids, targets, objective=objective)]
+    return [*tapes, forward(config, weights, ids, targets, objective=objective, padding=padding)]
 
 
 def join(tapes: list[Tape]) -> Tape:
-    """The tapes of consecutive updates as one: VALUE@k is that value after k updates.
+    """Returns the tapes of consecutive updates as one: VALUE@k is that value after k updates.
 
-    A parameter of tape k is the update that made it, X@k, so a number can be followed back through
-    the updates; what was given, and parameters that never moved, keep their one name.
+    A parameter of tape k is the update that computed it, X@k, so that a number can be followed back through
+    the updates; inputs, and parameters that were not updated, keep their one name.
     """
     joined = Tape()
     for k, tape in enumerate(tapes):
-        new = {name: _renamed(joined, tape, name, k) for name in (*tape.values, *tape.aliases)}
+        new = {name: _numbered_name(joined, tape, name, k) for name in (*tape.values, *tape.aliases)}
         for name, value in tape.values.items():
             if new[name] in joined.values:
                 continue
@@ -92,7 +95,8 @@ def join(tapes: list[Tape]) -> Tape:
     return joined
 
 
-def _renamed(joined: Tape, tape: Tape, name: str, k: int) -> str:
+def _numbered_name(joined: Tape, tape: Tape, name: str, k: int) -> str:
+    """Returns NAME@k, or NAME where the value is an input or a parameter that is still the one of NAME."""
     if k == 0 or "@" in name:
         return name
     given = tape.roles.get(name) in ("leaf", "param")

@@ -1,24 +1,13 @@
-"""Checks of a model's arguments beyond their types: devices, ids that end a text, settings of an update."""
+"""Checks of a model's arguments beyond their types: devices and ids that end a text."""
 
 from typing import TYPE_CHECKING, Any
 
-from pellucid.arguments import check_float, check_int, check_text
+from pellucid.arguments import check_int
 from pellucid.dtypes import check_dtype
 from pellucid.errors import UsageError, quote, show
 
 if TYPE_CHECKING:
     from torch import device as Device
-
-
-def check_setting(key: str, value: Any) -> Any:
-    """Returns a setting of an update: a number, two of them for `betas`, or the pattern `only`."""
-    if key == "only":
-        return check_text(key, value)
-    if key == "betas":
-        if not isinstance(value, tuple | list) or len(value) != 2:
-            raise UsageError(f"betas must be two numbers, not {show(value)}.")
-        return tuple(check_float(key, beta) for beta in value)
-    return None if value is None and key in ("clip", "t") else check_float(key, value)
 
 
 def check_stop(stop: Any) -> set[int]:

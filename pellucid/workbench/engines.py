@@ -1,13 +1,14 @@
-"""One run in both engines: the fast engine's own numbers, laid on the specification's program.
+"""One run in both engines: the fast engine's own numbers on the specification's program.
 
-The program (which step reads which) is the specification's. The leaves are what the fast engine holds: its
-weights in its type, widened. So each of its values can be judged from its own inputs.
+The program (which step reads which) is the specification's. The leaves are the fast engine's: its weights in
+its type, widened. So each of its values can be judged from its own inputs.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from pellucid.errors import UsageError, unknown
@@ -24,7 +25,7 @@ PATHS = ("eager", "fused", "compiled")
 
 @dataclass(frozen=True)
 class Run:
-    """`values` are the fast engine's under its names, in float64; `types` says in which type it held each.
+    """`values` are the fast engine's by name, in float64; `types` names the type in which it held each.
     `tape` is the specification's own run on the same weights."""
 
     tape: Tape
@@ -32,8 +33,8 @@ class Run:
     types: Mapping[str, str]
     path: str
 
-    def laid(self) -> Tape:
-        """The program with the fast engine's numbers where it has shown them."""
+    def to_tape(self) -> Tape:
+        """Returns the program with the fast engine's numbers where it has shown them."""
         return with_values(self.tape, self.values)
 
 
@@ -46,28 +47,34 @@ def run(
     backward: bool = False,
     program: Tape | None = None,
     positions: Any = None,
+    padding: Any = None,
+    smoothing: float = 0.0,
 ) -> Run:
-    """Both engines on ids [B T]: every name of both, with gradients where asked for.
+    """Runs both engines on ids [B T] and returns every value of both, with gradients for `backward`.
 
-    `program` is a run of the specification on the same ids that may be used again: its parameters are
-    replaced by those of the module, its own values stay what they were. `positions` [T] are the fast
-    engine's; the program is told of them by whoever gives it.
+    `program` is an earlier run of the specification on the same ids: its parameters are replaced by those of
+    the module, its other values stay as they were. `positions` [T] are those of the fast engine; a program
+    that is given must have been run with them. `padding` [B T] is 1 for a token and 0 for padding.
     """
     if path not in PATHS:
         raise UsageError(unknown("path", path, PATHS))
-    tape = forward(module.config, module.weights(), ids, targets) if program is None else program
     if program is not None:
         tape = with_values(program, module.weights())
-    elif backward:
-        tape.backward(tape.ref("loss"))
-    found = _watched(module, ids, targets, positions, path, backward)
+    else:
+        objective = {"smoothing": smoothing}
+        tape = forward(module.config, module.weights(), ids, targets, objective=objective, padding=padding)
+        if backward:
+            tape.backward(tape.ref("loss"))
+    found = _record(module, (ids, targets, positions, padding), smoothing, path, backward)
     types = {name: str(value.dtype).removeprefix("torch.") for name, value in found.items()}
     values = {name: value.detach().double().cpu().numpy() for name, value in found.items()}
+    if "mask" in values and "mask" in tape.values:  # the fast engine holds one mask for all rows
+        values["mask"] = np.broadcast_to(values["mask"], tape["mask"].shape)
     return Run(tape, values, types, path)
 
 
 def with_values(program: Tape, values: Mapping[str, Array]) -> Tape:
-    """The same program, holding these numbers where they are given."""
+    """Returns the same program with these numbers in place of its own."""
     tape = Tape(program.dtype)
     tape.steps, tape.aliases, tape.roles = program.steps, program.aliases, program.roles
     tape.about = program.about
@@ -75,17 +82,17 @@ def with_values(program: Tape, values: Mapping[str, Array]) -> Tape:
     return tape
 
 
-def _watched(
-    module: Transformer, ids: Any, targets: Any, positions: Any, path: str, backward: bool
+def _record(
+    module: Transformer, inputs: tuple[Any, ...], smoothing: float, path: str, backward: bool
 ) -> dict[str, torch.Tensor]:
-    ids, targets, positions = (
-        None if given is None else torch.as_tensor(given, device=module.device)
-        for given in (ids, targets, positions)
+    """Returns the values that the module computes from ids, targets, positions and padding, by name."""
+    ids, targets, positions, padding = (
+        None if given is None else torch.as_tensor(given, device=module.device) for given in inputs
     )
 
     def forward() -> torch.Tensor:
-        logits: torch.Tensor = module(ids, positions=positions)
-        return logits if targets is None else loss(logits, targets)
+        logits: torch.Tensor = module(ids, positions=positions, padding=padding)
+        return logits if targets is None else loss(logits, targets, smoothing=smoothing)
 
     trained = {name: value for name, value in module.named_parameters() if value.requires_grad}
     if backward and not trained:
@@ -96,8 +103,8 @@ def _watched(
                 raise UsageError(f"{NO_COMPILER}: use path eager or fused.")
             return taps.compiled_values(forward)
         with taps.record(gradients=backward, fused=path == "fused") as seen:
-            made = forward()
-            # the gradients are given to us, so that the parameters' own .grad stays the user's
-            found = torch.autograd.grad(made, list(trained.values()), allow_unused=True) if backward else ()
-    slopes = zip(trained, found, strict=backward)
-    return dict(seen) | {f"d.{name}": slope for name, slope in slopes if slope is not None}
+            result = forward()
+            # autograd.grad returns the gradients, so that the parameters' own .grad stays the user's
+            found = torch.autograd.grad(result, list(trained.values()), allow_unused=True) if backward else ()
+    grads = zip(trained, found, strict=backward)
+    return dict(seen) | {f"d.{name}": grad for name, grad in grads if grad is not None}

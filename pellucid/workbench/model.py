@@ -11,7 +11,6 @@ import numpy as np
 
 from pellucid.arguments import (
     check_bool,
-    check_float,
     check_int,
     check_one_of,
     check_path,
@@ -22,17 +21,15 @@ from pellucid.dtypes import CACHE_NAMES, Array, check_dtype, dtype_code, dtype_n
 from pellucid.errors import ConfigError, FileError, TokenError, UsageError, show
 from pellucid.explain.derive import Derivation, check_limits, explain
 from pellucid.explain.table import Slice
-from pellucid.explain.trace import Trace
 from pellucid.format import escape_controls
+from pellucid.interop.resolve import open_model
 from pellucid.interop.rope_layout import in_layout
-from pellucid.names import IGNORE_INDEX
 from pellucid.pretrained import LazyWeights, Pretrained, Provenance, parameter_count
-from pellucid.reference.training import forward, join, train
 from pellucid.text.tokenizer import Tokenizer
-from pellucid.workbench.checks import check_engine, check_setting, check_stop, resolve_device
-from pellucid.workbench.labels import labels
-from pellucid.workbench.prompts import NOT_IDS, Prompt, apart, check_prompt, whole
+from pellucid.workbench.checks import check_engine, check_stop, resolve_device
+from pellucid.workbench.prompts import NOT_IDS, Prompt, check_ids, check_prompt, split_prompts
 from pellucid.workbench.score import Score
+from pellucid.workbench.tracing import trace
 
 if TYPE_CHECKING:  # torch is imported when the fast engine is first asked for
     from torch import Tensor
@@ -42,11 +39,16 @@ if TYPE_CHECKING:  # torch is imported when the fast engine is first asked for
     from pellucid.model.transformer import Transformer
 
 
-PATHS = ("reference", "eager", "fused", "compiled")
-
-
 class Model:
-    """What `pellucid.load` returns."""
+    """A language model: config, weights, tokenizer and both engines. `pellucid.load` returns one.
+
+    >>> import pellucid
+    >>> model = pellucid.load("abcd")
+    >>> model
+    <Model abcd: 28 parameters, float32 on cpu>
+    >>> model.generate("A B", max_new_tokens=2)
+    ' B B'
+    """
 
     def __init__(self, pretrained: Pretrained, device: str = "cpu", dtype: "str | Dtype" = "float32") -> None:
         self.pretrained, self._asked = pretrained, check_engine(device, dtype)
@@ -57,9 +59,10 @@ class Model:
         cls, name: str | Path, *, device: str = "cpu", dtype: "str | Dtype" = "float32"
     ) -> "Model":
         """Returns what `pellucid.load` returns, under the name that other libraries use."""
-        from pellucid.workbench.opening import load
-
-        return load(name, device=device, dtype=dtype)
+        if not isinstance(name, str) or name:  # `open_model` says what an empty name could be
+            check_path("name", name)
+        check_engine(device, dtype)
+        return cls(open_model(name), device, dtype)
 
     @classmethod
     def from_config(
@@ -191,7 +194,7 @@ class Model:
         """
         check_bool("parse_special", parse_special)
         if not isinstance(prompt, str):
-            ids = whole(prompt, "prompt")
+            ids = check_ids(prompt, "prompt")
         else:
             tokenizer = self.tokenizer
             bos = tokenizer.id_of(tokenizer.special.bos) if tokenizer.special.bos else None
@@ -217,8 +220,8 @@ class Model:
         """Returns the logits [T V] of a list of ids, or [B T V] of several, padded on the right."""
         import torch
 
-        rows, single = apart(check_prompt(ids, "ids"))
-        batch = list(map(whole, rows))
+        rows, single = split_prompts(check_prompt(ids, "ids"))
+        batch = list(map(check_ids, rows))
         if not all(batch):
             raise TokenError(NOT_IDS)
         longest, device = max(map(len, batch)), self.module.device
@@ -257,7 +260,7 @@ class Model:
         `cache` is the type that keys and values are kept in: by default the model's own. A text that fills
         the context ends there with a warning; `past_context` goes on with the last half of it.
         """
-        prompts, single = apart(prompt)
+        prompts, single = split_prompts(prompt)
         starts = [self.encode(each, parse_special) for each in prompts]
         written: list[list[int]] = [[] for _ in prompts]
         for step in self._steps(starts, max_new_tokens, temperature, seed, cache, past_context):
@@ -401,74 +404,19 @@ class Model:
             full = f"stopped at the context length of {self.config.context_length} tokens"
             warnings.warn(f"{full}; past_context=True goes on.", stacklevel=3)
 
-    # ---- every number
+    # ---- every number: `model.trace(prompt)` is `pellucid.trace(model, prompt)`
 
-    def trace(
-        self,
-        prompt: Prompt,
-        *,
-        target: Prompt | None = None,
-        backward: bool = False,
-        update: str | None = None,
-        steps: int = 1,
-        lr: float = 1.0,
-        path: str = "reference",
-        **settings: Any,
-    ) -> Trace:
-        """Runs the specification on a prompt and keeps every number, with gradients and updates if asked.
-
-        The ids of `target` follow the prompt; the loss is the mean over them. With `update` (sgd, adamw, …)
-        the model is trained for `steps` updates with `settings` (only, clip, …), and VALUE@k is a value
-        of the forward pass after k of them. `path` is the specification, or a path of the fast engine
-        ("eager", "fused", "compiled"), whose own numbers then stand on the specification's program.
-        """
-        check_bool("backward", backward)
-        check_one_of("path", path, PATHS)
-        check_int("steps", steps, least=1, most=1000)
-        lr = check_float("lr", lr)
-        if update is not None:
-            check_text("update", update)
-        ids, targets = self._ids(prompt, target)
-        if settings and not update:
-            raise UsageError(f'{min(settings)!r} belongs to an update: give update="sgd", for example.')
-        settings = {key: check_setting(key, value) for key, value in settings.items()}
-        if (backward or update) and targets is None:
-            raise TokenError(
-                "a gradient needs a loss, and a loss needs a target: give the text that should follow."
-            )
-        if update and path != "reference":
-            raise UsageError(f"an update is taken by the specification; omit path={path!r}.")
-        if backward and path == "compiled":
-            raise UsageError(
-                'compiled code shows its forward pass alone; gradients are seen with path="eager".'
-            )
-        wanted = None if targets is None else [targets]
-        dtype, types = "float64", dict[str, str]()
-        if path != "reference":
-            from pellucid.workbench import engines
-
-            done = engines.run(self.module, [ids], wanted, path=path, backward=backward)
-            tape, dtype, types = done.laid(), self.dtype, dict(done.types)
-        elif update:
-            tape = join(train(self.config, self.weights, [ids], [targets], update, steps, lr=lr, **settings))
-        else:
-            tape = forward(self.config, self.weights, [ids], wanted)
-            if backward:
-                tape.backward(tape.ref("loss"))
-        run: dict[str, Any] = {
-            "model": self.name,
-            "tokens": [self.token(id) for id in ids],
-            "ids": [ids],
-            "targets": wanted,
-            "dtype": dtype,
-            "path": path,
-        }
-        if types:  # the fast engine keeps some values wider than others
-            run["types"] = {name: type for name, type in types.items() if name in tape.values}
-        return Trace(tape, run, labels(self.pretrained.tokenizer, self.config.vocab_size, ids))
+    trace = trace
 
     def explain(
-        self, prompt: Prompt, at: str, *, depth: int = 3, top: int = 6, lines: int | None = 40, **run: Any
+        self,
+        prompt: Prompt | Sequence[Prompt],
+        at: str,
+        *,
+        depth: int = 3,
+        top: int = 6,
+        lines: int | None = 40,
+        **run: Any,
     ) -> Derivation | Slice:
         """Returns where a number came from: print it, or walk its operands. `run` is as for `trace`.
 
@@ -534,18 +482,3 @@ class Model:
             self.pretrained.provenance, types={**self.pretrained.provenance.types, **types}
         )
         return dataclasses.replace(self.pretrained, weights=self.weights, provenance=provenance)
-
-    def _ids(self, prompt: Prompt, target: Prompt | None) -> tuple[list[int], list[int] | None]:
-        start = self.encode(prompt)
-        goal: list[int] = []
-        if target is not None:
-            goal = self.tokenizer.encode(target) if isinstance(target, str) else whole(target, "target")
-            if not goal:
-                raise TokenError("the target is empty; give at least one token, or none at all.")
-        ids = (start + goal)[: -1 if goal else None]
-        if len(ids) > self.config.context_length:
-            raise TokenError(
-                f"{len(ids)} tokens do not fit this model's context of {self.config.context_length}; "
-                "shorten the prompt."
-            )
-        return ids, [IGNORE_INDEX] * (len(start) - 1) + goal if goal else None

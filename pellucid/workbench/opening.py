@@ -1,25 +1,44 @@
-"""`pellucid.load`: a model by what people call it, ready to compute."""
+"""`pellucid.load`: a model by its name, ready to compute; and functions that take a model by its name."""
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
-from pellucid.arguments import check_path
-from pellucid.interop.resolve import open_model
-from pellucid.workbench.checks import check_engine
+from pellucid.workbench import tracing
 from pellucid.workbench.model import Model
 
 if TYPE_CHECKING:
     from torch import dtype as Dtype
 
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
 
 def load(name: str | Path, *, device: str = "cpu", dtype: "str | Dtype" = "float32") -> Model:
-    """A model with its weights.
+    """Returns a model with its weights.
 
-    `name` is a folder (ours or Hugging Face's), a `.gguf` file, a `.toml` file of one's own, the name of a
-    fetched model ("smollm2") or of the teaching model ("abcd"). `device` and `dtype` are those of the
-    fast engine; the specification always computes in float64.
+    `name` is a folder (Pellucid's or Hugging Face's), a run's folder, a `.gguf` or `.toml` file, the name of
+    a fetched model ("smollm2") or of the teaching model ("abcd"). `device` and `dtype` are those of the fast
+    engine; the specification always computes in float64.
+
+    >>> import pellucid
+    >>> pellucid.load("abcd", dtype="float64")
+    <Model abcd: 28 parameters, float64 on cpu>
     """
-    if not isinstance(name, str) or name:  # `open_model` says what an empty name could be
-        check_path("name", name)
-    check_engine(device, dtype)
-    return Model(open_model(name), device, dtype)
+    return Model.from_pretrained(name, device=device, dtype=dtype)
+
+
+def takes_name(
+    function: Callable[Concatenate[Model, Arguments], Result],
+) -> Callable[Concatenate[Model | str | Path, Arguments], Result]:
+    """Decorator: lets a function of a loaded model also take whatever `load` takes."""
+
+    @functools.wraps(function)
+    def call(model: Model | str | Path, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        return function(model if isinstance(model, Model) else load(model), *args, **kwargs)
+
+    return call
+
+
+trace = takes_name(tracing.trace)

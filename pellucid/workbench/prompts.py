@@ -1,22 +1,102 @@
-"""What a model is given to read: a text, a list of ids, several of either, an array."""
+"""Prompts: a text, a list of ids, several of either, an array; and the batch that they make."""
 
 import operator
+import re
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from pellucid.arguments import is_bool
 from pellucid.errors import TokenError, UsageError, show
+from pellucid.names import IGNORE_INDEX
+
+if TYPE_CHECKING:
+    from pellucid.workbench.model import Model
 
 Prompt = str | Sequence[int]
 
 NOT_IDS = "ids must be whole numbers, in a list or in several, at least one in each."
 
 
-def apart(given: Any) -> tuple[list[Any], bool]:
+@dataclass(frozen=True)
+class Batch:
+    """Prompts with their targets, as the engines read them."""
+
+    prompts: list[Prompt]
+    rows: list[list[int]]
+    """The ids of each prompt, with all tokens of its target but the last."""
+    ids: list[list[int]]
+    """The rows padded on the right to one length, [B T]."""
+    targets: list[list[int]] | None
+    """The id after each, IGNORE_INDEX where it does not count, [B T]; None without targets."""
+    padding: list[list[int]] | None
+    """1 for a token and 0 for padding, [B T]; None where all rows have one length."""
+
+
+def make_batch(model: "Model", prompt: Any, target: Any) -> Batch:
+    """Returns the batch of one prompt or several, with a target for each or for none."""
+    prompts, single = split_prompts(prompt)
+    goals: Sequence[Any] = [None] * len(prompts)
+    if target is not None:
+        goals = [target] if single else _split_targets(target, len(prompts))
+    pairs = [_make_row(model, start, goal) for start, goal in zip(prompts, goals, strict=True)]
+    rows, targets = [ids for ids, _ in pairs], [wanted for _, wanted in pairs]
+    longest = max(map(len, rows))
+    return Batch(
+        prompts,
+        rows,
+        [row + [0] * (longest - len(row)) for row in rows],
+        [row + [IGNORE_INDEX] * (longest - len(row)) for row in targets] if target is not None else None,
+        None
+        if min(map(len, rows)) == longest
+        else [[1] * len(row) + [0] * (longest - len(row)) for row in rows],
+    )
+
+
+def _split_targets(target: Any, count: int) -> list[Any]:
+    goals, single = split_prompts(target, "target")
+    if single or len(goals) != count:
+        raise UsageError(f"{count} prompts need a list of {count} targets, one for each; got {show(target)}.")
+    return goals
+
+
+def _make_row(model: "Model", prompt: Any, target: Any) -> tuple[list[int], list[int]]:
+    """Returns the ids of a prompt and its target, and the id that should follow each."""
+    start = model.encode(parse_prompt(model, prompt))
+    goal: list[int] = []
+    if target is not None:
+        target = parse_prompt(model, target)
+        goal = model.tokenizer.encode(target) if isinstance(target, str) else check_ids(target, "target")
+        if not goal:
+            raise TokenError("the target is empty; give at least one token, or none at all.")
+    ids = (start + goal)[: -1 if goal else None]
+    if len(ids) > model.config.context_length:
+        raise TokenError(
+            f"{len(ids)} tokens do not fit this model's context of {model.config.context_length}; "
+            "shorten the prompt."
+        )
+    return ids, [IGNORE_INDEX] * (len(start) - 1) + goal
+
+
+def parse_prompt(model: "Model", prompt: Any) -> Any:
+    """Returns the ids that a text such as "[1, 2, 3]" lists where the model has no tokenizer, else the
+    prompt."""
+    if not isinstance(prompt, str) or model.pretrained.tokenizer is not None:
+        return prompt
+    listed = re.fullmatch(r"\s*\[([\d,\s]*)\]\s*", prompt)
+    if listed is None:
+        return prompt
+    ids = [id.lstrip("0") or "0" for id in re.findall(r"\d+", listed[1])]
+    if too_long := [id for id in ids if len(id) > 18]:
+        raise TokenError(f"an id is beyond every vocabulary: it has {len(too_long[0])} digits.")
+    return [int(id) for id in ids]
+
+
+def split_prompts(given: Any, parameter: str = "prompt") -> tuple[list[Any], bool]:
     """Returns the prompts that are given, and whether it was one alone."""
     if isinstance(given, str):
         return [given], True
-    rows = [_plain(row) for row in check_prompt(given)]
+    rows = [_to_list(row) for row in check_prompt(given, parameter)]
     single = not any(isinstance(row, Sequence) for row in rows)
     if not single and not all(isinstance(row, Sequence) for row in rows):
         raise TokenError(NOT_IDS)
@@ -25,13 +105,13 @@ def apart(given: Any) -> tuple[list[Any], bool]:
 
 def check_prompt(given: Any, parameter: str = "prompt") -> Any:
     """Returns a text or a list of whatever it lists; bytes, sets and numbers are neither."""
-    given = _plain(given)
+    given = _to_list(given)
     if isinstance(given, Sequence) and not isinstance(given, bytes | bytearray | memoryview):
         return given
     raise UsageError(f"{parameter} must be a text or token ids such as [1, 2, 3], not {show(given)}.")
 
 
-def whole(ids: Any, parameter: str = "ids") -> list[int]:
+def check_ids(ids: Any, parameter: str = "ids") -> list[int]:
     """Returns the ids as integers; nothing is rounded."""
     listed = check_prompt(ids, parameter)
     if isinstance(listed, str):
@@ -49,5 +129,5 @@ def whole(ids: Any, parameter: str = "ids") -> list[int]:
     return found
 
 
-def _plain(given: Any) -> Any:
+def _to_list(given: Any) -> Any:
     return given.tolist() if hasattr(given, "tolist") else given

@@ -21,13 +21,16 @@ def train(
 ) -> Model:
     """Trains as `pellucid train` does and returns the model, which is also in OUT/model.
 
-        model = pellucid.train("my.txt", minutes=5)
-        model = pellucid.train("stories", steps=100, optimizer={"lr": 1e-3}, out="runs/a")
-
     `recipe` is a text, a list of texts, the name of a shipped recipe ("stories"), a .toml file, or a table of
     keys; for texts, the model and its steps are planned so that the run takes about `minutes` (10 if
     omitted). Further arguments set keys of the recipe. `on_event` is called with each step, evaluation and
     save. After an interrupt `pellucid train --resume OUT` continues from the last checkpoint.
+
+    >>> import pellucid, tempfile
+    >>> size = {"context_length": 18, "n_layer": 1, "n_head": 1, "d_model": 4}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pellucid.train("task:copy", out=f"{folder}/run", steps=1, model=size)
+    <Model run: 236 parameters, float32 on cpu>
     """
     from pellucid.training.events import EndReason
     from pellucid.training.recipe import Recipe

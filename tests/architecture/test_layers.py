@@ -19,7 +19,7 @@ LAYERS = (
     {"parts"},
     {"config"},
     {"text", "reference", "model", "cost"},
-    {"pretrained", "corpora", "figures"},
+    {"pretrained", "corpora", "figures", "ops"},
     {"explain", "interop"},
     {"judge", "data"},
     {"cards", "generation"},
@@ -42,10 +42,8 @@ MECHANISM = ("pellucid", "pellucid.registry")
 
 KNOWN_CYCLES = [
     {"pellucid.cli", "pellucid.cli.app", "pellucid.cli.train"},
-    {"pellucid.cli.explain", "pellucid.cli.explain_run"},
     {"pellucid.explain.overview", "pellucid.explain.trace"},
     {"pellucid.reference.attention", "pellucid.reference.attentions"},
-    {"pellucid.workbench.model", "pellucid.workbench.opening"},
 ]
 """Cycles still to mend, each closed by an import inside a function or by a look-up of a kind."""
 

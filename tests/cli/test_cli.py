@@ -86,7 +86,7 @@ def test_json_is_json() -> None:
             "lr must be a finite number, not nan",
         ),
         (["trace", "abcd", "A", "-o", "x" * 251 + ".json"], "File name too long"),
-        (["explain", "abcd", "A B", "--lr", "2"], "--lr, --only and --steps belong to an update"),
+        (["explain", "abcd", "A B", "--lr", "2"], "'lr' belongs to an update"),
         (["explain", "abcd", "A B", "--depth", "x"], "--depth"),
         (["trace", "gpt2", "A", "-o", "x.json"], "config-only"),
         (["trace", "abcd", "A", "-o", "x.txt"], "use x.json"),

@@ -83,7 +83,7 @@ def test_one_value_in_full_for_programs(run: Path, shell: Shell) -> None:
         (f"d.{WEIGHT}@5[:,7]", f"d.{WEIGHT}@5[in=7] [out=10]"),
         ("grad_norm@5", "gradient norm in update 5"),
         ("clip@5", "clipping factor in update 5"),
-        ("embed.weight@0[1,1]", "no update made it: the run began with it"),
+        ("embed.weight@0[1,1]", "no update computed it: the run began with it"),
     ],
 )
 def test_whatever_has_a_name(at: str, words: str, run: Path, shell: Shell) -> None:

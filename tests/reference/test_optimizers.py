@@ -58,13 +58,13 @@ AGAINST_TORCH: list[tuple[str, dict[str, Any], Optimizer]] = [
     ("momentum", {"beta": 0.8}, lambda p: torch.optim.SGD(p, lr=RATE, momentum=0.8)),
     # averaging shortens the accumulated gradient by 1 − β
     ("averaging_momentum", {"beta": 0.8}, lambda p: torch.optim.SGD(p, lr=RATE * 0.2, momentum=0.8)),
-    ("adamw", {}, lambda p: torch.optim.AdamW(p, lr=RATE)),
+    ("adamw", {}, lambda p: torch.optim.AdamW(p, lr=RATE, betas=(0.9, 0.95), weight_decay=0.1)),
     (
         "adamw",
         {"betas": (0.8, 0.95), "eps": 1e-3, "weight_decay": 0.3},
         lambda p: torch.optim.AdamW(p, lr=RATE, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.3),
     ),
-    ("adamw", {"weight_decay": 0.0}, lambda p: torch.optim.Adam(p, lr=RATE)),
+    ("adamw", {"weight_decay": 0.0, "betas": (0.9, 0.999)}, lambda p: torch.optim.Adam(p, lr=RATE)),
     ("adam", {}, lambda p: torch.optim.Adam(p, lr=RATE)),
     (
         "adam_l2",
@@ -189,7 +189,7 @@ def test_no_decay_l2_and_decay_are_three_different_updates(rule: str, step: floa
     tape = tape_with_gradients(x=[2.0])
     state = {"x.m@1": np.array([1.0]), "x.v@1": np.array([1.0])}
     decay = {} if rule == "adam" else {"weight_decay": 0.5}
-    update(tape, rule, 2, lr=0.1, state=state, **decay)
+    update(tape, rule, 2, lr=0.1, betas=(0.9, 0.999), state=state, **decay)
     assert tape["x"] - tape["x@2"] == pytest.approx([step], abs=1e-7)
 
 
@@ -458,8 +458,16 @@ def test_an_unknown_rule_gets_a_hint() -> None:
 
 def test_a_pattern_that_fits_nothing_lists_what_there_is() -> None:
     tape = tape_with_gradients(x=1.0, y=2.0)
-    with pytest.raises(TapeError, match=r"'z\*'.*x, y"):
-        update(tape, "sgd", lr=0.1, only="z*")
+    for wrong in ({"only": "z*"}, {"only": ["x", "z*"]}, {"freeze": "z*"}):
+        with pytest.raises(TapeError, match=r"'z\*'.* x, y\."):
+            update(tape, "sgd", lr=0.1, **wrong)
+
+
+def test_several_patterns_choose_and_freeze() -> None:
+    tape = tape_with_gradients(x=1.0, y=2.0, z=3.0)
+    assert [ref.name for ref in update(tape, "sgd", lr=0.1, only=["x", "y"], freeze=["y"])] == ["x@1"]
+    with pytest.raises(TapeError, match="freeze"):
+        update(tape_with_gradients(x=1.0), "sgd", lr=0.1, freeze="*")
 
 
 def test_a_parameter_without_a_gradient_is_not_updated() -> None:

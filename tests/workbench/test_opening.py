@@ -43,11 +43,11 @@ def test_an_unknown_model_is_named_with_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("[config]", "[confg]", "a model has config, words and weights, not confg"),
+        ("[config]", "[confg]", "'confg'"),
         (
             'words = ["A", "B", "C", "D"]',
             'words = ["A"]',
-            "there must be 4 different words, as vocab_size says; got 1",
+            "different words; got 1",
         ),
         (
             '"unembed.weight" = ',
@@ -63,9 +63,9 @@ def test_an_unknown_model_is_named_with_the_nearest() -> None:
             "unembed.weight (4, 2) is missing",
         ),
         ("vocab_size = 4", "vocab_size =", "is not TOML"),
-        ('["A", "B", "C", "D"]', "4", "words must be a list of texts without blanks"),
-        ('["A", "B", "C", "D"]', '["A", "B", "C", "C"]', "there must be 4 different words"),
-        ('["A", "B", "C", "D"]', '["A", "B", "C", "D E"]', "words must be a list of texts without blanks"),
+        ('["A", "B", "C", "D"]', "4", "words must be a list of"),
+        ('["A", "B", "C", "D"]', '["A", "B", "C", "C"]', "different words; got 3"),
+        ('["A", "B", "C", "D"]', '["A", "B", "C", "D E"]', "words must be a list of"),
         ("[[1, 0], [0, 1], [0, 1], [1, 0]]", "[[true, false]]", "is not a table of numbers"),
         ("[weights]", "[[weights]]", "[weights] must be a table of names"),
         ("d_model = 2", "d_model = 2\nd_heads = 1", "mine.toml, [config]: a config key must be one of"),
@@ -78,7 +78,7 @@ def test_a_wrong_model_file_is_refused_with_the_reason(
 
 
 def test_a_model_without_config_or_file_is_refused(tmp_path: Path) -> None:
-    assert "needs a [config]" in refused(tmp_path, "words = []")
+    assert "needs config" in refused(tmp_path, "words = []")
     with pytest.raises(PellucidError, match=r"cannot read .*: No such file"):
         pellucid.load(tmp_path / "other.toml")
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
@@ -96,13 +96,13 @@ def test_a_model_without_config_or_file_is_refused(tmp_path: Path) -> None:
         ("A", {"backward": True}, "a loss needs a target"),
         ("A", {"update": "sgd", "lr": 1.0}, "a loss needs a target"),
         ("A", {"tagret": "B"}, "'tagret' belongs to an update"),
-        ("A", {"target": "B", "update": "sgd", "clip": -1.0}, "clipped to a norm of -1.0"),
+        ("A", {"target": "B", "update": "sgd", "clip": -1.0}, "clip must be"),
         ("A", {"target": "B", "update": "sgd", "lr": float("nan")}, "lr must be a finite number, not nan"),
         ("A", {"update": "sdg", "lr": 1.0, "target": "B"}, "'sgd'"),
         (
             "A",
             {"update": "sgd", "lr": 1.0, "target": "B", "only": "x*"},
-            "gradient matches 'x\\*'",
+            r"only='x\*'",
         ),
     ],
 )

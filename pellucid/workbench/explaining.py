@@ -1,0 +1,143 @@
+"""`pellucid.explain`: where a number came from, of a model on a prompt, of a trace, or of a training run."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pellucid.errors import UsageError
+from pellucid.explain import derive, overview, table
+from pellucid.explain.derive import Derivation, check_limits
+from pellucid.explain.table import IN_PYTHON, More, Slice
+from pellucid.explain.trace import Trace
+from pellucid.interop.folder import RECIPE
+from pellucid.interop.resolve import resolve
+from pellucid.workbench.model import Model
+from pellucid.workbench.opening import load, trace
+from pellucid.workbench.prompts import Prompt
+from pellucid.workbench.shapes import Shapes, make_shapes
+from pellucid.workbench.tracing import read_trace
+
+if TYPE_CHECKING:
+    from pellucid.workbench.explain_run import RunNames, RunNumber
+
+    Explanation = Derivation | Slice | Trace | Shapes | RunNumber | RunNames
+    """Print it to read it; `explanation_data` gives the same as plain data."""
+
+
+def explain(
+    model: Model | Trace | str | Path,
+    prompt: Prompt | Sequence[Prompt] | None = None,
+    at: str | None = None,
+    *,
+    depth: int = 3,
+    top: int = 6,
+    lines: int | None = 40,
+    tokens: int | None = None,
+    batch: int | None = None,
+    progress: Callable[[int, int], None] = lambda step, last: None,
+    raw_tokens: bool = False,
+    **run: Any,
+) -> "Explanation":
+    """Returns where a number came from: print it, or walk its operands.
+
+    `at` is the address of a number, "probs[t=1,v=2]", or of a table of numbers, "blocks.5.attn.pattern[h=3]".
+    Operands are followed for `depth` steps, long sums show their `top` largest terms, and the text has at
+    most `lines` lines (None: all). Without `at`, the names of all values are returned.
+
+    With a prompt, `run` holds the other arguments of `trace`. Without one, `model` is a trace or its file;
+    the folder of a training run, where `at` is NAME@k after update k, and `progress` is called for each
+    replayed step; or a model or a config-only preset, whose shapes are returned for `batch` rows of `tokens`
+    tokens.
+
+    >>> import pellucid
+    >>> found = pellucid.explain("abcd", "A B", at="logits[t=1,v=2]")
+    >>> print(f"{found.value:.5f}: {found.formula}")
+    0.80443: ℓ[t,v] = Σ_c O[t,c] W_U[c,v]
+    >>> [operand.address for operand in found.operands]
+    ['blocks.0.attn_out[t=1,c=1]', 'unembed.weight[v=2,c=1]']
+    >>> pellucid.explain("gpt2", tokens=4, batch=2).values()["logits"]
+    (2, 4, 50257)
+    """
+    check_limits("" if at is None else at, depth, top, lines)
+    if prompt is not None:
+        if tokens is not None or batch is not None:
+            raise UsageError("tokens and batch are for shapes without a prompt: omit them, or the prompt.")
+        if _is_trace(model):
+            raise UsageError("a trace holds its own run: omit the prompt.")
+        if run.get("target") is not None and not run.get("update"):
+            run = {"backward": True} | run
+        found = trace(model, prompt, raw_tokens=raw_tokens, **run)  # type: ignore[arg-type]
+    elif _is_trace(model):
+        if run or raw_tokens:
+            raise UsageError(f"a trace holds its own run: omit {min(run) if run else 'raw_tokens'}.")
+        found = model if isinstance(model, Trace) else read_trace(model)  # type: ignore[arg-type]
+    elif not run and tokens is None and isinstance(model, str | Path) and (Path(model) / RECIPE).is_file():
+        from pellucid.workbench.explain_run import explain_run
+
+        return explain_run(model, at, depth, top, lines, raw_tokens, progress)
+    else:
+        return _shapes(model, at, tokens, batch)
+    return found if at is None else derive.explain(found, at, depth, top, lines)
+
+
+def _is_trace(model: Any) -> bool:
+    return isinstance(model, Trace) or (isinstance(model, str | Path) and str(model).endswith(".json"))
+
+
+def _shapes(model: Any, at: str | None, tokens: int | None, batch: int | None) -> Shapes:
+    """Returns the shapes of a model or preset; raises where numbers are asked for, which need a prompt."""
+    reference = None if isinstance(model, Model) else resolve(model)
+    name = model.name if isinstance(model, Model) else str(model)
+    if at is None and (tokens is not None or (reference and reference.is_config_only)):
+        return make_shapes(name, model.config if reference is None else reference.config(), tokens, batch)
+    if reference and reference.is_config_only:
+        raise UsageError(
+            f"{name} is a config-only preset, so there are no numbers to explain: `pellucid explain {name}` "
+            'shows its parameters and cost, `pellucid explain abcd "A B"` numbers.'
+        )
+    found = model if isinstance(model, Model) else load(model)
+    tokenizer, ids = found.pretrained.tokenizer, list(range(min(2, found.config.vocab_size)))
+    example = tokenizer.decode(ids) if tokenizer else str(ids)
+    raise UsageError(f"{name} needs a prompt, for example: pellucid explain {name} {example!r}.")
+
+
+def explanation_lines(found: "Explanation", digits: int = 5, more: More = IN_PYTHON) -> Iterable[str]:
+    """Returns an explanation as lines of text; `more` says how to see what was cut."""
+    if isinstance(found, Derivation):
+        return derive.lines(found, digits, more)
+    if isinstance(found, Slice):
+        return table.text(found, digits, more=more)
+    if isinstance(found, Trace):
+        return overview.overview(found)
+    if isinstance(found, Shapes):
+        return found.lines()
+    from pellucid.workbench.explain_run import RunNumber
+
+    if isinstance(found, RunNumber):
+        return [*explanation_lines(found.found, digits, more), *found.notes]
+    return found.lines()
+
+
+def explanation_data(found: "Explanation") -> Any:
+    """Returns an explanation as plain data, with numbers in full."""
+    if isinstance(found, Derivation):
+        return derive.as_data(found)
+    if isinstance(found, Slice):
+        return table.as_data(found)
+    if isinstance(found, Trace):
+        return [
+            {
+                "name": name,
+                "shape": list(value.shape),
+                "axes": list(found.about(name).axes),
+                "role": found.tape.roles[name],
+            }
+            for name, value in found.tape.values.items()
+        ]
+    if isinstance(found, Shapes):
+        return found.as_data()
+    from pellucid.workbench.explain_run import RunNumber
+
+    return (
+        explanation_data(found.found) | {"run": found.replay} if isinstance(found, RunNumber) else found.data
+    )

@@ -1,0 +1,156 @@
+"""Several prompts are one batch: each as it is alone, and the loss is the mean over the targets of all."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import pellucid
+from pellucid.config import ModelConfig
+from pellucid.errors import TokenError, UsageError
+from pellucid.explain.trace import Trace
+from pellucid.judge.judge_run import judge_run
+from pellucid.judge.recorded import recorded_values
+from pellucid.judge.replay import replay
+from pellucid.names import IGNORE_INDEX
+from pellucid.pretrained import Pretrained, Provenance
+from pellucid.reference.op import Array
+from pellucid.reference.training import forward
+from pellucid.workbench import Model
+from pellucid.workbench.tracing import read_trace, write_trace
+from tests.agreement.engines import DIFFERENT
+from tests.cli.commands import Shell
+from tests.reference.models import weights
+
+PROMPTS = [[1, 3, 1, 5, 0, 2], [4], [0, 2, 4]]
+TARGETS = [[3, 5], [6, 2], [1]]
+MASKS = {name: config for name, config in DIFFERENT.items() if name.startswith("mask/")}
+
+
+def make(config: ModelConfig) -> Model:
+    nowhere = Provenance(Path("/nowhere"), "memory", "pellucid", {}, 0)
+    return Model(Pretrained("made", config, weights(config), None, nowhere), dtype="float64")
+
+
+def part(trace: Trace, name: str, row: int, length: int) -> Array:
+    """Returns a value of one row at its own positions."""
+    index = {"b": slice(row, row + 1), "t": slice(length), "s": slice(length)}
+    value = trace.value(name)
+    axes = trace.about(name).axes
+    where = [
+        slice(None) if size == 1 and axis != "b" else index.get(axis, slice(None))
+        for axis, size in zip(axes, value.shape, strict=True)
+    ]
+    return value[tuple(where)]
+
+
+@pytest.mark.parametrize("config", DIFFERENT.values(), ids=DIFFERENT)
+def test_each_prompt_of_a_batch_has_the_values_that_it_has_alone(config: ModelConfig) -> None:
+    model = make(config)
+    batch = model.trace(PROMPTS)
+    for row, prompt in enumerate(PROMPTS):
+        alone = model.trace(prompt)
+        for name in ("embedded", "logits", "probs", "blocks.0.resid_mid", "blocks.1.resid_post"):
+            name = alone.tape.resolve(name)
+            wanted = alone.value(name)
+            np.testing.assert_allclose(
+                part(batch, name, row, len(prompt)), wanted, atol=1e-12 * max(1, np.abs(wanted).max())
+            )
+
+
+@pytest.mark.parametrize("config", MASKS.values(), ids=MASKS)
+def test_every_value_at_a_token_is_what_it_is_without_padding(config: ModelConfig) -> None:
+    model = make(config)
+    batch = model.trace(PROMPTS)
+    for row, prompt in enumerate(PROMPTS):
+        alone = model.trace(prompt)
+        for name in alone.tape.values:
+            found = part(batch, name, row, len(prompt))
+            np.testing.assert_allclose(found, alone.value(name), atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("config", DIFFERENT.values(), ids=DIFFERENT)
+def test_the_gradients_of_a_batch_are_those_of_torch(config: ModelConfig) -> None:
+    model = make(config)
+    trace = model.trace(PROMPTS, target=TARGETS, backward=True)
+    rows = [prompt + goal[:-1] for prompt, goal in zip(PROMPTS, TARGETS, strict=True)]
+    lengths, longest = [len(row) for row in rows], max(map(len, rows))
+    ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
+    wanted = torch.full(ids.shape, IGNORE_INDEX)
+    for row, (prompt, goal) in enumerate(zip(PROMPTS, TARGETS, strict=True)):
+        wanted[row, len(prompt) - 1 : len(prompt) - 1 + len(goal)] = torch.tensor(goal)
+    padding = torch.arange(longest)[None] < torch.tensor(lengths)[:, None]
+    logits = model.module(ids, padding=padding)
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), wanted.flatten())
+    assert float(trace.tape["loss"]) == pytest.approx(loss.item(), rel=1e-12)
+    parameters = dict(model.module.named_parameters())
+    grads = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
+    for name, grad in zip(parameters, grads, strict=True):
+        if grad is not None and f"d.{name}" in trace.tape:
+            largest = max(1.0, float(grad.abs().max()))
+            np.testing.assert_allclose(
+                trace.tape[f"d.{name}"], grad.numpy(), atol=1e-10 * largest, err_msg=name
+            )
+
+
+def test_one_prompt_is_the_tape_of_its_ids_alone_bit_for_bit() -> None:
+    model = make(DIFFERENT["mask/causal"] if "mask/causal" in DIFFERENT else next(iter(DIFFERENT.values())))
+    wanted = forward(model.config, model.weights, [PROMPTS[0]])
+    for prompt in (PROMPTS[0], [PROMPTS[0]]):
+        trace = model.trace(prompt)
+        assert list(trace.tape.values) == list(wanted.values) and set(trace.labels) == {"t", "s", "v"}
+        for name, value in wanted.values.items():
+            np.testing.assert_array_equal(trace.tape[name], value)
+
+
+def test_rows_of_one_length_need_no_padding() -> None:
+    model = pellucid.load("abcd")
+    assert (model.trace(["A B", "C D"]).tape["mask"] == model.trace("A B").tape["mask"]).all()
+
+
+def test_addresses_and_labels_name_the_prompt() -> None:
+    model = pellucid.load("abcd")
+    trace = model.trace(["A B", "C"], target=["C", "D"])
+    assert trace.labels["b"] == ["A B", "C"] and trace.labels["t"] == ["A|C", "B"]
+    found = pellucid.explain(trace, at="probs[b=C,t=0,v=D]")
+    assert found.address == "probs[b=1,t=0,v=3]"
+    alone = model.explain("C", at="probs[v=D]")
+    assert found.value == alone.value
+
+
+def test_a_batch_survives_its_file_and_replays(tmp_path: Path) -> None:
+    model = pellucid.load("abcd")
+    write_trace(
+        model, model.trace(["A B", "C"], target=["C", "D A"], update="adamw", lr=0.1), tmp_path / "t.json"
+    )
+    again = read_trace(tmp_path / "t.json")
+    assert replay(again).mismatches == [] and again.labels["b"] == ["A B", "C"]
+
+
+def test_a_batch_of_the_fast_engine_is_noise() -> None:
+    trace = pellucid.load("abcd").trace(["A B", "C"], target=["C", "D A"], backward=True, path="eager")
+    assert judge_run(trace, recorded_values(trace))
+
+
+@pytest.mark.parametrize("target", ["C", ["C"], ["C", "D", "A"], [1, 2]])
+def test_several_prompts_need_a_target_each(target: object) -> None:
+    with pytest.raises(UsageError, match="2 targets"):
+        pellucid.load("abcd").trace(["A B", "C"], target=target)  # type: ignore[arg-type]
+
+
+def test_an_empty_prompt_or_target_in_a_batch_is_refused() -> None:
+    for prompts, targets in ((["A", ""], None), (["A", "B"], ["C", ""]), ([], None)):
+        with pytest.raises(TokenError):
+            pellucid.load("abcd").trace(prompts, target=targets)
+
+
+def test_the_commands_take_several_prompts_and_targets(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shell = Shell(capsys, monkeypatch)
+    batch = ("abcd", "A B", "C", "--target", "C", "--target", "D")
+    assert shell("explain", *batch, "--at", "loss").out.startswith("loss = 1.2569")
+    assert shell("trace", *batch, "--backward", "-o", tmp_path / "t.json").code == 0
+    assert "b=1 C" in shell("explain", tmp_path / "t.json", "--at", "d.logits[b=1]").out
+    assert "2 targets" in shell("explain", *batch[:-2], "--at", "loss").err
