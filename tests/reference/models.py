@@ -9,6 +9,7 @@ from pellucid.explain.derive import arithmetic
 from pellucid.explain.expression import compute
 from pellucid.explain.trace import Trace
 from pellucid.judge.mismatch import Mismatch, find_mismatch, largest
+from pellucid.judge.replay import replay
 from pellucid.names import IGNORE_INDEX
 from pellucid.reference.op import Array, Index
 from pellucid.reference.optimizers import update
@@ -118,3 +119,13 @@ def wrong_cell(tape: Tape, cell: Callable[[Tape, Step, Index], float]) -> Mismat
         if found := find_mismatch(step.name, got, wanted, 1e-12, scales[tape.roles[step.name]]):
             return found
     return None
+
+
+def check_explained(tape: Tape) -> None:
+    """Fails unless every step replays exactly, every cell is explained alone, and every value has a name."""
+    assert replay(Trace(tape)).exact == len(tape.steps)
+    assert wrong_cell(tape, alone) is None
+    assert wrong_cell(tape, explained(top=100)) is None
+    for name in tape.steps:
+        about = Trace(tape).about(name)
+        assert len(about.axes) == tape[name].ndim and about.meaning, name
