@@ -11,7 +11,7 @@ from pellucid.dtypes import Array
 from pellucid.errors import ConfigError, FileError, quote
 from pellucid.pretrained import Pretrained, Provenance, shape_mismatch
 from pellucid.strict import check_keys
-from pellucid.text.words import WordTokenizer
+from pellucid.text.word_level import WordTokenizer
 
 
 def read(name: str, text: str) -> Pretrained:

@@ -11,9 +11,9 @@ the kind, and their documents are encoded whole.
 import re
 from collections.abc import Iterator
 
-from pellucid.text.characters import CharacterTokenizer
 from pellucid.text.standard import GPT2_SPLIT, StandardTokenizer
 from pellucid.text.tokenizer import Tokenizer
+from pellucid.text.word_level import CharacterTokenizer
 
 CHUNK = 1 << 19
 """Characters of a piece, about: small beside a core's memory, large beside the cost of handing it over."""

@@ -6,10 +6,9 @@ from typing import Any
 
 from pellucid.errors import FileError
 from pellucid.files import read_bytes, read_json
-from pellucid.text.characters import CharacterTokenizer
 from pellucid.text.folder import FORMAT
 from pellucid.text.tokenizer import Special, Tokenizer
-from pellucid.text.words import WordTokenizer
+from pellucid.text.word_level import CharacterTokenizer, WordTokenizer
 
 
 def from_pretrained(folder: str | Path) -> Tokenizer:

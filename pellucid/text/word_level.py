@@ -126,3 +126,67 @@ class WordLevelTokenizer(Tokenizer):
             "model": model,
         }
         return folder_files(json.dumps(file, ensure_ascii=False), self.special, self.kind, self.unknown)
+
+
+@dataclass(frozen=True)
+class CharacterTokenizer(WordLevelTokenizer):
+    """Single characters.
+
+    >>> CharacterTokenizer(tuple("abn")).encode("banana")
+    [1, 0, 2, 0, 2, 0]
+    """
+
+    what: ClassVar[str] = "character"
+    pattern: ClassVar[re.Pattern[str]] = re.compile(r".", re.DOTALL)
+    pre_tokenizer: ClassVar[dict[str, Any]] = {
+        "type": "Split",
+        "pattern": {"Regex": r"[\s\S]"},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+    decoder: ClassVar[dict[str, Any] | None] = {"type": "Fuse"}
+
+    @property
+    def kind(self) -> str:
+        return "characters"
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return "".join(self.token(id) for id in ids)
+
+
+@dataclass(frozen=True)
+class WordTokenizer(WordLevelTokenizer):
+    """Whole words, separated by white space: the tokenizer of the teaching model.
+
+    >>> WordTokenizer(("A", "B", "C", "D")).encode("B A")
+    [1, 0]
+    """
+
+    what: ClassVar[str] = "word"
+    pattern: ClassVar[re.Pattern[str]] = re.compile(r"[\S\x1c-\x1f]+")  # Unicode's white space, not Python's
+    pre_tokenizer: ClassVar[dict[str, Any]] = {"type": "WhitespaceSplit"}
+    decoder: ClassVar[dict[str, Any] | None] = None
+
+    @property
+    def kind(self) -> str:
+        return "words"
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return " ".join(self.token(id) for id in ids)
+
+    def decode_stream(self) -> DecodeStream:
+        return _WordDecodeStream(self)
+
+
+class _WordDecodeStream(DecodeStream):
+    """Each word is complete by itself; a space precedes every word but the first."""
+
+    def __init__(self, words: WordTokenizer) -> None:
+        self.words, self.between = words, ""
+
+    def feed(self, id: int) -> str:
+        piece, self.between = self.between + self.words.token(id), " "
+        return piece
+
+    def end(self) -> str:
+        return ""

@@ -25,7 +25,7 @@ from pellucid.pretrained import Pretrained, Provenance
 from pellucid.reference.op import Array
 from pellucid.reference.training import forward
 from pellucid.text.tokenizer import Special
-from pellucid.text.words import WordTokenizer
+from pellucid.text.word_level import WordTokenizer
 
 SIZES: dict[str, Any] = {"vocab_size": 8, "context_length": 8, "n_layer": 1, "n_head": 4, "d_model": 16}
 LLAMA = ModelConfig(**SIZES, n_kv_head=2, positions=Rope(1000.0, "pairs"))

@@ -18,7 +18,7 @@ from pellucid.interop import huggingface, model_folder
 from pellucid.interop.resolve import open_model
 from pellucid.pretrained import Pretrained, Provenance
 from pellucid.text.tokenizer import Special
-from pellucid.text.words import WordTokenizer
+from pellucid.text.word_level import WordTokenizer
 
 app = typer.Typer()
 app.command("export")(export)

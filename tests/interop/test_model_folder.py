@@ -14,7 +14,7 @@ from pellucid.interop.model_folder import read, write
 from pellucid.interop.resolve import open_model
 from pellucid.interop.safetensors_file import INDEX, ONE_FILE
 from pellucid.pretrained import Pretrained, Provenance
-from pellucid.text.words import WordTokenizer
+from pellucid.text.word_level import WordTokenizer
 from tests.interop.mutations import damaged_json, damaged_safetensors
 from tests.reference.models import CONFIGS, weights
 

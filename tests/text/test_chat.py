@@ -14,7 +14,7 @@ from pellucid.text.chat import Chat, ChatTemplate
 from pellucid.text.kinds import train
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special
-from pellucid.text.words import WordTokenizer
+from pellucid.text.word_level import WordTokenizer
 
 SMOLLM2 = (
     "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"

@@ -6,7 +6,7 @@ import numpy as np
 
 from pellucid.data.rows import Batch, Rows
 from pellucid.names import IGNORE_INDEX
-from pellucid.text.words import WordTokenizer
+from pellucid.text.word_level import WordTokenizer
 from pellucid.training.distributed.ranks import SINGLE_PROCESS, Ranks
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override

@@ -18,15 +18,15 @@ import numpy as np
 from pellucid.corpora import stories as corpus
 from pellucid.corpora import tasks
 from pellucid.corpora.stories.levels import grammar
+from pellucid.corpora.task import Example
 from pellucid.data.permutation import derive_keys
 from pellucid.data.rows import Batch, Rows, check_length
 from pellucid.data.shard import Ids
 from pellucid.errors import ConfigError, unknown
 from pellucid.names import IGNORE_INDEX
-from pellucid.text.characters import CharacterTokenizer
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special, Tokenizer
-from pellucid.text.words import WordTokenizer
+from pellucid.text.word_level import CharacterTokenizer, WordTokenizer
 
 GENERATED = ("stories", "task")
 """Kinds of text that are generated while the model trains, such as `task:copy`."""
@@ -214,7 +214,7 @@ def open_task(kind: str, length: int, seed: int, is_packed: bool = False) -> Gen
     listed = WordTokenizer if any(len(token) > 1 for token in chosen.vocabulary) else CharacterTokenizer
     tokenizer = listed(words, Special(END, END))
 
-    def piece(example: tasks.Example) -> Piece:
+    def piece(example: Example) -> Piece:
         prompt, answer = tokenizer.encode(example.prompt), tokenizer.encode(example.answer)
         ids = np.array([0, *prompt, *answer, 0], np.int64)
         targets = ids[1:].copy()

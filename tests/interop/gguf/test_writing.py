@@ -15,10 +15,10 @@ from pellucid.interop import gguf, huggingface
 from pellucid.interop.gguf import writing
 from pellucid.pretrained import LazyTensor, LazyWeights
 from pellucid.reference.training import forward
-from pellucid.text.characters import CharacterTokenizer
 from pellucid.text.kinds import train
 from pellucid.text.standard import StandardTokenizer
 from pellucid.text.tokenizer import Special
+from pellucid.text.word_level import CharacterTokenizer
 from tests.interop.gguf.random_models import (
     ARCHITECTURES,
     BLOOM,

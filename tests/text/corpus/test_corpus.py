@@ -163,12 +163,12 @@ def test_a_corpus_without_any_text_is_one_error(text: str, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"split": "sentence"}, "no rule splits by 'sentence'"),
-        ({"on_bad_file": "ignore"}, "on_bad_file must be one of stop, skip, replace; got 'ignore'"),
-        ({"validation": 1.0}, r"validation=1\.0 is not a share: use 0 \(none\) up to below 1"),
-        ({"validation": float("nan")}, "validation=nan is not a share"),
-        ({"seed": -1}, r"seed=-1 is out of range: use 0 to 2\*\*64 - 1"),
-        ({"chunk": 0}, "chunk=0 reads nothing: use 1 or more bytes"),
+        ({"split": "sentence"}, r"split.*sentence"),
+        ({"on_bad_file": "ignore"}, r"on_bad_file.*stop, skip, replace.*ignore"),
+        ({"validation": 1.0}, r"validation=1\.0"),
+        ({"validation": float("nan")}, "validation=nan"),
+        ({"seed": -1}, "seed=-1"),
+        ({"chunk": 0}, "chunk=0"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_before_anything_is_read(

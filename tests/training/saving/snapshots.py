@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from pellucid.config import ModelConfig
-from pellucid.text.words import WordTokenizer
+from pellucid.text.word_level import WordTokenizer
 from pellucid.training.saving.checkpoint import Snapshot
 
 WORDS = WordTokenizer(("A", "B", "C", "D", "E"))

@@ -3,7 +3,7 @@
 import pytest
 
 from pellucid.errors import TokenError
-from pellucid.text.words import WordTokenizer
+from pellucid.text.word_level import WordTokenizer
 
 WORDS = WordTokenizer(("the", "cat", "sat"))
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from pellucid.corpora.tasks import LETTERS, PARTS, HashGenerator, Task, find, kinds
+from pellucid.corpora.task import PARTS, HashGenerator, Task
+from pellucid.corpora.tasks import LETTERS, find, kinds
 from pellucid.errors import ConfigError
 from pellucid.text import corpus
 

@@ -7,10 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from pellucid.corpora.tasks import PARTS, find
-from pellucid.corpora.tasks.brackets import Brackets
-from pellucid.corpora.tasks.recall import Recall
-from pellucid.corpora.tasks.translation import CLASSES, Translation
+from pellucid.corpora.task import PARTS
+from pellucid.corpora.tasks import CLASSES, Brackets, Recall, Translation, find
 
 
 def copy_is_right(prompt: str, answer: str) -> bool:

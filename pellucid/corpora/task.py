@@ -1,15 +1,9 @@
-"""Formal tasks: small problems whose one right answer is known. The folder is the registry.
-
-    >>> task = find("addition")()
-    >>> task.example(seed=1, number=0)
-    Example(prompt='60+235=', answer='295', alignment=None)
-    >>> task.example(seed=1, number=0, part="validation").prompt  # a problem that training never meets
-    '8+321='
+"""A formal task: problems with one right answer each.
 
 Example `number` of a seed depends on nothing but the two and the task, so examples can be made in any
 order and by any number of workers. A hash of the problem alone, whatever the seed, says whether it is held
-out. The answer is a function of the prompt: its entropy, given the prompt, is 0, so a model that
-has learned the task loses nothing on it, and any loss left is the model's.
+out. The answer is a function of the prompt, so its entropy given the prompt is 0: any loss on it is the
+model's.
 """
 
 import hashlib
@@ -18,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, TypeVar
 
-from pellucid import registry
 from pellucid.errors import ConfigError, unknown
 
 PARTS = ("train", "validation")
@@ -34,14 +27,14 @@ class Example(NamedTuple):
 
 
 class HashGenerator:
-    """Fair draws from a hash of their key: the same on every machine and in every version of Python."""
+    """Uniform draws from a hash of their key: the same on every machine and in every version of Python."""
 
     def __init__(self, *key: object) -> None:
         self._key = repr(key).encode()
         self._drawn = 0
 
     def below(self, size: int) -> int:
-        """A whole number from 0 to size - 1, each equally likely to one part in 2²⁵⁶ / size."""
+        """Returns an integer from 0 to size - 1, each equally likely to one part in 2²⁵⁶ / size."""
         self._drawn += 1
         counter = self._drawn.to_bytes(16, "little")
         digest = hashlib.blake2b(self._key, digest_size=32, salt=counter).digest()
@@ -56,21 +49,19 @@ class HashGenerator:
 
 @dataclass(frozen=True)
 class Task(ABC):
-    """What every task can do; a task is a file of this folder, and its settings are its fields."""
+    """A task; its settings are its fields. `kind` is its name in `task:NAME`."""
+
+    kind: ClassVar[str]
 
     answer_entropy: ClassVar[float] = 0.0
     """Of the answer given the prompt, in nats: every task here has one right answer."""
 
     held_out: float = field(default=0.1, kw_only=True)
-    """The share of all problems that only validation meets."""
+    """The fraction of all problems that only validation has."""
 
     def __post_init__(self) -> None:
         if not 0 < self.held_out < 1:
             raise ConfigError(f"held_out must be a fraction between 0 and 1; got {self.held_out}.")
-
-    @property
-    def kind(self) -> str:
-        return type(self).__module__.rpartition(".")[2]
 
     @property
     @abstractmethod
@@ -84,27 +75,27 @@ class Task(ABC):
 
     @abstractmethod
     def prompt(self, generator: HashGenerator) -> str:
-        """A problem, drawn by chance."""
+        """Returns a random problem."""
 
     @abstractmethod
     def solve(self, prompt: str) -> Example:
-        """The problem with its answer."""
+        """Returns the problem with its answer."""
 
     def tokens(self, text: str) -> list[str]:
-        """A text as tokens of the vocabulary: its characters, unless the task is about words."""
+        """Returns a text as tokens of the vocabulary: its characters, unless the task is about words."""
         return list(text)
 
     def problem(self, prompt: str) -> str:
-        """What makes two prompts the same problem: both are held out, or neither."""
+        """Returns what identifies a problem: prompts with the same one are held out together."""
         return prompt
 
     def part(self, prompt: str) -> str:
-        """Where a problem belongs, for every seed: a rule, not a list."""
+        """Returns the part that a problem belongs to, for every seed."""
         share = HashGenerator("held out", self.kind, self.problem(prompt)).below(2**64) / 2**64
         return PARTS[share < self.held_out]
 
     def example(self, seed: int, number: int, part: str = "train") -> Example:
-        """Example `number` of a seed: problems are drawn until one belongs to the part."""
+        """Returns example `number` of a seed: problems are drawn until one belongs to the part."""
         if part not in PARTS:
             raise ConfigError(unknown("part", part, PARTS))
         generator = HashGenerator(self.kind, part, int(seed), int(number))
@@ -117,57 +108,7 @@ class Task(ABC):
             "Make the problems longer, or held_out nearer to 0.5."
         )
 
-    def _bounds(self, name: str, least: int, most: int) -> None:
+    def _check_range(self, name: str, least: int, most: int) -> None:
         value = getattr(self, name)
         if type(value) is not int or not least <= value <= most:
             raise ConfigError(f"{self.kind}: {name}={value!r} is out of range: use {least} to {most}.")
-
-
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
-
-
-@dataclass(frozen=True)
-class LettersTask(Task):
-    """Letters, then `>`, then the same letters in the order that the task asks for.
-
-    The length is drawn first, each as likely as the other, then each letter.
-    """
-
-    letters: int = 8
-    """How many of the alphabet are in use."""
-    min_length: int = 1
-    max_length: int = 8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._bounds("letters", 1, len(LETTERS))
-        self._bounds("max_length", 1, 1_000_000)
-        self._bounds("min_length", 1, self.max_length)
-
-    @property
-    def vocabulary(self) -> tuple[str, ...]:
-        return (*LETTERS[: self.letters], ">")
-
-    @property
-    def longest(self) -> int:
-        return self.max_length + 1 + self.max_length
-
-    def prompt(self, generator: HashGenerator) -> str:
-        length = generator.between(self.min_length, self.max_length)
-        return "".join(generator.one_of(LETTERS[: self.letters]) for _ in range(length)) + ">"
-
-    def solve(self, prompt: str) -> Example:
-        return Example(prompt, self.reorder(prompt.removesuffix(">")))
-
-    @abstractmethod
-    def reorder(self, letters: str) -> str:
-        """The answer."""
-
-
-def kinds() -> list[str]:
-    return registry.kinds(__name__)
-
-
-def find(kind: str) -> type[Task]:
-    """The settings class of one task: find("copy") is Copy."""
-    return registry.class_of(__name__, kind, "task", Task)  # type: ignore[type-abstract]
