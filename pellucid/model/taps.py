@@ -229,7 +229,7 @@ def _watch(entry: Edit | Recording) -> Iterator[None]:
 
 
 @contextmanager
-def _unwatched() -> Iterator[None]:
+def _suspend_watching() -> Iterator[None]:
     blocks = _open.get()
     _open.set(None)
     try:
@@ -241,7 +241,7 @@ def _unwatched() -> Iterator[None]:
 def recompute_contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
     """Returns the contexts of a checkpointed block's forward and of its recomputation, which is unwatched as
     the forward was, also where the backward pass runs inside a `record` block."""
-    return nullcontext(), _unwatched()
+    return nullcontext(), _suspend_watching()
 
 
 def _module(model: Any) -> nn.Module | None:

@@ -1,6 +1,6 @@
-"""Which positions a position may look at: a pure function of the two positions.
+"""Attention masks: which keys a query may attend to, a pure function of the two positions.
 
-Written with operators alone, so that each engine gives it arrays of its own kind.
+Masks are written with operators alone, so that they take arrays of NumPy and tensors of torch.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from pellucid.parts import Part
 
 
 class VisiblePast(NamedTuple):
-    """The past that can still be seen: the first so many positions, and the last so many."""
+    """The earlier positions that remain visible: the `first` positions, and the `last` before the query."""
 
     first: int
     last: int
@@ -20,7 +20,8 @@ LARGEST = 2**31
 
 
 def describe_range_error(kind: str, what: str, value: int, least: int, means: str) -> str | None:
-    """Why a count of positions cannot be; `means` says what the least of them is. None where it can."""
+    """Returns why a number of positions is out of range; `means` says what the least means. None if it is
+    not."""
     if least <= value <= LARGEST:
         return None
     return f"{kind} needs {what} from {least}, {means}, to {LARGEST:,}, not {value}."
@@ -30,19 +31,20 @@ def describe_range_error(kind: str, what: str, value: int, least: int, means: st
 class MaskConfig(Part):
     family: ClassVar[str] = "masks"
     causal: ClassVar[bool] = False
-    """Whether it is the plain causal mask, which kernels know without a table."""
+    """Whether it is the plain causal mask, which kernels have built in."""
 
     def compute_mask(self, queries: Any, keys: Any) -> Any:
-        """True [… T S] where the query's position [… T] may look at the key's [… S]; None where all may."""
+        """Returns True [… T S] where the query at a position [… T] may attend to the key at a position [… S];
+        None if all may."""
         return None
 
     @property
     def bidirectional_prefix(self) -> float:
-        """How many of the first positions see later ones among them, and so must be read in one call;
-        infinite where all do, and nothing can be kept."""
+        """The number of first positions that attend to later ones among them, and so must be read in one
+        call; infinite if all do, so that nothing can be cached."""
         return 0
 
     @property
     def visible_past(self) -> VisiblePast | None:
-        """What of the past a cache must keep; None for all of it."""
+        """The earlier positions that a cache must keep; None for all."""
         return None

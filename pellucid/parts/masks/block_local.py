@@ -1,4 +1,4 @@
-"""The block-local mask: the text is cut into blocks, and each is causal and alone."""
+"""The block-local mask: the sequence is divided into blocks, and attention is causal within each."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""The causal mask: a position sees itself and what came before it."""
+"""The causal mask: a query attends to its own position and earlier ones."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""No mask: every position sees every other."""
+"""No mask: every query attends to every key."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The prefix mask: all see the first positions, these each other too; the rest is causal."""
+"""The prefix mask: bidirectional within the first positions, causal after them."""
 
 from dataclasses import dataclass, field
 from typing import Any, ClassVar

@@ -1,6 +1,6 @@
-"""Attention sinks: a sliding window that never loses sight of the first few positions.
+"""Attention sinks: a sliding window, and the first few positions that stay visible to every query.
 
-Positions keep their numbers; StreamingLLM counts them anew inside its cache.
+Positions keep their numbers; StreamingLLM renumbers them within its cache.
 """
 
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The strided mask of the Sparse Transformer: the last few positions, and before them every so-maniest.
+"""The strided mask of the Sparse Transformer: the last few positions, and before them every stride-th.
 
 The paper gives the two parts to different heads or layers or, as here, merges them in every head.
 """

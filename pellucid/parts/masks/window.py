@@ -1,6 +1,6 @@
-"""The sliding window: a position sees itself and the few just before it.
+"""The sliding window: a query attends to its own position and the few before it.
 
-Layers reach further than one window: what came through n of them has seen n · (size − 1) positions back.
+Through n layers information travels further than one window: n · (size − 1) positions.
 """
 
 from dataclasses import dataclass, field

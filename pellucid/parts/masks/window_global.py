@@ -1,7 +1,7 @@
-"""A window with global tokens: near positions see each other, and the first few see all and are seen by all.
+"""A window with global tokens: a window in both directions, and first positions that attend to all and are
+visible to all.
 
-It looks ahead, as encoders do: nothing can be said of a position before all are known. BigBird adds random
-blocks, which are not here.
+It is bidirectional, as in encoders, so it has no cache. BigBird's random blocks are not included.
 """
 
 import math

@@ -1,8 +1,8 @@
-"""Where a token stands, and how the model gets to know.
+"""Position encodings.
 
-Position can enter as rows added to the embedding, fixed or learned; as angles that turn queries and keys; as
-a bias on the scores, fixed or learned, that depends on the distance between query and key. A kind supplies
-the tables of those it uses and inherits "nothing" for the rest; each engine knows the places, not the kinds.
+Position can enter as rows added to the embedding, fixed or learned; as angles that rotate queries and keys;
+or as a bias of the scores, fixed or learned, that depends on the distance between query and key. A kind
+supplies the tables that it uses and inherits None for the rest; the engines know these tables, not the kinds.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,8 @@ Table = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True)
 class RotaryAngles:
-    """Angles [T D/2], and which channels are a pair: i and i + D/2 ("halves") or 2i and 2i + 1 ("pairs")."""
+    """Angles [T D/2], and the layout of channel pairs: i and i + D/2 ("halves") or 2i and 2i + 1
+    ("pairs")."""
 
     angles: Table
     layout: str
@@ -28,20 +29,20 @@ class PositionsConfig(Part):
     family: ClassVar[str] = "positions"
 
     def parameters(self, config: ConfigLike) -> Shapes:
-        """Shapes of learned tables, by parameter name: `positions.weight` [P C] for rows,
+        """Returns the shapes of learned tables, by parameter name: `positions.weight` [P C] for rows,
         `position_bias.weight` [N H] for biases."""
         return {}
 
     def row_ids(self, positions: Table) -> Table | None:
-        """Which rows [T] of `positions.weight` are added to the embedding."""
+        """Returns the indices [T] of the rows of `positions.weight` that are added to the embedding."""
         return None
 
     def rows(self, positions: Table, d_model: int) -> Table | None:
-        """Fixed rows [T C] added to the embedding."""
+        """Returns fixed rows [T C] that are added to the embedding."""
         return None
 
     def rotation(self, positions: Table, d_head: int) -> RotaryAngles | None:
-        """How the pairs of channels of q and k are turned."""
+        """Returns the angles by which the channel pairs of q and k are rotated."""
         return None
 
     def bias_slopes(self, n_head: int) -> Table | None:
@@ -56,12 +57,13 @@ class PositionsConfig(Part):
         return None if slopes is None else np.multiply.outer(slopes, -np.abs(distances))
 
     def bias_ids(self, distances: Table) -> Table | None:
-        """Which rows […] of `position_bias.weight` are the bias at these distances."""
+        """Returns the indices […] of the rows of `position_bias.weight` that are the bias at these
+        distances."""
         return None
 
     @property
     def attention_scale(self) -> float:
-        """What the scores are multiplied with beside 1/√D."""
+        """The factor of the scores in addition to 1/√D."""
         return 1.0
 
     @property

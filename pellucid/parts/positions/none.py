@@ -1,4 +1,4 @@
-"""No positions: order is known only through the causal mask."""
+"""No position encoding (NoPE): order enters only through the causal mask."""
 
 from dataclasses import dataclass
 

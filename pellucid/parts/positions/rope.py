@@ -1,6 +1,7 @@
-"""Rotary positions: channel pair i of q and k turns by position · base^(−2i/D).
+"""Rotary position embedding (RoPE): channel pair i of q and k is rotated by position · base^(−2i/D).
 
-Turning both turns their dot product back, so a score depends on the distance between two positions only.
+The dot product of two rotated vectors depends on the difference of their angles, so a score depends on the
+distance between two positions only.
 """
 
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ class Rope(PositionsConfig):
     layout: str = "halves"
 
     def frequencies(self, d_head: int) -> Table:
-        """How far each pair [D/2] turns from one position to the next."""
+        """Returns the angle [D/2] by which each pair rotates from one position to the next."""
         return self.base ** (-2 * np.arange(d_head // 2) / d_head)
 
     def rotation(self, positions: Table, d_head: int) -> RotaryAngles:
@@ -30,7 +31,7 @@ class Rope(PositionsConfig):
     def check(self, config: ConfigLike) -> str | None:
         if config.d_head % 2:
             return (
-                f"{self.kind} turns pairs of channels, and d_head={config.d_head} is odd. "
+                f"{self.kind} rotates pairs of channels, and d_head={config.d_head} is odd. "
                 f"Use d_head={config.d_head + 1}, or change d_model or n_head so that it is even."
             )
         if self.base < 1:
@@ -40,21 +41,20 @@ class Rope(PositionsConfig):
         return None
 
 
-def shrunk(kind: str, factor: float) -> str | None:
-    """Why a context cannot be stretched by so much; None where it can."""
+def describe_shrinking(kind: str, factor: float) -> str | None:
+    """Returns why a factor cannot extend the context; None if it can."""
     if factor >= 1:
         return None
     return (
-        f"{kind} stretches the context by factor, and factor={factor:g} would shrink it. "
-        f"Use factor=1 or more."
+        f"{kind} extends the context by factor, and factor={factor:g} would shrink it. Use factor=1 or more."
     )
 
 
-def never_seen(kind: str, original_context: int) -> str | None:
-    """Why training cannot have seen so many positions; None where it can."""
+def describe_wrong_context(kind: str, original_context: int) -> str | None:
+    """Returns why a number cannot be the context length of the training; None if it can."""
     if 1 <= original_context < 2**63:
         return None
     return (
-        f"{kind} needs the number of positions that training saw, and original_context={original_context} "
-        f"is none. Use one from 1 to 2^63 − 1."
+        f"{kind} needs the context length of the training as original_context, from 1 to 2^63 − 1; got "
+        f"{original_context}."
     )

@@ -1,12 +1,12 @@
-"""Position interpolation: every pair turns `factor` times slower, so that a longer text fits the angles
-that training saw."""
+"""Position interpolation: every pair rotates `factor` times slower, so that a longer text stays within the
+angles of the training."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
 from pellucid.parts import ConfigLike
 from pellucid.parts.positions import Table
-from pellucid.parts.positions.rope import Rope, shrunk
+from pellucid.parts.positions.rope import Rope, describe_shrinking
 
 
 @dataclass(frozen=True)
@@ -20,4 +20,4 @@ class RopeLinear(Rope):
         return super().frequencies(d_head) / self.factor
 
     def check(self, config: ConfigLike) -> str | None:
-        return shrunk(self.kind, self.factor) or super().check(config)
+        return describe_shrinking(self.kind, self.factor) or super().check(config)

@@ -1,8 +1,8 @@
-"""Llama 3.1's rotary positions: pairs that turn often within the original context stay, others are slowed.
+"""Llama 3.1's RoPE: high frequencies are kept, low frequencies are divided by `factor`.
 
-A pair that turns more than `high_freq_factor` times within `original_context` positions keeps its
-frequency; one that turns less than `low_freq_factor` times is slowed by `factor`; between the two, a ramp
-that is linear in the number of turns.
+A pair with more than `high_freq_factor` rotations within `original_context` positions keeps its frequency;
+one with fewer than `low_freq_factor` is slowed by `factor`; between the two, a ramp that is linear in the
+number of rotations.
 """
 
 import math
@@ -13,7 +13,7 @@ import numpy as np
 
 from pellucid.parts import ConfigLike
 from pellucid.parts.positions import Table
-from pellucid.parts.positions.rope import Rope, never_seen, shrunk
+from pellucid.parts.positions.rope import Rope, describe_shrinking, describe_wrong_context
 
 
 @dataclass(frozen=True)
@@ -29,17 +29,19 @@ class RopeLlama3(Rope):
     def frequencies(self, d_head: int) -> Table:
         full = super().frequencies(d_head)
         low, high = self.low_freq_factor, self.high_freq_factor
-        turns = self.original_context * full / (2 * math.pi)
-        kept = (np.clip(turns, low, high) - low) / (high - low)
-        return (1 - kept) * full / self.factor + kept * full
+        rotations = self.original_context * full / (2 * math.pi)
+        unscaled = (np.clip(rotations, low, high) - low) / (high - low)
+        return (1 - unscaled) * full / self.factor + unscaled * full
 
     def check(self, config: ConfigLike) -> str | None:
-        if why := shrunk(self.kind, self.factor) or never_seen(self.kind, self.original_context):
+        if why := describe_shrinking(self.kind, self.factor) or describe_wrong_context(
+            self.kind, self.original_context
+        ):
             return why
         if self.low_freq_factor >= self.high_freq_factor:
             return (
-                f"{self.kind} slows pairs that turn less than low_freq_factor times and keeps those that "
-                f"turn more than high_freq_factor times; low_freq_factor={self.low_freq_factor:g} must be "
+                f"{self.kind} slows pairs with fewer than low_freq_factor rotations and keeps those with "
+                f"more than high_freq_factor; low_freq_factor={self.low_freq_factor:g} must be "
                 f"below high_freq_factor={self.high_freq_factor:g}. Llama 3.1 has 1 and 4."
             )
         return super().check(config)

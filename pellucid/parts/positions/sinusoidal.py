@@ -1,4 +1,4 @@
-"""Sinusoidal positions: channel pair i carries sin and cos of position · base^(−2i/C)."""
+"""Sinusoidal positions: channel pair i is sin and cos of position · base^(−2i/C)."""
 
 from dataclasses import dataclass
 from typing import ClassVar

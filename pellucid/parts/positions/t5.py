@@ -1,8 +1,8 @@
-"""T5's relative positions: each head learns one bias for each bucket of distances, looking back.
+"""T5's relative position bias: each head learns one bias for each bucket of distances to earlier keys.
 
-Half of the buckets hold one distance each, 0, 1, 2, …; the others are ever wider, spaced by the logarithm
-up to `max_distance`, and the last holds all that is farther. What is to come is in bucket 0. All layers
-share the table. (T5 itself leaves out the 1/√D of the scores; here it stays, and W_Q can undo it.)
+Half of the buckets hold one distance each, 0, 1, 2, …; the widths of the others grow logarithmically up to
+`max_distance`, and the last holds all larger distances. Later keys are in bucket 0. All layers share the
+table. (T5 itself omits the factor 1/√D of the scores; here it is kept, and W_Q can undo it.)
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class T5(PositionsConfig):
         return {"position_bias.weight": (self.buckets, config.n_head)}
 
     def bias_ids(self, distances: Table) -> Table:
-        return bucket(np.maximum(distances, 0), self.buckets, self.max_distance)
+        return find_buckets(np.maximum(distances, 0), self.buckets, self.max_distance)
 
     def check(self, config: ConfigLike) -> str | None:
         if not 2 <= self.buckets <= 1024:
@@ -38,41 +38,40 @@ class T5(PositionsConfig):
                 f"{self.kind} needs a bucket for distance 0 and one for the rest, and at most 1024; "
                 f"buckets={self.buckets} is outside. T5 has 32."
             )
-        return far_enough(self.kind, self.max_distance, self.buckets // 2)
+        return describe_short_range(self.kind, self.max_distance, self.buckets // 2)
 
 
-def bucket(far: Table, buckets: int, max_distance: int) -> Table:
-    """The bucket of each distance ≥ 0.
+def find_buckets(distances: Table, buckets: int, max_distance: int) -> Table:
+    """Returns the bucket of each distance ≥ 0.
 
-    >>> bucket(np.array([0, 3, 4, 6, 7, 99]), 8, 16)
+    >>> find_buckets(np.array([0, 3, 4, 6, 7, 99]), 8, 16)
     array([0, 3, 4, 5, 5, 7])
     """
-    return np.searchsorted(starts(buckets, max_distance), far, side="right")
+    return np.searchsorted(bucket_starts(buckets, max_distance), distances, side="right")
 
 
 @lru_cache
-def starts(buckets: int, max_distance: int) -> Table:
-    """The first distance of each bucket but the first.
+def bucket_starts(buckets: int, max_distance: int) -> Table:
+    """Returns the first distance of each bucket but the first.
 
     Wide bucket k starts at the first n with (n/e)^w ≥ (max_distance/e)^k, for e single and w wide buckets.
-    Whole numbers decide, because a logarithm that is rounded starts some buckets one distance too early or
-    too late.
+    Integers decide, because a rounded logarithm would start some buckets one distance too early or late.
     """
     single = buckets // 2
     wide = buckets - single
-    found = list(range(1, single + 1))
+    firsts = list(range(1, single + 1))
     for k in range(1, wide):
         near = round(single * (max_distance / single) ** (k / wide))
-        enough = near**wide >= max_distance**k * single ** (wide - k)
-        found.append(near if enough else near + 1)
-    return np.array(found)
+        is_reached = near**wide >= max_distance**k * single ** (wide - k)
+        firsts.append(near if is_reached else near + 1)
+    return np.array(firsts)
 
 
-def far_enough(kind: str, max_distance: int, single: int) -> str | None:
-    """Why the wide buckets cannot end there; None where they can."""
+def describe_short_range(kind: str, max_distance: int, single: int) -> str | None:
+    """Returns why the wide buckets cannot end at `max_distance`; None if they can."""
     if not single < max_distance <= 2**31:
         return (
-            f"{kind} has a bucket of its own for each distance below {single}, and the wide ones end at "
+            f"{kind} has one bucket for each distance below {single}, and the wide ones end at "
             f"max_distance={max_distance}. Use a max_distance from {single + 1} to {2**31}."
         )
     return None

@@ -1,4 +1,4 @@
-"""T5's relative positions in both directions: half of the buckets are for what is to come."""
+"""T5's relative position bias in both directions: half of the buckets are for later keys."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -7,7 +7,7 @@ import numpy as np
 
 from pellucid.parts import ConfigLike
 from pellucid.parts.positions import Table
-from pellucid.parts.positions.t5 import T5, bucket, far_enough
+from pellucid.parts.positions.t5 import T5, describe_short_range, find_buckets
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,8 @@ class T5TwoWay(T5):
 
     def bias_ids(self, distances: Table) -> Table:
         half = self.buckets // 2
-        back = bucket(np.abs(distances), half, self.max_distance)
-        return np.where(distances < 0, back + half, back)
+        earlier = find_buckets(np.abs(distances), half, self.max_distance)
+        return np.where(distances < 0, earlier + half, earlier)
 
     def check(self, config: ConfigLike) -> str | None:
         if self.buckets % 2 or not 4 <= self.buckets <= 1024:
@@ -28,4 +28,4 @@ class T5TwoWay(T5):
                 f"{self.kind} gives half of the buckets to each direction, and at least two to each; "
                 f"buckets={self.buckets} must be even, from 4 to 1024. T5 has 32."
             )
-        return far_enough(self.kind, self.max_distance, self.buckets // 4)
+        return describe_short_range(self.kind, self.max_distance, self.buckets // 4)

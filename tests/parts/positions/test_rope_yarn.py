@@ -35,8 +35,8 @@ def test_yarn_by_hand() -> None:
     """D = 8: 32 turns in 4096 positions are those of pair 1.31, one turn that of pair 2.81. So pairs 0 and 1
     stay, pair 3 is slowed by 16, and pair 2 is half-way: 0.01 · (1 + 1/16) / 2."""
     yarn = RopeYarn(factor=16.0, original_context=4096)
-    assert yarn.pair_that_turns(32, 8) == pytest.approx(1.309, abs=5e-4)
-    assert yarn.pair_that_turns(1, 8) == pytest.approx(2.814, abs=5e-4)
+    assert yarn.find_pair(32, 8) == pytest.approx(1.309, abs=5e-4)
+    assert yarn.find_pair(1, 8) == pytest.approx(2.814, abs=5e-4)
     assert yarn.ramp(8).tolist() == [0, 0, 0.5, 1]
     assert yarn.frequencies(8) == pytest.approx([1, 0.1, 0.0053125, 0.0000625], rel=1e-14)
     assert yarn.attention_scale == pytest.approx(1.2772589**2, rel=1e-7)
@@ -87,7 +87,7 @@ def test_a_context_in_which_every_pair_rotates_often_is_refused() -> None:
     crossed, _ = theirs("yarn", 64, 10_000.0, **their_names(yarn))
     assert crossed == pytest.approx(Rope().frequencies(64) / 16, rel=1e-12)
     why = yarn.check(model(kind="rope"))
-    assert why and "every pair turns more than beta_fast=32 times" in why
+    assert why and "every pair" in why and "beta_fast=32" in why
 
 
 @pytest.mark.parametrize(
@@ -115,13 +115,13 @@ def test_extreme_settings_of_yarn_stay_numbers(settings: dict[str, Any]) -> None
     ("settings", "why"),
     [
         ({"factor": 0.5}, "factor=0.5 would shrink it. Use factor=1 or more"),
-        ({"original_context": 0}, "original_context=0 is none. Use one from 1 to"),
+        ({"original_context": 0}, "original_context.*got 0"),
         ({"original_context": 10**400}, "original_context must be a whole number"),
         ({"beta_slow": 32.0}, "beta_slow=32 must be above 0 and below beta_fast=32. The paper has 1 and 32"),
         ({"beta_slow": 0.0}, "beta_slow=0 must be above 0"),
-        ({"base": 1.0}, "base=1 has none. Use a base above 1"),
-        ({"original_context": 6}, 'not even the fastest pair turns beta_slow=1 times.* "rope_linear"'),
-        ({"attention_factor": 1e200}, "attention_factor² = inf, which leaves nothing of them"),
+        ({"base": 1.0}, "base=1"),
+        ({"original_context": 6}, 'beta_slow=1 .*"rope_linear"'),
+        ({"attention_factor": 1e200}, "attention_factor² = inf"),
         ({"layout": "thirds"}, "rope_yarn has the layouts halves and pairs"),
     ],
 )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pellucid.errors import ConfigError
-from pellucid.parts.positions.t5 import T5, bucket, starts
+from pellucid.parts.positions.t5 import T5, bucket_starts, find_buckets
 from pellucid.reference.training import forward
 from tests.golden.make_huggingface import float64_throughout
 from tests.parts.positions.test_rope_linear import model
@@ -79,7 +79,7 @@ def test_a_bucket_starts_at_the_first_distance_that_is_far_enough(buckets: int, 
     """n with n^w ≥ max_distance^k e^(w−k), and n − 1 without, in whole numbers."""
     single = buckets // 2
     wide = buckets - single
-    found = [int(start) for start in starts(buckets, max_distance)]
+    found = [int(start) for start in bucket_starts(buckets, max_distance)]
     assert found[:single] == list(range(1, single + 1)) and len(found) == buckets - 1
     for k, start in list(enumerate(found[single:], start=1))[:: max(1, wide // 16)]:
         assert (start - 1) ** wide < max_distance**k * single ** (wide - k) <= start**wide
@@ -91,9 +91,9 @@ def test_t5_departs_from_transformers_only_where_it_rounds() -> None:
     departing = {}
     for buckets in range(2, 66):
         for max_distance in range(buckets // 2 + 1, 1100):
-            edges = starts(buckets, max_distance)
+            edges = bucket_starts(buckets, max_distance)
             near = np.concatenate([edges - 1, edges, edges + 1])
-            wrong = near[theirs(near, buckets, max_distance) != bucket(near, buckets, max_distance)]
+            wrong = near[theirs(near, buckets, max_distance) != find_buckets(near, buckets, max_distance)]
             if wrong.size:
                 departing[buckets, max_distance] = sorted(set(wrong.tolist()))
     assert all(len(distances) == 1 for distances in departing.values()) and len(departing) < 60
