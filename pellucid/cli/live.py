@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pellucid.cli.console import Console
-from pellucid.cli.progress import Progress, describe_compilation
+from pellucid.cli.progress import RunProgress, describe_compilation
 from pellucid.figures.chart import Axis, Chart, LegendKey, Series
 from pellucid.figures.text import MARGIN, write_text
 from pellucid.format import escape_controls, format_clock
@@ -57,7 +57,7 @@ class PlainView:
     least one in AT_LEAST seconds."""
 
     def __init__(self, name: str = "", peak: float | None = None, file: TextIO | None = None) -> None:
-        self.progress, self.name, self.file = Progress(peak), name, file
+        self.progress, self.name, self.file = RunProgress(peak), name, file
         self._left, self._step, self._seconds, self._silent = self.FIRST, 0, 0.0, False
 
     def __enter__(self) -> "PlainView":
@@ -128,7 +128,7 @@ class LiveView:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.console = console or Console(highlight=False)
-        self.progress, self.name, self._now = Progress(peak, now), name, now
+        self.progress, self.name, self._now = RunProgress(peak, now), name, now
         self._live = Live(get_renderable=lambda: self, console=self.console, auto_refresh=False)
         self._next = 0.0
         self._plain: PlainView | None = None

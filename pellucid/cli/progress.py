@@ -12,7 +12,7 @@ RECENT = 50
 """Steps over which a speed is measured; one alone says little."""
 
 
-class Progress:
+class RunProgress:
     """The newest event of each kind, and figures computed from several."""
 
     def __init__(self, peak: float | None = None, now: Callable[[], float] = time.monotonic) -> None:

@@ -9,11 +9,11 @@ import typer
 from pellucid.cli.options import Json
 
 WIDE = 1000
-"""Columns where nobody looks at a terminal."""
+"""Columns where the output is not a terminal."""
 DEEP = 3
-"""Folders below a given one in which runs are looked for."""
-LEAVING = ("at", "tokens", "gap", "age", "learned", "loss", "best", "step")
-"""The columns that leave a narrow terminal, in this order; a run's name and its state stay."""
+"""Levels of folders that are searched for runs."""
+OMITTED_FIRST = ("at", "tokens", "gap", "age", "learned", "loss", "best", "step")
+"""The columns that a narrow terminal omits, in this order; the name and the state stay."""
 USUAL, SHORTEST = 28, 8
 """Columns of a name before figures are preferred to more of it, and those that it has always."""
 
@@ -35,8 +35,8 @@ def runs(
     for folder in asked:
         if folders and not folder.is_dir():
             raise FileError(f"there is no folder {folder}; runs are in the folders that `out` named.")
-    paths = dict.fromkeys(path for folder in asked for path in found(folder))
-    rows = sorted(map(_about, paths), key=lambda row: row["age"])
+    paths = dict.fromkeys(path for folder in asked for path in find_runs(folder))
+    rows = sorted(map(_describe_run, paths), key=lambda row: row["age"])
     if json:
         from json import dumps
 
@@ -49,8 +49,8 @@ def runs(
     _table(rows)
 
 
-def found(folder: Path, deep: int = DEEP) -> Iterator[Path]:
-    """Every run folder here: one with a recipe or a log of a run. Nothing is looked for inside a run."""
+def find_runs(folder: Path, deep: int = DEEP) -> Iterator[Path]:
+    """Yields every run folder, one with a recipe or a log; nothing is searched inside a run."""
     from pellucid.training.saving.manifest import CHECKPOINTS
     from pellucid.training.saving.run_folder import LOG, RECIPE
 
@@ -63,15 +63,15 @@ def found(folder: Path, deep: int = DEEP) -> Iterator[Path]:
             return
         for path in inside:
             if not path.name.startswith("."):
-                yield from found(path, deep - 1)
+                yield from find_runs(path, deep - 1)
 
 
-def _about(path: Path) -> dict[str, Any]:
-    """What is known of a run; one that is broken does not hide the others."""
+def _describe_run(path: Path) -> dict[str, Any]:
+    """Returns the figures of a run; a broken one does not hide the others."""
     import time
 
     from pellucid.errors import PellucidError
-    from pellucid.training.history.log import milestones
+    from pellucid.training.history.log import read_milestones
     from pellucid.training.saving.run_folder import LOG, RunFolder
 
     row: dict[str, Any] = {"name": str(path), "state": "broken", "step": 0, "steps": None, "loss": None}
@@ -89,7 +89,7 @@ def _about(path: Path) -> dict[str, Any]:
         row["age"] = max(0.0, time.time() - (log if log.exists() else path).stat().st_mtime)
         status = RunFolder(path).read_status()
         row |= {"state": status.state, "step": status.step, "saved": status.step or None}
-        for line in milestones(log) if log.exists() else ():
+        for line in read_milestones(log) if log.exists() else ():
             _read(row, line)
     except (PellucidError, OSError, TypeError, ValueError) as error:
         row |= {"state": "broken", "why": str(error), "age": row.get("age", 0.0)}
@@ -97,7 +97,7 @@ def _about(path: Path) -> dict[str, Any]:
 
 
 def _read(row: dict[str, Any], line: dict[str, Any]) -> None:
-    """One line of a log into the row of its run."""
+    """Adds one line of a log to the row of its run."""
     kind = line["kind"]
     row["step"] = int(line.get("step", row["step"]))
     row["why"] = line.get("why")
@@ -138,7 +138,7 @@ def _table(rows: list[dict[str, Any]]) -> None:
     known = [heading for heading in cells[0] if any(cell[heading] for cell in cells)]
     widths = {heading: max(map(cell_len, [heading, *(cell[heading] for cell in cells)])) for heading in known}
     # A long name is shortened where a name of usual length still leaves room for figures, and last of all.
-    kept = columns_that_fit(widths | {"run": min(widths["run"], USUAL)}, console.width, LEAVING)
+    kept = columns_that_fit(widths | {"run": min(widths["run"], USUAL)}, console.width, OMITTED_FIRST)
     room = console.width - sum(widths[heading] + GAP for heading in kept[1:])
     styles = {"running": "green", "interrupted": "yellow", "stopped": "red", "broken": "red"}
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
@@ -155,7 +155,7 @@ def _table(rows: list[dict[str, Any]]) -> None:
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:
-    """What the table says of a run under each heading; nothing where a figure is not known."""
+    """Returns the text under each heading; empty where a figure is not known."""
     from pellucid.cli.progress import FORMS
     from pellucid.format import escape_controls
 
@@ -179,7 +179,7 @@ def _count(count: float) -> str:
 
 
 def _age(seconds: float) -> str:
-    """How long ago, in the largest unit that fits."""
+    """Returns an age in the largest unit that fits."""
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}"

@@ -26,7 +26,7 @@ def evaluate(state: TrainState) -> Evaluated:
     """Evaluates the model, with averaged weights where the run averages them, and counts the evaluation."""
     model, source, settings = state.model, state.source, state.recipe.evaluation
     model.eval()
-    with state.average.applied(), state.parallel.gather_weights():
+    with state.average.use(), state.parallel.gather_weights():
         loss, accuracy = compute_loss(
             state.objective.logits, _batches(state), source.tokenizer.vocab_size, state.ranks.sum_numbers
         )

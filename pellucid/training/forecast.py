@@ -24,7 +24,7 @@ from pellucid.text.corpus.sources import PACKED, files
 from pellucid.training import machine, memory
 from pellucid.training.device import compile_loss, resolve_device, resolve_dtype
 from pellucid.training.distributed.ranks import Ranks
-from pellucid.training.distributed.scaling import share
+from pellucid.training.distributed.scaling import compute_share
 from pellucid.training.evaluate import check_evaluation, check_patience
 from pellucid.training.history.tensorboard import writer_class
 from pellucid.training.objective import make_class_weights
@@ -32,7 +32,7 @@ from pellucid.training.optimizers import make_optimizer
 from pellucid.training.plan import UTILIZATION, bytes_per_token
 from pellucid.training.recipe import Recipe
 from pellucid.training.saving.run_folder import DATA, RunFolder
-from pellucid.training.start import config_of, init_model, resolve_recipe
+from pellucid.training.start import init_model, make_config, resolve_recipe
 from pellucid.training.state import rows_per_rank
 from pellucid.training.weights import Weights
 
@@ -60,7 +60,7 @@ def check_recipe(recipe: Recipe, ranks: Ranks, is_new: bool = True) -> tuple[Rec
         check_evaluation(source, recipe)
         make_class_weights(recipe.train.class_weights, source.tokenizer, source.tokenizer.vocab_size)
         vocab_size = source.tokenizer.vocab_size
-    config = config_of(recipe, start) if start else recipe.config(vocab_size)
+    config = make_config(recipe, start) if start else recipe.config(vocab_size)
     memory.check_fits(recipe, config, str(device), ranks.world)
     model = init_model(recipe, start, vocab_size, torch.device("meta"), torch.float32)
     weights = Weights(model, recipe.train.only, recipe.train.freeze)
@@ -194,7 +194,7 @@ def describe_cost(recipe: Recipe, config: ModelConfig, ranks: Ranks) -> list[str
 def _describe_share(recipe: Recipe, config: ModelConfig, ranks: Ranks) -> str:
     """Returns the line of what one of several ranks holds and sends."""
     settings = recipe.train
-    found = share(
+    share = compute_share(
         config,
         settings.parallel,
         ranks.world,
@@ -205,6 +205,6 @@ def _describe_share(recipe: Recipe, config: ModelConfig, ranks: Ranks) -> str:
         recompute=settings.activation_checkpointing,
     )
     return (
-        f"on each rank      {format_bytes(found.total)}, and {format_bytes(found.sent)} sent in each step, "
+        f"on each rank      {format_bytes(share.total)}, and {format_bytes(share.sent)} sent in each step, "
         f"with {ranks.world} ranks"
     )

@@ -65,7 +65,9 @@ def check_fits(recipe: Recipe, config: ModelConfig, device: str, world: int = 1)
 
 
 @contextlib.contextmanager
-def enough(recipe: Recipe, device: str, done: Callable[[], int], world: int = 1) -> Iterator[None]:
+def explain_out_of_memory(
+    recipe: Recipe, device: str, done: Callable[[], int], world: int = 1
+) -> Iterator[None]:
     """Raises a `ResourceError` with advice where memory runs out in this block.
 
     `done` returns the number of finished steps; `world` ranks share the batch.

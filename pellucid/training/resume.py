@@ -29,7 +29,7 @@ from pellucid.training.saving import checkpoint
 from pellucid.training.saving.environment import compare_environments
 from pellucid.training.saving.manifest import MODEL, parse_step
 from pellucid.training.saving.run_folder import DATA, RECIPE, RunFolder
-from pellucid.training.start import base_model_for_resume, config_of, resolve_recipe, summary
+from pellucid.training.start import base_model_for_resume, make_config, resolve_recipe, summary
 from pellucid.training.state import TrainState
 
 Report = Callable[[str], None]
@@ -58,7 +58,7 @@ def _open_run(
 ) -> Run:
     """Checks what can be checked, opens the data, and builds the state before the first step."""
     device = resolve_device(recipe.train.device)  # a missing one is refused before the text is read
-    config = config_of(recipe, base) if base else recipe.config(recipe.data.vocab_size or 1)
+    config = make_config(recipe, base) if base else recipe.config(recipe.data.vocab_size or 1)
     memory.check_fits(recipe, config, str(device), ranks.world)
     if recipe.train.tensorboard and ranks.is_main:
         tensorboard.writer_class()  # refused now where it is not installed
@@ -69,7 +69,7 @@ def _open_run(
     if recipe != unresolved:
         ranks.on_main_then_broadcast(lambda: folder.write_recipe(recipe.to_toml()))
     check_evaluation(source, recipe)
-    with memory.enough(recipe, recipe.train.device, lambda: 0, ranks.world):
+    with memory.explain_out_of_memory(recipe, recipe.train.device, lambda: 0, ranks.world):
         state = TrainState(recipe, source, base, ranks)
         if state.is_deterministic and state.device.type == "cuda" and ranks.is_single_process:
             rows = recipe.data.batch_size // recipe.train.accumulate
@@ -135,7 +135,7 @@ def _recipe_from(folder: RunFolder, found: Path | None, changes: Iterable[str]) 
     if found is not None:
         _check_unchanged(own, checkpoint.read_recipe(found), step, folder)
     steps = _steps(folder, changes)
-    extended = own if steps == own.steps else _extended(own, step, steps, folder)
+    extended = own if steps == own.steps else _extend(own, step, steps, folder)
     return extended, Recipe.from_dict(override(extended.to_dict(), _without_steps(changes)))
 
 
@@ -144,7 +144,7 @@ def _steps(folder: RunFolder, changes: Iterable[str]) -> int:
     return Recipe.from_dict(override({**folder.read_recipe(), EXTENSIONS: []}, changes)).steps
 
 
-def _extended(recipe: Recipe, step: int, steps: int, folder: RunFolder) -> Recipe:
+def _extend(recipe: Recipe, step: int, steps: int, folder: RunFolder) -> Recipe:
     if recipe.data.epochs:
         raise UsageError(
             f"{folder.path} has data.epochs={recipe.data.epochs}, which decides its steps: omit "

@@ -29,8 +29,7 @@ from pellucid.training.events import (
     Started,
     Stepped,
 )
-from pellucid.training.history.log import Log
-from pellucid.training.history.log import line as log_line
+from pellucid.training.history.log import Log, make_line
 from pellucid.training.history.nonfinite import NonfiniteLocator
 from pellucid.training.history.recorder import Recorder
 from pellucid.training.history.tensorboard import Board
@@ -97,7 +96,8 @@ class Run:
     def events(self) -> Iterator[Event]:
         """Trains to the end; yields what happens, each event after it was logged."""
         device, done = str(self.state.device), lambda: self.state.meters.step
-        with self.ranks.catch_lost_ranks(), memory.enough(self.recipe, device, done, self.ranks.world):
+        explained = memory.explain_out_of_memory(self.recipe, device, done, self.ranks.world)
+        with self.ranks.catch_lost_ranks(), explained:
             for event in self._train():
                 self._log(event)
                 yield event
@@ -107,7 +107,7 @@ class Run:
     def _train(self) -> Iterator[Event]:
         state, recipe, meters = self.state, self.recipe, self.state.meters
         with use_deterministic_algorithms(state.is_deterministic), contextlib.closing(state.loader):
-            yield self._started()
+            yield self._make_started()
             reason, detail, first_step, self._saved_at = EndReason.FINISHED, "", meters.step, time.monotonic()
             while meters.step < recipe.steps:
                 request = self._agree(self._is_save_overdue(first_step))
@@ -169,7 +169,7 @@ class Run:
         steps = f"{count} steps in a row" if count > 1 else f"step {skipped.step}"
         return f"{steps} without a finite gradient, at {skipped.name}"
 
-    def _started(self) -> Started:
+    def _make_started(self) -> Started:
         state, recipe = self.state, self.recipe
         return Started(
             state.meters.step,
@@ -191,7 +191,7 @@ class Run:
         extra = self._log_extra(event)
         self.logs[RECORDER if isinstance(event, Recorded) else LOG].write(event, **extra)
         if self.board and not isinstance(event, Recorded):
-            self.board.write(log_line(event, **extra))
+            self.board.write(make_line(event, **extra))
 
     def _log_extra(self, event: Event) -> dict[str, Any]:
         """Returns what the log has besides the event's fields: MFU, and the entropy floor where known."""

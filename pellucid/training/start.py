@@ -1,4 +1,4 @@
-"""What a run begins from: dice, or a model that is there already, with its tokenizer and chat template."""
+"""What a run starts from: a random initialization, or a model with its tokenizer and chat template."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,47 +23,47 @@ from pellucid.training.recipe import Recipe
 from pellucid.training.saving.manifest import MODEL
 
 FREE = ("context_length", "dropout")
-"""Keys of a model that change none of its weights."""
+"""Keys of a model that do not change the shapes of its weights."""
 
 
 def resolve_recipe(recipe: Recipe) -> tuple[Recipe, Pretrained | None]:
-    """The recipe with nothing left to choose, and the model that it starts from, if it does."""
+    """Returns the complete recipe, and the model that it starts from; None for a new one."""
     if not recipe.start:
         recipe.config(recipe.data.vocab_size or 1)  # refused now, and not after hours of encoding a text
         return recipe, None
     start = open_model(recipe.start)
     if start.tokenizer is None:
-        raise ConfigError(f"start={recipe.start!r} has no tokenizer, so it can learn from no text.")
-    own = start.config.context_length
-    length = recipe.model.get("context_length", min(FINETUNE_LENGTH, own))
-    if type(length) is not int or not 1 <= length <= own:
+        raise ConfigError(f"start={recipe.start!r} has no tokenizer, so it cannot be trained on text.")
+    longest = start.config.context_length
+    length = recipe.model.get("context_length", min(FINETUNE_LENGTH, longest))
+    if type(length) is not int or not 1 <= length <= longest:
         raise ConfigError(
             f"model.context_length={length!r} does not go with start={recipe.start!r}: its rows have from 1 "
-            f"to {own} tokens."
+            f"to {longest} tokens."
         )
-    config_of(recipe, start)
+    make_config(recipe, start)
     return replace(recipe, model={**recipe.model, "context_length": length}), start
 
 
 def base_model_for_resume(recipe: Recipe, checkpoint: Path | None) -> Pretrained | None:
-    """What a run that goes on starts from. A checkpoint holds all weights, so the first model may be gone;
-    but adapters go on beside the very weights that they were made for, which only that model has."""
+    """Returns the model that a resumed run starts from: its checkpoint's, so that the first model may be
+    gone; or that first model where there are adapters, which a checkpoint holds merged only."""
     if recipe.start and checkpoint is not None and not recipe.lora.rank:
         return model_folder.read(checkpoint / MODEL)
     return resolve_recipe(recipe)[1]
 
 
-def need_base(recipe: Recipe, found: str, wanted: str) -> None:
-    """Adapters mean something beside one model only."""
-    if found != wanted:
+def check_base(recipe: Recipe, fingerprint: str, saved: str) -> None:
+    """Refuses a base model other than the one whose adapters were trained."""
+    if fingerprint != saved:
         raise FileError(
-            f"start={recipe.start!r} is no longer the model that this run's adapters were made for: put that "
+            f"start={recipe.start!r} is not the model that this run's adapters were trained with: put that "
             "one back where it was."
         )
 
 
-def config_of(recipe: Recipe, start: Pretrained) -> ModelConfig:
-    """The model's own config, but for dropout. Shorter rows do not make its context shorter."""
+def make_config(recipe: Recipe, start: Pretrained) -> ModelConfig:
+    """Returns the config of `start` with the recipe's dropout. Shorter rows do not shorten its context."""
     changes = {key: value for key, value in recipe.model.items() if key != "context_length"}
     config = ModelConfig.from_dict({**start.config.to_dict(), **changes})
     for key in changes:
@@ -78,45 +78,46 @@ def config_of(recipe: Recipe, start: Pretrained) -> ModelConfig:
 def init_model(
     recipe: Recipe, start: Pretrained | None, vocab_size: int, device: torch.device, dtype: torch.dtype
 ) -> Transformer:
-    """The model before its first step."""
+    """Returns the model before its first step."""
     if start is None:
         model = Transformer.empty(recipe.config(vocab_size), device, dtype)
         return initialize(model, recipe.train.initialization, recipe.seed)
-    model = Transformer.from_weights(config_of(recipe, start), start.weights, device, dtype)
-    asked = recipe.lora
-    if not asked.rank:
+    model = Transformer.from_weights(make_config(recipe, start), start.weights, device, dtype)
+    lora = recipe.lora
+    if not lora.rank:
         return model
-    return adapt(model, asked.targets, asked.rank, asked.scale, asked.dropout, recipe.seed)
+    return adapt(model, lora.targets, lora.rank, lora.scale, lora.dropout, recipe.seed)
 
 
-def shapes_of(recipe: Recipe, start: Pretrained | None, vocab_size: int) -> Shapes:
-    """The parameters of the model that a run begins with, its adapters among them."""
+def get_parameter_shapes(recipe: Recipe, start: Pretrained | None, vocab_size: int) -> Shapes:
+    """Returns the parameters and shapes of the model before its first step, adapters included."""
     if not recipe.lora.rank:
-        return (config_of(recipe, start) if start else recipe.config(vocab_size)).parameters()
+        return (make_config(recipe, start) if start else recipe.config(vocab_size)).parameters()
     model = init_model(recipe, start, vocab_size, torch.device("meta"), torch.float32)
     return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
 
 
 def summary(recipe: Recipe, model: Transformer) -> list[str]:
-    """For people: what learns, and in which layout adapters are written where that is not `peft`'s."""
+    """Returns lines about which parameters are trained, and the layout of adapters where it is not peft's."""
     if not recipe.start:
         return []
     sizes = {name: weight.numel() for name, weight in model.named_parameters()}
-    few = adapters(sizes)
-    if not few:
-        return [f"starting from {recipe.start}: all of its {sum(sizes.values()):,} parameters learn"]
+    adapted = adapters(sizes)
+    if not adapted:
+        return [f"starting from {recipe.start}: all of its {sum(sizes.values()):,} parameters are trained"]
+    trained = sum(adapted.values())
     lines = [
-        f"starting from {recipe.start}: its {sum(sizes.values()) - sum(few.values()):,} parameters stay; "
-        f"{sum(few.values()):,} learn, in adapters of rank {recipe.lora.rank} for {len(few) // 2} projections"
+        f"starting from {recipe.start}: its {sum(sizes.values()) - trained:,} parameters are frozen; "
+        f"{trained:,} are trained, in adapters of rank {recipe.lora.rank} for {len(adapted) // 2} projections"
     ]
-    _, why = peft_names(model.config, [name.removesuffix(A) for name in few if name.endswith(A)])
+    _, why = peft_names(model.config, [name.removesuffix(A) for name in adapted if name.endswith(A)])
     if why:
         lines.append(f"the adapter is written in a layout of our own and not in peft's, because {why}")
     return lines
 
 
-def adapter(recipe: Recipe, config: ModelConfig, tensors: Mapping[str, Tensor]) -> Adapter | None:
-    """The adapters alone, in the form in which they are written; None where there are none."""
+def make_adapter(recipe: Recipe, config: ModelConfig, tensors: Mapping[str, Tensor]) -> Adapter | None:
+    """Returns the adapters as they are written; None where there are none."""
     if not tensors:
         return None
     arrays = {name: np.asarray(tensor.float().cpu().numpy()) for name, tensor in tensors.items()}

@@ -28,7 +28,7 @@ from pellucid.training.prefetch import Prefetcher
 from pellucid.training.recipe import Recipe
 from pellucid.training.saving import rng
 from pellucid.training.saving.checkpoint import Snapshot
-from pellucid.training.start import adapter, init_model, need_base
+from pellucid.training.start import check_base, init_model, make_adapter
 from pellucid.training.weights import WeightAverage, Weights
 
 SMOOTHING = 0.95
@@ -121,8 +121,8 @@ class TrainState:
         rows = rows_per_rank(recipe, ranks.world)
         self.loader = DataLoader(source.train, rows, ranks.rank, ranks.world)
         self.prefetcher = Prefetcher(self.loader, self.device)
-        sharded = isinstance(self.parallel, parallel.FullySharded)
-        loss, self.compiled = compile_loss(self.objective, recipe, self.device, sharded)
+        is_sharded = isinstance(self.parallel, parallel.FullySharded)
+        loss, self.compiled = compile_loss(self.objective, recipe, self.device, is_sharded)
         self.loss = self.parallel.wrap_loss(loss, self.device, self.is_deterministic)
         """(ids, targets, segments) → mean loss; its backward pass leaves the gradients of all ranks."""
         self.meters = Meters()
@@ -142,16 +142,16 @@ class TrainState:
         """Returns everything that the rest of the run depends on. Tensors are not copied."""
         tensors, plain = optimizers.get_state(self.optimizer)
         current = {name: weight.detach() for name, weight in self.weights.named.items()}
-        used = current | self.average.mean
+        averaged = current | self.average.mean
         trainable = {name: current[name] for name in self.weights.trainable}
-        adapters = lora.adapters(used)
+        adapters = lora.adapters(averaged)
         return Snapshot(
             step=self.meters.step,
             config=self.model.config,
-            weights=lora.MergedWeights(used, self.recipe.lora.scale),
+            weights=lora.MergedWeights(averaged, self.recipe.lora.scale),
             trainable=trainable if adapters or self.average.mean else {},
             averaged_adapters=lora.adapters(self.average.mean),
-            adapter=adapter(self.recipe, self.model.config, adapters),
+            adapter=make_adapter(self.recipe, self.model.config, adapters),
             base=self.base,
             tokenizer=self.source.tokenizer,
             optimizer=tensors,
@@ -164,7 +164,7 @@ class TrainState:
     @torch.no_grad()
     def restore(self, snapshot: Snapshot) -> None:
         """Sets everything to what it was when the snapshot was taken, on any number of ranks."""
-        need_base(self.recipe, self.base_fingerprint, snapshot.plain.get("base", ""))
+        check_base(self.recipe, self.base_fingerprint, snapshot.plain.get("base", ""))
         for name in snapshot.trainable if self.base_fingerprint else self.weights.named:
             copy_rows(self.weights.named[name], snapshot.get_trainable(name))
         self.weights.copy_to_model()
@@ -173,7 +173,7 @@ class TrainState:
         optimizers.load_state(self.optimizer, snapshot.optimizer, snapshot.plain["optimizer"])
         if snapshot.rng:
             rng.set_rng_state(snapshot.rng)
-        else:  # it has the generators of another number of ranks, which cannot be divided among these
+        else:  # the states of another number of ranks cannot be divided among these
             rng.seed_everything(self.recipe.seed, self.ranks.rank, snapshot.step)
         self.loader.load_state_dict(snapshot.loader)
         self.meters = Meters.from_dict(snapshot.meters)

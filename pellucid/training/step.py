@@ -136,7 +136,7 @@ def _weigh_targets(state: TrainState, targets: Ids) -> float:
 
 
 def clip_grads(grads: Sequence[Tensor], norm: Tensor, limit: float, is_finite: Tensor) -> None:
-    """Multiplies the gradients by min(1, limit / norm), in place; 0 is no limit."""
+    """Multiplies the gradients by min(1, limit / norm), in place; a limit of 0 clips nothing."""
     if limit:
         factor = torch.where(is_finite, limit / norm, 1.0).clamp(max=1.0)
         torch._foreach_mul_([to_local(grad) for grad in grads], factor)

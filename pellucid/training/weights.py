@@ -29,15 +29,15 @@ class Weights:
         self.bfloat16: Named = {}
         """The model's own parameters, where `named` has float32 masters of them."""
         self.named: Named = dict(model.named_parameters())
-        chosen = select_trainable(list(adapters(self.named) or self.named), only, freeze)
+        trainable = select_trainable(list(adapters(self.named) or self.named), only, freeze)
         for name, parameter in self.named.items():
-            parameter.requires_grad_(name in chosen)
+            parameter.requires_grad_(name in trainable)
         if model.dtype == torch.bfloat16:
-            self.bfloat16 = {name: weight for name, weight in self.named.items() if name in chosen}
+            self.bfloat16 = {name: weight for name, weight in self.named.items() if name in trainable}
             self.named = self.named | {
                 name: nn.Parameter(weight.detach().float()) for name, weight in self.bfloat16.items()
             }
-        self.trainable: Named = {name: self.named[name] for name in self.named if name in chosen}
+        self.trainable: Named = {name: self.named[name] for name in self.named if name in trainable}
         self._master_grads = (
             {name: torch.zeros_like(weight) for name, weight in self.trainable.items()}
             if self.bfloat16
@@ -56,15 +56,15 @@ class Weights:
         names = [name for name in self.trainable if self.bfloat16[name].grad is not None]
         first = [name for name in names if self.named[name].grad is None]
         later = [name for name in names if self.named[name].grad is not None]
-        for some, accumulate in ((first, torch._foreach_copy_), (later, torch._foreach_add_)):
-            grads = [to_local(grad) for name in some if (grad := self.bfloat16[name].grad) is not None]
+        for group, accumulate in ((first, torch._foreach_copy_), (later, torch._foreach_add_)):
+            grads = [to_local(grad) for name in group if (grad := self.bfloat16[name].grad) is not None]
             if grads:
-                accumulate([to_local(self._master_grads[name]) for name in some], grads)
+                accumulate([to_local(self._master_grads[name]) for name in group], grads)
         for name in names:
             self.named[name].grad, self.bfloat16[name].grad = self._master_grads[name], None
 
     def zero_grads(self) -> None:
-        """Drops all gradients, after an update or a skipped one."""
+        """Sets all gradients to None, after an update or a skipped one."""
         for parameter in (*self.trainable.values(), *self.bfloat16.values()):
             parameter.grad = None
 
@@ -93,7 +93,7 @@ class WeightAverage:
             torch._foreach_lerp_(list(self.mean.values()), current, 1 - self.beta)
 
     @contextlib.contextmanager
-    def applied(self) -> Iterator[None]:
+    def use(self) -> Iterator[None]:
         """In this block the model computes with the averaged weights."""
         self._swap()
         try:
@@ -116,6 +116,6 @@ def select_trainable(names: Sequence[str], only: Sequence[str], freeze: Sequence
     >>> sorted(select_trainable(["embed.weight", "unembed.weight", "unembed.bias"], ["un*"], ["*.bias"]))
     ['unembed.weight']
     """
-    chosen = select(names, only, "train.only") if only else names
+    selected = select(names, only, "train.only") if only else names
     select(names, freeze, "train.freeze")  # refuses a pattern that matches nothing
-    return {name for name in chosen if not matches(name, freeze)}
+    return {name for name in selected if not matches(name, freeze)}

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from pellucid.cli import live
 from pellucid.cli.live import LiveView, PlainView
-from pellucid.cli.progress import Progress
+from pellucid.cli.progress import RunProgress
 from pellucid.cli.terminal import SafeStream
 from pellucid.format import format_clock
 from pellucid.training.events import Ended, EndReason, Event, Skipped
@@ -91,7 +91,7 @@ def test_a_loss_above_the_bigram_baseline_is_nothing_learned_and_not_less() -> N
 
 def test_the_time_that_is_left_does_not_count_the_first_step_which_compiles() -> None:
     now = [0.0]
-    progress = Progress(now=lambda: now[0])
+    progress = RunProgress(now=lambda: now[0])
     progress(started(101))
     for step in range(1, 12):
         now[0] = 60.0 + 2.0 * (step - 1)

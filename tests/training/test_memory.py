@@ -28,7 +28,7 @@ def test_the_message_says_what_needs_less(where: str) -> None:
     asked = recipe("data.batch_size=12", "train.accumulate=2")
     with (
         pytest.raises(ResourceError, match=f"memory of {where} .* step 8,") as caught,
-        memory.enough(asked, where, lambda: 7),
+        memory.explain_out_of_memory(asked, where, lambda: 7),
     ):
         raise FULL[where]
     assert "6 rows of 6 tokens at once" in str(caught.value)
@@ -43,13 +43,14 @@ def test_the_message_says_what_needs_less(where: str) -> None:
 
 def test_what_is_done_already_is_not_advised() -> None:
     asked = recipe("train.accumulate=4", "train.activation_checkpointing=true", "train.logits_chunk=8")
-    with pytest.raises(ResourceError) as caught, memory.enough(asked, "cpu", lambda: 0):
+    with pytest.raises(ResourceError) as caught, memory.explain_out_of_memory(asked, "cpu", lambda: 0):
         raise MemoryError
     assert "train." not in str(caught.value) and "a smaller model" in str(caught.value)
 
 
 def test_another_error_is_itself() -> None:
-    with pytest.raises(RuntimeError, match="shapes"), memory.enough(recipe(), "cpu", lambda: 0):
+    explained = memory.explain_out_of_memory(recipe(), "cpu", lambda: 0)
+    with pytest.raises(RuntimeError, match="shapes"), explained:
         raise RuntimeError("shapes do not fit")
 
 

@@ -37,7 +37,7 @@ def sends(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def fed(feed: Prefetcher, count: int) -> list[DeviceBatch]:
-    """Of so many steps, each of which sends the next one's batch."""
+    """Of these steps, each of which sends the next one's batch."""
     made = []
     for _ in range(count):
         made.append(feed.next())

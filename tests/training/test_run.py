@@ -146,7 +146,7 @@ def test_the_best_model_is_that_of_the_lowest_validation_loss(tmp_path: Path) ->
     trained(
         path, "steps=12", "evaluation.every=1", "checkpoint.every=1", "checkpoint.keep=20", "optimizer.lr=0.3"
     )
-    found, losses = RunFolder(path).best(), evaluations(path)
+    found, losses = RunFolder(path).read_best(), evaluations(path)
     step = min(losses, key=losses.__getitem__)
     assert found is not None and (found.step, found.loss) == (step, losses[step]) and step < 12
     assert weights(path / "best") == weights(path / "checkpoints" / f"step-{step:07d}" / "model")
@@ -167,7 +167,7 @@ def test_on_a_slow_disk_the_best_model_says_what_it_is(
     monkeypatch.setattr("pellucid.training.run.BEST_SECONDS", -1.0)
     monkeypatch.setattr("pellucid.training.run.BEST_SHARE", 0.0)
     trained(tmp_path / "a", "evaluation.every=1")
-    found, losses = RunFolder(tmp_path / "a").best(), evaluations(tmp_path / "a")
+    found, losses = RunFolder(tmp_path / "a").read_best(), evaluations(tmp_path / "a")
     assert found is not None and (found.step, found.loss) == (6, losses[6])
 
 
@@ -193,7 +193,7 @@ def test_a_finished_run_can_be_given_more_steps(tmp_path: Path) -> None:
     path = tmp_path / "a"
     trained(path)
     before, first = rates(path), RunFolder(path)
-    assert first.status() == Status("finished", 6)
+    assert first.read_status() == Status("finished", 6)
     message = go_on(path, "steps=10", stop=8)
     assert "10 steps instead of 6" in message[0] and "cosine" in message[0]
     assert RunFolder(path).read_status() == Status("interrupted", 8)

@@ -176,7 +176,7 @@ def test_the_saved_model_is_the_merged_one_and_is_what_evaluations_saw(
     run = started(out, small_models.table(out, start, text), *RANK, "train.ema=0.5", "optimizer.lr=0.05")
     model = pellucid.load(out / "model").module
     trained, ids = run.state.model.eval(), torch.arange(8)[None]
-    with torch.no_grad(), run.state.average.applied():
+    with torch.no_grad(), run.state.average.use():
         torch.testing.assert_close(model(ids), trained(ids), rtol=1e-5, atol=1e-6)
     with torch.no_grad():
         assert not torch.allclose(model(ids), trained(ids), atol=1e-4)

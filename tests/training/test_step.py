@@ -230,7 +230,7 @@ def test_the_running_mean_is_what_evaluations_see() -> None:
         np.testing.assert_allclose(
             mean.numpy(), 0.5 * start[name] + 0.5 * moved[name], rtol=1e-12, atol=1e-15
         )
-    with made.state.average.applied():
+    with made.state.average.use():
         assert np.array_equal(
             weights(made)["embed.weight"], made.state.weights.named["embed.weight"].detach().numpy()
         )

@@ -1,10 +1,10 @@
-"""What one of several GPUs holds and sends, on paper: before anybody rents them.
+"""The memory and traffic of one of several GPUs, computed before anything is allocated.
 
-With N parameters of four bytes, W ranks, and a share (W − 1)/W of everything that has to travel:
+With N parameters of four bytes and W ranks, where a fraction (W − 1)/W of everything is sent:
 
-    ddp     weights, gradients and moments whole on each; the gradients go round twice: 2 · 4N · (W − 1)/W
-    fsdp    a W-th of each; weights gathered in the forward pass and again in the backward, gradients sent
-            once to whoever keeps them: 3 · 4N · (W − 1)/W, half as much again as ddp
+    ddp     weights, gradients and moments whole on each; gradients all-reduced: 2 · 4N · (W − 1)/W
+    fsdp    a W-th of each; weights gathered in the forward and again in the backward pass, gradients
+            reduce-scattered: 3 · 4N · (W − 1)/W
 """
 
 import math
@@ -24,7 +24,7 @@ class Share:
 
     weights: int
     gathered: int
-    """Of other ranks' rows, at the most that are here at once, and their gradients."""
+    """Rows of other ranks that are here at the same time, and their gradients, at most."""
     gradients: int
     optimizer: int
     activations: int
@@ -35,7 +35,7 @@ class Share:
         return self.weights + self.gathered + self.gradients + self.optimizer + self.activations
 
 
-def share(
+def compute_share(
     config: ModelConfig,
     way: str,
     world: int,
@@ -46,7 +46,8 @@ def share(
     accumulate: int = 1,
     recompute: bool = False,
 ) -> Share:
-    """Of one of `world` ranks, each with micro-batches of so many rows; activations of `width` bytes."""
+    """Returns the share of one of `world` ranks with micro-batches of `rows` rows and activations of `width`
+    bytes."""
     sizes = {name: math.prod(shape) for name, shape in config.parameters().items()}
     everything = sum(sizes.values())
     block = sum(size for name, size in sizes.items() if name.startswith("blocks.0."))
@@ -55,19 +56,19 @@ def share(
     activations = estimate_training_memory(
         config, rows, width=width, activation_checkpointing=recompute
     ).activations
-    travels = (world - 1) / world
+    fraction = (world - 1) / world
     if way != "fsdp" or world == 1:
-        sent = round(2 * NUMBER * everything * travels)
+        sent = round(2 * NUMBER * everything * fraction)
         return Share(
             NUMBER * everything, 0, NUMBER * everything, NUMBER * everything * states, activations, sent
         )
-    mine = sum(-(-shape[0] // world) * math.prod(shape[1:]) for shape in config.parameters().values())
-    # the block at work and the one fetched ahead, with the gradients of the first, beside what is in no block
+    own = sum(-(-shape[0] // world) * math.prod(shape[1:]) for shape in config.parameters().values())
+    # The block at work and the prefetched one, the gradients of the first, and the weights outside of blocks.
     gathered = NUMBER * (2 * outside + 3 * block)
-    gradients = mine if accumulate == 1 else everything  # kept whole until they are sent
+    gradients = own if accumulate == 1 else everything  # whole until they are reduced
     fetched = accumulate * (outside + 2 * config.n_layer * block)
-    sent = round(NUMBER * (fetched + everything) * travels)
-    return Share(NUMBER * mine, gathered, NUMBER * gradients, NUMBER * mine * states, activations, sent)
+    sent = round(NUMBER * (fetched + everything) * fraction)
+    return Share(NUMBER * own, gathered, NUMBER * gradients, NUMBER * own * states, activations, sent)
 
 
 # ---- the table of docs/scaling.md
@@ -99,8 +100,8 @@ def table() -> Iterator[str]:
     yield "|---" * (len(head) + 2) + "|"
     for example in examples():
         for world, way in ((1, "ddp"), (8, "ddp"), (8, "fsdp"), (64, "ddp"), (64, "fsdp")):
-            made = share(example.config, way, world, example.rows, recompute=example.recompute)
-            cells = (made.weights, made.gathered, made.gradients, made.optimizer, made.activations)
-            figures = [f"{count / 1e9:.1f}" for count in (*cells, made.total, made.sent)]
+            share = compute_share(example.config, way, world, example.rows, recompute=example.recompute)
+            cells = (share.weights, share.gathered, share.gradients, share.optimizer, share.activations)
+            figures = [f"{count / 1e9:.1f}" for count in (*cells, share.total, share.sent)]
             gpus = {1: "1", 8: "8", 64: "8 × 8"}[world]
             yield f"| {' | '.join((example.name, gpus, way if world > 1 else 'alone', *figures))} |"

@@ -1,8 +1,8 @@
-"""The log of a run: one JSON object per line, written as it happens, so that any program can read along.
+"""The log of a run: one JSON object per line, written at once, so that any program can follow it.
 
     log = Log(out / "log.jsonl")
     log.write(event, mfu=0.4)           # {"kind": "step", "step": 120, "loss": 1.25, …, "mfu": 0.4}
-    cut(out / "log.jsonl", step=100)    # before going on from the checkpoint of step 100
+    cut(out / "log.jsonl", step=100)    # before resuming from the checkpoint of step 100
 
 JSON knows no NaN and no infinity: such a figure is null, and `not_finite` says what it was.
 """
@@ -55,8 +55,8 @@ class Log:
             raise file_error("write", path, error) from None
 
     def write(self, event: Event, **more: Any) -> None:
-        """One line, with the system as soon as this returns: a killed process loses none."""
-        data = _encoded(line(event, **more))
+        """Writes one line, to the system before this returns: a killed process loses none."""
+        data = _encode(make_line(event, **more))
         try:
             written = os.write(self._file, data)
             if written != len(data):  # no half line for the next one to be appended to
@@ -79,8 +79,8 @@ class Log:
         self.close()
 
 
-def line(event: Event, **more: Any) -> Line:
-    """What the log keeps of an event: its kind and its fields."""
+def make_line(event: Event, **more: Any) -> Line:
+    """Returns the line of an event: its kind and its fields."""
     if isinstance(event, Ended):
         kind = "interrupted" if event.reason is EndReason.INTERRUPTED else "end"
         figures = {"loss": event.loss, "best": event.best, "seconds": event.seconds}
@@ -90,7 +90,7 @@ def line(event: Event, **more: Any) -> Line:
     return {"kind": kind} | fields | more
 
 
-def _encoded(line: Line) -> bytes:
+def _encode(line: Line) -> bytes:
     try:
         text = json.dumps(line, ensure_ascii=False, allow_nan=False)
     except ValueError:
@@ -101,7 +101,7 @@ def _encoded(line: Line) -> bytes:
 
 
 def _finite(value: Any, at: str, notes: dict[str, str]) -> Any:
-    """The value with None for every NaN and infinity; the notes say where which one was."""
+    """Returns the value with None for every NaN and infinity; `notes` gets where each was."""
     if isinstance(value, float) and not math.isfinite(value):
         notes[at] = str(value)
         return None
@@ -113,7 +113,7 @@ def _finite(value: Any, at: str, notes: dict[str, str]) -> Any:
 
 
 def read(path: Path) -> list[Line]:
-    """Every whole line of a log; one at the end that a kill or a power cut tore is left out."""
+    """Returns every complete line of a log; a last one that a kill or a power cut truncated is omitted."""
     pieces = read_bytes(path).split(b"\n")
     last = len(pieces) - 1  # behind the last newline: nothing, or the beginning of a line
     found = []
@@ -128,7 +128,7 @@ def read(path: Path) -> list[Line]:
 
 
 def cut(path: Path, step: int) -> int:
-    """Forget what happened after a step, which the run is about to do again; how many bytes went.
+    """Removes the lines after a step, which the run is about to repeat; returns how many bytes.
 
     From the first line on that is damaged or of a later step, since steps only grow.
     """
@@ -151,7 +151,7 @@ def cut(path: Path, step: int) -> int:
 
 
 def figures(lines: Iterable[Line]) -> list[Line]:
-    """What two runs of one recipe have in common, however often they were interrupted: all but the clock."""
+    """Returns the figures that two runs of one recipe share, however often interrupted: all but the clock."""
     return [
         {key: value for key, value in line.items() if key not in CLOCK}
         for line in lines
@@ -159,8 +159,8 @@ def figures(lines: Iterable[Line]) -> list[Line]:
     ]
 
 
-def milestones(path: Path) -> Iterator[Line]:
-    """The last step, and every line that is none: all that a list of runs needs of a long log, read fast."""
+def read_milestones(path: Path) -> Iterator[Line]:
+    """Yields the last step and every line of another kind: what a list of runs needs of a long log."""
     beginning = b'{"kind": "step",'
     pieces = read_bytes(path).split(b"\n")[:-1]
     last = next((i for i in reversed(range(len(pieces))) if pieces[i].startswith(beginning)), None)

@@ -44,7 +44,7 @@ from pellucid.training.saving.checkpoint import Snapshot
 from pellucid.training.saving.environment import compare_environments, get_environment
 from pellucid.training.saving.manifest import checkpoint_name, parse_step
 from pellucid.training.saving.run_folder import LOG, RECIPE, RunFolder
-from pellucid.training.start import base_model_for_resume, resolve_recipe, shapes_of
+from pellucid.training.start import base_model_for_resume, get_parameter_shapes, resolve_recipe
 from pellucid.training.state import TrainState
 from pellucid.training.step import Hook, train_step
 
@@ -124,7 +124,7 @@ class PastRun:
         self.recipe = Recipe.from_dict(self.folder.read_recipe())
         self.base = base_model_for_resume(self.recipe, self.folder.find_newest()[0])
         self.source = _open_data(self.recipe, self.folder.path, self.base)
-        self.shapes = shapes_of(self.recipe, self.base, self.source.tokenizer.vocab_size)
+        self.shapes = get_parameter_shapes(self.recipe, self.base, self.source.tokenizer.vocab_size)
         log = self.folder.path / LOG
         self.lines = read(log) if log.exists() else []
 
@@ -180,7 +180,7 @@ class PastRun:
         names = [name for name in self.parameters if matches(name, only)]
         snapshot, saved_environment = self._nearest_checkpoint(k - 1)
         threads = saved_environment.get("threads")
-        with _isolated(threads if type(threads) is int else None):
+        with _isolate(threads if type(threads) is int else None):
             base = self.base if snapshot is not None else resolve_recipe(self.recipe)[1]
             state = TrainState(self.recipe, self.source, base)
             with use_deterministic_algorithms(state.is_deterministic), contextlib.closing(state.loader):
@@ -197,10 +197,10 @@ class PastRun:
                 event = train_step(state, [recorder, NonfiniteLocator()])
                 updates = recorder.updates(state)
             own_environment = get_environment(state.compiled, state.device)
-        logged = self._logged(event)
+        logged = self._find_logged(event)
         remarks = tuple(_compare_figures(event, logged)) if logged else ()
         rebuilt = RebuiltStep(
-            k, start, self.recipe, event, updates, recorder.grad_norms(), self._saved(k), remarks,
+            k, start, self.recipe, event, updates, recorder.grad_norms(), self._read_saved(k), remarks,
             bool(logged), self._vocabulary(), state.device.type,
         )  # fmt: skip
         if rebuilt.is_exact:
@@ -233,13 +233,13 @@ class PastRun:
                 if found is not None:
                     most = (parse_step(found.name) or 0) - 1
 
-    def _saved(self, k: int) -> Snapshot | None:
+    def _read_saved(self, k: int) -> Snapshot | None:
         try:
             return checkpoint.read(self.folder.checkpoints / checkpoint_name(k))
         except FileError:
             return None
 
-    def _logged(self, event: Stepped | Skipped) -> Line:
+    def _find_logged(self, event: Stepped | Skipped) -> Line:
         """Returns the log's line of this step; an empty one where it has none."""
         found = (line for line in reversed(self.lines) if line.get("step") == event.step)
         return next((line for line in found if line["kind"] in ("step", "skipped")), {})
@@ -275,7 +275,7 @@ def _open_data(recipe: Recipe, folder: Path, start: Pretrained | None) -> Source
 
 
 @contextlib.contextmanager
-def _isolated(threads: int | None) -> Iterator[None]:
+def _isolate(threads: int | None) -> Iterator[None]:
     """In this block torch has the run's number of threads; afterwards threads and RNG state are as before."""
     rng_state, before = rng.get_rng_state(), torch.get_num_threads()
     if threads is not None and 1 <= threads <= 4096:

@@ -81,9 +81,8 @@ class Recipe:
             value = getattr(getattr(self, section) if section else self, key)
             if not isinstance(value, str) and not low <= value <= high:
                 name = f"{section}.{key}" if section else key
-                raise ConfigError(
-                    f"{name}={value} is out of range: it must be from {_bound(low)} to {_bound(high)}."
-                )
+                limits = f"from {_format_bound(low)} to {_format_bound(high)}"
+                raise ConfigError(f"{name}={value} is out of range: it must be {limits}.")
         if not self.out.strip():
             raise ConfigError("out is empty: name the folder of the run, for example out=runs/a.")
         for section, key, words in CHOICES:
@@ -217,5 +216,5 @@ def as_text(word: str | bool) -> str:
     return word if isinstance(word, str) else format_toml(word)
 
 
-def _bound(number: float) -> str:
+def _format_bound(number: float) -> str:
     return f"{int(number):,}" if number == number // 1 and math.isfinite(number) else str(number)

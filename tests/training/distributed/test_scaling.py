@@ -8,7 +8,7 @@ import torch
 from pellucid.config import ModelConfig
 from pellucid.training import optimizers
 from pellucid.training.distributed.ranks import Ranks
-from pellucid.training.distributed.scaling import examples, share, table
+from pellucid.training.distributed.scaling import compute_share, examples, table
 from pellucid.training.distributed.sharded import to_local
 from tests.training.distributed.forked import job
 from tests.training.small_runs import make_run
@@ -22,17 +22,17 @@ ALL = OUTSIDE + 2 * BLOCK
 
 
 def test_ddp_holds_everything_and_sends_each_gradient_twice_but_for_its_own_part() -> None:
-    alone, two = (share(SMALL, "ddp", world, 3) for world in (1, 2))
+    alone, two = (compute_share(SMALL, "ddp", world, 3) for world in (1, 2))
     assert (alone.weights, alone.gradients, alone.optimizer, alone.sent) == (4 * ALL, 4 * ALL, 8 * ALL, 0)
     assert (two.total, two.sent) == (alone.total, 2 * 4 * ALL // 2)
 
 
 def test_fsdp_holds_its_part_and_sends_half_as_much_again() -> None:
-    two = share(SMALL, "fsdp", 2, 3)
+    two = compute_share(SMALL, "fsdp", 2, 3)
     assert (two.weights, two.gradients, two.optimizer) == (2 * ALL, 2 * ALL, 4 * ALL)
     assert two.gathered == 4 * (2 * OUTSIDE + 3 * BLOCK)
     assert two.sent == 4 * (OUTSIDE + 4 * BLOCK + ALL) // 2
-    four_parts = share(SMALL, "fsdp", 2, 3, accumulate=4)
+    four_parts = compute_share(SMALL, "fsdp", 2, 3, accumulate=4)
     assert four_parts.gradients == 4 * ALL  # whole until they are sent
     assert four_parts.sent == 4 * (4 * (OUTSIDE + 4 * BLOCK) + ALL) // 2
 
@@ -48,7 +48,7 @@ def test_a_rank_has_as_many_bytes_as_are_reported() -> None:
         return _bytes(weights), _bytes([to_local(moment) for moment in moments]), made.state.model.config
 
     weights, moments, config = job(2, work)[0]
-    message = share(config, "fsdp", 2, 2)
+    message = compute_share(config, "fsdp", 2, 2)
     assert (weights, moments) == (message.weights, message.optimizer)
 
 
@@ -59,7 +59,7 @@ def _bytes(tensors: list[torch.Tensor]) -> int:
 def test_activations_made_again_are_fewer() -> None:
     for one in examples():
         again, kept = (
-            share(one.config, "ddp", 8, one.rows, recompute=way).activations for way in (True, False)
+            compute_share(one.config, "ddp", 8, one.rows, recompute=way).activations for way in (True, False)
         )
         assert again < kept / 2
 

@@ -11,7 +11,7 @@ import pytest
 from pellucid.errors import FileError
 from pellucid.training.events import Ended, EndReason, Skipped
 from pellucid.training.history.curves import Curve, History, run_curves
-from pellucid.training.history.log import Log, cut, figures, milestones, read
+from pellucid.training.history.log import Log, cut, figures, read, read_milestones
 from tests.training.sample_events import evaluated, events, folder, started, stepped
 
 
@@ -132,7 +132,7 @@ def test_a_disk_that_takes_half_a_line_leaves_none(tmp_path: Path, monkeypatch: 
 
 def test_milestones_are_the_last_step_and_all_that_is_not_a_step(tmp_path: Path) -> None:
     path = folder(tmp_path / "run", 250) / "log.jsonl"
-    found = [(line["kind"], line["step"]) for line in milestones(path)]
+    found = [(line["kind"], line["step"]) for line in read_milestones(path)]
     assert found == [
         ("start", 0), ("evaluation", 100), ("saved", 100), ("evaluation", 200), ("saved", 200), ("step", 250),
         ("end", 250),

@@ -234,4 +234,4 @@ def test_the_environment_is_plain_data_and_differences_are_reported() -> None:
     assert compare_environments(now | {"pellucid": "0.0.1"}, now) == [
         f"pellucid was 0.0.1, and is {pellucid.__version__} now"
     ]
-    assert compare_environments({}, {"ranks": 2}) == ["the number of ranks was not told, and is 2 now"]
+    assert compare_environments({}, {"ranks": 2}) == ["the number of ranks was unknown, and is 2 now"]

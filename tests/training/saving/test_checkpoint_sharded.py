@@ -220,7 +220,7 @@ def halfmade(folder: RunFolder) -> bool:
 
 def kills(path: Path, count: int, seed: int) -> None:
     """Jobs of two ranks that save after every step; at some moment one of the two is killed, and the next job
-    goes on. In the end all is as if nobody had been killed."""
+    goes on. In the end all is as if none had been killed."""
     rng, folder = np.random.default_rng(seed), RunFolder(path)
     at = halfway = 0
     for _ in range(count):

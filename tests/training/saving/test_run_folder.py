@@ -232,7 +232,7 @@ def test_the_best_model_says_its_step_and_its_loss_and_is_never_purged(tmp_path:
         folder.save_best(snapshot(12), 0.5)
         for step in (20, 30):
             folder.save(snapshot(step), ENVIRONMENT, 1)
-    best = RunFolder(tmp_path).best()
+    best = RunFolder(tmp_path).read_best()
     assert best is not None and (best.step, best.loss) == (12, 0.5)
     weights = snapshot(12).weights
     assert np.array_equal(pellucid.load(tmp_path / "best").weights["embed.weight"], weights["embed.weight"])
@@ -310,7 +310,7 @@ def test_what_a_killed_process_left_is_removed_at_the_next_start(tmp_path: Path)
 
 
 def test_writing_without_the_lock_is_a_mistake_of_the_program(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="held"):
+    with pytest.raises(RuntimeError, match="lock"):
         RunFolder(tmp_path).begin(TOML)
 
 
