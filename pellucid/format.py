@@ -54,6 +54,17 @@ def pluralize(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
+def format_number(value: float, digits: int) -> str:
+    """Returns a number with this many significant digits.
+
+    >>> format_number(1 / 3, 5), format_number(-2.0, 5), format_number(-0.0, 5), format_number(-math.inf, 5)
+    ('0.33333', '-2', '0', '-∞')
+    """
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    return f"{value + 0.0:.{digits}g}"
+
+
 def format_bytes(count: float) -> str:
     """
     >>> format_bytes(999), format_bytes(2_500_000), format_bytes(577_267e9)

@@ -65,9 +65,8 @@ def trace(
 
 
 def _losses(tape: "Tape", steps: int) -> str:
-    from pellucid.explain.expression import figure
-    from pellucid.format import pluralize
+    from pellucid.format import format_number, pluralize
 
     names = ["loss", *(f"loss@{k}" for k in range(1, steps + 1))]
-    losses = " → ".join(figure(float(tape[name]), 5) for name in names)
+    losses = " → ".join(format_number(float(tape[name]), 5) for name in names)
     return f"loss {losses}" + (f" after {pluralize(steps, 'update')}" if steps else "")

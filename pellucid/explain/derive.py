@@ -11,12 +11,12 @@ from pellucid import notebook
 from pellucid.arguments import check_int, check_text
 from pellucid.errors import AddressError, TapeError
 from pellucid.explain import address as addresses
-from pellucid.explain.expression import Cell, Expression, figure, format_expression, operands
+from pellucid.explain.expression import Cell, Expression, find_operands, format_expression
 from pellucid.explain.formula import Formula, build_formula
 from pellucid.explain.recording import RecordingArray, record_part
 from pellucid.explain.table import IN_PYTHON, More, Slice
 from pellucid.explain.trace import Trace
-from pellucid.format import escape_controls
+from pellucid.format import escape_controls, format_number
 from pellucid.reference.op import Index
 from pellucid.reference.tape import Step
 
@@ -59,25 +59,27 @@ class Derivation:
         return build_formula(self.trace, self.step, self.index) if self.step else None
 
     def __str__(self) -> str:
-        return escape_controls("\n".join(lines(self)))
+        return escape_controls("\n".join(format_lines(self)))
 
     def __repr__(self) -> str:
         operands = f", computed from {', '.join(node.name for node in self.operands[:3])}" * bool(
             self.operands
         )
         operands += ", …" * (len(self.operands) > 3)
-        return escape_controls(f"<Derivation {_headline(self, 5, '', is_root=True)}{operands}>", keep="")
+        return escape_controls(
+            f"<Derivation {_format_headline(self, 5, '', is_root=True)}{operands}>", keep=""
+        )
 
     def _repr_html_(self) -> str:
         places = {id(node): i for i, node in enumerate(_walk(self))}
-        cut = notebook.line(_cut(self, IN_PYTHON))
-        return f"{_html(self, '', places)}{cut}"
+        cut = notebook.line(_format_cut(self, IN_PYTHON))
+        return f"{_format_html(self, '', places)}{cut}"
 
     def expand(self, step: Step, top: int) -> None:
         """Records this cell's arithmetic, and follows of each name the cell in the largest term."""
-        self.expression = arithmetic(self.trace, step, self.index, top)
+        self.expression = record_arithmetic(self.trace, step, self.index, top)
         found: dict[str, list[tuple[Cell, float]]] = {}
-        for cell, weight in (*operands(self.expression), *_selectors(self.trace, step, self.index)):
+        for cell, weight in (*find_operands(self.expression), *_find_selectors(self.trace, step, self.index)):
             cells = found.setdefault(cell.name, [])
             if all(cell.index != other.index for other, _ in cells):
                 cells.append((cell, weight))
@@ -87,7 +89,7 @@ class Derivation:
             self.operands.append(Derivation(self.trace, name, followed.index, others))
 
 
-def arithmetic(trace: Trace, step: Step, index: Index, top: int) -> Expression:
+def record_arithmetic(trace: Trace, step: Step, index: Index, top: int) -> Expression:
     """Returns one cell's arithmetic: the step's own forward on recording arrays, or its `shown` form where
     that gives the same number."""
     inputs = [trace.value(name) for name in step.inputs]
@@ -98,7 +100,7 @@ def arithmetic(trace: Trace, step: Step, index: Index, top: int) -> Expression:
         try:
             with np.errstate(over="raise", invalid="raise", divide="raise"):
                 simple: RecordingArray = step.op.shown(*parts, **need.attrs)
-            if _same(float(simple.value[need.pick]), actual):
+            if _is_same(float(simple.value[need.pick]), actual):
                 return simple.derive(need.pick, top)
         except FloatingPointError:  # e^1000: only the form with the maximum can be computed
             pass
@@ -107,11 +109,11 @@ def arithmetic(trace: Trace, step: Step, index: Index, top: int) -> Expression:
     return made.derive(need.pick, top)
 
 
-def _same(a: float, b: float) -> bool:
+def _is_same(a: float, b: float) -> bool:
     return a == b or math.isclose(a, b, rel_tol=1e-12, abs_tol=1e-300)
 
 
-def _selectors(trace: Trace, step: Step, index: Index) -> Iterator[tuple[Cell, float]]:
+def _find_selectors(trace: Trace, step: Step, index: Index) -> Iterator[tuple[Cell, float]]:
     """Yields the integer of each input that selects what the cell reads: its token, its target."""
     inputs = [trace.value(name) for name in step.inputs]
     need = step.op.reads(index, [x.shape for x in inputs], step.attrs)
@@ -184,15 +186,15 @@ def derive(trace: Trace, at: str, depth: int = 3, top: int = 6, most: int | None
 # ---- as text
 
 
-def lines(root: Derivation, digits: int = 5, more: More = IN_PYTHON) -> Iterator[str]:
+def format_lines(root: Derivation, digits: int = 5, more: More = IN_PYTHON) -> Iterator[str]:
     """Yields the derivation as indented text; `…` marks a number that could be expanded further."""
     places = {id(node): i for i, node in enumerate(_walk(root))}
-    yield from _lines(root, "", "", digits, "", places)
-    if cut := _cut(root, more):
+    yield from _format_tree(root, "", "", digits, "", places)
+    if cut := _format_cut(root, more):
         yield cut
 
 
-def _cut(root: Derivation, more: More) -> str:
+def _format_cut(root: Derivation, more: More) -> str:
     """Returns how to see what was cut; empty where nothing was."""
     ways = {"depth": f"a larger {more.depth}", "lines": more.lines}
     by = " with ".join(ways[limit] for limit in root.cut_by)
@@ -205,10 +207,10 @@ def _walk(node: Derivation) -> Iterator[Derivation]:
         yield from _walk(operand)
 
 
-def _lines(
+def _format_tree(
     node: Derivation, first: str, after: str, digits: int, scope: str, places: dict[int, int]
 ) -> Iterator[str]:
-    yield first + _headline(node, digits, scope, is_root=not first) + _pointer(node, places)
+    yield first + _format_headline(node, digits, scope, is_root=not first) + _format_pointer(node, places)
     if node.expression is None or node.step is None:
         return
     bar = after + ("│  " if node.operands else "   ")
@@ -217,26 +219,29 @@ def _lines(
     inner = node.name.removeprefix("d.").rpartition(".")[0]
     for i, operand in enumerate(node.operands):
         corner, under = ("└─ ", "   ") if i == len(node.operands) - 1 else ("├─ ", "│  ")
-        yield from _lines(operand, after + corner, after + under, digits, inner, places)
+        yield from _format_tree(operand, after + corner, after + under, digits, inner, places)
 
 
-def _pointer(node: Derivation, places: dict[int, int]) -> str:
+def _format_pointer(node: Derivation, places: dict[int, int]) -> str:
     if node.shown_at:
         return f"   (shown {'above' if places[id(node.shown_at)] < places[id(node)] else 'below'})"
     return " …" if node.step and not node.expression else ""
 
 
-def _headline(node: Derivation, digits: int, scope: str, is_root: bool) -> str:
+def _format_headline(node: Derivation, digits: int, scope: str, is_root: bool) -> str:
     trace = node.trace
     short = node.name
     for d in ("", "d."):
         if scope.startswith("blocks.") and short.startswith(f"{d}{scope}."):
             short = d + short.removeprefix(f"{d}{scope}.")
-    text = f"{short}{node.address.removeprefix(node.name)} = {figure(node.value, digits)}"
-    if tokens := _tokens(trace, node):
+    text = f"{short}{node.address.removeprefix(node.name)} = {format_number(node.value, digits)}"
+    if tokens := _format_tokens(trace, node):
         text += f"  ({tokens})"
     if node.others:
-        others = (f"{_difference(trace, node, cell)}: {figure(cell.value, digits)}" for cell in node.others)
+        others = (
+            f"{_format_difference(trace, node, cell)}: {format_number(cell.value, digits)}"
+            for cell in node.others
+        )
         return f"{text}   also {'; '.join(others)}"
     role, meaning = trace.tape.roles[node.name], trace.about(node.name).meaning
     if role == "grad" and not is_root:
@@ -244,7 +249,7 @@ def _headline(node: Derivation, digits: int, scope: str, is_root: bool) -> str:
     return f"{text}   {f'{LEAVES[role]}, ' if role in LEAVES else ''}{meaning}".rstrip(", ")
 
 
-def _tokens(trace: Trace, node: Derivation) -> str:
+def _format_tokens(trace: Trace, node: Derivation) -> str:
     labels = [(axis, trace.label(node.name, axis, i), i) for axis, i in trace.places(node.name, node.index)]
     shown = [f"{axis}={i} {text}" for axis, text, i in labels if text is not None]
     vocabulary = trace.labels.get("v", [])
@@ -253,7 +258,7 @@ def _tokens(trace: Trace, node: Derivation) -> str:
     return ", ".join(shown)
 
 
-def _difference(trace: Trace, node: Derivation, cell: Cell) -> str:
+def _format_difference(trace: Trace, node: Derivation, cell: Cell) -> str:
     """Returns the indices in which another cell of the same value differs."""
     mine = dict(trace.places(node.name, node.index))
     return ",".join(f"{a}={i}" for a, i in trace.places(node.name, cell.index) if mine[a] != i)
@@ -262,21 +267,21 @@ def _difference(trace: Trace, node: Derivation, cell: Cell) -> str:
 # ---- as HTML
 
 
-def _html(node: Derivation, scope: str, places: dict[int, int]) -> str:
+def _format_html(node: Derivation, scope: str, places: dict[int, int]) -> str:
     """Returns a tree that folds: each number, and below it its formula, its arithmetic and its operands."""
-    head = _headline(node, 5, scope, is_root=not scope) + _pointer(node, places)
+    head = _format_headline(node, 5, scope, is_root=not scope) + _format_pointer(node, places)
     if node.expression is None or node.step is None:
         return notebook.branch(head, ())
     inner = node.name.removeprefix("d.").rpartition(".")[0] or node.name
     arithmetic_lines = f"{node.formula}\n= {format_expression(node.expression, 5)}"
-    operands = (_html(operand, inner, places) for operand in node.operands)
+    operands = (_format_html(operand, inner, places) for operand in node.operands)
     return notebook.branch(head, (notebook.line(arithmetic_lines), *operands))
 
 
 # ---- as data
 
 
-def as_data(node: Derivation) -> dict[str, Any]:
+def to_data(node: Derivation) -> dict[str, Any]:
     """Returns the derivation as plain data, numbers in full; a cell that is shown elsewhere in it says so."""
     about = node.trace.about(node.name)
     data: dict[str, Any] = {
@@ -299,7 +304,7 @@ def as_data(node: Derivation) -> dict[str, Any]:
             "latex": node.formula.to_latex() if node.formula else None,
             "mathml": node.formula.to_mathml() if node.formula else None,
             "arithmetic": format_expression(node.expression, 17),
-            "operands": [as_data(operand) for operand in node.operands],
+            "operands": [to_data(operand) for operand in node.operands],
         }
     return data
 

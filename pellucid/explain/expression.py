@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pellucid.format import format_number
 from pellucid.reference.op import Index
 from pellucid.reference.ops.einsum import format_scale
 
@@ -89,30 +90,20 @@ def compute(expression: Expression) -> float:
             return value
 
 
-def operands(expression: Expression, weight: float = math.inf) -> Iterator[tuple[Cell, float]]:
+def find_operands(expression: Expression, weight: float = math.inf) -> Iterator[tuple[Cell, float]]:
     """Yields every named number with the magnitude of its term; outside any sum that is infinite."""
     match expression:
         case Cell():
             yield expression, weight
         case Apply(_, args):
             for arg in args:
-                yield from operands(arg, weight)
+                yield from find_operands(arg, weight)
         case Sum(terms):
             for term in terms:
-                yield from operands(term, min(weight, abs(term.value)))
+                yield from find_operands(term, min(weight, abs(term.value)))
         case Chosen(what, condition):
-            yield from operands(what, weight)
-            yield from operands(condition, 0.0)
-
-
-def figure(value: float, digits: int) -> str:
-    """
-    >>> figure(1 / 3, 5), figure(-2.0, 5), figure(-0.0, 5), figure(-math.inf, 5)
-    ('0.33333', '-2', '0', '-∞')
-    """
-    if math.isinf(value):
-        return "∞" if value > 0 else "-∞"
-    return f"{value + 0.0:.{digits}g}"
+            yield from find_operands(what, weight)
+            yield from find_operands(condition, 0.0)
 
 
 # How tightly each form binds: a part that binds looser than its place needs parentheses.
@@ -131,16 +122,16 @@ def _format(expression: Expression, digits: int) -> tuple[str, int]:
         case Chosen(what):
             return _format(what, digits)
         case Number(value) | Cell(_, _, value):
-            return figure(value, digits), _ATOM if value >= 0 else _SUM
+            return format_number(value, digits), _ATOM if value >= 0 else _SUM
         case Sum(terms, rest, folded):
             parts = [_format_operand(term, _PRODUCT, digits, signed=True) for term in terms]
             if folded:
-                parts.append(f"{figure(rest, digits)} [{folded:,} smaller term{'s' * (folded > 1)}]")
+                parts.append(f"{format_number(rest, digits)} [{folded:,} smaller term{'s' * (folded > 1)}]")
             if not parts:
                 return "0", _ATOM
             return " + ".join(parts).replace(" + -", " - "), _SUM if len(parts) > 1 else _PRODUCT
         case Apply("multiply", (*args, Number(scale))) if args and scale > 0:
-            text = _format_operand(_product(args), _PRODUCT, digits, signed=True)
+            text = _format_operand(_multiply(args), _PRODUCT, digits, signed=True)
             return text + format_scale(scale, digits), _PRODUCT
         case Apply("multiply", args):
             text = " · ".join(
@@ -168,7 +159,7 @@ def _format(expression: Expression, digits: int) -> tuple[str, int]:
             return f"{name}({', '.join(_format(arg, digits)[0] for arg in args)})", _ATOM
 
 
-def _product(factors: list[Expression]) -> Expression:
+def _multiply(factors: list[Expression]) -> Expression:
     return factors[0] if len(factors) == 1 else Apply("multiply", tuple(factors), math.nan)
 
 

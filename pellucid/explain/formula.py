@@ -2,10 +2,10 @@
 
 import re
 
-from pellucid.explain.expression import figure
 from pellucid.explain.notation import Literal, Node, Symbol, fill, parse, slots
 from pellucid.explain.trace import Trace
 from pellucid.explain.typeset import write_latex, write_mathml, write_text
+from pellucid.format import format_number
 from pellucid.reference.op import Index, each, rows
 from pellucid.reference.ops.einsum import Spec, einsum, format_scale, sizes_of
 from pellucid.reference.ops.einsum import parse as parse_spec
@@ -45,7 +45,8 @@ def build_formula(trace: Trace, step: Step, index: Index) -> Formula:
     symbols = [_symbol(trace, _local_name(trace, name, step.name), aligned) for name in step.inputs]
     axes = trace.about(step.inputs[0]).axes
     values: dict[str, Node] = {
-        key: Literal(figure(v, 5) if isinstance(v, int | float) else str(v)) for key, v in step.attrs.items()
+        key: Literal(format_number(v, 5) if isinstance(v, int | float) else str(v))
+        for key, v in step.attrs.items()
     }
     values |= {"y": _symbol(trace, step.name), "row": Symbol(f"{axes[-1]}'" if axes else "")}
     for key in slots(tree) - set(values):

@@ -10,10 +10,10 @@ from pellucid.reference.op import Shape
 _LAYER = re.compile(r"^((?:d\.)?blocks)\.(\d+)\.")
 
 
-def tree(shapes: Mapping[str, Shape], also: Mapping[str, str] | None = None) -> Iterator[str]:
+def format_tree(shapes: Mapping[str, Shape], also: Mapping[str, str] | None = None) -> Iterator[str]:
     """Yields names as an indented tree with axes and sizes; layers like the first are listed once."""
     layers = {int(found[2]) for name in shapes if (found := _LAYER.match(name))}
-    shown = {name: shape for name, shape in shapes.items() if _layer(name) in (None, 0)}
+    shown = {name: shape for name, shape in shapes.items() if _find_layer(name) in (None, 0)}
     above: list[str] = []
     for name, shape in shown.items():
         *scope, leaf = _split(name)
@@ -32,7 +32,7 @@ def tree(shapes: Mapping[str, Shape], also: Mapping[str, str] | None = None) -> 
         yield f"{'  ' * len(scope) + leaf:<30}{f'[{sizes}]':<28}{remark}".rstrip()
 
 
-def _layer(name: str) -> int | None:
+def _find_layer(name: str) -> int | None:
     found = _LAYER.match(name)
     return int(found[2]) if found else None
 
@@ -46,12 +46,12 @@ def _split(name: str) -> list[str]:
     return [f"{found[1]}.{found[2]}", part, rest] if rest else [f"{found[1]}.{found[2]}", part]
 
 
-def overview(trace: Trace) -> Iterator[str]:
+def format_overview(trace: Trace) -> Iterator[str]:
     """Yields every value of a run by name: the forward pass as a tree, then the number of other values."""
     tape = trace.tape
     for title, roles in (("parameters", ("param",)), ("values", ("leaf", "act"))):
         yield f"{title}:"
-        yield from tree(
+        yield from format_tree(
             {
                 name: tape.values[name].shape
                 for name, role in tape.roles.items()
@@ -60,7 +60,7 @@ def overview(trace: Trace) -> Iterator[str]:
         )
     gradients = sum(role == "grad" for role in tape.roles.values())
     updates = sum(role == "update" for role in tape.roles.values())
-    same = ", ".join(f"{name} = {target}" for name, target in tape.aliases.items() if _plain(name))
+    same = ", ".join(f"{name} = {target}" for name, target in tape.aliases.items() if _is_plain(name))
     if same:
         yield f"other names: {same}"
     if gradients:
@@ -69,5 +69,5 @@ def overview(trace: Trace) -> Iterator[str]:
         yield f"and {updates} values of updates: NAME@k after k updates"
 
 
-def _plain(name: str) -> bool:
-    return not name.startswith("d.") and "@" not in name and _layer(name) in (None, 0)
+def _is_plain(name: str) -> bool:
+    return not name.startswith("d.") and "@" not in name and _find_layer(name) in (None, 0)

@@ -14,10 +14,9 @@ import numpy as np
 
 from pellucid import notebook
 from pellucid.explain.address import Part, format_address
-from pellucid.explain.expression import figure
 from pellucid.explain.trace import Trace
-from pellucid.explain.trace_file import labels_entry, values_entry
-from pellucid.format import escape_controls
+from pellucid.explain.trace_file import make_labels_entry, make_values_entry
+from pellucid.format import escape_controls, format_number
 from pellucid.reference.op import Array
 
 
@@ -90,10 +89,10 @@ class Slice:
         return f"{self.address} [{' '.join(sizes)}]"
 
     def __str__(self) -> str:
-        return escape_controls("\n".join(text(self)))
+        return escape_controls("\n".join(format_lines(self)))
 
     def __repr__(self) -> str:
-        return escape_controls(f"<Slice {self.title}: {_totals(self, 5) or 'no numbers'}>", keep="")
+        return escape_controls(f"<Slice {self.title}: {_format_totals(self, 5) or 'no numbers'}>", keep="")
 
     def _repr_html_(self) -> str:
         layout = _lay_out(self, 5, 2 * WIDTH, IN_PYTHON)
@@ -103,7 +102,9 @@ class Slice:
         )
 
 
-def text(part: Slice, digits: int = 5, width: int | None = None, more: More = IN_PYTHON) -> Iterator[str]:
+def format_lines(
+    part: Slice, digits: int = 5, width: int | None = None, more: More = IN_PYTHON
+) -> Iterator[str]:
     """Yields the tables as lines of text of at most `width` columns: by default those of the terminal."""
     layout = _lay_out(part, digits, width or shutil.get_terminal_size((WIDTH, 24)).columns, more)
     yield from layout.before
@@ -116,7 +117,7 @@ def text(part: Slice, digits: int = 5, width: int | None = None, more: More = IN
     yield from layout.after
 
 
-def as_data(part: Slice) -> dict[str, Any]:
+def to_data(part: Slice) -> dict[str, Any]:
     """Returns the numbers in full, as plain data; a whole value as a trace file stores it."""
     trace, name = part.trace, part.name
     about = trace.about(name)
@@ -128,7 +129,7 @@ def as_data(part: Slice) -> dict[str, Any]:
         data |= {"at": part.address, "index": fixed}
         data |= {"tokens": {axis: trace.label(name, axis, i) for axis, i in fixed.items()}}
     data |= {"shape": list(value.shape), "axes": list(axes), "role": trace.tape.roles[name]}
-    return data | labels_entry(trace, name, axes) | values_entry(value)
+    return data | make_labels_entry(trace, name, axes) | make_values_entry(value)
 
 
 # ---- the layout, for text and HTML
@@ -153,7 +154,7 @@ def _lay_out(part: Slice, digits: int, width: int, more: More) -> _Layout:
     about, value, axes = part.trace.about(part.name), part.value, part.axes
     symbol = about.symbol if about.symbol != part.name else ""
     meaning = f"{symbol}, {about.meaning}" if symbol and about.meaning else about.meaning
-    before = [f"{part.title}{_tokens(part)}   {meaning}".rstrip()]
+    before = [f"{part.title}{_format_tokens(part)}   {meaning}".rstrip()]
     if about.transposed and value.ndim == 2:
         value, axes = value.T, axes[::-1]
         before.append(f"shown as the formulas use it, {symbol}[{','.join(axes)}]")
@@ -166,9 +167,9 @@ def _lay_out(part: Slice, digits: int, width: int, more: More) -> _Layout:
     room = math.inf if part.lines is None else max(4, part.lines - len(before) - 3)
     leads, tables, used = list(np.ndindex(value.shape[:-2])), list[_Table](), 0
     for lead in leads:
-        title = ", ".join(_heading(part, axis, i) for axis, i in zip(axes, lead, strict=False))
+        title = ", ".join(_format_heading(part, axis, i) for axis, i in zip(axes, lead, strict=False))
         most = room - bool(title) - bool(axes[-1])
-        table = _table(
+        table = _make_table(
             part, title, value[lead], axes[-2:], digits, most, math.inf if room == math.inf else width
         )
         used += len(table.rows) + bool(title)
@@ -177,7 +178,7 @@ def _lay_out(part: Slice, digits: int, width: int, more: More) -> _Layout:
         tables.append(table)
     after = []
     if rest := len(leads) - len(tables):
-        other = f'{more.at}"{_next(part, leads[len(tables)])}"'
+        other = f'{more.at}"{_find_next(part, leads[len(tables)])}"'
         after.append(
             f"… and {rest:,} more table{'s' * (rest > 1)}: {other} for the next, {more.lines} for all"
         )
@@ -186,12 +187,12 @@ def _lay_out(part: Slice, digits: int, width: int, more: More) -> _Layout:
             table.top_helps for table in tables
         )
         after.append(f"… is what does not fit here: {larger}{more.lines} for everything")
-    if (value.size > SMALL or after) and (totals := _totals(part, digits)):
+    if (value.size > SMALL or after) and (totals := _format_totals(part, digits)):
         after.append(f"of all {value.size:,}: {totals}")
     return _Layout(before, tables, after)
 
 
-def _table(
+def _make_table(
     part: Slice, title: str, grid: Array, axes: tuple[str, ...], digits: int, room: float, width: float
 ) -> _Table:
     weights = np.where(np.isnan(grid), np.inf, np.where(grid == -np.inf, 0, np.abs(grid)))
@@ -199,12 +200,12 @@ def _table(
         weights.max(1), _find_partner(part, axes[0]), part.top, lambda places: len(list(places)) <= room
     )
     shown = [i for i in rows if i is not None]
-    beside = ["", *("…" if i is None else _heading(part, axes[0], i) for i in rows)]
+    beside = ["", *("…" if i is None else _format_heading(part, axes[0], i) for i in rows)]
 
     @cache
     def column(j: int | None) -> list[str]:
-        head = "…" if j is None else _heading(part, axes[1], j)
-        return [head, *("…" if i is None or j is None else _number(grid[i, j], digits) for i in rows)]
+        head = "…" if j is None else _format_heading(part, axes[1], j)
+        return [head, *("…" if i is None or j is None else _format_cell(grid[i, j], digits) for i in rows)]
 
     def fits(places: Iterable[int | None]) -> bool:
         total = 2.0 + max(map(len, beside))
@@ -261,39 +262,39 @@ def _find_partner(part: Slice, axis: str) -> list[int]:
 def _fits_in_a_row(part: Slice, row: Array, axis: str, digits: int, width: int) -> bool:
     total = 2
     for j, number in enumerate(row):
-        total += 2 + max(len(_heading(part, axis, j)), len(_number(number, digits)))
+        total += 2 + max(len(_format_heading(part, axis, j)), len(_format_cell(number, digits)))
         if total > width:
             return False
     return True
 
 
-def _heading(part: Slice, axis: str, i: int) -> str:
+def _format_heading(part: Slice, axis: str, i: int) -> str:
     if not axis:
         return ""
     label = part.trace.label(part.name, axis, i)
     return f"{axis}={i}" + (f" {label if len(label) <= LABEL else label[:LABEL] + '…'}" if label else "")
 
 
-def _number(value: Any, digits: int) -> str:
-    return str(int(value)) if value.dtype.kind in "iu" else figure(float(value), digits)
+def _format_cell(value: Any, digits: int) -> str:
+    return str(int(value)) if value.dtype.kind in "iu" else format_number(float(value), digits)
 
 
-def _tokens(part: Slice) -> str:
+def _format_tokens(part: Slice) -> str:
     """Returns the tokens at the indices of the address."""
     places = zip(part.trace.about(part.name).axes, part.part.index, strict=True)
     fixed = [(axis, i) for axis, i in places if i is not None and part.trace.size(part.name, axis) > 1]
-    texts = [_heading(part, axis, i) for axis, i in fixed if part.trace.label(part.name, axis, i)]
+    texts = [_format_heading(part, axis, i) for axis, i in fixed if part.trace.label(part.name, axis, i)]
     return f"  ({', '.join(texts)})" if texts else ""
 
 
-def _next(part: Slice, lead: tuple[int, ...]) -> str:
+def _find_next(part: Slice, lead: tuple[int, ...]) -> str:
     """Returns the address of one of the tables."""
     rest = iter(lead)
     index = tuple(next(rest, None) if i is None else i for i in part.part.index)
     return format_address(part.trace, Part(part.name, index))
 
 
-def _totals(part: Slice, digits: int) -> str:
+def _format_totals(part: Slice, digits: int) -> str:
     """Returns the sum, minimum and maximum with their addresses; empty where no number is finite."""
     value = part.value
     finite = value[np.isfinite(value)]
@@ -304,7 +305,7 @@ def _totals(part: Slice, digits: int) -> str:
         place = iter(np.unravel_index(int(find(value)), value.shape))
         index = tuple(int(next(place)) if i is None else i for i in part.part.index)
         number = part.trace.value(part.name)[index]
-        return f"{_number(number, digits)} at {part.trace.address(part.name, index)}"
+        return f"{_format_cell(number, digits)} at {part.trace.address(part.name, index)}"
 
-    total = _number(finite.sum(), digits)
+    total = _format_cell(finite.sum(), digits)
     return f"sum {total}, smallest {extreme(np.nanargmin)}, largest {extreme(np.nanargmax)}"

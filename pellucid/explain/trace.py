@@ -29,14 +29,14 @@ class Trace:
         return escape_controls(f"<Trace{of}{read}: {what}>", keep="")
 
     def __str__(self) -> str:
-        from pellucid.explain.overview import overview
+        from pellucid.explain.overview import format_overview
 
-        return escape_controls("\n".join((repr(self), *overview(self))))
+        return escape_controls("\n".join((repr(self), *format_overview(self))))
 
     def _repr_html_(self) -> str:
-        from pellucid.explain.overview import overview
+        from pellucid.explain.overview import format_overview
 
-        return notebook.branch(repr(self), (notebook.line("\n".join(overview(self))),), is_open=False)
+        return notebook.branch(repr(self), (notebook.line("\n".join(format_overview(self))),), is_open=False)
 
     def about(self, name: str) -> Name:
         """Returns the glossary's entry, or a plain one for a value that is not in it."""

@@ -114,7 +114,7 @@ def write(trace: Trace, path: Path, model: str | None = None, force: bool = Fals
     are in a file: the trace then refers to them.
     """
     check_trace_output(path, force)
-    tape, old = trace.tape, _stores_of(path)
+    tape, old = trace.tape, _find_stores(path)
     large = {name: value for name, value in tape.values.items() if value.size > INLINE}
     referenced = {name for name in large if model and tape.roles[name] == "param"}
     large = {name: value for name, value in large.items() if name not in referenced}
@@ -130,9 +130,9 @@ def write(trace: Trace, path: Path, model: str | None = None, force: bool = Fals
         where: dict[str, Any] = {"store": store.name} if name in large else {}
         if name in referenced and model is not None:
             relative = os.path.relpath(Path(model).resolve(), path.parent.resolve())
-            key = {"sha256": checksum(value), "key": name}
+            key = {"sha256": compute_checksum(value), "key": name}
             where["ref"] = {"path": model, "relative": Path(relative).as_posix(), **key}
-        tensors[name] = tensor_entry(trace, name, where)
+        tensors[name] = make_tensor_entry(trace, name, where)
     steps = [
         {
             "i": i,
@@ -151,7 +151,7 @@ def write(trace: Trace, path: Path, model: str | None = None, force: bool = Fals
             with new_file(store, STORE, force=True) as file:
                 file.write(content)
         with new_file(path, TRACE, force) as file:
-            file.write(_json(head, tensors, steps))
+            file.write(_format_json(head, tensors, steps))
     except BaseException:
         if is_new:
             with contextlib.suppress(OSError):
@@ -163,7 +163,7 @@ def write(trace: Trace, path: Path, model: str | None = None, force: bool = Fals
     return [path, store] if large else [path]
 
 
-def _stores_of(path: Path) -> set[Path]:
+def _find_stores(path: Path) -> set[Path]:
     """Returns the stores of the trace at this path that no other file beside it refers to."""
     if not os.path.isfile(path) or _why_not_a_trace(path):
         return set()
@@ -179,11 +179,11 @@ def _stores_of(path: Path) -> set[Path]:
     return {
         store
         for store in mine
-        if not _why_not_a_store(store) and not any(_names(other, store.name) for other in others)
+        if not _why_not_a_store(store) and not any(_mentions(other, store.name) for other in others)
     }
 
 
-def _names(file: Path, name: str) -> bool:
+def _mentions(file: Path, name: str) -> bool:
     """Whether a file names another; True where it cannot be read."""
     try:
         return name.encode("utf-8", UNPAIRED) in read_bytes(file)
@@ -191,7 +191,7 @@ def _names(file: Path, name: str) -> bool:
         return True
 
 
-def _json(head: dict[str, Any], tensors: dict[str, Any], steps: list[Any]) -> bytes:
+def _format_json(head: dict[str, Any], tensors: dict[str, Any], steps: list[Any]) -> bytes:
     """Returns the JSON with one line per tensor and per step, so that `diff` can compare it."""
 
     def line(value: Any) -> str:
@@ -204,25 +204,25 @@ def _json(head: dict[str, Any], tensors: dict[str, Any], steps: list[Any]) -> by
     return text.encode("utf-8", UNPAIRED)
 
 
-def checksum(value: Array) -> str:
+def compute_checksum(value: Array) -> str:
     """Returns the checksum of the numbers as float64, whatever the type in the file."""
     return hashlib.sha256(np.ascontiguousarray(value, dtype="<f8").data).hexdigest()
 
 
-def tensor_entry(trace: Trace, name: str, elsewhere: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def make_tensor_entry(trace: Trace, name: str, elsewhere: Mapping[str, Any] | None = None) -> dict[str, Any]:
     value, about = trace.value(name), trace.about(name)
     entry: dict[str, Any] = {
         "shape": list(value.shape),
         "axes": list(about.axes),
         "role": trace.tape.roles[name],
     }
-    entry |= labels_entry(trace, name, about.axes)
+    entry |= make_labels_entry(trace, name, about.axes)
     if name in trace.tape.about:
         entry |= {"symbol": about.symbol, "meaning": about.meaning}
-    return entry | (dict(elsewhere) if elsewhere else values_entry(value))
+    return entry | (dict(elsewhere) if elsewhere else make_values_entry(value))
 
 
-def labels_entry(trace: Trace, name: str, axes: Iterable[str]) -> dict[str, Any]:
+def make_labels_entry(trace: Trace, name: str, axes: Iterable[str]) -> dict[str, Any]:
     """Returns the tokens of the axes on which every index has one, but not a whole large vocabulary."""
     named = [axis for axis in axes if axis in trace.labels and trace.size(name, axis) <= INLINE]
     labels = {axis: trace.texts(name, axis) for axis in named}
@@ -230,7 +230,7 @@ def labels_entry(trace: Trace, name: str, axes: Iterable[str]) -> dict[str, Any]
     return {"labels": labels} if labels else {}
 
 
-def values_entry(value: Array) -> dict[str, Any]:
+def make_values_entry(value: Array) -> dict[str, Any]:
     """Returns the numbers as nested lists; NaN and ±inf, which JSON lacks, are null and listed as special."""
     special = [] if value.dtype.kind in "iu" else np.argwhere(~np.isfinite(value)).tolist()
     plain = value.astype(object)
@@ -253,10 +253,10 @@ def read(path: Path, weights_of: WeightsOf | None = None) -> Trace:
     data = read_format(path, "trace", FORMAT, VERSION)
     with validating(path):
         need(isinstance(data.get("run"), dict), "'run' is missing or not a dict")
-        return _trace(data, _ExternalTensors(path, str(data["run"].get("dtype", "float64")), weights_of))
+        return _read_trace(data, _ExternalTensors(path, str(data["run"].get("dtype", "float64")), weights_of))
 
 
-def _trace(data: dict[str, Any], elsewhere: "_ExternalTensors") -> Trace:
+def _read_trace(data: dict[str, Any], elsewhere: "_ExternalTensors") -> Trace:
     kinds = {"run": dict, "tensors": dict, "steps": list}
     for key, kind in kinds.items():
         need(isinstance(data.get(key), kind), f"{key!r} is missing or not a {kind.__name__}")
@@ -267,12 +267,12 @@ def _trace(data: dict[str, Any], elsewhere: "_ExternalTensors") -> Trace:
     for name, entry in data["tensors"].items():
         need(isinstance(entry, dict), f"tensor {name!r} is not a table")
         need(entry.get("role") in _ROLES, f"tensor {name!r} has the role {entry.get('role')!r}")
-        value = _value(name, entry, elsewhere)
+        value = _read_value(name, entry, elsewhere)
         tape.values[name] = value if value.dtype.kind in "iu" else value.astype(tape.dtype)
         tape.roles[name] = entry["role"]
         axes = entry.get("axes")
         need(
-            _texts(axes) and len(axes) == tape.values[name].ndim == len(set(axes)),
+            _are_texts(axes) and len(axes) == tape.values[name].ndim == len(set(axes)),
             f"tensor {name!r}: axes {axes!r} do not fit its shape",
         )
         if isinstance(entry.get("symbol"), str):
@@ -283,17 +283,17 @@ def _trace(data: dict[str, Any], elsewhere: "_ExternalTensors") -> Trace:
             tape.about[name] = Name(name, tuple(axes), name, "", engines="reference")
         need(isinstance(entry.get("labels", {}), dict), f"tensor {name!r}: labels are not a table")
         for axis, texts in entry.get("labels", {}).items():
-            need(axis in axes and _texts(texts), f"tensor {name!r}: labels of {axis!r} are not texts")
+            need(axis in axes and _are_texts(texts), f"tensor {name!r}: labels of {axis!r} are not texts")
             labels[axis] = max(labels.get(axis, []), texts, key=len)
     for step in data["steps"]:
-        _step(tape, step)
+        _read_step(tape, step)
     for name, role in tape.roles.items():
         given = role in ("leaf", "param")
         need(given != (name in tape.steps), f"{name!r} has the role {role!r}, which contradicts its steps")
     aliases = data.get("aliases", {})
     need(
         isinstance(aliases, dict)
-        and _texts(list(aliases.values()))
+        and _are_texts(list(aliases.values()))
         and all(target in tape.values and name not in tape.values for name, target in aliases.items()),
         "aliases do not name tensors",
     )
@@ -301,11 +301,11 @@ def _trace(data: dict[str, Any], elsewhere: "_ExternalTensors") -> Trace:
     return Trace(tape, data["run"], labels)
 
 
-def _texts(given: Any) -> bool:
+def _are_texts(given: Any) -> bool:
     return isinstance(given, list) and all(isinstance(text, str) for text in given)
 
 
-def _value(name: str, entry: dict[str, Any], elsewhere: "_ExternalTensors") -> Array:
+def _read_value(name: str, entry: dict[str, Any], elsewhere: "_ExternalTensors") -> Array:
     shape = entry.get("shape")
     need(
         isinstance(shape, list) and all(type(size) is int and 0 <= size < 2**40 for size in shape),
@@ -399,7 +399,7 @@ class _ExternalTensors:
         key = ref["key"]
         for _, weights in found:
             value = np.asarray(weights[key], dtype=np.float64) if key in weights else None
-            if value is not None and checksum(value) == ref["sha256"]:
+            if value is not None and compute_checksum(value) == ref["sha256"]:
                 return value
         place, weights = found[0]
         need(key in weights, f"{place} has no weight {key!r}")
@@ -416,13 +416,13 @@ class _ExternalTensors:
         return self.models.get(model)
 
 
-def _step(tape: Tape, step: Any) -> None:
+def _read_step(tape: Tape, step: Any) -> None:
     need(isinstance(step, dict), "a step is not a table")
     name, inputs, attrs = step.get("out"), step.get("in"), step.get("attrs", {})
     need(isinstance(name, str) and name in tape.values, f"a step makes {name!r}, which is not a tensor")
     need(name not in tape.steps, f"two steps make {name!r}")
     need(step.get("phase") in _PHASES, f"step {name!r} has the phase {step.get('phase')!r}")
-    need(_texts(inputs), f"step {name!r}: its inputs are not names")
+    need(_are_texts(inputs), f"step {name!r}: its inputs are not names")
     for read in inputs:
         known = read in tape.steps or (read in tape.values and tape.roles[read] in ("leaf", "param"))
         need(known, f"step {name!r} reads {read!r} before anything makes it")

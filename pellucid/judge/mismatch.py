@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pellucid.errors import TapeError
-from pellucid.explain.derive import arithmetic
+from pellucid.explain.derive import record_arithmetic
 from pellucid.explain.expression import format_expression
 from pellucid.explain.formula import build_formula
 from pellucid.explain.trace import Trace
@@ -98,7 +98,7 @@ def explain_mismatch(found: Mismatch, trace: Trace, head: bool = True, top: int 
     if step is None:
         return "\n".join([*lines, f"  {at} is given"])
     try:
-        made = arithmetic(trace, step, found.index, top)
+        made = record_arithmetic(trace, step, found.index, top)
     except Exception as error:  # an untrusted trace may hold a step that cannot run
         raise TapeError(f"{found.name!r} cannot be recomputed from this trace: {error}.") from error
     return "\n".join(

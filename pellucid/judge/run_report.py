@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from pellucid.explain.expression import figure
-from pellucid.format import pluralize
+from pellucid.format import format_number, pluralize
 from pellucid.judge.mismatch import Mismatch
 from pellucid.judge.verdict import Finding, Verdict
 from pellucid.reference.op import Index
@@ -84,7 +83,7 @@ class Deviation:
         return f"{self.address}: {got}, where its inputs give {wanted}: {self._reason()}"
 
     def _reason(self) -> str:
-        units, allowed = figure(self.units, 3), figure(self.allowed, 3)
+        units, allowed = format_number(self.units, 3), format_number(self.allowed, 3)
         if self.layout:
             return f"these are the numbers in the order of {self.layout}: give --layout {self.layout}"
         if self.fits:
@@ -100,8 +99,8 @@ def format_apart(a: float, b: float) -> tuple[str, str]:
     >>> format_apart(1.5, 2.5), format_apart(1.0000001, 1.0)
     (('1.5', '2.5'), ('1.0000001', '1'))
     """
-    digits = next((n for n in range(6, 17) if figure(a, n) != figure(b, n)), 17)
-    return figure(a, digits), figure(b, digits)
+    digits = next((n for n in range(6, 17) if format_number(a, n) != format_number(b, n)), 17)
+    return format_number(a, digits), format_number(b, digits)
 
 
 SHOWN = 3

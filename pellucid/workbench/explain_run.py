@@ -11,10 +11,10 @@ import numpy as np
 from pellucid.errors import AddressError, UsageError
 from pellucid.explain.address import Part, parse
 from pellucid.explain.derive import Derivation, explain
-from pellucid.explain.expression import figure
-from pellucid.explain.overview import tree
+from pellucid.explain.overview import format_tree
 from pellucid.explain.table import Slice
 from pellucid.explain.trace import Trace
+from pellucid.format import format_number
 from pellucid.training.events import Skipped, Stepped
 from pellucid.training.history.rebuild import PastRun
 from pellucid.training.saving.manifest import parse_step
@@ -56,7 +56,7 @@ class RunNames:
         yield f"checkpoints, from which a replay begins: {saved}"
         yield "NAME@k is a parameter after k updates; NAME.m@k and NAME.v@k are the optimizer's moments;"
         yield "d.NAME@k, d.NAME.clipped@k, grad_norm@k and clip@k the gradient of update k. NAME is one of"
-        yield from tree({name: tuple(shape) for name, shape in data["parameters"].items()})
+        yield from format_tree({name: tuple(shape) for name, shape in data["parameters"].items()})
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -120,12 +120,14 @@ def _notes(done: "RebuiltStep", trace: Trace, name: str, part: Part) -> Iterator
         yield f"{done.event.name} was not finite{about}"
     elif (own := done.recorded(name).get(part.name)) is not None:
         deviation = _deviation(own.value, trace.value(part.name), own.type, part)
-        has = f"has {figure(deviation['own'], 9)} here" if part.cell is not None else "has these numbers"
+        has = (
+            f"has {format_number(deviation['own'], 9)} here" if part.cell is not None else "has these numbers"
+        )
         far = "this is exactly that"
         if deviation["distance"]:
             most = "" if part.cell is not None else "at most "
-            far = f"this is {most}{figure(deviation['distance'], 2)} from that, "
-            far += f"{figure(deviation['last_places'], 2)} × its last place"
+            far = f"this is {most}{format_number(deviation['distance'], 2)} from that, "
+            far += f"{format_number(deviation['last_places'], 2)} × its last place"
         who = "the run itself" if done.is_exact else "this replay, which is not the run to the bit,"
         yield f"{who} {has}, in {own.type}; {far}"
         yield from _verdict(done, name)
@@ -155,7 +157,8 @@ def _verdict(done: "RebuiltStep", name: str) -> Iterator[str]:
     most = "not one is off"
     if worst and worst.units:
         unit = f"times a replay in {worst.rerun_type}" if worst.rerun_type else "units of rounding"
-        most = f"the worst is {figure(worst.units, 2)} {unit} off, {figure(worst.allowed, 2)} are allowed"
+        units, allowed = format_number(worst.units, 2), format_number(worst.allowed, 2)
+        most = f"the worst is {units} {unit} off, {allowed} are allowed"
     yield f"{judged.verdict}: each number of this update follows from the run's own before it; {most}"
 
 

@@ -104,11 +104,11 @@ def _shapes(model: Any, at: str | None, tokens: int | None, batch: int | None) -
 def explanation_lines(found: "Explanation", digits: int = 5, more: More = IN_PYTHON) -> Iterable[str]:
     """Returns an explanation as lines of text; `more` says how to see what was cut."""
     if isinstance(found, Derivation):
-        return derive.lines(found, digits, more)
+        return derive.format_lines(found, digits, more)
     if isinstance(found, Slice):
-        return table.text(found, digits, more=more)
+        return table.format_lines(found, digits, more=more)
     if isinstance(found, Trace):
-        return overview.overview(found)
+        return overview.format_overview(found)
     if isinstance(found, Shapes):
         return found.lines()
     from pellucid.workbench.explain_run import RunNumber
@@ -121,9 +121,9 @@ def explanation_lines(found: "Explanation", digits: int = 5, more: More = IN_PYT
 def explanation_data(found: "Explanation") -> Any:
     """Returns an explanation as plain data, with numbers in full."""
     if isinstance(found, Derivation):
-        return derive.as_data(found)
+        return derive.to_data(found)
     if isinstance(found, Slice):
-        return table.as_data(found)
+        return table.to_data(found)
     if isinstance(found, Trace):
         return [
             {

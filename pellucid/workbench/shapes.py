@@ -15,7 +15,7 @@ from pellucid.arguments import check_int
 from pellucid.config import ModelConfig
 from pellucid.cost import cost, table, total
 from pellucid.errors import UsageError
-from pellucid.explain.overview import tree
+from pellucid.explain.overview import format_tree
 from pellucid.explain.trace import Trace
 from pellucid.names import describe
 from pellucid.reference.op import Shape
@@ -43,14 +43,14 @@ class Shapes:
     def lines(self) -> Iterator[str]:
         if not self.tokens:
             yield f"{self.name}: config-only preset; its parameters:"
-            yield from tree(self.config.parameters())
+            yield from format_tree(self.config.parameters())
             yield ""
             yield from table(self.config)
             return
         yield "parameters:"
-        yield from tree(self.config.parameters())
+        yield from format_tree(self.config.parameters())
         yield "values:"
-        yield from tree(self.values())
+        yield from format_tree(self.values())
 
     def as_data(self) -> dict[str, Any]:
         """Returns the shapes, and without tokens the cost, as plain data."""

@@ -11,7 +11,7 @@ import pytest
 
 import pellucid
 from pellucid.errors import UsageError
-from pellucid.explain.derive import as_data, derive, explain, lines
+from pellucid.explain.derive import derive, explain, format_lines, to_data
 from pellucid.explain.table import IN_A_SHELL
 from pellucid.explain.trace import Trace
 from pellucid.reference.ops.arithmetic import add, power
@@ -113,7 +113,7 @@ def test_a_depth_that_needs_more_lines_says_both(abcd: Model) -> None:
 
 
 def test_a_shell_gets_its_own_options(abcd: Model) -> None:
-    message = list(lines(abcd.explain("A B", at="loss", target="C", depth=1), more=IN_A_SHELL))
+    message = list(format_lines(abcd.explain("A B", at="loss", target="C", depth=1), more=IN_A_SHELL))
     assert message[-1].endswith("a larger --depth")
 
 
@@ -192,7 +192,7 @@ def test_aliases_are_explained_as_what_they_name(abcd: Model) -> None:
 
 
 def test_data_holds_the_numbers_in_full(abcd: Model) -> None:
-    data = as_data(abcd.explain("A B", at="probs[t=1,v=2]", depth=1))
+    data = to_data(abcd.explain("A B", at="probs[t=1,v=2]", depth=1))
     share = 1 / (1 + math.exp(-math.sqrt(2)))
     assert data["value"] == pytest.approx(0.5 / (1 + math.exp(1 - 2 * share)), rel=1e-14)
     assert data["tokens"] == {"t": "B", "v": "C"}

@@ -8,9 +8,9 @@ import pytest
 
 import pellucid
 from pellucid.explain.derive import explain
-from pellucid.explain.table import IN_A_SHELL, Slice, as_data, text
+from pellucid.explain.table import IN_A_SHELL, Slice, format_lines, to_data
 from pellucid.explain.trace import Trace
-from pellucid.explain.trace_file import tensor_entry
+from pellucid.explain.trace_file import make_tensor_entry
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
 from tests.reference.models import CONFIGS, weights
@@ -49,7 +49,7 @@ def part_of(trace: Trace, at: str, top: int = 6, lines: int | None = 40) -> Slic
 
 
 def shown(trace: Trace, at: str, width: int = 100, top: int = 6, lines: int | None = 40) -> list[str]:
-    return list(text(part_of(trace, at, top, lines), width=width))
+    return list(format_lines(part_of(trace, at, top, lines), width=width))
 
 
 def test_a_small_value_is_shown_whole_with_its_tokens() -> None:
@@ -126,7 +126,7 @@ def test_an_option_is_advised_only_where_it_changes_the_text(attention: Trace) -
 
 
 def test_a_shell_gets_its_own_options(attention: Trace) -> None:
-    lines = "\n".join(text(part_of(attention, PATTERN), width=60, more=IN_A_SHELL))
+    lines = "\n".join(format_lines(part_of(attention, PATTERN), width=60, more=IN_A_SHELL))
     assert "--lines 0" in lines and "--at " in lines and "lines=" not in lines
 
 
@@ -146,7 +146,7 @@ def test_every_value_of_every_config_can_be_shown_at_any_width() -> None:
             found = explain(Trace(tape), name, depth=0)
             assert str(found) and len(repr(found)) < 400
             if isinstance(found, Slice):
-                assert list(text(found, width=1)) and found._repr_html_()
+                assert list(format_lines(found, width=1)) and found._repr_html_()
 
 
 def test_numbers_that_are_not_finite_are_shown() -> None:
@@ -158,12 +158,12 @@ def test_numbers_that_are_not_finite_are_shown() -> None:
 
 
 def test_data_of_a_slice_is_the_slice(attention: Trace) -> None:
-    data = as_data(part_of(attention, f"{PATTERN}[h=3,t=it]"))
+    data = to_data(part_of(attention, f"{PATTERN}[h=3,t=it]"))
     assert (data["at"], data["axes"], data["shape"]) == (f"{PATTERN}[h=3,t=8]", ["s"], [12])
     assert data["values"] == attention.value(PATTERN)[0, 3, 8].tolist()
     assert data["labels"] == {"s": WORDS} and data["tokens"]["t"] == "Ġit"
-    whole = as_data(part_of(attention, PATTERN))
-    assert whole == {"name": PATTERN} | tensor_entry(attention, PATTERN)
+    whole = to_data(part_of(attention, PATTERN))
+    assert whole == {"name": PATTERN} | make_tensor_entry(attention, PATTERN)
 
 
 def test_a_slice_from_python_has_its_numbers_a_short_repr_and_html() -> None:

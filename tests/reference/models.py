@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from pellucid.config import ModelConfig
-from pellucid.explain.derive import arithmetic
+from pellucid.explain.derive import record_arithmetic
 from pellucid.explain.expression import compute
 from pellucid.explain.trace import Trace
 from pellucid.judge.mismatch import Mismatch, find_mismatch, largest
@@ -104,7 +104,7 @@ def alone(tape: Tape, step: Step, index: Index) -> float:
 
 def explained(top: int) -> Callable[[Tape, Step, Index], float]:
     """One cell from the arithmetic that is printed for it, `top` terms of a long sum."""
-    return lambda tape, step, index: compute(arithmetic(Trace(tape), step, index, top))
+    return lambda tape, step, index: compute(record_arithmetic(Trace(tape), step, index, top))
 
 
 def wrong_cell(tape: Tape, cell: Callable[[Tape, Step, Index], float]) -> Mismatch | None:

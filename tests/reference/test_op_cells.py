@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pellucid.config import preset, preset_text
-from pellucid.explain.derive import arithmetic
+from pellucid.explain.derive import record_arithmetic
 from pellucid.explain.expression import Apply, Cell, Expression, Number, Sum, compute, format_expression
 from pellucid.explain.trace import Trace
 from pellucid.judge.mismatch import find_mismatch
@@ -58,7 +58,7 @@ def calculated(text: str) -> float:
 
 
 def read_aloud(tape: Tape, step: Step, index: Index, top: int) -> float:
-    return calculated(format_expression(arithmetic(Trace(tape), step, index, top), 17))
+    return calculated(format_expression(record_arithmetic(Trace(tape), step, index, top), 17))
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -117,7 +117,7 @@ def test_the_printed_arithmetic_reads_as_on_paper() -> None:
     tape = teaching_model()
 
     def text(name: str, *index: int) -> str:
-        return format_expression(arithmetic(Trace(tape), tape.steps[name], index, top=6))
+        return format_expression(record_arithmetic(Trace(tape), tape.steps[name], index, top=6))
 
     assert text("blocks.0.attn.q", 0, 0, 2, 1) == "1 · 0 + 1 · 2"
     assert text("blocks.0.attn.scores", 0, 0, 2, 0) == "(2 · 1 + 2 · 0) / √2"
@@ -169,7 +169,7 @@ def test_a_scale_is_printed_with_as_many_digits_as_asked() -> None:
     logits = tape.constant("logits", [1.0, 2.0])
     warm = tape("warm", einsum, logits, spec="v->v", scale=1 / 0.7)
     assert wrong_cell(tape, partial(read_aloud, top=6)) is None
-    assert format_expression(arithmetic(Trace(tape), tape.steps[warm.name], (0,), 6), 3) == "1 · 1.43"
+    assert format_expression(record_arithmetic(Trace(tape), tape.steps[warm.name], (0,), 6), 3) == "1 · 1.43"
 
 
 @pytest.mark.parametrize("op", [softmax, logsumexp], ids=lambda op: op.name)
@@ -207,6 +207,6 @@ def test_the_cells_of_two_joined_training_steps_are_their_arrays() -> None:
 def test_an_explanation_reads_only_cells_of_its_inputs() -> None:
     tape = run(CONFIGS["llama"])
     step = tape.steps["blocks.1.attn.scores"]
-    expression = arithmetic(Trace(tape), step, (1, 3, 2, 0), top=10)
+    expression = record_arithmetic(Trace(tape), step, (1, 3, 2, 0), top=10)
     q, k = (tape[name] for name in step.inputs)
     assert compute(expression) == pytest.approx(q[1, 3, 2] @ k[1, 1, 0] / 2, rel=1e-14)

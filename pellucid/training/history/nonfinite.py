@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pellucid.config import ModelConfig
 from pellucid.errors import PellucidError
-from pellucid.explain.expression import figure
+from pellucid.format import format_number
 from pellucid.model.taps import look
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
@@ -52,7 +52,7 @@ class ValueSummary(NamedTuple):
         ('12 of 4,096 are infinite', 'from -1 to 2')
         """
         if not self.nonfinite:
-            return f"from {figure(self.low, 3)} to {figure(self.high, 3)}"
+            return f"from {format_number(self.low, 3)} to {format_number(self.high, 3)}"
         if not self.nan:
             return f"{self.infinite:,} of {self.size:,} are infinite"
         infinite = f", {self.infinite:,} infinite" if self.infinite else ""
