@@ -1,4 +1,4 @@
-"""Updates as steps: each rule reads a parameter and its gradient and names the parameter X@k."""
+"""Update rules as steps: each reads a parameter X and its gradient, and computes X@k."""
 
 import inspect
 import math
@@ -52,7 +52,7 @@ def adam(
     eps: float,
     t: int | None = None,
 ) -> Ref:
-    """Both moments, their bias corrected (arXiv:1412.6980) for t updates: k, unless some were skipped."""
+    """Adam with bias correction (arXiv:1412.6980) for t updates: k, unless some were skipped."""
     beta1, beta2 = betas
     m, v = _moments(tape, w, g, k, state, betas)
     settings = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps}
@@ -73,11 +73,15 @@ def adam_l2(
     t: int | None = None,
 ) -> Ref:
     """Adam on the gradient of loss + λ/2 ‖w‖²: both moments see the weight."""
-    pulled = tape(f"{w.name}.pulled@{k}", scaled_sum, g, w, alpha=weight_decay)
+    penalized = tape(f"{w.name}.pulled@{k}", scaled_sum, g, w, alpha=weight_decay)
     _describe(
-        tape, w, pulled, f"g@{k}", f"the gradient plus {weight_decay:g} times the weight, at update {k}, of: "
+        tape,
+        w,
+        penalized,
+        f"g@{k}",
+        f"the gradient plus {weight_decay:g} times the weight, at update {k}, of ",
     )
-    return adam(tape, w, pulled, k, state, lr=lr, betas=betas, eps=eps, t=t)
+    return adam(tape, w, penalized, k, state, lr=lr, betas=betas, eps=eps, t=t)
 
 
 def adamw(
@@ -93,7 +97,7 @@ def adamw(
     weight_decay: float,
     t: int | None = None,
 ) -> Ref:
-    """Both moments, their bias corrected, and decay of the weight itself (arXiv:1711.05101)."""
+    """Adam with bias correction and decoupled weight decay (arXiv:1711.05101)."""
     beta1, beta2 = betas
     m, v = _moments(tape, w, g, k, state, betas)
     settings = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "decay": weight_decay}
@@ -112,59 +116,61 @@ def muon(
     weight_decay: float,
     steps: int,
 ) -> Ref:
-    """Momentum, a look ahead along it, and of that the nearly orthogonal matrix (Jordan 2024)."""
+    """Nesterov momentum, orthogonalized by Newton-Schulz iterations (Jordan 2024)."""
     if len(w.shape) != 2:
         raise TapeError(
             f"muon updates matrices only; {w.name!r} has the shape {w.shape}. Choose others with `only`."
         )
     m = tape(f"{w.name}.m@{k}", updates.ema, _moment(tape, w, "m", k, state), g, beta=beta)
     ahead = tape(f"{w.name}.ahead@{k}", lerp, g, m, share=beta)
-    _describe(tape, w, ahead, f"u@{k}", f"the gradient blended with its momentum, at update {k}, of: ")
-    turned = _orthogonal(tape, w, ahead, k, steps)
+    _describe(tape, w, ahead, f"u@{k}", f"the gradient blended with its momentum, at update {k}, of ")
+    orthogonal = _orthogonalize(tape, w, ahead, k, steps)
     rows, columns = w.shape
     scale = math.sqrt(max(1.0, rows / columns))
-    return tape(f"{w.name}@{k}", updates.muon, w, turned, lr=lr, scale=scale, decay=weight_decay)
+    return tape(f"{w.name}@{k}", updates.muon, w, orthogonal, lr=lr, scale=scale, decay=weight_decay)
 
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 """a, b, c of Jordan 2024: a steep start, so that five steps are enough."""
 SHORTEST = 1e-7
-"""A matrix shorter than this is divided by this."""
+"""ε: a matrix of a smaller norm is divided by this."""
 
 
-def _orthogonal(tape: Tape, w: Ref, x: Ref, k: int, steps: int) -> Ref:
-    """X ← a X + b (X Xᵀ) X + c (X Xᵀ)² X, again and again; of a tall matrix the smaller product XᵀX."""
+def _orthogonalize(tape: Tape, w: Ref, x: Ref, k: int, steps: int) -> Ref:
+    """Iterates X ← a X + b (X Xᵀ) X + c (X Xᵀ)² X; of a tall matrix, with the smaller product XᵀX."""
     a, b, c = NEWTON_SCHULZ
     wide = x.shape[0] <= x.shape[1]
     gram_spec, apply_spec = ("ik,jk->ij", "ij,jk->ik") if wide else ("ki,kj->ij", "kj,ji->ki")
 
-    def take(name: str, symbol: str, meaning: str, op: Op, *inputs: Ref, **attrs: Any) -> Ref:
-        made = tape(f"{w.name}.{name}@{k}", op, *inputs, **attrs)
+    def compute(name: str, symbol: str, meaning: str, op: Op, *inputs: Ref, **attrs: Any) -> Ref:
+        value = tape(f"{w.name}.{name}@{k}", op, *inputs, **attrs)
         if name.startswith(("turned", "pushed")):
-            return _describe(tape, w, made, symbol, f"{meaning}, at update {k}, of: ")
+            return _describe(tape, w, value, symbol, f"{meaning}, at update {k}, of ")
         return tape.describe(
-            made, "i j" if made.shape else "", symbol, f"{meaning}, at update {k}, of {w.name}"
+            value, "i j" if value.shape else "", symbol, f"{meaning}, at update {k}, of {w.name}"
         )
 
-    size = take("length", "‖u‖", "the root of the sum of the squares", frobenius_norm, x)
-    x = take("turned_0", "X_0", "the matrix at length 1", divide_by_norm, x, size, eps=SHORTEST)
+    size = compute("length", "‖u‖", "Frobenius norm", frobenius_norm, x)
+    x = compute("turned_0", "X_0", "the matrix divided by its norm", divide_by_norm, x, size, eps=SHORTEST)
     for n in range(1, steps + 1):
-        gram = take(f"gram_{n}", f"A_{n}", "what its rows have in common", einsum, x, x, spec=gram_spec)
-        square = take(
+        gram = compute(f"gram_{n}", f"A_{n}", "Gram matrix", einsum, x, x, spec=gram_spec)
+        square = compute(
             f"square_{n}",
             f"cA_{n}²",
-            "c times the square of that",
+            "c times the square of the Gram matrix",
             einsum,
             gram,
             gram,
             spec="ik,kj->ij",
             scale=c,
         )
-        both = take(f"both_{n}", f"B_{n}", "b A + c A²", scaled_sum, square, gram, alpha=b)
+        both = compute(f"both_{n}", f"B_{n}", "b A + c A²", scaled_sum, square, gram, alpha=b)
         order = (both, x) if wide else (x, both)
-        pushed = take(f"pushed_{n}", f"BX_{n}", "the matrix times that", einsum, *order, spec=apply_spec)
-        x = take(
-            f"turned_{n}", f"X_{n}", f"after step {n} of Newton and Schulz", scaled_sum, pushed, x, alpha=a
+        pushed = compute(
+            f"pushed_{n}", f"BX_{n}", "the matrix times b A + c A²", einsum, *order, spec=apply_spec
+        )
+        x = compute(
+            f"turned_{n}", f"X_{n}", f"after Newton-Schulz iteration {n}", scaled_sum, pushed, x, alpha=a
         )
     return x
 
@@ -257,20 +263,20 @@ def _clip(tape: Tape, gradients: dict[str, Ref], limit: float) -> dict[str, Ref]
 
 
 def _moments(tape: Tape, w: Ref, g: Ref, k: int, state: State, betas: tuple[float, float]) -> tuple[Ref, Ref]:
-    """Adam's two: running means of the gradient and of its square."""
+    """Returns Adam's two moments: running means of the gradient and of its square."""
     m = tape(f"{w.name}.m@{k}", updates.ema, _moment(tape, w, "m", k, state), g, beta=betas[0])
     v = tape(f"{w.name}.v@{k}", updates.ema, _moment(tape, w, "v", k, state), g, beta=betas[1], power=2)
     return m, v
 
 
 def _moment(tape: Tape, w: Ref, which: str, k: int, state: State) -> Ref:
-    """The moment before this update, nothing at first."""
+    """Returns the moment before this update; before the first, zeros."""
     name = f"{w.name}.{which}@{k - 1}"
     return tape.constant(name, state.get(name, np.zeros(w.shape)))
 
 
 def _describe(tape: Tape, w: Ref, made: Ref, symbol: str, meaning: str) -> Ref:
-    """A glossary entry like the weight's own, where that has one."""
+    """Gives a value a glossary entry like the weight's own, where that has one."""
     of = describe(w.name, tape.about)
     if of:
         tape.about[made.name] = replace(

@@ -19,7 +19,13 @@ from pellucid.judge.recorded import RecordedValue
 from pellucid.judge.run_report import RunReport
 from pellucid.model.lora import adapters
 from pellucid.patterns import matches
-from pellucid.reference.one_update import Before, Rule, beginning, no_update, one_update
+from pellucid.reference.one_update import (
+    UpdateInputs,
+    UpdateRule,
+    record_initial,
+    record_skipped_update,
+    record_update,
+)
 from pellucid.reference.op import Array
 from pellucid.training.events import Skipped, Stepped
 from pellucid.training.recipe import Recipe
@@ -77,19 +83,19 @@ class RebuiltStep:
         update, k = self.updates[name], self.step
         labels = {"parameter": list(self.grad_norms), "v": list(self.vocabulary)}
         if self.event is None:
-            return Trace(beginning(name, update.new), labels=labels)
+            return Trace(record_initial(name, update.new), labels=labels)
         norms = np.array(list(self.grad_norms.values()))
-        before = Before(name, k, update.weight, update.gradient, norms, update.moments, update.mean)
+        before = UpdateInputs(name, k, update.weight, update.gradient, norms, update.moments, update.mean)
         if update.gradient is None or isinstance(self.event, Skipped):
-            return Trace(no_update(before), labels=labels)
+            return Trace(record_skipped_update(before), labels=labels)
         train, optimizer = self.recipe.train, self.recipe.optimizer
         rule, settings = optimizer.rule(name, update.weight.shape, k - 1)
         rate = settings["lr"] * self.recipe.schedule.factor(k - 1, self.recipe.steps_at(k - 1))
         if "betas" in settings:
             betas = tuple(float(rounding(beta)) for beta in settings["betas"])
             settings = settings | {"t": update.updates + 1, "betas": betas}
-        how = Rule(rule, settings | {"lr": rate}, train.clip, train.ema)
-        return Trace(one_update(before, how), labels=labels)
+        how = UpdateRule(rule, settings | {"lr": rate}, train.clip, train.ema)
+        return Trace(record_update(before, how), labels=labels)
 
     def recorded(self, name: str) -> dict[str, RecordedValue]:
         """Returns what the run itself computed, under the names of the trace."""
