@@ -14,9 +14,10 @@ The command line prints the message alone and exits with `exit_code`: 2 for a us
 failed.
 """
 
+import contextlib
 import difflib
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -137,3 +138,12 @@ def file_error(verb: str, path: str | Path, error: OSError) -> FileError:
     name = str(path)
     short = name if len(name) <= 500 else f"{name[:80]}…"  # a name of any length can be asked for
     return kind(f"cannot {verb} {short}: {error.strerror or error}.")
+
+
+@contextlib.contextmanager
+def file_errors(verb: str, path: str | Path) -> Iterator[None]:
+    """Turns a failed system call inside the block into the error "cannot VERB PATH: reason."."""
+    try:
+        yield
+    except OSError as error:
+        raise file_error(verb, path, error) from None

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pellucid.errors import FileError, UsageError, file_error
+from pellucid.errors import FileError, UsageError, file_error, file_errors
 
 _PARTIAL = re.compile(r"\.pellucid-[0-9a-f]{12}-[0-9a-f]{8}\.partial")
 _REPLACED = "replaced"
@@ -45,15 +45,13 @@ def check_output(path: Path, kind: Kind, force: bool = False, folder: bool = Fal
     if path.name in ("", ".."):
         place = "" if str(path) == "." else f": {path} has no file name"
         raise UsageError(f"the output has no name{place}. Give {kind.name} a path, such as -o out/name.")
-    try:
+    with file_errors("write", path):
         if not os.path.lexists(path):
             check_parent(path, folder)
             return
         if folder and path.is_dir() and not any(path.iterdir()):
             return
         why = kind.why_not(path) if path.exists() else "it is a broken link"
-    except OSError as error:
-        raise file_error("write", path, error) from None
     if why:
         raise FileError(
             f"{path} exists and is not {kind.name} that could be replaced: {why}. Give another path."
@@ -344,13 +342,24 @@ def check_readable(path: Path) -> None:
         raise FileError(f"cannot read {path}: it is a pipe or a device, and not a file.")
 
 
-def read_bytes(path: Path) -> bytes:
-    """Returns the content of a file."""
-    try:
+def read_bytes(path: Path, limit: int | None = None) -> bytes:
+    """Returns the content of a file; raises where it has more than `limit` bytes."""
+    with file_errors("read", path):
         check_readable(path)
+        if limit is not None and (size := path.stat().st_size) > limit:
+            raise FileError(f"cannot read {path}: it has {size:,} bytes; the limit is {limit:,}.")
         return path.read_bytes()
-    except OSError as error:
-        raise file_error("read", path, error) from None
+
+
+def read_text(path: Path, limit: int | None = None) -> str:
+    """Returns the content of a UTF-8 file."""
+    try:
+        return read_bytes(path, limit).decode("utf-8")
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise FileError(
+            f"cannot read {path}: it is not UTF-8; byte {error.start:,} is 0x{byte:02x}."
+        ) from None
 
 
 def read_json(path: Path) -> Any:

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from pellucid.errors import FileError, file_error
+from pellucid.errors import FileError, file_errors
 
 MAGIC, DONE, FORMAT = b"PELLTOKS", b"PELLDONE", 1
 HEAD, TAIL = struct.Struct("<8sIIQ"), struct.Struct("<QQ8s")
@@ -84,14 +84,11 @@ class Shard:
 
     def __init__(self, path: Path) -> None:
         self.path, self._ends_are_checked = path, False
-        try:
-            with path.open("rb") as file:
-                head = file.read(HEAD.size)
-                size = file.seek(0, os.SEEK_END)
-                file.seek(max(0, size - TAIL.size))
-                tail = file.read(TAIL.size)
-        except OSError as error:
-            raise file_error("read", path, error) from None
+        with file_errors("read", path), path.open("rb") as file:
+            head = file.read(HEAD.size)
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - TAIL.size))
+            tail = file.read(TAIL.size)
         if head[:8] != MAGIC:
             raise FileError(f"{path} is not a token file: byte 0 does not begin {MAGIC.decode()!r}.")
         if size < HEAD.size + TAIL.size:

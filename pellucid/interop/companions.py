@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.errors import FileError, PellucidError, quote, show
-from pellucid.files import need, validating
+from pellucid.files import need, read_text, validating
 from pellucid.interop.folder import (
     file_in,
     has_file,
-    read_bytes,
     read_table,
     write_bytes,
     write_table,
@@ -105,7 +104,7 @@ def _read_gpt2(folder: Path) -> Tokenizer:
     """Returns GPT-2's tokenizer from two files: the ids of the tokens, and the merges in order."""
     path = file_in(folder, "vocab.json")
     vocab = read_table(path, MAX_TOKENIZER_BYTES) | _read_optional(folder, "added_tokens.json")
-    text = read_bytes(file_in(folder, "merges.txt"), MAX_TOKENIZER_BYTES).decode("utf-8")
+    text = read_text(file_in(folder, "merges.txt"), MAX_TOKENIZER_BYTES)
     merges = [line.split(" ") for line in text.splitlines() if line and not line.startswith("#version")]
     with validating(path):
         need(all(type(id) is int for id in vocab.values()), "an id is not an integer")
@@ -138,11 +137,7 @@ def _complete_special(tokenizer: StandardTokenizer, generation: dict[str, Any]) 
 def _read_template(folder: Path, settings: dict[str, Any]) -> str | None:
     """Returns the template of `chat_template.jinja`, or of the settings: a string, or several with names."""
     if has_file(folder, TEMPLATE):
-        path = file_in(folder, TEMPLATE)
-        try:
-            return read_bytes(path, MAX_TEMPLATE_BYTES).decode("utf-8")
-        except UnicodeDecodeError:
-            raise FileError(f"{path} is not UTF-8.") from None
+        return read_text(file_in(folder, TEMPLATE), MAX_TEMPLATE_BYTES)
     given = settings.get("chat_template")
     if isinstance(given, list):
         named = [entry for entry in given if isinstance(entry, dict) and entry.get("name") == "default"]

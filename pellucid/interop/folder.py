@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pellucid.errors import FileError, file_error, quote, show
+from pellucid.errors import FileError, file_error, file_errors, quote, show
 from pellucid.files import (
     Damaged,
     Kind,
@@ -20,13 +20,14 @@ from pellucid.files import (
     need,
     new_folder,
     partial_folder,
+    read_bytes,
     rename_new,
     sweep,
     validating,
     whole_file,
 )
 
-LARGEST_JSON = 1 << 24
+MAX_JSON_BYTES = 1 << 24
 RECIPE = "recipe.toml"
 """The file that makes a folder a run."""
 _FILE_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -67,22 +68,11 @@ def restore_model(place: Path) -> None:
         sweep(place)
 
 
-def read_table(path: Path, largest: int = LARGEST_JSON) -> dict[str, Any]:
+def read_table(path: Path, limit: int = MAX_JSON_BYTES) -> dict[str, Any]:
     """Returns the table of a JSON file; raises where it is too long or has a key twice."""
-    data = read_bytes(path, largest)
+    data = read_bytes(path, limit)
     with validating(path):
         return parse_table(data)
-
-
-def read_bytes(path: Path, largest: int) -> bytes:
-    try:
-        if not path.is_file():
-            raise FileError(f"{path} does not exist.")
-        if path.stat().st_size > largest:
-            raise FileError(f"{path} has {path.stat().st_size:,} bytes; such a file has at most {largest:,}.")
-        return path.read_bytes()
-    except OSError as error:
-        raise file_error("read", path, error) from None
 
 
 def parse_table(data: bytes) -> dict[str, Any]:
@@ -160,7 +150,7 @@ def new_model_folder(path: Path, force: bool, read: Read) -> Iterator[Path]:
 def new_model_file(path: Path, force: bool, read: Read) -> Iterator[BinaryIO]:
     """Yields a file to write a GGUF model into; it gets its name once `read` has opened it."""
     check_output(path, GGUF_FILE, force)
-    try:
+    with file_errors("write", path):
         with partial_folder(path) as scratch, _rename_errors(scratch / path.name, path):
             new = scratch / path.name
             with new.open("xb") as file:
@@ -171,8 +161,6 @@ def new_model_file(path: Path, force: bool, read: Read) -> Iterator[BinaryIO]:
             check_output(path, GGUF_FILE, force)  # it may have come while the block ran
             os.replace(new, path) if force else rename_new(new, path)
         fsync_folder(path.parent)
-    except OSError as error:
-        raise file_error("write", path, error) from None
 
 
 def _check_readable(new: Path, path: Path, read: Read) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pellucid.config import ModelConfig, preset_text, presets
 from pellucid.errors import ConfigError, FileError, did_you_mean
-from pellucid.files import read_bytes
+from pellucid.files import read_text
 from pellucid.interop import library, toml_model
 from pellucid.interop.folder import RECIPE, file_in, has_file, read_table, restore_model
 from pellucid.pretrained import Pretrained
@@ -64,7 +64,7 @@ def resolve(name: str | Path) -> ModelReference:
     if text == "":  # an empty path would be the current folder
         raise ConfigError(f"the model's name is empty. {TAKES}")
     if path.suffix == ".toml":
-        return ModelReference(text, toml=_read_text(path))
+        return ModelReference(text, toml=read_text(path))
     if len(path.parts) > 1:
         restore_model(path)
     if _exists(path):
@@ -95,6 +95,11 @@ def read_config(name: str | Path) -> ModelConfig:
 def is_config_only(name: str | Path) -> bool:
     """Returns whether a MODEL argument names a config without weights."""
     return resolve(name).is_config_only
+
+
+def is_run(name: str | Path) -> bool:
+    """Returns whether a MODEL argument names the folder of a training run."""
+    return has_file(Path(name), RECIPE)
 
 
 def open_tokenizer(name: str | Path) -> Tokenizer:
@@ -154,7 +159,7 @@ def _open_path(path: Path) -> Pretrained:
 def _open_folder(folder: Path) -> Pretrained:
     from pellucid.interop import huggingface, model_folder
 
-    if has_file(folder, RECIPE) and not has_file(folder, "config.json"):
+    if is_run(folder) and not has_file(folder, "config.json"):
         folder = newest_model(folder)
     if not has_file(folder, "config.json"):
         raise FileError(f"{folder} is not a model: it has no config.json. {TAKES}")
@@ -174,13 +179,6 @@ def newest_model(run: Path) -> Path:
             f"{run} is a run that has not saved a model yet: `pellucid train --resume {run}` continues it."
         )
     return max(saved, key=lambda path: (len(path.parent.name), path.parent.name))  # the largest step
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return read_bytes(path).decode("utf-8")
-    except UnicodeDecodeError:
-        raise FileError(f"cannot read {_shorten(str(path))}: it is not UTF-8.") from None
 
 
 def _exists(path: Path) -> bool:

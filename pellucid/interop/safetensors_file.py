@@ -23,7 +23,7 @@ from pellucid.pretrained import Shape
 
 ONE_FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
 SHARD_BYTES = 5_000_000_000
-MAX_NAME_LENGTH, MAX_TENSORS, LARGEST_INDEX = 512, 200_000, 1 << 27
+MAX_NAME_LENGTH, MAX_TENSORS, MAX_INDEX_BYTES = 512, 200_000, 1 << 27
 
 Types = Mapping[str, np.dtype[Any]]
 
@@ -53,7 +53,7 @@ def read_shards(
 ) -> dict[str, StoredTensor]:
     """Returns the tensors of all shards; each must be in the shard that the index names, and in no other."""
     path = file_in(folder, index)
-    placed = read_table(path, LARGEST_INDEX).get("weight_map")
+    placed = read_table(path, MAX_INDEX_BYTES).get("weight_map")
     found: dict[str, StoredTensor] = {}
     with validating(path):
         if not isinstance(placed, dict) or not placed:

@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.errors import FileError, UsageError, did_you_mean, file_error
+from pellucid.errors import FileError, UsageError, did_you_mean
 from pellucid.explain.trace import Trace
+from pellucid.files import read_text
 from pellucid.judge.recorded import RecordedValue
 from pellucid.reference.op import Array, Shape
 
@@ -92,14 +93,7 @@ def read_table(name: str) -> NameTable:
         )
     if path.exists() and not path.is_file():
         raise FileError(f"{name!r} is not a file; --names takes {', '.join(shipped)}, or a TOML file.")
-    try:
-        return NameTable(parse_rules(name, path.read_text("utf-8")), name)
-    except OSError as error:
-        raise file_error("read", path, error) from None
-    except UnicodeDecodeError as error:
-        raise FileError(
-            f"{path} is not UTF-8: byte {error.start} is 0x{error.object[error.start]:02x}."
-        ) from None
+    return NameTable(parse_rules(name, read_text(path)), name)
 
 
 def parse_rules(source: str, text: str) -> tuple[NameRule, ...]:

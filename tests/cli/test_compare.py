@@ -329,7 +329,7 @@ def test_axes_in_any_order_and_grouping_come_back_to_ours(axes: str | None, move
     trace = Trace(forward(CONFIGS["llama"], weights(CONFIGS["llama"]), IDS))
     q = trace.tape["blocks.1.attn.q"]
     assert q.shape == (2, 4, 3, 4)
-    rule = name_table.Rule("layer{l}/q", (name_table.Target("blocks.{l}.attn.q", axes),))
+    rule = name_table.NameRule("layer{l}/q", (name_table.Target("blocks.{l}.attn.q", axes),))
     theirs = {"layer1/q": RecordedValue(move(q)), "other": RecordedValue(q)}
     found, unmatched = name_table.map_names(theirs, trace, name_table.NameTable((rule,)))
     assert (found["blocks.1.attn.q"].value == q).all()

@@ -113,7 +113,7 @@ def test_other_shapes_are_reported_by_what_they_most_likely_are() -> None:
 
 def test_a_file_that_is_not_text_is_reported(tmp_path: Path) -> None:
     (tmp_path / "names.toml").write_bytes(b'a = "\xff"')
-    with pytest.raises(FileError, match="not UTF-8: byte 5 is 0xff"):
+    with pytest.raises(FileError, match="not UTF-8; byte 5 is 0xff"):
         read_table(str(tmp_path / "names.toml"))
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pellucid.errors import ConfigError, FileError, file_error
+from pellucid.errors import ConfigError, FileError, file_errors
 from pellucid.files import Damaged, need, validating
 from pellucid.interop.gguf.quants import BY_CODE, BY_NAME, NAMES, Array, Type, dequantize
 
@@ -111,15 +111,13 @@ class Container:
 
 def read_container(path: Path) -> Container:
     """Returns the metadata and tensor infos of a file; call it inside `reading_errors`."""
-    try:
+    with file_errors("read", path):
         if not path.is_file():  # a pipe would block forever
             raise FileError(f"{path} is not a file." if path.exists() else f"{path} does not exist.")
         with path.open("rb") as file:
             size = file.seek(0, 2)
             need(size >= 24, "it is too short for GGUF")
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except OSError as error:
-        raise file_error("read", path, error) from None
     cursor = Cursor(data)
     tensors, metadata = _read_header(cursor)
     table = _read_metadata(cursor, metadata)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import FileError, file_error
+from pellucid.errors import FileError, file_errors
 from pellucid.files import UNPAIRED, read_bytes
 from pellucid.training.events import (
     Ended,
@@ -48,22 +48,18 @@ class Log:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
+        with file_errors("write", path):
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
             os.ftruncate(self._file, path.read_bytes().rfind(b"\n") + 1)
-        except OSError as error:
-            raise file_error("write", path, error) from None
 
     def write(self, event: Event, **more: Any) -> None:
         """Writes one line, to the system before this returns: a killed process loses none."""
         data = _encode(make_line(event, **more))
-        try:
+        with file_errors("write", self.path):
             written = os.write(self._file, data)
             if written != len(data):  # no half line for the next one to be appended to
                 os.ftruncate(self._file, os.fstat(self._file).st_size - written)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except OSError as error:
-            raise file_error("write", self.path, error) from None
 
     def fsync(self) -> None:
         """Brings every line to the disk; before a checkpoint, so that the log is never behind one."""
@@ -141,12 +137,9 @@ def cut(path: Path, step: int) -> int:
         if entry is None or not isinstance(entry.get("step"), int) or entry["step"] > step:
             break
         keep = end + 1
-    try:
-        with path.open("r+b") as file:
-            file.truncate(keep)
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise file_error("write", path, error) from None
+    with file_errors("write", path), path.open("r+b") as file:
+        file.truncate(keep)
+        os.fsync(file.fileno())
     return len(data) - keep
 
 

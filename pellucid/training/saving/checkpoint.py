@@ -39,7 +39,7 @@ from pellucid.files import fsync_folder, need, validating, whole_file
 from pellucid.interop import model_folder
 from pellucid.interop.adapter import Adapter, write_adapter
 from pellucid.interop.folder import read_table
-from pellucid.interop.safetensors_file import LARGEST_INDEX, read_tensors, write_file
+from pellucid.interop.safetensors_file import MAX_INDEX_BYTES, read_tensors, write_file
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.training.distributed.ranks import SINGLE_PROCESS, Ranks
 from pellucid.training.saving.manifest import (
@@ -260,7 +260,7 @@ def read_checked(folder: Path, ranks: Ranks = SINGLE_PROCESS) -> Snapshot:
     model = model_folder.read(folder / MODEL)
     stored = read_tensors(folder / MODEL)
     weights = JoinedTensors({name: [stored[name]] for name in model.config.parameters()})
-    index = read_table(folder / INDEX, LARGEST_INDEX)
+    index = read_table(folder / INDEX, MAX_INDEX_BYTES)
     files = RankFiles(folder)
     with validating(folder / INDEX):
         need(type(index.get("ranks")) is int, "it does not say how many ranks there were")

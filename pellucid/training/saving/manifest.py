@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.errors import file_error, show
-from pellucid.files import need, read_format, validating
-from pellucid.interop.folder import LARGEST_JSON, read_bytes
+from pellucid.files import need, read_bytes, read_format, validating
+from pellucid.interop.folder import MAX_JSON_BYTES
 
 FORMAT, VERSION = "pellucid-checkpoint", 2
 MANIFEST, MODEL, ADAPTER, BEST = "manifest.json", "model", "adapter", "best"
@@ -76,7 +76,7 @@ def check_sizes(folder: Path) -> dict[str, Any]:
     This is fast and finds missing and truncated files; `check_contents` also finds changed ones.
     """
     path = folder / MANIFEST
-    data = read_bytes(path, LARGEST_JSON)
+    data = read_bytes(path, MAX_JSON_BYTES)
     table = read_format(path, "checkpoint", FORMAT, VERSION)
     step, entries = table.get("step"), table.get("files")
     with validating(path):

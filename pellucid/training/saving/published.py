@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from pellucid.errors import file_error
+from pellucid.errors import file_errors
 from pellucid.files import Kind, new_folder, whole_file
 from pellucid.training.saving.manifest import ADAPTER, CHECKPOINTS, MODEL, checkpoint_name, measure
 
@@ -60,7 +60,7 @@ def publish(
     Returns where the folder that was there before is kept, if it has files that the run did not write.
     """
     kept = None
-    try:
+    with file_errors("write", target):
         if find_foreign(target):
             kept = _keep(target)
         elif target.is_symlink() and not target.exists():  # its checkpoint is gone
@@ -72,8 +72,6 @@ def publish(
             table = {"format": FORMAT, "version": VERSION, "step": step, "loss": loss, "files": files}
             with whole_file(new / ORIGIN) as file:
                 file.write((json.dumps(table, indent=1) + "\n").encode())
-    except OSError as error:
-        raise file_error("write", target, error) from None
     return kept
 
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pellucid.errors import FileError, UsageError, file_error, show
+from pellucid.errors import FileError, UsageError, file_error, file_errors, show
 from pellucid.files import (
     check_parent,
     is_partial,
@@ -88,7 +88,7 @@ class RunFolder:
         self._check_own_folder()
         created = make_folders(self.checkpoints)
         try:
-            with _file_errors(self.path):
+            with file_errors("write", self.path):
                 lock = FolderLock(self.path / LOCK)
         except FileError:
             remove_made(created)
@@ -115,7 +115,7 @@ class RunFolder:
         if not os.path.lexists(self.path):
             check_parent(self.path, folder=True)
         self._check_own_folder()
-        with _file_errors(self.path, "read"):
+        with file_errors("read", self.path):
             holds_run = (self.path / RECIPE).exists() or bool(self._steps())
         if holds_run:
             raise UsageError(
@@ -125,7 +125,7 @@ class RunFolder:
 
     def _check_own_folder(self) -> None:
         """Refuses a folder that holds anything but a run, or what a killed start of one left."""
-        with _file_errors(self.path, "read"):
+        with file_errors("read", self.path):
             if self.path.exists() and not self.path.is_dir():
                 raise UsageError(f"{self.path} is a file, and a run needs a folder: name another out.")
             began = (self.path / LOG).is_file() or self.checkpoints.is_dir()
@@ -148,7 +148,7 @@ class RunFolder:
 
     def _sweep(self) -> None:
         """Removes incomplete files of killed processes; files that no run wrote stay."""
-        with _file_errors(self.path):
+        with file_errors("write", self.path):
             left = [path for path in self.checkpoints.iterdir() if _LEFTOVER.fullmatch(path.name)]
             beside = [path for path in self.path.iterdir() if _OLD_LEFTOVER.fullmatch(path.name)]
         sweep_folder(self.path)
@@ -194,7 +194,7 @@ class RunFolder:
     def check_models(self) -> None:
         """Refuses, before a step is made, a model folder with files that the run did not write."""
         for part in MODELS:
-            with _file_errors(self.path / part, "read"):
+            with file_errors("read", self.path / part):
                 name = published.find_foreign(self.path / part)
             if name:
                 raise UsageError(
@@ -270,7 +270,7 @@ class RunFolder:
                 continue
             old = self.checkpoints / checkpoint_name(at)
             gone = self.checkpoints / f"{PARTIAL}{old.name}-{os.getpid()}-{next(_COUNT)}-purged"
-            with _file_errors(old):
+            with file_errors("write", old):
                 old.rename(gone)  # first, so that it is never seen with a part of its files
             shutil.rmtree(gone, ignore_errors=True)
 
@@ -310,7 +310,7 @@ class RunFolder:
 
     def read_best(self) -> Origin | None:
         """Returns step and validation loss of the model in `best`; None where there is none."""
-        with _file_errors(self.path / BEST, "read"):
+        with file_errors("read", self.path / BEST):
             return published.read_origin(self.path / BEST)
 
     def read_status(self) -> Status:
@@ -367,11 +367,3 @@ def _last_line(path: Path) -> dict[str, Any]:
             if isinstance(table := json.loads(line), dict):
                 return table
     return {}
-
-
-@contextlib.contextmanager
-def _file_errors(path: Path, verb: str = "write") -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise file_error(verb, path, error) from None

@@ -130,7 +130,7 @@ def _link(folder: Path) -> None:
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no manifest": (lambda folder: (folder / MANIFEST).unlink(), "manifest.json does not exist"),
+    "no manifest": (lambda folder: (folder / MANIFEST).unlink(), "manifest.json"),
     "newer": (_manifest(version=3), "has checkpoint format 3; this version of Pellucid reads 2"),
     "foreign": (_manifest(format="other"), "is not a checkpoint"),
     "another step": (_manifest(step=6), "is not as it was written"),

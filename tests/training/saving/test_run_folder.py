@@ -195,7 +195,7 @@ def test_a_model_without_its_name_is_found_again(tmp_path: Path) -> None:
         pass
     model = tmp_path / "model"
     for opens in (lambda: open_model(model), lambda: pellucid.load(model), folder.lock().__enter__):
-        killed = tmp_path / f".pellucid-{files._digest(tmp_path / 'model')}-00000000.partial"
+        killed = tmp_path / f".pellucid-{files._hash_name(tmp_path / 'model')}-00000000.partial"
         killed.mkdir()
         (tmp_path / "model").rename(killed / "replaced")
         opens()
