@@ -1,4 +1,4 @@
-"""The sizes and choices of one model; frozen, and strict about what it is given."""
+"""The config of a model: its sizes and choices, checked when it is made."""
 
 import dataclasses
 import json
@@ -33,8 +33,8 @@ __all__ = ["BIAS_PLACES", "ModelConfig", "Shapes", "preset", "preset_text", "pre
 class ModelConfig:
     """Sizes, one object per choice, and the places that have a bias.
 
-    Of the last three sizes, 0 means: chosen from the others. A choice is given as its kind's name, as a table
-    with a `kind`, or as a part; it becomes the part.
+    0 for one of the last three sizes means that it is computed from the others. A choice is given as the name
+    of its kind, as a table with a `kind`, or as a part; it becomes the part.
 
     >>> config = ModelConfig(vocab_size=4, context_length=8, n_layer=1, n_head=2, d_model=8, norm="none")
     >>> config.d_head, config.norm
@@ -45,7 +45,7 @@ class ModelConfig:
     """Number of tokens. In a recipe the tokenizer decides it.
     Example: 8192"""
     context_length: int
-    """Positions that the model can read; in a recipe also the tokens of a row.
+    """Positions of the context; in a recipe also the tokens of a row.
     Example: 256"""
     n_layer: int
     """Number of blocks.
@@ -66,13 +66,13 @@ class ModelConfig:
     """Hidden channels of the MLP. 0: the usual multiple of d_model for the kind of MLP.
     Example: 2048"""
     positions: PositionsConfig = field(default_factory=Rope)
-    """How the model knows where a token stands.
+    """Position encoding.
     Example: learned"""
     attention: AttentionConfig = field(default_factory=SoftmaxAttentionConfig)
-    """How scores become a mixture of values.
+    """How attention computes its output from queries, keys and values.
     Example: linear_elu"""
     mask: MaskConfig = field(default_factory=Causal)
-    """Which positions each position sees.
+    """Which keys a query attends to.
     Example: causal"""
     score_cap: CapConfig = field(default_factory=NoCap)
     """Soft cap of the attention scores.
@@ -93,19 +93,19 @@ class ModelConfig:
     """The MLP of a block.
     Example: gelu"""
     residual: ResidualConfig = field(default_factory=PlainResidual)
-    """How what a block writes joins the residual stream.
+    """How the output of a sub-layer is added to the residual stream.
     Example: scaled"""
     output: OutputConfig = field(default_factory=LinearOutput)
     """The output projection of attention.
     Example: linear"""
     unembedding: UnembeddingConfig = field(default_factory=TiedUnembedding)
-    """The matrix that makes the logits: that of the embedding, or its own.
+    """The matrix that computes the logits: tied to the embedding, or separate.
     Example: linear"""
     logit_cap: CapConfig = field(default_factory=NoCap)
     """Soft cap of the logits.
     Example: tanh"""
     dropout: DropoutConfig = field(default_factory=NoDropout)
-    """Activations that are dropped while training.
+    """Activations that are zeroed at random in training.
     Example: bernoulli"""
     biases: tuple[str, ...] = ()
     """Places that have a bias: qkv, output, mlp, norm, unembed.
@@ -136,16 +136,16 @@ class ModelConfig:
         for name, value in chosen.items():
             if not getattr(self, name):
                 object.__setattr__(self, name, value)
-        self._check_together()
+        self._check_combination()
 
     def _check_size(self, name: str, smallest: int) -> None:
         value, largest = getattr(self, name), LARGEST.get(name, 2**31)
         if type(value) is not int or value < smallest:
             raise ConfigError(f"{name} must be a whole number ≥ {smallest}, not {show(value)}.")
         if value > largest:
-            raise ConfigError(f"{name}={show(value)} is beyond any model; use at most {largest:,}.")
+            raise ConfigError(f"{name}={show(value)} is too large; use at most {largest:,}.")
 
-    def _check_together(self) -> None:
+    def _check_combination(self) -> None:
         if self.n_head % self.n_kv_head:
             down = next(k for k in range(min(self.n_kv_head, self.n_head), 0, -1) if self.n_head % k == 0)
             raise ConfigError(
@@ -166,7 +166,7 @@ class ModelConfig:
                 raise ConfigError(unknown("a place in biases", place, BIAS_PLACES))
 
     def parameters(self) -> Shapes:
-        """Every parameter's name and shape, in the order of the computation; linear is (out, in)."""
+        """Returns every parameter's name and shape, in the order of the computation; linear is (out, in)."""
         heads, kv_heads = self.n_head * self.d_head, self.n_kv_head * self.d_head
         attention: Shapes = {}
         for name, width in (("q_proj", heads), ("k_proj", kv_heads), ("v_proj", kv_heads)):
@@ -189,12 +189,12 @@ class ModelConfig:
         return shapes
 
     def parts(self) -> dict[str, Part]:
-        """The choices, by the names of their fields."""
+        """Returns the choices, by the names of their fields."""
         values = {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}
         return {name: value for name, value in values.items() if isinstance(value, Part)}
 
     def sizes(self, batch: int, length: int) -> dict[str, int]:
-        """How many places each axis of the glossary has, for so many sequences of so many tokens."""
+        """Returns the size of each axis of the glossary, for `batch` sequences of `length` tokens."""
         return {
             "b": batch,
             "t": length,
@@ -219,7 +219,7 @@ class ModelConfig:
         return shapes
 
     def _with(self, place: str, prefix: str, shapes: Shapes) -> Shapes:
-        """The shapes under a prefix, biases only where this config has them."""
+        """Returns the shapes under a prefix, without biases where this config has none."""
         return {
             prefix + name: shape
             for name, shape in shapes.items()
@@ -228,7 +228,7 @@ class ModelConfig:
 
     @classmethod
     def from_dict(cls, given: dict[str, Any]) -> Self:
-        """A config from plain data; a key that means nothing is an error, never ignored."""
+        """Returns a config from plain data; an unknown key is an error."""
         fields = {entry.name: entry for entry in dataclasses.fields(cls)}
         for key in _table(given):
             if key not in fields:
@@ -278,7 +278,7 @@ def _table(given: Any) -> dict[str, Any]:
 
 
 def presets() -> list[str]:
-    """The names that `preset` knows: the files of `presets/`."""
+    """Returns the names of the presets: the files of `presets/`."""
     folder = resources.files("pellucid") / "presets"
     return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir())
 
@@ -290,5 +290,5 @@ def preset_text(name: str) -> str:
 
 
 def preset(name: str) -> ModelConfig:
-    """A well-known shape: preset("gpt2")."""
+    """Returns the config of a preset: preset("gpt2")."""
     return ModelConfig.from_dict(tomllib.loads(preset_text(name))["config"])

@@ -1,7 +1,7 @@
-"""What a config costs: parameters, operations, cache and activation bytes; and what training it costs.
+"""The cost of a config: parameters, operations, cache and activation bytes; and the cost of training it.
 
 Operations are those of the matrix products, two for each multiply-and-add; the backward pass takes
-twice as many again. Activations are the named values of one forward pass, every one of them kept.
+twice as many again. Activations are all named values of one forward pass.
 """
 
 import math
@@ -37,8 +37,8 @@ PARTS = ("embedding", "positions", "norms", "attention", "feed-forward", "residu
 
 
 def cost(config: ModelConfig, batch: int = 1, length: int = 0, width: int = 2) -> dict[str, Cost]:
-    """Part by part, for one forward pass over `batch` sequences of `length` tokens (the context where 0);
-    a number takes `width` bytes."""
+    """Returns the cost of each part for one forward pass over `batch` sequences of `length` tokens (0: the
+    context length), with numbers of `width` bytes."""
     length = length or config.context_length
     parameters = dict.fromkeys(PARTS, 0)
     flops = dict.fromkeys(PARTS, 0)
@@ -49,15 +49,18 @@ def cost(config: ModelConfig, batch: int = 1, length: int = 0, width: int = 2) -
     if config.unembedding.weight == "embed.weight":
         flops["unembedding"] += 2 * batch * length * config.vocab_size * config.d_model
     flops["attention"] += config.n_layer * batch * config.attention.operations(config, length)
-    kept = dict.fromkeys(PARTS, 0)
+    activations = dict.fromkeys(PARTS, 0)
     sizes = config.sizes(batch, length)
     for name, part in _activations(config).items():
-        kept[part] += math.prod(sizes[axis] for axis in _row(name).axes)
-    kept["attention"] += config.n_layer * config.attention.numbers(config, sizes)
-    cache = config.n_layer * batch * config.attention.cached(config, length)
+        activations[part] += math.prod(sizes[axis] for axis in _row(name).axes)
+    activations["attention"] += config.n_layer * config.attention.numbers(config, sizes)
+    cache = config.n_layer * batch * config.attention.count_cached(config, length)
     return {
         part: Cost(
-            parameters[part], flops[part], width * kept[part], width * cache if part == "attention" else 0
+            parameters[part],
+            flops[part],
+            width * activations[part],
+            width * cache if part == "attention" else 0,
         )
         for part in PARTS
     }
@@ -68,7 +71,7 @@ def total(costs: dict[str, Cost]) -> Cost:
 
 
 def table(config: ModelConfig) -> Iterator[str]:
-    """The cost of one sequence as long as the context, for people."""
+    """Yields the lines of a table of the cost of one sequence as long as the context."""
     costs = cost(config)
     yield f"one sequence of {config.context_length:,} tokens forward, two bytes a number:"
     yield f"{'part':<14}{'parameters':>18}{'GFLOP':>14}{'activation MB':>16}{'cache MB':>12}"
@@ -100,7 +103,7 @@ def _part(name: str) -> str:
 
 
 def _activations(config: ModelConfig) -> dict[str, str]:
-    """The values that one forward pass makes, but those between q, k, v and z: each with its part."""
+    """Returns the values of one forward pass other than those between q, k, v and z, each with its part."""
     start = np.arange(1)
     learned = config.positions.row_ids(start) is not None
     rows = learned or config.positions.rows(start, config.d_model) is not None
@@ -135,7 +138,7 @@ FORWARD_BACKWARD, FROZEN_WEIGHTS = 3, 2
 """Forward passes whose arithmetic a training step takes: the gradients of activations and of weights take one
 each, and frozen weights need no gradient."""
 OPTIMIZER_STATES = {"sgd": 0, "momentum": 1, "averaging_momentum": 1}
-"""Numbers that an optimizer keeps for each parameter, where they are not two."""
+"""Numbers of an optimizer's state for each parameter, where they are not two."""
 IN_BLOCKS = ("norms", "attention", "feed-forward", "residual")
 
 

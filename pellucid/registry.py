@@ -1,4 +1,4 @@
-"""A family is a folder or a module, and nothing else lists its kinds.
+"""Families of kinds: a family is a folder or a module, and nothing else lists its kinds.
 
 The kinds of a folder are its files: `parts/positions/rope.py` is the kind "rope". The kinds of a module are
 the classes and functions in it that have a `kind` of their own: `kind: ClassVar[str] = "tanh"` in a class,
@@ -18,7 +18,7 @@ Thing = TypeVar("Thing")
 
 
 def kind(name: str) -> Callable[[Thing], Thing]:
-    """Decorator: makes a function of a module family the one of that kind."""
+    """Returns a decorator that marks a function as the kind of that name in its module."""
 
     def mark(function: Thing) -> Thing:
         function.kind = name  # type: ignore[attr-defined]
@@ -34,7 +34,8 @@ def kinds(family: str) -> list[str]:
 
 @functools.cache
 def _members(family: str) -> dict[str, Any]:
-    """Returns what each kind of a module is; for a folder, whose files are imported when used, None."""
+    """Returns the class or function of each kind of a module; None for a folder, whose files are imported
+    when they are used."""
     home = importlib.import_module(family)
     if hasattr(home, "__path__"):
         return dict.fromkeys(sorted(module.name for module in pkgutil.iter_modules(home.__path__)))
@@ -49,7 +50,7 @@ def _has_kind(thing: Any, family: str) -> bool:
 def find(family: str, kind: str, what: str) -> Any:
     """Returns the file of a kind (a module), or its class or function where the family is a module.
 
-    `what` is the word for such a thing in the error about a kind that is not there.
+    `what` names the family in the error for an unknown kind.
     """
     members = _members(family)
     if kind not in members:

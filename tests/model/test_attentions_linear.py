@@ -224,7 +224,7 @@ def test_a_sum_can_be_cleared_and_not_cut() -> None:
 def test_the_cache_is_as_large_at_any_length_and_wide_enough_to_add_up() -> None:
     config = config_of("linear_elu", context_length=4096)
     sizes = {Cache(config, 1, capacity).bytes for capacity in (1, 64, 4096)}
-    assert sizes == {config.n_layer * config.attention.cached(config, 1) * 4}
+    assert sizes == {config.n_layer * config.attention.count_cached(config, 1) * 4}
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         assert Cache(config, 1, 8, dtype=dtype).layers[0].buffers[0].dtype == torch.float32
     layer = new(config_of("linear_random")).layers[0]

@@ -1,7 +1,7 @@
-"""How queries and keys decide what each position takes from the others' values.
+"""Attention: how z [B H T D] is computed from q, k and v.
 
-`form` is the engines' file: it makes z [B H T D] of q, k and v. The rest of attention (projections, QK-norm,
-turning, the cache of a past, the output) is the same for all.
+`form` names the implementation, which each engine has once. Projections, QK-norm, RoPE, cache and output are
+the same for all.
 """
 
 import math
@@ -24,48 +24,47 @@ class AttentionConfig(Part):
     form: ClassVar[str]
 
     def values(self, config: ConfigLike) -> tuple[str, ...]:
-        """The named values of one layer between q, k, v and z, in order."""
+        """Returns the named values of one layer between q, k, v and z, in order."""
         return ()
 
     def feature_count(self, config: ConfigLike) -> int:
-        """How many features stand for a query or a key, where features do."""
+        """Returns the number of features R of a query or key, 0 without a feature map."""
         return 0
 
     def numbers(self, config: ConfigLike, axes: Axes) -> int:
-        """How many numbers those values are, for axes of these sizes."""
+        """Returns how many numbers those values are, for axes of these sizes."""
         rows = (describe(f"blocks.0.attn.{name}") for name in self.values(config))
         return sum(math.prod(axes[axis] for axis in row.axes) for row in rows if row)
 
     def operations(self, config: ConfigLike, length: int) -> int:
-        """Additions and multiplications of one layer for one sequence, as the fast engine does them."""
+        """Returns the additions and multiplications of one layer of the fast engine for one sequence."""
         raise NotImplementedError
 
-    def cached(self, config: ConfigLike, length: int) -> int:
-        """Numbers that one layer keeps of a sequence of that length."""
+    def count_cached(self, config: ConfigLike, length: int) -> int:
+        """Returns how many numbers one layer caches for a sequence of that length."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class LinearAttentionConfig(AttentionConfig):
-    """Attention by features: what a query finds in a key is φ(q)·φ(k), and a row of that is divided by its
-    sum. A sum over keys can then be taken once for all queries, so the time grows with T and not with T²,
-    and the past is a sum of fixed size:
+    """Linear attention: the weight of a key for a query is φ(q)·φ(k), divided by the sum over keys. The sum
+    over keys is computed once for all queries, so time is linear in T, and the cache is a sum of fixed size:
 
         z_t = φ(q_t) S_t / (φ(q_t) · n_t),   S_t = Σ_{s ≤ t} φ(k_s)ᵀ v_s,   n_t = Σ_{s ≤ t} φ(k_s)
 
-    `feature` is φ: an operation of the specification, and a file of the fast engine's `features/`. No feature
-    is below 0; a row whose sum is 0 takes nothing, z = 0.
+    `feature` is φ: an operation of the specification, and a class of `model/features.py`. Features are 0 or
+    more; if all weights of a query are 0, so is z.
     """
 
     form: ClassVar[str] = "linear"
     feature: ClassVar[str]
-    looks: ClassVar[bool] = False
-    """Whether the features look along fixed directions."""
+    has_directions: ClassVar[bool] = False
+    """Whether the features are projections on fixed directions."""
     chunk: ClassVar[int] = 64
-    """So many positions the fast engine compares pair by pair; what is further back it reads from the sum."""
+    """Positions that the fast engine compares pair by pair; earlier ones enter through the running sum."""
 
     def directions(self, d_head: int) -> Table | None:
-        """The fixed directions [R D] that the features look along, where they do."""
+        """Returns the fixed directions [R D] of the features, None without directions."""
         return None
 
     def feature_count(self, config: ConfigLike) -> int:
@@ -75,40 +74,41 @@ class LinearAttentionConfig(AttentionConfig):
         return ("q_feat", "k_feat", "kernel", "pattern")
 
     def operations(self, config: ConfigLike, length: int) -> int:
-        """The keys' sum and what each query reads of it; under a mask, also the pairs within a chunk."""
+        """Counts the sum over keys and its product with each query; under a mask, also the pairs of a
+        chunk."""
         r, wide = self.feature_count(config), config.d_head + 1
-        near = 0 if config.mask.is_none else config.n_head * min(length, self.chunk) * (r + wide)
-        looked = (config.n_head + config.n_kv_head) * r * config.d_head if self.looks else 0
-        return 2 * length * ((config.n_head + config.n_kv_head) * r * wide + near + looked)
+        in_chunk = 0 if config.mask.is_none else config.n_head * min(length, self.chunk) * (r + wide)
+        projected = (config.n_head + config.n_kv_head) * r * config.d_head if self.has_directions else 0
+        return 2 * length * ((config.n_head + config.n_kv_head) * r * wide + in_chunk + projected)
 
-    def cached(self, config: ConfigLike, length: int) -> int:
+    def count_cached(self, config: ConfigLike, length: int) -> int:
         return config.n_kv_head * self.feature_count(config) * (config.d_head + 1)
 
     def check(self, config: ConfigLike) -> str | None:
-        whole = "the scores of linear attention are never there to be changed"
+        reason = "linear attention has no scores"
         if config.positions.has_bias:
             return (
-                f"positions {config.positions.kind!r} add a bias to the scores, and {whole}. Use positions "
+                f"positions {config.positions.kind!r} add a bias to the scores, and {reason}. Use positions "
                 f'that rotate or add rows, "rope" or "learned", or attention "softmax".'
             )
         if config.positions.attention_scale != 1:
             return (
-                f"positions {config.positions.kind!r} multiply the scores, and {whole}. Use "
+                f"positions {config.positions.kind!r} multiply the scores, and {reason}. Use "
                 f'positions "rope", or attention "softmax".'
             )
         if not config.score_cap.is_none:
             return (
-                f'score_cap {config.score_cap.kind!r} caps the scores, and {whole}. Use score_cap "none", '
+                f'score_cap {config.score_cap.kind!r} caps the scores, and {reason}. Use score_cap "none", '
                 f'or attention "softmax".'
             )
         if config.mask.kind not in ("causal", "none"):
             return (
-                f"linear attention keeps sums over all that came before, or over all there is, and mask "
-                f'{config.mask.kind!r} is neither. Use mask "causal" or "none", or attention "softmax".'
+                f"linear attention sums over all earlier keys, or over all keys, and mask "
+                f'{config.mask.kind!r} does neither. Use mask "causal" or "none", or attention "softmax".'
             )
         if "pattern" in config.dropout.rates:
             return (
-                "dropout of the pattern needs a pattern, and linear attention makes z without one. Use "
+                "dropout of the pattern needs a pattern, and linear attention has none. Use "
                 'dropout with pattern=0, or attention "softmax".'
             )
         return None

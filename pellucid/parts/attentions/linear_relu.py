@@ -1,6 +1,6 @@
 """Linear attention with φ(x) = max(0, x).
 
-Features can all be 0, and so can a row of φ(Q) φ(K)ᵀ: such a query finds nothing, and its z is 0.
+All features can be 0, and so can a row of φ(Q) φ(K)ᵀ: then z is 0.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Softmax attention: each position takes from the others as much as its query finds in their keys."""
+"""Softmax attention: the values weighted by the softmax of the scaled products of queries and keys."""
 
 import math
 from dataclasses import dataclass
@@ -22,14 +22,14 @@ class SoftmaxAttentionConfig(AttentionConfig):
             "masked": not config.mask.is_none,
             "pattern": True,
         }
-        return tuple(name for name, there in steps.items() if there)
+        return tuple(name for name, is_computed in steps.items() if is_computed)
 
     def operations(self, config: ConfigLike, length: int) -> int:
-        """Scores and mixture: every query with every key, as computed before the mask."""
+        """Counts Q Kᵀ and P V over all pairs of query and key, masked or not."""
         return 4 * config.n_head * length**2 * config.d_head
 
-    def cached(self, config: ConfigLike, length: int) -> int:
+    def count_cached(self, config: ConfigLike, length: int) -> int:
         if config.mask.bidirectional_prefix == math.inf:
             return 0
-        kept = config.mask.visible_past
-        return 2 * config.n_kv_head * (min(length, sum(kept)) if kept else length) * config.d_head
+        visible = config.mask.visible_past
+        return 2 * config.n_kv_head * (min(length, sum(visible)) if visible else length) * config.d_head

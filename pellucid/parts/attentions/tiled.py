@@ -1,5 +1,5 @@
-"""Tiled softmax attention: the keys come in tiles, and a running maximum, sum and mixture take the place of
-whole rows of scores."""
+"""Tiled softmax attention (FlashAttention): keys are processed in tiles, with a running maximum, sum and
+output instead of whole rows of scores."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -22,23 +22,25 @@ class TiledAttentionConfig(SoftmaxAttentionConfig):
     Example: 128"""
 
     def values(self, config: ConfigLike) -> tuple[str, ...]:
-        """None under a name of the glossary: each tile has its own."""
+        """Returns none: the values of tiles have names of their own."""
         return ()
 
     def numbers(self, config: ConfigLike, axes: Axes) -> int:
         b, h, k, t, s, d = (axes[axis] for axis in "bhktsd")
         tiles = -(-s // self.tile)
         pairs = len([name for name in super().values(config) if name != "pattern"]) + 1  # and the powers
-        given = 2 * b * k * s * d + h * t * s * int(config.positions.has_bias)
-        given += b * t * s * int(not config.mask.is_none)
-        return given + b * h * t * (pairs * s + tiles * (3 + d))  # top, sum, rescale (lse for the first), mix
+        inputs = 2 * b * k * s * d + h * t * s * int(config.positions.has_bias)
+        inputs += b * t * s * int(not config.mask.is_none)
+        return inputs + b * h * t * (
+            pairs * s + tiles * (3 + d)
+        )  # top, sum, rescale (lse for the first), output
 
     def check(self, config: ConfigLike) -> str | None:
         if not 1 <= self.tile <= 2**31:
             return f"{self.kind} needs a tile from 1 key to {2**31:,}, not {self.tile}."
         if "pattern" in config.dropout.rates:
             return (
-                "dropout of the pattern needs a pattern, and tiled attention never has a whole one. Use "
+                "dropout of the pattern needs a pattern, and tiled attention has none. Use "
                 'dropout with pattern=0, or attention "softmax".'
             )
         return None

@@ -62,7 +62,7 @@ def test_without_a_mask_every_key_is_in_the_sum() -> None:
 def test_adding_the_past_to_a_state_costs_the_same_at_any_length() -> None:
     config = config_of("linear_elu", n_head=4, n_kv_head=2, d_head=3)
     part = config.attention
-    assert part.cached(config, 10) == part.cached(config, 10_000) == 2 * 3 * (3 + 1)
+    assert part.count_cached(config, 10) == part.count_cached(config, 10_000) == 2 * 3 * (3 + 1)
     assert part.operations(config, 8192) / part.operations(config, 4096) == 2
     softmax = config_of("softmax").attention
     assert softmax.operations(config, 8192) / softmax.operations(config, 4096) == 4
