@@ -53,7 +53,7 @@ class Hook:
 
 
 def train_step(state: TrainState, hooks: Sequence[Hook] = ()) -> Stepped | Skipped:
-    """Makes one update of the weights; none where the loss or a gradient is NaN or Inf."""
+    """Updates the weights once; not where the loss or a gradient is NaN or Inf."""
     began = time.perf_counter()
     lr = set_learning_rate(state)
     batch = state.prefetcher.next()
@@ -115,14 +115,14 @@ def forward_backward(state: TrainState, batch: DeviceBatch) -> tuple[Tensor, int
     """
     parts = state.recipe.train.accumulate
     counts = [_weigh_targets(state, part) for part in np.array_split(batch.batch.targets, parts)]
-    count_of_all, tokens = state.ranks.sum_numbers(sum(counts), batch.batch.ids.size)
+    global_count, tokens = state.ranks.sum_numbers(sum(counts), batch.batch.ids.size)
     total = torch.zeros((), device=state.device, dtype=torch.float64)
     segments = [None] * parts if batch.segments is None else batch.segments.chunk(parts)
     micro_batches = zip(batch.ids.chunk(parts), batch.targets.chunk(parts), segments, counts, strict=True)
     for number, (ids, targets, documents, count) in enumerate(micro_batches, start=1):
         # DDP and FSDP exchange gradients once a step, unless bfloat16 ones are accumulated in masters.
         with state.parallel.sync_grads(number == parts or bool(state.weights.bfloat16)):
-            loss = state.loss(ids, targets, documents) * (count / (count_of_all or 1))
+            loss = state.loss(ids, targets, documents) * (count / (global_count or 1))
             (loss * state.parallel.loss_factor).backward()
         state.weights.accumulate_grads()
         total += loss.detach()

@@ -118,7 +118,7 @@ def _notes(done: "RebuiltStep", trace: Trace, name: str, part: Part) -> Iterator
         about = f": {done.event.about}" if done.event.about else ""
         yield f"update {done.step} was skipped, and no weight was changed"
         yield f"{done.event.name} was not finite{about}"
-    elif (own := done.recorded(name).get(part.name)) is not None:
+    elif (own := done.get_recorded(name).get(part.name)) is not None:
         deviation = _deviation(own.value, trace.value(part.name), own.type, part)
         has = (
             f"has {format_number(deviation['own'], 9)} here" if part.cell is not None else "has these numbers"
@@ -179,7 +179,7 @@ def _describe_replay(done: "RebuiltStep", name: str) -> Iterator[str]:
 
 def _replay_data(done: "RebuiltStep", trace: Trace, name: str, part: Part) -> dict[str, Any]:
     """Returns the same as plain data."""
-    own = done.recorded(name).get(part.name) if done.event is not None else None
+    own = done.get_recorded(name).get(part.name) if done.event is not None else None
     data: dict[str, Any] = {"step": done.step, "replayed_from": done.start, "remarks": list(done.remarks)}
     data["exact"] = done.is_exact
     data["checkpoint_has_the_same_bits"] = done.matches_checkpoint(name)

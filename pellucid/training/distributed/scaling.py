@@ -20,7 +20,7 @@ NUMBER = 4
 
 @dataclass(frozen=True)
 class Share:
-    """Bytes on one GPU, and how many it sends in a step."""
+    """The bytes that one GPU holds, and those that it sends in a step."""
 
     weights: int
     gathered: int
@@ -75,26 +75,26 @@ def compute_share(
 
 
 @dataclass(frozen=True)
-class Example:
+class ScalingExample:
     name: str
     config: ModelConfig
     rows: int
     recompute: bool = False
 
 
-def examples() -> list[Example]:
-    """GPT-2, Llama 3.2 of 1 B, and the 7 B of Llama 2, with rows that leave room on a GPU of 80 GB."""
+def examples() -> list[ScalingExample]:
+    """Returns GPT-2, Llama 3.2 1B and Llama 2 7B, with batches that fit a GPU of 80 GB."""
     sizes = {"vocab_size": 32_000, "context_length": 4096, "n_layer": 32, "n_head": 32, "d_model": 4096}
     seven = ModelConfig.from_dict(sizes | {"d_ff": 11_008, "unembedding": "linear"})
     return [
-        Example("124 M, 16 × 1,024", preset("gpt2"), 16),
-        Example("1.2 B, 2 × 4,096", replace(preset("llama-3.2-1b"), context_length=4096), 2, True),
-        Example("6.7 B, 1 × 4,096", seven, 1, True),
+        ScalingExample("124 M, 16 × 1,024", preset("gpt2"), 16),
+        ScalingExample("1.2 B, 2 × 4,096", replace(preset("llama-3.2-1b"), context_length=4096), 2, True),
+        ScalingExample("6.7 B, 1 × 4,096", seven, 1, True),
     ]
 
 
 def table() -> Iterator[str]:
-    """Rows of Markdown, one for each example, number of GPUs and way; in GB of 10⁹ bytes."""
+    """Yields rows of Markdown, one for each example, number of GPUs and engine; in GB of 10⁹ bytes."""
     head = ("each GPU", "GPUs", "way", *(entry.name for entry in fields(Share) if entry.name != "sent"))
     yield f"| {' | '.join((*head, 'in all', 'sent a step'))} |"
     yield "|---" * (len(head) + 2) + "|"

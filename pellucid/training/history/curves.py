@@ -14,7 +14,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Curve:
-    """Values over steps in rising order; what was no finite number is NaN."""
+    """Values over steps in rising order; NaN where a value was not finite."""
 
     steps: Array
     values: Array
@@ -27,7 +27,7 @@ class Curve:
         return Curve(self.steps[here], self.values[here])
 
     def smooth(self, window: int) -> "Curve":
-        """Each value becomes the mean of the finite ones among the `window` values around it."""
+        """Returns the curve of means of the finite values among the `window` values around each."""
         n = len(self)
         reach = (min(window, n) - 1) // 2
         here = np.isfinite(self.values)
@@ -41,7 +41,7 @@ class Curve:
         return Curve(self.steps, np.where(count > 0, means, np.nan))
 
     def thin(self, most: int) -> "Curve":
-        """At most about `most` points that look the same: of each stretch its lowest and its highest."""
+        """Returns at most about `most` points that look the same: the lowest and highest of each interval."""
         curve = self.finite()
         if len(curve) <= most:
             return curve
@@ -56,7 +56,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class RunCurves:
-    """What a log holds of one run."""
+    """The curves of one run."""
 
     name: str
     loss: Curve
@@ -70,7 +70,7 @@ class RunCurves:
 
 
 def run_curves(name: str, lines: Iterable[Mapping[str, Any]]) -> RunCurves:
-    """The series of a log. A step that was done again counts as it was done last."""
+    """Returns the curves of a log; of a repeated step, the last one."""
     steps: dict[str, dict[float, float]] = {"loss": {}, "lr": {}, "grad_norm": {}}
     validation: dict[float, float] = {}
     floor = None
@@ -102,12 +102,12 @@ def _curve(series: dict[float, float]) -> Curve:
 
 
 class History:
-    """A growing curve in bounded memory: when it is full, neighbours are joined to their mean."""
+    """A growing curve in bounded memory: when it is full, neighbors are replaced by their mean."""
 
     def __init__(self, most: int = 512) -> None:
         self._most, self._width = most, 1
         self._cells: list[list[float]] = []
-        """Sum of the steps, sum of the values, how many."""
+        """Sum of the steps, sum of the values, and their number."""
 
     def add(self, step: int, value: float) -> None:
         if not math.isfinite(value):

@@ -32,14 +32,14 @@ class Map:
 
 
 def maps(lines: Iterable[Mapping[str, Any]]) -> list[Map]:
-    """The stream after each block, and each block's gradients and updates; none where nothing is recorded."""
+    """Returns maps of the residual stream after each block and of its gradients and updates."""
     found = {line["step"]: line for line in lines if line["kind"] == "recorded" and _whole(line)}
     steps = sorted(found)
     columns = [_columns(found[step]) for step in steps]
     made = []
     for title in columns[0] if columns else ():
         layers = sorted({layer for column in columns for layer in column[title]}, key=_height)
-        if not layers:  # gradients that were never finite have no length to show
+        if not layers:  # gradients that were never finite have no norm to show
             continue
         values = [[column[title].get(layer, math.nan) for column in columns] for layer in layers]
         made.append(Map(title, layers, np.array(steps, float), np.array(values)))
@@ -47,7 +47,7 @@ def maps(lines: Iterable[Mapping[str, Any]]) -> list[Map]:
 
 
 def _columns(line: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """The maps' figures at one step, by layer."""
+    """Returns the figures of each map at one step, by layer."""
     stream = {"embedded": FIRST} | {
         name: f"block {_BLOCK.match(name)[1]}"  # type: ignore[index]
         for name in line["activations"]

@@ -97,7 +97,7 @@ class RebuiltStep:
         how = UpdateRule(rule, settings | {"lr": rate}, train.clip, train.ema)
         return Trace(record_update(before, how), labels=labels)
 
-    def recorded(self, name: str) -> dict[str, RecordedValue]:
+    def get_recorded(self, name: str) -> dict[str, RecordedValue]:
         """Returns what the run itself computed, under the names of the trace."""
         update, k = self.updates[name], self.step
         moments = {f"{name}.{which}": value for which, value in update.new_moments.items()}
@@ -130,7 +130,7 @@ class RebuiltStep:
 
     def _judge_with(self, name: str, rounding: Rounding) -> RunReport:
         trace = self.trace(name, rounding)
-        own = {key: value for key, value in self.recorded(name).items() if key in trace.tape}
+        own = {key: value for key, value in self.get_recorded(name).items() if key in trace.tape}
         return judge_run(trace, own, only=f"{name}.m@*" if self.has_bfloat16_muon(name) else f"{name}*")
 
     def has_bfloat16_muon(self, name: str) -> bool:

@@ -29,6 +29,8 @@ def writer_class() -> Any:
 
 
 class Board:
+    """The event files of a run, opened by the line of its start."""
+
     def __init__(self, folder: Path) -> None:
         self._folder, self._writer_class = folder, writer_class()
         self._writer: Any = None

@@ -136,11 +136,11 @@ class Recipe:
             before = step
 
     def steps_at(self, step: int) -> int:
-        """Returns how many steps the run was to have when it was at this one."""
+        """Returns how many steps were planned when the run was at this one."""
         return next((steps for until, steps in self.extensions if step < until), self.steps)
 
     def ends_at(self, step: int) -> bool:
-        """Whether the run has its end here, or had it before it was given more steps."""
+        """Whether the run ends at this step, or ended here before it was extended."""
         return step == self.steps or (step, step) in self.extensions
 
     def extend(self, step: int, steps: int) -> Self:

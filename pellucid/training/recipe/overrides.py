@@ -13,9 +13,9 @@ from pellucid.training.recipe.toml import parse_value
 
 
 def override(table: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """The same recipe with some keys set: `optimizer.lr=3e-4`, `model.positions=learned`.
+    """Returns a recipe's table with some keys set: `optimizer.lr=3e-4`, `model.positions=learned`.
 
-    Another kind comes first, and without the settings of the one before.
+    Kinds are set first; another kind drops the settings of the one before.
     """
     result: dict[str, Any] = translate(table)
     texts = dict(_texts(Recipe))
@@ -47,8 +47,8 @@ def override(table: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, An
 
 
 def _texts(kind: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The keys that hold a text, with their types. It needs no quotes where it looks like a number or a day:
-    out=2024."""
+    """Yields the keys that hold a text, with their types. A text needs no quotes where it looks like a number
+    or a date: out=2024."""
     for entry in dataclasses.fields(kind):
         if entry.type in (str, Paths):
             yield path + entry.name, entry.type

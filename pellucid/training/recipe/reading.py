@@ -16,7 +16,7 @@ FROM_DATA = ("vocab_size",)
 
 
 def read_section(kind: Any, given: Any, path: str) -> Any:
-    """One section, its keys checked by name and type."""
+    """Returns a section as a dataclass, its keys checked by name and type."""
     where = path or "a recipe"
     if not isinstance(given, Mapping):
         raise ConfigError(f"{where} is a table of keys, not {given!r}.")
@@ -79,7 +79,7 @@ def _field(entry: Any, value: Any, name: str) -> Any:
 
 
 def _pairs(value: Any, name: str) -> tuple[tuple[int, int], ...]:
-    """Pairs of whole numbers, each written as a list."""
+    """Returns pairs of integers, each written as a list."""
     pairs = value if isinstance(value, list | tuple) else [value]
     for pair in pairs:
         if not isinstance(pair, list | tuple) or [type(number) for number in pair] != [int, int]:
@@ -98,7 +98,7 @@ def _weights(value: Any, name: str) -> dict[str, float]:
 
 
 def _paths(value: Any, name: str) -> str | tuple[str, ...]:
-    """One path, or several; a list of one is that one."""
+    """Returns one path, or several; a list of one is that one."""
     paths = [value] if isinstance(value, str) else value
     if not isinstance(paths, list | tuple) or not paths or not all(isinstance(one, str) for one in paths):
         raise ConfigError(f"{name} must be a path or a list of paths, not {value!r}.")
@@ -106,7 +106,7 @@ def _paths(value: Any, name: str) -> str | tuple[str, ...]:
 
 
 def _model(given: Any, name: str) -> dict[str, Any]:
-    """The keys of a model, whose values the config checks once the vocabulary is known."""
+    """Returns the keys of a model, whose values the config checks once the vocabulary is known."""
     if not isinstance(given, Mapping):
         raise ConfigError(f"{name} is a table of keys, not {given!r}.")
     for key in given:

@@ -13,7 +13,7 @@ from pellucid.training.recipe.overrides import override
 
 
 def recipe_names() -> list[str]:
-    """The names of the shipped recipes: the files of `recipes/`."""
+    """Returns the names of the shipped recipes: the files of `recipes/`."""
     folder = resources.files("pellucid.training") / "recipes"
     return sorted(
         entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name[-5:] == ".toml"
@@ -25,9 +25,9 @@ def is_shipped(name: str) -> bool:
 
 
 def read_table(name: str) -> dict[str, Any]:
-    """A recipe as plain data: a shipped one by name, or a file.
+    """Returns the table of a shipped recipe, by its name, or of a file.
 
-    A text that is made while the model learns has a recipe of its kind: `task:copy` is `task` with that text.
+    A text that is generated during training has the recipe of its kind: `task:copy` is `task` with that text.
     """
     if is_shipped(name):
         kind, colon, _ = name.partition(":")
