@@ -26,7 +26,7 @@ demo: setup ## train a small model on two cores, let it write, explain one numbe
 	@PATH="$(BIN):$$PATH" sh scripts/demo.sh
 
 test: lint ## format, lint, types and every test, as CI runs them
-	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 -m "not timed and not torture"
+	$(ONE_THREAD) $(BIN)/python -m pytest -n 2 --dist loadgroup -m "not timed and not torture"
 	$(BIN)/python -m pytest -m timed $(shell grep -rl mark.timed tests)
 
 lint: setup ## ruff format and check, mypy strict

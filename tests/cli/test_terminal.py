@@ -20,6 +20,8 @@ from tests.cli.hostile import STRINGS, TITLE, raw_characters
 from tests.cli.random_lines import FITTING, Line, commands
 from tests.cli.test_random_commands import BROKEN
 
+pytestmark = pytest.mark.xdist_group("container")  # which takes seconds to fill
+
 Arguments = list[str]
 WORKER = ["--workers", "1"]
 
