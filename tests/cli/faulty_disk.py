@@ -136,4 +136,4 @@ def fetch_from_hub() -> None:
             shutil.copyfile(path, Path(arguments[3]) / path.name)
         return 0, ""
 
-    fetch._child = arrived
+    fetch._run_child = arrived
