@@ -25,7 +25,7 @@ LISTED = 8
 
 
 @dataclass(frozen=True)
-class Part:
+class Address:
     """A value, or a part of it: one index for each axis, None for a whole axis."""
 
     name: str
@@ -38,7 +38,7 @@ class Part:
         return cell if len(cell) == len(self.index) else None
 
 
-def parse(trace: Trace, address: str) -> Part:
+def parse(trace: Trace, address: str) -> Address:
     """Returns the part of a trace that an address names. Axes of length 1 may be omitted."""
     found = _ADDRESS.fullmatch(check_text("at", address))
     entries = _split_entries(found["index"] or "") if found else None
@@ -48,7 +48,7 @@ def parse(trace: Trace, address: str) -> Part:
             f"for example {_make_example(trace)}."
         )
     name = _find_name(trace, found["name"])
-    return Part(name, _read_index(trace, name, found["index"] or "", entries))
+    return Address(name, _read_index(trace, name, found["index"] or "", entries))
 
 
 def _split_entries(text: str) -> list[tuple[str | None, str]] | None:
@@ -202,7 +202,7 @@ def _describe_axis(trace: Trace, name: str, axis: str) -> str:
     return f"{axis} has 0…{size - 1}{tokens}" if size > 1 else f"{axis} has only 0"
 
 
-def describe_missing(trace: Trace, part: Part) -> str:
+def describe_missing(trace: Trace, part: Address) -> str:
     """Returns which axes an address of one number must name as well: "h and s are missing, for example …"."""
     free = [axis for axis, i in zip(trace.about(part.name).axes, part.index, strict=True) if i is None]
     full = tuple(0 if i is None else i for i in part.index)
@@ -217,7 +217,7 @@ def _make_example(trace: Trace) -> str:
     return trace.address(name, tuple(size - 1 for size in trace.value(name).shape))
 
 
-def format_address(trace: Trace, part: Part) -> str:
+def format_address(trace: Trace, part: Address) -> str:
     """Returns the address of a part: NAME[h=3,t=8], without the axes that are whole or of length 1."""
     shape, axes = trace.value(part.name).shape, trace.about(part.name).axes
     fixed = [(a, i) for a, i, n in zip(axes, part.index, shape, strict=True) if i is not None and n > 1]

@@ -108,7 +108,7 @@ class Reduction:
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class EvaluatedAt:
     """The body at one place: X at v = y."""
 
     body: "Node"
@@ -134,7 +134,7 @@ class Definitions:
 
 Node = (
     Symbol | Literal | Words | Slot | Chain | Negative | Fraction | Power | Root | Group
-    | Function | Reduction | Evaluated | Piecewise | Definitions
+    | Function | Reduction | EvaluatedAt | Piecewise | Definitions
 )  # fmt: skip
 
 # ---- filling a template
@@ -271,7 +271,7 @@ class _TemplateParser:
             found = Fraction(found, self._factor(), not sign.is_spaced)
             found = self._product(found)
         if self._accept("name", "at"):
-            return Evaluated(found, self._relation())
+            return EvaluatedAt(found, self._relation())
         return found
 
     def _product(self, first: Node | None = None) -> Node:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid import notebook
-from pellucid.explain.address import Part, format_address
+from pellucid.explain.address import Address, format_address
 from pellucid.explain.trace import Trace
 from pellucid.explain.trace_file import make_labels_entry, make_values_entry
 from pellucid.format import escape_controls, format_number
@@ -50,7 +50,7 @@ class Slice:
     """
 
     trace: Trace
-    part: Part
+    part: Address
     top: int = 6
     lines: int | None = 40
 
@@ -291,7 +291,7 @@ def _find_next(part: Slice, lead: tuple[int, ...]) -> str:
     """Returns the address of one of the tables."""
     rest = iter(lead)
     index = tuple(next(rest, None) if i is None else i for i in part.part.index)
-    return format_address(part.trace, Part(part.name, index))
+    return format_address(part.trace, Address(part.name, index))
 
 
 def _format_totals(part: Slice, digits: int) -> str:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from pellucid.explain.notation import (
     Chain,
     Definitions,
-    Evaluated,
+    EvaluatedAt,
     Fraction,
     Function,
     Group,
@@ -121,7 +121,7 @@ def write_text(node: Node) -> str:
             return f"{name} {listed}" if is_bare else f"{name}({listed})"
         case Reduction(name, index, body):
             return f"{name}{'' if index is None else '_' + write_text(index)} {write_text(body)}"
-        case Evaluated(body, condition):
+        case EvaluatedAt(body, condition):
             return f"{write_text(body)} at {write_text(condition)}"
         case Piecewise(value, condition, otherwise):
             holds = "" if condition is None else f" if {write_text(condition)}"
@@ -177,7 +177,7 @@ def _mathml(node: Node) -> str:
             sign = _mo("∑") if name == "Σ" else _tag("mi", escape(name))
             under = sign if index is None else _tag("munder", sign, _mathml(index))
             return _tag("mrow", under, _mathml(body))
-        case Evaluated(body, condition):
+        case EvaluatedAt(body, condition):
             return _tag("msub", _tag("mrow", _mathml(body), _mo("|")), _mathml(condition))
         case Piecewise(value, condition, otherwise):
             holds = "" if condition is None else _tag("mtext", "if\u00a0") + _mathml(condition)
@@ -271,7 +271,7 @@ def _latex(node: Node) -> str:
         case Reduction(name, index, body):
             sign = r"\sum" if name == "Σ" else rf"\operatorname*{{{name}}}"
             return f"{sign}{'' if index is None else f'_{{{_latex(index)}}}'} {_latex(body)}"
-        case Evaluated(body, condition):
+        case EvaluatedAt(body, condition):
             return rf"\left.{_latex(body)}\right|_{{{_latex(condition)}}}"
         case Piecewise(value, condition, otherwise):
             holds = "" if condition is None else rf" & \text{{if }} {_latex(condition)}"

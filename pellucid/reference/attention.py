@@ -11,11 +11,11 @@ from pellucid.reference.op import Ref
 from pellucid.reference.ops.einsum import einsum
 from pellucid.reference.ops.indexing import concat
 from pellucid.reference.ops.rotate import rotate
-from pellucid.reference.tape import Scope
+from pellucid.reference.tape import TapeScope
 
 
 def attention(
-    block: Scope,
+    block: TapeScope,
     config: ModelConfig,
     x: Ref,
     inputs: AttentionRefs,

@@ -4,10 +4,10 @@ from pellucid import registry
 from pellucid.parts.caps import CapConfig, TanhCap
 from pellucid.reference.op import Ref
 from pellucid.reference.ops.activations import soft_cap
-from pellucid.reference.tape import Scope, Tape
+from pellucid.reference.tape import Tape, TapeScope
 
 
-def apply_cap(t: Tape | Scope, name: str, x: Ref, cap: CapConfig) -> Ref:
+def apply_cap(t: Tape | TapeScope, name: str, x: Ref, cap: CapConfig) -> Ref:
     """Returns the capped values under `name`; without a cap, x itself."""
     if cap.is_none:
         return x
@@ -16,6 +16,6 @@ def apply_cap(t: Tape | Scope, name: str, x: Ref, cap: CapConfig) -> Ref:
 
 
 @registry.kind("tanh")
-def _tanh(t: Tape | Scope, name: str, x: Ref, cap: TanhCap) -> Ref:
+def _tanh(t: Tape | TapeScope, name: str, x: Ref, cap: TanhCap) -> Ref:
     """limit · tanh(x / limit)."""
     return t(name, soft_cap, x, limit=cap.limit)

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from pellucid.reference.op import Array, Ref
 from pellucid.reference.ops.arithmetic import LETTERS
 from pellucid.reference.ops.einsum import einsum, format_axes, parse
-from pellucid.reference.tape import Scope, Tape
+from pellucid.reference.tape import Tape, TapeScope
 
 KeepMasks = Mapping[str, Array]
 """By name X.keep: 0 where dropout zeroes X, 1 / (1 − rate) elsewhere."""
 
 
-def linear(t: Tape | Scope, name: str, x: Ref, layer: str, spec: str, **sizes: int) -> Ref:
+def linear(t: Tape | TapeScope, name: str, x: Ref, layer: str, spec: str, **sizes: int) -> Ref:
     """Returns x Wᵀ (+ b) under `name`; the bias where the layer has one.
 
     The spec names the axes of x and of the weight (out, in), `btc,(hd)c->bhtd`; the bias has the weight's
@@ -25,9 +25,9 @@ def linear(t: Tape | Scope, name: str, x: Ref, layer: str, spec: str, **sizes: i
     return t(name, einsum, x, weight, t.ref(f"{layer}.bias"), spec=f"{inputs}+{out}->{result}", **sizes)
 
 
-def apply_dropout(t: Tape | Scope, name: str, x: Ref, masks: KeepMasks | None) -> Ref:
+def apply_dropout(t: Tape | TapeScope, name: str, x: Ref, masks: KeepMasks | None) -> Ref:
     """Returns X ⊙ X.keep under the name X.dropped where the masks have one for X, else X."""
-    full = f"{t.prefix}.{name}.keep" if isinstance(t, Scope) else f"{name}.keep"
+    full = f"{t.prefix}.{name}.keep" if isinstance(t, TapeScope) else f"{name}.keep"
     if masks is None or full not in masks:
         return x
     keep = t.constant(f"{name}.keep", masks[full])

@@ -96,9 +96,9 @@ class Tape:
         self.aliases[name] = ref.name
         return ref
 
-    def scope(self, prefix: str) -> "Scope":
+    def scope(self, prefix: str) -> "TapeScope":
         """Returns this tape under a prefix: all names get it."""
-        return Scope(self, prefix)
+        return TapeScope(self, prefix)
 
     def describe(self, ref: Ref, axes: str = "", symbol: str = "", meaning: str = "") -> Ref:
         """Gives a value its own glossary entry, for views to print."""
@@ -228,7 +228,7 @@ class Tape:
                     yield x, y, how
 
 
-class Scope:
+class TapeScope:
     """A tape under a prefix: `scope("q")` is `tape("blocks.0.attn.q")`."""
 
     def __init__(self, tape: Tape, prefix: str) -> None:
@@ -249,5 +249,5 @@ class Scope:
     def __contains__(self, name: str) -> bool:
         return f"{self.prefix}.{name}" in self.tape
 
-    def scope(self, prefix: str) -> "Scope":
-        return Scope(self.tape, f"{self.prefix}.{prefix}")
+    def scope(self, prefix: str) -> "TapeScope":
+        return TapeScope(self.tape, f"{self.prefix}.{prefix}")

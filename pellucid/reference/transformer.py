@@ -29,7 +29,7 @@ from pellucid.reference.ops.indexing import take
 from pellucid.reference.ops.masks import same_segment
 from pellucid.reference.ops.softmax import softmax
 from pellucid.reference.residuals import add_residual
-from pellucid.reference.tape import Scope, Tape
+from pellucid.reference.tape import Tape, TapeScope
 
 
 def transformer(
@@ -161,7 +161,12 @@ def describe_per_row(tape: Tape, ref: Ref, axes: str) -> Ref:
 
 
 def block(
-    t: Scope, config: ModelConfig, x: Ref, inputs: AttentionRefs, past: Past | None, dropout: KeepMasks | None
+    t: TapeScope,
+    config: ModelConfig,
+    x: Ref,
+    inputs: AttentionRefs,
+    past: Past | None,
+    dropout: KeepMasks | None,
 ) -> Ref:
     """Returns X_post [B T C]: X_mid = X + Attention(Norm X), X_post = X_mid + MLP(Norm X_mid), with the norms
     where the config places them."""
@@ -175,7 +180,7 @@ def block(
 
 
 def _add_output(
-    t: Scope, config: ModelConfig, layer: str, name: str, x: Ref, out: Ref, dropout: KeepMasks | None
+    t: TapeScope, config: ModelConfig, layer: str, name: str, x: Ref, out: Ref, dropout: KeepMasks | None
 ) -> Ref:
     """Returns the residual stream after a layer, under `name`: x + out, with dropout and an output norm
     before the sum and a post-norm after it where the config has them."""
@@ -186,7 +191,7 @@ def _add_output(
     return t.alias(name, _normalize_at(t, config, f"{layer}_post_norm", x))
 
 
-def _normalize_at(t: Scope, config: ModelConfig, name: str, x: Ref) -> Ref:
+def _normalize_at(t: TapeScope, config: ModelConfig, name: str, x: Ref) -> Ref:
     """Returns x normalized where the config places a norm of this name, else x."""
     is_placed = name.partition("_")[2] in config.placement.places
     return normalize(t.scope(name), x, config.norm) if is_placed else x

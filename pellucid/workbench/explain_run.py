@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pellucid.errors import AddressError, UsageError
-from pellucid.explain.address import Part, parse
+from pellucid.explain.address import Address, parse
 from pellucid.explain.derive import Derivation, explain
 from pellucid.explain.overview import format_tree
 from pellucid.explain.table import Slice
@@ -107,7 +107,7 @@ def _parse(past: PastRun, at: str) -> tuple[str, int]:
 # ---- how exact the replay is
 
 
-def _notes(done: "RebuiltStep", trace: Trace, name: str, part: Part) -> Iterator[str]:
+def _notes(done: "RebuiltStep", trace: Trace, name: str, part: Address) -> Iterator[str]:
     yield ""
     if done.event is None:
         yield f"no update computed it: the run began with it (train.initialization, seed {done.recipe.seed})"
@@ -134,7 +134,7 @@ def _notes(done: "RebuiltStep", trace: Trace, name: str, part: Part) -> Iterator
     yield from _describe_replay(done, name)
 
 
-def _deviation(own: Any, ours: Any, type: str, part: Part) -> dict[str, float]:
+def _deviation(own: Any, ours: Any, type: str, part: Address) -> dict[str, float]:
     """Returns how far the run's own number is from the recomputed one, also in units of its last place; of
     several numbers, the largest such distance."""
     where = tuple(slice(None) if i is None else i for i in part.index)
@@ -177,7 +177,7 @@ def _describe_replay(done: "RebuiltStep", name: str) -> Iterator[str]:
         yield f"the checkpoint of step {done.step} holds {'the same bits' if as_saved else 'OTHER BITS'}"
 
 
-def _replay_data(done: "RebuiltStep", trace: Trace, name: str, part: Part) -> dict[str, Any]:
+def _replay_data(done: "RebuiltStep", trace: Trace, name: str, part: Address) -> dict[str, Any]:
     """Returns the same as plain data."""
     own = done.get_recorded(name).get(part.name) if done.event is not None else None
     data: dict[str, Any] = {"step": done.step, "replayed_from": done.start, "remarks": list(done.remarks)}

@@ -7,7 +7,7 @@ import pytest
 
 import pellucid
 from pellucid.errors import AddressError, UsageError
-from pellucid.explain.address import Part, parse
+from pellucid.explain.address import Address, parse
 from pellucid.explain.derive import derive
 from pellucid.explain.trace import Trace
 from pellucid.reference.tape import Tape
@@ -30,15 +30,15 @@ def trace() -> Trace:
     ],
 )
 def test_all_spellings_name_the_same_cell(trace: Trace, address: str) -> None:
-    assert parse(trace, address) == Part("probs", (0, 1, 2))
+    assert parse(trace, address) == Address("probs", (0, 1, 2))
     assert parse(trace, address).cell == (0, 1, 2)
 
 
 def test_a_name_alone_is_the_whole_value_and_a_single_number_its_cell(trace: Trace) -> None:
     assert parse(trace, "probs").cell is None
-    assert parse(trace, "loss") == Part("loss", ())
-    assert parse(trace, "blocks.0.resid_pre[1,0]") == Part("embedded", (0, 1, 0))
-    assert parse(trace, "unembed.weight@0[2,1]") == Part("unembed.weight", (2, 1))
+    assert parse(trace, "loss") == Address("loss", ())
+    assert parse(trace, "blocks.0.resid_pre[1,0]") == Address("embedded", (0, 1, 0))
+    assert parse(trace, "unembed.weight@0[2,1]") == Address("unembed.weight", (2, 1))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_name_alone_is_the_whole_value_and_a_single_number_its_cell(trace: Tra
 def test_an_axis_that_is_not_given_is_whole(
     trace: Trace, address: str, index: tuple[int | None, ...]
 ) -> None:
-    assert parse(trace, address) == Part("probs", index)
+    assert parse(trace, address) == Address("probs", index)
 
 
 SENTENCE = ["The", "Ġcat", "'t", "Ġit", ",", "Ġ[", "it", "Ġwas"]

@@ -8,7 +8,7 @@ from pellucid import registry
 from pellucid.config import ModelConfig
 from pellucid.reference.layers import KeepMasks
 from pellucid.reference.op import Array, Ref
-from pellucid.reference.tape import Scope
+from pellucid.reference.tape import TapeScope
 
 Past = Mapping[str, Array]
 """The KV cache of the tokens before, by name: blocks.L.attn.past_k and past_v [B K P D]."""
@@ -25,7 +25,13 @@ class AttentionRefs(NamedTuple):
 
 
 def attend(
-    t: Scope, config: ModelConfig, q: Ref, k: Ref, v: Ref, inputs: AttentionRefs, dropout: KeepMasks | None
+    t: TapeScope,
+    config: ModelConfig,
+    q: Ref,
+    k: Ref,
+    v: Ref,
+    inputs: AttentionRefs,
+    dropout: KeepMasks | None,
 ) -> Ref:
     """Returns the head outputs z [B H T D]: for each query, the values weighted by the attention pattern."""
     form = registry.module_of(__name__, config.attention.form, "attention form")

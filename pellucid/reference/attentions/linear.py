@@ -13,11 +13,17 @@ from pellucid.reference.ops import find_op
 from pellucid.reference.ops.einsum import einsum
 from pellucid.reference.ops.indexing import concat, narrow
 from pellucid.reference.ops.normalization import l1_normalize, safe_divide
-from pellucid.reference.tape import Scope
+from pellucid.reference.tape import TapeScope
 
 
 def apply(
-    t: Scope, config: ModelConfig, q: Ref, k: Ref, v: Ref, inputs: AttentionRefs, dropout: KeepMasks | None
+    t: TapeScope,
+    config: ModelConfig,
+    q: Ref,
+    k: Ref,
+    v: Ref,
+    inputs: AttentionRefs,
+    dropout: KeepMasks | None,
 ) -> Ref:
     q_feat, k_feat = features(t, "q_feat", q, config), features(t, "k_feat", k, config)
     if inputs.mask:
@@ -29,7 +35,7 @@ def apply(
     return t("z", einsum, pattern, v, spec="b(kg)ts,bksd->b(kg)td")
 
 
-def features(t: Scope, name: str, x: Ref, config: ModelConfig) -> Ref:
+def features(t: TapeScope, name: str, x: Ref, config: ModelConfig) -> Ref:
     """Returns φ(x) [… R]. The random directions, where the feature map has any, are shared by all layers."""
     attention = config.attention
     assert isinstance(attention, LinearAttentionConfig)
@@ -42,7 +48,7 @@ def features(t: Scope, name: str, x: Ref, config: ModelConfig) -> Ref:
     return t(name, find_op(attention.feature), x, directions, scale=scale, features=len(table))
 
 
-def recurrent(t: Scope, q_feat: Ref, k_feat: Ref, v: Ref) -> Ref:
+def recurrent(t: TapeScope, q_feat: Ref, k_feat: Ref, v: Ref) -> Ref:
     """Returns the same z under the causal mask, from running sums:
 
     S_t = S_{t−1} + φ(k_t)ᵀ v_t,   n_t = n_{t−1} + φ(k_t),   z_t = φ(q_t) S_t / (φ(q_t) · n_t)

@@ -9,11 +9,17 @@ from pellucid.reference.ops.arithmetic import add
 from pellucid.reference.ops.einsum import einsum
 from pellucid.reference.ops.masks import mask
 from pellucid.reference.ops.softmax import softmax
-from pellucid.reference.tape import Scope
+from pellucid.reference.tape import TapeScope
 
 
 def apply(
-    t: Scope, config: ModelConfig, q: Ref, k: Ref, v: Ref, inputs: AttentionRefs, dropout: KeepMasks | None
+    t: TapeScope,
+    config: ModelConfig,
+    q: Ref,
+    k: Ref,
+    v: Ref,
+    inputs: AttentionRefs,
+    dropout: KeepMasks | None,
 ) -> Ref:
     scale = config.d_head**-0.5 * config.positions.attention_scale
     scores = t("scores", einsum, q, k, spec="b(kg)td,bksd->b(kg)ts", scale=scale)

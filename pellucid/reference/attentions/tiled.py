@@ -21,7 +21,7 @@ from pellucid.reference.ops.online_softmax import (
     shifted_exp,
     tiled_output,
 )
-from pellucid.reference.tape import Scope
+from pellucid.reference.tape import TapeScope
 
 DESCRIPTIONS = {
     "k": ("b k s d", "K", "keys of this tile"),
@@ -42,7 +42,13 @@ DESCRIPTIONS = {
 
 
 def apply(
-    t: Scope, config: ModelConfig, q: Ref, k: Ref, v: Ref, inputs: AttentionRefs, dropout: KeepMasks | None
+    t: TapeScope,
+    config: ModelConfig,
+    q: Ref,
+    k: Ref,
+    v: Ref,
+    inputs: AttentionRefs,
+    dropout: KeepMasks | None,
 ) -> Ref:
     attention = config.attention
     assert isinstance(attention, TiledAttentionConfig)
@@ -64,7 +70,7 @@ def apply(
 
 
 def _scores(
-    t: Scope, config: ModelConfig, q: Ref, k: Ref, v: Ref, inputs: AttentionRefs, start: int, count: int
+    t: TapeScope, config: ModelConfig, q: Ref, k: Ref, v: Ref, inputs: AttentionRefs, start: int, count: int
 ) -> tuple[Ref, Ref]:
     """Returns the masked scores [B H T tile] and the values [B K tile D] of one tile."""
     here = {"start": start, "length": count}
@@ -81,7 +87,7 @@ def _scores(
     return t.alias("masked", scores), values
 
 
-def _update_running(t: Scope, masked: Ref, values: Ref, before: dict[str, Ref]) -> dict[str, Ref]:
+def _update_running(t: TapeScope, masked: Ref, values: Ref, before: dict[str, Ref]) -> dict[str, Ref]:
     """Returns the running maximum [B H T 1], sum [B H T 1] and output [B H T D] after this tile."""
     top = t("top", running_max, masked, *([before["top"]] if before else []))
     powers = t("powers", shifted_exp, masked, top)
