@@ -71,7 +71,7 @@ class UsageError(PellucidError):
 
 
 def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
-    """A hint to append to a message, or nothing when no known word is close.
+    """Returns a hint to append to a message, "" where no known word is close.
 
     >>> did_you_mean("ropee", ["learned", "rope"])
     " Did you mean 'rope'?"
@@ -136,7 +136,7 @@ def file_error(verb: str, path: str | Path, error: OSError) -> FileError:
     """
     kind = ResourceError if error.errno in RESOURCE_ERRNOS else FileError
     name = str(path)
-    short = name if len(name) <= 500 else f"{name[:80]}…"  # a name of any length can be asked for
+    short = name if len(name) <= 500 else f"{name[:80]}…"  # a user may give a name of any length
     return kind(f"cannot {verb} {short}: {error.strerror or error}.")
 
 

@@ -9,8 +9,7 @@ from pellucid.explain import derive, overview, table
 from pellucid.explain.derive import Derivation, check_limits
 from pellucid.explain.table import IN_PYTHON, More, Slice
 from pellucid.explain.trace import Trace
-from pellucid.interop.folder import RECIPE
-from pellucid.interop.resolve import resolve
+from pellucid.interop.resolve import is_run, resolve
 from pellucid.workbench.model import Model
 from pellucid.workbench.opening import load, trace
 from pellucid.workbench.prompts import Prompt
@@ -71,7 +70,7 @@ def explain(
         if run or raw_tokens:
             raise UsageError(f"a trace holds its own run: omit {min(run) if run else 'raw_tokens'}.")
         found = model if isinstance(model, Trace) else read_trace(model)  # type: ignore[arg-type]
-    elif not run and tokens is None and isinstance(model, str | Path) and (Path(model) / RECIPE).is_file():
+    elif not run and tokens is None and isinstance(model, str | Path) and is_run(model):
         from pellucid.workbench.explain_run import explain_run
 
         return explain_run(model, at, depth, top, lines, raw_tokens, progress)
