@@ -98,7 +98,7 @@ def test_k_steps_and_k_more_equal_2k_bit_for_bit(changes: tuple[str, ...]) -> No
     kept = snapshot._replace(  # as a file would hold it: nothing shared with the run that goes on
         weights={n: t.clone() for n, t in snapshot.weights.items()},
         optimizer={n: t.clone() for n, t in snapshot.optimizer.items()},
-        raw={n: t.clone() for n, t in snapshot.trainable.items()},
+        trainable={n: t.clone() for n, t in snapshot.trainable.items()},
     )
     for _ in range(2):
         first.step()  # whatever happens to the first run afterwards
