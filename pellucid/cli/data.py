@@ -1,4 +1,4 @@
-"""`pellucid data`: text to token files, and what token files hold."""
+"""`pellucid data`: encodes text into token files, and shows what they hold."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pellucid.cli.options import Field, OnBadFile, OutputFolder, ReplaceErrors, Sources, bad_file_choice
+from pellucid.format import pluralize
 
 if TYPE_CHECKING:
     from pellucid.data.prepare import EncodingProgress
     from pellucid.data.tokens import Tokens
     from pellucid.text.tokenizer import Tokenizer
 
-app = typer.Typer(name="data", help="Text to token files, and what they hold.", no_args_is_help=True)
+app = typer.Typer(
+    name="data", help="Encode text into token files, and show what they hold.", no_args_is_help=True
+)
 
 Report = Callable[["EncodingProgress"], None]
 
@@ -32,18 +35,22 @@ def prepare(
     ] = "file",
     field: Field = "text",
     validation: Annotated[
-        float, typer.Option(help="The share of documents to hold out.", min=0, max=1)
+        float, typer.Option(help="The fraction of documents to hold out for validation.", min=0, max=1)
     ] = 0.0,
     workers: Annotated[
-        int | None, typer.Option(help="Processes that encode; as many as cores.", min=1, max=10**6)
+        int | None,
+        typer.Option(help="Processes that encode; one for each core if omitted.", min=1, max=10**6),
     ] = None,
     keep_duplicates: Annotated[
-        bool, typer.Option("--keep-duplicates", help="Keep copies; saves 110 bytes of memory a document.")
+        bool,
+        typer.Option(
+            "--keep-duplicates", help="Keep duplicate documents; saves 110 bytes of memory for each document."
+        ),
     ] = False,
     on_bad_file: OnBadFile = "stop",
     replace_errors: ReplaceErrors = False,
 ) -> None:
-    """Encode texts into token files, with every core; given again after an interruption, it goes on."""
+    """Encode texts into token files; the same command resumes after an interruption."""
     from pellucid.data import prepare as library
     from pellucid.interop.resolve import find_tokenizer
     from pellucid.text.corpus import Corpus
@@ -60,7 +67,7 @@ def prepare(
             manifest = library.prepare(corpus, find_tokenizer(tokenizer), output, workers, report)
     except KeyboardInterrupt:
         print(
-            f"Interrupted. Finished shards are kept in {output}: give the same command again to go on.",
+            f"Interrupted. Finished shards are kept in {output}: run the same command again to resume.",
             file=sys.stderr,
         )
         raise typer.Exit(130) from None
@@ -69,16 +76,16 @@ def prepare(
         if tokens:
             ratio = manifest.total(part, "text_bytes") / tokens
             print(
-                f"{output}: {part}, {_many(documents, 'document')}, {_many(tokens, 'token')}, "
-                f"{ratio:.2f} bytes per token, in {_many(len(entries), 'shard')}"
+                f"{output}: {part}, {pluralize(documents, 'document')}, {pluralize(tokens, 'token')}, "
+                f"{ratio:.2f} bytes per token, in {pluralize(len(entries), 'shard')}"
             )
-    left_out = corpus.report
+    omitted = corpus.report
     if corpus.skipped:
-        print(f"skipped: {_many(len(corpus.skipped), 'file')}, {list_names(corpus.skipped)}")
-    if left_out.duplicates or left_out.empty:
-        print(f"left out: {_many(left_out.duplicates, 'duplicate')}, {left_out.empty:,} empty")
-    if left_out.replaced_bytes:
-        print(f"replaced: {_many(left_out.replaced_bytes, 'byte')} that are not UTF-8")
+        print(f"skipped: {pluralize(len(corpus.skipped), 'file')}, {list_names(corpus.skipped)}")
+    if omitted.duplicates or omitted.empty:
+        print(f"omitted: {pluralize(omitted.duplicates, 'duplicate')}, {omitted.empty:,} empty")
+    if omitted.replaced_bytes:
+        print(f"replaced: {pluralize(omitted.replaced_bytes, 'byte')} that are not UTF-8")
 
 
 @app.command()
@@ -90,9 +97,9 @@ def show(
     samples: Annotated[int, typer.Option(help="Documents to print.", min=0, max=100)] = 3,
     verify: Annotated[bool, typer.Option("--verify", help="Read everything and check it.")] = False,
 ) -> None:
-    """What token files hold: counts, lengths of documents, frequent tokens, and a few documents.
+    """Show what token files hold: counts, lengths of documents, frequent tokens, and a few documents.
 
-    Of the built-in stories: how many there are, the loss that no model can beat, and a few of them.
+    Of the built-in stories: their number, their entropy floor, and a few of them.
     """
     from pellucid.data.tokens import TokenFolder
 
@@ -112,17 +119,17 @@ def show(
             _show_part(part, size, opened[part], tokenizer, samples)
     if verify:
         opened.verify()
-        print("every checksum, id and document end is right")
+        print("every checksum, id and document end is correct")
 
 
 def _show_stories(level: str, samples: int) -> None:
     from pellucid.corpora.stories import LEVELS
-    from pellucid.corpora.stories.about import describe
+    from pellucid.corpora.stories.measure import describe_level
     from pellucid.errors import ConfigError, unknown
 
     if level not in LEVELS:
         raise ConfigError(unknown("the level of stories", level, LEVELS))
-    for line in describe(level, samples):
+    for line in describe_level(level, samples):
         print(line)
 
 
@@ -132,8 +139,8 @@ def _show_part(part: str, size: int, tokens: "Tokens", tokenizer: "Tokenizer", s
     figures = compute_statistics(tokens)
     print()
     counts = (tokens.documents, "document"), (len(tokens), "token"), (len(tokens.shards), "shard")
-    print(f"{part}: {', '.join(_many(*count) for count in counts)}")
-    print(f"text                  {_many(size, 'byte')}, {size / len(tokens):.2f} bytes per token")
+    print(f"{part}: {', '.join(pluralize(*count) for count in counts)}")
+    print(f"text                  {pluralize(size, 'byte')}, {size / len(tokens):.2f} bytes per token")
     lengths = "  ".join(f"{p} %: {n:,}" for p, n in zip(PERCENTILES, figures.percentiles, strict=True))
     print(f"tokens per document   {lengths}")
     frequent = "  ".join(f"{tokenizer.decode([id])!r} {share:.1%}" for id, share in figures.frequent)
@@ -148,7 +155,7 @@ def _show_part(part: str, size: int, tokens: "Tokens", tokenizer: "Tokenizer", s
 
 @contextmanager
 def _progress() -> Iterator[Report]:
-    """A bar where a person looks on, and now and then a line where a file does."""
+    """Yields the report: a progress bar on a terminal, a line every ten seconds otherwise."""
     if sys.stderr.isatty():
         with _bar() as report:
             yield report
@@ -174,7 +181,7 @@ def _bar() -> Iterator[Report]:
         task = bar.add_task("", total=None, rate="", left="")
 
         def report(now: "EncodingProgress") -> None:
-            bar.update(task, completed=now.bytes, total=now.total, rate=_rate(now), left=_left(now))
+            bar.update(task, completed=now.bytes, total=now.total, rate=_rate(now), left=_time_left(now))
 
         yield report
 
@@ -189,7 +196,12 @@ def _lines(every: float = 10.0) -> Report:
         if time.monotonic() - last >= every:
             last = time.monotonic()
             share = "" if now.total is None else f" of {now.total / 1e6:.0f}"
-            words = [f"{now.bytes / 1e6:.0f}{share} MB", f"{now.tokens:,} tokens", _rate(now), _left(now)]
+            words = [
+                f"{now.bytes / 1e6:.0f}{share} MB",
+                f"{now.tokens:,} tokens",
+                _rate(now),
+                _time_left(now),
+            ]
             print(", ".join(filter(None, words)), file=sys.stderr, flush=True)
 
     return report
@@ -199,14 +211,10 @@ def _rate(now: "EncodingProgress") -> str:
     return f"{now.rate / 1e6:.1f} MB/s"
 
 
-def _left(now: "EncodingProgress") -> str:
-    """How long it will take; nothing where nobody knows."""
+def _time_left(now: "EncodingProgress") -> str:
+    """Returns the estimated time left; empty where there is no estimate."""
     if now.seconds_left is None:
         return ""
     minutes, seconds = divmod(round(now.seconds_left), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{seconds:02d} left"
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""`pellucid tokenizer`: train one on your text, use it, and see why it cut a word as it did."""
+"""`pellucid tokenizer`: trains a tokenizer, encodes and decodes text, and explains how words are divided."""
 
 import re
 import sys
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="tokenizer",
-    help="Train a tokenizer on your text, use it, and see why it cut a word as it did.",
+    help="Train a tokenizer, encode and decode text, and explain how words are divided.",
     no_args_is_help=True,
 )
 
@@ -38,7 +38,7 @@ def train(
     output: OutputFolder,
     kind: Annotated[str, typer.Option(help="bpe, unigram, wordpiece, words, characters or bytes.")] = "bpe",
     vocab_size: Annotated[
-        int, typer.Option(help="How many tokens at most.", min=1, max=LARGEST_VOCABULARY)
+        int, typer.Option(help="Largest number of tokens.", min=1, max=LARGEST_VOCABULARY)
     ] = 8192,
     field: Field = "text",
     on_bad_file: OnBadFile = "stop",
@@ -75,7 +75,7 @@ def train(
     sample = next(_pieces(corpus), "") if "-" not in sources else ""
     if ids := tokenizer.encode(sample):
         print(f"{len(sample.encode()) / len(ids):.2f} bytes per token on the beginning of the text")
-    print(f'see how it cuts: pellucid tokenizer explain {output} "some words of yours"')
+    print(f'explain it: pellucid tokenizer explain {output} "some words"')
 
 
 @app.command()
@@ -86,14 +86,14 @@ def encode(
     json: Json = False,
 ) -> None:
     """Print the ids of a text."""
-    ids = _open(name).encode(_given(text), parse_special)
+    ids = _open(name).encode(_read_text(text), parse_special)
     print(ids if json else " ".join(map(str, ids)))
 
 
 @app.command()
 def decode(
     name: TokenizerName,
-    ids: Annotated[list[int] | None, typer.Argument(help="Ids; standard input where there are none.")] = None,
+    ids: Annotated[list[int] | None, typer.Argument(help="Ids; standard input if omitted.")] = None,
 ) -> None:
     """Print the text of some ids."""
     from pellucid.cli.terminal import exact_output, standard_input
@@ -102,7 +102,7 @@ def decode(
     if ids is None:
         words = standard_input().replace(",", " ").replace("[", " ").replace("]", " ").split()
         if wrong := [word for word in words if not re.fullmatch(r"-?\d{1,20}", word)]:
-            raise TokenError(f"{wrong[0][:40]!r} is not an id; ids are whole numbers.")
+            raise TokenError(f"{wrong[0][:40]!r} is not an id; ids are integers.")
         ids = [int(word) for word in words]
     print(_open(name).decode(ids), file=exact_output())
 
@@ -111,13 +111,13 @@ def decode(
 def explain(
     name: TokenizerName,
     text: Text = None,
-    words: Annotated[int, typer.Option(help="How many words to take apart.", min=0, max=1_000_000)] = 40,
+    words: Annotated[int, typer.Option(help="Number of words to explain.", min=0, max=1_000_000)] = 40,
     json: Json = False,
 ) -> None:
-    """Why a text was cut into these tokens: merge by merge, or all pieces with scores and the best path."""
+    """Explain how a text is divided into tokens: merge by merge, or by the scores of all pieces."""
     from pellucid.explain.tokens import explain_tokens
 
-    tokenizer, given = _open(name), _given(text)
+    tokenizer, given = _open(name), _read_text(text)
     if json:
         from json import dumps
 
@@ -133,7 +133,7 @@ def _open(name: str) -> "Tokenizer":
     return open_tokenizer(name)
 
 
-def _given(text: str | None) -> str:
+def _read_text(text: str | None) -> str:
     from pellucid.cli.terminal import standard_input
 
     return standard_input() if text is None else text
@@ -147,7 +147,7 @@ def _tokens(tokenizer: "Tokenizer", text: str) -> list[dict[str, Any]]:
 
 
 def _pieces(corpus: Any, size: int = 1 << 16) -> Iterator[str]:
-    """The corpus in pieces that end with a line: small enough to count in parallel, words left whole."""
+    """Yields the corpus in pieces that end with a line, small enough to count in parallel."""
     for document in corpus.documents():
         at, text = 0, document.text
         while at < len(text):

@@ -19,7 +19,7 @@ TRIES = 10_000
 Thing = TypeVar("Thing")
 
 
-class Example(NamedTuple):
+class TaskExample(NamedTuple):
     prompt: str
     answer: str
     alignment: tuple[tuple[int, int], ...] | None = None
@@ -78,7 +78,7 @@ class Task(ABC):
         """Returns a random problem."""
 
     @abstractmethod
-    def solve(self, prompt: str) -> Example:
+    def solve(self, prompt: str) -> TaskExample:
         """Returns the problem with its answer."""
 
     def tokens(self, text: str) -> list[str]:
@@ -94,7 +94,7 @@ class Task(ABC):
         share = HashGenerator("held out", self.kind, self.problem(prompt)).below(2**64) / 2**64
         return PARTS[share < self.held_out]
 
-    def example(self, seed: int, number: int, part: str = "train") -> Example:
+    def example(self, seed: int, number: int, part: str = "train") -> TaskExample:
         """Returns example `number` of a seed: problems are drawn until one belongs to the part."""
         if part not in PARTS:
             raise ConfigError(unknown("part", part, PARTS))

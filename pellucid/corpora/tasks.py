@@ -2,7 +2,7 @@
 
 >>> task = find("addition")()
 >>> task.example(seed=1, number=0)
-Example(prompt='60+235=', answer='295', alignment=None)
+TaskExample(prompt='60+235=', answer='295', alignment=None)
 >>> task.example(seed=1, number=0, part="validation").prompt  # a problem that training never has
 '8+321='
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pellucid import registry
-from pellucid.corpora.task import Example, HashGenerator, Task
+from pellucid.corpora.task import HashGenerator, Task, TaskExample
 
 
 def kinds() -> list[str]:
@@ -57,8 +57,8 @@ class LettersTask(Task):
         length = generator.between(self.min_length, self.max_length)
         return "".join(generator.one_of(LETTERS[: self.letters]) for _ in range(length)) + ">"
 
-    def solve(self, prompt: str) -> Example:
-        return Example(prompt, self.reorder(prompt.removesuffix(">")))
+    def solve(self, prompt: str) -> TaskExample:
+        return TaskExample(prompt, self.reorder(prompt.removesuffix(">")))
 
     @abstractmethod
     def reorder(self, letters: str) -> str:
@@ -126,8 +126,8 @@ class Addition(Task):
         digits = generator.between(1, self.digits)
         return generator.between(10 ** (digits - 1) if digits > 1 else 0, 10**digits - 1)
 
-    def solve(self, prompt: str) -> Example:
-        return Example(prompt, str(sum(_numbers(prompt))))
+    def solve(self, prompt: str) -> TaskExample:
+        return TaskExample(prompt, str(sum(_numbers(prompt))))
 
     def problem(self, prompt: str) -> str:
         """Returns the numbers in order: 3+5 and 5+3 are one problem."""
@@ -191,7 +191,7 @@ class Brackets(Task):
                 text += closers.pop()
         return text + ">"
 
-    def solve(self, prompt: str) -> Example:
+    def solve(self, prompt: str) -> TaskExample:
         closing = dict(PAIRS[: self.pairs])
         closers: list[str] = []
         for bracket in prompt.removesuffix(">"):
@@ -199,7 +199,7 @@ class Brackets(Task):
                 closers.append(closing[bracket])
             else:
                 closers.pop()
-        return Example(prompt, "".join(reversed(closers)))
+        return TaskExample(prompt, "".join(reversed(closers)))
 
 
 DIGITS = "0123456789"
@@ -246,9 +246,9 @@ class Recall(Task):
             text += generator.one_of(values)
         return f"{text}?{asked}"
 
-    def solve(self, prompt: str) -> Example:
+    def solve(self, prompt: str) -> TaskExample:
         pairs, _, asked = prompt.partition("?")
-        return Example(prompt, dict(zip(pairs[::2], pairs[1::2], strict=True))[asked])
+        return TaskExample(prompt, dict(zip(pairs[::2], pairs[1::2], strict=True))[asked])
 
 
 END = ">"
@@ -325,7 +325,7 @@ class Translation(Task):
         determiner, noun = self._word(generator, "determiner"), self._word(generator, "noun")
         return [determiner, *self._maybe(generator, "quality"), *self._maybe(generator, "colour"), noun]
 
-    def solve(self, prompt: str) -> Example:
+    def solve(self, prompt: str) -> TaskExample:
         english = self.tokens(prompt)[:-1]
         order = list(range(len(english)))  # order[place in French] = place in English
         for first, second in (("colour", "noun"), ("adverb", "verb")):
@@ -335,7 +335,7 @@ class Translation(Task):
             verb = next(place for place, word in enumerate(order) if CLASS[english[word]] == "verb")
             order.insert(verb, order.pop())
         answer = " ".join(FRENCH[english[word]] for word in order)
-        return Example(prompt, answer, tuple(sorted((word, place) for place, word in enumerate(order))))
+        return TaskExample(prompt, answer, tuple(sorted((word, place) for place, word in enumerate(order))))
 
 
 def _swap(order: list[int], words: list[str], first: str, second: str) -> None:

@@ -1,11 +1,19 @@
-"""A pool of worker processes that encode; results come in the order of the requests.
+"""Worker processes that encode text; results come in the order of the requests.
 
 At most `AHEAD` batches for each worker are in flight, so memory does not grow with the text. The workers are
-separate programs (encoder.py) rather than forks of this one: they are the same on every system, need nothing
-of the caller's script, and end when this process is killed.
+separate programs rather than forks of this one: they are the same on every system, need nothing of the
+caller's script, and end when this process is killed. A worker is
+
+    python -m pellucid.data.encoders TOKENIZER
+
+and reads requests from standard input. A request is a count, then for each piece of text its length in bytes
+and whether a document ends with it, then the UTF-8 of all pieces. The response is a status, the number of ids
+of each piece and all ids; or the number of the piece that could not be encoded, and why.
 """
 
 import os
+import signal
+import struct
 import subprocess
 import sys
 from collections import deque
@@ -20,11 +28,14 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 
 import pellucid
-from pellucid.data.encoder import COUNT, FAILURE, OK, read_exactly
-from pellucid.data.shard import Ids
-from pellucid.errors import FileError, TokenError
+from pellucid.data.shard import Ids, id_type
+from pellucid.errors import FileError, PellucidError, TokenError
+from pellucid.text.from_files import from_pretrained
+from pellucid.text.tokenizer import Tokenizer
 
 AHEAD = 2
+COUNT, FAILURE = struct.Struct("<Q"), struct.Struct("<QQ")
+OK, FAILED = b"\0", b"\1"
 
 
 @dataclass(frozen=True)
@@ -57,7 +68,7 @@ class Encoders:
         self.dtype, self.count = dtype, count
         path = [str(Path(pellucid.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
         # -P: a file of the current folder must not be imported as a module.
-        command = [sys.executable, "-P", "-m", "pellucid.data.encoder", str(tokenizer)]
+        command = [sys.executable, "-P", "-m", "pellucid.data.encoders", str(tokenizer)]
         self.processes = [
             subprocess.Popen(
                 command,
@@ -123,3 +134,58 @@ class Encoders:
         lengths = np.frombuffer(read_exactly(stdout, 8 * count), "<u8").astype(np.int64)
         data = read_exactly(stdout, int(lengths.sum()) * self.dtype.itemsize)
         return EncodedBatch(batch, np.frombuffer(data, self.dtype), lengths)
+
+
+# ---- the worker
+
+
+def read_exactly(stream: BinaryIO, size: int) -> bytearray:
+    """Returns `size` bytes of a pipe, or raises EOFError where it ends before."""
+    data = bytearray(size)
+    view, done = memoryview(data), 0
+    while done < size:
+        got: int = stream.readinto(view[done:])  # type: ignore[attr-defined]
+        if not got:
+            raise EOFError
+        done += got
+    return data
+
+
+def eos_id(tokenizer: Tokenizer) -> int | None:
+    """Returns the id that is written after each document."""
+    return None if tokenizer.special.eos is None else tokenizer.id_of(tokenizer.special.eos)
+
+
+def serve(tokenizer: Tokenizer, stdin: BinaryIO, stdout: BinaryIO) -> None:
+    """Answers requests until the input ends."""
+    dtype = id_type(tokenizer.vocab_size)
+    eos = eos_id(tokenizer)
+    ending = np.array([] if eos is None else [eos], dtype)
+    while True:
+        try:
+            (count,) = COUNT.unpack(read_exactly(stdin, COUNT.size))
+        except EOFError:
+            return
+        lengths = np.frombuffer(read_exactly(stdin, 8 * count), "<u8").tolist()
+        is_last = read_exactly(stdin, count)
+        data, start = read_exactly(stdin, sum(lengths)), 0
+        found, counts = list[Ids](), list[int]()
+        try:
+            for i, length in enumerate(lengths):
+                ids = tokenizer.encode_array(data[start : start + length].decode()).astype(dtype)
+                found += [ids, ending] if is_last[i] else [ids]
+                counts.append(len(ids) + len(ending) * is_last[i])
+                start += length
+        except PellucidError as error:
+            reason = str(error).encode()
+            stdout.write(FAILED + FAILURE.pack(len(counts), len(reason)) + reason)
+        else:
+            stdout.write(OK + np.array(counts, "<u8").tobytes())
+            stdout.write(np.concatenate(found).tobytes())
+        stdout.flush()
+
+
+if __name__ == "__main__":
+    # Ctrl-C goes to every process of the terminal; the parent decides what happens.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    serve(from_pretrained(sys.argv[1]), sys.stdin.buffer, sys.stdout.buffer)

@@ -18,7 +18,7 @@ import numpy as np
 from pellucid.corpora import stories as corpus
 from pellucid.corpora import tasks
 from pellucid.corpora.stories.levels import grammar
-from pellucid.corpora.task import Example
+from pellucid.corpora.task import TaskExample
 from pellucid.data.permutation import derive_keys
 from pellucid.data.rows import Batch, Rows, check_length
 from pellucid.data.shard import Ids
@@ -214,7 +214,7 @@ def open_task(kind: str, length: int, seed: int, is_packed: bool = False) -> Gen
     listed = WordTokenizer if any(len(token) > 1 for token in chosen.vocabulary) else CharacterTokenizer
     tokenizer = listed(words, Special(END, END))
 
-    def piece(example: Example) -> Piece:
+    def piece(example: TaskExample) -> Piece:
         prompt, answer = tokenizer.encode(example.prompt), tokenizer.encode(example.answer)
         ids = np.array([0, *prompt, *answer, 0], np.int64)
         targets = ids[1:].copy()
