@@ -108,11 +108,11 @@ def test_it_is_verified() -> None:
 
 @pytest.mark.usefixtures("_added")
 def test_it_is_described_and_on_the_page() -> None:
-    ((_, choice),) = choices.chosen("kerple")
+    ((_, choice),) = choices.find_choices("kerple")
     assert choice.idea.startswith("Kerple's logarithmic bias") and "arXiv:2205.09921" in choice.source
     from scripts.choices_page import choices_page
 
-    ((_, choice),) = choices.chosen("reglu")
+    ((_, choice),) = choices.find_choices("reglu")
     assert choice.idea.startswith("Gated MLP with ReLU") and "arXiv:2002.05202" in choice.source
     rows = {line.split("`")[1]: line for line in choices_page() if line.startswith("| `")}
     assert "ln(1 + \\|i − j\\|)" in rows["kerple"] and "max(0, X W_G)" in rows["reglu"]

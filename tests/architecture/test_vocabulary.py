@@ -101,17 +101,17 @@ def is_participle(name: str) -> bool:
     return word in IRREGULAR or (word.isalpha() and word.endswith("ed") and word not in VERBS_IN_ED)
 
 
-def by_file(files: list[Path], find: Callable[[str], list[str]]) -> dict[str, list[str]]:
-    """Returns what is found in the text of each file, for the files in which anything is found."""
-    found = {str(file.relative_to(ROOT)): find(file.read_text("utf-8")) for file in files}
-    return {file: words for file, words in found.items() if words}
+def check(files: list[Path], find: Callable[[str], list[str]]) -> None:
+    """Fails with all that is found in the texts of the files, one line each."""
+    found = [(file, word) for file in files for word in find(file.read_text("utf-8"))]
+    assert not found, "\n".join(["", *(f"{file.relative_to(ROOT)}: {word}" for file, word in found)])
 
 
 def test_a_function_is_a_verb() -> None:
     def participles(text: str) -> list[str]:
         return [name for name in functions(ast.parse(text)) if is_participle(name)]
 
-    assert not by_file(FILES, participles)
+    check(FILES, participles)
 
 
 def test_no_class_name_is_defined_twice() -> None:
@@ -138,7 +138,7 @@ def test_no_private_word() -> None:
         lines = [line.strip() for line in text.splitlines()]
         return [line for line in lines if PATTERN.search(line) and not OLD_NAME.fullmatch(line)]
 
-    assert not by_file([file for file in (*FILES, *PROSE) if file.name not in OTHER_USE], private)
+    check([file for file in (*FILES, *PROSE) if file.name not in OTHER_USE], private)
 
 
 def test_no_private_word_names_a_test() -> None:
@@ -146,4 +146,4 @@ def test_no_private_word_names_a_test() -> None:
         names = functions(ast.parse(text))
         return [name for name in names if PATTERN.search(name.replace("_", " "))]
 
-    assert not by_file([file for file in TESTS if file.name != "test_alibi.py"], private)
+    check([file for file in TESTS if file.name != "test_alibi.py"], private)

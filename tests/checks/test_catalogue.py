@@ -60,7 +60,7 @@ def test_no_healthy_model_is_ever_called_wrong(family: str, seed: int, tmp_path:
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own
 def test_a_healthy_model_passes_compiled() -> None:
-    """Some seconds: the compiler writes, compiles and loads C++."""
+    """Above 10 s where nothing is cached: the compiler writes, compiles and loads C++."""
     finding = by_name("compiled").measure(Subject(pellucid.load("abcd")))
     healthy("abcd", by_name("compiled"), finding)
     assert finding.verdict == "noise"
