@@ -78,7 +78,8 @@ def check_values(work: Path, texts: list[str]) -> None:
             arguments = with_value(name, hostile, text)
             if arguments[0] == "train" and text.startswith("-"):
                 continue
-            terminal = (number + len(hostile)) % 2 == 0
+            exact = (name, hostile) == ("generate", "prompt")  # in a pipe its output is the text itself
+            terminal = exact or (number + len(hostile)) % 2 == 0
             check(container.run(arguments, work, terminal=terminal), terminal, arguments)
 
 
