@@ -13,7 +13,7 @@ from pellucid.judge.recorded import RecordedValue
 from pellucid.judge.verdict import Finding, Verdict
 from pellucid.model.compiler import NO_COMPILER, lacks_compiler
 from pellucid.reference.op import Array
-from pellucid.workbench.engines import Run, run, with_values
+from pellucid.workbench.engines import EnginesRun, run, with_values
 
 GRADIENT_TOKENS = 8
 """The specification's backward pass keeps every gradient; a few tokens exercise every formula."""
@@ -80,7 +80,7 @@ def _position_values(config: ModelConfig, places: Array) -> dict[str, Array]:
     return given
 
 
-def _judge_run(subject: Subject, both: Run) -> Finding:
+def _judge_run(subject: Subject, both: EnginesRun) -> Finding:
     names = [name for name in both.values if both.tape.roles.get(name) != "leaf"]  # leaves are inputs
     recorded = {name: RecordedValue(both.values[name], both.types[name]) for name in names}
     return judge_run(subject.trace(both.tape, subject.pair[0]), recorded).summarize()

@@ -24,7 +24,7 @@ PATHS = ("eager", "fused", "compiled")
 
 
 @dataclass(frozen=True)
-class Run:
+class EnginesRun:
     """`values` are the fast engine's by name, in float64; `types` names the type in which it held each.
     `tape` is the specification's own run on the same weights."""
 
@@ -49,7 +49,7 @@ def run(
     positions: Any = None,
     padding: Any = None,
     smoothing: float = 0.0,
-) -> Run:
+) -> EnginesRun:
     """Runs both engines on ids [B T] and returns every value of both, with gradients for `backward`.
 
     `program` is an earlier run of the specification on the same ids: its parameters are replaced by those of
@@ -70,7 +70,7 @@ def run(
     values = {name: value.detach().double().cpu().numpy() for name, value in found.items()}
     if "mask" in values and "mask" in tape.values:  # the fast engine holds one mask for all rows
         values["mask"] = np.broadcast_to(values["mask"], tape["mask"].shape)
-    return Run(tape, values, types, path)
+    return EnginesRun(tape, values, types, path)
 
 
 def with_values(program: Tape, values: Mapping[str, Array]) -> Tape:

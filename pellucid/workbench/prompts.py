@@ -19,7 +19,7 @@ NOT_IDS = "ids must be whole numbers, in a list or in several, at least one in e
 
 
 @dataclass(frozen=True)
-class Batch:
+class PromptBatch:
     """Prompts with their targets, as the engines read them."""
 
     prompts: list[Prompt]
@@ -33,7 +33,7 @@ class Batch:
     """1 for a token and 0 for padding, [B T]; None where all rows have one length."""
 
 
-def make_batch(model: "Model", prompt: Any, target: Any) -> Batch:
+def make_batch(model: "Model", prompt: Any, target: Any) -> PromptBatch:
     """Returns the batch of one prompt or several, with a target for each or for none."""
     prompts, single = split_prompts(prompt)
     goals: Sequence[Any] = [None] * len(prompts)
@@ -42,7 +42,7 @@ def make_batch(model: "Model", prompt: Any, target: Any) -> Batch:
     pairs = [_make_row(model, start, goal) for start, goal in zip(prompts, goals, strict=True)]
     rows, targets = [ids for ids, _ in pairs], [wanted for _, wanted in pairs]
     longest = max(map(len, rows))
-    return Batch(
+    return PromptBatch(
         prompts,
         rows,
         [row + [0] * (longest - len(row)) for row in rows],

@@ -14,7 +14,7 @@ from pellucid.explain.trace import Trace
 from pellucid.interop.resolve import open_model
 from pellucid.pretrained import LazyWeights
 from pellucid.reference.training import forward, join, train
-from pellucid.workbench.prompts import Batch, Prompt, make_batch
+from pellucid.workbench.prompts import Prompt, PromptBatch, make_batch
 from pellucid.workbench.updates import check_smoothing, read_update
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def trace(
     return Trace(tape, run, _labels(model, batch, raw_tokens))
 
 
-def _labels(model: "Model", batch: Batch, raw: bool) -> dict[str, list[str]]:
+def _labels(model: "Model", batch: PromptBatch, raw: bool) -> dict[str, list[str]]:
     """Returns the text at each place of the axes t, s and v, and of b where there are several prompts.
 
     A token has a mark for each space, or is `raw`, as the tokenizer's file writes it; it is a number where it
