@@ -90,7 +90,7 @@ def test_a_refused_start_removes_what_it_made_and_nothing_else(text: bytes, tmp_
 
 
 def test_a_start_in_a_project_deletes_nothing_of_it(tmp_path: Path) -> None:
-    """Tokens and a tokenizer of one's own, where a run would have its own."""
+    """The user's tokens and tokenizer are in the place of the run's."""
     for name in ("data/tokens/train.bin", "data/tokenizer/tokenizer.json", "data/source.json", "my.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"mine\xff")

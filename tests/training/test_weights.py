@@ -59,14 +59,14 @@ def test_narrow_gradients_of_many_parts_are_added_up_in_float32() -> None:
     made = make_run(*NARROW, "train.accumulate=4")
     batch = MadeUp().take(4, slice(0, 4))
     forward_backward(made.state, made.state.prefetcher.to_device(batch))
-    slopes = {name: value.grad for name, value in made.state.weights.trainable.items()}
-    assert {slope.dtype for slope in slopes.values() if slope is not None} == {torch.float32}
+    grads = {name: value.grad for name, value in made.state.weights.trainable.items()}
+    assert {grad.dtype for grad in grads.values() if grad is not None} == {torch.float32}
     exact = make_run("train.dtype=float32", "train.accumulate=4")
     forward_backward(exact.state, exact.state.prefetcher.to_device(batch))
     for name, value in exact.state.weights.trainable.items():
-        slope = slopes[name]
-        assert slope is not None and value.grad is not None
-        assert torch.allclose(slope, value.grad, atol=0.03 * float(value.grad.abs().max()) + 1e-3), name
+        grad = grads[name]
+        assert grad is not None and value.grad is not None
+        assert torch.allclose(grad, value.grad, atol=0.03 * float(value.grad.abs().max()) + 1e-3), name
 
 
 def test_activations_made_again_give_the_same_step() -> None:

@@ -36,7 +36,7 @@ def test_layers_go_from_below_to_above_and_lengths_add_up_as_one_vector() -> Non
     assert largest.values[:, 0].tolist() == [2.0, 3.0, 5.0, 9.0]
     assert gradient.layers == ["embedding", "block 0", "output"]
     assert gradient.values[:, 0] == pytest.approx([0.3, 5.0, 0.1])  # 3² + 4² = 5²
-    assert update.layers == ["embedding", "block 0"]  # nothing is no share of nothing
+    assert update.layers == ["embedding", "block 0"]  # 0 of 0 has no ratio
     assert update.values[:, 0] == pytest.approx([0.1, 0.1])
 
 

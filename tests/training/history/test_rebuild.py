@@ -193,7 +193,7 @@ def test_a_log_that_says_otherwise_is_never_passed_over_in_silence(tmp_path: Pat
 
 
 def test_nothing_is_written_and_nothing_of_the_caller_is_changed(tmp_path: Path) -> None:
-    """Also while somebody trains in the folder: the lock is not asked for."""
+    """Also while another process trains in the folder: no lock is needed."""
     trained(tmp_path / "a", DROPOUT)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "a").rglob("*")}
     rng, threads = torch.get_rng_state(), torch.get_num_threads()

@@ -19,7 +19,7 @@ def written(folder: Path, lines: list[Line]) -> None:
     board = Board(folder)
     for line in lines:
         board.write(line)
-    board.settle()
+    board.flush()
     board.close()
 
 
