@@ -24,7 +24,7 @@ from pellucid.figures.page import DARK, write_page
 from pellucid.figures.svg import hex_color, tile, write_svg
 from pellucid.training.history.charts import curve_charts
 from pellucid.training.history.curves import RunCurves, run_curves
-from pellucid.training.history.log import Log, line, read
+from pellucid.training.history.log import Log, make_line, read
 from tests.cli.commands import Shell
 from tests.training.sample_events import events, folder, stepped
 
@@ -254,7 +254,7 @@ def test_a_loss_that_is_not_finite_is_a_gap_and_a_spike_leaves_the_picture(tmp_p
             log.write(stepped(step, loss))
     (tmp_path / "c.svg").write_bytes(write_svg(figure(run_curves("a", read(tmp_path / "a" / "log.jsonl")))))
     drawn(tmp_path / "c.svg")
-    only = [line(stepped(step, float("nan"))) for step in (1, 2)]
+    only = [make_line(stepped(step, float("nan"))) for step in (1, 2)]
     (tmp_path / "c.svg").write_bytes(write_svg(figure(run_curves("a", only))))
     drawn(tmp_path / "c.svg")
 
