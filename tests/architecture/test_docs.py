@@ -1,5 +1,7 @@
 """What the docs say is what the code generates."""
 
+import ast
+import importlib.util
 import re
 import subprocess
 import sys
@@ -50,3 +52,21 @@ def test_every_skipped_test_is_listed_with_its_reason() -> None:
     for file in (ROOT / "tests").rglob("*.py"):
         if file != Path(__file__) and marks.search(file.read_text("utf-8")):
             assert file.name in reasons, f"{file.name} skips without a reason in tests/SKIPPED.md"
+
+
+def test_the_page_of_messages_shows_what_an_error_says() -> None:
+    spec = importlib.util.spec_from_file_location("messages_page", ROOT / "scripts" / "messages_page.py")
+    assert spec and spec.loader
+    page = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(page)
+    source = """
+def check(path, n):
+    why = f"it has {n:,} bytes"
+    raise FileError(f"{path.name} is damaged: {why}" + (", not 4." if n else "."))
+def find(name):
+    raise UsageError(unknown("a color", name, COLORS))
+"""
+    assert list(page.messages(ast.parse(source))) == [
+        ("FileError", "{name} is damaged: it has {n} bytes[, not 4. | .]"),
+        ("UsageError", "a color must be one of {names}; got {name}.{hint}"),
+    ]
