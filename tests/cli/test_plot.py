@@ -128,7 +128,7 @@ def test_the_pointer_is_answered(tmp_path: Path) -> None:
     node = shutil.which("node")
     if node is None:
         pytest.skip("no node")
-    runs = [run_curves(name, map(line, events(n))) for name, n in (("a", 300), ("b", 120))]
+    runs = [run_curves(name, map(make_line, events(n))) for name, n in (("a", 300), ("b", 120))]
     text = write_page(figure(*runs)).decode()
     script = text[text.rindex("<script>") + 8 : text.rindex("</script>")]
     found = re.search(r'id="values">(.*?)</script>', text)
@@ -168,7 +168,7 @@ def test_the_pointer_is_answered(tmp_path: Path) -> None:
 
 def test_a_name_that_looks_like_a_place_of_the_page_is_only_a_name(tmp_path: Path) -> None:
     name = "{{VALUES}} {{DRAWING}}"
-    (tmp_path / "c.html").write_bytes(write_page(figure(run_curves(name, map(line, events(5))))))
+    (tmp_path / "c.html").write_bytes(write_page(figure(run_curves(name, map(make_line, events(5))))))
     assert values(tmp_path / "c.html")["names"][0]["name"] == name
     assert len(list(drawn(tmp_path / "c.html").iter(f"{SVG}text"))) > 10
 
@@ -178,7 +178,7 @@ def test_letters_have_eleven_pixels_where_a_panel_is_as_wide_as_a_telephone(
 ) -> None:
     """A window of 400 pixels leaves 384 for a panel; a tile is no wider in its own units."""
     folder(tmp_path / "a", 300)
-    width, _ = tile(figure(run_curves("a", map(line, events(5)))).sections[0]).outer
+    width, _ = tile(figure(run_curves("a", map(make_line, events(5)))).sections[0]).outer
     assert shell("plot", "a", "-o", "c.html").code == 0
     page = (tmp_path / "c.html").read_text("utf-8")
     assert 'name="viewport" content="width=device-width"' in page and width <= 384
@@ -188,7 +188,7 @@ def test_letters_have_eleven_pixels_where_a_panel_is_as_wide_as_a_telephone(
 
 def test_a_dark_page_has_other_lines_and_letters_and_no_other_maps() -> None:
     """Bright is large on any page: nothing is inverted, and no colour of the maps is repainted."""
-    page = write_page(figure(run_curves("a", map(line, events(5))))).decode()
+    page = write_page(figure(run_curves("a", map(make_line, events(5))))).decode()
     dark = page[page.index("prefers-color-scheme: dark") : page.index("</style>")]
     assert "filter" not in page
     assert dict(re.findall(r'\[fill="(#\w+)"\] { fill: (#\w+); }', dark)) == DARK
@@ -204,7 +204,7 @@ def test_the_axis_of_losses_that_are_positive_does_not_go_below_zero() -> None:
 
 
 def test_a_window_of_any_size_is_averaged_over_or_refused(shell: Shell, tmp_path: Path) -> None:
-    curves = run_curves("a", map(line, events(9)))
+    curves = run_curves("a", map(make_line, events(9)))
     assert curves.loss.smooth(10**30).values.tolist() == curves.loss.smooth(9).values.tolist()
     folder(tmp_path / "a", 9)
     assert shell("plot", "a", "--smooth", "99999999999999999999").code == 2
