@@ -116,14 +116,6 @@ def check_value(kind: Any, value: Any, name: str, error: type[Exception] = Confi
     raise error(f"{name} must be {' or '.join(map(_describe, options))}, not {show(value)}{hint}.")
 
 
-def check_range(
-    name: str, value: float, low: float, high: float, error: type[Exception] = ConfigError
-) -> None:
-    """Raises unless low ≤ value ≤ high."""
-    if not low <= value <= high:
-        raise ConfigError(f"{name} must be from {low:,.12g} to {high:,.12g}; got {value}.")
-
-
 def _convert(kind: Any, value: Any) -> Any:
     """Returns the value as that type, or _WRONG."""
     if kind is Any:

@@ -78,9 +78,3 @@ def test_a_caller_may_convert_some_fields_and_choose_the_error() -> None:
     assert strict.read(Outer, {"name": "a", "rate": 3}, "a thing", convert=convert) == Outer("A", 3.0)
     with pytest.raises(LookupError):
         strict.read(Outer, {}, "a thing", error=LookupError)
-
-
-def test_a_range_includes_its_ends() -> None:
-    strict.check_range("rate", 1, 0, 1)
-    with pytest.raises(ConfigError, match="rate"):
-        strict.check_range("rate", 1.1, 0, 1)

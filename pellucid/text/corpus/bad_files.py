@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pellucid.errors import ConfigError, FileError, did_you_mean
+from pellucid.errors import ConfigError, FileError, unknown
 
 STOP, SKIP, REPLACE = CHOICES = ("stop", "skip", "replace")
 """Refuse the corpus; omit the file; put U+FFFD for bytes that are not UTF-8, and count them."""
@@ -43,10 +43,7 @@ class BadFilesError(FileError):
 
 def check_choice(on_bad_file: str) -> None:
     if on_bad_file not in CHOICES:
-        raise ConfigError(
-            f"on_bad_file must be one of {', '.join(CHOICES)}; got {on_bad_file!r}."
-            + did_you_mean(on_bad_file, CHOICES)
-        )
+        raise ConfigError(unknown("on_bad_file", on_bad_file, CHOICES))
 
 
 def check_is_text(file: str, head: bytes) -> None:
