@@ -203,7 +203,7 @@ def update(
         settings = _complete(rule, settings)
     if clip is not None and not clip > 0:
         raise TapeError(f"gradients cannot be clipped to a norm of {clip}; use a number above 0.")
-    chosen = _choose(tape, _listed(only), _listed(freeze))
+    chosen = _choose(tape, _to_list(only), _to_list(freeze))
     tape.phase = "upd"
     gradients = {w.name: tape.ref(f"d.{w.name}") for w in chosen}
     if clip is not None:
@@ -219,7 +219,7 @@ def update(
     return updated
 
 
-def _listed(patterns: str | Sequence[str]) -> list[str]:
+def _to_list(patterns: str | Sequence[str]) -> list[str]:
     return [patterns] if isinstance(patterns, str) else list(patterns)
 
 
