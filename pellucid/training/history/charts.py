@@ -100,14 +100,12 @@ def curve_charts(runs: Sequence[RunCurves], smooth: int | None = None) -> list[C
     validation = [_series(key, run.validation, "points") for key, run, _ in both]
     norm = [_series(key, run.grad_norm, "faint") for key, run, _ in both]
     norm += [_series(key, run.grad_norm.smooth(window)) for key, run, window in both]
+    rate = [_series(key, run.lr) for key, run, _ in both]
+    loss, validation = [*loss, *levels], [*validation, *levels]
     return [
-        Chart("loss", across, _axis("nats per token", [*loss, *levels]), [*loss, *levels]),
-        Chart(
-            "validation loss", across, _axis("nats per token", [*validation, *levels]), [*validation, *levels]
-        ),
-        Chart(
-            "learning rate", across, _axis("", rate := [_series(key, run.lr) for key, run, _ in both]), rate
-        ),
+        Chart("loss", across, _axis("nats per token", loss), loss),
+        Chart("validation loss", across, _axis("nats per token", validation), validation),
+        Chart("learning rate", across, _axis("", rate), rate),
         Chart("gradient norm", across, _norm_axis(norm), norm),
     ]
 
