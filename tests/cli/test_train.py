@@ -141,7 +141,7 @@ def test_a_user_s_text_teaches_a_model_that_is_there(
     assert 'start = "start"' in message.out and "lr = 0.0002" in message.out and not Path("runs").exists()
     done = run("train", "my.txt", "--plain", "steps=2", *asked)
     assert done.code == 0, done.err
-    assert "learn, in adapters of rank 2 for 14 projections" in done.out
+    assert "are trained, in adapters of rank 2 for 14 projections" in done.out
     exported = run("export", "runs/my/model", "--to", "hf", "-o", "hf")
     assert exported.code == 0, exported.err
     assert pellucid.load("hf").generate("The cat", 2) == pellucid.load("runs/my/model").generate("The cat", 2)
