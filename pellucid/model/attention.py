@@ -11,13 +11,13 @@ from pellucid.model.attention_inputs import AttentionInputs
 from pellucid.model.layer_cache import LayerCache
 from pellucid.model.linear import Linear, project
 from pellucid.model.positions import rotate
-from pellucid.model.taps import Scope
+from pellucid.model.taps import TapScope
 
 
 class Attention(nn.Module):
     def __init__(self, shapes: Shapes, path: str, config: ModelConfig) -> None:
         super().__init__()
-        self.t = Scope(path)
+        self.t = TapScope(path)
         self.n_head, self.n_kv_head, self.d_head = config.n_head, config.n_kv_head, config.d_head
         self.q_proj = Linear(shapes, f"{path}.q_proj")
         self.k_proj = Linear(shapes, f"{path}.k_proj")

@@ -8,7 +8,7 @@ from pellucid.model.attention import Attention
 from pellucid.model.attention_inputs import AttentionInputs
 from pellucid.model.dropout import Dropout
 from pellucid.model.layer_cache import LayerCache
-from pellucid.model.taps import Scope
+from pellucid.model.taps import TapScope
 
 
 class Block(nn.Module):
@@ -17,7 +17,7 @@ class Block(nn.Module):
 
     def __init__(self, shapes: Shapes, path: str, config: ModelConfig) -> None:
         super().__init__()
-        self.t = Scope(path)
+        self.t = TapScope(path)
         self.add_residual = residuals.make(config.residual)
         self.places = config.placement.places
         self.attn = Attention(shapes, f"{path}.attn", config)

@@ -9,7 +9,7 @@ from pellucid.config import ModelConfig, Shapes
 from pellucid.model import activations
 from pellucid.model.dropout import Dropout
 from pellucid.model.linear import Linear, project
-from pellucid.model.taps import Scope
+from pellucid.model.taps import TapScope
 
 
 def make(shapes: Shapes, path: str, config: ModelConfig) -> nn.Module | None:
@@ -26,7 +26,7 @@ class PlainMlp(nn.Module):
 
     def __init__(self, shapes: Shapes, path: str, config: ModelConfig) -> None:
         super().__init__()
-        self.t = Scope(path)
+        self.t = TapScope(path)
         self.activation = activations.make(config.mlp.activation)
         self.up_proj = Linear(shapes, f"{path}.up_proj")
         self.drop = Dropout(f"{path}.hidden", config.dropout.rates.get("hidden", 0.0))
@@ -47,7 +47,7 @@ class GatedMlp(nn.Module):
 
     def __init__(self, shapes: Shapes, path: str, config: ModelConfig) -> None:
         super().__init__()
-        self.t = Scope(path)
+        self.t = TapScope(path)
         self.activation = activations.make(config.mlp.activation)
         self.gate_proj = Linear(shapes, f"{path}.gate_proj")
         self.up_proj = Linear(shapes, f"{path}.up_proj")

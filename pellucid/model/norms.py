@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from pellucid import registry
 from pellucid.config import Shapes
 from pellucid.model.precision import widen
-from pellucid.model.taps import Scope, is_explicit
+from pellucid.model.taps import TapScope, is_explicit
 from pellucid.parts.norms import LayerNormConfig, NoNorm, NormConfig, RmsNormConfig
 
 
@@ -23,7 +23,7 @@ class GainNorm(nn.Module):
 
     def __init__(self, shapes: Shapes, path: str, norm: LayerNormConfig | RmsNormConfig) -> None:
         super().__init__()
-        self.t, self.eps = Scope(path), norm.eps
+        self.t, self.eps = TapScope(path), norm.eps
         self.weight = nn.Parameter(torch.empty(shapes[f"{path}.weight"]))
         has_bias = f"{path}.bias" in shapes
         self.bias = nn.Parameter(torch.empty(shapes[f"{path}.bias"])) if has_bias else None
@@ -67,7 +67,7 @@ class IdentityNorm(nn.Module):
 
     def __init__(self, shapes: Shapes, path: str, norm: NoNorm) -> None:
         super().__init__()
-        self.t = Scope(path)
+        self.t = TapScope(path)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.t("out", x)

@@ -96,10 +96,10 @@ class Positions(Tables):
 
 
 class PositionBias(Tables):
-    """The bias of each score, by the distance between query and key: from slopes, a fixed table, or learned
+    """The bias of each score, by the distance between query and key: from factors, a fixed table, or learned
     rows."""
 
-    slopes: Tensor | None
+    factors: Tensor | None
     table: Tensor | None
     ids: Tensor | None
 
@@ -111,23 +111,23 @@ class PositionBias(Tables):
         self.make_tables(torch.get_default_device())
 
     def tables(self) -> dict[str, Any]:
-        """Returns the slopes [H], or the tables for every distance from −(P − 1) to P − 1."""
+        """Returns the factors [H], or the tables for every distance from −(P − 1) to P − 1."""
         last, positions = self.config.context_length - 1, self.config.positions
-        slopes = positions.bias_slopes(self.config.n_head)
-        if slopes is not None or not positions.has_bias:
-            return {"slopes": slopes, "table": None, "ids": None}
+        factors = positions.bias_factors(self.config.n_head)
+        if factors is not None or not positions.has_bias:
+            return {"factors": factors, "table": None, "ids": None}
         distances = np.arange(-last, last + 1)
         table, ids = positions.bias(distances, self.config.n_head), positions.bias_ids(distances)
-        return {"slopes": None, "table": table, "ids": ids}
+        return {"factors": None, "table": table, "ids": ids}
 
     def forward(self, queries: Tensor, keys: Tensor, dtype: torch.dtype) -> Tensor | None:
         """Returns the bias [H T S], or [B H T S] for positions [B T]; None if the positions have none."""
-        if self.slopes is None and self.table is None and self.ids is None:
+        if self.factors is None and self.table is None and self.ids is None:
             return None
         last = self.config.context_length - 1
         distances = (queries[..., :, None] - keys[..., None, :]).clamp(-last, last)
-        if self.slopes is not None:
-            bias = self.slopes[:, None, None] * -distances.abs().unsqueeze(-3)
+        if self.factors is not None:
+            bias = self.factors[:, None, None] * -distances.abs().unsqueeze(-3)
             return tap("position_bias", bias.to(wide_dtype(dtype)))
         if self.table is not None:
             bias = self.table[:, distances + last]

@@ -136,7 +136,7 @@ def tap(name: str, value: Tensor) -> Tensor:
     return value if watcher is None else watcher(name, value)
 
 
-class Scope:
+class TapScope:
     """Taps of one part of the model: names are given without their common prefix."""
 
     def __init__(self, prefix: str) -> None:
@@ -273,11 +273,11 @@ def compiled_values(run: Callable[[], Tensor]) -> dict[str, Tensor]:
         raise UsageError("compiled code cannot be watched inside a record or edit block: leave it first.")
     _tracing.watcher = collector = _Collector()
 
-    def traced() -> dict[str, Tensor]:
+    def collect() -> dict[str, Tensor]:
         run()
         return dict(collector.values)
 
     try:
-        return torch.compile(traced, fullgraph=True)()
+        return torch.compile(collect, fullgraph=True)()
     finally:
         _tracing.watcher = None

@@ -43,7 +43,6 @@ MECHANISM = ("pellucid", "pellucid.registry")
 KNOWN_CYCLES = [
     {"pellucid.cli", "pellucid.cli.app", "pellucid.cli.train"},
     {"pellucid.explain.overview", "pellucid.explain.trace"},
-    {"pellucid.reference.attention", "pellucid.reference.attentions"},
 ]
 """Cycles still to mend, each closed by an import inside a function or by a look-up of a kind."""
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pellucid.model.cache import Cache
 from pellucid.model.loss import loss
-from pellucid.model.taps import Scope, edit, record
+from pellucid.model.taps import TapScope, edit, record
 from pellucid.model.transformer import Transformer
 from tests.agreement.engines import CHOICES, DIFFERENT, IDS, TARGETS, fast, gradients, run
 
@@ -57,7 +57,7 @@ def test_every_choice_is_one_graph(name: str) -> None:
 def test_a_tap_is_not_in_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     tapped = graph_of(fast(ROPE), IDS_)
     torch._dynamo.reset()
-    monkeypatch.setattr(Scope, "__call__", lambda self, name, value: value)
+    monkeypatch.setattr(TapScope, "__call__", lambda self, name, value: value)
     for module in ("transformer", "positions"):
         monkeypatch.setattr(f"pellucid.model.{module}.tap", lambda name, value: value)
     assert tapped == graph_of(fast(ROPE), IDS_)

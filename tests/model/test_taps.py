@@ -315,7 +315,7 @@ def test_an_unwatched_tap_costs_less_than_a_hundredth_of_the_forward() -> None:
     model, calls, value = fast(config, dtype=torch.float32), 100_000, torch.zeros(())
     with record(fused=True) as seen:
         model(IDS_)
-    scope = taps.Scope("blocks.0.attn")
+    scope = taps.TapScope("blocks.0.attn")
 
     def seconds(times: int, act: Callable[[], object]) -> float:
         best = float("inf")

@@ -19,7 +19,7 @@ from pellucid.model.attention_inputs import AttentionInputs
 from pellucid.model.attentions import HeadAttention
 from pellucid.model.layer_cache import CachePlan, LayerCache
 from pellucid.model.precision import wide_dtype
-from pellucid.model.taps import Scope, is_explicit
+from pellucid.model.taps import TapScope, is_explicit
 from pellucid.parts.attentions import LinearAttentionConfig
 
 
@@ -27,7 +27,7 @@ class LinearAttention(HeadAttention):
     def __init__(self, config: ModelConfig, path: str) -> None:
         super().__init__(config, path)
         assert isinstance(config.attention, LinearAttentionConfig)
-        self.t = Scope(path)
+        self.t = TapScope(path)
         self.n_kv_head, self.groups = config.n_kv_head, config.n_head // config.n_kv_head
         self.is_causal, self.chunk = config.mask.causal, config.attention.chunk
         self.features = features.make(config)

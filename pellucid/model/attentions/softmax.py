@@ -13,13 +13,13 @@ from pellucid.model.attentions import HeadAttention
 from pellucid.model.dropout import Dropout
 from pellucid.model.layer_cache import Int8Cache, KeyValueCache, LayerCache
 from pellucid.model.precision import wide_dtype
-from pellucid.model.taps import Scope, is_explicit
+from pellucid.model.taps import TapScope, is_explicit
 
 
 class SoftmaxAttention(HeadAttention):
     def __init__(self, config: ModelConfig, path: str) -> None:
         super().__init__(config, path)
-        self.t = Scope(path)
+        self.t = TapScope(path)
         self.n_kv_head, self.groups = config.n_kv_head, config.n_head // config.n_kv_head
         self.scale = config.d_head**-0.5 * config.positions.attention_scale
         self.cap = caps.make(config.score_cap)

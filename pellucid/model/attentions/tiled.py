@@ -9,10 +9,10 @@ from pellucid.config import ModelConfig
 from pellucid.model.attention_inputs import AttentionInputs
 from pellucid.model.attentions.softmax import SoftmaxAttention
 from pellucid.model.layer_cache import LayerCache
-from pellucid.model.taps import Scope
+from pellucid.model.taps import TapScope
 
 
-class SilentScope(Scope):
+class SilentScope(TapScope):
     """A scope whose taps offer nothing: values pass unchanged."""
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
@@ -22,7 +22,7 @@ class SilentScope(Scope):
 class TiledAttention(SoftmaxAttention):
     def __init__(self, config: ModelConfig, path: str) -> None:
         super().__init__(config, path)
-        self.cache_tap, self.t = Scope(path), SilentScope(path)
+        self.cache_tap, self.t = TapScope(path), SilentScope(path)
 
     def forward(
         self, q: Tensor, k: Tensor, v: Tensor, inputs: AttentionInputs, cache: LayerCache | None

@@ -31,9 +31,8 @@ class TiledAttentionConfig(SoftmaxAttentionConfig):
         pairs = len([name for name in super().values(config) if name != "pattern"]) + 1  # and the powers
         inputs = 2 * b * k * s * d + h * t * s * int(config.positions.has_bias)
         inputs += b * t * s * int(not config.mask.is_none)
-        return inputs + b * h * t * (
-            pairs * s + tiles * (3 + d)
-        )  # top, sum, rescale (lse for the first), output
+        running = 3 + d  # maximum, sum, rescaling (the first tile: lse), and output
+        return inputs + b * h * t * (pairs * s + tiles * running)
 
     def check(self, config: ConfigLike) -> str | None:
         if not 1 <= self.tile <= 2**31:

@@ -45,16 +45,16 @@ class PositionsConfig(Part):
         """Returns the angles by which the channel pairs of q and k are rotated."""
         return None
 
-    def bias_slopes(self, n_head: int) -> Table | None:
-        """Returns the slopes m_h [H] of a fixed bias −m_h |i − j|, for kinds whose bias is linear in the
+    def bias_factors(self, n_head: int) -> Table | None:
+        """Returns the factors m_h [H] of a fixed bias −m_h |i − j|, for kinds whose bias is linear in the
         distance: it is computed where it is needed, without a table of all distances."""
         return None
 
     def bias(self, distances: Table, n_head: int) -> Table | None:
         """Returns a fixed bias [H …] for distances i − j […] from key j to query i; negative for later
         keys."""
-        slopes = self.bias_slopes(n_head)
-        return None if slopes is None else np.multiply.outer(slopes, -np.abs(distances))
+        factors = self.bias_factors(n_head)
+        return None if factors is None else np.multiply.outer(factors, -np.abs(distances))
 
     def bias_ids(self, distances: Table) -> Table | None:
         """Returns the indices […] of the rows of `position_bias.weight` that are the bias at these

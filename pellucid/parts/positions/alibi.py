@@ -1,7 +1,7 @@
-"""ALiBi: a score falls linearly with the distance between query and key, at a slope for each head.
+"""ALiBi: a score falls linearly with the distance between query and key, by a factor m_h for each head.
 
-The slopes are a geometric series: 2^(−8/H), its square, … down to 2^(−8). If the number of heads is not a
-power of two, they are the series of the power below it, followed by every other slope of the power above.
+The factors are a geometric series: 2^(−8/H), its square, … down to 2^(−8). If the number of heads is not a
+power of two, they are the series of the power below it, followed by every other factor of the power above.
 The paper looks back only; where a query attends to later keys, distance counts the same in both directions.
 """
 
@@ -18,10 +18,10 @@ class Alibi(PositionsConfig):
     formula: ClassVar[str] = "B_{h,i,j} = −m_h |i − j|, m_h = 2^(−8(h+1)/H) where H is a power of two"
     source: ClassVar[str] = "Press et al. 2021, arXiv:2108.12409"
 
-    def bias_slopes(self, n_head: int) -> Table:
+    def bias_factors(self, n_head: int) -> Table:
         """Returns how much a score falls per position of distance, for each head [H].
 
-        >>> Alibi().bias_slopes(3)
+        >>> Alibi().bias_factors(3)
         array([0.0625    , 0.00390625, 0.25      ])
         """
         below = 1 << (n_head.bit_length() - 1)

@@ -1,4 +1,4 @@
-"""ALiBi against the slopes of the paper and the table of `transformers`."""
+"""ALiBi against the factors of the paper and the table of `transformers`."""
 
 import contextlib
 
@@ -23,14 +23,14 @@ def theirs(n_head: int, length: int, exact: bool = True) -> np.ndarray:
     return table[:, 0].numpy()
 
 
-def test_alibi_slopes_of_eight_heads_are_those_of_the_paper() -> None:
-    assert Alibi().bias_slopes(8).tolist() == [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256]
+def test_alibi_factors_of_eight_heads_are_those_of_the_paper() -> None:
+    assert Alibi().bias_factors(8).tolist() == [1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256]
 
 
-def test_alibi_slopes_of_sixteen_heads_lie_between_those_of_eight() -> None:
-    slopes = Alibi().bias_slopes(16)
-    assert slopes[[0, 15]] == pytest.approx([2**-0.5, 2**-8], rel=1e-15)
-    assert slopes[1::2] == pytest.approx(Alibi().bias_slopes(8), rel=1e-15)
+def test_alibi_factors_of_sixteen_heads_lie_between_those_of_eight() -> None:
+    factors = Alibi().bias_factors(16)
+    assert factors[[0, 15]] == pytest.approx([2**-0.5, 2**-8], rel=1e-15)
+    assert factors[1::2] == pytest.approx(Alibi().bias_factors(8), rel=1e-15)
 
 
 def test_alibi_bias_by_hand() -> None:
@@ -41,8 +41,8 @@ def test_alibi_bias_by_hand() -> None:
 
 
 @pytest.mark.parametrize("n_head", [1, 2, 3, 6, 8, 12, 16, 20, 25, 112, 127])
-def test_alibi_slopes_are_those_of_transformers(n_head: int) -> None:
-    assert Alibi().bias_slopes(n_head) == pytest.approx(theirs(n_head, 2)[:, 1], rel=1e-12)
+def test_alibi_factors_are_those_of_transformers(n_head: int) -> None:
+    assert Alibi().bias_factors(n_head) == pytest.approx(theirs(n_head, 2)[:, 1], rel=1e-12)
 
 
 @pytest.mark.parametrize("n_head", [4, 12])
@@ -50,16 +50,16 @@ def test_alibi_differs_from_transformers_by_a_constant_per_row(n_head: int) -> N
     """slope · j there, −slope · (i − j) here: what softmax makes of a row is the same."""
     positions = np.arange(7)
     ours = Alibi().bias(positions[:, None] - positions, n_head)
-    constant = Alibi().bias_slopes(n_head)[:, None, None] * positions[:, None]
+    constant = Alibi().bias_factors(n_head)[:, None, None] * positions[:, None]
     causal = np.tril(np.ones((7, 7), dtype=bool))
     wanted = np.broadcast_to(theirs(n_head, 7)[:, None, :], ours.shape)
     assert (ours + constant)[:, causal] == pytest.approx(wanted[:, causal], abs=1e-12)
 
 
-def test_transformers_rounds_slopes_to_float32_where_they_are_not_powers_of_two() -> None:
-    assert rounding(Alibi().bias_slopes(8), theirs(8, 2, exact=False)[:, 1]) == 0
+def test_transformers_rounds_factors_to_float32_where_they_are_not_powers_of_two() -> None:
+    assert rounding(Alibi().bias_factors(8), theirs(8, 2, exact=False)[:, 1]) == 0
     for n_head in (16, 20, 127):
-        assert 1e-9 < rounding(Alibi().bias_slopes(n_head), theirs(n_head, 2, exact=False)[:, 1]) < 1e-5
+        assert 1e-9 < rounding(Alibi().bias_factors(n_head), theirs(n_head, 2, exact=False)[:, 1]) < 1e-5
 
 
 def test_alibi_is_added_to_the_scores_of_the_model() -> None:
