@@ -118,26 +118,26 @@ class _PrefetchThread:
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            made: tuple[Batch, dict[str, int]] | BaseException
+            result: tuple[Batch, dict[str, int]] | BaseException
             try:
-                made = self._make()
+                result = self._make()
             except BaseException as error:
-                made = error
+                result = error
             while not self._stopped.is_set():
                 try:
-                    self._queue.put(made, timeout=POLL)
+                    self._queue.put(result, timeout=POLL)
                     break
                 except Full:
                     continue
-            if isinstance(made, BaseException):
+            if isinstance(result, BaseException):
                 return
 
     def next(self) -> tuple[Batch, dict[str, int]]:
-        made = self._queue.get()
-        if isinstance(made, BaseException):
-            self._queue.put(made)  # a second call gives the same answer
-            raise made
-        return made
+        result = self._queue.get()
+        if isinstance(result, BaseException):
+            self._queue.put(result)  # a second call gives the same answer
+            raise result
+        return result
 
     def stop(self) -> None:
         self._stopped.set()

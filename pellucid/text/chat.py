@@ -118,7 +118,7 @@ class ChatTemplate:
 
 
 def _need_engine() -> None:
-    """Before jinja2 3.1.6 there are known ways out of its sandbox."""
+    """Refuses a jinja2 older than 3.1.6, whose sandbox has known escapes."""
     try:
         found = metadata.version("jinja2")
     except metadata.PackageNotFoundError:

@@ -50,7 +50,7 @@ def train(
 
 @registry.kind("bytes")
 def train_bytes(texts: Iterable[str], vocab_size: int, special: Special, progress: bool) -> StandardTokenizer:
-    """Single bytes: 256 tokens that encode any text; nothing is learned from the texts."""
+    """Returns single bytes: 256 tokens that encode any text; nothing is learned from the texts."""
     names = special.names()
     tokens = [*names, *(alphabet.LETTER[byte] for byte in range(256))]
     vocab = {token: id for id, token in enumerate(tokens)}
@@ -61,7 +61,7 @@ def train_bytes(texts: Iterable[str], vocab_size: int, special: Special, progres
 def train_characters(
     texts: Iterable[str], vocab_size: int, special: Special, progress: bool
 ) -> CharacterTokenizer:
-    """Single characters: all of the texts; others cannot be encoded."""
+    """Returns all characters of the texts as tokens; others cannot be encoded."""
     found: set[str] = set()
     for text in texts:
         found.update(text)
@@ -72,7 +72,7 @@ def train_characters(
 
 @registry.kind("words")
 def train_words(texts: Iterable[str], vocab_size: int, special: Special, progress: bool) -> WordTokenizer:
-    """Whole words: the most frequent ones, and the token <unk> for all others."""
+    """Returns the most frequent words as tokens, and the token <unk> for all others."""
     unknown = "<unk>"
     counts: Counter[str] = Counter()
     for text in texts:
@@ -87,7 +87,7 @@ def train_words(texts: Iterable[str], vocab_size: int, special: Special, progres
 
 @registry.kind("bpe")
 def train_bpe(texts: Iterable[str], vocab_size: int, special: Special, progress: bool) -> StandardTokenizer:
-    """Byte-pair encoding over bytes: merges the most frequent neighbors until the vocabulary is full.
+    """Trains a BPE over bytes: merges the most frequent neighbors until the vocabulary is full.
 
     Sennrich et al. 2016, arXiv:1508.07909; over bytes, Radford et al. 2019.
     """
@@ -99,7 +99,7 @@ def train_bpe(texts: Iterable[str], vocab_size: int, special: Special, progress:
 def train_unigram(
     texts: Iterable[str], vocab_size: int, special: Special, progress: bool
 ) -> StandardTokenizer:
-    """Unigram: every token has a probability, and a text is divided in its most probable way.
+    """Trains a unigram model: every token has a probability, and a text is divided in its most probable way.
 
     Kudo 2018, arXiv:1804.10959; over bytes, so that nothing is unknown.
     """
@@ -129,7 +129,7 @@ def _sort_vocab(vocab: list[tuple[str, float]], special: int) -> list[tuple[str,
 def train_wordpiece(
     texts: Iterable[str], vocab_size: int, special: Special, progress: bool
 ) -> StandardTokenizer:
-    """WordPiece: a word is divided greedily into the longest known pieces, those inside it marked ##.
+    """Trains WordPiece: a word is divided greedily into the longest known pieces, those inside it marked ##.
 
     Schuster and Nakajima 2012; as in BERT (arXiv:1810.04805). White space is not kept, and a word with an
     unknown letter is one unknown token.

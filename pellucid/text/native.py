@@ -74,7 +74,7 @@ def _release_stderr(call: object, panicked: bool) -> None:
 
 @functools.cache
 def _buffer() -> int:
-    """A file without a name, for this process: a forked child shares it, and both only ever add to it."""
+    """Returns an anonymous file of this process; a forked child shares it, and both only append."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("stderr")
     with tempfile.TemporaryFile() as file:

@@ -297,6 +297,6 @@ class _WindowDecodeStream(DecodeStream):
 
 
 def _pair(merge: Any) -> tuple[str, str]:
-    """A merge as the file has it: two tokens, or one text with a space between them."""
+    """Returns the two tokens of a merge, which files write as a list or as one text with a space."""
     left, right = merge if isinstance(merge, list) else merge.split(" ")
     return left, right

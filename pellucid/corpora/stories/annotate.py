@@ -39,7 +39,7 @@ class _Spoken:
 
 
 def annotate(story: Story) -> list[Annotation]:
-    """One annotation for each of `words_of(story.text)`."""
+    """Returns one annotation for each of `words_of(story.text)`."""
     options = iter(story.options)
     spoken = list(_spoken(next(options).template, options, {}))
     return [_annotation(place, spoken) for place in range(len(spoken))]

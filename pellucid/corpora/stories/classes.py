@@ -75,7 +75,7 @@ PRONOUNS = {*_WORDS["pronoun"].split(), "that"}
 
 
 def class_of(word: str) -> str:
-    """The class of a word that carries no mark; empty for a word unknown here.
+    """Returns the class of a word that has no mark; empty for an unknown word.
 
     >>> class_of("Rose"), class_of("The"), class_of("queen")
     ('name', 'determiner', 'noun')

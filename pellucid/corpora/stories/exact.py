@@ -151,7 +151,7 @@ class _Longest(_Walk):
         return length, (option, *made)
 
     def worth_visiting(self, options: tuple[Option, ...], ahead: frozenset[str]) -> tuple[Option, ...]:
-        """Leaves out a word when another one, equal in every key, is nowhere shorter."""
+        """Omits a word where another one, equal in every key, is nowhere shorter."""
         words = [
             option for option in options if not option.template.steps and "%" not in option.template.tail
         ]
@@ -178,32 +178,32 @@ def _cut(piece: str) -> tuple[list[str], list[str]]:
 
 @cache
 def entropy(level: str) -> float:
-    """The mean of −ln P over all stories, in nats per story."""
+    """Returns the mean of −ln P over all stories, in nats per story."""
     return float(_Entropy(grammar(level), None).total())
 
 
 @cache
 def mean_words(level: str) -> float:
-    """The mean number of words and punctuation marks of a story."""
+    """Returns the mean number of words and punctuation marks of a story."""
     return float(_Mean(grammar(level), n_words).total())
 
 
 @cache
 def count_stories(level: str) -> int:
-    """The number of different stories."""
+    """Returns the number of different stories."""
     return int(_Count(grammar(level), None).total())
 
 
 @cache
 def longest(level: str, measure: Measure = n_words) -> tuple[int, str]:
-    """The greatest length that a story can have, and one that has it."""
+    """Returns the greatest length of a story, and a story of that length."""
     length, made = _Longest(grammar(level), measure).total()
     return length, build_story(made).text
 
 
 @cache
 def vocabulary(level: str) -> tuple[str, ...]:
-    """Every word and punctuation mark that a story of this level can hold, in alphabetical order."""
+    """Returns every word and punctuation mark of the stories of a level, in alphabetical order."""
     program, words = grammar(level), set[str]()
     for _, _, option in program.options():
         words.update(*(words_of(atom.text) for atom in option.template.atoms))
@@ -212,7 +212,7 @@ def vocabulary(level: str) -> tuple[str, ...]:
 
 
 def every_story(level: str) -> Iterator[Story]:
-    """All stories of a level, one for each derivation: for levels whose `count_stories` is small."""
+    """Yields all stories of a level, one for each derivation; for levels whose `count_stories` is small."""
     yield from map(build_story, _derivations(Position(grammar(level).start, 0, None), {"": ""}))
 
 

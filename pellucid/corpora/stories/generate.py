@@ -32,7 +32,7 @@ def story(level: str, seed: int, number: int) -> Story:
 def stories(
     level: str, seed: int, start: int = 0, count: int | None = None, block: int = 256
 ) -> Iterator[Story]:
-    """Stories `start`, `start` + 1, …: without end unless a count is given. Blocks are for speed only."""
+    """Yields stories `start`, `start` + 1, …, endless unless a count is given. Blocks are for speed only."""
     if seed < 0 or start < 0:
         raise GrammarError(f"seed={seed} and start={start} count from 0; use any seed from 0 on.")
     program = grammar(level)
@@ -86,7 +86,7 @@ def _write(
 
 
 def build_story(options: tuple[Option, ...]) -> Story:
-    """The story of a derivation, given by its options in order."""
+    """Returns the story of a derivation, given by its options in order."""
     rest = iter(options)
     forms: dict[str, str] = {}
 

@@ -174,7 +174,7 @@ class Grammar:
         return Option(name, label, template, known, word.weight, probability, math.log(probability))
 
     def options(self) -> Iterator[tuple[str, str, Option]]:
-        """Every (choice, key, option) that some story can hold."""
+        """Yields every (choice, key, option) that some story can hold."""
         for name, tables in self._compiled.items():
             for key, table in tables.items():
                 for option in table.options:

@@ -92,7 +92,7 @@ def gap(stories: Sequence[Story], lengths: Sequence[int], log_likelihoods: Seque
 
 
 def _ratio(above: np.ndarray, below: np.ndarray) -> tuple[float, float]:
-    """Σ above / Σ below, with the standard error that both of them cause by varying together."""
+    """Returns Σ above / Σ below and its standard error, with the covariance of the two."""
     ratio = above.sum() / below.sum()
     spread = (above - ratio * below).std(ddof=1)
     return float(ratio), float(spread / math.sqrt(len(above)) / below.mean())

@@ -13,12 +13,12 @@ class UnparsableText(GrammarError):
 
 
 def parse(level: str, text: str) -> list[tuple[str, str]]:
-    """The (choice, option) pairs, in the order in which they were made."""
+    """Returns the (choice, option) pairs of a text, in the order of the derivation."""
     return read(level, text).choices
 
 
 def log_probability(level: str, text: str) -> float:
-    """ln P(text) under the law of the generator; −∞ for a text that it cannot write (`read` says why)."""
+    """Returns ln P(text) under the grammar; −∞ for a text that is not in it (`read` says why)."""
     try:
         return read(level, text).log_probability
     except UnparsableText:
@@ -26,7 +26,7 @@ def log_probability(level: str, text: str) -> float:
 
 
 def read(level: str, text: str) -> Story:
-    """The story that has this text."""
+    """Returns the story that has this text."""
     reader = _Reader(text)
     found = [
         made for end, _, made in reader.ways(grammar(level).start, 0, {"": ""}) if reader.is_complete(end)
@@ -76,7 +76,7 @@ class _Reader:
         return None
 
     def _note(self, wanted: str, at: int) -> None:
-        """Keep the words that were wanted at the furthest place where a word disagreed."""
+        """Keeps the words that were expected at the furthest place where a word differed."""
         same = 0
         while at + same < len(self.text) and self.text[at + same] == wanted[same]:
             same += 1

@@ -1,4 +1,4 @@
-"""Words and punctuation marks apart, and together again."""
+"""Divides a text into words and punctuation marks, and joins them."""
 
 import re
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ def words_of(text: str) -> list[str]:
 
 
 def join(words: Iterable[str]) -> str:
-    """The text again: marks and 's hold on to the word before, an opening quote to the word after.
+    """Returns the text: marks and 's follow the word before without a space, as a word does an opening quote.
 
     >>> join(['"', 'Run', ',', '"', 'said', 'Tom', '.'])
     '"Run," said Tom.'

@@ -1,1 +1,1 @@
-"""Where rows to learn from come from: text, token files, stories and tasks made on the way, conversations."""
+"""The data of a run: text, token files, generated stories and tasks, or conversations."""

@@ -103,8 +103,8 @@ def validate_pieces(
 
     def row(i: int) -> Row:
         cuts = ((span, slice(span.first, span.first + span.size)) for span in rows[i])
-        made = _join((s, pieces[s.piece][0][here], pieces[s.piece][1][here]) for s, here in cuts)
-        return made if is_packed else made._replace(segments=None)
+        packed = _join((s, pieces[s.piece][0][here], pieces[s.piece][1][here]) for s, here in cuts)
+        return packed if is_packed else packed._replace(segments=None)
 
     return Validation(row, len(rows), length, batch_size, targets, is_packed)
 

@@ -107,7 +107,7 @@ class Corpus:
         self._is_checked = True
 
     def mark_checked(self, files: Iterable[str]) -> None:
-        """These files are the corpus, and another corpus has checked them."""
+        """Makes these files the corpus; another corpus has checked them."""
         self.files, self._is_checked = tuple(files), True
 
     def _keep(self, files: tuple[str, ...]) -> None:
@@ -170,7 +170,7 @@ class Corpus:
             )
 
     def _texts(self, file: str, report: Report) -> Iterator[tuple[int, str, bytes]]:
-        """Offset, text and UTF-8 of each document of a file, the empty ones too."""
+        """Yields offset, text and UTF-8 of each document of a file, empty ones included."""
         decoder = Decoder(sources.display_name(file), replace=self.on_bad_file == REPLACE)
         before = report.bytes
         stream, start = without_bom(_count_bytes(chunks(file, self.chunk), report))

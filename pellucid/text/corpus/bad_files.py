@@ -47,12 +47,12 @@ def check_choice(on_bad_file: str) -> None:
 
 
 def check_is_text(file: str, head: bytes) -> None:
-    """A picture or a program is known by a byte 0 near its beginning, which no text has."""
+    """Refuses binary files: those with a byte 0 near their beginning."""
     if b"\0" in head and head[:2] not in (b"\xff\xfe", b"\xfe\xff"):  # UTF-16 has a message of its own
         raise FileError(f"{file} is not text: byte {head.index(0)} is 0, as in programs and pictures.")
 
 
 def list_names(bad: Sequence[BadFile]) -> str:
-    """The names of files for one line: "a.txt, b.txt and 3 more"."""
+    """Returns the names of files for one line: "a.txt, b.txt and 3 more"."""
     more = f" and {len(bad) - SHOWN:,} more" if len(bad) > SHOWN else ""
     return ", ".join(one.file for one in bad[:SHOWN]) + more

@@ -21,7 +21,7 @@ class Decoder:
     """Bytes that were not UTF-8, so far."""
 
     def text(self, data: bytes, at: int) -> str:
-        """The text of bytes that begin at a place of the file.
+        """Returns the text of bytes that begin at an offset of the file.
 
         >>> decoder = Decoder("a.txt", replace=True)
         >>> decoder.text(b"caf\\xe9", 0), decoder.replaced

@@ -9,7 +9,7 @@ from pellucid.text.corpus.split import Pieces
 
 
 def records(lines: Pieces, field: str, decoder: Decoder) -> Pieces:
-    """The field of every line that is not blank, as UTF-8; the place is that of its line."""
+    """Yields the field of every line that is not blank, as UTF-8, with the offset of its line."""
     for number, (at, line) in enumerate(lines, 1):
         text = decoder.text(line, at)
         if not text or text.isspace():

@@ -12,7 +12,7 @@ class Count:
     """Of the documents' UTF-8."""
     characters: int = 0
     duplicates: int = 0
-    """Copies left out; none of the other counts holds them."""
+    """Duplicates omitted; no other count includes them."""
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Report:
     """Files that began with one; it is dropped."""
     replaced_bytes: int = 0
     empty: int = 0
-    """Documents of nothing but white space, left out."""
+    """Documents of nothing but white space, omitted."""
     parts: dict[str, Count] = field(default_factory=lambda: {"train": Count(), "validation": Count()})
 
     @property

@@ -22,7 +22,7 @@ TOKENS = "pellucid-tokens"
 
 
 def files(sources: Iterable[str | Path]) -> tuple[str, ...]:
-    """Every file once: sources as given, folders and patterns in the order of their names."""
+    """Returns every file once: sources as given, folders and patterns in the order of their names."""
     found: dict[str, str] = {}
     for source in map(str, sources):
         for file in _matching(source):
@@ -90,7 +90,7 @@ def _inside(folder: str) -> Iterator[str]:
 
 
 def made_by_pellucid(folder: str) -> str:
-    """What a folder is if Pellucid made it, "run folder" for example; empty where it is the user's own.
+    """Returns what a folder is if Pellucid made it, such as "run folder"; empty where it did not.
 
     A run has a recipe beside its checkpoints or its log; token files have a manifest or the record of their
     progress, which says so; a model has a config beside weights.

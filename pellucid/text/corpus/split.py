@@ -37,7 +37,7 @@ def lines(chunks: Iterable[bytes], at: int) -> Pieces:
 
 
 def between(border: bytes) -> Rule:
-    """The stretches between lines that match a border from end to end."""
+    """Yields the text between lines that match a separator as a whole."""
     # The newline of the line before leads the pattern, because a leading literal is searched for fast;
     # that of the border itself is only looked at, since it leads the next border. So places in the searched
     # text are one more than in the block, which is where a line begins rather than where the one before ends.
@@ -66,7 +66,7 @@ def between(border: bytes) -> Rule:
 
 
 def _join(pieces: list[bytes]) -> bytes:
-    """The document without its last line's end; the list is emptied, so that nothing is held twice."""
+    """Returns the document without its last line's end, and empties the list to save memory."""
     if not pieces[-1]:
         pieces.pop()
     pieces[-1] = pieces[-1].removesuffix(b"\n").removesuffix(b"\r")
@@ -76,7 +76,7 @@ def _join(pieces: list[bytes]) -> bytes:
 
 
 def whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The chunks, cut anew so that each ends where a line ends; the last line is ended if it was not."""
+    """Yields the same bytes in chunks that end with a line; the last line gets an end if it has none."""
     begun: list[bytes] = []
     for chunk in chunks:
         end = chunk.rfind(b"\n") + 1
@@ -100,7 +100,7 @@ RULES: dict[str, Rule] = {
 
 
 def rule(name: str) -> Rule:
-    """The rule that a person named.
+    """Returns the rule of this name.
 
     >>> list(rule("separator=***")([b"one\\ntwo\\n***\\nthree"], 0))
     [(0, b'one\\ntwo'), (12, b'three')]

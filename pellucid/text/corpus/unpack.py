@@ -20,7 +20,7 @@ BOM = b"\xef\xbb\xbf"
 
 
 def chunks(file: str, size: int) -> Iterator[bytes]:
-    """The unpacked bytes of a file; whatever goes wrong is a FileError that says after how many."""
+    """Yields the decompressed bytes of a file; an error is a FileError that names the offset."""
     name, offset = display_name(file), 0
     unpack = next((unpack for ending, unpack in UNPACKERS.items() if file.endswith(ending)), _plain)
     try:
@@ -37,7 +37,7 @@ def chunks(file: str, size: int) -> Iterator[bytes]:
 
 
 def without_bom(stream: Iterator[bytes]) -> tuple[Iterator[bytes], int]:
-    """The stream without the byte-order mark that some editors put first, and how many bytes that were."""
+    """Returns the stream without its byte-order mark, and the number of bytes of the mark."""
     head = b""
     while len(head) < len(BOM) and (chunk := next(stream, b"")):
         head += chunk

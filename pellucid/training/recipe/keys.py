@@ -68,7 +68,7 @@ def _keys(kind: Any, table: str) -> Iterator[Key]:
 
 
 def _part_keys(family: str, table: str) -> list[Key]:
-    """The settings of all kinds of a family, each with its defaults."""
+    """Returns the settings of all kinds of a family, each with its defaults."""
     found: dict[str, Key] = {}
     for kind in kinds(family):
         for key in _keys(find(family, kind), table):

@@ -129,7 +129,7 @@ class EvaluationSettings:
     """Tokens of the text that the model writes at each evaluation. 0: none.
     Example: 200"""
     prompt: str = ""
-    """The text from which that sample goes on. Empty: the beginning of a document.
+    """The prompt that the sample continues. Empty: the beginning of a document.
     Example: Once upon a time"""
 
 

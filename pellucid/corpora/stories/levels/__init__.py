@@ -11,7 +11,7 @@ LEVELS = ("tiny", "easy", "full")
 
 @cache
 def grammar(level: str) -> Grammar:
-    """The compiled grammar of a level."""
+    """Returns the compiled grammar of a level."""
     if level not in LEVELS:
         raise GrammarError(unknown("the level of stories", level, LEVELS))
     return Grammar(import_module(f"{__name__}.{level}").CHOICES)
