@@ -53,7 +53,7 @@ def test_the_probabilities_of_each_table_sum_to_one(level: str) -> None:
 
 
 def test_a_level_that_is_not_there_is_named_with_those_that_are() -> None:
-    with pytest.raises(GrammarError, match=r"'eazy'.*tiny, easy, full.*'easy'"):
+    with pytest.raises(GrammarError, match=r"tiny, easy, full.*'eazy'.*'easy'"):
         story("eazy", 1, 0)
 
 

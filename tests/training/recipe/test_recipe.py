@@ -91,7 +91,7 @@ def test_another_kind_comes_without_the_settings_of_the_one_before() -> None:
     [
         ("stepz=3", "stepz.*'steps'"),
         ("data.pathh=x", r"data\.pathh.*'path'"),
-        ("model.n_layers=3", r"model\.n_layers.*'n_layer'"),
+        ("model.n_layers=3", r"model.*'n_layers'.*'n_layer'"),
         ("model.vocab_size=3", r"data\.vocab_size"),
         ("optimizer.kind=adamv", "adamv.*'adamw?'"),
         ("steps=ten", "steps.*int.*'ten'"),
