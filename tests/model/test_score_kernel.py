@@ -26,13 +26,13 @@ def test_the_kernel_gives_the_loss_and_its_gradient(vocabulary: int, smoothing: 
     torch.manual_seed(0)
     logits = torch.randn(5, vocabulary, device=DEVICE)
     targets = torch.tensor([0, 3, IGNORE_INDEX, vocabulary - 1, 5], device=DEVICE)
-    total, slopes = _score_chunk(logits.double(), targets, None, smoothing, z, slopes=True)
-    assert slopes is not None
-    slopes = torch.where((targets != IGNORE_INDEX)[:, None], slopes, 0.0)
+    total, grads = _score_chunk(logits.double(), targets, None, smoothing, z, needs_grad=True)
+    assert grads is not None
+    grads = torch.where((targets != IGNORE_INDEX)[:, None], grads, 0.0)
     losses: Tensor = score(logits, targets, smoothing, z, IGNORE_INDEX)
     assert float(losses[2]) == 0
     assert losses.sum().item() == pytest.approx(total.item(), rel=1e-6)
-    assert torch.allclose(logits.double(), slopes, atol=1e-6)
+    assert torch.allclose(logits.double(), grads, atol=1e-6)
 
 
 def test_a_logit_that_is_not_a_number_makes_the_loss_none() -> None:
