@@ -65,7 +65,7 @@ class Shapes:
 
 
 def make_shapes(name: str, config: ModelConfig, tokens: int | None, batch: int | None) -> Shapes:
-    """Returns the shapes of a config; raises where so many tokens do not fit its context."""
+    """Returns the shapes of a config; raises where the tokens do not fit its context."""
     if tokens is None:
         if batch is not None:
             raise UsageError("batch needs tokens: give the length of a row as well.")
