@@ -71,6 +71,11 @@ class DataSettings:
             raise ConfigError(
                 f"data.mixture_weights={list(weights)} must be finite numbers from 0, not all of them 0."
             )
+        if self.epochs:
+            raise ConfigError(
+                f"data.epochs={self.epochs} does not go with data.mixture_weights, whose texts have epochs of "
+                "different lengths: give steps instead."
+            )
         if self.rows not in MIXED_ROWS:
             raise ConfigError(
                 f"data.rows={self.rows} does not go with data.mixture_weights, which draws each row by "

@@ -437,6 +437,7 @@ def test_folders_of_token_files_are_mixed_where_they_have_one_tokenizer(tmp_path
         (("a.txt", "b.txt"), {"mixture_weights": (1.0, math.nan)}, "mixture_weights"),
         (("a.txt", "b.txt"), {"mixture_weights": (1.0, 1.0), "rows": "padded"}, "windows or packed"),
         (("a.txt", "b.txt"), {"mixture_weights": (1.0, 1.0), "validation": "c.txt"}, "data.validation"),
+        (("a.txt", "b.txt"), {"mixture_weights": (1.0, 1.0), "epochs": 2}, "data.epochs=2.*steps"),
         (("a.txt", "stories:easy"), {"mixture_weights": (1.0, 1.0)}, "stories:easy"),
         ("stories:easy", {"rows": "padded"}, "windows or packed"),
         ("task:copy", {"rows": "streams"}, "windows or packed"),
