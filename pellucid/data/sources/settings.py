@@ -73,8 +73,8 @@ class DataSettings:
             )
         if self.epochs:
             raise ConfigError(
-                f"data.epochs={self.epochs} does not go with data.mixture_weights, whose texts have epochs of "
-                "different lengths: give steps instead."
+                f"data.epochs={self.epochs} does not go with data.mixture_weights, whose texts have epochs "
+                "of different lengths: give steps instead."
             )
         if self.rows not in MIXED_ROWS:
             raise ConfigError(
