@@ -4,12 +4,11 @@ Exit codes: 0 success; 1 a check failed (verify, replay, compare); 2 a usage err
 memory, network); 129, 130 and 143 ended by SIGHUP, SIGINT (Ctrl-C) or SIGTERM.
 """
 
-import contextlib
-import os
 import sys
 import warnings
 from typing import Any
 
+from pellucid.cli.terminal import drop_output, print_error, safe_streams
 from pellucid.errors import RESOURCE_ERRNOS
 
 FAILED_CHECK, USAGE, RESOURCE, INTERRUPTED = 1, 2, 3, 130
@@ -17,8 +16,6 @@ FAILED_CHECK, USAGE, RESOURCE, INTERRUPTED = 1, 2, 3, 130
 
 def main() -> None:
     """Runs a command; an error that a person can mend is one message, without a traceback."""
-    from pellucid.cli.terminal import safe_streams
-
     with safe_streams():
         sys.exit(_run_safely())
 
@@ -27,25 +24,25 @@ def _run_safely() -> int:
     try:
         return _run()
     except KeyboardInterrupt:
-        complain("interrupted", prefix="")
+        print_error("interrupted", prefix="")
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output, such as `head`, has left
-        _drop_output()
+        drop_output()
         return 0
     except SystemExit as error:
         if isinstance(error.__context__, BrokenPipeError):  # rich's own consoles, such as that of --help
-            _drop_output()
+            drop_output()
             return 0
         raise
     except (MemoryError, RuntimeError) as error:
         if not _is_memory_full(error):
             raise
-        complain("the memory is full; a smaller model, a shorter text or a narrower --dtype needs less.")
+        print_error("the memory is full; a smaller model, a shorter text or a narrower --dtype needs less.")
         return RESOURCE
     except OSError as error:
-        _drop_output()
+        drop_output()
         place = f"{error.filename}: " if error.filename else ""
-        complain(f"{place}{error.strerror or error}.")
+        print_error(f"{place}{error.strerror or error}.")
         return RESOURCE if error.errno in RESOURCE_ERRNOS else USAGE
 
 
@@ -77,7 +74,7 @@ def _run() -> int:
     except ClickException as error:
         return _refuse(error)
     except PellucidError as error:
-        complain(str(error))
+        print_error(str(error))
         return error.exit_code
 
 
@@ -85,24 +82,5 @@ def _refuse(error: Any) -> int:
     """Prints what the parser refused, and where its help is; a group without a command has shown its help."""
     if message := error.format_message():
         has_help = getattr(error, "ctx", None) is not None
-        complain(message, last=f"Try: {error.ctx.command_path} --help" if has_help else "")
+        print_error(message, last=f"Try: {error.ctx.command_path} --help" if has_help else "")
     return int(error.exit_code)
-
-
-def complain(message: str, prefix: str = "pellucid: ", last: str = "") -> None:
-    """Prints an error; a line break in a name cannot begin a line that looks like another message.
-
-    Where standard error cannot be written (a full disk), the exit code still says what happened.
-    """
-    first, *more = message.split("\n")
-    lines = [f"{prefix}{first}", *(f"  {line}" for line in more), *([last] if last else [])]
-    try:
-        print(*lines, sep="\n", file=sys.stderr, flush=True)
-    except OSError:
-        _drop_output(sys.stderr)
-
-
-def _drop_output(stream: Any = None) -> None:
-    """Lets what is still buffered go nowhere, so that the interpreter's last flush cannot fail."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), (stream or sys.stdout).fileno())

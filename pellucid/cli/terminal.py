@@ -122,3 +122,22 @@ def interruptible() -> Iterator[None]:
         ended.set()
         waiting.join()
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def print_error(message: str, prefix: str = "pellucid: ", last: str = "") -> None:
+    """Prints an error; a line break in a name cannot begin a line that looks like another message.
+
+    Where standard error cannot be written (a full disk), the exit code still says what happened.
+    """
+    first, *more = message.split("\n")
+    lines = [f"{prefix}{first}", *(f"  {line}" for line in more), *([last] if last else [])]
+    try:
+        print(*lines, sep="\n", file=sys.stderr, flush=True)
+    except OSError:
+        drop_output(sys.stderr)
+
+
+def drop_output(stream: Any = None) -> None:
+    """Lets what is still buffered go nowhere, so that the interpreter's last flush cannot fail."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), (stream or sys.stdout).fileno())

@@ -119,7 +119,7 @@ def _describe_finished(path: Path, step: int, has_checkpoint: bool) -> str:
 def _rendezvous() -> "Iterator[Ranks]":
     """Yields the ranks that a launcher started; where they fail, one of them prints why."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its warnings would come from every rank
-    from pellucid.cli import complain
+    from pellucid.cli.terminal import print_error
     from pellucid.errors import PellucidError
     from pellucid.training.distributed.ranks import rendezvous
 
@@ -130,7 +130,7 @@ def _rendezvous() -> "Iterator[Ranks]":
             if ranks.is_single_process:
                 raise
             if ranks.is_first_to_report():
-                complain(str(error))
+                print_error(str(error))
             os._exit(error.exit_code)  # an orderly end would wait for ranks that may be lost
 
 

@@ -2,10 +2,13 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from pellucid.explain.trace import Trace
 from pellucid.names import describe
 from pellucid.reference.op import Shape
+
+if TYPE_CHECKING:
+    from pellucid.explain.trace import Trace
 
 _LAYER = re.compile(r"^((?:d\.)?blocks)\.(\d+)\.")
 
@@ -46,7 +49,7 @@ def _split(name: str) -> list[str]:
     return [f"{found[1]}.{found[2]}", part, rest] if rest else [f"{found[1]}.{found[2]}", part]
 
 
-def format_overview(trace: Trace) -> Iterator[str]:
+def format_overview(trace: "Trace") -> Iterator[str]:
     """Yields every value of a run by name: the forward pass as a tree, then the number of other values."""
     tape = trace.tape
     for title, roles in (("parameters", ("param",)), ("values", ("leaf", "act"))):
