@@ -1,7 +1,7 @@
 """`pellucid.verify`: every check of the catalogue, the nearest to the arithmetic first."""
 
+import os
 from collections.abc import Callable
-from pathlib import Path
 
 from pellucid.arguments import check_bool
 from pellucid.checks import (
@@ -36,7 +36,7 @@ CHECKS: tuple[Check, ...] = (
 
 
 def verify(
-    model: Model | str | Path,
+    model: Model | str | os.PathLike[str],
     *,
     quick: bool = False,
     device: str | None = None,

@@ -15,6 +15,7 @@ from typing import Any
 
 from pellucid.cost import FORWARD_BACKWARD, FROZEN_WEIGHTS, count_flops_per_token
 from pellucid.errors import UsageError
+from pellucid.format import escape_controls
 from pellucid.training import memory
 from pellucid.training.device import use_deterministic_algorithms
 from pellucid.training.evaluate import evaluate
@@ -50,7 +51,8 @@ SAVE = "save"
 class Run:
     """Trains a state to its end; without a folder nothing is logged or saved.
 
-    With a folder, use it inside `folder.lock()`, so that no other process trains in the same folder.
+    With a folder, use it inside `folder.lock()`, so that no other process trains in the same folder. A run is
+    then a path, that of its folder: `pellucid.load(run)` opens its newest model.
     """
 
     def __init__(self, state: TrainState, folder: RunFolder | None = None) -> None:
@@ -77,6 +79,14 @@ class Run:
         if self._folder is None:
             raise UsageError("this run is in memory only: it was built without a folder.")
         return self._folder
+
+    def __fspath__(self) -> str:
+        return str(self.folder.path)
+
+    def __repr__(self) -> str:
+        place = str(self._folder.path) if self._folder else "in memory"
+        done = self.ended.message if self.ended else "not ended"
+        return escape_controls(f"<Run {place}: step {self.state.meters.step:,}, {done}>", keep="")
 
     @property
     def end_reason(self) -> EndReason | None:

@@ -22,7 +22,7 @@ from pellucid.workbench.model import Model
 from pellucid.workbench.opening import load
 from pellucid.workbench.tracing import read_trace
 
-Side = Model | Trace | Mapping[str, Any] | str | Path
+Side = Model | Trace | Mapping[str, Any] | str | os.PathLike[str]
 """A model or its name, a trace or its file, or arrays by name or their file."""
 LAYOUTS = ("halves", "pairs")
 SIZES = {"v": "vocab_size", "c": "d_model", "h": "n_head", "k": "n_kv_head", "d": "d_head", "f": "d_ff"}
@@ -161,7 +161,7 @@ def _recorded_side(b: Side, ours: Trace, request: _Request) -> tuple[dict[str, R
 def _read_side(side: Side) -> dict[str, RecordedValue]:
     if isinstance(side, Mapping):
         return widen_arrays(side)
-    assert isinstance(side, str | Path)
+    assert isinstance(side, str | os.PathLike)
     return read_arrays(Path(side))
 
 

@@ -1,7 +1,7 @@
 """`pellucid.explain`: where a number came from, of a model on a prompt, of a trace, or of a training run."""
 
+import os
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pellucid.errors import UsageError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def explain(
-    model: Model | Trace | str | Path,
+    model: Model | Trace | str | os.PathLike[str],
     prompt: Prompt | Sequence[Prompt] | None = None,
     at: str | None = None,
     *,
@@ -57,6 +57,8 @@ def explain(
     >>> pellucid.explain("gpt2", tokens=4, batch=2).values()["logits"]
     (2, 4, 50257)
     """
+    if isinstance(model, os.PathLike):
+        model = os.fspath(model)
     check_limits("" if at is None else at, depth, top, lines)
     if prompt is not None:
         if tokens is not None or batch is not None:
@@ -70,7 +72,7 @@ def explain(
         if run or raw_tokens:
             raise UsageError(f"a trace holds its own run: omit {min(run) if run else 'raw_tokens'}.")
         found = model if isinstance(model, Trace) else read_trace(model)  # type: ignore[arg-type]
-    elif not run and tokens is None and isinstance(model, str | Path) and is_run(model):
+    elif not run and tokens is None and isinstance(model, str) and is_run(model):
         from pellucid.workbench.explain_run import explain_run
 
         return explain_run(model, at, depth, top, lines, raw_tokens, progress)
@@ -80,7 +82,7 @@ def explain(
 
 
 def _is_trace(model: Any) -> bool:
-    return isinstance(model, Trace) or (isinstance(model, str | Path) and str(model).endswith(".json"))
+    return isinstance(model, Trace) or (isinstance(model, str) and model.endswith(".json"))
 
 
 def _shapes(model: Any, at: str | None, tokens: int | None, batch: int | None) -> Shapes:

@@ -56,11 +56,11 @@ class Model:
 
     @classmethod
     def from_pretrained(
-        cls, name: str | Path, *, device: str = "cpu", dtype: "str | Dtype" = "float32"
+        cls, name: str | os.PathLike[str], *, device: str = "cpu", dtype: "str | Dtype" = "float32"
     ) -> "Model":
         """Returns what `pellucid.load` returns, under the name that other libraries use."""
         if not isinstance(name, str) or name:  # `open_model` says what an empty name could be
-            check_path("name", name)
+            name = check_path("name", name)
         check_engine(device, dtype)
         return cls(open_model(name), device, dtype)
 

@@ -1,8 +1,8 @@
 """`pellucid.load`: a model by its name, ready to compute; and functions that take a model by its name."""
 
 import functools
+import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from pellucid.workbench import tracing
@@ -15,12 +15,12 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-def load(name: str | Path, *, device: str = "cpu", dtype: "str | Dtype" = "float32") -> Model:
+def load(name: str | os.PathLike[str], *, device: str = "cpu", dtype: "str | Dtype" = "float32") -> Model:
     """Returns a model with its weights.
 
-    `name` is a folder (Pellucid's or Hugging Face's), a run's folder, a `.gguf` or `.toml` file, the name of
-    a fetched model ("smollm2") or of the teaching model ("abcd"). `device` and `dtype` are those of the fast
-    engine; the specification always computes in float64.
+    `name` is a folder (Pellucid's or Hugging Face's), a run or its folder, a `.gguf` or `.toml` file, the
+    name of a fetched model ("smollm2") or of the teaching model ("abcd"). `device` and `dtype` are those of
+    the fast engine; the specification always computes in float64.
 
     >>> import pellucid
     >>> pellucid.load("abcd", dtype="float64")
@@ -31,11 +31,13 @@ def load(name: str | Path, *, device: str = "cpu", dtype: "str | Dtype" = "float
 
 def takes_name(
     function: Callable[Concatenate[Model, Arguments], Result],
-) -> Callable[Concatenate[Model | str | Path, Arguments], Result]:
+) -> Callable[Concatenate[Model | str | os.PathLike[str], Arguments], Result]:
     """Decorator: lets a function of a loaded model also take whatever `load` takes."""
 
     @functools.wraps(function)
-    def call(model: Model | str | Path, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+    def call(
+        model: Model | str | os.PathLike[str], /, *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Result:
         return function(model if isinstance(model, Model) else load(model), *args, **kwargs)
 
     return call

@@ -1,5 +1,6 @@
 """`pellucid.trace`: a run of the specification with every number kept, and its file."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -140,7 +141,7 @@ def _labels(model: "Model", batch: PromptBatch, raw: bool) -> dict[str, list[str
     return {axis: labels[axis] for axis in ("b", "t", "s", "v") if axis in labels}
 
 
-def read_trace(path: str | Path) -> Trace:
+def read_trace(path: str | os.PathLike[str]) -> Trace:
     """Returns the trace of a file; the weights that it refers to are read from their model and checked."""
     return trace_file.read(Path(check_path("path", path)), _rounded_weights)
 

@@ -1,15 +1,16 @@
-"""`pellucid.train`: a run from Python, by texts or by a recipe, and the model that it trained."""
+"""`pellucid.train`: a run from Python, by texts or by a recipe."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pellucid.arguments import check_path
 from pellucid.errors import UsageError, show
-from pellucid.workbench.model import Model
-from pellucid.workbench.opening import load
+
+if TYPE_CHECKING:
+    from pellucid.training.run import Run
 
 
 def train(
@@ -18,8 +19,8 @@ def train(
     minutes: float | None = None,
     on_event: Callable[[Any], object] | None = None,
     **overrides: Any,
-) -> Model:
-    """Trains as `pellucid train` does and returns the model, which is also in OUT/model.
+) -> "Run":
+    """Trains as `pellucid train` does and returns the run, ended; `pellucid.load(run)` is its model.
 
     `recipe` is a text, a list of texts, the name of a shipped recipe ("stories"), a .toml file, or a table of
     keys; for texts, the model and its steps are planned so that the run takes about `minutes` (10 if
@@ -29,8 +30,9 @@ def train(
     >>> import pellucid, tempfile
     >>> size = {"context_length": 18, "n_layer": 1, "n_head": 1, "d_model": 4}
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     pellucid.train("task:copy", out=f"{folder}/run", steps=1, model=size)
-    <Model run: 236 parameters, float32 on cpu>
+    ...     run = pellucid.train("task:copy", out=f"{folder}/run", steps=1, model=size)
+    ...     run.end_reason.value, pellucid.load(run)
+    ('finished', <Model run: 236 parameters, float32 on cpu>)
     """
     from pellucid.training.events import EndReason
     from pellucid.training.recipe import Recipe
@@ -58,7 +60,7 @@ def train(
             f"{run.ended.message}. The weights before that are in {folder.path}/model; use a smaller "
             "optimizer.lr."
         )
-    return load(folder.path / "model")
+    return run
 
 
 def _changes(overrides: Mapping[str, Any], section: str = "") -> Iterator[str]:

@@ -9,22 +9,23 @@ import torch
 
 import pellucid
 from pellucid.errors import ConfigError, UsageError
-from pellucid.training.events import Ended, Stepped
+from pellucid.training.events import Ended, EndReason, Stepped
 from pellucid.training.saving.run_folder import RunFolder
 from pellucid.workbench.training import _changes
 from tests.training.small_run_folders import TABLE, trained
 
 
-def test_a_recipe_is_trained_and_its_model_returned(tmp_path: Path) -> None:
+def test_a_recipe_is_trained_and_its_run_is_the_path_of_its_model(tmp_path: Path) -> None:
     seen: list[Any] = []
-    model = pellucid.train(
+    run = pellucid.train(
         TABLE, out=tmp_path / "run", steps=np.int64(3), optimizer={"lr": 0.02}, on_event=seen.append
     )
     assert [event.step for event in seen if isinstance(event, Stepped)] == [1, 2, 3]
     assert isinstance(seen[-1], Ended) and RunFolder(tmp_path / "run").read_status() == ("finished", 3)
     trained(tmp_path / "same", "steps=3", "optimizer.lr=0.02")
     same = pellucid.load(tmp_path / "same" / "model")
-    assert torch.equal(model.logits([1, 2]), same.logits([1, 2]))
+    assert run.end_reason is EndReason.FINISHED and run.state.meters.step == 3
+    assert torch.equal(pellucid.load(run).logits([1, 2]), same.logits([1, 2]))
 
 
 def test_a_shipped_recipe_is_known_by_its_name_and_another_kind_drops_the_settings_of_the_first(
