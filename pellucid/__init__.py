@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time each is imported
     from pellucid.workbench.opening import load, trace
     from pellucid.workbench.training import train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "AddressError",
     "ConfigError",
