@@ -75,8 +75,11 @@ def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
 
     >>> did_you_mean("ropee", ["learned", "rope"])
     " Did you mean 'rope'?"
+    >>> did_you_mean("adamW", ["adam", "adamw"])
+    " Did you mean 'adamw'?"
     """
-    close = difflib.get_close_matches(word, list(known), n=most, cutoff=0.5)
+    names = {name.lower(): name for name in known}
+    close = [names[name] for name in difflib.get_close_matches(word.lower(), names, n=most, cutoff=0.5)]
     return f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 

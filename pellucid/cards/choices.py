@@ -51,8 +51,13 @@ class Choice:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings by name, with their defaults."""
+        """The settings by name, with their defaults, or an example where there is none."""
         return dataclasses.asdict(self.value) if isinstance(self.value, Part) else {}
+
+    @property
+    def required_settings(self) -> dict[str, Any]:
+        """The settings without a default, each with an example."""
+        return self.value.required_settings() if isinstance(self.value, Part) else {}
 
     def to_toml(self, key: str) -> str:
         """Returns a line of a TOML config that makes this choice, with as many of its settings as fit."""

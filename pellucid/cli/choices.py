@@ -90,7 +90,9 @@ def _print_details(console: "Console", family: "ChoiceFamily", choice: "Choice")
     _print_wrapped(console, (f"{family.name}/{choice.kind}", "bold"), f"  {choice.idea}")
     rows = [("formula", choice.formula), ("source", choice.source)]
     settings = [
-        f"{name}: {type(value).__name__} = {format_toml(value)}" for name, value in choice.settings.items()
+        f"{name}: {type(value).__name__}"
+        + (", required" if name in choice.required_settings else f" = {format_toml(value)}")
+        for name, value in choice.settings.items()
     ]
     rows.append(("settings", "\n".join(settings)))
     rows.append(("in a config", "\n".join(choice.to_toml(key) for key in family.keys)))

@@ -98,21 +98,26 @@ def _continue_run(path: Path, overrides: list[str], plain: bool, dry_run: bool, 
         return
     state, step = folder.read_status()
     if state == "finished" and ranks.is_single_process and is_complete(folder, overrides):
-        print(_describe_finished(path, step, has_checkpoint=folder.find_newest()[0] is not None))
+        # a run of data.epochs takes no other steps
+        is_extendable = not recipe_to_resume(folder, overrides).data.epochs
+        has_checkpoint = folder.find_newest()[0] is not None
+        print(_describe_finished(path, step, has_checkpoint, is_extendable))
         return
     report = _print_line if ranks.is_main else _ignore
     with _lock(folder, ranks):
         _follow(resume(folder, report, ranks, overrides), plain)
 
 
-def _describe_finished(path: Path, step: int, has_checkpoint: bool) -> str:
+def _describe_finished(path: Path, step: int, has_checkpoint: bool, is_extendable: bool) -> str:
     if not has_checkpoint:
         return (
             f"{path} is finished, and has no checkpoint to continue from. start={path}/model begins another "
             "run from the weights of its model, where it has one."
         )
-    more = f"pellucid train --resume {shlex.quote(str(path))} steps={2 * max(step, 1)}"
-    return f"{path} is finished, at step {step:,}. Its model is in {path}/model. For more steps: {more}"
+    more = f"For more steps: pellucid train --resume {shlex.quote(str(path))} steps={2 * max(step, 1)}"
+    if not is_extendable:
+        more = f"start={path}/model begins another run from its weights."
+    return f"{path} is finished, at step {step:,}. Its model is in {path}/model. {more}"
 
 
 @contextlib.contextmanager

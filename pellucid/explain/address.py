@@ -7,6 +7,7 @@ it; "it" in quotes, or with its space (·it), is exactly that token.
 
 import difflib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pellucid.arguments import check_text
@@ -114,23 +115,27 @@ def _read_index(
     if wrong:
         axes_and_example = _describe_shape(trace, name)
         raise AddressError(f"{name}[{_shorten(text)}] is not part of {name}: {wrong}. {axes_and_example}")
-    return tuple(_find_place(trace, name, axis, place) for axis, place in zip(axes, places, strict=True))
+    index = list[int | None]()
+    for axis, place in zip(axes, places, strict=True):
+        index.append(_find_place(trace, name, axis, place, index))
+    return tuple(index)
 
 
-def _find_place(trace: Trace, name: str, axis: str, given: str) -> int | None:
-    """Returns the index on an axis, which may be given by the text of its token; None for the whole axis."""
+def _find_place(trace: Trace, name: str, axis: str, given: str, before: list[int | None]) -> int | None:
+    """Returns the index on an axis, which may be given by the text of its token; None for the whole axis.
+    `before` are the indices of the axes before it: the prompt b decides which tokens there are."""
     text, size = given.strip(), trace.size(name, axis)
     if text == ":":
         return None
     if text.isascii() and text.isdigit() and len(text) < 19:
         if int(text) < size:
             return int(text)
-        raise AddressError(f"{name} has no {axis}={text}: {_describe_axis(trace, name, axis)}.")
-    tokens = {i: token for i, token in enumerate(trace.texts(name, axis)) if token is not None}
+        raise AddressError(f"{name} has no {axis}={text}: {_describe_axis(trace, name, axis, before)}.")
+    tokens = {i: token for i, token in enumerate(trace.texts(name, axis, before)) if token is not None}
     if not text or not tokens:
         given = f"{axis}={_shorten(text)}"
         what = f"{given} is not an index of {name}" if text else f"the index of {axis} is missing"
-        raise AddressError(f"{what}: {_describe_axis(trace, name, axis)}.")
+        raise AddressError(f"{what}: {_describe_axis(trace, name, axis, before)}.")
     found = _find_spelling(tokens, given)
     if len(found) == 1:
         return found[0]
@@ -140,7 +145,7 @@ def _find_place(trace: Trace, name: str, axis: str, given: str) -> int | None:
             f"{_shorten(text)} is the token at {places}: give the number, for example {axis}={found[0]}."
         )
     near = _format_places(axis, tokens, _find_similar(tokens, _unquote(text)[:80]))
-    hint = f"the nearest are {near}" if near else _describe_axis(trace, name, axis)
+    hint = f"the nearest are {near}" if near else _describe_axis(trace, name, axis, before)
     raise AddressError(f"no token {_shorten(text)} on the axis {axis} of {name}: {hint}.")
 
 
@@ -196,8 +201,8 @@ def _describe_shape(trace: Trace, name: str) -> str:
     return f"{words}. For example {trace.address(name, last)}."
 
 
-def _describe_axis(trace: Trace, name: str, axis: str) -> str:
-    size, labels = trace.size(name, axis), trace.texts(name, axis)[:LISTED]
+def _describe_axis(trace: Trace, name: str, axis: str, index: Sequence[int | None] = ()) -> str:
+    size, labels = trace.size(name, axis), trace.texts(name, axis, index)[:LISTED]
     tokens = f" ({' '.join(str(text) for text in labels)}{' …' * (size > LISTED)})" if any(labels) else ""
     return f"{axis} has 0…{size - 1}{tokens}" if size > 1 else f"{axis} has only 0"
 

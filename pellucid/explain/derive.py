@@ -250,7 +250,8 @@ def _format_headline(node: Derivation, digits: int, scope: str, is_root: bool) -
 
 
 def _format_tokens(trace: Trace, node: Derivation) -> str:
-    labels = [(axis, trace.label(node.name, axis, i), i) for axis, i in trace.places(node.name, node.index)]
+    places = trace.places(node.name, node.index)
+    labels = [(axis, trace.label(node.name, axis, i, node.index), i) for axis, i in places]
     shown = [f"{axis}={i} {text}" for axis, text, i in labels if text is not None]
     vocabulary = trace.labels.get("v", [])
     if node.name.partition("@")[0] in ("ids", "targets") and 0 <= node.value < len(vocabulary):
@@ -289,7 +290,10 @@ def to_data(node: Derivation) -> dict[str, Any]:
         "value": _json_number(node.value),
         "meaning": about.meaning,
         "role": node.trace.tape.roles[node.name],
-        "tokens": {a: node.trace.label(node.name, a, i) for a, i in node.trace.places(node.name, node.index)},
+        "tokens": {
+            axis: node.trace.label(node.name, axis, i, node.index)
+            for axis, i in node.trace.places(node.name, node.index)
+        },
         "also": [
             {"at": node.trace.address(cell.name, cell.index), "value": _json_number(cell.value)}
             for cell in node.others

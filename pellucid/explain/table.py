@@ -6,7 +6,7 @@ What does not fit is folded into "…"; the entry that the address names, the la
 import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -77,7 +77,7 @@ class Slice:
 
     def texts(self, axis: str) -> list[str | None]:
         """Returns the token at each index of an axis, None where there is none."""
-        return self.trace.texts(self.name, axis)
+        return self.trace.texts(self.name, axis, self.part.index)
 
     @property
     def title(self) -> str:
@@ -127,9 +127,9 @@ def to_data(part: Slice) -> dict[str, Any]:
     data: dict[str, Any] = {"name": name}
     if not is_whole:
         data |= {"at": part.address, "index": fixed}
-        data |= {"tokens": {axis: trace.label(name, axis, i) for axis, i in fixed.items()}}
+        data |= {"tokens": {axis: trace.label(name, axis, i, part.part.index) for axis, i in fixed.items()}}
     data |= {"shape": list(value.shape), "axes": list(axes), "role": trace.tape.roles[name]}
-    return data | make_labels_entry(trace, name, axes) | make_values_entry(value)
+    return data | make_labels_entry(trace, name, axes, part.part.index) | make_values_entry(value)
 
 
 # ---- the layout, for text and HTML
@@ -170,7 +170,13 @@ def _lay_out(part: Slice, digits: int, width: int, more: More) -> _Layout:
         title = ", ".join(_format_heading(part, axis, i) for axis, i in zip(axes, lead, strict=False))
         most = room - bool(title) - bool(axes[-1])
         table = _make_table(
-            part, title, value[lead], axes[-2:], digits, most, math.inf if room == math.inf else width
+            replace(part, part=_fill_in(part, lead)),
+            title,
+            value[lead],
+            axes[-2:],
+            digits,
+            most,
+            math.inf if room == math.inf else width,
         )
         used += len(table.rows) + bool(title)
         if used > room and tables:
@@ -178,7 +184,7 @@ def _lay_out(part: Slice, digits: int, width: int, more: More) -> _Layout:
         tables.append(table)
     after = []
     if rest := len(leads) - len(tables):
-        other = f'{more.at}"{_find_next(part, leads[len(tables)])}"'
+        other = f'{more.at}"{format_address(part.trace, _fill_in(part, leads[len(tables)]))}"'
         after.append(
             f"… and {rest:,} more table{'s' * (rest > 1)}: {other} for the next, {more.lines} for all"
         )
@@ -271,7 +277,7 @@ def _fits_in_a_row(part: Slice, row: Array, axis: str, digits: int, width: int) 
 def _format_heading(part: Slice, axis: str, i: int) -> str:
     if not axis:
         return ""
-    label = part.trace.label(part.name, axis, i)
+    label = part.trace.label(part.name, axis, i, part.part.index)
     return f"{axis}={i}" + (f" {label if len(label) <= LABEL else label[:LABEL] + '…'}" if label else "")
 
 
@@ -283,15 +289,18 @@ def _format_tokens(part: Slice) -> str:
     """Returns the tokens at the indices of the address."""
     places = zip(part.trace.about(part.name).axes, part.part.index, strict=True)
     fixed = [(axis, i) for axis, i in places if i is not None and part.trace.size(part.name, axis) > 1]
-    texts = [_format_heading(part, axis, i) for axis, i in fixed if part.trace.label(part.name, axis, i)]
+    texts = [
+        _format_heading(part, axis, i)
+        for axis, i in fixed
+        if part.trace.label(part.name, axis, i, part.part.index)
+    ]
     return f"  ({', '.join(texts)})" if texts else ""
 
 
-def _find_next(part: Slice, lead: tuple[int, ...]) -> str:
+def _fill_in(part: Slice, lead: tuple[int, ...]) -> Address:
     """Returns the address of one of the tables."""
     rest = iter(lead)
-    index = tuple(next(rest, None) if i is None else i for i in part.part.index)
-    return format_address(part.trace, Address(part.name, index))
+    return Address(part.name, tuple(next(rest, None) if i is None else i for i in part.part.index))
 
 
 def _format_totals(part: Slice, digits: int) -> str:

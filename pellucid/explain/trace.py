@@ -1,6 +1,8 @@
 """A trace: a tape together with its model and tokens, so that cells can be shown with their tokens."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from pellucid import notebook
@@ -8,6 +10,10 @@ from pellucid.format import escape_controls, pluralize
 from pellucid.names import Name, describe
 from pellucid.reference.op import Array, Index
 from pellucid.reference.tape import ANY_AXES, Tape
+from pellucid.text.tokenizer import show_blanks
+
+PADDING = "(padding)"
+"""The label of a position after the end of a shorter prompt."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,21 +56,42 @@ class Trace:
         """Returns the length of an axis of a value."""
         return int(self.tape[name].shape[self.about(name).axes.index(axis)])
 
-    def texts(self, name: str, axis: str) -> list[str | None]:
-        """Returns the token at each index of an axis, None where there is none."""
-        labels, offset = self.labels.get(axis, []), self._offset(name, axis)
+    def texts(self, name: str, axis: str, index: Sequence[int | None] = ()) -> list[str | None]:
+        """Returns the token at each index of an axis, None where there is none; where `index`, the indices of
+        the value's axes, fixes b, the tokens are those of that prompt."""
+        labels = self._axis_labels(name, axis, index)
+        # key positions may begin in a cache, so positions align at the end
+        offset = len(labels) - self.size(name, axis) if axis in ("t", "s") else 0
         places = range(offset, offset + self.size(name, axis))
         return [labels[i] if 0 <= i < len(labels) else None for i in places]
 
-    def label(self, name: str, axis: str, i: int) -> str | None:
-        """Returns the token at one index of an axis, None where there is none."""
-        labels = self.labels.get(axis, [])
-        place = i + (self._offset(name, axis) if labels else 0)
+    def label(self, name: str, axis: str, i: int, index: Sequence[int | None] = ()) -> str | None:
+        """Returns the token at one index of an axis, None where there is none; `index` as for `texts`."""
+        labels = self._axis_labels(name, axis, index)
+        place = i + (len(labels) - self.size(name, axis) if labels and axis in ("t", "s") else 0)
         return labels[place] if 0 <= place < len(labels) else None
 
-    def _offset(self, name: str, axis: str) -> int:
-        """Returns the label of index 0. Key positions may begin in a cache, so positions align at the end."""
-        return len(self.labels.get(axis, [])) - self.size(name, axis) if axis in ("t", "s") else 0
+    def _axis_labels(self, name: str, axis: str, index: Sequence[int | None]) -> list[str]:
+        rows = self._rows if axis in ("t", "s") else []
+        b = dict(zip(self.about(name).axes, index, strict=False)).get("b") if rows else None
+        return self.labels.get(axis, []) if b is None or b >= len(rows) else rows[b]
+
+    @cached_property
+    def _rows(self) -> list[list[str]]:
+        """The label of each position of each prompt, where there are several."""
+        ids, tokens = self.run.get("ids", []), self.run.get("tokens", [])
+        vocabulary = self.labels.get("v", [])
+        if "b" not in self.labels or not _are_rows(ids, int) or not _are_rows(tokens, str):
+            return []
+        rows = [
+            [
+                vocabulary[id] if 0 <= id < len(vocabulary) else show_blanks(text)
+                for id, text in zip(*row, strict=False)
+            ]
+            for row in zip(ids, tokens, strict=False)
+        ]
+        longest = max(map(len, rows), default=0)
+        return [row + [PADDING] * (longest - len(row)) for row in rows]
 
     def address(self, name: str, index: Index) -> str:
         """Returns NAME[t=1,s=0], without the axes of length 1."""
@@ -77,6 +104,13 @@ class Trace:
 
     def value(self, name: str) -> Array:
         return self.tape[name]
+
+
+def _are_rows(given: Any, type: type) -> bool:
+    """Tests whether this is a list of lists of that type; a trace file may hold anything."""
+    return isinstance(given, list) and all(
+        isinstance(row, list) and all(isinstance(entry, type) for entry in row) for row in given
+    )
 
 
 def format_index(places: list[tuple[str, int]]) -> str:

@@ -13,7 +13,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -222,11 +222,12 @@ def make_tensor_entry(trace: Trace, name: str, elsewhere: Mapping[str, Any] | No
     return entry | (dict(elsewhere) if elsewhere else make_values_entry(value))
 
 
-def make_labels_entry(trace: Trace, name: str, axes: Iterable[str]) -> dict[str, Any]:
+def make_labels_entry(
+    trace: Trace, name: str, axes: Iterable[str], index: Sequence[int | None] = ()
+) -> dict[str, Any]:
     """Returns the tokens of the axes on which every index has one, but not a whole large vocabulary."""
-    named = [axis for axis in axes if axis in trace.labels and trace.size(name, axis) <= INLINE]
-    labels = {axis: trace.texts(name, axis) for axis in named}
-    labels = {axis: texts for axis, texts in labels.items() if None not in texts}
+    labels = {axis: trace.texts(name, axis, index) for axis in axes if trace.size(name, axis) <= INLINE}
+    labels = {axis: texts for axis, texts in labels.items() if texts and None not in texts}
     return {"labels": labels} if labels else {}
 
 

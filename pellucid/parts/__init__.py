@@ -105,10 +105,10 @@ class Part:
     @classmethod
     def example(cls) -> Self:
         """Returns the part with its defaults, and with the example of each setting that has no default."""
-        return cls(**cls._required_settings())
+        return cls(**cls.required_settings())
 
     @classmethod
-    def _required_settings(cls) -> dict[str, Any]:
+    def required_settings(cls) -> dict[str, Any]:
         """Returns the settings without a default, each with the example in its field's metadata."""
         missing = dataclasses.MISSING
         return {
@@ -120,7 +120,7 @@ class Part:
     @classmethod
     def _check_required(cls, values: Mapping[str, Any], field: str) -> None:
         """Raises a ConfigError if a setting without a default is missing, with a line that would work."""
-        required = cls._required_settings()
+        required = cls.required_settings()
         if missing := [name for name in required if name not in values]:
             shown = "".join(f", {name} = {values.get(name, value)}" for name, value in required.items())
             raise ConfigError(

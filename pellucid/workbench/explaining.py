@@ -1,7 +1,7 @@
 """`pellucid.explain`: where a number came from, of a model on a prompt, of a trace, or of a training run."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pellucid.errors import UsageError
@@ -69,15 +69,16 @@ def explain(
             run = {"backward": True} | run
         found = trace(model, prompt, raw_tokens=raw_tokens, **run)  # type: ignore[arg-type]
     elif _is_trace(model):
-        if run or raw_tokens:
-            raise UsageError(f"a trace holds its own run: omit {min(run) if run else 'raw_tokens'}.")
+        given = {**run, **({"raw_tokens": True} if raw_tokens else {}), "tokens": tokens, "batch": batch}
+        if names := [name for name, value in given.items() if value is not None]:
+            raise UsageError(f"a trace holds its own run: omit {names[0]}.")
         found = model if isinstance(model, Trace) else read_trace(model)  # type: ignore[arg-type]
     elif not run and tokens is None and isinstance(model, str) and is_run(model):
         from pellucid.workbench.explain_run import explain_run
 
         return explain_run(model, at, depth, top, lines, raw_tokens, progress)
     else:
-        return _shapes(model, at, tokens, batch)
+        return _shapes(model, at, tokens, batch, run)
     return found if at is None else derive.explain(found, at, depth, top, lines)
 
 
@@ -85,11 +86,15 @@ def _is_trace(model: Any) -> bool:
     return isinstance(model, Trace) or (isinstance(model, str) and model.endswith(".json"))
 
 
-def _shapes(model: Any, at: str | None, tokens: int | None, batch: int | None) -> Shapes:
+def _shapes(
+    model: Any, at: str | None, tokens: int | None, batch: int | None, run: Mapping[str, Any]
+) -> Shapes:
     """Returns the shapes of a model or preset; raises where numbers are asked for, which need a prompt."""
     reference = None if isinstance(model, Model) else resolve(model)
     name = model.name if isinstance(model, Model) else str(model)
     if at is None and (tokens is not None or (reference and reference.is_config_only)):
+        if run:
+            raise UsageError(f"shapes depend on the model alone: omit {min(run)}, or give a prompt.")
         return make_shapes(name, model.config if reference is None else reference.config(), tokens, batch)
     if reference and reference.is_config_only:
         raise UsageError(

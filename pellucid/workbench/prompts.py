@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pellucid.arguments import is_bool
 from pellucid.errors import TokenError, UsageError, show
+from pellucid.format import pluralize
 from pellucid.names import IGNORE_INDEX
 
 if TYPE_CHECKING:
@@ -56,7 +57,9 @@ def make_batch(model: "Model", prompt: Any, target: Any) -> PromptBatch:
 def _split_targets(target: Any, count: int) -> list[Any]:
     goals, single = split_prompts(target, "target")
     if single or len(goals) != count:
-        raise UsageError(f"{count} prompts need a list of {count} targets, one for each; got {show(target)}.")
+        raise UsageError(
+            f"each prompt needs one target: {pluralize(count, 'prompt')}, but the target is {show(target)}."
+        )
     return goals
 
 

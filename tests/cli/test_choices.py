@@ -52,7 +52,7 @@ def test_one_kind_tells_its_formula_settings_line_cost_and_picture(shell: Shell)
     for words in (
         "  formula         j ≤ i and (",
         "  source          Xiao et al. 2023, arXiv:2309.17453",
-        "  settings        tokens: int = ",
+        "  settings        tokens: int, required",
         '  in a config     mask = { kind = "sinks", tokens = ',
         "  cost            mask = sinks instead of causal in smollm2-135m, 8,192 tokens forward:",
         "  picture         visible keys of each query: query ↓, key →\n                  █ · · ·",
@@ -68,6 +68,11 @@ def test_the_cost_is_a_difference_part_by_part_and_then_the_whole(shell: Shell) 
     assert lines["positions"][0] == "+4,718,592"
     assert lines["positions"][1] == lines["positions"][3] == "="
     assert lines["total"][0] == "139,233,600"
+
+
+def test_a_setting_shows_its_default_or_that_it_is_required(shell: Shell) -> None:
+    assert "  settings        size: int, required\n" in shell("choices", "window").out
+    assert "base: float = 10000" in shell("choices", "rope").out
 
 
 def test_a_kind_without_formula_and_source_prints_what_there_is(shell: Shell) -> None:

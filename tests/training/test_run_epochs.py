@@ -17,6 +17,7 @@ from pellucid.training.recipe.overrides import override
 from pellucid.training.resume import begin, resume
 from pellucid.training.run import Run
 from pellucid.training.saving.run_folder import RunFolder
+from tests.cli.commands import Shell
 from tests.training.small_runs import TABLE
 
 
@@ -58,7 +59,9 @@ def test_every_token_is_trained_on_once_in_each_epoch(tmp_path: Path, rows: str)
     assert shown.steps == steps
 
 
-def test_a_resumed_run_keeps_its_epochs_and_takes_no_other_steps(tmp_path: Path) -> None:
+def test_a_resumed_run_keeps_its_epochs_and_takes_no_other_steps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     steps = train(table(tmp_path), stop_at=3).recipe.steps
     folder = RunFolder(tmp_path / "run")
     with folder.lock():
@@ -67,6 +70,8 @@ def test_a_resumed_run_keeps_its_epochs_and_takes_no_other_steps(tmp_path: Path)
         run = resume(folder, lambda _: None)
         list(run.events())
     assert run.state.meters.step == run.recipe.steps == steps > 3 and run.recipe.data.epochs == 2
+    done = Shell(capsys, monkeypatch)("train", "--resume", str(folder.path))
+    assert done.code == 0 and f"start={folder.path}/model" in done.out and "steps=" not in done.out
 
 
 def test_steps_and_epochs_that_disagree_are_refused_and_the_later_override_holds(tmp_path: Path) -> None:
@@ -82,5 +87,5 @@ def test_steps_and_epochs_that_disagree_are_refused_and_the_later_override_holds
 
 @pytest.mark.parametrize("path", ["task:copy", "stories:tiny"])
 def test_text_without_end_has_no_epochs(tmp_path: Path, path: str) -> None:
-    with pytest.raises(ConfigError, match=r"epochs.*steps"):
+    with pytest.raises(ConfigError, match=r"data\.epochs.*steps"):
         train(table(tmp_path, path=path, tokenizer="") | {"model": TABLE["model"] | {"context_length": 24}})

@@ -1,5 +1,6 @@
 """Several prompts are one batch: each as it is alone, and the loss is the mean over the targets of all."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -119,6 +120,29 @@ def test_addresses_and_labels_name_the_prompt() -> None:
     assert found.value == alone.value
 
 
+def test_a_position_of_one_prompt_has_the_token_of_that_prompt(tmp_path: Path) -> None:
+    model = pellucid.load("abcd")
+    trace = model.trace(["A B", "C", "D", "D", "D"])  # too many for a label of all
+    write_trace(model, trace, tmp_path / "t.json")
+    for one in (trace, read_trace(tmp_path / "t.json")):
+        assert one.texts("logits", "t") == [None, None]
+        assert one.texts("logits", "t", (1, None, None)) == ["C", "(padding)"]
+        assert one.label("blocks.0.attn.pattern", "s", 1, (0, 0, 1, 1)) == "B"
+        assert pellucid.explain(one, at="logits[b=1,t=C,v=0]").address == "logits[b=1,t=0,v=0]"
+        assert "t=0 C" in str(pellucid.explain(one, at="logits[b=1,t=0,v=0]"))
+        tables = str(pellucid.explain(one, at="logits[v=0]")), str(pellucid.explain(one, at="logits"))
+        assert "t=0 C" not in tables[0] and "t=0 C" in tables[1] and "t=1 (padding)" in tables[1]
+    with pytest.raises(pellucid.AddressError):
+        pellucid.explain(trace, at="logits[b=0,t=C,v=0]")
+
+
+def test_a_trace_file_with_other_rows_than_its_values_is_shown_without_their_tokens() -> None:
+    trace = pellucid.trace("abcd", ["A B", "C"])
+    for ids in (None, 3, [[0, 1]], [["A"]], [[99, -1], [2]], [], [[], []]):
+        shown = str(pellucid.explain(replace(trace, run=trace.run | {"ids": ids}), at="logits"))
+        assert "b=1 C" in shown
+
+
 def test_a_batch_survives_its_file_and_replays(tmp_path: Path) -> None:
     model = pellucid.load("abcd")
     write_trace(
@@ -135,7 +159,7 @@ def test_a_batch_of_the_fast_engine_is_noise() -> None:
 
 @pytest.mark.parametrize("target", ["C", ["C"], ["C", "D", "A"], [1, 2]])
 def test_several_prompts_need_a_target_each(target: object) -> None:
-    with pytest.raises(UsageError, match="2 targets"):
+    with pytest.raises(UsageError, match="2 prompts"):
         pellucid.load("abcd").trace(["A B", "C"], target=target)  # type: ignore[arg-type]
 
 
@@ -153,4 +177,4 @@ def test_the_commands_take_several_prompts_and_targets(
     assert shell("explain", *batch, "--at", "loss").out.startswith("loss = 1.2569")
     assert shell("trace", *batch, "--backward", "-o", tmp_path / "t.json").code == 0
     assert "b=1 C" in shell("explain", tmp_path / "t.json", "--at", "d.logits[b=1]").out
-    assert "2 targets" in shell("explain", *batch[:-2], "--at", "loss").err
+    assert "2 prompts" in shell("explain", *batch[:-2], "--at", "loss").err

@@ -68,3 +68,12 @@ def test_sizes_that_do_not_fit_are_refused(given: dict[str, object]) -> None:
         pellucid.explain("gpt2", **given)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="tokens"):
         pellucid.explain("abcd", "A B", tokens=4)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "abcd"])
+def test_an_argument_that_shapes_do_not_use_is_refused_by_its_name(name: str) -> None:
+    with pytest.raises(UsageError, match="target"):
+        pellucid.explain(name, tokens=4, target="C")
+    for given in ({"tokens": 4}, {"batch": 2}, {"target": "C"}, {"raw_tokens": True}):
+        with pytest.raises(UsageError, match=next(iter(given))):
+            pellucid.explain(pellucid.trace("abcd", "A B"), **given)  # type: ignore[arg-type]

@@ -62,7 +62,9 @@ class Rows(ABC):
 
     def count_batches(self, count: int, epochs: int) -> int:
         """Returns the batches of `count` rows that hold this many epochs."""
-        raise ConfigError(f"{type(self).__name__.lower()} rows have no epochs: give steps instead.")
+        raise ConfigError(
+            "data.epochs needs a data set with an end; these rows have none: give steps instead."
+        )
 
 
 def check_length(length: int) -> None:
