@@ -5,12 +5,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pellucid.arguments import check_float, check_one_of, check_text
-from pellucid.errors import ConfigError, UsageError, show, unknown
+from pellucid.errors import ConfigError, UsageError, did_you_mean, show, unknown
 from pellucid.parts import find, kinds
 from pellucid.parts.optimizers import OptimizerConfig
 
 DEFAULT_RATE = 1.0
 """The learning rate of an update, by default: one step along the gradient itself."""
+ARGUMENTS = (
+    "target", "backward", "path", "smoothing", "update", "steps", "lr", "only", "freeze", "clip", "settings",
+    "raw_tokens", "at", "depth", "top", "lines", "tokens", "batch",
+)  # fmt: skip
+"""The arguments of `trace` and `explain`, for the hint to a misspelled one."""
 
 
 def read_update(
@@ -30,6 +35,8 @@ def read_update(
     if update is None:
         given = {"lr": lr is not None, "only": only, "freeze": freeze, "clip": clip is not None}
         names = [*settings, *(name for name, is_given in given.items() if is_given), *["steps"] * (steps > 1)]
+        if wrong := [name for name in settings if name not in _known_settings()]:
+            raise UsageError(f"there is no argument {wrong[0]!r}.{did_you_mean(wrong[0], ARGUMENTS)}")
         if names:
             raise UsageError(f"{names[0]!r} belongs to an update: give update='sgd', for example.")
         return None
@@ -43,6 +50,11 @@ def read_update(
         if not choice["clip"]:
             raise UsageError("clip must be above 0: gradients are scaled down to that norm.")
     return _make_optimizer(kind, settings), choice
+
+
+def _known_settings() -> set[str]:
+    parts = (find("optimizers", kind) for kind in kinds("optimizers"))
+    return {field.name for part in parts for field in dataclasses.fields(part)}
 
 
 def _make_optimizer(kind: str, settings: Mapping[str, Any]) -> OptimizerConfig:

@@ -159,3 +159,11 @@ def test_the_help_lists_every_rule_and_the_commands_take_every_setting(
     again = read_trace(tmp_path / "t.json").tape
     assert list(again.values) == list(wanted.tape.values)
     assert all(np.array_equal(again[name], value) for name, value in wanted.tape.values.items())
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("tarjet", "target"), ("depht", "depth")])
+def test_a_misspelled_argument_is_not_taken_for_a_setting_of_an_update(wrong: str, right: str) -> None:
+    with pytest.raises(UsageError, match=f"'{wrong}'.*'{right}'"):
+        pellucid.explain("abcd", "A B", at="probs", **{wrong: "C"})  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"'beta2'.*update"):
+        pellucid.trace("abcd", "A B", beta2=0.9)
