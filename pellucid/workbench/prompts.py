@@ -39,6 +39,8 @@ def make_batch(model: "Model", prompt: Any, target: Any) -> PromptBatch:
     prompts, single = split_prompts(prompt)
     goals: Sequence[Any] = [None] * len(prompts)
     if target is not None:
+        if single and isinstance(target, list | tuple) and any(isinstance(goal, str) for goal in target):
+            raise UsageError(f"one prompt has one target, not a list of them; got {show(target)}.")
         goals = [target] if single else _split_targets(target, len(prompts))
     pairs = [_make_row(model, start, goal) for start, goal in zip(prompts, goals, strict=True)]
     rows, targets = [ids for ids, _ in pairs], [wanted for _, wanted in pairs]

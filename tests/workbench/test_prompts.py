@@ -163,6 +163,11 @@ def test_several_prompts_need_a_target_each(target: object) -> None:
         pellucid.load("abcd").trace(["A B", "C"], target=target)  # type: ignore[arg-type]
 
 
+def test_one_prompt_alone_has_no_list_of_targets() -> None:
+    with pytest.raises(UsageError, match="one target"):
+        pellucid.load("abcd").trace("A B", target=["C"])
+
+
 def test_an_empty_prompt_or_target_in_a_batch_is_refused() -> None:
     for prompts, targets in ((["A", ""], None), (["A", "B"], ["C", ""]), ([], None)):
         with pytest.raises(TokenError):

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from pellucid.errors import ConfigError
+from pellucid.format import pluralize
 from pellucid.text.corpus.bad_files import STOP
 
 Paths = str | tuple[str, ...]
@@ -64,8 +65,8 @@ class DataSettings:
             return
         if len(weights) != count:
             raise ConfigError(
-                f"data.mixture_weights has {len(weights)} weights, and data.path {count} texts: give one "
-                "weight for each text."
+                f"data.mixture_weights has {pluralize(len(weights), 'weight')}, and data.path "
+                f"{pluralize(count, 'text')}: give one weight for each text."
             )
         if not all(0 <= weight < math.inf for weight in weights) or not sum(weights):
             raise ConfigError(
