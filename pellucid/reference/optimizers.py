@@ -73,7 +73,7 @@ def adam_l2(
     t: int | None = None,
 ) -> Ref:
     """Adam on the gradient of loss + λ/2 ‖w‖²: both moments see the weight."""
-    penalized = tape(f"{w.name}.pulled@{k}", scaled_sum, g, w, alpha=weight_decay)
+    penalized = tape(f"{w.name}.penalized@{k}", scaled_sum, g, w, alpha=weight_decay)
     _describe(
         tape,
         w,
@@ -122,9 +122,9 @@ def muon(
             f"muon updates matrices only; {w.name!r} has the shape {w.shape}. Choose others with `only`."
         )
     m = tape(f"{w.name}.m@{k}", updates.ema, _moment(tape, w, "m", k, state), g, beta=beta)
-    ahead = tape(f"{w.name}.ahead@{k}", lerp, g, m, share=beta)
-    _describe(tape, w, ahead, f"u@{k}", f"the gradient blended with its momentum, at update {k}, of ")
-    orthogonal = _orthogonalize(tape, w, ahead, k, steps)
+    nesterov = tape(f"{w.name}.nesterov@{k}", lerp, g, m, share=beta)
+    _describe(tape, w, nesterov, f"u@{k}", f"the gradient blended with its momentum, at update {k}, of ")
+    orthogonal = _orthogonalize(tape, w, nesterov, k, steps)
     rows, columns = w.shape
     scale = math.sqrt(max(1.0, rows / columns))
     return tape(f"{w.name}@{k}", updates.muon, w, orthogonal, lr=lr, scale=scale, decay=weight_decay)
@@ -144,14 +144,16 @@ def _orthogonalize(tape: Tape, w: Ref, x: Ref, k: int, steps: int) -> Ref:
 
     def compute(name: str, symbol: str, meaning: str, op: Op, *inputs: Ref, **attrs: Any) -> Ref:
         value = tape(f"{w.name}.{name}@{k}", op, *inputs, **attrs)
-        if name.startswith(("turned", "pushed")):
+        if name.startswith(("newton_schulz", "product")):
             return _describe(tape, w, value, symbol, f"{meaning}, at update {k}, of ")
         return tape.describe(
             value, "i j" if value.shape else "", symbol, f"{meaning}, at update {k}, of {w.name}"
         )
 
-    size = compute("length", "‖u‖", "Frobenius norm", frobenius_norm, x)
-    x = compute("turned_0", "X_0", "the matrix divided by its norm", divide_by_norm, x, size, eps=SHORTEST)
+    size = compute("norm", "‖u‖", "Frobenius norm", frobenius_norm, x)
+    x = compute(
+        "newton_schulz_0", "X_0", "the matrix divided by its norm", divide_by_norm, x, size, eps=SHORTEST
+    )
     for n in range(1, steps + 1):
         gram = compute(f"gram_{n}", f"A_{n}", "Gram matrix", einsum, x, x, spec=gram_spec)
         square = compute(
@@ -164,13 +166,19 @@ def _orthogonalize(tape: Tape, w: Ref, x: Ref, k: int, steps: int) -> Ref:
             spec="ik,kj->ij",
             scale=c,
         )
-        both = compute(f"both_{n}", f"B_{n}", "b A + c A²", scaled_sum, square, gram, alpha=b)
-        order = (both, x) if wide else (x, both)
-        pushed = compute(
-            f"pushed_{n}", f"BX_{n}", "the matrix times b A + c A²", einsum, *order, spec=apply_spec
+        polynomial = compute(f"polynomial_{n}", f"B_{n}", "b A + c A²", scaled_sum, square, gram, alpha=b)
+        order = (polynomial, x) if wide else (x, polynomial)
+        product = compute(
+            f"product_{n}", f"BX_{n}", "the matrix times b A + c A²", einsum, *order, spec=apply_spec
         )
         x = compute(
-            f"turned_{n}", f"X_{n}", f"after Newton-Schulz iteration {n}", scaled_sum, pushed, x, alpha=a
+            f"newton_schulz_{n}",
+            f"X_{n}",
+            f"after Newton-Schulz iteration {n}",
+            scaled_sum,
+            product,
+            x,
+            alpha=a,
         )
     return x
 

@@ -214,9 +214,9 @@ def rotated(gradient: Array, **settings: Any) -> Tape:
 def test_muon_of_a_diagonal_by_hand() -> None:
     """diag(3, 4) is (0.6, 0.8) at length 1; one step makes of s: 3.4445 s − 4.775 s³ + 2.0315 s⁵."""
     tape = rotated(np.diag([3.0, 4.0]), steps=1)
-    np.testing.assert_allclose(tape["x.turned_0@1"], np.diag([0.6, 0.8]), rtol=1e-15)
+    np.testing.assert_allclose(tape["x.newton_schulz_0@1"], np.diag([0.6, 0.8]), rtol=1e-15)
     wanted = np.diag([2.0667 - 1.0314 + 0.157969440, 2.7556 - 2.4448 + 0.665681920])
-    np.testing.assert_allclose(tape["x.turned_1@1"], wanted, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(tape["x.newton_schulz_1@1"], wanted, rtol=1e-12, atol=1e-15)
     np.testing.assert_allclose(tape["x@1"], np.diag([3.0, 4.0]) - 0.1 * wanted, rtol=1e-12, atol=1e-15)
 
 
@@ -226,11 +226,11 @@ def test_muon_keeps_the_directions_of_a_gradient_and_makes_them_alike(shape: tup
     gradient = np.random.default_rng(3).normal(size=shape)
     tape = rotated(gradient)
     u, _, v = np.linalg.svd(gradient, full_matrices=False)
-    core = u.T @ tape["x.turned_5@1"] @ v.T
+    core = u.T @ tape["x.newton_schulz_5@1"] @ v.T
     np.testing.assert_allclose(core, np.diag(np.diag(core)), atol=1e-12)
     assert 0.65 < np.diag(core).min() <= np.diag(core).max() < 1.25
     scale = math.sqrt(max(1, shape[0] / shape[1]))
-    np.testing.assert_allclose(tape["x@1"], gradient - 0.1 * scale * tape["x.turned_5@1"], rtol=1e-12)
+    np.testing.assert_allclose(tape["x@1"], gradient - 0.1 * scale * tape["x.newton_schulz_5@1"], rtol=1e-12)
 
 
 def test_muon_of_no_gradient_moves_nothing_but_the_decay() -> None:
@@ -249,12 +249,12 @@ def test_every_step_of_muon_tells_its_formula() -> None:
     joined = join(train(config, weights(config), IDS, TARGETS, MuonConfig(), 1))
     trace, name = Trace(joined), "blocks.0.mlp.up_proj.weight"
     wanted = {
-        "ahead@1": "u@1[in,out] = (1 - 0.95) · dW_1[in,out] + 0.95 · m@1[in,out]",
-        "turned_0@1": "X_0[in,out] = u@1[in,out] / max(‖u‖, 1e-07)",
+        "nesterov@1": "u@1[in,out] = (1 - 0.95) · dW_1[in,out] + 0.95 · m@1[in,out]",
+        "newton_schulz_0@1": "X_0[in,out] = u@1[in,out] / max(‖u‖, 1e-07)",
         "gram_2@1": "A_2[i,j] = Σ_out X_1[i,out] X_1[j,out]",
         "square_2@1": "cA_2²[i,j] = Σ_k A_2[i,k] A_2[k,j] · 2.0315",
-        "both_2@1": "B_2[i,j] = cA_2²[i,j] + -4.775 · A_2[i,j]",
-        "turned_5@1": "X_5[in,out] = BX_5[in,out] + 3.4445 · X_4[in,out]",
+        "polynomial_2@1": "B_2[i,j] = cA_2²[i,j] + -4.775 · A_2[i,j]",
+        "newton_schulz_5@1": "X_5[in,out] = BX_5[in,out] + 3.4445 · X_4[in,out]",
     }
     for step, text in wanted.items():
         root = derive(trace, f"{name}.{step}[1,0]", depth=0)
