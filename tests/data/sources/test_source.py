@@ -432,7 +432,7 @@ def test_folders_of_token_files_are_mixed_where_they_have_one_tokenizer(tmp_path
 @pytest.mark.parametrize(
     ("path", "more", "message"),
     [
-        (("a.txt", "b.txt"), {"mixture_weights": (1.0,)}, "1 weights.* 2 texts"),
+        (("a.txt", "b.txt"), {"mixture_weights": (1.0,)}, "1 weight.* 2 texts"),
         (("a.txt", "b.txt"), {"mixture_weights": (0.0, 0.0)}, "mixture_weights"),
         (("a.txt", "b.txt"), {"mixture_weights": (1.0, math.nan)}, "mixture_weights"),
         (("a.txt", "b.txt"), {"mixture_weights": (1.0, 1.0), "rows": "padded"}, "windows or packed"),
