@@ -58,8 +58,9 @@ class Disk:
             stack.enter_context(mock.patch.object(io, "open", opened))
             stack.enter_context(mock.patch.object(builtins, "open", opened))
             yield
-        with open(self.report, "w") as file:
-            json.dump({"calls": self.calls, "failed": self.failed}, file)
+        partial = Path(f"{self.report}.partial")  # a kill from outside may come here, too
+        partial.write_text(json.dumps({"calls": self.calls, "failed": self.failed}))
+        partial.replace(self.report)
 
     def call(self, name: str) -> None:
         self.calls.append(name)
