@@ -20,11 +20,13 @@ class Number:
 
 @dataclass(frozen=True)
 class Cell:
-    """A number that has a name: one cell of a value on the tape."""
+    """A number that has a name: one cell of a value on the tape; `text` is what is printed for it, where that
+    is not its value."""
 
     name: str
     index: Index
     value: float
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -48,16 +50,18 @@ class Sum:
 
 @dataclass(frozen=True)
 class Chosen:
-    """One of two numbers, and the condition that chose it: U > 0, or mask = 1."""
+    """One of two numbers, and the condition that chose it: U > 0, or mask = 1. `other` is the number that was
+    not chosen."""
 
     what: "Expression"
     condition: "Expression"
     value: float
+    other: "Expression"
 
 
 Expression = Number | Cell | Apply | Sum | Chosen
 
-_FUNCTIONS: dict[str, Callable[..., float]] = {
+FUNCTIONS: dict[str, Callable[..., float]] = {
     "add": lambda a, b: a + b,
     "subtract": lambda a, b: a - b,
     "multiply": lambda *factors: math.prod(factors),
@@ -81,7 +85,7 @@ def compute(expression: Expression) -> float:
     """Returns the number, recomputed from the operands alone."""
     match expression:
         case Apply(function, args):
-            return float(_FUNCTIONS[function](*map(compute, args)))
+            return float(FUNCTIONS[function](*map(compute, args)))
         case Sum(terms, rest):
             return math.fsum(map(compute, terms)) + rest
         case Chosen(what):
@@ -107,7 +111,7 @@ def find_operands(expression: Expression, weight: float = math.inf) -> Iterator[
 
 
 # How tightly each form binds: a part that binds looser than its place needs parentheses.
-_SUM, _PRODUCT, _POWER, _ATOM = range(4)
+_CHOICE, _SUM, _PRODUCT, _POWER, _ATOM = range(5)
 _PREFIX = {"exp": "e^", "sqrt": "√"}
 _INFIX = {"add": (" + ", _SUM), "subtract": (" - ", _SUM), "divide": (" / ", _PRODUCT)}
 
@@ -121,8 +125,17 @@ def _format(expression: Expression, digits: int) -> tuple[str, int]:
     match expression:
         case Chosen(what):
             return _format(what, digits)
+        case Cell(text=text) if text:
+            return text, _ATOM if text[0] not in "-−" else _SUM
         case Number(value) | Cell(_, _, value):
             return format_number(value, digits), _ATOM if value >= 0 else _SUM
+        case Apply("choose", (condition, yes, no)):
+            then, holds, otherwise = (_format(part, digits)[0] for part in (yes, condition, no))
+            return f"{then} if {holds}, else {otherwise}", _CHOICE
+        case Apply("greater", (left, right)):
+            return f"{_format(left, digits)[0]} > {_format(right, digits)[0]}", _CHOICE
+        case Apply("pow10", (arg,)):
+            return f"10^{_format_operand(arg, _ATOM, digits)}", _POWER
         case Sum(terms, rest, folded):
             parts = [_format_operand(term, _PRODUCT, digits, signed=True) for term in terms]
             if folded:
@@ -155,7 +168,7 @@ def _format(expression: Expression, digits: int) -> tuple[str, int]:
         case Apply(function, (arg,)) if function in _PREFIX:
             return _PREFIX[function] + _format_operand(arg, _ATOM, digits), _POWER
         case Apply(function, args):
-            name = {"maximum": "max", "minimum": "min", "log": "ln"}.get(function, function)
+            name = {"maximum": "max", "minimum": "min", "log": "ln", "log10": "log₁₀"}.get(function, function)
             return f"{name}({', '.join(_format(arg, digits)[0] for arg in args)})", _ATOM
 
 

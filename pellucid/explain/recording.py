@@ -41,8 +41,9 @@ class RecordingArray(TrackedArray):
         value = np.where(holds, plain(yes), plain(no))
 
         def derive(index: Index, top: int) -> Expression:
-            what = _derive_at(yes if np.broadcast_to(holds, value.shape)[index] else no, index, top)
-            return Chosen(what, _derive_at(condition, index, top), float(value[index]))
+            branches = (yes, no) if np.broadcast_to(holds, value.shape)[index] else (no, yes)
+            what, other = (_derive_at(branch, index, top) for branch in branches)
+            return Chosen(what, _derive_at(condition, index, top), float(value[index]), other)
 
         return RecordingArray(value, derive)
 

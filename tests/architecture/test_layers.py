@@ -25,6 +25,7 @@ LAYERS = (
     {"cards", "generation"},
     {"evaluation"},
     {"training"},
+    {"sheets"},
     {"workbench"},
     {"checks"},
     {"lessons", "lab"},
