@@ -3,7 +3,7 @@
 An expression (`expression.py`) holds the cells of one run; its rule holds their keys. A rule is a number, a
 key, or a call of one of `FUNCTIONS`:
 
-    0.5    "probs[t=1,v=2]"    Call("multiply", ("Q[1,0]", "K[0,0]", 0.7071))
+    0.5    "probs[t=1,v=2]"    RuleCall("multiply", ("Q[1,0]", "K[0,0]", 0.7071))
 
 `+` is a sum of any length, and `rest` marks the key of a folded remainder: the exact sum of its other terms.
 """
@@ -35,25 +35,25 @@ ARITY: dict[str, tuple[int, int | None]] = {
 """The least and largest number of arguments of each function; None: any number."""
 
 
-class Call(NamedTuple):
+class RuleCall(NamedTuple):
     """A function of `FUNCTIONS`, applied to rules."""
 
     function: str
     args: tuple["Rule", ...]
 
 
-Rule = float | str | Call
+Rule = float | str | RuleCall
 
 
-def is_call(rule: Rule, *functions: str) -> TypeGuard[Call]:
+def is_call(rule: Rule, *functions: str) -> TypeGuard[RuleCall]:
     """Tests whether a rule is a call, of one of these functions where some are given."""
-    return isinstance(rule, Call) and (not functions or rule.function in functions)
+    return isinstance(rule, RuleCall) and (not functions or rule.function in functions)
 
 
 def compute(rule: Rule, values: Mapping[str, float]) -> float:
     """Returns the number that a rule gives on these values; NaN where it has none (ln −1, 1 / 0).
 
-    >>> compute(Call("+", ("a", Call("multiply", ("b", 2.0)))), {"a": 1.0, "b": 3.0})
+    >>> compute(RuleCall("+", ("a", RuleCall("multiply", ("b", 2.0)))), {"a": 1.0, "b": 3.0})
     7.0
     """
     try:
@@ -65,7 +65,7 @@ def compute(rule: Rule, values: Mapping[str, float]) -> float:
 def _compute(rule: Rule, values: Mapping[str, float]) -> float:
     if isinstance(rule, str):
         return values[rule]
-    if not isinstance(rule, Call):
+    if not isinstance(rule, RuleCall):
         return rule
     if rule.function == "choose":  # the other branch may have no value
         condition, yes, no = rule.args
@@ -78,7 +78,7 @@ def find_keys(rule: Rule) -> Iterator[str]:
     """Yields every key that a rule reads, as often as it stands there."""
     if isinstance(rule, str):
         yield rule
-    elif isinstance(rule, Call):
+    elif isinstance(rule, RuleCall):
         for arg in rule.args:
             yield from find_keys(arg)
 
@@ -86,15 +86,15 @@ def find_keys(rule: Rule) -> Iterator[str]:
 def walk(rule: Rule) -> Iterator[Rule]:
     """Yields a rule and all its parts, the whole first."""
     yield rule
-    if isinstance(rule, Call):
+    if isinstance(rule, RuleCall):
         for arg in rule.args:
             yield from walk(arg)
 
 
 def transform(rule: Rule, change: Callable[[Rule], Rule]) -> Rule:
     """Returns the rule with every part replaced by `change(part)`, the innermost first."""
-    if isinstance(rule, Call):
-        rule = Call(rule.function, tuple(transform(arg, change) for arg in rule.args))
+    if isinstance(rule, RuleCall):
+        rule = RuleCall(rule.function, tuple(transform(arg, change) for arg in rule.args))
     return change(rule)
 
 
@@ -110,21 +110,21 @@ def simplify(rule: Rule) -> Rule:
 
 
 def _simplify(rule: Rule) -> Rule:
-    if not isinstance(rule, Call):
+    if not isinstance(rule, RuleCall):
         return rule
     function, args = rule
     if function in ("+", "add"):
         terms = tuple(arg for arg in args if arg != 0.0)
         if len(terms) < 2:
             return terms[0] if terms else 0.0
-        return Call(function if len(terms) == len(args) else "+", terms)
+        return RuleCall(function if len(terms) == len(args) else "+", terms)
     if function == "multiply":
         if 0.0 in args:
             return 0.0
         factors = tuple(arg for arg in args if arg != 1.0)
         if len(factors) < 2:
             return factors[0] if factors else 1.0
-        return Call(function, factors)
+        return RuleCall(function, factors)
     if function == "negative" and isinstance(args[0], float):
         return -args[0] + 0.0
     if function == "divide" and (args[1] == 1.0 or args[0] == 0.0):
@@ -142,11 +142,11 @@ def to_expression(rule: Rule, text: Callable[[str], str]) -> Expression:
     match rule:
         case str(key):
             return Cell(key, (), math.nan, text(key))
-        case Call("rest", (str(key),)):
+        case RuleCall("rest", (str(key),)):
             return Cell(key, (), math.nan, f"{text(key)} [rest]")
-        case Call("+", terms):
+        case RuleCall("+", terms):
             return Sum(tuple(to_expression(term, text) for term in terms), 0.0, 0, math.nan)
-        case Call(function, args):
+        case RuleCall(function, args):
             return Apply(function, tuple(to_expression(arg, text) for arg in args), math.nan)
         case float(value):
             return Number(value)
@@ -157,7 +157,7 @@ def format_rule(rule: Rule, text: Callable[[str], str], digits: int = 5) -> str:
     """Returns the arithmetic of a rule as typed into a calculator; `text(key)` stands for a key: its symbol,
     or its number.
 
-    >>> format_rule(Call("divide", (Call("exp", ("S",)), Call("+", ("E", "F")))), str.lower)
+    >>> format_rule(RuleCall("divide", (RuleCall("exp", ("S",)), RuleCall("+", ("E", "F")))), str.lower)
     'e^s / (e + f)'
     """
     return format_expression(to_expression(rule, text), digits)

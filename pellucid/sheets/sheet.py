@@ -65,7 +65,7 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Check:
+class SumCheck:
     """Numbers with a known sum, which the learner can check: a row of probabilities sums to 1."""
 
     keys: tuple[str, ...]
@@ -79,7 +79,7 @@ class Sheet:
     title: str
     boxes: tuple[Box, ...]
     given: Mapping[str, Given]
-    checks: Sequence[Check] = ()
+    checks: Sequence[SumCheck] = ()
     lesson: int | None = None
     level: int = 2
     seed: int = 0
