@@ -1,0 +1,75 @@
+"""Mistakes in products with weights and in sums of branches."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from pellucid.judge.mistakes.variant import Mistake, Program, Variant, in_every_step, replace_forward
+from pellucid.reference.ops.arithmetic import add
+from pellucid.reference.ops.einsum import einsum, format_axes, parse
+from pellucid.reference.tape import Step, Tape
+
+
+def transpose(ending: str) -> Mistake:
+    """Returns the mistake of transposing the first square matrix among the operands of each such step."""
+
+    def change(step: Step, tape: Tape) -> Step | None:
+        if step.op is not einsum or not step.name.endswith(ending):
+            return None
+        spec = parse(step.attrs["spec"])
+        for i, (axes, name) in enumerate(zip(spec.inputs, step.inputs, strict=False)):
+            shape = tape[name].shape
+            if len(shape) == 2 and shape[0] == shape[1] > 1:
+                terms = [format_axes(axes[::-1] if i == j else other) for j, other in enumerate(spec.inputs)]
+                rest = step.attrs["spec"][len(",".join(map(format_axes, spec.inputs))) :]
+                return replace(step, attrs=step.attrs | {"spec": ",".join(terms) + rest})
+        return None
+
+    return in_every_step(change)
+
+
+@in_every_step
+def omit_biases(step: Step, tape: Tape) -> Step | None:
+    if step.op is not einsum or not step.inputs[-1].endswith(".bias"):
+        return None
+    spec = parse(step.attrs["spec"])
+    without = f"{','.join(map(format_axes, spec.inputs))}->{format_axes(spec.result)}"
+    return replace(step, inputs=step.inputs[:-1], attrs=step.attrs | {"spec": without})
+
+
+def swap_tying(program: Program) -> Iterator[Variant]:
+    """Yields tied weights read as untied, where a loader initializes the missing matrix, and the reverse."""
+    tape = program.tape
+    if "embed.weight" not in tape:
+        return
+    for step in tape.steps.values():
+        if step.name in ("logits", "unembedded") and step.op is einsum:
+            if "unembed.weight" in step.inputs:
+                inputs = tuple("embed.weight" if n == "unembed.weight" else n for n in step.inputs)
+                yield Variant("tied for untied", {step.name: replace(step, inputs=inputs)})
+            else:
+                random = np.random.default_rng(0).standard_normal(tape["embed.weight"].shape, np.float32)
+                inputs = tuple("initialized" if n == "embed.weight" else n for n in step.inputs)
+                table = np.multiply(random, 0.02, dtype=np.float64)
+                yield Variant(
+                    "untied for tied", {step.name: replace(step, inputs=inputs)}, {"initialized": table}
+                )
+
+
+@in_every_step
+def scale_embedding(step: Step, tape: Tape) -> Step | None:
+    if step.name != "embedded":
+        return None
+    width = tape[step.name].shape[-1]
+    return replace_forward(step, lambda rows, ids: step.op.forward(rows, ids) * width**0.5)
+
+
+def drop_branch(which: int) -> Mistake:
+    def change(step: Step, tape: Tape) -> Step | None:
+        if step.op is not add or len(step.inputs) < 2:
+            return None
+        lost = which % len(step.inputs)
+        return replace(step, inputs=tuple(name for i, name in enumerate(step.inputs) if i != lost))
+
+    return in_every_step(change)

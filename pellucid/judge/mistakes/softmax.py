@@ -1,0 +1,17 @@
+"""Mistakes in the softmax."""
+
+from typing import Any
+
+import numpy as np
+
+from pellucid.judge.mistakes.variant import in_every_step, replace_forward
+from pellucid.reference.tape import Step, Tape
+
+
+@in_every_step
+def apply_softmax_over_queries(step: Step, tape: Tape) -> Step | None:
+    def forward(x: Any) -> Any:
+        powers = np.exp(x - x.max(axis=-2, keepdims=True))
+        return powers / powers.sum(axis=-2, keepdims=True)
+
+    return replace_forward(step, forward) if step.op.name == "softmax" and tape[step.name].ndim > 1 else None
