@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pellucid.errors import FileError, UsageError, file_error, file_errors
+from pellucid.errors import FileError, UsageError, file_error, file_errors, show
 
 _PARTIAL = re.compile(r"\.pellucid-[0-9a-f]{12}-[0-9a-f]{8}\.partial")
 _REPLACED = "replaced"
@@ -372,14 +372,18 @@ def read_json(path: Path) -> Any:
 
 def read_format(path: Path, what: str, format: str, version: int) -> dict[str, Any]:
     """Returns the table of a JSON file of ours; raises unless its format and version are the given ones."""
-    data = read_json(path)
+    return check_format(path, read_json(path), what, format, version)
+
+
+def check_format(path: Path, data: Any, what: str, format: str, version: int) -> dict[str, Any]:
+    """Returns the content of a JSON file of ours; raises unless it is a table of that format and version."""
     if not isinstance(data, dict) or data.get("format") != format:
         raise FileError(f'{path} is not a {what}: it does not say "format": "{format}".')
-    if data.get("version") != version:
-        found = data.get("version")
+    found = data.get("version")
+    if type(found) is not int or found != version:
         older = isinstance(found, int) and found < version
         raise FileError(
-            f"{path} has {what} format {found!r}; this version of Pellucid reads {version}. "
+            f"{path} has {what} format {show(found)}; this version of Pellucid reads {version}. "
             f"Use the version that wrote it{'' if older else ', or a newer one'}."
         )
     return data

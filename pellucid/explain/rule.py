@@ -9,14 +9,18 @@ key, or a call of one of `FUNCTIONS`:
 """
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, TypeGuard
 
 from pellucid.explain.expression import FUNCTIONS as ARITHMETIC
 from pellucid.explain.expression import Apply, Cell, Expression, Number, Sum, format_expression
 
+_LARGEST_EXPONENT = math.log(sys.float_info.max)
+"""Above it NumPy warns that e^x overflows; a number from a sheet file may be of any size."""
 FUNCTIONS: dict[str, Callable[..., float]] = {
     **ARITHMETIC,
+    "exp": lambda a: math.inf if a > _LARGEST_EXPONENT else ARITHMETIC["exp"](a),
     "+": lambda *terms: math.fsum(terms),
     "rest": lambda value: value,
     "greater": lambda a, b: float(a > b),
