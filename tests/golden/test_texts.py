@@ -11,10 +11,14 @@ from pellucid.config import preset, preset_text
 from pellucid.names import IGNORE_INDEX
 from pellucid.parts.masks.causal import Causal
 from pellucid.parts.masks.none import NoMask
+from pellucid.parts.mlps import Relu
 from pellucid.parts.norms import LayerNormConfig
+from pellucid.parts.placements import Post
 from pellucid.parts.positions.rope import Rope
 from pellucid.parts.positions.sinusoidal import Sinusoidal
+from pellucid.parts.residuals import PlainResidual
 from pellucid.reference.loss import loss
+from pellucid.reference.mlps import apply_mlp
 from pellucid.reference.norms import normalize
 from pellucid.reference.op import Array
 from pellucid.reference.ops.activations import gelu
@@ -24,6 +28,7 @@ from pellucid.reference.ops.losses import mean_squared_error
 from pellucid.reference.ops.masks import mask
 from pellucid.reference.ops.softmax import softmax
 from pellucid.reference.optimizers import update
+from pellucid.reference.residuals import add_residual
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward, train
 
@@ -252,6 +257,65 @@ def test_toyai_batch_learns_all_three_patterns(lr: float, updates: int) -> None:
     tapes = train(TOYAI, TOYAI_WEIGHTS, *PATTERNS, "sgd", updates, lr=lr, only=FOUR_MATRICES)
     right = [list(tape["probs"][:, 1].argmax(axis=-1)) == [C, D, C] for tape in tapes]
     assert right == [False] * updates + [True]
+
+
+MIXING = np.array([[0.2, 0.1], [0.1, 0.2]])
+"""W_1 and W_2 of Examples 5 and 6; symmetric, so stored as it is printed."""
+
+
+def test_toyai_feed_forward_of_two_different_rows() -> None:
+    """understanding-transformers, Example 5 (errata 1.7, E5a): a residual round the feed-forward alone."""
+    tape, heads = Tape(), forward(TOYAI, TOYAI_WEIGHTS, [[A, B]])["blocks.0.attn_out"]
+    for name in ("up_proj", "down_proj"):
+        tape.parameter(f"block.mlp.{name}.weight", MIXING)
+    x, block = tape.constant("x", heads), tape.scope("block")
+    add_residual(block, "out", x, apply_mlp(block, x, Relu(), None), PlainResidual())
+    assert tape["x"][0, 0] == near(5, [0.05018, 0.04982])
+    assert tape["block.out"][0] == near(6, [[0.054679, 0.054321], [0.054321, 0.054679]])
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-8])
+def test_toyai_norm_of_two_near_channels(eps: float) -> None:
+    """understanding-transformers, Example 6 (errata 1.7, E6a): ±1, or visibly less where eps is as large as
+    the variance."""
+    exact = forward(TOYAI, TOYAI_WEIGHTS, [[A, B]])["blocks.0.attn_out"][0, 1]
+    rounded, unrounded = (0.894, 0.870) if eps else (1, 1)
+    assert layer_norm([0.0498, 0.0502], eps) == near(3, [-rounded, rounded])
+    assert layer_norm(list(exact), eps) == near(3, [-unrounded, unrounded])
+
+
+TOYAI_BLOCK = dataclasses.replace(
+    TOYAI, norm=LayerNormConfig(), placement=Post(), mlp=Relu(), d_ff=2, residual=PlainResidual()
+)
+TOYAI_BLOCK_WEIGHTS = {
+    **TOYAI_WEIGHTS,
+    "blocks.0.attn_post_norm.weight": np.ones(2),
+    "blocks.0.mlp.up_proj.weight": MIXING,
+    "blocks.0.mlp.down_proj.weight": MIXING,
+    "blocks.0.mlp_post_norm.weight": np.ones(2),
+}
+
+
+def test_toyai_block_after_its_norm() -> None:
+    """understanding-transformers, Example 6 (errata 1.7, E6b): ±1, not the ±0.707 of N − 1."""
+    tape = forward(TOYAI_BLOCK, TOYAI_BLOCK_WEIGHTS, [[A, B]])
+    assert tape["blocks.0.attn_sum"][0] == near(4, [[1.0502, 0.0498], [0.0498, 1.0502]])
+    assert tape["blocks.0.resid_mid"][0] == near(4, [[1, -1], [-1, 1]])
+    assert tape["blocks.0.mlp_out"][0] == near(4, [[0.02, 0.01], [0.01, 0.02]])
+
+
+@pytest.mark.parametrize(
+    ("columns", "wanted"),
+    [
+        ([[0.1, 0, 0.1, 0], [0, 0.1, 0, 0.1]], [0.2251, 0.2749, 0.2251, 0.2749]),
+        ([[0.1, 0, 0, 0], [0, 0, 0.1, 0]], [0.2256, 0.2494, 0.2756, 0.2494]),
+    ],
+    ids=["of the worksheet", "of the program"],
+)
+def test_toyai_block_predicts(columns: list[list[float]], wanted: list[float]) -> None:
+    """understanding-transformers, Example 6 (errata 1.7, E6c), with each of its two unembeddings."""
+    weights = {**TOYAI_BLOCK_WEIGHTS, "unembed.weight": np.array(columns).T}
+    assert forward(TOYAI_BLOCK, weights, [[A, B]])["probs"][0, 1] == near(4, wanted)
 
 
 # ---- the teaching model
