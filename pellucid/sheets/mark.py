@@ -157,11 +157,11 @@ class _Learner:
         mark, note = _judge(answer, box, wanted, yours)
         if mark is not Mark.WRONG:
             return MarkedBox(box, text, mark, wanted, yours, note)
-        slack = self.compute_slack(box)
+        slack = self.compute_slack(box.rule)
         if _has_digits(answer, box) and abs(answer.value - yours) <= slack + _half_unit(answer, box):
             note = "within the rounding of your earlier answers"
             return MarkedBox(box, text, Mark.ROUNDING, wanted, yours, note)
-        mistakes = tuple(self.find_mistakes(box, answer, yours, slack))
+        mistakes = self.find_mistakes(box, answer, yours, slack)
         return MarkedBox(box, text, mark, wanted, yours, "", mistakes)
 
     # ---- through steps left open
@@ -204,18 +204,17 @@ class _Learner:
             self.reads[box.key] = frozenset(find_keys(box.rule))
         return self.reads[box.key]
 
-    def compute_slack(self, box: Box) -> float:
-        """Returns how far an answer may be off because the earlier ones are rounded: the sum of its changes
+    def compute_slack(self, rule: Rule) -> float:
+        """Returns how far a result may be off because the earlier answers are rounded: the sum of its changes
         when each moves by half a unit of its last written place."""
-        opened, answers = self.find_sources(box.rule)
+        opened, answers = self.find_sources(rule)
         moved = [key for key in answers if key in self.half_units]
-        right = self.recompute(box.rule, opened, {}, {})
+        right = compute(rule, self.values)
         changes = []
         for key in moved[: MOST_MOVES // (len(opened) + 1)]:
             value, half = self.values[key], self.half_units[key]
             both = [
-                abs(self.recompute(box.rule, opened, {key: value + step}, {}) - right)
-                for step in (half, -half)
+                abs(self.recompute(rule, opened, {key: value + step}, {}) - right) for step in (half, -half)
             ]
             changes.append(max(both))
         return math.fsum(change for change in changes if math.isfinite(change))
@@ -223,31 +222,33 @@ class _Learner:
     # ---- mistakes
 
     def find_mistakes(self, box: Box, answer: Answer, yours: float, slack: float) -> Iterator[FittingMistake]:
-        """Yields the mistakes that give the answer: in the box itself, or in an open step before it; generic
-        ones only where no other fits."""
+        """Yields the mistakes that give the answer: in the box itself, or in an open step before it. Generic
+        ones only where no other fits, even within the rounding of the earlier answers."""
+        opened, _ = self.find_sources(box.rule)
 
         def fits(value: float) -> bool:
-            return _is_equal(answer.value, value, _compared_decimals(answer, box)) and not (
-                abs(value - yours) <= slack
-            )
+            decimals = _compared_decimals(answer, box)
+            return _is_equal(answer.value, value, decimals) and not abs(value - yours) <= slack
 
-        opened, _ = self.find_sources(box.rule)
-        for is_generic in (False, True):
-            found = [
-                FittingMistake(name)
-                for name, rule in self._list_mistakes(box, is_generic)
-                if fits(self.recompute(rule, (), {}, {}))
-            ]
-            for step in reversed(opened if not (is_generic and found) else []):
-                found += [
-                    FittingMistake(name, step.symbol)
-                    for name, rule in self._list_mistakes(step, is_generic)
-                    if fits(self.recompute(box.rule, opened, {}, {step.key: rule}))
-                ]
-            found = list(dict.fromkeys(found))
-            if found:
-                yield from found if not is_generic or len(found) <= MOST_GENERIC else []
-                return
+        def fits_nearly(rule: Rule) -> bool:
+            value = compute(rule, self.values)
+            off = abs(answer.value - value) - _half_unit(answer, box)
+            return abs(value - yours) > slack and off <= self.compute_slack(rule)
+
+        def find(is_generic: bool) -> Iterator[FittingMistake]:
+            for name, rule in self._list_mistakes(box, is_generic):
+                if fits(compute(rule, self.values)):
+                    yield FittingMistake(name)
+            for step in reversed(opened):
+                for name, rule in self._list_mistakes(step, is_generic):
+                    if fits(self.recompute(box.rule, opened, {}, {step.key: rule})):
+                        yield FittingMistake(name, step.symbol)
+
+        nearly = (FittingMistake(name) for name, rule in self._list_mistakes(box, False) if fits_nearly(rule))
+        if specific := dict.fromkeys(find(is_generic=False)) or dict.fromkeys(nearly):
+            return tuple(specific)
+        generic = dict.fromkeys(find(is_generic=True))
+        return tuple(generic) if len(generic) <= MOST_GENERIC else ()
 
     def _list_mistakes(self, box: Box, is_generic: bool) -> Iterator[tuple[str, Rule]]:
         if not is_generic:

@@ -150,6 +150,11 @@ def test_a_mistake_in_a_step_left_open_is_found_through_it() -> None:
     assert name_mistakes(answer(P0="", L="-0.5000"), "L") == ["did not divide by the sum, in P0"]
 
 
+def test_a_mistake_is_found_where_more_digits_were_kept_than_written() -> None:
+    """P₀ = 0.33 was written, and −log₁₀ 0.3318 computed."""
+    assert name_mistakes(answer(P0="0.33", L="0.4791"), "L") == ["logarithm to base 10"]
+
+
 def test_generic_slips_are_named_only_if_nothing_else_fits_and_few_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
