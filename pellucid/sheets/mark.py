@@ -221,8 +221,10 @@ class _Learner:
 
     # ---- mistakes
 
-    def find_mistakes(self, box: Box, answer: Answer, yours: float, slack: float) -> Iterator[FittingMistake]:
-        """Yields the mistakes that give the answer: in the box itself, or in an open step before it. Generic
+    def find_mistakes(
+        self, box: Box, answer: Answer, yours: float, slack: float
+    ) -> tuple[FittingMistake, ...]:
+        """Returns the mistakes that give the answer: in the box itself, or in an open step before it. Generic
         ones only where no other fits, even within the rounding of the earlier answers."""
         opened, _ = self.find_sources(box.rule)
 
