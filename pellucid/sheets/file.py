@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ DEEPEST = 50
 MOST_DECIMALS = 30
 LONGEST_ANSWER = 400
 
-_COMMENT = re.compile(rf"<!-- {FORMAT}\s(.*?)-->", re.DOTALL)
+_COMMENT = re.compile(rf"^<!-- {FORMAT}\s(.*?)-->", re.DOTALL | re.MULTILINE)
 _HTML_MARK = b'<meta name="generator" content="pellucid sheet">'
 _NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?(e[-+]?\d{1,3})?")
 
@@ -117,13 +118,13 @@ def check_sheet_output(path: Path, force: bool = False) -> None:
 def write_sheet(path: Path, sheet: Sheet, key: bool = False, force: bool = False) -> None:
     """Writes a sheet as HTML, Markdown or JSON by the ending of the path; with `key` its answer key."""
     check_sheet_output(path, force)
-    data = format_file(sheet, path.suffix.lower(), key).encode("utf-8", "backslashreplace")
+    data = format_file(sheet, path.suffix.lower(), key, path.name).encode("utf-8", "backslashreplace")
     with new_file(path, SHEET_FILE, force) as file:
         file.write(data)
 
 
-def format_file(sheet: Sheet, ending: str, key: bool = False) -> str:
-    """Returns the content of a sheet's file. A key is the sheet with every answer filled in."""
+def format_file(sheet: Sheet, ending: str, key: bool = False, name: str = "FILE.md") -> str:
+    """Returns the content of a sheet's file of that name. A key is the sheet with every answer filled in."""
     if key:
         sheet = fill_key(sheet)
     if ending == ".html":
@@ -132,7 +133,7 @@ def format_file(sheet: Sheet, ending: str, key: bool = False) -> str:
         return format_sheet(sheet)
     data = format_sheet(dataclasses.replace(sheet, answers={}))
     hidden = data.replace("<", "\\u003c").replace(">", "\\u003e")
-    return f"{write_markdown(sheet, key)}\n<!-- {FORMAT}\n{hidden}-->\n"
+    return f"{write_markdown(sheet, key, name)}\n<!-- {FORMAT}\n{hidden}-->\n"
 
 
 def fill_key(sheet: Sheet) -> Sheet:
@@ -208,8 +209,8 @@ def _parse(path: Path, text: str) -> Any:
     def table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         made = dict(pairs)
         if len(made) < len(pairs):
-            names = [name for name, _ in pairs]
-            raise Damaged(f"it has the key {show(next(n for n in names if names.count(n) > 1))} twice")
+            counts = Counter(name for name, _ in pairs)
+            raise Damaged(f"it has the key {show(counts.most_common(1)[0][0])} twice")
         return made
 
     with validating(path):

@@ -1,0 +1,279 @@
+"""What stands on the pages of a worksheet, and in which order; `page.py` writes it as Markdown and HTML."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, product
+
+from pellucid.explain.rule import compute, find_keys, format_rule, is_call, walk
+from pellucid.format import escape_controls, pluralize
+from pellucid.names import describe
+from pellucid.sheets.sheet import Box, Sheet, format_answer
+
+PHASES = {"fwd": "Forward pass", "bwd": "Backward pass", "upd": "Update"}
+MOST_COLUMNS = 8
+"""A wider matrix is a list of its numbers: a table would not fit on paper."""
+GUARD_DIGITS = 4
+_INDEXED = re.compile(r"(?P<base>[^\[\]]+)\[(?P<index>[^\[\]]*)\]")
+
+
+@dataclass(frozen=True)
+class NumberTable:
+    """A matrix of given numbers, with the index and the token of each row and column."""
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True)
+class NumberList:
+    """Given numbers, each with its symbol."""
+
+    caption: str
+    items: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class AnswerLine:
+    """A box on the page: its number, what it is, the arithmetic where it is shown, and its answer, empty
+    where it is asked."""
+
+    number: int
+    symbol: str
+    work: str
+    answer: str
+
+
+@dataclass(frozen=True)
+class StepSection:
+    """The boxes of one step, under its formula."""
+
+    phase: str
+    title: str
+    name: str
+    formula: str
+    asked: str
+    lines: tuple[AnswerLine, ...]
+    checks: tuple[str, ...]
+
+
+def describe_run(sheet: Sheet) -> list[tuple[str, str]]:
+    """Returns what was run: the model, the prompts with their targets, and the update."""
+    source = sheet.source
+    prompts, targets = (_list_texts(source.get(name)) for name in ("prompts", "targets"))
+    rows = [("model", to_line(source["model"]))] if source.get("model") else []
+    for i, prompt in enumerate(prompts):
+        target = f" → {targets[i]}" if i < len(targets) and targets[i] else ""
+        rows.append(("prompt", f"{prompt}{target}"))
+    update = source.get("update")
+    if isinstance(update, Mapping) and update:
+        rows.append(
+            ("update", ", ".join(f"{to_line(name)} {to_line(value)}" for name, value in update.items()))
+        )
+    return rows
+
+
+def _list_texts(value: object) -> list[str]:
+    return [to_line(entry) for entry in value] if isinstance(value, list | tuple) else []
+
+
+def to_line(value: object) -> str:
+    """Returns a text on one line, without characters that a terminal or a page would obey."""
+    return "" if value is None else escape_controls(" ".join(str(value).split()), keep="")
+
+
+# ---- the given numbers
+
+
+def lay_out_given(sheet: Sheet) -> Iterator[NumberTable | NumberList]:
+    """Yields the given numbers: whole matrices as tables, the others as lists, one value after another."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for key in sheet.given:
+        found = _INDEXED.fullmatch(key)
+        groups[found["base"] if found else "" if "~" in key else key].append(key)
+    scalars, rests = [], groups.pop("", [])
+    for name, keys in groups.items():
+        if len(keys) == 1 and not _INDEXED.fullmatch(keys[0]):
+            scalars += keys
+        else:
+            yield from _lay_out_value(sheet, name, keys)
+    if scalars:
+        yield NumberList("Single numbers", _list_numbers(sheet, scalars))
+    if rests:
+        yield NumberList(
+            "Remainders: the exact sum of the terms that are not asked", _list_numbers(sheet, rests)
+        )
+
+
+def _lay_out_value(sheet: Sheet, name: str, keys: Sequence[str]) -> Iterator[NumberTable | NumberList]:
+    cells = {}
+    for key in keys:
+        symbol = _INDEXED.fullmatch(sheet.given[key].symbol)
+        cells[key] = tuple(symbol["index"].split(",")) if symbol else ()
+    base = to_line(sheet.given[keys[0]].symbol.partition("[")[0])
+    about = describe(name)
+    caption = f"{base}: {about.term}, {to_line(name)}" if about else f"{base}: {to_line(name)}"
+    axes = _find_axes(cells)
+    slices: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for key, index in cells.items():
+        slices[index[:-2]].append(key)
+    tables = [_lay_out_table(sheet, caption, part, cells, axes) for part in slices.values()]
+    whole = [table for table in tables if table is not None]
+    if len(whole) == len(tables):
+        yield from whole
+    else:
+        yield NumberList(_caption_tokens(sheet, caption, cells, axes), _list_numbers(sheet, keys))
+
+
+def _list_numbers(sheet: Sheet, keys: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    return tuple((to_line(sheet.given[key].symbol), sheet.given[key].text) for key in keys)
+
+
+def _find_axes(cells: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Returns the axis letter of each index of a symbol: the key's own order, or turned for a matrix that the
+    formulas have transposed. Empty letters where neither fits."""
+    length = max(map(len, cells.values()))
+    pairs = [[entry.partition("=") for entry in key[:-1].partition("[")[2].split(",")] for key in cells]
+    orders: list[list[list[tuple[str, str, str]]]] = [pairs, [entries[::-1] for entries in pairs]]
+    for order in orders:
+        ends = [entries[len(entries) - length :] for entries in order]
+        if all(
+            tuple(value.strip() for *_, value in entries) == index
+            for entries, index in zip(ends, cells.values(), strict=True)
+        ):
+            return tuple(axis.strip() for axis, *_ in ends[0])
+    return ("",) * length
+
+
+def _lay_out_table(
+    sheet: Sheet,
+    caption: str,
+    keys: Sequence[str],
+    cells: Mapping[str, tuple[str, ...]],
+    axes: tuple[str, ...],
+) -> NumberTable | None:
+    """Returns the table of a matrix of which every cell is given; None for anything else."""
+    if len(axes) < 2 or any(len(cells[key]) != len(axes) for key in keys):
+        return None
+    by_index = {cells[key][-2:]: key for key in keys}
+    rows, columns = (list(dict.fromkeys(index[i] for index in by_index)) for i in range(2))
+    is_whole = set(by_index) == set(product(rows, columns)) and len(by_index) == len(keys)
+    if not is_whole or min(len(rows), len(columns)) < 2 or len(columns) > MOST_COLUMNS:
+        return None
+    *before, row_axis, column_axis = axes
+    at = [f"{axis} = {_label(sheet, axis, i)}" for axis, i in zip(before, cells[keys[0]], strict=False)]
+    return NumberTable(
+        ", ".join([caption, *at]),
+        tuple(_label(sheet, column_axis, column) for column in columns),
+        tuple(
+            (
+                _label(sheet, row_axis, row),
+                tuple(sheet.given[by_index[row, column]].text for column in columns),
+            )
+            for row in rows
+        ),
+    )
+
+
+def _label(sheet: Sheet, axis: str, index: str) -> str:
+    """Returns an index with its token: 1 (B)."""
+    texts = sheet.labels.get(axis) or (sheet.labels.get("t") if axis == "s" else None) or ()
+    token = texts[int(index)] if index.isdecimal() and len(index) < 9 and int(index) < len(texts) else ""
+    return f"{to_line(index)} ({to_line(token)})" if token else to_line(index)
+
+
+def _caption_tokens(
+    sheet: Sheet, caption: str, cells: Mapping[str, tuple[str, ...]], axes: tuple[str, ...]
+) -> str:
+    """Returns the caption with the tokens of the positions and ids that the list has."""
+    found = []
+    for i, axis in enumerate(axes):
+        labels = [
+            _label(sheet, axis, index)
+            for index in dict.fromkeys(index[i] for index in cells.values() if len(index) > i)
+        ]
+        if any("(" in label for label in labels) and len(labels) <= MOST_COLUMNS:
+            found.append(f"{axis} = {', '.join(labels)}")
+    return "; ".join([caption, *found])
+
+
+# ---- the steps
+
+
+def lay_out_steps(sheet: Sheet, key: bool = False) -> Iterator[StepSection]:
+    """Yields the steps in the order of the boxes. With `key` every box has its answer and its arithmetic."""
+    numbered = enumerate(sheet.boxes, 1)
+    ends = {box.key: number for number, box in enumerate(sheet.boxes, 1)}
+    for (step, phase), group in groupby(numbered, lambda one: (one[1].step, one[1].phase)):
+        boxes = list(group)
+        first = next((box for _, box in boxes if "~" not in box.key), boxes[0][1])
+        last = range(boxes[0][0], boxes[-1][0] + 1)
+        yield StepSection(
+            PHASES.get(phase, to_line(phase)),
+            to_line(first.meaning),
+            to_line(step),
+            to_line(first.formula),
+            _describe_decimals([box for _, box in boxes if key or not box.shown]),
+            tuple(_make_line(sheet, number, box, key) for number, box in boxes),
+            tuple(
+                f"{' + '.join(to_line(sheet.symbol(one)) for one in check.keys)} = {check.sum:g}"
+                for check in sheet.checks
+                if max((ends.get(one, 0) for one in check.keys), default=0) in last
+            ),
+        )
+
+
+def _describe_decimals(boxes: Sequence[Box]) -> str:
+    decimals = sorted({box.decimals for box in boxes if not box.exact})
+    return (
+        " or ".join(map(str, decimals[:-1]))
+        + " or " * (len(decimals) > 1)
+        + pluralize(decimals[-1], "decimal")
+        if decimals
+        else ""
+    )
+
+
+def _make_line(sheet: Sheet, number: int, box: Box, key: bool) -> AnswerLine:
+    symbol = to_line(box.symbol)
+    if key:
+        return AnswerLine(number, symbol, _write_numbers(sheet, box), _format_key(sheet, box))
+    if box.shown:
+        return AnswerLine(number, symbol, _write_numbers(sheet, box), to_line(box.shown))
+    return AnswerLine(number, symbol, _write_symbols(sheet, box), to_line(sheet.answers.get(box.key, "")))
+
+
+def _format_key(sheet: Sheet, box: Box, more: int = 0) -> str:
+    return format_answer(sheet.key[box.key], box.decimals + more)
+
+
+def _write_numbers(sheet: Sheet, box: Box) -> str:
+    """Returns the arithmetic of a box with the printed numbers.
+
+    Answers that it reads have more digits than were asked where it would otherwise give another last digit:
+    every line of a page can be recomputed from what stands on it.
+    """
+    if not is_call(box.rule):
+        return ""
+    read = [sheet.by_key[key] for key in find_keys(box.rule) if key in sheet.by_key]
+    wanted = box.shown or _format_key(sheet, box)
+    for more in range(GUARD_DIGITS + 1):
+        texts = {
+            one.key: one.shown if one.shown and not more else _format_key(sheet, one, more) for one in read
+        }
+        values = {key: float(text) for key, text in texts.items()}
+        value = compute(box.rule, {**sheet.key, **values})
+        if format_answer(value, box.decimals) == wanted:
+            break
+    return to_line(format_rule(box.rule, lambda key: texts.get(key) or sheet.given[key].text))
+
+
+def _write_symbols(sheet: Sheet, box: Box) -> str:
+    """Returns the arithmetic of a box in symbols, where the formula of its step does not say it: for a part
+    of the formula, and for a sum of which only some terms are asked."""
+    is_folded = any(is_call(part, "rest") for part in walk(box.rule))
+    if not is_folded and "~" not in box.key:
+        return ""
+    return to_line(format_rule(box.rule, sheet.symbol))

@@ -1,0 +1,127 @@
+"""What stands on a sheet's pages: matrices as tables with tokens, and arithmetic that can be recomputed."""
+
+import dataclasses
+import re
+
+import pytest
+
+from pellucid.explain.rule import RuleCall
+from pellucid.sheets.layout import NumberList, NumberTable, describe_run, lay_out_given, lay_out_steps
+from pellucid.sheets.sheet import Box, Given, Sheet
+from tests.sheets.small_sheets import make_softmax_sheet
+
+SHEET = make_softmax_sheet()
+
+
+def make_matrix(name: str, symbol: str, cells: list[tuple[str, str]]) -> Sheet:
+    """Returns a sheet that is given these cells: the index in the key, and in the symbol."""
+    given = {f"{name}[{key}]": Given(str(i), True, f"{symbol}[{at}]") for i, (key, at) in enumerate(cells)}
+    return Sheet("A matrix", (), given, labels={"t": ("A", "B"), "v": ("A", "B", "C")})
+
+
+def test_a_matrix_of_which_every_cell_is_given_is_a_table_with_tokens() -> None:
+    table = next(block for block in lay_out_given(SHEET) if isinstance(block, NumberTable))
+    assert table.columns == ("0", "1")
+    assert table.rows == (("0 (A)", ("2", "-1")), ("1 (B)", ("0.3333", "4")))
+
+
+def test_a_transposed_weight_has_the_rows_of_the_formula() -> None:
+    cells = [(f"v={v},c={c}", f"{c},{v}") for v in range(3) for c in range(2)]
+    (table,) = lay_out_given(make_matrix("unembed.weight", "W_U", cells))
+    assert isinstance(table, NumberTable)
+    assert table.columns == ("0 (A)", "1 (B)", "2 (C)") and [label for label, _ in table.rows] == ["0", "1"]
+    assert table.rows[1][1] == ("1", "3", "5")
+    assert "unembed.weight" in table.caption and "W_U" in table.caption
+
+
+def test_each_head_is_a_table() -> None:
+    cells = [(f"h={h},t={t},s={s}",) * 2 for h in range(2) for t in range(2) for s in range(2)]
+    plain = [(key, re.sub(r"\w=", "", at)) for key, at in cells]
+    tables = list(lay_out_given(make_matrix("blocks.0.attn.pattern", "P", plain)))
+    assert [table.caption.rpartition(", ")[2] for table in tables] == ["h = 0", "h = 1"]
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [("t=0,s=0", "0,0"), ("t=1,s=0", "1,0"), ("t=1,s=1", "1,1")],
+        [("t=1,s=0", "1,0"), ("t=1,s=1", "1,1")],
+        [(f"t={t},c={c}", f"{t},{c}") for t in range(2) for c in range(9)],
+    ],
+    ids=["a cell is missing", "one row", "too wide"],
+)
+def test_anything_else_is_a_list(cells: list[tuple[str, str]]) -> None:
+    (block,) = lay_out_given(make_matrix("x", "X", cells))
+    assert isinstance(block, NumberList) and len(block.items) == len(cells)
+
+
+def test_every_given_number_stands_on_the_page_once() -> None:
+    texts = [
+        text
+        for block in lay_out_given(SHEET)
+        for text in (
+            [text for _, row in block.rows for text in row]
+            if isinstance(block, NumberTable)
+            else [text for _, text in block.items]
+        )
+    ]
+    assert sorted(texts) == sorted(given.text for given in SHEET.given.values())
+
+
+def test_a_step_has_its_boxes_with_their_numbers_and_the_check_that_they_complete() -> None:
+    pattern, z, nll = lay_out_steps(SHEET)
+    assert [line.number for line in pattern.lines] == [1, 2, 3, 4, 5] and pattern.phase == "Forward pass"
+    assert pattern.checks == ("P[1,0] + P[1,1] = 1",) and not z.checks and not nll.checks
+    assert pattern.asked == "4 decimals"
+    assert not any(line.answer for line in pattern.lines)
+
+
+def test_symbols_say_which_terms_are_asked_where_the_formula_does_not() -> None:
+    pattern, z, _ = lay_out_steps(SHEET)
+    assert [line.work for line in pattern.lines] == ["e^S[1,0]", "e^S[1,1]", "E[1,0] + E[1,1]", "", ""]
+    assert z.lines[0].work.startswith("P[1,0] · V[0,0] + P[1,1] · V[1,0] + rest of Z[1,0]")
+
+
+def test_a_shown_box_has_its_number_and_its_arithmetic() -> None:
+    boxes = [dataclasses.replace(box, shown="1.6487") if i == 0 else box for i, box in enumerate(SHEET.boxes)]
+    pattern, *_ = lay_out_steps(dataclasses.replace(SHEET, boxes=tuple(boxes)))
+    assert (pattern.lines[0].work, pattern.lines[0].answer) == ("e^0.5", "1.6487")
+    assert not pattern.lines[1].answer
+
+
+def test_every_line_of_a_key_can_be_recomputed_from_what_stands_on_it() -> None:
+    """1.6487 + 3.4903 is 5.1390, while the sum is 5.1391: the line then has one more digit."""
+    pattern, *_ = lay_out_steps(SHEET, key=True)
+    total = pattern.lines[2]
+    assert total.answer == "5.1391"
+    assert f"{sum(map(float, total.work.split(' + '))):.4f}" == total.answer
+    share = pattern.lines[3].work.split(" / ")
+    assert f"{float(share[0]) / float(share[1]):.4f}" == pattern.lines[3].answer == "0.3208"
+
+
+def test_what_was_run_is_described_on_one_line_each() -> None:
+    source = {
+        "model": "abcd",
+        "prompts": ["A\nB\x1b"],
+        "targets": ["C"],
+        "update": {"rule": "sgd", "lr": 1.0},
+    }
+    rows = describe_run(dataclasses.replace(SHEET, source=source))
+    assert rows == [("model", "abcd"), ("prompt", "A B\\x1b → C"), ("update", "rule sgd, lr 1.0")]
+
+
+def test_a_sheet_without_boxes_has_no_steps() -> None:
+    assert list(lay_out_steps(Sheet("Nothing", (), {}))) == []
+
+
+def test_a_copy_has_no_arithmetic() -> None:
+    box = Box("b", "B", "", "b", "copy", "fwd", "", "a", 2)
+    (section,) = lay_out_steps(Sheet("", (box,), {"a": Given("1.5", True, "A")}), key=True)
+    assert (section.lines[0].work, section.lines[0].answer) == ("", "1.50")
+
+
+def test_a_negative_number_is_in_parentheses_where_it_needs_them() -> None:
+    rule = RuleCall("multiply", ("a", "a"))
+    box = Box("b", "B", "", "b", "multiply", "fwd", "", rule, 2)
+    (section,) = lay_out_steps(Sheet("", (box,), {"a": Given("-1.5", True, "A")}), key=True)
+    assert section.lines[0].work == "-1.5 · (-1.5)"
