@@ -13,7 +13,7 @@ from pellucid.errors import AddressError, TapeError
 from pellucid.explain import address as addresses
 from pellucid.explain.expression import Cell, Expression, find_operands, format_expression
 from pellucid.explain.formula import Formula, build_formula
-from pellucid.explain.recording import RecordingArray, record_part
+from pellucid.explain.recording import RecordingArray, Top, record_part
 from pellucid.explain.table import IN_PYTHON, More, Slice
 from pellucid.explain.trace import Trace
 from pellucid.format import escape_controls, format_number
@@ -89,14 +89,16 @@ class Derivation:
             self.operands.append(Derivation(self.trace, name, followed.index, others))
 
 
-def record_arithmetic(trace: Trace, step: Step, index: Index, top: int) -> Expression:
+def record_arithmetic(
+    trace: Trace, step: Step, index: Index, top: Top, is_own_form: bool = False
+) -> Expression:
     """Returns one cell's arithmetic: the step's own forward on recording arrays, or its `shown` form where
-    that gives the same number."""
+    that gives the same number and the own form is not asked for."""
     inputs = [trace.value(name) for name in step.inputs]
     need = step.op.reads(index, [x.shape for x in inputs], step.attrs)
     parts = [record_part(*entry) for entry in zip(step.inputs, inputs, need.boxes, strict=True)]
     actual = float(trace.value(step.name)[index])
-    if step.op.shown:
+    if step.op.shown and not is_own_form:
         try:
             with np.errstate(over="raise", invalid="raise", divide="raise"):
                 simple: RecordingArray = step.op.shown(*parts, **need.attrs)

@@ -15,8 +15,32 @@ from pellucid.explain.expression import Apply, Cell, Chosen, Expression, Number,
 from pellucid.reference.op import Array, Box, Index
 from pellucid.reference.tracked_array import TrackedArray, plain, ufunc_name
 
-Derive = Callable[[Index, int], Expression]
-"""The expression of one cell, with at most this many terms of a long sum."""
+
+
+class TermChoice:
+    """Chooses the same terms of a long sum in every cell of a group: the largest by Σ |term| over the cells.
+
+    The first pass over the cells, with `is_counting`, adds the terms up; the second one shows the chosen ones.
+    Sums of at most `whole` terms are shown whole, others with `top` terms and their remainder.
+    """
+
+    def __init__(self, top: Top, whole: int) -> None:
+        self.top, self.whole = top, whole
+        self.is_counting = True
+        self._totals: dict[int, Array] = {}
+
+    def choose(self, values: Array) -> Array:
+        """Returns the indices of the terms to show, in order."""
+        if self.is_counting:
+            self._totals[values.size] = self._totals.get(values.size, 0.0) + np.abs(values)
+        totals = self._totals.get(values.size, np.abs(values))
+        return np.sort(np.argsort(-totals, kind="stable")[: self.top])
+
+
+Top = int | TermChoice
+"""How many terms of a long sum are shown, or which."""
+Derive = Callable[[Index, Top], Expression]
+"""The expression of one cell."""
 
 
 class RecordingArray(TrackedArray):
@@ -29,7 +53,7 @@ class RecordingArray(TrackedArray):
     def apply_ufunc(self, ufunc: np.ufunc, inputs: tuple[Any, ...]) -> RecordingArray:
         value, name = self.compute_ufunc(ufunc, inputs), ufunc_name(ufunc)
 
-        def derive(index: Index, top: int) -> Expression:
+        def derive(index: Index, top: Top) -> Expression:
             args = tuple(_derive_at(x, index, top) for x in inputs)
             return Apply(name, args, float(value[index]))
 
@@ -40,7 +64,7 @@ class RecordingArray(TrackedArray):
         holds = np.asarray(plain(condition)).astype(bool)
         value = np.where(holds, plain(yes), plain(no))
 
-        def derive(index: Index, top: int) -> Expression:
+        def derive(index: Index, top: Top) -> Expression:
             branches = (yes, no) if np.broadcast_to(holds, value.shape)[index] else (no, yes)
             what, other = (_derive_at(branch, index, top) for branch in branches)
             return Chosen(what, _derive_at(condition, index, top), float(value[index]), other)
@@ -56,7 +80,7 @@ class RecordingArray(TrackedArray):
         def apply(arrays: list[Array]) -> Array:
             return np.asarray(function(arrays if isinstance(source, tuple | list) else arrays[0]))
 
-        def derive(index: Index, top: int) -> Expression:
+        def derive(index: Index, top: Top) -> Expression:
             numbers = [
                 np.arange(x.size).reshape(x.shape) + start for x, start in zip(sources, starts, strict=False)
             ]
@@ -74,14 +98,14 @@ class RecordingArray(TrackedArray):
         value = np.asarray(function(self.value, axis=axis, keepdims=keepdims))
         numbers = np.arange(self.size).reshape(self.shape)
 
-        def derive(index: Index, top: int) -> Expression:
+        def derive(index: Index, top: Top) -> Expression:
             if axis is None:
                 read = numbers.ravel()
             else:
                 at = index[:-1] if keepdims else index
                 read = np.moveaxis(numbers, axis, -1)[at]
 
-            def derive_term(i: int, top: int) -> Expression:
+            def derive_term(i: int, top: Top) -> Expression:
                 return self.derive(_ints(np.unravel_index(read[i], self.shape)), top)
 
             terms = _Terms(self.value.ravel()[read], derive_term)
@@ -97,7 +121,7 @@ class RecordingArray(TrackedArray):
         terms = left.split(",")
         summed = "".join(sorted(set(left) - set(result) - {","}))
 
-        def derive(index: Index, top: int) -> Expression:
+        def derive(index: Index, top: Top) -> Expression:
             fixed = dict(zip(result, index, strict=True))
             slices = [
                 x[tuple(fixed.get(i, slice(None)) for i in t)] for x, t in zip(values, terms, strict=True)
@@ -105,7 +129,7 @@ class RecordingArray(TrackedArray):
             free = ["".join(i for i in t if i in summed) for t in terms]
             products = np.asarray(np.einsum(f"{','.join(free)}->{summed}", *slices))
 
-            def derive_term(number: int, top: int) -> Expression:
+            def derive_term(number: int, top: Top) -> Expression:
                 at = fixed | dict(zip(summed, _ints(np.unravel_index(number, products.shape)), strict=True))
                 cells = [
                     _derive_at(x, tuple(at[i] for i in t), top) for x, t in zip(arrays, terms, strict=True)
@@ -131,7 +155,7 @@ class RecordingArray(TrackedArray):
 class _Terms:
     """The numbers that a reduction reads, with the expression of each."""
 
-    def __init__(self, values: Array, derive: Callable[[int, int], Expression]) -> None:
+    def __init__(self, values: Array, derive: Callable[[int, Top], Expression]) -> None:
         self.values, self.derive = values, derive
 
 
@@ -141,7 +165,7 @@ def record_part(name: str, value: Array, box: Box) -> Any:
     if part.dtype.kind != "f":
         return part
 
-    def derive(index: Index, top: int) -> Expression:
+    def derive(index: Index, top: Top) -> Expression:
         cell = tuple(int(axis[i]) for axis, i in zip(box, index, strict=True))
         return Cell(name, cell, float(part[index]))
 
@@ -152,7 +176,7 @@ def _ints(index: Sequence[Any]) -> Index:
     return tuple(int(i) for i in index)
 
 
-def _derive_at(x: Any, index: Index, top: int) -> Expression:
+def _derive_at(x: Any, index: Index, top: Top) -> Expression:
     """Returns the expression of the cell of x that broadcasts to this index."""
     shape = np.shape(plain(x))
     aligned = index[len(index) - len(shape) :]
@@ -166,31 +190,35 @@ def _align(array: Array, letters: str, over: str) -> Array:
     return np.expand_dims(ordered, tuple(a for a, i in enumerate(over) if i not in letters))
 
 
-def _sum(terms: _Terms, top: int) -> Expression:
+def _sum(terms: _Terms, top: Top) -> Expression:
     """Returns the sum of the terms: all where they are at most `top`, else the largest and the exact rest."""
     values, count = terms.values, terms.values.size
     total = float(values.sum())
     if count == 1:
         return terms.derive(0, top)
-    if count <= top:
+    if count <= (top if isinstance(top, int) else top.whole):
         return Sum(tuple(terms.derive(i, top) for i in range(count)), 0.0, 0, total)
-    largest = np.sort(np.argpartition(-np.abs(values), top - 1)[:top])
+    if isinstance(top, int):
+        largest = np.sort(np.argpartition(-np.abs(values), top - 1)[:top])
+    else:
+        largest = top.choose(values)
     others = np.ones(count, dtype=bool)
     others[largest] = False
     kept = tuple(terms.derive(int(i), top) for i in largest)
     return Sum(kept, float(values[others].sum()), count - len(kept), total)
 
 
-def _mean(terms: _Terms, top: int, value: float) -> Expression:
+def _mean(terms: _Terms, top: Top, value: float) -> Expression:
     return Apply("divide", (_sum(terms, top), Number(terms.values.size)), value)
 
 
-def _max(terms: _Terms, top: int, value: float) -> Expression:
-    largest = np.argsort(-terms.values, kind="stable")[:top]
+def _max(terms: _Terms, top: Top, value: float) -> Expression:
+    most = top if isinstance(top, int) else top.whole
+    largest = np.argsort(-terms.values, kind="stable")[:most]
     return Apply("max", tuple(terms.derive(int(i), top) for i in largest), value)
 
 
-_REDUCTIONS: dict[Any, Callable[[_Terms, int, float], Expression]] = {
+_REDUCTIONS: dict[Any, Callable[[_Terms, Top, float], Expression]] = {
     np.sum: lambda terms, top, value: _sum(terms, top),
     np.mean: _mean,
     np.max: _max,

@@ -108,8 +108,8 @@ def substitute(rule: Rule, other: Mapping[str, Rule]) -> Rule:
 
 
 def simplify(rule: Rule) -> Rule:
-    """Returns an equal rule without terms of constant 0, factors of constant 1, and calls of constants that
-    are 0 or 1."""
+    """Returns an equal rule without terms of constant 0, factors of constant 0 or 1, and quotients of equals:
+    what a mask of 0 and 1, or a gradient of 0, leaves of a formula."""
     return transform(rule, _simplify)
 
 
@@ -131,8 +131,12 @@ def _simplify(rule: Rule) -> Rule:
         return RuleCall(function, factors)
     if function == "negative" and isinstance(args[0], float):
         return -args[0] + 0.0
+    if function == "divide" and args[0] == args[1]:
+        return 1.0
     if function == "divide" and (args[1] == 1.0 or args[0] == 0.0):
         return args[0]
+    if function == "exp" and args[0] == -math.inf:
+        return 0.0
     if function == "subtract" and args[1] == 0.0:
         return args[0]
     return rule

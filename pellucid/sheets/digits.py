@@ -1,0 +1,116 @@
+"""How many digits are printed and asked, so that the printed numbers determine every asked digit."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from pellucid.explain.rule import Rule, compute, find_keys
+from pellucid.sheets.sheet import Given, half_unit
+
+MOST_DIGITS = 12
+
+
+def is_exact(value: float) -> bool:
+    """Tests whether a number is printed without rounding: it is whole, or has at most two decimals."""
+    return abs(value) < 1e6 and value == round(value, 2)
+
+
+def count_decimals(values: Iterable[float], digits: int) -> int:
+    """Returns the decimals to ask of a group: `digits` while its largest number is below 10, fewer above and
+    more below 0.1, so that it has about as many significant digits.
+
+    >>> [count_decimals([value], 4) for value in (0.5, 3.0, 25.0, 0.04, 0.0)]
+    [4, 4, 3, 5, 4]
+    """
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    if largest == 0 or 0.1 <= largest < 10:
+        return digits
+    power = math.floor(math.log10(largest))
+    return max(digits - power if power > 0 else digits - power - 1, 0)
+
+
+def format_given(value: float, digits: int) -> tuple[str, bool]:
+    """Returns the text of a printed number with this many significant digits, and whether it is exact.
+
+    >>> format_given(-0.5, 4), format_given(0.330238, 4), format_given(0.0000123456, 3)
+    (('-0.5', True), ('0.3302', False), ('1.23e-5', False))
+    """
+    if is_exact(value):
+        return f"{value + 0.0:.2f}".rstrip("0").rstrip("."), True
+    if abs(value) < 1e-4:
+        mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+        return f"{mantissa}e{int(exponent)}", False
+    decimals = max(digits - 1 - math.floor(math.log10(abs(value))), 0)
+    return f"{value:.{decimals}f}", False
+
+
+def print_given(
+    given: Mapping[str, tuple[float, str]],
+    rules: Mapping[str, Rule],
+    decimals: Mapping[str, int],
+    focus: Sequence[str],
+    right: Mapping[str, float],
+    digits: int,
+) -> dict[str, Given]:
+    """Returns the given numbers (value, symbol) as printed: with the fewest digits that determine the boxes.
+
+    With every printed number moved by half a unit, the changes of a box added up, no box in `focus` may change
+    its asked digits, and no other may move by half a unit; and every box must give its `right` value.
+    """
+    slopes = _differentiate({key: value for key, (value, _) in given.items()}, rules)
+    places = list(given)
+    for count in range(digits, MOST_DIGITS + 1):
+        printed = {
+            key: Given(*format_given(value, count), symbol) for key, (value, symbol) in given.items()
+        }
+        half_units = np.array([printed[key].half_unit for key in places])
+        changes = {key: float(np.abs(slope) @ half_units) for key, slope in slopes.items()}
+        if _is_determined(printed, rules, decimals, focus, right, changes):
+            break
+    return printed
+
+
+def _is_determined(
+    printed: Mapping[str, Given],
+    rules: Mapping[str, Rule],
+    decimals: Mapping[str, int],
+    focus: Sequence[str],
+    right: Mapping[str, float],
+    changes: Mapping[str, float],
+) -> bool:
+    values, asked = {key: number.value for key, number in printed.items()}, set(focus)
+    for key, rule in rules.items():
+        value, change, places = compute(rule, values), changes[key], decimals[key]
+        values[key] = value
+        if _round(value, places) != _round(right[key], places):
+            return False
+        if key in asked and _round(value - change, places) != _round(value + change, places):
+            return False
+        if change >= 0.5 * 10.0**-places:
+            return False
+    return True
+
+
+def _round(value: float, decimals: int) -> float:
+    return round(value, decimals) + 0.0
+
+
+def _differentiate(given: Mapping[str, float], rules: Mapping[str, Rule]) -> dict[str, np.ndarray]:
+    """Returns the derivative of each box with respect to every given number, by central differences of each
+    rule and the chain rule."""
+    values = dict(given)
+    unit = {key: row for key, row in zip(given, np.eye(len(given)), strict=True)}
+    slopes: dict[str, np.ndarray] = {}
+    for key, rule in rules.items():
+        slope = np.zeros(len(given))
+        for read in dict.fromkeys(find_keys(rule)):
+            h = 1e-6 * max(abs(values[read]), 1e-3)
+            high = compute(rule, values | {read: values[read] + h})
+            low = compute(rule, values | {read: values[read] - h})
+            slope = slope + (high - low) / (2 * h) * (unit[read] if read in unit else slopes[read])
+        slopes[key], values[key] = np.nan_to_num(slope), compute(rule, values)
+    return slopes
+
+
+__all__ = ["count_decimals", "format_given", "half_unit", "is_exact", "print_given"]
