@@ -16,11 +16,10 @@ from pellucid.reference.op import Array, Box, Index
 from pellucid.reference.tracked_array import TrackedArray, plain, ufunc_name
 
 
-
 class TermChoice:
     """Chooses the same terms of a long sum in every cell of a group: the largest by Σ |term| over the cells.
 
-    The first pass over the cells, with `is_counting`, adds the terms up; the second one shows the chosen ones.
+    The first pass over the cells, with `is_counting`, adds the terms up; the second one shows the chosen.
     Sums of at most `whole` terms are shown whole, others with `top` terms and their remainder.
     """
 

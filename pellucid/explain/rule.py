@@ -135,6 +135,8 @@ def _simplify(rule: Rule) -> Rule:
         return 1.0
     if function == "divide" and (args[1] == 1.0 or args[0] == 0.0):
         return args[0]
+    if function == "choose" and args[1] == args[2]:
+        return args[1]
     if function == "exp" and args[0] == -math.inf:
         return 0.0
     if function == "subtract" and args[1] == 0.0:

@@ -1,4 +1,4 @@
-"""The cells of a trace as keys and rules: what a cell is a copy of, and the arithmetic of a group of cells."""
+"""The cells of a trace as keys and rules: what a cell copies, and the arithmetic of a group of cells."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -20,6 +20,8 @@ WHOLE = 8
 """The largest number of terms of a sum that is shown without folding."""
 LARGEST_POWER = 6.0
 """Powers of e above e^6 are computed with the maximum subtracted, as the operation itself does."""
+LOOK_UPS = ("take", "concat", "narrow")
+"""Operations whose cells are always copies."""
 FOLLOWED = 64
 """The largest number of operands of a cell that is 0 or 1 whose structure is looked through."""
 
@@ -56,7 +58,7 @@ class Cells:
         if find_textbook_form(trace, step, index):
             return self._key(name, index)
         size = self._count_read(step, index)
-        if size > (FOLLOWED if value in (0.0, 1.0) else 2):
+        if step.op.name not in LOOK_UPS and size > (FOLLOWED if value in (0.0, 1.0) else 2):
             if value == 0.0 and step.phase == "bwd" and not trace.value(name)[index[:-1]].any():
                 return 0.0  # a whole row of zeros: the position is not counted
             return self._key(name, index)
@@ -91,7 +93,9 @@ class Cells:
 
     # ---- arithmetic
 
-    def _record(self, step: Step, indices: Sequence[Index], is_own_form: bool = False) -> dict[Index, Expression]:
+    def _record(
+        self, step: Step, indices: Sequence[Index], is_own_form: bool = False
+    ) -> dict[Index, Expression]:
         """Returns the arithmetic of cells of one step, with the same terms of long sums shown in all."""
         choice = TermChoice(self.top, WHOLE)
         for is_counting in (True, False):
@@ -120,7 +124,7 @@ class Cells:
     def _translate(self, expression: Expression, name: str) -> Rule | None:
         match expression:
             case Number(value):
-                return float(value)
+                return _write_constant(float(value))
             case Cell(of, index):
                 return self.resolve(of, index)
             case Chosen(what, condition, _, other):
@@ -143,6 +147,14 @@ class Cells:
         rules = [self._translate(arg, name) for arg in args]
         found = tuple(rule for rule in rules if rule is not None)
         return RuleCall(function, found) if len(found) == len(rules) else None
+
+
+def _write_constant(value: float) -> Rule:
+    """Returns a constant as people write it: 1 / 3, not 0.33333."""
+    whole = round(1 / value) if value and abs(value) < 1 else 0
+    if whole > 2 and value == 1 / whole and value != round(value, 2):
+        return RuleCall("divide", (1.0, float(whole)))
+    return value
 
 
 MASKS = ("mask", "position_mask", "same_segment", "counted")

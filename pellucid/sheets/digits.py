@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from pellucid.explain.rule import Rule, compute, find_keys
-from pellucid.sheets.sheet import Given, half_unit
+from pellucid.reference.op import Array
+from pellucid.sheets.sheet import Given
 
 MOST_DIGITS = 12
 
@@ -55,17 +56,15 @@ def print_given(
 ) -> dict[str, Given]:
     """Returns the given numbers (value, symbol) as printed: with the fewest digits that determine the boxes.
 
-    With every printed number moved by half a unit, the changes of a box added up, no box in `focus` may change
-    its asked digits, and no other may move by half a unit; and every box must give its `right` value.
+    With every printed number moved by half a unit, the changes of a box added up, no box in `focus` may
+    change its asked digits, and no other may move by half a unit; and every box must give its `right` value.
     """
-    slopes = _differentiate({key: value for key, (value, _) in given.items()}, rules)
+    derivatives = _differentiate({key: value for key, (value, _) in given.items()}, rules)
     places = list(given)
     for count in range(digits, MOST_DIGITS + 1):
-        printed = {
-            key: Given(*format_given(value, count), symbol) for key, (value, symbol) in given.items()
-        }
+        printed = {key: Given(*format_given(value, count), symbol) for key, (value, symbol) in given.items()}
         half_units = np.array([printed[key].half_unit for key in places])
-        changes = {key: float(np.abs(slope) @ half_units) for key, slope in slopes.items()}
+        changes = {key: float(np.abs(derivative) @ half_units) for key, derivative in derivatives.items()}
         if _is_determined(printed, rules, decimals, focus, right, changes):
             break
     return printed
@@ -96,21 +95,20 @@ def _round(value: float, decimals: int) -> float:
     return round(value, decimals) + 0.0
 
 
-def _differentiate(given: Mapping[str, float], rules: Mapping[str, Rule]) -> dict[str, np.ndarray]:
+def _differentiate(given: Mapping[str, float], rules: Mapping[str, Rule]) -> dict[str, Array]:
     """Returns the derivative of each box with respect to every given number, by central differences of each
     rule and the chain rule."""
     values = dict(given)
-    unit = {key: row for key, row in zip(given, np.eye(len(given)), strict=True)}
-    slopes: dict[str, np.ndarray] = {}
+    units = dict(zip(given, np.eye(len(given)), strict=True))
+    derivatives: dict[str, Array] = {}
     for key, rule in rules.items():
-        slope = np.zeros(len(given))
+        derivative = np.zeros(len(given))
         for read in dict.fromkeys(find_keys(rule)):
             h = 1e-6 * max(abs(values[read]), 1e-3)
             high = compute(rule, values | {read: values[read] + h})
             low = compute(rule, values | {read: values[read] - h})
-            slope = slope + (high - low) / (2 * h) * (unit[read] if read in unit else slopes[read])
-        slopes[key], values[key] = np.nan_to_num(slope), compute(rule, values)
-    return slopes
-
-
-__all__ = ["count_decimals", "format_given", "half_unit", "is_exact", "print_given"]
+            derivative = derivative + (high - low) / (2 * h) * (
+                units[read] if read in units else derivatives[read]
+            )
+        derivatives[key], values[key] = np.nan_to_num(derivative), compute(rule, values)
+    return derivatives

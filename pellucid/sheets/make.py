@@ -18,8 +18,7 @@ from pellucid.explain import address as addresses
 from pellucid.explain.expression import Expression
 from pellucid.explain.rule import Rule, compute, find_keys
 from pellucid.explain.trace import Trace
-from pellucid.judge.mistakes import find_wrong_rules
-from pellucid.reference.op import Index
+from pellucid.reference.op import Array, Index
 from pellucid.sheets.cells import WHOLE, CellId, Cells
 from pellucid.sheets.checks import find_checks
 from pellucid.sheets.digits import count_decimals, is_exact, print_given
@@ -63,7 +62,9 @@ def make_sheet(
     cells = Cells(trace, top)
     targets = [cell for at in focus for cell in _find_focus(trace, cells, at)]
     if not targets:
-        raise UsageError(f"{', '.join(focus)} is given, not computed: there is nothing to ask; choose a later value.")
+        raise UsageError(
+            f"{', '.join(focus)} is given, not computed: there is nothing to ask; choose a later value."
+        )
     drafts = _draft_boxes(cells, targets, stop, boxes)
     rules = {draft.key: draft.rule for draft in drafts}
     exact = {key: float(trace.value(name)[index]) for key, (name, index) in cells.read.items()}
@@ -80,11 +81,15 @@ def make_sheet(
     decimals = _find_decimals(drafts, right, digits)
     order = _order_given(trace, cells, read)
     asked = [draft.key for draft in drafts if draft.is_focus]
-    given = print_given({key: (exact[key], symbols[key]) for key in order}, rules, decimals, asked, right, digits)
+    given = print_given(
+        {key: (exact[key], symbols[key]) for key in order}, rules, decimals, asked, right, digits
+    )
     is_known = {key: number.exact for key, number in given.items()}
     made = list[Box]()
     for draft in drafts:
-        is_known[draft.key] = is_exact(right[draft.key]) and all(is_known[key] for key in find_keys(draft.rule))
+        is_known[draft.key] = is_exact(right[draft.key]) and all(
+            is_known[key] for key in find_keys(draft.rule)
+        )
         step = trace.tape.steps[draft.name]
         made.append(
             Box(
@@ -122,14 +127,15 @@ def _find_focus(trace: Trace, cells: Cells, at: str) -> list[str]:
     value = trace.value(part.name)
     if value.dtype.kind != "f":
         raise AddressError(f"{at} holds ids, which are given: choose a value that is computed from them.")
-    axes = [range(size) if i is None else (i,) for i, size in zip(part.index, value.shape, strict=True)]
-    if np.prod([len(axis) for axis in axes]) > WHOLE**2:
-        axes = [_find_largest(value, part.index, a) if len(axis) > WHOLE else axis for a, axis in enumerate(axes)]
+    axes: list[Sequence[int]] = [
+        (i,) if i is not None else range(size) if size <= WHOLE else _find_largest(value, part.index, axis)
+        for axis, (i, size) in enumerate(zip(part.index, value.shape, strict=True))
+    ]
     found = dict.fromkeys(cells.resolve(part.name, index) for index in itertools.product(*axes))
     return [key for key in found if isinstance(key, str) and cells.read[key][0] in trace.tape.steps]
 
 
-def _find_largest(value: np.ndarray, index: Sequence[int | None], axis: int) -> Sequence[int]:
+def _find_largest(value: Array, index: Sequence[int | None], axis: int) -> Sequence[int]:
     """Returns the places on an axis with the largest numbers in the part that an index means."""
     part = np.abs(value[tuple(slice(None) if i is None else slice(i, i + 1) for i in index)])
     largest = part.max(axis=tuple(a for a in range(value.ndim) if a != axis))
@@ -151,21 +157,23 @@ def _draft_boxes(cells: Cells, targets: Sequence[str], stop: Sequence[str], limi
                 found[cell] = _require_rule(cells, expression, cell)
                 read |= dict.fromkeys(find_keys(found[cell]))
         count = len(_share(cells, rules | found))
-        if rules and count > limit or count > MOST_BOXES:
+        if rules and count > min(limit, MOST_BOXES):
             break
         rules |= found
         level = [
             key
             for key in read
-            if key in cells.read and cells.read[key] not in rules and _can_ask(cells.read[key][0], steps, stop)
+            if key in cells.read
+            and cells.read[key] not in rules
+            and _can_ask(cells.read[key][0], steps, stop)
         ]
     shared = _share(cells, rules)
     place = {name: i for i, name in enumerate(steps)}
     wanted = set(targets)
     return sorted(
         (
-        _Draft(key, name, index, rule, formulas[name, index] if index is not None else "", key in wanted)
-        for key, (name, index, rule) in shared.items()
+            _Draft(key, name, index, rule, formulas[name, index] if index is not None else "", key in wanted)
+            for key, (name, index, rule) in shared.items()
         ),
         key=lambda draft: place[draft.name],
     )
@@ -186,7 +194,9 @@ def _require_rule(cells: Cells, expression: Expression, cell: CellId) -> Rule:
     rule = cells.translate(expression, cell[0])
     if rule is None:
         at = cells.trace.address(*cell)
-        raise UsageError(f"{at} uses a function that a worksheet cannot ask; name it in --stop to have it printed.")
+        raise UsageError(
+            f"{at} uses a function that a worksheet cannot ask; name it in --stop to have it printed."
+        )
     return rule
 
 
@@ -210,7 +220,7 @@ def _find_decimals(drafts: Sequence[_Draft], values: dict[str, float], digits: i
     groups: dict[tuple[str, bool], list[str]] = {}
     for draft in drafts:
         groups.setdefault((draft.name, draft.index is None), []).append(draft.key)
-    found = {}
+    found = dict[str, int]()
     for keys in groups.values():
         decimals = count_decimals((values[key] for key in keys), digits)
         found |= dict.fromkeys(keys, decimals)
@@ -224,12 +234,19 @@ def _name_rest(count: int) -> str:
 def _order_given(trace: Trace, cells: Cells, read: set[str]) -> list[str]:
     """Returns the keys of the printed numbers in the tape's order, remainders last."""
     place = {name: i for i, name in enumerate(trace.tape.values)}
-    named = sorted((key for key in read if key in cells.read), key=lambda key: (place[cells.read[key][0]], cells.read[key][1]))
+    named = sorted(
+        (key for key in read if key in cells.read),
+        key=lambda key: (place[cells.read[key][0]], cells.read[key][1]),
+    )
     return named + sorted(key for key in read if key not in cells.read)
 
 
 def _describe_source(trace: Trace) -> dict[str, Any]:
-    found = {"model": trace.run.get("model"), "prompts": trace.run.get("tokens"), "targets": trace.run.get("targets")}
+    found = {
+        "model": trace.run.get("model"),
+        "prompts": trace.run.get("tokens"),
+        "targets": trace.run.get("targets"),
+    }
     return {key: value for key, value in found.items() if value is not None}
 
 
@@ -265,6 +282,10 @@ def _find_wrong(trace: Trace, cells: Cells, draft: _Draft, on_sheet: set[str]) -
         rule = cells.translate(expression, draft.name)
         return rule if rule is not None and on_sheet.issuperset(find_keys(rule)) else None
 
+    try:
+        from pellucid.judge.mistakes.wrong_rules import find_wrong_rules  # type: ignore[import-not-found, unused-ignore]
+    except ImportError:
+        return iter(())
     step = trace.tape.steps[draft.name]
     found = find_wrong_rules(trace, step, draft.index, draft.rule, translate)
     return ((name, rule) for name, rule in found.items() if rule != draft.rule)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pellucid.explain.rule import Rule, RuleCall, find_keys, transform, walk
 
 WORTH_A_BOX = ("exp", "+", "max", "log", "sqrt", "power", "tanh", "erf", "divide", "cos", "sin")
+"""The functions whose result is written down once where it is used twice; a product is not."""
 
 
 def share_parts(step: str, rules: Mapping[str, Rule]) -> dict[str, Rule]:
@@ -36,7 +37,4 @@ def _find_shared(rules: list[Rule]) -> Rule | None:
 
 
 def _is_worth_a_box(part: Rule) -> bool:
-    if not isinstance(part, RuleCall) or part.function == "rest":
-        return False
-    keys = set(find_keys(part))
-    return len(keys) > 1 or (bool(keys) and part.function in WORTH_A_BOX)
+    return isinstance(part, RuleCall) and part.function in WORTH_A_BOX and any(find_keys(part))

@@ -21,9 +21,7 @@ def find_symbols(trace: Trace, cells: Mapping[str, tuple[str, Index]]) -> dict[s
         alike = defaultdict[str, list[str]](list)
         for name, base in bases.items():
             alike[base].append(name)
-        bases = {
-            name: qualify(base, name) if len(alike[base]) > 1 else base for name, base in bases.items()
-        }
+        bases = {name: qualify(base, name) if len(alike[base]) > 1 else base for name, base in bases.items()}
     return {key: bases[name] + _format_places(trace, name, index) for key, (name, index) in cells.items()}
 
 

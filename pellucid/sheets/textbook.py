@@ -1,7 +1,7 @@
 """The forms that textbooks use, where the tape computes the same number by way of the log-sum-exp.
 
-    nll      = −ln p[target]
-    d.logits = (p − 1) · dnll at the target, else p · dnll
+nll      = −ln p[target]
+d.logits = (p − 1) · dnll at the target, else p · dnll
 """
 
 from typing import NamedTuple
@@ -47,9 +47,7 @@ def _write_nll(trace: Trace, logits: str, targets: str, index: Index) -> Textboo
     return TextbookForm(_apply("negative", _apply("log", p)), "nll[t] = −ln p[t, target]")
 
 
-def _write_logits_gradient(
-    trace: Trace, picked: Step, normalizer: Step, index: Index
-) -> TextbookForm | None:
+def _write_logits_gradient(trace: Trace, picked: Step, normalizer: Step, index: Index) -> TextbookForm | None:
     dnll, targets = picked.inputs
     logits, _, dlse = normalizer.inputs
     probs, source = _find_probs(trace, logits), trace.tape.steps.get(dlse)
