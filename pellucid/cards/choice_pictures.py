@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.figures.chart import Axis, Chart, Figure, Heatmap, LegendKey, Section, Series
+from pellucid.figures.chart import Axis, Chart, Heatmap, LegendKey, Series
+from pellucid.figures.figure import Figure, Section
 from pellucid.parts.caps import CapConfig
 from pellucid.parts.masks import MaskConfig
 from pellucid.parts.mlps import MlpConfig

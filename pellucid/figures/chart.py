@@ -15,18 +15,20 @@ SCALES = {
     "mask": ((238, 241, 245), (43, 108, 176)),
     "signed": ((43, 108, 176), (255, 255, 255), (217, 106, 15)),
     "log": VIRIDIS,
+    "share": ((255, 255, 255), (43, 108, 176)),
 }
 """The colors of a heatmap from its least value to its largest."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A range of numbers under a label; logarithmic where `is_log`."""
+    """A range of numbers under a label; logarithmic where `is_log`, with whole ticks where `is_whole`."""
 
     label: str
     low: float
     high: float
     is_log: bool = False
+    is_whole: bool = False
 
     def place(self, values: Array | float) -> Array:
         """Returns the position of each value between the ends, 0 at `low` and 1 at `high`.
@@ -55,6 +57,7 @@ class Axis:
             rough = (self.high - self.low) / most
             size = 10.0 ** math.floor(math.log10(rough))
             step = next(size * m for m in (1, 2, 5, 10) if size * m >= rough * 0.999)
+            step = max(step, 1.0) if self.is_whole else step
             first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
             values = [step * i for i in range(first, last + 1)]
         for value, place in zip(values, self.place(np.array(values)).tolist(), strict=True):
@@ -95,13 +98,33 @@ class Series:
 
 
 @dataclass(frozen=True)
+class Mark:
+    """A labelled point: a disk, or a ring where it is open."""
+
+    x: float
+    y: float
+    label: str = ""
+    is_open: bool = False
+
+
+@dataclass(frozen=True)
 class Chart:
-    """Series over the same axes; what is outside of the axes is not drawn."""
+    """Series over the same axes, and labelled points; what is outside of the axes is not drawn.
+
+    >>> key, updates = LegendKey("loss"), np.arange(3.0)
+    >>> curve = Series(key, updates, np.array([1.86, 1.06, 0.96]), "points")
+    >>> marks = [Mark(0, 1.86, "0 of 3 right"), Mark(1, 1.06, "1 of 3")]
+    >>> x = Axis("update", 0, 2, is_whole=True)
+    >>> chart = Chart("loss over updates", x, Axis("nats", 0, 2), [curve], marks)
+    >>> [words for words, place in chart.x.ticks()]
+    ['0', '1', '2']
+    """
 
     title: str
     x: Axis
     y: Axis
     series: Sequence[Series]
+    marks: Sequence[Mark] = ()
 
 
 @dataclass(frozen=True)
@@ -161,26 +184,3 @@ def color(place: float, scale: str) -> tuple[int, ...] | None:
     under = min(int(at), len(stops) - 2)
     pairs = zip(stops[under], stops[under + 1], strict=True)
     return tuple(round(a + (b - a) * (at - under)) for a, b in pairs)
-
-
-@dataclass(frozen=True)
-class Section:
-    """Charts and heatmaps beside and below each other, under a heading; `size` is that of each one's axes."""
-
-    heading: str
-    plots: Sequence[Chart | Heatmap]
-    size: tuple[int, int] = (300, 160)
-
-
-@dataclass(frozen=True)
-class Figure:
-    """Sections below each other, the legend below the first heading, and a remark at the end."""
-
-    title: str
-    sections: Sequence[Section]
-    note: str = ""
-
-    def keys(self) -> list[LegendKey]:
-        """Returns the legend: each key once, in the order of the series."""
-        charts = (plot for section in self.sections for plot in section.plots if isinstance(plot, Chart))
-        return list(dict.fromkeys(series.key for chart in charts for series in chart.series))

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pellucid.errors import UsageError
-from pellucid.figures.chart import Figure
+from pellucid.figures.figure import Figure
 from pellucid.figures.page import write_page
 from pellucid.figures.png import write_png
 from pellucid.figures.svg import write_svg

@@ -10,20 +10,10 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
-from pellucid.figures.chart import Chart, Figure, LegendKey
-from pellucid.figures.svg import (
-    COLORS,
-    FAINT,
-    INK,
-    NONE,
-    PAPER,
-    RULE,
-    Tile,
-    plot_marks,
-    stroke,
-    svg_tag,
-    tile,
-)
+from pellucid.figures.chart import Chart, LegendKey
+from pellucid.figures.figure import Figure
+from pellucid.figures.svg import has_name, plot_marks, tile
+from pellucid.figures.svg.marks import COLORS, FAINT, INK, NONE, PAPER, RULE, Tile, stroke, svg_tag
 
 BRIGHT = ("#63b3ed", "#ff9257", "#5fd39a", "#e58fd4", "#ecc04f", "#b5c0cf", "#a59bff", "#ff8585")
 DARK = {
@@ -54,7 +44,7 @@ def write_page(figure: Figure) -> bytes:
         "LIGHT": " ".join(f"--run{i}: {color};" for i, color in enumerate(COLORS)),
         "DARK": " ".join(f"--run{i}: {color};" for i, color in enumerate(BRIGHT)),
         "DARK_MARKS": "\n    ".join(dark),
-        "NAMES": "\n".join(map(_name, keys)),
+        "NAMES": "\n".join(map(_name, filter(has_name, keys))),
         "DRAWING": "\n".join(_draw(figure)),
         "VALUES": values.replace("<", "\\u003c"),
     }

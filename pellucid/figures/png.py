@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from pellucid.errors import UsageError
-from pellucid.figures.chart import Chart, Figure, Heatmap, LegendKey, color
-from pellucid.figures.svg import COLORS, DASHES, NONE, RULE
+from pellucid.figures.chart import Chart, Heatmap, LegendKey, color
+from pellucid.figures.figure import Figure
+from pellucid.figures.svg.marks import COLORS, DASHES, NONE, RULE
 
 STYLES: dict[str, dict[str, Any]] = {
     "faint": {"alpha": 0.3, "linewidth": 0.8},
@@ -31,6 +32,10 @@ def write_png(figure: Figure) -> bytes:
             "curves.html or .svg, which need nothing."
         ) from None
     plots = [(section.heading, plot) for section in figure.sections for plot in section.plots]
+    if others := [plot for _, plot in plots if not isinstance(plot, Chart | Heatmap)]:
+        raise UsageError(
+            f"a .png holds charts and heatmaps, and {others[0].title!r} is neither: use -o figure.svg."
+        )
     keys = figure.keys()
     rows = math.ceil(len(plots) / 2)
     drawing = new_figure(
@@ -42,7 +47,7 @@ def write_png(figure: Figure) -> bytes:
     for (heading, plot), axes in zip(plots, places, strict=False):
         if isinstance(plot, Heatmap):
             _draw_heatmap(axes, plot, heading)
-        else:
+        elif isinstance(plot, Chart):
             _draw_chart(axes, plot)
     marks = [places[0].plot([], [], **_pen(key))[0] for key in keys]
     names = [key.name.replace("$", r"\$") for key in keys]

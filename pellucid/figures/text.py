@@ -1,10 +1,14 @@
-"""A chart or a heatmap in characters: braille dots for series, shades for values."""
+"""A plot in characters: braille dots for series, shades for values, tables and lists for diagrams."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
 from pellucid.figures.chart import Chart, Heatmap
+from pellucid.figures.diagram import Bars, Graph, GraphNode, Grid, NumberLine, format_rows, format_value
+from pellucid.figures.figure import Figure, Plot
+from pellucid.figures.layout import find_layers
 
 SHADES = " ░▒▓█"
 BLANK = chr(0x2800)
@@ -17,12 +21,24 @@ ROWS = 16
 """Rows of a heatmap, at most."""
 
 
-def write_text(plot: Chart | Heatmap, width: int = 56, height: int = 10) -> Iterator[str]:
-    """Yields the lines of a plot, its title first; a chart has `width` columns and `height` lines."""
-    return _write_heatmap(plot) if isinstance(plot, Heatmap) else _write_chart(plot, width, height)
+FILLS = "█▒░▓"
+"""The bars of the groups, in order."""
 
 
-def _write_heatmap(heatmap: Heatmap) -> Iterator[str]:
+def write_text(plot: Plot | Figure, width: int = 56, height: int = 10) -> Iterator[str]:
+    """Yields the lines of a plot, its title first, or of all plots of a figure; a chart has `width` columns
+    and `height` lines, and bars have `width` columns at most."""
+    if isinstance(plot, Figure):
+        plots = [plot for section in plot.sections for plot in section.plots]
+        for i, one in enumerate(plots):
+            yield from [""] * (i > 0)
+            yield from write_text(one, width, height)
+        yield from ["", plot.note] if plot.note else []
+    else:
+        yield from WRITERS[type(plot)](plot, width, height)
+
+
+def _write_heatmap(heatmap: Heatmap, width: int, height: int) -> Iterator[str]:
     yield f"{heatmap.title}: {heatmap.y_label} ↓, {heatmap.x.label} →"
     for row in np.nan_to_num(heatmap.place(heatmap.values[:ROWS])):
         if heatmap.scale == "mask":
@@ -52,3 +68,89 @@ def _write_chart(chart: Chart, width: int, height: int) -> Iterator[str]:
         yield f"{label:>{MARGIN - 2}} │{line}".replace(BLANK, " ").rstrip()
     yield f"{'':>{MARGIN - 1}}└{'─' * width}"
     yield f"{'':>{MARGIN}}{chart.x.low:<{width // 2}g}{chart.x.high:>{width // 2}g}"
+    for mark in chart.marks:
+        point = f"{'○' if mark.is_open else '●'} ({mark.x:.4g}, {mark.y:.4g})"
+        yield f"{'':>{MARGIN}}{point} {mark.label}".rstrip()
+
+
+def _write_grid(grid: Grid, width: int, height: int) -> Iterator[str]:
+    """Yields a table; a masked cell is ╱."""
+    cells = [
+        ["╱" if m else format_value(v, grid.decimals) for v, m in zip(row, is_masked, strict=True)]
+        for row, is_masked in zip(grid.values, grid.is_masked, strict=True)
+    ]
+    side = max([len(name) for name in grid.rows], default=0)
+    wide = max(len(text) for row in [*cells, grid.columns] for text in row)
+    axes = ", ".join(
+        filter(
+            None, (grid.row_label and f"{grid.row_label} ↓", grid.column_label and f"{grid.column_label} →")
+        )
+    )
+    yield f"{grid.title}: {axes}" if axes else grid.title
+    for name, row in (("", grid.columns), *zip(grid.rows, cells, strict=True)):
+        yield f"{name:>{side}}  {'  '.join(text.rjust(wide) for text in row)}"
+    yield from ["╱ masked"] if grid.is_masked.any() else []
+    for frame in grid.frames:
+        (first, end), (start, stop) = frame.rows, frame.columns
+        yield f"framed: {' '.join(grid.rows[first:end])} × {' '.join(grid.columns[start:stop])}"
+
+
+def _write_bars(bars: Bars, width: int, height: int) -> Iterator[str]:
+    """Yields a line for each bar, those of one label together."""
+    yield f"{bars.title}: {bars.axis_label}" if bars.axis_label else bars.title
+    side = max((len(label) for label in bars.labels), default=0)
+    names = max((len(name) for name in bars.groups), default=0)
+    numbers = [format_value(v, bars.decimals) for group in bars.groups.values() for v in group]
+    digits = max(map(len, numbers), default=0)
+    low, high = bars.range()
+    room = max(width - side - names - digits - 6, 8)
+    for i, label in enumerate(bars.labels):
+        for g, (name, group) in enumerate(bars.groups.items()):
+            start, end = (
+                round(room * (min(max(v, low), high) - low) / (high - low)) for v in (0.0, float(group[i]))
+            )
+            bar = " " * min(start, end) + FILLS[g % len(FILLS)] * abs(end - start)
+            number = format_value(group[i], bars.decimals)
+            yield f"{label if g == 0 else '':>{side}}  {name:<{names}}  {number:>{digits}} {bar}".rstrip()
+
+
+def _write_number_line(lines: NumberLine, width: int, height: int) -> Iterator[str]:
+    """Yields for each row its numbers, and a line with its points: ● for one entry, 2 for two."""
+    yield lines.title
+    for row in lines.rows:
+        mean = f", mean {format_value(row.mean, lines.decimals)}" if row.mean is not None else ""
+        yield f"{row.name} {format_rows(row.values, lines.decimals)[0]}{mean}"
+        cells = ["─"] * width
+        places = np.clip(np.round(lines.axis.place(np.ravel(row.values)) * (width - 1)), 0, width - 1)
+        for place, count in zip(*np.unique(places.astype(int), return_counts=True), strict=True):
+            cells[place] = "●" if count == 1 else str(min(count, 9))
+        yield "".join(cells)
+    ends = f"{lines.axis.low:g}", f"{lines.axis.high:g}"
+    yield f"{ends[0]}{ends[1]:>{max(width - len(ends[0]), 1)}}"
+
+
+def _write_graph(graph: Graph, width: int, height: int) -> Iterator[str]:
+    """Yields a line for each value, after those that it is computed from."""
+    yield graph.title
+    layers, symbols = find_layers(graph), {node.name: node.symbol for node in graph.nodes}
+    for node in sorted(graph.nodes, key=lambda node: layers[node.name]):
+        sources = [symbols[edge.source] for edge in graph.edges if edge.target == node.name]
+        read = f"   ← {', '.join(sources)}" if sources else ""
+        yield f"  {node.symbol}{_write_value(node, graph.decimals)}{read}"
+
+
+def _write_value(node: GraphNode, decimals: int) -> str:
+    parts = (("=", node.value), (f"  d{node.symbol} =", node.gradient))
+    return "".join(
+        f" {sign} {' '.join(format_rows(given, decimals))}" for sign, given in parts if given is not None
+    )
+
+
+WRITERS: dict[type, Callable[[Any, int, int], Iterator[str]]] = {
+    Chart: _write_chart,
+    Heatmap: _write_heatmap,
+    Grid: _write_grid,
+    Bars: _write_bars,
+    NumberLine: _write_number_line,
+    Graph: _write_graph,
+}

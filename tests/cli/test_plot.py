@@ -18,10 +18,11 @@ import numpy as np
 import pytest
 
 from pellucid.figures import png
-from pellucid.figures.chart import Figure, Section
+from pellucid.figures.figure import Figure, Section
 from pellucid.figures.file import FIGURE_FILE
 from pellucid.figures.page import DARK, write_page
-from pellucid.figures.svg import hex_color, tile, write_svg
+from pellucid.figures.svg import tile, write_svg
+from pellucid.figures.svg.marks import hex_color
 from pellucid.training.history.charts import curve_charts
 from pellucid.training.history.curves import RunCurves, run_curves
 from pellucid.training.history.log import Log, make_line, read

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from pellucid.errors import FileError, UsageError
-from pellucid.figures.chart import Axis, Chart, Figure, Heatmap, LegendKey, Section, Series
-from pellucid.figures.svg import COLORS
+from pellucid.figures.chart import Axis, Chart, Heatmap, LegendKey, Series
+from pellucid.figures.figure import Figure, Section
+from pellucid.figures.svg.marks import COLORS
 from pellucid.format import escape_controls
 from pellucid.training.history.curves import Array, Curve, RunCurves, run_curves
 from pellucid.training.history.layers import Map, maps

@@ -1,0 +1,93 @@
+"""What a plot shows, in words: the alternative text of a picture, with its numbers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pellucid.figures.chart import Chart, Heatmap, Series
+from pellucid.figures.diagram import Bars, Graph, GraphNode, Grid, NumberLine, format_rows, format_value
+
+FEW_POINTS = 12
+"""Points of a series whose numbers are all said."""
+
+
+def describe(plot: Any) -> str:
+    """Returns one sentence without its full stop, the title first."""
+    words = "; ".join(filter(None, DESCRIBERS[type(plot)](plot)))
+    return f"{plot.title}: {words}" if plot.title else words
+
+
+def _chart(chart: Chart) -> list[str]:
+    axes = f"{chart.y.label or 'y'} over {chart.x.label or 'x'}"
+    marks = [f"{mark.label} at ({mark.x:g}, {mark.y:.4g})" for mark in chart.marks if mark.label]
+    return [axes, *(_series(series) for series in chart.series), *marks]
+
+
+def _series(series: Series) -> str:
+    here = np.isfinite(series.y)
+    values = [f"{value:.4g}" for value in series.y[here]]
+    if series.style == "level":
+        return f"{series.label} at {values[0]}"
+    name = f"{series.key.name} "
+    if len(values) <= FEW_POINTS:
+        return name + ", ".join(values)
+    return f"{name}from {values[0]} to {values[-1]}"
+
+
+def _heatmap(heatmap: Heatmap) -> list[str]:
+    rows, columns = heatmap.values.shape
+    return [f"{rows} rows of {heatmap.y_label} by {columns} columns of {heatmap.x.label}"]
+
+
+def _grid(grid: Grid) -> list[str]:
+    lines = []
+    for name, row, is_masked in zip(grid.rows, grid.values, grid.is_masked, strict=True):
+        texts = [
+            "masked" if m else format_value(v, grid.decimals) for v, m in zip(row, is_masked, strict=True)
+        ]
+        cells = ", ".join(f"{column} {text}" for column, text in zip(grid.columns, texts, strict=True))
+        lines.append(f"{grid.row_label or 'row'} {name}: {cells}")
+    return lines
+
+
+def _bars(bars: Bars) -> list[str]:
+    lines = []
+    for i, label in enumerate(bars.labels):
+        values = (f"{name} {format_value(group[i], bars.decimals)}" for name, group in bars.groups.items())
+        lines.append(f"{label} {', '.join(values)}")
+    return lines
+
+
+def _number_line(line: NumberLine) -> list[str]:
+    lines = []
+    for row in line.rows:
+        mean = f", mean {format_value(row.mean, line.decimals)}" if row.mean is not None else ""
+        lines.append(f"{row.name} {format_rows(row.values, line.decimals)[0]}{mean}")
+    return lines
+
+
+def _graph(graph: Graph) -> list[str]:
+    symbols = {node.name: node.symbol for node in graph.nodes}
+    lines = []
+    for node in graph.nodes:
+        sources = [symbols[edge.source] for edge in graph.edges if edge.target == node.name]
+        read = f" from {' and '.join(sources)}" if sources else ""
+        lines.append(f"{node.symbol}{_numbers(node, graph.decimals)}{read}")
+    return lines
+
+
+def _numbers(node: GraphNode, decimals: int) -> str:
+    value = f" = {' '.join(format_rows(node.value, decimals))}" if node.value is not None else ""
+    gradient = f" with gradient {' '.join(format_rows(node.gradient, decimals))}"
+    return value + (gradient if node.gradient is not None else "")
+
+
+DESCRIBERS: dict[type, Callable[[Any], list[str]]] = {
+    Chart: _chart,
+    Heatmap: _heatmap,
+    Grid: _grid,
+    Bars: _bars,
+    NumberLine: _number_line,
+    Graph: _graph,
+}

@@ -1,0 +1,147 @@
+"""Where the nodes of a graph stand: in layers along its direction, ordered so that few edges cross.
+
+An edge over several layers passes through a point in each layer between, which is placed like a node.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pellucid.errors import UsageError
+from pellucid.figures.diagram import Graph
+
+SWEEPS = 12
+"""How often each layer is ordered by its neighbors, and moved towards them."""
+GAP, THROUGH = 16, 10
+"""Pixels between two nodes of a layer, and the width of an edge that passes a layer."""
+
+Size = tuple[float, float]
+"""Pixels along the direction of the graph, and across it."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The layers of nodes (and of points of long edges), the place of each across the direction, and the
+    path of each edge: source, points, target."""
+
+    layers: Sequence[Sequence[str]]
+    across: Mapping[str, float]
+    paths: Sequence[Sequence[str]]
+
+
+def find_layers(graph: Graph) -> dict[str, int]:
+    """Returns the layer of each node: one after the last that it reads. A node that reads none stands just
+    before its first reader.
+
+    >>> from pellucid.figures.diagram import GraphEdge, GraphNode
+    >>> nodes = [GraphNode(name, name) for name in ("x", "y", "W", "z")]
+    >>> edges = [GraphEdge("x", "y"), GraphEdge("y", "z"), GraphEdge("W", "z")]
+    >>> find_layers(Graph("", nodes, edges))
+    {'x': 0, 'y': 1, 'W': 1, 'z': 2}
+    """
+    layers = {node.name: 0 for node in graph.nodes}
+    for edge in graph.edges:
+        if unknown := {edge.source, edge.target} - set(layers):
+            raise UsageError(f"an edge of the graph names {min(unknown)!r}, which is not one of its nodes.")
+    for _ in graph.nodes:
+        for edge in graph.edges:
+            layers[edge.target] = max(layers[edge.target], layers[edge.source] + 1)
+    if any(layers[edge.target] <= layers[edge.source] for edge in graph.edges):
+        raise UsageError("the edges of the graph form a cycle, so it has no layers.")
+    read = {edge.target for edge in graph.edges}
+    for node in graph.nodes:
+        readers = [layers[edge.target] for edge in graph.edges if edge.source == node.name]
+        if node.name not in read and readers:
+            layers[node.name] = min(readers) - 1
+    return layers
+
+
+def lay_out(graph: Graph, widths: Mapping[str, float]) -> Layout:
+    """Returns the layout, given the width of each node across the direction."""
+    of = find_layers(graph)
+    layers: list[list[str]] = [[] for _ in range(max(of.values(), default=-1) + 1)]
+    for node in graph.nodes:
+        layers[of[node.name]].append(node.name)
+    paths = []
+    sizes = dict(widths)
+    for number, edge in enumerate(graph.edges):
+        between = range(of[edge.source] + 1, of[edge.target])
+        points = [f"{edge.source}>{edge.target}#{number}@{layer}" for layer in between]
+        for layer, point in zip(between, points, strict=True):
+            layers[layer].append(point)
+            sizes[point] = THROUGH
+        paths.append([edge.source, *points, edge.target])
+    neighbors: dict[str, list[str]] = {name: [] for layer in layers for name in layer}
+    for path in paths:
+        for a, b in itertools.pairwise(path):
+            neighbors[a].append(b)
+            neighbors[b].append(a)
+    _order(layers, neighbors, of)
+    return Layout(layers, _place(layers, neighbors, sizes), paths)
+
+
+def _order(layers: list[list[str]], neighbors: Mapping[str, list[str]], of: Mapping[str, int]) -> None:
+    """Sorts each layer by the mean place of its neighbors in the layer before, then in the one after."""
+    for sweep in range(SWEEPS):
+        forwards = sweep % 2 == 0
+        for i in range(1, len(layers)) if forwards else range(len(layers) - 2, -1, -1):
+            beside = layers[i - 1 if forwards else i + 1]
+            ranks = {name: rank / max(len(beside) - 1, 1) for rank, name in enumerate(beside)}
+
+            def mean(name: str, own: float, ranks: Mapping[str, float] = ranks) -> float:
+                found = [ranks[other] for other in neighbors[name] if other in ranks]
+                return sum(found) / len(found) if found else own
+
+            own = {name: rank / max(len(layers[i]) - 1, 1) for rank, name in enumerate(layers[i])}
+            layers[i].sort(key=lambda name: mean(name, own[name]))
+
+
+def _place(
+    layers: Sequence[Sequence[str]], neighbors: Mapping[str, list[str]], sizes: Mapping[str, float]
+) -> dict[str, float]:
+    """Returns the middle of each node across the direction: near its neighbors, and clear of the next."""
+    across = {name: 0.0 for layer in layers for name in layer}
+    for sweep in range(SWEEPS):
+        for layer in layers if sweep % 2 == 0 else reversed(layers):
+            wanted = {
+                name: sum(across[other] for other in neighbors[name]) / len(neighbors[name])
+                if neighbors[name]
+                else across[name]
+                for name in layer
+            }
+            across |= _separate(layer, wanted, sizes)
+    least = min((across[name] - sizes[name] / 2 for name in across), default=0.0)
+    return {name: place - least for name, place in across.items()}
+
+
+def _separate(
+    layer: Sequence[str], wanted: Mapping[str, float], sizes: Mapping[str, float]
+) -> dict[str, float]:
+    """Returns places in the order of the layer, as near to the wanted ones as their sizes allow."""
+    groups: list[tuple[list[str], float]] = []  # nodes that touch, and the place of the first
+    for name in layer:
+        group, start = [name], wanted[name]
+        while groups and groups[-1][1] + _length(groups[-1][0], group[0], sizes) > start:
+            before, _ = groups.pop()
+            group = before + group
+            offsets = _offsets(group, sizes)
+            start = sum(wanted[one] - offset for one, offset in zip(group, offsets, strict=True)) / len(group)
+        groups.append((group, start))
+    return {
+        name: start + offset
+        for group, start in groups
+        for name, offset in zip(group, _offsets(group, sizes), strict=True)
+    }
+
+
+def _offsets(group: Sequence[str], sizes: Mapping[str, float]) -> list[float]:
+    """Returns the place of each node of a group from that of the first."""
+    found = [0.0]
+    for a, b in itertools.pairwise(group):
+        found.append(found[-1] + (sizes[a] + sizes[b]) / 2 + GAP)
+    return found
+
+
+def _length(group: Sequence[str], after: str, sizes: Mapping[str, float]) -> float:
+    """Returns how far the node after a group stands from its first."""
+    return _offsets([*group, after], sizes)[-1]
