@@ -125,8 +125,9 @@ class Page:
 
     @property
     def words(self) -> int:
-        """The number of words of prose, formulas and references; blocks of code do not count."""
-        return sum(len(re.findall(r"\w[\w’'-]*", _blank(_SH, part.text))) for part in self.sections)
+        """The number of words of prose, a reference being one; blocks of code do not count."""
+        texts = (REFERENCE.sub("x", _blank(_SH, part.text)) for part in self.sections)
+        return sum(len(re.findall(r"\w[\w’'-]*", text)) for text in texts)
 
     def section(self, title: str) -> PageSection:
         """Returns the section under a heading of `SECTIONS`."""

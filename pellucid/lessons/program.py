@@ -25,7 +25,7 @@ from pellucid.explain.address import Address
 from pellucid.explain.formula import build_formula
 from pellucid.explain.table import Slice
 from pellucid.explain.trace import Trace
-from pellucid.figures.chart import Figure
+from pellucid.figures.figure import Figure
 from pellucid.format import format_number
 from pellucid.sheets.sheet import Sheet
 

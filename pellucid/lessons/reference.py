@@ -37,7 +37,7 @@ from pellucid.explain.expression import format_expression
 from pellucid.explain.formula import build_formula
 from pellucid.explain.table import Slice
 from pellucid.explain.trace import Trace
-from pellucid.figures.chart import Figure
+from pellucid.figures.figure import Figure
 from pellucid.lessons.program import Program
 from pellucid.sheets.sheet import LEVELS, format_answer
 
