@@ -11,7 +11,7 @@ from pathlib import Path
 from pellucid.errors import FileError, UsageError, did_you_mean
 from pellucid.lessons import import_program
 from pellucid.lessons.page import Page, read_page
-from pellucid.lessons.program import Program
+from pellucid.lessons.program import LessonProgram
 from pellucid.lessons.reference import References
 
 FOLDER = Path(__file__).parent
@@ -60,8 +60,8 @@ class Lesson:
         return page
 
     @cached_property
-    def program(self) -> Program:
-        return Program(import_program(self.part, self.name))
+    def program(self) -> LessonProgram:
+        return LessonProgram(import_program(self.part, self.name))
 
     @cached_property
     def references(self) -> References:

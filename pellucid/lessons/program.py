@@ -35,7 +35,7 @@ LARGE = 64
 """Numbers of a value that a printed example shows whole, at most."""
 
 
-class Program:
+class LessonProgram:
     """The runs, pictures and further numbers of one lesson, each computed when it is first asked for."""
 
     def __init__(self, module: ModuleType) -> None:

@@ -38,7 +38,8 @@ from pellucid.explain.formula import build_formula
 from pellucid.explain.table import Slice
 from pellucid.explain.trace import Trace
 from pellucid.figures.figure import Figure
-from pellucid.lessons.program import Program
+from pellucid.lessons.program import LessonProgram
+from pellucid.sheets.digits import count_decimals, is_exact
 from pellucid.sheets.sheet import LEVELS, format_answer
 
 DECIMALS = 4
@@ -124,7 +125,7 @@ _ADDRESS = re.compile(
 class References:
     """What the references of one page can name: the runs of its program and its sheets."""
 
-    program: Program
+    program: LessonProgram
     sheets: tuple[str, ...] = ("",)
     _kinds: Mapping[str, Callable[[str], Resolved]] = field(init=False, repr=False, compare=False)
 
@@ -166,7 +167,7 @@ class References:
         value = Slice(trace, part).value
         if value.ndim > 1:
             raise AddressError(f"it is a table of {value.ndim} axes; write {{{{table {text}}}}}.")
-        decimals = choose_decimals(value) if digits is None else digits
+        decimals = count_decimals(value.flat, DECIMALS) if digits is None else digits
         numbers = tuple(
             PageNumber(format_value(float(trace.value(part.name)[index]), decimals), run, address)
             for index, address in _cells(trace, part)
@@ -191,7 +192,7 @@ class References:
         if key not in sheet.key:
             raise AddressError(unknown("a key of the sheet of level 3", key, sheet.key))
         value = sheet.key[key]
-        decimals = choose_decimals(np.array(value)) if digits is None else digits
+        decimals = count_decimals([value], DECIMALS) if digits is None else digits
         return PageNumber(format_value(value, decimals))
 
     def _arithmetic(self, text: str) -> PageCode:
@@ -225,7 +226,7 @@ class References:
         if name not in numbers or not (digits.isdigit() or not digits):
             raise AddressError(unknown("a number of numbers()", name, numbers))
         value = float(numbers[name])
-        return PageNumber(format_value(value, int(digits) if digits else choose_decimals(np.array(value))))
+        return PageNumber(format_value(value, int(digits) if digits else count_decimals([value], DECIMALS)))
 
     def _size(self, text: str) -> PageNumber:
         return PageNumber(f"{self._axis_size(text):,}")
@@ -260,7 +261,7 @@ class References:
         whole = Slice(trace, addresses.Address(part.name, index))
         if not 1 <= len(whole.axes) <= 2:
             raise AddressError(f"a table has one or two axes that are whole, not {len(whole.axes)}.")
-        digits = int(found["digits"]) if found["digits"] else choose_decimals(whole.value)
+        digits = int(found["digits"]) if found["digits"] else count_decimals(whole.value.flat, DECIMALS)
         cells = [
             PageNumber(format_value(float(trace.value(part.name)[place]), digits), run, address)
             for place, address in _cells(trace, whole.part)
@@ -329,22 +330,6 @@ def _headings(part: Slice, axis: str) -> list[PageNumber]:
 
 
 # ---- numbers as text
-
-
-def is_exact(value: float) -> bool:
-    """Whether a number is whole or has at most two decimals, so that its text is the number itself."""
-    return math.isfinite(value) and abs(value * 100 - round(value * 100)) < 1e-9 * max(1.0, abs(value))
-
-
-def choose_decimals(values: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]") -> int:
-    """Returns the decimals that numbers of one table share: four where the largest is from 0.1 to 10, more
-    below and fewer above."""
-    finite = np.abs(values[np.isfinite(values)])
-    largest = float(finite.max()) if finite.size else 0.0
-    if largest == 0:
-        return DECIMALS
-    exponent = math.floor(math.log10(largest))
-    return max(0, DECIMALS - exponent) if exponent > 0 else DECIMALS - 1 - min(exponent, -1)
 
 
 def format_value(value: float, decimals: int) -> str:

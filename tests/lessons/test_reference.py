@@ -8,7 +8,7 @@ import pytest
 import pellucid
 from pellucid.errors import PellucidError
 from pellucid.explain.trace import Trace
-from pellucid.lessons.program import Program
+from pellucid.lessons.program import LessonProgram
 from pellucid.lessons.reference import (
     PageAnswer,
     PageCode,
@@ -30,7 +30,7 @@ def make_references() -> References:
         return {"first": model.trace(prompt, target="C", backward=True), "other": model.trace("B A")}
 
     vars(module).update(run=run, numbers=lambda: {"updates": 6.0, "ratio": 1 / 3})
-    return References(Program(module), ("", "end"))
+    return References(LessonProgram(module), ("", "end"))
 
 
 REFERENCES = make_references()
