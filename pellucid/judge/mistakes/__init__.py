@@ -3,9 +3,37 @@
 A mistake never touches the specification. It takes a program, a tape with its steps, and yields variants of
 it in which a few steps are replaced. The probe measures what each convention would cost, `diagnosis.py` finds
 the mistake whose numbers were recorded, and the tests plant mistakes to show that they are caught.
+
+A worksheet names the mistake in one box: `worksheet.py` is the catalogue, `wrong_rules.py` and `slips.py`
+give the wrong rules of a box.
 """
 
 from pellucid.judge.mistakes.catalogue import CONVENTIONS, MISTAKES, SLIPS
+from pellucid.judge.mistakes.slips import Slip, find_slips
 from pellucid.judge.mistakes.variant import Mistake, Program, Variant, describe
+from pellucid.judge.mistakes.worksheet import (
+    ALIASES,
+    SHEET_MISTAKES,
+    SheetMistake,
+    explain_mistake,
+    resolve_mistake,
+)
+from pellucid.judge.mistakes.wrong_rules import find_wrong_rules
 
-__all__ = ["CONVENTIONS", "MISTAKES", "SLIPS", "Mistake", "Program", "Variant", "describe"]
+__all__ = [
+    "ALIASES",
+    "CONVENTIONS",
+    "MISTAKES",
+    "SHEET_MISTAKES",
+    "SLIPS",
+    "Mistake",
+    "Program",
+    "SheetMistake",
+    "Slip",
+    "Variant",
+    "describe",
+    "explain_mistake",
+    "find_slips",
+    "find_wrong_rules",
+    "resolve_mistake",
+]

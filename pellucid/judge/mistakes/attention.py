@@ -1,4 +1,4 @@
-"""Mistakes in the attention scores: their scale, the mask, and which key head a query head reads."""
+"""Mistakes in attention: the scale of the scores, the mask, rows, heads, and what a step reads."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,12 +10,15 @@ from pellucid.judge.mistakes.variant import (
     Mistake,
     Program,
     Variant,
+    base_name,
+    in_every_reading,
     in_every_step,
+    read_instead,
     replace_forward,
     replace_table,
 )
 from pellucid.reference.op import Array
-from pellucid.reference.ops.einsum import einsum
+from pellucid.reference.ops.einsum import einsum, parse, sizes_of
 from pellucid.reference.ops.online_softmax import WEIGHTED_SUM, running_output
 from pellucid.reference.tape import Step, Tape
 
@@ -89,3 +92,151 @@ def interleave_key_heads(step: Step, tape: Tape) -> Step | None:
         return before[0] * before[1] + new if before else new
 
     return replace_forward(step, forward)
+
+
+# ---- in one step of a worksheet
+
+
+def rescale_in_step(scale: Callable[[int, int], float]) -> Mistake:
+    """Returns the mistake of another scale than 1/√D in the scores of every forward pass, also after an
+    update; it depends on d_head and d_model."""
+
+    def change(step: Step, tape: Tape) -> Step | None:
+        if step.op is not einsum or not base_name(step.name).endswith(".scores") or step.phase != "fwd":
+            return None
+        new = float(scale(tape[step.inputs[0]].shape[-1], tape["embedded"].shape[-1]))
+        return (
+            None if new == step.attrs.get("scale", 1.0) else replace(step, attrs=step.attrs | {"scale": new})
+        )
+
+    return in_every_step(change)
+
+
+def _read_scores(
+    step: Step, tape: Tape, forward: Callable[[Any, Array], Any], masks: Callable[[Array], Array | None]
+) -> Step | None:
+    """Returns a softmax of masked scores as `forward(e^scores, mask)` with another mask, None for any other
+    step. The mask multiplies the powers, so that a rule has no −∞."""
+    masked = tape.steps.get(step.inputs[0]) if step.inputs else None
+    if step.op.name != "softmax" or masked is None or masked.op.name != "mask":
+        return None
+    mask = masks(tape[masked.inputs[1]])
+    if mask is None:
+        return None
+    return replace_forward(replace(step, inputs=masked.inputs[:1]), lambda s: forward(np.exp(s), mask))
+
+
+def _normalize(powers: Any, axis: int = -1) -> Any:
+    return powers / powers.sum(axis=axis, keepdims=True)
+
+
+def _shift(mask: Array) -> Array | None:
+    ahead = np.concatenate([np.ones_like(mask[..., :1]), mask[..., :-1]], axis=-1)
+    return ahead if (mask <= _causal_mask(mask)).all() else None
+
+
+@in_every_step
+def omit_mask_in_softmax(step: Step, tape: Tape) -> Step | None:
+    return _read_scores(step, tape, lambda powers, mask: _normalize(powers * mask), np.ones_like)
+
+
+@in_every_step
+def shift_mask_in_softmax(step: Step, tape: Tape) -> Step | None:
+    return _read_scores(step, tape, lambda powers, mask: _normalize(powers * mask), _shift)
+
+
+@in_every_step
+def mask_after_softmax(step: Step, tape: Tape) -> Step | None:
+    return _read_scores(step, tape, lambda powers, mask: _normalize(powers) * mask, np.array)
+
+
+@in_every_step
+def sum_over_queries(step: Step, tape: Tape) -> Step | None:
+    if step.op.name != "softmax" or tape[step.name].ndim < 2:
+        return None
+    plain = replace_forward(step, lambda scores: _normalize(np.exp(scores), -2))
+    return _read_scores(step, tape, lambda powers, mask: _normalize(powers * mask, -2), np.array) or plain
+
+
+@in_every_reading
+def read_other_projection(step: Step, tape: Tape) -> Iterator[tuple[str, Step]]:
+    """Yields each product of queries, keys and values that reads another of them, where the shapes allow."""
+    letters = {"q": "Q", "k": "K", "v": "V"}
+    for name in step.inputs:
+        scope, _, own = base_name(name).rpartition(".")
+        for letter in letters:
+            other = f"{scope}.{letter}{name[len(base_name(name)) :]}"
+            is_own = step.op is einsum and own in letters and not name.startswith("d.")
+            is_other = is_own and letter != own and other in tape.values
+            if is_other and tape[other].shape == tape[name].shape:
+                yield f"{letters[letter]} for {letters[own]}", read_instead(step, name, other)
+
+
+@in_every_reading
+def read_other_weights(step: Step, tape: Tape) -> Iterator[tuple[str, Step]]:
+    """Yields queries, keys and values that are computed with another projection's matrix."""
+    matrices = {"q_proj": "W_Q", "k_proj": "W_K", "v_proj": "W_V"}
+    for name in step.inputs:
+        own = next((part for part in base_name(name).split(".") if part in matrices), None)
+        if step.op is not einsum or own is None or not base_name(name).endswith(".weight"):
+            continue
+        for projection, symbol in matrices.items():
+            other = name.replace(f".{own}.", f".{projection}.")
+            if other != name and other in tape.values and tape[other].shape == tape[name].shape:
+                yield f"{symbol} for {matrices[own]}", read_instead(step, name, other)
+
+
+def _find_square(step: Step, tape: Tape) -> int | None:
+    """Returns which operand of a product is an array [… t s] with as many queries as keys."""
+    if step.op is not einsum:
+        return None
+    for i, (axes, name) in enumerate(zip(parse(step.attrs["spec"]).inputs, step.inputs, strict=False)):
+        if axes[-2:] == ("t", "s") and tape[name].shape[-1] == tape[name].shape[-2] > 1:
+            return i
+    return None
+
+
+@in_every_reading
+def repeat_last_row(step: Step, tape: Tape) -> Iterator[tuple[str, Step]]:
+    """Yields the pattern's last row in place of each row; in a gradient it also stands as each column."""
+    square = _find_square(step, tape)
+    if square is None or not base_name(step.inputs[square]).endswith(".pattern"):
+        return
+
+    def forward(*operands: Any, as_columns: bool, **attrs: Any) -> Any:
+        rows = operands[square]
+        last = rows[..., -1, :, None] if as_columns else rows[..., -1:, :]
+        equal = np.broadcast_to(last, rows.shape)
+        return einsum.forward(*operands[:square], equal, *operands[square + 1 :], **attrs)
+
+    for as_columns in (False, True) if step.phase == "bwd" else (False,):
+        note = "as columns" if as_columns else "as rows"
+        yield note, replace_forward(replace(step, attrs=step.attrs | {"as_columns": as_columns}), forward)
+
+
+@in_every_step
+def omit_transpose(step: Step, tape: Tape) -> Step | None:
+    """Returns a gradient of keys or values in which queries and keys of the pattern change places."""
+    square = _find_square(step, tape)
+    if step.phase != "bwd" or square is None or "t" in parse(step.attrs["spec"]).result:
+        return None
+    terms, arrow, result = step.attrs["spec"].partition("->")
+    wrong = [t[:-2] + "st" if i == square else t for i, t in enumerate(terms.split(","))]
+    return replace(step, attrs=step.attrs | {"spec": ",".join(wrong) + arrow + result})
+
+
+@in_every_step
+def interleave_channels(step: Step, tape: Tape) -> Step | None:
+    """Returns a regrouping by which head h has the channels c with c mod H = h."""
+    if step.op is not einsum:
+        return None
+    for group, wrong in (("(hd)", "(dh)"), ("(kd)", "(dk)")):
+        if group in step.attrs["spec"]:
+            sizes = sizes_of(
+                parse(step.attrs["spec"]).operands,
+                [tape[name].shape for name in step.inputs],
+                {key: size for key, size in step.attrs.items() if key not in ("spec", "scale")},
+            )
+            if sizes[group[1]] > 1 and sizes["d"] > 1:
+                return replace(step, attrs=step.attrs | {"spec": step.attrs["spec"].replace(group, wrong)})
+    return None

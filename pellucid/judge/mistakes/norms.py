@@ -8,8 +8,10 @@ from pellucid.judge.mistakes.variant import (
     Mistake,
     Program,
     Variant,
+    base_name,
     in_every_step,
     pass_through,
+    read_instead,
     replace_forward,
 )
 from pellucid.reference.tape import Step, Tape
@@ -99,3 +101,36 @@ def add_eps_outside_root(step: Step, tape: Tape) -> Step | None:
         return 1 / ((x**2).mean(axis=-1, keepdims=True) ** 0.5 + eps)
 
     return replace_forward(step, forward) if step.op.name == "rstd" else None
+
+
+# ---- in one step of a worksheet
+
+
+def _find_norm_input(name: str, tape: Tape) -> str | None:
+    """Returns what the norm reads that computes this value, None where it is not a norm's."""
+    scope, _, last = name.rpartition(".")
+    update = name[len(base_name(name)) :]
+    if base_name(last) not in ("normed", "out"):
+        return None
+    for first in ("centered", "normed"):
+        if step := tape.steps.get(f"{scope}.{first}{update}"):
+            return step.inputs[0]
+    return None
+
+
+@in_every_step
+def read_before_norm(step: Step, tape: Tape) -> Step | None:
+    for name in step.inputs:
+        if step.phase == "fwd" and (before := _find_norm_input(name, tape)):
+            return read_instead(step, name, before)
+    return None
+
+
+@in_every_step
+def keep_mean(step: Step, tape: Tape) -> Step | None:
+    if base_name(step.name).endswith(".centered") and step.phase == "fwd":
+        return pass_through(step, step.inputs[0])
+    for name in step.inputs:
+        if base_name(name).endswith(".centered") and step.phase == "fwd":
+            return read_instead(step, name, tape.steps[name].inputs[0])
+    return None

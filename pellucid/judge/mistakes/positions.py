@@ -12,6 +12,7 @@ from pellucid.judge.mistakes.variant import (
     Variant,
     in_every_step,
     pass_through,
+    replace_forward,
     replace_table,
 )
 from pellucid.parts.positions.rope import Rope
@@ -86,3 +87,12 @@ def count_positions_from_one(program: Program) -> Iterator[Variant]:
 @in_every_step
 def omit_position_bias(step: Step, tape: Tape) -> Step | None:
     return pass_through(step, step.inputs[0]) if step.name.endswith(".biased") else None
+
+
+@in_every_step
+def rotate_by_degrees(step: Step, tape: Tape) -> Step | None:
+    if step.op.name != "rotate":
+        return None
+    return replace_forward(
+        step, lambda x, angles, **attrs: step.op.forward(x, angles * (np.pi / 180), **attrs), step.op.reads
+    )

@@ -1,11 +1,18 @@
 """Mistakes in products with weights and in sums of branches."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from pellucid.judge.mistakes.variant import Mistake, Program, Variant, in_every_step, replace_forward
+from pellucid.judge.mistakes.variant import (
+    Mistake,
+    Program,
+    Variant,
+    base_name,
+    in_every_step,
+    replace_forward,
+)
 from pellucid.reference.ops.arithmetic import add
 from pellucid.reference.ops.einsum import einsum, format_axes, parse
 from pellucid.reference.tape import Step, Tape
@@ -73,3 +80,46 @@ def drop_branch(which: int) -> Mistake:
         return replace(step, inputs=tuple(name for i, name in enumerate(step.inputs) if i != lost))
 
     return in_every_step(change)
+
+
+# ---- in one step of a worksheet
+
+
+def _is_mean(step: Step) -> bool:
+    return base_name(step.name).rpartition(".")[2] == "mean" or base_name(step.name) in (
+        "loss",
+        "uniform_nll",
+    )
+
+
+def change_factor(new: Callable[[float], float]) -> Mistake:
+    """Returns the mistake of another factor in a product that has one, except in scores and means."""
+
+    def change(step: Step, tape: Tape) -> Step | None:
+        scale = step.attrs.get("scale", 1.0)
+        is_scores = base_name(step.name).endswith(".scores") and step.phase == "fwd"
+        is_from_loss = base_name(step.inputs[0]) == "d.loss"
+        if step.op is not einsum or abs(scale) == 1 or is_scores or is_from_loss or _is_mean(step):
+            return None
+        return replace(step, attrs=step.attrs | {"scale": new(scale)})
+
+    return in_every_step(change)
+
+
+@in_every_step
+def sum_for_mean(step: Step, tape: Tape) -> Step | None:
+    if step.op is not einsum or not _is_mean(step) or step.attrs.get("scale", 1.0) == 1:
+        return None
+    return replace(step, attrs=step.attrs | {"scale": 1.0})
+
+
+@in_every_step
+def transpose_gradient(step: Step, tape: Tape) -> Step | None:
+    shape = tape[step.name].shape
+    if step.op is not einsum or step.phase != "bwd" or not base_name(step.name).endswith(".weight"):
+        return None
+    if len(shape) != 2 or shape[0] != shape[1] or shape[0] == 1:
+        return None
+    terms = step.attrs["spec"].partition("->")[0]
+    transposed = format_axes(parse(step.attrs["spec"]).result[::-1])
+    return replace(step, attrs=step.attrs | {"spec": f"{terms}->{transposed}"})

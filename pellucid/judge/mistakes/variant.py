@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pellucid.config import ModelConfig
-from pellucid.reference.op import Array, Op, everything
+from pellucid.reference.op import Array, Op, Reads, everything
 from pellucid.reference.ops.arithmetic import add
 from pellucid.reference.tape import Step, Tape
 
@@ -61,9 +61,35 @@ def in_every_step(change: Callable[[Step, Tape], Step | None]) -> Mistake:
     return mistake
 
 
-def replace_forward(step: Step, forward: Callable[..., Any]) -> Step:
-    """Returns the step with other arithmetic."""
-    return replace(step, op=Op(step.op.name, forward, everything, step.op.formula))
+def in_every_reading(change: Callable[[Step, Tape], Iterator[tuple[str, Step]]]) -> Mistake:
+    """Returns the mistake with one variant per note, each made in every step to which it applies."""
+
+    def mistake(program: Program) -> Iterator[Variant]:
+        by_note: dict[str, dict[str, Step]] = {}
+        for name, step in program.tape.steps.items():
+            for note, wrong in change(step, program.tape):
+                by_note.setdefault(note, {})[name] = wrong
+        for note, steps in by_note.items():
+            yield Variant(note, steps)
+
+    return mistake
+
+
+def base_name(name: str) -> str:
+    """Returns the name of a value without the number of its update: X for X@1."""
+    return name.partition("@")[0]
+
+
+def replace_forward(
+    step: Step, forward: Callable[..., Any], reads: Callable[..., Reads] = everything
+) -> Step:
+    """Returns the step with other arithmetic, in which a cell reads the cells that `reads` gives."""
+    return replace(step, op=Op(step.op.name, forward, reads, step.op.formula))
+
+
+def read_instead(step: Step, of: str, other: str) -> Step:
+    """Returns the step that reads another value in place of one of its inputs."""
+    return replace(step, inputs=tuple(other if name == of else name for name in step.inputs))
 
 
 def pass_through(step: Step, kept: str) -> Step:

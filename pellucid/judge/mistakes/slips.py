@@ -1,0 +1,179 @@
+"""Slips: the wrong rules for a box that follow from its right rule alone, by rewriting it.
+
+A slip is specific where few numbers fit it. Any number of terms can be lost from a sum, so a lost term, a
+neighboring cell or a skipped step says little, and counts only where nothing specific fits.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from pellucid.explain.rule import Rule, RuleCall, find_keys, is_call, simplify, transform, walk
+
+
+class Slip(NamedTuple):
+    """A wrong rule for a box, under the name of its mistake."""
+
+    name: str
+    rule: Rule
+    is_specific: bool
+
+
+Rewrite = Callable[[Rule], Iterator[Rule]]
+"""Yields the wrong rules that a slip makes of a right one; none where it does not apply."""
+
+
+def find_slips(rule: Rule, neighbors: Iterable[Rule] = ()) -> Iterator[Slip]:
+    """Yields the slips of a box with this rule, the specific ones first, no wrong rule twice and none that is
+    the right one; `neighbors` are the rules, or the keys, of the neighboring cells."""
+    rule = simplify(rule)
+    seen = {rule}
+    for name, rewrite, is_specific in SLIPS_OF_RULES:
+        for wrong in map(simplify, rewrite(rule)):
+            if wrong not in seen:
+                seen.add(wrong)
+                yield Slip(name, wrong, is_specific)
+    for wrong in map(simplify, neighbors):
+        if wrong not in seen:
+            seen.add(wrong)
+            yield Slip("neighboring cell", wrong, False)
+
+
+# ---- rewriting
+
+
+def _everywhere(change: Callable[[RuleCall], Rule]) -> Rewrite:
+    """Returns the rewrite of every part of a rule at once."""
+
+    def rewrite(rule: Rule) -> Iterator[Rule]:
+        yield transform(rule, lambda part: change(part) if isinstance(part, RuleCall) else part)
+
+    return rewrite
+
+
+def _one_at_a_time(change: Callable[[RuleCall], Iterable[Rule]]) -> Rewrite:
+    """Returns the rewrite of one part of a rule at a time, the outermost first."""
+
+    def rewrite(rule: Rule) -> Iterator[Rule]:
+        for part in dict.fromkeys(walk(rule)):
+            for wrong in change(part) if isinstance(part, RuleCall) else ():
+                yield replace_part(rule, part, wrong)
+
+    return rewrite
+
+
+def replace_part(rule: Rule, part: Rule, other: Rule) -> Rule:
+    """Returns the rule with another rule wherever one of its parts stands."""
+    if rule == part:
+        return other
+    if isinstance(rule, RuleCall):
+        return RuleCall(rule.function, tuple(replace_part(arg, part, other) for arg in rule.args))
+    return rule
+
+
+def _rename(function: str, other: str) -> Rewrite:
+    return _everywhere(lambda call: RuleCall(other, call.args) if call.function == function else call)
+
+
+def _is_constant(rule: Rule) -> bool:
+    return isinstance(rule, float | int)
+
+
+def _omit_factors(rule: Rule) -> Iterator[Rule]:
+    """Yields the rule without the i-th factor, key or part, of all its products at once."""
+
+    def factors(call: Rule) -> list[Rule]:
+        return [arg for arg in call.args if not _is_constant(arg)] if is_call(call, "multiply") else []
+
+    for i in range(max((len(factors(part)) for part in walk(rule)), default=0)):
+
+        def omit(call: RuleCall, i: int = i) -> Rule:
+            held = factors(call)
+            if len(held) < 2:
+                return call
+            lost = held[min(i, len(held) - 1)]
+            at = next(j for j, arg in enumerate(call.args) if arg is lost)
+            return RuleCall("multiply", call.args[:at] + call.args[at + 1 :])
+
+        yield from _everywhere(omit)(rule)
+
+
+def _omit_term(call: RuleCall) -> Iterator[Rule]:
+    if call.function in ("+", "add"):
+        for i in range(len(call.args)):
+            yield RuleCall("+", call.args[:i] + call.args[i + 1 :])
+    elif call.function == "subtract":
+        yield call.args[0]
+        yield RuleCall("negative", call.args[1:])
+
+
+def _omit_power(call: RuleCall) -> Rule:
+    exponent = call.args[-1]
+    return (
+        call.args[0] if call.function == "power" and _is_constant(exponent) and exponent in (2, 3) else call
+    )
+
+
+def _omit_root(call: RuleCall) -> Rule:
+    if call.function == "sqrt":
+        return call.args[0]
+    if call.function == "power" and call.args[1] == -0.5:
+        return RuleCall("power", (call.args[0], -1.0))
+    return call.args[0] if call.function == "power" and call.args[1] == 0.5 else call
+
+
+def _omit_reciprocal(call: RuleCall) -> Rule:
+    if call.function == "power" and call.args[1] == -0.5:
+        return RuleCall("power", (call.args[0], 0.5))
+    return call.args[1] if call.function == "divide" and call.args[0] == 1.0 else call
+
+
+def _omit_division(by_constant: bool) -> Rewrite:
+    def change(call: RuleCall) -> Iterator[Rule]:
+        if call.function == "divide" and _is_constant(call.args[1]) == by_constant and call.args[0] != 1.0:
+            yield call.args[0]
+
+    return _one_at_a_time(change)
+
+
+def _add(call: RuleCall) -> Iterator[Rule]:
+    if call.function == "subtract":
+        yield RuleCall("+", call.args)
+
+
+def _swap_branches(call: RuleCall) -> Rule:
+    if call.function != "choose":
+        return call
+    condition, yes, no = call.args
+    return RuleCall("choose", (condition, no, yes))
+
+
+def _change_sign(rule: Rule) -> Iterator[Rule]:
+    yield rule.args[0] if is_call(rule, "negative") else RuleCall("negative", (rule,))
+
+
+def _skip_step(rule: Rule) -> Iterator[Rule]:
+    keys = [*dict.fromkeys(find_keys(rule))]
+    if len(keys) <= MOST_KEYS_OF_A_SKIPPED_STEP:
+        yield from keys
+
+
+MOST_KEYS_OF_A_SKIPPED_STEP = 3
+"""Of a step that reads more numbers than this, none is the one that the step changes."""
+
+SLIPS_OF_RULES: tuple[tuple[str, Rewrite, bool], ...] = (
+    ("e^ omitted", _everywhere(lambda call: call.args[0] if call.function == "exp" else call), True),
+    ("power of 10 for e", _rename("exp", "pow10"), True),
+    ("logarithm to base 10", _rename("log", "log10"), True),
+    ("not divided by the sum", _omit_division(by_constant=False), True),
+    ("sum instead of mean", _omit_division(by_constant=True), True),
+    ("root omitted", _everywhere(_omit_root), True),
+    ("reciprocal omitted", _everywhere(_omit_reciprocal), True),
+    ("power omitted", _everywhere(_omit_power), True),
+    ("factor of a product missing", _omit_factors, True),
+    ("sign lost", _change_sign, True),
+    ("added instead of subtracted", _one_at_a_time(_add), True),
+    ("branches swapped", _everywhere(_swap_branches), True),
+    ("term of the sum missing", _one_at_a_time(_omit_term), False),
+    ("step skipped", _skip_step, False),
+)
+"""Each slip: its name, its rewrite, and whether it is specific."""
