@@ -212,7 +212,7 @@ def _mean(terms: _Terms, top: Top, value: float) -> Expression:
 
 
 def _max(terms: _Terms, top: Top, value: float) -> Expression:
-    most = top if isinstance(top, int) else top.whole
+    most = top if isinstance(top, int) else top.top
     largest = np.argsort(-terms.values, kind="stable")[:most]
     return Apply("max", tuple(terms.derive(int(i), top) for i in largest), value)
 

@@ -153,7 +153,7 @@ def to_expression(rule: Rule, text: Callable[[str], str]) -> Expression:
         case str(key):
             return Cell(key, (), math.nan, text(key))
         case RuleCall("rest", (str(key),)):
-            return Cell(key, (), math.nan, f"{text(key)} [rest]")
+            return Cell(key, (), math.nan, text(key))
         case RuleCall("+", terms):
             return Sum(tuple(to_expression(term, text) for term in terms), 0.0, 0, math.nan)
         case RuleCall(function, args):

@@ -152,7 +152,7 @@ class Cells:
 def _write_constant(value: float) -> Rule:
     """Returns a constant as people write it: 1 / 3, not 0.33333."""
     whole = round(1 / value) if value and abs(value) < 1 else 0
-    if whole > 2 and value == 1 / whole and value != round(value, 2):
+    if 2 < whole < 1000 and value == 1 / whole and value != round(value, 2):
         return RuleCall("divide", (1.0, float(whole)))
     return value
 

@@ -1,7 +1,7 @@
 """How many digits are printed and asked, so that the printed numbers determine every asked digit."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -9,7 +9,8 @@ from pellucid.explain.rule import Rule, compute, find_keys
 from pellucid.reference.op import Array
 from pellucid.sheets.sheet import Given
 
-MOST_DIGITS = 12
+MOST_DIGITS = 6
+"""The digits of a printed number at most, where fewer decimals can be asked."""
 
 
 def is_exact(value: float) -> bool:
@@ -53,42 +54,60 @@ def print_given(
     focus: Sequence[str],
     right: Mapping[str, float],
     digits: int,
-) -> dict[str, Given]:
-    """Returns the given numbers (value, symbol) as printed: with the fewest digits that determine the boxes.
+) -> tuple[dict[str, Given], dict[str, int]]:
+    """Returns the given numbers (value, symbol) as printed, and the decimals to ask: with the fewest digits
+    that determine the boxes.
 
     With every printed number moved by half a unit, the changes of a box added up, no box in `focus` may
     change its asked digits, and no other may move by half a unit; and every box must give its `right` value.
+    Where that would need more than `MOST_DIGITS` digits, as for a number near the border of two roundings,
+    one decimal less is asked of the boxes of that group.
     """
     derivatives = _differentiate({key: value for key, (value, _) in given.items()}, rules)
-    places = list(given)
-    for count in range(digits, MOST_DIGITS + 1):
+    asked, printed = dict(decimals), dict[str, Given]()
+    for count in _count_up(digits):
         printed = {key: Given(*format_given(value, count), symbol) for key, (value, symbol) in given.items()}
-        half_units = np.array([printed[key].half_unit for key in places])
-        changes = {key: float(np.abs(derivative) @ half_units) for key, derivative in derivatives.items()}
-        if _is_determined(printed, rules, decimals, focus, right, changes):
+        half_units = np.array([number.half_unit for number in printed.values()])
+        changes = {key: float(np.abs(row) @ half_units) for key, row in derivatives.items()}
+        unsure = _find_undetermined(printed, rules, asked, focus, right, changes)
+        if not unsure:
             break
-    return printed
+        if count == MOST_DIGITS:
+            groups = {(_find_group(key), asked[key]) for key in unsure if asked[key] > 1}
+            asked = {key: n - ((_find_group(key), n) in groups) for key, n in asked.items()}
+    return printed, asked
 
 
-def _is_determined(
+def _count_up(digits: int) -> Iterator[int]:
+    """Yields the digits to try: up to `MOST_DIGITS`, that a few times with fewer decimals, and then more."""
+    yield from range(digits, MOST_DIGITS)
+    yield from [MOST_DIGITS] * 4
+    yield from range(max(digits, MOST_DIGITS) + 1, 13)
+
+
+def _find_group(key: str) -> tuple[str, bool]:
+    """Returns what has one number of decimals: the cells of a step, or its shared parts."""
+    return key.partition("[")[0].partition("~")[0], "~" in key
+
+
+def _find_undetermined(
     printed: Mapping[str, Given],
     rules: Mapping[str, Rule],
     decimals: Mapping[str, int],
     focus: Sequence[str],
     right: Mapping[str, float],
     changes: Mapping[str, float],
-) -> bool:
-    values, asked = {key: number.value for key, number in printed.items()}, set(focus)
+) -> list[str]:
+    """Returns the boxes whose asked digits the printed numbers do not determine."""
+    values, asked, found = {key: number.value for key, number in printed.items()}, set(focus), []
     for key, rule in rules.items():
         value, change, places = compute(rule, values), changes[key], decimals[key]
         values[key] = value
-        if _round(value, places) != _round(right[key], places):
-            return False
-        if key in asked and _round(value - change, places) != _round(value + change, places):
-            return False
-        if change >= 0.5 * 10.0**-places:
-            return False
-    return True
+        is_wrong = _round(value, places) != _round(right[key], places)
+        is_open = key in asked and _round(value - change, places) != _round(value + change, places)
+        if is_wrong or is_open or change >= 0.5 * 10.0**-places:
+            found.append(key)
+    return found
 
 
 def _round(value: float, decimals: int) -> float:

@@ -81,7 +81,7 @@ def make_sheet(
     decimals = _find_decimals(drafts, right, digits)
     order = _order_given(trace, cells, read)
     asked = [draft.key for draft in drafts if draft.is_focus]
-    given = print_given(
+    given, decimals = print_given(
         {key: (exact[key], symbols[key]) for key in order}, rules, decimals, asked, right, digits
     )
     is_known = {key: number.exact for key, number in given.items()}
@@ -242,10 +242,13 @@ def _order_given(trace: Trace, cells: Cells, read: set[str]) -> list[str]:
 
 
 def _describe_source(trace: Trace) -> dict[str, Any]:
+    """Returns what the sheet says of its run: the model, the prompts, the targets as text."""
+    vocabulary, targets = trace.labels.get("v", []), trace.run.get("targets")
+    texts = [vocabulary[id] for row in targets or [] for id in row if 0 <= id < len(vocabulary)]
     found = {
         "model": trace.run.get("model"),
-        "prompts": trace.run.get("tokens"),
-        "targets": trace.run.get("targets"),
+        "prompts": trace.labels.get("b") or ([" ".join(trace.labels["t"])] if "t" in trace.labels else None),
+        "targets": texts or None,
     }
     return {key: value for key, value in found.items() if value is not None}
 

@@ -26,9 +26,10 @@ def find_symbols(trace: Trace, cells: Mapping[str, tuple[str, Index]]) -> dict[s
 
 
 def name_part(rule: Rule, symbols: Mapping[str, str]) -> str:
-    """Returns the symbol of a shared part: its arithmetic, or Σ e^ℓ[1,·] for a sum of like terms."""
+    """Returns the symbol of a shared part: its arithmetic, or Σ e^ℓ[1,·] for a sum (or maximum) of like
+    terms."""
     text = format_rule(rule, symbols.__getitem__)
-    if not is_call(rule, "+"):
+    if not is_call(rule, "+", "max"):
         return text
     terms = [
         re.split(r"([\[\],])", format_rule(term, symbols.__getitem__))
@@ -38,7 +39,8 @@ def name_part(rule: Rule, symbols: Mapping[str, str]) -> str:
     if len({len(term) for term in terms}) > 1:
         return f"({text})"
     columns = [set(column) for column in zip(*terms, strict=True)]
-    return "Σ " + "".join(column.pop() if len(column) == 1 else "·" for column in columns)
+    sign = "Σ" if rule.function == "+" else "max"
+    return f"{sign} " + "".join(column.pop() if len(column) == 1 else "·" for column in columns)
 
 
 def _add_layer(symbol: str, name: str) -> str:
