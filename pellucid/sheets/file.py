@@ -20,7 +20,7 @@ from pellucid.explain.rule import ARITY, Rule, RuleCall, find_keys, is_call
 from pellucid.files import Damaged, Kind, check_format, check_output, need, new_file, read_text, validating
 from pellucid.sheets.blanks import read_blanks
 from pellucid.sheets.page import write_html, write_markdown
-from pellucid.sheets.sheet import FORMS, LEVELS, Box, Given, Sheet, SumCheck, format_answer
+from pellucid.sheets.sheet import FORMS, LEVELS, Box, Given, Sheet, SumCheck
 
 FORMAT, VERSION = "pellucid-sheet", 1
 ENDINGS = (".html", ".md", ".json")
@@ -138,7 +138,7 @@ def format_file(sheet: Sheet, ending: str, key: bool = False, name: str = "FILE.
 
 def fill_key(sheet: Sheet) -> Sheet:
     """Returns the sheet with the answer of every box."""
-    answers = {box.key: format_answer(sheet.key[box.key], box.decimals) for box in sheet.boxes}
+    answers = {box.key: box.format(sheet.key[box.key]) for box in sheet.boxes}
     return dataclasses.replace(sheet, answers=answers)
 
 

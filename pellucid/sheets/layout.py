@@ -3,13 +3,13 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, product
 
 from pellucid.explain.rule import compute, find_keys, format_rule, is_call, walk
 from pellucid.format import escape_controls, pluralize
 from pellucid.names import describe
-from pellucid.sheets.sheet import Box, Sheet, format_answer
+from pellucid.sheets.sheet import Box, Sheet
 
 PHASES = {"fwd": "Forward pass", "bwd": "Backward pass", "upd": "Update"}
 MOST_COLUMNS = 8
@@ -246,7 +246,7 @@ def _make_line(sheet: Sheet, number: int, box: Box, key: bool) -> AnswerLine:
 
 
 def _format_key(sheet: Sheet, box: Box, more: int = 0) -> str:
-    return format_answer(sheet.key[box.key], box.decimals + more)
+    return replace(box, decimals=box.decimals + more).format(sheet.key[box.key])
 
 
 def _write_numbers(sheet: Sheet, box: Box) -> str:
@@ -265,7 +265,7 @@ def _write_numbers(sheet: Sheet, box: Box) -> str:
         }
         values = {key: float(text) for key, text in texts.items()}
         value = compute(box.rule, {**sheet.key, **values})
-        if format_answer(value, box.decimals) == wanted:
+        if box.format(value) == wanted:
             break
     return to_line(format_rule(box.rule, lambda key: texts.get(key) or sheet.given[key].text))
 

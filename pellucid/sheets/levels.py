@@ -4,7 +4,7 @@ import itertools
 from dataclasses import replace
 
 from pellucid.errors import UsageError
-from pellucid.sheets.sheet import Box, Sheet, format_answer
+from pellucid.sheets.sheet import Box, Sheet
 
 
 def apply_level(sheet: Sheet, level: int) -> Sheet:
@@ -14,13 +14,13 @@ def apply_level(sheet: Sheet, level: int) -> Sheet:
     is_open = {box.key for box in sheet.boxes} if level == 2 else set[str]()
     if level == 1:
         for _, part in itertools.groupby(sheet.boxes, _find_part):
-            boxes = list(part)
-            is_open |= {box.key for box in boxes if box.step == boxes[-1].step}
-    boxes = tuple(
-        replace(box, shown="" if box.key in is_open else format_answer(sheet.key[box.key], box.decimals))
+            *_, last = steps = [(box.key, box.step) for box in part]
+            is_open |= {key for key, step in steps if step == last[1]}
+    boxes = (
+        replace(box, shown="" if box.key in is_open else box.format(sheet.key[box.key]))
         for box in sheet.boxes
     )
-    return replace(sheet, boxes=boxes, level=level)
+    return replace(sheet, boxes=tuple(boxes), level=level)
 
 
 def _find_part(box: Box) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from pellucid.explain import address as addresses
 from pellucid.explain.expression import Expression
 from pellucid.explain.rule import Rule, compute, find_keys
 from pellucid.explain.trace import Trace
+from pellucid.judge.mistakes.wrong_rules import find_wrong_rules
 from pellucid.reference.op import Array, Index
 from pellucid.sheets.cells import WHOLE, CellId, Cells
 from pellucid.sheets.checks import find_checks
@@ -285,10 +286,6 @@ def _find_wrong(trace: Trace, cells: Cells, draft: _Draft, on_sheet: set[str]) -
         rule = cells.translate(expression, draft.name)
         return rule if rule is not None and on_sheet.issuperset(find_keys(rule)) else None
 
-    try:
-        from pellucid.judge.mistakes.wrong_rules import find_wrong_rules  # type: ignore[import-not-found, unused-ignore]
-    except ImportError:
-        return iter(())
     step = trace.tape.steps[draft.name]
     found = find_wrong_rules(trace, step, draft.index, draft.rule, translate)
     return ((name, rule) for name, rule in found.items() if rule != draft.rule)

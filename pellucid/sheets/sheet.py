@@ -63,6 +63,11 @@ class Box:
         """Half a unit of the last asked place; 0 where the answer is exact."""
         return 0.0 if self.exact else 0.5 * 10.0**-self.decimals
 
+    def format(self, value: float) -> str:
+        """Returns an answer as the key prints it: with the asked decimals, or as it is where it is exact."""
+        text = format_answer(value, self.decimals)
+        return text.rstrip("0").rstrip(".") if self.exact and "." in text and "e" not in text else text
+
 
 @dataclass(frozen=True)
 class SumCheck:
