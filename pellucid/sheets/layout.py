@@ -1,9 +1,9 @@
 """What stands on the pages of a worksheet, and in which order; `page.py` writes it as Markdown and HTML."""
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby, product
 
 from pellucid.explain.rule import compute, find_keys, format_rule, is_call, walk
@@ -15,6 +15,8 @@ PHASES = {"fwd": "Forward pass", "bwd": "Backward pass", "upd": "Update"}
 MOST_COLUMNS = 8
 """A wider matrix is a list of its numbers: a table would not fit on paper."""
 GUARD_DIGITS = 4
+"""The most digits beyond those asked with which an answer stands in the arithmetic of another."""
+_BASE = re.compile(r"[^\s\[\](),·+/^=√Σ−-]+(?=\[)")
 _INDEXED = re.compile(r"(?P<base>[^\[\]]+)\[(?P<index>[^\[\]]*)\]")
 
 
@@ -48,12 +50,17 @@ class AnswerLine:
 
 @dataclass(frozen=True)
 class StepSection:
-    """The boxes of one step, under its formula."""
+    """The boxes of one step, under its formula.
+
+    `name` is that of the value, where the title does not say which it is; `example` the arithmetic of one
+    box, where the formula does not say what it reads.
+    """
 
     phase: str
     title: str
     name: str
     formula: str
+    example: str
     asked: str
     lines: tuple[AnswerLine, ...]
     checks: tuple[str, ...]
@@ -115,7 +122,7 @@ def _lay_out_value(sheet: Sheet, name: str, keys: Sequence[str]) -> Iterator[Num
     base = to_line(sheet.given[keys[0]].symbol.partition("[")[0])
     about = describe(name)
     caption = f"{base}: {about.term}, {to_line(name)}" if about else f"{base}: {to_line(name)}"
-    axes = _find_axes(cells)
+    axes = _find_axes(sheet, cells)
     slices: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for key, index in cells.items():
         slices[index[:-2]].append(key)
@@ -131,19 +138,22 @@ def _list_numbers(sheet: Sheet, keys: Sequence[str]) -> tuple[tuple[str, str], .
     return tuple((to_line(sheet.given[key].symbol), sheet.given[key].text) for key in keys)
 
 
-def _find_axes(cells: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+def _find_axes(sheet: Sheet, cells: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     """Returns the axis letter of each index of a symbol: the key's own order, or turned for a matrix that the
     formulas have transposed. Empty letters where neither fits."""
     length = max(map(len, cells.values()))
     pairs = [[entry.partition("=") for entry in key[:-1].partition("[")[2].split(",")] for key in cells]
-    orders: list[list[list[tuple[str, str, str]]]] = [pairs, [entries[::-1] for entries in pairs]]
-    for order in orders:
-        ends = [entries[len(entries) - length :] for entries in order]
-        if all(
-            tuple(value.strip() for *_, value in entries) == index
-            for entries, index in zip(ends, cells.values(), strict=True)
-        ):
-            return tuple(axis.strip() for axis, *_ in ends[0])
+
+    def fits(entries: list[tuple[str, str, str]], index: tuple[str, ...]) -> bool:
+        return len(entries) == len(index) and all(
+            at in (value, _find_token(sheet, axis, value))
+            for (axis, _, value), at in zip(entries, index, strict=True)
+        )
+
+    for order in (pairs, [entries[::-1] for entries in pairs]):
+        ends = [entries[max(len(entries) - length, 0) :] for entries in order]
+        if all(map(fits, ends, cells.values())):
+            return tuple(axis for axis, *_ in ends[0])
     return ("",) * length
 
 
@@ -179,9 +189,13 @@ def _lay_out_table(
 
 def _label(sheet: Sheet, axis: str, index: str) -> str:
     """Returns an index with its token: 1 (B)."""
-    texts = sheet.labels.get(axis) or (sheet.labels.get("t") if axis == "s" else None) or ()
-    token = texts[int(index)] if index.isdecimal() and len(index) < 9 and int(index) < len(texts) else ""
+    token = _find_token(sheet, axis, index)
     return f"{to_line(index)} ({to_line(token)})" if token else to_line(index)
+
+
+def _find_token(sheet: Sheet, axis: str, index: str) -> str:
+    texts = sheet.labels.get(axis) or (sheet.labels.get("t") if axis == "s" else None) or ()
+    return texts[int(index)] if index.isdecimal() and len(index) < 9 and int(index) < len(texts) else ""
 
 
 def _caption_tokens(
@@ -206,6 +220,8 @@ def lay_out_steps(sheet: Sheet, key: bool = False) -> Iterator[StepSection]:
     """Yields the steps in the order of the boxes. With `key` every box has its answer and its arithmetic."""
     numbered = enumerate(sheet.boxes, 1)
     ends = {box.key: number for number, box in enumerate(sheet.boxes, 1)}
+    steps = {box.step: box.meaning for box in sheet.boxes if "~" not in box.key}
+    titles = Counter(steps.values())
     for (step, phase), group in groupby(numbered, lambda one: (one[1].step, one[1].phase)):
         boxes = list(group)
         first = next((box for _, box in boxes if "~" not in box.key), boxes[0][1])
@@ -213,8 +229,9 @@ def lay_out_steps(sheet: Sheet, key: bool = False) -> Iterator[StepSection]:
         yield StepSection(
             PHASES.get(phase, to_line(phase)),
             to_line(first.meaning),
-            to_line(step),
+            to_line(step) if titles[first.meaning] > 1 else "",
             to_line(first.formula),
+            "" if key else _find_example(sheet, first.formula, [box for _, box in boxes if not box.shown]),
             _describe_decimals([box for _, box in boxes if key or not box.shown]),
             tuple(_make_line(sheet, number, box, key) for number, box in boxes),
             tuple(
@@ -226,6 +243,8 @@ def lay_out_steps(sheet: Sheet, key: bool = False) -> Iterator[StepSection]:
 
 
 def _describe_decimals(boxes: Sequence[Box]) -> str:
+    if boxes and all(box.exact for box in boxes):
+        return "exact"
     decimals = sorted({box.decimals for box in boxes if not box.exact})
     return (
         " or ".join(map(str, decimals[:-1]))
@@ -239,14 +258,10 @@ def _describe_decimals(boxes: Sequence[Box]) -> str:
 def _make_line(sheet: Sheet, number: int, box: Box, key: bool) -> AnswerLine:
     symbol = to_line(box.symbol)
     if key:
-        return AnswerLine(number, symbol, _write_numbers(sheet, box), _format_key(sheet, box))
+        return AnswerLine(number, symbol, _write_numbers(sheet, box), box.format(sheet.key[box.key]))
     if box.shown:
         return AnswerLine(number, symbol, _write_numbers(sheet, box), to_line(box.shown))
     return AnswerLine(number, symbol, _write_symbols(sheet, box), to_line(sheet.answers.get(box.key, "")))
-
-
-def _format_key(sheet: Sheet, box: Box, more: int = 0) -> str:
-    return replace(box, decimals=box.decimals + more).format(sheet.key[box.key])
 
 
 def _write_numbers(sheet: Sheet, box: Box) -> str:
@@ -258,10 +273,11 @@ def _write_numbers(sheet: Sheet, box: Box) -> str:
     if not is_call(box.rule):
         return ""
     read = [sheet.by_key[key] for key in find_keys(box.rule) if key in sheet.by_key]
-    wanted = box.shown or _format_key(sheet, box)
+    wanted = box.shown or box.format(sheet.key[box.key])
     for more in range(GUARD_DIGITS + 1):
         texts = {
-            one.key: one.shown if one.shown and not more else _format_key(sheet, one, more) for one in read
+            one.key: one.shown if one.shown and not more else one.format(sheet.key[one.key], more)
+            for one in read
         }
         values = {key: float(text) for key, text in texts.items()}
         value = compute(box.rule, {**sheet.key, **values})
@@ -276,4 +292,19 @@ def _write_symbols(sheet: Sheet, box: Box) -> str:
     is_folded = any(is_call(part, "rest") for part in walk(box.rule))
     if not is_folded and "~" not in box.key:
         return ""
-    return to_line(format_rule(box.rule, sheet.symbol))
+    text = format_rule(box.rule, sheet.symbol)
+    return "" if text == box.symbol else to_line(text)
+
+
+def _find_example(sheet: Sheet, formula: str, boxes: Sequence[Box]) -> str:
+    """Returns the arithmetic of one box in symbols, where the formula has a symbol that is not on the sheet:
+    that of a copy, such as the embedding of a token, which is a row of E."""
+    known = {sheet.symbol(key).partition("[")[0] for key in (*sheet.given, *sheet.by_key)}
+    if all(base in known for base in _BASE.findall(formula)):
+        return ""
+    texts = [
+        f"{box.symbol} = {format_rule(box.rule, sheet.symbol)}"
+        for box in boxes
+        if "~" not in box.key and not _write_symbols(sheet, box)
+    ]
+    return to_line(max(texts, key=len, default=""))

@@ -13,6 +13,7 @@ from pellucid.sheets.layout import (
     AnswerLine,
     NumberList,
     NumberTable,
+    StepSection,
     describe_run,
     lay_out_given,
     lay_out_steps,
@@ -37,6 +38,10 @@ def _task(sheet: Sheet, key: bool) -> str:
     return WORKED if key or all(box.shown for box in sheet.boxes) else TASK
 
 
+def _section_title(section: StepSection) -> str:
+    return f"{section.title} ({section.name})" if section.name else section.title
+
+
 # ---- Markdown
 
 
@@ -58,9 +63,10 @@ def _markdown_lines(sheet: Sheet, key: bool, name: str) -> Iterator[str]:
         if section.phase != phase:
             phase = section.phase
             yield f"\n## {_plain(phase)}"
-        yield f"\n### {_plain(section.title)}\n"
+        yield f"\n### {_plain(_section_title(section))}\n"
         asked = f" ({section.asked})" if section.asked else ""
-        yield f"{_code(section.formula)}{asked}\n" if section.formula else f"{asked.strip()}\n"
+        yield f"{_code(section.formula)}{asked}" if section.formula else asked.strip()
+        yield f"for example {_code(section.example)}\n" if section.example else ""
         for line in section.lines:
             yield "- " + _plain(format_blank(line.number, line.symbol, line.answer, line.work))
         for check in section.checks:
@@ -118,9 +124,12 @@ def _html_lines(sheet: Sheet, code: str, key: bool) -> Iterator[str]:
             phase = section.phase
             yield f"<h2>{escape(phase)}</h2>"
         yield f"<section{' class=short' if len(section.lines) <= 12 else ''}>"
-        yield f"<header><h3>{escape(section.title)}</h3>"
+        yield f"<header><h3>{escape(_section_title(section))}</h3>"
         asked = f' <span class="asked">{escape(section.asked)}</span>' if section.asked else ""
-        yield f'<p class="formula">{_typeset(section.formula)}{asked}</p></header>'
+        yield f'<p class="formula">{_typeset(section.formula)}{asked}</p>'
+        if section.example:
+            yield f'<p class="formula">for example {_typeset(section.example)}</p>'
+        yield "</header>"
         yield '<ol class="boxes">'
         yield from map(_html_line, section.lines)
         yield "</ol>"

@@ -63,9 +63,10 @@ class Box:
         """Half a unit of the last asked place; 0 where the answer is exact."""
         return 0.0 if self.exact else 0.5 * 10.0**-self.decimals
 
-    def format(self, value: float) -> str:
-        """Returns an answer as the key prints it: with the asked decimals, or as it is where it is exact."""
-        text = format_answer(value, self.decimals)
+    def format(self, value: float, more: int = 0) -> str:
+        """Returns an answer as the key prints it, with `more` decimals than asked: 0.2500, or 0.25 where it
+        is exact."""
+        text = format_answer(value, self.decimals + more)
         return text.rstrip("0").rstrip(".") if self.exact and "." in text and "e" not in text else text
 
 
