@@ -24,16 +24,18 @@ _INDEXED = re.compile(r"(?P<base>[^\[\]]+)\[(?P<index>[^\[\]]*)\]")
 class NumberTable:
     """A matrix of given numbers, with the index and the token of each row and column."""
 
-    caption: str
+    symbol: str
+    about: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True)
 class NumberList:
-    """Given numbers, each with its symbol."""
+    """Given numbers of one value, each with its symbol."""
 
-    caption: str
+    symbol: str
+    about: str
     items: tuple[tuple[str, str], ...]
 
 
@@ -101,37 +103,43 @@ def lay_out_given(sheet: Sheet) -> Iterator[NumberTable | NumberList]:
         found = _INDEXED.fullmatch(key)
         groups[found["base"] if found else "" if "~" in key else key].append(key)
     scalars, rests = [], groups.pop("", [])
+    terms = Counter(entry.term for name in groups if (entry := describe(name)))
     for name, keys in groups.items():
         if len(keys) == 1 and not _INDEXED.fullmatch(keys[0]):
             scalars += keys
         else:
-            yield from _lay_out_value(sheet, name, keys)
+            entry = describe(name)
+            yield from _lay_out_value(sheet, name, keys, entry is not None and terms[entry.term] > 1)
     if scalars:
-        yield NumberList("Single numbers", _list_numbers(sheet, scalars))
+        yield NumberList("", "single numbers", _list_numbers(sheet, scalars))
     if rests:
-        yield NumberList(
-            "Remainders: the exact sum of the terms that are not asked", _list_numbers(sheet, rests)
-        )
+        about = "remainders: the exact sum of the terms that are not asked"
+        yield NumberList("", about, _list_numbers(sheet, rests))
 
 
-def _lay_out_value(sheet: Sheet, name: str, keys: Sequence[str]) -> Iterator[NumberTable | NumberList]:
+def _lay_out_value(
+    sheet: Sheet, name: str, keys: Sequence[str], is_ambiguous: bool
+) -> Iterator[NumberTable | NumberList]:
+    """Yields the given numbers of one value; its name beside its term where that `is_ambiguous`."""
     cells = {}
     for key in keys:
-        symbol = _INDEXED.fullmatch(sheet.given[key].symbol)
-        cells[key] = tuple(symbol["index"].split(",")) if symbol else ()
-    base = to_line(sheet.given[keys[0]].symbol.partition("[")[0])
-    about = describe(name)
-    caption = f"{base}: {about.term}, {to_line(name)}" if about else f"{base}: {to_line(name)}"
+        found = _INDEXED.fullmatch(sheet.given[key].symbol)
+        cells[key] = tuple(found["index"].split(",")) if found else ()
+    symbol = to_line(sheet.given[keys[0]].symbol.partition("[")[0])
+    entry = describe(name)
+    about = (
+        f"{entry.term}, {to_line(name)}" if entry and is_ambiguous else to_line(entry.term if entry else name)
+    )
     axes = _find_axes(sheet, cells)
     slices: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for key, index in cells.items():
         slices[index[:-2]].append(key)
-    tables = [_lay_out_table(sheet, caption, part, cells, axes) for part in slices.values()]
+    tables = [_lay_out_table(sheet, symbol, about, part, cells, axes) for part in slices.values()]
     whole = [table for table in tables if table is not None]
     if len(whole) == len(tables):
         yield from whole
     else:
-        yield NumberList(_caption_tokens(sheet, caption, cells, axes), _list_numbers(sheet, keys))
+        yield NumberList(symbol, _add_tokens(sheet, about, cells, axes), _list_numbers(sheet, keys))
 
 
 def _list_numbers(sheet: Sheet, keys: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -159,7 +167,8 @@ def _find_axes(sheet: Sheet, cells: Mapping[str, tuple[str, ...]]) -> tuple[str,
 
 def _lay_out_table(
     sheet: Sheet,
-    caption: str,
+    symbol: str,
+    about: str,
     keys: Sequence[str],
     cells: Mapping[str, tuple[str, ...]],
     axes: tuple[str, ...],
@@ -175,7 +184,8 @@ def _lay_out_table(
     *before, row_axis, column_axis = axes
     at = [f"{axis} = {_label(sheet, axis, i)}" for axis, i in zip(before, cells[keys[0]], strict=False)]
     return NumberTable(
-        ", ".join([caption, *at]),
+        symbol,
+        ", ".join([about, *at]),
         tuple(_label(sheet, column_axis, column) for column in columns),
         tuple(
             (
@@ -198,10 +208,8 @@ def _find_token(sheet: Sheet, axis: str, index: str) -> str:
     return texts[int(index)] if index.isdecimal() and len(index) < 9 and int(index) < len(texts) else ""
 
 
-def _caption_tokens(
-    sheet: Sheet, caption: str, cells: Mapping[str, tuple[str, ...]], axes: tuple[str, ...]
-) -> str:
-    """Returns the caption with the tokens of the positions and ids that the list has."""
+def _add_tokens(sheet: Sheet, about: str, cells: Mapping[str, tuple[str, ...]], axes: tuple[str, ...]) -> str:
+    """Returns what a list holds, with the tokens of the positions and ids that the list has."""
     found = []
     for i, axis in enumerate(axes):
         labels = [
@@ -210,7 +218,7 @@ def _caption_tokens(
         ]
         if any("(" in label for label in labels) and len(labels) <= MOST_COLUMNS:
             found.append(f"{axis} = {', '.join(labels)}")
-    return "; ".join([caption, *found])
+    return "; ".join([about, *found])
 
 
 # ---- the steps

@@ -26,8 +26,8 @@ TASK = (
     "decimals that its step asks for, and go on with the rounded number."
 )
 WORKED = "Every box is worked out; recompute each line from the numbers that it reads."
-LONG_LINE = 44
-"""Letters above which a box has a line of the page to itself."""
+HALF_LINE, BOX_LENGTH = 34, 14
+"""Letters above which a box has a line of the page to itself, and those that an empty box takes."""
 
 
 def _title(sheet: Sheet, key: bool) -> str:
@@ -56,7 +56,9 @@ def _markdown_lines(sheet: Sheet, key: bool, name: str) -> Iterator[str]:
         yield f"- {word}: {_code(text)}"
     yield f"\n{_task(sheet, key)}\n\n## Given"
     for block in lay_out_given(sheet):
-        yield f"\n**{_plain(block.caption)}**\n"
+        yield (
+            f"\n**{_plain(block.symbol)}** {_plain(block.about)}\n" if block.symbol else f"\n{block.about}\n"
+        )
         yield from _markdown_table(block) if isinstance(block, NumberTable) else _markdown_list(block)
     phase = ""
     for section in lay_out_steps(sheet, key):
@@ -140,8 +142,8 @@ def _html_lines(sheet: Sheet, code: str, key: bool) -> Iterator[str]:
 
 
 def _html_line(line: AnswerLine) -> str:
-    length = len(line.symbol) + len(line.work) + len(line.answer)
-    wide = ' class="wide"' if length > LONG_LINE else ""
+    length = len(line.symbol) + len(line.work) + (len(line.answer) or BOX_LENGTH)
+    wide = ' class="wide"' if length > HALF_LINE else ""
     work = f" = {_typeset(line.work)}" if line.work else ""
     answer = f"<b>{_number(line.answer)}</b>" if line.answer else '<span class="box"></span>'
     return (
@@ -152,14 +154,19 @@ def _html_line(line: AnswerLine) -> str:
 
 def _html_table(table: NumberTable) -> Iterator[str]:
     head = "".join(f"<th>{escape(column)}</th>" for column in table.columns)
-    yield f'<div class="table"><table><caption>{_typeset(table.caption)}</caption><tr><th></th>{head}</tr>'
+    yield f'<div class="table">{_html_caption(table)}<table><tr><th></th>{head}</tr>'
     for label, texts in table.rows:
         yield f"<tr><th>{escape(label)}</th>{''.join(f'<td>{_number(text)}</td>' for text in texts)}</tr>"
     yield "</table></div>"
 
 
+def _html_caption(block: NumberTable | NumberList) -> str:
+    symbol = f"<b>{_typeset(block.symbol)}</b> " if block.symbol else ""
+    return f'<p class="caption">{symbol}{escape(block.about)}</p>'
+
+
 def _html_list(numbers: NumberList) -> Iterator[str]:
-    yield f'<div class="list"><p class="caption">{_typeset(numbers.caption)}</p><ul>'
+    yield f'<div class="list">{_html_caption(numbers)}<ul>'
     for symbol, text in numbers.items:
         yield f"<li>{_typeset(symbol)} = {_number(text)}</li>"
     yield "</ul></div>"

@@ -31,14 +31,14 @@ def test_a_transposed_weight_has_the_rows_of_the_formula() -> None:
     assert isinstance(table, NumberTable)
     assert table.columns == ("0 (A)", "1 (B)", "2 (C)") and [label for label, _ in table.rows] == ["0", "1"]
     assert table.rows[1][1] == ("1", "3", "5")
-    assert "unembed.weight" in table.caption and "W_U" in table.caption
+    assert (table.symbol, table.about) == ("W_U", "unembedding weight")
 
 
 def test_each_head_is_a_table() -> None:
     cells = [(f"h={h},t={t},s={s}",) * 2 for h in range(2) for t in range(2) for s in range(2)]
     plain = [(key, re.sub(r"\w=", "", at)) for key, at in cells]
     tables = list(lay_out_given(make_matrix("blocks.0.attn.pattern", "P", plain)))
-    assert [table.caption.rpartition(", ")[2] for table in tables] == ["h = 0", "h = 1"]
+    assert [table.about for table in tables] == ["attention pattern, h = 0", "attention pattern, h = 1"]
 
 
 @pytest.mark.parametrize(
@@ -125,3 +125,37 @@ def test_a_negative_number_is_in_parentheses_where_it_needs_them() -> None:
     box = Box("b", "B", "", "b", "multiply", "fwd", "", rule, 2)
     (section,) = lay_out_steps(Sheet("", (box,), {"a": Given("-1.5", True, "A")}), key=True)
     assert section.lines[0].work == "-1.5 · (-1.5)"
+
+
+def test_two_values_of_one_kind_have_their_names() -> None:
+    names = [f"blocks.{layer}.attn.q_proj.weight" for layer in range(2)]
+    sheets = [make_matrix(name, "W_Q", [("out=0,in=0", "0,0"), ("out=0,in=1", "1,0")]) for name in names]
+    both = dataclasses.replace(sheets[0], given={**sheets[0].given, **sheets[1].given})
+    assert [block.about for block in lay_out_given(both)] == [
+        f"query projection weight, {name}" for name in names
+    ]
+
+
+def test_a_symbol_that_is_not_on_the_sheet_is_explained_by_an_example() -> None:
+    box = Box(
+        "q[t=1]",
+        "Q[1]",
+        "queries",
+        "q",
+        "einsum",
+        "fwd",
+        "Q[t] = X_E[t] W_Q",
+        RuleCall("multiply", ("e", "w")),
+        2,
+    )
+    sheet = Sheet("", (box,), {"e": Given("2", True, "E[B]"), "w": Given("3", True, "W_Q")})
+    (section,) = lay_out_steps(sheet)
+    assert section.example == "Q[1] = E[B] · W_Q"
+    known = dataclasses.replace(sheet, boxes=(dataclasses.replace(box, formula="Q[t] = E[v] W_Q"),))
+    assert not next(lay_out_steps(known)).example
+
+
+def test_an_exact_answer_has_no_zeros_at_its_end() -> None:
+    box = Box("b", "B", "", "b", "add", "fwd", "", RuleCall("add", ("a", "a")), 4, exact=True)
+    (section,) = lay_out_steps(Sheet("", (box,), {"a": Given("1.25", True, "A")}), key=True)
+    assert section.lines[0].answer == "2.5" and section.asked == "exact"
