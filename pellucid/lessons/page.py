@@ -231,7 +231,7 @@ PROPER_NAMES = (
 _SH = re.compile(r"^ *```sh\n.*?^ *```$", re.DOTALL | re.MULTILINE)
 _LINK_TARGET = re.compile(r"(?<=\])\([^)\s]*\)|<https?:[^>]*>")
 _CODE = re.compile(r"^ *```.*?^ *```$|`[^`\n]*`", re.DOTALL | re.MULTILINE)
-_SMALL = re.compile(r"(?<![\d.,])[012](?![\d]|[.,]\d)")
+_SMALL = re.compile(r"(?<=\[)[012](,[012])+(?=\])|(?<![\d.,])[012](?![\d]|[.,]\d)")
 _NUMBER = re.compile(r"[0-9¼½¾⅐-⅞][\d.,]*")
 
 
@@ -240,7 +240,7 @@ def find_literals(text: str) -> list[tuple[int, str]]:
     computed.
 
     Not counted are references, blocks of `sh`, the targets of links, lesson numbers and proper names; inside
-    code the whole numbers 0, 1 and 2 may stand.
+    code the whole numbers 0, 1 and 2 may stand, also as indices.
 
     >>> find_literals("GPT-2 has {{size pattern t}} tokens,\\nwith `max(0, x)`, at a rate of ½ or 0.1.")
     [(2, '½'), (2, '0.1')]

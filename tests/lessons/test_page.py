@@ -49,7 +49,7 @@ def test_a_page_that_is_not_as_it_must_be_is_refused_with_the_place(old: str, ne
     [
         "{{probs[t=1,v=2] 2}} and [[14]]",
         "GPT-2, SmolLM2, UTF-8, Example 3, Examples 1 and 2 and lesson-15",
-        "`max(0, x)`, `W_1`, `probs[t=1,v=2]`",
+        "`max(0, x)`, `W_1`, `probs[t=1,v=2]`, `W_Q[1,0]`",
         "```sh\npellucid explain abcd 'A B' --lr 0.5\n```",
         "[a paper](https://arxiv.org/abs/1706.03762), x² + β₁, two of three",
     ],
@@ -65,6 +65,7 @@ def test_what_is_not_a_typed_number(text: str) -> None:
         ("`W[3]`", "3"),
         ("`0.1`", "0.1"),
         ("`12`", "12"),
+        ("`P[1,0.2]`", "1,0.2"),
         ("½ of it", "½"),
         ("GPT-21", "21"),
         ("```text\n7\n```", "7"),
