@@ -98,7 +98,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Mark:
+class PointLabel:
     """A labelled point: a disk, or a ring where it is open."""
 
     x: float
@@ -107,13 +107,17 @@ class Mark:
     is_open: bool = False
 
 
+Mark = PointLabel
+"""The former name, until nothing imports it."""
+
+
 @dataclass(frozen=True)
 class Chart:
     """Series over the same axes, and labelled points; what is outside of the axes is not drawn.
 
     >>> key, updates = LegendKey("loss"), np.arange(3.0)
     >>> curve = Series(key, updates, np.array([1.86, 1.06, 0.96]), "points")
-    >>> marks = [Mark(0, 1.86, "0 of 3 right"), Mark(1, 1.06, "1 of 3")]
+    >>> marks = [PointLabel(0, 1.86, "0 of 3 right"), PointLabel(1, 1.06, "1 of 3")]
     >>> x = Axis("update", 0, 2, is_whole=True)
     >>> chart = Chart("loss over updates", x, Axis("nats", 0, 2), [curve], marks)
     >>> [words for words, place in chart.x.ticks()]
@@ -124,7 +128,7 @@ class Chart:
     x: Axis
     y: Axis
     series: Sequence[Series]
-    marks: Sequence[Mark] = ()
+    marks: Sequence[PointLabel] = ()
 
 
 @dataclass(frozen=True)
