@@ -43,6 +43,11 @@ def name_part(rule: Rule, symbols: Mapping[str, str]) -> str:
     return f"{sign} " + "".join(column.pop() if len(column) == 1 else "·" for column in columns)
 
 
+def name_rest(count: int) -> str:
+    """Returns the symbol of a folded remainder."""
+    return f"the other {count:,} terms" if count > 1 else "the other term"
+
+
 def _add_layer(symbol: str, name: str) -> str:
     layer = _LAYER.search(name)
     head, at, update = symbol.partition("@")

@@ -8,7 +8,8 @@ from pellucid.errors import AddressError, UsageError
 from pellucid.explain import address as addresses
 from pellucid.explain.rule import compute, find_keys
 from pellucid.explain.trace import Trace
-from pellucid.sheets.make import make_sheet, propose_focus
+from pellucid.sheets.drafts import propose_focus
+from pellucid.sheets.make import make_sheet
 from pellucid.sheets.sheet import Sheet, significant_digits
 
 
