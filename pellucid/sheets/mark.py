@@ -102,6 +102,14 @@ class Marking:
         marks = [marked.mark for marked in self.boxes]
         return {mark: marks.count(mark) for mark in Mark}
 
+    def find(self, key: str) -> MarkedBox:
+        """Returns the box of this key."""
+        return next(marked for marked in self.boxes if marked.box.key == key)
+
+    def is_answered(self, key: str) -> bool:
+        """Tests whether a box has an answer that is a number."""
+        return any(m.box.key == key and m.mark not in (Mark.OPEN, Mark.UNREADABLE) for m in self.boxes)
+
     @property
     def first_wrong(self) -> MarkedBox | None:
         return next((marked for marked in self.boxes if marked.mark is Mark.WRONG), None)
@@ -259,8 +267,18 @@ class _Learner:
 
 
 def find_slips(sheet: Sheet, box: Box, is_generic: bool) -> Iterator[tuple[str, Rule]]:
-    """Yields the mistakes that are made from a box's own rule, by name."""
-    yield from ()
+    """Yields the mistakes that are made from a box's own rule, by name; with the rules of the other boxes of
+    its step as neighboring cells."""
+    try:
+        from pellucid.judge import mistakes
+    except ImportError:
+        return
+    if not hasattr(mistakes, "find_slips"):
+        return
+    neighbors = [other.rule for other in sheet.boxes if other.step == box.step and other is not box]
+    for slip in mistakes.find_slips(box.rule, neighbors):
+        if slip.is_specific != is_generic:
+            yield slip.name, slip.rule
 
 
 # ---- one answer

@@ -64,7 +64,7 @@ class Practice:
 
     @property
     def wrong(self) -> int:
-        return self.count(Mark.WRONG, Mark.UNREADABLE)
+        return self.count(Mark.WRONG)
 
     @property
     def asked(self) -> int:
