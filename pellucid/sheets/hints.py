@@ -1,7 +1,7 @@
 """Hints for one box, one at a time: where to look, the formula, the arithmetic in numbers, the value."""
 
 from pellucid.explain.rule import find_keys, format_rule
-from pellucid.judge import mistakes
+from pellucid.judge.mistakes import explain_mistake
 from pellucid.sheets.answers import is_plain
 from pellucid.sheets.mark import Mark, MarkedBox, Marking
 from pellucid.sheets.sheet import format_answer
@@ -44,7 +44,7 @@ def explain_fitting(marked: MarkedBox) -> str:
     """Returns the mistakes that give a wrong answer, each with its sentence; empty where none does."""
     lines = []
     for found in marked.mistakes:
-        sentence = mistakes.explain_mistake(found.name) if hasattr(mistakes, "explain_mistake") else ""
+        sentence = explain_mistake(found.name)
         lines.append(f"{found}. {sentence}" if sentence else f"{found}.")
     return "\n".join(lines)
 

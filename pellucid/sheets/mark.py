@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from pellucid.explain.rule import Rule, compute, find_keys
+from pellucid.judge import mistakes
 from pellucid.sheets.answers import MOST_DECIMALS, Answer, is_blank, parse_answer
 from pellucid.sheets.sheet import Box, Sheet, SumCheck, format_answer
 
@@ -269,12 +270,6 @@ class _Learner:
 def find_slips(sheet: Sheet, box: Box, is_generic: bool) -> Iterator[tuple[str, Rule]]:
     """Yields the mistakes that are made from a box's own rule, by name; with the rules of the other boxes of
     its step as neighboring cells."""
-    try:
-        from pellucid.judge import mistakes
-    except ImportError:
-        return
-    if not hasattr(mistakes, "find_slips"):
-        return
     neighbors = [other.rule for other in sheet.boxes if other.step == box.step and other is not box]
     for slip in mistakes.find_slips(box.rule, neighbors):
         if slip.is_specific != is_generic:

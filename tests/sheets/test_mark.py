@@ -147,7 +147,7 @@ def test_a_mistake_is_looked_for_with_the_learners_own_numbers() -> None:
 
 def test_a_mistake_in_a_step_left_open_is_found_through_it() -> None:
     """P₀ left open and not divided: L = −ln 1.6487 = −0.5."""
-    assert name_mistakes(answer(P0="", L="-0.5000"), "L") == ["did not divide by the sum, in P0"]
+    assert name_mistakes(answer(P0="", L="-0.5000"), "L") == ["not divided by the sum, in P0"]
 
 
 def test_a_mistake_is_found_where_more_digits_were_kept_than_written() -> None:
