@@ -150,7 +150,7 @@ def _ask_boxes(file: Path, sheet: "Sheet") -> "Sheet":
     before = read_text(file, MOST_BYTES)
     typed: dict[str, str] = {}
 
-    def answered() -> "Sheet":
+    def apply_answers() -> "Sheet":
         return replace(sheet, answers={**sheet.answers, **typed})
 
     def ask(box: "Box") -> None:
@@ -158,11 +158,11 @@ def _ask_boxes(file: Path, sheet: "Sheet") -> "Sheet":
         while text := input(f"{box.symbol} ({pluralize(box.decimals, 'decimal')}) = ").strip():
             if text.lower() == "h":
                 stage = min(stage + 1, 4)
-                _show_hint(answered(), box.key, stage)
+                _show_hint(apply_answers(), box.key, stage)
                 continue
             typed[box.key] = text
             write_answers(file, sheet, typed, before)
-            if _is_accepted(answered(), box.key):
+            if _is_accepted(apply_answers(), box.key):
                 return
 
     opened = [box for box in sheet.boxes if not box.shown and is_blank(sheet.answers.get(box.key, ""))]
@@ -174,7 +174,7 @@ def _ask_boxes(file: Path, sheet: "Sheet") -> "Sheet":
             _print_wrapped(f"{number} of {len(opened)}: {box.symbol}{meaning}", 2)
             _print_wrapped(f"  {box.formula}", 4)
             ask(box)
-    return answered()
+    return apply_answers()
 
 
 def _show_hint(sheet: "Sheet", key: str, stage: int) -> None:

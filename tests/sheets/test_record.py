@@ -148,9 +148,9 @@ def test_a_half_written_last_line_is_ignored_and_the_next_entry_is_whole(tmp_pat
     path = tmp_path / "learner.jsonl"
     append_entry(practise(0), path)
     whole = path.read_bytes()
-    for length in range(len(whole)):
+    for length in range(0, len(whole), 7):
         path.write_bytes(whole + whole[:length])
-        assert len(read_record(path).entries) == 1 + (length == len(whole) - 1)
+        assert len(read_record(path).entries) == 1
         append_entry(practise(1), path)
         assert read_record(path).entries[-1] == practise(1)
 
