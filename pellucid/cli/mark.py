@@ -40,12 +40,12 @@ def mark(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Mark a worksheet: right, right from your numbers, rounding, or wrong and by which mistake.
+    """Grade a worksheet: right, right from your numbers, rounding, or wrong and by which mistake.
 
     Exit code 0: nothing is wrong; 1: a box is wrong, or its answer is not a number.
     """
     from pellucid.sheets.file import read_sheet
-    from pellucid.sheets.mark import Mark, mark_sheet
+    from pellucid.sheets.mark import Grade, mark_sheet
 
     sheet = read_sheet(file)
     if ask:
@@ -61,7 +61,7 @@ def mark(
         _print_marking(marking, file)
     if not no_record and hint is None:
         _record(marking)
-    if marking.counts[Mark.WRONG] or marking.counts[Mark.UNREADABLE]:
+    if marking.counts[Grade.WRONG] or marking.counts[Grade.UNREADABLE]:
         raise typer.Exit(1)
 
 
@@ -80,10 +80,10 @@ def _record(marking: "Marking") -> None:
 
 def _print_marking(marking: "Marking", file: Path) -> None:
     from pellucid.sheets.hints import explain_fitting, make_hint
-    from pellucid.sheets.mark import Mark
+    from pellucid.sheets.mark import Grade
 
     print(marking.sheet.title)
-    rows = [marked for marked in marking.boxes if marked.mark not in (Mark.RIGHT, Mark.OPEN)]
+    rows = [marked for marked in marking.boxes if marked.grade not in (Grade.RIGHT, Grade.OPEN)]
     symbol, answer = (
         min(max(map(len, texts), default=0), WIDEST_CELL)
         for texts in ([marked.box.symbol for marked in rows], [marked.text for marked in rows])
@@ -105,26 +105,28 @@ def _print_marking(marking: "Marking", file: Path) -> None:
 def _describe(marked: "MarkedBox") -> str:
     """Returns the verdict on a box: "rounding: give 4 decimals"."""
     reasons = [str(found) for found in marked.mistakes] or [marked.note]
-    return ": ".join(filter(None, (str(marked.mark), " or ".join(reasons))))
+    return ": ".join(filter(None, (str(marked.grade), " or ".join(reasons))))
 
 
 def _format_totals(marking: "Marking") -> str:
     """Returns one line: "17 of 22 right (3 from your numbers, 2 rounding), 1 wrong, 4 open"."""
-    from pellucid.sheets.mark import Mark
+    from pellucid.sheets.mark import Grade
 
     counts = marking.counts
-    right = sum(count for mark, count in counts.items() if mark.is_right)
-    kinds = {"from your numbers": counts[Mark.FROM_YOURS], "rounding": counts[Mark.ROUNDING]}
+    right = sum(count for grade, count in counts.items() if grade.is_right)
+    kinds = {"from your numbers": counts[Grade.FROM_YOURS], "rounding": counts[Grade.ROUNDING]}
     among = ", ".join(f"{count} {kind}" for kind, count in kinds.items() if count)
-    others = [f"{counts[mark]} {mark}" for mark in (Mark.WRONG, Mark.UNREADABLE, Mark.OPEN) if counts[mark]]
+    others = [
+        f"{counts[grade]} {grade}" for grade in (Grade.WRONG, Grade.UNREADABLE, Grade.OPEN) if counts[grade]
+    ]
     return ", ".join([f"{right} of {len(marking.boxes)} right{f' ({among})' if among else ''}", *others])
 
 
 def _print_hint(marking: "Marking", stage: int) -> None:
     from pellucid.sheets.hints import make_hint
-    from pellucid.sheets.mark import Mark
+    from pellucid.sheets.mark import Grade
 
-    first = marking.first_wrong or next((m for m in marking.boxes if m.mark is Mark.OPEN), None)
+    first = marking.first_wrong or next((m for m in marking.boxes if m.grade is Grade.OPEN), None)
     if first is None:
         print("Nothing is wrong, and no box is open.")
         return
@@ -192,4 +194,4 @@ def _is_accepted(sheet: "Sheet", key: str) -> bool:
 
     marked = mark_sheet(sheet).find(key)
     _print_wrapped(f"  {_describe(marked)}", 4)
-    return marked.mark.is_right
+    return marked.grade.is_right

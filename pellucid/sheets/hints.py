@@ -3,7 +3,7 @@
 from pellucid.explain.rule import find_keys, format_rule
 from pellucid.judge.mistakes import explain_mistake
 from pellucid.sheets.answers import is_plain
-from pellucid.sheets.mark import Mark, MarkedBox, Marking
+from pellucid.sheets.mark import Grade, MarkedBox, Marking
 from pellucid.sheets.sheet import format_answer
 
 STAGES = (1, 2, 3, 4)
@@ -19,7 +19,7 @@ def _say_where(marking: Marking, marked: MarkedBox) -> str:
     place = f"{box.symbol}: {box.meaning}" if box.meaning else box.symbol
     keys = dict.fromkeys(find_keys(box.rule))
     read = ", ".join(marking.sheet.symbol(key) for key in keys)
-    doubt = "Compute it again" if marked.mark is Mark.WRONG else "It is computed"
+    doubt = "Compute it again" if marked.grade is Grade.WRONG else "It is computed"
     return f"{place}. {doubt} from {read}." if read else f"{place}."
 
 
