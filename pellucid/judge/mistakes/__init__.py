@@ -9,7 +9,7 @@ give the wrong rules of a box.
 """
 
 from pellucid.judge.mistakes.catalogue import CONVENTIONS, MISTAKES, SLIPS
-from pellucid.judge.mistakes.slips import Slip, find_slips
+from pellucid.judge.mistakes.slips import Slip, are_neighbors, find_slips
 from pellucid.judge.mistakes.variant import Mistake, Program, Variant, describe
 from pellucid.judge.mistakes.worksheet import (
     ALIASES,
@@ -31,6 +31,7 @@ __all__ = [
     "SheetMistake",
     "Slip",
     "Variant",
+    "are_neighbors",
     "describe",
     "explain_mistake",
     "find_slips",

@@ -38,6 +38,19 @@ def find_slips(rule: Rule, neighbors: Iterable[Rule] = ()) -> Iterator[Slip]:
             yield Slip("neighboring cell", wrong, False)
 
 
+def are_neighbors(key: str, other: str) -> bool:
+    """Tests whether two keys are cells of one value whose indices differ in one axis.
+
+    >>> are_neighbors("S[t=1,s=0]", "S[t=1,s=1]"), are_neighbors("S[t=0,s=0]", "S[t=1,s=1]")
+    (True, False)
+    """
+    (name, _, places), (of, _, others) = key.partition("["), other.partition("[")
+    if name != of or not places or "~" in key + other:
+        return False
+    pairs = list(zip(places.split(","), others.split(","), strict=False))
+    return sum(a.rstrip("]") != b.rstrip("]") for a, b in pairs) == 1
+
+
 # ---- rewriting
 
 
@@ -75,26 +88,20 @@ def _rename(function: str, other: str) -> Rewrite:
 
 
 def _is_constant(rule: Rule) -> bool:
-    return isinstance(rule, float | int)
+    return not any(True for _ in find_keys(rule))
 
 
-def _omit_factors(rule: Rule) -> Iterator[Rule]:
-    """Yields the rule without the i-th factor, key or part, of all its products at once."""
+def _omit_factor(rule: Rule) -> Iterator[Rule]:
+    """Yields the rule without one factor, key or part, of its product; a sum of products has no such slip."""
+    products = [part for part in walk(rule) if is_call(part, "multiply") and len(_find_factors(part)) > 1]
+    if len(products) == 1:
+        for lost in _find_factors(products[0]):
+            kept = tuple(arg for arg in products[0].args if arg is not lost)
+            yield replace_part(rule, products[0], RuleCall("multiply", kept))
 
-    def factors(call: Rule) -> list[Rule]:
-        return [arg for arg in call.args if not _is_constant(arg)] if is_call(call, "multiply") else []
 
-    for i in range(max((len(factors(part)) for part in walk(rule)), default=0)):
-
-        def omit(call: RuleCall, i: int = i) -> Rule:
-            held = factors(call)
-            if len(held) < 2:
-                return call
-            lost = held[min(i, len(held) - 1)]
-            at = next(j for j, arg in enumerate(call.args) if arg is lost)
-            return RuleCall("multiply", call.args[:at] + call.args[at + 1 :])
-
-        yield from _everywhere(omit)(rule)
+def _find_factors(product: RuleCall) -> list[Rule]:
+    return [arg for arg in product.args if not _is_constant(arg)]
 
 
 def _omit_term(call: RuleCall) -> Iterator[Rule]:
@@ -107,10 +114,7 @@ def _omit_term(call: RuleCall) -> Iterator[Rule]:
 
 
 def _omit_power(call: RuleCall) -> Rule:
-    exponent = call.args[-1]
-    return (
-        call.args[0] if call.function == "power" and _is_constant(exponent) and exponent in (2, 3) else call
-    )
+    return call.args[0] if call.function == "power" and call.args[1] in (2.0, 3.0) else call
 
 
 def _omit_root(call: RuleCall) -> Rule:
@@ -124,7 +128,8 @@ def _omit_root(call: RuleCall) -> Rule:
 def _omit_reciprocal(call: RuleCall) -> Rule:
     if call.function == "power" and call.args[1] == -0.5:
         return RuleCall("power", (call.args[0], 0.5))
-    return call.args[1] if call.function == "divide" and call.args[0] == 1.0 else call
+    is_reciprocal = call.function == "divide" and call.args[0] == 1.0 and not _is_constant(call.args[1])
+    return call.args[1] if is_reciprocal else call
 
 
 def _omit_division(by_constant: bool) -> Rewrite:
@@ -152,13 +157,14 @@ def _change_sign(rule: Rule) -> Iterator[Rule]:
 
 
 def _skip_step(rule: Rule) -> Iterator[Rule]:
+    """Yields the first number that a rule reads: the one that its step changes."""
     keys = [*dict.fromkeys(find_keys(rule))]
-    if len(keys) <= MOST_KEYS_OF_A_SKIPPED_STEP:
-        yield from keys
+    if 0 < len(keys) <= MOST_KEYS:
+        yield keys[0]
 
 
-MOST_KEYS_OF_A_SKIPPED_STEP = 3
-"""Of a step that reads more numbers than this, none is the one that the step changes."""
+MOST_KEYS = 3
+"""A step that reads more numbers than this combines them, and changes none in particular."""
 
 SLIPS_OF_RULES: tuple[tuple[str, Rewrite, bool], ...] = (
     ("e^ omitted", _everywhere(lambda call: call.args[0] if call.function == "exp" else call), True),
@@ -169,7 +175,7 @@ SLIPS_OF_RULES: tuple[tuple[str, Rewrite, bool], ...] = (
     ("root omitted", _everywhere(_omit_root), True),
     ("reciprocal omitted", _everywhere(_omit_reciprocal), True),
     ("power omitted", _everywhere(_omit_power), True),
-    ("factor of a product missing", _omit_factors, True),
+    ("factor of a product missing", _omit_factor, True),
     ("sign lost", _change_sign, True),
     ("added instead of subtracted", _one_at_a_time(_add), True),
     ("branches swapped", _everywhere(_swap_branches), True),

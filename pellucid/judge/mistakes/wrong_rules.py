@@ -99,8 +99,18 @@ def _replace_constant(rule: Rule, right: Step, wrong: Step) -> Rule | None:
     if len(changed) != 1:
         return None
     old, new = right.attrs.get(changed[0]), wrong.attrs.get(changed[0])
-    constants = [part for part in walk(rule) if isinstance(part, float) and part == old]
+    constants = [part for part in walk(rule) if _read_constant(part) == old]
     return replace_part(rule, constants[0], new) if len(constants) == 1 and isinstance(new, float) else None
+
+
+def _read_constant(rule: Rule) -> float | None:
+    """Returns the number of a constant, which may be written 1 / N; None for any other rule."""
+    match rule:
+        case float(value):
+            return value
+        case RuleCall("divide", (float(a), float(b))):
+            return a / b
+    return None
 
 
 def _record(trace: Trace, wrong: _WrongStep, index: Index) -> Expression | None:

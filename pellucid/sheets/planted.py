@@ -1,0 +1,62 @@
+"""Planted mistakes: the answers of a learner who makes one mistake in one box and goes on with that number.
+
+The tests plant every visible mistake of a sheet, one at a time, and mark it: exactly one box must be wrong,
+and its mistake named.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from pellucid.explain.rule import Rule, compute
+from pellucid.judge.mistakes import resolve_mistake
+from pellucid.sheets.make import VISIBLE
+from pellucid.sheets.mark import find_slips
+from pellucid.sheets.sheet import Box, Sheet, format_answer
+
+
+class Plant(NamedTuple):
+    """A mistake in one box of a sheet: its name and its wrong rule."""
+
+    box: Box
+    mistake: str
+    rule: Rule
+
+
+def find_plants(sheet: Sheet) -> Iterator[Plant]:
+    """Yields every mistake in every box that moves the box by more than `VISIBLE` units of its last place."""
+    for box in sheet.boxes:
+        specific = [*box.mistakes.items(), *find_slips(sheet, box, is_generic=False)]
+        known = {rule for _, rule in specific}
+        generic = [
+            (name, rule) for name, rule in find_slips(sheet, box, is_generic=True) if rule not in known
+        ]
+        for name, rule in (*specific, *generic):
+            if not box.shown and is_visible(sheet, box, rule):
+                yield Plant(box, name, rule)
+
+
+def find_visible_mistakes(sheet: Sheet) -> set[str]:
+    """Returns the catalogue's names of the mistakes that show in some box of a sheet."""
+    return {resolve_mistake(plant.mistake) for plant in find_plants(sheet)}
+
+
+def is_visible(sheet: Sheet, box: Box, rule: Rule) -> bool:
+    """Tests whether a wrong rule moves a box by more than `VISIBLE` units of its last place."""
+    return abs(compute(rule, sheet.key) - sheet.key[box.key]) > VISIBLE * 10.0**-box.decimals
+
+
+def answer_sheet(sheet: Sheet, plant: Plant | None = None) -> Sheet:
+    """Returns the sheet with the answers of a learner who rounds each to the asked digits, goes on with the
+    rounded numbers, and makes the planted mistake."""
+    values = {key: given.value for key, given in sheet.given.items()}
+    answers = {}
+    for box in sheet.boxes:
+        if box.shown:
+            values[box.key] = sheet.key[box.key]
+            continue
+        rule = plant.rule if plant and plant.box.key == box.key else box.rule
+        value = compute(rule, values)
+        answers[box.key] = f"{value:.12g}" if box.exact else format_answer(value, box.decimals)
+        values[box.key] = float(answers[box.key])
+    return replace(sheet, answers=answers)
