@@ -1,0 +1,147 @@
+"""Lesson 17: a feed-forward layer with a residual connection, the same without it, with every gate closed,
+trained either way, and with its one step divided into smaller ones."""
+
+from itertools import count
+
+import numpy as np
+
+import pellucid
+from pellucid import ops
+from pellucid.config import ModelConfig
+from pellucid.explain.trace import Trace
+from pellucid.figures.chart import Axis, Chart, LegendKey, Series
+from pellucid.figures.diagram import Grid
+from pellucid.figures.figure import Figure, make_figure
+from pellucid.lessons.accuracy import record_right
+from pellucid.lessons.program import print_example, vary_tokens
+from pellucid.reference.ops.updates import global_norm
+from pellucid.reference.tape import Tape
+from pellucid.workbench.model import Model
+
+MODEL, FROZEN, TARGET = "example-5", ["embed.weight"], "C"
+BATCH, TARGETS = ("A B", "A A", "B A"), ("C", "D", "C")
+RATE, UPDATES = 0.5, 60
+UP_BIAS, CLOSING_BIAS = "blocks.0.mlp.up_proj.bias", [-1.0, -4.0]
+"""A bias of the up-projection with which every pre-activation of "A B" is negative."""
+DIVISIONS = (1, 2, 4, 8, 64)
+
+
+def run(prompt: str = "A B", seed: int = 0) -> dict[str, Trace]:
+    """Returns the runs of the lesson; the first is the one that the page and the sheet are about."""
+    prompt = vary_tokens(prompt, seed)
+    model = pellucid.load(MODEL)
+    without = omit_residual(model)
+    first = model.trace(prompt, target=TARGET, update="sgd", lr=RATE, freeze=FROZEN)
+    return {
+        "with": _record(first),
+        "without": _record(without.trace(prompt, target=TARGET, backward=True)),
+        "closed": _record(close_gates(model).trace(prompt, target=TARGET, backward=True)),
+        "closed_without": _record(close_gates(without).trace(prompt, target=TARGET, backward=True)),
+        "trained": train_batch(model),
+        "trained_without": train_batch(without),
+        "divided": divide_step(first),
+    }
+
+
+def omit_residual(model: Model) -> Model:
+    """Returns the model with the same weights, in which a sub-layer's output replaces its input."""
+    return model.replace(config=ModelConfig.from_dict({**model.config.to_dict(), "residual": "none"}))
+
+
+def close_gates(model: Model) -> Model:
+    """Returns the model with a bias that closes every gate."""
+    return model.replace(weights={**model.weights, UP_BIAS: np.array(CLOSING_BIAS)})
+
+
+def train_batch(model: Model) -> Trace:
+    """Returns the training on the prompts of lesson 16, with the number of targets predicted, the number of
+    open gates at their positions, and the entropy of their frequencies."""
+    trace = model.trace(
+        list(BATCH), target=list(TARGETS), update="sgd", lr=RATE, steps=UPDATES, freeze=FROZEN
+    )
+    tape = trace.tape
+    for k in count():
+        if f"blocks.0.mlp.up@{k}" not in tape:
+            break
+        gates = tape[f"blocks.0.mlp.up@{k}"][:, -1] > 0
+        meaning = f"number of open gates at the last positions after {k} updates"
+        tape.describe(tape.constant(f"open@{k}", int(gates.sum())), meaning=meaning)
+    _, counts = np.unique(TARGETS, return_counts=True)
+    shares = counts / counts.sum()
+    entropy = tape.constant("entropy", -np.sum(shares * np.log(shares)))
+    tape.describe(entropy, symbol="H", meaning="entropy of the frequencies of the targets")
+    return record_right(trace)
+
+
+def divide_step(first: Trace) -> Trace:
+    """Returns the residual step of the feed-forward layer at the last position, as one step and as n steps
+    of 1/n: BYn.x@k is the stream after k of them, and BYn.u@k the pre-activations there."""
+    known, tape = first.tape, Tape()
+    start = tape.constant("x", known["blocks.0.resid_mid"][0, -1])
+    names = {"w1": "up_proj.weight", "b1": "up_proj.bias", "w2": "down_proj.weight", "b2": "down_proj.bias"}
+    w1, b1, w2, b2 = (tape.constant(short, known[f"blocks.0.mlp.{full}"]) for short, full in names.items())
+    for n in DIVISIONS:
+        x = start
+        for k in range(1, n + 1):
+            u = tape(f"by{n}.u.{k - 1}", ops.einsum, x, w1, b1, spec="c,fc+f->f")
+            a = tape(f"by{n}.a.{k - 1}", ops.relu, u)
+            out = tape(f"by{n}.out.{k - 1}", ops.einsum, a, w2, b2, spec="f,cf+c->c")
+            x = tape(f"by{n}.x.{k}", ops.scaled_sum, x, out, alpha=1 / n)
+        tape.alias(f"by{n}.end", x)
+    return Trace(tape, {"model": f"{MODEL}, its feed-forward layer in smaller steps"})
+
+
+def _record(trace: Trace) -> Trace:
+    """Adds the learning rate, and the norm of the gradient that reaches the embeddings."""
+    tape = trace.tape
+    tape.describe(tape.constant("rate", RATE), symbol="η", meaning="learning rate")
+    norm = tape("gradient_norm", global_norm, tape.ref("d.embedded"))
+    tape.describe(norm, symbol="‖dX_E‖", meaning="norm of the gradient that reaches the embeddings")
+    return trace
+
+
+def pictures() -> dict[str, Figure]:
+    """Returns the gates of both positions before and after the ReLU, and the loss with and without the
+    residual connection."""
+    runs = run()
+    first, updates = runs["with"], np.arange(UPDATES + 1.0)
+    before, after = (first.value(f"blocks.0.mlp.{name}")[0] for name in ("up", "act"))
+    axes = (first.labels["t"], [f"gate {f}" for f in range(before.shape[1])])
+    curves = [
+        Series(
+            LegendKey(name, i, i), updates, np.array([trace.value(f"loss@{k}") for k in range(UPDATES + 1)])
+        )
+        for i, (name, trace) in enumerate(
+            {"with the residual": runs["trained"], "without": runs["trained_without"]}.items()
+        )
+    ]
+    entropy = float(runs["trained"].value("entropy"))
+    level = Series(
+        LegendKey("entropy of the targets", 2, 2), updates, np.full(len(updates), entropy), "level"
+    )
+    return {
+        "gates": make_figure(
+            "Each position opens the gate that the other closes",
+            Grid("U, before the ReLU", before, *axes, scale="signed"),
+            Grid("A, after it", after, *axes, scale="signed", masked=(before <= 0).astype(float)),
+            note="A hatched gate is closed: it passes on 0.",
+        ),
+        "curves": make_figure(
+            "Trained on three prompts",
+            Chart(
+                "loss over updates",
+                Axis("updates", 0, UPDATES, is_whole=True),
+                Axis("loss", 0, 3.5),
+                [*curves, level],
+            ),
+        ),
+    }
+
+
+def numbers() -> dict[str, float]:
+    """Returns the largest number of parts of a step."""
+    return {"finest": max(DIVISIONS)}
+
+
+if __name__ == "__main__":
+    print_example(run)
