@@ -1,5 +1,6 @@
 """The cells of a trace as keys and rules: what a cell copies, and the arithmetic of a group of cells."""
 
+import fnmatch
 import math
 from collections.abc import Iterator, Sequence
 
@@ -27,10 +28,12 @@ FOLLOWED = 64
 
 
 class Cells:
-    """Keys and rules of a trace's cells. `read` maps each key to its cell; `rests` holds the remainders."""
+    """Keys and rules of a trace's cells. `read` maps each key to its cell; `rests` holds the remainders.
 
-    def __init__(self, trace: Trace, top: int) -> None:
-        self.trace, self.top = trace, top
+    A value that fits a pattern of `stop` is printed under its own name, also where it copies another."""
+
+    def __init__(self, trace: Trace, top: int, stop: Sequence[str] = ()) -> None:
+        self.trace, self.top, self.stop = trace, top, stop
         self.read: dict[str, CellId] = {}
         self.rests: dict[str, tuple[float, int]] = {}
         self._resolved: dict[CellId, Rule] = {}
@@ -55,6 +58,8 @@ class Cells:
             return value if is_start or _is_mask(trace, name) else self._key(name, index)
         if (before := self._find_unchanged(step)) is not None:
             return self.resolve(before, index)
+        if self.fits_stop(name):
+            return self._key(name, index)
         if find_textbook_form(trace, step, index):
             return self._key(name, index)
         size = self._count_read(step, index)
@@ -67,6 +72,10 @@ class Cells:
         if isinstance(rule, str) or (isinstance(rule, float) and (rule in (0.0, 1.0) or math.isinf(rule))):
             return rule
         return self._key(name, index)
+
+    def fits_stop(self, name: str) -> bool:
+        """Tests whether a value is printed and not asked."""
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.stop)
 
     def _find_unchanged(self, step: Step) -> str | None:
         """Returns the same value before the update, where the update did not change it; None elsewhere."""

@@ -1,10 +1,8 @@
 """Which cells a sheet asks: from those in focus downwards, level by level, what each of them reads."""
 
-import fnmatch
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -59,11 +57,11 @@ def _find_largest(value: Array, index: Sequence[int | None], axis: int, top: int
     return sorted(int(i) for i in np.argsort(-largest, kind="stable")[:top])
 
 
-def draft_boxes(cells: Cells, targets: Sequence[str], stop: Sequence[str], limit: int) -> list[BoxDraft]:
+def draft_boxes(cells: Cells, targets: Sequence[str], limit: int) -> list[BoxDraft]:
     """Returns the boxes in the tape's order, the shared parts of a step before its cells.
 
-    A level is what the boxes of the level above read. The boxes end at a parameter, at a name that fits
-    `stop`, and before a level that would exceed `limit`.
+    A level is what the boxes of the level above read. The boxes end at a parameter, at a value that the
+    cells stop at, and before a level that would exceed `limit`.
     """
     steps = cells.trace.tape.steps
     rules: dict[CellId, Rule] = {}
@@ -87,7 +85,8 @@ def draft_boxes(cells: Cells, targets: Sequence[str], stop: Sequence[str], limit
             for key in read
             if key in cells.read
             and cells.read[key] not in rules
-            and _can_ask(cells.read[key][0], steps, stop)
+            and cells.read[key][0] in steps
+            and not cells.fits_stop(cells.read[key][0])
         ]
     shared = _share(cells, rules)
     place = {name: i for i, name in enumerate(steps)}
@@ -101,10 +100,6 @@ def draft_boxes(cells: Cells, targets: Sequence[str], stop: Sequence[str], limit
         ),
         key=lambda draft: place[draft.name],
     )
-
-
-def _can_ask(name: str, steps: Any, stop: Sequence[str]) -> bool:
-    return name in steps and not any(fnmatch.fnmatchcase(name, pattern) for pattern in stop)
 
 
 def _group_by_name(cells: Cells, keys: Iterable[str]) -> dict[str, list[str]]:

@@ -44,13 +44,13 @@ def make_sheet(
     It asks at most `boxes` numbers, or what is in focus; values that fit the patterns of `stop` are printed.
     A long sum shows `top` terms and its exact remainder. About `digits` digits are asked of each number.
     """
-    cells = Cells(trace, top)
+    cells = Cells(trace, top, stop)
     targets = [key for at in focus for key in find_focus(cells, at)]
     if not targets:
         raise UsageError(
             f"{', '.join(focus)} is given, not computed: there is nothing to ask; choose a later value."
         )
-    drafts = draft_boxes(cells, targets, stop, boxes)
+    drafts = draft_boxes(cells, targets, boxes)
     return _attach_mistakes(
         Sheet(
             title=title or f"{trace.run.get('model', 'A tape')}: {', '.join(focus)}",

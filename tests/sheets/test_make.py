@@ -107,6 +107,14 @@ def test_a_large_power_of_e_is_asked_with_the_maximum_subtracted() -> None:
     assert max(abs(value) for key, value in sheet.key.items() if "~" in key) < 21
 
 
+def test_a_value_to_stop_at_is_printed_under_its_own_name(example_3: Trace) -> None:
+    """At A the head output is a copy of A's value; the formula reads the attention output, and so do we."""
+    at = ["unembed.weight@1[v=2]", "logits[t=0,v=2]"]
+    sheet = make_sheet(example_3, at, stop=["probs", "blocks.0.attn_out"])
+    outputs = {key for key in sheet.given if key.startswith("blocks.")}
+    assert outputs == {f"blocks.0.attn_out[t={t},c={c}]" for t in range(2) for c in range(2)}
+
+
 def test_boxes_stop_before_a_level_that_would_exceed_the_limit(example_3: Trace) -> None:
     for limit in (1, 6, 12, 30):
         sheet = make_sheet(example_3, ["probs[t=1,v=2]"], boxes=limit)

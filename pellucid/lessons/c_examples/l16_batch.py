@@ -6,7 +6,7 @@ import numpy as np
 
 import pellucid
 from pellucid.explain.trace import Trace
-from pellucid.figures.chart import Axis, Chart, LegendKey, Mark, Series
+from pellucid.figures.chart import Axis, Chart, LegendKey, PointLabel, Series
 from pellucid.figures.figure import Figure, make_figure
 from pellucid.lessons.accuracy import record_right
 from pellucid.lessons.program import print_example, vary_tokens
@@ -80,7 +80,7 @@ def pictures() -> dict[str, Figure]:
     losses = {name: _read_losses(trace) for name, trace in runs.items()}
     right = [int(runs["batch"].value(f"right@{k}")) for k in range(UPDATES + 1)]
     changes = [k for k in range(UPDATES + 1) if k == 0 or right[k] != right[k - 1]]
-    marks = [Mark(k, losses["batch"][k], f"{right[k]} of {len(PROMPTS)} right") for k in changes]
+    marks = [PointLabel(k, losses["batch"][k], f"{right[k]} of {len(PROMPTS)} right") for k in changes]
     updates, loss = Axis("updates", 0, UPDATES, is_whole=True), Axis("loss", 0, 2)
     curve = Series(LegendKey("loss of the batch"), np.arange(UPDATES + 1.0), losses["batch"], "points")
     rates = {
@@ -93,7 +93,7 @@ def pictures() -> dict[str, Figure]:
         Series(LegendKey(name, i, i), np.arange(UPDATES + 1.0), np.where(y > loss.high, np.nan, y))
         for i, (name, y) in enumerate(rates.items())
     ]
-    peak = Mark(3, losses["fast"][3], f"rate {FAST_RATE:g}", is_open=True)
+    peak = PointLabel(3, losses["fast"][3], f"rate {FAST_RATE:g}", is_open=True)
     return {
         "loss": make_figure(
             "Three prompts in one batch", Chart("loss over updates", updates, loss, [curve], marks)
