@@ -18,6 +18,7 @@ from pellucid.cli.generate import generate
 from pellucid.cli.get import get
 from pellucid.cli.import_ import import_
 from pellucid.cli.inspect import inspect
+from pellucid.cli.mark import mark
 from pellucid.cli.models import list_models
 from pellucid.cli.plot import plot
 from pellucid.cli.replay import replay
@@ -58,6 +59,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "replay": replay,
     "runs": runs,
     "plot": plot,
+    "mark": mark,
     "verify": verify,
     "compare": compare,
     "export": export,

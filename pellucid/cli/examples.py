@@ -1,6 +1,6 @@
 """Two examples for every command, printed in its help and on docs/commands.md; a test runs them all.
 
-`my.txt` is any text, `runs/a` a run that the examples of `train` made.
+`my.txt` is any text, `runs/a` a run that the examples of `train` made, `answered.md` a sheet with answers.
 """
 
 EXAMPLES = {
@@ -24,6 +24,7 @@ EXAMPLES = {
     "replay": ("pellucid replay ab.json", "pellucid replay abc.json"),
     "runs": ("pellucid runs", "pellucid runs runs/a --json"),
     "plot": ("pellucid plot runs/a", "pellucid plot runs/a -o a.html"),
+    "mark": ("pellucid mark answered.md", "pellucid mark answered.md --hint 1"),
     "verify": ("pellucid verify abcd --quick", "pellucid verify abcd --quick --json"),
     "compare": ('pellucid compare abcd abcd "A B"', "pellucid compare abc.json ab.json"),
     "export": (

@@ -20,7 +20,7 @@ def describe(plot: Any) -> str:
 
 def _chart(chart: Chart) -> list[str]:
     axes = f"{chart.y.label or 'y'} over {chart.x.label or 'x'}"
-    marks = [f"{mark.label} at ({mark.x:g}, {mark.y:.4g})" for mark in chart.marks if mark.label]
+    marks = [f"{mark.label} at ({mark.x:.4g}, {mark.y:.4g})" for mark in chart.marks if mark.label]
     return [axes, *(_series(series) for series in chart.series), *marks]
 
 
@@ -29,10 +29,8 @@ def _series(series: Series) -> str:
     values = [f"{value:.4g}" for value in series.y[here]]
     if series.style == "level":
         return f"{series.label} at {values[0]}"
-    name = f"{series.key.name} "
-    if len(values) <= FEW_POINTS:
-        return name + ", ".join(values)
-    return f"{name}from {values[0]} to {values[-1]}"
+    shown = ", ".join(values) if len(values) <= FEW_POINTS else f"from {values[0]} to {values[-1]}"
+    return f"{series.key.name} {shown}".strip()
 
 
 def _heatmap(heatmap: Heatmap) -> list[str]:
@@ -55,7 +53,7 @@ def _bars(bars: Bars) -> list[str]:
     lines = []
     for i, label in enumerate(bars.labels):
         values = (f"{name} {format_value(group[i], bars.decimals)}" for name, group in bars.groups.items())
-        lines.append(f"{label} {', '.join(values)}")
+        lines.append(f"{label} {', '.join(value.strip() for value in values)}")
     return lines
 
 

@@ -12,6 +12,8 @@ from pellucid.figures.diagram import Graph
 
 SWEEPS = 12
 """How often each layer is ordered by its neighbors, and moved towards them."""
+SIDE = 0.01
+"""The weight of a node that reads none and of a passing edge: they make way, so the others stand in line."""
 GAP, THROUGH = 16, 10
 """Pixels between two nodes of a layer, and the width of an edge that passes a layer."""
 
@@ -76,46 +78,56 @@ def lay_out(graph: Graph, widths: Mapping[str, float]) -> Layout:
         for a, b in itertools.pairwise(path):
             neighbors[a].append(b)
             neighbors[b].append(a)
-    _order(layers, neighbors, of)
-    return Layout(layers, _place(layers, neighbors, sizes), paths)
+    _order(layers, neighbors)
+    read = {edge.target for edge in graph.edges}
+    weights = {name: 1.0 if name in read else SIDE for name in neighbors}
+    return Layout(layers, _place(layers, neighbors, sizes, weights), paths)
 
 
-def _order(layers: list[list[str]], neighbors: Mapping[str, list[str]], of: Mapping[str, int]) -> None:
+def _order(layers: list[list[str]], neighbors: Mapping[str, list[str]]) -> None:
     """Sorts each layer by the mean place of its neighbors in the layer before, then in the one after."""
     for sweep in range(SWEEPS):
         forwards = sweep % 2 == 0
         for i in range(1, len(layers)) if forwards else range(len(layers) - 2, -1, -1):
-            beside = layers[i - 1 if forwards else i + 1]
-            ranks = {name: rank / max(len(beside) - 1, 1) for rank, name in enumerate(beside)}
+            beside = _ranks(layers[i - 1 if forwards else i + 1])
+            own = _ranks(layers[i])
+            means = {}
+            for name in layers[i]:
+                found = [beside[other] for other in neighbors[name] if other in beside]
+                means[name] = sum(found) / len(found) if found else own[name]
+            layers[i].sort(key=means.__getitem__)
 
-            def mean(name: str, own: float, ranks: Mapping[str, float] = ranks) -> float:
-                found = [ranks[other] for other in neighbors[name] if other in ranks]
-                return sum(found) / len(found) if found else own
 
-            own = {name: rank / max(len(layers[i]) - 1, 1) for rank, name in enumerate(layers[i])}
-            layers[i].sort(key=lambda name: mean(name, own[name]))
+def _ranks(layer: Sequence[str]) -> dict[str, float]:
+    """Returns the place of each node in its layer, from 0 to 1."""
+    return {name: rank / max(len(layer) - 1, 1) for rank, name in enumerate(layer)}
 
 
 def _place(
-    layers: Sequence[Sequence[str]], neighbors: Mapping[str, list[str]], sizes: Mapping[str, float]
+    layers: Sequence[Sequence[str]],
+    neighbors: Mapping[str, list[str]],
+    sizes: Mapping[str, float],
+    weights: Mapping[str, float],
 ) -> dict[str, float]:
     """Returns the middle of each node across the direction: near its neighbors, and clear of the next."""
     across = {name: 0.0 for layer in layers for name in layer}
     for sweep in range(SWEEPS):
         for layer in layers if sweep % 2 == 0 else reversed(layers):
-            wanted = {
-                name: sum(across[other] for other in neighbors[name]) / len(neighbors[name])
-                if neighbors[name]
-                else across[name]
-                for name in layer
-            }
-            across |= _separate(layer, wanted, sizes)
+            wanted = {}
+            for name in layer:
+                beside = neighbors[name] or [name]
+                pulls = sum(weights[other] for other in beside)
+                wanted[name] = sum(weights[other] * across[other] for other in beside) / pulls
+            across |= _separate(layer, wanted, sizes, weights)
     least = min((across[name] - sizes[name] / 2 for name in across), default=0.0)
     return {name: place - least for name, place in across.items()}
 
 
 def _separate(
-    layer: Sequence[str], wanted: Mapping[str, float], sizes: Mapping[str, float]
+    layer: Sequence[str],
+    wanted: Mapping[str, float],
+    sizes: Mapping[str, float],
+    weights: Mapping[str, float],
 ) -> dict[str, float]:
     """Returns places in the order of the layer, as near to the wanted ones as their sizes allow."""
     groups: list[tuple[list[str], float]] = []  # nodes that touch, and the place of the first
@@ -125,7 +137,10 @@ def _separate(
             before, _ = groups.pop()
             group = before + group
             offsets = _offsets(group, sizes)
-            start = sum(wanted[one] - offset for one, offset in zip(group, offsets, strict=True)) / len(group)
+            pulls = [
+                weights[one] * (wanted[one] - offset) for one, offset in zip(group, offsets, strict=True)
+            ]
+            start = sum(pulls) / sum(weights[one] for one in group)
         groups.append((group, start))
     return {
         name: start + offset

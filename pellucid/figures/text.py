@@ -125,7 +125,7 @@ def _write_number_line(lines: NumberLine, width: int, height: int) -> Iterator[s
         for place, count in zip(*np.unique(places.astype(int), return_counts=True), strict=True):
             cells[place] = "●" if count == 1 else str(min(count, 9))
         yield "".join(cells)
-    ends = f"{lines.axis.low:g}", f"{lines.axis.high:g}"
+    ends = f"{lines.axis.low:.4g}", f"{lines.axis.high:.4g}"
     yield f"{ends[0]}{ends[1]:>{max(width - len(ends[0]), 1)}}"
 
 

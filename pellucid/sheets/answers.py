@@ -40,7 +40,7 @@ _REWRITES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"[⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda found: f"**({found[0].translate(_SUPERSCRIPTS)})"),
     (r"\^", "**"),
     (rf"({_NUMBER})\s*\*\s*10\s*\*\*\s*\(?\s*([-+]?\d{{1,3}})\s*\)?(?!\d)", r"\1e\2"),
-    (r"(?<=[\d)])\s*√", "*√"),
+    (r"(?<=[\d)])\s*(?=√|ln|lg|log|exp|sqrt|pi)", "*"),
     (rf"√\s*({_NUMBER})", r"sqrt(\1)"),
     (r"√", "sqrt"),
     (rf"\b(ln|lg|log10|log|exp|sqrt)\s*({_NUMBER})", r"\1(\2)"),
@@ -79,6 +79,11 @@ class Answer:
 def is_blank(text: str) -> bool:
     """Tests whether nothing was written, or only the line to write on."""
     return not text.strip(" \t\r\n_…")
+
+
+def is_plain(text: str) -> bool:
+    """Tests whether a text is one number, and not a formula: 0.25, and not 1/4."""
+    return _PLAIN.fullmatch(text.lower().replace("−", "-")) is not None
 
 
 def parse_answer(text: str) -> Answer | None:

@@ -5,7 +5,7 @@ work shown before the answer: what counts is the text after the last equals sign
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pellucid.sheets.sheet import Sheet
 
@@ -39,6 +39,15 @@ def read_blanks(text: str, sheet: Sheet) -> dict[str, str]:
             if not box.shown and (answer := _clean(part[found.end() :], box.symbol)):
                 answers[box.key] = answer
     return answers
+
+
+def fill_blanks(text: str, sheet: Sheet, answers: Mapping[str, str]) -> str:
+    """Returns the text with answers in the blanks of their boxes, and all else as it is."""
+    for number, box in enumerate(sheet.boxes, 1):
+        if answer := answers.get(box.key):
+            start = format_blank(number, box.symbol).removesuffix(BLANK)
+            text = text.replace(f"{start}{BLANK}", f"{start}{answer}", 1)
+    return text
 
 
 def _join_lines(text: str) -> Iterator[str]:

@@ -18,7 +18,7 @@ from pellucid import strict
 from pellucid.errors import FileError, UsageError, show, unknown
 from pellucid.explain.rule import ARITY, Rule, RuleCall, find_keys, is_call
 from pellucid.files import Damaged, Kind, check_format, check_output, need, new_file, read_text, validating
-from pellucid.sheets.blanks import read_blanks
+from pellucid.sheets.blanks import fill_blanks, read_blanks
 from pellucid.sheets.page import write_html, write_markdown
 from pellucid.sheets.sheet import FORMS, LEVELS, Box, Given, Sheet, SumCheck
 
@@ -134,6 +134,19 @@ def format_file(sheet: Sheet, ending: str, key: bool = False, name: str = "FILE.
     data = format_sheet(dataclasses.replace(sheet, answers={}))
     hidden = data.replace("<", "\\u003c").replace(">", "\\u003e")
     return f"{write_markdown(sheet, key, name)}\n<!-- {FORMAT}\n{hidden}-->\n"
+
+
+def write_answers(path: Path, sheet: Sheet, typed: Mapping[str, str], before: str) -> None:
+    """Writes typed answers into a sheet's file, whose text was `before`; in Markdown all else stays as it
+    is."""
+    answered = dataclasses.replace(sheet, answers={**sheet.answers, **typed})
+    text = format_file(answered, path.suffix.lower())
+    if path.suffix.lower() == ".md":
+        filled = fill_blanks(before, sheet, typed)
+        if read_blanks(filled, sheet).items() >= typed.items():
+            text = filled
+    with new_file(path, SHEET_FILE, force=True) as file:
+        file.write(text.encode("utf-8", "backslashreplace"))
 
 
 def fill_key(sheet: Sheet) -> Sheet:

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from pellucid.explain.rule import Rule, compute, find_keys
+from pellucid.judge import mistakes
 from pellucid.sheets.answers import MOST_DECIMALS, Answer, is_blank, parse_answer
 from pellucid.sheets.sheet import Box, Sheet, SumCheck, format_answer
 
@@ -22,7 +23,7 @@ MOST_MOVES = 20_000
 """The most steps that are computed again to bound the rounding of one answer."""
 
 
-class Mark(StrEnum):
+class Grade(StrEnum):
     """The verdict on one answer; the text is what people and JSON read."""
 
     RIGHT = "right"
@@ -36,7 +37,7 @@ class Mark(StrEnum):
 
     @property
     def is_right(self) -> bool:
-        return self in (Mark.RIGHT, Mark.FROM_YOURS, Mark.ROUNDING)
+        return self in (Grade.RIGHT, Grade.FROM_YOURS, Grade.ROUNDING)
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class MarkedBox:
 
     box: Box
     text: str
-    mark: Mark
+    grade: Grade
     wanted: float
     yours: float
     note: str = ""
@@ -69,7 +70,7 @@ class MarkedBox:
             "key": self.box.key,
             "symbol": self.box.symbol,
             "answer": self.text,
-            "verdict": str(self.mark),
+            "verdict": str(self.grade),
             "wanted": _as_json(self.wanted),
             "yours": _as_json(self.yours),
             "note": self.note,
@@ -97,20 +98,28 @@ class Marking:
     values: Mapping[str, float]
 
     @cached_property
-    def counts(self) -> dict[Mark, int]:
+    def counts(self) -> dict[Grade, int]:
         """How many boxes got each verdict."""
-        marks = [marked.mark for marked in self.boxes]
-        return {mark: marks.count(mark) for mark in Mark}
+        grades = [marked.grade for marked in self.boxes]
+        return {grade: grades.count(grade) for grade in Grade}
+
+    def find(self, key: str) -> MarkedBox:
+        """Returns the box of this key."""
+        return next(marked for marked in self.boxes if marked.box.key == key)
+
+    def is_answered(self, key: str) -> bool:
+        """Tests whether a box has an answer that is a number."""
+        return any(m.box.key == key and m.grade not in (Grade.OPEN, Grade.UNREADABLE) for m in self.boxes)
 
     @property
     def first_wrong(self) -> MarkedBox | None:
-        return next((marked for marked in self.boxes if marked.mark is Mark.WRONG), None)
+        return next((marked for marked in self.boxes if marked.grade is Grade.WRONG), None)
 
     def as_data(self) -> dict[str, Any]:
         """Returns the marking as JSON data."""
         return {
             "title": self.sheet.title,
-            "totals": {str(mark): count for mark, count in self.counts.items()},
+            "totals": {str(grade): count for grade, count in self.counts.items()},
             "boxes": [marked.as_data() for marked in self.boxes],
             "failed_checks": [
                 {"keys": list(failed.check.keys), "sum": failed.text, "wanted": failed.check.sum}
@@ -153,16 +162,16 @@ class _Learner:
         text, wanted = self.sheet.answers.get(box.key, ""), self.sheet.key[box.key]
         yours = compute(box.rule, self.values)
         if (answer := self.answers.get(box.key)) is None:
-            return MarkedBox(box, text, Mark.OPEN if is_blank(text) else Mark.UNREADABLE, wanted, yours)
-        mark, note = _judge(answer, box, wanted, yours)
-        if mark is not Mark.WRONG:
-            return MarkedBox(box, text, mark, wanted, yours, note)
+            return MarkedBox(box, text, Grade.OPEN if is_blank(text) else Grade.UNREADABLE, wanted, yours)
+        grade, note = _judge(answer, box, wanted, yours)
+        if grade is not Grade.WRONG:
+            return MarkedBox(box, text, grade, wanted, yours, note)
         slack = self.compute_slack(box.rule)
         if _has_digits(answer, box) and abs(answer.value - yours) <= slack + _half_unit(answer, box):
             note = "within the rounding of your earlier answers"
-            return MarkedBox(box, text, Mark.ROUNDING, wanted, yours, note)
+            return MarkedBox(box, text, Grade.ROUNDING, wanted, yours, note)
         mistakes = self.find_mistakes(box, answer, yours, slack)
-        return MarkedBox(box, text, mark, wanted, yours, "", mistakes)
+        return MarkedBox(box, text, grade, wanted, yours, "", mistakes)
 
     # ---- through steps left open
 
@@ -259,33 +268,37 @@ class _Learner:
 
 
 def find_slips(sheet: Sheet, box: Box, is_generic: bool) -> Iterator[tuple[str, Rule]]:
-    """Yields the mistakes that are made from a box's own rule, by name."""
-    yield from ()
+    """Yields the mistakes that are made from a box's own rule, by name; with the rules of the other boxes of
+    its step as neighboring cells."""
+    neighbors = [other.rule for other in sheet.boxes if other.step == box.step and other is not box]
+    for slip in mistakes.find_slips(box.rule, neighbors):
+        if slip.is_specific != is_generic:
+            yield slip.name, slip.rule
 
 
 # ---- one answer
 
 
-def _judge(answer: Answer, box: Box, wanted: float, yours: float) -> tuple[Mark, str]:
+def _judge(answer: Answer, box: Box, wanted: float, yours: float) -> tuple[Grade, str]:
     """Returns the verdict on an answer where rounding of the earlier answers is not yet considered."""
     written = _written_decimals(answer)
     asked = max(box.decimals, written) if box.exact else box.decimals
     if _is_equal(answer.value, wanted, asked):
-        return Mark.RIGHT, ""
+        return Grade.RIGHT, ""
     give = f"give {box.decimals} decimals" if written < box.decimals else ""
     if give and answer.value:
         if _is_equal(answer.value, wanted, written):
-            return Mark.ROUNDING, give
+            return Grade.ROUNDING, give
         if _is_equal(answer.value, yours, written):
-            return (Mark.ROUNDING if _is_cut_off(answer, box, wanted) else Mark.FROM_YOURS), give
+            return (Grade.ROUNDING if _is_cut_off(answer, box, wanted) else Grade.FROM_YOURS), give
     if _is_equal(answer.value, yours, asked):
-        return Mark.FROM_YOURS, ""
+        return Grade.FROM_YOURS, ""
     for value in (yours, wanted):
         if _is_cut_off(answer, box, value):
             one_more, rounded = (format_answer(value, decimals) for decimals in (written + 1, written))
             note = f"cut off: {one_more} rounds to {rounded}"
-            return Mark.ROUNDING, f"{note}; {give}" if give else note
-    return Mark.WRONG, ""
+            return Grade.ROUNDING, f"{note}; {give}" if give else note
+    return Grade.WRONG, ""
 
 
 def _written_decimals(answer: Answer) -> int:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from pellucid.errors import FileError, ResourceError, file_errors
 from pellucid.files import make_folders, read_bytes
-from pellucid.sheets.mark import Mark, Marking
+from pellucid.sheets.mark import Grade, Marking
 
 LARGEST = 100_000_000
 """The most bytes of a record that are read; a sheet adds a few hundred."""
@@ -54,17 +54,17 @@ class Practice:
     mistakes: Mapping[str, int] = field(default_factory=dict)
     peeks: int = 0
 
-    def count(self, *marks: Mark) -> int:
+    def count(self, *grades: Grade) -> int:
         """Returns how many boxes got one of these verdicts."""
-        return sum(self.verdicts.get(mark, 0) for mark in marks)
+        return sum(self.verdicts.get(grade, 0) for grade in grades)
 
     @property
     def right(self) -> int:
-        return self.count(Mark.RIGHT, Mark.FROM_YOURS, Mark.ROUNDING)
+        return self.count(Grade.RIGHT, Grade.FROM_YOURS, Grade.ROUNDING)
 
     @property
     def wrong(self) -> int:
-        return self.count(Mark.WRONG, Mark.UNREADABLE)
+        return self.count(Grade.WRONG)
 
     @property
     def asked(self) -> int:
@@ -226,7 +226,7 @@ def _append_line(handle: int, path: Path, line: bytes) -> None:
 
 def record_marking(marking: Marking, path: Path | None = None) -> None:
     """Appends what a marked sheet says of each skill; nothing where no box was answered."""
-    if all(marked.mark is Mark.OPEN for marked in marking.boxes):
+    if all(marked.grade is Grade.OPEN for marked in marking.boxes):
         return
     append_entry(make_entry(marking), path)
 
@@ -237,7 +237,7 @@ def make_entry(marking: Marking, time: datetime | None = None) -> RecordEntry:
     mistakes: dict[Skill, Counter[str]] = {}
     for marked in marking.boxes:
         skill = Skill(marked.box.op, marked.box.phase)
-        verdicts.setdefault(skill, Counter())[str(marked.mark)] += 1
+        verdicts.setdefault(skill, Counter())[str(marked.grade)] += 1
         mistakes.setdefault(skill, Counter()).update(dict.fromkeys((m.name for m in marked.mistakes), 1))
     skills = {skill: Practice(dict(verdicts[skill]), dict(mistakes[skill])) for skill in verdicts}
     sheet = marking.sheet

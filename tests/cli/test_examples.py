@@ -7,9 +7,11 @@ import pytest
 
 from pellucid.cli.app import command_tree, leaf_commands
 from pellucid.cli.examples import EXAMPLES
+from pellucid.sheets.file import write_sheet
 from tests.cli.commands import Shell
 from tests.cli.test_export import save_tiny
 from tests.interop.test_pickled import pickled_folder
+from tests.sheets.by_hand import answer
 
 FIRST = ("train", "tokenizer train", "data prepare", "trace")
 """The commands whose examples write the files that other examples name."""
@@ -23,12 +25,13 @@ def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, t
 
 
 def test_every_example_runs(shell: Shell, tmp_path: Path) -> None:
-    """In a folder with a text, an old checkpoint, and a library in which the known models are tiny ones."""
+    """In a folder with a text, a checkpoint, a sheet, and a library in which known models are tiny ones."""
     text = "".join(f"Once upon a time there was cat number {i}. It sat on the mat.\n" for i in range(200))
     (tmp_path / "my.txt").write_text(text)
     for name in ("smollm2", "HuggingFaceTB--SmolLM2-135M"):
         save_tiny(tmp_path / "models" / name)
     pickled_folder(tmp_path / "checkpoint", dtype="float32")
+    write_sheet(tmp_path / "answered.md", answer())
     for name in sorted(EXAMPLES, key=lambda name: name not in FIRST):
         for line in EXAMPLES[name]:
             out = ""

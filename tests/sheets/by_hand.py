@@ -33,10 +33,8 @@ SHEET = Sheet(
         make_box("E0", call("exp", "S0")),
         make_box("E1", call("exp", "S1")),
         make_box("T", call("+", "E0", "E1")),
-        make_box("P0", call("divide", "E0", "T"), mistakes={"did not divide by the sum": "E0"}),
-        make_box(
-            "P1", call("divide", "E1", "T"), mistakes={"took a neighbouring cell": call("divide", "E0", "T")}
-        ),
+        make_box("P0", call("divide", "E0", "T"), mistakes={"not divided by the sum": "E0"}),
+        make_box("P1", call("divide", "E1", "T"), mistakes={"neighboring cell": call("divide", "E0", "T")}),
         make_box("Z", call("+", call("multiply", "P0", "V0"), call("multiply", "P1", "V1"))),
         make_box("N", call("subtract", "V0", "V1"), 0, exact=True, op="subtract"),
         make_box(

@@ -42,6 +42,8 @@ from pellucid.sheets.answers import LONGEST, is_blank, parse_answer
         ("ln 2", math.log(2), None),
         ("-ln 0,251", -math.log(0.251), None),
         ("-ln(0.251)", -math.log(0.251), None),
+        ("3 ln 2", 3 * math.log(2), None),
+        ("2π", 2 * math.pi, None),
         ("ln2", math.log(2), None),
         ("log10 2", math.log10(2), None),
         ("lg 2", math.log10(2), None),

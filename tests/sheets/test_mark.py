@@ -5,20 +5,20 @@ from dataclasses import replace
 
 import pytest
 
-from pellucid.sheets.mark import Mark, MarkedBox, mark_sheet
+from pellucid.sheets.mark import Grade, MarkedBox, mark_sheet
 from pellucid.sheets.sheet import Sheet, format_answer
 from tests.sheets.by_hand import KEY, SHEET, answer, answer_only, call, make_box
 
-RIGHT, FROM_YOURS, ROUNDING, WRONG, OPEN, UNREADABLE = Mark
+RIGHT, FROM_YOURS, ROUNDING, WRONG, OPEN, UNREADABLE = Grade
 
 
 def find_mark(sheet: Sheet, key: str) -> MarkedBox:
     return next(marked for marked in mark_sheet(sheet).boxes if marked.box.key == key)
 
 
-def find_unusual(sheet: Sheet) -> dict[str, Mark]:
+def find_unusual(sheet: Sheet) -> dict[str, Grade]:
     """Returns the boxes that are not plainly right."""
-    return {m.box.key: m.mark for m in mark_sheet(sheet).boxes if m.mark is not RIGHT}
+    return {m.box.key: m.grade for m in mark_sheet(sheet).boxes if m.grade is not RIGHT}
 
 
 def test_the_key_is_what_the_page_says() -> None:
@@ -46,7 +46,7 @@ def test_an_open_step_is_computed_from_the_learners_own_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "text", "mark", "word"),
+    ("key", "text", "grade", "word"),
     [
         ("P0", "0.33", ROUNDING, "give 4 decimals"),
         ("P0", "0.3317", WRONG, ""),
@@ -69,9 +69,9 @@ def test_an_open_step_is_computed_from_the_learners_own_numbers() -> None:
         ("P0", "inf", WRONG, ""),
     ],
 )
-def test_one_answer(key: str, text: str, mark: Mark, word: str) -> None:
+def test_one_answer(key: str, text: str, grade: Grade, word: str) -> None:
     marked = find_mark(answer(**{key: text}), key)
-    assert (marked.mark, word in marked.note) == (mark, True), marked.note
+    assert (marked.grade, word in marked.note) == (grade, True), marked.note
 
 
 def test_a_whole_number_stands_for_all_its_decimals() -> None:
@@ -147,7 +147,7 @@ def test_a_mistake_is_looked_for_with_the_learners_own_numbers() -> None:
 
 def test_a_mistake_in_a_step_left_open_is_found_through_it() -> None:
     """P₀ left open and not divided: L = −ln 1.6487 = −0.5."""
-    assert name_mistakes(answer(P0="", L="-0.5000"), "L") == ["did not divide by the sum, in P0"]
+    assert name_mistakes(answer(P0="", L="-0.5000"), "L") == ["not divided by the sum, in P0"]
 
 
 def test_a_mistake_is_found_where_more_digits_were_kept_than_written() -> None:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from pellucid.figures.chart import Chart, Series
-from pellucid.figures.svg.labels import LABEL, Area, place_labels
-from pellucid.figures.svg.marks import COLORS, FAINT, HALO, INK, RULE, SMALL, Tile, dot, stroke, text
+from pellucid.figures.svg.labels import FAR, LABEL, Area, place_labels
+from pellucid.figures.svg.marks import COLORS, FAINT, HALO, INK, RULE, SMALL, Tile, dot, line, stroke, text
 
 
 def chart_tile(chart: Chart, size: tuple[int, int]) -> Tile:
@@ -82,6 +82,8 @@ def _points(chart: Chart, size: Tile, left: int, top: int) -> Iterator[str]:
     labels = place_labels([mark.label for mark in here], points, lines, frame)
     for mark, (x, y), label in zip(here, points, labels, strict=True):
         yield dot(x, y, INK, mark.is_open)
+        if mark.label and label.distance((x, y)) > FAR:
+            yield line(x, y, *label.nearest((x, y)), f'stroke="{FAINT}" stroke-width="0.8"')
         if mark.label:
             yield text(label.left, label.bottom - 3, mark.label, f'font-size="{LABEL}" {HALO}')
 

@@ -1,5 +1,6 @@
 """Where the labels of points stand, so that they cover neither each other nor, where it can be, a line."""
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -9,6 +10,8 @@ LABEL = 11
 """The font size of a label."""
 HIGH = 14
 """Pixels of a label's height."""
+FAR = 12
+"""Pixels from which on a label is joined with its point by a line."""
 ROUNDS = 6
 """How many lines above or below its point a label may go."""
 
@@ -30,6 +33,14 @@ class Area(NamedTuple):
             and self.top < other.bottom
             and other.top < self.bottom
         )
+
+    def nearest(self, point: Point) -> Point:
+        """Returns the point of the area that is nearest to another one."""
+        x, y = point
+        return min(max(x, self.left), self.right), min(max(y, self.top), self.bottom)
+
+    def distance(self, point: Point) -> float:
+        return math.dist(point, self.nearest(point))
 
     def holds(self, point: Point) -> bool:
         return self.left < point[0] < self.right and self.top < point[1] < self.bottom

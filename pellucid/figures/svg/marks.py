@@ -17,7 +17,7 @@ LINE = 16
 BOLD = 'font-weight="bold"'
 HALO = f'stroke="{PAPER}" stroke-width="3" paint-order="stroke"'
 """Of a text over which lines may pass."""
-_WIDE, _SLIM = "mwMWQGOD@%—…→←∞", "ijlItfr.,:;'|!()[] "
+_WIDE, _SLIM = "mwMWQGOD@%—…→←∞=+−×<>ℒ", "ijlItfr.,:;'|!()[] "
 _SUBSCRIPT = re.compile(r"_(\w+)")
 
 

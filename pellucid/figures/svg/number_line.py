@@ -24,7 +24,7 @@ ROOM, MARGIN = 300, 24
 """Pixels of the axis, and beside it."""
 LEVEL = 14
 """Pixels of a line of labels above the points."""
-BELOW = 40
+BELOW = 46
 """Pixels below a line, for its ticks and its mean."""
 
 
@@ -89,7 +89,7 @@ def number_line_marks(lines: NumberLine, id: str, size: Tile, left: int, top: in
         for words, place in lines.axis.ticks():
             x = round(x0 + ROOM * place, 1)
             yield line(x, bottom - 4, x, bottom + 4, f'stroke="{FAINT}"')
-            yield text(x, bottom + 17, words, f'text-anchor="middle" {SMALL} {HALO}')
+            yield text(x, bottom + 21, words, f'text-anchor="middle" {SMALL} {HALO}')
         for x, words, level in labels:
             yield text(
                 x0 + x, bottom - 10 - LEVEL * level, words, f'text-anchor="middle" font-size="11" {HALO}'
@@ -98,8 +98,8 @@ def number_line_marks(lines: NumberLine, id: str, size: Tile, left: int, top: in
             yield dot(x, bottom)
         if row.mean is not None:
             x = x0 + ROOM * float(lines.axis.place(row.mean))
-            yield f'<path fill="{INK}" d="M{x:.1f} {bottom + 2:g}l-5 8h10z"/>'
+            yield f'<path fill="{INK}" d="M{x:.1f} {bottom + 3:g}l-4.5 7h9z"/>'
             words = f"mean {format_value(row.mean, lines.decimals)}"
-            yield text(x, bottom + 32, words, f'text-anchor="middle" font-size="11" {HALO}')
+            yield text(round(x, 1), bottom + 36, words, f'text-anchor="middle" font-size="11" {HALO}')
     if lines.axis.label:
         yield text(x0 + ROOM, bottoms[-1] + BELOW + 8, lines.axis.label, f'text-anchor="end" {SMALL}')

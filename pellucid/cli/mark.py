@@ -1,0 +1,197 @@
+"""`pellucid mark`: the answers of a worksheet, each step from the learner's own numbers."""
+
+import contextlib
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pellucid.cli.options import Json
+from pellucid.errors import PellucidError
+from pellucid.format import pluralize
+
+if TYPE_CHECKING:
+    from pellucid.sheets.mark import MarkedBox, Marking
+    from pellucid.sheets.sheet import Box, Sheet
+
+WIDTH = 80
+WIDEST_CELL = 24
+
+
+def mark(
+    file: Annotated[Path, typer.Argument(help="A sheet with answers, FILE.json or FILE.md.")],
+    ask: Annotated[
+        bool, typer.Option("--ask", help="Ask the open boxes one by one; answers are written to the file.")
+    ] = False,
+    hint: Annotated[
+        int | None,
+        typer.Option(
+            help="Only a hint for the first wrong box: 1 where, 2 the mistake and the formula, 3 the "
+            "arithmetic with your numbers, 4 the value.",
+            min=1,
+            max=4,
+        ),
+    ] = None,
+    no_record: Annotated[
+        bool, typer.Option("--no-record", help="Do not add the result to the learner's record.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Grade a worksheet: right, right from your numbers, rounding, or wrong and by which mistake.
+
+    Exit code 0: nothing is wrong; 1: a box is wrong, or its answer is not a number.
+    """
+    from pellucid.sheets.file import read_sheet
+    from pellucid.sheets.mark import Grade, mark_sheet
+
+    sheet = read_sheet(file)
+    if ask:
+        sheet = _ask_boxes(file, sheet)
+    marking = mark_sheet(sheet)
+    if json:
+        from json import dumps
+
+        print(dumps(marking.as_data(), ensure_ascii=False, indent=1))
+    elif hint is not None:
+        _print_hint(marking, hint)
+    else:
+        _print_marking(marking, file)
+    if not no_record and hint is None:
+        _record(marking)
+    if marking.counts[Grade.WRONG] or marking.counts[Grade.UNREADABLE]:
+        raise typer.Exit(1)
+
+
+def _record(marking: "Marking") -> None:
+    """Adds the result to the record; where that cannot be written, the marking still counts."""
+    from pellucid.sheets.record import record_marking
+
+    try:
+        record_marking(marking)
+    except PellucidError as error:
+        print(f"The record was not written: {error}", file=sys.stderr)
+
+
+# ---- what is printed
+
+
+def _print_marking(marking: "Marking", file: Path) -> None:
+    from pellucid.sheets.hints import explain_fitting, make_hint
+    from pellucid.sheets.mark import Grade
+
+    print(marking.sheet.title)
+    rows = [marked for marked in marking.boxes if marked.grade not in (Grade.RIGHT, Grade.OPEN)]
+    symbol, answer = (
+        min(max(map(len, texts), default=0), WIDEST_CELL)
+        for texts in ([marked.box.symbol for marked in rows], [marked.text for marked in rows])
+    )
+    for marked in rows:
+        _print_wrapped(f"  {marked.box.symbol:<{symbol}}  {marked.text:>{answer}}  {_describe(marked)}", 6)
+    for failed in marking.failed:
+        symbols = [marking.sheet.symbol(key) for key in failed.check.keys]
+        terms = symbols if len(symbols) <= 4 else [symbols[0], symbols[1], "…", symbols[-1]]
+        _print_wrapped(f"  {' + '.join(terms)} = {failed.text}: it should be {failed.check.sum:g}", 6)
+    if first := marking.first_wrong:
+        _print_wrapped(f"The first wrong box is {make_hint(marking, first, 1)}", 2)
+        for line in explain_fitting(first).splitlines():
+            _print_wrapped(f"  This mistake gives {first.text.strip()}: {line}", 4)
+        _print_wrapped(f"A hint: pellucid mark {file} --hint 2", 2)
+    print(_format_totals(marking))
+
+
+def _describe(marked: "MarkedBox") -> str:
+    """Returns the verdict on a box: "rounding: give 4 decimals"."""
+    reasons = [str(found) for found in marked.mistakes] or [marked.note]
+    return ": ".join(filter(None, (str(marked.grade), " or ".join(reasons))))
+
+
+def _format_totals(marking: "Marking") -> str:
+    """Returns one line: "17 of 22 right (3 from your numbers, 2 rounding), 1 wrong, 4 open"."""
+    from pellucid.sheets.mark import Grade
+
+    counts = marking.counts
+    right = sum(count for grade, count in counts.items() if grade.is_right)
+    kinds = {"from your numbers": counts[Grade.FROM_YOURS], "rounding": counts[Grade.ROUNDING]}
+    among = ", ".join(f"{count} {kind}" for kind, count in kinds.items() if count)
+    others = [
+        f"{counts[grade]} {grade}" for grade in (Grade.WRONG, Grade.UNREADABLE, Grade.OPEN) if counts[grade]
+    ]
+    return ", ".join([f"{right} of {len(marking.boxes)} right{f' ({among})' if among else ''}", *others])
+
+
+def _print_hint(marking: "Marking", stage: int) -> None:
+    from pellucid.sheets.hints import make_hint
+    from pellucid.sheets.mark import Grade
+
+    first = marking.first_wrong or next((m for m in marking.boxes if m.grade is Grade.OPEN), None)
+    if first is None:
+        print("Nothing is wrong, and no box is open.")
+        return
+    for line in make_hint(marking, first, stage).splitlines():
+        _print_wrapped(line, 2)
+
+
+def _print_wrapped(text: str, indent: int) -> None:
+    print(textwrap.fill(text, WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False))
+
+
+# ---- box by box
+
+
+def _ask_boxes(file: Path, sheet: "Sheet") -> "Sheet":
+    """Asks every open box in turn, until the input ends, and writes each answer to the file as soon as it is
+    typed, so that no interruption loses one."""
+    from pellucid.files import read_text
+    from pellucid.sheets.answers import is_blank
+    from pellucid.sheets.file import MOST_BYTES, check_sheet_output, write_answers
+
+    check_sheet_output(file, force=True)
+    before = read_text(file, MOST_BYTES)
+    typed: dict[str, str] = {}
+
+    def apply_answers() -> "Sheet":
+        return replace(sheet, answers={**sheet.answers, **typed})
+
+    def ask(box: "Box") -> None:
+        stage = 0
+        while text := input(f"{box.symbol} ({pluralize(box.decimals, 'decimal')}) = ").strip():
+            if text.lower() == "h":
+                stage = min(stage + 1, 4)
+                _show_hint(apply_answers(), box.key, stage)
+                continue
+            typed[box.key] = text
+            write_answers(file, sheet, typed, before)
+            if _is_accepted(apply_answers(), box.key):
+                return
+
+    opened = [box for box in sheet.boxes if not box.shown and is_blank(sheet.answers.get(box.key, ""))]
+    print("A number answers a box; h gives a hint, Enter goes on, Ctrl-C ends. Answers are kept.")
+    with contextlib.suppress(EOFError):
+        for number, box in enumerate(opened, 1):
+            meaning = f", {box.meaning}" if box.meaning else ""
+            print()
+            _print_wrapped(f"{number} of {len(opened)}: {box.symbol}{meaning}", 2)
+            _print_wrapped(f"  {box.formula}", 4)
+            ask(box)
+    return apply_answers()
+
+
+def _show_hint(sheet: "Sheet", key: str, stage: int) -> None:
+    from pellucid.sheets.hints import make_hint
+    from pellucid.sheets.mark import mark_sheet
+
+    marking = mark_sheet(sheet)
+    for line in make_hint(marking, marking.find(key), stage).splitlines():
+        _print_wrapped(f"  {line}", 4)
+
+
+def _is_accepted(sheet: "Sheet", key: str) -> bool:
+    """Prints the verdict on a typed answer; returns whether the next box is asked."""
+    from pellucid.sheets.mark import mark_sheet
+
+    marked = mark_sheet(sheet).find(key)
+    _print_wrapped(f"  {_describe(marked)}", 4)
+    return marked.grade.is_right

@@ -1,0 +1,52 @@
+"""A diagram in characters: every number that the drawing has."""
+
+import re
+
+import pytest
+
+from pellucid.figures.svg import write_svg
+from pellucid.figures.text import write_text
+from tests.figures.examples import BARS, FIGURES, GRAPH, LOSS, PATTERN, ROW
+from tests.figures.svg_text import find_texts
+
+NUMBER = re.compile(r"−?\d+\.\d{3,}")
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_the_terminal_and_the_alternative_text_have_every_number_of_the_drawing(name: str) -> None:
+    drawn = {number for words, _ in find_texts(write_svg(FIGURES[name])) for number in NUMBER.findall(words)}
+    assert drawn <= set(NUMBER.findall("\n".join(write_text(FIGURES[name]))))
+    assert drawn <= set(NUMBER.findall(FIGURES[name].alt))
+
+
+def test_a_masked_cell_is_a_stroke() -> None:
+    assert list(write_text(PATTERN)) == [
+        "P: attention pattern: query ↓, key →",
+        "        A       B",
+        "A       1       ╱",
+        "B  0.3302  0.6698",
+        "╱ masked",
+    ]
+
+
+def test_bars_have_lengths_in_proportion() -> None:
+    lines = list(write_text(BARS, width=60))
+    filled = [line.count("█") for line in lines if "█" in line]
+    assert filled == sorted(filled)
+    assert filled[3] == pytest.approx(0.55104 / 0.20084 * filled[2], abs=2)
+
+
+def test_equal_entries_of_a_row_are_counted() -> None:
+    lines = list(write_text(ROW, width=41))
+    assert lines[2].count("2") == 2
+    assert lines[1] == "X (0, 0, 2, 2), mean 1"
+
+
+def test_a_graph_lists_each_value_after_what_it_reads() -> None:
+    lines = list(write_text(GRAPH))
+    assert lines[-1] == "  f_1 = 21   df_1 = 1   ← p, x"
+    assert [line.split()[0] for line in lines[1:]] == ["x", "y", "s", "p", "f_1"]
+
+
+def test_marks_of_a_chart_are_listed_below_it() -> None:
+    assert list(write_text(LOSS))[-1].endswith("● (6, 0.5392) 3 of 3 right")
