@@ -268,9 +268,9 @@ class _Learner:
 
 
 def find_slips(sheet: Sheet, box: Box, is_generic: bool) -> Iterator[tuple[str, Rule]]:
-    """Yields the mistakes that are made from a box's own rule, by name; with the rules of the other boxes of
-    its step as neighboring cells."""
-    neighbors = [other.rule for other in sheet.boxes if other.step == box.step and other is not box]
+    """Yields the mistakes that are made from a box's own rule, by name; with the rules of the cells whose
+    indices differ from its own in one axis."""
+    neighbors = [other.rule for other in sheet.boxes if mistakes.are_neighbors(box.key, other.key)]
     for slip in mistakes.find_slips(box.rule, neighbors):
         if slip.is_specific != is_generic:
             yield slip.name, slip.rule

@@ -4,7 +4,7 @@ import pytest
 
 import pellucid
 from pellucid.sheets.make import make_sheet
-from pellucid.sheets.mark import mark_sheet
+from pellucid.sheets.mark import Grade, mark_sheet
 from pellucid.sheets.planted import Plant, answer_sheet, find_plants, find_visible_mistakes, is_visible
 from pellucid.sheets.sheet import Sheet
 
@@ -23,7 +23,7 @@ def test_a_planted_mistake_is_the_only_wrong_box_and_is_named(sheet: Sheet) -> N
     plant = Plant(box, "scores without 1/√D", box.mistakes["scores without 1/√D"])
     answered = answer_sheet(sheet, plant)
     assert answered.answers[box.key] == "2.0000"
-    wrong = [marked for marked in mark_sheet(answered).boxes if str(marked.mark) == "wrong"]
+    wrong = [marked for marked in mark_sheet(answered).boxes if marked.grade is Grade.WRONG]
     assert [marked.box.key for marked in wrong] == [box.key]
     assert plant.mistake in [found.name for found in wrong[0].mistakes]
 
