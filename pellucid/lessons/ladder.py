@@ -3,16 +3,21 @@ beside it, `c_examples/l15_backward.md` and `.py`, and nothing else lists it."""
 
 import functools
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from pellucid.errors import FileError, UsageError, did_you_mean
+from pellucid.errors import FileError, UsageError, did_you_mean, unknown
+from pellucid.judge.mistakes import resolve_mistake
 from pellucid.lessons import import_program
-from pellucid.lessons.page import Page, read_page
+from pellucid.lessons.page import Page, SheetHead, TransferHead, read_page
 from pellucid.lessons.program import LessonProgram
 from pellucid.lessons.reference import References
+from pellucid.sheets.levels import apply_level
+from pellucid.sheets.make import make_sheet
+from pellucid.sheets.planted import find_visible_mistakes
+from pellucid.sheets.sheet import LEVELS, Sheet
 
 FOLDER = Path(__file__).parent
 _FILE = re.compile(r"l(?P<number>\d\d)_(?P<name>\w+)\.md")
@@ -52,7 +57,7 @@ class Lesson:
     @cached_property
     def page(self) -> Page:
         page = read_page(self.path)
-        if page.head.number != self.number or page.head.part != self.part[0]:
+        if page.head.number != self.number or page.head.part.lower() != self.part[0]:
             raise FileError(
                 f"{self.path}: the head says lesson {page.head.number} of part {page.head.part!r}; its file "
                 f"is lesson {self.number} of part {self.part[0]!r}."
@@ -92,3 +97,56 @@ def find_lesson(asked: int | str) -> Lesson:
     raise UsageError(
         f"there is no lesson {asked!r}; the lessons are {listed}.{did_you_mean(str(asked), by_name)}"
     )
+
+
+# ---- worksheets
+
+TRIES = 16
+"""Examples that are tried until one shows every mistake of a lesson's list."""
+
+
+def lesson_sheets(lesson: Lesson, level: int = 2, seed: int = 0) -> list[Sheet]:
+    """Returns the sheets of a lesson, in the order of its head; level 3 is the one that is shipped.
+
+    From `seed` on, the first example is taken in whose sheets every mistake of the lesson's list shows.
+    """
+    if level not in LEVELS:
+        raise UsageError(f"a level is one of {', '.join(map(str, LEVELS))}, not {level!r}.")
+    if level == 3:
+        if lesson.program.transfer is None:
+            raise UsageError(
+                f"lesson {lesson.number} ships no sheet of level 3; its sheets have the levels 0, 1 and 2."
+            )
+        return [lesson.program.transfer]
+    for number in range(seed, seed + TRIES):
+        made = make_sheets(lesson, number)
+        if not find_hidden_mistakes(lesson, made):
+            return [replace(apply_level(sheet, level), seed=number) for sheet in made]
+    raise UsageError(f"no example from seed {seed} on shows every mistake of lesson {lesson.number}; use 0.")
+
+
+@functools.lru_cache(maxsize=16)
+def make_sheets(lesson: Lesson, seed: int) -> tuple[Sheet, ...]:
+    """Returns the sheets of one example, every step open."""
+    traces = lesson.program.traces if seed == 0 else lesson.program.run(seed)
+    made = list[Sheet]()
+    for head in lesson.page.head.sheet:
+        run = head.run or next(iter(traces))
+        if run not in traces:
+            raise FileError(f"{lesson.path}: {unknown('the run of a sheet', run, traces)}")
+        title = f"Lesson {lesson.number}: {lesson.title}" + f", {head.name}" * bool(head.name)
+        sheet = make_sheet(traces[run], head.focus, head.stop, title=title, **sheet_settings(head))
+        made.append(replace(sheet, lesson=lesson.number, seed=seed))
+    return tuple(made)
+
+
+def sheet_settings(head: SheetHead | TransferHead) -> dict[str, int]:
+    """Returns the settings of `make_sheet` that a head gives."""
+    given = {name: getattr(head, name) for name in ("boxes", "top", "digits")}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def find_hidden_mistakes(lesson: Lesson, sheets: Sequence[Sheet]) -> list[str]:
+    """Returns the mistakes of the lesson's list that show in no box of its sheets."""
+    shown = {name for sheet in sheets for name in find_visible_mistakes(sheet)}
+    return [name for name in lesson.page.head.mistakes if resolve_mistake(name) not in shown]

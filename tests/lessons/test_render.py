@@ -1,4 +1,4 @@
-"""A section with its references filled in, as Markdown and as plain text."""
+"""A section with its references filled in, as Markdown."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from pellucid.errors import FileError, UsageError
 from pellucid.lessons.page import SECTIONS, parse_page
-from pellucid.lessons.render import PageStyle, lay_out, render_section
+from pellucid.lessons.render import PageStyle, render_section
 from tests.lessons.test_page import HEAD
 from tests.lessons.test_reference import REFERENCES
 
@@ -40,11 +40,6 @@ def test_a_table_is_a_table() -> None:
     text = render("{{table blocks.0.attn.pattern}}")
     assert text.splitlines()[0] == "| P[t,s] | s=0 A | s=1 B |"
     assert text.splitlines()[3] == "| t=1 B | 0.1956 | 0.8044 |"
-    assert list(lay_out(text, 80)) == [
-        "  P[t,s]   s=0 A   s=1 B",
-        "  t=0 A        1       0",
-        "  t=1 B   0.1956  0.8044",
-    ]
 
 
 def test_answers_are_folded() -> None:
@@ -65,17 +60,3 @@ def test_answers_are_folded() -> None:
 def test_a_wrong_reference_is_an_error_with_its_file_and_line(text: str, fact: str) -> None:
     with pytest.raises(FileError, match=fact):
         render(text)
-
-
-def test_plain_text_wraps_paragraphs_and_items_and_keeps_code() -> None:
-    text = "**Bold** and `code` and [a link](x.md) go\non and on.\n\n- an item that is rather long\n\n"
-    text += "```sh\na  b\n```"
-    assert list(lay_out(text, 22)) == [
-        "Bold and code and a",
-        "link go on and on.",
-        "",
-        "- an item that is",
-        "  rather long",
-        "",
-        "    a  b",
-    ]

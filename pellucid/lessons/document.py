@@ -1,0 +1,100 @@
+"""A whole lesson as one Markdown document, with its pictures as files beside it."""
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+from pellucid.figures.svg import write_svg
+from pellucid.lessons.ladder import FOLDER, Lesson, find_lesson, lesson_sheets
+from pellucid.lessons.page import SECTIONS
+from pellucid.lessons.reference import PagePicture, PageSheet
+from pellucid.lessons.render import PageStyle, render_section
+from pellucid.reference.ops import find_op
+from pellucid.sheets.layout import lay_out_steps
+from pellucid.sheets.sheet import Sheet
+
+LEVELS = {
+    0: "worked, every step with its arithmetic",
+    1: "the last step of each part open",
+    2: "every step open",
+    3: "the same step in a pretrained model",
+}
+
+
+def format_command(lesson: Lesson, level: int) -> str:
+    """Returns the command that writes the lesson's sheets of a level."""
+    return f"pellucid sheet lesson-{lesson.number} --level {level} -o lesson-{lesson.number}-{level}.html"
+
+
+def format_sheet_note(lesson: Lesson, reference: PageSheet) -> str:
+    """Returns what a page says of a sheet: a worked one whole, of any other how to get it."""
+    if reference.level == 0:
+        names = [head.name for head in lesson.page.head.sheet]
+        sheets = dict(zip(names, lesson_sheets(lesson, 0), strict=True))
+        return "\n".join(write_steps(sheets[reference.name or names[0]]))
+    return f"- {LEVELS[reference.level]}: `{format_command(lesson, reference.level)}`"
+
+
+def write_steps(sheet: Sheet) -> Iterator[str]:
+    """Yields a worked sheet as Markdown: for each step its formula, and each number with its arithmetic."""
+    for step in lay_out_steps(sheet, key=True):
+        yield f"**{step.title[:1].upper()}{step.title[1:]}**: `{step.formula}`\n"
+        for line in step.lines:
+            work = f" = {line.work}" if line.work and line.work != line.answer else ""
+            yield f"- `{line.symbol}{work} = {line.answer}`"
+        yield ""
+
+
+def make_style(lesson: Lesson) -> PageStyle:
+    """Returns how a document looks: links to the documents and pictures beside it."""
+    return PageStyle(
+        lesson_link=lambda number: _link(find_lesson(number)),
+        picture=lambda picture: f"![{_alternative(picture)}]({_picture_file(lesson, picture.name)})",
+        sheet=lambda reference: format_sheet_note(lesson, reference),
+    )
+
+
+def _link(lesson: Lesson) -> str:
+    return f"[lesson {lesson.number}, {lesson.title}]({lesson.name}.md)"
+
+
+def _alternative(picture: PagePicture) -> str:
+    return (picture.figure.alt or picture.figure.title).replace("[", "(").replace("]", ")").replace("\n", " ")
+
+
+def _picture_file(lesson: Lesson, name: str) -> str:
+    return f"{lesson.name}-{name.replace(' ', '-')}.svg"
+
+
+def write_document(lesson: Lesson, code: str = "../..") -> Iterator[str]:
+    """Yields the parts of a lesson's document; `code` is the path from it to the repository."""
+    page, style = lesson.page, make_style(lesson)
+    yield f"# Lesson {lesson.number}: {lesson.title}\n"
+    yield f"{page.head.goal}\n"
+    if page.head.needs:
+        yield f"Needs {', '.join(style.lesson_link(number) for number in page.head.needs)}.\n"
+    for title in SECTIONS:
+        yield f"## {title}\n"
+        yield render_section(page, page.section(title), lesson.references, style) + "\n"
+    yield "## Sheets and code\n"
+    levels = [0, 1, 2, *[3] * (lesson.program.transfer is not None)]
+    yield "\n".join(f"- {LEVELS[level]}: `{format_command(lesson, level)}`" for level in levels) + "\n"
+    program = f"[{lesson.name}.py]({code}/{_program_path(lesson)})"
+    yield f"The numbers of this page are those of {program}; the operations are {_link_code(lesson, code)}.\n"
+
+
+def _program_path(lesson: Lesson) -> str:
+    return f"pellucid/lessons/{lesson.part}/{lesson.name}.py"
+
+
+def _link_code(lesson: Lesson, code: str) -> str:
+    root = FOLDER.parent.parent
+    files = {name: Path(inspect.getsourcefile(find_op(name).forward) or "") for name in lesson.page.head.code}
+    links = [f"[{name}]({code}/{file.relative_to(root).as_posix()})" for name, file in files.items()]
+    return ", ".join(links) or "those of its formulas"
+
+
+def write_pictures(lesson: Lesson) -> dict[str, str]:
+    """Returns the lesson's pictures as SVG, by the name of their files."""
+    figures = lesson.program.pictures
+    return {_picture_file(lesson, name): write_svg(figure).decode() for name, figure in figures.items()}

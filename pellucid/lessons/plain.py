@@ -1,0 +1,84 @@
+"""Markdown as plain text for a terminal: paragraphs wrapped, tables aligned, code as it is."""
+
+import re
+import textwrap
+from collections.abc import Iterator
+
+from pellucid.lessons.render import FENCE, PIECES
+
+_BOLD = re.compile(r"\*\*(.+?)\*\*|(?<![\w*])\*([^*\s][^*]*?)\*(?![\w*])")
+_LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+_ITEM = re.compile(r"( *)([-*]|\d+\.) +")
+
+
+def lay_out(markdown: str, width: int) -> Iterator[str]:
+    """Yields Markdown as lines of plain text of at most `width` columns: paragraphs wrapped, tables aligned,
+    code as it is."""
+    lines, paragraph = iter(markdown.split("\n")), list[str]()
+
+    def wrap() -> Iterator[str]:
+        if paragraph:
+            item = _ITEM.match(paragraph[0])
+            indent = " " * (len(item[0]) if item else len(paragraph[0]) - len(paragraph[0].lstrip()))
+            text = " ".join(line.strip() for line in paragraph)
+            first = item[1] if item else indent
+            yield from textwrap.wrap(
+                first + _plain(text),
+                max(width, 20),
+                subsequent_indent=indent,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            paragraph.clear()
+
+    table = list[str]()
+    for line in lines:
+        if table and not line.startswith("|"):
+            yield from _align(table)
+            table.clear()
+        if FENCE.match(line):
+            yield from wrap()
+            for code in lines:
+                if FENCE.match(code):
+                    break
+                yield f"    {code}".rstrip()
+        elif line.startswith("|"):
+            yield from wrap()
+            table.append(line)
+        elif not line.strip():
+            yield from wrap()
+            yield ""
+        elif _ITEM.match(line):
+            yield from wrap()
+            paragraph.append(line)
+        else:
+            paragraph.append(line)
+    yield from wrap()
+    yield from _align(table)
+
+
+def _plain(text: str) -> str:
+    text = _LINK.sub(r"\1", text)
+    pieces = PIECES.split(text)
+    return "".join(
+        piece.strip("`") if i % 2 else _BOLD.sub(lambda bold: bold[1] or bold[2], piece)
+        for i, piece in enumerate(pieces)
+    )
+
+
+def _align(table: list[str]) -> Iterator[str]:
+    if not table:
+        return
+    rows = [
+        [_plain(cell.strip().replace("\\|", "|")) for cell in re.split(r"(?<!\\)\|", row.strip()[1:-1])]
+        for row in table
+        if not re.fullmatch(r"[|:\- ]+", row.strip())
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    numeric = "---:" in table[1] if len(table) > 1 else False
+    for row in rows:
+        cells = [
+            cell.rjust(width) if numeric and i else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield ("  " + "  ".join(cells)).rstrip()

@@ -1,0 +1,26 @@
+"""Markdown as plain text, in any width."""
+
+from pellucid.lessons.plain import lay_out
+
+
+def test_plain_text_wraps_paragraphs_and_items_and_keeps_code() -> None:
+    text = "**Bold** and `code` and [a link](x.md) go\non and on.\n\n- an item that is rather long\n\n"
+    text += "```sh\na  b\n```"
+    assert list(lay_out(text, 22)) == [
+        "Bold and code and a",
+        "link go on and on.",
+        "",
+        "- an item that is",
+        "  rather long",
+        "",
+        "    a  b",
+    ]
+
+
+def test_a_table_is_aligned_and_numbers_stand_to_the_right() -> None:
+    text = "| P[t,s] | s=0 A | s=1 B |\n| --- | ---: | ---: |\n| t=0 A | 1 | 0 |\n| t=1 B | 0.1956 | 0.8044 |"
+    assert list(lay_out(text, 80)) == [
+        "  P[t,s]   s=0 A   s=1 B",
+        "  t=0 A        1       0",
+        "  t=1 B   0.1956  0.8044",
+    ]
