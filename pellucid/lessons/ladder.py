@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from pellucid.errors import FileError, UsageError, did_you_mean, unknown
 from pellucid.judge.mistakes import resolve_mistake
@@ -140,7 +141,7 @@ def make_sheets(lesson: Lesson, seed: int) -> tuple[Sheet, ...]:
     return tuple(made)
 
 
-def sheet_settings(head: SheetHead | TransferHead) -> dict[str, int]:
+def sheet_settings(head: SheetHead | TransferHead) -> dict[str, Any]:
     """Returns the settings of `make_sheet` that a head gives."""
     given = {name: getattr(head, name) for name in ("boxes", "top", "digits")}
     return {name: value for name, value in given.items() if value is not None}
