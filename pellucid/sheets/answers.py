@@ -75,6 +75,11 @@ class Answer:
     value: float
     decimals: int | None
 
+    @property
+    def written_decimals(self) -> int:
+        """The decimals of the text; as many as can be told apart where it is exact."""
+        return MOST_DECIMALS if self.decimals is None else self.decimals
+
 
 def is_blank(text: str) -> bool:
     """Tests whether nothing was written, or only the line to write on."""

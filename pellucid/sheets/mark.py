@@ -4,23 +4,24 @@
 numbers. A wrong answer is explained by the mistakes whose own arithmetic, on the learner's numbers, gives it.
 """
 
+import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from pellucid.explain.rule import Rule, compute, find_keys
+from pellucid.explain.rule import Rule, compute
 from pellucid.judge import mistakes
-from pellucid.sheets.answers import MOST_DECIMALS, Answer, is_blank, parse_answer
+from pellucid.sheets.answers import Answer, is_blank
+from pellucid.sheets.learner import Learner
 from pellucid.sheets.sheet import Box, Sheet, SumCheck, format_answer
 
 MOST_GENERIC = 2
 """The most generic mistakes (a lost term, a neighboring cell, a skipped step) that are named for one answer:
 where more fit, they fit by chance."""
-MOST_MOVES = 20_000
-"""The most steps that are computed again to bound the rounding of one answer."""
+NamedRule = tuple[str, Rule]
 
 
 class Grade(StrEnum):
@@ -130,144 +131,84 @@ class Marking:
 
 def mark_sheet(sheet: Sheet) -> Marking:
     """Returns the verdict on every answer of a sheet. A box that the sheet prints is not asked."""
-    learner = _Learner(sheet)
-    boxes = tuple(learner.mark(box) for box in sheet.boxes if not box.shown)
+    learner = Learner(sheet)
+    boxes = tuple(_mark_box(learner, box) for box in sheet.boxes if not box.shown)
     return Marking(sheet, boxes, tuple(_find_failed_checks(sheet, learner)), learner.values)
 
 
-class _Learner:
-    """The numbers as the learner has them: printed, answered, or computed from those where a box is open."""
+def _mark_box(learner: Learner, box: Box) -> MarkedBox:
+    text, wanted = learner.sheet.answers.get(box.key, ""), learner.sheet.key[box.key]
+    yours = compute(box.rule, learner.values)
+    if (answer := learner.answers.get(box.key)) is None:
+        return MarkedBox(box, text, Grade.OPEN if is_blank(text) else Grade.UNREADABLE, wanted, yours)
+    grade, note = _judge(answer, box, wanted, yours)
+    if grade is not Grade.WRONG:
+        return MarkedBox(box, text, grade, wanted, yours, note)
+    slack = learner.compute_slack(box.rule)
+    if _has_digits(answer, box) and abs(answer.value - yours) <= slack + _half_unit(answer, box):
+        note = "within the rounding of your earlier answers"
+        return MarkedBox(box, text, Grade.ROUNDING, wanted, yours, note)
+    found = tuple(_find_mistakes(learner, box, answer, yours, slack))
+    return MarkedBox(box, text, grade, wanted, yours, "", found)
 
-    def __init__(self, sheet: Sheet) -> None:
-        self.sheet = sheet
-        self.values = {key: given.value for key, given in sheet.given.items()}
-        self.answers: dict[str, Answer] = {}
-        self.half_units: dict[str, float] = {}
-        """Of the answers as written; those of exact boxes are not here, or everything after them passes."""
-        self.reads: dict[str, frozenset[str]] = {}
-        self.order = {box.key: number for number, box in enumerate(sheet.boxes)}
-        for box in sheet.boxes:
-            answer = None if box.shown else parse_answer(sheet.answers.get(box.key, ""))
-            if answer is not None:
-                self.answers[box.key] = answer
-                self.values[box.key] = answer.value
-                if not box.exact and answer.decimals is not None:
-                    self.half_units[box.key] = 0.5 * 10.0 ** -_precise_decimals(answer, box)
-            elif box.shown and (printed := parse_answer(box.shown)):
-                self.values[box.key] = printed.value
-            else:
-                self.values[box.key] = compute(box.rule, self.values)
 
-    def mark(self, box: Box) -> MarkedBox:
-        text, wanted = self.sheet.answers.get(box.key, ""), self.sheet.key[box.key]
-        yours = compute(box.rule, self.values)
-        if (answer := self.answers.get(box.key)) is None:
-            return MarkedBox(box, text, Grade.OPEN if is_blank(text) else Grade.UNREADABLE, wanted, yours)
-        grade, note = _judge(answer, box, wanted, yours)
-        if grade is not Grade.WRONG:
-            return MarkedBox(box, text, grade, wanted, yours, note)
-        slack = self.compute_slack(box.rule)
-        if _has_digits(answer, box) and abs(answer.value - yours) <= slack + _half_unit(answer, box):
-            note = "within the rounding of your earlier answers"
-            return MarkedBox(box, text, Grade.ROUNDING, wanted, yours, note)
-        mistakes = self.find_mistakes(box, answer, yours, slack)
-        return MarkedBox(box, text, grade, wanted, yours, "", mistakes)
+# ---- mistakes
 
-    # ---- through steps left open
 
-    def find_sources(self, rule: Rule) -> tuple[list[Box], list[str]]:
-        """Returns the open boxes that a rule reads, directly or through others, and the answers that it reads
-        so, both in the sheet's order."""
-        seen: set[str] = set()
-        waiting = list(find_keys(rule))
-        while waiting:
-            key = waiting.pop()
-            if key in self.order and key not in seen:
-                seen.add(key)
-                if self.is_open(key):
-                    waiting += self.find_reads(self.sheet.by_key[key])
-        keys = sorted(seen, key=self.order.__getitem__)
-        return [self.sheet.by_key[key] for key in keys if self.is_open(key)], [
-            key for key in keys if key in self.answers
+def _find_mistakes(
+    learner: Learner, box: Box, answer: Answer, yours: float, slack: float
+) -> Sequence[FittingMistake]:
+    """Returns the mistakes that give the answer. The likeliest place is the box itself, then the last open
+    step before it, by a mistake of the catalogue before one made from its rule; then the box itself within
+    the rounding of the earlier answers. Generic mistakes come last, and only if few fit."""
+    opened, _ = learner.find_sources(box.rule)
+    read = learner.find_reads(box)
+
+    def fits(value: float) -> bool:
+        decimals = _compared_decimals(answer, box)
+        return _is_equal(answer.value, value, decimals) and not abs(value - yours) <= slack
+
+    def find_here(rules: Iterable[NamedRule]) -> list[FittingMistake]:
+        return [FittingMistake(name) for name, rule in rules if fits(compute(rule, learner.values))]
+
+    def find_before(step: Box, rules: Iterable[NamedRule]) -> list[FittingMistake]:
+        return [
+            FittingMistake(name, step.symbol)
+            for name, rule in rules
+            if fits(learner.recompute(box.rule, opened, {}, {step.key: rule}))
         ]
 
-    def is_open(self, key: str) -> bool:
-        box = self.sheet.by_key[key]
-        return key not in self.answers and not box.shown
-
-    def recompute(
-        self, rule: Rule, opened: Iterable[Box], changed: Mapping[str, float], wrong: Mapping[str, Rule]
-    ) -> float:
-        """Returns what a rule gives where some numbers are changed, and some open boxes computed by wrong
-        rules."""
-        values, moved = {**self.values, **changed}, set(changed)
-        for box in opened:
-            if box.key in wrong or not moved.isdisjoint(self.find_reads(box)):
-                values[box.key] = compute(wrong.get(box.key, box.rule), values)
-                moved.add(box.key)
-        return compute(rule, values)
-
-    def find_reads(self, box: Box) -> frozenset[str]:
-        """Returns the keys that a box reads."""
-        if box.key not in self.reads:
-            self.reads[box.key] = frozenset(find_keys(box.rule))
-        return self.reads[box.key]
-
-    def compute_slack(self, rule: Rule) -> float:
-        """Returns how far a result may be off because the earlier answers are rounded: the sum of its changes
-        when each moves by half a unit of its last written place."""
-        opened, answers = self.find_sources(rule)
-        moved = [key for key in answers if key in self.half_units]
-        right = compute(rule, self.values)
-        changes = []
-        for key in moved[: MOST_MOVES // (len(opened) + 1)]:
-            value, half = self.values[key], self.half_units[key]
-            both = [
-                abs(self.recompute(rule, opened, {key: value + step}, {}) - right) for step in (half, -half)
-            ]
-            changes.append(max(both))
-        return math.fsum(change for change in changes if math.isfinite(change))
-
-    # ---- mistakes
-
-    def find_mistakes(
-        self, box: Box, answer: Answer, yours: float, slack: float
-    ) -> tuple[FittingMistake, ...]:
-        """Returns the mistakes that give the answer: in the box itself, or in an open step before it. Generic
-        ones only where no other fits, even within the rounding of the earlier answers."""
-        opened, _ = self.find_sources(box.rule)
-
-        def fits(value: float) -> bool:
-            decimals = _compared_decimals(answer, box)
-            return _is_equal(answer.value, value, decimals) and not abs(value - yours) <= slack
-
-        def fits_nearly(rule: Rule) -> bool:
-            value = compute(rule, self.values)
+    def find_nearly(rules: Iterable[NamedRule]) -> Iterator[FittingMistake]:
+        for name, rule in rules:
+            value, its_slack = compute(rule, learner.values), learner.compute_slack(rule)
             off = abs(answer.value - value) - _half_unit(answer, box)
-            return abs(value - yours) > slack and off <= self.compute_slack(rule)
+            if off <= its_slack and abs(value - yours) > slack + its_slack:
+                yield FittingMistake(name)
 
-        def find(is_generic: bool) -> Iterator[FittingMistake]:
-            for name, rule in self._list_mistakes(box, is_generic):
-                if fits(compute(rule, self.values)):
-                    yield FittingMistake(name)
-            for step in reversed(opened):
-                for name, rule in self._list_mistakes(step, is_generic):
-                    if fits(self.recompute(box.rule, opened, {}, {step.key: rule})):
-                        yield FittingMistake(name, step.symbol)
+    def list_specific(step: Box) -> list[NamedRule]:
+        return [*step.mistakes.items(), *find_slips(learner.sheet, step, False)]
 
-        nearly = (FittingMistake(name) for name, rule in self._list_mistakes(box, False) if fits_nearly(rule))
-        if specific := dict.fromkeys(find(is_generic=False)) or dict.fromkeys(nearly):
-            return tuple(specific)
-        generic = dict.fromkeys(find(is_generic=True))
-        return tuple(generic) if len(generic) <= MOST_GENERIC else ()
+    def list_generic() -> Iterator[FittingMistake]:
+        yield from find_here(find_slips(learner.sheet, box, True))
+        for step in opened:
+            if step.key in read:
+                yield from find_before(step, find_slips(learner.sheet, step, True))
 
-    def _list_mistakes(self, box: Box, is_generic: bool) -> Iterator[tuple[str, Rule]]:
-        if not is_generic:
-            yield from box.mistakes.items()
-        yield from find_slips(self.sheet, box, is_generic)
+    backwards = opened[::-1]
+    searches: Iterator[Iterable[FittingMistake]] = itertools.chain(
+        (find_here(list_specific(box)) for _ in range(1)),
+        (find_before(step, step.mistakes.items()) for step in backwards),
+        (find_before(step, find_slips(learner.sheet, step, False)) for step in backwards),
+        (find_nearly(list_specific(box)) for _ in range(1)),
+    )
+    for search in searches:
+        if found := dict.fromkeys(search):
+            return tuple(found)
+    generic = list(list_generic())
+    return tuple(dict.fromkeys(generic)) if len(generic) <= MOST_GENERIC else ()
 
 
-def find_slips(sheet: Sheet, box: Box, is_generic: bool) -> Iterator[tuple[str, Rule]]:
+def find_slips(sheet: Sheet, box: Box, is_generic: bool) -> Iterator[NamedRule]:
     """Yields the mistakes that are made from a box's own rule, by name; with the rules of the cells whose
     indices differ from its own in one axis."""
     neighbors = [other.rule for other in sheet.boxes if mistakes.are_neighbors(box.key, other.key)]
@@ -281,7 +222,7 @@ def find_slips(sheet: Sheet, box: Box, is_generic: bool) -> Iterator[tuple[str, 
 
 def _judge(answer: Answer, box: Box, wanted: float, yours: float) -> tuple[Grade, str]:
     """Returns the verdict on an answer where rounding of the earlier answers is not yet considered."""
-    written = _written_decimals(answer)
+    written = answer.written_decimals
     asked = max(box.decimals, written) if box.exact else box.decimals
     if _is_equal(answer.value, wanted, asked):
         return Grade.RIGHT, ""
@@ -301,31 +242,21 @@ def _judge(answer: Answer, box: Box, wanted: float, yours: float) -> tuple[Grade
     return Grade.WRONG, ""
 
 
-def _written_decimals(answer: Answer) -> int:
-    return MOST_DECIMALS if answer.decimals is None else answer.decimals
-
-
 def _compared_decimals(answer: Answer, box: Box) -> int:
     """Returns the decimals in which an answer can agree with a number: those asked, or fewer if fewer were
-    written; all that were written where the number is exact."""
-    written = _written_decimals(answer)
-    return max(written, box.decimals) if box.exact else min(written, box.decimals)
+    written with a digit in them; all that were written where the number is exact."""
+    if box.exact or not _has_digits(answer, box):
+        return max(answer.written_decimals, box.decimals)
+    return min(answer.written_decimals, box.decimals)
 
 
 def _half_unit(answer: Answer, box: Box) -> float:
     return 0.5 * 10.0 ** -_compared_decimals(answer, box)
 
 
-def _precise_decimals(answer: Answer, box: Box) -> int:
-    """Returns the decimals that an answer is precise to; a whole number, such as 2 for 2.000, to those
-    asked."""
-    written = _written_decimals(answer)
-    return max(written, box.decimals) if answer.value.is_integer() else written
-
-
 def _has_digits(answer: Answer, box: Box) -> bool:
     """Tests whether an answer has a significant digit, or all that are asked."""
-    return answer.value != 0 or _written_decimals(answer) >= box.decimals
+    return answer.value != 0 or answer.written_decimals >= box.decimals
 
 
 def _is_equal(answer: float, value: float, decimals: int) -> bool:
@@ -348,13 +279,13 @@ def _is_cut_off(answer: Answer, box: Box, value: float) -> bool:
 # ---- sums that are known
 
 
-def _find_failed_checks(sheet: Sheet, learner: _Learner) -> Iterator[FailedCheck]:
+def _find_failed_checks(sheet: Sheet, learner: Learner) -> Iterator[FailedCheck]:
     """Yields the sums that the answers miss, where the key, rounded, does not miss them as well."""
     for check in sheet.checks:
         answers = [learner.answers[key] for key in check.keys if key in learner.answers]
         if not answers or any(learner.is_open(key) for key in check.keys if key in learner.order):
             continue
-        decimals = max(_written_decimals(answer) for answer in answers)
+        decimals = max(answer.written_decimals for answer in answers)
         total = math.fsum(learner.values[key] for key in check.keys)
         if _is_equal(total, check.sum, decimals) or not math.isfinite(total):
             continue

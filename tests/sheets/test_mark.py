@@ -8,6 +8,7 @@ import pytest
 from pellucid.sheets.mark import Grade, MarkedBox, mark_sheet
 from pellucid.sheets.sheet import Sheet, format_answer
 from tests.sheets.by_hand import KEY, SHEET, answer, answer_only, call, make_box
+from tests.sheets.published_answers import PUBLISHED, Published
 
 RIGHT, FROM_YOURS, ROUNDING, WRONG, OPEN, UNREADABLE = Grade
 
@@ -173,6 +174,43 @@ def test_generic_slips_are_named_only_if_nothing_else_fits_and_few_do(
     box = replace(SHEET.by_key["Z"], mistakes={"its own": call("multiply", "P0", "V0")})
     sheet = replace(answer(Z="0.6636"), boxes=tuple(box if b.key == "Z" else b for b in SHEET.boxes))
     assert name_mistakes(sheet, "Z") == ["its own"]
+
+
+# ---- the original worksheets
+
+
+@pytest.mark.parametrize("published", PUBLISHED, ids=lambda published: published.name)
+def test_the_published_answers_get_their_verdicts(published: Published) -> None:
+    marking = mark_sheet(published.make_sheet())
+    marks = {marked.box.key: marked for marked in marking.boxes}
+    for key, (text, (grade, words)) in published.cells.items():
+        marked = marks.pop(key)
+        reasons = "; ".join([marked.note, *map(str, marked.mistakes)])
+        assert (marked.text, marked.grade) == (text, grade), (key, reasons)
+        assert words in reasons, (key, reasons)
+    assert {marked.grade for marked in marks.values()} == {OPEN}  # the rest is not printed
+
+
+def test_published_mistakes_are_explained_by_one_name_each() -> None:
+    named = {
+        published.name: [
+            [found.name for found in marked.mistakes]
+            for marked in mark_sheet(published.make_sheet()).boxes
+            if marked.grade is WRONG
+        ]
+        for published in PUBLISHED
+    }
+    equal_rows = "last query's row for every query"
+    assert named["Example 3"] == [[f"{equal_rows}: as columns"]]
+    assert named["Example 4, A B → C"] == [["factor of a product missing"]] * 6
+    assert named["Example 4, A A → D"] == [[]] * 4 + [["term of the sum missing"]]
+    assert named["Example 5"] == [[f"{equal_rows}: as rows"]] * 2
+    assert named["Example 6"] == [["variance divided by N − 1"]] * 8
+
+
+def test_a_published_row_that_sums_to_0_999_is_said() -> None:
+    (failed,) = mark_sheet(PUBLISHED[0].make_sheet()).failed
+    assert failed.text == "0.999" and "probs[t=1,v=0]" in failed.check.keys
 
 
 # ---- checks and totals

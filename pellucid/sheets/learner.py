@@ -1,0 +1,96 @@
+"""The numbers as a learner has them, and how far they reach: through steps left open, and with the rounding
+of each answer as it was written."""
+
+import math
+from collections.abc import Iterable, Mapping
+
+from pellucid.explain.rule import Rule, compute, find_keys
+from pellucid.sheets.answers import Answer, parse_answer
+from pellucid.sheets.sheet import Box, Sheet
+
+MOST_MOVES = 20_000
+"""The most steps that are computed again to bound the rounding of one answer."""
+
+
+class Learner:
+    """The numbers as the learner has them: printed, answered, or computed from those where a box is open."""
+
+    def __init__(self, sheet: Sheet) -> None:
+        self.sheet = sheet
+        self.values = {key: given.value for key, given in sheet.given.items()}
+        self.answers: dict[str, Answer] = {}
+        self.half_units: dict[str, float] = {}
+        """Of the answers as written; those of exact boxes are not here, or everything after them passes."""
+        self.reads: dict[str, frozenset[str]] = {}
+        self.order = {box.key: number for number, box in enumerate(sheet.boxes)}
+        for box in sheet.boxes:
+            answer = None if box.shown else parse_answer(sheet.answers.get(box.key, ""))
+            if answer is not None:
+                self.answers[box.key] = answer
+                self.values[box.key] = answer.value
+                if not box.exact and answer.decimals is not None:
+                    self.half_units[box.key] = 0.5 * 10.0 ** -_precise_decimals(answer, box)
+            elif box.shown and (printed := parse_answer(box.shown)):
+                self.values[box.key] = printed.value
+            else:
+                self.values[box.key] = compute(box.rule, self.values)
+
+    def find_sources(self, rule: Rule) -> tuple[list[Box], list[str]]:
+        """Returns the open boxes that a rule reads, directly or through others, and the answers that it reads
+        so, both in the sheet's order."""
+        seen: set[str] = set()
+        waiting = list(find_keys(rule))
+        while waiting:
+            key = waiting.pop()
+            if key in self.order and key not in seen:
+                seen.add(key)
+                if self.is_open(key):
+                    waiting += self.find_reads(self.sheet.by_key[key])
+        keys = sorted(seen, key=self.order.__getitem__)
+        return [self.sheet.by_key[key] for key in keys if self.is_open(key)], [
+            key for key in keys if key in self.answers
+        ]
+
+    def is_open(self, key: str) -> bool:
+        box = self.sheet.by_key[key]
+        return key not in self.answers and not box.shown
+
+    def recompute(
+        self, rule: Rule, opened: Iterable[Box], changed: Mapping[str, float], wrong: Mapping[str, Rule]
+    ) -> float:
+        """Returns what a rule gives where some numbers are changed, and some open boxes computed by wrong
+        rules."""
+        values, moved = {**self.values, **changed}, set(changed)
+        for box in opened:
+            if box.key in wrong or not moved.isdisjoint(self.find_reads(box)):
+                values[box.key] = compute(wrong.get(box.key, box.rule), values)
+                moved.add(box.key)
+        return compute(rule, values)
+
+    def find_reads(self, box: Box) -> frozenset[str]:
+        """Returns the keys that a box reads."""
+        if box.key not in self.reads:
+            self.reads[box.key] = frozenset(find_keys(box.rule))
+        return self.reads[box.key]
+
+    def compute_slack(self, rule: Rule) -> float:
+        """Returns how far a result may be off because the earlier answers are rounded: the sum of its changes
+        when each moves by half a unit of its last written place."""
+        opened, answers = self.find_sources(rule)
+        moved = [key for key in answers if key in self.half_units]
+        right = compute(rule, self.values)
+        changes = []
+        for key in moved[: MOST_MOVES // (len(opened) + 1)]:
+            value, half = self.values[key], self.half_units[key]
+            both = [
+                abs(self.recompute(rule, opened, {key: value + step}, {}) - right) for step in (half, -half)
+            ]
+            changes.append(max(both))
+        return math.fsum(change for change in changes if math.isfinite(change))
+
+
+def _precise_decimals(answer: Answer, box: Box) -> int:
+    """Returns the decimals that an answer is precise to; a whole number, such as 2 for 2.000, to those
+    asked."""
+    written = answer.written_decimals
+    return max(written, box.decimals) if answer.value.is_integer() else written
