@@ -320,7 +320,7 @@ def draw_norm_axes(trace: Trace, address: str) -> tuple[Grid, Grid]:
     rows, columns = part.values.shape
     first, second = part.axes
     names = part.labels(first), part.labels(second)
-    words = AXIS_WORDS.get(first, first), AXIS_WORDS.get(second, second)
+    words = "row", AXIS_WORDS.get(second, second)
     by_row = [CellFrame((i, i + 1), (0, columns)) for i in range(rows)]
     by_column = [CellFrame((0, rows), (j, j + 1)) for j in range(columns)]
 

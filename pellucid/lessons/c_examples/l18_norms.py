@@ -6,9 +6,8 @@ import numpy as np
 
 from pellucid import ops
 from pellucid.explain.trace import Trace
-from pellucid.figures.chart import Axis
-from pellucid.figures.diagram import CellFrame, Grid, NumberLine, NumberRow
 from pellucid.figures.figure import Figure, make_figure
+from pellucid.lessons.pictures import draw_norm_axes, draw_row
 from pellucid.lessons.program import print_example
 from pellucid.parts.norms import LayerNormConfig, NormConfig, RmsNormConfig
 from pellucid.reference.norms import normalize
@@ -33,8 +32,8 @@ WORDS = {
 
 def run(prompt: str = "", seed: int = 0) -> dict[str, Trace]:
     """Returns the runs of the lesson; the first is the one that the page is about. There is no prompt; other
-    seeds than 0 draw other rows, in halves."""
-    rows = np.random.default_rng(seed).integers(-4, 9, ROWS.shape) / 2 if seed else ROWS
+    seeds than 0 draw other rows."""
+    rows = draw_rows(seed) if seed else ROWS
     layer, rms = LayerNormConfig(EPS), RmsNormConfig(EPS)
     return {
         "layer": apply_norm(rows, layer),
@@ -46,6 +45,13 @@ def run(prompt: str = "", seed: int = 0) -> dict[str, Trace]:
         "sample": apply_sample_norm(rows),
         "sample_pair": apply_sample_norm(PAIRS),
     }
+
+
+def draw_rows(seed: int) -> Any:
+    """Returns rows of halves, the last one a hundredth of such a row: as small as eps."""
+    rows = np.random.default_rng(seed).integers(-4, 9, ROWS.shape) / 2
+    rows[-1] /= 100
+    return rows
 
 
 def apply_norm(
@@ -132,25 +138,12 @@ def numbers() -> dict[str, float]:
 
 def pictures() -> dict[str, Figure]:
     """Returns the third row before and after LayerNorm, and the cells that each norm takes together."""
-    runs = run()
-    layer, batch = runs["layer"].tape, runs["batch"].tape
-    rows, channels = ([f"{i}" for i in range(size)] for size in ROWS.shape)
-    steps = {"X": layer["x"][2], "X̄": layer["norm.centered"][2], "X̂": layer["norm.normed"][2]}
-    lines = [NumberRow(name, values, channels, float(values.mean())) for name, values in steps.items()]
-    line = NumberLine(
-        "the third row, centered, and divided by its spread", Axis("value", -4, 6), lines, decimals=2
-    )
-    by_row = Grid(
-        "LayerNorm: mean and spread of a row", layer["norm.normed"], rows, channels, "row", "channel",
-        scale="signed", frames=[CellFrame((2, 3), (0, 4))], decimals=3,
-    )  # fmt: skip
-    by_channel = Grid(
-        "BatchNorm: mean and spread of a channel", batch["out"], rows, channels, "row", "channel",
-        scale="signed", frames=[CellFrame((0, 4), (2, 3))], decimals=3,
-    )  # fmt: skip
+    layer = run()["layer"]
+    steps = {"X": "x", "X̄": "norm.centered", "X̂": "norm.normed"}
+    row = {symbol: (layer, f"{name}[t=2]") for symbol, name in steps.items()}
     return {
-        "line": make_figure("a row on the number line", line),
-        "axes": make_figure("which numbers are taken together", by_row, by_channel),
+        "line": make_figure("A row on the number line", draw_row(row, "the third row through LayerNorm")),
+        "axes": make_figure("Which numbers are taken together", *draw_norm_axes(layer, "x")),
     }
 
 
