@@ -97,12 +97,15 @@ def to_line(value: object) -> str:
 
 
 def lay_out_given(sheet: Sheet) -> Iterator[NumberTable | NumberList]:
-    """Yields the given numbers: whole matrices as tables, the others as lists, one value after another."""
+    """Yields the given numbers: whole matrices as tables, the others as lists, one value after another. A
+    remainder stands in the arithmetic of the boxes that read it."""
     groups: dict[str, list[str]] = defaultdict(list)
+    rests = _find_rests(sheet)
     for key in sheet.given:
         found = _INDEXED.fullmatch(key)
-        groups[found["base"] if found else "" if "~" in key else key].append(key)
-    scalars, rests = [], groups.pop("", [])
+        if key not in rests:
+            groups[found["base"] if found else key].append(key)
+    scalars = list[str]()
     terms = Counter(entry.term for name in groups if (entry := describe(name)))
     for name, keys in groups.items():
         if len(keys) == 1 and not _INDEXED.fullmatch(keys[0]):
@@ -112,9 +115,11 @@ def lay_out_given(sheet: Sheet) -> Iterator[NumberTable | NumberList]:
             yield from _lay_out_value(sheet, name, keys, entry is not None and terms[entry.term] > 1)
     if scalars:
         yield NumberList("", "single numbers", _list_numbers(sheet, scalars))
-    if rests:
-        about = "remainders: the exact sum of the terms that are not asked"
-        yield NumberList("", about, _list_numbers(sheet, rests))
+
+
+def _find_rests(sheet: Sheet) -> set[str]:
+    """Returns the keys of the remainders of all boxes."""
+    return {key for box in sheet.boxes for key in _find_box_rests(sheet, box)}
 
 
 def _lay_out_value(
@@ -240,7 +245,7 @@ def lay_out_steps(sheet: Sheet, key: bool = False) -> Iterator[StepSection]:
             to_line(step) if titles[first.meaning] > 1 else "",
             to_line(first.formula),
             "" if key else _find_example(sheet, first.formula, [box for _, box in boxes if not box.shown]),
-            _describe_decimals([box for _, box in boxes if key or not box.shown]),
+            _describe_decimals([one for one in boxes if key or not one[1].shown]),
             tuple(_make_line(sheet, number, box, key) for number, box in boxes),
             tuple(
                 f"{' + '.join(to_line(sheet.symbol(one)) for one in check.keys)} = {check.sum:g}"
@@ -250,17 +255,20 @@ def lay_out_steps(sheet: Sheet, key: bool = False) -> Iterator[StepSection]:
         )
 
 
-def _describe_decimals(boxes: Sequence[Box]) -> str:
-    if boxes and all(box.exact for box in boxes):
-        return "exact"
-    decimals = sorted({box.decimals for box in boxes if not box.exact})
-    return (
-        " or ".join(map(str, decimals[:-1]))
-        + " or " * (len(decimals) > 1)
-        + pluralize(decimals[-1], "decimal")
-        if decimals
-        else ""
-    )
+def _describe_decimals(boxes: Sequence[tuple[int, Box]]) -> str:
+    """Returns how many decimals the boxes of a step ask, and which ask how many where they differ."""
+    runs = [
+        (asked, [number for number, _ in run])
+        for asked, run in groupby(
+            boxes, lambda one: "" if one[1].exact else pluralize(one[1].decimals, "decimal")
+        )
+    ]
+    if len({asked for asked, _ in runs if asked}) > 1:
+        texts = [(asked or "exact", f"({run[0]})", f"({run[-1]})") for asked, run in runs]
+        return ", ".join(
+            f"{asked} in {first}" + (f" to {last}" if first != last else "") for asked, first, last in texts
+        )
+    return max((asked for asked, _ in runs), default="") or "exact" * bool(runs)
 
 
 def _make_line(sheet: Sheet, number: int, box: Box, key: bool) -> AnswerLine:
@@ -291,16 +299,26 @@ def _write_numbers(sheet: Sheet, box: Box) -> str:
         value = compute(box.rule, {**sheet.key, **values})
         if box.format(value) == wanted:
             break
-    return to_line(format_rule(box.rule, lambda key: texts.get(key) or sheet.given[key].text))
+    rests = _find_box_rests(sheet, box)
+    return to_line(
+        format_rule(box.rule, lambda key: texts.get(key) or rests.get(key) or sheet.given[key].text)
+    )
+
+
+def _find_box_rests(sheet: Sheet, box: Box) -> dict[str, str]:
+    """Returns the remainders of a box, each as its number and what it is."""
+    calls = [part for part in walk(box.rule) if is_call(part, "rest")]
+    keys = [key for call in calls for key in find_keys(call) if key in sheet.given]
+    return {key: f"{sheet.given[key].text} [{sheet.symbol(key)}]" for key in keys}
 
 
 def _write_symbols(sheet: Sheet, box: Box) -> str:
     """Returns the arithmetic of a box in symbols, where the formula of its step does not say it: for a part
     of the formula, and for a sum of which only some terms are asked."""
-    is_folded = any(is_call(part, "rest") for part in walk(box.rule))
-    if not is_folded and "~" not in box.key:
+    rests = _find_box_rests(sheet, box)
+    if not rests and "~" not in box.key:
         return ""
-    text = format_rule(box.rule, sheet.symbol)
+    text = format_rule(box.rule, lambda key: rests.get(key) or sheet.symbol(key))
     return "" if text == box.symbol else to_line(text)
 
 

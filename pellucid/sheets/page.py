@@ -193,7 +193,7 @@ def _number(text: str) -> str:
 
 
 _SCRIPT = re.compile(
-    r"(?<=[^\W\d_])_(?P<sub>\w+)|\^(?P<sup>\([^()]*\)|[-−]?[\w.]+(?:'|\[[^\[\]]*\])*)|(?P<minus>-(?=[\d(]|\s))"
+    r"(?<=[^\W\d_])_(?P<sub>\w+'*)|\^(?P<sup>\([^()]*\)|[-−]?[\w.]+(?:'|\[[^\[\]]*\])*)|(?P<minus>-(?=[\d(]|\s))"
 )
 
 
@@ -216,4 +216,4 @@ def _typeset(text: str) -> str:
 
 def _typeset_inner(text: str) -> str:
     inner = text[1:-1] if text.startswith("(") and text.endswith(")") else text
-    return re.sub(r"(?<=[^\W\d_])_(\w+)", r"<sub>\1</sub>", inner).replace("-", "−")
+    return re.sub(r"(?<=[^\W\d_])_(\w+'*)", r"<sub>\1</sub>", inner).replace("-", "−")
