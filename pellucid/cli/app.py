@@ -23,6 +23,7 @@ from pellucid.cli.models import list_models
 from pellucid.cli.plot import plot
 from pellucid.cli.replay import replay
 from pellucid.cli.runs import runs
+from pellucid.cli.sheet import sheet
 from pellucid.cli.tokenizer import app as tokenizer
 from pellucid.cli.trace import trace
 from pellucid.cli.train import train
@@ -57,6 +58,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "explain": explain,
     "trace": trace,
     "replay": replay,
+    "sheet": sheet,
     "runs": runs,
     "plot": plot,
     "mark": mark,

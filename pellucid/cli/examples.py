@@ -22,6 +22,10 @@ EXAMPLES = {
         'pellucid trace abcd "A B" --target C --update adamw --lr 0.1 -o abc.json',
     ),
     "replay": ("pellucid replay ab.json", "pellucid replay abc.json"),
+    "sheet": (
+        "pellucid sheet lesson-13 -o lesson-13.html",
+        'pellucid sheet abcd "A B" --target C --focus "d.unembed.weight" --boxes 60 -o ab.md',
+    ),
     "runs": ("pellucid runs", "pellucid runs runs/a --json"),
     "plot": ("pellucid plot runs/a", "pellucid plot runs/a -o a.html"),
     "mark": ("pellucid mark answered.md", "pellucid mark answered.md --hint 1"),
