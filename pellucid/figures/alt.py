@@ -42,7 +42,8 @@ def _grid(grid: Grid) -> list[str]:
     lines = []
     for name, row, is_masked in zip(grid.rows, grid.values, grid.is_masked, strict=True):
         texts = [
-            "masked" if m else format_value(v, grid.decimals) for v, m in zip(row, is_masked, strict=True)
+            grid.masked_label if m else format_value(v, grid.decimals)
+            for v, m in zip(row, is_masked, strict=True)
         ]
         cells = ", ".join(f"{column} {text}" for column, text in zip(grid.columns, texts, strict=True))
         lines.append(f"{grid.row_label or 'row'} {name}: {cells}")

@@ -69,6 +69,7 @@ class Grid:
     column_label: str = ""
     scale: Literal["share", "signed", "none"] = "share"
     masked: Array | None = None
+    masked_label: str = "masked"
     frames: Sequence[CellFrame] = ()
     decimals: int = 4
 

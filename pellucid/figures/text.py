@@ -89,7 +89,7 @@ def _write_grid(grid: Grid, width: int, height: int) -> Iterator[str]:
     yield f"{grid.title}: {axes}" if axes else grid.title
     for name, row in (("", grid.columns), *zip(grid.rows, cells, strict=True)):
         yield f"{name:>{side}}  {'  '.join(text.rjust(wide) for text in row)}"
-    yield from ["╱ masked"] if grid.is_masked.any() else []
+    yield from [f"╱ {grid.masked_label}"] if grid.is_masked.any() else []
     for frame in grid.frames:
         (first, end), (start, stop) = frame.rows, frame.columns
         yield f"framed: {' '.join(grid.rows[first:end])} × {' '.join(grid.columns[start:stop])}"

@@ -1,5 +1,7 @@
 """Pictures of runs show the numbers of their tapes."""
 
+from xml.etree import ElementTree
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from pellucid.errors import AddressError
 from pellucid.explain.trace import Trace
 from pellucid.figures.figure import make_figure
 from pellucid.figures.svg import write_svg
+from pellucid.lessons.ladder import lessons
 from pellucid.lessons.pictures import (
     draw_bars,
     draw_gates,
@@ -22,6 +25,8 @@ from pellucid.reference.tape import Tape
 from tests.figures.svg_text import find_faults
 
 ATTENTION = "blocks.0.attn."
+SMALLEST = 11
+"""The font size of a number in a drawing; a telephone is 320 pixels wide."""
 PATH = [
     "embedded",
     f"{ATTENTION}q[t=1]",
@@ -123,6 +128,18 @@ def test_a_stack_joins_each_sub_layer_with_the_stream_and_names_its_block(exampl
     assert ("blocks.0.attn_out[t=1]", "blocks.0.resid_mid[t=1]") in read
     assert "X_mid[1] of block 1" in {node.symbol for node in graph.nodes}
     assert graph.nodes[-1].value == pytest.approx([0.04647, 0.41972, 0.13570, 0.39811], abs=5e-6)
+
+
+@pytest.mark.parametrize("number", lessons())
+def test_every_picture_of_a_lesson_can_be_read_on_paper_and_on_a_telephone(number: int) -> None:
+    for name, figure in lessons()[number].program.pictures.items():
+        svg = write_svg(figure)
+        assert not find_faults(svg), name
+        assert len(svg) < 60_000
+        assert figure.title
+        assert figure.alt
+        _, _, width, _ = map(float, (ElementTree.fromstring(svg).get("viewBox") or "").split())
+        assert SMALLEST * 320 / width >= 6, f"{name}: {width:g} pixels are too many for a telephone"
 
 
 def test_a_row_on_a_line_and_what_both_norms_average() -> None:

@@ -74,7 +74,7 @@ def grid_marks(grid: Grid, id: str, size: Tile, left: int, top: int) -> Iterator
     if grid.is_masked.any():
         y += CELL * len(grid.rows) + GAP
         yield from _hatch(x0, y, 20, 12)
-        yield text(x0 + 28, y + 10, "masked", SMALL)
+        yield text(x0 + 28, y + 10, grid.masked_label, SMALL)
 
 
 def _cell(grid: Grid, row: int, column: int, x: float, y: float, width: float) -> Iterator[str]:

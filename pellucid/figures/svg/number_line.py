@@ -10,10 +10,12 @@ from pellucid.figures.svg.marks import (
     HALO,
     INK,
     LINE,
+    PAPER,
     SMALL,
     Tile,
     dot,
     line,
+    rect,
     text,
     text_width,
     title_marks,
@@ -91,9 +93,9 @@ def number_line_marks(lines: NumberLine, id: str, size: Tile, left: int, top: in
             yield line(x, bottom - 4, x, bottom + 4, f'stroke="{FAINT}"')
             yield text(x, bottom + 21, words, f'text-anchor="middle" {SMALL} {HALO}')
         for x, words, level in labels:
-            yield text(
-                x0 + x, bottom - 10 - LEVEL * level, words, f'text-anchor="middle" font-size="11" {HALO}'
-            )
+            half, baseline = text_width(words, 11) / 2, bottom - 10 - LEVEL * level
+            yield rect(round(x0 + x - half, 1), baseline - 10, round(2 * half, 1), 13, f'fill="{PAPER}"')
+            yield text(round(x0 + x, 1), baseline, words, 'text-anchor="middle" font-size="11"')
         for x in sorted(set(xs.tolist())):
             yield dot(x, bottom)
         if row.mean is not None:
