@@ -87,5 +87,5 @@ def _draw_heatmap(axes: Any, heatmap: Heatmap, heading: str) -> None:
 
 
 def _pen(key: LegendKey) -> dict[str, Any]:
-    dash = ("-", "--", ":")[key.dash % len(DASHES)]
+    dash = ("-", "--", ":", "-.")[key.dash % len(DASHES)]
     return {"color": COLORS[key.color % len(COLORS)], "linestyle": dash}

@@ -26,7 +26,9 @@ from pellucid.figures.svg.marks import (
 CELL, GAP = 28, 8
 """Pixels of a cell's height, and between a text and what it belongs to."""
 BLACK, WHITE = "#000000", "#ffffff"
-"""Of a number on a colored cell, which keeps its color on a dark page."""
+"""Of a number on a colored cell; both keep their colors on a dark page."""
+BRIGHT = 400
+"""The sum of red, green and blue above which a color is bright."""
 
 
 def grid_tile(grid: Grid, size: tuple[int, int]) -> Tile:
@@ -83,11 +85,13 @@ def _cell(grid: Grid, row: int, column: int, x: float, y: float, width: float) -
         return
     place = float(grid.places()[row, column])
     shade = color(place, grid.scale) if grid.scale != "none" else None
-    fill = hex_color(place, grid.scale) if shade else PAPER
-    yield rect(x, y, width, CELL, f'fill="{fill}" stroke="{FAINT}"')
-    ink = INK if shade is None else BLACK if sum(shade) > 400 else WHITE
+    fill, ink = f'fill="{PAPER}"', ""
+    if shade:  # the page's dark colors replace attributes, and no styles
+        fill = f'style="fill:{hex_color(place, grid.scale)}"'
+        ink = f' style="fill:{BLACK if sum(shade) > BRIGHT else WHITE}"'
+    yield rect(x, y, width, CELL, f'{fill} stroke="{FAINT}"')
     number = format_value(grid.values[row, column], grid.decimals)
-    yield text(x + width / 2, y + CELL / 2 + 4, number, f'text-anchor="middle" fill="{ink}"')
+    yield text(x + width / 2, y + CELL / 2 + 4, number, f'text-anchor="middle"{ink}')
 
 
 def _hatch(x: float, y: float, width: float, height: float) -> Iterator[str]:

@@ -10,7 +10,7 @@ from pellucid.figures.chart import LegendKey, color
 
 INK, FAINT, PAPER, RULE, NONE = "#1f2933", "#5f6c7b", "#ffffff", "#d5dbe3", "#e8ebef"
 COLORS = ("#2b6cb0", "#d9480f", "#2f855a", "#9b2c86", "#b7791f", "#4a5568", "#5a4fcf", "#c53030")
-DASHES = ("none", "7 3", "2 3")
+DASHES = ("none", "7 3", "2 3", "9 3 2 3")
 SMALL = f'font-size="11" fill="{FAINT}"'
 LINE = 16
 """Pixels from a line of text to the next."""
