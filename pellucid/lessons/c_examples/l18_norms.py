@@ -69,10 +69,11 @@ def apply_norm(
     describe(t)
     add_spread(tape, norm)
     gradient = tape.constant("arriving", np.broadcast_to(arriving, x.shape))
-    tape.describe(gradient, "t c", "G", "gradient that arrives at each output")
+    tape.describe(gradient, "t c", "dY", "gradient that arrives at each output")
     loss = tape("loss", ops.einsum, out, gradient, spec="tc,tc->")
-    tape.backward(tape.describe(loss, "", "ℒ", "made-up loss: Σ G ⊙ Y"))
-    add_means(tape)
+    tape.backward(tape.describe(loss, "", "ℒ", "made-up loss: Σ dY ⊙ Y"))
+    if isinstance(norm, LayerNormConfig):
+        add_closed_form(tape)
     return Trace(tape, {"model": f"{norm.kind} of four rows"})
 
 
@@ -85,13 +86,16 @@ def add_spread(tape: Tape, norm: NormConfig) -> None:
     tape.describe(spread, "t", "σ", "spread of the row: the root of its variance")
 
 
-def add_means(tape: Tape) -> None:
-    """Adds the two means of the gradient's closed form, r (g − mean g − X̂ mean(g X̂)), with g = dX̂."""
+def add_closed_form(tape: Tape) -> None:
+    """Adds the closed form of the gradient without its factor r: g − mean(g) − X̂ mean(g X̂), with g = dX̂."""
     g, x = tape.ref("d.norm.normed"), tape.ref("norm.normed")
-    mean = tape("mean_g", ops.einsum, g, spec="tc->t", scale=1 / x.shape[-1])
-    tape.describe(mean, "t", "mean(g)", "mean of the gradient of a normalized row")
-    product = tape("mean_gx", ops.einsum, g, x, spec="tc,tc->t", scale=1 / x.shape[-1])
-    tape.describe(product, "t", "mean(g X̂)", "mean of that gradient times the normalized row")
+    mean = tape("mean_g", ops.einsum, g, spec="tc->t1", scale=1 / x.shape[-1])
+    product = tape("mean_gx", ops.einsum, g, x, spec="tc,tc->t1", scale=1 / x.shape[-1])
+    along = tape("along", ops.einsum, x, product, spec="tc,t1->tc")
+    bracket = tape("bracket", ops.subtract, tape("level", ops.subtract, g, mean), along)
+    tape.describe(mean, "t 1", "mean(g)", "mean of the gradient of a normalized row")
+    tape.describe(product, "t 1", "mean(g X̂)", "mean of that gradient times the normalized row")
+    tape.describe(bracket, "t c", "dX / r", "gradient of the row, before the factor r")
 
 
 def apply_batch_norm(rows: Any) -> Trace:

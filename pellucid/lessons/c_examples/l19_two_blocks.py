@@ -66,7 +66,7 @@ def omit_head(model: Model, block: int, head: int) -> Model:
 
 
 def compare_prompts(trained: Trace, updates: int) -> Trace:
-    """Returns the cosine between the last rows of final_norm.out of every two prompts, after so many
+    """Returns the cosine between the last rows of final_norm.out of every two prompts after this number of
     updates."""
     rows = trained.tape[f"final_norm.out@{updates}"][:, -1]
     tape = Tape()
