@@ -163,7 +163,10 @@ PARAMETERS_AND_VALUES: tuple[Name, ...] = (
     *_linear("blocks.L.mlp.down_proj", "W_2", "b_2", "down-projection", "hidden channels to residual stream"),
     _row("blocks.L.mlp.gate", "b t f", "U_G", "gate pre-activations"),
     _row(
-        "blocks.L.mlp.up", "b t f", "U", "up-projection output: the pre-activations of an MLP without gates"
+        "blocks.L.mlp.up",
+        "b t f",
+        "U",
+        "up-projection output: the pre-activations where there is no gate projection",
     ),
     _row("blocks.L.mlp.act", "b t f", "A", "activations"),
     _row("blocks.L.mlp.hidden", "b t f", "U_H", "hidden activations: the input of the down-projection"),

@@ -1,6 +1,8 @@
 """Lesson 17: a feed-forward layer with a residual connection, the same without it, with every gate closed,
 trained either way, and with its one step divided into smaller ones."""
 
+import functools
+from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -9,10 +11,10 @@ import pellucid
 from pellucid import ops
 from pellucid.config import ModelConfig
 from pellucid.explain.trace import Trace
-from pellucid.figures.chart import Axis, Chart, LegendKey, Series
-from pellucid.figures.diagram import Grid
+from pellucid.figures.chart import LegendKey, Series
 from pellucid.figures.figure import Figure, make_figure
 from pellucid.lessons.accuracy import record_right
+from pellucid.lessons.pictures import draw_gates, draw_losses
 from pellucid.lessons.program import print_example, vary_tokens
 from pellucid.reference.ops.updates import global_norm
 from pellucid.reference.tape import Tape
@@ -26,14 +28,16 @@ UP_BIAS, CLOSING_BIAS = "blocks.0.mlp.up_proj.bias", [-1.0, -4.0]
 DIVISIONS = (1, 2, 4, 8, 64)
 
 
+@functools.cache
 def run(prompt: str = "A B", seed: int = 0) -> dict[str, Trace]:
     """Returns the runs of the lesson; the first is the one that the page and the sheet are about."""
-    prompt = vary_tokens(prompt, seed)
-    model = pellucid.load(MODEL)
+    prompt, model = vary_tokens(prompt, seed), pellucid.load(MODEL)
+    first = _record(model.trace(prompt, target=TARGET, update="sgd", lr=RATE, freeze=FROZEN))
+    if seed:  # another example is for a sheet, which reads the first run alone
+        return {"with": first}
     without = omit_residual(model)
-    first = model.trace(prompt, target=TARGET, update="sgd", lr=RATE, freeze=FROZEN)
     return {
-        "with": _record(first),
+        "with": first,
         "without": _record(without.trace(prompt, target=TARGET, backward=True)),
         "closed": _record(close_gates(model).trace(prompt, target=TARGET, backward=True)),
         "closed_without": _record(close_gates(without).trace(prompt, target=TARGET, backward=True)),
@@ -101,40 +105,19 @@ def _record(trace: Trace) -> Trace:
 
 
 def pictures() -> dict[str, Figure]:
-    """Returns the gates of both positions before and after the ReLU, and the loss with and without the
-    residual connection."""
+    """Returns the pre-activations on the curve of the ReLU, and the loss with and without the residual
+    connection."""
     runs = run()
-    first, updates = runs["with"], np.arange(UPDATES + 1.0)
-    before, after = (first.value(f"blocks.0.mlp.{name}")[0] for name in ("up", "act"))
-    axes = (first.labels["t"], [f"gate {f}" for f in range(before.shape[1])])
-    curves = [
-        Series(
-            LegendKey(name, i, i), updates, np.array([trace.value(f"loss@{k}") for k in range(UPDATES + 1)])
-        )
-        for i, (name, trace) in enumerate(
-            {"with the residual": runs["trained"], "without": runs["trained_without"]}.items()
-        )
-    ]
-    entropy = float(runs["trained"].value("entropy"))
+    chart = draw_losses({"with the residual": runs["trained"], "without": runs["trained_without"]})
+    updates, entropy = np.arange(UPDATES + 1.0), float(runs["trained"].value("entropy"))
     level = Series(
         LegendKey("entropy of the targets", 2, 2), updates, np.full(len(updates), entropy), "level"
     )
     return {
         "gates": make_figure(
-            "Each position opens the gate that the other closes",
-            Grid("U, before the ReLU", before, *axes, scale="signed"),
-            Grid("A, after it", after, *axes, scale="signed", masked=(before <= 0).astype(float)),
-            note="A hatched gate is closed: it passes on 0.",
+            "Each position opens the gate that the other closes", draw_gates(runs["with"], "blocks.0.mlp.up")
         ),
-        "curves": make_figure(
-            "Trained on three prompts",
-            Chart(
-                "loss over updates",
-                Axis("updates", 0, UPDATES, is_whole=True),
-                Axis("loss", 0, 3.5),
-                [*curves, level],
-            ),
-        ),
+        "curves": make_figure("Trained on three prompts", replace(chart, series=[*chart.series, level])),
     }
 
 
