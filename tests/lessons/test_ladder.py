@@ -68,7 +68,7 @@ def test_every_picture_is_on_the_page_small_and_whole(lesson: Lesson) -> None:
 def test_a_program_runs_alone_and_prints_the_example(
     lesson: Lesson, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runpy.run_module(f"pellucid.lessons.{lesson.part}.{lesson.name}", run_name="__main__")
+    runpy.run_path(str(lesson.path.with_suffix(".py")), run_name="__main__")
     out = capsys.readouterr().out
     assert all(f"=== {name}\n" in out for name in lesson.program.traces)
 
