@@ -17,7 +17,7 @@ from pellucid.reference.optimizers import update
 from pellucid.reference.training import forward
 from pellucid.sheets.file import from_json, to_json
 from pellucid.sheets.make import make_sheet
-from pellucid.sheets.mark import Mark, mark_sheet
+from pellucid.sheets.mark import Grade, mark_sheet
 from pellucid.sheets.sheet import Sheet
 from tests.reference.models import CONFIGS, IDS, TARGETS, weights
 from tests.small_choices import small
@@ -75,14 +75,14 @@ def check(trace: Trace, sheet: Sheet) -> None:
             assert abs(sheet.key[box.key] - trace.value(part.name)[part.cell]) <= 10.0**-box.decimals
     key = {box.key: box.format(sheet.key[box.key]) for box in sheet.boxes}
     marked = mark_sheet(replace(sheet, answers=key))
-    assert {box.mark for box in marked.boxes} == {Mark.RIGHT}
+    assert {box.grade for box in marked.boxes} == {Grade.RIGHT}
     values = {key: given.value for key, given in sheet.given.items()}
     answers = {}
     for box in sheet.boxes:
         answers[box.key] = box.format(compute(box.rule, values))
         values[box.key] = float(answers[box.key])
     rounded = mark_sheet(replace(sheet, answers=answers))
-    assert not [box.box.key for box in rounded.boxes if not box.mark.is_right]
+    assert not [box.box.key for box in rounded.boxes if not box.grade.is_right]
 
 
 @settings(max_examples=15, deadline=None)
