@@ -60,7 +60,7 @@ def apply_norm(
     """Returns the norm of each row and its gradients, where d.Y is `arriving` in every row; RMSNorm has no
     shift."""
     tape = Tape()
-    x = tape.describe(tape.parameter("x", rows), "t c", "X", "four rows of channels")
+    x = tape.describe(tape.parameter("x", rows), "t c", "X", "input row")
     tape.parameter("norm.weight", gain)
     if isinstance(norm, LayerNormConfig):
         tape.parameter("norm.bias", shift)
@@ -101,7 +101,7 @@ def add_closed_form(tape: Tape) -> None:
 def apply_batch_norm(rows: Any) -> Trace:
     """Returns BatchNorm's normalized rows: mean and spread of a channel over the rows, not of a row."""
     tape = Tape()
-    x = tape.describe(tape.constant("x", rows), "t c", "X", "rows of channels")
+    x = tape.describe(tape.constant("x", rows), "t c", "X", "input row")
     columns = tape("columns", ops.einsum, x, spec="tc->ct")
     tape.describe(columns, "c t", "Xᵀ", "channels as rows")
     tape.parameter("norm.weight", np.ones(columns.shape[1]))
@@ -115,7 +115,7 @@ def apply_sample_norm(rows: Any) -> Trace:
     """Returns the rows divided by the root of Σ / (N − 1), the estimate for a sample, without eps: a
     mistake."""
     tape = Tape()
-    x = tape.describe(tape.constant("x", rows), "t c", "X", "rows of channels")
+    x = tape.describe(tape.constant("x", rows), "t c", "X", "input row")
     mean = tape("mean", ops.einsum, x, spec="tc->t1", scale=1 / x.shape[1])
     centered = tape("centered", ops.subtract, x, mean)
     square = tape("variance", ops.einsum, centered, centered, spec="tc,tc->t", scale=1 / (x.shape[1] - 1))
