@@ -10,6 +10,7 @@ from pellucid.figures.svg.marks import (
     FAINT,
     INK,
     LINE,
+    MIDDLE,
     NONE,
     PAPER,
     SMALL,
@@ -21,7 +22,7 @@ from pellucid.figures.svg.marks import (
     text_width,
     title_marks,
     wrap,
-)  # fmt: skip
+)
 
 CELL, GAP = 28, 8
 """Pixels of a cell's height, and between a text and what it belongs to."""
@@ -63,7 +64,7 @@ def grid_marks(grid: Grid, id: str, size: Tile, left: int, top: int) -> Iterator
         y += LINE
     yield text(x0 - GAP, y + 12, grid.row_label, f'text-anchor="end" {SMALL}')
     for j, name in enumerate(grid.columns):
-        yield text(x0 + cell * (j + 0.5), y + 12, name, 'text-anchor="middle"')
+        yield text(x0 + cell * (j + 0.5), y + 12, name, MIDDLE)
     y += LINE + GAP // 2
     for i, name in enumerate(grid.rows):
         yield text(x0 - GAP, y + CELL * (i + 0.5) + 4, name, 'text-anchor="end"')
@@ -91,7 +92,7 @@ def _cell(grid: Grid, row: int, column: int, x: float, y: float, width: float) -
         ink = f' style="fill:{BLACK if sum(shade) > BRIGHT else WHITE}"'
     yield rect(x, y, width, CELL, f'{fill} stroke="{FAINT}"')
     number = format_value(grid.values[row, column], grid.decimals)
-    yield text(x + width / 2, y + CELL / 2 + 4, number, f'text-anchor="middle"{ink}')
+    yield text(x + width / 2, y + CELL / 2 + 4, number, f"{MIDDLE}{ink}")
 
 
 def _hatch(x: float, y: float, width: float, height: float) -> Iterator[str]:

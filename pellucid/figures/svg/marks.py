@@ -14,6 +14,7 @@ DASHES = ("none", "7 3", "2 3", "9 3 2 3")
 SMALL = f'font-size="11" fill="{FAINT}"'
 LINE = 16
 """Pixels from a line of text to the next."""
+MIDDLE = 'text-anchor="middle"'
 BOLD = 'font-weight="bold"'
 HALO = f'stroke="{PAPER}" stroke-width="3" paint-order="stroke"'
 """Of a text over which lines may pass."""
@@ -49,7 +50,7 @@ def text(x: float, y: float, words: str, style: str = "") -> str:
 
 
 def symbol_text(x: float, y: float, words: str, style: str = "") -> str:
-    """Returns a text in which W_Q has a subscript."""
+    """Returns a text in which W_Q has a subscript, placed to a tenth of a pixel."""
     inner, end = "", 0
     for found in _SUBSCRIPT.finditer(words):
         inner += f'{escape(words[end : found.start()])}<tspan dy="3" font-size="9">{escape(found[1])}</tspan>'
@@ -57,16 +58,19 @@ def symbol_text(x: float, y: float, words: str, style: str = "") -> str:
         if end < len(words):  # a shift lasts until the end of the text
             inner += f'<tspan dy="-3">{escape(words[end])}</tspan>'
             end += 1
-    return f'<text x="{x:g}" y="{y:g}" {style}>{inner}{escape(words[end:])}</text>'.replace(" >", ">")
+    at = f'x="{round(x, 1):g}" y="{round(y, 1):g}"'
+    return f"<text {at} {style}>{inner}{escape(words[end:])}</text>".replace(" >", ">")
 
 
 def line(x: float, y: float, to_x: float, to_y: float, style: str = "") -> str:
     style = style or f'stroke="{INK}"'
-    return f'<path fill="none" {style} d="M{x:g} {y:g}L{to_x:g} {to_y:g}"/>'
+    begin, end = f"{round(x, 1):g} {round(y, 1):g}", f"{round(to_x, 1):g} {round(to_y, 1):g}"
+    return f'<path fill="none" {style} d="M{begin}L{end}"/>'
 
 
 def rect(x: float, y: float, width: float, height: float, style: str) -> str:
-    return f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" {style}/>'
+    size = f'width="{round(width, 1):g}" height="{round(height, 1):g}"'
+    return f'<rect x="{round(x, 1):g}" y="{round(y, 1):g}" {size} {style}/>'
 
 
 def dot(x: float, y: float, fill: str = INK, is_open: bool = False) -> str:
@@ -98,7 +102,7 @@ def wrap(words: str, width: float, size: float = 12, is_bold: bool = False) -> l
 
 def title_marks(lines: list[str], x: float, y: float) -> Iterator[str]:
     """Yields the lines of a title in bold, the first on the baseline y + 12."""
-    return (text(x, y + 12 + LINE * i, words, BOLD) for i, words in enumerate(lines))
+    return (symbol_text(x, y + 12 + LINE * i, words, BOLD) for i, words in enumerate(lines))
 
 
 def stroke(key: LegendKey) -> str:

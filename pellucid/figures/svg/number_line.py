@@ -10,17 +10,19 @@ from pellucid.figures.svg.marks import (
     HALO,
     INK,
     LINE,
+    MIDDLE,
     PAPER,
     SMALL,
     Tile,
     dot,
     line,
     rect,
+    symbol_text,
     text,
     text_width,
     title_marks,
     wrap,
-)  # fmt: skip
+)
 
 ROOM, MARGIN = 300, 24
 """Pixels of the axis, and beside it."""
@@ -68,40 +70,35 @@ def number_line_marks(lines: NumberLine, id: str, size: Tile, left: int, top: in
     """Yields the title, then each row: its name, its points under their numbers, its ticks and its mean."""
     titles = wrap(lines.title, ROOM + 2 * MARGIN, is_bold=True)
     yield from title_marks(titles, left, top)
-    y, x0 = float(top + LINE * len(titles)), left + MARGIN
-    bottoms, at = [], y
+    x0, at, bottoms = left + MARGIN, float(top + LINE * len(titles)), list[float]()
     for row in lines.rows:
         at += _height(lines, row)
         bottoms.append(at - BELOW)
     places = [x0 + ROOM * lines.axis.place(np.ravel(row.values)) for row in lines.rows]
     for i in range(len(places) - 1):
         for a, b in zip(places[i], places[i + 1], strict=False):
-            yield line(
-                round(float(a), 1),
-                bottoms[i],
-                round(float(b), 1),
-                bottoms[i + 1],
-                f'stroke="{FAINT}" stroke-dasharray="2 3"',
-            )
+            yield line(a, bottoms[i], b, bottoms[i + 1], f'stroke="{FAINT}" stroke-dasharray="2 3"')
     for row, bottom, xs in zip(lines.rows, bottoms, places, strict=True):
         labels = _labels(lines, row)
         above = bottom - 10 - LEVEL * (1 + max((level for _, _, level in labels), default=0))
-        yield text(left, above - 2, row.name, HALO)
+        yield symbol_text(left, above - 2, row.name, HALO)
         yield line(x0 - 8, bottom, x0 + ROOM + 8, bottom, f'stroke="{INK}" stroke-width="1.2"')
         for words, place in lines.axis.ticks():
-            x = round(x0 + ROOM * place, 1)
+            x = x0 + ROOM * place
             yield line(x, bottom - 4, x, bottom + 4, f'stroke="{FAINT}"')
-            yield text(x, bottom + 21, words, f'text-anchor="middle" {SMALL} {HALO}')
+            yield symbol_text(x, bottom + 21, words, f"{MIDDLE} {SMALL} {HALO}")
         for x, words, level in labels:
             half, baseline = text_width(words, 11) / 2, bottom - 10 - LEVEL * level
-            yield rect(round(x0 + x - half, 1), baseline - 10, round(2 * half, 1), 13, f'fill="{PAPER}"')
-            yield text(round(x0 + x, 1), baseline, words, 'text-anchor="middle" font-size="11"')
+            yield rect(x0 + x - half, baseline - 10, 2 * half, 13, f'fill="{PAPER}"')
+            yield symbol_text(x0 + x, baseline, words, f'{MIDDLE} font-size="11"')
         for x in sorted(set(xs.tolist())):
             yield dot(x, bottom)
         if row.mean is not None:
             x = x0 + ROOM * float(lines.axis.place(row.mean))
             yield f'<path fill="{INK}" d="M{x:.1f} {bottom + 3:g}l-4.5 7h9z"/>'
             words = f"mean {format_value(row.mean, lines.decimals)}"
-            yield text(round(x, 1), bottom + 36, words, f'text-anchor="middle" font-size="11" {HALO}')
+            half = text_width(words, 11) / 2
+            x = min(max(x, left + half), x0 + ROOM + MARGIN - half)
+            yield symbol_text(x, bottom + 36, words, f'{MIDDLE} font-size="11" {HALO}')
     if lines.axis.label:
         yield text(x0 + ROOM, bottoms[-1] + BELOW + 8, lines.axis.label, f'text-anchor="end" {SMALL}')
