@@ -7,7 +7,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 # Compiled tests are kept, so that each worker need not rewrite their asserts again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test lint docs bench bench-gpu coverage torture
+.PHONY: setup demo test lint mistakes docs bench bench-gpu coverage torture
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -33,6 +33,9 @@ lint: setup ## ruff format and check, mypy strict
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+mistakes: setup ## the table of mistakes: what catches each, and what the lessons' worksheets show of them
+	$(BIN)/python scripts/mistakes_table.py $(LESSONS)
 
 docs: setup ## regenerate every page that the code can write
 	$(BIN)/python scripts/generate_docs.py

@@ -14,6 +14,7 @@ from typing import Any
 
 from pellucid.explain.rule import Rule, compute
 from pellucid.judge import mistakes
+from pellucid.judge.mistakes.slips import SIGN_LOST
 from pellucid.sheets.answers import Answer, is_blank
 from pellucid.sheets.learner import Learner
 from pellucid.sheets.sheet import Box, Sheet, SumCheck, format_answer
@@ -160,7 +161,8 @@ def _find_mistakes(
 ) -> Sequence[FittingMistake]:
     """Returns the mistakes that give the answer. The likeliest place is the box itself, then the last open
     step before it, by a mistake of the catalogue before one made from its rule; then the box itself within
-    the rounding of the earlier answers. Generic mistakes come last, and only if few fit."""
+    the rounding of the earlier answers. Generic mistakes come last, where nothing but a lost sign fits, and
+    only if few do."""
     opened, _ = learner.find_sources(box.rule)
     read = learner.find_reads(box)
 
@@ -201,11 +203,12 @@ def _find_mistakes(
         (find_before(step, find_slips(learner.sheet, step, False)) for step in backwards),
         (find_nearly(list_specific(box)) for _ in range(1)),
     )
-    for search in searches:
-        if found := dict.fromkeys(search):
-            return tuple(found)
-    generic = list(list_generic())
-    return tuple(dict.fromkeys(generic)) if len(generic) <= MOST_GENERIC else ()
+    specific = next(filter(None, map(dict.fromkeys, searches)), {})
+    if any(found.name != SIGN_LOST for found in specific):
+        return tuple(specific)
+    # a row that sums to 0 has neighbors of opposite sign: either may have been the slip
+    generic = dict.fromkeys(list_generic())
+    return (*specific, *generic) if len(generic) <= MOST_GENERIC else tuple(specific)
 
 
 def find_slips(sheet: Sheet, box: Box, is_generic: bool) -> Iterator[NamedRule]:

@@ -4,15 +4,20 @@ The tests plant every visible mistake of a sheet, one at a time, and mark it: ex
 and its mistake named.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
+from enum import StrEnum
 from typing import NamedTuple
 
 from pellucid.explain.rule import Rule, compute
 from pellucid.judge.mistakes import resolve_mistake
 from pellucid.sheets.make import VISIBLE
-from pellucid.sheets.mark import find_slips
+from pellucid.sheets.mark import Grade, find_slips, mark_sheet
 from pellucid.sheets.sheet import Box, Sheet, format_answer
+
+EXACT = 2
+"""The decimals that an exact number has at most."""
 
 
 class Plant(NamedTuple):
@@ -24,7 +29,10 @@ class Plant(NamedTuple):
 
 
 def find_plants(sheet: Sheet) -> Iterator[Plant]:
-    """Yields every mistake in every box that moves the box by more than `VISIBLE` units of its last place."""
+    """Yields every mistake in every box that moves it by more than `VISIBLE` units of its last place, and
+    has a number where the earlier answers are rounded."""
+    answers = answer_sheet(sheet).answers
+    rounded = sheet.key | {key: float(answer) for key, answer in answers.items()}
     for box in sheet.boxes:
         specific = [*box.mistakes.items(), *find_slips(sheet, box, is_generic=False)]
         known = {rule for _, rule in specific}
@@ -32,7 +40,8 @@ def find_plants(sheet: Sheet) -> Iterator[Plant]:
             (name, rule) for name, rule in find_slips(sheet, box, is_generic=True) if rule not in known
         ]
         for name, rule in (*specific, *generic):
-            if not box.shown and is_visible(sheet, box, rule):
+            is_number = math.isfinite(compute(rule, rounded))
+            if is_number and not box.shown and is_visible(sheet, box, rule):
                 yield Plant(box, name, rule)
 
 
@@ -57,6 +66,27 @@ def answer_sheet(sheet: Sheet, plant: Plant | None = None) -> Sheet:
             continue
         rule = plant.rule if plant and plant.box.key == box.key else box.rule
         value = compute(rule, values)
-        answers[box.key] = f"{value:.12g}" if box.exact else format_answer(value, box.decimals)
+        answers[box.key] = format_answer(value, max(box.decimals, EXACT) if box.exact else box.decimals)
         values[box.key] = float(answers[box.key])
     return replace(sheet, answers=answers)
+
+
+class PlantOutcome(StrEnum):
+    """What marking says of a planted mistake."""
+
+    OWN_NAME = "under its own name"
+    OTHER_NAME = "under another name"
+    """Another mistake, or a more specific one, gives the same number."""
+    UNEXPLAINED = "at its box, without a name"
+    ELSEWHERE = "not at its box alone"
+
+
+def mark_plant(sheet: Sheet, plant: Plant) -> PlantOutcome:
+    """Returns what marking says of a learner who makes one mistake."""
+    wrong = [marked for marked in mark_sheet(answer_sheet(sheet, plant)).boxes if marked.grade is Grade.WRONG]
+    if [marked.box.key for marked in wrong] != [plant.box.key]:
+        return PlantOutcome.ELSEWHERE
+    names = [found.name for found in wrong[0].mistakes if not found.place]
+    if plant.mistake in names:
+        return PlantOutcome.OWN_NAME
+    return PlantOutcome.OTHER_NAME if wrong[0].mistakes else PlantOutcome.UNEXPLAINED

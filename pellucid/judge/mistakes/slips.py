@@ -18,6 +18,8 @@ class Slip(NamedTuple):
     is_specific: bool
 
 
+SIGN_LOST = "sign lost"
+
 Rewrite = Callable[[Rule], Iterator[Rule]]
 """Yields the wrong rules that a slip makes of a right one; none where it does not apply."""
 
@@ -176,7 +178,7 @@ SLIPS_OF_RULES: tuple[tuple[str, Rewrite, bool], ...] = (
     ("reciprocal omitted", _everywhere(_omit_reciprocal), True),
     ("power omitted", _everywhere(_omit_power), True),
     ("factor of a product missing", _omit_factor, True),
-    ("sign lost", _change_sign, True),
+    (SIGN_LOST, _change_sign, True),
     ("added instead of subtracted", _one_at_a_time(_add), True),
     ("branches swapped", _everywhere(_swap_branches), True),
     ("term of the sum missing", _one_at_a_time(_omit_term), False),
