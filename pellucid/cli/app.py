@@ -18,6 +18,7 @@ from pellucid.cli.generate import generate
 from pellucid.cli.get import get
 from pellucid.cli.import_ import import_
 from pellucid.cli.inspect import inspect
+from pellucid.cli.learn import learn
 from pellucid.cli.mark import mark
 from pellucid.cli.models import list_models
 from pellucid.cli.plot import plot
@@ -57,6 +58,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "generate": generate,
     "explain": explain,
     "trace": trace,
+    "learn": learn,
     "replay": replay,
     "sheet": sheet,
     "runs": runs,

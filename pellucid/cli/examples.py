@@ -21,6 +21,7 @@ EXAMPLES = {
         'pellucid trace abcd "A B" -o ab.json',
         'pellucid trace abcd "A B" --target C --update adamw --lr 0.1 -o abc.json',
     ),
+    "learn": ("pellucid learn", "pellucid learn 13 --answers"),
     "replay": ("pellucid replay ab.json", "pellucid replay abc.json"),
     "sheet": (
         "pellucid sheet lesson-13 -o lesson-13.html",

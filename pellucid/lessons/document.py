@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pellucid.figures.svg import write_svg
-from pellucid.lessons.ladder import FOLDER, Lesson, find_lesson, lesson_sheets
+from pellucid.lessons.ladder import FOLDER, Lesson, find_lesson, make_sheets
 from pellucid.lessons.page import SECTIONS
 from pellucid.lessons.reference import PagePicture, PageSheet
 from pellucid.lessons.render import PageStyle, render_section
@@ -21,18 +21,20 @@ LEVELS = {
 }
 
 
-def format_command(lesson: Lesson, level: int) -> str:
-    """Returns the command that writes the lesson's sheets of a level."""
-    return f"pellucid sheet lesson-{lesson.number} --level {level} -o lesson-{lesson.number}-{level}.html"
+def format_command(lesson: Lesson, level: int, name: str = "") -> str:
+    """Returns the command that writes a sheet of a level; `name` chooses among several sheets."""
+    names = [head.name for head in lesson.page.head.sheet]
+    part = names.index(name) + 1 if name else 1
+    several = len(names) > 1 and level < 3
+    option, file = (f" --part {part}", f"{level}-{part}") if several else ("", f"{level}")
+    number = lesson.number
+    return f"pellucid sheet lesson-{number} --level {level}{option} -o lesson-{number}-{file}.html"
 
 
-def format_sheet_note(lesson: Lesson, reference: PageSheet) -> str:
-    """Returns what a page says of a sheet: a worked one whole, of any other how to get it."""
-    if reference.level == 0:
-        names = [head.name for head in lesson.page.head.sheet]
-        sheets = dict(zip(names, lesson_sheets(lesson, 0), strict=True))
-        return "\n".join(write_steps(sheets[reference.name or names[0]]))
-    return f"- {LEVELS[reference.level]}: `{format_command(lesson, reference.level)}`"
+def write_worked_sheet(lesson: Lesson, name: str = "") -> str:
+    """Returns the sheet of level 0 as Markdown; `name` chooses among several."""
+    names = [head.name for head in lesson.page.head.sheet]
+    return "\n".join(write_steps(make_sheets(lesson, 0)[names.index(name) if name else 0]))
 
 
 def write_steps(sheet: Sheet) -> Iterator[str]:
@@ -50,8 +52,15 @@ def make_style(lesson: Lesson) -> PageStyle:
     return PageStyle(
         lesson_link=lambda number: _link(find_lesson(number)),
         picture=lambda picture: f"![{_alternative(picture)}]({_picture_file(lesson, picture.name)})",
-        sheet=lambda reference: format_sheet_note(lesson, reference),
+        sheet=lambda reference: describe_sheet(lesson, reference),
     )
+
+
+def describe_sheet(lesson: Lesson, reference: PageSheet) -> str:
+    """Returns what a page says of a sheet: a worked one whole, of any other how to get it."""
+    if reference.level == 0:
+        return write_worked_sheet(lesson, reference.name)
+    return f"- {LEVELS[reference.level]}: `{format_command(lesson, reference.level, reference.name)}`"
 
 
 def _link(lesson: Lesson) -> str:
@@ -77,10 +86,17 @@ def write_document(lesson: Lesson, code: str = "../..") -> Iterator[str]:
         yield f"## {title}\n"
         yield render_section(page, page.section(title), lesson.references, style) + "\n"
     yield "## Sheets and code\n"
-    levels = [0, 1, 2, *[3] * (lesson.program.transfer is not None)]
-    yield "\n".join(f"- {LEVELS[level]}: `{format_command(lesson, level)}`" for level in levels) + "\n"
+    yield "\n".join(_list_sheets(lesson)) + "\n"
     program = f"[{lesson.name}.py]({code}/{_program_path(lesson)})"
     yield f"The numbers of this page are those of {program}; the operations are {_link_code(lesson, code)}.\n"
+
+
+def _list_sheets(lesson: Lesson) -> Iterator[str]:
+    for level, words in LEVELS.items():
+        names = [head.name for head in lesson.page.head.sheet] if level < 3 else [""]
+        for name in names:
+            what = f"{name}, {words}" if name else words
+            yield f"- {what}: `{format_command(lesson, level, name)}`"
 
 
 def _program_path(lesson: Lesson) -> str:

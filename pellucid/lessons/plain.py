@@ -34,7 +34,7 @@ def lay_out(markdown: str, width: int) -> Iterator[str]:
     table = list[str]()
     for line in lines:
         if table and not line.startswith("|"):
-            yield from _align(table)
+            yield from _align(table, width)
             table.clear()
         if FENCE.match(line):
             yield from wrap()
@@ -54,7 +54,7 @@ def lay_out(markdown: str, width: int) -> Iterator[str]:
         else:
             paragraph.append(line)
     yield from wrap()
-    yield from _align(table)
+    yield from _align(table, width)
 
 
 def _plain(text: str) -> str:
@@ -66,7 +66,8 @@ def _plain(text: str) -> str:
     )
 
 
-def _align(table: list[str]) -> Iterator[str]:
+def _align(table: list[str], width: int) -> Iterator[str]:
+    """Yields the rows of a table; columns that do not fit beside each other follow below."""
     if not table:
         return
     rows = [
@@ -75,10 +76,14 @@ def _align(table: list[str]) -> Iterator[str]:
         if not re.fullmatch(r"[|:\- ]+", row.strip())
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    numeric = "---:" in table[1] if len(table) > 1 else False
-    for row in rows:
-        cells = [
-            cell.rjust(width) if numeric and i else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield ("  " + "  ".join(cells)).rstrip()
+    is_right = ["---:" in cell for cell in table[1].strip()[1:-1].split("|")] if len(table) > 1 else []
+    columns, first = list(range(1, len(widths))), True
+    while columns or first:
+        shown = [0]
+        while columns and (len(shown) == 1 or sum(widths[i] + 2 for i in (*shown, columns[0])) <= width):
+            shown.append(columns.pop(0))
+        yield from [] if first else [""]
+        for row in rows:
+            cells = [row[i].rjust(widths[i]) if is_right[i] else row[i].ljust(widths[i]) for i in shown]
+            yield ("  " + "  ".join(cells)).rstrip()
+        first = False

@@ -34,6 +34,8 @@ class PageStyle:
     picture: Callable[[PagePicture], str]
     sheet: Callable[[PageSheet], str]
     number: Callable[[PageNumber], str] = lambda number: number.text
+    code: Callable[[str], str] = str
+    """Returns the text of a formula, or of the arithmetic of a number."""
     answer: Callable[[str], str] = lambda text: f"<details><summary>Answer</summary>{text}</details>"
     fold: tuple[str, str] = ("<details><summary>Answer</summary>\n", "\n</details>")
     """The lines around a longer answer."""
@@ -93,6 +95,7 @@ def _write(part: str | Resolved, style: PageStyle, line: str) -> str:
         case PageNumbers(numbers):
             return f"({', '.join(map(style.number, numbers))})"
         case PageCode(text):
+            text = style.code(text)
             return f"`{text.replace('|', chr(92) + '|') if line.startswith('|') else text}`"
         case PageAnswer(number):
             return style.answer(_write(number, replace(style, number=lambda number: number.text), line))

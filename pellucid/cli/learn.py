@@ -1,0 +1,103 @@
+"""`pellucid learn`: the lessons, how far the learner is, and a lesson to read."""
+
+import shutil
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pellucid.cli.narrow import shorten
+
+if TYPE_CHECKING:
+    from pellucid.lessons.ladder import Lesson
+    from pellucid.sheets.record import Progress, Record
+
+WIDTH = 80
+
+
+def learn(
+    lesson: Annotated[
+        str | None, typer.Argument(help="A lesson to read: 15, or lesson-15; without it, all are listed.")
+    ] = None,
+    answers: Annotated[
+        bool, typer.Option("--answers", help="Show the answers of the exercises, and cover no number.")
+    ] = False,
+    no_record: Annotated[
+        bool, typer.Option("--no-record", help="Do not add numbers that you peeked at to your record.")
+    ] = False,
+) -> None:
+    """Read a lesson, section by section; numbers that its worksheet asks are covered until you predict them.
+
+    Without a lesson: the ladder with what each lesson needs, your progress, and what is due again. In a pipe
+    the whole lesson is printed as plain text, with nothing covered.
+    """
+    from pellucid.lessons.ladder import find_lesson
+
+    if lesson is None:
+        _print_ladder()
+        return
+    found = find_lesson(lesson)
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        from pellucid.cli.learn_screen import LessonScreen
+
+        LessonScreen(found, shows_answers=answers, keeps_record=not no_record).show()
+    else:
+        from pellucid.lessons.terminal import write_text
+
+        for line in write_text(found, WIDTH, answers):
+            print(line)
+
+
+# ---- the ladder
+
+
+def _print_ladder() -> None:
+    from pellucid.lessons.ladder import lessons
+    from pellucid.sheets.record import read_record
+
+    record, width = read_record(), shutil.get_terminal_size((WIDTH, 24)).columns
+    states = {number: record.progress(number) for number in lessons()}
+    texts = {number: _format_state(progress) for number, progress in states.items()}
+    needs = {
+        number: f"needs {', '.join(map(str, lesson.page.head.needs))}" if lesson.page.head.needs else ""
+        for number, lesson in lessons().items()
+    }
+    beside = max(map(len, texts.values())), max(map(len, needs.values()))
+    room = max(width - sum(beside) - 10, 16)
+    titles = {number: shorten(lesson.title, room) for number, lesson in lessons().items()}
+    wide = max(map(len, titles.values()))
+    for number, title in titles.items():
+        cells = f"{number:>3}  {title:<{wide}}  {needs[number]:<{beside[1]}}  {texts[number]}"
+        print(shorten(cells.rstrip(), max(width, 30)))
+    print()
+    _print_due(record)
+    following = _find_next(states)
+    if following is not None:
+        print(f"Next: pellucid learn {following.number}")
+
+
+def _format_state(progress: "Progress") -> str:
+    """Returns how far the learner is: "finished", or the best result at the highest level begun."""
+    if progress.is_finished:
+        return "finished"
+    if not progress.best:
+        return "begun" if progress.peeks else ""
+    level = max(progress.best)
+    right, asked = progress.best[level]
+    return f"level {level}: {right} of {asked} right"
+
+
+def _print_due(record: "Record") -> None:
+    due = record.due()
+    if due:
+        listed = ", ".join(map(str, due[:6])) + f" and {len(due) - 6} more" * (len(due) > 6)
+        print(f"Due for review: {listed}. pellucid sheet review -o review.md")
+
+
+def _find_next(states: "dict[int, Progress]") -> "Lesson | None":
+    """Returns the first lesson that is not finished and whose needs are."""
+    from pellucid.lessons.ladder import lessons
+
+    done = {number for number, progress in states.items() if progress.is_finished}
+    ready = (lesson for lesson in lessons().values() if set(lesson.page.head.needs) <= done)
+    return next((lesson for lesson in ready if lesson.number not in done), None)

@@ -1,0 +1,231 @@
+"""A lesson on the screen, section by section: keys turn the pages, and covered numbers are predicted."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+import typer
+
+from pellucid.cli.console import Console
+from pellucid.errors import PellucidError, show
+from pellucid.lessons.covers import Cover, Covers
+from pellucid.lessons.ladder import Lesson
+from pellucid.lessons.page import SECTIONS
+from pellucid.lessons.plain import lay_out
+from pellucid.lessons.reference import PageNumber
+from pellucid.lessons.terminal import HIDDEN, make_terminal_style, write_heading, write_section
+from pellucid.sheets.record import Skill, record_peeks
+
+WIDEST = 100
+"""Columns of a line of text, at most."""
+HELD = 6
+"""Lines of the screen below the text: what was said last, and the keys."""
+NEXT, BACK, QUIT = (" ", "n", "\x1b[C", "\x1b[6~"), ("b", "\x1b[D", "\x1b[5~"), ("q", "Q", "\x1b", "\x04")
+
+
+class LessonScreen:
+    """A lesson that is being read: the section, the covers, and what was said last."""
+
+    def __init__(self, lesson: Lesson, shows_answers: bool = False, keeps_record: bool = True) -> None:
+        self.lesson, self.keeps_record, self.shows_answers = lesson, keeps_record, shows_answers
+        self.console = Console(highlight=False)
+        self.covers = None if shows_answers else Covers(lesson)
+        self.open_sections = set(SECTIONS) if shows_answers else set[str]()
+        self.section = self.screen = 0
+        self.message = ""
+        self.pending: list[str] = []
+        self.hints = 0
+        self.peeked: list[Skill] = []
+        self.visible: list[Cover] = []
+        """The covers on the screen in their order; the first is the one to predict."""
+
+    def show(self) -> None:
+        """Shows the lesson until the reader leaves; what was peeked at is recorded."""
+        try:
+            while self._show_once():
+                pass
+        finally:
+            self._record()
+
+    def _show_once(self) -> bool:
+        """Draws the screen and obeys one key; False where the reader leaves."""
+        screens = self._split()
+        self.screen = min(self.screen, len(screens) - 1)
+        self._draw(screens)
+        try:
+            key = self._read_key()
+        except EOFError:
+            return False
+        self.message = ""
+        if key in QUIT:
+            self.console.print()
+            return False
+        if key in NEXT:
+            return self._turn(1, len(screens))
+        if key in BACK:
+            return self._turn(-1, len(screens))
+        if key.isdigit() and 1 <= int(key) <= len(SECTIONS):
+            self.section, self.screen = int(key) - 1, 0
+            return True
+        actions = {
+            "\r": self._predict,
+            "\n": self._predict,
+            "p": self._peek,
+            "h": self._hint,
+            "a": self._answer,
+        }
+        actions.get(key, self._explain_keys)()
+        return True
+
+    def _read_key(self) -> str:
+        """Returns the next key; keys that were pressed while the screen was drawn come at once."""
+        if not self.pending:
+            keys = typer.getchar()
+            self.pending = [keys] if keys.startswith("\x1b") else list(keys)
+        return self.pending.pop(0)
+
+    # ---- drawing
+
+    @property
+    def width(self) -> int:
+        return min(self.console.width, WIDEST)
+
+    def _split(self) -> list[list[str]]:
+        """Returns the section as screens of lines, parted at empty lines where there are some."""
+        lines, room = list(self._lines()), max(self.console.height - HELD, 4)
+        screens = list[list[str]]()
+        while lines:
+            end = len(lines)
+            if end > room:
+                ends = [i for i in range(room // 2, room + 1) if not lines[i].strip()]
+                end = ends[-1] if ends else room
+            screens.append(lines[:end])
+            lines = lines[end:]
+            while lines and not lines[0].strip():
+                lines.pop(0)
+        return screens or [[]]
+
+    def _lines(self) -> Iterator[str]:
+        title = SECTIONS[self.section]
+        self.numbers: dict[int, Cover] = {}
+        style = make_terminal_style(
+            self.lesson,
+            self.width,
+            title in self.open_sections,
+            *((self._write_number, self.covers.mask) if self.covers else ()),
+        )
+        if self.section == 0:
+            for line in write_heading(self.lesson):
+                yield from lay_out(line, self.width)
+            yield ""
+        yield title.upper()
+        yield ""
+        yield from write_section(self.lesson, title, style, self.width)
+
+    def _write_number(self, number: PageNumber) -> str:
+        cover = self.covers.find(number) if self.covers else None
+        if cover is None:
+            return number.text
+        known = {id(other): label for label, other in self.numbers.items()}
+        label = known.get(id(cover), len(self.numbers) + 1)
+        self.numbers[label] = cover
+        return f"□{label}"
+
+    def _draw(self, screens: list[list[str]]) -> None:
+        text = "\n".join(screens[self.screen])
+        self.visible = [cover for label, cover in self.numbers.items() if _stands_in(f"□{label}", text)]
+        self.console.clear()
+        self.console.print(text, markup=False, soft_wrap=True)
+        self.console.print()
+        if self.message:
+            for line in lay_out(self.message, self.width):
+                self.console.print(line, markup=False, style="bold", soft_wrap=True)
+        place = f"{SECTIONS[self.section]}, {self.section + 1} of {len(SECTIONS)}"
+        if len(screens) > 1:
+            place += f" (screen {self.screen + 1} of {len(screens)})"
+        for line in lay_out(f"{place}   {self._format_keys(text)}", self.width):
+            self.console.print(line, markup=False, style="dim", end="\n", soft_wrap=True)
+
+    def _format_keys(self, text: str) -> str:
+        keys = ["Space next", "b back"]
+        if self.visible:
+            label = next(label for label, cover in self.numbers.items() if cover is self.visible[0])
+            keys += [f"Enter predict □{label}", "p peek", "h hint"]
+        if HIDDEN in " ".join(text.split()):
+            keys.append("a answers")
+        return " · ".join([*keys, "q quit"])
+
+    # ---- keys
+
+    def _turn(self, by: int, screens: int) -> bool:
+        self.hints = 0
+        if 0 <= self.screen + by < screens:
+            self.screen += by
+        elif 0 <= self.section + by < len(SECTIONS):
+            self.section += by
+            self.screen = 0 if by > 0 else 10**6
+        elif by > 0:
+            self.message = (
+                f"The lesson ends here. Its worksheet: pellucid sheet lesson-{self.lesson.number} -o sheet.md"
+            )
+        return True
+
+    def _predict(self) -> None:
+        if not self.visible:
+            self.message = "No number is covered here."
+            return
+        cover = self.visible[0]
+        with contextlib.suppress(EOFError):
+            forms = "a number, its sign (+ or -), or > or < a number; Enter alone goes back"
+            for line in lay_out(f"{cover.name}: {forms}", self.width):
+                self.console.print(line, markup=False, soft_wrap=True)
+            text = input("> ")
+            verdict = cover.judge(text) if text.strip() else ""
+            if verdict is None:
+                forms = "write a number such as 0.25, +, -, > 0.5 or < 0.5"
+                self.message = f"{show(text.strip())} is not a prediction: {forms}."
+            elif verdict:
+                self.message = verdict
+                self._uncover(cover)
+
+    def _peek(self) -> None:
+        if not self.visible:
+            self.message = "No number is covered here."
+            return
+        cover = self.visible[0]
+        self.message = f"{cover.box.symbol} = {cover.value}"
+        self.peeked.append(cover.skill)
+        self._uncover(cover)
+
+    def _hint(self) -> None:
+        if not self.visible:
+            self.message = "No number is covered here."
+            return
+        self.hints += 1
+        self.message = self.visible[0].hint(self.hints)
+
+    def _answer(self) -> None:
+        self.open_sections ^= {SECTIONS[self.section]}
+
+    def _explain_keys(self) -> None:
+        self.message = (
+            f"Keys: Space next, b back, 1 to {len(SECTIONS)} a section, Enter predict, p peek, h hint, "
+            "a answers, q quit."
+        )
+
+    def _uncover(self, cover: Cover) -> None:
+        assert self.covers is not None
+        self.hints = 0
+        self.covers.uncover(cover)
+
+    def _record(self) -> None:
+        if self.keeps_record and self.peeked:
+            try:
+                record_peeks(self.lesson.number, self.lesson.title, self.peeked)
+            except PellucidError as error:
+                self.console.print(f"The record was not written: {error}", markup=False)
+
+
+def _stands_in(label: str, text: str) -> bool:
+    """Tests whether a label stands in a text: □1 does not stand in □12."""
+    return bool(re.search(rf"{label}(?!\d)", text))

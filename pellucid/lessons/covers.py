@@ -1,0 +1,118 @@
+"""Covered numbers: what a lesson's sheet asks is hidden on its page until the reader has predicted it."""
+
+import re
+from dataclasses import dataclass, replace
+
+from pellucid.format import format_number
+from pellucid.lessons.ladder import Lesson, make_sheets
+from pellucid.lessons.reference import PageNumber, format_value
+from pellucid.sheets.answers import parse_answer
+from pellucid.sheets.file import fill_key
+from pellucid.sheets.hints import STAGES, make_hint
+from pellucid.sheets.mark import Grade, MarkedBox, Marking, mark_sheet
+from pellucid.sheets.record import Skill
+from pellucid.sheets.sheet import Box, Sheet, format_answer
+
+_SIGNS = {"+": 1, "-": -1, "−": -1}
+_NUMBER = re.compile(r"[-−]?\d+\.\d+(?:e-?\d+)?")
+_COMPARISON = re.compile(r"([<>])\s*(.+)")
+
+
+@dataclass(frozen=True)
+class Cover:
+    """A covered number: the box that asks it, and the sheet of the box."""
+
+    sheet: Sheet
+    box: Box
+
+    @property
+    def skill(self) -> Skill:
+        return Skill(self.box.op, self.box.phase)
+
+    @property
+    def name(self) -> str:
+        """The symbol of the number with its meaning: "P[1,0], attention pattern"."""
+        term = self.box.meaning.partition(":")[0]
+        return f"{self.box.symbol}, {term}" if term else self.box.symbol
+
+    @property
+    def value(self) -> str:
+        """The number as a page prints it."""
+        return format_value(self.sheet.key[self.box.key], self.box.decimals)
+
+    def judge(self, prediction: str) -> str | None:
+        """Returns what a prediction is worth: a number, a sign (+ or -), or a comparison (< 0.5, > 0.5); None
+        where it is none of these.
+
+        A wrong number is looked for among the usual mistakes, as in a marked sheet.
+        """
+        text = prediction.strip()
+        if text in _SIGNS:
+            return self._say(self.sheet.key[self.box.key] * _SIGNS[text] > 0)
+        if found := _COMPARISON.fullmatch(text):
+            limit = parse_answer(found[2])
+            if limit is None:
+                return None
+            difference = self.sheet.key[self.box.key] - limit.value
+            return self._say(difference > 0 if found[1] == ">" else difference < 0)
+        if parse_answer(text) is None:
+            return None
+        _, marked = self._mark(text)
+        if marked.grade in (Grade.RIGHT, Grade.FROM_YOURS, Grade.ROUNDING):
+            return self._say(True, marked.note)
+        return self._say(False, " or ".join(map(str, marked.mistakes)))
+
+    def hint(self, stage: int) -> str:
+        """Returns a hint, from 1 to 3; the value itself is not one of them."""
+        marking, marked = self._mark("")
+        return make_hint(marking, marked, min(stage, STAGES[-2]))
+
+    def _say(self, is_right: bool, note: str = "") -> str:
+        verdict = "right" if is_right else "wrong"
+        return f"{verdict}{f' ({note})' if note else ''}: {self.box.symbol} = {self.value}"
+
+    def _mark(self, text: str) -> tuple[Marking, MarkedBox]:
+        """Returns the box as marked with this answer, all others being right."""
+        answers = dict(fill_key(self.sheet).answers) | {self.box.key: text}
+        marking = mark_sheet(replace(self.sheet, answers=answers))
+        return marking, next(marked for marked in marking.boxes if marked.box.key == self.box.key)
+
+
+class Covers:
+    """The covered numbers of a lesson, and which of them the reader has uncovered."""
+
+    def __init__(self, lesson: Lesson) -> None:
+        self._covers: dict[tuple[str, str], Cover] = {}
+        self._shown = set[str]()
+        first = next(iter(lesson.program.traces))
+        for head, sheet in zip(lesson.page.head.sheet, make_sheets(lesson, 0), strict=True):
+            for box in sheet.boxes:
+                self._covers.setdefault((head.run or first, box.key), Cover(sheet, box))
+
+    def find(self, number: PageNumber) -> Cover | None:
+        """Returns the cover of a number on the page; None where it is not covered."""
+        return self._covers.get((number.run, number.address))
+
+    def mask(self, text: str, keeps_width: bool = False) -> str:
+        """Returns an arithmetic, or a line of a picture, with a □ for each number that is still covered."""
+        hidden = {text for cover in self._covers.values() for text in _find_texts(cover)} - self._shown
+        return _NUMBER.sub(
+            lambda found: (
+                ("□".rjust(len(found[0])) if keeps_width else "□")
+                if found[0].lstrip("-−") in hidden
+                else found[0]
+            ),
+            text,
+        )
+
+    def uncover(self, cover: Cover) -> None:
+        """Shows a number from now on."""
+        self._covers = {place: other for place, other in self._covers.items() if other is not cover}
+        self._shown |= _find_texts(cover)
+
+
+def _find_texts(cover: Cover) -> set[str]:
+    """Returns a number as arithmetics and pictures write it, without its sign; none for an exact one, which
+    stands there for many others."""
+    value = abs(cover.sheet.key[cover.box.key])
+    return set() if cover.box.exact else {format_answer(value, cover.box.decimals), format_number(value, 4)}
