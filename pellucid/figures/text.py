@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.figures.chart import Chart, Heatmap
-from pellucid.figures.diagram import Bars, Graph, GraphNode, Grid, NumberLine, format_rows, format_value
+from pellucid.figures.diagram import Bars, Graph, Grid, NumberLine, format_rows, format_value
 from pellucid.figures.figure import Figure, Plot
 from pellucid.figures.layout import find_layers
 
@@ -130,20 +130,19 @@ def _write_number_line(lines: NumberLine, width: int, height: int) -> Iterator[s
 
 
 def _write_graph(graph: Graph, width: int, height: int) -> Iterator[str]:
-    """Yields a line for each value, after those that it is computed from."""
+    """Yields each value after those that it is computed from, and below it its gradient."""
     yield graph.title
     layers, symbols = find_layers(graph), {node.name: node.symbol for node in graph.nodes}
     for node in sorted(graph.nodes, key=lambda node: layers[node.name]):
         sources = [symbols[edge.source] for edge in graph.edges if edge.target == node.name]
         read = f"   ← {', '.join(sources)}" if sources else ""
-        yield f"  {node.symbol}{_write_value(node, graph.decimals)}{read}"
+        yield f"  {node.symbol}{_format_numbers(node.value, graph.decimals)}{read}"
+        if node.gradient is not None:
+            yield f"    d{node.symbol}{_format_numbers(node.gradient, graph.decimals)}"
 
 
-def _write_value(node: GraphNode, decimals: int) -> str:
-    parts = (("=", node.value), (f"  d{node.symbol} =", node.gradient))
-    return "".join(
-        f" {sign} {' '.join(format_rows(given, decimals))}" for sign, given in parts if given is not None
-    )
+def _format_numbers(numbers: Any, decimals: int) -> str:
+    return f" = {' '.join(format_rows(numbers, decimals))}" if numbers is not None else ""
 
 
 WRITERS: dict[type, Callable[[Any, int, int], Iterator[str]]] = {

@@ -42,10 +42,10 @@ def test_equal_entries_of_a_row_are_counted() -> None:
     assert lines[1] == "X (0, 0, 2, 2), mean 1"
 
 
-def test_a_graph_lists_each_value_after_what_it_reads() -> None:
+def test_a_graph_lists_each_value_after_what_it_reads_with_its_gradient_below() -> None:
     lines = list(write_text(GRAPH))
-    assert lines[-1] == "  f_1 = 21   df_1 = 1   ← p, x"
-    assert [line.split()[0] for line in lines[1:]] == ["x", "y", "s", "p", "f_1"]
+    assert lines[-2:] == ["  f_1 = 21   ← p, x", "    df_1 = 1"]
+    assert [line.split()[0] for line in lines[1::2]] == ["x", "y", "s", "p", "f_1"]
 
 
 def test_marks_of_a_chart_are_listed_below_it() -> None:
