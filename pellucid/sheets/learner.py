@@ -1,8 +1,9 @@
 """The numbers as a learner has them, and how far they reach: through steps left open, and with the rounding
 of each answer as it was written."""
 
+import heapq
 import math
-from collections.abc import Iterable, Mapping
+from functools import cached_property
 
 from pellucid.explain.rule import Rule, compute, find_keys
 from pellucid.sheets.answers import Answer, parse_answer
@@ -22,6 +23,8 @@ class Learner:
         self.half_units: dict[str, float] = {}
         """Of the answers as written; those of exact boxes are not here, or everything after them passes."""
         self.reads: dict[str, frozenset[str]] = {}
+        self.slips: dict[tuple[str, bool], list[tuple[str, Rule]]] = {}
+        self.propagated: dict[tuple[str, float], dict[str, float]] = {}
         self.order = {box.key: number for number, box in enumerate(sheet.boxes)}
         for box in sheet.boxes:
             answer = None if box.shown else parse_answer(sheet.answers.get(box.key, ""))
@@ -55,17 +58,37 @@ class Learner:
         box = self.sheet.by_key[key]
         return key not in self.answers and not box.shown
 
-    def recompute(
-        self, rule: Rule, opened: Iterable[Box], changed: Mapping[str, float], wrong: Mapping[str, Rule]
-    ) -> float:
-        """Returns what a rule gives where some numbers are changed, and some open boxes computed by wrong
-        rules."""
-        values, moved = {**self.values, **changed}, set(changed)
-        for box in opened:
-            if box.key in wrong or not moved.isdisjoint(self.find_reads(box)):
-                values[box.key] = compute(wrong.get(box.key, box.rule), values)
-                moved.add(box.key)
-        return compute(rule, values)
+    def recompute(self, rule: Rule, key: str, value: float) -> float:
+        """Returns what a rule gives where one number is another, and so are the open boxes after it."""
+        return compute(rule, {**self.values, **self.propagate(key, value)})
+
+    def propagate(self, key: str, value: float) -> dict[str, float]:
+        """Returns the numbers that change where one number is another: it, and open boxes that read it,
+        directly or through others."""
+        if (key, value) not in self.propagated:
+            values, changed = {**self.values, key: value}, {key: value}
+            waiting = list(self.readers.get(key, ()))
+            heapq.heapify(waiting)
+            while waiting:
+                number = heapq.heappop(waiting)
+                box = self.sheet.boxes[number]
+                if box.key in changed:
+                    continue
+                values[box.key] = changed[box.key] = compute(box.rule, values)
+                for reader in self.readers.get(box.key, ()):
+                    heapq.heappush(waiting, reader)
+            self.propagated[key, value] = changed
+        return self.propagated[key, value]
+
+    @cached_property
+    def readers(self) -> dict[str, list[int]]:
+        """The places of the open boxes that read each key."""
+        found: dict[str, list[int]] = {}
+        for number, box in enumerate(self.sheet.boxes):
+            if self.is_open(box.key):
+                for key in self.find_reads(box):
+                    found.setdefault(key, []).append(number)
+        return found
 
     def find_reads(self, box: Box) -> frozenset[str]:
         """Returns the keys that a box reads."""
@@ -82,10 +105,9 @@ class Learner:
         changes = []
         for key in moved[: MOST_MOVES // (len(opened) + 1)]:
             value, half = self.values[key], self.half_units[key]
-            both = [
-                abs(self.recompute(rule, opened, {key: value + step}, {}) - right) for step in (half, -half)
-            ]
-            changes.append(max(both))
+            changes.append(
+                max(abs(self.recompute(rule, key, value + step) - right) for step in (half, -half))
+            )
         return math.fsum(change for change in changes if math.isfinite(change))
 
 

@@ -22,6 +22,8 @@ from pellucid.sheets.sheet import Box, Sheet, SumCheck, format_answer
 MOST_GENERIC = 2
 """The most generic mistakes (a lost term, a neighboring cell, a skipped step) that are named for one answer:
 where more fit, they fit by chance."""
+MOST_STEPS_BACK = 40
+"""The most open boxes before a wrong answer in which its mistake is looked for; beyond them too many fit."""
 NamedRule = tuple[str, Rule]
 
 
@@ -177,7 +179,7 @@ def _find_mistakes(
         return [
             FittingMistake(name, step.symbol)
             for name, rule in rules
-            if fits(learner.recompute(box.rule, opened, {}, {step.key: rule}))
+            if fits(learner.recompute(box.rule, step.key, compute(rule, learner.values)))
         ]
 
     def find_nearly(rules: Iterable[NamedRule]) -> Iterator[FittingMistake]:
@@ -188,19 +190,19 @@ def _find_mistakes(
                 yield FittingMistake(name)
 
     def list_specific(step: Box) -> list[NamedRule]:
-        return [*step.mistakes.items(), *find_slips(learner.sheet, step, False)]
+        return [*step.mistakes.items(), *_list_slips(learner, step, False)]
 
     def list_generic() -> Iterator[FittingMistake]:
-        yield from find_here(find_slips(learner.sheet, box, True))
+        yield from find_here(_list_slips(learner, box, True))
         for step in opened:
             if step.key in read:
-                yield from find_before(step, find_slips(learner.sheet, step, True))
+                yield from find_before(step, _list_slips(learner, step, True))
 
-    backwards = opened[::-1]
+    backwards = opened[: -MOST_STEPS_BACK - 1 : -1]
     searches: Iterator[Iterable[FittingMistake]] = itertools.chain(
         (find_here(list_specific(box)) for _ in range(1)),
         (find_before(step, step.mistakes.items()) for step in backwards),
-        (find_before(step, find_slips(learner.sheet, step, False)) for step in backwards),
+        (find_before(step, _list_slips(learner, step, False)) for step in backwards),
         (find_nearly(list_specific(box)) for _ in range(1)),
     )
     specific = next(filter(None, map(dict.fromkeys, searches)), {})
@@ -211,10 +213,19 @@ def _find_mistakes(
     return (*specific, *generic) if len(generic) <= MOST_GENERIC else tuple(specific)
 
 
+def _list_slips(learner: Learner, box: Box, is_generic: bool) -> list[NamedRule]:
+    """Returns the slips of a box, found once for all answers that may come from them."""
+    place = (box.key, is_generic)
+    if place not in learner.slips:
+        learner.slips[place] = list(find_slips(learner.sheet, box, is_generic))
+    return learner.slips[place]
+
+
 def find_slips(sheet: Sheet, box: Box, is_generic: bool) -> Iterator[NamedRule]:
     """Yields the mistakes that are made from a box's own rule, by name; with the rules of the cells whose
     indices differ from its own in one axis."""
-    neighbors = [other.rule for other in sheet.boxes if mistakes.are_neighbors(box.key, other.key)]
+    cells = sheet.boxes if is_generic else ()
+    neighbors = [other.rule for other in cells if mistakes.are_neighbors(box.key, other.key)]
     for slip in mistakes.find_slips(box.rule, neighbors):
         if slip.is_specific != is_generic:
             yield slip.name, slip.rule

@@ -1,0 +1,132 @@
+"""Whole sheets: the key marks right, and so does a learner who rounds every answer and goes on with it."""
+
+import itertools
+import random
+import time
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pellucid
+from pellucid.config import ModelConfig
+from pellucid.errors import PellucidError
+from pellucid.explain.rule import compute
+from pellucid.explain.trace import Trace
+from pellucid.lessons.ladder import Lesson, lessons, make_sheets
+from pellucid.names import IGNORE_INDEX
+from pellucid.reference.training import train
+from pellucid.sheets.file import fill_key
+from pellucid.sheets.levels import apply_level
+from pellucid.sheets.make import make_sheet
+from pellucid.sheets.mark import Grade, mark_sheet
+from pellucid.sheets.sheet import Sheet, format_answer
+
+SIZES = {"vocab_size": 5, "context_length": 8, "n_layer": 1, "n_head": 2, "d_model": 4}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "plain": {"positions": "none", "norm": "none", "mlp": "none", "residual": "none", "output": "none"},
+    "relu": {"positions": "learned", "mlp": "relu", "d_ff": 3, "norm": "none"},
+    "layer norm": {"norm": "layer_norm", "mlp": "gelu", "d_ff": 3},
+    "rms norm": {"norm": "rms_norm", "mlp": "swiglu", "d_ff": 3, "positions": "rope"},
+    "post norm": {"norm": "layer_norm", "placement": "post", "mlp": "relu", "d_ff": 3},
+    "grouped": {"n_head": 4, "n_kv_head": 2, "positions": "rope", "d_model": 8},
+    "alibi": {"positions": "alibi", "mlp": "gelu_tanh", "d_ff": 3},
+    "sinusoidal": {"positions": "sinusoidal", "mlp": "geglu", "d_ff": 3},
+    "no mask": {"mask": "none", "mlp": "relu_squared", "d_ff": 3},
+    "window": {"mask": {"kind": "window", "size": 2}, "norm": "layer_norm", "mlp": "silu", "d_ff": 3},
+    "untied, biased": {
+        "unembedding": "linear",
+        "biases": ["qkv", "output", "norm", "unembed"],
+        "norm": "layer_norm",
+    },
+    "two layers": {"n_layer": 2, "mlp": "relu", "d_ff": 3},
+}
+RULES = {"sgd": {"lr": 0.5}, "momentum": {"lr": 0.1}, "adamw": {"lr": 0.1, "weight_decay": 0.1}}
+
+
+@cache
+def run(name: str, rule: str) -> Trace:
+    """Returns a model of random weights, run on two prompts' worth of tokens, backward and updated."""
+    config = ModelConfig.from_dict({**SIZES, **CONFIGS[name]})
+    rng = np.random.default_rng(len(name))
+    weights = {key: rng.normal(size=shape).round(1) for key, shape in config.parameters().items()}
+    tape, _ = train(config, weights, [[1, 3, 2]], [[3, IGNORE_INDEX, 0]], rule, 1, **RULES[rule])
+    return Trace(tape)
+
+
+def draw_sheet(name: str, rule: str, draw: random.Random) -> Sheet:
+    """Returns a sheet on a random row, cell or value of the run."""
+    trace = run(name, rule)
+    computed = [name for name in trace.tape.steps if trace.tape[name].dtype.kind == "f"]
+    while True:
+        name = draw.choice(computed)
+        places = trace.places(name, tuple(map(draw.randrange, trace.tape[name].shape)))
+        kept = ",".join(f"{axis}={i}" for axis, i in places if draw.random() < 0.7)
+        focus = f"{name}[{kept}]" if kept else name
+        try:
+            return make_sheet(trace, [focus], boxes=draw.choice([5, 20, 60]), digits=draw.choice([3, 4, 5]))
+        except PellucidError:  # the value is a copy of a printed one
+            continue
+
+
+def round_on(sheet: Sheet) -> Sheet:
+    """Returns the answers of a learner who rounds each to the asked digits and goes on with the rounded."""
+    values = {key: given.value for key, given in sheet.given.items()}
+    answers = {}
+    for box in sheet.boxes:
+        answers[box.key] = box.shown or format_answer(compute(box.rule, values), box.decimals)
+        values[box.key] = float(answers[box.key])
+    return replace(sheet, answers=answers)
+
+
+def check_sheet(sheet: Sheet) -> None:
+    key = mark_sheet(fill_key(sheet))
+    assert {marked.grade for marked in key.boxes} == {Grade.RIGHT}, sheet.title
+    assert not key.failed, sheet.title
+    rounded = mark_sheet(round_on(sheet))
+    wrong = [(m.box.key, m.text, m.wanted, m.yours) for m in rounded.boxes if not m.grade.is_right]
+    assert not wrong, sheet.title
+
+
+@pytest.mark.parametrize(("name", "rule"), list(zip(CONFIGS, itertools.cycle(RULES), strict=False)))
+def test_random_sheets_mark_right(name: str, rule: str) -> None:
+    check_sheet(draw_sheet(name, rule, random.Random(name)))
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", CONFIGS)
+def test_many_random_sheets_mark_right(name: str, rule: str) -> None:
+    """216 sheets."""
+    draw = random.Random(f"{name} {rule}")
+    for _ in range(6):
+        check_sheet(draw_sheet(name, rule, draw))
+
+
+@pytest.mark.parametrize("lesson", list(lessons().values()), ids=lambda lesson: lesson.name)
+def test_the_sheets_of_a_lesson_mark_right(lesson: Lesson) -> None:
+    for sheet in make_sheets(lesson, seed=0):
+        check_sheet(sheet)
+        check_sheet(apply_level(sheet, 1))
+
+
+# ---- time
+
+
+@pytest.mark.timed
+def test_a_sheet_of_a_hundred_boxes_is_marked_within_a_tenth_of_a_second() -> None:
+    """With a tenth of the answers wrong, and a tenth open."""
+    trace = pellucid.trace("example-6", "A B", target="C", backward=True)
+    sheet = fill_key(make_sheet(trace, ["probs[t=1]"], boxes=120, stop=["blocks.0.resid_post"]))
+    assert len(sheet.boxes) >= 100
+    wrong = {box.key: "9.87" for box in sheet.boxes[5::10]}
+    opened = dict.fromkeys((box.key for box in sheet.boxes[::10]), "")
+    answered = replace(sheet, answers={**sheet.answers, **wrong, **opened})
+    times = []
+    for _ in range(3):
+        begun = time.process_time()
+        mark_sheet(answered)
+        times.append(time.process_time() - begun)
+    assert min(times) < 0.1
