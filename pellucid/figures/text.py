@@ -1,5 +1,6 @@
 """A plot in characters: braille dots for series, shades for values, tables and lists for diagrams."""
 
+import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,6 +22,8 @@ ROWS = 16
 """Rows of a heatmap, at most."""
 
 
+LONG = 78
+"""Columns of a line with a value and what it reads, at most; a longer one becomes two."""
 FILLS = "█▒░▓"
 """The bars of the groups, in order."""
 
@@ -33,7 +36,7 @@ def write_text(plot: Plot | Figure, width: int = 56, height: int = 10) -> Iterat
         for i, one in enumerate(plots):
             yield from [""] * (i > 0)
             yield from write_text(one, width, height)
-        yield from ["", plot.note] if plot.note else []
+        yield from ["", *textwrap.wrap(plot.note, width)] if plot.note else []
     else:
         yield from WRITERS[type(plot)](plot, width, height)
 
@@ -131,12 +134,13 @@ def _write_number_line(lines: NumberLine, width: int, height: int) -> Iterator[s
 
 def _write_graph(graph: Graph, width: int, height: int) -> Iterator[str]:
     """Yields each value after those that it is computed from, and below it its gradient."""
-    yield graph.title
+    yield from [graph.title] if graph.title else []
     layers, symbols = find_layers(graph), {node.name: node.symbol for node in graph.nodes}
     for node in sorted(graph.nodes, key=lambda node: layers[node.name]):
         sources = [symbols[edge.source] for edge in graph.edges if edge.target == node.name]
+        shown = f"  {node.symbol}{_format_numbers(node.value, graph.decimals)}"
         read = f"   ← {', '.join(sources)}" if sources else ""
-        yield f"  {node.symbol}{_format_numbers(node.value, graph.decimals)}{read}"
+        yield from [shown + read] if len(shown + read) <= LONG else [shown, f" {read}"]
         if node.gradient is not None:
             yield f"    d{node.symbol}{_format_numbers(node.gradient, graph.decimals)}"
 
