@@ -136,15 +136,25 @@ def _lay_out_value(
         f"{entry.term}, {to_line(name)}" if entry and is_ambiguous else to_line(entry.term if entry else name)
     )
     axes = _find_axes(sheet, cells)
+    order = _put_fixed_first(list(cells.values()), len(axes))
+    ordered = {key: tuple(index[i] for i in order if i < len(index)) for key, index in cells.items()}
     slices: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for key, index in cells.items():
+    for key, index in ordered.items():
         slices[index[:-2]].append(key)
-    tables = [_lay_out_table(sheet, symbol, about, part, cells, axes) for part in slices.values()]
+    letters = tuple(axes[i] for i in order)
+    tables = [_lay_out_table(sheet, symbol, about, part, ordered, letters) for part in slices.values()]
     whole = [table for table in tables if table is not None]
     if len(whole) == len(tables):
         yield from whole
     else:
         yield NumberList(symbol, _add_tokens(sheet, about, cells, axes), _list_numbers(sheet, keys))
+
+
+def _put_fixed_first(indices: Sequence[tuple[str, ...]], length: int) -> list[int]:
+    """Returns the order of the axes in which those of one index come first: the last position of several
+    prompts is a table of prompts and channels."""
+    varied = [len({index[i] for index in indices if len(index) > i}) > 1 for i in range(length)]
+    return sorted(range(length), key=varied.__getitem__) if length > 2 else list(range(length))
 
 
 def _list_numbers(sheet: Sheet, keys: Sequence[str]) -> tuple[tuple[str, str], ...]:

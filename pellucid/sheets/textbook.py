@@ -24,13 +24,13 @@ def find_textbook_form(trace: Trace, step: Step, index: Index) -> TextbookForm |
     """Returns the textbook form of a cell; None where the tape's own form is the one that people use."""
     if step.op.name == "cross_entropy":
         logits, _, targets = step.inputs
-        return _write_nll(trace, logits, targets, index)
+        return _write_nll(trace, step.name, logits, targets, index)
     if step.op.name == "add" and len(step.inputs) == 2:
         parts = [trace.tape.steps.get(name) for name in step.inputs]
         by_op = {part.op.name: part for part in parts if part}
         picked, normalizer = by_op.get("cross_entropy_logits_back"), by_op.get("logsumexp_back")
         if picked and normalizer:
-            return _write_logits_gradient(trace, picked, normalizer, index)
+            return _write_logits_gradient(trace, step.name, picked, normalizer, index)
     return None
 
 
@@ -39,15 +39,18 @@ def _find_probs(trace: Trace, logits: str) -> str | None:
     return next((s.name for s in readers if s.op.name == "softmax" and s.inputs == (logits,)), None)
 
 
-def _write_nll(trace: Trace, logits: str, targets: str, index: Index) -> TextbookForm | None:
+def _write_nll(trace: Trace, name: str, logits: str, targets: str, index: Index) -> TextbookForm | None:
     probs, target = _find_probs(trace, logits), int(trace.value(targets)[index])
     if probs is None or target == IGNORE_INDEX:
         return None
     p = _cell(trace, probs, (*index, target))
-    return TextbookForm(_apply("negative", _apply("log", p)), "nll[t] = −ln p[t, target]")
+    nll, q, at = trace.about(name).symbol, trace.about(probs).symbol, _list_axes(trace, probs)
+    return TextbookForm(_apply("negative", _apply("log", p)), f"{nll}[{at}] = −ln {q}[{at}, target]")
 
 
-def _write_logits_gradient(trace: Trace, picked: Step, normalizer: Step, index: Index) -> TextbookForm | None:
+def _write_logits_gradient(
+    trace: Trace, name: str, picked: Step, normalizer: Step, index: Index
+) -> TextbookForm | None:
     dnll, targets = picked.inputs
     logits, _, dlse = normalizer.inputs
     probs, source = _find_probs(trace, logits), trace.tape.steps.get(dlse)
@@ -62,8 +65,15 @@ def _write_logits_gradient(trace: Trace, picked: Step, normalizer: Step, index: 
     if v == target:
         p = _apply("subtract", p, Number(1.0))
     weight = _cell(trace, dnll, tuple(place))
-    formula = "dℓ[t,v] = (p[t,v] − 1) · dnll[t] at the target, p[t,v] · dnll[t] elsewhere"
+    symbols, at = [trace.about(of).symbol for of in (name, probs, dnll)], _list_axes(trace, probs)
+    d, q, dn = symbols[0], f"{symbols[1]}[{at},v]", f"{symbols[2]}[{at}]"
+    formula = f"{d}[{at},v] = ({q} − 1) · {dn} at the target, {q} · {dn} elsewhere"
     return TextbookForm(_apply("multiply", p, weight), formula)
+
+
+def _list_axes(trace: Trace, probs: str) -> str:
+    """Returns the axes of a position: t, or b,t where there are several prompts."""
+    return "b,t" if "b" in trace.about(probs).axes and trace.size(probs, "b") > 1 else "t"
 
 
 def _cell(trace: Trace, name: str, index: Index) -> Cell:

@@ -41,6 +41,14 @@ def test_each_head_is_a_table() -> None:
     assert [table.about for table in tables] == ["attention pattern, h = 0", "attention pattern, h = 1"]
 
 
+def test_the_last_position_of_several_prompts_is_one_table() -> None:
+    cells = [(f"b={b},t=1,c={c}", f"{b},1,{c}") for b in range(3) for c in range(2)]
+    (table,) = lay_out_given(make_matrix("blocks.0.attn_out", "O", cells))
+    assert isinstance(table, NumberTable)
+    assert table.about == "attention output, t = 1 (B)"
+    assert table.rows == (("0", ("0", "1")), ("1", ("2", "3")), ("2", ("4", "5")))
+
+
 @pytest.mark.parametrize(
     "cells",
     [

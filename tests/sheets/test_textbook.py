@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import pellucid
 from pellucid.explain.expression import compute
 from pellucid.explain.trace import Trace
 from pellucid.reference.training import forward
@@ -31,3 +32,13 @@ def test_a_z_loss_has_no_textbook_form() -> None:
     tape = forward(config, weights(config), IDS, TARGETS, objective={"z": 0.1})
     tape.backward(tape.ref("loss"))
     assert find_textbook_form(Trace(tape), tape.steps["d.logits"], (0, 0, 0)) is None
+
+
+def test_a_formula_has_the_prompt_among_its_indices_where_there_are_several() -> None:
+    for ids, at in ((["A B", "A A"], "b,t"), ("A B", "t")):
+        target = "C" if isinstance(ids, str) else ["C", "D"]
+        trace = pellucid.trace("example-3", ids, target=target, update="sgd", lr=0.5)
+        for value, start in (("nll", f"nll[{at}]"), ("nll@1", f"nll@1[{at}]"), ("d.logits", f"dℓ[{at},v]")):
+            index = (0, 1, 2)[: trace.value(value).ndim]
+            form = find_textbook_form(trace, trace.tape.steps[value], index)
+            assert form and form.formula.startswith(f"{start} = ")
