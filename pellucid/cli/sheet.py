@@ -37,7 +37,7 @@ PATIENCE = 2.0
 
 
 def sheet(
-    source: Annotated[
+    origin: Annotated[
         str,
         typer.Argument(
             help="A lesson, lesson-15; a model, as in `pellucid trace`; or review: the skills that are due.",
@@ -108,15 +108,15 @@ def sheet(
     if output is not None:
         check_sheet_output(output, force)
     run = trace_options(target, smoothing, update, lr, setting, clip, only, freeze, steps)
-    if source == "review" or _LESSON.fullmatch(source):
+    if origin == "review" or _LESSON.fullmatch(origin):
         given = {"a prompt": prompts, "--focus": focus, "--stop": stop, **run}
         if names := [name for name, value in given.items() if value]:
-            raise UsageError(f"{source} has its own run: omit {_option(names[0])}, or give a model.")
-        made = _make_review() if source == "review" else _make_lesson_sheet(source, level, seed, part)
+            raise UsageError(f"{origin} has its own run: omit {_option(names[0])}, or give a model.")
+        made = _make_review() if origin == "review" else _make_lesson_sheet(origin, level, seed, part)
     else:
-        _refuse_lesson_options(source, level, seed, part)
+        _refuse_lesson_options(origin, level, seed, part)
         made = _make_model_sheet(
-            source,
+            origin,
             prompts or [],
             focus or [],
             {"stop": stop or [], "boxes": boxes, "top": top, "digits": digits},
@@ -156,10 +156,10 @@ def _deliver(made: "Sheet", output: Path | None, key: bool, force: bool) -> None
 # ---- a lesson
 
 
-def _make_lesson_sheet(source: str, level: int | None, seed: int | None, part: int | None) -> "Sheet":
+def _make_lesson_sheet(origin: str, level: int | None, seed: int | None, part: int | None) -> "Sheet":
     from pellucid.lessons.ladder import find_lesson, lesson_sheets
 
-    lesson = find_lesson(source)
+    lesson = find_lesson(origin)
     with progress(f"running the program of lesson {lesson.number}"):
         sheets = lesson_sheets(lesson, 2 if level is None else level, seed or 0)
     if part is not None and part > len(sheets):
@@ -185,18 +185,18 @@ def _make_review() -> "Sheet | None":
 # ---- a model
 
 
-def _refuse_lesson_options(source: str, level: int | None, seed: int | None, part: int | None) -> None:
+def _refuse_lesson_options(model: str, level: int | None, seed: int | None, part: int | None) -> None:
     for name, value in {"--seed": seed, "--part": part}.items():
         if value is not None:
-            raise UsageError(f"{name} chooses among the sheets of a lesson; {source} is not one: omit it.")
+            raise UsageError(f"{name} chooses among the sheets of a lesson; {model} is not one: omit it.")
     if level == 3:
         raise UsageError(
-            f"level 3 is a sheet that a lesson ships; of {source}, the levels 0, 1 and 2 can be made."
+            f"level 3 is a sheet that a lesson ships; of {model}, the levels 0, 1 and 2 can be made."
         )
 
 
 def _make_model_sheet(
-    source: str,
+    model: str,
     prompts: list[str],
     focus: list[str],
     settings: dict[str, Any],
@@ -210,15 +210,15 @@ def _make_model_sheet(
     from pellucid.sheets.make import make_sheet
 
     if not prompts:
-        raise UsageError(f'a sheet needs a run: give a prompt, pellucid sheet {source} "A B" …')
+        raise UsageError(f'a sheet needs a run: give a prompt, pellucid sheet {model} "A B" …')
     for at in focus:
         _check_run(at, run)
-    with progress(f"running the specification of {source}"):
-        trace = _trace(source, prompts, focus, run)
+    with progress(f"running the specification of {model}"):
+        trace = _trace(model, prompts, focus, run)
         if not focus:
             proposed = propose_focus(trace)
             if is_proposed:
-                _print_proposals(source, prompts, proposed)
+                _print_proposals(model, prompts, proposed)
                 return None
             _remark(f"no --focus given; rows worth doing: {', '.join(proposed)}. This is the first.")
             focus = proposed[:1]
@@ -239,12 +239,12 @@ def _check_run(at: str, run: dict[str, Any]) -> None:
         raise UsageError(f"{at} needs a target: there is no {what} without one; give --target.")
 
 
-def _trace(source: str, prompts: list[str], focus: list[str], run: dict[str, Any]) -> "Trace":
+def _trace(model: str, prompts: list[str], focus: list[str], run: dict[str, Any]) -> "Trace":
     from pellucid.workbench import load
     from pellucid.workbench.tracing import trace
 
     needs_gradients = any(at.strip().startswith("d.") for at in focus) and "update" not in run
-    return trace(load(source), prompts, backward=needs_gradients, **run)
+    return trace(load(model), prompts, backward=needs_gradients, **run)
 
 
 def _describe_update(run: dict[str, Any]) -> dict[str, Any]:
@@ -254,12 +254,12 @@ def _describe_update(run: dict[str, Any]) -> dict[str, Any]:
     return {"rule": run["update"], **named, **run.get("settings", {})}
 
 
-def _print_proposals(source: str, prompts: list[str], proposed: list[str]) -> None:
+def _print_proposals(model: str, prompts: list[str], proposed: list[str]) -> None:
     import shlex
 
     print("rows worth doing:")
     for at in proposed:
-        words = " ".join(shlex.quote(word) for word in (source, *prompts))
+        words = " ".join(shlex.quote(word) for word in (model, *prompts))
         print(f'  pellucid sheet {words} --focus "{at}" -o sheet.md')
 
 

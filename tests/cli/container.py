@@ -120,6 +120,7 @@ def _fill(folder: Path) -> None:
         ["trace", "ours", "the cat sat in the inn", "--target", "n", "--backward", "-o", "trace.json"],
         ["trace", "words.toml", "A B", "-o", "small.json"],
         ["plot", "run", "-o", "curves.svg"],
+        ["sheet", "words.toml", "A B", "--focus", "probs[t=1]", "-o", "sheet.md"],
     ):
         done = run(arguments, folder)
         assert done.code == 0, (arguments, done.text)

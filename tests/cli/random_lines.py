@@ -27,7 +27,7 @@ FILES = [*FILE_NAMES, *words("""
     config.json picture.png model.safetensors arrays.npz trace.json trace.safetensors small.json curves.svg
     run lora tokens tokenizer ours hf mixed empty dangling dangling.json host loop linked fifo locked
     locked/secret.txt home nowhere run/log.jsonl run/recipe.toml run/checkpoints run/data ours/config.json
-    plain.txt/x ./ours/../ours pickled
+    plain.txt/x ./ours/../ours pickled sheet.md
     """)]  # fmt: skip
 DEVICES = words("/dev/null /dev/zero /dev/full /etc/passwd /proc/self/mem /")
 """Read only: a bug that replaced one would break the machine that tests run on."""
@@ -38,6 +38,7 @@ NEW = [
     "new.svg",
     "new.html",
     "new.png",
+    "new.md",
     "new/a/b",
     "new/a.json",
     f"{TITLE}.json",
@@ -54,27 +55,32 @@ CHANGES = [f"optimizer.kind={TITLE}", "train.device=\x1b[53m", f"evaluation.prom
     schedule.kind=linear train.record_every=0 train.z_loss=1 train.clip=-1 data.split=x data.on_bad_file=skip
     train.tensorboard=true train.accumulate=99999 checkpoint.keep_best=true steps=4
     """)]  # fmt: skip
+ADDRESSES = words("""
+    logits probs loss blocks.0.attn.pattern blocks.0.attn.q[0,0,0,0] probs[t=1,v=2] d.logits embed.weight
+    probs@1 logits[t=the] nothing blocks.0.attn.pattern[h=0] probs[t=A] logits[0,:,0]
+    """)
 FITTING: dict[str, list[str]] = {
     "model": MODELS,
     "a": [*MODELS, "trace.json", "small.json", "arrays.npz"],
     "b": [*MODELS, "trace.json", "small.json", "arrays.npz", "trace.safetensors"],
+    "origin": [*MODELS, "lesson-13", "lesson-99", "review"],
     "prompt": PROMPTS,
+    "prompts": PROMPTS,
     "text": PROMPTS,
     "target": ["C", "n", "the", "[1]", *STRINGS[:3]],
-    "at": words("""
-    logits probs loss blocks.0.attn.pattern blocks.0.attn.q[0,0,0,0] probs[t=1,v=2] d.logits embed.weight
-    probs@1 logits[t=the] nothing blocks.0.attn.pattern[h=0] probs[t=A] logits[0,:,0]
-    """),
+    "at": ADDRESSES,
+    "focus": ADDRESSES,
+    "stop": ["*", "logits", "blocks.*", "[", *STRINGS[:2]],
     "only": ["*", "logits", "unembed.weight", "blocks.*", "[", *STRINGS[:2]],
     "update": words("sgd momentum averaging_momentum adamw muon"),
-    "file": words("trace.json small.json new.json config.json dangling.json"),
+    "file": words("sheet.md trace.json small.json new.json config.json dangling.json"),
     "folders": words(". run lora home tokens locked"),
     "runs": words("run lora run/log.jsonl ours ."),
     "folder": words("tokenizer tokens ours hf run tiny.gguf run/model"),
     "sources": ["plain.txt", "latin1.txt", "chats.jsonl", "two words.txt", ".", "-", "binary.txt"],
     "source": words("pickled pickled/pytorch_model.bin ours hf"),
     "output": [*NEW, *NEW, *words("""
-    ours hf trace.json small.json tiny.gguf curves.svg tokenizer tokens run mixed empty thesis.tex
+    ours hf trace.json small.json sheet.md tiny.gguf curves.svg tokenizer tokens run mixed empty thesis.tex
     model.json config.json
     """)],
     "tokenizer": words("tokenizer ours hf tokens tiny.gguf"),

@@ -71,6 +71,7 @@ WRITERS = {
     "Model.save": Writer([], ["new"], {"instead": f"{FROM}save_model"}),
     "Model.save_pretrained": Writer([], ["new"], {"instead": f"{FROM}save_pretrained"}),
     "write_trace": Writer([], TRACE, {"instead": f"{FROM}write_trace"}),
+    "sheet": Writer(["sheet", "abcd", "A B", "--focus", "probs[t=1]", "-o", "new.md"], ["new.md"]),
 }  # fmt: skip
 
 

@@ -26,6 +26,8 @@ LINES = {
     "explain": ["abcd", "A B", "--at", "probs"],
     "trace": ["abcd", "A B", "-o", "NEW.json"],
     "replay": ["small.json"],
+    "sheet": ["abcd", "A B", "--focus", "probs[t=1]", "-o", "NEW.md"],
+    "mark": ["sheet.md", "--no-record"],
     "runs": ["."],
     "plot": ["run"],
     "verify": ["words.toml", "--quick"],
