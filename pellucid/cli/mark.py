@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pellucid.cli.options import Json
-from pellucid.errors import PellucidError
+from pellucid.errors import PellucidError, TokenError
 from pellucid.format import pluralize
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _ask_boxes(file: Path, sheet: "Sheet") -> "Sheet":
 
     def ask(box: "Box") -> None:
         stage = 0
-        while text := input(f"{box.symbol} ({pluralize(box.decimals, 'decimal')}) = ").strip():
+        while text := _read_line(f"{box.symbol} ({pluralize(box.decimals, 'decimal')}) = "):
             if text.lower() == "h":
                 stage = min(stage + 1, 4)
                 _show_hint(apply_answers(), box.key, stage)
@@ -177,6 +177,13 @@ def _ask_boxes(file: Path, sheet: "Sheet") -> "Sheet":
             _print_wrapped(f"  {box.formula}", 4)
             ask(box)
     return apply_answers()
+
+
+def _read_line(prompt: str) -> str:
+    try:
+        return input(prompt).strip()
+    except UnicodeDecodeError as error:
+        raise TokenError(f"standard input is not UTF-8 ({error.reason}); type the number again.") from None
 
 
 def _show_hint(sheet: "Sheet", key: str, stage: int) -> None:

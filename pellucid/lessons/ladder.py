@@ -131,12 +131,15 @@ def make_sheets(lesson: Lesson, seed: int) -> tuple[Sheet, ...]:
     """Returns the sheets of one example, every step open."""
     traces = lesson.program.traces if seed == 0 else lesson.program.run(seed)
     made = list[Sheet]()
-    for head in lesson.page.head.sheet:
+    heads = lesson.page.head.sheet
+    for part, head in enumerate(heads, 1):
         run = head.run or next(iter(traces))
         if run not in traces:
             raise FileError(f"{lesson.path}: {unknown('the run of a sheet', run, traces)}")
         title = f"Lesson {lesson.number}: {lesson.title}" + f", {head.name}" * bool(head.name)
-        sheet = make_sheet(traces[run], head.focus, head.stop, title=title, **sheet_settings(head))
+        source = {"part": part} if len(heads) > 1 else {}
+        settings = sheet_settings(head)
+        sheet = make_sheet(traces[run], head.focus, head.stop, title=title, source=source, **settings)
         made.append(replace(sheet, lesson=lesson.number, seed=seed))
     return tuple(made)
 

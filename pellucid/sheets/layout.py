@@ -220,7 +220,8 @@ def _label(sheet: Sheet, axis: str, index: str) -> str:
 
 def _find_token(sheet: Sheet, axis: str, index: str) -> str:
     texts = sheet.labels.get(axis) or (sheet.labels.get("t") if axis == "s" else None) or ()
-    return texts[int(index)] if index.isdecimal() and len(index) < 9 and int(index) < len(texts) else ""
+    token = texts[int(index)] if index.isdecimal() and len(index) < 9 and int(index) < len(texts) else ""
+    return "" if "|" in token and "b" in sheet.labels else token  # another one in each row of the batch
 
 
 def _add_tokens(sheet: Sheet, about: str, cells: Mapping[str, tuple[str, ...]], axes: tuple[str, ...]) -> str:

@@ -179,8 +179,9 @@ def _html_end(sheet: Sheet, code: str, key: bool) -> str:
         return f"Sheet <code>{code}</code>."
     write = "the command that made this page, with <code>-o FILE.md</code>, writes it"
     if sheet.lesson is not None:
-        seed = f" --seed {sheet.seed}" if sheet.seed else ""
-        command = f"pellucid sheet lesson-{sheet.lesson} --level {sheet.level}{seed} -o FILE.md"
+        given = {"level": sheet.level, "seed": sheet.seed or None, "part": sheet.source.get("part")}
+        options = "".join(f" --{name} {value}" for name, value in given.items() if isinstance(value, int))
+        command = f"pellucid sheet lesson-{sheet.lesson}{options} -o FILE.md"
         write = f"<code>{command}</code> writes it"
     return (
         f"To have sheet <code>{code}</code> marked, type the answers into its Markdown file ({write}) "

@@ -112,6 +112,11 @@ def test_a_record_that_cannot_be_written_does_not_stop_the_marking(shell: Shell,
 # ---- box by box
 
 
+def test_an_answer_that_is_not_text_ends_the_asking(shell: Shell) -> None:
+    done = shell("mark", save(SHEET), "--ask", stdin=b"\xff\n")
+    assert done.code == 2 and "UTF-8" in done.err
+
+
 def ask(shell: Shell, name: str, *lines: str) -> str:
     return shell("mark", name, "--ask", stdin="".join(f"{line}\n" for line in lines).encode()).out
 

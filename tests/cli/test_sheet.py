@@ -8,6 +8,7 @@ import pytest
 
 import pellucid
 from pellucid.cli import sheet as command
+from pellucid.lessons.program import LessonProgram
 from pellucid.sheets.file import fill_key, format_sheet, read_sheet
 from pellucid.sheets.make import make_sheet
 from tests.cli.commands import Done, Shell
@@ -134,6 +135,20 @@ def test_a_lesson_has_a_sheet(shell: Shell) -> None:
     assert (sheet.lesson, sheet.level) == (13, 2) and not any(box.shown for box in sheet.boxes)
     worked = shell("sheet", "lesson-13", "--level", 0)
     assert worked.code == 0 and "____" not in worked.out
+
+
+def test_level_3_needs_a_shipped_sheet(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LessonProgram, "transfer", None)
+    message = refuse(shell("sheet", "lesson-13", "--level", 3, "-o", "13.md"))
+    assert "13" in message and "level 3" in message
+
+
+def test_each_sheet_of_a_lesson_says_which_it_is(shell: Shell) -> None:
+    done = shell("sheet", "lesson-18", "-o", "18.json")
+    assert done.code == 0 and "--part 1" in done.err
+    shell("sheet", "lesson-18", "--part", 2, "-o", "18-2.json")
+    first, second = (read_sheet(Path(name)) for name in ("18.json", "18-2.json"))
+    assert (first.source["part"], second.source["part"]) == (1, 2) and first.title != second.title
 
 
 def test_another_seed_is_another_example(shell: Shell) -> None:

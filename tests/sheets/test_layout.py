@@ -118,6 +118,13 @@ def test_what_was_run_is_described_on_one_line_each() -> None:
     assert rows == [("model", "abcd"), ("prompt", "A B\\x1b → C"), ("update", "rule sgd, lr 1.0")]
 
 
+def test_a_position_with_another_token_in_each_row_of_a_batch_has_no_token() -> None:
+    cells = [(f"b={b},t=1", f"{b},1") for b in range(2)]
+    sheet = dataclasses.replace(make_matrix("x", "X", cells), labels={"b": ("A B", "A A"), "t": ("A", "B|A")})
+    (block,) = lay_out_given(sheet)
+    assert "B|A" not in block.about and "0 (A B), 1 (A A)" in block.about
+
+
 def test_a_sheet_without_boxes_has_no_steps() -> None:
     assert list(lay_out_steps(Sheet("Nothing", (), {}))) == []
 

@@ -114,5 +114,5 @@ def test_a_page_is_made_for_paper() -> None:
 
 
 def test_a_lesson_s_page_says_which_command_writes_the_file_to_type_into() -> None:
-    text = write_html(dataclasses.replace(SHEET, lesson=15, seed=3), "code")
-    assert "pellucid sheet lesson-15 --level 2 --seed 3 -o FILE.md" in text
+    text = write_html(dataclasses.replace(SHEET, lesson=15, seed=3, source={"part": 2}), "code")
+    assert "pellucid sheet lesson-15 --level 2 --seed 3 --part 2 -o FILE.md" in text
