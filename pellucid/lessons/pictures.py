@@ -36,6 +36,7 @@ from pellucid.figures.diagram import (
     NumberRow,
     format_value,
 )
+from pellucid.format import escape_controls
 from pellucid.names import IGNORE_INDEX
 from pellucid.reference.op import Array
 from pellucid.reference.ops import find_op
@@ -97,7 +98,10 @@ class DrawnPart:
         """Returns the token at each index of an axis, or c=0 where the axis has none."""
         size = self.trace.size(self.at.name, axis)
         texts = self.trace.texts(self.at.name, axis, self.at.index)
-        return [text or f"{axis}={i}" for text, i in zip(texts, range(size), strict=True)]
+        return [
+            escape_controls(text, keep="") if text else f"{axis}={i}"
+            for text, i in zip(texts, range(size), strict=True)
+        ]
 
 
 def draw_grid(

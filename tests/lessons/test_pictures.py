@@ -1,5 +1,6 @@
 """Pictures of runs show the numbers of their tapes."""
 
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -22,7 +23,7 @@ from pellucid.lessons.pictures import (
     draw_stack,
 )
 from pellucid.reference.tape import Tape
-from tests.figures.svg_text import find_faults
+from tests.figures.svg_text import find_faults, find_texts
 
 ATTENTION = "blocks.0.attn."
 SMALLEST = 11
@@ -56,6 +57,16 @@ def test_a_pattern_has_its_tokens_and_hatches_what_the_mask_forbids(example_3: T
     assert np.allclose(grid.values[1], [0.33024, 0.66976], atol=5e-6)
     assert (grid.rows, grid.columns, grid.scale) == (["A", "B"], ["A", "B"], "share")
     assert grid.is_masked.tolist() == [[False, True], [False, False]]
+
+
+def test_the_pattern_of_abcd_and_a_token_that_is_markup_or_a_control_character() -> None:
+    trace = pellucid.load("abcd").trace("A B")
+    assert draw_grid(trace, f"{ATTENTION}pattern").values[1] == pytest.approx([0.1956, 0.8044], abs=5e-5)
+    odd = replace(trace, labels=trace.labels | {"t": ["<b>&", "\x1b"], "s": ["<b>&", "\x1b"]})
+    texts = [
+        words for words, _ in find_texts(write_svg(make_figure("", draw_grid(odd, f"{ATTENTION}pattern"))))
+    ]
+    assert texts.count("<b>&") == texts.count("\\x1b") == 2
 
 
 def test_a_weight_is_drawn_as_formulas_use_it(example_3: Trace) -> None:
