@@ -1,1 +1,1 @@
-"""Charts: one description (`chart`), written as terminal text, SVG, PNG or an HTML page."""
+"""Charts and diagrams: one description, written as terminal text, SVG, PNG or an HTML page."""
