@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pellucid.cli.options import Json
-from pellucid.errors import PellucidError, TokenError
+from pellucid.errors import PellucidError, TokenError, UsageError
 from pellucid.format import pluralize
 
 if TYPE_CHECKING:
@@ -47,9 +47,13 @@ def mark(
     from pellucid.sheets.file import read_sheet
     from pellucid.sheets.mark import Grade, mark_sheet
 
+    if ask and json:
+        raise UsageError("--ask talks to a person and --json to a program: give one of them.")
     sheet = read_sheet(file)
+    tried: list[MarkedBox] = []
+    peeked: list[MarkedBox] = []
     if ask:
-        sheet = _ask_boxes(file, sheet)
+        sheet = _ask_boxes(file, sheet, tried, peeked)
     marking = mark_sheet(sheet)
     if json:
         from json import dumps
@@ -60,17 +64,17 @@ def mark(
     else:
         _print_marking(marking, file)
     if not no_record and hint is None:
-        _record(marking)
+        _record(marking, tried, peeked)
     if marking.counts[Grade.WRONG] or marking.counts[Grade.UNREADABLE]:
         raise typer.Exit(1)
 
 
-def _record(marking: "Marking") -> None:
+def _record(marking: "Marking", tried: list["MarkedBox"], peeked: list["MarkedBox"]) -> None:
     """Adds the result to the record; where that cannot be written, the marking still counts."""
     from pellucid.sheets.record import record_marking
 
     try:
-        record_marking(marking)
+        record_marking(marking, tried, peeked)
     except PellucidError as error:
         print(f"The record was not written: {error}", file=sys.stderr)
 
@@ -83,13 +87,15 @@ def _print_marking(marking: "Marking", file: Path) -> None:
     from pellucid.sheets.mark import Grade
 
     print(marking.sheet.title)
-    rows = [marked for marked in marking.boxes if marked.grade not in (Grade.RIGHT, Grade.OPEN)]
-    symbol, answer = (
-        min(max(map(len, texts), default=0), WIDEST_CELL)
-        for texts in ([marked.box.symbol for marked in rows], [marked.text for marked in rows])
-    )
-    for marked in rows:
-        _print_wrapped(f"  {marked.box.symbol:<{symbol}}  {marked.text:>{answer}}  {_describe(marked)}", 6)
+    numbers = {box.key: number for number, box in enumerate(marking.sheet.boxes, 1)}
+    rows = [
+        (f"({numbers[marked.box.key]}) {marked.box.symbol}", marked.text.strip(), _describe(marked))
+        for marked in marking.boxes
+        if marked.grade not in (Grade.RIGHT, Grade.OPEN)
+    ]
+    name, answer = (min(max((len(row[i]) for row in rows), default=0), WIDEST_CELL) for i in (0, 1))
+    for row in rows:
+        _print_wrapped(f"  {row[0]:<{name}}  {row[1]:>{answer}}  {row[2]}", 6)
     for failed in marking.failed:
         symbols = [marking.sheet.symbol(key) for key in failed.check.keys]
         terms = symbols if len(symbols) <= 4 else [symbols[0], symbols[1], "…", symbols[-1]]
@@ -97,7 +103,7 @@ def _print_marking(marking: "Marking", file: Path) -> None:
     if first := marking.first_wrong:
         _print_wrapped(f"The first wrong box is {make_hint(marking, first, 1)}", 2)
         for line in explain_fitting(first).splitlines():
-            _print_wrapped(f"  This mistake gives {first.text.strip()}: {line}", 4)
+            _print_wrapped(f"  What gives {first.text.strip()}: {line}", 4)
         _print_wrapped(f"A hint: pellucid mark {file} --hint 2", 2)
     print(_format_totals(marking))
 
@@ -130,8 +136,7 @@ def _print_hint(marking: "Marking", stage: int) -> None:
     if first is None:
         print("Nothing is wrong, and no box is open.")
         return
-    for line in make_hint(marking, first, stage).splitlines():
-        _print_wrapped(line, 2)
+    _print_lines(make_hint(marking, first, stage))
 
 
 def _print_wrapped(text: str, indent: int) -> None:
@@ -141,12 +146,15 @@ def _print_wrapped(text: str, indent: int) -> None:
 # ---- box by box
 
 
-def _ask_boxes(file: Path, sheet: "Sheet") -> "Sheet":
+def _ask_boxes(file: Path, sheet: "Sheet", tried: list["MarkedBox"], peeked: list["MarkedBox"]) -> "Sheet":
     """Asks every open box in turn, until the input ends, and writes each answer to the file as soon as it is
-    typed, so that no interruption loses one."""
+    typed, so that no interruption loses one. Wrong tries, and boxes whose value was shown, are added to the
+    lists."""
     from pellucid.files import read_text
-    from pellucid.sheets.answers import is_blank
+    from pellucid.sheets.answers import is_blank, parse_answer
     from pellucid.sheets.file import MOST_BYTES, check_sheet_output, write_answers
+    from pellucid.sheets.hints import STAGES, explain_fitting, make_hint
+    from pellucid.sheets.mark import mark_sheet
 
     check_sheet_output(file, force=True)
     before = read_text(file, MOST_BYTES)
@@ -156,26 +164,36 @@ def _ask_boxes(file: Path, sheet: "Sheet") -> "Sheet":
         return replace(sheet, answers={**sheet.answers, **typed})
 
     def ask(box: "Box") -> None:
-        stage = 0
-        while text := _read_line(f"{box.symbol} ({pluralize(box.decimals, 'decimal')}) = "):
+        asked = "exact" if box.exact else pluralize(box.decimals, "decimal")
+        stage = 1  # which box it is, is clear
+        while text := _read_line(f"{box.symbol} ({asked}) = "):
             if text.lower() == "h":
-                stage = min(stage + 1, 4)
-                _show_hint(apply_answers(), box.key, stage)
-                continue
-            typed[box.key] = text
-            write_answers(file, sheet, typed, before)
-            if _is_accepted(apply_answers(), box.key):
-                return
+                stage = min(stage + 1, STAGES[-1])
+                marking = mark_sheet(apply_answers())
+                _print_lines(make_hint(marking, marking.find(box.key), stage))
+                if stage == STAGES[-1]:
+                    peeked.append(marking.find(box.key))
+            elif parse_answer(text) is None:
+                print("  not a number, such as 0.25, 1/4, 3e-4, ln 2 or -inf")
+            else:
+                typed[box.key] = text
+                write_answers(file, sheet, typed, before)
+                marked = mark_sheet(apply_answers()).find(box.key)
+                _print_lines("\n".join(filter(None, (_describe(marked), explain_fitting(marked)))))
+                if marked.grade.is_right:
+                    return
+                tried.append(marked)
 
     opened = [box for box in sheet.boxes if not box.shown and is_blank(sheet.answers.get(box.key, ""))]
     print("A number answers a box; h gives a hint, Enter goes on, Ctrl-C ends. Answers are kept.")
     with contextlib.suppress(EOFError):
         for number, box in enumerate(opened, 1):
-            meaning = f", {box.meaning}" if box.meaning else ""
             print()
-            _print_wrapped(f"{number} of {len(opened)}: {box.symbol}{meaning}", 2)
-            _print_wrapped(f"  {box.formula}", 4)
+            _print_wrapped(": ".join(filter(None, (f"{number} of {len(opened)}", box.meaning))), 2)
+            if box.formula != box.symbol:
+                _print_wrapped(f"  {box.formula}", 4)
             ask(box)
+    print()
     return apply_answers()
 
 
@@ -186,19 +204,6 @@ def _read_line(prompt: str) -> str:
         raise TokenError(f"standard input is not UTF-8 ({error.reason}); type the number again.") from None
 
 
-def _show_hint(sheet: "Sheet", key: str, stage: int) -> None:
-    from pellucid.sheets.hints import make_hint
-    from pellucid.sheets.mark import mark_sheet
-
-    marking = mark_sheet(sheet)
-    for line in make_hint(marking, marking.find(key), stage).splitlines():
+def _print_lines(text: str) -> None:
+    for line in text.splitlines():
         _print_wrapped(f"  {line}", 4)
-
-
-def _is_accepted(sheet: "Sheet", key: str) -> bool:
-    """Prints the verdict on a typed answer; returns whether the next box is asked."""
-    from pellucid.sheets.mark import mark_sheet
-
-    marked = mark_sheet(sheet).find(key)
-    _print_wrapped(f"  {_describe(marked)}", 4)
-    return marked.grade.is_right

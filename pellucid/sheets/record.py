@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from pellucid.errors import FileError, ResourceError, file_errors
 from pellucid.files import make_folders, read_bytes
-from pellucid.sheets.mark import Grade, Marking
+from pellucid.sheets.mark import Grade, MarkedBox, Marking
 
 LARGEST = 100_000_000
 """The most bytes of a record that are read; a sheet adds a few hundred."""
@@ -224,24 +224,43 @@ def _append_line(handle: int, path: Path, line: bytes) -> None:
         raise ResourceError(f"cannot write {path}: no space is left for {len(line):,} bytes.")
 
 
-def record_marking(marking: Marking, path: Path | None = None) -> None:
-    """Appends what a marked sheet says of each skill; nothing where no box was answered."""
-    if all(marked.grade is Grade.OPEN for marked in marking.boxes):
-        return
-    append_entry(make_entry(marking), path)
+def record_marking(
+    marking: Marking,
+    tried: Iterable[MarkedBox] = (),
+    peeked: Iterable[MarkedBox] = (),
+    path: Path | None = None,
+) -> None:
+    """Appends what a marked sheet says of each skill; nothing where no box was answered. `tried` are wrong
+    answers that were corrected since, `peeked` boxes whose value was shown."""
+    entry = make_entry(marking, tried, peeked)
+    if any(marked.grade is not Grade.OPEN for marked in marking.boxes):
+        append_entry(entry, path)
 
 
-def make_entry(marking: Marking, time: datetime | None = None) -> RecordEntry:
+def make_entry(
+    marking: Marking,
+    tried: Iterable[MarkedBox] = (),
+    peeked: Iterable[MarkedBox] = (),
+    time: datetime | None = None,
+) -> RecordEntry:
     """Returns the entry of a marked sheet."""
     verdicts: dict[Skill, Counter[str]] = {}
-    mistakes: dict[Skill, Counter[str]] = {}
     for marked in marking.boxes:
-        skill = Skill(marked.box.op, marked.box.phase)
-        verdicts.setdefault(skill, Counter())[str(marked.grade)] += 1
-        mistakes.setdefault(skill, Counter()).update(dict.fromkeys((m.name for m in marked.mistakes), 1))
-    skills = {skill: Practice(dict(verdicts[skill]), dict(mistakes[skill])) for skill in verdicts}
+        verdicts.setdefault(_skill_of(marked), Counter())[str(marked.grade)] += 1
+    mistakes: dict[Skill, Counter[str]] = {skill: Counter() for skill in verdicts}
+    wrong = {(marked.box.key, marked.text): marked for marked in (*marking.boxes, *tried)}
+    for marked in wrong.values():
+        mistakes[_skill_of(marked)].update({found.name for found in marked.mistakes})
+    peeks = Counter(map(_skill_of, peeked))
+    skills = {
+        skill: Practice(dict(verdicts[skill]), dict(mistakes[skill]), peeks[skill]) for skill in verdicts
+    }
     sheet = marking.sheet
     return RecordEntry(time or _now(), sheet.title, sheet.lesson, sheet.level, sheet.seed, skills)
+
+
+def _skill_of(marked: MarkedBox) -> Skill:
+    return Skill(marked.box.op, marked.box.phase)
 
 
 def record_peeks(lesson: int, title: str, peeked: Iterable[Skill], path: Path | None = None) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pellucid.sheets.file import read_sheet, write_sheet
-from pellucid.sheets.record import read_record
+from pellucid.sheets.record import Skill, read_record
 from pellucid.sheets.sheet import Sheet
 from tests.cli.commands import Shell
 from tests.sheets.by_hand import KEY, SHEET, answer, answer_only
@@ -46,7 +46,8 @@ def test_a_wrong_box_exits_1_with_one_line_per_box_that_is_not_plainly_right(she
     done = shell("mark", save(slipped, "sheet.md"))
     assert done.code == 1
     lines = done.out.splitlines()
-    marks = {line.split()[0]: line for line in lines[1:7]}
+    assert lines[1].split()[:2] == ["(1)", "E0"]
+    marks = {line.split()[1]: line for line in lines[1:7]}
     assert list(marks) == ["E0", "T", "P0", "P1", "Z", "L"]
     assert "wrong" in marks["E0"] and "right from your numbers" in marks["T"]
     assert "rounding" in marks["P1"] and "not a number" in marks["Z"]
@@ -139,10 +140,31 @@ def test_a_wrong_answer_is_asked_again_and_enter_goes_on(shell: Shell) -> None:
     assert "With your numbers: P0 = 1.6487 / 10.6487" in out and "P0 = 0.1548 from your numbers" in out
 
 
+def test_tries_and_shown_values_are_recorded(shell: Shell) -> None:
+    """L is first computed with log₁₀, then shown, then right."""
+    save(answer(L=""))
+    out = ask(shell, "sheet.json", "0.4791", "h", "h", "h", "1.1032")
+    assert "logarithm to base 10" in out and "L = 1.1032" in out
+    (entry,) = read_record().entries
+    practice = entry.skills[Skill("nll", "fwd")]
+    assert practice.verdicts == {"right": 1} and practice.peeks == 1
+    assert practice.mistakes == {"logarithm to base 10": 1}
+
+
+def test_what_is_not_a_number_is_asked_again_and_not_kept(shell: Shell) -> None:
+    save(answer(L=""))
+    assert "not a number" in ask(shell, "sheet.json", "x", "")
+    assert not read_sheet(Path("sheet.json")).answers.get("L")
+
+
+def test_a_program_is_not_asked(shell: Shell) -> None:
+    assert shell("mark", save(SHEET), "--ask", "--json").code == 2
+
+
 def test_only_open_boxes_are_asked(shell: Shell) -> None:
     save(answer(P1=""))
     out = ask(shell, "sheet.json", "0.6682")
-    assert "1 of 1: P1" in out and "8 of 8 right" in out
+    assert "1 of 1: meaning of P1" in out and "8 of 8 right" in out
 
 
 def test_what_else_stands_in_a_markdown_sheet_stays(shell: Shell, tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_progress_is_the_best_sheet_of_each_level() -> None:
 
 
 def test_an_entry_counts_verdicts_and_mistakes_by_skill() -> None:
-    entry = make_entry(mark_sheet(answer(L="0.4791", N="", P0="0.33")), BEGIN)
+    entry = make_entry(mark_sheet(answer(L="0.4791", N="", P0="0.33")), time=BEGIN)
     assert entry.skills[SOFTMAX].verdicts == {"right": 5, "rounding": 1}
     assert entry.skills[Skill("nll", "fwd")].mistakes == {"logarithm to base 10": 1}
     assert entry.skills[Skill("subtract", "fwd")].verdicts == {"open": 1}
@@ -129,7 +129,7 @@ def test_an_entry_counts_verdicts_and_mistakes_by_skill() -> None:
 
 
 def test_a_sheet_without_answers_is_not_recorded(tmp_path: Path) -> None:
-    record_marking(mark_sheet(SHEET), tmp_path / "learner.jsonl")
+    record_marking(mark_sheet(SHEET), path=tmp_path / "learner.jsonl")
     assert not list(tmp_path.iterdir())
 
 
