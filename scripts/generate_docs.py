@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import typer.main
 from choices_page import choices_files
+from lessons_page import lesson_files
 from messages_page import messages_page
 from python_page import python_page
 from recipes_page import recipes_page
@@ -222,6 +223,7 @@ def pages() -> dict[Path, str]:
         ROOT / "docs" / "recipes.md": recipes_page((ROOT / "docs" / "recipes.md").read_text("utf-8")),
         ROOT / "docs" / "glossary.md": MADE + "\n".join(glossary()) + "\n",
         **choices_files(ROOT / "docs", MADE),
+        **lesson_files(ROOT / "docs" / "lessons", MADE),
     }
 
 

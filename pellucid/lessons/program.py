@@ -113,7 +113,8 @@ def format_example(name: str, trace: Trace) -> Iterator[str]:
             yield str(Slice(trace, Address(key, (None,) * value.ndim), lines=None))
         else:
             yield f"{key} = {format_number(float(value), 5)}"
-    losses = [key for key in trace.tape.values if key.startswith("loss@")]
+    values = trace.tape.values
+    losses = [key for key in values if key.startswith("loss@") and not values[key].ndim]
     if losses:
         yield ""
         yield from (f"{key} = {format_number(float(trace.value(key)), 5)}" for key in ("loss", *losses))

@@ -12,12 +12,15 @@ from pellucid.sheets.sheet import Sheet
 from pellucid.workbench import load
 
 
-def make_transfer(lesson: Lesson) -> Sheet:
-    """Returns the sheet that the head of the lesson's page describes, from a run of its model."""
+def make_transfer(lesson: Lesson, model: str = "") -> Sheet:
+    """Returns the sheet that the head of the lesson's page describes, from a run of its model; `model` is
+    where that lies, by default its name in the library."""
     head = lesson.page.head.transfer
     if head is None:
         raise UsageError(f"the page of lesson {lesson.number} has no table [transfer].")
-    trace = _trace(head.model, head.prompt, head.target, head.update, head.lr, head.only)
+    has_gradients = any(at.startswith("d.") for at in head.focus)
+    settings = (head.target, has_gradients, head.update, head.lr, head.only)
+    trace = _trace(model or head.model, head.prompt, *settings)
     title = f"Lesson {lesson.number} in {head.model}: {lesson.title}"
     sheet = make_sheet(trace, head.focus, head.stop, title=title, **sheet_settings(head))
     return replace(sheet, lesson=lesson.number, level=3)
@@ -28,13 +31,13 @@ def _trace(
     model: str,
     prompt: str,
     target: str | None,
+    backward: bool,
     update: str | None,
     lr: float | None,
     only: tuple[str, ...],
 ) -> Trace:
     """Returns the run of a pretrained model; the last one is kept, since several lessons read it."""
-    is_backward = target is not None and update is None
-    return load(model).trace(prompt, target=target, backward=is_backward, update=update, lr=lr, only=only)
+    return load(model).trace(prompt, target=target, backward=backward, update=update, lr=lr, only=only)
 
 
 def find_transfer_file(lesson: Lesson) -> Path:
