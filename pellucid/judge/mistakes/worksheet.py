@@ -47,7 +47,9 @@ SHEET_MISTAKES: dict[str, SheetMistake] = {
         attention.rescale_in_step(lambda head, stream: stream**-0.5),
     ),
     "scale omitted": SheetMistake(
-        "W", "The constant factor of the product is missing.", products.change_factor(lambda scale: 1.0)
+        "W",
+        "The constant factor of the product, such as 1/√D, is missing.",
+        products.change_factor(lambda scale: 1.0),
     ),
     "scale squared": SheetMistake(
         "W",
@@ -97,7 +99,7 @@ SHEET_MISTAKES: dict[str, SheetMistake] = {
     ),
     "no mask": SheetMistake(
         "W",
-        "The mask is missing: a query sees no key after its own position.",
+        "The mask is missing: a query must not see the keys after its own position.",
         attention.omit_mask_in_softmax,
     ),
     "mask one token ahead": SheetMistake(
@@ -131,12 +133,12 @@ SHEET_MISTAKES: dict[str, SheetMistake] = {
     ),
     "only the diagonal of the softmax's Jacobian": SheetMistake(
         "W",
-        "p (1 - p) is the derivative by the cell's own score; every other score of the row counts too.",
+        "p (1 - p) is the derivative by the cell's own score alone; the others of the row count too.",
         softmax.keep_diagonal_of_jacobian,
     ),
     "e^ omitted": SheetMistake("R", "The exponential e^x was not taken."),
     "power of 10 for e": SheetMistake("R", "10^x was taken for e^x."),
-    "not divided by the sum": SheetMistake("R", "The result was not divided by its sum."),
+    "not divided by the sum": SheetMistake("R", "The division by the sum is missing."),
     # ---- norms
     "variance divided by N − 1": SheetMistake(
         "W",
@@ -188,7 +190,7 @@ SHEET_MISTAKES: dict[str, SheetMistake] = {
     ),
     "1/n of the mean loss omitted": SheetMistake(
         "W",
-        "The loss is a mean over n positions, so each receives 1/n of the gradient.",
+        "The loss is a mean over n targets, so each receives 1/n of the gradient.",
         loss.omit_share_of_mean_loss,
     ),
     "2 of the squared error omitted": SheetMistake(
@@ -200,7 +202,7 @@ SHEET_MISTAKES: dict[str, SheetMistake] = {
     # ---- updates
     "gradient ascent instead of descent": SheetMistake(
         "W",
-        "The gradient was added: the weight went up the slope.",
+        "The gradient was added to the weight; descent subtracts it.",
         MISTAKES["gradient ascent instead of descent"],
     ),
     "learning rate omitted": SheetMistake(
@@ -261,7 +263,9 @@ SHEET_MISTAKES: dict[str, SheetMistake] = {
     "branches swapped": SheetMistake("R", "The condition was read the other way round."),
     "term of the sum missing": SheetMistake("R", "A term of the sum is missing."),
     "neighboring cell": SheetMistake("V", "This is the number of a neighboring cell."),
-    "step skipped": SheetMistake("V", "This is a number that the step reads: the step itself is missing."),
+    "step skipped": SheetMistake(
+        "V", "This is the number that the step reads: the step itself was not done."
+    ),
 }
 
 ALIASES = {

@@ -157,6 +157,35 @@ def test_the_wrong_numbers_of_example_3_are_those_of_a_calculator() -> None:
     assert wrong("blocks.0.attn.q", (0, 0, 1, 1), "matrix transposed") == 1.0
 
 
+def test_the_wrong_numbers_of_examples_5_and_6_read_the_values_that_they_name() -> None:
+    five, six = trace_of("example-5"), trace_of("example-6")
+
+    def wrong(trace: Trace, name: str, index: Index, mistake: str) -> float:
+        return compute(find_rules(trace, name, index)[mistake], list_values(trace))
+
+    x, w = six.value("positioned"), six.value("blocks.0.attn.q_proj.weight")
+    assert math.isclose(wrong(six, "blocks.0.attn.q", (0, 0, 1, 1), "norm omitted"), x[0, 1] @ w[1])
+    rstd = six.value("blocks.0.attn_norm.rstd")
+    normed = wrong(six, "blocks.0.attn_norm.normed", (0, 1, 2), "mean not subtracted")
+    assert math.isclose(normed, x[0, 1, 2] * rstd[0, 1, 0])
+    # X̄ = X − mean: the sum of its squares over N − 1 = 3
+    centered = x[0, 1] - x[0, 1].mean()
+    eps = six.tape.steps["blocks.0.attn_norm.rstd"].attrs["eps"]
+    by_three = wrong(six, "blocks.0.attn_norm.rstd", (0, 1, 0), "variance divided by N − 1")
+    assert math.isclose(by_three, 1 / math.sqrt((centered**2).sum() / 3 + eps))
+    u, down = five.value("blocks.0.mlp.up"), five.tape.steps["blocks.0.mlp_out"]
+    weight, bias = (five.value(name) for name in down.inputs[1:])
+    assert math.isclose(
+        wrong(five, "blocks.0.mlp_out", (0, 1, 0), "activation omitted"), u[0, 1] @ weight[0] + bias[0]
+    )
+    assert (
+        wrong(five, "d.blocks.0.mlp.up", (0, 1, 1), "activation's derivative omitted")
+        == five.value("d.blocks.0.mlp.act")[0, 1, 1]
+    )
+    z, before = five.value("blocks.0.resid_post@1"), five.value("unembed.weight")
+    assert math.isclose(wrong(five, "logits@1", (0, 1, 2), "weight before the update"), z[0, 1] @ before[2])
+
+
 def test_all_rows_of_the_pattern_taken_as_equal_is_the_published_slip() -> None:
     """dV_0 = .502 · (−.0749): the last row of the pattern stands in each row, and is used as a column."""
     tape = Tape()
