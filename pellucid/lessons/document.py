@@ -22,13 +22,14 @@ LEVELS = {
 
 
 def format_command(lesson: Lesson, level: int, name: str = "") -> str:
-    """Returns the command that writes a sheet of a level; `name` chooses among several sheets."""
+    """Returns the command that writes a sheet of a level, as a file in which answers can be typed; `name`
+    chooses among several sheets."""
     names = [head.name for head in lesson.page.head.sheet]
     part = names.index(name) + 1 if name else 1
     several = len(names) > 1 and level < 3
     option, file = (f" --part {part}", f"{level}-{part}") if several else ("", f"{level}")
     number = lesson.number
-    return f"pellucid sheet lesson-{number} --level {level}{option} -o lesson-{number}-{file}.html"
+    return f"pellucid sheet lesson-{number} --level {level}{option} -o lesson-{number}-{file}.md"
 
 
 def write_worked_sheet(lesson: Lesson, name: str = "") -> str:
@@ -50,7 +51,7 @@ def write_steps(sheet: Sheet) -> Iterator[str]:
 def make_style(lesson: Lesson) -> PageStyle:
     """Returns how a document looks: links to the documents and pictures beside it."""
     return PageStyle(
-        lesson_link=lambda number: _link(find_lesson(number)),
+        lesson_link=lambda number: _link(find_lesson(number), f"lesson {number}"),
         picture=lambda picture: f"![{_alternative(picture)}]({_picture_file(lesson, picture.name)})",
         sheet=lambda reference: describe_sheet(lesson, reference),
     )
@@ -63,8 +64,8 @@ def describe_sheet(lesson: Lesson, reference: PageSheet) -> str:
     return f"- {LEVELS[reference.level]}: `{format_command(lesson, reference.level, reference.name)}`"
 
 
-def _link(lesson: Lesson) -> str:
-    return f"[lesson {lesson.number}, {lesson.title}]({lesson.name}.md)"
+def _link(lesson: Lesson, text: str) -> str:
+    return f"[{text}]({lesson.name}.md)"
 
 
 def _alternative(picture: PagePicture) -> str:
@@ -81,7 +82,8 @@ def write_document(lesson: Lesson, code: str = "../..") -> Iterator[str]:
     yield f"# Lesson {lesson.number}: {lesson.title}\n"
     yield f"{page.head.goal}\n"
     if page.head.needs:
-        yield f"Needs {', '.join(style.lesson_link(number) for number in page.head.needs)}.\n"
+        needed = map(find_lesson, page.head.needs)
+        yield f"Needs {', '.join(_link(one, f'lesson {one.number}, {one.title}') for one in needed)}.\n"
     for title in SECTIONS:
         yield f"## {title}\n"
         yield render_section(page, page.section(title), lesson.references, style) + "\n"

@@ -32,7 +32,7 @@ def make_terminal_style(
         return "\n".join(("```text", *(mask(line, keeps_width=True) for line in lines), "```"))
 
     return PageStyle(
-        lesson_link=lambda other: f"lesson {find_lesson(other).number}, {find_lesson(other).title}",
+        lesson_link=lambda other: f"lesson {find_lesson(other).number}",
         picture=draw,
         sheet=lambda reference: describe_sheet(lesson, reference),
         number=number,

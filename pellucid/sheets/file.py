@@ -278,6 +278,9 @@ def _read_box(entry: Any, i: int, reader: "_RuleReader") -> Box:
     def convert(field: "dataclasses.Field[Any]", value: Any, name: str) -> Any:
         if field.name == "rule":
             return reader.read(value, what)
+        if field.name == "shown":
+            is_number = isinstance(value, str) and (value == "" or bool(_NUMBER.fullmatch(value)))
+            need(is_number, f"{what}: what is shown, {show(value)}, is not a number")
         if field.name == "mistakes":
             table = _need_table(value, f"mistakes of {what}")
             return {name: reader.read(rule, f"{what}: mistake {show(name)}") for name, rule in table.items()}
