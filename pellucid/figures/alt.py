@@ -21,14 +21,15 @@ def describe(plot: Any) -> str:
 def _chart(chart: Chart) -> list[str]:
     axes = f"{chart.y.label or 'y'} over {chart.x.label or 'x'}"
     marks = [f"{mark.label} at ({mark.x:.4g}, {mark.y:.4g})" for mark in chart.marks if mark.label]
-    return [axes, *(_series(series) for series in chart.series), *marks]
+    return [axes, *(describe_series(series) for series in chart.series), *marks]
 
 
-def _series(series: Series) -> str:
+def describe_series(series: Series) -> str:
+    """Returns the name of a series with its numbers, or with the first and the last of many."""
     here = np.isfinite(series.y)
     values = [f"{value:.4g}" for value in series.y[here]]
     if series.style == "level":
-        return f"{series.label} at {values[0]}"
+        return f"{series.label or series.key.name} at {values[0]}"
     shown = ", ".join(values) if len(values) <= FEW_POINTS else f"from {values[0]} to {values[-1]}"
     return f"{series.key.name} {shown}".strip()
 

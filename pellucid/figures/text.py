@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from pellucid.figures.alt import describe_series
 from pellucid.figures.chart import Chart, Heatmap
 from pellucid.figures.diagram import Bars, Graph, Grid, NumberLine, format_rows, format_value
 from pellucid.figures.figure import Figure, Plot
@@ -36,6 +37,7 @@ def write_text(plot: Plot | Figure, width: int = 56, height: int = 10) -> Iterat
         for i, one in enumerate(plots):
             yield from [""] * (i > 0)
             yield from write_text(one, width, height)
+            yield from _list_series(one) if isinstance(one, Chart) else ()
         yield from ["", *textwrap.wrap(plot.note, width)] if plot.note else []
     else:
         yield from WRITERS[type(plot)](plot, width, height)
@@ -74,6 +76,13 @@ def _write_chart(chart: Chart, width: int, height: int) -> Iterator[str]:
     for mark in chart.marks:
         point = f"{'○' if mark.is_open else '●'} ({mark.x:.4g}, {mark.y:.4g})"
         yield f"{'':>{MARGIN}}{point} {mark.label}".rstrip()
+
+
+def _list_series(chart: Chart) -> Iterator[str]:
+    """Yields the name of each of several series with its ends, by which its dots can be told from others."""
+    named = [series for series in chart.series if series.key.name or series.label]
+    for series in named if len(named) > 1 else ():
+        yield f"{'':>{MARGIN}}{describe_series(series)}"
 
 
 def _write_grid(grid: Grid, width: int, height: int) -> Iterator[str]:

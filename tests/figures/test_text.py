@@ -2,8 +2,11 @@
 
 import re
 
+import numpy as np
 import pytest
 
+from pellucid.figures.chart import Axis, Chart, LegendKey, Series
+from pellucid.figures.figure import make_figure
 from pellucid.figures.svg import write_svg
 from pellucid.figures.text import write_text
 from tests.figures.examples import BARS, FIGURES, GRAPH, LOSS, PATTERN, ROW
@@ -50,3 +53,15 @@ def test_a_graph_lists_each_value_after_what_it_reads_with_its_gradient_below() 
 
 def test_marks_of_a_chart_are_listed_below_it() -> None:
     assert list(write_text(LOSS))[-1].endswith("● (6, 0.5392) 3 of 3 right")
+
+
+def test_the_series_of_a_figure_are_named_with_their_ends() -> None:
+    x = np.array([0.0, 1.0])
+    curves = [
+        Series(LegendKey(name), x, np.array([2.0, end])) for name, end in (("with", 0.5), ("without", 1))
+    ]
+    level = Series(LegendKey("floor"), x, np.array([0.25, 0.25]), "level")
+    chart = Chart("loss", Axis("update", 0, 1), Axis("nats", 0, 2), [*curves, level])
+    lines = [line.strip() for line in write_text(make_figure("two runs", chart))]
+    assert lines[-3:] == ["with 2, 0.5", "without 2, 1", "floor at 0.25"]
+    assert len(list(write_text(chart))) == len(lines) - 3

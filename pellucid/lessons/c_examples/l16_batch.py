@@ -83,7 +83,9 @@ def pictures() -> dict[str, Figure]:
     chart = draw_losses(rates, most=HIGHEST)
     # four curves have three dash patterns, so the last has its name beside it
     label = PointLabel(10, float(runs["fast"].value("loss@10")), f"rate {FAST_RATE:g}", is_open=True)
-    shown = replace(chart, x=replace(chart.x, high=UPDATES), marks=[label])
+    until = slice(UPDATES + 1)
+    curves = [replace(curve, x=curve.x[until], y=curve.y[until]) for curve in chart.series]
+    shown = replace(chart, x=replace(chart.x, high=UPDATES), series=curves, marks=[label])
     return {
         "loss": make_figure("Three prompts in one batch", draw_losses({"loss of the batch": runs["batch"]})),
         "rates": make_figure(

@@ -110,9 +110,8 @@ def pictures() -> dict[str, Figure]:
     runs = run()
     chart = draw_losses({"with the residual": runs["trained"], "without": runs["trained_without"]})
     updates, entropy = np.arange(UPDATES + 1.0), float(runs["trained"].value("entropy"))
-    level = Series(
-        LegendKey("entropy of the targets", 2, 2), updates, np.full(len(updates), entropy), "level"
-    )
+    flat = np.full(len(updates), entropy)
+    level = Series(LegendKey("entropy of the targets", 2, 2), updates, flat, "level")
     return {
         "gates": make_figure(
             "Each position opens the gate that the other closes", draw_gates(runs["with"], "blocks.0.mlp.up")
