@@ -79,7 +79,7 @@ def _write_chart(chart: Chart, width: int, height: int) -> Iterator[str]:
 
 
 def _list_series(chart: Chart) -> Iterator[str]:
-    """Yields the name of each of several series with its ends, by which its dots can be told from others."""
+    """Yields the name of each of several series with its ends, which say whose the dots are."""
     named = [series for series in chart.series if series.key.name or series.label]
     for series in named if len(named) > 1 else ():
         yield f"{'':>{MARGIN}}{describe_series(series)}"
