@@ -32,14 +32,15 @@ def list_lesson(number: int) -> Iterator[str]:
     lesson = find_lesson(number)
     sheets = make_sheets(lesson, 0)
     yield f"\nLesson {number}: {lesson.title}"
-    for sheet in sheets:
+    shipped = lesson.program.transfer
+    for sheet in (*sheets, *([shipped] if shipped else [])):
         yield from _count_plants(sheet)
     visible = set[str]().union(*map(find_visible_mistakes, sheets))
     unseen = {resolve_mistake(name) for sheet in sheets for name in sheet.source.get("unseen", ())} - visible
-    yield f"  shown: {', '.join(sorted(visible))}"
-    yield f"  too small to be seen: {', '.join(sorted(unseen)) or 'none'}"
+    yield f"  shown: {'; '.join(sorted(visible))}"
+    yield f"  too small to be seen: {'; '.join(sorted(unseen)) or 'none'}"
     if hidden := find_hidden_mistakes(lesson, sheets):
-        yield f"  on the lesson's list and not shown: {', '.join(hidden)}"
+        yield f"  on the lesson's list and not shown: {'; '.join(hidden)}"
 
 
 def _count_plants(sheet: Sheet) -> Iterator[str]:
@@ -47,8 +48,8 @@ def _count_plants(sheet: Sheet) -> Iterator[str]:
     total = outcomes.total()
     counts = ", ".join(f"{outcomes[outcome]} {outcome}" for outcome in PlantOutcome if outcomes[outcome])
     share = f" ({outcomes[PlantOutcome.OWN_NAME] / total:.1%})" if total else ""
-    boxes = f"{len(sheet.boxes)} boxes"
-    yield f"  {sheet.title}: {boxes}, {pluralize(total, 'visible mistake')}: {counts}{share}"
+    asked = f"{len(sheet.boxes)} boxes, {pluralize(total, 'visible mistake')}"
+    yield f"  {sheet.title}, level {sheet.level}: {asked}: {counts}{share}"
 
 
 def main(arguments: Sequence[str]) -> None:

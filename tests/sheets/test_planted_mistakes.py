@@ -6,8 +6,10 @@ from collections import Counter
 
 import pytest
 
+from pellucid.judge.mistakes import MISTAKES, SHEET_MISTAKES
 from pellucid.lessons.ladder import lessons, make_sheets
 from pellucid.sheets.planted import PlantOutcome, find_plants, mark_plant
+from scripts.mistakes_table import list_catalogue, list_lesson
 
 OWN_NAME = 0.95
 """The least share of mistakes that are named for what they are; the others give another mistake's number."""
@@ -21,7 +23,8 @@ def plant_mistakes(stride: int) -> Counter[PlantOutcome]:
     """Plants every stride-th mistake of all lessons; one that is not at its box or has no name fails."""
     outcomes = Counter[PlantOutcome]()
     for number, lesson in lessons().items():
-        for sheet in make_sheets(lesson, 0):
+        shipped = lesson.program.transfer
+        for sheet in (*make_sheets(lesson, 0), *([shipped] if shipped else [])):
             for plant in itertools.islice(find_plants(sheet), number % stride, None, stride):
                 outcome = mark_plant(sheet, plant)
                 assert outcome in (PlantOutcome.OWN_NAME, PlantOutcome.OTHER_NAME), (
@@ -40,3 +43,13 @@ def test_a_planted_mistake_is_the_only_wrong_box_and_has_a_name() -> None:
 def test_every_planted_mistake_is_the_only_wrong_box_and_nearly_all_have_their_own_name() -> None:
     outcomes = plant_mistakes(1)
     assert outcomes[PlantOutcome.OWN_NAME] >= OWN_NAME * outcomes.total()
+
+
+def test_the_table_lists_every_mistake_and_what_the_sheets_of_a_lesson_show() -> None:
+    names = {*MISTAKES, *SHEET_MISTAKES}
+    listed = [line for line in list_catalogue() if line.partition("  ")[0] in names]
+    assert len(listed) == len(names)
+    assert all("marking" in line or "compare" in line for line in listed)
+    about = "\n".join(list_lesson(13))
+    assert "e^ omitted" in about
+    assert "too small to be seen: mask after the softmax" in about
