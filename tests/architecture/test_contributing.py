@@ -1,6 +1,8 @@
 """What CONTRIBUTING.md promises is true of the lines that it prints, a file and a class."""
 
 import re
+import runpy
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,13 +15,19 @@ from pellucid import parts, registry
 from pellucid.cards import choices
 from pellucid.checks.catalogue import CHECKS
 from pellucid.checks.check import Subject
+from pellucid.cli.learn import learn
 from pellucid.config import ModelConfig
 from pellucid.cost import cost, total
 from pellucid.explain.derive import derive
 from pellucid.explain.trace import Trace
 from pellucid.judge.mismatch import CACHED_AGAINST_FULL, find_mismatch
+from pellucid.lessons import c_examples, document, ladder
+from pellucid.lessons.page import find_literals
+from pellucid.lessons.terminal import write_text
 from pellucid.model.cache import Cache
 from pellucid.reference.training import forward
+from pellucid.sheets.file import fill_key
+from pellucid.sheets.mark import Grade, mark_sheet
 from pellucid.workbench import Model
 from tests.agreement.engines import IDS, SIZES, TARGETS, array, fast
 from tests.agreement.test_engines import agree
@@ -27,7 +35,8 @@ from tests.interop.gguf import random_models
 from tests.reference.models import weights
 
 TEXT = (Path(__file__).parent.parent.parent / "CONTRIBUTING.md").read_text("utf-8")
-FILE, CLASS = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+FILE, CLASS, PROGRAM = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+(PAGE,) = re.findall(r"```markdown\n(.*?)```", TEXT, re.DOTALL)
 KERPLE = {"positions": {"kind": "kerple", "slope": 0.5}}
 REGLU = {"mlp": {"kind": "reglu"}}
 CHOICES = {"a file in a folder": KERPLE, "a class in a module": REGLU, "both": KERPLE | REGLU}
@@ -116,3 +125,49 @@ def test_it_is_described_and_on_the_page() -> None:
     assert choice.idea.startswith("Gated MLP with ReLU") and "arXiv:2002.05202" in choice.source
     rows = {line.split("`")[1]: line for line in choices_page() if line.startswith("| `")}
     assert "ln(1 + \\|i − j\\|)" in rows["kerple"] and "max(0, X W_G)" in rows["reglu"]
+
+
+# ---- a lesson
+
+
+@pytest.fixture
+def lesson(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ladder.Lesson]:
+    """The page and the program are in the folder with the others, as far as Python can tell."""
+    folder = tmp_path / "c_examples"
+    shutil.copytree(ladder.FOLDER / "c_examples", folder)
+    (folder / "l20_temperature.md").write_text(PAGE, "utf-8")
+    (folder / "l20_temperature.py").write_text(PROGRAM, "utf-8")
+    monkeypatch.setattr(ladder, "FOLDER", tmp_path)
+    monkeypatch.setattr(c_examples, "__path__", [str(folder)])
+    ladder.lessons.cache_clear()
+    yield ladder.find_lesson("lesson-20")
+    ladder.lessons.cache_clear()
+    sys.modules.pop("pellucid.lessons.c_examples.l20_temperature", None)
+
+
+def test_a_lesson_is_on_the_ladder_and_types_no_number(
+    lesson: ladder.Lesson, capsys: pytest.CaptureFixture[str]
+) -> None:
+    learn()
+    assert re.search(r"20 +Temperature +needs 13", capsys.readouterr().out)
+    assert not [found for section in lesson.page.sections for found in find_literals(section.text)]
+
+
+def test_a_lesson_is_a_document_and_text_for_a_terminal(lesson: ladder.Lesson) -> None:
+    text = "\n".join(document.write_document(lesson))
+    cold = float(lesson.program.traces["cold"].tape["p"][2])
+    assert f"cold, the largest wins: {cold:.4f}" in text and "softmax.py" in text
+    assert any("Hot, all tokens are alike" in line for line in write_text(lesson, 80))
+
+
+def test_a_lesson_has_worksheets_with_its_mistakes(lesson: ladder.Lesson) -> None:
+    for level in (0, 1, 2):
+        (sheet,) = ladder.lesson_sheets(lesson, level)
+        assert all(box.grade is Grade.RIGHT for box in mark_sheet(fill_key(sheet)).boxes)
+    assert not ladder.find_hidden_mistakes(lesson, ladder.make_sheets(lesson, 0))
+    assert ladder.lesson_sheets(lesson, seed=1)[0].key != sheet.key
+
+
+def test_a_lesson_runs_alone(lesson: ladder.Lesson, capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(lesson.path.with_suffix(".py")), run_name="__main__")
+    assert "=== warm" in capsys.readouterr().out

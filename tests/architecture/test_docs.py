@@ -44,6 +44,15 @@ def test_every_picture_of_a_choice_is_small_whole_and_on_the_page() -> None:
         assert f"](choices/{picture.name})" in page, f"{picture.name} is not on the page; remove it"
 
 
+def test_every_file_of_the_lessons_belongs_to_one() -> None:
+    folder = ROOT / "docs" / "lessons"
+    sources = {file.name for file in (ROOT / "pellucid" / "lessons").glob("?_*/l*.md")}
+    assert {page.name for page in folder.glob("*.md")} == {*sources, "README.md"}
+    linked = "".join(page.read_text("utf-8") for page in folder.glob("*.md"))
+    for picture in folder.glob("*.svg"):
+        assert f"]({picture.name})" in linked, f"{picture.name} is not on a page; remove it"
+
+
 def test_every_skipped_test_is_listed_with_its_reason() -> None:
     """No test is skipped today; a skip needs a line in tests/SKIPPED.md."""
     marks = re.compile(r"pytest\.(?:mark\.)?(?:skip|xfail|importorskip)")
