@@ -57,6 +57,8 @@ def may_replace(line: Line) -> list[str]:
             paths.append(word.partition("=")[2])
         if words[0] == "train" and word == "--resume":
             paths += words[i + 1 : i + 2]
+    if words[0] == "mark" and "--ask" in words:
+        paths += words[1:]  # the answers are written into the sheet
     if words[0] == "get" and "--force" in words:
         paths.append("home/models")
     return [os.path.normpath(os.path.join("work", path)) for path in paths]
