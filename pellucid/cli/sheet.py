@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pellucid.arguments import check_one_of
 from pellucid.cli.options import (
     Clip,
     Force,
@@ -71,6 +72,12 @@ def sheet(
             max=3,
         ),
     ] = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            help="compute; sign: only the signs; find: the box that holds a mistake.", metavar="FORM"
+        ),
+    ] = "compute",
     seed: Annotated[
         int | None, typer.Option(help="Another example of a lesson.", min=0, max=1_000_000)
     ] = None,
@@ -104,7 +111,9 @@ def sheet(
     `pellucid mark FILE` marks a .md or .json file with answers, without the model.
     """
     from pellucid.sheets.file import check_sheet_output
+    from pellucid.sheets.forms import FORM_MAKERS, apply_form
 
+    check_one_of("--form", form, list(FORM_MAKERS))
     if output is not None:
         check_sheet_output(output, force)
     run = trace_options(target, smoothing, update, lr, setting, clip, only, freeze, steps)
@@ -125,7 +134,7 @@ def sheet(
             is_proposed=output is None,
         )
     if made is not None:
-        _deliver(made, output, key, force)
+        _deliver(apply_form(made, form), output, key, force)
 
 
 def _option(name: str) -> str:

@@ -85,7 +85,9 @@ def describe_run(sheet: Sheet) -> list[tuple[str, str]]:
 
 
 def _list_texts(value: object) -> list[str]:
-    return [to_line(entry) for entry in value] if isinstance(value, list | tuple) else []
+    """Returns texts as they are printed, with a mark for each space at the beginning: ·mat."""
+    texts = [str(entry) for entry in value] if isinstance(value, list | tuple) else []
+    return ["·" * (len(text) - len(text.lstrip(" "))) + to_line(text) for text in texts]
 
 
 def to_line(value: object) -> str:
@@ -256,7 +258,7 @@ def lay_out_steps(sheet: Sheet, key: bool = False) -> Iterator[StepSection]:
             to_line(step) if titles[first.meaning] > 1 else "",
             to_line(first.formula),
             "" if key else _find_example(sheet, first.formula, [box for _, box in boxes if not box.shown]),
-            _describe_decimals([one for one in boxes if key or not one[1].shown]),
+            _describe_decimals([one for one in boxes if _asks_digits(one[1], key)]),
             tuple(_make_line(sheet, number, box, key) for number, box in boxes),
             tuple(
                 f"{' + '.join(to_line(sheet.symbol(one)) for one in check.keys)} = {check.sum:g}"
@@ -264,6 +266,10 @@ def lay_out_steps(sheet: Sheet, key: bool = False) -> Iterator[StepSection]:
                 if max((ends.get(one, 0) for one in check.keys), default=0) in last
             ),
         )
+
+
+def _asks_digits(box: Box, key: bool) -> bool:
+    return box.form == "compute" and (key or not box.shown)
 
 
 def _describe_decimals(boxes: Sequence[tuple[int, Box]]) -> str:
@@ -297,7 +303,7 @@ def _write_numbers(sheet: Sheet, box: Box) -> str:
     Answers that it reads have more digits than were asked where it would otherwise give another last digit:
     every line of a page can be recomputed from what stands on it.
     """
-    if not is_call(box.rule):
+    if not is_call(box.rule) or box.form != "compute":
         return ""
     read = [sheet.by_key[key] for key in find_keys(box.rule) if key in sheet.by_key]
     wanted = box.shown or box.format(sheet.key[box.key])
@@ -342,6 +348,6 @@ def _find_example(sheet: Sheet, formula: str, boxes: Sequence[Box]) -> str:
     texts = [
         f"{box.symbol} = {format_rule(box.rule, sheet.symbol)}"
         for box in boxes
-        if "~" not in box.key and not _write_symbols(sheet, box)
+        if "~" not in box.key and box.form == "compute" and not _write_symbols(sheet, box)
     ]
     return to_line(max(texts, key=len, default=""))

@@ -21,10 +21,15 @@ from pellucid.sheets.layout import (
 )
 from pellucid.sheets.sheet import Sheet
 
-TASK = (
-    "Compute each numbered box from the given numbers and the boxes before it. Round each answer to the "
-    "decimals that its step asks for, and go on with the rounded number."
-)
+TASKS = {
+    "compute": "Compute each numbered box from the given numbers and the boxes before it. Round each answer "
+    "to the decimals that its step asks for, and go on with the rounded number.",
+    "sign": "Give the sign of each number, from the given numbers and its formula: 1 above zero, -1 below, "
+    "0 for zero. Most can be seen without the number itself.",
+    "find": "Every box is worked out, and one of them is not what its formula says; those after it go on "
+    "from its number. Give the number of that box.",
+}
+"""What is asked, by the form of the boxes."""
 WORKED = "Every box is worked out; recompute each line from the numbers that it reads."
 HALF_LINE, BOX_LENGTH = 34, 14
 """Letters above which a box has a line of the page to itself, and those that an empty box takes."""
@@ -35,7 +40,8 @@ def _title(sheet: Sheet, key: bool) -> str:
 
 
 def _task(sheet: Sheet, key: bool) -> str:
-    return WORKED if key or all(box.shown for box in sheet.boxes) else TASK
+    forms = [box.form for box in sheet.boxes if not box.shown and not key]
+    return TASKS.get(forms[0], TASKS["compute"]) if forms else WORKED
 
 
 def _section_title(section: StepSection) -> str:
@@ -73,7 +79,7 @@ def _markdown_lines(sheet: Sheet, key: bool, name: str) -> Iterator[str]:
             yield "- " + _plain(format_blank(line.number, line.symbol, line.answer, line.work))
         for check in section.checks:
             yield f"\nCheck: {_plain(check)}"
-    if _task(sheet, key) == TASK:
+    if _task(sheet, key) != WORKED:
         yield f"\n---\nType each answer in place of its blank, and run `pellucid mark {name}`."
 
 

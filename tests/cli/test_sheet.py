@@ -68,6 +68,14 @@ def test_gradients_and_updates_are_asked(shell: Shell) -> None:
     assert "## Update" in out and "rule adamw, lr 0.1" in out
 
 
+def test_other_forms_are_marked_as_any_sheet(shell: Shell) -> None:
+    for form, asked in (("sign", 4), ("find", 1)):
+        line = ("example-3", "A B", *FOCUS, "--boxes", 40, "--form", form, "--key", "-o", f"{form}.md")
+        done = shell("sheet", *line)
+        assert done.code == 0, done.err
+        assert f"{asked} of {asked} right" in shell("mark", f"{form}.md", "--no-record").out
+
+
 def test_boxes_stop_and_digits_are_kept(shell: Shell) -> None:
     shell("sheet", "abcd", "A B", *FOCUS, "--boxes", 9, "--digits", 2, "-o", "few.json")
     few = read_sheet(Path("few.json"))
@@ -109,6 +117,7 @@ def test_a_file_is_replaced_only_with_force(shell: Shell) -> None:
         (("abcd", "A B", "--update", "sgd", "--focus", "probs@1"), ("target",)),
         (("abcd", "A B", *FOCUS, "--level", "3"), ("3", "abcd")),
         (("abcd", "A B", *FOCUS, "--seed", "3"), ("--seed", "abcd")),
+        (("abcd", "A B", *FOCUS, "--form", "guess"), ("guess", "find")),
         (("abcd", *FOCUS), ("prompt",)),
         (("nothing", "A B", *FOCUS), ("nothing",)),
         (("lesson-99",), ("99",)),

@@ -111,11 +111,11 @@ def test_what_was_run_is_described_on_one_line_each() -> None:
     source = {
         "model": "abcd",
         "prompts": ["A\nB\x1b"],
-        "targets": ["C"],
+        "targets": [" C"],
         "update": {"rule": "sgd", "lr": 1.0},
     }
     rows = describe_run(dataclasses.replace(SHEET, source=source))
-    assert rows == [("model", "abcd"), ("prompt", "A B\\x1b → C"), ("update", "rule sgd, lr 1.0")]
+    assert rows == [("model", "abcd"), ("prompt", "A B\\x1b → ·C"), ("update", "rule sgd, lr 1.0")]
 
 
 def test_a_position_with_another_token_in_each_row_of_a_batch_has_no_token() -> None:
