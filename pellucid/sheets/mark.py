@@ -136,7 +136,7 @@ def mark_sheet(sheet: Sheet) -> Marking:
     """Returns the verdict on every answer of a sheet. A box that the sheet prints is not asked."""
     learner = Learner(sheet)
     boxes = tuple(_mark_box(learner, box) for box in sheet.boxes if not box.shown)
-    return Marking(sheet, boxes, tuple(_find_failed_checks(sheet, learner)), learner.values)
+    return Marking(sheet, boxes, tuple(_find_failed_checks(learner, boxes)), learner.values)
 
 
 def _mark_box(learner: Learner, box: Box) -> MarkedBox:
@@ -292,24 +292,27 @@ def _is_cut_off(answer: Answer, box: Box, value: float) -> bool:
 
 # ---- sums that are known
 
+ROUNDED_WELL = {Grade.RIGHT, Grade.FROM_YOURS}
+MOST_CHECKED_DECIMALS = 8
 
-def _find_failed_checks(sheet: Sheet, learner: Learner) -> Iterator[FailedCheck]:
-    """Yields the sums that the answers miss, where the key, rounded, does not miss them as well."""
-    for check in sheet.checks:
+
+def _find_failed_checks(learner: Learner, boxes: Iterable[MarkedBox]) -> Iterator[FailedCheck]:
+    """Yields the sums that the answers miss; not where each answer is rounded well, and rounding explains
+    it: three times 0.333 is 0.999."""
+    grades = {marked.box.key: marked.grade for marked in boxes}
+    by_key = learner.sheet.by_key
+    for check in learner.sheet.checks:
         answers = [learner.answers[key] for key in check.keys if key in learner.answers]
-        if not answers or any(learner.is_open(key) for key in check.keys if key in learner.order):
+        if not answers or any(grades.get(key) in (Grade.OPEN, Grade.UNREADABLE) for key in check.keys):
             continue
-        decimals = max(answer.written_decimals for answer in answers)
+        decimals = min(max(answer.written_decimals for answer in answers), MOST_CHECKED_DECIMALS)
         total = math.fsum(learner.values[key] for key in check.keys)
+        rounding = math.fsum(by_key[key].half_unit for key in check.keys if key in by_key)
+        is_rounded_well = {grades.get(key, Grade.RIGHT) for key in check.keys} <= ROUNDED_WELL
         if _is_equal(total, check.sum, decimals) or not math.isfinite(total):
             continue
-        boxes = [sheet.by_key[key] for key in check.keys if key in sheet.by_key]
-        rounded = math.fsum(
-            round(sheet.key[key], sheet.by_key[key].decimals) if key in sheet.by_key else sheet.key[key]
-            for key in check.keys
-        )
-        if not _is_equal(total, rounded, max(decimals, *(box.decimals for box in boxes))):
-            yield FailedCheck(check, format_answer(total, min(decimals, 6)))
+        if not is_rounded_well or abs(total - check.sum) > rounding * (1 + 1e-6):
+            yield FailedCheck(check, format_answer(total, decimals))
 
 
 def _as_json(value: float) -> float | str:

@@ -156,6 +156,15 @@ def test_a_mistake_is_found_where_more_digits_were_kept_than_written() -> None:
     assert name_mistakes(answer(P0="0.33", L="0.4791"), "L") == ["logarithm to base 10"]
 
 
+def test_a_mistake_that_rounding_hides_is_not_named() -> None:
+    """P₀ + P₁ − 1 from 0.3 and 0.7 is 0 ± 0.1: it explains 0.05 as well as any other number."""
+    vague = call("+", "P0", "P1", -1.0)
+    box = make_box("D", call("multiply", "P0", "S0", 0.001), 5, mistakes={"too vague": vague})
+    rounded = answer(P0="0.3", P1="0.7")
+    sheet = replace(rounded, boxes=(*SHEET.boxes, box), answers={**rounded.answers, "D": "0.05000"})
+    assert find_mark(sheet, "D").grade is WRONG and not name_mistakes(sheet, "D")
+
+
 def test_generic_slips_are_named_only_if_nothing_else_fits_and_few_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -228,6 +237,15 @@ def test_thirds_that_sum_to_0_999_are_not_a_failed_check() -> None:
     sheet = replace(SHEET, boxes=thirds, checks=(check,), answers=dict.fromkeys("abc", "0.333"))
     assert not mark_sheet(sheet).failed
     assert mark_sheet(replace(sheet, answers={**sheet.answers, "c": "0.330"})).failed
+
+
+def test_answers_that_are_rounded_well_may_miss_the_sum_by_their_rounding() -> None:
+    """From Σ = 4.9677 the row is (0.3319, 0.6683), from 4.9683 it is (0.3318, 0.6683)."""
+    high = answer(T="4.9677", P0="0.3319", P1="0.6683", Z="-0.0045", L="1.1029")
+    assert find_unusual(high)["P1"] is FROM_YOURS
+    assert mark_sheet(high).failed  # by more than two halves of a unit
+    well = answer(T="4.9683", P0="0.3318", P1="0.6683")
+    assert find_unusual(well)["P1"] is FROM_YOURS and not mark_sheet(well).failed
 
 
 def test_totals_count_each_verdict() -> None:
