@@ -14,7 +14,7 @@ from pellucid.explain.rule import FUNCTIONS, Rule, RuleCall, simplify
 from pellucid.explain.trace import Trace
 from pellucid.reference.op import Index
 from pellucid.reference.tape import Step
-from pellucid.sheets.textbook import find_textbook_form
+from pellucid.sheets.textbook import find_textbook_form, is_omitted
 
 CellId = tuple[str, Index]
 WHOLE = 8
@@ -62,6 +62,8 @@ class Cells:
             return self._key(name, index)
         if find_textbook_form(trace, step, index):
             return self._key(name, index)
+        if is_omitted(trace, step, index):
+            return 0.0
         size = self._count_read(step, index)
         if step.op.name not in LOOK_UPS and size > (FOLLOWED if value in (0.0, 1.0) else 2):
             if value == 0.0 and step.phase == "bwd" and not trace.value(name)[index[:-1]].any():

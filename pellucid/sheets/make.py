@@ -13,6 +13,7 @@ from pellucid.explain.expression import Expression
 from pellucid.explain.rule import Rule, compute, find_keys
 from pellucid.explain.trace import Trace
 from pellucid.judge.mistakes.wrong_rules import find_wrong_rules
+from pellucid.names import IGNORE_INDEX
 from pellucid.sheets.cells import Cells
 from pellucid.sheets.checks import find_checks
 from pellucid.sheets.digits import count_decimals, is_exact, print_given
@@ -131,13 +132,14 @@ def _find_decimals(drafts: Sequence[BoxDraft], values: Mapping[str, float], digi
 
 def _describe_source(trace: Trace) -> dict[str, Any]:
     """Returns what the sheet says of its run: the model, the prompts, the targets as text."""
-    vocabulary, targets = trace.labels.get("v", []), trace.run.get("targets")
-    texts = [vocabulary[id] for row in targets or [] for id in row if 0 <= id < len(vocabulary)]
-    found = {
-        "model": trace.run.get("model"),
-        "prompts": trace.labels.get("b") or ([" ".join(trace.labels["t"])] if "t" in trace.labels else None),
-        "targets": texts or None,
-    }
+    vocabulary, targets = trace.labels.get("v", []), trace.run.get("targets") or []
+    texts = [" ".join(vocabulary[id] for id in row if 0 <= id < len(vocabulary)) for row in targets]
+    prompts = trace.labels.get("b")
+    if prompts is None and "t" in trace.labels:  # one prompt, which the tokens of its target follow
+        counted = [t for t, id in enumerate(targets[0]) if id != IGNORE_INDEX] if targets else []
+        tokens = trace.labels["t"]
+        prompts = [" ".join(tokens[: counted[0] + 1] if counted else tokens)]
+    found = {"model": trace.run.get("model"), "prompts": prompts, "targets": texts if any(texts) else None}
     return {key: value for key, value in found.items() if value is not None}
 
 

@@ -34,6 +34,11 @@ def find_textbook_form(trace: Trace, step: Step, index: Index) -> TextbookForm |
     return None
 
 
+def is_omitted(trace: Trace, step: Step, index: Index) -> bool:
+    """Tests whether a cell is the nll of a position without a target, which is 0 whatever the logits are."""
+    return step.op.name == "cross_entropy" and int(trace.value(step.inputs[2])[index]) == IGNORE_INDEX
+
+
 def _find_probs(trace: Trace, logits: str) -> str | None:
     readers = trace.tape.steps.values()
     return next((s.name for s in readers if s.op.name == "softmax" and s.inputs == (logits,)), None)

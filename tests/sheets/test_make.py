@@ -1,5 +1,7 @@
 """A sheet's program gives the run's own numbers, from what is printed."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -147,3 +149,17 @@ def test_a_focus_that_is_printed_asks_nothing(example_3: Trace) -> None:
         make_sheet(example_3, ["unembed.weight[v=1]"])
     with pytest.raises(AddressError, match="ids"):
         make_sheet(example_3, ["ids"])
+
+
+def test_a_position_without_a_target_adds_nothing_to_the_loss() -> None:
+    """Whatever the size of the vocabulary: its nll is 0 and is not asked."""
+    model = pellucid.Model.from_config("abcd")
+    config = dataclasses.replace(model.config, vocab_size=500)
+    trace = pellucid.Model.from_config(config).trace([1, 2, 3], target=[4, 5])
+    sheet = make_sheet(trace, ["loss"], stop=["probs"])
+    assert [box.key for box in sheet.boxes] == ["nll[t=2]", "nll[t=3]", "loss"]
+
+
+def test_a_sheet_says_which_tokens_are_the_target() -> None:
+    sheet = make_sheet(pellucid.trace("abcd", "A B", target="C D"), ["loss"])
+    assert (sheet.source["prompts"], sheet.source["targets"]) == (["A B"], ["C D"])
