@@ -117,6 +117,13 @@ def _simplify(rule: Rule) -> Rule:
     if not isinstance(rule, RuleCall):
         return rule
     function, args = rule
+    if function in ("max", "maximum"):
+        largest = tuple(arg for arg in args if arg != -math.inf)
+        if len(largest) < 2:
+            return largest[0] if largest else -math.inf
+        return RuleCall(function if len(largest) == len(args) else "max", largest)
+    if function in ("+", "add", "subtract") and args[:1] == (-math.inf,):
+        return -math.inf
     if function in ("+", "add"):
         terms = tuple(arg for arg in args if arg != 0.0)
         if len(terms) < 2:

@@ -25,6 +25,8 @@ BOXES, TOP, DIGITS = 20, 4, 4
 """The boxes, the terms of a folded sum, and the digits of a sheet, by default."""
 VISIBLE = 2.5
 """Units of the last asked place by which a mistake must move its box to be seen."""
+NOISE = 1e-13
+"""The share of its terms below which a sum is rounding noise."""
 LABELLED = 64
 """The longest axis whose labels a sheet carries."""
 
@@ -121,13 +123,21 @@ def _find_symbols(cells: Cells, drafts: Sequence[BoxDraft], read: Sequence[str])
 
 def _find_decimals(drafts: Sequence[BoxDraft], values: Mapping[str, float], digits: int) -> dict[str, int]:
     """Returns the decimals of each box: one number for the cells of a step, one for its shared parts."""
-    groups: dict[tuple[str, bool], list[str]] = {}
+    groups: dict[tuple[str, bool], list[BoxDraft]] = {}
     for draft in drafts:
-        groups.setdefault((draft.name, draft.index is None), []).append(draft.key)
+        groups.setdefault((draft.name, draft.index is None), []).append(draft)
     found = dict[str, int]()
-    for keys in groups.values():
-        found |= dict.fromkeys(keys, count_decimals((values[key] for key in keys), digits))
+    for group in groups.values():
+        numbers = [0.0 if _is_noise(draft, values) else values[draft.key] for draft in group]
+        found |= dict.fromkeys((draft.key for draft in group), count_decimals(numbers, digits))
     return found
+
+
+def _is_noise(draft: BoxDraft, values: Mapping[str, float]) -> bool:
+    """Tests whether a number is only what rounding left of terms that cancel, as in the gradient of a key's
+    bias, which is 0."""
+    largest = max((abs(values[key]) for key in find_keys(draft.rule)), default=0.0)
+    return abs(values[draft.key]) < NOISE * largest
 
 
 def _describe_source(trace: Trace) -> dict[str, Any]:
