@@ -107,10 +107,6 @@ class PointLabel:
     is_open: bool = False
 
 
-Mark = PointLabel
-"""The former name, until nothing imports it."""
-
-
 @dataclass(frozen=True)
 class Chart:
     """Series over the same axes, and labelled points; what is outside of the axes is not drawn.

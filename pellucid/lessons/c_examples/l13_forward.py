@@ -5,10 +5,9 @@ import numpy as np
 import pellucid
 from pellucid import ops
 from pellucid.explain.trace import Trace
-from pellucid.figures.diagram import Graph, GraphEdge, GraphNode, Grid
 from pellucid.figures.figure import Figure, make_figure
+from pellucid.lessons.pictures import draw_graph, draw_grid
 from pellucid.lessons.program import print_example, vary_tokens
-from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 
 WIDTHS = (2, 16, 64, 256)
@@ -20,18 +19,13 @@ ORIGINAL = {
     "unembed.weight": [[0.1, 0.0], [0.0, 0.0], [0.0, 0.1], [0.0, 0.0]],
 }
 """The weights of the published worksheets, whose effects are too small to see."""
-NODES = {
-    "X": "embedded",
-    "Q": "blocks.0.attn.q",
-    "K": "blocks.0.attn.k",
-    "V": "blocks.0.attn.v",
-    "S": "blocks.0.attn.scores",
-    "P": "blocks.0.attn.pattern",
-    "Z": "blocks.0.attn.z",
-    "ℓ": "logits",
-    "p": "probs",
-}
-EDGES = ("XQ", "XK", "XV", "QS", "KS", "SP", "PZ", "VZ", "Zℓ", "ℓp")
+VALUES = (
+    "embedded",
+    *(f"blocks.0.attn.{name}" for name in ("q", "k", "v", "scores", "pattern", "z")),
+    "logits",
+    "probs",
+)
+"""The values on the way from the embeddings to the probabilities."""
 
 
 def run(prompt: str = "A B", seed: int = 0) -> dict[str, Trace]:
@@ -102,31 +96,11 @@ def measure_spread(mean: float, seed: int) -> Trace:
 def pictures() -> dict[str, Figure]:
     """Returns the way from the embeddings to the probabilities, and the attention pattern."""
     forward = run()["forward"]
-    tokens = forward.labels["t"]
-    pattern, mask = forward.value("blocks.0.attn.pattern")[0, 0], forward.value("mask")[0, 0]
-    grid = Grid("P", pattern, tokens, tokens, "query", "key", masked=1 - mask)
+    graph = draw_graph(forward, VALUES, "each value with one row per position")
     return {
-        "graph": make_figure(
-            "The forward pass, from the embeddings to the probabilities", draw_graph(forward)
-        ),
-        "pattern": make_figure("The attention pattern: what each query takes from each key", grid),
+        "graph": make_figure("The forward pass, from the embeddings to the probabilities", graph),
+        "pattern": make_figure("The attention pattern", draw_grid(forward, "blocks.0.attn.pattern")),
     }
-
-
-def draw_graph(trace: Trace) -> Graph:
-    """Returns the values of a block with one head and which is computed from which, with the gradients where
-    the trace has them."""
-    nodes = list[GraphNode]()
-    for symbol, name in NODES.items():
-        gradient = trace.value(f"d.{name}") if f"d.{name}" in trace.tape else None
-        nodes.append(
-            GraphNode(symbol, symbol, _squeeze(trace.value(name)), _squeeze(gradient), symbol == "X")
-        )
-    return Graph("", nodes, [GraphEdge(*pair) for pair in EDGES], "down")
-
-
-def _squeeze(value: Array | None) -> Array | None:
-    return None if value is None else np.squeeze(value)
 
 
 if __name__ == "__main__":

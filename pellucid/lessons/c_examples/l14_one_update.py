@@ -8,9 +8,9 @@ import pellucid
 from pellucid import ops
 from pellucid.explain.trace import Trace
 from pellucid.figures.chart import Axis, Chart, LegendKey, Series
-from pellucid.figures.diagram import Bars
 from pellucid.figures.figure import Figure, make_figure
 from pellucid.lessons.c_examples.l13_forward import load_original
+from pellucid.lessons.pictures import draw_bars
 from pellucid.lessons.program import print_example, vary_tokens
 from pellucid.reference.tape import Tape
 
@@ -75,8 +75,8 @@ def pictures() -> dict[str, Figure]:
     """Returns the probabilities before and after the update, and the loss at each rate."""
     runs = run()
     update, large = runs["update"], runs["large"]
-    groups = {"before": update.value("probs")[0, -1], "after": update.value("probs@1")[0, -1]}
-    bars = Bars("p after B", update.labels["v"], groups, "probability", (0, 1))
+    groups = {"before": (update, "probs[t=1]"), "after": (update, "probs@1[t=1]")}
+    bars = draw_bars(groups, "p after B", "probability")
     losses = large.value("loss")
     series = [
         Series(LegendKey(f"rate {rate:g}", i, i), np.arange(UPDATES + 1.0), losses[i])

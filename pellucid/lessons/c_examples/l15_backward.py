@@ -6,7 +6,8 @@ import pellucid
 from pellucid import ops
 from pellucid.explain.trace import Trace
 from pellucid.figures.figure import Figure, make_figure
-from pellucid.lessons.c_examples.l13_forward import draw_graph, load_original
+from pellucid.lessons.c_examples.l13_forward import VALUES, load_original
+from pellucid.lessons.pictures import draw_graph
 from pellucid.lessons.program import print_example, vary_tokens
 from pellucid.reference.op import Ref
 from pellucid.reference.tape import Tape
@@ -139,8 +140,8 @@ def numbers() -> dict[str, float]:
 
 def pictures() -> dict[str, Figure]:
     """Returns the forward pass with the gradient below each value."""
-    graph = draw_graph(run()["backward"])
-    return {"graph": make_figure("Each value, and below it its gradient", graph)}
+    graph = draw_graph(run()["backward"], VALUES, "each value, and below it its gradient")
+    return {"graph": make_figure("Forward, and the gradients backward", graph)}
 
 
 if __name__ == "__main__":
