@@ -50,7 +50,8 @@ def compare_falls(prompt: str, rates: Sequence[float]) -> Trace:
     gradient = tape.constant("gradient", runs[0][f"d.{TRAINED}"])
     square = tape("square", ops.einsum, gradient, gradient, spec="vc,vc->")
     predicted = tape("predicted", ops.einsum, rate, square, spec="r,->r")
-    before, after = (tape.constant(name, [float(run[name]) for run in runs]) for name in ("loss", "loss@1"))
+    before = tape.constant("before", [float(run["loss"]) for run in runs])
+    after = tape.constant("after", [float(run["loss@1"]) for run in runs])
     fall = tape("fall", ops.subtract, before, after)
     tape.describe(rate, "r", "η", "learning rate")
     tape.describe(square, "", "‖dW_U‖²", "sum of the squares of the gradient")
@@ -65,9 +66,9 @@ def compare_losses(prompt: str, rates: Sequence[float]) -> Trace:
     runs = [train(prompts, CONTINUATIONS, rate, UPDATES).tape for rate in rates]
     tape = Tape()
     rate = tape.constant("rate", rates)
-    loss = tape.constant("loss", [[float(run[f"loss@{k}"]) for k in range(UPDATES + 1)] for run in runs])
+    losses = tape.constant("losses", [[float(run[f"loss@{k}"]) for k in range(UPDATES + 1)] for run in runs])
     tape.describe(rate, "r", "η", "learning rate")
-    tape.describe(loss, "r n", "ℒ@n", "loss after n updates")
+    tape.describe(losses, "r n", "ℒ@n", "loss after n updates")
     return Trace(tape, {"model": "abcd"}, {"r": [f"{rate:g}" for rate in rates]})
 
 
@@ -77,7 +78,7 @@ def pictures() -> dict[str, Figure]:
     update, large = runs["update"], runs["large"]
     groups = {"before": (update, "probs[t=1]"), "after": (update, "probs@1[t=1]")}
     bars = draw_bars(groups, "p after B", "probability")
-    losses = large.value("loss")
+    losses = large.value("losses")
     series = [
         Series(LegendKey(f"rate {rate:g}", i, i), np.arange(UPDATES + 1.0), losses[i])
         for i, rate in enumerate(LARGE_RATES)

@@ -14,7 +14,7 @@ def test_the_smaller_the_rate_the_better_the_gradient_predicts_the_fall_of_the_l
 
 
 def test_the_loss_rises_only_at_the_largest_rate() -> None:
-    steady, quick, wild = RUNS["large"].tape["loss"]
+    steady, quick, wild = RUNS["large"].tape["losses"]
     assert (steady[1:] < steady[:-1]).all() and (quick[1:] < quick[:-1]).all()
     assert wild[2] > wild[0]
 
