@@ -122,13 +122,19 @@ def _require_rule(cells: Cells, expression: Expression, cell: CellId) -> Rule:
 def _share(cells: Cells, rules: dict[CellId, Rule]) -> dict[str, tuple[str, Index | None, Rule]]:
     """Returns the boxes by key (value, index, rule), with the shared parts of each step before its cells."""
     by_name: dict[str, dict[str, Rule]] = {}
-    for (name, index), rule in sorted(rules.items()):
-        by_name.setdefault(name, {})[cells.trace.address(name, index)] = rule
+    for name, index in sorted(rules, key=lambda cell: _find_place(cells, cell)):
+        by_name.setdefault(name, {})[cells.trace.address(name, index)] = rules[name, index]
     return {
         key: (name, cells.read[key][1] if key in cells.read else None, rule)
         for name, of in by_name.items()
         for key, rule in share_parts(name, of).items()
     }
+
+
+def _find_place(cells: Cells, cell: CellId) -> tuple[str, Index]:
+    """Returns the place of a cell among those of its step: row by row, as the formula has the matrix."""
+    name, index = cell
+    return name, index[::-1] if cells.trace.about(name).transposed else index
 
 
 def propose_focus(trace: Trace, most: int = 5) -> list[str]:
