@@ -58,3 +58,9 @@ def test_nearly_equal_logits_have_nearly_equal_shares() -> None:
     original = RUNS["original"]
     assert np.ptp(original.value("logits")[1, 1]) == pytest.approx(0.01)
     assert original.value("probs")[1, 1] == pytest.approx([0.25188, 0.24937, 0.24937, 0.24937], abs=5e-6)
+
+
+def test_a_b_is_right_by_the_smallest_margin() -> None:
+    ordered = np.sort(RUNS["batch"].value("probs@6")[:, 1], axis=-1)
+    margins = ordered[:, -1] - ordered[:, -2]
+    assert margins.argmin() == 0
