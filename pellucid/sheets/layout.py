@@ -12,8 +12,8 @@ from pellucid.names import describe
 from pellucid.sheets.sheet import Box, Sheet
 
 PHASES = {"fwd": "Forward pass", "bwd": "Backward pass", "upd": "Update"}
-MOST_COLUMNS = 8
-"""A wider matrix is a list of its numbers: a table would not fit on paper."""
+MOST_COLUMNS, PAPER_WIDTH = 8, 76
+"""A matrix of more columns, or letters beside each other, is a list of its numbers: a table would not fit."""
 GUARD_DIGITS = 4
 """The most digits beyond those asked with which an answer stands in the arithmetic of another."""
 _BASE = re.compile(r"[^\s\[\](),·+/^=√Σ−-]+(?=\[)")
@@ -197,6 +197,9 @@ def _lay_out_table(
     rows, columns = (list(dict.fromkeys(index[i] for index in by_index)) for i in range(2))
     is_whole = set(by_index) == set(product(rows, columns)) and len(by_index) == len(keys)
     if not is_whole or min(len(rows), len(columns)) < 2 or len(columns) > MOST_COLUMNS:
+        return None
+    widths = [max(len(sheet.given[by_index[row, column]].text) for row in rows) for column in columns]
+    if sum(width + 2 for width in widths) > PAPER_WIDTH:
         return None
     *before, row_axis, column_axis = axes
     at = [f"{axis} = {_label(sheet, axis, i)}" for axis, i in zip(before, cells[keys[0]], strict=False)]

@@ -63,6 +63,14 @@ def test_anything_else_is_a_list(cells: list[tuple[str, str]]) -> None:
     assert isinstance(block, NumberList) and len(block.items) == len(cells)
 
 
+def test_a_table_that_paper_has_no_room_for_is_a_list() -> None:
+    cells = [(f"t={t},c={c}", f"{t},{c}") for t in range(2) for c in range(8)]
+    narrow = make_matrix("x", "X", cells)
+    long = {key: dataclasses.replace(given, text="-0.778794") for key, given in narrow.given.items()}
+    assert isinstance(next(lay_out_given(narrow)), NumberTable)
+    assert isinstance(next(lay_out_given(dataclasses.replace(narrow, given=long))), NumberList)
+
+
 def test_every_given_number_but_a_remainder_is_listed_once() -> None:
     texts = [
         text
