@@ -256,7 +256,7 @@ def lay_out_steps(sheet: Sheet, key: bool = False) -> Iterator[StepSection]:
         first = next((box for _, box in boxes if "~" not in box.key), boxes[0][1])
         last = range(boxes[0][0], boxes[-1][0] + 1)
         yield StepSection(
-            PHASES.get(phase, to_line(phase)),
+            "" if first.form == "find" else PHASES.get(phase, to_line(phase)),
             to_line(first.meaning),
             to_line(step) if titles[first.meaning] > 1 else "",
             to_line(first.formula),

@@ -31,7 +31,7 @@ TASKS = {
 }
 """What is asked, by the form of the boxes."""
 WORKED = "Every box is worked out; recompute each line from the numbers that it reads."
-HALF_LINE, BOX_LENGTH = 34, 14
+HALF_LINE, BOX_LENGTH = 30, 14
 """Letters above which a box has a line of the page to itself, and those that an empty box takes."""
 
 
@@ -68,7 +68,7 @@ def _markdown_lines(sheet: Sheet, key: bool, name: str) -> Iterator[str]:
         yield from _markdown_table(block) if isinstance(block, NumberTable) else _markdown_list(block)
     phase = ""
     for section in lay_out_steps(sheet, key):
-        if section.phase != phase:
+        if section.phase not in ("", phase):
             phase = section.phase
             yield f"\n## {_plain(phase)}"
         yield f"\n### {_plain(_section_title(section))}\n"
@@ -128,7 +128,7 @@ def _html_lines(sheet: Sheet, code: str, key: bool) -> Iterator[str]:
     yield "</div>"
     phase = ""
     for section in lay_out_steps(sheet, key):
-        if section.phase != phase:
+        if section.phase not in ("", phase):
             phase = section.phase
             yield f"<h2>{escape(phase)}</h2>"
         yield f"<section{' class=short' if len(section.lines) <= 12 else ''}>"
@@ -187,6 +187,8 @@ def _html_end(sheet: Sheet, code: str, key: bool) -> str:
     if sheet.lesson is not None:
         given = {"level": sheet.level, "seed": sheet.seed or None, "part": sheet.source.get("part")}
         options = "".join(f" --{name} {value}" for name, value in given.items() if isinstance(value, int))
+        form = next((box.form for box in sheet.boxes if not box.shown), "compute")
+        options += f" --form {form}" if form != "compute" else ""
         command = f"pellucid sheet lesson-{sheet.lesson}{options} -o FILE.md"
         write = f"<code>{command}</code> writes it"
     return (
@@ -200,7 +202,7 @@ def _number(text: str) -> str:
 
 
 _SCRIPT = re.compile(
-    r"(?<=[^\W\d_])_(?P<sub>\w+'*)|\^(?P<sup>\([^()]*\)|[-−]?[\w.]+(?:'|\[[^\[\]]*\])*)|(?P<minus>-(?=[\d(]|\s))"
+    r"(?<=[^\W\d_])_(?P<sub>\w+'*)|\^(?P<sup>\([^()]*\)|[-−]?[\w.]+(?:'|\[[^\[\]]*\])*)|(?P<minus>(?<![^\W\d_])-(?=[\w(√\s]))"
 )
 
 

@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from pellucid.sheets.blanks import read_blanks
+from pellucid.sheets.forms import apply_form
 from pellucid.sheets.page import write_html, write_markdown
 from pellucid.sheets.sheet import Sheet, format_answer
 from tests.sheets.small_sheets import make_softmax_sheet
@@ -106,6 +107,12 @@ def test_a_hostile_text_stays_on_its_line_of_markdown() -> None:
     lines = write_markdown(hostile()).splitlines()
     assert not [line for line in lines if line.startswith("# (1)")]
     assert "<script" not in "\n".join(line for line in lines if "`" not in line)
+
+
+def test_a_question_about_the_sheet_belongs_to_no_pass_and_its_page_names_its_form() -> None:
+    found = apply_form(dataclasses.replace(SHEET, lesson=15), "find")
+    assert write_markdown(found).count("## Forward pass") == 1
+    assert "--form find" in write_html(found, "code")
 
 
 def test_a_page_is_made_for_paper() -> None:
