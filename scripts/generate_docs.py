@@ -8,6 +8,7 @@ import inspect
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from messages_page import messages_page
 from python_page import python_page
 from recipes_page import recipes_page
 
+import pellucid
 from pellucid.cli.app import EXIT_CODES, app, leaf_commands
 from pellucid.cli.examples import EXAMPLES
 from pellucid.config import ModelConfig
@@ -31,6 +33,9 @@ from pellucid.reference.ops import table
 from pellucid.reference.optimizers import update
 from pellucid.reference.training import forward
 from pellucid.reference.transformer import cache
+from pellucid.sheets.file import write_sheet
+from pellucid.sheets.make import make_sheet
+from pellucid.sheets.planted import answer_sheet, find_plants
 from pellucid.training.distributed.scaling import table as shares
 
 ROOT = Path(__file__).parent.parent
@@ -77,16 +82,32 @@ def shell(arguments: list[str]) -> str:
     return f"$ pellucid {' '.join(quoted)}"
 
 
-def output(arguments: list[str]) -> str:
+def output(arguments: list[str], cwd: Path | None = None, code: int = 0) -> str:
+    """Returns what a command prints; it must end with the exit code."""
     command = [sys.executable, "-m", "pellucid.cli", *arguments]
-    return subprocess.run(
-        command, check=True, capture_output=True, text=True, encoding="utf-8"
-    ).stdout.rstrip()
+    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", cwd=cwd, check=False)
+    assert done.returncode == code, done.stderr
+    return done.stdout.rstrip()
+
+
+def marked_sheet() -> str:
+    """Returns what `pellucid mark` says of a learner who makes one mistake and goes on with its number."""
+    sheet = make_sheet(
+        pellucid.trace("abcd", "A B"),
+        ["blocks.0.attn.pattern[t=1]"],
+        stop=["blocks.0.attn.q", "blocks.0.attn.k"],
+        title="One row of attention",
+    )
+    plant = next(plant for plant in find_plants(sheet) if plant.mistake == "scores without 1/√D")
+    with tempfile.TemporaryDirectory() as folder:
+        write_sheet(Path(folder) / "sheet.md", answer_sheet(sheet, plant))
+        return output(["mark", "sheet.md", "--no-record"], Path(folder), code=1)
 
 
 def readme() -> str:
     text = (ROOT / "README.md").read_text("utf-8")
     parts = {"tree": "\n".join(tree()), "example": f"{shell(EXAMPLE)}\n{output(EXAMPLE)}"}
+    parts["mark example"] = f"$ pellucid mark sheet.md\n{marked_sheet()}"
     if any(entry.name == "smollm2" for entry in library.list_models()):  # else the last run's numbers stay
         parts["real example"] = f"{shell(REAL)}\n{output(REAL)}"
     for name, body in parts.items():

@@ -73,7 +73,7 @@ def _find_name(trace: Trace, asked: str) -> str:
     known = [*tape.values, *tape.aliases]
     hint = (
         did_you_mean(asked[:200], known, 3)
-        or " Without --at (in Python: print the trace) the names are listed."
+        or " `pellucid explain MODEL PROMPT` lists the names (in Python: print the trace)."
     )
     base, _, updates = asked.removeprefix("d.").partition("@")
     if base in ("loss", "nll", "lse") and "loss" not in tape:

@@ -116,7 +116,7 @@ def refused(trace: Trace, address: str) -> str:
 
 def test_a_wrong_name_gets_the_closest(trace: Trace) -> None:
     assert "blocks.0.attn.pattern" in refused(trace, "blocks.0.attn.patern[0,0]")
-    assert "Without --at" in refused(trace, "zzzzzzzz")
+    assert "pellucid explain" in refused(trace, "zzzzzzzz")
 
 
 @pytest.mark.parametrize(
