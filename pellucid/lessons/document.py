@@ -61,7 +61,9 @@ def describe_sheet(lesson: Lesson, reference: PageSheet) -> str:
     """Returns what a page says of a sheet: a worked one whole, of any other how to get it."""
     if reference.level == 0:
         return write_worked_sheet(lesson, reference.name)
-    return f"- {LEVELS[reference.level]}: `{format_command(lesson, reference.level, reference.name)}`"
+    words = LEVELS[reference.level]
+    command = format_command(lesson, reference.level, reference.name)
+    return f"{words[0].upper()}{words[1:]}:\n\n```sh\n{command}\n```"
 
 
 def _link(lesson: Lesson, text: str) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from pellucid.lessons.render import FENCE, PIECES
 
-_BOLD = re.compile(r"\*\*(.+?)\*\*|(?<![\w*])\*([^*\s][^*]*?)\*(?![\w*])")
+_BOLD = re.compile(r"\*\*(.+?)\*\*")
+_ITALIC = re.compile(r"(?<![\w*])\*([^*\s][^*]*?)\*(?![\w*])")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _ITEM = re.compile(r"( *)([-*]|\d+\.) +")
 
@@ -58,12 +59,12 @@ def lay_out(markdown: str, width: int) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    text = _LINK.sub(r"\1", text)
-    pieces = PIECES.split(text)
-    return "".join(
-        piece.strip("`") if i % 2 else _BOLD.sub(lambda bold: bold[1] or bold[2], piece)
-        for i, piece in enumerate(pieces)
-    )
+    """Returns a line without the marks of Markdown; what stands in code stays as it is."""
+    codes = [piece.strip("`") for piece in PIECES.split(text)[1::2]]
+    text = _LINK.sub(r"\1", PIECES.sub("\0", text))
+    text = _ITALIC.sub(r"\1", _BOLD.sub(r"\1", text))
+    rest = iter(codes)
+    return re.sub("\0", lambda _: next(rest), text)
 
 
 def _align(table: list[str], width: int) -> Iterator[str]:

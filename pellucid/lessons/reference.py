@@ -347,4 +347,4 @@ def format_value(value: float, decimals: int) -> str:
 
 
 def _sign(text: str) -> str:
-    return re.sub(r"-(?=[\d.∞(e])", "−", text)
+    return re.sub(r"-(?=[\d.∞(e ])", "−", text)

@@ -17,6 +17,10 @@ def test_plain_text_wraps_paragraphs_and_items_and_keeps_code() -> None:
     ]
 
 
+def test_marks_around_code_are_removed_and_those_in_code_stay() -> None:
+    assert list(lay_out("**Block `0`, *in* full.** `a * b * c`", 80)) == ["Block 0, in full. a * b * c"]
+
+
 def test_a_table_is_aligned_and_numbers_stand_to_the_right() -> None:
     text = "| P[t,s] | s=0 A | s=1 B |\n| --- | ---: | ---: |\n| t=0 A | 1 | 0 |\n| t=1 B | 0.1956 | 0.8044 |"
     assert list(lay_out(text, 80)) == [
