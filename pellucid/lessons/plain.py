@@ -9,6 +9,8 @@ from pellucid.lessons.render import FENCE, PIECES
 _BOLD = re.compile(r"\*\*(.+?)\*\*")
 _ITALIC = re.compile(r"(?<![\w*])\*([^*\s][^*]*?)\*(?![\w*])")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+_WORDS = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")
+"""The words of a command, what stands in quotes being part of one."""
 _ITEM = re.compile(r"( *)([-*]|\d+\.) +")
 
 
@@ -39,10 +41,11 @@ def lay_out(markdown: str, width: int) -> Iterator[str]:
             table.clear()
         if FENCE.match(line):
             yield from wrap()
+            is_command = line.strip() == "```sh"
             for code in lines:
                 if FENCE.match(code):
                     break
-                yield f"    {code}".rstrip()
+                yield from _wrap_code(code, width, is_command)
         elif line.startswith("|"):
             yield from wrap()
             table.append(line)
@@ -56,6 +59,24 @@ def lay_out(markdown: str, width: int) -> Iterator[str]:
             paragraph.append(line)
     yield from wrap()
     yield from _align(table, width)
+
+
+def _wrap_code(code: str, width: int, is_command: bool) -> Iterator[str]:
+    """Yields a line of code, in several where it does not fit; a command goes on after a backslash."""
+    if len(code) + 4 <= width:
+        yield f"    {code}".rstrip()
+        return
+    end = " \\" if is_command else ""
+    pieces = _WORDS.findall(code) if is_command else code.split()
+    rest, indent = "", " " * (4 + len(code) - len(code.lstrip()))
+    for piece in pieces:
+        joined = f"{rest} {piece}" if rest else piece
+        if rest.strip() and len(indent + joined + end) > width:
+            yield f"{indent}{rest}{end}"
+            rest, indent = piece, "        "
+        else:
+            rest = joined
+    yield f"{indent}{rest}"
 
 
 def _plain(text: str) -> str:

@@ -255,7 +255,8 @@ def test_no_command_without_torch_imports_torch() -> None:
         "import sys, pellucid.cli, pellucid.workbench, pellucid.cost, pellucid.judge.mistakes, "
         "pellucid.explain.overview, pellucid.explain.trace_file, pellucid.judge.replay, "
         "pellucid.judge.judge_run, pellucid.judge.recorded, pellucid.cards.probe, "
-        "pellucid.cards.conventions, pellucid.interop.resolve, pellucid.interop.gguf\n"
+        "pellucid.cards.conventions, pellucid.interop.resolve, pellucid.interop.gguf, "
+        "pellucid.lessons.covers, pellucid.lessons.terminal\n"
         "pellucid.workbench.load('abcd').explain('A B', at='probs[1,2]')\n"
         "sys.exit('torch' in sys.modules)"
     )

@@ -12,7 +12,11 @@ from pellucid.sheets.sheet import significant_digits
 
 MODEL = os.environ.get("PELLUCID_SMOLLM2", "")
 needs_the_model = pytest.mark.skipif(not MODEL, reason="PELLUCID_SMOLLM2 names no file")
-GRADIENTS = {15}
+GRADIENTS = {
+    number
+    for number, lesson in lessons().items()
+    if (head := lesson.page.head.transfer) and any(at.startswith("d.") for at in head.focus)
+}
 """Lessons whose sheet needs a backward pass through the whole model, half a minute."""
 
 
