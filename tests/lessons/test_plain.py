@@ -31,7 +31,7 @@ def test_a_long_command_goes_on_after_a_backslash_and_quotes_stay_whole() -> Non
         "",
         "    a  b c",
     ]
-    assert list(lay_out("```text\n  X = (1, 2)   ← Q\n```", 18)) == ["      X = (1, 2)", "        ← Q"]
+    assert list(lay_out("```text\n  X = (1, 2)   ← Q\n```", 17)) == ["      X = (1, 2)", "        ← Q"]
 
 
 def test_a_table_is_aligned_and_numbers_stand_to_the_right() -> None:
