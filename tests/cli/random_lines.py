@@ -63,6 +63,7 @@ FITTING: dict[str, list[str]] = {
     "model": MODELS,
     "a": [*MODELS, "trace.json", "small.json", "arrays.npz"],
     "b": [*MODELS, "trace.json", "small.json", "arrays.npz", "trace.safetensors"],
+    "lesson": words("13 lesson-15 99 x"),
     "origin": [*MODELS, "lesson-13", "lesson-99", "review"],
     "prompt": PROMPTS,
     "prompts": PROMPTS,
@@ -118,6 +119,9 @@ HEAVY = {
 }
 """How often a command comes that takes long; the others count 1."""
 
+WAITING = ("learn",)
+"""Commands that wait for a key on a terminal."""
+
 
 @dataclass(frozen=True)
 class Line:
@@ -157,7 +161,7 @@ def random_lines(seed: int, count: int) -> Iterator[Line]:
         draw = random.Random(f"{seed}-{number}")
         [name] = draw.choices(names, weights)
         stdin = draw.choice([b"", b"", b"the cat\n", b"\xff\xfe", TITLE.encode()])
-        yield Line(_arguments(draw, name), stdin, draw.random() < 0.25)
+        yield Line(_arguments(draw, name), stdin, draw.random() < 0.25 and name not in WAITING)
 
 
 def _arguments(draw: random.Random, name: str) -> list[str]:

@@ -26,6 +26,7 @@ LINES = {
     "explain": ["abcd", "A B", "--at", "probs"],
     "trace": ["abcd", "A B", "-o", "NEW.json"],
     "replay": ["small.json"],
+    "learn": [],
     "sheet": ["abcd", "A B", "--focus", "probs[t=1]", "-o", "NEW.md"],
     "mark": ["sheet.md", "--no-record"],
     "runs": ["."],
