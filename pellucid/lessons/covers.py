@@ -1,18 +1,22 @@
 """Covered numbers: what a lesson's sheet asks is hidden on its page until the reader has predicted it."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pellucid.format import format_number
 from pellucid.lessons.ladder import Lesson, make_sheets
-from pellucid.lessons.reference import PageNumber, format_value
+from pellucid.lessons.page import REFERENCE
+from pellucid.lessons.reference import PageNumber, PageNumbers, PageTable, format_value
 from pellucid.sheets.answers import parse_answer
 from pellucid.sheets.file import fill_key
 from pellucid.sheets.hints import STAGES, make_hint
 from pellucid.sheets.mark import Grade, MarkedBox, Marking, mark_sheet
 from pellucid.sheets.record import Skill
-from pellucid.sheets.sheet import Box, Sheet, format_answer
+from pellucid.sheets.sheet import Box, Sheet, format_answer, significant_digits
 
+SIGNIFICANT = 3
+"""The digits by which a number is recognized in a picture; one with fewer stands there for many others."""
 _SIGNS = {"+": 1, "-": -1, "−": -1}
 _NUMBER = re.compile(r"[-−]?\d+\.\d+(?:e-?\d+)?")
 _COMPARISON = re.compile(r"([<>])\s*(.+)")
@@ -84,10 +88,12 @@ class Covers:
     def __init__(self, lesson: Lesson) -> None:
         self._covers: dict[tuple[str, str], Cover] = {}
         self._shown = set[str]()
+        shown = {(number.run, number.address) for number in _find_numbers(lesson)}
         first = next(iter(lesson.program.traces))
         for head, sheet in zip(lesson.page.head.sheet, make_sheets(lesson, 0), strict=True):
             for box in sheet.boxes:
-                self._covers.setdefault((head.run or first, box.key), Cover(sheet, box))
+                if (place := (head.run or first, box.key)) in shown:
+                    self._covers.setdefault(place, Cover(sheet, box))
 
     def find(self, number: PageNumber) -> Cover | None:
         """Returns the cover of a number on the page; None where it is not covered."""
@@ -111,8 +117,21 @@ class Covers:
         self._shown |= _find_texts(cover)
 
 
+def _find_numbers(lesson: Lesson) -> Iterator[PageNumber]:
+    """Yields the numbers of a page; a number that it does not show could never be uncovered."""
+    for section in lesson.page.sections:
+        for reference in REFERENCE.findall(section.text):
+            match lesson.references.resolve(reference):
+                case PageNumber() as number:
+                    yield number
+                case PageNumbers(numbers):
+                    yield from numbers
+                case PageTable(rows):
+                    yield from (number for row in rows for number in row)
+
+
 def _find_texts(cover: Cover) -> set[str]:
-    """Returns a number as arithmetics and pictures write it, without its sign; none for an exact one, which
-    stands there for many others."""
+    """Returns a number as arithmetics and pictures write it, without its sign; none for an exact one."""
     value = abs(cover.sheet.key[cover.box.key])
-    return set() if cover.box.exact else {format_answer(value, cover.box.decimals), format_number(value, 4)}
+    texts = () if cover.box.exact else (format_answer(value, cover.box.decimals), format_number(value, 4))
+    return {text for text in texts if significant_digits(text) >= SIGNIFICANT}

@@ -4,7 +4,9 @@ import pytest
 
 from pellucid.lessons.covers import Cover, Covers
 from pellucid.lessons.ladder import find_lesson
+from pellucid.lessons.page import SECTIONS
 from pellucid.lessons.reference import PageNumber
+from pellucid.lessons.terminal import make_terminal_style, write_section, write_text
 
 LESSON = find_lesson(13)
 RUN = next(iter(LESSON.program.traces))
@@ -66,3 +68,22 @@ def test_a_covered_number_is_masked_in_pictures_and_arithmetics_until_it_is_unco
     assert covers.mask(line, keeps_width=True) == "S = (     □, 0)  e^    □        □"
     covers.uncover(find(covers, "blocks.0.attn.scores[t=1,s=1]"))
     assert covers.mask(line) == line
+
+
+@pytest.mark.parametrize("number", [13, 15, 18])
+def test_only_what_the_page_shows_is_covered_and_given_numbers_are_never_masked(number: int) -> None:
+    lesson = find_lesson(number)
+    covers, seen = Covers(lesson), list[Cover]()
+
+    def note(shown: PageNumber) -> str:
+        cover = covers.find(shown)
+        seen.extend([cover] if cover else [])
+        return shown.text
+
+    for title in SECTIONS:
+        list(write_section(lesson, title, make_terminal_style(lesson, 80, True, note), 80))
+    for cover in seen:
+        covers.uncover(cover)
+    arithmetic = "\n".join(write_text(lesson, 80, True))
+    assert seen and covers.mask(arithmetic) == arithmetic
+    assert Covers(lesson).mask("0.5 2.3 −1.2 0.02") == "0.5 2.3 −1.2 0.02"
