@@ -22,6 +22,8 @@ HELD = 6
 """Lines of the screen below the text: what was said last, and the keys."""
 NEXT, BACK, QUIT = (" ", "n", "\x1b[C", "\x1b[6~"), ("b", "\x1b[D", "\x1b[5~"), ("q", "Q", "\x1b", "\x04")
 
+SECTION_KEYS = [str(i) for i in range(1, len(SECTIONS) + 1)]
+
 
 class LessonScreen:
     """A lesson that is being read: the section, the covers, and what was said last."""
@@ -36,6 +38,8 @@ class LessonScreen:
         self.pending: list[str] = []
         self.hints = 0
         self.peeked: list[Skill] = []
+        self.numbers: dict[int, Cover] = {}
+        """The covers of the section by their labels."""
         self.visible: list[Cover] = []
         """The covers on the screen in their order; the first is the one to predict."""
 
@@ -64,8 +68,8 @@ class LessonScreen:
             return self._turn(1, len(screens))
         if key in BACK:
             return self._turn(-1, len(screens))
-        if key.isdigit() and 1 <= int(key) <= len(SECTIONS):
-            self.section, self.screen = int(key) - 1, 0
+        if key in SECTION_KEYS:
+            self.section, self.screen, self.hints = SECTION_KEYS.index(key), 0, 0
             return True
         actions = {
             "\r": self._predict,
@@ -82,7 +86,12 @@ class LessonScreen:
         if not self.pending:
             keys = typer.getchar()
             self.pending = [keys] if keys.startswith("\x1b") else list(keys)
-        return self.pending.pop(0)
+        if not self.pending:  # the terminal is gone
+            raise EOFError
+        key = self.pending.pop(0)
+        if key == "\x03":
+            raise KeyboardInterrupt
+        return key
 
     # ---- drawing
 
@@ -107,7 +116,7 @@ class LessonScreen:
 
     def _lines(self) -> Iterator[str]:
         title = SECTIONS[self.section]
-        self.numbers: dict[int, Cover] = {}
+        self.numbers = {}
         style = make_terminal_style(
             self.lesson,
             self.width,

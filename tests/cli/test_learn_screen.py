@@ -94,3 +94,14 @@ def test_a_screen_fits_the_terminal(read: Read, columns: int) -> None:
         lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen).splitlines()
         assert len(lines) <= 30
         assert max(len(line) for line in lines if not line.startswith("    ")) <= columns
+
+
+@pytest.mark.parametrize("key", ["²", "9", "\x1b[A", "é", "\x00"])
+def test_any_other_key_lists_the_keys(read: Read, key: str) -> None:
+    assert "Keys: Space next" in read(key)[-1]
+
+
+def test_ctrl_c_among_other_keys_leaves_and_so_does_a_terminal_that_is_gone(read: Read) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        read("  \x03")
+    assert len(read("")) == 1

@@ -35,6 +35,7 @@ def test_a_page_types_no_number(lesson: Lesson) -> None:
     sections = [(section.line, section.text) for section in lesson.page.sections]
     found = [(line + at, number) for line, text in sections for at, number in find_literals(text)]
     assert not found, "\n".join(f"{lesson.path}:{line}: {number}" for line, number in found)
+    assert not find_literals(f"{lesson.title}\n{lesson.page.head.goal}")
 
 
 @every_lesson
