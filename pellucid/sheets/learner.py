@@ -3,14 +3,17 @@ of each answer as it was written."""
 
 import heapq
 import math
+from collections.abc import Iterable
 from functools import cached_property
 
 from pellucid.explain.rule import Rule, compute, find_keys
 from pellucid.sheets.answers import Answer, parse_answer
 from pellucid.sheets.sheet import Box, Sheet
 
-MOST_MOVES = 20_000
-"""The most steps that are computed again to bound the rounding of one answer."""
+MOST_MOVES = 300_000
+"""The most open boxes that are computed again for one sheet; a sheet for a person needs a tenth of it."""
+MOST_SOURCES = 200
+"""The most earlier answers, the nearest ones, whose rounding is carried into one result."""
 
 
 class Learner:
@@ -24,6 +27,7 @@ class Learner:
         """Of the answers as written; those of exact boxes are not here, or everything after them passes."""
         self.reads: dict[str, frozenset[str]] = {}
         self.slips: dict[tuple[str, bool], list[tuple[str, Rule]]] = {}
+        self.moves = 0
         self.propagated: dict[tuple[str, float], dict[str, float]] = {}
         self.order = {box.key: number for number, box in enumerate(sheet.boxes)}
         for box in sheet.boxes:
@@ -39,8 +43,8 @@ class Learner:
                 self.values[box.key] = compute(box.rule, self.values)
 
     def find_sources(self, rule: Rule) -> tuple[list[Box], list[str]]:
-        """Returns the open boxes that a rule reads, directly or through others, and the answers that it reads
-        so, both in the sheet's order."""
+        """Returns the open boxes that a rule reads, directly or through others, and the nearest answers that
+        it reads so, both in the sheet's order."""
         seen: set[str] = set()
         waiting = list(find_keys(rule))
         while waiting:
@@ -50,9 +54,8 @@ class Learner:
                 if self.is_open(key):
                     waiting += self.find_reads(self.sheet.by_key[key])
         keys = sorted(seen, key=self.order.__getitem__)
-        return [self.sheet.by_key[key] for key in keys if self.is_open(key)], [
-            key for key in keys if key in self.answers
-        ]
+        answers = [key for key in keys if key in self.answers]
+        return [self.sheet.by_key[key] for key in keys if self.is_open(key)], answers[-MOST_SOURCES:]
 
     def is_open(self, key: str) -> bool:
         box = self.sheet.by_key[key]
@@ -60,24 +63,31 @@ class Learner:
 
     def recompute(self, rule: Rule, key: str, value: float) -> float:
         """Returns what a rule gives where one number is another, and so are the open boxes after it."""
-        return compute(rule, {**self.values, **self.propagate(key, value)})
+        changed = self.propagate(key, value)
+        before = {key: self.values[key] for key in changed}
+        self.values |= changed
+        result = compute(rule, self.values)
+        self.values |= before
+        return result
 
     def propagate(self, key: str, value: float) -> dict[str, float]:
         """Returns the numbers that change where one number is another: it, and open boxes that read it,
         directly or through others."""
         if (key, value) not in self.propagated:
-            values, changed = {**self.values, key: value}, {key: value}
-            waiting = list(self.readers.get(key, ()))
+            # in place and back again: a copy of all numbers costs more than a few rules
+            before, self.values[key] = {key: self.values[key]}, value
+            waiting = list(self.readers.get(key, ())) if self.moves < MOST_MOVES else []
             heapq.heapify(waiting)
             while waiting:
-                number = heapq.heappop(waiting)
-                box = self.sheet.boxes[number]
-                if box.key in changed:
-                    continue
-                values[box.key] = changed[box.key] = compute(box.rule, values)
-                for reader in self.readers.get(box.key, ()):
-                    heapq.heappush(waiting, reader)
-            self.propagated[key, value] = changed
+                box = self.sheet.boxes[heapq.heappop(waiting)]
+                if box.key not in before:
+                    before[box.key] = self.values[box.key]
+                    self.values[box.key] = compute(box.rule, self.values)
+                    for reader in self.readers.get(box.key, ()):
+                        heapq.heappush(waiting, reader)
+            self.propagated[key, value] = {key: self.values[key] for key in before}
+            self.values |= before
+            self.moves += len(before)
         return self.propagated[key, value]
 
     @cached_property
@@ -96,19 +106,16 @@ class Learner:
             self.reads[box.key] = frozenset(find_keys(box.rule))
         return self.reads[box.key]
 
-    def compute_slack(self, rule: Rule) -> float:
-        """Returns how far a result may be off because the earlier answers are rounded: the sum of its changes
-        when each moves by half a unit of its last written place."""
-        opened, answers = self.find_sources(rule)
-        moved = [key for key in answers if key in self.half_units]
+    def compute_slack(self, rule: Rule, answers: Iterable[str]) -> float:
+        """Returns how far a result may be off because these answers are rounded: the sum of its changes when
+        each moves by half a unit of its last written place."""
         right = compute(rule, self.values)
-        changes = []
-        for key in moved[: MOST_MOVES // (len(opened) + 1)]:
+        slack = 0.0
+        for key in filter(self.half_units.__contains__, answers):
             value, half = self.values[key], self.half_units[key]
-            changes.append(
-                max(abs(self.recompute(rule, key, value + step) - right) for step in (half, -half))
-            )
-        return math.fsum(change for change in changes if math.isfinite(change))
+            change = max(abs(self.recompute(rule, key, value + step) - right) for step in (half, -half))
+            slack += change if math.isfinite(change) else 0.0
+        return slack
 
 
 def _precise_decimals(answer: Answer, box: Box) -> int:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from pellucid.explain.rule import Rule, compute
+from pellucid.explain.rule import Rule, RuleCall, compute, find_keys
 from pellucid.judge import mistakes
 from pellucid.judge.mistakes.slips import SIGN_LOST
 from pellucid.sheets.answers import Answer, is_blank
@@ -147,11 +147,12 @@ def _mark_box(learner: Learner, box: Box) -> MarkedBox:
     grade, note = _judge(answer, box, wanted, yours)
     if grade is not Grade.WRONG:
         return MarkedBox(box, text, grade, wanted, yours, note)
-    slack = learner.compute_slack(box.rule)
+    opened, answers = learner.find_sources(box.rule)
+    slack = learner.compute_slack(box.rule, answers)
     if _has_digits(answer, box) and abs(answer.value - yours) <= slack + _half_unit(answer, box):
         note = "within the rounding of your earlier answers"
         return MarkedBox(box, text, Grade.ROUNDING, wanted, yours, note)
-    found = tuple(_find_mistakes(learner, box, answer, yours, slack))
+    found = tuple(_find_mistakes(learner, box, answer, yours, slack, opened, answers))
     return MarkedBox(box, text, grade, wanted, yours, "", found)
 
 
@@ -159,13 +160,18 @@ def _mark_box(learner: Learner, box: Box) -> MarkedBox:
 
 
 def _find_mistakes(
-    learner: Learner, box: Box, answer: Answer, yours: float, slack: float
+    learner: Learner,
+    box: Box,
+    answer: Answer,
+    yours: float,
+    slack: float,
+    opened: Sequence[Box],
+    answers: Sequence[str],
 ) -> Sequence[FittingMistake]:
     """Returns the mistakes that give the answer. The likeliest place is the box itself, then the last open
     step before it, by a mistake of the catalogue before one made from its rule; then the box itself within
     the rounding of the earlier answers. Generic mistakes come last, where nothing but a lost sign fits, and
     only if few do."""
-    opened, _ = learner.find_sources(box.rule)
     read = learner.find_reads(box)
 
     def fits(value: float) -> bool:
@@ -184,7 +190,8 @@ def _find_mistakes(
 
     def find_nearly(rules: Iterable[NamedRule]) -> Iterator[FittingMistake]:
         for name, rule in rules:
-            value, its_slack = compute(rule, learner.values), learner.compute_slack(rule)
+            sources = {**dict.fromkeys(answers), **dict.fromkeys(find_keys(rule))}
+            value, its_slack = compute(rule, learner.values), learner.compute_slack(rule, sources)
             off = abs(answer.value - value) - _half_unit(answer, box)
             if off <= its_slack and abs(value - yours) > slack + its_slack:
                 yield FittingMistake(name)
@@ -224,7 +231,7 @@ def _list_slips(learner: Learner, box: Box, is_generic: bool) -> list[NamedRule]
 def find_slips(sheet: Sheet, box: Box, is_generic: bool) -> Iterator[NamedRule]:
     """Yields the mistakes that are made from a box's own rule, by name; with the rules of the cells whose
     indices differ from its own in one axis."""
-    cells = sheet.boxes if is_generic else ()
+    cells = sheet.by_step[box.step] if is_generic else ()
     neighbors = [other.rule for other in cells if mistakes.are_neighbors(box.key, other.key)]
     for slip in mistakes.find_slips(box.rule, neighbors):
         if slip.is_specific != is_generic:
@@ -306,7 +313,7 @@ def _find_failed_checks(learner: Learner, boxes: Iterable[MarkedBox]) -> Iterato
         if not answers or any(grades.get(key) in (Grade.OPEN, Grade.UNREADABLE) for key in check.keys):
             continue
         decimals = min(max(answer.written_decimals for answer in answers), MOST_CHECKED_DECIMALS)
-        total = math.fsum(learner.values[key] for key in check.keys)
+        total = compute(RuleCall("+", check.keys), learner.values)
         rounding = math.fsum(by_key[key].half_unit for key in check.keys if key in by_key)
         is_rounded_well = {grades.get(key, Grade.RIGHT) for key in check.keys} <= ROUNDED_WELL
         if _is_equal(total, check.sum, decimals) or not math.isfinite(total):

@@ -105,6 +105,13 @@ class Sheet:
     def by_key(self) -> dict[str, Box]:
         return {box.key: box for box in self.boxes}
 
+    @cached_property
+    def by_step(self) -> dict[str, list[Box]]:
+        found: dict[str, list[Box]] = {}
+        for box in self.boxes:
+            found.setdefault(box.step, []).append(box)
+        return found
+
     def symbol(self, key: str) -> str:
         """Returns the symbol of a given number or of a box."""
         return (self.by_key.get(key) or self.given[key]).symbol

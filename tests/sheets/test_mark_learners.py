@@ -1,8 +1,10 @@
 """Whole sheets: the key marks right, and so does a learner who rounds every answer and goes on with it."""
 
 import itertools
+import json
 import random
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -19,6 +21,7 @@ from pellucid.lessons.ladder import Lesson, lessons, make_sheets
 from pellucid.names import IGNORE_INDEX
 from pellucid.reference.training import train
 from pellucid.sheets.file import fill_key
+from pellucid.sheets.hints import STAGES, make_hint
 from pellucid.sheets.levels import apply_level
 from pellucid.sheets.make import make_sheet
 from pellucid.sheets.mark import Grade, mark_sheet
@@ -130,3 +133,58 @@ def test_a_sheet_of_a_hundred_boxes_is_marked_within_a_tenth_of_a_second() -> No
         mark_sheet(answered)
         times.append(time.process_time() - begun)
     assert min(times) < 0.1
+
+
+# ---- anything
+
+EXTREMES = ["0", "-1", "1e300", "-1e300", "1e-300", "3", "0.5"]
+ODD_ANSWERS = [
+    "",
+    "0",
+    "-0",
+    "inf",
+    "-∞",
+    "1e300",
+    "1e-300",
+    "1/3",
+    "x",
+    "9" * 70,
+    "0." + "3" * 60,
+    "12 %",
+    "2",
+]
+
+
+def distort(sheet: Sheet, draw: random.Random) -> Sheet:
+    """Returns the sheet with given numbers of any size, odd decimals, and answers of any kind."""
+    given = {
+        key: replace(number, text=draw.choice(EXTREMES)) if draw.random() < 0.3 else number
+        for key, number in sheet.given.items()
+    }
+    boxes = tuple(
+        replace(box, decimals=draw.choice([0, 3, 8, 30]), exact=draw.random() < 0.2, shown="")
+        for box in sheet.boxes
+    )
+    odd = {box.key: draw.choice([*ODD_ANSWERS, f"{draw.gauss(0, 1):.4f}"]) for box in boxes}
+    return replace(sheet, given=given, boxes=boxes, answers=odd)
+
+
+def mark_anything(configs: Iterable[str], count: int) -> None:
+    draw = random.Random(count)
+    sheets = [
+        draw_sheet(name, rule, draw) for name, rule in zip(configs, itertools.cycle(RULES), strict=False)
+    ]
+    for _ in range(count):
+        marking = mark_sheet(distort(draw.choice(sheets), draw))
+        json.dumps(marking.as_data(), allow_nan=False)
+        for marked in draw.sample(marking.boxes, min(5, len(marking.boxes))):
+            assert all(make_hint(marking, marked, stage) for stage in STAGES)
+
+
+def test_any_answers_are_marked() -> None:
+    mark_anything(["rms norm", "relu"], count=20)
+
+
+@pytest.mark.torture
+def test_many_answers_are_marked() -> None:
+    mark_anything(CONFIGS, count=2000)
