@@ -58,16 +58,13 @@ def _print_ladder() -> None:
     record, width = read_record(), shutil.get_terminal_size((WIDTH, 24)).columns
     states = {number: record.progress(number) for number in lessons()}
     texts = {number: _format_state(progress) for number, progress in states.items()}
-    needs = {
-        number: f"needs {', '.join(map(str, lesson.page.head.needs))}" if lesson.page.head.needs else ""
-        for number, lesson in lessons().items()
-    }
-    beside = max(map(len, texts.values())), max(map(len, needs.values()))
-    room = max(width - sum(beside) - 10, 16)
-    titles = {number: shorten(lesson.title, room) for number, lesson in lessons().items()}
-    wide = max(map(len, titles.values()))
-    for number, title in titles.items():
-        cells = f"{number:>3}  {title:<{wide}}  {needs[number]:<{beside[1]}}  {texts[number]}"
+    rows = [("", "lesson", "needs", "right")]
+    for number, lesson in lessons().items():
+        rows.append((str(number), lesson.title, " ".join(map(str, lesson.page.head.needs)), texts[number]))
+    _, titles, *beside = (max(map(len, column)) for column in zip(*rows, strict=True))
+    room = min(titles, max(width - sum(beside) - 9, 16))
+    for number, title, needs, state in rows:
+        cells = f"{number:>3}  {shorten(title, room):<{room}}  {needs:<{beside[0]}}  {state}"
         print(shorten(cells.rstrip(), max(width, 30)))
     print()
     _print_due(record)
@@ -84,7 +81,7 @@ def _format_state(progress: "Progress") -> str:
         return "begun" if progress.peeks else ""
     level = max(progress.best)
     right, asked = progress.best[level]
-    return f"level {level}: {right} of {asked} right"
+    return f"{right} of {asked}"
 
 
 def _print_due(record: "Record") -> None:

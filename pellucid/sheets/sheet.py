@@ -11,7 +11,7 @@ from typing import Any
 
 from pellucid.explain.rule import Rule, compute
 
-FORMS = ("compute", "sign", "find", "shapes", "order")
+FORMS = ("compute", "sign", "find")
 LEVELS = (0, 1, 2, 3)
 """0 worked, 1 the last step of each part open, 2 all open, 3 the same step in a pretrained model."""
 

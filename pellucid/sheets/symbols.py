@@ -55,7 +55,7 @@ def _add_layer(symbol: str, name: str) -> str:
 
 
 def _add_module(symbol: str, name: str) -> str:
-    module = _LAYER.sub("", name.removeprefix("d.")).rpartition(".")[0]
+    module = _LAYER.sub("", name.removeprefix("d.")).rpartition(".")[0].replace("_", " ")
     head, at, update = symbol.partition("@")
     return f"{head}({module}){at}{update}" if module else symbol
 
