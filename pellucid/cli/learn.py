@@ -63,8 +63,8 @@ def _print_ladder() -> None:
         rows.append((str(number), lesson.title, " ".join(map(str, lesson.page.head.needs)), texts[number]))
     _, titles, *beside = (max(map(len, column)) for column in zip(*rows, strict=True))
     room = min(titles, max(width - sum(beside) - 9, 16))
-    for number, title, needs, state in rows:
-        cells = f"{number:>3}  {shorten(title, room):<{room}}  {needs:<{beside[0]}}  {state}"
+    for digits, title, needs, state in rows:
+        cells = f"{digits:>3}  {shorten(title, room):<{room}}  {needs:<{beside[0]}}  {state}"
         print(shorten(cells.rstrip(), max(width, 30)))
     print()
     _print_due(record)
