@@ -149,7 +149,7 @@ def test_a_lesson_is_on_the_ladder_and_types_no_number(
     lesson: ladder.Lesson, capsys: pytest.CaptureFixture[str]
 ) -> None:
     learn()
-    assert re.search(r"20 +Temperature +needs 13", capsys.readouterr().out)
+    assert re.search(r"20 +Temperature +13", capsys.readouterr().out)
     assert not [found for section in lesson.page.sections for found in find_literals(section.text)]
 
 
