@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pellucid.errors import FileError, UsageError, did_you_mean, unknown
+from pellucid.errors import FileError, UsageError, did_you_mean, show, unknown
 from pellucid.judge.mistakes import resolve_mistake
 from pellucid.lessons import import_program
 from pellucid.lessons.page import Page, SheetHead, TransferHead, read_page
@@ -96,7 +96,7 @@ def find_lesson(asked: int | str) -> Lesson:
         return by_name[str(asked)]
     listed = ", ".join(map(str, table))
     raise UsageError(
-        f"there is no lesson {asked!r}; the lessons are {listed}.{did_you_mean(str(asked), by_name)}"
+        f"there is no lesson {show(asked)}; the lessons are {listed}.{did_you_mean(str(asked)[:80], by_name)}"
     )
 
 

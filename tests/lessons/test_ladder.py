@@ -114,7 +114,7 @@ def test_a_lesson_is_found_by_its_number_or_name(asked: int | str) -> None:
     assert find_lesson(asked).number == 13
 
 
-@pytest.mark.parametrize("asked", ["lesson-99", "", "l13_foward", "-13", "1e1"])
+@pytest.mark.parametrize("asked", ["lesson-99", "", "l13_foward", "-13", "1e1", "\0", "x" * 100_000])
 def test_a_lesson_that_is_not_there_is_refused_with_those_that_are(asked: str) -> None:
     with pytest.raises(UsageError, match="13"):
         find_lesson(asked)
