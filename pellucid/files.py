@@ -26,6 +26,8 @@ from typing import Any, BinaryIO
 from pellucid.errors import FileError, UsageError, file_error, file_errors, show
 
 _PARTIAL = re.compile(r"\.pellucid-[0-9a-f]{12}-[0-9a-f]{8}\.partial")
+MOST_TRIES = 1000
+"""The most names that are tried for a partial file, in a folder that others sweep or that takes no files."""
 _REPLACED = "replaced"
 """The name, inside a partial folder, of the folder that it is about to replace."""
 
@@ -163,12 +165,12 @@ def partial_folder(path: Path) -> Iterator[Path]:
 
 def _create_partial(path: Path, create: Callable[[Path], int]) -> tuple[Path, int]:
     """Returns a new partial of `path` and its open, locked handle."""
-    while True:
+    for left in reversed(range(MOST_TRIES)):
         partial = path.with_name(f".pellucid-{_hash_name(path)}-{secrets.token_hex(4)}.partial")
         try:
             handle = create(partial)
         except FileNotFoundError:
-            if not path.parent.is_dir():
+            if not left or not path.parent.is_dir():
                 raise
             continue  # a folder that another call swept between its creation and its opening
         try:
@@ -182,6 +184,9 @@ def _create_partial(path: Path, create: Callable[[Path], int]) -> tuple[Path, in
             if not swept and os.path.samestat(os.fstat(handle), os.stat(partial)):
                 return partial, handle
         os.close(handle)
+    raise FileError(
+        f"cannot write {path}: other processes removed it {MOST_TRIES} times while it was written."
+    )
 
 
 def _hash_name(path: Path) -> str:

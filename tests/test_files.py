@@ -175,6 +175,17 @@ def test_a_full_disk_is_a_failed_resource(tmp_path: Path, monkeypatch: pytest.Mo
     assert error.value.exit_code == 3 and not list(tmp_path.iterdir())
 
 
+def test_a_folder_that_takes_no_files_is_reported_and_not_tried_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: object, *_: object) -> int:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(path))
+
+    monkeypatch.setattr(os, "open", refuse)  # as in /proc
+    with pytest.raises(FileError), whole_file(tmp_path / "model"):
+        pass
+
+
 def test_names_of_any_length_have_a_partial(tmp_path: Path) -> None:
     write(tmp_path / ("n" * 255), "file")
 

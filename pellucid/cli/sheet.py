@@ -118,7 +118,7 @@ def sheet(
         check_sheet_output(output, force)
     run = trace_options(target, smoothing, update, lr, setting, clip, only, freeze, steps)
     if origin == "review" or _LESSON.fullmatch(origin):
-        given = {"a prompt": prompts, "--focus": focus, "--stop": stop, **run}
+        given = {"the prompt": prompts, "--focus": focus, "--stop": stop, **run}
         if names := [name for name, value in given.items() if value]:
             raise UsageError(f"{origin} has its own run: omit {_option(names[0])}, or give a model.")
         made = _make_review() if origin == "review" else _make_lesson_sheet(origin, level, seed, part)
@@ -138,7 +138,7 @@ def sheet(
 
 
 def _option(name: str) -> str:
-    return name if name.startswith(("-", "a ")) else f"--{'set' if name == 'settings' else name}"
+    return name if name.startswith(("-", "the ")) else f"--{'set' if name == 'settings' else name}"
 
 
 def _deliver(made: "Sheet", output: Path | None, key: bool, force: bool) -> None:

@@ -146,6 +146,8 @@ def _format(expression: Expression, digits: int) -> tuple[str, int]:
         case Apply("multiply", (*args, Number(scale))) if args and scale > 0:
             text = _format_operand(_multiply(args), _PRODUCT, digits, signed=True)
             return text + format_scale(scale, digits), _PRODUCT
+        case Apply("multiply", (*args, Apply("divide", (Number(1.0), divisor)))) if args:
+            return _format(Apply("divide", (_multiply(args), divisor), math.nan), digits)
         case Apply("multiply", args):
             text = " · ".join(
                 _format_operand(arg, _PRODUCT, digits, signed=i == 0) for i, arg in enumerate(args)

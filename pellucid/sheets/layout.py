@@ -134,9 +134,8 @@ def _lay_out_value(
         cells[key] = tuple(found["index"].split(",")) if found else ()
     symbol = to_line(sheet.given[keys[0]].symbol.partition("[")[0])
     entry = describe(name)
-    about = (
-        f"{entry.term}, {to_line(name)}" if entry and is_ambiguous else to_line(entry.term if entry else name)
-    )
+    term = to_line(entry.term if entry else _find_meaning(sheet, name))
+    about = f"{term}, {to_line(name)}" if entry and is_ambiguous else term
     axes = _find_axes(sheet, cells)
     order = _put_fixed_first(list(cells.values()), len(axes))
     ordered = {key: tuple(index[i] for i in order if i < len(index)) for key, index in cells.items()}
@@ -150,6 +149,12 @@ def _lay_out_value(
         yield from whole
     else:
         yield NumberList(symbol, _add_tokens(sheet, about, cells, axes), _list_numbers(sheet, keys))
+
+
+def _find_meaning(sheet: Sheet, name: str) -> object:
+    """Returns what a value is that the glossary does not know, as the sheet says; else its name."""
+    meanings = sheet.source.get("meanings")
+    return meanings.get(name, name) if isinstance(meanings, Mapping) else name
 
 
 def _put_fixed_first(indices: Sequence[tuple[str, ...]], length: int) -> list[int]:

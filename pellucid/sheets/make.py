@@ -13,7 +13,7 @@ from pellucid.explain.expression import Expression
 from pellucid.explain.rule import Rule, compute, find_keys
 from pellucid.explain.trace import Trace
 from pellucid.judge.mistakes.wrong_rules import find_wrong_rules
-from pellucid.names import IGNORE_INDEX
+from pellucid.names import IGNORE_INDEX, describe
 from pellucid.sheets.cells import Cells
 from pellucid.sheets.checks import find_checks
 from pellucid.sheets.digits import count_decimals, is_exact, print_given
@@ -57,7 +57,10 @@ def make_sheet(
     return _attach_mistakes(
         Sheet(
             title=title or f"{trace.run.get('model', 'A tape')}: {', '.join(focus)}",
-            source={"focus": list(focus), "stop": list(stop)} | _describe_source(trace) | dict(source or {}),
+            source={"focus": list(focus), "stop": list(stop)}
+            | _describe_source(trace)
+            | _describe_values(trace)
+            | dict(source or {}),
             labels={axis: list(texts) for axis, texts in trace.labels.items() if len(texts) <= LABELLED},
             **_print(cells, drafts, digits),
         ),
@@ -151,6 +154,13 @@ def _describe_source(trace: Trace) -> dict[str, Any]:
         prompts = [" ".join(tokens[: counted[0] + 1] if counted else tokens)]
     found = {"model": trace.run.get("model"), "prompts": prompts, "targets": texts if any(texts) else None}
     return {key: value for key, value in found.items() if value is not None}
+
+
+def _describe_values(trace: Trace) -> dict[str, Any]:
+    """Returns what the values of a tape are that the glossary does not know: those of a lesson's program."""
+    own = (name for name in trace.tape.values if name not in trace.tape.steps and not describe(name))
+    meanings = {name: meaning for name in own if (meaning := trace.about(name).meaning)}
+    return {"meanings": meanings} if meanings else {}
 
 
 # ---- mistakes

@@ -50,3 +50,9 @@ def test_what_a_mask_leaves_is_simplified(rule: Rule, simple: Rule) -> None:
 def test_a_rule_is_written_as_typed_into_a_calculator() -> None:
     rule = call("choose", call("greater", "u", 0.0), call("multiply", call("+", "a", "b"), 0.5), 0.0)
     assert format_rule(rule, {"u": "U", "a": "-1", "b": "2"}.__getitem__) == "(-1 + 2) / 2 if U > 0, else 0"
+
+
+def test_a_factor_of_one_eighth_is_written_as_a_division() -> None:
+    eighth = RuleCall("divide", (1.0, 8.0))
+    assert format_rule(RuleCall("multiply", (RuleCall("+", ("a", "b")), eighth)), str) == "(a + b) / 8"
+    assert format_rule(RuleCall("multiply", ("a", "b", eighth)), str) == "a · b / 8"

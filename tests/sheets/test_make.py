@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 
 import pellucid
+from pellucid import ops
 from pellucid.errors import AddressError, UsageError
 from pellucid.explain import address as addresses
 from pellucid.explain.rule import compute, find_keys
 from pellucid.explain.trace import Trace
+from pellucid.reference.tape import Tape
 from pellucid.sheets.drafts import propose_focus
+from pellucid.sheets.layout import lay_out_given
 from pellucid.sheets.make import make_sheet
 from pellucid.sheets.sheet import Sheet, significant_digits
 
@@ -173,3 +176,13 @@ def test_what_rounding_leaves_of_a_sum_that_cancels_is_asked_as_zero() -> None:
     assert tape["y"] != 0
     (box,) = make_sheet(Trace(tape), ["y"], digits=4).boxes
     assert box.decimals == 4
+
+
+def test_a_value_that_the_glossary_does_not_know_is_printed_with_what_the_program_says_of_it() -> None:
+    tape = Tape()
+    x = tape.constant("x", [1.0, 2.0])
+    tape.describe(x, "i", "X", "what comes in")
+    tape.describe(tape("y", ops.add, x, x), "i", "Y", "twice that")
+    sheet = make_sheet(Trace(tape, {}), ["y"])
+    (given,) = lay_out_given(sheet)
+    assert (given.symbol, given.about) == ("X", "what comes in")
