@@ -12,7 +12,7 @@ from pellucid.lessons.render import PageStyle, render_section
 
 LEAST_CHART = 20
 """The narrowest chart in columns, besides its axis."""
-HIDDEN = "(an answer is hidden here)"
+HIDDEN = "(an answer is hidden here; --answers shows it)"
 HIDDEN_FROM, HIDDEN_TO = "<!-- answer -->", "<!-- /answer -->"
 """The lines around a longer answer that is not shown."""
 
