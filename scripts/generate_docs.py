@@ -39,7 +39,6 @@ from pellucid.sheets.planted import answer_sheet, find_plants
 from pellucid.training.distributed.scaling import table as shares
 
 ROOT = Path(__file__).parent.parent
-EXAMPLE = ["explain", "abcd", "A B", "--at", "probs[t=1,v=2]", "--depth", "2"]
 REAL = ["explain", "smollm2", "The cat sat on", "--at", "blocks.5.attn.pattern[h=3,t=3,s=1]", "--depth", "2"]
 MADE = "<!-- made by `make docs`; do not edit -->\n\n"
 
@@ -106,8 +105,7 @@ def marked_sheet() -> str:
 
 def readme() -> str:
     text = (ROOT / "README.md").read_text("utf-8")
-    parts = {"tree": "\n".join(tree()), "example": f"{shell(EXAMPLE)}\n{output(EXAMPLE)}"}
-    parts["mark example"] = f"$ pellucid mark sheet.md\n{marked_sheet()}"
+    parts = {"tree": "\n".join(tree()), "mark example": f"$ pellucid mark sheet.md\n{marked_sheet()}"}
     if any(entry.name == "smollm2" for entry in library.list_models()):  # else the last run's numbers stay
         parts["real example"] = f"{shell(REAL)}\n{output(REAL)}"
     for name, body in parts.items():
