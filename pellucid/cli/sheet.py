@@ -183,7 +183,7 @@ def _make_review() -> "Sheet | None":
     from pellucid.lessons.review import make_review
     from pellucid.sheets.record import read_record
 
-    with progress("running the programs of finished lessons"):
+    with progress("running the programs of your lessons"):
         made = make_review(read_record())
     if isinstance(made, str):
         print(made)

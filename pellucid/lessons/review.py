@@ -1,4 +1,4 @@
-"""Review: the boxes of finished lessons whose skills are due again, in a sheet with other numbers."""
+"""Review: the boxes of practised lessons whose skills are due again, in a sheet with other numbers."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -9,29 +9,33 @@ from pellucid.sheets.sheet import Sheet
 
 
 def make_review(record: Record, now: datetime | None = None) -> Sheet | str:
-    """Returns a sheet of a finished lesson in which the boxes of due skills are open and the others are
-    shown; or a sentence that says why there is none.
+    """Returns a sheet in which the boxes of due skills are open and the others are shown; or a sentence that
+    says why there is none.
 
-    Of all sheets of finished lessons it is the one that asks the most due skills.
+    It is the sheet that asks the most due skills, of finished lessons where one asks any, else of those that
+    the learner has begun: a mistake can be practised before its lesson is finished.
     """
     due = record.due(now)
-    finished = [lesson for number, lesson in lessons().items() if record.progress(number).is_finished]
-    if not finished:
+    begun = [lesson for number, lesson in lessons().items() if record.progress(number).sheets]
+    if not begun:
         return (
-            "No lesson is finished yet: a lesson is, when every box of its sheet of level 2 or 3 is right. "
-            "`pellucid learn` lists them."
+            "No sheet of a lesson is marked yet, so there is nothing to review: `pellucid learn` lists the "
+            "lessons, `pellucid mark FILE` marks a sheet."
         )
     if not due:
         times = record.due_times()
+        if not times:
+            return "Nothing is due: no box of a sheet has been answered yet."
         first = min(times, key=times.__getitem__)
         return f"Nothing is due; {first} is next, on {times[first]:%Y-%m-%d}."
-    sheets = [sheet for lesson in finished for sheet in _make_sheets(record, lesson)]
-    best = max(sheets, key=lambda sheet: len(_find_skills(sheet) & set(due)))
-    asked = [skill for skill in due if skill in _find_skills(best)]
-    if not asked:
-        names = ", ".join(map(str, due))
-        return f"No finished lesson asks what is due: {names}."
-    return open_skills(best, asked)
+    finished = [lesson for lesson in begun if record.progress(lesson.number).is_finished]
+    for among in (finished, begun):
+        sheets = [sheet for lesson in among for sheet in _make_sheets(record, lesson)]
+        best = max(sheets, key=lambda sheet: len(_find_skills(sheet) & set(due)), default=None)
+        if best and (asked := [skill for skill in due if skill in _find_skills(best)]):
+            return open_skills(best, asked)
+    names = ", ".join(map(str, due))
+    return f"No lesson that you have begun asks what is due: {names}."
 
 
 def _make_sheets(record: Record, lesson: Lesson) -> list[Sheet]:

@@ -35,14 +35,20 @@ LONGEST_INTERVAL = 10
 DAY = timedelta(days=1)
 
 
+OPERATION_WORDS = {"einsum": "sums of products", "add": "addition", "subtract": "subtraction", "relu": "ReLU"}
+PHASE_WORDS = {"fwd": "forward", "bwd": "backward", "upd": "update"}
+
+
 class Skill(NamedTuple):
-    """An operation in a phase: `softmax` in `fwd`."""
+    """An operation in a phase: `softmax` in `fwd`, for a reader "softmax (forward)"."""
 
     op: str
     phase: str
 
     def __str__(self) -> str:
-        return f"{self.op} ({self.phase})"
+        op = self.op.removesuffix("_back")
+        name = OPERATION_WORDS.get(op, op.replace("_", " "))
+        return f"{name} ({PHASE_WORDS.get(self.phase, self.phase)})"
 
 
 @dataclass(frozen=True)

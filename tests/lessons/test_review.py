@@ -1,4 +1,4 @@
-"""Review asks what is due from lessons that are finished, with numbers that are new."""
+"""Review asks what is due from lessons that were practised, with numbers that are new."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -42,11 +42,26 @@ def test_a_review_has_numbers_that_the_learner_has_not_seen() -> None:
     ("record", "fact"),
     [
         (Record(), "pellucid learn"),
-        (Record((make_entry(10, wrong=4),)), "pellucid learn"),
         (Record((make_entry(0),)), "2026-02-01"),
     ],
-    ids=["no record", "nothing finished", "nothing due"],
+    ids=["no record", "nothing due"],
 )
 def test_a_review_of_nothing_is_a_sentence(record: Record, fact: str) -> None:
     message = make_review(record, NOW)
     assert isinstance(message, str) and fact in message
+
+
+def test_a_mistake_can_be_practised_before_its_lesson_is_finished() -> None:
+    begun = Record((make_entry(1, wrong=1, right=3),))
+    assert not begun.progress(13).is_finished
+    sheet = make_review(begun, NOW)
+    assert isinstance(sheet, Sheet) and sheet.lesson == 13
+    assert SOFTMAX in {Skill(box.op, box.phase) for box in sheet.boxes if not box.shown}
+
+
+def test_a_skill_is_named_in_words() -> None:
+    assert [str(skill) for skill in (EINSUM, Skill("softmax_back", "bwd"), Skill("sgd", "upd"))] == [
+        "sums of products (forward)",
+        "softmax (backward)",
+        "sgd (update)",
+    ]
