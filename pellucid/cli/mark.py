@@ -102,7 +102,7 @@ def _print_marking(marking: "Marking", file: Path) -> None:
         _print_wrapped(f"  {' + '.join(terms)} = {failed.text}: it should be {failed.check.sum:g}", 6)
     if first := marking.first_wrong:
         _print_wrapped(f"The first wrong box is {make_hint(marking, first, 1)}", 2)
-        for line in explain_fitting(first).splitlines():
+        for line in explain_fitting(marking, first).splitlines():
             _print_wrapped(f"  What gives {first.text.strip()}: {line}", 4)
         _print_wrapped(f"A hint: pellucid mark {file} --hint 2", 2)
     print(_format_totals(marking))
@@ -165,10 +165,10 @@ def _ask_boxes(file: Path, sheet: "Sheet", tried: list["MarkedBox"], peeked: lis
 
     def ask(box: "Box") -> None:
         asked = "exact" if box.exact else pluralize(box.decimals, "decimal")
-        stage = 1  # which box it is, is clear
+        stage = 0
         while text := _read_line(f"{box.symbol} ({asked}) = "):
             if text.lower() == "h":
-                stage = min(stage + 1, STAGES[-1])
+                stage = 3 if stage == 1 else min(stage + 1, STAGES[-1])  # the formula stands above
                 marking = mark_sheet(apply_answers())
                 _print_lines(make_hint(marking, marking.find(box.key), stage))
                 if stage == STAGES[-1]:
@@ -178,8 +178,10 @@ def _ask_boxes(file: Path, sheet: "Sheet", tried: list["MarkedBox"], peeked: lis
             else:
                 typed[box.key] = text
                 write_answers(file, sheet, typed, before)
-                marked = mark_sheet(apply_answers()).find(box.key)
-                _print_lines("\n".join(filter(None, (_describe(marked), explain_fitting(marked)))))
+                marking = mark_sheet(apply_answers())
+                marked = marking.find(box.key)
+                _print_lines(_describe(marked) if not marked.mistakes else str(marked.grade))
+                _print_lines(explain_fitting(marking, marked))
                 if marked.grade.is_right:
                     return
                 tried.append(marked)

@@ -7,6 +7,7 @@ work shown before the answer: what counts is the text after the last equals sign
 import re
 from collections.abc import Iterator, Mapping
 
+from pellucid.files import need
 from pellucid.sheets.sheet import Sheet
 
 BLANK = "____"
@@ -29,11 +30,16 @@ def format_blank(number: int, symbol: str, answer: str = "", work: str = "") -> 
 
 
 def read_blanks(text: str, sheet: Sheet) -> dict[str, str]:
-    """Returns the answers that stand on the lines of the boxes, by key; without those left blank."""
+    """Returns the answers that stand on the lines of the boxes, by key; without those left blank. Raises
+    `Damaged` for the answer of a box that is not on the sheet."""
     answers = {}
     for line in _join_lines(text):
         for part in _split_boxes(line, sheet):
-            if not (found := _NUMBERED.match(part)) or not 0 < int(found[1]) <= len(sheet.boxes):
+            if not (found := _NUMBERED.match(part)):
+                continue
+            if not 0 < int(found[1]) <= len(sheet.boxes):
+                is_answer = "=" in part and _clean(part[found.end() :], "")
+                need(not is_answer, f"it answers box ({found[1]}), which is not on the sheet")
                 continue
             box = sheet.boxes[int(found[1]) - 1]
             if not box.shown and (answer := _clean(part[found.end() :], box.symbol)):

@@ -3,10 +3,12 @@
 from pellucid.explain.rule import find_keys, format_rule
 from pellucid.judge.mistakes import explain_mistake
 from pellucid.sheets.answers import is_plain
-from pellucid.sheets.mark import Grade, MarkedBox, Marking
+from pellucid.sheets.mark import FittingMistake, Grade, MarkedBox, Marking
 from pellucid.sheets.sheet import format_answer
 
 STAGES = (1, 2, 3, 4)
+LONGEST_ARITHMETIC = 90
+"""The most letters of the arithmetic of a mistake that are printed."""
 
 
 def make_hint(marking: Marking, marked: MarkedBox, stage: int) -> str:
@@ -24,7 +26,7 @@ def _say_where(marking: Marking, marked: MarkedBox) -> str:
 
 
 def _say_mistake(marking: Marking, marked: MarkedBox) -> str:
-    said = [explain_fitting(marked)] if marked.mistakes else []
+    said = [explain_fitting(marking, marked)] if marked.mistakes else []
     return "\n".join([*said, f"The formula: {marked.box.formula}"])
 
 
@@ -40,13 +42,19 @@ def _say_value(marking: Marking, marked: MarkedBox) -> str:
     return said if yours == wanted else f"{said} from your numbers; {wanted} where all before it is right"
 
 
-def explain_fitting(marked: MarkedBox) -> str:
-    """Returns the mistakes that give a wrong answer, each with its sentence; empty where none does."""
+def explain_fitting(marking: Marking, marked: MarkedBox) -> str:
+    """Returns the mistakes that give a wrong answer, each with its sentence and, where it is short, the
+    arithmetic that gives the answer; empty where none does."""
     lines = []
     for found in marked.mistakes:
-        sentence = explain_mistake(found.name)
-        lines.append(f"{found}. {sentence}" if sentence else f"{found}.")
+        sentences = [f"{found}.", explain_mistake(found.name), _say_wrong_arithmetic(marking, found)]
+        lines.append(" ".join(filter(None, sentences)))
     return "\n".join(lines)
+
+
+def _say_wrong_arithmetic(marking: Marking, found: FittingMistake) -> str:
+    text = "" if found.rule is None else format_rule(found.rule, marking.sheet.symbol)
+    return f"Your number is {text}." if 0 < len(text) <= LONGEST_ARITHMETIC else ""
 
 
 def write_number(marking: Marking, key: str) -> str:

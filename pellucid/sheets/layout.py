@@ -301,12 +301,13 @@ def _make_line(sheet: Sheet, number: int, box: Box, key: bool) -> AnswerLine:
     if key:
         return AnswerLine(number, symbol, _write_numbers(sheet, box), box.format(sheet.key[box.key]))
     if box.shown:
-        return AnswerLine(number, symbol, _write_numbers(sheet, box), to_line(box.shown))
+        return AnswerLine(number, symbol, _write_numbers(sheet, box, hides_open=True), to_line(box.shown))
     return AnswerLine(number, symbol, _write_symbols(sheet, box), to_line(sheet.answers.get(box.key, "")))
 
 
-def _write_numbers(sheet: Sheet, box: Box) -> str:
-    """Returns the arithmetic of a box with the printed numbers.
+def _write_numbers(sheet: Sheet, box: Box, hides_open: bool = False) -> str:
+    """Returns the arithmetic of a box with the printed numbers; with the symbols of boxes that are asked,
+    where it `hides_open` ones.
 
     Answers that it reads have more digits than were asked where it would otherwise give another last digit:
     every line of a page can be recomputed from what stands on it.
@@ -324,6 +325,8 @@ def _write_numbers(sheet: Sheet, box: Box) -> str:
         value = compute(box.rule, {**sheet.key, **values})
         if box.format(value) == wanted:
             break
+    if hides_open:
+        texts |= {one.key: one.symbol for one in read if not one.shown}
     rests = _find_box_rests(sheet, box)
     return to_line(
         format_rule(box.rule, lambda key: texts.get(key) or rests.get(key) or sheet.given[key].text)

@@ -7,7 +7,7 @@ numbers. A wrong answer is explained by the mistakes whose own arithmetic, on th
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import Any
@@ -51,6 +51,8 @@ class FittingMistake:
 
     name: str
     place: str = ""
+    rule: Rule | None = field(default=None, compare=False)
+    """The arithmetic that gives the answer, where it is that of the box itself."""
 
     def __str__(self) -> str:
         return f"{self.name}, in {self.place}" if self.place else self.name
@@ -153,7 +155,8 @@ def _mark_box(learner: Learner, box: Box) -> MarkedBox:
         note = "within the rounding of your earlier answers"
         return MarkedBox(box, text, Grade.ROUNDING, wanted, yours, note)
     found = tuple(_find_mistakes(learner, box, answer, yours, slack, opened, answers))
-    return MarkedBox(box, text, grade, wanted, yours, "", found)
+    note = "" if found else _compare_decimal_points(answer, box, yours)
+    return MarkedBox(box, text, grade, wanted, yours, note, found)
 
 
 # ---- mistakes
@@ -179,7 +182,9 @@ def _find_mistakes(
         return _is_equal(answer.value, value, decimals) and not abs(value - yours) <= slack
 
     def find_here(rules: Iterable[NamedRule]) -> list[FittingMistake]:
-        return [FittingMistake(name) for name, rule in rules if fits(compute(rule, learner.values))]
+        return [
+            FittingMistake(name, rule=rule) for name, rule in rules if fits(compute(rule, learner.values))
+        ]
 
     def find_before(step: Box, rules: Iterable[NamedRule]) -> list[FittingMistake]:
         return [
@@ -194,7 +199,7 @@ def _find_mistakes(
             value, its_slack = compute(rule, learner.values), learner.compute_slack(rule, sources)
             off = abs(answer.value - value) - _half_unit(answer, box)
             if off <= its_slack and abs(value - yours) > slack + its_slack:
-                yield FittingMistake(name)
+                yield FittingMistake(name, rule=rule)
 
     def list_specific(step: Box) -> list[NamedRule]:
         return [*step.mistakes.items(), *_list_slips(learner, step, False)]
@@ -295,6 +300,20 @@ def _is_cut_off(answer: Answer, box: Box, value: float) -> bool:
     unit = 10.0**-answer.decimals
     beyond = abs(value) - abs(answer.value)
     return answer.value * value >= 0 and -1e-9 * unit <= beyond < unit
+
+
+def _compare_decimal_points(answer: Answer, box: Box, yours: float) -> str:
+    """Returns what to check where an answer has the right digits, with its decimal point elsewhere."""
+    if not math.isfinite(yours) or not float(box.format(yours)):
+        return ""
+    for power in (1, 2, 3):
+        for factor, size in ((10.0**power, "large"), (10.0**-power, "small")):
+            if any(
+                _is_equal(answer.value, value * factor, box.decimals + power)
+                for value in (yours, float(box.format(yours)))
+            ):
+                return f"{10**power} times too {size}: check the decimal point"
+    return ""
 
 
 # ---- sums that are known

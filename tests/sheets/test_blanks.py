@@ -1,7 +1,10 @@
 """The answer lines of a Markdown sheet: found however carelessly the file was edited."""
 
+import re
+
 import pytest
 
+from pellucid.files import Damaged
 from pellucid.sheets.blanks import read_blanks
 from tests.sheets.small_sheets import make_softmax_sheet
 
@@ -50,5 +53,8 @@ def test_a_number_in_parentheses_within_an_answer_is_not_a_box() -> None:
     assert read_blanks("(1) E[1,0] = e^ (2) = 7.39", SHEET) == {"pattern~0": "7.39"}
 
 
-def test_a_number_that_no_box_has_is_skipped() -> None:
-    assert read_blanks("(0) A = 1\n\n(99) B = 2\n", SHEET) == {}
+def test_a_number_that_no_box_has_is_a_remark_unless_it_is_answered() -> None:
+    assert read_blanks("(0) of them\n\n(99) B = ____\n", SHEET) == {}
+    for text in ("(0) A = 1", "(99) B = 2"):
+        with pytest.raises(Damaged, match=re.escape(text.split()[0])):
+            read_blanks(text, SHEET)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from pellucid.explain.rule import RuleCall
+from pellucid.explain.rule import RuleCall, find_keys
 from pellucid.sheets.layout import NumberList, NumberTable, describe_run, lay_out_given, lay_out_steps
 from pellucid.sheets.sheet import Box, Given, Sheet
 from tests.sheets.small_sheets import make_softmax_sheet
@@ -188,3 +188,11 @@ def test_boxes_of_a_step_that_ask_other_decimals_are_listed() -> None:
     boxes = [dataclasses.replace(box, decimals=3 if i < 3 else 4) for i, box in enumerate(SHEET.boxes)]
     pattern, *_ = lay_out_steps(dataclasses.replace(SHEET, boxes=tuple(boxes)))
     assert pattern.asked == "3 decimals in (1) to (3), 4 decimals in (4) to (5)"
+
+
+def test_arithmetic_that_is_shown_does_not_tell_what_is_asked() -> None:
+    shown = [dataclasses.replace(box, shown=box.format(SHEET.key[box.key])) for box in SHEET.boxes]
+    opened = dataclasses.replace(SHEET, boxes=(SHEET.boxes[0], *shown[1:]))
+    reader = next(box for box in SHEET.boxes if SHEET.boxes[0].key in find_keys(box.rule))
+    lines = {line.symbol: line for step in lay_out_steps(opened) for line in step.lines}
+    assert SHEET.boxes[0].symbol in lines[reader.symbol].work

@@ -55,6 +55,8 @@ def test_an_open_step_is_computed_from_the_learners_own_numbers() -> None:
         ("P0", "0", WRONG, ""),
         ("P0", "0.331", ROUNDING, "cut off: 0.3318 rounds to 0.332; give 4 decimals"),
         ("P0", "0.33181", RIGHT, ""),
+        ("P0", "3.318", WRONG, "10 times too large: check the decimal point"),
+        ("P0", "0.003318", WRONG, "100 times too small: check the decimal point"),
         ("P0", "33.18 %", RIGHT, ""),
         ("P0", "0,3318", RIGHT, ""),
         ("E1", "3.32", ROUNDING, "give 4 decimals"),
