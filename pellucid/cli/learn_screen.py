@@ -18,6 +18,7 @@ from pellucid.sheets.record import Skill, record_peeks
 
 WIDEST = 100
 """Columns of a line of text, at most."""
+NO_BREAK = "\u00a0"
 HELD = 6
 """Lines of the screen below the text: what was said last, and the keys."""
 NEXT, BACK, QUIT = (" ", "n", "\x1b[C", "\x1b[6~"), ("b", "\x1b[D", "\x1b[5~"), ("q", "Q", "\x1b", "\x04")
@@ -40,6 +41,8 @@ class LessonScreen:
         self.peeked: list[Skill] = []
         self.numbers: dict[int, Cover] = {}
         """The covers of the section by their labels."""
+        self.labels: dict[tuple[int, int], int] = {}
+        """The number beside each cover of a section, which stays when others are uncovered."""
         self.visible: list[Cover] = []
         """The covers on the screen in their order; the first is the one to predict."""
 
@@ -135,10 +138,12 @@ class LessonScreen:
         cover = self.covers.find(number) if self.covers else None
         if cover is None:
             return number.text
-        known = {id(other): label for label, other in self.numbers.items()}
-        label = known.get(id(cover), len(self.numbers) + 1)
+        label = self.labels.setdefault((self.section, id(cover)), 1 + self._count_labels())
         self.numbers[label] = cover
         return f"□{label}"
+
+    def _count_labels(self) -> int:
+        return sum(section == self.section for section, _ in self.labels)
 
     def _draw(self, screens: list[list[str]]) -> None:
         text = "\n".join(screens[self.screen])
@@ -162,7 +167,8 @@ class LessonScreen:
             keys += [f"Enter predict □{label}", "p peek", "h hint"]
         if HIDDEN in " ".join(text.split()):
             keys.append("a answers")
-        return " · ".join([*keys, "q quit"])
+        # a key is not parted from what it does where the line wraps
+        return " · ".join(key.replace(" ", NO_BREAK) for key in [*keys, "q quit"])
 
     # ---- keys
 
