@@ -30,12 +30,14 @@ MOST_NODES = 200_000
 """The largest number of keys, numbers and calls in all rules of a sheet."""
 DEEPEST = 50
 """The deepest nesting of calls in a rule."""
+MOST_ARGUMENTS = 500
+"""The most terms of a sum or factors of a product: marking tries a sum without each of its terms."""
 MOST_DECIMALS = 30
 LONGEST_ANSWER = 400
 
 _COMMENT = re.compile(rf"^<!-- {FORMAT}\s(.*?)-->", re.DOTALL | re.MULTILINE)
 _HTML_MARK = b'<meta name="generator" content="pellucid sheet">'
-_NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?(e[-+]?\d{1,3})?")
+_NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?(e[-+]?\d{1,3})?", re.ASCII)
 
 
 # ---- as JSON
@@ -279,8 +281,8 @@ def _read_box(entry: Any, i: int, reader: "_RuleReader") -> Box:
         if field.name == "rule":
             return reader.read(value, what)
         if field.name == "shown":
-            is_number = isinstance(value, str) and (value == "" or bool(_NUMBER.fullmatch(value)))
-            need(is_number, f"{what}: what is shown, {show(value)}, is not a number")
+            is_shown = isinstance(value, str) and (value == "" or _is_number(value))
+            need(is_shown, f"{what}: what is shown, {show(value)}, is not a finite number")
         if field.name == "mistakes":
             table = _need_table(value, f"mistakes of {what}")
             return {name: reader.read(rule, f"{what}: mistake {show(name)}") for name, rule in table.items()}
@@ -312,10 +314,11 @@ class _RuleReader:
         is_call = isinstance(value, list) and len(value) > 0 and isinstance(value[0], str)
         need(is_call, f"{what}: {show(value)} is not a rule")
         function, args = value[0], value[1:]
-        known = [name for name in ARITY if name != "rest"]
-        need(function in known, f"{what}: {unknown('the function of a rule', function, known)}")
+        if function not in ARITY or function == "rest":
+            known = [name for name in ARITY if name != "rest"]
+            raise Damaged(f"{what}: {unknown('the function of a rule', function, known)}")
         least, most = ARITY[function]
-        fits = least <= len(args) and (most is None or len(args) <= most)
+        fits = least <= len(args) <= (MOST_ARGUMENTS if most is None else most)
         need(fits, f"{what}: {function} has {len(args):,} arguments")
         inner = [self.read(arg, what, depth + 1, function == "+") for arg in args]
         return RuleCall(function, tuple(inner))
@@ -345,6 +348,10 @@ def _read_answers(value: Any) -> dict[str, str]:
     return dict(table)
 
 
+def _is_number(text: str) -> bool:
+    return _NUMBER.fullmatch(text) is not None and math.isfinite(float(text))
+
+
 def _need_table(value: Any, what: str) -> Mapping[str, Any]:
     need(isinstance(value, dict), f"{what} must be a table, not {show(value)}")
     return dict(value)
@@ -363,23 +370,25 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 def _check(sheet: Sheet) -> None:
     """Raises unless the sheet is a program: each box reads given numbers and earlier boxes alone."""
     need(sheet.level in LEVELS, f"its level is {sheet.level}")
+    for name, number in (("lesson", sheet.lesson or 0), ("seed", sheet.seed)):
+        need(number >= 0, f"its {name} is {number}, which is negative")
     for key, given in sheet.given.items():
-        is_number = _NUMBER.fullmatch(given.text) is not None and math.isfinite(given.value)
+        is_number = _is_number(given.text)
         need(is_number, f"given {show(key)} is {show(given.text)}, which is not a finite number")
     known, boxes = set(sheet.given), {box.key for box in sheet.boxes}
     for box in sheet.boxes:
         what = f"box {show(box.key)}"
         need(box.key not in sheet.given, f"{what} is a given number, too")
         need(box.key not in known, f"{what} stands there twice")
-        need(box.form in FORMS, f"{what}: {unknown('its form', box.form, FORMS)}")
+        if box.form not in FORMS:
+            raise Damaged(f"{what}: {unknown('its form', box.form, FORMS)}")
         need(0 <= box.decimals <= MOST_DECIMALS, f"{what} asks {box.decimals:,} decimals")
         for key in find_keys(box.rule):
             later = " before it is computed" if key in boxes else ", which is not on the sheet"
             need(key in known, f"{what} reads {show(key)}{later}")
         for name, rule in box.mistakes.items():
             for key in find_keys(rule):
-                on_sheet = (key in sheet.given or key in boxes) and key != box.key
-                need(on_sheet, f"{what}: mistake {show(name)} reads {show(key)}")
+                need(key in known, f"{what}: mistake {show(name)} reads {show(key)}, which is not before it")
         known.add(box.key)
     for check in sheet.checks:
         for key in check.keys:

@@ -57,10 +57,7 @@ def _ask_sign(box: Box) -> Box:
 
 def _plant_mistake(sheet: Sheet) -> Sheet:
     """Works the sheet out with one mistake, and asks for the number of its box; the seed chooses it."""
-    found, before = list[tuple[int, str]](), set(sheet.given)
-    for number, box in enumerate(sheet.boxes, 1):
-        found += [(number, name) for name, rule in box.mistakes.items() if before.issuperset(find_keys(rule))]
-        before.add(box.key)
+    found = [(number, name) for number, box in enumerate(sheet.boxes, 1) for name in box.mistakes]
     random.Random(sheet.seed).shuffle(found)
     planted = (_replace_rule(sheet, number, name) for number, name in found)
     number, wrong = next((one for one in planted if _has_values(one[1])), (0, sheet))

@@ -10,8 +10,9 @@ from pellucid.explain.rule import Rule, compute, find_keys
 from pellucid.sheets.answers import Answer, parse_answer
 from pellucid.sheets.sheet import Box, Sheet
 
-MOST_MOVES = 300_000
-"""The most open boxes that are computed again for one sheet; a sheet for a person needs a tenth of it."""
+MOST_MOVES = 1_000_000
+"""The most numbers that are read again to recompute the open boxes of one sheet; a sheet for a person needs a
+tenth of it."""
 MOST_SOURCES = 200
 """The most earlier answers, the nearest ones, whose rounding is carried into one result."""
 
@@ -82,12 +83,12 @@ class Learner:
                 box = self.sheet.boxes[heapq.heappop(waiting)]
                 if box.key not in before:
                     before[box.key] = self.values[box.key]
+                    self.moves += len(self.find_reads(box))
                     self.values[box.key] = compute(box.rule, self.values)
                     for reader in self.readers.get(box.key, ()):
                         heapq.heappush(waiting, reader)
             self.propagated[key, value] = {key: self.values[key] for key in before}
             self.values |= before
-            self.moves += len(before)
         return self.propagated[key, value]
 
     @cached_property

@@ -22,6 +22,8 @@ from pellucid.sheets.sheet import Box, Sheet, SumCheck, format_answer
 MOST_GENERIC = 2
 """The most generic mistakes (a lost term, a neighboring cell, a skipped step) that are named for one answer:
 where more fit, they fit by chance."""
+MOST_NEIGHBORS = 64
+"""The most neighboring cells that a wrong answer is compared with; of more, some fit by chance."""
 MOST_STEPS_BACK = 40
 """The most open boxes before a wrong answer in which its mistake is looked for; beyond them too many fit."""
 NamedRule = tuple[str, Rule]
@@ -206,7 +208,7 @@ def _find_mistakes(
 
     def list_generic() -> Iterator[FittingMistake]:
         yield from find_here(_list_slips(learner, box, True))
-        for step in opened:
+        for step in opened[-MOST_STEPS_BACK:]:
             if step.key in read:
                 yield from find_before(step, _list_slips(learner, step, True))
 
@@ -238,7 +240,7 @@ def find_slips(sheet: Sheet, box: Box, is_generic: bool) -> Iterator[NamedRule]:
     indices differ from its own in one axis."""
     cells = sheet.by_step[box.step] if is_generic else ()
     neighbors = [other.rule for other in cells if mistakes.are_neighbors(box.key, other.key)]
-    for slip in mistakes.find_slips(box.rule, neighbors):
+    for slip in mistakes.find_slips(box.rule, neighbors[:MOST_NEIGHBORS]):
         if slip.is_specific != is_generic:
             yield slip.name, slip.rule
 
