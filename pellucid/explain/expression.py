@@ -165,6 +165,8 @@ def _format(expression: Expression, digits: int) -> tuple[str, int]:
         case Apply(function, (left, right)) if function in _INFIX:
             sign, level = _INFIX[function]
             text = _format_operand(right, level + 1, digits, signed=function == "add")
+            if function != "add" and text.startswith("-"):
+                text = f"({text})"
             text = (_format_operand(left, level, digits, signed=True) + sign + text).replace(" + -", " - ")
             return text, level
         case Apply(function, (arg,)) if function in _PREFIX:

@@ -20,11 +20,11 @@ def apply_form(sheet: Sheet, form: str) -> Sheet:
 
 
 def _ask_signs(sheet: Sheet) -> Sheet:
-    """Asks for 1, 0 or −1: the signs of the numbers in focus, from the printed numbers before them."""
-    focus = [box for box in sheet.boxes if box.focus]
+    """Asks for 1, 0 or −1: the signs of the numbers in focus, from the printed numbers before them. Of two
+    of which one is computed from the other, the earlier one is asked: its number would be its answer."""
+    in_focus = {box.key for box in sheet.boxes if box.focus}
+    focus = [box for box in sheet.boxes if box.focus and in_focus.isdisjoint(find_keys(box.rule))]
     read = {key for box in focus for key in find_keys(box.rule)}
-    if any(box.key in read for box in focus):
-        raise UsageError("the sign form asks numbers that do not depend on each other; give one --focus.")
     given = {key: number for key, number in sheet.given.items() if key in read}
     given |= {
         box.key: Given(box.format(sheet.key[box.key]), box.exact, box.symbol)

@@ -56,3 +56,9 @@ def test_a_factor_of_one_eighth_is_written_as_a_division() -> None:
     eighth = RuleCall("divide", (1.0, 8.0))
     assert format_rule(RuleCall("multiply", (RuleCall("+", ("a", "b")), eighth)), str) == "(a + b) / 8"
     assert format_rule(RuleCall("multiply", ("a", "b", eighth)), str) == "a · b / 8"
+
+
+def test_a_product_that_begins_with_a_minus_is_subtracted_in_parentheses() -> None:
+    product = RuleCall("multiply", (-0.5, "g"))
+    assert format_rule(RuleCall("subtract", ("w", product)), str) == "w - (-0.5 · g)"
+    assert format_rule(RuleCall("add", ("w", product)), str) == "w - 0.5 · g"

@@ -41,9 +41,9 @@ def test_a_sign_is_1_or_0_or_minus_1(number: str, sign: int) -> None:
     assert made.key[box.key] == sign
 
 
-def test_signs_of_numbers_that_read_each_other_are_refused() -> None:
-    with pytest.raises(UsageError, match="depend"):
-        apply_form(focus_on("pattern~0", "pattern~2"), "sign")
+def test_of_numbers_that_read_each_other_the_sign_of_the_earlier_is_asked() -> None:
+    made = apply_form(focus_on("pattern~0", "pattern~2"), "sign")
+    assert [box.key for box in made.boxes] == ["pattern~0"] and "pattern~0" not in made.given
 
 
 def test_a_worked_sheet_holds_one_mistake_and_asks_for_its_box() -> None:
