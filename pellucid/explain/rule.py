@@ -102,11 +102,6 @@ def transform(rule: Rule, change: Callable[[Rule], Rule]) -> Rule:
     return change(rule)
 
 
-def substitute(rule: Rule, other: Mapping[str, Rule]) -> Rule:
-    """Returns the rule with some keys replaced."""
-    return transform(rule, lambda part: other.get(part, part) if isinstance(part, str) else part)
-
-
 def simplify(rule: Rule) -> Rule:
     """Returns an equal rule without terms of constant 0, factors of constant 0 or 1, and quotients of equals:
     what a mask of 0 and 1, or a gradient of 0, leaves of a formula."""

@@ -40,7 +40,7 @@ from pellucid.explain.trace import Trace
 from pellucid.figures.figure import Figure
 from pellucid.lessons.program import LessonProgram
 from pellucid.sheets.digits import count_decimals, is_exact
-from pellucid.sheets.sheet import LEVELS, format_answer
+from pellucid.sheets.sheet import LEVELS, format_answer, trim_zeros
 
 DECIMALS = 4
 """Decimals of a number, where a reference does not say how many."""
@@ -340,7 +340,7 @@ def format_value(value: float, decimals: int) -> str:
     """
     if not math.isfinite(value):
         return _sign(f"{value}".replace("inf", "∞"))
-    text = f"{value + 0.0:,.2f}".rstrip("0").rstrip(".")
+    text = trim_zeros(f"{value + 0.0:,.2f}")
     if is_exact(value) and len(text.partition(".")[2]) <= decimals:
         return _sign(text if float(text.replace(",", "")) else "0")
     return _sign(format_answer(value, decimals))

@@ -55,7 +55,7 @@ class Cells:
         value = float(trace.value(name)[index])
         if step is None:
             is_start = name.startswith("d.") and value == 1.0 and not trace.value(name).ndim
-            return value if is_start or _is_mask(trace, name) else self._key(name, index)
+            return value if is_start or _is_mask(name) else self._key(name, index)
         if (before := self._find_unchanged(step)) is not None:
             return self.resolve(before, index)
         if self.fits_stop(name):
@@ -171,7 +171,7 @@ def _write_constant(value: float) -> Rule:
 MASKS = ("mask", "position_mask", "same_segment", "counted")
 
 
-def _is_mask(trace: Trace, name: str) -> bool:
+def _is_mask(name: str) -> bool:
     """Tests whether a value only says which numbers count: its cells are 0 or 1 and are not printed."""
     return name.partition("@")[0] in MASKS
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from pellucid.explain.rule import Rule, compute, find_keys
 from pellucid.reference.op import Array
-from pellucid.sheets.sheet import Given
+from pellucid.sheets.sheet import Given, format_power, trim_zeros
 
 MOST_DIGITS = 6
 """The digits of a printed number at most, where fewer decimals can be asked."""
@@ -39,10 +39,9 @@ def format_given(value: float, digits: int) -> tuple[str, bool]:
     (('-0.5', True), ('0.3302', False), ('1.23e-5', False))
     """
     if is_exact(value):
-        return f"{value + 0.0:.2f}".rstrip("0").rstrip("."), True
+        return trim_zeros(f"{value + 0.0:.2f}"), True
     if abs(value) < 1e-4:
-        mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
-        return f"{mantissa}e{int(exponent)}", False
+        return format_power(value, digits), False
     decimals = max(digits - 1 - math.floor(math.log10(abs(value))), 0)
     return f"{value:.{decimals}f}", False
 
@@ -123,11 +122,13 @@ def _differentiate(given: Mapping[str, float], rules: Mapping[str, Rule]) -> dic
     for key, rule in rules.items():
         derivative = np.zeros(len(given))
         for read in dict.fromkeys(find_keys(rule)):
-            h = 1e-6 * max(abs(values[read]), 1e-3)
-            high = compute(rule, values | {read: values[read] + h})
-            low = compute(rule, values | {read: values[read] - h})
-            derivative = derivative + (high - low) / (2 * h) * (
-                units[read] if read in units else derivatives[read]
-            )
+            value = values[read]
+            h = 1e-6 * max(abs(value), 1e-3)
+            values[read] = value + h  # in place: a copy of all numbers for each costs more than the rule
+            high = compute(rule, values)
+            values[read] = value - h
+            low = compute(rule, values)
+            values[read] = value
+            derivative += (high - low) / (2 * h) * (units[read] if read in units else derivatives[read])
         derivatives[key], values[key] = np.nan_to_num(derivative), compute(rule, values)
     return derivatives

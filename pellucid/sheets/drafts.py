@@ -14,8 +14,7 @@ from pellucid.explain.trace import Trace
 from pellucid.reference.op import Array, Index
 from pellucid.sheets.cells import WHOLE, CellId, Cells
 from pellucid.sheets.parts import share_parts
-
-MOST_BOXES = 5000
+from pellucid.sheets.sheet import MOST_BOXES
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,11 @@ from pellucid.explain.rule import ARITY, Rule, RuleCall, find_keys, is_call
 from pellucid.files import Damaged, Kind, check_format, check_output, need, new_file, read_text, validating
 from pellucid.sheets.blanks import fill_blanks, read_blanks
 from pellucid.sheets.page import write_html, write_markdown
-from pellucid.sheets.sheet import FORMS, LEVELS, Box, Given, Sheet, SumCheck
+from pellucid.sheets.sheet import FORMS, LEVELS, MOST_BOXES, Box, Given, Sheet, SumCheck
 
 FORMAT, VERSION = "pellucid-sheet", 1
 ENDINGS = (".html", ".md", ".json")
 MOST_BYTES = 4_000_000
-MOST_BOXES = 5_000
 MOST_NODES = 200_000
 """The largest number of keys, numbers and calls in all rules of a sheet."""
 DEEPEST = 50

@@ -12,6 +12,7 @@ from typing import Any
 from pellucid.explain.rule import Rule, compute
 
 FORMS = ("compute", "sign", "find")
+MOST_BOXES = 5_000
 LEVELS = (0, 1, 2, 3)
 """0 worked, 1 the last step of each part open, 2 all open, 3 the same step in a pretrained model."""
 
@@ -67,7 +68,7 @@ class Box:
         """Returns an answer as the key prints it, with `more` decimals than asked: 0.2500, or 0.25 where it
         is exact."""
         text = format_answer(value, self.decimals + more)
-        return text.rstrip("0").rstrip(".") if self.exact and "." in text and "e" not in text else text
+        return trim_zeros(text) if self.exact and "e" not in text else text
 
 
 @dataclass(frozen=True)
@@ -138,9 +139,23 @@ def format_answer(value: float, decimals: int) -> str:
     if float(text) == 0:
         return text.removeprefix("-")
     if decimals > 6 and abs(value) < 1e-4:
-        mantissa, exponent = f"{float(text):.{significant_digits(text) - 1}e}".split("e")
-        return f"{mantissa}e{int(exponent)}"
+        return format_power(float(text), significant_digits(text))
     return text
+
+
+def format_power(value: float, digits: int) -> str:
+    """Returns a number as a power of ten with this many significant digits: 3.142e-5."""
+    mantissa, exponent = f"{value:.{digits - 1}e}".split("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def trim_zeros(text: str) -> str:
+    """Returns a number without the zeros that end its decimals.
+
+    >>> trim_zeros("0.50"), trim_zeros("2.00"), trim_zeros("20")
+    ('0.5', '2', '20')
+    """
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def significant_digits(text: str) -> int:
