@@ -158,6 +158,7 @@ class LessonScreen:
         if len(screens) > 1:
             place += f" (screen {self.screen + 1} of {len(screens)})"
         for line in lay_out(f"{place}   {self._format_keys(text)}", self.width):
+            line = line.replace(NO_BREAK, " ")
             self.console.print(line, markup=False, style="dim", end="\n", soft_wrap=True)
 
     def _format_keys(self, text: str) -> str:
