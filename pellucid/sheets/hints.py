@@ -26,8 +26,9 @@ def _say_where(marking: Marking, marked: MarkedBox) -> str:
 
 
 def _say_mistake(marking: Marking, marked: MarkedBox) -> str:
-    said = [explain_fitting(marking, marked)] if marked.mistakes else []
-    return "\n".join([*said, f"The formula: {marked.box.formula}"])
+    note = marked.note if marked.grade is Grade.WRONG else ""
+    said = explain_fitting(marking, marked) or (f"Your number is {note}." if note else "")
+    return "\n".join(filter(None, (said, f"The formula: {marked.box.formula}")))
 
 
 def _say_arithmetic(marking: Marking, marked: MarkedBox) -> str:

@@ -34,6 +34,10 @@ def test_a_mistake_comes_with_the_arithmetic_that_gives_the_answer() -> None:
     assert hint(answer(L="0.4791"), 2).splitlines()[0].endswith("Your number is -log₁₀(P0).")
 
 
+def test_the_second_says_that_the_decimal_point_stands_elsewhere() -> None:
+    assert hint(answer(P0="3.318"), 2).startswith("Your number is 10 times too large")
+
+
 def test_the_third_is_the_arithmetic_with_your_numbers() -> None:
     assert hint(WRONG, 3).endswith("P0 = 1.6487 / 4.9688")
     assert hint(answer(E0="", P0="0.2"), 3).endswith("P0 = 1.6487 / 4.9688")  # an open box is computed
