@@ -51,7 +51,12 @@ Update = Annotated[
 ]
 Rate = Annotated[
     float | None,
-    typer.Option("--lr", help="The learning rate of the update; 1 if omitted.", min=-1e9, max=1e9),
+    typer.Option(
+        "--lr",
+        help="The learning rate of the update; 1 if omitted, other than in a recipe.",
+        min=-1e9,
+        max=1e9,
+    ),
 ]
 Setting = Annotated[
     list[str] | None,

@@ -26,6 +26,10 @@ def test_level_1_leaves_the_last_step_of_each_part_open(sheet: Sheet) -> None:
     assert {box.step for box in boxes} > steps
 
 
+def test_a_sheet_says_its_level(sheet: Sheet) -> None:
+    assert [apply_level(sheet, level).level for level in (0, 1, 2)] == [0, 1, 2]
+
+
 def test_level_2_shows_nothing(sheet: Sheet) -> None:
     assert not any(box.shown for box in apply_level(apply_level(sheet, 0), 2).boxes)
 

@@ -1,10 +1,12 @@
 """The learner's record survives a kill and two processes, and says what is due."""
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -196,6 +198,19 @@ def test_two_processes_append_whole_lines(tmp_path: Path) -> None:
     assert [process.wait(60) for process in both] == [0, 0]
     assert len(read_record(path).entries) == 100
     assert len(path.read_bytes().splitlines()) == 100
+
+
+def test_an_entry_waits_while_another_process_writes(tmp_path: Path) -> None:
+    path = tmp_path / "learner.jsonl"
+    append_entry(practise(0, 1), path)
+    writer = threading.Thread(target=append_entry, args=(practise(1, 1), path), daemon=True)
+    with path.open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        writer.start()
+        writer.join(0.2)
+        assert writer.is_alive() and len(read_record(path).entries) == 1
+    writer.join(10)
+    assert len(read_record(path).entries) == 2
 
 
 def test_a_killed_process_leaves_whole_lines(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from pellucid.explain.rule import Rule, RuleCall, compute
 from pellucid.judge.mistakes import SHEET_MISTAKES, find_slips
-from pellucid.judge.mistakes.slips import SLIPS_OF_RULES
+from pellucid.judge.mistakes.slips import MOST_TERMS, SLIPS_OF_RULES
 
 A, B = "a", "b"
 PRODUCT = RuleCall("multiply", (A, B))
@@ -71,3 +71,11 @@ def test_lost_terms_neighbors_and_skipped_steps_are_not_specific() -> None:
     generic = {slip.name for slip in find_slips(SUM, ["e"]) if not slip.is_specific}
     generic |= {slip.name for slip in find_slips(PLANTS["step skipped"][0]) if not slip.is_specific}
     assert generic == {"term of the sum missing", "neighboring cell", "step skipped"}
+
+
+def test_no_term_is_missed_in_a_sum_so_long_that_one_fits_any_number() -> None:
+    names = [
+        {slip.name for slip in find_slips(RuleCall("+", tuple(f"x{i}" for i in range(count))))}
+        for count in (MOST_TERMS, MOST_TERMS + 1)
+    ]
+    assert names[0] - names[1] == {"term of the sum missing"}
