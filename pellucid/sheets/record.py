@@ -256,7 +256,7 @@ def make_entry(
     mistakes: dict[Skill, Counter[str]] = {skill: Counter() for skill in verdicts}
     wrong = {(marked.box.key, marked.text): marked for marked in (*marking.boxes, *tried)}
     for marked in wrong.values():
-        mistakes[_skill_of(marked)].update({found.name for found in marked.mistakes})
+        mistakes[_skill_of(marked)].update([*dict.fromkeys(found.name for found in marked.mistakes)])
     peeks = Counter(map(_skill_of, peeked))
     skills = {
         skill: Practice(dict(verdicts[skill]), dict(mistakes[skill]), peeks[skill]) for skill in verdicts
