@@ -24,6 +24,8 @@ from pellucid.sheets.sheet import FORMS, LEVELS, MOST_BOXES, Box, Given, Sheet, 
 
 FORMAT, VERSION = "pellucid-sheet", 1
 ENDINGS = (".html", ".md", ".json")
+ANSWER_BYTES = 20
+"""The room that a sheet is written with for the answer of each box."""
 MOST_BYTES = 4_000_000
 MOST_NODES = 200_000
 """The largest number of keys, numbers and calls in all rules of a sheet."""
@@ -120,6 +122,12 @@ def write_sheet(path: Path, sheet: Sheet, key: bool = False, force: bool = False
     """Writes a sheet as HTML, Markdown or JSON by the ending of the path; with `key` its answer key."""
     check_sheet_output(path, force)
     data = format_file(sheet, path.suffix.lower(), key, path.name).encode("utf-8", "backslashreplace")
+    most = MOST_BYTES - ANSWER_BYTES * len(sheet.boxes)
+    if path.suffix.lower() != ".html" and len(data) > most:
+        raise UsageError(
+            f"a sheet of {len(sheet.boxes):,} boxes can be marked up to {most:,} bytes, and this one has "
+            f"{len(data):,}: ask fewer numbers with --boxes, or shorter sums with --top."
+        )
     with new_file(path, SHEET_FILE, force) as file:
         file.write(data)
 

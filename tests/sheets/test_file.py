@@ -61,6 +61,16 @@ def test_a_key_is_the_sheet_with_every_answer(ending: str, tmp_path: Path) -> No
     assert answers["pattern~0"] == "1.6487" and len(answers) == len(SHEET.boxes)
 
 
+def test_a_sheet_that_could_not_be_read_again_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pellucid.sheets.file.MOST_BYTES", 1000)
+    with pytest.raises(UsageError, match="--boxes"):
+        write_sheet(tmp_path / "sheet.md", make_softmax_sheet())
+    write_sheet(tmp_path / "sheet.html", make_softmax_sheet())  # for paper
+    assert [path.name for path in tmp_path.iterdir()] == ["sheet.html"]
+
+
 def test_a_sheet_file_holds_no_answer() -> None:
     assert "1.6487" not in format_file(SHEET, ".md") + format_file(SHEET, ".json")
 
