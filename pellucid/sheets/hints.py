@@ -3,7 +3,8 @@
 from pellucid.explain.rule import find_keys, format_rule
 from pellucid.judge.mistakes import explain_mistake
 from pellucid.sheets.answers import is_plain
-from pellucid.sheets.mark import FittingMistake, Grade, MarkedBox, Marking
+from pellucid.sheets.fitting import FittingMistake
+from pellucid.sheets.mark import Grade, MarkedBox, Marking
 from pellucid.sheets.sheet import format_answer
 
 STAGES = (1, 2, 3, 4)

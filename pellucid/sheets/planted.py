@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from pellucid.explain.rule import Rule, compute
 from pellucid.judge.mistakes import resolve_mistake
+from pellucid.sheets.fitting import find_slips
 from pellucid.sheets.make import VISIBLE
-from pellucid.sheets.mark import Grade, find_slips, mark_sheet
+from pellucid.sheets.mark import Grade, mark_sheet
 from pellucid.sheets.sheet import Box, Sheet, format_answer
 
 EXACT = 2

@@ -173,7 +173,7 @@ def test_generic_slips_are_named_only_if_nothing_else_fits_and_few_do(
     def slips(names: int) -> None:
         generic = [(f"lost a term ({number})", call("multiply", "P0", "V0")) for number in range(names)]
         monkeypatch.setattr(
-            "pellucid.sheets.mark.find_slips",
+            "pellucid.sheets.fitting.find_slips",
             lambda sheet, box, is_generic: iter(generic if is_generic and box.key == "Z" else []),
         )
 
