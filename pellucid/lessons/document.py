@@ -11,14 +11,7 @@ from pellucid.lessons.reference import PagePicture, PageSheet
 from pellucid.lessons.render import PageStyle, render_section
 from pellucid.reference.ops import find_op
 from pellucid.sheets.layout import lay_out_steps
-from pellucid.sheets.sheet import Sheet
-
-LEVELS = {
-    0: "worked, every step with its arithmetic",
-    1: "the last step of each part open",
-    2: "every step open",
-    3: "the same step in a pretrained model",
-}
+from pellucid.sheets.sheet import LEVELS, Sheet
 
 
 def format_command(lesson: Lesson, level: int, name: str = "") -> str:

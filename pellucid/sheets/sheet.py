@@ -13,8 +13,12 @@ from pellucid.explain.rule import Rule, compute
 
 FORMS = ("compute", "sign", "find")
 MOST_BOXES = 5_000
-LEVELS = (0, 1, 2, 3)
-"""0 worked, 1 the last step of each part open, 2 all open, 3 the same step in a pretrained model."""
+LEVELS = {
+    0: "worked, every step with its arithmetic",
+    1: "the last step of each part open",
+    2: "every step open",
+    3: "the same step in a pretrained model",
+}
 
 
 @dataclass(frozen=True)
