@@ -157,7 +157,7 @@ def _deliver(made: "Sheet", output: Path | None, key: bool, force: bool) -> None
     print(f"{output}: {what}{count} from {pluralize(len(made.given), 'given number')}")
     unseen = made.source.get("unseen")
     if unseen and made.lesson is None:
-        print(f"mistakes that these numbers cannot show: {', '.join(unseen)}")
+        print(f"mistakes that these numbers cannot show: {'; '.join(unseen)}")
     if asked and not key and output.suffix.lower() != ".html":
         print(f"fill it in, then: pellucid mark {output}")
 
