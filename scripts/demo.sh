@@ -22,4 +22,5 @@ cat <<'NEXT'
   .venv/bin/pellucid plot demo/stories -o demo/curves.html                              how it learned
   .venv/bin/pellucid explain demo/stories --at "blocks.1.mlp.up_proj.weight@305[3,17]"  how it learned one number
   .venv/bin/pellucid train my.txt --minutes 10                                          a model of your own text
+  .venv/bin/pellucid learn 13                                                           how it works, with pencil and paper
 NEXT
