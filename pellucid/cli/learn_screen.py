@@ -24,6 +24,8 @@ HELD = 6
 NEXT, BACK, QUIT = (" ", "n", "\x1b[C", "\x1b[6~"), ("b", "\x1b[D", "\x1b[5~"), ("q", "Q", "\x1b", "\x04")
 
 SECTION_KEYS = [str(i) for i in range(1, len(SECTIONS) + 1)]
+NUMBER_KEYS = tuple("0123456789.,+-−<>")
+"""Keys that begin a prediction where a number is covered: people type the number at once."""
 
 
 class LessonScreen:
@@ -71,6 +73,9 @@ class LessonScreen:
             return self._turn(1, len(screens))
         if key in BACK:
             return self._turn(-1, len(screens))
+        if self.visible and key in NUMBER_KEYS:
+            self._predict(key)
+            return True
         if key in SECTION_KEYS:
             self.section, self.screen, self.hints = SECTION_KEYS.index(key), 0, 0
             return True
@@ -186,7 +191,8 @@ class LessonScreen:
             )
         return True
 
-    def _predict(self) -> None:
+    def _predict(self, begun: str = "") -> None:
+        """Reads a prediction of the first covered number, of which `begun` was typed already."""
         if not self.visible:
             self.message = "No number is covered here."
             return
@@ -195,7 +201,7 @@ class LessonScreen:
             forms = "a number, its sign (+ or -), or > or < a number; Enter alone goes back"
             for line in lay_out(f"{cover.name}: {forms}", self.width):
                 self.console.print(line, markup=False, soft_wrap=True)
-            text = input("> ")
+            text = self._read_line(begun)
             verdict = cover.judge(text) if text.strip() else ""
             if verdict is None:
                 forms = "write a number such as 0.25, +, -, > 0.5 or < 0.5"
@@ -203,6 +209,12 @@ class LessonScreen:
             elif verdict:
                 self.message = verdict
                 self._uncover(cover)
+
+    def _read_line(self, begun: str) -> str:
+        """Returns a line, with what was typed of it while the screen was drawn."""
+        typed, end, rest = re.sub("\r", "\n", begun + "".join(self.pending)).partition("\n")
+        self.pending = list(rest)
+        return typed if end else typed + input(f"> {typed}")
 
     def _peek(self) -> None:
         if not self.visible:
@@ -225,8 +237,8 @@ class LessonScreen:
 
     def _explain_keys(self) -> None:
         self.message = (
-            f"Keys: Space next, b back, 1 to {len(SECTIONS)} a section, Enter predict, p peek, h hint, "
-            "a answers, q quit."
+            f"Keys: Space next, b back, a number or Enter predict, p peek, h hint, a answers, q quit; where "
+            f"nothing is covered, 1 to {len(SECTIONS)} go to a section."
         )
 
     def _uncover(self, cover: Cover) -> None:

@@ -38,10 +38,10 @@ def read(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tm
 
 
 def test_keys_turn_the_pages(read: Read) -> None:
-    first, formula, back, middle, last, end = read("2", "b", "4", "8", "     ")[:6]
+    first, formula, back, last, end = read("2", "b", "8", "     ")[:5]
     assert "INTUITION" in first and "1 of 8" in first
     assert "FORMULA" in formula and "Intuition, 1 of 8" in back
-    assert "WORKED EXAMPLE" in middle and "RECAP" in last
+    assert "RECAP" in last
     assert "Recap, 8 of 8" in end
 
 
@@ -54,6 +54,12 @@ def test_a_number_is_covered_until_it_is_predicted(read: Read) -> None:
     assert "Q[1,0] = 0 · 2 + 1 · 0 = □1" in covered and "Enter predict □1" in covered
     assert "Q[1,0] = 0 · 2 + 1 · 0 = 0" in right and "right: Q[1,0] = 0" in right
     assert "wrong" in wrong and "Q[1,1] = 2" in wrong
+
+
+@pytest.mark.parametrize("keys", [("0\r",), ("0", ""), ("\r0\r",), ("\r", "0")])
+def test_a_number_typed_at_once_is_a_prediction(read: Read, keys: tuple[str, ...]) -> None:
+    """With or without Enter before it, and also where it was typed while the screen was drawn."""
+    assert "right: Q[1,0] = 0" in read("4", *keys)[2]
 
 
 def test_a_cover_keeps_its_label_when_another_number_is_uncovered(read: Read) -> None:
