@@ -299,6 +299,29 @@ def _find_libc_rename() -> Any:
 _LIBC_RENAME = _find_libc_rename()
 
 
+_USER_FOLDERS = {
+    "cache": ("XDG_CACHE_HOME", "~/.cache", "~/Library/Caches"),
+    "data": ("XDG_DATA_HOME", "~/.local/share", "~/Library/Application Support"),
+}
+"""For each kind of files: the variable and the folder on Linux, and the folder on macOS."""
+
+
+def find_user_folder(kind: str) -> Path:
+    """Returns where a user's files are kept, "cache" or "data": $PELLUCID_HOME, or our folder in the
+    place that the platform has for them."""
+    if home := os.environ.get("PELLUCID_HOME"):
+        return Path(home).expanduser().absolute()
+    variable, linux, mac = _USER_FOLDERS[kind]
+    if sys.platform == "win32":
+        parent = Path(os.environ.get("LOCALAPPDATA") or "~/AppData/Local")
+    elif sys.platform == "darwin":
+        parent = Path(mac)
+    else:
+        given = Path(os.environ.get(variable, ""))
+        parent = given if given.is_absolute() else Path(linux)  # XDG: a relative path is ignored
+    return parent.expanduser() / "pellucid"
+
+
 def make_folders(folder: Path) -> list[Path]:
     """Makes a folder and those above it, each known to the disk; returns those made, outermost first."""
     made: list[Path] = []

@@ -4,13 +4,12 @@ An entry is a file NAME.gguf or a folder NAME with a config.json. `fetch.get` ad
 hf:ORG/NAME, which is stored as ORG--NAME.
 """
 
-import os
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from pellucid.errors import FileError, UsageError, file_error
+from pellucid.files import find_user_folder
 from pellucid.format import format_bytes
 
 HUB = "hf:"
@@ -67,18 +66,7 @@ class Entry:
 
 def library_folder() -> Path:
     """Returns the library's folder: $PELLUCID_HOME/models, or one in the user's cache."""
-    if home := os.environ.get("PELLUCID_HOME"):
-        return Path(home).expanduser().absolute() / "models"
-    return _cache_folder() / "pellucid" / "models"
-
-
-def _cache_folder() -> Path:
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or "~/AppData/Local").expanduser()
-    if sys.platform == "darwin":
-        return Path("~/Library/Caches").expanduser()
-    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return given if given.is_absolute() else Path("~/.cache").expanduser()  # XDG: a relative path is ignored
+    return find_user_folder("cache") / "models"
 
 
 def list_models() -> list[Entry]:

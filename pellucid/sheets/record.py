@@ -16,7 +16,6 @@ import fcntl
 import json
 import os
 import stat
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pellucid.errors import FileError, ResourceError, file_errors
-from pellucid.files import make_folders, read_bytes
+from pellucid.files import find_user_folder, make_folders, read_bytes
 from pellucid.sheets.mark import Grade, MarkedBox, Marking
 
 LARGEST = 100_000_000
@@ -172,18 +171,7 @@ def _share(result: tuple[int, int]) -> float:
 
 def record_path() -> Path:
     """Returns the record's path: in $PELLUCID_HOME, or in the user's data folder."""
-    if home := os.environ.get("PELLUCID_HOME"):
-        return Path(home).expanduser().absolute() / "learner.jsonl"
-    return _data_folder() / "pellucid" / "learner.jsonl"
-
-
-def _data_folder() -> Path:
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or "~/AppData/Local").expanduser()
-    if sys.platform == "darwin":
-        return Path("~/Library/Application Support").expanduser()
-    given = Path(os.environ.get("XDG_DATA_HOME", ""))
-    return given if given.is_absolute() else Path("~/.local/share").expanduser()
+    return find_user_folder("data") / "learner.jsonl"
 
 
 def read_record(path: Path | None = None) -> Record:

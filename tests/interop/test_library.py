@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pellucid.errors import FileError, ResourceError, UsageError
-from pellucid.interop import fetch, library
+from pellucid.interop import fetch
 from pellucid.interop.fetch import DownloadProgress, get
 from pellucid.interop.library import KNOWN, find, hub_entry, library_folder, list_models
 
@@ -76,15 +76,15 @@ def test_the_library_is_where_the_environment_says(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("PELLUCID_HOME", str(tmp_path))
     assert library_folder() == tmp_path / "models"
     monkeypatch.setenv("PELLUCID_HOME", "")
-    monkeypatch.setattr(library.sys, "platform", "linux")
+    monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     assert library_folder() == tmp_path / "caches" / "pellucid" / "models"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert library_folder() == tmp_path / ".cache" / "pellucid" / "models"
-    monkeypatch.setattr(library.sys, "platform", "darwin")
+    monkeypatch.setattr(sys, "platform", "darwin")
     assert library_folder() == tmp_path / "Library" / "Caches" / "pellucid" / "models"
-    monkeypatch.setattr(library.sys, "platform", "win32")
+    monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
     assert library_folder() == tmp_path / "local" / "pellucid" / "models"
 
