@@ -61,7 +61,8 @@ def draw_uniform(seed: int, choice: int, step: int) -> float:
     >>> draw_uniform(7, 0, 3) == draw_uniform(7, 0, 3) != draw_uniform(7, 0, 4)
     True
     """
-    raw = np.random.Philox(key=[seed % 2**64, choice], counter=[step, 0, 0, 0]).random_raw()
+    key = np.array([seed % 2**64, choice], np.uint64)
+    raw = np.random.Philox(key=key, counter=[step, 0, 0, 0]).random_raw()
     return float((int(raw) >> 11) * 2.0**-53)
 
 

@@ -6,7 +6,7 @@ from pellucid.generation.entry import Entry
 from pellucid.generation.sampling import Sampling
 
 FINISH_REASONS = ("stop", "length", "context", "cancelled", "error")
-"""A stop token or text; `max_new_tokens`; a full context; the caller cancelled; an error ended the request."""
+"""A stop token or text; `max_new_tokens`; a full context; the caller cancelled; an error."""
 
 
 @dataclass(frozen=True)
