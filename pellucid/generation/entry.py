@@ -1,4 +1,5 @@
-"""The record of one chosen token: its candidates, what each sampler removed, the draw and the choice."""
+"""The records of a generation: of one chosen token, its candidates, what each sampler removed, the draw and
+the choice; of one node of a beam search; of one speculative step."""
 
 from dataclasses import dataclass
 
@@ -57,6 +58,53 @@ class Entry:
     removed: tuple[Removal, ...] = ()
     note: str = ""
     """What else happened at this token: the context was cropped, a draft was accepted."""
+
+
+FATES = ("kept", "pruned", "finished")
+"""Of a node: its beam goes on, was given up, or ended."""
+
+
+@dataclass(frozen=True)
+class BeamNode:
+    """One token of a beam search. The tree is a tuple of them, parents before their children; a step's nodes
+    stand together, the largest score first."""
+
+    parent: int
+    """The place of its parent in the tree; −1 for the first new tokens, which follow the prompt."""
+    id: int
+    logprob: float
+    """ln p of the token given those before it, after every sampler."""
+    score: float
+    """The sum of the log-probabilities from the first new token to this one: the parent's score + logprob."""
+    fate: str
+    """One of `FATES`. A step's nodes that did not end compete: the `beams` with the largest scores are kept,
+    and the next ones are listed as pruned."""
+    penalty: float | None = None
+    """length ** length_penalty, where length counts the new tokens up to this one; None unless its beam ended
+    here, by a stop token or because no more tokens may follow."""
+    final: float | None = None
+    """score / penalty, by which ended beams are ranked."""
+
+
+PROPOSERS = ("draft", "lookup")
+"""What proposed tokens: a draft model, or the text that followed the same tokens earlier."""
+
+
+@dataclass(frozen=True)
+class SpeculativeStep:
+    """One forward pass of the target model over several proposed tokens.
+
+    The target draws its own token at each place, with the same u as without proposals. A proposal is accepted
+    where it is that token and every one before it was accepted. So the step emits its first `accepted`
+    proposals and one token more, unless the text ends before.
+    """
+
+    step: int
+    """The number of new tokens before it."""
+    proposer: str
+    """One of `PROPOSERS`."""
+    proposed: tuple[int, ...]
+    accepted: int
 
 
 SHOWN_CANDIDATES = 10

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from pellucid.generation.entry import Entry
+from pellucid.generation.entry import BeamNode, Entry, SpeculativeStep
 from pellucid.generation.sampling import Sampling
 
 FINISH_REASONS = ("stop", "length", "context", "cancelled", "error")
@@ -49,3 +49,10 @@ class Completion:
     entries: tuple[Entry, ...] = ()
     score: float | None = None
     """Of a beam: its log-probability over the length penalty."""
+    seed: int | None = None
+    """Of its random numbers: the sampling's, or the one that was chosen where it has none."""
+    speculative: tuple[SpeculativeStep, ...] = ()
+    beams: tuple[BeamNode, ...] = ()
+    """The tree of a beam search, the same for all choices of a request."""
+    node: int | None = None
+    """The place in that tree of the choice's last token."""

@@ -1,0 +1,101 @@
+"""The ledger: everything that decided a generated text, so that another person can replay and explain it.
+
+Model, settings, samplers in their order, seed, prompt, and for every token its entry (`entry.py`).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pellucid.generation.entry import Entry
+from pellucid.generation.request import Completion
+from pellucid.generation.sampling import Sampling
+
+
+@dataclass(frozen=True)
+class LedgerModel:
+    """Which model it was, and what its numbers depend on."""
+
+    name: str
+    path: str | None
+    """The absolute path of its file or folder; None for a model in memory alone."""
+    fingerprint: str
+    """SHA-256 over the config and, of every weight, the name, the shape and up to `SAMPLED_NUMBERS` evenly
+    spaced numbers as the engine holds them. It tells models, versions and trained copies apart; a change to
+    other numbers alone is not seen."""
+    parameters: int
+    vocab_size: int
+    context_length: int
+    bidirectional_prefix: int = 0
+    dtype: str = "float32"
+    device: str = "cpu"
+    cache_dtype: str = "float32"
+    draft: str | None = None
+    """The name of the draft model, whose proposals change no token."""
+
+
+SAMPLED_NUMBERS = 64
+
+
+@dataclass(frozen=True)
+class LedgerSampler:
+    """One sampler of the chain."""
+
+    kind: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Shortening:
+    """A full context: before new token `step`, `dropped` tokens were dropped and the `kept` others read
+    again from position 0."""
+
+    choice: int
+    step: int
+    dropped: int
+    kept: int
+
+
+@dataclass(frozen=True)
+class LedgerVersions:
+    """What computed it: numbers agree bit for bit where these do, elsewhere within rounding."""
+
+    pellucid: str
+    torch: str
+    machine: str
+    """The processor's family and the vector instructions that torch uses there, or the GPU."""
+
+
+class LedgerToken(NamedTuple):
+    """One token of a ledger: its choice, the number of new tokens before it, and its entry."""
+
+    choice: int
+    step: int
+    entry: Entry
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The record of one request."""
+
+    model: LedgerModel
+    versions: LedgerVersions
+    prompt: tuple[int, ...]
+    sampling: Sampling
+    sources: Mapping[str, str]
+    """Where each setting came from: "default", "model", "preset balanced", "given"."""
+    chain: tuple[LedgerSampler, ...]
+    """The samplers in the order in which they ran."""
+    stop_ids: tuple[int, ...]
+    seed: int
+    """The seed that was used, also where none was given."""
+    completions: tuple[Completion, ...]
+    texts: Mapping[int, str]
+    """The text of every token that the ledger mentions, for display: a space is ·."""
+    shortenings: tuple[Shortening, ...] = ()
+
+    def tokens(self) -> Iterator[LedgerToken]:
+        """Yields every token that has an entry, choice by choice."""
+        for completion in self.completions:
+            for step, entry in enumerate(completion.entries):
+                yield LedgerToken(completion.choice, step, entry)
