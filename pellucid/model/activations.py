@@ -1,4 +1,8 @@
-"""Activation functions, under the names of the specification's operations."""
+"""Activation functions, under the names of the specification's operations.
+
+torch's vectorized loops compute the last elements of a tensor one by one, by other instructions; `exp` and
+`tanh` do not, so functions made of them give an element the same result wherever it stands.
+"""
 
 import math
 from collections.abc import Callable
@@ -8,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pellucid import registry
-from pellucid.model.precision import widen
+from pellucid.model.precision import is_row_invariant, widen
 
 Activation = Callable[[Tensor], Tensor]
 
@@ -33,7 +37,7 @@ def relu_squared(x: Tensor) -> Tensor:
 @registry.kind("silu")
 def silu(x: Tensor) -> Tensor:
     """SiLU: x σ(x)."""
-    return F.silu(x)
+    return x / (1 + torch.exp(-x)) if is_row_invariant(x) else F.silu(x)
 
 
 @registry.kind("gelu")
@@ -47,6 +51,8 @@ def gelu_tanh(x: Tensor) -> Tensor:
     """GELU in its tanh approximation: ½ x (1 + tanh(√(2/π) (x + 0.044715 x³)))."""
     if torch.compiler.is_compiling() and x.is_cuda:
         return gelu_by_sigmoid(x)
+    if is_row_invariant(x):
+        return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
     return F.gelu(x, approximate="tanh")
 
 

@@ -3,6 +3,9 @@
 `attend` is one of `attentions/`, as the config says; the rest is the same for all.
 """
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor, nn
 
 from pellucid.config import ModelConfig, Shapes
@@ -29,7 +32,9 @@ class Attention(nn.Module):
         self.attend = attentions.make(config, path)
         self.o_proj = Linear(shapes, f"{path}.o_proj") if f"{path}.o_proj.weight" in shapes else None
 
-    def forward(self, x: Tensor, inputs: AttentionInputs, cache: LayerCache | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, inputs: AttentionInputs, cache: LayerCache | Sequence[LayerCache] | None = None
+    ) -> Tensor:
         t = self.t
         q, k, v = project(x, self.q_proj, self.k_proj, self.v_proj)
         q = t("q", self._split_heads(q, self.n_head))
@@ -39,9 +44,28 @@ class Attention(nn.Module):
             q, k = t("q_normed", self.q_norm(q)), t("k_normed", self.k_norm(k))
         if inputs.rotation:
             q, k = t("q_rot", rotate(q, inputs.rotation)), t("k_rot", rotate(k, inputs.rotation))
-        z = t("z", self.attend(q, k, v, inputs, cache))
+        z = t("z", self._attend(q, k, v, inputs, cache))
         heads = z.transpose(1, 2).flatten(2)  # [B H T D] → [B T (H D)]
         return heads if self.o_proj is None else self.o_proj(heads)
+
+    def _attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        inputs: AttentionInputs,
+        cache: LayerCache | Sequence[LayerCache] | None,
+    ) -> Tensor:
+        """Returns z [B H T D]; of several segments, each with its own cache, from one call for each: what a
+        row computes does not depend on the lengths of the others."""
+        if isinstance(cache, LayerCache) or cache is None:
+            z: Tensor = self.attend(q, k, v, inputs, cache)
+            return z
+        parts = []
+        for segment, row in zip(inputs.segments, cache, strict=True):
+            at = (slice(None), slice(None), segment.span)
+            parts.append(self.attend(q[at], k[at], v[at], segment.inputs, row))
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
 
     def _split_heads(self, x: Tensor, n_heads: int) -> Tensor:
         """[B T (heads D)] → [B heads T D]."""

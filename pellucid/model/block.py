@@ -1,5 +1,7 @@
 """A transformer block: attention between positions, then an MLP at each position."""
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 
 from pellucid.config import ModelConfig, Shapes
@@ -29,7 +31,9 @@ class Block(nn.Module):
             rate = config.dropout.rates.get("output", 0.0)
             self.add_module(f"{sub_layer}_drop", Dropout(f"{path}.{sub_layer}_out", rate))
 
-    def forward(self, x: Tensor, inputs: AttentionInputs, cache: LayerCache | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, inputs: AttentionInputs, cache: LayerCache | Sequence[LayerCache] | None = None
+    ) -> Tensor:
         t = self.t
         x = t("resid_pre", x)
         output = t("attn_out", self.attn(self._apply_norm("attn", "norm", x), inputs, cache))

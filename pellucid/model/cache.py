@@ -7,11 +7,17 @@ attends to the first `visible_length` of them. With `stride` 1 that length follo
 
 If the mask hides distant positions (a window), only those it shows are kept: the `first` positions, and a
 ring buffer of the `last` ones, in which position p ≥ first is in slot first + (p − first) mod last.
+
+Buffers and lengths change in place: a recorded CUDA graph stays valid, and the cache of one row (`row`) is a
+view that shares them.
 """
 
+import copy
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -63,9 +69,9 @@ class Cache:
             for buffer in (buffer for layer in self.layers for buffer in layer.buffers):
                 torch._dynamo.mark_static_address(buffer)  # CUDA graphs write to the recorded addresses
         self.lengths = torch.zeros(batch, dtype=torch.int64, device=device)
-        self.host_lengths = [0] * batch
+        self.host_lengths = np.zeros(batch, np.int64)
         """The lengths on the host, so that reading them does not wait for the device."""
-        self.longest, self.is_uniform = 0, True
+        self.is_uniform = True
         self.visible_length = min(stride, capacity)
         self.new_lengths: Tensor | None = None
         """How many tokens of each row of the next call are not padding; None if all."""
@@ -73,6 +79,24 @@ class Cache:
     @property
     def batch(self) -> int:
         return len(self.lengths)
+
+    @property
+    def longest(self) -> int:
+        return int(self.host_lengths.max())
+
+    @property
+    def can_rewind(self) -> bool:
+        """Whether every row can be cropped to a part of its tokens, however many it has read."""
+        return self.ring is None and self.layers[0].can_rewind
+
+    def row(self, index: int) -> Self:
+        """Returns the cache of one row: a view, which reads and changes this one."""
+        view = copy.copy(self)
+        view.layers = [layer.row(index) for layer in self.layers]
+        view.lengths = self.lengths[index : index + 1]
+        view.host_lengths = self.host_lengths[index : index + 1]
+        view.is_uniform = True
+        return view
 
     @property
     def is_contiguous(self) -> bool:
@@ -130,49 +154,66 @@ class Cache:
             raise UsageError(
                 f"{needed} tokens do not fit this cache of {self.capacity}; crop it, or make a larger one."
             )
-        if partial := [length for length in self.host_lengths if 0 < length < self.bidirectional_prefix]:
+        partial = [length for length in self.host_lengths.tolist() if 0 < length < self.bidirectional_prefix]
+        if partial:
             raise UsageError(
                 f"the mask is bidirectional over the first {self.bidirectional_prefix} tokens, and of a row "
                 f"only {partial[0]} were read: read the first {self.bidirectional_prefix} in one call."
             )
+        self.is_uniform = self._is_uniform()
         self.visible_length = min(-(-needed // self.stride) * self.stride, self.capacity)
         self.new_lengths = (
             None if new_lengths is None else torch.tensor(new_lengths, device=self.lengths.device)
         )
 
-    def advance(self, counts: int | list[int]) -> None:
+    def advance(self, counts: int | Sequence[int]) -> None:
         """Adds the numbers of new tokens, padding aside, to the lengths of the rows."""
         if isinstance(counts, int):
             self.lengths += counts
-            self.longest += counts
-            self.host_lengths = [length + counts for length in self.host_lengths]
+            self.host_lengths += counts
         else:
-            self._set_lengths(self.lengths + torch.tensor(counts, device=self.lengths.device))
+            self._set_lengths(self.host_lengths + np.asarray(counts))
 
-    def crop(self, length: int | list[int]) -> None:
+    def crop(self, length: int | Sequence[int]) -> None:
         """Removes the tokens at these positions and after them."""
-        wanted = torch.tensor(length, device=self.lengths.device).expand(self.batch)
-        if int(wanted.min()) < 0:
+        wanted = np.broadcast_to(length, self.host_lengths.shape)
+        if wanted.min() < 0:
             raise UsageError(f"a cache can be cropped to 0 tokens or more, not {length}.")
-        is_partial = (wanted < self.lengths) & (wanted > 0)
+        is_partial = (wanted < self.host_lengths) & (wanted > 0)
         rewindable = sum(self.ring) if self.ring else self.capacity if self.layers[0].can_rewind else 0
-        if bool((is_partial & (self.lengths > rewindable)).any()):
+        if (is_partial & (self.host_lengths > rewindable)).any():
             raise UsageError(
                 "this cache no longer holds every token that it has read, so it cannot be cropped to a part "
                 "of them: crop it to 0 and read the tokens again."
             )
+        is_empty = torch.tensor(wanted == 0, device=self.lengths.device)
         for layer in self.layers:
-            layer.clear(wanted == 0)
-        self._set_lengths(torch.minimum(self.lengths, wanted))
+            layer.clear(is_empty)
+        self._set_lengths(np.minimum(self.host_lengths, wanted))
 
-    def reorder(self, rows: Tensor | list[int]) -> None:
-        """Makes row i a copy of row rows[i], as beam search and dropping finished rows need."""
+    def copy_row(self, source: int, target: int) -> None:
+        """Makes a row a copy of another, in place."""
+        length = int(self.host_lengths[source])
+        for layer in self.layers:
+            layer.copy_row(source, target, length)
+        lengths = self.host_lengths.copy()
+        lengths[target] = length
+        self._set_lengths(lengths)
+
+    def reorder(self, rows: Sequence[int]) -> None:
+        """Makes row i a copy of what row rows[i] was, in place, as beam search needs."""
+        if len(rows) != self.batch:
+            raise UsageError(f"a cache of {self.batch} rows is reordered to as many, not to {len(rows)}.")
         index = torch.as_tensor(rows, device=self.lengths.device)
         for layer in self.layers:
-            layer.buffers = [buffer[index] for buffer in layer.buffers]
-        self._set_lengths(self.lengths[index])
+            for buffer in layer.buffers:
+                buffer.copy_(buffer[index])
+        self._set_lengths(self.host_lengths[np.asarray(rows)])
 
-    def _set_lengths(self, lengths: Tensor) -> None:
-        self.lengths = lengths
-        self.host_lengths = lengths.tolist()
-        self.longest, self.is_uniform = max(self.host_lengths), len(set(self.host_lengths)) == 1
+    def _is_uniform(self) -> bool:
+        return bool((self.host_lengths == self.host_lengths[0]).all())
+
+    def _set_lengths(self, lengths: Any) -> None:
+        self.host_lengths[:] = lengths
+        self.lengths.copy_(torch.from_numpy(self.host_lengths))
+        self.is_uniform = self._is_uniform()

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from pellucid import registry
 from pellucid.config import ModelConfig
+from pellucid.model.linear import linear
 from pellucid.model.tables import Tables
 from pellucid.parts.attentions import LinearAttentionConfig
 
@@ -60,6 +61,6 @@ class RandomFeatures(Tables):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x * self.d_head**-0.25
-        projected = x @ self.directions.to(x.dtype).mT
+        projected = linear(x, self.directions.to(x.dtype), None)
         features: Tensor = (projected - x.square().sum(-1, keepdim=True) / 2).exp()
         return features / math.sqrt(len(self.directions))

@@ -1,7 +1,8 @@
 """The key-value cache of one layer, and the plan of a call: which slots it writes and which it reads."""
 
+import copy
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -39,6 +40,17 @@ class LayerCache(ABC):
     def clear(self, rows: Tensor) -> None:  # noqa: B027
         """Empties the rows where `rows` [B] is true. Slots need no clearing: the mask hides them."""
 
+    def row(self, index: int) -> Self:
+        """Returns the cache of one row, whose buffers are parts of these."""
+        view = copy.copy(self)
+        view.buffers = [buffer[index : index + 1] for buffer in self.buffers]
+        return view
+
+    def copy_row(self, source: int, target: int, length: int) -> None:
+        """Makes a row a copy of another one that holds `length` tokens, in place."""
+        for buffer in self.buffers:
+            buffer[target].copy_(buffer[source])
+
 
 class SlotCache(LayerCache):
     """Keys and values in slots, the third axis of every buffer."""
@@ -50,6 +62,10 @@ class SlotCache(LayerCache):
     @abstractmethod
     def read(self, length: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Returns keys and values [B K S D] of the first `length` slots."""
+
+    def copy_row(self, source: int, target: int, length: int) -> None:
+        for buffer in self.buffers:  # a ring of fewer slots is copied whole
+            buffer[target, :, :length].copy_(buffer[source, :, :length])
 
     def update(self, k: Tensor, v: Tensor, plan: CachePlan, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         if not plan.uncommitted:

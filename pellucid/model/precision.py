@@ -1,4 +1,5 @@
-"""Precision of intermediate results: half precision is computed in float32, float64 stays float64."""
+"""Precision of intermediate results: half precision is computed in float32, float64 stays float64; and where
+a row's result is independent of the other rows, bit for bit."""
 
 import torch
 from torch import Tensor
@@ -12,3 +13,19 @@ def wide_dtype(dtype: torch.dtype) -> torch.dtype:
 def widen(x: Tensor) -> Tensor:
     """Returns x in float32 if it is in half precision, else x itself."""
     return x.float() if x.element_size() < 4 else x
+
+
+def is_row_invariant(x: Tensor) -> bool:
+    """Whether each row of a result must depend on its own row alone, bit for bit: in float32 on a CPU,
+    without gradients.
+
+    Products and functions are then computed by kernels that treat every row and element alike, so that a text
+    does not depend on the other texts of a batch.
+    """
+    return (
+        x.dtype == torch.float32
+        and x.device.type == "cpu"
+        and not torch.is_grad_enabled()
+        and not torch.compiler.is_compiling()
+        and torch.backends.mkldnn.is_available()
+    )

@@ -4,7 +4,7 @@ It computes what the specification (`reference/transformer.py`) defines, with th
 shapes. Fused kernels are used unless a recording (`model/taps.py`) needs every named value.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self, cast
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from pellucid.config import ModelConfig
 from pellucid.errors import TokenError, UsageError
 from pellucid.model import caps, norms
-from pellucid.model.attention_inputs import AttentionInputs
+from pellucid.model.attention_inputs import AttentionInputs, Segment
 from pellucid.model.attentions.softmax import softmax
 from pellucid.model.block import Block
 from pellucid.model.cache import Cache
@@ -143,8 +143,7 @@ class Transformer(nn.Module):
         else:
             queries = torch.arange(ids.shape[1], device=ids.device) if positions is None else positions
             keys = queries
-        x: Tensor = self.drop(self.positions.add_to(tap("embedded", self.embed(ids)), queries))
-        x = x if self.embed_norm is None else self.embed_norm(x)
+        x = self._embed(ids, queries)
         rotation = self.positions.rotation(queries, x.dtype)
         bias = self.position_bias(queries, keys, x.dtype)
         is_token = self._find_tokens(padding, plan)
@@ -158,6 +157,11 @@ class Transformer(nn.Module):
             else:
                 x = block(x, inputs, layer_cache)
         return x if self.final_norm is None else self.final_norm(x)
+
+    def _embed(self, ids: Tensor, positions: Tensor) -> Tensor:
+        """Returns the input [B T C] of the first block."""
+        x: Tensor = self.drop(self.positions.add_to(tap("embedded", self.embed(ids)), positions))
+        return x if self.embed_norm is None else self.embed_norm(x)
 
     def logits(self, x: Tensor) -> Tensor:
         """Returns the logits [B T V] of the last hidden states [B T C]."""
@@ -186,6 +190,40 @@ class Transformer(nn.Module):
         elif last_only and lengths is not None:
             x = x[torch.arange(len(x), device=x.device), torch.tensor(lengths, device=x.device) - 1][:, None]
         return self.logits(x)
+
+    def forward_packed(self, rows: Sequence[tuple[Cache, Sequence[int]]], wanted: Sequence[int]) -> Tensor:
+        """Appends tokens to several caches of one row each, in one call without padding, and returns the
+        logits [N V] of the tokens at the places `wanted` of the concatenated ids.
+
+        A cache may occur more than once, its tokens in order. What a row computes does not depend on the
+        other rows: attention is computed row by row, everything else token by token.
+        """
+        begin_call(self)
+        ids = torch.tensor([[id for _, some in rows for id in some]], device=self.device)
+        segments, at = list[Segment](), 0
+        for cache, some in rows:
+            cache.reserve(len(some))
+            segments.append(self._make_segment(cache, slice(at, at + len(some))))
+            cache.advance(len(some))
+            at += len(some)
+        plans = [segment.inputs.plan for segment in segments]
+        positions = torch.cat([plan.queries.view(-1) for plan in plans if plan is not None])
+        x = self._embed(ids, positions)
+        rotation = self.positions.rotation(positions, x.dtype)
+        inputs = AttentionInputs(rotation, None, None, segments=tuple(segments))
+        for i, block in enumerate(self.blocks):
+            x = block(x, inputs, [segment.layers[i] for segment in segments])
+        x = x[0] if len(wanted) == at else x[0, torch.tensor(wanted, dtype=torch.int64, device=x.device)]
+        return self.logits(x if self.final_norm is None else self.final_norm(x))
+
+    def _make_segment(self, cache: Cache, span: slice) -> Segment:
+        """Returns the segment of the next tokens of a cache, which has reserved them."""
+        plan = cache.plan(span.stop - span.start)
+        bias = self.position_bias(plan.queries, plan.keys, self.dtype)
+        is_token = self._find_tokens(None, plan)
+        allows_kernel = cache.is_contiguous and bias is None
+        mask, is_causal = self._make_mask(plan.queries, plan.keys, is_token, None, allows_kernel)
+        return Segment(span, cache.layers, AttentionInputs(None, bias, mask, is_causal, is_token, plan))
 
     def check_ids(self, ids: Tensor) -> None:
         """Raises a TokenError unless ids are integers [B T] of the vocabulary that fit the context."""

@@ -136,7 +136,7 @@ def test_a_crop_beyond_the_end_forgets_nothing() -> None:
     assert cache.lengths.tolist() == [3, 3, 3]
 
 
-@pytest.mark.parametrize("rows", [[2, 0, 1], [1, 1, 1], [0, 2], [2, 2, 0, 1]])
+@pytest.mark.parametrize("rows", [[2, 0, 1], [1, 1, 1], [0, 2, 0]])
 @pytest.mark.parametrize("lengths", [[4, 4, 4], [4, 2, 3]])
 def test_reordered_rows_continue_what_they_were(rows: list[int], lengths: list[int]) -> None:
     model, cache = fast(ROPE), new(ROPE)
@@ -309,7 +309,8 @@ class History(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def reorder(self, data: st.DataObject) -> None:
-        rows = data.draw(st.lists(st.integers(0, len(self.texts) - 1), min_size=1, max_size=3))
+        count = len(self.texts)
+        rows = data.draw(st.lists(st.integers(0, count - 1), min_size=count, max_size=count))
         self.cache.reorder(rows)
         self.texts = [self.texts[row] for row in rows]
 

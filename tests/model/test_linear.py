@@ -73,3 +73,14 @@ def test_a_layer_that_was_changed_is_asked_itself() -> None:
     x = torch.ones(1, 2)
     y = project(x, plain, doubled)
     assert y[0].tolist() == [[1, 1]] and y[1].tolist() == [[2, 2]]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 7, 8, 9, 16, 33])
+@pytest.mark.parametrize("shape", [(1, 3), (7, 24), (64, 16), (192, 576)])
+@torch.no_grad()
+def test_a_row_in_float32_does_not_depend_on_the_others_bit_for_bit(
+    rows: int, shape: tuple[int, int]
+) -> None:
+    rng = torch.Generator().manual_seed(0)
+    x, weight = torch.randn(40, shape[1], generator=rng), torch.randn(shape, generator=rng)
+    assert torch.equal(linear(x[3 : 3 + rows], weight, None), linear(x, weight, None)[3 : 3 + rows])
