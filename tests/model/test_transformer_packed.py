@@ -68,7 +68,7 @@ def test_packed_rows_equal_the_full_forward(name: str) -> None:
     rows = texts(model.config, rng)
     for ids, logits in zip(rows, run_together(model, rows, rng), strict=True):
         full = model(torch.tensor([ids]))[0]
-        assert find_mismatch(array(logits), array(full), CACHED_AGAINST_FULL) is None
+        assert find_mismatch("logits", array(logits), array(full), CACHED_AGAINST_FULL) is None
 
 
 @torch.no_grad()
