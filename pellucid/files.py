@@ -322,6 +322,15 @@ def find_user_folder(kind: str) -> Path:
     return parent.expanduser() / "pellucid"
 
 
+def write_line(file: int, line: bytes) -> None:
+    """Writes one line at the end of an open file, to the system before this returns: a killed process loses
+    none, and no half line remains for the next one to be appended to."""
+    written = os.write(file, line)
+    if written != len(line):
+        os.ftruncate(file, os.fstat(file).st_size - written)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def make_folders(folder: Path) -> list[Path]:
     """Makes a folder and those above it, each known to the disk; returns those made, outermost first."""
     made: list[Path] = []

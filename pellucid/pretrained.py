@@ -107,6 +107,19 @@ class Pretrained:
         id = self.tokenizer.id_of(eos) if self.tokenizer and eos else None
         return [] if id is None else [id]
 
+    @property
+    def start_id(self) -> int | None:
+        """The id of the token that a text begins with where nothing precedes it: the bos token of the
+        generation settings or of the tokenizer, else eos, which separates documents, else, of characters, the
+        line feed. None where there is none of them."""
+        given = self.generation.get("bos_token_id")
+        if given is not None or self.tokenizer is None:
+            return given
+        special = self.tokenizer.special
+        names = (special.bos, special.eos, "\n" if self.tokenizer.kind == "characters" else None)
+        found = (self.tokenizer.id_of(name) for name in names if name is not None)
+        return next((id for id in found if id is not None), None)
+
 
 def check_token_ids(pretrained: Pretrained) -> None:
     """Raises where a model names a special token that its vocabulary does not have: other programs refuse a

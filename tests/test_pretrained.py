@@ -1,9 +1,15 @@
 """Weights as a person meets them: short at a prompt, and nothing is read to show them."""
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 
 from pellucid.dtypes import Array
 from pellucid.pretrained import LazyTensor, LazyWeights
+from pellucid.text.kinds import train
+from pellucid.text.tokenizer import Special
+from tests.interop.gguf import random_models
 
 
 def unread() -> Array:
@@ -22,3 +28,22 @@ def test_weights_are_short_at_a_prompt_and_a_table_in_a_notebook() -> None:
         repr(LazyWeights({"x": LazyTensor((3,), lambda: np.zeros(3))}))
         == "<LazyWeights: 1 array with 3 numbers: x [3]>"
     )
+
+
+@pytest.mark.parametrize(
+    ("special", "wanted"),
+    [
+        (Special("<s>", "<e>"), "<s>"),
+        (Special(None, "<e>"), "<e>"),
+        (Special(), "\n"),
+    ],
+)
+def test_a_text_begins_with_bos_or_with_what_separates_documents_or_lines(
+    special: Special, wanted: str
+) -> None:
+    tokenizer = train("characters", ["a\nb"], special=special)
+    made = random_models.model(random_models.LLAMA, generation={}, tokenizer=tokenizer)
+    assert made.start_id == tokenizer.id_of(wanted) is not None
+    assert replace(made, generation={"bos_token_id": 7}).start_id == 7
+    assert replace(made, tokenizer=train("words", ["a b"], special=Special())).start_id is None
+    assert replace(made, tokenizer=None).start_id is None

@@ -27,7 +27,7 @@ from pellucid.interop.rope_layout import in_layout
 from pellucid.pretrained import LazyWeights, Pretrained, Provenance, parameter_count
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.workbench.checks import check_engine, check_stop, resolve_device
-from pellucid.workbench.prompts import NOT_IDS, Prompt, check_ids, check_prompt, split_prompts
+from pellucid.workbench.prompts import NOT_IDS, Prompt, check_ids, check_prompt, encode_text, split_prompts
 from pellucid.workbench.score import Score
 from pellucid.workbench.tracing import trace
 
@@ -193,13 +193,10 @@ class Model:
         Special tokens in a text, such as <|im_start|>, are ordinary text unless they are to be parsed.
         """
         check_bool("parse_special", parse_special)
-        if not isinstance(prompt, str):
-            ids = check_ids(prompt, "prompt")
+        if isinstance(prompt, str):
+            ids = encode_text(self, prompt, parse_special)
         else:
-            tokenizer = self.tokenizer
-            bos = tokenizer.id_of(tokenizer.special.bos) if tokenizer.special.bos else None
-            start = [bos] if self.pretrained.add_bos and bos is not None else []
-            ids = start + tokenizer.encode(prompt, parse_special)
+            ids = check_ids(prompt, "prompt")
         if not ids:
             raise TokenError("the prompt is empty; give at least one token.")
         return ids

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pellucid.arguments import is_bool
+from pellucid.arguments import check_bool, is_bool
 from pellucid.errors import TokenError, UsageError, show
 from pellucid.format import pluralize
 from pellucid.names import IGNORE_INDEX
@@ -95,6 +95,29 @@ def parse_prompt(model: "Model", prompt: Any) -> Any:
     if too_long := [id for id in ids if len(id) > 18]:
         raise TokenError(f"an id is beyond every vocabulary: it has {len(too_long[0])} digits.")
     return [int(id) for id in ids]
+
+
+def encode_text(model: "Model", text: str, parse_special: bool = False) -> list[int]:
+    """Returns the ids of a text, with the bos token in front where the model wants one."""
+    tokenizer = model.tokenizer
+    bos = tokenizer.id_of(tokenizer.special.bos) if tokenizer.special.bos else None
+    start = [bos] if model.pretrained.add_bos and bos is not None else []
+    return start + tokenizer.encode(text, parse_special)
+
+
+def encode_start(model: "Model", prompt: Prompt, parse_special: bool = False) -> list[int]:
+    """Returns the ids of a prompt to continue; an empty text is the token that a text begins with."""
+    check_bool("parse_special", parse_special)
+    if not isinstance(prompt, str):
+        return model.encode(prompt)
+    if ids := encode_text(model, prompt, parse_special):
+        return ids
+    if (start := model.pretrained.start_id) is None:
+        raise TokenError(
+            f"the prompt is empty, and {model.name} has no token with which a text begins; give at least one "
+            "token."
+        )
+    return [start]
 
 
 def split_prompts(given: Any, parameter: str = "prompt") -> tuple[list[Any], bool]:

@@ -7,7 +7,6 @@
 JSON knows no NaN and no infinity: such a figure is null, and `not_finite` says what it was.
 """
 
-import errno
 import json
 import math
 import os
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.errors import FileError, file_errors
-from pellucid.files import UNPAIRED, read_bytes
+from pellucid.files import UNPAIRED, read_bytes, write_line
 from pellucid.training.events import (
     Ended,
     EndReason,
@@ -56,10 +55,7 @@ class Log:
         """Writes one line, to the system before this returns: a killed process loses none."""
         data = _encode(make_line(event, **more))
         with file_errors("write", self.path):
-            written = os.write(self._file, data)
-            if written != len(data):  # no half line for the next one to be appended to
-                os.ftruncate(self._file, os.fstat(self._file).st_size - written)
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            write_line(self._file, data)
 
     def fsync(self) -> None:
         """Brings every line to the disk; before a checkpoint, so that the log is never behind one."""
