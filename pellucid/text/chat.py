@@ -17,7 +17,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from pellucid.errors import ConfigError, UsageError, show
 from pellucid.text.standard import StandardTokenizer
@@ -52,10 +52,17 @@ def check_messages(given: Any) -> list[dict[str, str]]:
 
 
 class ChatTemplate:
-    """A chat template in its own process, which ends with the `with` block."""
+    """A chat template in its own process, which ends with the `with` block; where it was stopped, the next
+    conversation starts another."""
 
     def __init__(self, text: str, special: Special = Special()) -> None:  # noqa: B008
         _need_engine()
+        names = {"bos_token": special.bos, "eos_token": special.eos, "pad_token": special.pad}
+        variables = {key: name for key, name in names.items() if name is not None}
+        self._template = {"template": text, "variables": variables}
+        self._start()
+
+    def _start(self) -> None:
         worker = Path(__file__).with_name("chat_worker.py")
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(worker)],
@@ -64,11 +71,10 @@ class ChatTemplate:
             stderr=subprocess.DEVNULL,
             text=True,
             encoding="utf-8",
+            start_new_session=True,  # Ctrl-C at a terminal stops an answer, not this process
         )
-        names = {"bos_token": special.bos, "eos_token": special.eos, "pad_token": special.pad}
-        variables = {key: name for key, name in names.items() if name is not None}
         try:
-            self._request({"template": text, "variables": variables})
+            self._request(self._template)
         except ConfigError as error:
             self.close()
             raise ConfigError(str(error).replace("this conversation", "anything")) from None
@@ -88,6 +94,8 @@ class ChatTemplate:
         return self.renders([(messages, asking)])[0]
 
     def renders(self, wanted: Sequence[tuple[Sequence[Message], bool]]) -> list[str]:
+        if self._process.poll() is not None:
+            self._start()
         asked = [[[dict(message) for message in messages], asking] for messages, asking in wanted]
         texts: list[str] = self._request({"renders": asked})["texts"]
         return texts
@@ -103,10 +111,14 @@ class ChatTemplate:
             line = process.stdout.readline()
         except BrokenPipeError:
             line = ""
+        except BaseException:  # Ctrl-C: an answer that is not read now would be taken for that of the next
+            self.close()
+            raise
         finally:
             guard.cancel()
         if not line:
             late = process.wait() == -signal.SIGPROF
+            self.close()
             raise ConfigError(
                 "the chat template was stopped: it takes more than "
                 + ("a second for one conversation." if late else "its share of time or memory.")
@@ -129,6 +141,9 @@ def _need_engine() -> None:
 
 class Chat:
     """A template and the tokenizer of the same model."""
+
+    stop_texts: ClassVar[tuple[str, ...]] = ()
+    """Texts that end an answer; a template has a token for it."""
 
     def __init__(self, template: str, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import os
 import re
 import time
 from pathlib import Path
@@ -288,6 +289,34 @@ def test_a_template_goes_on_after_a_conversation_that_it_refused() -> None:
         with pytest.raises(ConfigError, match="Only user and assistant roles"):
             template.render([{"role": "system", "content": "x"}])
         assert template.render(TALK[:1]) == "<s>[INST] Who are you? [/INST]"
+
+
+def test_a_template_that_was_stopped_starts_again_with_the_next_conversation() -> None:
+    text = (
+        "{% for i in range(messages[0].content|int) %}{% for j in range(99999) %}{% endfor %}{% endfor %}ok"
+    )
+    with ChatTemplate(text) as template:
+        with pytest.raises(ConfigError, match="was stopped"):
+            template.render([{"role": "user", "content": "99999"}])
+        assert template.render([{"role": "user", "content": "1"}]) == "ok"
+
+
+def test_an_interrupted_conversation_is_not_taken_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while the process writes: its answer, which nothing has read, must not come later."""
+
+    def interrupt() -> str:
+        raise KeyboardInterrupt
+
+    with ChatTemplate("{{ messages[0].content }}") as template:
+        monkeypatch.setattr(template._process.stdout, "readline", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            template.render([{"role": "user", "content": "first"}])
+        assert template.render([{"role": "user", "content": "second"}]) == "second"
+
+
+def test_ctrl_c_at_the_terminal_does_not_reach_the_process() -> None:
+    with ChatTemplate("{{ messages[0].content }}") as template:
+        assert os.getpgid(template._process.pid) != os.getpgid(0)
 
 
 def test_a_template_that_is_none_is_reported_at_once() -> None:
