@@ -49,7 +49,7 @@ class Sum:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Branch:
     """One of two numbers, and the condition that chose it: U > 0, or mask = 1. `other` is the number that was
     not chosen."""
 
@@ -59,7 +59,7 @@ class Chosen:
     other: "Expression"
 
 
-Expression = Number | Cell | Apply | Sum | Chosen
+Expression = Number | Cell | Apply | Sum | Branch
 
 FUNCTIONS: dict[str, Callable[..., float]] = {
     "add": lambda a, b: a + b,
@@ -88,7 +88,7 @@ def compute(expression: Expression) -> float:
             return float(FUNCTIONS[function](*map(compute, args)))
         case Sum(terms, rest):
             return math.fsum(map(compute, terms)) + rest
-        case Chosen(what):
+        case Branch(what):
             return compute(what)
         case Number(value) | Cell(_, _, value):
             return value
@@ -105,7 +105,7 @@ def find_operands(expression: Expression, weight: float = math.inf) -> Iterator[
         case Sum(terms):
             for term in terms:
                 yield from find_operands(term, min(weight, abs(term.value)))
-        case Chosen(what, condition):
+        case Branch(what, condition):
             yield from find_operands(what, weight)
             yield from find_operands(condition, 0.0)
 
@@ -123,7 +123,7 @@ def format_expression(expression: Expression, digits: int = 5) -> str:
 
 def _format(expression: Expression, digits: int) -> tuple[str, int]:
     match expression:
-        case Chosen(what):
+        case Branch(what):
             return _format(what, digits)
         case Cell(text=text) if text:
             return text, _ATOM if text[0] not in "-−" else _SUM

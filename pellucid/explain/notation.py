@@ -42,7 +42,7 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Chain:
+class Infix:
     """Operands with the operators between them: a sum, a relation, or a product, where a space and nothing
     multiply as well."""
 
@@ -133,7 +133,7 @@ class Definitions:
 
 
 Node = (
-    Symbol | Literal | Words | Slot | Chain | Negative | Fraction | Power | Root | Group
+    Symbol | Literal | Words | Slot | Infix | Negative | Fraction | Power | Root | Group
     | Function | Reduction | EvaluatedAt | Piecewise | Definitions
 )  # fmt: skip
 
@@ -197,7 +197,7 @@ def parse(template: str) -> Node:
     except ValueError:
         parts = [part for part in re.split(r"(\{[^}]*\})", template) if part]
         nodes = tuple(Slot(part[1:-1]) if part[0] == "{" else Words(part) for part in parts)
-        return Chain(nodes, ("",) * (len(nodes) - 1))
+        return Infix(nodes, ("",) * (len(nodes) - 1))
 
 
 def _tokenize(template: str) -> list[_Token]:
@@ -248,19 +248,19 @@ class _TemplateParser:
         if self._accept("sign", ","):
             self._expect("name", "else")
             value = Piecewise(value, condition, self._sum())
-        return Chain((left, value), ("=",))
+        return Infix((left, value), ("=",))
 
     def _relation(self) -> Node:
         left = self._sum()
         sign = self._accept("sign", "=", ">", "≥")
-        return Chain((left, self._sum()), (sign.text,)) if sign else left
+        return Infix((left, self._sum()), (sign.text,)) if sign else left
 
     def _sum(self) -> Node:
         terms, signs = [self._term()], list[str]()
         while sign := self._accept("sign", "+", "-"):
             signs.append(sign.text)
             terms.append(self._term())
-        return Chain(tuple(terms), tuple(signs)) if signs else terms[0]
+        return Infix(tuple(terms), tuple(signs)) if signs else terms[0]
 
     def _term(self) -> Node:
         """A product with quotients, from the left; a minus before it is taken of all of it."""
@@ -279,7 +279,7 @@ class _TemplateParser:
         while (operator := self._multiplication()) is not None:
             operators.append(operator)
             factors.append(self._factor())
-        return Chain(tuple(factors), tuple(operators)) if operators else factors[0]
+        return Infix(tuple(factors), tuple(operators)) if operators else factors[0]
 
     def _multiplication(self) -> str | None:
         """Returns the sign before the next factor: a dot, a space or nothing; None where none follows."""

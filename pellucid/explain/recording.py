@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pellucid.explain.expression import Apply, Cell, Chosen, Expression, Number, Sum
+from pellucid.explain.expression import Apply, Branch, Cell, Expression, Number, Sum
 from pellucid.reference.op import Array, Box, Index
 from pellucid.reference.tracked_array import TrackedArray, plain, ufunc_name
 
@@ -66,7 +66,7 @@ class RecordingArray(TrackedArray):
         def derive(index: Index, top: Top) -> Expression:
             branches = (yes, no) if np.broadcast_to(holds, value.shape)[index] else (no, yes)
             what, other = (_derive_at(branch, index, top) for branch in branches)
-            return Chosen(what, _derive_at(condition, index, top), float(value[index]), other)
+            return Branch(what, _derive_at(condition, index, top), float(value[index]), other)
 
         return RecordingArray(value, derive)
 

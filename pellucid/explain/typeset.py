@@ -11,12 +11,12 @@ from html import escape
 from typing import NamedTuple
 
 from pellucid.explain.notation import (
-    Chain,
     Definitions,
     EvaluatedAt,
     Fraction,
     Function,
     Group,
+    Infix,
     Literal,
     Negative,
     Node,
@@ -77,7 +77,7 @@ def _ungroup(node: Node) -> Node:
     return node.body if isinstance(node, Group) else node
 
 
-def _merge_words(chain: Chain) -> Chain:
+def _merge_words(chain: Infix) -> Infix:
     """Words that follow each other become one text."""
     operands, operators = [chain.operands[0]], list[str]()
     for operator, operand in zip(chain.operators, chain.operands[1:], strict=True):
@@ -87,7 +87,7 @@ def _merge_words(chain: Chain) -> Chain:
         else:
             operands.append(operand)
             operators.append(operator)
-    return Chain(tuple(operands), tuple(operators))
+    return Infix(tuple(operands), tuple(operators))
 
 
 # ---- text
@@ -102,7 +102,7 @@ def write_text(node: Node) -> str:
             return text
         case Slot(key):
             return f"{{{key}}}"
-        case Chain(operands, operators):
+        case Infix(operands, operators):
             marks = (f" {operator} " if operator.strip() else operator for operator in operators)
             rest = (mark + write_text(operand) for mark, operand in zip(marks, operands[1:], strict=True))
             return write_text(operands[0]) + "".join(rest)
@@ -157,7 +157,7 @@ def _mathml(node: Node) -> str:
             return _tag("mtext", escape(text))
         case Slot(key):
             return _tag("mi", escape(key))
-        case Chain():
+        case Infix():
             return _mathml_chain(_merge_words(node))
         case Negative(body):
             return _tag("mrow", _mo("−"), _mathml(body))
@@ -189,7 +189,7 @@ def _mathml(node: Node) -> str:
             return _tag("mrow", _mathml(body), *parts)
 
 
-def _mathml_chain(chain: Chain) -> str:
+def _mathml_chain(chain: Infix) -> str:
     parts = [_mathml(chain.operands[0])]
     for operator, operand in zip(chain.operators, chain.operands[1:], strict=True):
         is_text = isinstance(operand, Words) or parts[-1].startswith("<mtext>")
@@ -253,7 +253,7 @@ def _latex(node: Node) -> str:
             return rf"\text{{{_latex_text(text)}}}"
         case Slot(key):
             return rf"\mathit{{{_latex_text(key)}}}"
-        case Chain():
+        case Infix():
             return _latex_chain(_merge_words(node))
         case Negative(body):
             return f"-{_latex(body)}"
@@ -281,7 +281,7 @@ def _latex(node: Node) -> str:
             return r",\quad ".join(map(_latex, (body, *definitions)))
 
 
-def _latex_chain(chain: Chain) -> str:
+def _latex_chain(chain: Infix) -> str:
     text = _latex(chain.operands[0])
     for operator, operand in zip(chain.operators, chain.operands[1:], strict=True):
         text += _SIGNS.get(operator, f" {operator} ") + _latex(operand)

@@ -53,7 +53,7 @@ KNOWN = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class LibraryEntry:
     """A model of the library, not opened."""
 
     name: str
@@ -69,7 +69,7 @@ def library_folder() -> Path:
     return find_user_folder("cache") / "models"
 
 
-def list_models() -> list[Entry]:
+def list_models() -> list[LibraryEntry]:
     """Returns every model of the library, by name, without downloads in progress."""
     try:
         found = sorted(library_folder().iterdir())
@@ -77,7 +77,7 @@ def list_models() -> list[Entry]:
         return []
     except OSError as error:
         raise file_error("read", f"the library {library_folder()}", error) from None
-    entries = (Entry(path.name.removesuffix(".gguf"), path) for path in found if _is_model(path))
+    entries = (LibraryEntry(path.name.removesuffix(".gguf"), path) for path in found if _is_model(path))
     return [entry for entry in entries if _NAME.fullmatch(entry.name)]
 
 

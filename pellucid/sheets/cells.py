@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from pellucid.explain.derive import record_arithmetic
-from pellucid.explain.expression import Apply, Cell, Chosen, Expression, Number, Sum
+from pellucid.explain.expression import Apply, Branch, Cell, Expression, Number, Sum
 from pellucid.explain.formula import build_formula
 from pellucid.explain.recording import TermChoice
 from pellucid.explain.rule import FUNCTIONS, Rule, RuleCall, simplify
@@ -138,7 +138,7 @@ class Cells:
                 return _write_constant(float(value))
             case Cell(of, index):
                 return self.resolve(of, index)
-            case Chosen(what, condition, _, other):
+            case Branch(what, condition, _, other):
                 if not _is_condition(condition, what, other):
                     return self._translate(what, name)
                 holds = bool(condition.value) if isinstance(condition, Apply) else True
@@ -192,7 +192,7 @@ def _find_cells(expression: Expression) -> Iterator[Cell]:
         case Apply(_, args) | Sum(args):
             for arg in args:
                 yield from _find_cells(arg)
-        case Chosen(what, condition, _, other):
+        case Branch(what, condition, _, other):
             for part in (what, condition, other):
                 yield from _find_cells(part)
 
@@ -203,6 +203,6 @@ def _has_large_power(expression: Expression) -> bool:
             return arg.value > LARGEST_POWER or _has_large_power(arg)
         case Apply(_, args) | Sum(args):
             return any(map(_has_large_power, args))
-        case Chosen(what):
+        case Branch(what):
             return _has_large_power(what)
     return False

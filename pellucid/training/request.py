@@ -32,7 +32,7 @@ MINUTES = 10.0
 """How long a run for texts may take, where no time is given."""
 
 
-class Request(NamedTuple):
+class TrainRequest(NamedTuple):
     recipe: Recipe
     notes: list[str]
     """Lines for the user: renamed keys, and the reasons of a plan."""
@@ -45,7 +45,7 @@ def make_request(
     overrides: Sequence[str] = (),
     minutes: float | None = None,
     ranks: Ranks = SINGLE_PROCESS,
-) -> Request:
+) -> TrainRequest:
     """Returns the recipe for texts, for the name of a shipped recipe, or for a .toml file.
 
     A name that both a text and a recipe have is the recipe's where it is the only name. `minutes` is how long
@@ -58,7 +58,7 @@ def make_request(
             if not os.path.exists(name) and not glob.has_magic(name):
                 read_table(name)  # raises the error that lists the recipes
         planned, reasons = plan_recipe(names, overrides, MINUTES if minutes is None else minutes, ranks)
-        return Request(planned, [*describe_renamed({}, list(overrides)), *reasons], is_planned=True)
+        return TrainRequest(planned, [*describe_renamed({}, list(overrides)), *reasons], is_planned=True)
     if not is_single:
         other = next((name for name in names if name != recipe), recipe)
         raise UsageError(
@@ -71,7 +71,7 @@ def make_request(
         )
     table = read_table(recipe)
     notes = describe_renamed(table, list(overrides))
-    return Request(Recipe.from_dict(override(table, overrides)), notes, is_planned=False)
+    return TrainRequest(Recipe.from_dict(override(table, overrides)), notes, is_planned=False)
 
 
 def plan_recipe(

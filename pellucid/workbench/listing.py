@@ -31,7 +31,7 @@ def list_models() -> dict[str, Any]:
     return {"library": str(library.library_folder()), "models": models, "known": known, "presets": shapes}
 
 
-def _describe(entry: library.Entry) -> dict[str, Any]:
+def _describe(entry: library.LibraryEntry) -> dict[str, Any]:
     """Returns the figures of a model, or why it cannot be opened: a broken one does not hide the others."""
     about: dict[str, Any] = {"name": entry.name, "path": str(entry.path), "bytes": entry.bytes}
     try:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from pellucid.explain.derive import record_arithmetic
-from pellucid.explain.expression import Apply, Cell, Chosen, Expression, Number, Sum
+from pellucid.explain.expression import Apply, Branch, Cell, Expression, Number, Sum
 from pellucid.explain.rule import Rule, RuleCall, simplify
 from pellucid.explain.trace import Trace
 from pellucid.reference.op import Index
@@ -26,7 +26,7 @@ def make_translate(trace: Trace) -> Callable[[Expression], Rule | None]:
                 return RuleCall("+", tuple(map(translate, terms)))
             case Apply(function, args):
                 return RuleCall(function, tuple(map(translate, args)))
-            case Chosen(what):
+            case Branch(what):
                 return translate(what)
 
     return translate
