@@ -2,6 +2,7 @@
 the choice; of one node of a beam search; of one speculative step."""
 
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 
 @dataclass(frozen=True)
@@ -14,6 +15,7 @@ class Candidate:
     score: float
     """After every sampler: the probability is e^score / Σ e^score over the kept tokens."""
     probability: float
+    """math.exp(score − log_normalizer), so that every machine computes the same bits."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,13 @@ class Entry:
     removed: tuple[Removal, ...] = ()
     note: str = ""
     """What else happened at this token: the context was cropped, a draft was accepted."""
+
+
+def compute_intervals(entry: Entry) -> dict[int, tuple[float, float]]:
+    """Returns of each candidate the interval of u in which it is chosen: from the cumulative probability of
+    those before it to that with its own."""
+    ends = list(accumulate(one.probability for one in entry.candidates))
+    return {one.id: pair for one, pair in zip(entry.candidates, pairwise([0.0, *ends]), strict=True)}
 
 
 FATES = ("kept", "pruned", "finished")

@@ -3,11 +3,12 @@
 Model, settings, samplers in their order, seed, prompt, and for every token its entry (`entry.py`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pellucid.generation.entry import Entry
+from pellucid.generation.context import shorten
+from pellucid.generation.entry import BeamNode, Entry
 from pellucid.generation.request import Completion
 from pellucid.generation.sampling import Sampling
 
@@ -90,12 +91,57 @@ class Ledger:
     seed: int
     """The seed that was used, also where none was given."""
     completions: tuple[Completion, ...]
+    """The choices; the tree of their beam search is `beams`, not theirs."""
     texts: Mapping[int, str]
     """The text of every token that the ledger mentions, for display: a space is ·."""
     shortenings: tuple[Shortening, ...] = ()
+    beams: tuple[BeamNode, ...] = ()
+
+    def read_context(self, choice: int, step: int) -> tuple[int, ...]:
+        """Returns the tokens that the model had read when it chose new token `step`: the prompt and the new
+        tokens before it, without those that a full context dropped."""
+        return follow_context(self.model, self.sampling, self.prompt, self.completions[choice].ids[:step])[0]
+
+    def follow_beam(self, node: int) -> tuple[int, ...]:
+        """Returns the new tokens from the first to that node of the beam search."""
+        ids = list[int]()
+        while node >= 0:
+            ids.append(self.beams[node].id)
+            node = self.beams[node].parent
+        return tuple(reversed(ids))
 
     def tokens(self) -> Iterator[LedgerToken]:
         """Yields every token that has an entry, choice by choice."""
         for completion in self.completions:
             for step, entry in enumerate(completion.entries):
                 yield LedgerToken(completion.choice, step, entry)
+
+
+def follow_context(
+    model: LedgerModel, sampling: Sampling, prompt: Sequence[int], ids: Sequence[int]
+) -> tuple[tuple[int, ...], list[Shortening]]:
+    """Returns the tokens in the context after new tokens `ids`, and what the rule for a full context did
+    until then (of choice 0)."""
+    rule = (sampling.context, sampling.keep, model.context_length, model.bidirectional_prefix)
+    held, cuts = list(prompt), list[Shortening]()
+    for step in range(len(ids) + 1):
+        held += ids[step - 1 : step] if step else ()
+        if len(held) > model.context_length and sampling.context != "refuse":
+            before, held = len(held), shorten(held, *rule)
+            cuts.append(Shortening(0, step, before - len(held), len(held)))
+    return tuple(held), cuts
+
+
+def describe_versions(device: str) -> LedgerVersions:
+    """Returns the versions and the machine that compute here on that device."""
+    import platform
+
+    import torch
+
+    import pellucid
+
+    if device.startswith("cuda"):
+        machine = torch.cuda.get_device_name(device)
+    else:
+        machine = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+    return LedgerVersions(pellucid.__version__, str(torch.__version__), machine)
