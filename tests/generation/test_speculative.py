@@ -1,0 +1,223 @@
+"""Speculation never changes a text: the same tokens as without it, drawn from the target's distribution."""
+
+import copy
+import itertools
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from pellucid.config import ModelConfig
+from pellucid.errors import PellucidError, UsageError
+from pellucid.generation.chain import Chain, ChainState
+from pellucid.generation.sampling import Sampling
+from pellucid.generation.speculative import (
+    Draft,
+    check_speculation,
+    draw_while_accepted,
+    propose_by_draft,
+    propose_by_lookup,
+)
+from pellucid.model.cache import Cache
+from pellucid.model.transformer import Transformer
+from tests.agreement.engines import fast
+
+SIZES = {"vocab_size": 12, "context_length": 64, "n_layer": 2, "n_head": 2, "d_model": 16, "d_ff": 24}
+
+
+def make_models(seed: int = 0, noise: float = 0.1, **sizes: Any) -> tuple[Transformer, Transformer]:
+    """A random model, and a draft of it: the same weights with noise."""
+    target = fast(ModelConfig.from_dict(SIZES | sizes), seed=seed, dtype=torch.float32)
+    draft = copy.deepcopy(target)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in draft.parameters():
+            parameter += noise * torch.randn(parameter.shape, generator=generator)
+    return target, draft
+
+
+class Text(NamedTuple):
+    ids: list[int]
+    proposed: int
+    accepted: int
+    cache: Cache
+
+
+@torch.inference_mode()
+def generate(
+    target: Transformer,
+    sampling: Sampling,
+    count: int,
+    *,
+    prompt: Sequence[int] = (1, 2, 3, 1, 2),
+    draft: Transformer | None = None,
+    lookup: bool = False,
+    tokens: int = 4,
+    dtype: torch.dtype = torch.float32,
+) -> Text:
+    """A text by hand: read what was proposed as segments of one token, draw, remove what was rejected."""
+    cache, draft_cache = (Cache(target.config, 1, target.config.context_length, dtype=dtype) for _ in "td")
+    chain = Chain(sampling, tuple(prompt), target.config.vocab_size, frozenset(), sampling.seed or 0)
+    state = ChainState(chain)
+    target.forward_packed([(cache, prompt[:-1])], [0])
+    proposals = hits = 0
+    while len(state.new) < count:
+        text = [*prompt, *state.new]
+        room = min(tokens, count - len(state.new) - 1)
+        proposed: list[int] = []
+        if draft is not None:
+            [proposed] = propose_by_draft(draft, [Draft(draft_cache, text, state, room)])
+        elif lookup:
+            proposed = propose_by_lookup(text, room)
+        fed = [text[-1], *proposed]
+        logits = target.forward_packed([(cache, [id]) for id in fed], range(len(fed)))
+        accepted = -1
+        for chosen in draw_while_accepted(logits, state, proposed):
+            assert not isinstance(chosen, PellucidError)
+            state.append(chosen.id)
+            accepted += 1
+        proposals, hits = proposals + len(proposed), hits + accepted
+        cache.crop(len(text) + accepted)
+        draft_cache.crop(len(text) + accepted)
+    return Text(state.new, proposals, hits, cache)
+
+
+SAMPLINGS = {
+    "greedy": Sampling(),
+    "temperature": Sampling(temperature=0.8, seed=7),
+    "filters": Sampling(temperature=1.3, top_k=8, top_p=0.9, min_p=0.02, typical_p=0.95, seed=8),
+    "penalties": Sampling(
+        temperature=1.0, repetition_penalty=1.3, presence_penalty=0.4, frequency_penalty=0.2, seed=9
+    ),
+    "bias": Sampling(temperature=0.9, logit_bias={3: 2.0, 4: -3.0}, banned_tokens=(5,), seed=10),
+    "greedy with penalties": Sampling(repetition_penalty=1.5, forced_tokens=(4, 4)),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [*((name, torch.float32) for name in SAMPLINGS), ("penalties", torch.int8)]
+)
+def test_a_text_is_the_one_without_speculation_bit_for_bit(name: str, dtype: torch.dtype) -> None:
+    """Also what the cache holds: a rejected proposal leaves nothing behind that is read."""
+    target, draft = make_models(noise=0.2)
+    plain = generate(target, SAMPLINGS[name], 24, dtype=dtype)
+    for text in (
+        generate(target, SAMPLINGS[name], 24, draft=draft, dtype=dtype),
+        generate(target, SAMPLINGS[name], 24, lookup=True, dtype=dtype),
+    ):
+        assert text.ids == plain.ids
+        assert 0 < text.accepted < text.proposed
+        assert text.cache.host_lengths.tolist() == plain.cache.host_lengths.tolist()
+        read = slice(None), slice(None), slice(0, plain.cache.longest)
+        for ours, wanted in zip(text.cache.layers, plain.cache.layers, strict=True):
+            for one, other in zip(ours.buffers, wanted.buffers, strict=True):
+                assert torch.equal(one[read], other[read])
+
+
+def test_a_draft_that_is_the_target_is_always_accepted() -> None:
+    """Both draw with the same random numbers."""
+    target, _ = make_models()
+    text = generate(target, SAMPLINGS["temperature"], 41, draft=target)
+    assert text.accepted == text.proposed == 32  # 8 steps of 4 proposals and a token; the last one has none
+
+
+def test_drafts_of_several_texts_are_those_of_each_alone() -> None:
+    _, draft = make_models()
+    texts = [[1, 2, 3], [4], [5, 6, 7, 8, 9], [2, 2]]
+    counts = [3, 1, 4, 0]
+
+    def draft_for(rows: Sequence[int], cache: Cache) -> list[list[int]]:
+        drafts = []
+        for row in rows:
+            chain = Chain(SAMPLINGS["temperature"], tuple(texts[row]), 12, frozenset(), row)
+            drafts.append(Draft(cache.row(row), texts[row], ChainState(chain), counts[row]))
+        return propose_by_draft(draft, drafts)
+
+    together = draft_for(range(4), Cache(draft.config, 4, 16))
+    assert together == [draft_for([row], Cache(draft.config, 4, 16))[0] for row in range(4)]
+    assert list(map(len, together)) == counts
+
+
+def test_lookup_takes_the_latest_occurrence_of_the_longest_end() -> None:
+    assert propose_by_lookup([1, 2, 3, 9, 2, 3, 8, 1, 2, 3], 2) == [9, 2]  # 1 2 3 before 2 3
+    assert propose_by_lookup([2, 3, 9, 2, 3, 8, 2, 3], 1) == [8]  # the later of two
+    assert propose_by_lookup([1, 2, 3, 4, 1, 2, 3], 2, longest=1) == [4, 1]
+    assert propose_by_lookup([4, 4], 3) == [4, 4, 4]
+    assert propose_by_lookup([4], 3) == propose_by_lookup([], 3) == propose_by_lookup([1, 1], 0) == []
+
+
+def measure_unlikeliness(counts: Counter[Any], probabilities: dict[Any, float]) -> float:
+    """The p of a chi-square as large or larger by chance: Q(k/2, χ²/2); rare texts are counted together."""
+    total = counts.total()
+    groups = [(counts[text], p * total) for text, p in probabilities.items() if p * total >= 5]
+    rest = (total - sum(seen for seen, _ in groups), total - sum(wanted for _, wanted in groups))
+    groups += [rest] if rest[1] >= 5 else []
+    chi = sum((seen - wanted) ** 2 / wanted for seen, wanted in groups)
+    freedom, half = torch.tensor([(len(groups) - 1) / 2, chi / 2], dtype=torch.float64)
+    return float(torch.special.gammaincc(freedom, half))
+
+
+def compare_distributions(draws: int, temperature: float) -> None:
+    """Texts of two tokens, the first proposed by a draft or drawn against it, from a table of the logits of
+    every beginning."""
+    target, draft = make_models(noise=0.3, vocab_size=6)
+    beginnings = [(), *((id,) for id in range(6))]
+
+    @torch.inference_mode()
+    def tabulate(model: Transformer) -> dict[tuple[int, ...], Tensor]:
+        return {ids: model(torch.tensor([[1, 2, *ids]]))[0, -1] for ids in beginnings}
+
+    logits, draft_logits = tabulate(target), tabulate(draft)
+    counts: Counter[tuple[int, ...]] = Counter()
+    accepted = 0
+    for seed in range(draws):
+        sampling = Sampling(temperature=temperature, seed=seed)
+        state = ChainState(Chain(sampling, (1, 2), 6, frozenset(), seed))
+        [proposal] = draw_while_accepted(draft_logits[()][None], state.fork(), ())
+        assert not isinstance(proposal, PellucidError)
+        rows = torch.stack((logits[()], logits[(proposal.id,)]))
+        for chosen in draw_while_accepted(rows, state, [proposal.id]):
+            assert not isinstance(chosen, PellucidError)
+            state.append(chosen.id)
+        accepted += len(state.new) - 1
+        if len(state.new) == 1:
+            for chosen in draw_while_accepted(logits[tuple(state.new)][None], state, ()):
+                assert not isinstance(chosen, PellucidError)
+                state.append(chosen.id)
+        counts[tuple(state.new)] += 1
+    softmax = {ids: torch.softmax(row.double() / temperature, -1).tolist() for ids, row in logits.items()}
+    probabilities = {
+        (a, b): softmax[()][a] * softmax[(a,)][b] for a, b in itertools.product(range(6), repeat=2)
+    }
+    assert measure_unlikeliness(counts, probabilities) > 0.01
+    assert 0.1 < accepted / draws < 0.99
+
+
+def test_speculative_texts_come_as_often_as_the_target_says() -> None:
+    compare_distributions(10_000, 1.0)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("temperature", [0.7, 1.0, 1.5])
+def test_many_speculative_texts_come_as_often_as_the_target_says(temperature: float) -> None:
+    compare_distributions(100_000, temperature)
+
+
+def test_what_cannot_be_speculated_with_is_refused_before_a_request() -> None:
+    target, draft = make_models()
+    check_speculation(Cache(target.config, 1, 64), draft, 12)
+    window = {"mask": {"kind": "window", "size": 8}}
+    for changes in (window, {"attention": "linear_elu"}):
+        other = ModelConfig.from_dict(SIZES | changes)
+        with pytest.raises(UsageError, match="rewound"):
+            check_speculation(Cache(other, 1, 64), None, 12)
+        with pytest.raises(UsageError, match="rewound"):
+            check_speculation(Cache(target.config, 1, 64), fast(other), 12)
+    check_speculation(Cache(ModelConfig.from_dict(SIZES | window), 1, 8), None, 12)  # never beyond its window
+    with pytest.raises(UsageError, match="tokenizer"):
+        check_speculation(Cache(target.config, 1, 64), draft, 13)
+    with pytest.raises(UsageError, match="capacity=32"):
+        check_speculation(Cache(target.config, 1, 64), make_models(context_length=32)[1], 12)
