@@ -1,21 +1,37 @@
 """How a text is chosen from a model's logits: one frozen record for every caller.
 
 The fields that carry the name of a file in `parts/samplers/` are the settings of that sampler; a sampler
-without a field of its own is given in `samplers`.
+without a field of its own is given in `samplers`. `generation/settings.py` says what each may be.
+
+A setting has one name. The names that other libraries have for one are refused with the name here, and what
+to write; `past_context`, the name of an earlier version, is read with a warning.
 """
 
-from collections.abc import Mapping
+import dataclasses
+import warnings
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
-CONTEXT_RULES = ("refuse", "crop", "roll")
-"""What happens where the context is full: the request is refused before it begins; the last half of the
-context is read again from position 0; or the first `keep` tokens and the last half of the others are."""
+from pellucid.arguments import check_bool
+from pellucid.errors import TokenError, UsageError
+from pellucid.generation.conflicts import drop_conflicts, find_conflicts
+from pellucid.generation.foreign_keys import read_generation, suggest_key
+from pellucid.generation.settings import CONTEXT_RULES as CONTEXT_RULES
+from pellucid.generation.settings import SETTINGS
+from pellucid.strict import check_keys
+
+DEFAULT_NEW_TOKENS = 128
+"""New tokens where a request does not say how many."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """The settings of one request. The defaults are greedy decoding."""
+    """The settings of one request. The defaults are greedy decoding.
+
+    >>> Sampling(temperature=0.8, stop="END")
+    Sampling(temperature=0.8, stop=('END',))
+    """
 
     temperature: float = 0.0
     top_k: int = 0
@@ -48,6 +64,103 @@ class Sampling:
     context: str = "refuse"
     keep: int = 0
 
+    def __post_init__(self) -> None:
+        for name, setting in SETTINGS.items():
+            object.__setattr__(self, name, setting.read(name, getattr(self, name)))
+        for conflict in find_conflicts(self):
+            raise UsageError(conflict.message)
 
-DEFAULT_NEW_TOKENS = 128
-"""New tokens where a request does not say how many."""
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.given)
+        return f"{type(self).__name__}({given})"
+
+    @property
+    def given(self) -> list[str]:
+        """The names of the settings that differ from the default."""
+        return [name for name, default in DEFAULTS.items() if getattr(self, name) != default]
+
+    @classmethod
+    def read(
+        cls,
+        table: Any,
+        what: str = "the sampling settings",
+        *,
+        path: str = "",
+        error: type[Exception] = UsageError,
+    ) -> Self:
+        """Returns the settings of a table; an unknown key or an impossible value is refused.
+
+        `what` names the table in messages, `path` is the key under which it stands.
+
+        >>> Sampling.read({"temperature": 1, "logit_bias": {"262": -2}})
+        Sampling(temperature=1.0, logit_bias={262: -2.0})
+        """
+        try:
+            return cls(**check_table(table, what))
+        except UsageError as refusal:
+            raise error(f"{path}.{refusal}" if path else str(refusal)) from None
+
+    @classmethod
+    def from_generation(cls, settings: Mapping[str, Any]) -> Self:
+        """Returns a model's own settings, from its generation settings under Hugging Face's keys.
+
+        >>> Sampling.from_generation({"do_sample": True, "temperature": 0.6, "eos_token_id": 2})
+        Sampling(temperature=0.6, stop_ids=(2,))
+        """
+        return cls(**drop_conflicts(read_generation(settings), {}, DEFAULTS))
+
+    def merge(self, other: "Sampling | Mapping[str, Any]") -> Self:
+        """Returns these settings with those of `other` in their place: its keys, or what differs from the
+        default.
+
+        >>> Sampling(temperature=0.8, seed=7).merge({"temperature": 0})
+        Sampling(seed=7)
+        """
+        if isinstance(other, Sampling):
+            return dataclasses.replace(self, **{name: getattr(other, name) for name in other.given})
+        return dataclasses.replace(self, **check_table(other, "the sampling settings"))
+
+    def to_dict(self, always: Collection[str] = ()) -> dict[str, Any]:
+        """Returns what differs from the default, and the settings named in `always`, as JSON and TOML write
+        it. `Sampling.read` reads it."""
+        names = [name for name in SETTINGS if name in always or name in self.given]
+        return {name: SETTINGS[name].to_plain(getattr(self, name)) for name in names}
+
+    def check_vocabulary(self, vocab_size: int) -> None:
+        """Raises where a token is beyond a model's vocabulary, or where none may be generated."""
+        for name in ("logit_bias", "banned_tokens", "forced_tokens", "stop_ids"):
+            for id in getattr(self, name) or ():
+                if id >= vocab_size:
+                    raise TokenError(f"{name}: ids go from 0 to {vocab_size - 1:,}; got {id:,}.")
+        if len(set(self.banned_tokens)) == vocab_size:
+            raise UsageError("banned_tokens has every token of the vocabulary: omit at least one.")
+
+
+DEFAULTS: dict[str, Any] = {
+    entry.name: {} if entry.default is dataclasses.MISSING else entry.default
+    for entry in dataclasses.fields(Sampling)
+}
+"""The default of each setting."""
+
+
+def check_table(table: Any, what: str) -> dict[str, Any]:
+    """Returns a table of settings under their names here; the record checks the values."""
+    if not isinstance(table, Mapping):
+        check_keys(table, SETTINGS, what, error=UsageError)
+    result = _replace_past_context(dict(table))
+    for key in result.keys() - SETTINGS.keys():
+        if hint := suggest_key(key, result[key]):
+            raise UsageError(hint)
+    check_keys(result, SETTINGS, what, error=UsageError)
+    return result
+
+
+def _replace_past_context(table: dict[str, Any]) -> dict[str, Any]:
+    """Reads the key of an earlier version; this is the last one that does."""
+    if "past_context" not in table:
+        return table
+    if "context" in table:
+        raise UsageError("past_context is now context, and both are set: omit past_context.")
+    rule = "crop" if check_bool("past_context", table.pop("past_context")) else "refuse"
+    warnings.warn(f"past_context is now context={rule!r}.", FutureWarning, stacklevel=5)
+    return table | {"context": rule}

@@ -39,7 +39,7 @@ def test_what_does_not_fit_is_refused_with_the_number_that_fits(
 
 @pytest.mark.parametrize("rule", ["crop", "roll"])
 def test_a_text_that_goes_on_has_any_length(rule: str) -> None:
-    assert check_fits(1000, Sampling(context=rule, keep=rule == "roll", max_new_tokens=500), 64) == 500
+    assert check_fits(1000, Sampling(context=rule, keep=int(rule == "roll"), max_new_tokens=500), 64) == 500
 
 
 def test_a_kept_beginning_leaves_room() -> None:

@@ -1,0 +1,394 @@
+"""The settings of `Sampling` as one table: the type, the limits, the meaning and an example of each.
+
+Everything that reads or describes a setting, in Python, a recipe, a JSON request, a model's own file or an
+option of the command line, reads this table. A message begins with the setting's name.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from pellucid.arguments import (
+    INT64,
+    LARGEST_VOCABULARY,
+    check_bool,
+    check_float,
+    check_int,
+    check_one_of,
+    check_text,
+)
+from pellucid.errors import ConfigError, UsageError, show, unknown
+
+CONTEXT_RULES = ("refuse", "crop", "roll")
+"""What happens where the context is full: the request is refused before it begins; the last half of the
+context is read again from position 0; or the first `keep` tokens and the last half of the others are."""
+MOST_CHOICES = 64
+"""Texts, or beams, of one request."""
+MOST_NEW_TOKENS = 10**9
+MOST_STOPS, MOST_STOP_LENGTH = 16, 100
+MOST_BIASES = 1024
+MOST_TOKENS = 4096
+MOST_SAMPLERS = 32
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What one setting may be, what it means, and an example."""
+
+    option_type: ClassVar[Any] = str
+    """The type of the option of the command line."""
+    is_repeatable: ClassVar[bool] = False
+
+    meaning: str
+    example: Any
+    option: str = ""
+    """The option of the command line, where its name is not that of the setting."""
+    is_optional: bool = False
+    """Whether None is a value."""
+
+    def read(self, name: str, value: Any) -> Any:
+        """Returns the value as the record holds it; raises a UsageError where it cannot be one."""
+        return None if value is None and self.is_optional else self.convert(name, value)
+
+    def convert(self, name: str, value: Any) -> Any:
+        raise NotImplementedError
+
+    def parse(self, name: str, text: str) -> Any:
+        """Returns the value that a text means, as `key=value` has it: JSON, or else the text itself.
+
+        >>> SETTINGS["temperature"].parse("temperature", "0.5"), SETTINGS["stop"].parse("stop", "###")
+        (0.5, ('###',))
+        """
+        try:
+            return self.read(name, json.loads(text))
+        except (ValueError, RecursionError):
+            return self.read(name, text)
+
+    def to_plain(self, value: Any) -> Any:
+        """Returns the value as JSON and TOML write it."""
+        return value
+
+    @property
+    def limits(self) -> str:
+        """What values there are, for a help text."""
+        return ""
+
+
+@dataclass(frozen=True)
+class NumberSetting(Setting):
+    option_type: ClassVar[Any] = float
+
+    least: float = -math.inf
+    most: float = math.inf
+    smallest: float = 0.0
+    """The smallest that is not 0."""
+
+    def convert(self, name: str, value: Any) -> float:
+        found = check_float(name, value, self.least, self.most)
+        if 0 < abs(found) < self.smallest:
+            raise UsageError(f"{name} must be 0, or at least {self.smallest:g}; got {found:g}.")
+        return found + 0.0  # and never −0
+
+    @property
+    def limits(self) -> str:
+        return f"{self.least:g} to {self.most:g}"
+
+
+@dataclass(frozen=True)
+class IntegerSetting(Setting):
+    option_type: ClassVar[Any] = int
+
+    least: int = INT64[0]
+    most: int = INT64[1]
+
+    def convert(self, name: str, value: Any) -> int:
+        return check_int(name, value, self.least, self.most)
+
+    @property
+    def limits(self) -> str:
+        return "" if self.least == INT64[0] else f"{self.least} to {self.most:,}"
+
+
+@dataclass(frozen=True)
+class FlagSetting(Setting):
+    option_type: ClassVar[Any] = bool
+
+    def convert(self, name: str, value: Any) -> bool:
+        return check_bool(name, value)
+
+
+@dataclass(frozen=True)
+class ChoiceSetting(Setting):
+    choices: tuple[str, ...] = ()
+
+    def convert(self, name: str, value: Any) -> str:
+        return check_one_of(name, value, self.choices)
+
+    @property
+    def limits(self) -> str:
+        return " | ".join(self.choices)
+
+
+@dataclass(frozen=True)
+class TextSetting(Setting):
+    longest: int = 10_000
+
+    def convert(self, name: str, value: Any) -> str:
+        return _check_length(name, check_text(name, value), self.longest)
+
+
+@dataclass(frozen=True)
+class SchemaSetting(TextSetting):
+    """A JSON schema, as a text or as the table that it means."""
+
+    def convert(self, name: str, value: Any) -> str:
+        if isinstance(value, Mapping):
+            try:
+                value = json.dumps(value, ensure_ascii=False)
+            except (TypeError, ValueError, RecursionError):
+                raise UsageError(f"{name} must be a JSON schema, not {show(value)}.") from None
+        return super().convert(name, value)
+
+    def parse(self, name: str, text: str) -> Any:
+        return self.read(name, text)
+
+
+@dataclass(frozen=True)
+class ListSetting(Setting):
+    """Several values; one alone is a list of one."""
+
+    is_repeatable: ClassVar[bool] = True
+    single: ClassVar[tuple[type, ...]] = (str,)
+
+    longest: int = MOST_TOKENS
+
+    def convert(self, name: str, value: Any) -> tuple[Any, ...]:
+        values = self._list(name, value)
+        if len(values) > self.longest:
+            raise UsageError(f"{name} must have at most {self.longest:,} entries, not {len(values):,}.")
+        return tuple(self.convert_entry(name, entry) for entry in values)
+
+    def convert_entry(self, name: str, entry: Any) -> Any:
+        raise NotImplementedError
+
+    def _list(self, name: str, value: Any) -> list[Any]:
+        if isinstance(value, self.single):
+            return [value]
+        if isinstance(value, set | frozenset):
+            return sorted(value, key=repr)
+        if isinstance(value, list | tuple | range) or (isinstance(value, np.ndarray) and value.ndim == 1):
+            return list(value)
+        raise UsageError(f"{name} must be a list such as {show(self.example)}, not {show(value)}.")
+
+    def to_plain(self, value: Any) -> Any:
+        return None if value is None else list(value)
+
+    @property
+    def limits(self) -> str:
+        return f"at most {self.longest:,}"
+
+
+@dataclass(frozen=True)
+class TextListSetting(ListSetting):
+    def convert_entry(self, name: str, entry: Any) -> str:
+        if not check_text(name, entry):
+            raise UsageError(f"{name} must not have an empty text: omit it.")
+        return _check_length(name, entry, MOST_STOP_LENGTH)
+
+
+@dataclass(frozen=True)
+class TokenListSetting(ListSetting):
+    option_type: ClassVar[Any] = str
+    single: ClassVar[tuple[type, ...]] = (int, np.integer)
+
+    def convert_entry(self, name: str, entry: Any) -> int:
+        return check_token(name, entry)
+
+
+@dataclass(frozen=True)
+class BiasSetting(Setting):
+    """A number for each of some tokens. A key may be the digits of an id, as in JSON."""
+
+    is_repeatable: ClassVar[bool] = True
+
+    most: float = 1e6
+
+    def convert(self, name: str, value: Any) -> dict[int, float]:
+        if not isinstance(value, Mapping):
+            raise UsageError(f"{name} must be a table such as {show(self.example)}, not {show(value)}.")
+        if len(value) > MOST_BIASES:
+            raise UsageError(f"{name} must have at most {MOST_BIASES:,} tokens, not {len(value):,}.")
+        found: dict[int, float] = {}
+        for key, bias in value.items():
+            id = check_token(name, int(key) if is_id(key) else key)
+            if id in found:
+                raise UsageError(f"{name} has the token {id} twice: give it one number.")
+            found[id] = check_float(f"{name} of token {id}", bias, -self.most, self.most) + 0.0
+        return found
+
+    def to_plain(self, value: Mapping[int, float]) -> dict[str, float]:
+        return {str(id): bias for id, bias in value.items()}
+
+    @property
+    def limits(self) -> str:
+        return f"at most {MOST_BIASES:,}"
+
+
+@dataclass(frozen=True)
+class SamplerListSetting(ListSetting):
+    """Samplers without a setting of their own: a kind, a table with a `kind`, or the part itself."""
+
+    single: ClassVar[tuple[type, ...]] = (str, Mapping)
+
+    def convert_entry(self, name: str, entry: Any) -> Any:
+        import importlib
+
+        family = importlib.import_module("pellucid.parts.samplers")
+        try:
+            return family.Sampler.read(entry, name)
+        except ConfigError as refusal:
+            raise UsageError(str(refusal)) from None
+
+    def to_plain(self, value: Iterable[Any]) -> Any:
+        return [part.to_dict() for part in value]
+
+
+def check_token(name: str, value: Any) -> int:
+    """Returns an id that some vocabulary could have."""
+    return check_int(f"{name}: an id", value, 0, LARGEST_VOCABULARY - 1)
+
+
+def is_id(value: Any) -> bool:
+    """Whether a text is the digits of an id.
+
+    >>> is_id("262"), is_id(" the"), is_id("٣")
+    (True, False, False)
+    """
+    return isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """Returns the name and the value of a setting that is written as `key=value`.
+
+    >>> parse_setting("temperature=0.5"), parse_setting("stop=END")
+    (('temperature', 0.5), ('stop', ('END',)))
+    """
+    name, equals, value = text.partition("=")
+    name = name.strip().replace("-", "_")
+    if not equals:
+        raise UsageError(f"{show(text)} sets nothing: write KEY=VALUE, for example temperature=0.5.")
+    if name not in SETTINGS:
+        raise UsageError(unknown("a setting", name, SETTINGS))
+    return name, SETTINGS[name].parse(name, value)
+
+
+def _check_length(name: str, text: str, longest: int) -> str:
+    if len(text) > longest:
+        raise UsageError(f"{name} must have at most {longest:,} characters, not {len(text):,}.")
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        raise UsageError(f"{name} must be text that UTF-8 can write, not {show(text)}.")
+    return text
+
+
+SETTINGS: dict[str, Setting] = {
+    "temperature": NumberSetting(
+        "Divides the logits: 0 always takes the most probable token (greedy), 1 leaves the model's own "
+        "probabilities.",
+        0.8,
+        least=0,
+        most=1e6,
+        smallest=1e-6,
+    ),
+    "top_k": IntegerSetting(
+        "Keeps the k most probable tokens; 0 keeps all.", 40, least=0, most=LARGEST_VOCABULARY
+    ),
+    "top_p": NumberSetting(
+        "Keeps the smallest set of tokens whose probability is at least p; 1 keeps all.",
+        0.95,
+        least=0,
+        most=1,
+    ),
+    "min_p": NumberSetting(
+        "Keeps the tokens at least this times as probable as the most probable one; 0 keeps all.",
+        0.05,
+        least=0,
+        most=1,
+    ),
+    "typical_p": NumberSetting(
+        "Keeps the tokens whose surprisal is nearest to the entropy, up to probability p; 1 keeps all.",
+        0.95,
+        least=0,
+        most=1,
+    ),
+    "repetition_penalty": NumberSetting(
+        "Divides the positive logits of tokens that are already there, and multiplies the negative ones; 1 "
+        "changes nothing.",
+        1.1,
+        least=0.01,
+        most=100,
+    ),
+    "presence_penalty": NumberSetting(
+        "Is subtracted from the logit of each token that was generated before.", 0.5, least=-100, most=100
+    ),
+    "frequency_penalty": NumberSetting(
+        "Is subtracted from a token's logit once for each time it was generated before.",
+        0.5,
+        least=-100,
+        most=100,
+    ),
+    "logit_bias": BiasSetting("Is added to the logits of these tokens.", {"262": -2.5}),
+    "banned_tokens": TokenListSetting("Tokens that are never generated.", [0, 1], "--ban-token"),
+    "forced_tokens": TokenListSetting("The first new tokens.", [464, 262], "--force-token"),
+    "regex": TextSetting(
+        "The regular expression that the whole output matches.", "(yes|no)", is_optional=True
+    ),
+    "json_schema": SchemaSetting(
+        "The JSON schema that the output obeys.", '{"type": "integer"}', is_optional=True, longest=100_000
+    ),
+    "grammar": TextSetting(
+        "The grammar that the output obeys.", "stories:easy", is_optional=True, longest=100
+    ),
+    "samplers": SamplerListSetting(
+        "Further samplers, each a kind with its settings.", [], "--sampler", longest=MOST_SAMPLERS
+    ),
+    "min_new_tokens": IntegerSetting(
+        "New tokens before which no stop token is generated.", 5, least=0, most=MOST_NEW_TOKENS
+    ),
+    "max_new_tokens": IntegerSetting(
+        "New tokens at most.", 200, is_optional=True, least=0, most=MOST_NEW_TOKENS
+    ),
+    "stop": TextListSetting(
+        "Texts that end the output, which does not contain them.", ["\n\n"], longest=MOST_STOPS
+    ),
+    "stop_ids": TokenListSetting(
+        "Tokens that end the output, in place of the model's own.", [2], "--stop-token", is_optional=True
+    ),
+    "seed": IntegerSetting("The same seed gives the same text.", 7, is_optional=True),
+    "n": IntegerSetting("Texts for each prompt.", 4, "-n", least=1, most=MOST_CHOICES),
+    "beams": IntegerSetting(
+        "Beams of beam search; 1: one text, without a search.", 4, least=1, most=MOST_CHOICES
+    ),
+    "length_penalty": NumberSetting(
+        "A beam's log-probability is divided by its number of new tokens to this power.",
+        0.8,
+        least=-100,
+        most=100,
+    ),
+    "early_stopping": FlagSetting(
+        "Whether beam search ends as soon as there are as many finished beams as beams.", True
+    ),
+    "context": ChoiceSetting(
+        "Where the context is full: refuse the request before it begins, crop the text to its last half, or "
+        "roll, which keeps the first tokens as well.",
+        "crop",
+        choices=CONTEXT_RULES,
+    ),
+    "keep": IntegerSetting(
+        "With context=roll: the first tokens that are kept.", 16, least=0, most=MOST_NEW_TOKENS
+    ),
+}
+"""Every setting by its name, in the order of the record."""
