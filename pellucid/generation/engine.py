@@ -1,0 +1,363 @@
+"""The engine: requests of any kind, run together, each as it would be alone.
+
+    engine = Engine(model.module, model.tokenizer)
+    handle = engine.add(Request((1, 2, 3), Sampling(max_new_tokens=20)))
+    for token in handle:
+        print(token.text, end="")
+
+Requests join and leave between two steps (continuous batching). A step reads the next token of every text,
+and chunks of waiting prompts within a budget of tokens, in one forward pass. A request's text depends on its
+prompt, its settings and its seed alone: on a CPU in float32 bit for bit, whatever runs beside it.
+
+`add` and `cancel` may be called from any thread. One thread at a time runs a step: whichever waits for a
+token, or the engine's own after `start`.
+"""
+
+import secrets
+import threading
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from types import TracebackType
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from pellucid.arguments import check_int
+from pellucid.errors import ResourceError, TokenError, UsageError
+from pellucid.generation.chain import Chain, choose
+from pellucid.generation.context import check_fits
+from pellucid.generation.feed import Feed
+from pellucid.generation.request import Completion, Request, Token
+from pellucid.generation.sample import Sample
+from pellucid.generation.sampling import Sampling
+from pellucid.generation.slots import CacheSlots
+from pellucid.generation.strategy import Job, Strategy
+from pellucid.model.transformer import Transformer
+from pellucid.text.tokenizer import Tokenizer
+
+MOST_UNREAD = 64
+"""Tokens that a stream holds for its reader; with as many, its request waits until some are read."""
+
+
+class Handle:
+    """One request in the engine: iterate over its tokens as they come, or wait for its result."""
+
+    def __init__(self, engine: "Engine", strategy: Strategy, streams: bool) -> None:
+        self._engine, self.strategy, self._streams = engine, strategy, streams
+        self._unread: deque[Token] = deque()
+        self.error: Exception | None = None
+        """What ended the request before its texts were complete."""
+        self.is_done = False
+        self.is_cancelled = False
+
+    @property
+    def request(self) -> Request:
+        return self.strategy.job.request
+
+    @property
+    def seed(self) -> int:
+        """The seed that is used, also where the request has none."""
+        return self.strategy.job.chain.seed
+
+    def __iter__(self) -> Iterator[Token]:
+        """Yields the tokens of all choices as they are chosen; at the end it raises the request's error."""
+        while (token := self._next()) is not None:
+            yield token
+        if self.error is not None:
+            raise self.error
+
+    def _next(self) -> Token | None:
+        while True:
+            with self._engine.changed:
+                if self._unread:
+                    self._engine.changed.notify_all()  # the request may go on
+                    return self._unread.popleft()
+                if self.is_done:
+                    return None
+            self._engine.wait(self)
+
+    def result(self) -> list[Completion]:
+        """Waits until the request is done, and returns its choices; raises the request's error."""
+        for _ in self:
+            pass
+        return self.strategy.completions()
+
+    def cancel(self) -> None:
+        """Ends the request; what is generated so far remains its result."""
+        self._engine.cancel(self)
+
+    @property
+    def waits_for_reader(self) -> bool:
+        """Whether its reader is behind; only where the engine runs by itself, since otherwise a reader who
+        waits for another request would wait for ever."""
+        return len(self._unread) >= MOST_UNREAD and self._engine.runs_by_itself
+
+    def _emit(self, token: Token) -> None:
+        if self._streams:
+            self._unread.append(token)
+
+
+class Engine:
+    """Runs requests on one model, in the slots of one cache.
+
+    `slots` texts run at once, each of at most `capacity` tokens; `queue` more requests may wait. A step reads
+    at most about `budget` tokens, prompts included. `memory` bounds the bytes of the cache.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        tokenizer: Tokenizer | None = None,
+        *,
+        stop_ids: Collection[int] = (),
+        slots: int = 8,
+        capacity: int | None = None,
+        cache_dtype: torch.dtype | None = None,
+        budget: int = 512,
+        queue: int = 256,
+        memory: int | None = None,
+    ) -> None:
+        self.model, self.tokenizer, self.stop_ids = model, tokenizer, frozenset(stop_ids)
+        self.budget, self.queue = check_int("budget", budget, least=1), check_int("queue", queue, least=0)
+        self.capacity = model.config.context_length if capacity is None else capacity
+        check_int("capacity", self.capacity, least=1, most=model.config.context_length)
+        check_int("slots", slots, least=1, most=65_536)
+        dtype = cache_dtype or model.dtype
+        self.slots = CacheSlots(model, slots, self.capacity, dtype, memory)
+        self._waiting: deque[Handle] = deque()
+        self._running: list[Handle] = []
+        self._stepping = threading.Lock()
+        self.changed = threading.Condition()
+        """Guards the queues; notified when a request, a token or room for one is new."""
+        self._thread: threading.Thread | None = None
+        self._stops = False
+
+    # ---- from any thread
+
+    def add(self, request: Request, *, streams: bool = True) -> Handle:
+        """Returns the handle of a new request, which begins when slots are free; first come, first served.
+
+        A request that cannot run is refused here. Without `streams` its tokens are not kept for iteration,
+        so that nothing waits for a reader.
+        """
+        handle = self._make_handle(request, streams)
+        with self.changed:
+            if len(self._waiting) >= self.queue + len(self.slots.free):
+                raise ResourceError(f"{len(self._waiting)} requests wait already: try again later.")
+            self._waiting.append(handle)
+            self.changed.notify_all()
+        return handle
+
+    def cancel(self, handle: Handle) -> None:
+        """Ends a request; what is generated so far remains its result."""
+        handle.is_cancelled = True
+        if self._stepping.acquire(blocking=False):
+            try:
+                self._sweep()
+            finally:
+                self._stepping.release()
+
+    @property
+    def runs_by_itself(self) -> bool:
+        return self._thread is not None
+
+    def wait(self, handle: Handle) -> None:
+        """Returns when something about a request may have changed: runs a step, unless another thread
+        does."""
+        if self._thread is not None:
+            with self.changed:
+                if not handle.is_done and not handle._unread:
+                    self.changed.wait(timeout=1.0)
+            return
+        if not self.step():
+            with self.changed:
+                if not handle.is_done and not handle._unread:
+                    self.changed.wait(timeout=0.05)  # another thread took the last step
+
+    # ---- a thread of its own
+
+    def start(self) -> Self:
+        """Runs the steps in a thread until `stop`."""
+        if self._thread is None:
+            self._stops = False
+            self._thread = threading.Thread(target=self._run, name="pellucid-engine", daemon=True)
+            self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Ends the thread, and every request with it."""
+        thread, self._stops = self._thread, True
+        with self.changed:
+            self.changed.notify_all()
+        if thread is not None:
+            thread.join()
+            self._thread = None
+        with self._stepping:
+            for handle in [*self._running, *self._waiting]:
+                handle.is_cancelled = True
+            self._sweep()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        while not self._stops:
+            if not self.step():
+                with self.changed:
+                    self.changed.wait(timeout=1.0)
+
+    # ---- one step
+
+    def step(self) -> bool:
+        """Runs one forward pass for all requests that can go on; False where there is none."""
+        with self._stepping:
+            self._sweep()
+            self._admit()
+            planned = self._plan()
+            if planned:
+                self._advance(planned)
+                self._sweep()
+        with self.changed:
+            self.changed.notify_all()
+        return bool(planned)
+
+    def _make_handle(self, request: Request, streams: bool) -> Handle:
+        """Returns the handle of a request that can run here; raises where it cannot."""
+        sampling, config = request.sampling, self.model.config
+        if bad := [id for id in request.prompt if not 0 <= id < config.vocab_size]:
+            raise TokenError(f"ids go from 0 to {config.vocab_size - 1}; the prompt has {bad[0]}.")
+        prefix = config.mask.bidirectional_prefix
+        allowed = config.context_length if sampling.context != "refuse" else self.capacity
+        most = check_fits(len(request.prompt), sampling, allowed, prefix)
+        if sampling.context != "refuse" and self.capacity < config.context_length:
+            raise UsageError(
+                f'context="{sampling.context}" needs slots of the whole context of '
+                f"{config.context_length} tokens; this engine's have {self.capacity}."
+            )
+        kind = choose_strategy(sampling)
+        if (needed := kind.count_slots(request)) > self.slots.count:
+            raise UsageError(
+                f"the request takes {needed} slots, and the engine has {self.slots.count}: ask for fewer "
+                "choices or beams, or use an engine with more slots."
+            )
+        seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
+        stop = self.stop_ids if sampling.stop_ids is None else frozenset(sampling.stop_ids)
+        chain = Chain(sampling, request.prompt, config.vocab_size, stop, seed)
+        tokens: list[Handle] = []
+        job = Job(
+            request,
+            chain,
+            most,
+            config.context_length,
+            int(prefix),
+            self.tokenizer,
+            lambda token: tokens[0]._emit(token),
+        )
+        handle = Handle(self, kind(job, self.slots), streams)
+        tokens.append(handle)
+        return handle
+
+    def _sweep(self) -> None:
+        """Removes requests that are cancelled or done."""
+        with self.changed:
+            for handle in [*self._running, *self._waiting]:
+                if handle.is_cancelled and not handle.is_done:
+                    self._end(handle, "cancelled")
+                elif handle.strategy.is_done:
+                    self._end(handle, "stop")
+            self._running = [handle for handle in self._running if not handle.is_done]
+            self._waiting = deque(handle for handle in self._waiting if not handle.is_done)
+
+    def _end(self, handle: Handle, reason: str, error: Exception | None = None) -> None:
+        handle.error, handle.is_done = error, True
+        handle.strategy.end(reason)
+
+    def _admit(self) -> None:
+        """Gives slots to waiting requests, in the order in which they came."""
+        with self.changed:
+            while self._waiting:
+                handle = self._waiting[0]
+                if handle.strategy.count_slots(handle.request) > len(self.slots.free):
+                    return
+                self._waiting.popleft()
+                if handle.strategy.job.max_new_tokens == 0 and not handle.request.prompt_logprobs:
+                    self._end(handle, "length")
+                    continue
+                handle.strategy.begin()
+                self._running.append(handle)
+
+    def _plan(self) -> list[tuple[Handle, list[Feed]]]:
+        """Returns what every request reads in this step: first texts, then prompts while the budget lasts."""
+        room, planned = self.budget, list[tuple[Handle, list[Feed]]]()
+        ready = [handle for handle in self._running if not handle.waits_for_reader]
+        for handle in sorted(ready, key=lambda handle: handle.strategy.reads_prompt):
+            if handle.strategy.reads_prompt and room <= 0:
+                continue
+            feeds = handle.strategy.feeds(room)
+            room -= sum(feed.n_tokens for feed in feeds)
+            planned.append((handle, feeds))
+        return planned
+
+    @torch.inference_mode()
+    def _advance(self, planned: Sequence[tuple[Handle, list[Feed]]]) -> None:
+        feeds = [feed for _, some in planned for feed in some]
+        try:
+            logits = self.slots.forward(feeds)
+        except Exception as error:
+            self._restart(planned)
+            if len(planned) == 1:
+                self._end(planned[0][0], "error", error)
+            else:  # the request that fails alone is the one that failed
+                for handle, _ in planned:
+                    self._advance([(handle, handle.strategy.feeds(self.budget))])
+            return
+        except BaseException:
+            self._restart(planned)
+            raise
+        parts = logits.split([sum(feed.outputs for feed in some) for _, some in planned])
+        self._choose([(handle, part) for (handle, _), part in zip(planned, parts, strict=True)])
+
+    def _restart(self, planned: Sequence[tuple[Handle, list[Feed]]]) -> None:
+        """Empties the slots that a failed step may have half written."""
+        for handle, feeds in planned:
+            for feed in feeds:
+                self.slots.reset(feed.slot)
+            handle.strategy.restart()
+
+    def _choose(self, results: Sequence[tuple[Handle, Tensor]]) -> None:
+        """Draws the tokens of every request at once, and hands them out."""
+        draws = [handle.strategy.draws() for handle, _ in results]
+        rows = [
+            logits[row][None] for (_, logits), some in zip(results, draws, strict=True) for row, _ in some
+        ]
+        states = [state for some in draws for _, state in some]
+        owners = [handle.request for (handle, _), some in zip(results, draws, strict=True) for _ in some]
+        chosen = (
+            choose(
+                torch.cat(rows),
+                states,
+                record=[request.ledger for request in owners],
+                logprobs=[request.logprobs for request in owners],
+            )
+            if rows
+            else []
+        )
+        at = 0
+        for (handle, logits), some in zip(results, draws, strict=True):
+            try:
+                with self.changed:
+                    handle.strategy.advance(logits, chosen[at : at + len(some)])
+            except Exception as error:
+                self._end(handle, "error", error)
+            at += len(some)
+
+
+def choose_strategy(sampling: Sampling) -> type[Strategy]:
+    """Returns the strategy of a request."""
+    return Sample

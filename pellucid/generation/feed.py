@@ -1,0 +1,23 @@
+"""What one request reads in one step of the engine."""
+
+from typing import NamedTuple
+
+
+class Feed(NamedTuple):
+    """Tokens that follow those of a slot.
+
+    Attention is computed segment by segment, in order. The logits of the last `outputs` tokens are returned.
+    """
+
+    slot: int
+    segments: tuple[tuple[int, ...], ...]
+    outputs: int
+
+    @property
+    def n_tokens(self) -> int:
+        return sum(map(len, self.segments))
+
+    @property
+    def is_decode(self) -> bool:
+        """Whether it is one token with its logits."""
+        return self.n_tokens == 1 == self.outputs
