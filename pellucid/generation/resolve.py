@@ -26,18 +26,14 @@ class SamplingPreset(NamedTuple):
 
 _PLAIN = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "typical_p": 1.0, "repetition_penalty": 1.0, "beams": 1}
 PRESETS: dict[str, SamplingPreset] = {
-    "greedy": SamplingPreset(
-        "the most probable token each time; the same text each time", {"temperature": 0.0, **_PLAIN}
-    ),
-    "precise": SamplingPreset(
-        "near the most probable text: answers, facts, code", {"temperature": 0.3, **_PLAIN, "top_p": 0.9}
-    ),
+    "greedy": SamplingPreset("always the most probable token", {"temperature": 0.0, **_PLAIN}),
+    "precise": SamplingPreset("answers, facts, code", {"temperature": 0.3, **_PLAIN, "top_p": 0.9}),
     "balanced": SamplingPreset(
-        "varied and still probable: conversation, explanations",
+        "conversation, explanations",
         {"temperature": 0.7, **_PLAIN, "top_p": 0.95},
     ),
     "creative": SamplingPreset(
-        "varied: stories, ideas", {"temperature": 1.0, **_PLAIN, "min_p": 0.05, "repetition_penalty": 1.05}
+        "stories, ideas", {"temperature": 1.0, **_PLAIN, "min_p": 0.05, "repetition_penalty": 1.05}
     ),
 }
 """Each states every setting that shapes the probabilities, so that it means the same with every model."""

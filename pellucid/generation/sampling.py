@@ -18,11 +18,9 @@ from pellucid.errors import TokenError, UsageError
 from pellucid.generation.conflicts import drop_conflicts, find_conflicts
 from pellucid.generation.foreign_keys import read_generation, suggest_key
 from pellucid.generation.settings import CONTEXT_RULES as CONTEXT_RULES
+from pellucid.generation.settings import DEFAULT_NEW_TOKENS as DEFAULT_NEW_TOKENS
 from pellucid.generation.settings import SETTINGS
 from pellucid.strict import check_keys
-
-DEFAULT_NEW_TOKENS = 128
-"""New tokens where a request does not say how many."""
 
 
 @dataclass(frozen=True)

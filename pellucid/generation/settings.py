@@ -26,6 +26,8 @@ from pellucid.errors import ConfigError, UsageError, show, unknown
 CONTEXT_RULES = ("refuse", "crop", "roll")
 """What happens where the context is full: the request is refused before it begins; the last half of the
 context is read again from position 0; or the first `keep` tokens and the last half of the others are."""
+DEFAULT_NEW_TOKENS = 128
+"""New tokens where a request does not say how many."""
 MOST_CHOICES = 64
 """Texts, or beams, of one request."""
 MOST_NEW_TOKENS = 10**9
@@ -33,6 +35,8 @@ MOST_STOPS, MOST_STOP_LENGTH = 16, 100
 MOST_BIASES = 1024
 MOST_TOKENS = 4096
 MOST_SAMPLERS = 32
+SHOWN_LIMIT = 1000
+"""A larger limit keeps out what is absurd, and is not worth a word of help."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ class Setting:
 
     @property
     def limits(self) -> str:
-        """What values there are, for a help text."""
+        """The least and the largest value, for a help text."""
         return ""
 
 
@@ -95,7 +99,7 @@ class NumberSetting(Setting):
 
     @property
     def limits(self) -> str:
-        return f"{self.least:g} to {self.most:g}"
+        return "" if self.most > SHOWN_LIMIT else f"{self.least:g} to {self.most:g}"
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,7 @@ class IntegerSetting(Setting):
 
     @property
     def limits(self) -> str:
-        return "" if self.least == INT64[0] else f"{self.least} to {self.most:,}"
+        return "" if self.most > SHOWN_LIMIT else f"{self.least} to {self.most}"
 
 
 @dataclass(frozen=True)
@@ -127,10 +131,6 @@ class ChoiceSetting(Setting):
 
     def convert(self, name: str, value: Any) -> str:
         return check_one_of(name, value, self.choices)
-
-    @property
-    def limits(self) -> str:
-        return " | ".join(self.choices)
 
 
 @dataclass(frozen=True)
@@ -187,10 +187,6 @@ class ListSetting(Setting):
     def to_plain(self, value: Any) -> Any:
         return None if value is None else list(value)
 
-    @property
-    def limits(self) -> str:
-        return f"at most {self.longest:,}"
-
 
 @dataclass(frozen=True)
 class TextListSetting(ListSetting):
@@ -232,10 +228,6 @@ class BiasSetting(Setting):
 
     def to_plain(self, value: Mapping[int, float]) -> dict[str, float]:
         return {str(id): bias for id, bias in value.items()}
-
-    @property
-    def limits(self) -> str:
-        return f"at most {MOST_BIASES:,}"
 
 
 @dataclass(frozen=True)
@@ -296,99 +288,88 @@ def _check_length(name: str, text: str, longest: int) -> str:
 
 SETTINGS: dict[str, Setting] = {
     "temperature": NumberSetting(
-        "Divides the logits: 0 always takes the most probable token (greedy), 1 leaves the model's own "
-        "probabilities.",
+        "0: always the most probable token (greedy); 1: the model's own probabilities; more: more varied.",
         0.8,
         least=0,
         most=1e6,
         smallest=1e-6,
     ),
-    "top_k": IntegerSetting(
-        "Keeps the k most probable tokens; 0 keeps all.", 40, least=0, most=LARGEST_VOCABULARY
-    ),
+    "top_k": IntegerSetting("Keep the k most probable tokens; 0: all.", 40, least=0, most=LARGEST_VOCABULARY),
     "top_p": NumberSetting(
-        "Keeps the smallest set of tokens whose probability is at least p; 1 keeps all.",
-        0.95,
-        least=0,
-        most=1,
+        "Keep the smallest set of tokens with a probability of at least p; 1: all.", 0.95, least=0, most=1
     ),
     "min_p": NumberSetting(
-        "Keeps the tokens at least this times as probable as the most probable one; 0 keeps all.",
-        0.05,
-        least=0,
-        most=1,
+        "Keep tokens at least p times as probable as the most probable one; 0: all.", 0.05, least=0, most=1
     ),
     "typical_p": NumberSetting(
-        "Keeps the tokens whose surprisal is nearest to the entropy, up to probability p; 1 keeps all.",
+        "Keep the tokens whose surprisal is nearest to the entropy, of a probability of at least p; 1: all.",
         0.95,
         least=0,
         most=1,
     ),
     "repetition_penalty": NumberSetting(
-        "Divides the positive logits of tokens that are already there, and multiplies the negative ones; 1 "
-        "changes nothing.",
+        "Divide the positive logits of earlier tokens by this, and multiply the negative ones; 1: neither.",
         1.1,
         least=0.01,
         most=100,
     ),
     "presence_penalty": NumberSetting(
-        "Is subtracted from the logit of each token that was generated before.", 0.5, least=-100, most=100
+        "Subtract this from the logit of each token that was generated before.", 0.5, least=-100, most=100
     ),
     "frequency_penalty": NumberSetting(
-        "Is subtracted from a token's logit once for each time it was generated before.",
+        "Subtract this from a token's logit for each time that it was generated before.",
         0.5,
         least=-100,
         most=100,
     ),
-    "logit_bias": BiasSetting("Is added to the logits of these tokens.", {"262": -2.5}),
-    "banned_tokens": TokenListSetting("Tokens that are never generated.", [0, 1], "--ban-token"),
-    "forced_tokens": TokenListSetting("The first new tokens.", [464, 262], "--force-token"),
-    "regex": TextSetting(
-        "The regular expression that the whole output matches.", "(yes|no)", is_optional=True
-    ),
+    "logit_bias": BiasSetting("Add a number to the logits of some tokens.", {"262": -2.5}),
+    "banned_tokens": TokenListSetting("Never generate these tokens.", [0, 1], "--ban-token"),
+    "forced_tokens": TokenListSetting("Begin the new text with these tokens.", [464, 262], "--force-token"),
+    "regex": TextSetting("The whole output matches this regular expression.", "(yes|no)", is_optional=True),
     "json_schema": SchemaSetting(
-        "The JSON schema that the output obeys.", '{"type": "integer"}', is_optional=True, longest=100_000
+        "The output is JSON that obeys this schema.", '{"type": "integer"}', is_optional=True, longest=100_000
     ),
     "grammar": TextSetting(
-        "The grammar that the output obeys.", "stories:easy", is_optional=True, longest=100
+        "The output obeys this grammar: stories:LEVEL.", "stories:easy", is_optional=True, longest=100
     ),
     "samplers": SamplerListSetting(
         "Further samplers, each a kind with its settings.", [], "--sampler", longest=MOST_SAMPLERS
     ),
     "min_new_tokens": IntegerSetting(
-        "New tokens before which no stop token is generated.", 5, least=0, most=MOST_NEW_TOKENS
+        "Generate no stop token before this number of new tokens.", 5, least=0, most=MOST_NEW_TOKENS
     ),
     "max_new_tokens": IntegerSetting(
-        "New tokens at most.", 200, is_optional=True, least=0, most=MOST_NEW_TOKENS
+        f"Generate this number of new tokens at most; by default {DEFAULT_NEW_TOKENS}, or what fits.",
+        200,
+        is_optional=True,
+        least=0,
+        most=MOST_NEW_TOKENS,
     ),
-    "stop": TextListSetting(
-        "Texts that end the output, which does not contain them.", ["\n\n"], longest=MOST_STOPS
-    ),
+    "stop": TextListSetting("End the output before these texts.", ["\n\n"], longest=MOST_STOPS),
     "stop_ids": TokenListSetting(
-        "Tokens that end the output, in place of the model's own.", [2], "--stop-token", is_optional=True
+        "End the output at these tokens, in place of the model's own.",
+        [2],
+        "--stop-token",
+        is_optional=True,
     ),
     "seed": IntegerSetting("The same seed gives the same text.", 7, is_optional=True),
     "n": IntegerSetting("Texts for each prompt.", 4, "-n", least=1, most=MOST_CHOICES),
-    "beams": IntegerSetting(
-        "Beams of beam search; 1: one text, without a search.", 4, least=1, most=MOST_CHOICES
-    ),
+    "beams": IntegerSetting("Beams of a beam search; 1: without one.", 4, least=1, most=MOST_CHOICES),
     "length_penalty": NumberSetting(
-        "A beam's log-probability is divided by its number of new tokens to this power.",
+        "Divide a beam's log-probability by its number of new tokens to this power.",
         0.8,
         least=-100,
         most=100,
     ),
-    "early_stopping": FlagSetting(
-        "Whether beam search ends as soon as there are as many finished beams as beams.", True
-    ),
+    "early_stopping": FlagSetting("End a beam search when as many beams are finished as it has.", True),
     "context": ChoiceSetting(
         "Where the context is full: refuse the request before it begins, crop the text to its last half, or "
-        "roll, which keeps the first tokens as well.",
+        "roll: keep its first tokens as well.",
         "crop",
         choices=CONTEXT_RULES,
     ),
     "keep": IntegerSetting(
-        "With context=roll: the first tokens that are kept.", 16, least=0, most=MOST_NEW_TOKENS
+        "Keep this number of first tokens under context=roll.", 16, least=0, most=MOST_NEW_TOKENS
     ),
 }
 """Every setting by its name, in the order of the record."""

@@ -1,0 +1,183 @@
+"""The options of a command that generates text, made from the table of settings.
+
+    @with_sampling
+    def generate(model: ModelName, sampling: GivenSampling, ...) -> None:
+        resolved = sampling.resolve(found.pretrained.generation, found.tokenizer)
+
+The command's parameter of the type `GivenSampling` becomes an option for each setting, and `--preset`.
+"""
+
+import functools
+import inspect
+import operator
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from pellucid.arguments import check_path
+from pellucid.errors import UsageError, show
+from pellucid.generation.resolve import PRESETS, ResolvedSampling, resolve_sampling
+from pellucid.generation.settings import (
+    SETTINGS,
+    BiasSetting,
+    SamplerListSetting,
+    SchemaSetting,
+    Setting,
+    TextListSetting,
+    TokenListSetting,
+)
+
+if TYPE_CHECKING:
+    from pellucid.text.tokenizer import Tokenizer
+
+PANEL = "Sampling"
+MOST_SCHEMA = 1 << 20
+"""Bytes of a file with a JSON schema."""
+METAVARS: dict[type[Setting], str] = {
+    TokenListSetting: "TOKEN",
+    BiasSetting: "TOKEN=VALUE",
+    SamplerListSetting: "SAMPLER",
+    SchemaSetting: "FILE|JSON",
+}
+ADDITIONS: dict[type[Setting], str] = {
+    TokenListSetting: " An id or a text; repeatable.",
+    BiasSetting: " An id or a text; repeatable.",
+    SamplerListSetting: " As 'KIND KEY=VALUE'; repeatable.",
+    TextListSetting: " \\n is a line break, \\t a tab; repeatable.",
+    SchemaSetting: " A file, or the schema itself.",
+}
+
+
+class GivenSampling(NamedTuple):
+    """The sampling options of a command line; tokens may still be texts."""
+
+    preset: str | None = None
+    settings: Mapping[str, Any] = {}
+
+    def resolve(
+        self, generation: Mapping[str, Any] | None = None, tokenizer: "Tokenizer | None" = None
+    ) -> ResolvedSampling:
+        """Returns the settings over those of the preset and over the model's own, and where each is from."""
+        from pellucid.generation.token_names import resolve_tokens
+
+        return resolve_sampling(generation, self.preset, resolve_tokens(tokenizer, self.settings), "option")
+
+
+def with_sampling(command: Callable[..., None]) -> Callable[..., None]:
+    """Returns the command with an option for each setting in place of its parameter of `GivenSampling`."""
+    signature = inspect.signature(command, eval_str=True)
+    (own,) = (one.name for one in signature.parameters.values() if one.annotation is GivenSampling)
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        values = {name: given.pop(name) for name in options}
+        command(**given, **{own: read_options(values)})
+
+    options = {parameter.name: parameter for parameter in make_options()}
+    before = [one for one in signature.parameters.values() if one.name != own]
+    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*before, *options.values())]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": None}
+    return run
+
+
+def make_options() -> list[inspect.Parameter]:
+    """Returns the parameters that typer makes options of."""
+    listed = ", ".join(f"{name} ({preset.purpose})" for name, preset in PRESETS.items())
+    preset = typer.Option(help=f"Settings by name: {listed}.", metavar="NAME", rich_help_panel=PANEL)
+    past = typer.Option("--past-context", hidden=True)
+    return [
+        _parameter("preset", str, preset),
+        *(_parameter(name, _type(setting), _option(name, setting)) for name, setting in SETTINGS.items()),
+        _parameter("past_context", bool, past, False),
+    ]
+
+
+def _parameter(name: str, kind: Any, option: Any, default: Any = None) -> inspect.Parameter:
+    annotation = operator.getitem(Annotated, (kind if default is not None else kind | None, option))
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _type(setting: Setting) -> Any:
+    return list[str] if setting.is_repeatable else setting.option_type
+
+
+def _option(name: str, setting: Setting) -> Any:
+    flags = [setting.option or f"--{name.replace('_', '-')}"]
+    limits = f" ({setting.limits})" if setting.limits else ""
+    help = f"{setting.meaning.rstrip('.')}{limits}.{ADDITIONS.get(type(setting), '')}"
+    return typer.Option(*flags, help=help, metavar=METAVARS.get(type(setting)), rich_help_panel=PANEL)
+
+
+def read_options(values: Mapping[str, Any]) -> GivenSampling:
+    """Returns the options that were given; None and an empty list are options that were not."""
+    given = {name: value for name, value in values.items() if value not in (None, [], ())}
+    preset, past = given.pop("preset", None), given.pop("past_context", False)
+    settings = {name: _read_option(name, value) for name, value in given.items()}
+    if past:
+        print("--past-context is now --context crop", file=sys.stderr)
+        if settings.setdefault("context", "crop") != "crop":
+            raise UsageError("--past-context is now --context, and both are given: omit --past-context.")
+    return GivenSampling(preset, settings)
+
+
+def _read_option(name: str, value: Any) -> Any:
+    reader = READERS.get(type(SETTINGS[name]))
+    return reader(name, value) if reader else value
+
+
+def _read_biases(name: str, texts: list[str]) -> dict[str, float]:
+    biases = {}
+    for text in texts:
+        token, _, value = text.rpartition("=")
+        try:
+            biases[token] = float(value)
+        except ValueError:
+            token = ""
+        if not token:
+            raise UsageError(f"{name}: {show(text)} must be TOKEN=VALUE, for example --logit-bias 262=-2.5.")
+    return biases
+
+
+def _read_samplers(name: str, texts: list[str]) -> list[dict[str, Any]]:
+    from json import loads
+
+    samplers = []
+    for text in texts:
+        kind, *settings = text.split() or [""]
+        table: dict[str, Any] = {"kind": kind}
+        for setting in settings:
+            key, equals, value = setting.partition("=")
+            try:
+                table[key] = loads(value)
+            except (ValueError, RecursionError):
+                table[key] = value
+            if not equals or not key:
+                raise UsageError(f"{name}: {show(setting)} must be KEY=VALUE, after the kind of sampler.")
+        samplers.append(table)
+    return samplers
+
+
+def _read_stops(name: str, texts: list[str]) -> list[str]:
+    return [text.replace("\\n", "\n").replace("\\t", "\t") for text in texts]
+
+
+def _read_schema(name: str, text: str) -> str:
+    """Returns the schema itself, or what the file of that name holds."""
+    if text.lstrip().startswith("{"):
+        return text
+    from pellucid.files import read_text
+
+    return read_text(Path(check_path(name, text)), MOST_SCHEMA)
+
+
+READERS: dict[type[Setting], Callable[[str, Any], Any]] = {
+    BiasSetting: _read_biases,
+    SamplerListSetting: _read_samplers,
+    TextListSetting: _read_stops,
+    SchemaSetting: _read_schema,
+}
+"""How the texts of an option become the value of its setting, where they are not that value already."""
