@@ -232,6 +232,7 @@ class Engine:
         sampling, config = request.sampling, self.model.config
         if bad := [id for id in request.prompt if not 0 <= id < config.vocab_size]:
             raise TokenError(f"ids go from 0 to {config.vocab_size - 1}; the prompt has {bad[0]}.")
+        sampling.check_vocabulary(config.vocab_size)
         prefix = config.mask.bidirectional_prefix
         allowed = config.context_length if sampling.context != "refuse" else self.capacity
         most = check_fits(len(request.prompt), sampling, allowed, prefix)

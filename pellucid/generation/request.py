@@ -1,12 +1,21 @@
 """A request to the engine, and what comes back: tokens as they are chosen, and the finished texts."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
+from pellucid.errors import UsageError, show
 from pellucid.generation.entry import BeamNode, Entry, SpeculativeStep
 from pellucid.generation.sampling import Sampling
+from pellucid.generation.settings import check_token
+from pellucid.strict import check_keys, check_value
 
 FINISH_REASONS = ("stop", "length", "context", "cancelled", "error")
 """A stop token or text; `max_new_tokens`; a full context; the caller cancelled; an error."""
+
+MOST_PROMPT = 2**20
+"""Tokens of a prompt in a JSON request: more than any context holds."""
+FLAGS = ("logprobs", "ledger", "prompt_logprobs")
+"""The keys of a request that say what to return beside the text."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +30,21 @@ class Request:
     """Whether each token comes with its entry."""
     prompt_logprobs: bool = False
     """Whether the result has the log-probability of every token of the prompt, given those before it."""
+
+
+def read_request(table: Any, what: str = "a request") -> Request:
+    """Returns the request of a JSON table. Its prompt is ids; a text is encoded by the caller.
+
+    >>> read_request({"prompt": [1, 2], "sampling": {"seed": 7}, "ledger": True})
+    Request(prompt=(1, 2), sampling=Sampling(seed=7), logprobs=False, ledger=True, prompt_logprobs=False)
+    """
+    check_keys(table, [entry.name for entry in fields(Request)], what, ["prompt"], UsageError)
+    values = {key: check_value(bool, value, key, UsageError) for key, value in table.items() if key in FLAGS}
+    sampling = Sampling.read(table.get("sampling", {}), "sampling", path="sampling")
+    prompt = table["prompt"]
+    if not isinstance(prompt, list | tuple) or len(prompt) > MOST_PROMPT:
+        raise UsageError(f"prompt must be a list of at most {MOST_PROMPT:,} ids, not {show(prompt)}.")
+    return Request(tuple(check_token("prompt", id) for id in prompt), sampling, **values)
 
 
 @dataclass(frozen=True)
