@@ -31,7 +31,7 @@ from pellucid.generation.feed import Feed
 from pellucid.generation.request import Completion, Request, Token
 from pellucid.generation.sample import Sample
 from pellucid.generation.sampling import Sampling
-from pellucid.generation.slots import CacheSlots
+from pellucid.generation.slots import CHUNK, CacheSlots
 from pellucid.generation.strategy import Job, Strategy
 from pellucid.model.transformer import Transformer
 from pellucid.text.tokenizer import Tokenizer
@@ -59,6 +59,11 @@ class Handle:
     def seed(self) -> int:
         """The seed that is used, also where the request has none."""
         return self.strategy.job.chain.seed
+
+    @property
+    def prompt_logprobs(self) -> list[float]:
+        """The log-probability of every token of the prompt but the first, where the request asked for it."""
+        return self.strategy.prompt_logprobs
 
     def __iter__(self) -> Iterator[Token]:
         """Yields the tokens of all choices as they are chosen; at the end it raises the request's error."""
@@ -102,7 +107,8 @@ class Engine:
     """Runs requests on one model, in the slots of one cache.
 
     `slots` texts run at once, each of at most `capacity` tokens; `queue` more requests may wait. A step reads
-    at most about `budget` tokens, prompts included. `memory` bounds the bytes of the cache.
+    at most about `budget` tokens, prompts included, which are read in chunks of `chunk`. `memory` bounds the
+    bytes of the cache. With `is_static`, by default on a GPU, a decode step runs over all slots at once.
     """
 
     def __init__(
@@ -117,6 +123,8 @@ class Engine:
         budget: int = 512,
         queue: int = 256,
         memory: int | None = None,
+        chunk: int = CHUNK,
+        is_static: bool | None = None,
     ) -> None:
         self.model, self.tokenizer, self.stop_ids = model, tokenizer, frozenset(stop_ids)
         self.budget, self.queue = check_int("budget", budget, least=1), check_int("queue", queue, least=0)
@@ -124,7 +132,8 @@ class Engine:
         check_int("capacity", self.capacity, least=1, most=model.config.context_length)
         check_int("slots", slots, least=1, most=65_536)
         dtype = cache_dtype or model.dtype
-        self.slots = CacheSlots(model, slots, self.capacity, dtype, memory)
+        check_int("chunk", chunk, least=1)
+        self.slots = CacheSlots(model, slots, self.capacity, dtype, memory, chunk, is_static)
         self._waiting: deque[Handle] = deque()
         self._running: list[Handle] = []
         self._stepping = threading.Lock()
@@ -268,10 +277,8 @@ class Engine:
         """Removes requests that are cancelled or done."""
         with self.changed:
             for handle in [*self._running, *self._waiting]:
-                if handle.is_cancelled and not handle.is_done:
+                if not handle.is_done and (handle.is_cancelled or handle.strategy.is_done):
                     self._end(handle, "cancelled")
-                elif handle.strategy.is_done:
-                    self._end(handle, "stop")
             self._running = [handle for handle in self._running if not handle.is_done]
             self._waiting = deque(handle for handle in self._waiting if not handle.is_done)
 

@@ -25,7 +25,6 @@ class Sample(Strategy):
         self.has_begun = False
         """Whether the prompt is read, so that every choice has a row."""
         self.fed: list[Feed] = []
-        self.prompt_logprobs: list[float] = []
 
     @staticmethod
     def count_slots(request: Request) -> int:

@@ -31,6 +31,7 @@ class CacheSlots:
         capacity: int,
         dtype: torch.dtype,
         memory: int | None = None,
+        chunk: int = CHUNK,
         is_static: bool | None = None,
     ) -> None:
         size = Cache(model.config, count, capacity, dtype=dtype, device="meta").bytes
@@ -39,7 +40,7 @@ class CacheSlots:
                 f"a cache of {count} slots for {capacity:,} tokens each takes {format_bytes(size)}, and "
                 f"{format_bytes(memory)} are allowed: use fewer slots, a smaller capacity, or an int8 cache."
             )
-        self.model, self.count = model, count
+        self.model, self.count, self.chunk = model, count, chunk
         self.cache = Cache(model.config, count, capacity, dtype=dtype, device=model.device)
         self.rows = [self.cache.row(slot) for slot in range(count)]
         self.tokens: list[list[int]] = [[] for _ in range(count)]
@@ -47,7 +48,7 @@ class CacheSlots:
         """How many of a slot's tokens were read in whole chunks, so that another slot may have them."""
         self.free = deque(range(count))
         """The slots that no request holds, the longest free first."""
-        self.first_border = max(CHUNK, int(model.config.mask.bidirectional_prefix))
+        self.first_border = max(chunk, int(model.config.mask.bidirectional_prefix))
         self.is_static = model.device.type == "cuda" if is_static is None else is_static
         """Whether decode steps run over all slots at once, in shapes that never change, as CUDA graphs need;
         otherwise row by row, so that a row does not depend on the others."""
@@ -58,13 +59,13 @@ class CacheSlots:
         """Returns the end of the chunk in which a position lies."""
         if position < self.first_border:
             return self.first_border
-        return position + CHUNK - (position - self.first_border) % CHUNK
+        return position + self.chunk - (position - self.first_border) % self.chunk
 
     def last_border(self, length: int) -> int:
         """Returns the last border among the first `length` tokens, 0 where there is none."""
         if length < self.first_border:
             return 0
-        return length - (length - self.first_border) % CHUNK
+        return length - (length - self.first_border) % self.chunk
 
     # ---- taking and giving back
 

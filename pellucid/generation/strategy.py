@@ -105,6 +105,7 @@ class Strategy(ABC):
         self.outputs: list[Output] = []
         self.held: list[int] = []
         """The slots that it holds now."""
+        self.prompt_logprobs: list[float] = []
 
     @staticmethod
     @abstractmethod
