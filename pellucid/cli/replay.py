@@ -1,4 +1,4 @@
-"""`pellucid replay`: recompute every step of a trace file from the file alone."""
+"""`pellucid replay`: recompute the numbers of a file from the file alone: a trace's, or a ledger's."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,8 +9,29 @@ if TYPE_CHECKING:
     from pellucid.explain.trace import Trace
 
 
-def replay(file: Annotated[Path, typer.Argument(help="A trace file, FILE.json.")]) -> None:
-    """Recompute every step of a trace from the file alone; exit code 1 where a number does not follow."""
+def replay(
+    file: Annotated[Path, typer.Argument(help="A trace file or a ledger file, FILE.json.")],
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a ledger: the model runs again, and every number is compared.", metavar="MODEL"
+        ),
+    ] = None,
+) -> None:
+    """Recompute every step of a trace, or every draw of a ledger, from the file alone; exit code 1 where a
+    number does not follow.
+
+    With --model the whole text of a ledger is generated again: bit for bit on the same kind of machine.
+    """
+    from pellucid.generation.ledger_file import is_ledger
+
+    if is_ledger(file):
+        _replay_ledger(file, model)
+        return
+    if model is not None:
+        from pellucid.errors import UsageError
+
+        raise UsageError("a trace holds the numbers of its model: omit --model.")
     from pellucid.judge.replay import replay as recompute
     from pellucid.workbench.tracing import read_trace
 
@@ -30,6 +51,24 @@ def replay(file: Annotated[Path, typer.Argument(help="A trace file, FILE.json.")
     others = done.steps - done.exact
     remark = "all bit for bit" if not others else f"{others} within rounding, the rest bit for bit"
     print(f"{done.steps} steps, 0 mismatches ({remark})")
+
+
+def _replay_ledger(file: Path, model: str | None) -> None:
+    from pellucid.generation.ledger import Ledger
+
+    ledger = Ledger.read(file)
+    if model is None:
+        done = ledger.replay()
+    else:
+        from pellucid.workbench.replaying import open_model_of, replay_with
+
+        done = replay_with(ledger, open_model_of(ledger, model))
+    print(done)
+    if done.mismatches:
+        raise typer.Exit(1)
+    if model is None:
+        name = ledger.model.path or ledger.model.name
+        print(f"the model's numbers too: pellucid replay {file} --model {name}")
 
 
 def _judge(trace: "Trace") -> None:

@@ -1,147 +1,48 @@
-"""The ledger: everything that decided a generated text, so that another person can replay and explain it.
+"""The ledger of a generated text: printed as a table, saved as a file, shown as a page, replayed."""
 
-Model, settings, samplers in their order, seed, prompt, and for every token its entry (`entry.py`).
-"""
+from dataclasses import dataclass
+from pathlib import Path
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
-
-from pellucid.generation.context import shorten
-from pellucid.generation.entry import BeamNode, Entry
-from pellucid.generation.request import Completion
-from pellucid.generation.sampling import Sampling
-
-
-@dataclass(frozen=True)
-class LedgerModel:
-    """Which model it was, and what its numbers depend on."""
-
-    name: str
-    path: str | None
-    """The absolute path of its file or folder; None for a model in memory alone."""
-    fingerprint: str
-    """SHA-256 over the config and, of every weight, the name, the shape and up to `SAMPLED_NUMBERS` evenly
-    spaced numbers as the engine holds them. It tells models, versions and trained copies apart; a change to
-    other numbers alone is not seen."""
-    parameters: int
-    vocab_size: int
-    context_length: int
-    bidirectional_prefix: int = 0
-    dtype: str = "float32"
-    device: str = "cpu"
-    cache_dtype: str = "float32"
-    draft: str | None = None
-    """The name of the draft model, whose proposals change no token."""
+from pellucid.arguments import check_bool, check_int, check_path
+from pellucid.format import escape_controls, pluralize
+from pellucid.generation.ledger_file import read_ledger, write_ledger
+from pellucid.generation.ledger_record import LedgerRecord
+from pellucid.generation.ledger_text import format_ledger
+from pellucid.generation.replay import LedgerReplay, replay_ledger
+from pellucid.generation.token_text import format_token
 
 
-SAMPLED_NUMBERS = 64
+@dataclass(frozen=True, repr=False)
+class Ledger(LedgerRecord):
+    """How every token of a text was chosen. Print it to read it.
 
+    `save` writes a file that `pellucid replay` recomputes and `pellucid explain` follows into the model.
+    """
 
-@dataclass(frozen=True)
-class LedgerSampler:
-    """One sampler of the chain."""
+    @classmethod
+    def read(cls, path: str | Path) -> "Ledger":
+        """Returns the ledger of a file."""
+        return read_ledger(Path(check_path("path", path)), cls)
 
-    kind: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    def save(self, path: str | Path, force: bool = False) -> None:
+        """Writes the ledger as a .json file, or as a page where the path ends in .html; `force` replaces one
+        of the same kind."""
+        file, force = Path(check_path("path", path)), check_bool("force", force)
+        write_ledger(self, file, force)
 
+    def why(self, token: int, choice: int = 0) -> str:
+        """Returns how one token was chosen, as text. Tokens are numbered from 1."""
+        return "\n".join(format_token(self, check_int("token", token), check_int("choice", choice)))
 
-@dataclass(frozen=True)
-class Shortening:
-    """A full context: before new token `step`, `dropped` tokens were dropped and the `kept` others read
-    again from position 0."""
+    def replay(self) -> LedgerReplay:
+        """Recomputes every draw, from the seed, and what else follows from the recorded numbers."""
+        return replay_ledger(self)
 
-    choice: int
-    step: int
-    dropped: int
-    kept: int
+    def __str__(self) -> str:
+        return "\n".join(format_ledger(self))
 
-
-@dataclass(frozen=True)
-class LedgerVersions:
-    """What computed it: numbers agree bit for bit where these do, elsewhere within rounding."""
-
-    pellucid: str
-    torch: str
-    machine: str
-    """The processor's family and the vector instructions that torch uses there, or the GPU."""
-
-
-class LedgerToken(NamedTuple):
-    """One token of a ledger: its choice, the number of new tokens before it, and its entry."""
-
-    choice: int
-    step: int
-    entry: Entry
-
-
-@dataclass(frozen=True)
-class Ledger:
-    """The record of one request."""
-
-    model: LedgerModel
-    versions: LedgerVersions
-    prompt: tuple[int, ...]
-    sampling: Sampling
-    sources: Mapping[str, str]
-    """Where each setting came from: "default", "model", "preset balanced", "given"."""
-    chain: tuple[LedgerSampler, ...]
-    """The samplers in the order in which they ran."""
-    stop_ids: tuple[int, ...]
-    seed: int
-    """The seed that was used, also where none was given."""
-    completions: tuple[Completion, ...]
-    """The choices; the tree of their beam search is `beams`, not theirs."""
-    texts: Mapping[int, str]
-    """The text of every token that the ledger mentions, for display: a space is ·."""
-    shortenings: tuple[Shortening, ...] = ()
-    beams: tuple[BeamNode, ...] = ()
-
-    def read_context(self, choice: int, step: int) -> tuple[int, ...]:
-        """Returns the tokens that the model had read when it chose new token `step`: the prompt and the new
-        tokens before it, without those that a full context dropped."""
-        return follow_context(self.model, self.sampling, self.prompt, self.completions[choice].ids[:step])[0]
-
-    def follow_beam(self, node: int) -> tuple[int, ...]:
-        """Returns the new tokens from the first to that node of the beam search."""
-        ids = list[int]()
-        while node >= 0:
-            ids.append(self.beams[node].id)
-            node = self.beams[node].parent
-        return tuple(reversed(ids))
-
-    def tokens(self) -> Iterator[LedgerToken]:
-        """Yields every token that has an entry, choice by choice."""
-        for completion in self.completions:
-            for step, entry in enumerate(completion.entries):
-                yield LedgerToken(completion.choice, step, entry)
-
-
-def follow_context(
-    model: LedgerModel, sampling: Sampling, prompt: Sequence[int], ids: Sequence[int]
-) -> tuple[tuple[int, ...], list[Shortening]]:
-    """Returns the tokens in the context after new tokens `ids`, and what the rule for a full context did
-    until then (of choice 0)."""
-    rule = (sampling.context, sampling.keep, model.context_length, model.bidirectional_prefix)
-    held, cuts = list(prompt), list[Shortening]()
-    for step in range(len(ids) + 1):
-        held += ids[step - 1 : step] if step else ()
-        if len(held) > model.context_length and sampling.context != "refuse":
-            before, held = len(held), shorten(held, *rule)
-            cuts.append(Shortening(0, step, before - len(held), len(held)))
-    return tuple(held), cuts
-
-
-def describe_versions(device: str) -> LedgerVersions:
-    """Returns the versions and the machine that compute here on that device."""
-    import platform
-
-    import torch
-
-    import pellucid
-
-    if device.startswith("cuda"):
-        machine = torch.cuda.get_device_name(device)
-    else:
-        machine = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
-    return LedgerVersions(pellucid.__version__, str(torch.__version__), machine)
+    def __repr__(self) -> str:
+        count = pluralize(sum(len(completion.ids) for completion in self.completions), "token")
+        return escape_controls(
+            f"<Ledger of {count}: {self.model.name}, {self.model.dtype} on {self.model.device}>", keep=""
+        )

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 from types import UnionType
-from typing import Any, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 from pellucid import strict
 from pellucid.errors import FileError, UsageError
@@ -27,10 +27,13 @@ from pellucid.files import (
     validating,
 )
 from pellucid.generation.entry import FATES, MOST_CANDIDATES, PROPOSERS, BeamNode, Candidate, Entry
-from pellucid.generation.ledger import Ledger
+from pellucid.generation.ledger_record import LedgerRecord
 from pellucid.generation.request import FINISH_REASONS, Completion
+from pellucid.generation.sampling import Sampling
+from pellucid.generation.settings import SETTINGS
 
 FORMAT, VERSION = "pellucid-ledger", 1
+Record = TypeVar("Record", bound=LedgerRecord)
 MOST_BYTES = 2**27
 """The largest file that is read or written: about 100,000 tokens."""
 _ROWS = (Candidate, BeamNode)
@@ -63,7 +66,7 @@ def check_ledger_output(path: Path, force: bool = False) -> None:
         raise UsageError(f"a ledger is a .json file; use {path.with_suffix('.json')}.")
 
 
-def write_ledger(ledger: Ledger, path: Path, force: bool = False) -> None:
+def write_ledger(ledger: LedgerRecord, path: Path, force: bool = False) -> None:
     """Writes the file whole or not at all; `force` replaces another ledger."""
     check_ledger_output(path, force)
     text = json.dumps(
@@ -81,6 +84,8 @@ def write_ledger(ledger: Ledger, path: Path, force: bool = False) -> None:
 
 def to_data(value: Any) -> Any:
     """Returns a record as plain data."""
+    if isinstance(value, Sampling):
+        return to_data(value.to_dict(always=SETTINGS))
     if dataclasses.is_dataclass(value):
         items = {entry.name: to_data(getattr(value, entry.name)) for entry in dataclasses.fields(value)}
         return list(items.values()) if isinstance(value, _ROWS) else items
@@ -96,8 +101,8 @@ def to_data(value: Any) -> Any:
 # ---- reading: a file may be damaged or malicious
 
 
-def read_ledger(path: Path) -> Ledger:
-    """Returns the ledger of a file; raises a FileError that names the damage."""
+def read_ledger(path: Path, kind: type[Record] = LedgerRecord) -> Record:  # type: ignore[assignment]
+    """Returns the ledger of a file, as that class; raises a FileError that names the damage."""
     try:
         data = json.loads(read_bytes(path, MOST_BYTES))
     except (ValueError, RecursionError) as error:
@@ -105,13 +110,15 @@ def read_ledger(path: Path) -> Ledger:
     data = check_format(path, data, "ledger", FORMAT, VERSION)
     with validating(path):
         fields = {key: value for key, value in data.items() if key not in ("format", "version")}
-        ledger: Ledger = _read(Ledger, fields, "the ledger")
+        ledger: Record = _read(kind, fields, "the ledger")
         _check(ledger)
         return ledger
 
 
 def _read(kind: Any, value: Any, name: str) -> Any:
     """Returns a value of the type that a field has."""
+    if kind is Sampling:
+        return Sampling.read(value, name, path=name, error=Damaged)
     if dataclasses.is_dataclass(kind):
         assert isinstance(kind, type)
         if kind in _ROWS:
@@ -147,7 +154,7 @@ def _read_key(kind: Any, key: str, name: str) -> Any:
     return int(key)
 
 
-def _check(ledger: Ledger) -> None:
+def _check(ledger: LedgerRecord) -> None:
     """Raises unless the numbers are possible ones; whether they are right is for `replay`."""
     size = ledger.model.vocab_size
     need(0 < size < 2**31, f"the vocabulary has {size} tokens")

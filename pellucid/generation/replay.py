@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, NamedTuple
 
+from pellucid.format import pluralize
 from pellucid.generation.entry import MOST_CANDIDATES, Entry, compute_intervals
-from pellucid.generation.ledger import Ledger, describe_versions, follow_context
+from pellucid.generation.ledger_record import LedgerRecord, describe_versions, follow_context
 from pellucid.generation.request import Completion, Request
 from pellucid.judge.mismatch import OTHER_MACHINE
 
@@ -58,13 +59,18 @@ class LedgerReplay:
     def __str__(self) -> str:
         count = len(self.mismatches)
         others = self.numbers - self.exact - count
-        remark = "bit for bit" if not others else f"{others:,} numbers within rounding, the rest bit for bit"
+        remark = (
+            "bit for bit"
+            if not others
+            else f"{pluralize(others, 'number')} within rounding, the rest bit for bit"
+        )
         by = ", computed again by the model" if self.has_model else ""
-        head = f"{self.tokens:,} tokens, {self.draws:,} draws, {count:,} mismatch{'es' * (count != 1)}"
+        parts = pluralize(self.tokens, "token"), pluralize(self.draws, "draw")
+        head = f"{', '.join(parts)}, {count:,} mismatch{'es' * (count != 1)}"
         return f"{head} ({remark}{by})" if not count else f"{head}. The first:\n  {self.mismatches[0]}"
 
 
-def replay_ledger(ledger: Ledger, run: Run | None = None) -> LedgerReplay:
+def replay_ledger(ledger: LedgerRecord, run: Run | None = None) -> LedgerReplay:
     """Recomputes what the file determines: u from the seed, probabilities from scores, each chosen token from
     u, the scores of beams. With `run`, its model generates again, and every entry is compared."""
     entries = [entry for completion in ledger.completions for entry in completion.entries]
@@ -86,7 +92,7 @@ def replay_ledger(ledger: Ledger, run: Run | None = None) -> LedgerReplay:
 # ---- from the file alone
 
 
-def compare_file(ledger: Ledger) -> Iterator[Comparison]:
+def compare_file(ledger: LedgerRecord) -> Iterator[Comparison]:
     """Yields every number that others of the file determine, beside what they give."""
     for completion in ledger.completions:
         where = f"choice {completion.choice}" if len(ledger.completions) > 1 else "the text"
@@ -96,16 +102,16 @@ def compare_file(ledger: Ledger) -> Iterator[Comparison]:
         for one in completion.speculative:
             emitted = completion.ids[one.step :]
             same = takewhile(lambda pair: pair[0] == pair[1], zip(one.proposed, emitted, strict=False))
-            place = f"{where}, speculative step at token {one.step}"
+            place = f"{where}, speculative step before token {one.step + 1}"
             yield Comparison(place, "accepted", one.accepted, sum(1 for _ in same))
     yield from _compare_context(ledger)
     yield from _compare_beams(ledger)
 
 
-def _compare_entry(ledger: Ledger, choice: int, step: int, entry: Entry) -> Iterator[Comparison]:
+def _compare_entry(ledger: LedgerRecord, choice: int, step: int, entry: Entry) -> Iterator[Comparison]:
     from pellucid.generation.chain import draw_uniform
 
-    where = f"choice {choice}, token {step}" if len(ledger.completions) > 1 else f"token {step}"
+    where = f"choice {choice}, token {step + 1}" if len(ledger.completions) > 1 else f"token {step + 1}"
     sampling, listed = ledger.sampling, entry.candidates
     is_drawn = sampling.temperature > 0 and sampling.beams == 1
     yield Comparison(where, "u", entry.u, draw_uniform(ledger.seed, choice, step) if is_drawn else None)
@@ -159,7 +165,7 @@ def _choose_again(entry: Entry) -> int:
     return entry.id if is_beyond else entry.candidates[-1].id
 
 
-def _compare_end(ledger: Ledger, completion: Completion, where: str) -> Iterator[Comparison]:
+def _compare_end(ledger: LedgerRecord, completion: Completion, where: str) -> Iterator[Comparison]:
     stops = set(ledger.stop_ids)
     if inside := [step for step, id in enumerate(completion.ids[:-1]) if id in stops]:
         yield Comparison(where, "the place of its first stop token", len(completion.ids) - 1, inside[0])
@@ -172,7 +178,7 @@ def _compare_end(ledger: Ledger, completion: Completion, where: str) -> Iterator
         yield Comparison(where, "its seed", completion.seed, ledger.seed)
 
 
-def _compare_context(ledger: Ledger) -> Iterator[Comparison]:
+def _compare_context(ledger: LedgerRecord) -> Iterator[Comparison]:
     cuts = [
         replace(cut, choice=completion.choice)
         for completion in ledger.completions
@@ -181,7 +187,7 @@ def _compare_context(ledger: Ledger) -> Iterator[Comparison]:
     yield Comparison("the context", "its shortenings", ledger.shortenings, tuple(cuts))
 
 
-def _compare_beams(ledger: Ledger) -> Iterator[Comparison]:
+def _compare_beams(ledger: LedgerRecord) -> Iterator[Comparison]:
     lengths = list[int]()
     for place, node in enumerate(ledger.beams):
         where = f"node {place} of the beam search"
@@ -225,19 +231,19 @@ def _raise(length: int, exponent: float) -> float:
 # ---- with the model
 
 
-def compute_tolerance(ledger: Ledger) -> float:
+def compute_tolerance(ledger: LedgerRecord) -> float:
     """Returns how far a model's numbers may be from the file's: not at all on the same kind of machine."""
     if describe_versions(ledger.model.device) == ledger.versions:
         return 0.0
     return OTHER_ENGINE.get(ledger.model.dtype, OTHER_DTYPE)
 
 
-def compare_runs(ledger: Ledger, again: Iterable[Completion], tolerance: float) -> Iterator[Comparison]:
+def compare_runs(ledger: LedgerRecord, again: Iterable[Completion], tolerance: float) -> Iterator[Comparison]:
     """Yields every number of the entries beside the one of another run; a choice ends at the first token that
     differs, since all that follows does."""
     for completion, other in zip(ledger.completions, again, strict=False):
         for step, (entry, new) in enumerate(zip(completion.entries, other.entries, strict=False)):
-            where = f"the model again, choice {completion.choice}, token {step}"
+            where = f"the model again, choice {completion.choice}, token {step + 1}"
             yield from _compare_entries(where, ledger, entry, new, tolerance)
             if entry.id != new.id:
                 break
@@ -248,7 +254,7 @@ def compare_runs(ledger: Ledger, again: Iterable[Completion], tolerance: float) 
 
 
 def _compare_entries(
-    where: str, ledger: Ledger, entry: Entry, new: Entry, tolerance: float
+    where: str, ledger: LedgerRecord, entry: Entry, new: Entry, tolerance: float
 ) -> Iterator[Comparison]:
     yield Comparison(where, "the token", entry.id, new.id)
     yield Comparison(where, "u", entry.u, new.u)

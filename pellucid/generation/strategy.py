@@ -15,7 +15,7 @@ from pellucid.errors import PellucidError
 from pellucid.generation.chain import Chain, ChainState, Chosen
 from pellucid.generation.context import shorten
 from pellucid.generation.feed import Feed
-from pellucid.generation.ledger import Shortening
+from pellucid.generation.ledger_record import Shortening
 from pellucid.generation.output import Output
 from pellucid.generation.request import Completion, Request, Token
 from pellucid.generation.slots import CacheSlots
@@ -155,7 +155,8 @@ class Strategy(ABC):
 
     def completions(self) -> list[Completion]:
         """Returns the choices, in order."""
-        return [output.to_completion() for output in self.outputs]
+        seed = self.job.chain.seed
+        return [dataclasses.replace(output.to_completion(), seed=seed) for output in self.outputs]
 
     def end(self, reason: str) -> None:
         """Ends every text that goes on, and gives all slots back."""

@@ -7,7 +7,8 @@ from itertools import accumulate
 
 from pellucid.generation.chain import draw_uniform
 from pellucid.generation.entry import BeamNode, Candidate, Entry, Removal, SpeculativeStep
-from pellucid.generation.ledger import Ledger, LedgerModel, LedgerSampler, describe_versions
+from pellucid.generation.ledger import Ledger
+from pellucid.generation.ledger_record import LedgerModel, LedgerSampler, describe_versions
 from pellucid.generation.request import Completion
 from pellucid.generation.sampling import Sampling
 

@@ -24,7 +24,7 @@ from tests.generation.small_ledgers import make_beam_ledger, make_small_ledger, 
 )
 def test_a_ledger_is_read_as_it_was_written(ledger: Ledger, tmp_path: Path) -> None:
     write_ledger(ledger, tmp_path / "a.json")
-    assert read_ledger(tmp_path / "a.json") == ledger
+    assert read_ledger(tmp_path / "a.json", Ledger) == ledger
     assert is_ledger(tmp_path / "a.json")
 
 

@@ -1,0 +1,46 @@
+"""Runs the request of a ledger again, with its model, and compares every number."""
+
+from dataclasses import replace
+
+from pellucid.generation.ledger import Ledger
+from pellucid.generation.replay import Comparison, LedgerReplay, replay_ledger
+from pellucid.generation.request import Completion, Request
+from pellucid.workbench.ledgers import compute_fingerprint
+from pellucid.workbench.model import Model
+from pellucid.workbench.opening import load
+
+
+def open_model_of(ledger: Ledger, name: str | None = None) -> Model:
+    """Returns the model of a ledger, or the one of that name, on the ledger's device if there is one here."""
+    import torch
+
+    place = name or ledger.model.path or ledger.model.name
+    device = ledger.model.device
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        device = "cpu"
+    return load(place, device=device, dtype=ledger.model.dtype)
+
+
+def replay_with(ledger: Ledger, model: Model) -> LedgerReplay:
+    """Runs the request of a ledger again and compares every number; the fingerprint of the model as well."""
+    import torch
+
+    from pellucid.generation.engine import Engine
+
+    def run(request: Request) -> list[Completion]:
+        rows = max(request.sampling.n, request.sampling.beams)
+        cache = getattr(torch, ledger.model.cache_dtype)
+        engine = Engine(
+            model.module,
+            model.pretrained.tokenizer,
+            stop_ids=ledger.stop_ids,
+            slots=rows,
+            cache_dtype=cache,
+        )
+        return engine.add(request).result()
+
+    done = replay_ledger(ledger, run)
+    same = Comparison("the model", "fingerprint", ledger.model.fingerprint, compute_fingerprint(model))
+    if same.is_exact:
+        return replace(done, numbers=done.numbers + 1, exact=done.exact + 1)
+    return replace(done, numbers=done.numbers + 1, mismatches=(same, *done.mismatches))
