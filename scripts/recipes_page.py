@@ -1,9 +1,11 @@
 """The tables of docs/recipes.md: the recipes that are shipped, and every key with its meaning."""
 
+import dataclasses
 import math
 import re
 from collections.abc import Iterator
 from importlib import resources
+from typing import Any
 
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.keys import keys, texts
@@ -49,15 +51,23 @@ def _about(name: str) -> str:
 def _keys() -> Iterator[str]:
     for table, found in keys().items():
         title = f"`[{table}]`" if table else "Above every table"
-        about = texts(Recipe)[table][0] if table else ""
+        about = _describe_table(table) if table else ""
         if table in PART_OF:
             about += f" See [choices.md](choices.md#{PART_OF[table]})."
         yield f"### {title}\n\n{about}\n" if about else f"### {title}\n"
         yield "| key | type | default | meaning | example |\n|---|---|---|---|---|"
         for key in found:
-            default = (
-                ", ".join(f"`{part}`" for part in key.default.split(", ")) if key.default else "required"
-            )
+            parts = [key.default] if key.default[:1] in ("{", "[") else key.default.split(", ")
+            default = ", ".join(f"`{part}`" for part in parts) if key.default else "required"
             cells = (f"`{key.name}`", key.type, default, key.meaning, f"`{key.name}={key.example}`")
             yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
         yield ""
+
+
+def _describe_table(table: str) -> str:
+    """Returns what the key of a table means, also of one in another: `evaluation.sampling`."""
+    kind: Any = Recipe
+    *outer, name = table.split(".")
+    for key in outer:
+        kind = next(entry.type for entry in dataclasses.fields(kind) if entry.name == key)
+    return texts(kind)[name][0]

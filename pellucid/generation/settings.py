@@ -46,6 +46,7 @@ class Setting:
     option_type: ClassVar[Any] = str
     """The type of the option of the command line."""
     is_repeatable: ClassVar[bool] = False
+    type_name: ClassVar[str] = "text"
 
     meaning: str
     example: Any
@@ -81,10 +82,16 @@ class Setting:
         """The least and the largest value, for a help text."""
         return ""
 
+    @property
+    def type_text(self) -> str:
+        """The type with its limits, for a page of documentation."""
+        return f"{self.type_name}, {self.limits}" if self.limits else self.type_name
+
 
 @dataclass(frozen=True)
 class NumberSetting(Setting):
     option_type: ClassVar[Any] = float
+    type_name: ClassVar[str] = "number"
 
     least: float = -math.inf
     most: float = math.inf
@@ -105,6 +112,7 @@ class NumberSetting(Setting):
 @dataclass(frozen=True)
 class IntegerSetting(Setting):
     option_type: ClassVar[Any] = int
+    type_name: ClassVar[str] = "integer"
 
     least: int = INT64[0]
     most: int = INT64[1]
@@ -120,6 +128,7 @@ class IntegerSetting(Setting):
 @dataclass(frozen=True)
 class FlagSetting(Setting):
     option_type: ClassVar[Any] = bool
+    type_name: ClassVar[str] = "true or false"
 
     def convert(self, name: str, value: Any) -> bool:
         return check_bool(name, value)
@@ -131,6 +140,10 @@ class ChoiceSetting(Setting):
 
     def convert(self, name: str, value: Any) -> str:
         return check_one_of(name, value, self.choices)
+
+    @property
+    def type_text(self) -> str:
+        return f"one of {', '.join(self.choices)}"
 
 
 @dataclass(frozen=True)
@@ -190,6 +203,8 @@ class ListSetting(Setting):
 
 @dataclass(frozen=True)
 class TextListSetting(ListSetting):
+    type_name: ClassVar[str] = "list of texts"
+
     def convert_entry(self, name: str, entry: Any) -> str:
         if not check_text(name, entry):
             raise UsageError(f"{name} must not have an empty text: omit it.")
@@ -198,7 +213,7 @@ class TextListSetting(ListSetting):
 
 @dataclass(frozen=True)
 class TokenListSetting(ListSetting):
-    option_type: ClassVar[Any] = str
+    type_name: ClassVar[str] = "list of ids"
     single: ClassVar[tuple[type, ...]] = (int, np.integer)
 
     def convert_entry(self, name: str, entry: Any) -> int:
@@ -210,6 +225,7 @@ class BiasSetting(Setting):
     """A number for each of some tokens. A key may be the digits of an id, as in JSON."""
 
     is_repeatable: ClassVar[bool] = True
+    type_name: ClassVar[str] = "table of numbers"
 
     most: float = 1e6
 
@@ -234,6 +250,7 @@ class BiasSetting(Setting):
 class SamplerListSetting(ListSetting):
     """Samplers without a setting of their own: a kind, a table with a `kind`, or the part itself."""
 
+    type_name: ClassVar[str] = "list of samplers"
     single: ClassVar[tuple[type, ...]] = (str, Mapping)
 
     def convert_entry(self, name: str, entry: Any) -> Any:
@@ -363,8 +380,8 @@ SETTINGS: dict[str, Setting] = {
     ),
     "early_stopping": FlagSetting("End a beam search when as many beams are finished as it has.", True),
     "context": ChoiceSetting(
-        "Where the context is full: refuse the request before it begins, crop the text to its last half, or "
-        "roll: keep its first tokens as well.",
+        "What happens where the context is full. refuse: the request is refused before it begins; crop: the "
+        "last half is kept; roll: the first tokens are kept as well.",
         "crop",
         choices=CONTEXT_RULES,
     ),

@@ -68,7 +68,8 @@ def sample_text(model: Transformer, source: Source, settings: EvaluationSettings
         prompt, ids = source.opening(settings.prompt)
     ids = ids[: config.context_length - 1] or [source.begin]
     sampled: list[int] = []
-    for tokens in generate(model, [ids], max_new_tokens=settings.sample, temperature=0.8, seed=0):
+    count, how = settings.sample, settings.sampling
+    for tokens in generate(model, [ids], max_new_tokens=count, temperature=how.temperature, seed=how.seed):
         if tokens[0] is None or tokens[0] == source.end:
             break
         sampled.append(tokens[0])

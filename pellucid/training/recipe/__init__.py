@@ -20,6 +20,7 @@ from pellucid.config import ModelConfig
 from pellucid.data.rows import Rows
 from pellucid.data.sources.settings import DataSettings
 from pellucid.errors import ConfigError, unknown
+from pellucid.generation.sampling import Sampling
 from pellucid.parts import Part
 from pellucid.parts.optimizers import AdamW, OptimizerConfig
 from pellucid.parts.schedules import Cosine, ScheduleConfig
@@ -28,6 +29,7 @@ from pellucid.training.recipe.renamed_keys import translate
 from pellucid.training.recipe.sections import (
     BOUNDS,
     CHOICES,
+    SAMPLE_SETTINGS,
     CheckpointSettings,
     EvaluationSettings,
     LoraSettings,
@@ -184,17 +186,7 @@ class Recipe:
         return recipe
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            entry.name: value.to_dict()
-            if isinstance(value, Part)
-            else dict(value)
-            if isinstance(value, Mapping)
-            else dataclasses.asdict(value)
-            if dataclasses.is_dataclass(value) and not isinstance(value, type)
-            else value
-            for entry in dataclasses.fields(self)
-            for value in [getattr(self, entry.name)]
-        }
+        return {entry.name: _to_plain(getattr(self, entry.name)) for entry in dataclasses.fields(self)}
 
     def to_toml(self) -> str:
         table = self.to_dict()
@@ -214,6 +206,19 @@ class Recipe:
 def as_text(word: str | bool) -> str:
     """Returns a word as a recipe has it without quotes: `auto`, `true`."""
     return word if isinstance(word, str) else format_toml(word)
+
+
+def _to_plain(value: Any) -> Any:
+    """Returns a value of a recipe as its table has it."""
+    if isinstance(value, Part):
+        return value.to_dict()
+    if isinstance(value, Sampling):
+        return value.to_dict(always=SAMPLE_SETTINGS)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if dataclasses.is_dataclass(value):
+        return {entry.name: _to_plain(getattr(value, entry.name)) for entry in dataclasses.fields(value)}
+    return value
 
 
 def _format_bound(number: float) -> str:

@@ -19,10 +19,12 @@ from types import UnionType
 from typing import Any
 
 from pellucid.config import ModelConfig
+from pellucid.generation.sampling import DEFAULTS, Sampling
+from pellucid.generation.settings import SETTINGS
 from pellucid.parts import Part, find, kinds
 from pellucid.training.recipe import Recipe, as_text
 from pellucid.training.recipe.reading import FROM_DATA
-from pellucid.training.recipe.sections import BOUNDS, CHOICES
+from pellucid.training.recipe.sections import BOUNDS, CHOICES, OTHER_SAMPLE_SETTINGS, SAMPLE_SETTINGS
 from pellucid.training.recipe.toml import format_toml
 
 COLUMN = 32
@@ -57,6 +59,7 @@ def keys() -> dict[str, list[Key]]:
             tables[entry.name] = _part_keys(kind.family, f"{entry.name}.")
         elif dataclasses.is_dataclass(kind):
             tables[entry.name] = list(_keys(kind, f"{entry.name}."))
+    tables["evaluation.sampling"] = list(_sampling_keys("evaluation.sampling."))
     tables[""] = [key for key in _keys(Recipe, "") if key.name not in tables]
     return tables
 
@@ -88,9 +91,24 @@ def _part_keys(family: str, table: str) -> list[Key]:
     return [first, *found.values()]
 
 
+def _sampling_keys(table: str) -> Iterator[Key]:
+    for name, setting in SETTINGS.items():
+        if name not in OTHER_SAMPLE_SETTINGS:
+            default = SAMPLE_SETTINGS.get(name, setting.to_plain(DEFAULTS[name]))
+            yield Key(
+                table + name,
+                setting.type_text,
+                "none" if default is None else format_toml(default),
+                setting.meaning,
+                format_toml(setting.example),
+            )
+
+
 def _default(entry: Any) -> str:
     if entry.default_factory is not dataclasses.MISSING:
         made = entry.default_factory()
+        if isinstance(made, Sampling):
+            return format_toml(made.to_dict())
         return made.kind if isinstance(made, Part) else ""
     return "" if entry.default is dataclasses.MISSING else format_toml(entry.default)
 
@@ -121,6 +139,7 @@ def _type_name(kind: Any) -> str:
         tuple[str, ...]: "list of texts",
         tuple[float, ...]: "list of numbers",
         Mapping[str, float]: "table of numbers",
+        Sampling: "table",
         tuple[tuple[int, int], ...]: "list of pairs of integers",
     }
     return names.get(kind) or lists.get(kind) or str(kind)

@@ -50,7 +50,7 @@ def _texts(kind: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yields the keys that hold a text, with their types. A text needs no quotes where it looks like a number
     or a date: out=2024."""
     for entry in dataclasses.fields(kind):
-        if entry.type in (str, Paths):
+        if entry.type in (str, str | None, Paths):
             yield path + entry.name, entry.type
         elif dataclasses.is_dataclass(entry.type) and not issubclass(cast(type, entry.type), Part):
             yield from _texts(entry.type, f"{path}{entry.name}.")

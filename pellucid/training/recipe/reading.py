@@ -8,6 +8,7 @@ from typing import Any
 from pellucid.config import ModelConfig
 from pellucid.data.sources.settings import Paths
 from pellucid.errors import ConfigError, did_you_mean, unknown
+from pellucid.generation.sampling import Sampling
 from pellucid.parts import Part
 
 MODEL_KEYS = tuple(entry.name for entry in dataclasses.fields(ModelConfig))
@@ -42,6 +43,10 @@ def _field(entry: Any, value: Any, name: str) -> Any:
     if isinstance(kind, type) and issubclass(kind, Part):
         usual = {"kind": entry.default_factory().kind}  # settings alone are those of the usual kind
         return kind.read(usual | dict(value) if isinstance(value, Mapping) else value)
+    if kind is Sampling:
+        usual = entry.default_factory().to_dict()  # settings that are not given are the usual ones
+        given = usual | dict(value) if isinstance(value, Mapping) else value
+        return Sampling.read(given, name, path=name, error=ConfigError)
     if dataclasses.is_dataclass(kind):
         return read_section(kind, value, name)
     if kind == bool | str:

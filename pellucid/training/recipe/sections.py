@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 from pellucid.arguments import LARGEST_VOCABULARY
 from pellucid.data.sources.settings import ROWS
+from pellucid.errors import ConfigError
+from pellucid.generation.sampling import DEFAULTS, Sampling
 from pellucid.text.corpus.bad_files import CHOICES as BAD_FILE_CHOICES
 
 
@@ -115,6 +117,15 @@ class TrainSettings:
     Example: 600"""
 
 
+SAMPLE_SETTINGS = {"temperature": 0.8, "seed": 0}
+"""How the samples of a run are drawn where its recipe does not say; a recipe that is written says both."""
+OTHER_SAMPLE_SETTINGS = {
+    "max_new_tokens": "set evaluation.sample, the tokens of the sample",
+    "n": "omit it, since a run shows one sample",
+}
+"""Settings of a request that a sample does not have, and what to do instead."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class EvaluationSettings:
     """How often the validation loss is computed, and what else is shown then."""
@@ -131,6 +142,17 @@ class EvaluationSettings:
     prompt: str = ""
     """The prompt that the sample continues. Empty: the beginning of a document.
     Example: Once upon a time"""
+    sampling: Sampling = field(default_factory=lambda: Sampling(**SAMPLE_SETTINGS))  # type: ignore[arg-type]
+    """How the sample is drawn, with the settings of `pellucid generate`. The same seed at every evaluation
+    draws with the same random numbers.
+    Example: { temperature = 0.5, top_p = 0.95 }"""
+
+    def __post_init__(self) -> None:
+        for key, remedy in OTHER_SAMPLE_SETTINGS.items():
+            if getattr(self.sampling, key) != DEFAULTS[key]:
+                raise ConfigError(f"evaluation.sampling.{key} is not a setting of a sample: {remedy}.")
+        if self.sampling.seed is None:
+            raise ConfigError("evaluation.sampling.seed is missing: give a whole number, such as 0.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,8 @@ NEEDS = {
     "optimizer.adam_beta2_start": ["optimizer.adam_beta2_warmup=9"],
     "optimizer.adam_beta2_warmup": ["optimizer.adam_beta2_start=0.1"],
     "model.attention": ["model.positions=learned"],
+    "evaluation.sampling.beams": ["evaluation.sampling.temperature=0"],
+    "evaluation.sampling.keep": ["evaluation.sampling.context=roll"],
     "data.mixture_weights": ['data.path=["a.txt", "b.txt"]'],
 }
 """What a key asks of others."""

@@ -6,8 +6,10 @@ import pytest
 
 from pellucid.corpora import tasks
 from pellucid.errors import ConfigError
+from pellucid.generation.sampling import Sampling
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
+from pellucid.training.recipe.sections import EvaluationSettings
 from pellucid.training.recipe.shipped import read_table, recipe_names
 
 SMALL = {"out": "runs/a", "steps": 10, "data": {"path": "stories:easy"}, "model": {"context_length": 8}}
@@ -127,3 +129,35 @@ def test_what_is_missing_is_named() -> None:
         Recipe.from_dict({key: value for key, value in SMALL.items() if key != "steps"})
     with pytest.raises(ConfigError, match="context_length"):
         Recipe.from_dict(SMALL | {"model": {}})
+
+
+def test_samples_are_drawn_as_the_recipe_says_and_the_file_keeps_it() -> None:
+    usual = Recipe.from_dict(read_table("stories"))
+    assert usual.evaluation.sampling == Sampling(temperature=0.8, seed=0)
+    changes = [
+        "evaluation.sampling.temperature=0",
+        "evaluation.sampling.regex=12",
+        "evaluation.sampling.seed=3",
+    ]
+    changed = Recipe.from_dict(override(read_table("stories"), changes))
+    assert changed.evaluation.sampling == Sampling(temperature=0, regex="12", seed=3)
+    for recipe in (usual, changed):
+        assert Recipe.from_dict(tomllib.loads(recipe.to_toml())) == recipe
+
+
+@pytest.mark.parametrize(
+    ("change", "fact"),
+    [
+        ("evaluation.sampling.temprature=1", "'temperature'"),
+        ("evaluation.sampling.temperature=-1", "evaluation.sampling.temperature"),
+        ("evaluation.sampling.beams=4", "evaluation.sampling.beams=4"),
+        ("evaluation.sampling.max_new_tokens=4", "evaluation.sample"),
+        ("evaluation.sampling.n=4", "evaluation.sampling.n"),
+        ("evaluation.sampling=4", "evaluation.sampling"),
+    ],
+)
+def test_settings_of_samples_that_cannot_be_are_refused(change: str, fact: str) -> None:
+    with pytest.raises(ConfigError, match=fact):
+        Recipe.from_dict(override(read_table("stories"), [change]))
+    with pytest.raises(ConfigError, match="seed"):
+        EvaluationSettings(sampling=Sampling())
