@@ -30,6 +30,7 @@ SAMPLING: dict[str, tuple[str, type[int] | type[float]]] = {
     "top_k": ("top_k", int),
     "top_p": ("top_p", float),
     "min_p": ("min_p", float),
+    "repetition_penalty": ("penalty_repeat", float),
 }
 """Recommended sampling settings: Hugging Face's key, and GGUF's under `general.sampling` with its type."""
 
@@ -130,12 +131,21 @@ def companions_metadata(model: Pretrained) -> dict[str, Value]:
         metadata |= _vocabulary(model.tokenizer, model.config.vocab_size)
         metadata["tokenizer.ggml.add_bos_token"] = model.add_bos
     metadata |= _special_ids(model)
-    for ours, (theirs, kind) in SAMPLING.items():
-        if model.generation.get(ours) is not None:
-            metadata[f"general.sampling.{theirs}"] = kind(model.generation[ours])
+    metadata |= _sampling_metadata(model.generation)
     if model.chat_template is not None:
         metadata["tokenizer.chat_template"] = model.chat_template
     return metadata
+
+
+def _sampling_metadata(generation: Mapping[str, Any]) -> dict[str, Value]:
+    """Returns the recommended sampling settings. GGUF says greedy by the temperature 0, and Hugging Face by
+    `do_sample`, whatever the temperature."""
+    given = {**generation, "temperature": 0.0} if generation.get("do_sample") is False else generation
+    return {
+        f"general.sampling.{theirs}": kind(given[ours])
+        for ours, (theirs, kind) in SAMPLING.items()
+        if type(given.get(ours)) in (int, float)
+    }
 
 
 def _special_ids(model: Pretrained) -> dict[str, Value]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gguf as outside
 import numpy as np
 import pytest
 import tokenizers
@@ -258,6 +259,24 @@ def test_a_trained_tokenizer_comes_back_with_the_same_ids(tmp_path: Path) -> Non
         assert back.tokenizer.encode(text) == trained.encode(text)
         assert back.tokenizer.encode(text, parse_special=True) == trained.encode(text, parse_special=True)
         assert back.tokenizer.decode(trained.encode(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("settings", "read"),
+    [
+        ({"temperature": 0.6, "top_k": 40, "top_p": 0.9, "min_p": 0.05, "repetition_penalty": 1.1}, None),
+        ({"do_sample": False, "temperature": 0.6}, {"temperature": 0.0}),
+        ({"temperature": "hot", "top_k": None, "num_beams": 4}, {}),
+    ],
+)
+def test_recommended_sampling_settings_are_kept(
+    settings: dict[str, Any], read: dict[str, Any] | None, tmp_path: Path
+) -> None:
+    gguf.write(tmp_path / "m.gguf", model(LLAMA, generation={"eos_token_id": [1], **settings}))
+    back = gguf.read(tmp_path / "m.gguf").generation
+    assert {key: back[key] for key in back if not key.endswith("_id")} == (settings if read is None else read)
+    keys = outside.GGUFReader(tmp_path / "m.gguf").fields
+    assert (outside.Keys.General.SAMPLING_PENALTY_REPEAT in keys) == ("repetition_penalty" in settings)
 
 
 def test_a_tokenizer_that_gguf_cannot_hold_is_refused(tmp_path: Path) -> None:
