@@ -180,7 +180,7 @@ _TOKEN = re.compile(
       | (?P<name>[^\W\d_²³]+(?:_\w+)?'*|∞)
       | (?P<mark>[²³])
       | (?P<break>,\ \ )
-      | (?P<sign>[-+·/^()=>≥,√])
+      | (?P<sign>[-+·/^()=<>≤≥,√])
     )""",
     re.VERBOSE,
 )
@@ -252,7 +252,7 @@ class _TemplateParser:
 
     def _relation(self) -> Node:
         left = self._sum()
-        sign = self._accept("sign", "=", ">", "≥")
+        sign = self._accept("sign", "=", "<", ">", "≤", "≥")
         return Infix((left, self._sum()), (sign.text,)) if sign else left
 
     def _sum(self) -> Node:

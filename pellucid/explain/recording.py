@@ -112,6 +112,15 @@ class RecordingArray(TrackedArray):
 
         return RecordingArray(value, derive)
 
+    def cumsum(self) -> RecordingArray:
+        value = np.cumsum(self.value, axis=-1)
+
+        def derive(index: Index, top: Top) -> Expression:
+            read = self.value[index[:-1]][: index[-1] + 1]
+            return _sum(_Terms(read, lambda i, top: self.derive((*index[:-1], i), top)), top)
+
+        return RecordingArray(value, derive)
+
     @classmethod
     def apply_einsum(cls, spec: str, *arrays: Any) -> RecordingArray:
         values = [plain(x) for x in arrays]

@@ -44,7 +44,7 @@ _LETTERS = {
     "−": "-",
     "·": r"\cdot",
 }
-_SIGNS = {"·": r" \cdot ", "≥": r" \ge ", "": "", " ": r"\, "}
+_SIGNS = {"·": r" \cdot ", "≥": r" \ge ", "≤": r" \le ", "": "", " ": r"\, "}
 _FUNCTIONS = ("tanh", "cos", "sin", "ln", "max", "exp")
 
 

@@ -136,6 +136,10 @@ class Bounded(TrackedArray):
         terms = function(self.terms, axis=axis, keepdims=keepdims)
         return Bounded(value, terms, chain_counts(self.count, length))
 
+    def cumsum(self) -> Bounded:
+        terms = np.cumsum(self.terms, axis=-1)
+        return Bounded(np.cumsum(self.value, axis=-1), terms, chain_counts(self.count, self.shape[-1]))
+
     def _largest(self, axis: int | None, keepdims: bool) -> Bounded:
         """Returns the largest number, with the terms of the cell (or the equal cells) that it came from."""
         value = self.value.max(axis=axis, keepdims=keepdims)

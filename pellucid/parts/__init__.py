@@ -62,6 +62,8 @@ class Part:
     kind: ClassVar[str]
     formula: ClassVar[str] = ""
     source: ClassVar[str] = ""
+    is_signed: ClassVar[bool] = False
+    """Whether the settings that are floats may be negative."""
 
     def __init_subclass__(cls) -> None:
         """Gives a class in a folder family its kind: the name of its file."""
@@ -144,13 +146,17 @@ class Part:
                 raise ConfigError(
                     f"{field} {kind!r} has no setting {key!r}; it {has}." + did_you_mean(str(key), fields)
                 )
+            if read := fields[key].metadata.get("read"):  # neither a number nor a text
+                values[key] = read(value)
+                continue
             if type(value) is int and fields[key].type is float:
                 value = float(value) if abs(value) < 2**1000 else math.inf
             if type(value) is not fields[key].type:
                 wanted = fields[key].type.__name__  # type: ignore[union-attr]
                 raise ConfigError(f"{field} {kind!r}: {key} must be {wanted}, not {show(value)}.")
-            if isinstance(value, float) and not 0 <= value < math.inf:
-                raise ConfigError(f"{field} {kind!r}: {key}={value} must be finite and not below 0.")
+            if isinstance(value, float) and not (math.isfinite(value) and (value >= 0 or cls.is_signed)):
+                least = "" if cls.is_signed else " and not below 0"
+                raise ConfigError(f"{field} {kind!r}: {key}={value} must be finite{least}.")
             if isinstance(value, int) and not INT64[0] <= value <= INT64[1]:
                 raise ConfigError(f"{field} {kind!r}: {key} must be a whole number of at most 64 bits.")
             values[key] = value

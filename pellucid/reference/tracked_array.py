@@ -54,6 +54,10 @@ class TrackedArray(np.lib.mixins.NDArrayOperatorsMixin, ABC):
         """Returns the sum, mean or maximum (`np.sum`, `np.mean`, `np.max`) along an axis."""
 
     @abstractmethod
+    def cumsum(self) -> Self:
+        """Returns the cumulative sums along the last axis."""
+
+    @abstractmethod
     def astype(self, dtype: Any) -> Self:
         """Returns the same with its values in another dtype."""
 
@@ -67,6 +71,8 @@ class TrackedArray(np.lib.mixins.NDArrayOperatorsMixin, ABC):
             return self.apply_einsum(*args)
         if function is np.where:
             return self.apply_where(*args)
+        if function is np.cumsum and kwargs == {"axis": -1}:
+            return self.cumsum()
         if function in _REARRANGEMENTS:
             return self.rearrange(lambda array: function(array, *args[1:], **kwargs), args[0])
         return NotImplemented

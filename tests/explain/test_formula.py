@@ -63,20 +63,28 @@ CASES: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "safe_divide_back": ([ROW, OTHER, ONE], {}),
     "shifted_exp": ([ROW, ONE], {}),
     "running_lse": ([ONE, ONE + 1], {}),
+    "temper": ([ROW], {"temperature": 0.7}),
+    "penalize": ([ROW, MASK], {"penalty": 1.3}),
+    "keep_at_least": ([ROW, OTHER, ONE - 1], {}),
+    "keep_below": ([ROW, OTHER], {"bound": 0.2}),
+    "scaled_max": ([ROW], {"share": 0.3}),
+    "minimum": ([ROW], {"limit": 0.2}),
+    "typicality": ([abs(ROW), ONE], {}),
     **{name: ([ROW], {}) for name in CURVES},
     **{f"{name}_back": ([ROW, OTHER], {}) for name in CURVES},
 }
 IN_WORDS = {
     "take", "scatter", "cross_entropy", "narrow", "narrow_back", "einsum", "random_features",
     "random_features_back", "tiled_output", "tiled_output_scores_back", "tiled_output_values_back",
-    "global_norm", "frobenius_norm", "same_segment",
+    "global_norm", "frobenius_norm", "same_segment", "entropy", "kth_largest", "draw", "argmax", "select",
 }  # fmt: skip
 """Their formulas say which cell is meant, or sum over a letter of their own; tested by example below, or with
 the attention that uses them."""
 
 FUNCTIONS = {
     "exp": np.exp, "sqrt": np.sqrt, "ln": np.log, "tanh": np.tanh, "where": np.where, "inf": np.inf,
-    "max": np.maximum,
+    "max": np.maximum, "min": np.minimum, "sign": np.sign, "abs": np.abs,
+    "L": lambda x: x.max(-1, keepdims=True),
     "S": lambda x: x.sum(-1, keepdims=True), "A": lambda x: x.sum(), "M": lambda x: x.mean(-1, keepdims=True),
     "σ": lambda x: 1 / (1 + np.exp(-x)), "Φ": np.vectorize(lambda x: (1 + math.erf(x / math.sqrt(2))) / 2),
     "φ": lambda x: np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi),
@@ -92,9 +100,14 @@ def read(op: Op, arrays: list[np.ndarray], attrs: dict[str, Any]) -> Any:
     assert isinstance(op.formula, str)
     text = op.formula.format(*names, y="y", row="j", **rows, **attrs)
     text = text.partition(" = ")[2].partition(",  ")[0]
-    text = re.sub(r"(.+) if (.+) (=|>|≥) (.+), else (.+)", r"where(\2 \3 \4, \1, \5)", text)
+    text = re.sub(r"(.+) if (.+) (=|<|>|≥) (.+), else (.+)", r"where(\2 \3 \4, \1, \5)", text)
     text = text.replace(" = ", " == ").replace("≥", ">=").replace("-∞", "-inf")
-    for mark, function, until in (("Σ_j ", "S", r"[)]|$"), ("mean_j ", "M", r" \+"), ("Σ ", "A", r" /")):
+    for mark, function, until in (
+        ("Σ_j ", "S", r"[)]|$"),
+        ("mean_j ", "M", r" \+"),
+        ("max_j ", "L", r"[)]|$"),
+        ("Σ ", "A", r" /"),
+    ):
         text = re.sub(rf"{mark}(.+?)(?={until})", rf"{function}(\1)", text)
     text = re.sub(r"e\^(\([^()]*\)|[\w.]+)", r"exp(\1)", text).replace("√", "sqrt").replace("ln S", "ln(S")
     text += ")" * (text.count("(") - text.count(")"))

@@ -11,7 +11,7 @@ from pellucid.errors import TapeError
 from pellucid.judge.mismatch import find_mismatch, largest
 from pellucid.names import IGNORE_INDEX
 from pellucid.reference.op import Array, Op, Ref, Shape
-from pellucid.reference.ops import activations, find_op, online_softmax, table, updates
+from pellucid.reference.ops import activations, find_op, online_softmax, sampling, table, updates
 from pellucid.reference.ops.activations import soft_cap
 from pellucid.reference.ops.arithmetic import LETTERS, add, lerp, power, scaled_sum, subtract
 from pellucid.reference.ops.einsum import einsum
@@ -249,7 +249,7 @@ def test_every_operation_with_a_gradient_has_three_cases() -> None:
     assert few == {"tiled_output"}
 
 
-def test_an_operation_without_a_gradient_is_part_of_a_gradient_or_an_update() -> None:
+def test_an_operation_without_a_gradient_is_part_of_a_gradient_an_update_or_a_sampler() -> None:
     backward = {
         step.op.name
         for case in CASES.values()
@@ -258,10 +258,11 @@ def test_an_operation_without_a_gradient_is_part_of_a_gradient_or_an_update() ->
     }
     update = {op.name for op in vars(updates).values() if isinstance(op, Op)}
     tiles = {op.name for op in vars(online_softmax).values() if isinstance(op, Op)}
+    samplers = {op.name for op in vars(sampling).values() if isinstance(op, Op)}
     of_constants = {"same_segment"}
     assert {
         name for name, op in table().items() if op.back is None
-    } <= backward | update | tiles | of_constants
+    } <= backward | update | tiles | samplers | of_constants
 
 
 def test_the_folder_knows_every_operation_by_name() -> None:

@@ -28,8 +28,8 @@ FAMILY = {
     for entry in dataclasses.fields(ModelConfig)
     if isinstance(entry.type, type) and issubclass(entry.type, Part)
 }
-RECIPE = {"optimizers", "schedules"}
-"""Families that a recipe for training chooses from, and no config."""
+RECIPE = {"optimizers", "schedules", "samplers"}
+"""Families that a recipe for training or a request for text chooses from, and no config."""
 CHOICES = [(field, kind) for field, family in FAMILY.items() for kind in kinds(family)]
 
 

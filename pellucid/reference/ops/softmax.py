@@ -20,16 +20,16 @@ from pellucid.reference.op import (
 )
 
 
-def _max(scores: Any) -> Any:
+def row_max(scores: Any) -> Any:
     """Returns the largest score of each row, or 0 where all are −∞: subtracting it changes no probability."""
-    row_max = scores.max(axis=-1, keepdims=True)
-    return np.where(np.isfinite(row_max), row_max, 0.0)
+    largest = scores.max(axis=-1, keepdims=True)
+    return np.where(np.isfinite(largest), largest, 0.0)
 
 
 @operation(rows, "{y} = e^{0} / Σ_{row} e^{r0}")
 def softmax(scores: Any) -> Any:
     """p_i = e^{s_i} / Σ_j e^{s_j} along the last axis; a row of −∞ gives zeros."""
-    exps = np.exp(scores - _max(scores))
+    exps = np.exp(scores - row_max(scores))
     total = exps.sum(axis=-1, keepdims=True)
     return exps / np.where(total > 0, total, 1.0)
 
@@ -58,8 +58,8 @@ def _row_to_one(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
 @operation(_row_to_one, "{y} = ln Σ_{row} e^{r0}")
 def logsumexp(scores: Any) -> Any:
     """lse = ln Σ_j e^{s_j} along the last axis, [… V] to […]."""
-    row_max = _max(scores)
-    return np.log(np.exp(scores - row_max).sum(axis=-1)) + row_max[..., 0]
+    largest = row_max(scores)
+    return np.log(np.exp(scores - largest).sum(axis=-1)) + largest[..., 0]
 
 
 @logsumexp.show

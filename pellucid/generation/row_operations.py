@@ -1,0 +1,139 @@
+"""The operations of samplers on rows of logits in torch: the same names and formulas as in `reference/ops/`.
+
+Scores are [B V] in float64, and a number of the formula is a column [B 1], so that rows with different
+settings run together. No row's result depends on the others: a sum over one long row may be split over
+threads and is not used.
+"""
+
+import itertools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pellucid.parts.samplers import Table
+
+BOUNDS = (1e-4, 1e-6)
+"""Probabilities above which the first tokens are looked for, before all of a row are sorted."""
+LOWEST = torch.finfo(torch.float64).min
+"""Stands for the maximum where all scores are −∞: −∞ − LOWEST is −∞."""
+
+
+class Ranking(NamedTuple):
+    """The first tokens of a row in order of its keys: the largest first, of equals the smaller id."""
+
+    ids: Table
+    probs: Table
+    reached: Table
+    """The cumulative probabilities."""
+
+    @property
+    def before(self) -> Table:
+        """The probability of the tokens before each."""
+        return np.concatenate(([0.0], self.reached[:-1]))[: len(self.ids)]
+
+    @property
+    def total(self) -> float:
+        return float(self.reached[-1]) if len(self.reached) else 0.0
+
+
+def to_array(rows: Tensor) -> Table:
+    """Returns rows of numbers for NumPy, without a copy where they lie on the CPU."""
+    return (rows.float() if rows.dtype in (torch.bfloat16, torch.float16) else rows).cpu().numpy()
+
+
+def sort_tokens(keys: Table, ids: Table) -> Table:
+    """Returns the order of tokens by key, the largest first, of equals the smaller id first."""
+    return np.lexsort((ids, -keys))
+
+
+def rank_first(keys: Table, probs: Table, mass: float, least: int = 1) -> Ranking:
+    """Returns the first tokens of a row [V] in order of its keys, in which the probabilities fall: as many as
+    reach more than the mass, and at least `least`; or all whose key is above −∞.
+
+    All tokens above a bound come before those below it, and the fewer are sorted the better.
+    """
+    for bound in BOUNDS:
+        (ids,) = np.nonzero(probs > bound)
+        if len(ids) >= least:
+            ranking = _rank(keys, probs, ids)
+            if ranking.total > mass:
+                return ranking
+    return rank_all(keys, probs)
+
+
+def rank_all(keys: Table, probs: Table) -> Ranking:
+    """Returns all tokens of a row [V] whose key is above −∞, in order of the keys."""
+    return _rank(keys, probs, np.nonzero(keys > -np.inf)[0])
+
+
+def _rank(keys: Table, probs: Table, ids: Table) -> Ranking:
+    ids = ids[sort_tokens(keys[ids], ids)]
+    return Ranking(ids, probs[ids], np.cumsum(probs[ids]))
+
+
+# ---- the operations
+
+ROW_OPERATIONS: dict[str, Callable[..., Tensor]] = {}
+"""By the name of the same operation in `reference/ops/`."""
+
+
+def row_operation(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Decorator: adds a function to the table."""
+    ROW_OPERATIONS[function.__name__] = function
+    return function
+
+
+def run_step(name: str, operation: str, *values: Tensor, **numbers: Any) -> Tensor:
+    """Computes one step of a sampler; its name is for tapes."""
+    return ROW_OPERATIONS[operation](*values, **numbers)
+
+
+@row_operation
+def softmax(scores: Tensor) -> Tensor:
+    return scores.softmax(-1)
+
+
+@row_operation
+def temper(scores: Tensor, temperature: Tensor) -> Tensor:
+    return (scores - scores.amax(-1, keepdim=True).clamp_min(LOWEST)).div_(temperature)
+
+
+@row_operation
+def keep_at_least(scores: Tensor, x: Tensor, bound: Tensor) -> Tensor:
+    return torch.where(x >= bound, scores, -torch.inf)
+
+
+@row_operation
+def keep_below(scores: Tensor, x: Tensor, bound: Tensor) -> Tensor:
+    return torch.where(x < bound, scores, -torch.inf)
+
+
+@row_operation
+def kth_largest(x: Tensor, k: Tensor) -> Tensor:
+    sizes = [min(int(size), x.shape[-1]) for size in k.flatten().tolist()]
+    found = torch.empty_like(x[:, :1])
+    for size, rows in itertools.groupby(sorted(range(len(sizes)), key=sizes.__getitem__), sizes.__getitem__):
+        some = list(rows)
+        found[some] = x[some].topk(size, -1).values[:, -1:]
+    return found
+
+
+@row_operation
+def mass_before(probs: Tensor, keys: Tensor, limit: Tensor) -> Tensor:
+    before = limit.expand_as(probs).clone()
+    table, order = to_array(probs), to_array(keys)
+    for row, most in enumerate(limit.flatten().tolist()):
+        ranking = (
+            rank_first(order[row], table[row], most) if keys is probs else rank_all(order[row], table[row])
+        )
+        ids, mass = torch.from_numpy(ranking.ids), torch.from_numpy(np.minimum(ranking.before, most))
+        before[row, ids.to(before.device)] = mass.to(before.device)
+    return before
+
+
+@row_operation
+def mask(scores: Tensor, allowed: Tensor) -> Tensor:
+    return torch.where(allowed, scores, -torch.inf)
