@@ -13,6 +13,7 @@ prompt, its settings and its seed alone: on a CPU in float32 bit for bit, whatev
 token, or the engine's own after `start`.
 """
 
+import contextlib
 import secrets
 import threading
 from collections import deque
@@ -137,6 +138,7 @@ class Engine:
         self._waiting: deque[Handle] = deque()
         self._running: list[Handle] = []
         self._stepping = threading.Lock()
+        self._owner: int | None = None
         self.changed = threading.Condition()
         """Guards the queues; notified when a request, a token or room for one is new."""
         self._thread: threading.Thread | None = None
@@ -202,7 +204,7 @@ class Engine:
         if thread is not None:
             thread.join()
             self._thread = None
-        with self._stepping:
+        with self._own():
             for handle in [*self._running, *self._waiting]:
                 handle.is_cancelled = True
             self._sweep()
@@ -225,7 +227,7 @@ class Engine:
 
     def step(self) -> bool:
         """Runs one forward pass for all requests that can go on; False where there is none."""
-        with self._stepping:
+        with self._own():
             self._sweep()
             self._admit()
             planned = self._plan()
@@ -235,6 +237,18 @@ class Engine:
         with self.changed:
             self.changed.notify_all()
         return bool(planned)
+
+    @contextlib.contextmanager
+    def _own(self) -> Iterator[None]:
+        """Makes this thread the one that runs a step."""
+        if self._owner == threading.get_ident():
+            raise RuntimeError("a step of the engine was asked for inside a step.")
+        with self._stepping:
+            self._owner = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._owner = None
 
     def _make_handle(self, request: Request, streams: bool) -> Handle:
         """Returns the handle of a request that can run here; raises where it cannot."""
