@@ -26,6 +26,9 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time each is imported
         TokenError,
         UsageError,
     )
+    from pellucid.generation.engine import Engine
+    from pellucid.generation.request import Request
+    from pellucid.generation.sampling import Sampling
     from pellucid.model.taps import edit, record
     from pellucid.reference.tape import Tape
     from pellucid.workbench.compare import compare
@@ -38,12 +41,15 @@ __version__ = "0.2.0"
 __all__ = [
     "AddressError",
     "ConfigError",
+    "Engine",
     "FileError",
     "Model",
     "ModelConfig",
     "PellucidError",
     "RankError",
+    "Request",
     "ResourceError",
+    "Sampling",
     "Tape",
     "TapeError",
     "TokenError",
@@ -64,6 +70,9 @@ _HOMES = {
     "pellucid.checks.catalogue": ("verify",),
     "pellucid.config": ("ModelConfig",),
     "pellucid.errors": tuple(name for name in __all__ if name.endswith("Error")),
+    "pellucid.generation.engine": ("Engine",),
+    "pellucid.generation.request": ("Request",),
+    "pellucid.generation.sampling": ("Sampling",),
     "pellucid.model.taps": ("edit", "record"),
     "pellucid.reference.tape": ("Tape",),
     "pellucid.workbench.compare": ("compare",),

@@ -15,11 +15,12 @@ from pellucid import errors
 from pellucid.reference.ops import table
 
 FUNCTIONS = ["compare", "edit", "explain", "load", "record", "trace", "train", "verify"]
+CLASSES = ["Engine", "Model", "ModelConfig", "Request", "Sampling", "Tape"]
 ERRORS = [name for name, thing in vars(errors).items() if isinstance(thing, type) and name.endswith("Error")]
 
 
 def test_the_public_names_are_these() -> None:
-    wanted = [*FUNCTIONS, *ERRORS, "Model", "ModelConfig", "Tape", "ops"]
+    wanted = [*FUNCTIONS, *ERRORS, *CLASSES, "ops"]
     assert pellucid.__all__ == sorted(wanted) and len(ERRORS) == 9
     assert sorted(dir(pellucid)) == sorted([*wanted, "__version__"])
     assert not hasattr(pellucid, "Any")

@@ -1,33 +1,55 @@
-"""`pellucid generate`: continue a text."""
+"""`pellucid generate`: continue one text or many."""
 
 import sys
-from collections.abc import Iterable, Iterator
-from typing import Annotated
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pellucid.cli.options import Device, Dtype, Json, ModelName, ParseSpecial
+from pellucid.cli.bar import counting_bar
+from pellucid.cli.options import Cache, Device, Dtype, Force, Json, ModelName, ParseSpecial
+from pellucid.cli.sampling_options import GivenSampling, with_sampling
 from pellucid.cli.terminal import exact_output, standard_input
+from pellucid.errors import UsageError
+
+if TYPE_CHECKING:
+    from pellucid.generation.engine import Engine
+    from pellucid.generation.request import Completion
+    from pellucid.workbench.prompt_file import PromptRecord
+    from pellucid.workbench.prompt_jobs import PromptJob
+    from pellucid.workbench.result_file import ResultFile
 
 MOST_INPUT = 1 << 24
 """Bytes of standard input that are read: more than any context holds."""
 
 
+@with_sampling
 def generate(
     model: ModelName,
-    prompt: Annotated[str, typer.Argument(help="The text to continue, or - for standard input.")],
-    max_new_tokens: Annotated[int, typer.Option(help="Tokens to generate, at most.", min=0, max=10**9)] = 128,
-    temperature: Annotated[
-        float,
-        typer.Option(
-            help="0: always the most probable token (greedy); 1: the model's own probabilities.",
-            min=0.0,
-            max=1e6,
-        ),
-    ] = 0.0,
-    seed: Annotated[
-        int | None, typer.Option(help="The same seed gives the same text.", min=0, max=2**63 - 1)
+    sampling: GivenSampling,
+    prompts: Annotated[
+        list[str] | None,
+        typer.Argument(help="The texts to continue; - for standard input.", metavar="PROMPT..."),
     ] = None,
+    file: Annotated[
+        str | None,
+        typer.Option(
+            help='Prompts from a JSONL file, or - for standard input. A line is {"prompt": "…"}, if you like '
+            'with an "id" and with "sampling" settings of its own; or a text in quotes.',
+            metavar="FILE",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Write the results to a JSONL file, each when it comes.", metavar="FILE"
+        ),
+    ] = None,
+    force: Force = False,
     chat: Annotated[
         bool,
         typer.Option(
@@ -37,85 +59,108 @@ def generate(
     system: Annotated[
         str | None, typer.Option(help="With --chat: a system message before the prompt.", metavar="TEXT")
     ] = None,
-    past_context: Annotated[
-        bool,
-        typer.Option("--past-context", help="When the context is full, continue with its last half."),
-    ] = False,
     device: Device = "cpu",
     dtype: Dtype = "float32",
-    cache: Annotated[
-        str | None, typer.Option(help="The number type of the KV cache: float32, bfloat16 or int8.")
-    ] = None,
+    cache: Cache = None,
     parse_special: ParseSpecial = False,
     json: Json = False,
 ) -> None:
-    """Continue a text; each token is printed as it is generated.
+    """Continue texts: one is printed as it is generated; of several, each when it is complete, in order.
 
     A pipe or a file gets the text exactly as the model writes it;
     a terminal gets visible escapes in place of control characters.
 
     A model without a tokenizer continues ids: '[1, 2, 3]'.
     """
-    import itertools
-    import time
-
-    from pellucid.errors import UsageError
-    from pellucid.generation.loop import finish_reason
+    from pellucid.generation.resolve import describe
     from pellucid.workbench import load
-    from pellucid.workbench.prompts import parse_prompt
+    from pellucid.workbench.completing import make_engine
+    from pellucid.workbench.generation_options import GenerationCall, own_settings, read_engine_options
+    from pellucid.workbench.prompt_jobs import make_jobs
+    from pellucid.workbench.result_file import ResultFile
 
+    _check_chat(chat, system, parse_special)
+    records = _read_records(prompts or [], file)
+    results = None if output is None else ResultFile(output, force)
+    found = load(model, device=device, dtype=dtype)
+    given, origins = sampling.resolve(own_settings(found), found.pretrained.tokenizer)
+    run = read_engine_options(found, {"cache": cache} if cache else {})
+    call = GenerationCall(given, origins, parse_special, run)
+    jobs = make_jobs(found, records, call, chat=chat, system=system)
+    if sampling.preset:
+        print(describe(given, origins), file=sys.stderr)
+    engine = make_engine(found, [job.request for job in jobs], call.engine)
+    if len(jobs) > 1 or given.n > 1 or json or results:
+        _print_results(engine, jobs, results, json, echo=not chat)
+    else:
+        _print_stream(engine, jobs[0], echo=not chat)
+
+
+def _check_chat(chat: bool, system: str | None, parse_special: bool) -> None:
     if chat and parse_special:
         raise UsageError("--chat parses the template's special tokens and no others: omit --parse-special.")
     if system is not None and not chat:
         raise UsageError("--system is a message of a conversation: give --chat as well.")
-    text = standard_input(MOST_INPUT) if prompt == "-" else prompt
-    found = load(model, device=device, dtype=dtype)
-    reads = text if chat else parse_prompt(found, text)
-    stop = found.stop
-    if chat:
-        messages = [("user", text)] if system is None else [("system", system), ("user", text)]
-        start, stop = found.chat_prompt([{"role": role, "content": words} for role, words in messages])
-    else:
-        start = found.encode(reads, parse_special)
-    asked = max_new_tokens, temperature, seed
-    tokens = found.generate_ids(start, *asked, cache=cache, past_context=past_context, stop=stop)
-    first = list(itertools.islice(tokens, 1))  # what cannot be is refused before anything is written
-    ids, pieces, times, out = list[int](), list[str](), list[float](), exact_output()
 
-    def record_ids() -> Iterator[int]:
-        for id in itertools.chain(first, tokens):
-            ids.append(id)
-            times.append(time.perf_counter())
-            yield id
 
-    if not json and not chat:
-        print(text, end="", file=out, flush=True)
+def _read_records(prompts: Sequence[str], file: str | None) -> "list[PromptRecord]":
+    """Returns the prompts of a command line: its arguments, standard input, or a file of them."""
+    from pellucid.workbench.prompt_file import MOST_BYTES, PromptRecord, read_prompt_file, read_prompt_lines
+
+    if bool(prompts) == (file is not None):
+        raise UsageError("give prompts, - for standard input, or --file with a file of them: one of these.")
+    if file is not None:
+        is_stdin = file == "-"
+        return (
+            read_prompt_lines(standard_input(MOST_BYTES), "standard input")
+            if is_stdin
+            else read_prompt_file(Path(file))
+        )
+    if prompts.count("-") > 1:
+        raise UsageError("standard input can be read once: give - for one prompt.")
+    return [PromptRecord(standard_input(MOST_INPUT) if prompt == "-" else prompt) for prompt in prompts]
+
+
+def _print_stream(engine: "Engine", job: "PromptJob", echo: bool) -> None:
+    """Prints one text as it is generated, after its prompt where that is echoed."""
+    from pellucid.workbench.prompt_jobs import token_rate
+
+    handle, times, out = engine.add(job.request), list[float](), exact_output()
+    tokens = iter(handle)
+    first = list(islice(tokens, 1))  # what fails at once is refused before anything is written
+    print(job.shown if echo else "", end="", file=out, flush=True)
     try:
-        for piece in (
-            found.decode_stream(start, record_ids(), stop)
-            if isinstance(reads, str)
-            else _numbers(record_ids())
-        ):
-            pieces.append(piece)
-            if not json:
-                print(piece, end="", file=out, flush=True)
+        for token in chain(first, tokens):
+            times.append(time.perf_counter())
+            print(token.text if job.is_text else f" {token.id}", end="", file=out, flush=True)
     finally:  # what is written stays, also after Ctrl-C
-        if not json:
-            print(file=out)
-    rate = (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else None
-    end = finish_reason(ids, max_new_tokens, stop)
-    if json:
-        from json import dumps
-
-        data = {"prompt": text, "text": "".join(pieces), "ids": ids, "finish": end, "tokens_per_second": rate}
-        print(dumps(data, ensure_ascii=False))
-        return
-    if rate and sys.stderr.isatty():
-        print(f"{len(ids)} tokens, {rate:.1f} a second", file=sys.stderr)
-    if end == "context":
-        full = f"stopped at the context length of {found.config.context_length} tokens"
-        print(f"{full}; --past-context slides the window", file=sys.stderr)
+        print(file=out)
+    if (rate := token_rate(times)) and sys.stderr.isatty():
+        print(f"{len(times)} tokens, {rate:.1f} a second", file=sys.stderr)
 
 
-def _numbers(ids: Iterable[int]) -> Iterator[str]:
-    return (f" {id}" for id in ids)
+def _print_results(
+    engine: "Engine", jobs: "Sequence[PromptJob]", results: "ResultFile | None", json: bool, echo: bool
+) -> None:
+    """Prints the results of each prompt, in order, or writes them to a file."""
+    from pellucid.workbench.prompt_jobs import run_jobs
+    from pellucid.workbench.result_file import format_line
+
+    out, written = exact_output(), 0
+
+    def write(job: "PromptJob", completion: "Completion", rate: float | None) -> None:
+        nonlocal written
+        written += 1
+        if results is not None:
+            results.write(job.as_data(completion, rate))
+        elif json:
+            print(format_line(job.as_data(completion, rate)), file=out, flush=True)
+        else:
+            gap = "\n" if written > 1 else ""
+            print(f"{gap}{job.shown if echo else ''}{job.text_of(completion)}", file=out, flush=True)
+
+    with results or nullcontext(), counting_bar("prompts", len(jobs)) as pause:
+        for job, completions, rate in run_jobs(engine, jobs):
+            with pause():
+                for completion in completions:
+                    write(job, completion, rate)

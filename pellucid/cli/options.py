@@ -79,6 +79,9 @@ Device = Annotated[str, typer.Option(help="Where the fast engine computes: cpu o
 Dtype = Annotated[
     str, typer.Option(help="The fast engine's number type: float32, bfloat16, float16 or float64.")
 ]
+Cache = Annotated[
+    str | None, typer.Option(help="The number type of the KV cache: float32, bfloat16 or int8.")
+]
 StoredDtype = Annotated[
     str | None,
     typer.Option(

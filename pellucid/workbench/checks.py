@@ -1,22 +1,12 @@
-"""Checks of a model's arguments beyond their types: devices and ids that end a text."""
+"""Checks of a model's arguments beyond their types: devices and dtypes."""
 
 from typing import TYPE_CHECKING, Any
 
-from pellucid.arguments import check_int
 from pellucid.dtypes import check_dtype
 from pellucid.errors import UsageError, quote, show
 
 if TYPE_CHECKING:
     from torch import device as Device
-
-
-def check_stop(stop: Any) -> set[int]:
-    """Returns the ids that end a text."""
-    try:
-        ids = list(stop)
-    except TypeError:
-        raise UsageError(f"stop must be token ids such as [1, 2], not {show(stop)}.") from None
-    return {check_int("stop", id) for id in ids}
 
 
 def check_engine(device: Any, dtype: Any) -> tuple[str, str]:

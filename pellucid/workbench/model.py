@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from pellucid.arguments import (
     check_text,
 )
 from pellucid.config import ModelConfig
-from pellucid.dtypes import CACHE_NAMES, Array, check_dtype, dtype_code, dtype_name
+from pellucid.dtypes import Array, dtype_code, dtype_name
 from pellucid.errors import ConfigError, FileError, TokenError, UsageError, show
 from pellucid.explain.derive import Derivation, check_limits, explain
 from pellucid.explain.table import Slice
@@ -26,7 +25,9 @@ from pellucid.interop.resolve import open_model
 from pellucid.interop.rope_layout import in_layout
 from pellucid.pretrained import LazyWeights, Pretrained, Provenance, parameter_count
 from pellucid.text.tokenizer import Tokenizer
-from pellucid.workbench.checks import check_engine, check_stop, resolve_device
+from pellucid.workbench.chatting import chat, chat_prompt
+from pellucid.workbench.checks import check_engine, resolve_device
+from pellucid.workbench.generating import astream, generate, generate_ids, stream
 from pellucid.workbench.prompts import NOT_IDS, Prompt, check_ids, check_prompt, encode_text, split_prompts
 from pellucid.workbench.score import Score
 from pellucid.workbench.tracing import trace
@@ -201,6 +202,21 @@ class Model:
             raise TokenError("the prompt is empty; give at least one token.")
         return ids
 
+    def decode_stream(
+        self, prompt: Prompt, tokens: Iterable[int], stop: Collection[int] | None = None
+    ) -> Iterator[str]:
+        """Yields the text of tokens that follow a prompt, without those that end it; a piece for each token.
+
+        A model may have more rows than its tokenizer has tokens; the rest have no text."""
+        decoder, readable = self.tokenizer.decode_stream(), self.tokenizer.vocab_size
+        ending = self.stop if stop is None else stop
+        for id in self.encode(prompt):  # a first word may need a blank before it
+            decoder.feed(id)
+        for id in tokens:
+            known_id = check_int("tokens", id, least=0) < readable and id not in ending
+            yield decoder.feed(id) if known_id else ""
+        yield decoder.end()
+
     def token(self, id: int) -> str:
         """Returns one token as text; its number where there is no tokenizer."""
         reader, id = self.pretrained.tokenizer, check_int("id", id, least=0)
@@ -240,166 +256,14 @@ class Model:
         found = torch.log_softmax(logits[:-1].double(), -1).gather(-1, chosen[:, None])[:, 0]
         return Score(ids, [self.token(id) for id in ids], [None, *found.tolist()])
 
-    def generate(
-        self,
-        prompt: Prompt | Sequence[Prompt],
-        max_new_tokens: int = 64,
-        temperature: float = 0.0,
-        seed: int | Sequence[int] | None = None,
-        *,
-        cache: "str | Dtype | None" = None,
-        parse_special: bool = False,
-        past_context: bool = False,
-    ) -> Any:
-        """Returns what follows a text, as text, or a list of ids, as ids; of several prompts, a list.
+    # ---- text: `pellucid/workbench/generating.py`, callers of the engine in `pellucid/generation/`
 
-        A prompt and a seed are one text, whatever stands beside them; several prompts may have a seed each.
-        `cache` is the type that keys and values are kept in: by default the model's own. A text that fills
-        the context ends there with a warning; `past_context` goes on with the last half of it.
-        """
-        prompts, single = split_prompts(prompt)
-        starts = [self.encode(each, parse_special) for each in prompts]
-        written: list[list[int]] = [[] for _ in prompts]
-        for step in self._steps(starts, max_new_tokens, temperature, seed, cache, past_context):
-            for ids, id in zip(written, step, strict=True):
-                ids.extend([] if id is None else [id])
-        for ids in written:
-            self._warn(ids, max_new_tokens)
-        found = [
-            "".join(self.decode_stream(start, ids)) if isinstance(each, str) else ids
-            for each, start, ids in zip(prompts, starts, written, strict=True)
-        ]
-        return found[0] if single else found
-
-    def stream(
-        self,
-        prompt: str,
-        max_new_tokens: int = 64,
-        temperature: float = 0.0,
-        seed: int | None = None,
-        *,
-        cache: "str | Dtype | None" = None,
-        parse_special: bool = False,
-        past_context: bool = False,
-    ) -> Iterator[str]:
-        """Yields what follows a text, piece by piece as it is written; never half a character."""
-        ids = self.encode(check_text("prompt", prompt), parse_special)
-        tokens = self.generate_ids(
-            ids, max_new_tokens, temperature, seed, cache=cache, past_context=past_context
-        )
-        return self._stream(ids, tokens, max_new_tokens)
-
-    def _stream(self, prompt: list[int], tokens: Iterator[int], max_new_tokens: int) -> Iterator[str]:
-        written: list[int] = []
-        yield from self.decode_stream(prompt, (written.append(id) or id for id in tokens))  # type: ignore[func-returns-value]
-        self._warn(written, max_new_tokens)
-
-    def chat(
-        self,
-        messages: str | Sequence[Mapping[str, str]],
-        max_new_tokens: int = 256,
-        temperature: float = 0.0,
-        seed: int | None = None,
-        *,
-        cache: "str | Dtype | None" = None,
-        past_context: bool = False,
-    ) -> str:
-        """Returns the model's answer to a conversation, written by its own chat template.
-
-        `messages` are [{"role": "user", "content": "Who are you?"}, …], or one user's text. Special tokens in
-        them are ordinary text; those of the template are parsed.
-        """
-        ids, ends = self.chat_prompt(messages)
-        steps = self._steps([ids], max_new_tokens, temperature, seed, cache, past_context, ends)
-        written = [row[0] for row in steps if row[0] is not None]
-        self._warn(written, max_new_tokens, ends)
-        return "".join(self.decode_stream(ids, written, ends))
-
-    def chat_prompt(self, messages: str | Sequence[Mapping[str, str]]) -> tuple[list[int], list[int]]:
-        """Returns the ids that ask for the next answer of a conversation, and the tokens that end it."""
-        from pellucid.text.chat import Chat, check_messages
-
-        given = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
-        checked, template = check_messages(given), self.pretrained.chat_template
-        if template is None:
-            raise UsageError(
-                f"{self.name} has no chat template, so a conversation cannot be written for it. Use a model "
-                "that was trained on conversations, or give plain text to continue."
-            )
-        with Chat(template, self.tokenizer) as chat:
-            ids, end = chat.prompt(checked), chat.end_of_turn()
-        return ids, sorted({*self.stop, *([] if end is None else [end])})
-
-    def decode_stream(
-        self, prompt: Prompt, tokens: Iterable[int], stop: Collection[int] | None = None
-    ) -> Iterator[str]:
-        """Yields the text of tokens that follow a prompt, without those that end it; a piece for each token.
-
-        A model may have more rows than its tokenizer has tokens; the rest have no text."""
-        decoder, readable = self.tokenizer.decode_stream(), self.tokenizer.vocab_size
-        ending = self.stop if stop is None else stop
-        for id in self.encode(prompt):  # a first word may need a blank before it
-            decoder.feed(id)
-        for id in tokens:
-            known_id = check_int("tokens", id, least=0) < readable and id not in ending
-            yield decoder.feed(id) if known_id else ""
-        yield decoder.end()
-
-    def generate_ids(
-        self,
-        prompt: Prompt,
-        max_new_tokens: int = 64,
-        temperature: float = 0.0,
-        seed: int | None = None,
-        *,
-        cache: "str | Dtype | None" = None,
-        parse_special: bool = False,
-        past_context: bool = False,
-        stop: Collection[int] | None = None,
-    ) -> Iterator[int]:
-        """Yields the ids that follow a prompt, one by one.
-
-        The last may be a token that ends the text: one of `stop`, by default the model's own.
-        """
-        ids = self.encode(prompt, parse_special)
-        steps = self._steps([ids], max_new_tokens, temperature, seed, cache, past_context, stop)
-        return (row[0] for row in steps if row[0] is not None)
-
-    def _steps(
-        self,
-        prompts: list[list[int]],
-        max_new_tokens: int,
-        temperature: float,
-        seed: int | Sequence[int] | None,
-        cache: "str | Dtype | None",
-        past_context: bool,
-        stop: Collection[int] | None = None,
-    ) -> Iterator[list[int | None]]:
-        import torch
-
-        from pellucid.generation.loop import check_request, generate
-
-        check_request(max_new_tokens, temperature, seed, past_context)
-        kept = None if cache is None else getattr(torch, check_dtype(cache, CACHE_NAMES))
-        ends = self.stop if stop is None else check_stop(stop)
-        return generate(
-            self.module,
-            prompts,
-            max_new_tokens=max_new_tokens,
-            temperature=temperature,
-            seed=seed,
-            stop=ends,
-            cache_dtype=kept,
-            past_context=past_context,
-        )
-
-    def _warn(self, written: list[int], max_new_tokens: int, stop: Collection[int] | None = None) -> None:
-        """Says so where a text ended because the context was full."""
-        from pellucid.generation.loop import finish_reason
-
-        if finish_reason(written, max_new_tokens, self.stop if stop is None else stop) == "context":
-            full = f"stopped at the context length of {self.config.context_length} tokens"
-            warnings.warn(f"{full}; past_context=True goes on.", stacklevel=3)
+    generate = generate
+    stream = stream
+    astream = astream
+    generate_ids = generate_ids
+    chat = chat
+    chat_prompt = chat_prompt
 
     # ---- every number: `model.trace(prompt)` is `pellucid.trace(model, prompt)`
 

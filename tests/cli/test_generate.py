@@ -9,12 +9,16 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from torch import Tensor
 
 import pellucid
 from pellucid.cli.generate import MOST_INPUT
+from pellucid.generation import engine
+from pellucid.generation.chain import ChainState, Chosen
+from pellucid.generation.engine import Handle
+from pellucid.generation.request import Completion, Token
 from pellucid.workbench import Model
 from tests.cli.commands import Done, Shell
 from tests.interop.gguf import random_models
@@ -48,14 +52,14 @@ def test_each_piece_is_written_when_it_comes(
     shell: Shell, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between two tokens, what has been said so far is already out."""
-    ids, written = pellucid.load(folder).encode("abcd"), []
+    written = []
 
-    def tokens(*given: Any, **more: Any) -> Iterator[int]:
-        for id in ids:
+    def tokens(handle: Handle) -> Iterator[Token]:
+        for letter in "abcd":
             written.append(sys.stdout.getvalue())  # type: ignore[attr-defined]
-            yield id
+            yield Token(0, 0, letter)
 
-    monkeypatch.setattr(Model, "generate_ids", tokens)
+    monkeypatch.setattr(Handle, "__iter__", tokens)
     assert shell("generate", folder, ">").out == ">abcd\n"
     assert written == ["", ">a", ">ab", ">abc"]
 
@@ -100,36 +104,34 @@ def test_no_new_tokens_print_the_prompt_alone(shell: Shell, folder: Path) -> Non
     assert (data["text"], data["ids"], data["tokens_per_second"]) == ("", [], None)
 
 
-def test_an_empty_prompt_is_refused_unless_the_model_begins_with_a_token_of_its_own(
-    shell: Shell, folder: Path, tmp_path: Path
-) -> None:
-    done = shell("generate", folder, "")
-    assert (done.code, done.out) == (2, "")
-    assert done.err == "pellucid: the prompt is empty; give at least one token.\n"
-    begins = folders.ours(tmp_path / "bos", add_bos=True)
-    assert shell("generate", begins, "", "--max-new-tokens", 3).code == 0
+def test_an_empty_prompt_starts_from_the_token_that_a_text_begins_with(shell: Shell, folder: Path) -> None:
+    model = pellucid.load(folder)
+    wanted = model.generate("", 3)
+    assert shell("generate", folder, "", "--max-new-tokens", 3) == Done(0, f"{wanted}\n", "")
+    done = shell("generate", "abcd", "")
+    assert (done.code, done.out) == (2, "") and "the prompt is empty" in done.err
 
 
-def test_the_text_ends_where_the_context_does(shell: Shell, folder: Path) -> None:
+def test_what_does_not_fit_the_context_is_refused_with_what_would(shell: Shell, folder: Path) -> None:
     context = pellucid.load(folder).config.context_length
-    done = shell("generate", folder, "a" * (context - 3), "--max-new-tokens", 100, "--json")
-    data = json.loads(done.out)
-    assert len(data["ids"]) == 3 and data["finish"] == "context"
+    done = shell("generate", folder, "a" * (context - 3), "--max-new-tokens", 100)
+    assert (done.code, done.out) == (2, "") and "at most 3 new tokens" in done.err
+    data = json.loads(shell("generate", folder, "a" * (context - 3), "--json").out)
+    assert len(data["ids"]) == 3 and data["finish"] == "length"
     done = shell("generate", folder, "a" * (context + 1))
     assert (done.code, done.out) == (2, "")
-    assert f"{context + 1} tokens do not fit this model's context of {context}" in done.err
+    assert f"{context + 1} tokens of the prompt do not fit the context of {context}" in done.err
 
 
-def test_a_text_that_fills_the_context_says_so_and_can_go_on(shell: Shell, folder: Path) -> None:
+def test_a_text_can_go_on_beyond_the_context(shell: Shell, folder: Path) -> None:
     asked = ("generate", folder, "the", "--max-new-tokens", 100)
-    done = shell(*asked)
-    assert "context length of 64 tokens" in done.err and "--past-context" in done.err
-    assert done.out.rstrip("\n").startswith("the")
-    on = shell(*asked, "--past-context")
-    assert on.err == "" and on.out.startswith(done.out.rstrip("\n")) and len(on.out) > len(done.out)
-    data = json.loads(shell(*asked, "--past-context", "--json").out)
-    assert len(data["ids"]) == 100 and data["finish"] == "length"
-    assert shell("generate", folder, "a" * 100, "--past-context", "--max-new-tokens", 2).code == 0
+    on = shell(*asked, "--context", "crop")
+    assert (
+        on.err == "" and on.out == "the" + pellucid.load(folder).generate("the", 100, context="crop") + "\n"
+    )
+    former = shell(*asked, "--past-context")
+    assert former.out == on.out and "--context crop" in former.err
+    assert shell("generate", folder, "a" * 100, "--context", "crop", "--max-new-tokens", 2).code == 0
 
 
 CHATML = (
@@ -155,19 +157,18 @@ def test_chat_asks_by_the_template_and_prints_the_answer_alone(shell: Shell, tal
 def test_an_answer_ends_with_the_turn_which_is_not_printed(
     shell: Shell, talker: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, seen = pellucid.load(talker), {}
+    model = pellucid.load(talker)
     turn = model.tokenizer.id_of("<|turn|>")
+    assert turn is not None
+    ids = [*model.encode("23"), turn]
 
-    def tokens(self: Model, ids: list[int], *given: Any, **more: Any) -> Iterator[int]:
-        seen.update(ids=ids, **more)
-        yield from [*self.encode("23"), turn]
+    def choose(logits: Tensor, states: list[ChainState], **_: object) -> list[Chosen]:
+        return [Chosen(ids[len(state.new)]) for state in states]
 
-    monkeypatch.setattr(Model, "generate_ids", tokens)
-    done = shell("generate", talker, "22+1?", "--chat")
-    assert (done.code, done.out) == (0, "23\n")
-    wanted = "<|begin|>user\n22+1?<|turn|>\n<|begin|>assistant\n"
-    assert seen["ids"] == model.encode(wanted, parse_special=True) and turn in seen["stop"]
-    assert json.loads(shell("generate", talker, "22+1?", "--chat", "--json").out)["finish"] == "stop"
+    monkeypatch.setattr(engine, "choose", choose)
+    assert shell("generate", talker, "22+1?", "--chat") == Done(0, "23\n", "")
+    data = json.loads(shell("generate", talker, "22+1?", "--chat", "--json").out)
+    assert data["finish"] == "stop" and data["ids"] == ids
 
 
 def test_chat_options_that_do_not_go_together_are_refused(shell: Shell, folder: Path, talker: Path) -> None:
@@ -184,17 +185,17 @@ def test_a_pipe_gets_the_exact_text_and_a_terminal_visible_escapes(
     shell: Shell, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evil = "a\x1b]0;b\x07\u202e\x08"
-    ids = pellucid.load(folder).encode(evil)
-    monkeypatch.setattr(Model, "generate_ids", lambda *given, **more: iter(ids))
+    monkeypatch.setattr(Handle, "__iter__", lambda _: iter([Token(0, 0, letter) for letter in evil]))
     assert shell("generate", folder, ">").out == f">{evil}\n"
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert shell("generate", folder, ">").out == ">a\\x1b]0;b\\x07\\u202e\\x08\n"
 
 
-def test_an_empty_or_endless_standard_input_is_refused(shell: Shell, folder: Path) -> None:
+def test_an_endless_standard_input_is_refused_and_an_empty_one_is_an_empty_prompt(
+    shell: Shell, folder: Path
+) -> None:
     """A closed one is opened on the null device, and so is empty."""
-    done = shell("generate", folder, "-", stdin=b"")
-    assert done.code == 2 and "the prompt is empty" in done.err
+    assert shell("generate", folder, "-", stdin=b"") == shell("generate", folder, "")
     done = shell("generate", folder, "-", stdin=b"a" * (MOST_INPUT + 1))
     assert done.code == 2 and "longer than any context" in done.err
 
@@ -209,7 +210,7 @@ def test_a_model_without_a_tokenizer_goes_on_with_ids(shell: Shell, mute: Path) 
     assert (
         json.loads(shell("generate", mute, "[1,2,3]", "--max-new-tokens", 4, "--json").out)["ids"] == wanted
     )
-    assert "ids go from 0 to 271; got 272 to 272" in shell("generate", mute, "[272]").err
+    assert "ids go from 0 to 271; the prompt has 272" in shell("generate", mute, "[272]").err
     assert "the prompt is empty" in shell("generate", mute, "[]").err
     assert "an id is beyond every vocabulary" in shell("generate", mute, f"[{'9' * 5000}]").err
     assert shell("generate", mute, f"[{'0' * 5000}1]").code == 0
@@ -225,15 +226,15 @@ def test_special_tokens_and_the_cache_s_type_are_options(shell: Shell, folder: P
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--temperature", "-1"], "--temperature"),
-        (["--temperature", "nan"], "temperature must be a finite number ≥ 0, not nan"),
-        (["--temperature", "inf"], "--temperature"),
+        (["--temperature", "-1"], "temperature must be a finite number"),
+        (["--temperature", "nan"], "temperature must be a finite number"),
+        (["--temperature", "inf"], "temperature must be a finite number"),
         (["--temperature", "warm"], "--temperature"),
-        (["--max-new-tokens", "-1"], "--max-new-tokens"),
+        (["--max-new-tokens", "-1"], "max_new_tokens must be a whole number"),
         (["--dtype", "float8"], "dtype must be one of"),
         (["--device", "toaster"], "the device 'toaster' cannot be used here"),
         (["--seed", "x"], "--seed"),
-        (["--seed", "9" * 30], "--seed"),
+        (["--seed", "9" * 30], "seed must be a whole number"),
         (["--cache", "int4"], "'int8'"),
     ],
 )
@@ -260,13 +261,11 @@ def test_a_model_that_is_not_there_is_reported_in_one_line(shell: Shell, model: 
 def test_ctrl_c_keeps_what_was_written_and_exits_with_130(
     shell: Shell, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ids = pellucid.load(folder).encode("abcd")
-
-    def tokens(*given: Any, **more: Any) -> Iterator[int]:
-        yield from ids
+    def tokens(handle: Handle) -> Iterator[Token]:
+        yield from (Token(0, 0, letter) for letter in "abcd")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Model, "generate_ids", tokens)
+    monkeypatch.setattr(Handle, "__iter__", tokens)
     done = shell("generate", folder, ">")
     assert dataclasses.astuple(done) == (130, ">abcd\n", "interrupted\n")
 
@@ -275,7 +274,7 @@ def test_a_real_interrupt_ends_a_real_process(tmp_path: Path) -> None:
     """A context so long that it is still writing when the signal comes."""
     shape = random_models.LLAMA | {"context_length": 50_000, "n_layer": 1}
     endless = str(folders.ours(tmp_path / "endless", shape, generation={}))
-    command = [sys.executable, "-m", "pellucid.cli", "generate", endless, "the", "--max-new-tokens", "50000"]
+    command = [sys.executable, "-m", "pellucid.cli", "generate", endless, "the", "--max-new-tokens", "49000"]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
     assert running.stdout
@@ -286,3 +285,107 @@ def test_a_real_interrupt_ends_a_real_process(tmp_path: Path) -> None:
     assert running.returncode == 130
     assert start.startswith(b"the") and out.endswith(b"\n") and len(out) > 1
     assert message == b"interrupted\n"
+
+
+# ---- several prompts
+
+
+PROMPTS = ["the", "a naïve cat", "12"]
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    path = tmp_path / "prompts.jsonl"
+    lines = [{"prompt": "the", "id": "x"}, "a", {"prompt": [3, 4], "sampling": {"max_new_tokens": 2}}]
+    path.write_text("\n".join(map(json.dumps, lines)), "utf-8")
+    return path
+
+
+def test_several_prompts_are_printed_in_order_with_a_blank_line_between(shell: Shell, folder: Path) -> None:
+    done = shell("generate", folder, *PROMPTS, "--max-new-tokens", 6)
+    texts = pellucid.load(folder).generate(PROMPTS, 6)
+    assert done == Done(0, "\n".join(f"{a}{b}\n" for a, b in zip(PROMPTS, texts, strict=True)), "")
+    assert [
+        json.loads(line)["text"]
+        for line in shell("generate", folder, *PROMPTS, "--max-new-tokens", 6, "--json").out.splitlines()
+    ] == texts
+
+
+def test_several_texts_of_one_prompt_have_a_number(shell: Shell, folder: Path) -> None:
+    asked = ("generate", folder, "the", "-n", 3, "--temperature", 2, "--seed", 1, "--max-new-tokens", 5)
+    texts = pellucid.load(folder).generate("the", 5, 2, 1, n=3)
+    assert shell(*asked).out == "\n".join(f"the{text}\n" for text in texts)
+    found = [json.loads(line) for line in shell(*asked, "--json").out.splitlines()]
+    assert [(one["choice"], one["text"]) for one in found] == list(enumerate(texts))
+
+
+def test_prompts_of_a_file_keep_their_ids_and_settings(shell: Shell, folder: Path, prompts: Path) -> None:
+    done = shell("generate", folder, "--file", prompts, "--max-new-tokens", 4, "--json")
+    found = [json.loads(line) for line in done.out.splitlines()]
+    assert [one.get("id") for one in found] == ["x", None, None]
+    assert [one["prompt"] for one in found] == ["the", "a", [3, 4]]
+    assert [len(one["ids"]) for one in found] == [4, 4, 2]
+    asked = ("generate", folder, "--file", "-", "--max-new-tokens", 4, "--json")
+    assert shell(*asked, stdin=prompts.read_bytes()).out == done.out
+
+
+def test_a_wrong_line_is_named_before_anything_runs(shell: Shell, folder: Path, tmp_path: Path) -> None:
+    for line, words in (
+        ('{"prompt": "a", "sampling": {"temprature": 1}}', "'temperature'"),
+        ('{"prompt": "a", "sampling": {"temperature": -1}}', "temperature must be"),
+        (json.dumps("a" * 100), "do not fit the context"),
+        ("the", "is not JSON"),
+    ):
+        (tmp_path / "p.jsonl").write_text(f'"right"\n{line}\n')
+        done = shell("generate", folder, "--file", tmp_path / "p.jsonl")
+        assert (done.code, done.out) == (2, "") and "p.jsonl, line 2" in done.err and words in done.err
+
+
+def test_results_go_to_a_file_that_is_not_replaced_unasked(
+    shell: Shell, folder: Path, prompts: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.jsonl"
+    asked = ("generate", folder, "--file", prompts, "--max-new-tokens", 4)
+    assert shell(*asked, "-o", out) == Done(0, "", "")
+    assert out.read_text("utf-8") == shell(*asked, "--json").out
+    done = shell(*asked, "-o", out)
+    assert done.code == 2 and "--force" in done.err
+    assert shell("generate", folder, "the", "-o", out, "--force").code == 0
+    assert len(out.read_text("utf-8").splitlines()) == 1
+    done = shell("generate", folder, "the", "-o", prompts, "--force")
+    assert done.code == 2 and "not a file of results" in done.err
+
+
+def test_ctrl_c_keeps_the_results_that_are_there(
+    shell: Shell, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results, out = Handle.result, tmp_path / "out.jsonl"
+    seen = list[Handle]()
+
+    def interrupt(handle: Handle) -> list[Completion]:
+        seen.append(handle)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        return results(handle)
+
+    monkeypatch.setattr(Handle, "result", interrupt)
+    done = shell("generate", folder, *PROMPTS, "--max-new-tokens", 4, "-o", out)
+    assert dataclasses.astuple(done) == (130, "", "interrupted\n")
+    assert [json.loads(line)["prompt"] for line in out.read_text("utf-8").splitlines()] == PROMPTS[:2]
+
+
+def test_prompts_are_given_in_one_way(shell: Shell, folder: Path, prompts: Path) -> None:
+    for wrong in ([], ["the", "--file", prompts], ["-", "-"]):
+        done = shell("generate", folder, *wrong)
+        assert (done.code, done.out) == (2, "") and "standard input" in done.err
+
+
+def test_a_preset_is_printed_in_full(shell: Shell, folder: Path) -> None:
+    done = shell("generate", folder, "the", "--preset", "creative", "--seed", 3, "--max-new-tokens", 4)
+    assert done.code == 0 and "preset creative: temperature 1" in done.err and "seed 3" in done.err
+    assert done.out == "the" + pellucid.load(folder).generate("the", 4, seed=3, preset="creative") + "\n"
+
+
+def test_a_million_characters_are_refused_in_words(shell: Shell, folder: Path) -> None:
+    done = shell("generate", folder, "-", stdin=b"the " * 250_000)
+    assert (done.code, done.out) == (2, "") and "do not fit the context of 64" in done.err

@@ -31,7 +31,7 @@ def unread() -> Model:
     [
         *[
             ("max_new_tokens", lambda model, wrong=wrong: model.generate("a", max_new_tokens=wrong))
-            for wrong in (1.5, "5", None, True, -1, 10**30)
+            for wrong in (1.5, "5", True, -1, 10**30)
         ],
         ("max_new_tokens", lambda model: model.generate_ids("a", "5")),
         ("max_new_tokens", lambda model: model.stream("a", "5")),
@@ -64,7 +64,14 @@ def unread() -> Model:
         ("smoothing", lambda model: model.trace("a", target="b", smoothing=2)),
         ("clip", lambda model: model.trace("a", target="b", update="adamw", clip=[1])),
         ("stop", lambda model: model.generate_ids("a", stop=5)),
-        ("stop", lambda model: model.generate_ids("a", stop="x")),
+        ("stop", lambda model: model.generate_ids("a", stop=["x", 1])),
+        ("stop_ids", lambda model: model.generate_ids("a", stop_ids="x")),
+        ("sampling", lambda model: model.generate("a", sampling={"top_k": 5})),
+        ("preset", lambda model: model.generate("a", preset="cretive")),
+        ("a key of the sampling settings", lambda model: model.generate("a", topp=0.5)),
+        ("lookup", lambda model: model.stream("a", lookup="yes")),
+        ("draft_tokens", lambda model: model.stream("a", draft_tokens=0)),
+        ("return_ledger", lambda model: model.generate("a", return_ledger=1)),
         ("id", lambda model: model.token(-1)),
         ("only", lambda model: model.trace("a", target="b", update="sgd", only=5)),
         ("update", lambda model: model.trace("a", target="b", update=5)),
@@ -121,14 +128,24 @@ def test_true_is_not_an_id() -> None:
             pellucid.load("abcd").logits(ids)
 
 
-def test_a_text_that_fills_the_context_warns_and_can_go_on() -> None:
+def test_what_does_not_fit_the_context_is_refused_with_what_would() -> None:
     model = pellucid.load("abcd")
-    for write in (lambda: model.generate("A", 50), lambda: "".join(model.stream("A", 50))):
-        with pytest.warns(UserWarning, match="context length of 16 tokens"):
-            text = write()
-    assert len(text.split()) == 15
-    assert len(model.generate("A", 50, past_context=True).split()) == 50
-    assert "".join(model.stream("A", 50, past_context=True)) == model.generate("A", 50, past_context=True)
+    for write in (model.generate, model.stream, model.generate_ids):
+        with pytest.raises(TokenError, match="at most 15 new tokens"):
+            write("A", 50)
+    assert len(model.generate("A").split()) == 15  # as many as fit
+    assert len(model.generate("A", 50, context="crop").split()) == 50
+    assert "".join(model.stream("A", 50, context="crop")) == model.generate("A", 50, context="crop")
+
+
+def test_the_names_of_an_earlier_version_are_read_with_a_line_about_the_new_ones() -> None:
+    model = pellucid.load("abcd")
+    with pytest.warns(FutureWarning, match="context='crop'"):
+        assert model.generate("A", 50, past_context=True) == model.generate("A", 50, context="crop")
+    free = model.generate([0], 5, 1.0, 1)
+    with pytest.warns(FutureWarning, match="stop_ids"):
+        stopped = list(model.generate_ids([0], 5, 1.0, 1, stop=[free[1]]))  # type: ignore[list-item]
+    assert stopped == free[: free.index(free[1]) + 1]
 
 
 # ---- a new model

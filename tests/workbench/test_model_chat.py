@@ -28,7 +28,7 @@ def test_an_answer_is_what_follows_the_template_s_ids() -> None:
     )
     start, stop = model.chat_prompt(TALK)
     assert start == ids and stop == [1, 2]
-    written = list(model.generate_ids(ids, 12, 1.5, 3, stop=stop))
+    written = list(model.generate_ids(ids, 12, 1.5, 3, stop_ids=stop))
     assert model.chat(TALK, 12, 1.5, 3) == "".join(model.decode_stream(ids, written, stop))
     assert model.chat("Who?", 5) == model.chat([{"role": "user", "content": "Who?"}], 5)
 

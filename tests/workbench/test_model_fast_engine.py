@@ -11,8 +11,10 @@ import torch
 
 import pellucid
 from pellucid.errors import ConfigError, TokenError, UsageError
-from pellucid.generation import loop
+from pellucid.generation import slots
 from pellucid.judge.mismatch import CACHED_AGAINST_FULL
+from pellucid.text.kinds import train
+from pellucid.text.tokenizer import Special
 from pellucid.workbench import Model, engines
 from tests.interop.gguf import random_models
 
@@ -146,7 +148,7 @@ def test_the_stream_s_pieces_are_the_text(temperature: float) -> None:
     model = tiny(generation={})
     pieces = list(model.stream("naïve 日本", 20, temperature, seed=4))
     assert "".join(pieces) == model.generate("naïve 日本", 20, temperature, seed=4)
-    assert len(pieces) == 21  # one for each token, and what was held back
+    assert len(pieces) == 20  # one for each token
 
 
 def test_the_text_of_greedy_ids_is_the_argmax_of_the_logits() -> None:
@@ -223,10 +225,15 @@ def test_a_seed_is_one_text() -> None:
     assert one == same != other
 
 
-def test_an_empty_prompt_is_refused() -> None:
-    for prompt in ("", []):
+def test_an_empty_text_starts_from_the_token_that_a_text_begins_with() -> None:
+    model = tiny(generation={"eos_token_id": 1})
+    bos = model.tokenizer.id_of("<|begin|>")
+    assert bos is not None
+    assert list(model.generate_ids("", 5)) == model.generate([bos], 5)
+    plain = train("words", ["a b"], special=Special())
+    for empty, ask in (("", tiny(generation={}, tokenizer=plain).generate), ([], model.generate)):
         with pytest.raises(TokenError, match="the prompt is empty"):
-            tiny().generate(prompt)
+            ask(empty)
 
 
 def test_changing_the_dtype_changes_only_the_fast_engine(places: Places) -> None:
@@ -266,8 +273,7 @@ def test_several_texts_give_a_list_of_texts_that_do_not_depend_on_each_other() -
     options: dict[str, Any] = {"max_new_tokens": 9, "temperature": 1.5, "seed": 3}
     assert model.generate(prompts, **options) == [model.generate(prompt, **options) for prompt in prompts]
     assert model.generate(["the"], 3) == [model.generate("the", 3)]
-    with pytest.raises(TokenError, match="the prompt is empty"):
-        model.generate(["the", ""])
+    assert model.generate(["the", ""], 3) == [model.generate("the", 3), model.generate("", 3)]
 
 
 # ---- the cache, special tokens
@@ -276,13 +282,13 @@ def test_several_texts_give_a_list_of_texts_that_do_not_depend_on_each_other() -
 @pytest.mark.parametrize("cache", ["float32", "bfloat16", "int8", torch.int8, "torch.bfloat16"])
 def test_the_cache_may_be_of_a_smaller_type(cache: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[torch.dtype] = []
-    kept = loop.Cache
+    kept = slots.Cache
 
     def noted(*given: Any, dtype: torch.dtype, **more: Any) -> Any:
         made.append(dtype)
         return kept(*given, dtype=dtype, **more)
 
-    monkeypatch.setattr(loop, "Cache", noted)
+    monkeypatch.setattr(slots, "Cache", noted)
     model = tiny(generation={})
     assert len(model.generate(IDS, 4, cache=cache)) == 4
     assert "".join(model.stream("the", 4, cache=cache)) == model.generate("the", 4, cache=cache)

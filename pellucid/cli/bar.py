@@ -1,0 +1,45 @@
+"""A progress bar on standard error, which makes way for what is printed meanwhile."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+Pause = Callable[[], AbstractContextManager[None]]
+"""Returns a block in which one of the counted things is printed: the bar is away, and then counts it."""
+
+
+@contextmanager
+def counting_bar(unit: str, total: int) -> Iterator[Pause]:
+    """Yields the pause for each of `total`; a bar is drawn on a terminal, for more than one."""
+    if total < 2 or not sys.stderr.isatty():
+        yield nullcontext
+        return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.progress import Progress as Bar
+
+    from pellucid.cli.console import Console
+
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit, markup=False),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+
+        @contextmanager
+        def pause() -> Iterator[None]:
+            bar.stop()
+            yield
+            bar.advance(task)
+            bar.start()
+
+        yield pause
