@@ -102,6 +102,26 @@ def temper(scores: Tensor, temperature: Tensor) -> Tensor:
 
 
 @row_operation
+def penalize(scores: Tensor, marked: Tensor, penalty: Tensor) -> Tensor:
+    return torch.where(marked.bool(), torch.where(scores > 0, scores / penalty, scores * penalty), scores)
+
+
+@row_operation
+def add(scores: Tensor, bias: Tensor) -> Tensor:
+    return scores + bias
+
+
+@row_operation
+def scaled_sum(x: Tensor, update: Tensor, alpha: Tensor) -> Tensor:
+    return x + alpha * update
+
+
+@row_operation
+def mask(scores: Tensor, allowed: Tensor) -> Tensor:
+    return torch.where(allowed.bool(), scores, -torch.inf)
+
+
+@row_operation
 def keep_at_least(scores: Tensor, x: Tensor, bound: Tensor) -> Tensor:
     return torch.where(x >= bound, scores, -torch.inf)
 
@@ -109,6 +129,27 @@ def keep_at_least(scores: Tensor, x: Tensor, bound: Tensor) -> Tensor:
 @row_operation
 def keep_below(scores: Tensor, x: Tensor, bound: Tensor) -> Tensor:
     return torch.where(x < bound, scores, -torch.inf)
+
+
+@row_operation
+def scaled_max(x: Tensor, share: Tensor) -> Tensor:
+    return x.amax(-1, keepdim=True) * share
+
+
+@row_operation
+def minimum(x: Tensor, limit: Tensor) -> Tensor:
+    return torch.minimum(x, limit)
+
+
+@row_operation
+def entropy(probs: Tensor) -> Tensor:
+    terms = torch.where(probs > 0, -probs * probs.log(), 0.0)
+    return torch.from_numpy(to_array(terms).sum(-1, keepdims=True)).to(probs.device)
+
+
+@row_operation
+def typicality(probs: Tensor, entropy: Tensor) -> Tensor:
+    return -(probs.log() + entropy).abs()
 
 
 @row_operation
@@ -132,8 +173,3 @@ def mass_before(probs: Tensor, keys: Tensor, limit: Tensor) -> Tensor:
         ids, mass = torch.from_numpy(ranking.ids), torch.from_numpy(np.minimum(ranking.before, most))
         before[row, ids.to(before.device)] = mass.to(before.device)
     return before
-
-
-@row_operation
-def mask(scores: Tensor, allowed: Tensor) -> Tensor:
-    return torch.where(allowed, scores, -torch.inf)

@@ -3,10 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from pellucid.parts.samplers import Sampler, Steps, TextLike
-
-SMALLEST = 1e-300
-"""The least p: the most probable token, before which there is no mass, is always kept."""
+from pellucid.parts.samplers import SMALLEST_MASS, Sampler, Steps, TextLike
 
 
 @dataclass(frozen=True)
@@ -23,7 +20,7 @@ class TopP(Sampler):
         return None if self.top_p <= 1 else f"keeps a probability from 0 to 1, not {self.top_p:g}."
 
     def inputs(self, text: TextLike) -> dict[str, Any] | None:
-        return {"mass": max(self.top_p, SMALLEST)} if self.top_p < 1 else None
+        return {"mass": max(self.top_p, SMALLEST_MASS)} if self.top_p < 1 else None
 
     @staticmethod
     def apply(t: Steps, scores: Any, mass: Any) -> Any:
