@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from transformers import EpsilonLogitsWarper
 
 from pellucid import parts, registry
 from pellucid.cards import choices
@@ -20,6 +21,9 @@ from pellucid.config import ModelConfig
 from pellucid.cost import cost, total
 from pellucid.explain.derive import derive
 from pellucid.explain.trace import Trace
+from pellucid.generation.engine import Engine
+from pellucid.generation.request import Request
+from pellucid.generation.sampling import Sampling
 from pellucid.judge.mismatch import CACHED_AGAINST_FULL, find_mismatch
 from pellucid.lessons import c_examples, document, ladder
 from pellucid.lessons.page import find_literals
@@ -32,10 +36,12 @@ from pellucid.workbench import Model
 from tests.agreement.engines import IDS, SIZES, TARGETS, array, fast
 from tests.agreement.test_engines import agree
 from tests.interop.gguf import random_models
+from tests.parts.samplers.rows import agree as agree_on_rows
+from tests.parts.samplers.rows import apply, check_twin, random_rows
 from tests.reference.models import weights
 
 TEXT = (Path(__file__).parent.parent.parent / "CONTRIBUTING.md").read_text("utf-8")
-FILE, CLASS, PROGRAM = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+FILE, CLASS, SAMPLER, PROGRAM = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 (PAGE,) = re.findall(r"```markdown\n(.*?)```", TEXT, re.DOTALL)
 KERPLE = {"positions": {"kind": "kerple", "slope": 0.5}}
 REGLU = {"mlp": {"kind": "reglu"}}
@@ -125,6 +131,45 @@ def test_it_is_described_and_on_the_page() -> None:
     assert choice.idea.startswith("Gated MLP with ReLU") and "arXiv:2002.05202" in choice.source
     rows = {line.split("`")[1]: line for line in choices_page() if line.startswith("| `")}
     assert "ln(1 + \\|i − j\\|)" in rows["kerple"] and "max(0, X W_G)" in rows["reglu"]
+
+
+# ---- a sampler
+
+EPSILON = {"kind": "epsilon", "epsilon": 0.05}
+
+
+@pytest.fixture
+def _sampler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The file of the page is in the folder, as far as Python can tell."""
+    (tmp_path / "epsilon.py").write_text(SAMPLER, "utf-8")
+    folder = parts.home("samplers")
+    monkeypatch.setattr(folder, "__path__", [*folder.__path__, str(tmp_path)])
+    for cached in (registry._members, choices.families):
+        cached.cache_clear()
+    yield
+    sys.modules.pop("pellucid.parts.samplers.epsilon", None)
+    for cached in (registry._members, choices.families):
+        cached.cache_clear()
+
+
+@pytest.mark.usefixtures("_sampler")
+def test_a_sampler_is_that_of_transformers_and_its_own_twin() -> None:
+    rows = random_rows(100)
+    theirs = EpsilonLogitsWarper(0.05)(torch.zeros(100, 1, dtype=torch.int64), rows)
+    agree_on_rows(apply(EPSILON, rows), theirs)
+    check_twin(EPSILON, rows[:30])
+
+
+@pytest.mark.usefixtures("_sampler")
+def test_a_sampler_is_used_by_the_engine_recorded_and_described() -> None:
+    sampling = Sampling(temperature=1.0, samplers=(EPSILON,), seed=0, max_new_tokens=4)
+    engine = Engine(fast(ModelConfig.from_dict(SIZES)))
+    (completion,) = engine.add(Request((1, 2), sampling, ledger=True)).result()
+    removed = [removal for entry in completion.entries for removal in entry.removed]
+    assert removed and {removal.sampler for removal in removed} == {"epsilon"}
+    assert all(entry.probability >= 0.05 for entry in completion.entries)
+    ((_, choice),) = choices.find_choices("epsilon")
+    assert choice.idea.startswith("Epsilon sampling") and "arXiv:2210.15191" in choice.source
 
 
 # ---- a lesson

@@ -72,6 +72,13 @@ SETTINGS = [
     {"temperature": 1.5, "top_k": 4},
     {"temperature": 1.0, "top_p": 0.8},
 ]
+EXTREMES: list[dict[str, Any]] = [
+    {"temperature": 0.3},
+    {"temperature": 10.0},
+    {"temperature": 1.0, "min_p": 0.2},
+    {"temperature": 1.0, "typical_p": 0.7},
+    {"temperature": 1.0, "banned_tokens": [3, 0], "presence_penalty": 0.5},
+]
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
@@ -80,7 +87,7 @@ def test_tokens_come_as_often_as_their_probabilities_say(settings: dict[str, Any
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("settings", [{"temperature": 0.3}, {"temperature": 10.0}, *SETTINGS], ids=str)
+@pytest.mark.parametrize("settings", EXTREMES + SETTINGS, ids=str)
 def test_a_hundred_thousand_tokens_come_as_often_as_they_should(settings: dict[str, Any]) -> None:
     distributed(100_000, 2, settings)
 

@@ -391,6 +391,57 @@ def test_the_layouts_pair_different_channels() -> None:
     np.testing.assert_allclose(pairs, [[-2, 1, 3, 4]], atol=1e-15)
 
 
+SAMPLER_CASES: dict[str, tuple[list[Any], dict[str, Any]]] = {
+    "temper": ([[1.0, 3.0, -np.inf]], {"temperature": 0.5}),
+    "penalize": ([[1.0, -3.0, -np.inf, 2.0], [1.0, 1.0, 1.0, 0.0]], {"penalty": 1.5}),
+    "keep_at_least": ([[1.0, 3.0, 2.0], [0.1, 0.5, 0.4], [0.4]], {}),
+    "keep_below": ([[1.0, 3.0, 2.0], [0.1, 0.5, 0.4]], {"bound": 0.5}),
+    "scaled_max": ([[1.0, 3.0, 2.0]], {"share": 0.5}),
+    "minimum": ([[1.0, 3.0, 2.0]], {"limit": 2.5}),
+    "entropy": ([[0.5, 0.25, 0.25, 0.0]], {}),
+    "typicality": ([[0.5, 0.25, 0.25, 0.0], [1.0]], {}),
+    "kth_largest": ([[1.0, 3.0, 2.0, 3.0]], {"k": 3}),
+    "mass_before": ([[0.5, 0.1, 0.4], [1.0, 1.0, 2.0]], {"limit": 0.7}),
+    "draw": ([[0.5, 0.1, 0.4], [0.0, 0.9, 0.5]], {"u": 0.6}),
+    "argmax": ([[1.0, 3.0, 3.0]], {}),
+    "select": ([[1.0, 3.0, 2.0], 1], {}),
+}
+SAMPLER_RESULTS = {
+    "temper": [-4, 0, -np.inf],
+    "penalize": [1 / 1.5, -4.5, -np.inf, 2],
+    "keep_at_least": [-np.inf, 3, 2],
+    "keep_below": [1, -np.inf, 2],
+    "scaled_max": [1.5],
+    "minimum": [1, 2.5, 2],
+    "entropy": [1.5 * np.log(2)],
+    "typicality": [np.log(2) - 1, 1 - 2 * np.log(2), 1 - 2 * np.log(2), -np.inf],
+    "kth_largest": [2],
+    "mass_before": [0.4, 0.7, 0],
+    "draw": 2,
+    "argmax": 1,
+    "select": 3,
+}
+
+
+@pytest.mark.parametrize("name", [op.name for op in vars(sampling).values() if isinstance(op, Op)])
+def test_an_operation_of_a_sampler_gives_the_number_by_hand_and_explains_it(name: str) -> None:
+    inputs, attrs = SAMPLER_CASES[name]
+    tape = Tape()
+    given = [tape.constant(f"x{i}", x) for i, x in enumerate(inputs)]
+    y = tape("y", find_op(name), *given, **attrs)
+    np.testing.assert_allclose(tape[y], SAMPLER_RESULTS[name], rtol=1e-15)
+    assert wrong_cell(tape, alone) is None
+    assert wrong_cell(tape, explained(top=100)) is None
+    assert wrong_cell(tape, explained(top=2)) is None
+
+
+@pytest.mark.parametrize(("u", "token"), [(0.0, 2), (0.49, 2), (0.5, 0), (0.9999, 1), (1.0 - 2**-53, 1)])
+def test_a_draw_takes_the_token_whose_interval_has_u(u: float, token: int) -> None:
+    """The last interval reaches to the end, even where the probabilities add up to less than 1."""
+    probs, before = [0.3, 0.2 - 1e-12, 0.5], [0.5, 0.8, 0.0]
+    assert value_of(sampling.draw, probs, before, u=u) == token
+
+
 def test_clipping_without_any_gradient_changes_nothing() -> None:
     assert value_of(updates.clip_factor, 0.0, limit=1.0) == 1
     assert value_of(updates.clip_factor, 0.0, limit=10.0) == 1
