@@ -28,6 +28,8 @@ from pellucid.generation.entry import (
     Candidate,
     Entry,
     Removal,
+    compute_log_normalizer,
+    compute_probability,
 )
 from pellucid.generation.row_operations import Ranking, rank_first, run_step, sort_tokens, to_array
 from pellucid.generation.sampling import DEFAULT_NEW_TOKENS, Sampling
@@ -397,18 +399,24 @@ def _make_entry(logits: Tensor, own: Tensor, drawn: Draw, removed: list[Removal]
     values, logprobs = logits.double().cpu().numpy(), own.cpu().numpy()
     probs, id = np.exp(logprobs), drawn.id
     shown = min(max(drawn.place + 1, SHOWN_CANDIDATES), MOST_CANDIDATES)
-    columns = (drawn.ranking.ids, values[drawn.ranking.ids], drawn.scores, drawn.ranking.probs)
-    candidates = zip(*(column[:shown].tolist() for column in columns), strict=True)
+    columns = (drawn.ranking.ids, values[drawn.ranking.ids], drawn.scores)
+    ids, own_logits, scores = (column[:shown].tolist() for column in columns)
+    # a replay computes from the listed numbers: where they are all, so does this
+    is_whole = len(ids) == drawn.kept
+    log_normalizer = compute_log_normalizer(scores) if is_whole else drawn.log_normalizer
     return Entry(
         id=id,
         u=drawn.u,
         logit=float(values[id]),
-        probability=float(drawn.ranking.probs[drawn.place]),
+        probability=compute_probability(float(drawn.scores[drawn.place]), log_normalizer),
         rank=int((values > values[id]).sum() + (values[:id] == values[id]).sum()),
         surprisal=-float(logprobs[id]),
         entropy=-float((probs * np.where(probs > 0, logprobs, 0.0)).sum()),
-        candidates=tuple(Candidate(*row) for row in candidates),
+        candidates=tuple(
+            Candidate(*row, compute_probability(row[2], log_normalizer))
+            for row in zip(ids, own_logits, scores, strict=True)
+        ),
         kept=drawn.kept,
-        log_normalizer=drawn.log_normalizer,
+        log_normalizer=log_normalizer,
         removed=tuple(removed),
     )

@@ -1,6 +1,8 @@
 """The records of a generation: of one chosen token, its candidates, what each sampler removed, the draw and
 the choice; of one node of a beam search; of one speculative step."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
@@ -15,7 +17,7 @@ class Candidate:
     score: float
     """After every sampler: the probability is e^score / Σ e^score over the kept tokens."""
     probability: float
-    """math.exp(score − log_normalizer), so that every machine computes the same bits."""
+    """`compute_probability(score, log_normalizer)`, so that a replay computes the same bits."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,17 @@ class Entry:
     removed: tuple[Removal, ...] = ()
     note: str = ""
     """What else happened at this token: the context was cropped, a draft was accepted."""
+
+
+def compute_probability(score: float, log_normalizer: float) -> float:
+    """Returns e^(score − log_normalizer)."""
+    return math.exp(min(score - log_normalizer, 1.0))
+
+
+def compute_log_normalizer(scores: Sequence[float]) -> float:
+    """Returns ln Σ e^score; the sum is exactly rounded, so that it does not depend on the order."""
+    top = max(scores)
+    return top + math.log(math.fsum(math.exp(score - top) for score in scores))
 
 
 def compute_intervals(entry: Entry) -> dict[int, tuple[float, float]]:

@@ -1,11 +1,13 @@
 """The ledger of a generated text: printed as a table, saved as a file, shown as a page, replayed."""
 
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 
 from pellucid.arguments import check_bool, check_int, check_path
 from pellucid.format import escape_controls, pluralize
-from pellucid.generation.ledger_file import read_ledger, write_ledger
+from pellucid.generation.ledger_file import check_ledger_output, read_ledger, write_ledger
+from pellucid.generation.ledger_page import check_page_output, make_page, write_page
 from pellucid.generation.ledger_record import LedgerRecord
 from pellucid.generation.ledger_text import format_ledger
 from pellucid.generation.replay import LedgerReplay, replay_ledger
@@ -28,7 +30,13 @@ class Ledger(LedgerRecord):
         """Writes the ledger as a .json file, or as a page where the path ends in .html; `force` replaces one
         of the same kind."""
         file, force = Path(check_path("path", path)), check_bool("force", force)
-        write_ledger(self, file, force)
+        (write_page if file.suffix == ".html" else write_ledger)(self, file, force)
+
+    @staticmethod
+    def check_output(path: str | Path, force: bool = False) -> None:
+        """Raises unless a ledger, or its page, may be saved there; call it before the work."""
+        file = Path(check_path("path", path))
+        (check_page_output if file.suffix == ".html" else check_ledger_output)(file, force)
 
     def why(self, token: int, choice: int = 0) -> str:
         """Returns how one token was chosen, as text. Tokens are numbered from 1."""
@@ -37,6 +45,10 @@ class Ledger(LedgerRecord):
     def replay(self) -> LedgerReplay:
         """Recomputes every draw, from the seed, and what else follows from the recorded numbers."""
         return replay_ledger(self)
+
+    def _repr_html_(self) -> str:
+        style = "width:100%;height:40em;border:0"
+        return f'<iframe style="{style}" sandbox="allow-scripts" srcdoc="{escape(make_page(self))}"></iframe>'
 
     def __str__(self) -> str:
         return "\n".join(format_ledger(self))

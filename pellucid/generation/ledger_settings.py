@@ -33,11 +33,12 @@ def describe_settings(ledger: LedgerRecord) -> list[tuple[str, str]]:
     given = [
         f"{name}={format_setting(getattr(ledger.sampling, name))}{f' ({source})' if source else ''}"
         for name in usual.__dataclass_fields__
+        if name != "seed"
         if (source := ledger.sources.get(name, "")) not in ("", "default")
         or getattr(ledger.sampling, name) != getattr(usual, name)
     ]
     rows.append(("sampling", ", ".join(given) or "the defaults: greedy decoding"))
-    rows.append(("chain", " → ".join(["logits", *map(format_sampler, ledger.chain), _choice_word(ledger)])))
+    rows.append(("chain", " → ".join(["logits", *map(format_sampler, ledger.chain), describe_rule(ledger)])))
     if ledger.sampling.temperature > 0:
         rows.append(("seed", str(ledger.seed)))
     rows.append(("context", _describe_context(ledger)))
@@ -49,7 +50,8 @@ def describe_settings(ledger: LedgerRecord) -> list[tuple[str, str]]:
     return rows
 
 
-def _choice_word(ledger: LedgerRecord) -> str:
+def describe_rule(ledger: LedgerRecord) -> str:
+    """Returns by which rule a token is chosen from the scores."""
     if ledger.sampling.beams > 1:
         return f"beam search with {ledger.sampling.beams} beams"
     return "draw" if ledger.sampling.temperature > 0 else "largest"

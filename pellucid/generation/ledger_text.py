@@ -13,7 +13,7 @@ from pellucid.generation.entry import Entry
 from pellucid.generation.ledger_record import LedgerRecord
 from pellucid.generation.ledger_settings import WIDTH, format_settings
 from pellucid.generation.request import Completion
-from pellucid.generation.token_text import GAP, format_probability, token_text
+from pellucid.generation.token_text import GAP, PROPOSER_WORDS, format_probability, token_text
 
 SHOWN_STEPS = 20
 """Speculative steps that are listed."""
@@ -113,7 +113,7 @@ def _format_speculation(ledger: LedgerRecord, completion: Completion, width: int
         texts = [token_text(ledger, id) for id in one.proposed]
         accepted = " ".join(texts[: one.accepted]) or "none"
         wrong = f"; rejected {' '.join(texts[one.accepted :])}" if one.accepted < len(texts) else ""
-        by = f"before token {one.step + 1} the {one.proposer} proposed {len(texts)}"
+        by = f"before token {one.step + 1} {PROPOSER_WORDS[one.proposer]} proposed {len(texts)}"
         yield from wrap(f"{by}: accepted {accepted}{wrong}", width)
     if len(completion.speculative) > SHOWN_STEPS:
         yield f"… {len(completion.speculative) - SHOWN_STEPS:,} more speculative steps"

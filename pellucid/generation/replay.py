@@ -7,7 +7,13 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from pellucid.format import pluralize
-from pellucid.generation.entry import MOST_CANDIDATES, Entry, compute_intervals
+from pellucid.generation.entry import (
+    MOST_CANDIDATES,
+    Entry,
+    compute_intervals,
+    compute_log_normalizer,
+    compute_probability,
+)
 from pellucid.generation.ledger_record import LedgerRecord, describe_versions, follow_context
 from pellucid.generation.request import Completion, Request
 from pellucid.judge.mismatch import OTHER_MACHINE
@@ -28,15 +34,22 @@ class Comparison(NamedTuple):
     recorded: Any
     computed: Any
     tolerance: float = 0.0
+    is_derived: bool = False
+    """Whether recorded numbers, each with its rounding, are combined: then they agree within the tolerance,
+    not bit for bit."""
 
     @property
     def is_exact(self) -> bool:
-        return bool(self.recorded == self.computed)
+        return bool(self.recorded == self.computed) or (self.is_derived and self._is_near)
 
     @property
     def is_close(self) -> bool:
-        if self.is_exact or not (isinstance(self.recorded, float) and isinstance(self.computed, float)):
-            return self.is_exact
+        return self.is_exact or self._is_near
+
+    @property
+    def _is_near(self) -> bool:
+        if not (isinstance(self.recorded, float) and isinstance(self.computed, float)):
+            return False
         return abs(self.recorded - self.computed) <= self.tolerance * max(1.0, abs(self.computed))
 
     def __str__(self) -> str:
@@ -117,15 +130,14 @@ def _compare_entry(ledger: LedgerRecord, choice: int, step: int, entry: Entry) -
     yield Comparison(where, "u", entry.u, draw_uniform(ledger.seed, choice, step) if is_drawn else None)
     for one in listed:
         text = ledger.texts.get(one.id, str(one.id))
-        wanted = math.exp(min(one.score - entry.log_normalizer, 1.0))
+        wanted = compute_probability(one.score, entry.log_normalizer)
         yield Comparison(where, f"the probability of {text!r}", one.probability, wanted, OTHER_MACHINE)
     order = [one.id for one in listed]
     by_rank = [one.id for one in sorted(listed, key=lambda one: (-one.score, one.id))]
     yield Comparison(where, "the order of the candidates", order, by_rank)
     if len(listed) == entry.kept:
-        top = max(one.score for one in listed)
-        sum_ = math.fsum(math.exp(one.score - top) for one in listed)
-        yield Comparison(where, "log_normalizer", entry.log_normalizer, top + math.log(sum_), OTHER_MACHINE)
+        wanted = compute_log_normalizer([one.score for one in listed])
+        yield Comparison(where, "log_normalizer", entry.log_normalizer, wanted, OTHER_MACHINE)
     mine = next((one for one in listed if one.id == entry.id), None)
     if mine is not None:
         yield Comparison(where, "the probability of the token", entry.probability, mine.probability)
@@ -142,10 +154,10 @@ def _compare_model(where: str, entry: Entry, vocab_size: int) -> Iterator[Compar
     logs = [one.logit - entry.logit - entry.surprisal for one in entry.candidates]
     total = math.fsum(math.exp(min(log, 1.0)) for log in logs)
     is_whole = len(logs) == vocab_size
-    yield Comparison(where, "Σ p of the candidates", total, 1.0 if is_whole else min(total, 1.0), 1e-9)
+    yield Comparison(where, "Σ p of the candidates", total, 1.0 if is_whole else min(total, 1.0), 1e-9, True)
     if is_whole:
         entropy = -math.fsum(math.exp(min(log, 1.0)) * log for log in logs if log > -math.inf)
-        yield Comparison(where, "entropy", entry.entropy, entropy, 1e-9)
+        yield Comparison(where, "entropy", entry.entropy, entropy, 1e-9, True)
     larger = sum(one.logit > entry.logit for one in entry.candidates)
     yield Comparison(where, "rank", entry.rank, max(entry.rank, larger))
 

@@ -16,6 +16,7 @@ BAR = 12
 SHOWN = 20
 """Candidates that are listed at most."""
 GAP = "  "
+PROPOSER_WORDS = {"draft": "the draft model", "lookup": "prompt look-up"}
 
 
 def token_text(ledger: LedgerRecord, id: int, width: int = LONGEST_TOKEN) -> str:
@@ -147,10 +148,15 @@ def fold_candidates(entry: Entry, most: int) -> tuple[list[Candidate], int]:
     listed = list(entry.candidates)
     if len(listed) <= most:
         return listed, 0
-    place = next((i for i, one in enumerate(listed) if one.id == entry.id), 0)
-    if place < most:
+    place = find_place(entry)
+    if place is None or place < most:
         return listed[:most], 0
     return [*listed[: most - 1], listed[place]], place - most + 1
+
+
+def find_place(entry: Entry) -> int | None:
+    """Returns the place of the token among its candidates, None where they are not listed as far."""
+    return next((i for i, one in enumerate(entry.candidates) if one.id == entry.id), None)
 
 
 def draw_bar(share: float, width: int) -> str:

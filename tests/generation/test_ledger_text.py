@@ -84,7 +84,7 @@ def test_beams_are_a_tree_with_scores_and_penalties() -> None:
 
 def test_speculative_steps_say_what_was_accepted() -> None:
     lines = list(format_ledger(make_speculative_ledger()))
-    assert "before token 2 the lookup proposed 3: accepted ·the ·猫; rejected <b>&" in lines
+    assert "before token 2 prompt look-up proposed 3: accepted ·the ·猫; rejected <b>&" in lines
 
 
 def test_what_the_context_rule_did_is_said() -> None:
