@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -10,7 +10,8 @@ from torch import Tensor
 from pellucid.data.sources.source import Source
 from pellucid.errors import ConfigError, PellucidError
 from pellucid.evaluation.loss import bits_per_byte, compute_loss, fraction_learned, gap_to_floor
-from pellucid.generation.loop import generate
+from pellucid.generation.engine import Engine
+from pellucid.generation.request import Request
 from pellucid.model.transformer import Transformer
 from pellucid.names import IGNORE_INDEX
 from pellucid.training.events import Evaluated
@@ -67,13 +68,25 @@ def sample_text(model: Transformer, source: Source, settings: EvaluationSettings
     if source.opening:
         prompt, ids = source.opening(settings.prompt)
     ids = ids[: config.context_length - 1] or [source.begin]
-    sampled: list[int] = []
-    count, how = settings.sample, settings.sampling
-    for tokens in generate(model, [ids], max_new_tokens=count, temperature=how.temperature, seed=how.seed):
-        if tokens[0] is None or tokens[0] == source.end:
-            break
-        sampled.append(tokens[0])
-    return prompt + " " * bool(source.prompt) + tokenizer.decode(sampled)
+    return prompt + " " * bool(source.prompt) + continue_prompt(model, source, ids, settings)
+
+
+def continue_prompt(
+    model: Transformer, source: Source, ids: Sequence[int], settings: EvaluationSettings
+) -> str:
+    """Returns the text that the model generates after these ids, without what ends it."""
+    sampling, room = settings.sampling, model.config.context_length
+    ends = (source.end,) if sampling.stop_ids is None else sampling.stop_ids
+    is_bounded = sampling.context == "refuse"
+    count = min(settings.sample, room - len(ids)) if is_bounded else settings.sample
+    sampling = sampling.merge({"max_new_tokens": count, "stop_ids": ends})
+    capacity = len(ids) + count if is_bounded else room
+    engine = Engine(model, source.tokenizer, slots=sampling.beams, capacity=capacity)
+    (found,) = engine.add(Request(tuple(ids), sampling), streams=False).result()
+    text = source.tokenizer.decode([id for id in found.ids if id not in ends])
+    for stop in sampling.stop:
+        text = text.partition(stop)[0]
+    return text
 
 
 def example_prompt(model: Transformer, source: Source, settings: EvaluationSettings) -> str:
@@ -104,6 +117,10 @@ def check_evaluation(source: Source, recipe: Recipe) -> None:
             source.tokenizer.encode(prompt)
         except PellucidError as error:
             raise ConfigError(f"evaluation.prompt={prompt!r} cannot be encoded: {error}") from None
+    try:
+        recipe.evaluation.sampling.check_vocabulary(source.tokenizer.vocab_size)
+    except PellucidError as error:
+        raise ConfigError(f"evaluation.sampling.{error}") from None
     check_patience(recipe, source.validation.targets)
 
 

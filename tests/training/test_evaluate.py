@@ -1,7 +1,8 @@
 """Evaluations during training: how much is evaluated, what is sampled, and what is refused beforehand."""
 
+import dataclasses
 import math
-from collections.abc import Iterator
+import re
 from pathlib import Path
 from typing import Any
 
@@ -48,15 +49,34 @@ def test_a_task_is_sampled_by_a_held_out_problem_and_the_answer_to_it(
     problem = tasks.find("copy")().example(0, 0, "validation").prompt
     read: list[Any] = []
 
-    def answered(_: Any, prompts: Any, **__: Any) -> Iterator[list[int | None]]:
-        read.extend(prompts)
-        yield from ([id] for id in (*source.tokenizer.encode("abc"), source.end, 1))
+    def answer(_: Any, __: Any, ids: Any, ___: Any) -> str:
+        read.append(ids)
+        return "abc"
 
-    monkeypatch.setattr(evaluate, "generate", answered)
+    monkeypatch.setattr(evaluate, "continue_prompt", answer)
     assert (
         evaluate.sample_text(TrainState(recipe, source).model, source, recipe.evaluation) == f"{problem} abc"
     )
     assert read == [[source.begin, *source.tokenizer.encode(problem)]]
+
+
+def test_a_sample_is_drawn_as_the_recipe_says(tmp_path: Path) -> None:
+    recipe = Recipe.from_dict(override(read_table("task:copy"), ["model.n_layer=1", "evaluation.sample=999"]))
+    source = open_source(recipe.data, recipe.length, recipe.seed, tmp_path)
+    model, ids = TrainState(recipe, source).model.eval(), [source.begin, 5]
+
+    def sample(**settings: Any) -> str:
+        how = recipe.evaluation.sampling.merge({"stop_ids": [], **settings})
+        return evaluate.continue_prompt(
+            model, source, ids, dataclasses.replace(recipe.evaluation, sampling=how)
+        )
+
+    first = sample()
+    assert first == sample() != sample(seed=1)
+    tokens = re.findall("<end>|.", first)
+    assert len(tokens) == model.config.context_length - len(ids)
+    middle = tokens[len(tokens) // 2]
+    assert sample(stop=middle) == first.partition(middle)[0]
 
 
 @pytest.mark.parametrize(
@@ -64,6 +84,7 @@ def test_a_task_is_sampled_by_a_held_out_problem_and_the_answer_to_it(
     [
         (["data.tokenizer=characters", "evaluation.prompt=é"], "evaluation.prompt='é'"),
         (["data.validation=0", "train.patience=2"], "train.patience=2 .* data.validation=0"),
+        (["evaluation.sampling.banned_tokens=[99999]"], "evaluation.sampling.banned_tokens"),
     ],
 )
 def test_what_an_evaluation_would_trip_over_is_reported_before_the_first_step(
