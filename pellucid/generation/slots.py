@@ -1,8 +1,9 @@
 """The slots of the engine: the rows of one cache, each with the tokens of one text.
 
-A prompt is read in chunks with fixed borders, positions 0 to 63, 64 to 127, …, whatever else the engine does,
-so that the keys of a whole chunk depend on the tokens up to its end alone, bit for bit. A slot therefore may
-take whole chunks from another slot whose text begins with the same tokens (prefix reuse).
+A prompt is read in chunks with fixed borders, each in a call of its own, whatever else the engine does, so
+that the keys of a whole chunk depend on the tokens up to its end alone, bit for bit. A slot therefore may
+take whole chunks from another slot whose text begins with the same tokens (prefix reuse). Tokens of different
+texts are decoded together, in calls of so few rows that none depends on the others (`model/linear.py`).
 """
 
 from collections import deque
@@ -15,10 +16,17 @@ from pellucid.errors import ResourceError
 from pellucid.format import format_bytes
 from pellucid.generation.feed import Feed
 from pellucid.model.cache import Cache
+from pellucid.model.linear import MOST_DECODED
 from pellucid.model.transformer import Transformer
 
-CHUNK = 64
+CHUNK = 128
 """Tokens of a prompt between two borders."""
+
+
+_One = tuple[int, tuple[int, ...], bool]
+"""A feed's place, the one token of a segment, and whether its logits are wanted."""
+_Found = dict[int, list[Tensor]]
+"""The logits of each feed, by its place."""
 
 
 class CacheSlots:
@@ -129,32 +137,47 @@ class CacheSlots:
 
         If it raises, the slots of the feeds must be reset.
         """
-        at_once = [feed for feed in feeds if self.is_static and feed.is_decode]
-        others = [feed for feed in feeds if not (self.is_static and feed.is_decode)]
-        found: dict[int, Tensor] = {}
-        if at_once:
-            found |= self._decode(at_once)
-        if others:
-            rows = [(self.rows[feed.slot], ids) for feed in others for ids in feed.segments]
-            ends, wanted = 0, list[int]()
-            for feed in others:
-                ends += feed.n_tokens
-                wanted += range(ends - feed.outputs, ends)
-            logits = self.model.forward_packed(rows, wanted)
-            parts = logits.split([feed.outputs for feed in others])
-            found |= {id(feed): part for feed, part in zip(others, parts, strict=True)}
+        found = {at: list[Tensor]() for at in range(len(feeds))}
+        decoded = list[_One]()
+        for at, feed in enumerate(feeds):
+            left = feed.n_tokens
+            for ids in feed.segments:
+                left -= len(ids)
+                outputs = min(max(feed.outputs - left, 0), len(ids))
+                if len(ids) == 1:
+                    decoded.append((at, ids, outputs > 0))
+                else:
+                    wanted = range(len(ids) - outputs, len(ids))
+                    found[at].append(self.model.forward_packed([(self.rows[feed.slot], ids)], wanted))
+        if self.is_static and all(feeds[at].is_decode for at, _, _ in decoded):
+            self._decode_all(feeds, decoded, found)
+        else:
+            self._decode_rows(feeds, decoded, found)
         for feed in feeds:
             self._keep(feed)
-        return torch.cat([found[id(feed)] for feed in feeds])
+        return torch.cat([part for parts in found.values() for part in parts])
 
-    def _decode(self, feeds: Sequence[Feed]) -> dict[int, Tensor]:
+    def _decode_rows(self, feeds: Sequence[Feed], decoded: Sequence[_One], found: _Found) -> None:
+        """Reads single tokens, in calls of at most `MOST_DECODED`; attention row by row."""
+        for start in range(0, len(decoded), MOST_DECODED):
+            some = decoded[start : start + MOST_DECODED]
+            rows = [(self.rows[feeds[at].slot], ids) for at, ids, _ in some]
+            wanted = [place for place, (_, _, is_wanted) in enumerate(some) if is_wanted]
+            logits = self.model.forward_packed(rows, wanted)
+            for place, row in zip(wanted, logits, strict=True):
+                found[some[place][0]].append(row[None])
+
+    def _decode_all(self, feeds: Sequence[Feed], decoded: Sequence[_One], found: _Found) -> None:
         """Reads one token in each of some slots, in one call over all slots."""
+        if not decoded:
+            return
         ids, counts = [[0] for _ in range(self.count)], [0] * self.count
-        for feed in feeds:
-            ids[feed.slot], counts[feed.slot] = [feed.segments[0][0]], 1
+        for at, (id,), _ in decoded:
+            ids[feeds[at].slot], counts[feeds[at].slot] = [id], 1
         device = self.model.device
         logits = self.model.forward_cached(torch.tensor(ids, device=device), self.cache, counts)
-        return {id(feed): logits[feed.slot] for feed in feeds}
+        for at, _, _ in decoded:
+            found[at].append(logits[feeds[at].slot])
 
     def _keep(self, feed: Feed) -> None:
         tokens = self.tokens[feed.slot]

@@ -1,5 +1,7 @@
 """Linear layers and the embedding; their parameters start uninitialized."""
 
+import functools
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -71,15 +73,41 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return F.linear(x, weight, bias)
 
 
-def _multiply_rows(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Returns x Wᵀ + b by oneDNN, where a row's result does not depend on the other rows, bit for bit.
+MOST_DECODED = 32
+"""Rows up to which a product does not depend on their number: tokens of different texts, decoded together."""
+BLOCK = 8
+"""Rows of a call, where the library computes different numbers of rows in different ways."""
 
-    Its kernel for one row adds the products in another order than its kernels for several, so one row is
-    computed as two. A decode step of SmolLM2 takes two thirds of the time that MKL's products take
-    (`docs/log.md`).
+
+def _multiply_rows(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Returns x Wᵀ + b by oneDNN; up to `MOST_DECODED` rows, a row's result does not depend on how many there
+    are, bit for bit.
+
+    The kernel for one row adds the products in another order than those for several, so one row is computed
+    as two. Where the kernels for several differ too, as on some CPUs, rows are computed in blocks of equal
+    size.
     """
     rows = x.reshape(-1, weight.shape[1])
-    if len(rows) == 1:
-        rows = rows.expand(2, -1)
-    y = torch.ops.mkldnn._linear_pointwise(rows.contiguous(), weight, bias, "none", [], "")
-    return y[: x.numel() // weight.shape[1]].view(*x.shape[:-1], len(weight))  # type: ignore[no-any-return]
+    count = len(rows)
+    if count <= MOST_DECODED and not _is_independent_of_rows(*weight.shape, torch.get_num_threads()):
+        padded = F.pad(rows, (0, 0, 0, -count % BLOCK))
+        y = torch.cat([_multiply(block, weight, bias) for block in padded.split(BLOCK)])
+    else:
+        y = _multiply(rows.expand(2, -1) if count == 1 else rows, weight, bias)
+    return y[:count].view(*x.shape[:-1], len(weight))
+
+
+def _multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    y: Tensor = torch.ops.mkldnn._linear_pointwise(x.contiguous(), weight, bias, "none", [], "")
+    return y
+
+
+@functools.cache
+def _is_independent_of_rows(out: int, width: int, threads: int) -> bool:
+    """Whether a row's product has the same bits in a call of 2 rows as in one of any number of rows up to
+    `MOST_DECODED`, on this machine; found by trying, once for each shape."""
+    rng = torch.Generator().manual_seed(0)
+    x, weight = torch.randn(MOST_DECODED, width, generator=rng), torch.randn(out, width, generator=rng)
+    counts = range(3, MOST_DECODED + 1) if weight.numel() < 2**20 else (3, 4, 6, 8, 12, 16, 24, MOST_DECODED)
+    pairs = torch.cat([_multiply(pair, weight, None) for pair in x.split(2)])
+    return all(torch.equal(_multiply(x[:count], weight, None), pairs[:count]) for count in counts)

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from pellucid.model import linear as file
-from pellucid.model.linear import MANY_ROWS, Linear, linear, project
+from pellucid.model.linear import MANY_ROWS, MOST_DECODED, Linear, linear, project
 
 
 @pytest.mark.parametrize("out", [1, 15, 16, 17, 96, 257])
@@ -75,12 +75,26 @@ def test_a_layer_that_was_changed_is_asked_itself() -> None:
     assert y[0].tolist() == [[1, 1]] and y[1].tolist() == [[2, 2]]
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 7, 8, 9, 16, 33])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 7, 8, 9, 16, 31])
 @pytest.mark.parametrize("shape", [(1, 3), (7, 24), (64, 16), (192, 576)])
 @torch.no_grad()
 def test_a_row_in_float32_does_not_depend_on_the_others_bit_for_bit(
     rows: int, shape: tuple[int, int]
 ) -> None:
     rng = torch.Generator().manual_seed(0)
-    x, weight = torch.randn(40, shape[1], generator=rng), torch.randn(shape, generator=rng)
-    assert torch.equal(linear(x[3 : 3 + rows], weight, None), linear(x, weight, None)[3 : 3 + rows])
+    x, weight = torch.randn(MOST_DECODED, shape[1], generator=rng), torch.randn(shape, generator=rng)
+    start = MOST_DECODED - rows
+    assert torch.equal(linear(x[start:], weight, None), linear(x, weight, None)[start:])
+
+
+@torch.no_grad()
+def test_blocks_of_rows_give_the_product_and_do_not_depend_on_their_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on a CPU whose kernels for different numbers of rows differ."""
+    monkeypatch.setattr(file, "_is_independent_of_rows", lambda *shape: False)
+    x, weight, bias = torch.randn(MOST_DECODED, 24), torch.randn(7, 24), torch.randn(7)
+    whole = linear(x, weight, bias)
+    torch.testing.assert_close(whole, F.linear(x, weight, bias))
+    for rows in range(1, MOST_DECODED):
+        assert torch.equal(linear(x[:rows], weight, bias), whole[:rows])
