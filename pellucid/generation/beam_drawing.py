@@ -31,8 +31,8 @@ def draw_beams(ledger: LedgerRecord) -> Iterator[str]:
     height = MARGIN * 2 + ROW * (1 + max(y for _, y in places.values()))
     yield '<div class="tree" tabindex="0" role="img" aria-label="the tree of the beam search">'
     yield f'<svg width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}">'
-    for place in shown:
-        yield _draw_node(ledger, place, places, place in best)
+    for place in sorted(shown, key=lambda place: (place in best, ledger.beams[place].fate != "pruned")):
+        yield _draw_node(ledger, place, places, place in best)  # the best on top
     yield "</svg></div>"
 
 

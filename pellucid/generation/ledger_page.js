@@ -22,11 +22,13 @@ function number(value, digits) {
 function show(place) {
   const [choice, step] = tokens[place].dataset.at.split(" ").map(Number);
   const token = data.choices[choice][step];
-  panel.replaceChildren(head(place, choice, step, token), numbers(token), make("h4", "", "chain"), chain(token));
-  panel.append(make("h4", "", "candidates after every sampler"));
-  if (token.u !== null) panel.append(...strip(token));
-  panel.append(table(token));
-  for (const text of token.notes) panel.append(make("p", "note faint", text));
+  const how = make("section", "how"), who = make("section");
+  how.append(make("h4", "", "chain"), chain(token));
+  who.append(make("h4", "", "candidates after every sampler"));
+  if (token.u !== null) who.append(...strip(token));
+  who.append(table(token));
+  for (const text of token.notes) who.append(make("p", "note faint", text));
+  panel.replaceChildren(head(place, choice, step, token), numbers(token), how, who);
   panel.hidden = false;
   document.getElementById("explain").textContent =
     `pellucid explain ${data.file} --token ${step + 1}${data.choices.length > 1 ? ` --choice ${choice}` : ""}`;
@@ -187,4 +189,8 @@ tokens.forEach((token, place) => {
   });
 });
 const asked = /^#token-(\d+)$/.exec(location.hash);
-if (tokens.length) select(asked ? Math.min(asked[1], tokens.length) - 1 : 0, false);
+const narrow = matchMedia("(max-width: 56rem)").matches;
+if (narrow) document.getElementById("settings").open = false;
+if (tokens.length && asked) select(Math.min(Math.max(asked[1], 1), tokens.length) - 1, false);
+else if (tokens.length && !narrow) select(0, false);
+else if (tokens.length) tokens[0].tabIndex = 0;

@@ -101,6 +101,11 @@ def compute_level(surprisal: float) -> int:
 
 
 def _draw_legend(ledger: LedgerRecord) -> Iterator[str]:
+    """Yields what the colors mean, nothing where no token has an entry."""
+    if not any(completion.entries for completion in ledger.completions):
+        return
+    yield '<ul class="legend" aria-label="colors: the surprisal of a token">'
+    yield "<li>surprisal −ln p, in nats:</li>"
     ends = [f"{level:g}" for level in LEVELS]
     words = [f"below {ends[0]}", *(f"to {end}" for end in ends[1:]), f"{ends[-1]} and more"]
     for level, word in enumerate(words):
@@ -108,6 +113,10 @@ def _draw_legend(ledger: LedgerRecord) -> Iterator[str]:
     if any(completion.speculative for completion in ledger.completions):
         yield '<li><span class="t s0 ok">·a</span>proposed and accepted</li>'
         yield '<li><span class="t s0 no">·a</span>chosen in place of a rejected proposal</li>'
+    yield "</ul>"
+    keys = " ".join(f"<kbd>{key}</kbd>" for key in "←→↑↓")
+    hint = f"Point at a token, or walk with {keys}, to see what else could have been chosen."
+    yield f'<p class="faint keys">{hint}</p>'
 
 
 # ---- the texts
