@@ -76,7 +76,8 @@ def continue_prompt(
 ) -> str:
     """Returns the text that the model generates after these ids, without what ends it."""
     sampling, room = settings.sampling, model.config.context_length
-    ends = (source.end,) if sampling.stop_ids is None else sampling.stop_ids
+    own = () if source.end is None else (source.end,)
+    ends = own if sampling.stop_ids is None else sampling.stop_ids
     is_bounded = sampling.context == "refuse"
     count = min(settings.sample, room - len(ids)) if is_bounded else settings.sample
     sampling = sampling.merge({"max_new_tokens": count, "stop_ids": ends})

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from pellucid.corpora import tasks
 from pellucid.data.sources.source import open_source
@@ -77,6 +78,16 @@ def test_a_sample_is_drawn_as_the_recipe_says(tmp_path: Path) -> None:
     assert len(tokens) == model.config.context_length - len(ids)
     middle = tokens[len(tokens) // 2]
     assert sample(stop=middle) == first.partition(middle)[0]
+
+
+def test_a_sample_leaves_the_weights_as_they_were_and_needs_no_token_that_ends_it() -> None:
+    state = make_run("evaluation.sample=9").state
+    state.source = dataclasses.replace(state.source, end=None)  # type: ignore[misc,type-var]
+    weights = {name: value.clone() for name, value in state.model.named_parameters()}
+    assert evaluate.sample_text(state.model.eval(), state.source, state.recipe.evaluation)
+    for name, value in state.model.named_parameters():
+        assert torch.equal(value, weights[name]) and not value.is_inference() and value.requires_grad
+    state.model(torch.tensor([[1]])).sum().backward()
 
 
 @pytest.mark.parametrize(
