@@ -17,7 +17,9 @@ import numpy as np
 import torch
 
 from pellucid.config import ModelConfig, preset
-from pellucid.generation.loop import generate
+from pellucid.generation.engine import Engine
+from pellucid.generation.request import Request
+from pellucid.generation.sampling import Sampling
 from pellucid.model.cache import Cache
 from pellucid.model.transformer import Transformer
 from pellucid.workbench import load
@@ -77,8 +79,8 @@ def theirs(config: ModelConfig, ours: Transformer, dtype: torch.dtype) -> Any:
 
 
 def decode(model: Transformer, prompt: list[int]) -> None:
-    for _ in generate(model, [prompt], max_new_tokens=NEW):
-        pass
+    engine = Engine(model, slots=1, capacity=len(prompt) + NEW)
+    engine.add(Request(tuple(prompt), Sampling(max_new_tokens=NEW))).result()
 
 
 def bandwidth(model: Transformer) -> float:
@@ -142,7 +144,7 @@ def measure(ours: Transformer, peer: Any, prompt: list[int], long: torch.Tensor)
         mine = NEW / best(lambda: decode(ours, prompt), 3)
         other = NEW / best(lambda: peer.generate(ids, **options), 3)
         print(
-            f"decode, plain loop, {name:<9}      {mine:8.1f} tokens/s; transformers {other:.1f}: "
+            f"decode, one request, {name:<9}      {mine:8.1f} tokens/s; transformers {other:.1f}: "
             f"{mine / other:.2f} × (asked ≥ 2); {mine / limit:.0%} of reading the weights once a token"
         )
 

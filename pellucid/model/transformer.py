@@ -213,8 +213,9 @@ class Transformer(nn.Module):
         inputs = AttentionInputs(rotation, None, None, segments=tuple(segments))
         for i, block in enumerate(self.blocks):
             x = block(x, inputs, [segment.layers[i] for segment in segments])
-        x = x[0] if len(wanted) == at else x[0, torch.tensor(wanted, dtype=torch.int64, device=x.device)]
-        return self.logits(x if self.final_norm is None else self.final_norm(x))
+        if len(wanted) < at:
+            x = x[:, torch.tensor(wanted, dtype=torch.int64, device=x.device)]
+        return self.logits(x if self.final_norm is None else self.final_norm(x))[0]
 
     def _make_segment(self, cache: Cache, span: slice) -> Segment:
         """Returns the segment of the next tokens of a cache, which has reserved them."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ import torch
 
 from pellucid.config import ModelConfig
 from pellucid.errors import TokenError, UsageError
-from pellucid.generation.loop import generate
+from pellucid.generation.engine import Engine
+from pellucid.generation.request import Request
+from pellucid.generation.sampling import Sampling
 from pellucid.judge.mismatch import CACHED_AGAINST_FULL, find_mismatch
 from pellucid.model.cache import Cache
 from pellucid.model.transformer import Transformer
@@ -168,24 +171,27 @@ def test_a_prefix_in_pieces_is_refused() -> None:
         model.forward_cached(texts(1)[:, 3:4], cache)
 
 
+def generate(model: Transformer, prompts: list[list[int]], **settings: Any) -> list[list[int]]:
+    engine, sampling = Engine(model, slots=len(prompts)), Sampling(**settings)
+    handles = [engine.add(Request(tuple(prompt), sampling)) for prompt in prompts]
+    return [list(handle.result()[0].ids) for handle in handles]
+
+
 def test_prompts_of_any_lengths_are_gone_on_with_under_a_prefix() -> None:
-    """Longer than a chunk of the prefill, in a batch, some of them ending before the others."""
+    """Longer than a step's budget, in a batch, some of them ending before the others."""
     _, model = made(PREFIX, context_length=700)
     prompts = [[i % 7 for i in range(600)], [i % 5 for i in range(520)], [1, 2, 3, 4]]
-    alone = [[step[0] for step in generate(model, [prompt], max_new_tokens=3)] for prompt in prompts]
-    together = list(generate(model, prompts, max_new_tokens=3))
-    assert [[step[row] for step in together] for row in range(3)] == alone
+    alone = [generate(model, [prompt], max_new_tokens=3)[0] for prompt in prompts]
+    assert generate(model, prompts, max_new_tokens=3) == alone
     stop = alone[0][0]
-    ended = list(generate(model, prompts, max_new_tokens=3, stop={stop}))
-    for row, text in enumerate(alone):
-        wanted = text[: text.index(stop) + 1] if stop in text else text
-        assert [step[row] for step in ended if step[row] is not None] == wanted
+    for ended, text in zip(generate(model, prompts, max_new_tokens=3, stop_ids=[stop]), alone, strict=True):
+        assert ended == (text[: text.index(stop) + 1] if stop in text else text)
 
 
 def test_a_prompt_shorter_than_the_prefix_is_refused_before_anything_is_written() -> None:
     _, model = made(PREFIX)
     with pytest.raises(TokenError, match="at least 4 tokens"):
-        next(generate(model, [[1, 2, 3, 4], [1, 2]], max_new_tokens=2))
+        generate(model, [[1, 2, 3, 4], [1, 2]], max_new_tokens=2)
 
 
 def test_a_row_that_was_cleared_can_be_read_anew_under_a_prefix() -> None:

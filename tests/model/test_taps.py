@@ -14,9 +14,12 @@ import torch
 from torch import Tensor
 
 from pellucid.errors import UsageError
-from pellucid.generation.loop import generate
+from pellucid.generation.engine import Engine
+from pellucid.generation.request import Request
+from pellucid.generation.sampling import Sampling
 from pellucid.model import taps
 from pellucid.model.taps import edit, look, record
+from pellucid.model.transformer import Transformer
 from pellucid.names import describe
 from pellucid.workbench import Model
 from tests.agreement.engines import CHOICES, DIFFERENT, IDS, TARGETS, fast, run
@@ -24,6 +27,11 @@ from tests.interop.gguf import random_models
 
 CONFIG = CHOICES["positions/rope"]
 IDS_ = torch.tensor(IDS)
+
+
+def generate(model: Transformer, count: int) -> list[int]:
+    request = Request((1, 2, 3), Sampling(max_new_tokens=count))
+    return list(Engine(model, slots=1).add(request).result()[0].ids)
 
 
 def without_head(z: Tensor) -> Tensor:
@@ -93,7 +101,7 @@ def test_every_value_has_the_axes_that_the_glossary_says(name: str) -> None:
 def test_every_forward_call_is_kept_by_itself_also_while_generating() -> None:
     model = fast(CONFIG)
     with record("embedded", "logits") as seen:
-        written = [step[0] for step in generate(model, [[1, 2, 3]], max_new_tokens=4)]
+        written = generate(model, 4)
     assert [call["embedded"].shape[1] for call in seen.calls] == [3, 1, 1, 1]
     assert [int(call["logits"][0, -1].argmax()) for call in seen.calls] == written
     assert seen["logits"] is seen.calls[-1]["logits"]
@@ -232,7 +240,7 @@ def test_a_pattern_may_name_gradients() -> None:
 def test_what_was_recorded_while_generating_can_be_trained_on() -> None:
     model = fast(CONFIG)
     with record("embedded") as seen:
-        list(generate(model, [[1, 2, 3]], max_new_tokens=2))
+        generate(model, 2)
     assert not any(value.is_inference() for call in seen.calls for value in call.values())
     (seen["embedded"] * torch.ones((), dtype=torch.float64, requires_grad=True)).sum().backward()
 
@@ -382,10 +390,10 @@ def test_a_recording_and_an_edit_in_one_thread_leave_another_thread_alone(
 ) -> None:
     model = fast(CONFIG)
     assert taps.current_watcher() is None and not taps.is_explicit()
-    while_watched = model(IDS_), list(generate(model, [[1, 2, 3]], max_new_tokens=4))
+    while_watched = model(IDS_), generate(model, 4)
     assert recording_elsewhere() > 0
     assert torch.equal(while_watched[0], model(IDS_))
-    assert while_watched[1] == list(generate(model, [[1, 2, 3]], max_new_tokens=4))
+    assert while_watched[1] == generate(model, 4)
 
 
 def test_a_compiled_model_stays_compiled_while_another_thread_records(

@@ -82,7 +82,7 @@ def test_a_sample_is_drawn_as_the_recipe_says(tmp_path: Path) -> None:
 
 def test_a_sample_leaves_the_weights_as_they_were_and_needs_no_token_that_ends_it() -> None:
     state = make_run("evaluation.sample=9").state
-    state.source = dataclasses.replace(state.source, end=None)  # type: ignore[misc,type-var]
+    state.source.end = None  # type: ignore[misc]
     weights = {name: value.clone() for name, value in state.model.named_parameters()}
     assert evaluate.sample_text(state.model.eval(), state.source, state.recipe.evaluation)
     for name, value in state.model.named_parameters():
