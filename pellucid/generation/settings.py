@@ -22,6 +22,7 @@ from pellucid.arguments import (
     check_text,
 )
 from pellucid.errors import ConfigError, UsageError, show, unknown
+from pellucid.parts.samplers import Sampler
 
 CONTEXT_RULES = ("refuse", "crop", "roll")
 """What happens where the context is full: the request is refused before it begins; the last half of the
@@ -254,16 +255,14 @@ class SamplerListSetting(ListSetting):
     single: ClassVar[tuple[type, ...]] = (str, Mapping)
 
     def convert_entry(self, name: str, entry: Any) -> Any:
-        import importlib
-
-        family = importlib.import_module("pellucid.parts.samplers")
         try:
-            return family.Sampler.read(entry, name)
+            return Sampler.read(entry, name)
         except ConfigError as refusal:
-            raise UsageError(str(refusal)) from None
+            said = str(refusal)
+            raise UsageError(said if said.startswith(name) else f"{name}: {said}") from None
 
     def to_plain(self, value: Iterable[Any]) -> Any:
-        return [part.to_dict() for part in value]
+        return json.loads(json.dumps([part.to_dict() for part in value]))  # with texts as keys, as in TOML
 
 
 def check_token(name: str, value: Any) -> int:
@@ -350,7 +349,10 @@ SETTINGS: dict[str, Setting] = {
         "The output obeys this grammar: stories:LEVEL.", "stories:easy", is_optional=True, longest=100
     ),
     "samplers": SamplerListSetting(
-        "Further samplers, each a kind with its settings.", [], "--sampler", longest=MOST_SAMPLERS
+        "Further samplers, each a kind with its settings.",
+        [{"kind": "min_p", "min_p": 0.05}],
+        "--sampler",
+        longest=MOST_SAMPLERS,
     ),
     "min_new_tokens": IntegerSetting(
         "Generate no stop token before this number of new tokens.", 5, least=0, most=MOST_NEW_TOKENS

@@ -118,3 +118,8 @@ def test_a_schema_may_be_in_a_file(tmp_path: Path) -> None:
 def test_the_options_of_two_samplers_are_read_apart() -> None:
     settings = given("--sampler", "one a=1 b=x", "--sampler", "two").settings
     assert settings["samplers"] == [{"kind": "one", "a": 1, "b": "x"}, {"kind": "two"}]
+
+
+def test_a_sampler_is_its_kind_with_its_settings() -> None:
+    wanted = Sampling(samplers=({"kind": "top_k", "top_k": 5},))
+    assert resolve("--sampler", "top_k top_k=5") == wanted

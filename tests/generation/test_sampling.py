@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pellucid.errors import ConfigError, TokenError, UsageError
 from pellucid.generation.sampling import DEFAULTS, Sampling
+from pellucid.parts import find, kinds
 from pellucid.training.recipe.toml import format_toml
 
 IDS = st.lists(st.integers(0, 2**24 - 1), max_size=4).map(tuple)
@@ -31,6 +32,9 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "regex": TEXT,
     "json_schema": TEXT,
     "grammar": TEXT,
+    "samplers": st.lists(
+        st.sampled_from(kinds("samplers")).map(lambda kind: find("samplers", kind).example())
+    ).map(tuple),
     "min_new_tokens": st.integers(0, 9),
     "max_new_tokens": st.integers(0, 9),
     "stop": st.lists(TEXT, max_size=3).map(tuple),
@@ -72,8 +76,8 @@ def test_a_table_holds_what_differs_from_the_default() -> None:
     assert Sampling(seed=7).to_dict(always=["temperature"]) == {"temperature": 0.0, "seed": 7}
 
 
-def test_every_setting_but_the_samplers_is_drawn_here() -> None:
-    assert set(VALUES) == set(DEFAULTS) - {"samplers"}
+def test_every_setting_is_drawn_here() -> None:
+    assert set(VALUES) == set(DEFAULTS)
 
 
 def test_a_record_does_not_change_with_the_table_that_it_came_from() -> None:

@@ -9,6 +9,7 @@ import pytest
 from pellucid.errors import UsageError
 from pellucid.generation.sampling import DEFAULTS
 from pellucid.generation.settings import SETTINGS, IntegerSetting, NumberSetting, is_id, parse_setting
+from pellucid.parts.samplers import Sampler
 
 
 def test_the_table_has_every_setting_of_the_record_in_its_order() -> None:
@@ -40,6 +41,7 @@ def test_the_default_and_the_example_of_a_setting_can_be_read(name: str) -> None
         ("logit_bias", {"262": -2, 5: np.float64(1.5)}, {262: -2.0, 5: 1.5}),
         ("json_schema", {"type": "integer"}, '{"type": "integer"}'),
         ("seed", -1, -1),
+        ("samplers", {"kind": "top_k", "top_k": 5}, (Sampler.read({"kind": "top_k", "top_k": 5}),)),
     ],
 )
 def test_a_value_is_read_in_its_natural_forms(name: str, given: Any, read: Any) -> None:
@@ -81,6 +83,9 @@ def test_a_value_is_read_in_its_natural_forms(name: str, given: Any, read: Any) 
         ("logit_bias", [1]),
         ("early_stopping", "never"),
         ("context", "corp"),
+        ("samplers", "topk"),
+        ("samplers", [{"kind": "top_k", "k": 5}]),
+        ("samplers", [{"kind": "top_p", "top_p": 5.0}]),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(name: str, value: Any) -> None:
