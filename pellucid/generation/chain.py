@@ -10,7 +10,7 @@ a row's choice depends on nothing but its own logits, state and seed.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
@@ -21,17 +21,9 @@ import torch
 from torch import Tensor
 
 from pellucid.errors import PellucidError, TokenError, UsageError
-from pellucid.generation.entry import (
-    MOST_CANDIDATES,
-    SHOWN_CANDIDATES,
-    SHOWN_REMOVED,
-    Candidate,
-    Entry,
-    Removal,
-    compute_log_normalizer,
-    compute_probability,
-)
-from pellucid.generation.row_operations import Ranking, rank_first, run_step, sort_tokens, to_array
+from pellucid.generation.drawn_token import draw_token, find_removals, make_entry
+from pellucid.generation.entry import SHOWN_CANDIDATES, Entry, Removal
+from pellucid.generation.row_operations import run_step, to_array
 from pellucid.generation.sampling import DEFAULT_NEW_TOKENS, Sampling
 from pellucid.parts import kinds
 from pellucid.parts.samplers import Sampler, Table
@@ -232,9 +224,6 @@ def _batch(inputs: list[dict[str, Any]], device: torch.device) -> dict[str, Tens
 
 # ---- the choice
 
-FEW = 4096
-"""Kept tokens up to which all are sorted."""
-
 
 def choose(
     logits: Tensor,
@@ -290,7 +279,7 @@ def _choose(
 
     def watch(name: str, rows: list[int], before: Tensor, after: Tensor) -> None:
         for row in recorded.intersection(rows):
-            removed[row] += _find_removal(name, before[row], after[row])
+            removed[row] += find_removals(name, before[row], after[row])
 
     try:
         scores = process(logits, states, watch if recorded else None)
@@ -299,84 +288,17 @@ def _choose(
             return [error]
         each = (slice(i, i + 1) for i in range(len(states)))
         return [_choose(states[i], logits[i], record[i], logprobs[i])[0] for i in each]
-    draws = _draw(scores, states, recorded)
     chosen: list[Chosen | PellucidError] = []
-    own = {
-        row: logits[row].double().log_softmax(-1)
-        for row in range(len(states))
-        if record[row] or logprobs[row]
-    }
-    for row, (state, drawn) in enumerate(zip(states, draws, strict=True)):
+    for row, state in enumerate(states):
+        u = None if state.chain.is_greedy else draw_uniform(state.chain.seed, state.choice, len(state.new))
+        drawn = draw_token(scores[row], u, SHOWN_CANDIDATES if record[row] else 1)
         if drawn is None:
             chosen.append(_find_empty_stage(logits[row : row + 1], state))
             continue
-        logprob = float(own[row][drawn.id]) if row in own else None
-        entry = _make_entry(logits[row], own[row], drawn, removed[row]) if record[row] else None
-        chosen.append(Chosen(drawn.id, logprob if logprobs[row] else None, entry))
+        entry = make_entry(logits[row], drawn, removed[row]) if record[row] else None
+        logprob = float(logits[row].double().log_softmax(-1)[drawn.id]) if logprobs[row] else None
+        chosen.append(Chosen(drawn.id, logprob, entry))
     return chosen
-
-
-class Draw(NamedTuple):
-    """A drawn token: its place among the first tokens in order of score."""
-
-    place: int
-    u: float | None
-    ranking: Ranking
-    scores: Table
-    """Of the tokens of the ranking."""
-    kept: int
-    log_normalizer: float
-
-    @property
-    def id(self) -> int:
-        return int(self.ranking.ids[self.place])
-
-
-def _draw(scores: Tensor, states: Sequence[ChainState], recorded: set[int]) -> list[Draw | None]:
-    """Returns the token of each row: the first in order of score whose cumulative probability exceeds u, or
-    for greedy decoding the first; None where none is left.
-
-    Few tokens are sorted whole; of many, only as many as u needs.
-    """
-    draws: list[Draw | None] = []
-    for row, (state, values) in enumerate(zip(states, to_array(scores), strict=True)):
-        (kept,) = np.nonzero(values > -np.inf)
-        u = None if state.chain.is_greedy else draw_uniform(state.chain.seed, state.choice, len(state.new))
-        if len(kept) > FEW:
-            probs = scores[row].softmax(-1).cpu().numpy()
-            least = SHOWN_CANDIDATES if row in recorded else 1
-            ranking = rank_first(values, probs, u or 0.0, least)
-            log_normalizer = float(values[ranking.ids[0]] - np.log(ranking.probs[0]))
-        elif len(kept):
-            ids = kept[sort_tokens(values[kept], kept)]
-            exps = np.exp(values[ids] - values[ids[0]])
-            probs = exps / exps.sum()
-            ranking = Ranking(ids, probs, np.cumsum(probs))
-            log_normalizer = float(values[ids[0]] + np.log(exps.sum()))
-        else:
-            draws.append(None)
-            continue
-        place = 0
-        if u is not None:  # rounding may leave the last sum below 1
-            below = min(u, math.nextafter(ranking.total, 0.0))
-            place = int(np.searchsorted(ranking.reached, below, side="right"))
-        draws.append(Draw(place, u, ranking, values[ranking.ids], len(kept), log_normalizer))
-    return draws
-
-
-# ---- the record of a choice
-
-
-def _find_removal(sampler: str, before: Tensor, after: Tensor) -> Iterator[Removal]:
-    """Yields what a sampler removed from one row, if anything."""
-    scores = before.cpu().numpy()
-    (gone,) = np.nonzero((scores > -np.inf) & (after.cpu().numpy() == -np.inf))
-    if len(gone):
-        probs = before.softmax(-1).cpu().numpy()[gone]
-        shown = min(SHOWN_REMOVED, len(gone))
-        first = gone[-scores[gone] <= np.partition(-scores[gone], shown - 1)[shown - 1]]
-        first = first[sort_tokens(scores[first], first)[:shown]]
-        yield Removal(sampler, len(gone), float(probs.sum()), tuple(first.tolist()))
 
 
 def _find_empty_stage(logits: Tensor, state: ChainState) -> UsageError:
@@ -391,32 +313,4 @@ def _find_empty_stage(logits: Tensor, state: ChainState) -> UsageError:
     return UsageError(
         f"{emptied[0]} removed the last token that the samplers before it had kept, so that none can be "
         "chosen: omit it, or allow more tokens."
-    )
-
-
-def _make_entry(logits: Tensor, own: Tensor, drawn: Draw, removed: list[Removal]) -> Entry:
-    """Returns the record of a row's token; `own` are the model's own log-probabilities [V]."""
-    values, logprobs = logits.double().cpu().numpy(), own.cpu().numpy()
-    probs, id = np.exp(logprobs), drawn.id
-    shown = min(max(drawn.place + 1, SHOWN_CANDIDATES), MOST_CANDIDATES)
-    columns = (drawn.ranking.ids, values[drawn.ranking.ids], drawn.scores)
-    ids, own_logits, scores = (column[:shown].tolist() for column in columns)
-    # a replay computes from the listed numbers: where they are all, so does this
-    is_whole = len(ids) == drawn.kept
-    log_normalizer = compute_log_normalizer(scores) if is_whole else drawn.log_normalizer
-    return Entry(
-        id=id,
-        u=drawn.u,
-        logit=float(values[id]),
-        probability=compute_probability(float(drawn.scores[drawn.place]), log_normalizer),
-        rank=int((values > values[id]).sum() + (values[:id] == values[id]).sum()),
-        surprisal=-float(logprobs[id]),
-        entropy=-float((probs * np.where(probs > 0, logprobs, 0.0)).sum()),
-        candidates=tuple(
-            Candidate(*row, compute_probability(row[2], log_normalizer))
-            for row in zip(ids, own_logits, scores, strict=True)
-        ),
-        kept=drawn.kept,
-        log_normalizer=log_normalizer,
-        removed=tuple(removed),
     )

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from pellucid.parts.samplers import Table
+from pellucid.reference.ops.sampling import sort_tokens
 
 BOUNDS = (1e-4, 1e-6)
 """Probabilities above which the first tokens are looked for, before all of a row are sorted."""
@@ -44,11 +45,6 @@ def to_array(rows: Tensor) -> Table:
     return (rows.float() if rows.dtype in (torch.bfloat16, torch.float16) else rows).cpu().numpy()
 
 
-def sort_tokens(keys: Table, ids: Table) -> Table:
-    """Returns the order of tokens by key, the largest first, of equals the smaller id first."""
-    return np.lexsort((ids, -keys))
-
-
 def rank_first(keys: Table, probs: Table, mass: float, least: int = 1) -> Ranking:
     """Returns the first tokens of a row [V] in order of its keys, in which the probabilities fall: as many as
     reach more than the mass, and at least `least`; or all whose key is above −∞.
@@ -70,7 +66,7 @@ def rank_all(keys: Table, probs: Table) -> Ranking:
 
 
 def _rank(keys: Table, probs: Table, ids: Table) -> Ranking:
-    ids = ids[sort_tokens(keys[ids], ids)]
+    ids = ids[sort_tokens(keys[ids])]  # the ids ascend, and the sort is stable
     return Ranking(ids, probs[ids], np.cumsum(probs[ids]))
 
 

@@ -224,6 +224,22 @@ def test_greedy_rows_without_samplers_are_not_processed(monkeypatch: pytest.Monk
     assert [chosen.id for chosen in choose(LOGITS.expand(3, -1), make_states(8, 3))] == [3, 3, 3]  # type: ignore[union-attr]
 
 
+def test_the_number_of_threads_changes_nothing() -> None:
+    """A sum over one long row would be split over them."""
+    logits = torch.randn(3, 60_000, generator=torch.Generator().manual_seed(0)) * 3
+    settings = {"temperature": 0.9, "top_p": 0.97, "typical_p": 0.9, "min_p": 1e-5}
+    states, before, found = make_states(60_000, 3, **settings), torch.get_num_threads(), []
+    try:
+        for threads in (1, 4):
+            torch.set_num_threads(threads)
+            found.append((process(logits, states), choose(logits, states, record=[True] * 3)))
+            alone = [choose(logits[i : i + 1], states[i : i + 1], record=[True])[0] for i in range(3)]
+            assert alone == found[-1][1]
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found[0][0], found[1][0]) and found[0][1] == found[1][1]
+
+
 # ---- errors
 
 
