@@ -136,6 +136,12 @@ def test_the_draw_is_in_order_of_score_and_of_equals_the_smaller_id_comes_first(
         assert take(logits, temperature=1.0) == token
 
 
+def test_a_cumulative_probability_of_exactly_u_does_not_exceed_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chains, "draw_uniform", lambda *key: 0.5)
+    assert take(torch.zeros(2), temperature=1.0) == 1
+    assert take(torch.zeros(8192), temperature=1.0) == 4096
+
+
 @pytest.mark.parametrize("spread", [0.1, 1.0, 4.0])
 def test_a_large_vocabulary_draws_what_a_whole_sort_gives(spread: float) -> None:
     """Rounded scores have many ties; and few tokens are sorted where few suffice."""
