@@ -77,7 +77,7 @@ class Handle:
         while True:
             with self._engine.changed:
                 if self._unread:
-                    self._engine.changed.notify_all()  # the request may go on
+                    self._engine.notify()  # the request may go on
                     return self._unread.popleft()
                 if self.is_done:
                     return None
@@ -109,7 +109,8 @@ class Engine:
 
     `slots` texts run at once, each of at most `capacity` tokens; `queue` more requests may wait. A step reads
     at most about `budget` tokens, prompts included, which are read in chunks of `chunk`. `memory` bounds the
-    bytes of the cache. With `is_static`, by default on a GPU, a decode step runs over all slots at once.
+    bytes of the cache, by default to what is free. With `is_static`, by default on a GPU, a decode step runs
+    over all slots at once.
     """
 
     def __init__(
@@ -143,6 +144,8 @@ class Engine:
         """Guards the queues; notified when a request, a token or room for one is new."""
         self._thread: threading.Thread | None = None
         self._stops = False
+        self._is_changed = False
+        """Whether something is new since the last step began."""
 
     # ---- from any thread
 
@@ -157,7 +160,7 @@ class Engine:
             if len(self._waiting) >= self.queue + len(self.slots.free):
                 raise ResourceError(f"{len(self._waiting)} requests wait already: try again later.")
             self._waiting.append(handle)
-            self.changed.notify_all()
+            self.notify()
         return handle
 
     def cancel(self, handle: Handle) -> None:
@@ -168,6 +171,13 @@ class Engine:
                 self._sweep()
             finally:
                 self._stepping.release()
+        self.notify()
+
+    def notify(self) -> None:
+        """Wakes the threads that wait for something new."""
+        with self.changed:
+            self._is_changed = True
+            self.changed.notify_all()
 
     @property
     def runs_by_itself(self) -> bool:
@@ -199,8 +209,7 @@ class Engine:
     def stop(self) -> None:
         """Ends the thread, and every request with it."""
         thread, self._stops = self._thread, True
-        with self.changed:
-            self.changed.notify_all()
+        self.notify()
         if thread is not None:
             thread.join()
             self._thread = None
@@ -219,8 +228,17 @@ class Engine:
 
     def _run(self) -> None:
         while not self._stops:
-            if not self.step():
-                with self.changed:
+            with self.changed:
+                self._is_changed = False
+            try:
+                has_run = self.step()
+            except Exception as error:  # a defect: those who wait for a token must not wait for ever
+                with self._own():
+                    for handle in self._running:
+                        self._end(handle, "error", error)
+                continue
+            with self.changed:
+                if not has_run and not self._is_changed:
                     self.changed.wait(timeout=1.0)
 
     # ---- one step

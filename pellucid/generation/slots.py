@@ -16,6 +16,7 @@ from pellucid.errors import ResourceError
 from pellucid.format import format_bytes
 from pellucid.generation.feed import Feed
 from pellucid.model.cache import Cache
+from pellucid.model.device_memory import get_free_memory
 from pellucid.model.linear import MOST_DECODED
 from pellucid.model.transformer import Transformer
 
@@ -43,10 +44,12 @@ class CacheSlots:
         is_static: bool | None = None,
     ) -> None:
         size = Cache(model.config, count, capacity, dtype=dtype, device="meta").bytes
-        if memory is not None and size > memory:
+        allowed = get_free_memory(model.device) if memory is None else memory
+        if size > allowed:
             raise ResourceError(
                 f"a cache of {count} slots for {capacity:,} tokens each takes {format_bytes(size)}, and "
-                f"{format_bytes(memory)} are allowed: use fewer slots, a smaller capacity, or an int8 cache."
+                f"{format_bytes(allowed)} are {'free' if memory is None else 'allowed'}: use fewer slots, a "
+                "smaller capacity, or an int8 cache."
             )
         self.model, self.count, self.chunk = model, count, chunk
         self.cache = Cache(model.config, count, capacity, dtype=dtype, device=model.device)

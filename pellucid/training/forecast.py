@@ -20,6 +20,7 @@ from pellucid.data.sources.encoding import PROOF, check_texts, named_tokenizer, 
 from pellucid.data.sources.source import kind_of, open_source
 from pellucid.errors import ConfigError, FileError
 from pellucid.format import format_bytes, format_duration
+from pellucid.model.device_memory import get_device_memory
 from pellucid.text.corpus.sources import PACKED, files
 from pellucid.training import machine, memory
 from pellucid.training.device import compile_loss, resolve_device, resolve_dtype
@@ -182,7 +183,7 @@ def describe_cost(recipe: Recipe, config: ModelConfig, ranks: Ranks) -> list[str
     rows = rows_per_rank(recipe, ranks.world) // settings.accumulate
     reached = machine.measure_speed(config, rows, recipe.length, str(device), dtype, best)
     found = make_forecast(recipe, config, best * ranks.world, reached and reached / best)
-    lines, there = found.lines(), memory.get_device_memory(str(device))
+    lines, there = found.lines(), get_device_memory(str(device))
     if found.memory.total > there:
         lines.append(f"may not fit       {device} has {format_bytes(there)} of memory")
     lines += machine.hint_threads(recipe, ranks)

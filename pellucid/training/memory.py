@@ -2,7 +2,6 @@
 where it runs out."""
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 
 import torch
@@ -11,6 +10,7 @@ from pellucid.config import ModelConfig
 from pellucid.cost import TrainingMemory, count_adapter_parameters, estimate_training_memory
 from pellucid.errors import ResourceError
 from pellucid.format import format_bytes
+from pellucid.model.device_memory import get_device_memory
 from pellucid.training.recipe import Recipe
 
 SAFETY = 4.0
@@ -20,13 +20,6 @@ CHUNK = 4096
 """Positions whose logits are computed at once, where chunks are advised."""
 HOST_ERROR = "can't allocate memory"
 """torch's message for the memory of the host, in an error without a class of its own."""
-
-
-def get_device_memory(device: str = "cpu") -> int:
-    """Returns the bytes of memory of a device; for a CPU, those of the host."""
-    if device.startswith("cuda"):
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def estimate_memory(recipe: Recipe, config: ModelConfig, world: int = 1) -> TrainingMemory:

@@ -17,11 +17,11 @@ from pellucid.data.sources.encoding import named_tokenizer
 from pellucid.data.sources.source import kind_of
 from pellucid.errors import UsageError
 from pellucid.interop.resolve import read_config
+from pellucid.model.device_memory import get_device_memory
 from pellucid.training.device import resolve_device
 from pellucid.training.distributed.ranks import SINGLE_PROCESS, Ranks
 from pellucid.training.forecast import check_out, text_bytes
 from pellucid.training.machine import SPEED_SECONDS, Machine
-from pellucid.training.memory import get_device_memory
 from pellucid.training.plan import SIZES, Budget, Plan, plan_finetuning, plan_pretraining
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override

@@ -365,3 +365,18 @@ def test_a_full_queue_and_a_large_cache_are_refused() -> None:
         engine.add(Request((1,)))
     with pytest.raises(ResourceError, match="allowed"):
         Engine(model, slots=8, memory=1000)
+
+
+def test_a_defect_in_the_engine_s_thread_ends_the_requests_and_not_the_thread() -> None:
+    model = fast(ROPE, seed=3, dtype=torch.float32)
+    with make_engine(model, 2) as engine:
+        plan = engine._plan
+
+        def fail() -> Any:
+            engine._plan = plan  # type: ignore[method-assign]
+            raise ZeroDivisionError
+
+        engine._plan = fail  # type: ignore[method-assign]
+        with pytest.raises(ZeroDivisionError):
+            engine.add(Request((1,), Sampling(max_new_tokens=2))).result()
+        assert len(engine.add(Request((1,), Sampling(max_new_tokens=2, stop_ids=()))).result()[0].ids) == 2

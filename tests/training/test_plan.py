@@ -16,10 +16,10 @@ from pellucid.cost import (
     estimate_training_memory,
 )
 from pellucid.errors import ConfigError
+from pellucid.model.device_memory import get_device_memory
 from pellucid.parts.optimizers import OptimizerConfig
 from pellucid.training.forecast import make_forecast
 from pellucid.training.machine import measure_peak
-from pellucid.training.memory import get_device_memory
 from pellucid.training.plan import (
     EPOCHS,
     FINETUNE_EPOCHS,
