@@ -2,11 +2,11 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,9 +19,14 @@ from pellucid.errors import UsageError
 if TYPE_CHECKING:
     from pellucid.generation.engine import Engine
     from pellucid.generation.request import Completion
+    from pellucid.workbench.generation_options import GenerationCall
+    from pellucid.workbench.model import Model
     from pellucid.workbench.prompt_file import PromptRecord
     from pellucid.workbench.prompt_jobs import PromptJob
     from pellucid.workbench.result_file import ResultFile
+
+    Then = Callable[[PromptJob, list[Completion]], None]
+    """What is done with a prompt's completions after they are printed."""
 
 MOST_INPUT = 1 << 24
 """Bytes of standard input that are read: more than any context holds."""
@@ -59,6 +64,30 @@ def generate(
     system: Annotated[
         str | None, typer.Option(help="With --chat: a system message before the prompt.", metavar="TEXT")
     ] = None,
+    ledger: Annotated[
+        bool, typer.Option("--ledger", help="Print how each token was chosen, on standard error.")
+    ] = False,
+    ledger_file: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Write the ledger of the text: FILE.json, which `pellucid replay` recomputes, or a page, "
+            "FILE.html; repeatable.",
+            metavar="FILE",
+        ),
+    ] = None,
+    draft: Annotated[
+        str | None,
+        typer.Option(
+            help="A smaller model with the same tokenizer, which proposes tokens: the same text, sooner.",
+            metavar="MODEL",
+        ),
+    ] = None,
+    lookup: Annotated[
+        bool, typer.Option("--lookup", help="Propose tokens from what stands in the text already.")
+    ] = False,
+    draft_tokens: Annotated[
+        int | None, typer.Option(help="Tokens that are proposed at a time.", min=1, max=64)
+    ] = None,
     device: Device = "cpu",
     dtype: Dtype = "float32",
     cache: Cache = None,
@@ -72,28 +101,72 @@ def generate(
 
     A model without a tokenizer continues ids: '[1, 2, 3]'.
     """
-    from pellucid.generation.resolve import describe
     from pellucid.workbench import load
     from pellucid.workbench.completing import make_engine
-    from pellucid.workbench.generation_options import GenerationCall, own_settings, read_engine_options
     from pellucid.workbench.prompt_jobs import make_jobs
     from pellucid.workbench.result_file import ResultFile
 
     _check_chat(chat, system, parse_special)
     records = _read_records(prompts or [], file)
+    _check_ledger_files(ledger_file or [], records, force)
     results = None if output is None else ResultFile(output, force)
     found = load(model, device=device, dtype=dtype)
-    given, origins = sampling.resolve(own_settings(found), found.pretrained.tokenizer)
-    run = read_engine_options(found, {"cache": cache} if cache else {})
-    call = GenerationCall(given, origins, parse_special, run)
-    jobs = make_jobs(found, records, call, chat=chat, system=system)
-    if sampling.preset:
-        print(describe(given, origins), file=sys.stderr)
+    run = {"cache": cache, "draft": draft, "lookup": lookup or None, "draft_tokens": draft_tokens}
+    call = _read_call(found, sampling, parse_special, run)
+    wants_ledger = ledger or bool(ledger_file)
+    jobs = make_jobs(found, records, call, chat=chat, system=system, ledger=wants_ledger)
     engine = make_engine(found, [job.request for job in jobs], call.engine)
-    if len(jobs) > 1 or given.n > 1 or json or results:
-        _print_results(engine, jobs, results, json, echo=not chat)
+
+    def show_ledger(job: "PromptJob", completions: "list[Completion]") -> None:
+        _show_ledger(found, call, job, completions, ledger, ledger_file or [], force)
+
+    then = show_ledger if wants_ledger else None
+    if len(jobs) > 1 or jobs[0].request.sampling.n > 1 or json or results:
+        _print_results(engine, jobs, results, json, not chat, then)
     else:
-        _print_stream(engine, jobs[0], echo=not chat)
+        _print_stream(engine, jobs[0], not chat, then)
+
+
+def _read_call(
+    model: "Model", sampling: GivenSampling, parse_special: bool, run: dict[str, Any]
+) -> "GenerationCall":
+    """Returns the settings that the options mean; a preset is printed in full."""
+    from pellucid.generation.resolve import describe
+    from pellucid.workbench.generation_options import GenerationCall, own_settings, read_engine_options
+
+    resolved = sampling.resolve(own_settings(model), model.pretrained.tokenizer)
+    if sampling.preset:
+        print(describe(*resolved), file=sys.stderr)
+    given = {key: value for key, value in run.items() if value is not None}
+    return GenerationCall(*resolved, parse_special, read_engine_options(model, given))
+
+
+def _check_ledger_files(files: Sequence[Path], records: "list[PromptRecord]", force: bool) -> None:
+    from pellucid.generation.ledger import Ledger
+
+    if files and len(records) > 1:
+        raise UsageError(f"a ledger file is of one prompt, and there are {len(records)}: use --ledger.")
+    for path in files:
+        Ledger.check_output(path, force)
+
+
+def _show_ledger(
+    model: "Model",
+    call: "GenerationCall",
+    job: "PromptJob",
+    completions: "list[Completion]",
+    as_table: bool,
+    files: Sequence[Path],
+    force: bool,
+) -> None:
+    """Prints how each token was chosen, and writes it to files."""
+    from pellucid.workbench.completing import make_ledgers
+
+    (ledger,) = make_ledgers(model, call, [job.request], [completions])
+    for path in files:
+        ledger.save(path, force)
+    if as_table:
+        print(ledger, file=sys.stderr)
 
 
 def _check_chat(chat: bool, system: str | None, parse_special: bool) -> None:
@@ -121,7 +194,7 @@ def _read_records(prompts: Sequence[str], file: str | None) -> "list[PromptRecor
     return [PromptRecord(standard_input(MOST_INPUT) if prompt == "-" else prompt) for prompt in prompts]
 
 
-def _print_stream(engine: "Engine", job: "PromptJob", echo: bool) -> None:
+def _print_stream(engine: "Engine", job: "PromptJob", echo: bool, then: "Then | None") -> None:
     """Prints one text as it is generated, after its prompt where that is echoed."""
     from pellucid.workbench.prompt_jobs import token_rate
 
@@ -137,10 +210,17 @@ def _print_stream(engine: "Engine", job: "PromptJob", echo: bool) -> None:
         print(file=out)
     if (rate := token_rate(times)) and sys.stderr.isatty():
         print(f"{len(times)} tokens, {rate:.1f} a second", file=sys.stderr)
+    if then:
+        then(job, handle.result())
 
 
 def _print_results(
-    engine: "Engine", jobs: "Sequence[PromptJob]", results: "ResultFile | None", json: bool, echo: bool
+    engine: "Engine",
+    jobs: "Sequence[PromptJob]",
+    results: "ResultFile | None",
+    json: bool,
+    echo: bool,
+    then: "Then | None",
 ) -> None:
     """Prints the results of each prompt, in order, or writes them to a file."""
     from pellucid.workbench.prompt_jobs import run_jobs
@@ -164,3 +244,5 @@ def _print_results(
             with pause():
                 for completion in completions:
                     write(job, completion, rate)
+                if then:
+                    then(job, completions)

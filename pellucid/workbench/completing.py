@@ -4,11 +4,14 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pellucid.dtypes import dtype_name
 from pellucid.generation.context import check_fits
 from pellucid.generation.request import Completion, Request
+from pellucid.workbench.generation_options import GenerationCall
 
 if TYPE_CHECKING:  # torch is imported when the fast engine is first asked for
     from pellucid.generation.engine import Engine, Handle
+    from pellucid.generation.ledger import Ledger
     from pellucid.workbench.model import Model
 
 SLOTS = 8
@@ -44,6 +47,26 @@ def check_request(model: "Model", request: Request) -> int:
     context, prefix = model.config.context_length, model.config.mask.bidirectional_prefix
     new = check_fits(len(request.prompt), request.sampling, context, prefix)
     return len(request.prompt) + new if request.sampling.context == "refuse" else context
+
+
+def make_ledgers(
+    model: "Model", call: GenerationCall, requests: Sequence[Request], done: Sequence[list[Completion]]
+) -> "list[Ledger]":
+    """Returns the ledger of each request, which had `ledger=True`."""
+    from pellucid.workbench.ledgers import make_ledger
+
+    cache, draft = call.engine.get("cache_dtype"), call.engine.get("draft")
+    return [
+        make_ledger(
+            model,
+            request,
+            completions,
+            sources=call.origins,
+            cache_dtype=None if cache is None else dtype_name(cache),
+            draft=None if draft is None else draft.name,
+        )
+        for request, completions in zip(requests, done, strict=True)
+    ]
 
 
 def complete(engine: "Engine", requests: Sequence[Request], waiting: int = 64) -> Iterator[list[Completion]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 from pellucid.arguments import check_bool, check_text
 from pellucid.errors import UsageError
 from pellucid.generation.request import Completion, Request
-from pellucid.workbench.completing import complete, make_engine
+from pellucid.workbench.completing import complete, make_engine, make_ledgers
 from pellucid.workbench.generation_options import GenerationCall, GenerationOptions, read_options, split_seeds
 from pellucid.workbench.prompts import Prompt, encode_start, split_prompts
 
@@ -98,7 +98,7 @@ def complete_prompts(
     found = [_read_result(*pair) for pair in zip(done, as_text, strict=True)]
     if not return_ledger:
         return found[0] if single else found
-    ledgers: list[Any] = []
+    ledgers = make_ledgers(model, call, requests, done)
     return (found[0], ledgers[0]) if single else (found, ledgers)
 
 

@@ -18,6 +18,7 @@ from pellucid.cli.generate import MOST_INPUT
 from pellucid.generation import engine
 from pellucid.generation.chain import ChainState, Chosen
 from pellucid.generation.engine import Handle
+from pellucid.generation.ledger import Ledger
 from pellucid.generation.request import Completion, Token
 from pellucid.workbench import Model
 from tests.cli.commands import Done, Shell
@@ -389,3 +390,27 @@ def test_a_preset_is_printed_in_full(shell: Shell, folder: Path) -> None:
 def test_a_million_characters_are_refused_in_words(shell: Shell, folder: Path) -> None:
     done = shell("generate", folder, "-", stdin=b"the " * 250_000)
     assert (done.code, done.out) == (2, "") and "do not fit the context of 64" in done.err
+
+
+# ---- the ledger
+
+
+def test_a_ledger_is_a_table_on_standard_error_a_file_and_a_page(
+    shell: Shell, folder: Path, tmp_path: Path
+) -> None:
+    plain = ("generate", folder, "the", "--max-new-tokens", 4, "--temperature", 1, "--seed", 3)
+    json_file, page = tmp_path / "a.json", tmp_path / "a.html"
+    done = shell(*plain, "--ledger", "--ledger-file", json_file, "--ledger-file", page)
+    assert done.out == shell(*plain).out and "surprisal" in done.err
+    assert Ledger.read(json_file).seed == 3 and page.read_bytes().startswith(b"<!")
+    assert shell("replay", json_file).code == 0
+    done = shell(*plain, "--ledger-file", json_file)
+    assert (done.code, done.out) == (2, "") and "--force" in done.err
+    assert shell(*plain, "--ledger-file", json_file, "--force").code == 0
+
+
+def test_a_ledger_file_is_of_one_prompt(shell: Shell, folder: Path, tmp_path: Path) -> None:
+    done = shell("generate", folder, *PROMPTS, "--ledger-file", tmp_path / "a.json")
+    assert (done.code, done.out) == (2, "") and "one prompt" in done.err
+    done = shell("generate", folder, *PROMPTS, "--max-new-tokens", 2, "--ledger", "--json")
+    assert len(done.out.splitlines()) == 3 and done.err.count("2 tokens, ended by length") == 3

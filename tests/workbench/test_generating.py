@@ -86,6 +86,30 @@ def test_what_cannot_be_generated_is_refused_before_a_weight_is_read(monkeypatch
             call("a" * 60, 10)
 
 
+# ---- the ledger
+
+
+def test_a_ledger_has_every_token_and_where_each_setting_came_from() -> None:
+    model = tiny(generation={"do_sample": True, "top_k": 9})
+    text, ledger = model.generate("the", 5, 1.5, 3, return_ledger=True, cache="bfloat16")
+    assert text == model.generate("the", 5, 1.5, 3, cache="bfloat16") == ledger.completions[0].text
+    assert [entry.id for entry in ledger.completions[0].entries] == list(ledger.completions[0].ids)
+    assert (ledger.seed, ledger.sampling.top_k, ledger.model.cache_dtype) == (3, 9, "bfloat16")
+    assert (ledger.sources["top_k"], ledger.sources["temperature"]) == ("model", "given")
+    assert not ledger.replay().mismatches
+
+
+def test_a_text_without_a_seed_can_be_replayed_from_its_ledger() -> None:
+    text, ledger = tiny().generate("the", 8, 2.0, return_ledger=True)
+    assert tiny().generate("the", 8, 2.0, ledger.seed) == text
+
+
+def test_several_prompts_have_a_ledger_each() -> None:
+    model = tiny()
+    texts, ledgers = model.generate(PROMPTS, 3, return_ledger=True)
+    assert [ledger.completions[0].text for ledger in ledgers] == texts == model.generate(PROMPTS, 3)
+
+
 # ---- async
 
 
