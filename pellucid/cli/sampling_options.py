@@ -19,6 +19,7 @@ import typer
 
 from pellucid.arguments import check_path
 from pellucid.errors import UsageError, show
+from pellucid.generation.conflicts import find_ineffective
 from pellucid.generation.resolve import PRESETS, ResolvedSampling, resolve_sampling
 from pellucid.generation.settings import (
     SETTINGS,
@@ -60,10 +61,16 @@ class GivenSampling(NamedTuple):
     def resolve(
         self, generation: Mapping[str, Any] | None = None, tokenizer: "Tokenizer | None" = None
     ) -> ResolvedSampling:
-        """Returns the settings over those of the preset and over the model's own, and where each is from."""
+        """Returns the settings over those of the preset and over the model's own, and where each is from.
+
+        An option that changes nothing is named on standard error."""
         from pellucid.generation.token_names import resolve_tokens
 
-        return resolve_sampling(generation, self.preset, resolve_tokens(tokenizer, self.settings), "option")
+        given = resolve_tokens(tokenizer, self.settings)
+        resolved = resolve_sampling(generation, self.preset, given, "option")
+        for sentence in find_ineffective(resolved.sampling, given):
+            print(sentence, file=sys.stderr)
+        return resolved
 
 
 def with_sampling(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,6 +1,6 @@
 """Settings that cannot be combined, as one table: which, when, and what would work."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -96,6 +96,28 @@ def find_conflicts(settings: Any) -> Iterator[Conflict]:
     for names, applies, message in RULES:
         if applies(settings):
             yield Conflict(names, message.format(s=settings))
+
+
+INEFFECTIVE = {
+    **dict.fromkeys(("top_k", "top_p", "min_p", "typical_p"), ("temperature", 0)),
+    **dict.fromkeys(("length_penalty", "early_stopping"), ("beams", 1)),
+}
+"""Settings that change nothing where another has a value: temperature 0 takes the most probable token."""
+
+
+def find_ineffective(settings: Any, names: Iterable[str]) -> list[str]:
+    """Returns a sentence for each of the named settings that changes nothing.
+
+    >>> from types import SimpleNamespace
+    >>> find_ineffective(SimpleNamespace(temperature=0, top_p=0.9), ["top_p"])
+    ['top_p changes nothing at temperature 0']
+    """
+    found = []
+    for name in names:
+        other, value = INEFFECTIVE.get(name, ("", None))
+        if other and getattr(settings, other) == value:
+            found.append(f"{name} changes nothing at {other} {value}")
+    return found
 
 
 def drop_conflicts(

@@ -10,6 +10,7 @@ from torch import Tensor
 from pellucid.data.sources.source import Source
 from pellucid.errors import ConfigError, PellucidError
 from pellucid.evaluation.loss import bits_per_byte, compute_loss, fraction_learned, gap_to_floor
+from pellucid.generation.context import check_fits
 from pellucid.generation.engine import Engine
 from pellucid.generation.request import Request
 from pellucid.model.transformer import Transformer
@@ -80,7 +81,9 @@ def continue_prompt(
     ends = own if sampling.stop_ids is None else sampling.stop_ids
     is_bounded = sampling.context == "refuse"
     count = min(settings.sample, room - len(ids)) if is_bounded else settings.sample
-    sampling = sampling.merge({"max_new_tokens": count, "stop_ids": ends})
+    bounded = {"min_new_tokens": min(sampling.min_new_tokens, count), "max_new_tokens": count}
+    forced = sampling.forced_tokens[:count]
+    sampling = sampling.merge({**bounded, "forced_tokens": forced, "stop_ids": ends})
     capacity = len(ids) + count if is_bounded else room
     engine = Engine(model, source.tokenizer, slots=sampling.beams, capacity=capacity)
     (found,) = engine.add(Request(tuple(ids), sampling), streams=False).result()
@@ -112,17 +115,21 @@ def example_prompt(model: Transformer, source: Source, settings: EvaluationSetti
 
 def check_evaluation(source: Source, recipe: Recipe) -> None:
     """Refuses, before the first step, what an evaluation would fail on."""
-    prompt = recipe.evaluation.prompt
-    if prompt and recipe.evaluation.sample:
+    check_patience(recipe, source.validation.targets)
+    if not recipe.evaluation.sample:
+        return
+    if prompt := recipe.evaluation.prompt:
         try:
             source.tokenizer.encode(prompt)
         except PellucidError as error:
             raise ConfigError(f"evaluation.prompt={prompt!r} cannot be encoded: {error}") from None
+    sampling = recipe.evaluation.sampling
     try:
-        recipe.evaluation.sampling.check_vocabulary(source.tokenizer.vocab_size)
+        sampling.check_vocabulary(source.tokenizer.vocab_size)
+        if sampling.context != "refuse":
+            check_fits(1, sampling, recipe.length)
     except PellucidError as error:
         raise ConfigError(f"evaluation.sampling.{error}") from None
-    check_patience(recipe, source.validation.targets)
 
 
 def check_patience(recipe: Recipe, targets: float) -> None:

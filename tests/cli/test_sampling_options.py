@@ -115,6 +115,13 @@ def test_a_schema_may_be_in_a_file(tmp_path: Path) -> None:
         resolve("--json-schema", str(tmp_path / "b.json"))
 
 
+def test_an_option_that_changes_nothing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert resolve("--top-p", "0.9") == Sampling(top_p=0.9)
+    assert capsys.readouterr().err.startswith("top_p ")
+    resolve("--top-p", "0.9", "--temperature", "1", "--seed", "3")
+    assert not capsys.readouterr().err
+
+
 def test_the_options_of_two_samplers_are_read_apart() -> None:
     settings = given("--sampler", "one a=1 b=x", "--sampler", "two").settings
     assert settings["samplers"] == [{"kind": "one", "a": 1, "b": "x"}, {"kind": "two"}]

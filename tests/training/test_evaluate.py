@@ -62,7 +62,7 @@ def test_a_task_is_sampled_by_a_held_out_problem_and_the_answer_to_it(
 
 
 def test_a_sample_is_drawn_as_the_recipe_says(tmp_path: Path) -> None:
-    recipe = Recipe.from_dict(override(read_table("task:copy"), ["model.n_layer=1", "evaluation.sample=999"]))
+    recipe = Recipe.from_dict(override(read_table("task:copy"), ["model.n_layer=1", "evaluation.sample=60"]))
     source = open_source(recipe.data, recipe.length, recipe.seed, tmp_path)
     model, ids = TrainState(recipe, source).model.eval(), [source.begin, 5]
 
@@ -76,6 +76,8 @@ def test_a_sample_is_drawn_as_the_recipe_says(tmp_path: Path) -> None:
     assert first == sample() != sample(seed=1)
     tokens = re.findall("<end>|.", first)
     assert len(tokens) == model.config.context_length - len(ids)
+    assert sample(min_new_tokens=9999, forced_tokens=[1] * 999) == source.tokenizer.decode([1] * len(tokens))
+    assert sample(context="crop").startswith(first)
     middle = tokens[len(tokens) // 2]
     assert sample(stop=middle) == first.partition(middle)[0]
 
@@ -96,6 +98,7 @@ def test_a_sample_leaves_the_weights_as_they_were_and_needs_no_token_that_ends_i
         (["data.tokenizer=characters", "evaluation.prompt=é"], "evaluation.prompt='é'"),
         (["data.validation=0", "train.patience=2"], "train.patience=2 .* data.validation=0"),
         (["evaluation.sampling.banned_tokens=[99999]"], "evaluation.sampling.banned_tokens"),
+        (["evaluation.sampling.context=roll", "evaluation.sampling.keep=9999"], "evaluation.sampling.keep"),
     ],
 )
 def test_what_an_evaluation_would_trip_over_is_reported_before_the_first_step(
