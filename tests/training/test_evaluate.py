@@ -62,7 +62,7 @@ def test_a_task_is_sampled_by_a_held_out_problem_and_the_answer_to_it(
 
 
 def test_a_sample_is_drawn_as_the_recipe_says(tmp_path: Path) -> None:
-    recipe = Recipe.from_dict(override(read_table("task:copy"), ["model.n_layer=1", "evaluation.sample=60"]))
+    recipe = Recipe.from_dict(override(read_table("task:copy"), ["model.n_layer=1", "evaluation.sample=80"]))
     source = open_source(recipe.data, recipe.length, recipe.seed, tmp_path)
     model, ids = TrainState(recipe, source).model.eval(), [source.begin, 5]
 
