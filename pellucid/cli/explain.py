@@ -27,8 +27,8 @@ def explain(
     model: Annotated[
         str,
         typer.Argument(
-            help="A model's folder, .gguf or .toml file or name; a trace file (.json); or a run's folder: "
-            "with a prompt its newest model, without one its steps."
+            help="A model's folder, .gguf or .toml file or name; a trace or ledger file (.json); or a run's "
+            "folder: with a prompt its newest model, without one its steps."
         ),
     ],
     prompts: OptionalPrompts = None,
@@ -72,12 +72,27 @@ def explain(
     raw_tokens: Annotated[
         bool, typer.Option("--raw-tokens", help="Tokens as the tokenizer's file writes them: Ġcat, not ·cat.")
     ] = False,
+    token: Annotated[
+        int | None,
+        typer.Option(help="Of a ledger: the number of the new token, from 1; -1 is the last.", metavar="N"),
+    ] = None,
+    choice: Annotated[int, typer.Option(help="Of a ledger: which of its texts.", min=0)] = 0,
+    ledger_model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            help="Of a ledger: its model, where it is not at the ledger's own path.",
+            metavar="MODEL",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Where a number came from: its formula, the formula with its numbers, and so on for its operands.
 
     Without --at, every name with its shape. A config-only preset shows its parameters and cost. Of a run,
-    the step is replayed bit for bit: gradient, clipping, moments, decay and rate of one weight's update.
+    the step is replayed bit for bit: gradient, clipping, moments, decay and rate of one weight's update. Of a
+    ledger, --token N goes from the probability with which a token was drawn through the samplers to the
+    logits, and on into the model.
     """
     from pellucid.workbench.explaining import explain
 
@@ -92,9 +107,17 @@ def explain(
         batch=batch,
         progress=_Progress(),
         raw_tokens=raw_tokens,
+        token=token,
+        choice=choice,
+        ledger_model=ledger_model,
+        say=_say,
         **trace_options(target, smoothing, update, lr, setting, clip, only, freeze, steps),
     )
     _print(found, at, digits, lines if at is None else 0, json)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 class _Progress:

@@ -46,10 +46,15 @@ def find_token(ledger: LedgerRecord, number: int, choice: int = 0) -> Entry:
     return entries[number - 1 if number > 0 else number]
 
 
+def find_step(ledger: LedgerRecord, number: int, choice: int = 0) -> int:
+    """Returns the number of new tokens before a token, by its number."""
+    return number - 1 if number > 0 else len(ledger.completions[choice].entries) + number
+
+
 def format_token(ledger: LedgerRecord, number: int, choice: int = 0, width: int = WIDTH) -> Iterator[str]:
     """Yields how one token was chosen: what each sampler removed, the candidates, and the draw."""
     entry = find_token(ledger, number, choice)
-    step = (number if number > 0 else len(ledger.completions[choice].entries) + number + 1) - 1
+    step = find_step(ledger, number, choice)
     before = ledger.read_context(choice, step)
     label = f"token {step + 1}" + (f" of choice {choice}" if len(ledger.completions) > 1 else "")
     yield f"{label}: {token_text(ledger, entry.id)} (id {entry.id})"

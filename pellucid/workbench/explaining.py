@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pellucid.errors import UsageError
@@ -17,14 +18,16 @@ from pellucid.workbench.shapes import Shapes, make_shapes
 from pellucid.workbench.tracing import read_trace
 
 if TYPE_CHECKING:
+    from pellucid.generation.ledger import Ledger
+    from pellucid.workbench.explain_ledger import TokenNumber
     from pellucid.workbench.explain_run import RunNames, RunNumber
 
-    Explanation = Derivation | Slice | Trace | Shapes | RunNumber | RunNames
+    Explanation = Derivation | Slice | Trace | Shapes | RunNumber | RunNames | TokenNumber | Ledger
     """Print it to read it; `explanation_data` gives the same as plain data."""
 
 
 def explain(
-    model: Model | Trace | str | os.PathLike[str],
+    model: "Model | Trace | Ledger | str | os.PathLike[str]",
     prompt: Prompt | Sequence[Prompt] | None = None,
     at: str | None = None,
     *,
@@ -35,6 +38,10 @@ def explain(
     batch: int | None = None,
     progress: Callable[[int, int], None] = lambda step, last: None,
     raw_tokens: bool = False,
+    token: int | None = None,
+    choice: int = 0,
+    ledger_model: Model | str | None = None,
+    say: Callable[[str], None] = lambda text: None,
     **run: Any,
 ) -> "Explanation":
     """Returns where a number came from: print it, or walk its operands.
@@ -46,7 +53,9 @@ def explain(
     With a prompt, `run` holds the other arguments of `trace`. Without one, `model` is a trace or its file;
     the folder of a training run, where `at` is NAME@k after update k, and `progress` is called for each
     replayed step; or a model or a config-only preset, whose shapes are returned for `batch` rows of `tokens`
-    tokens.
+    tokens. Of a ledger or its file, `token` is the number of a new token, from 1, and `at` by default the
+    probability with which it was drawn: the run of its model, or of `ledger_model`, is explained through the
+    samplers and the logits. Without `token`, the ledger is returned.
 
     >>> import pellucid
     >>> found = pellucid.explain("abcd", "A B", at="logits[t=1,v=2]")
@@ -60,6 +69,21 @@ def explain(
     if isinstance(model, os.PathLike):
         model = os.fspath(model)
     check_limits("" if at is None else at, depth, top, lines)
+    if (ledger := _read_ledger(model, token is not None)) is not None:
+        given = {**run, "prompt": prompt, "tokens": tokens, "batch": batch, "raw_tokens": raw_tokens or None}
+        if names := [name for name, value in given.items() if value is not None]:
+            raise UsageError(f"a ledger holds its own run: omit {names[0]}.")
+        if token is None:
+            if at is not None:
+                raise UsageError(f"which token is meant? Give token=1 with at={at!r}.")
+            return ledger
+        from pellucid.workbench.explain_ledger import explain_token
+
+        return explain_token(
+            ledger, token, at, choice=choice, model=ledger_model, depth=depth, top=top, lines=lines, say=say
+        )
+    if token is not None or ledger_model is not None:
+        raise UsageError("token and ledger_model are for a ledger: omit them, or give a ledger's file.")
     if prompt is not None:
         if tokens is not None or batch is not None:
             raise UsageError("tokens and batch are for shapes without a prompt: omit them, or the prompt.")
@@ -80,6 +104,19 @@ def explain(
     else:
         return _shapes(model, at, tokens, batch, run)
     return found if at is None else derive.explain(found, at, depth, top, lines)
+
+
+def _read_ledger(model: Any, is_asked: bool) -> "Ledger | None":
+    """Returns the ledger that is given, or whose file is; None where it is something else, unless a ledger
+    is asked for."""
+    if isinstance(model, Model | Trace) or (isinstance(model, str) and not model.endswith(".json")):
+        return None
+    from pellucid.generation.ledger import Ledger
+    from pellucid.generation.ledger_file import is_ledger
+
+    if isinstance(model, str):
+        return Ledger.read(model) if is_asked or is_ledger(Path(model)) else None
+    return model if isinstance(model, Ledger) else None
 
 
 def _is_trace(model: Any) -> bool:
@@ -117,8 +154,14 @@ def explanation_lines(found: "Explanation", digits: int = 5, more: More = IN_PYT
         return overview.format_overview(found)
     if isinstance(found, Shapes):
         return found.lines()
+    from pellucid.generation.ledger import Ledger
+    from pellucid.workbench.explain_ledger import TokenNumber
     from pellucid.workbench.explain_run import RunNumber
 
+    if isinstance(found, Ledger):
+        return str(found).splitlines()
+    if isinstance(found, TokenNumber):
+        return [*found.notes, *explanation_lines(found.found, digits, more)]
     if isinstance(found, RunNumber):
         return [*explanation_lines(found.found, digits, more), *found.notes]
     return found.lines()
@@ -142,8 +185,15 @@ def explanation_data(found: "Explanation") -> Any:
         ]
     if isinstance(found, Shapes):
         return found.as_data()
+    from pellucid.generation.ledger import Ledger
+    from pellucid.generation.ledger_file import to_data
+    from pellucid.workbench.explain_ledger import TokenNumber
     from pellucid.workbench.explain_run import RunNumber
 
+    if isinstance(found, Ledger):
+        return to_data(found)
+    if isinstance(found, TokenNumber):
+        return explanation_data(found.found) | {"token": found.token}
     return (
         explanation_data(found.found) | {"run": found.replay} if isinstance(found, RunNumber) else found.data
     )

@@ -1,0 +1,129 @@
+"""Explains a token of a ledger: from its probability through the samplers to the logits, and into the model.
+
+The specification runs on the tokens that the model had read, and the samplers are steps on its tape. In the
+run itself the keys and values of earlier positions were not computed again: they came from the cache, where
+the prompt and each new token had left them. The labels of the axis s say which.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pellucid.explain import derive
+from pellucid.explain.derive import Derivation
+from pellucid.explain.table import Slice
+from pellucid.explain.trace import Trace
+from pellucid.format import format_number, pluralize
+from pellucid.generation.chain import Chain, ChainState
+from pellucid.generation.context import check_fits
+from pellucid.generation.entry import Entry
+from pellucid.generation.ledger import Ledger
+from pellucid.generation.sampling_steps import append_chain
+from pellucid.generation.token_text import find_step, find_token, token_text
+from pellucid.workbench.model import Model
+from pellucid.workbench.replaying import open_model_of
+
+A_SECOND = 10**9
+"""Parameters times tokens from which on the specification takes more than about a second."""
+DEFAULT_ADDRESS = "sampling.probability"
+"""The number that is explained where none is named: with which the token was drawn."""
+
+
+@dataclass(frozen=True)
+class TokenNumber:
+    """A number behind one token of a ledger, or a table of them, and what must be known of it."""
+
+    found: Derivation | Slice
+    notes: tuple[str, ...]
+    token: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.found.name
+
+    def __str__(self) -> str:
+        return "\n".join((*self.notes, str(self.found)))
+
+
+def explain_token(
+    ledger: Ledger,
+    token: int,
+    at: str | None = None,
+    *,
+    choice: int = 0,
+    model: Model | str | None = None,
+    depth: int = 3,
+    top: int = 6,
+    lines: int | None = 40,
+    say: Callable[[str], None] = lambda text: None,
+) -> TokenNumber:
+    """Returns where a number behind a token came from; tokens are numbered from 1.
+
+    `model` is needed where the ledger's own is not at its path. `say` is called before what takes time.
+    """
+    entry, step = find_token(ledger, token, choice), find_step(ledger, token, choice)
+    found = model if isinstance(model, Model) else open_model_of(ledger, model)
+    ids = ledger.read_context(choice, step)
+    if ledger.model.parameters * len(ids) > A_SECOND:
+        say(f"running the specification of {found.name} on {pluralize(len(ids), 'token')} …")
+    trace = trace_token(ledger, found, choice, step)
+    notes = _describe(ledger, trace, entry, choice, step)
+    usual = DEFAULT_ADDRESS if ledger.sampling.beams == 1 else f"sampling.probs[v={entry.id}]"
+    derived = derive.explain(trace, at or usual, depth, top, lines)
+    about = {"choice": choice, "token": step + 1, "id": entry.id, "probability": entry.probability}
+    return TokenNumber(derived, tuple(notes), about)
+
+
+def trace_token(ledger: Ledger, model: Model, choice: int, step: int) -> Trace:
+    """Returns the specification's run on the context of a new token, with the samplers and the draw."""
+    ids = ledger.read_context(choice, step)
+    trace = model.trace(list(ids))
+    state = _make_state(ledger, model, choice, step)
+    append_chain(trace.tape, "logits", len(ids) - 1, state)
+    plain = trace.labels["s"]
+    places = [
+        f"{text} ({origin})" for text, origin in zip(plain, _find_origins(ledger, choice, step), strict=True)
+    ]
+    return replace(trace, labels=trace.labels | {"s": places})
+
+
+def _make_state(ledger: Ledger, model: Model, choice: int, step: int) -> ChainState:
+    config, sampling = model.config, ledger.sampling
+    prefix = config.mask.bidirectional_prefix
+    most = check_fits(len(ledger.prompt), sampling, config.context_length, prefix)
+    sampling = replace(sampling, max_new_tokens=most)
+    chain = Chain.make(sampling, ledger.prompt, config.vocab_size, ledger.stop_ids, ledger.seed)
+    state = ChainState(chain, choice)
+    for id in ledger.completions[choice].ids[:step]:
+        state.append(id)
+    return state
+
+
+def _find_origins(ledger: Ledger, choice: int, step: int) -> list[str]:
+    """Returns for each position of the context when its keys and values were computed."""
+    held = len(ledger.read_context(choice, step))
+    cuts = [cut for cut in ledger.shortenings if cut.choice == choice and cut.step <= step]
+    read = cuts[-1].kept if cuts else len(ledger.prompt)
+    first = cuts[-1].step if cuts else 0
+    together = f"read again before token {first + 1}" if cuts else "prompt"
+    return [together] * read + [f"token {first + i + 1}" for i in range(held - read)]
+
+
+def _describe(ledger: Ledger, trace: Trace, entry: Entry, choice: int, step: int) -> list[str]:
+    which = f"token {step + 1}" + (f" of choice {choice}" if len(ledger.completions) > 1 else "")
+    notes = [f"{which}: {token_text(ledger, entry.id)}, p = {format_number(entry.probability, 5)}"]
+    id = int(trace.tape["sampling.id"].item())
+    computed = float(trace.tape["sampling.probs"][0, 0, entry.id])
+    if id != entry.id and ledger.sampling.beams == 1:
+        other = token_text(ledger, id)
+        notes.append(
+            f"the specification, in float64, chooses {other}: rounding of {ledger.model.dtype} decided"
+        )
+    else:
+        far = abs(computed - entry.probability)
+        notes.append(f"the specification computes it in float64: p differs by {far:.1e}")
+    if step:
+        notes.append("in the run keys and values came from the cache: on the axis s, when they were computed")
+    place = len(trace.labels["t"]) - 1
+    notes.append(f'the logit behind it: --at "logits[t={place},v={entry.id}]"')
+    return [*notes, ""]
