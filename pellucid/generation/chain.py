@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pellucid.errors import PellucidError, TokenError, UsageError
+from pellucid.errors import PellucidError, TokenError, UsageError, quote
 from pellucid.generation.drawn_token import draw_token, find_removals, make_entry
 from pellucid.generation.entry import SHOWN_CANDIDATES, Entry, Removal
 from pellucid.generation.row_operations import run_step, to_array
@@ -193,20 +193,33 @@ def process(logits: Tensor, states: Sequence[ChainState], watch: Watch | None = 
         for stage, sampler in state.chain.stages:
             stages.setdefault(stage, []).append((row, sampler))
     for stage, users in sorted(stages.items(), key=itemgetter(0)):
-        given = {row: sampler.inputs(states[row]) for row, sampler in users}
-        inputs = {row: values for row, values in given.items() if values is not None}
-        if not inputs:
-            continue
-        rows, before, (_, sampler) = list(inputs), scores, users[0]
-        batched = _batch(list(inputs.values()), scores.device)
-        if len(rows) == len(states):
-            scores = sampler.apply(run_step, before, **batched)
-        else:
-            scores = before.clone()
-            scores[rows] = sampler.apply(run_step, before[rows], **batched)
-        if watch:
+        before = scores
+        try:
+            rows, scores = _run_stage(before, states, users)
+        except PellucidError:
+            raise
+        except Exception as error:  # a sampler may be anyone's
+            raise UsageError(f"the sampler {stage.name} failed: {quote(error)}.") from error
+        if watch and rows:
             watch(stage.name, rows, before, scores)
     return scores
+
+
+def _run_stage(
+    scores: Tensor, states: Sequence[ChainState], users: Sequence[tuple[int, Sampler]]
+) -> tuple[list[int], Tensor]:
+    """Returns the rows on which samplers of one kind have something to do, and all scores after them."""
+    given = {row: sampler.inputs(states[row]) for row, sampler in users}
+    inputs = {row: values for row, values in given.items() if values is not None}
+    if not inputs:
+        return [], scores
+    rows, (_, sampler) = list(inputs), users[0]
+    batched = _batch(list(inputs.values()), scores.device)
+    if len(rows) == len(states):
+        return rows, sampler.apply(run_step, scores, **batched)
+    after = scores.clone()
+    after[rows] = sampler.apply(run_step, scores[rows], **batched)
+    return rows, after
 
 
 def _batch(inputs: list[dict[str, Any]], device: torch.device) -> dict[str, Tensor]:

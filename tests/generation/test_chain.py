@@ -269,7 +269,7 @@ class Broken:
 
     start = 0
 
-    def __init__(self, error: PellucidError | None) -> None:
+    def __init__(self, error: Exception | None) -> None:
         self.error = error
 
     def allowed(self, state: int, remaining: int) -> Any:
@@ -280,17 +280,18 @@ class Broken:
 
 def test_an_error_ends_its_own_row_alone() -> None:
     error = ConfigError("no such state.")
-    logits, states = LOGITS.repeat(5, 1), make_states(8, 5, temperature=1.0)
+    logits, states = LOGITS.repeat(6, 1), make_states(8, 6, temperature=1.0)
     wanted = choose(logits, states)
     logits[1, 6] = math.nan
-    for row, broken in ((2, Broken(error)), (3, Broken(None))):
+    for row, broken in ((2, Broken(error)), (3, Broken(None)), (5, Broken(ValueError("no state 7")))):
         chain = Chain.make(Sampling(temperature=1.0), (), 8, (), 0, broken)
         states[row] = ChainState(chain, row)
-    found = choose(logits, states, record=[False, False, True, True, False])
+    found = choose(logits, states, record=[False, False, True, True, False, False])
     assert found[0] == wanted[0] and found[4] == wanted[4]
     assert "token 6 is NaN" in str(found[1])
     assert found[2] is error
     assert isinstance(found[3], UsageError) and str(found[3]).startswith("constraint removed the last token")
+    assert isinstance(found[5], UsageError) and str(found[5]) == "the sampler constraint failed: no state 7."
 
 
 def test_a_sampler_that_is_none_is_refused_when_the_chain_is_made() -> None:
