@@ -19,7 +19,7 @@ total / (length + 1)^length_penalty.
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
@@ -77,7 +77,7 @@ class BeamSearch:
     length: int = 0
     """New tokens of each running beam."""
     tree: list[BeamNode] = field(default_factory=list)
-    """What was ranked among the first `2 · beams` of each step, and everything that went on."""
+    """What was kept and what ended, and of what was given up the first that were ranked after it."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.n <= self.beams:
@@ -129,16 +129,17 @@ class BeamSearch:
             finish = "stop" if id in self.stop_ids else find_end(parent, id) if find_end else None
             finish = finish or ("length" if is_last else None)
             ids, node = (*self.running[parent].ids, id), len(self.tree)
-            fate = "pruned"
-            if finish is None and len(running) < self.beams:
-                fate = "kept"
+            if finish is not None and rank >= self.beams:
+                continue
+            record = BeamNode(self.running[parent].node, id, float(scores[parent, id]), total, "pruned")
+            if finish is not None:
+                score = total / penalty
+                ended.append(Hypothesis(parent, ids, total, score, finish, node))
+                record = replace(record, fate="finished", penalty=penalty, final=score)
+            elif len(running) < self.beams:
                 running.append(Beam(parent, ids, total, node))
-            elif finish is not None and rank < self.beams:
-                fate = "finished"
-                ended.append(Hypothesis(parent, ids, total, total / penalty, finish, node))
-            ends = (penalty, total / penalty) if fate == "finished" else ()
-            logprob = float(scores[parent, id])
-            self.tree.append(BeamNode(self.running[parent].node, id, logprob, total, fate, *ends))
+                record = replace(record, fate="kept")
+            self.tree.append(record)
         self.running = running
         self.finished = sorted(self.finished + ended, key=lambda one: -one.score)[: self.beams]
         return running, ended

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from pellucid.arguments import check_int
 from pellucid.errors import ResourceError, TokenError, UsageError
+from pellucid.generation.beams import Beams
 from pellucid.generation.chain import Chain, choose
 from pellucid.generation.context import check_fits
 from pellucid.generation.feed import Feed
@@ -33,6 +34,8 @@ from pellucid.generation.request import Completion, Request, Token
 from pellucid.generation.sample import Sample
 from pellucid.generation.sampling import Sampling
 from pellucid.generation.slots import CHUNK, CacheSlots
+from pellucid.generation.speculate import Speculate
+from pellucid.generation.speculative import Speculation
 from pellucid.generation.strategy import Job, Strategy
 from pellucid.model.transformer import Transformer
 from pellucid.text.tokenizer import Tokenizer
@@ -110,7 +113,8 @@ class Engine:
     `slots` texts run at once, each of at most `capacity` tokens; `queue` more requests may wait. A step reads
     at most about `budget` tokens, prompts included, which are read in chunks of `chunk`. `memory` bounds the
     bytes of the cache, by default to what is free. With `is_static`, by default on a GPU, a decode step runs
-    over all slots at once.
+    over all slots at once. With `lookup` or a `draft` model, up to `draft_tokens` proposed tokens are read with
+    the last one of a text.
     """
 
     def __init__(
@@ -127,6 +131,9 @@ class Engine:
         memory: int | None = None,
         chunk: int = CHUNK,
         is_static: bool | None = None,
+        draft: Transformer | None = None,
+        lookup: bool = False,
+        draft_tokens: int = 4,
     ) -> None:
         self.model, self.tokenizer, self.stop_ids = model, tokenizer, frozenset(stop_ids)
         self.budget, self.queue = check_int("budget", budget, least=1), check_int("queue", queue, least=0)
@@ -136,6 +143,11 @@ class Engine:
         dtype = cache_dtype or model.dtype
         check_int("chunk", chunk, least=1)
         self.slots = CacheSlots(model, slots, self.capacity, dtype, memory, chunk, is_static)
+        self.speculation = (
+            Speculation(self.slots, draft=draft, lookup=lookup, tokens=draft_tokens, memory=memory)
+            if draft is not None or lookup
+            else None
+        )
         self._waiting: deque[Handle] = deque()
         self._running: list[Handle] = []
         self._stepping = threading.Lock()
@@ -301,7 +313,12 @@ class Engine:
             self.tokenizer,
             lambda token: tokens[0]._emit(token),
         )
-        handle = Handle(self, kind(job, self.slots), streams)
+        strategy = (
+            Speculate(job, self.slots, self.speculation)
+            if kind is Sample and self.speculation is not None
+            else kind(job, self.slots)
+        )
+        handle = Handle(self, strategy, streams)
         tokens.append(handle)
         return handle
 
@@ -336,6 +353,8 @@ class Engine:
         """Returns what every request reads in this step: first texts, then prompts while the budget lasts."""
         room, planned = self.budget, list[tuple[Handle, list[Feed]]]()
         ready = [handle for handle in self._running if not handle.waits_for_reader]
+        self._propose(ready)
+        ready = [handle for handle in ready if not handle.is_done]
         for handle in sorted(ready, key=lambda handle: handle.strategy.reads_prompt):
             if handle.strategy.reads_prompt and room <= 0:
                 continue
@@ -343,6 +362,19 @@ class Engine:
             room -= sum(feed.n_tokens for feed in feeds)
             planned.append((handle, feeds))
         return planned
+
+    def _propose(self, handles: Sequence[Handle]) -> None:
+        """Proposes tokens to the requests that speculate; a draft that fails ends its request alone."""
+        if self.speculation is None:
+            return
+        try:
+            self.speculation.prepare([draft for handle in handles for draft in handle.strategy.drafts()])
+        except Exception as error:
+            if len(handles) == 1:
+                self._end(handles[0], "error", error)
+            else:
+                for handle in handles:
+                    self._propose([handle])
 
     @torch.inference_mode()
     def _advance(self, planned: Sequence[tuple[Handle, list[Feed]]]) -> None:
@@ -400,4 +432,4 @@ class Engine:
 
 def choose_strategy(sampling: Sampling) -> type[Strategy]:
     """Returns the strategy of a request."""
-    return Sample
+    return Beams if sampling.beams > 1 else Sample

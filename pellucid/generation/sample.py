@@ -73,6 +73,10 @@ class Sample(Strategy):
             if isinstance(token, PellucidError):
                 raise token
             row.append(self.job, self.slots, token)
+        self._drop_finished()
+
+    def _drop_finished(self) -> None:
+        """Gives back the slots of the texts that have ended."""
         for row in self.rows:
             if row.output.finish is not None:
                 self.give_back(row.slot)

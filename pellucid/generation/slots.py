@@ -97,7 +97,7 @@ class CacheSlots:
         if not self.cache.can_rewind:
             return 0, 0
         lengths = [
-            self.last_border(min(_count_equal(held[:whole], prompt), len(prompt) - 1))
+            self.last_border(min(count_equal(held[:whole], prompt), len(prompt) - 1))
             for held, whole in zip(self.tokens, self.whole_chunks, strict=True)
         ]
         longest = max(lengths)
@@ -191,10 +191,10 @@ class CacheSlots:
             tokens.extend(ids)
 
 
-def _count_equal(one: Sequence[int], other: Sequence[int]) -> int:
+def count_equal(one: Sequence[int], other: Sequence[int]) -> int:
     """Returns how many first tokens are the same.
 
-    >>> _count_equal([1, 2, 3], [1, 2, 4, 5])
+    >>> count_equal([1, 2, 3], [1, 2, 4, 5])
     2
     """
     count = 0

@@ -19,6 +19,7 @@ from pellucid.generation.ledger_record import Shortening
 from pellucid.generation.output import Output
 from pellucid.generation.request import Completion, Request, Token
 from pellucid.generation.slots import CacheSlots
+from pellucid.generation.speculative import Draft
 from pellucid.text.tokenizer import Tokenizer
 
 
@@ -125,6 +126,10 @@ class Strategy(ABC):
         """Returns a slot to the engine."""
         self.held.remove(slot)
         self.slots.release(slot)
+
+    def drafts(self) -> list[Draft]:
+        """Returns the texts for which tokens may be proposed before the next step."""
+        return []
 
     @abstractmethod
     def feeds(self, room: int) -> list[Feed]:

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from pellucid.config import ModelConfig
 from pellucid.errors import PellucidError, UsageError
-from pellucid.generation.chain import Chain, ChainState
+from pellucid.generation.chain import Chain, ChainState, Chosen, choose
 from pellucid.generation.sampling import Sampling
+from pellucid.generation.slots import CacheSlots
 from pellucid.generation.speculative import (
     Draft,
     check_speculation,
@@ -59,7 +60,9 @@ def generate(
     dtype: torch.dtype = torch.float32,
 ) -> Text:
     """A text by hand: read what was proposed as segments of one token, draw, remove what was rejected."""
-    cache, draft_cache = (Cache(target.config, 1, target.config.context_length, dtype=dtype) for _ in "td")
+    capacity = target.config.context_length
+    cache = Cache(target.config, 1, capacity, dtype=dtype)
+    draft_slots = CacheSlots(draft or target, 1, capacity, torch.float32)
     chain = Chain(sampling, tuple(prompt), target.config.vocab_size, frozenset(), sampling.seed or 0)
     state = ChainState(chain)
     target.forward_packed([(cache, prompt[:-1])], [0])
@@ -69,19 +72,19 @@ def generate(
         room = min(tokens, count - len(state.new) - 1)
         proposed: list[int] = []
         if draft is not None:
-            [proposed] = propose_by_draft(draft, [Draft(draft_cache, text, state, room)])
+            [proposed] = propose_by_draft(draft_slots, [Draft(0, text, state, room)])
         elif lookup:
             proposed = propose_by_lookup(text, room)
         fed = [text[-1], *proposed]
         logits = target.forward_packed([(cache, [id]) for id in fed], range(len(fed)))
         accepted = -1
-        for chosen in draw_while_accepted(logits, state, proposed):
+        [first] = choose(logits[:1], [state])
+        for chosen in draw_while_accepted(first, logits, state, proposed):
             assert not isinstance(chosen, PellucidError)
             state.append(chosen.id)
             accepted += 1
         proposals, hits = proposals + len(proposed), hits + accepted
         cache.crop(len(text) + accepted)
-        draft_cache.crop(len(text) + accepted)
     return Text(state.new, proposals, hits, cache)
 
 
@@ -129,15 +132,15 @@ def test_drafts_of_several_texts_are_those_of_each_alone() -> None:
     texts = [[1, 2, 3], [4], [5, 6, 7, 8, 9], [2, 2]]
     counts = [3, 1, 4, 0]
 
-    def draft_for(rows: Sequence[int], cache: Cache) -> list[list[int]]:
+    def draft_for(rows: Sequence[int]) -> list[list[int]]:
         drafts = []
         for row in rows:
             chain = Chain(SAMPLINGS["temperature"], tuple(texts[row]), 12, frozenset(), row)
-            drafts.append(Draft(cache.row(row), texts[row], ChainState(chain), counts[row]))
-        return propose_by_draft(draft, drafts)
+            drafts.append(Draft(row, texts[row], ChainState(chain), counts[row]))
+        return propose_by_draft(CacheSlots(draft, 4, 16, torch.float32), drafts)
 
-    together = draft_for(range(4), Cache(draft.config, 4, 16))
-    assert together == [draft_for([row], Cache(draft.config, 4, 16))[0] for row in range(4)]
+    together = draft_for(range(4))
+    assert together == [draft_for([row])[0] for row in range(4)]
     assert list(map(len, together)) == counts
 
 
@@ -171,29 +174,31 @@ def compare_distributions(draws: int, temperature: float) -> None:
         return {ids: model(torch.tensor([[1, 2, *ids]]))[0, -1] for ids in beginnings}
 
     logits, draft_logits = tabulate(target), tabulate(draft)
-    counts: Counter[tuple[int, ...]] = Counter()
-    accepted = 0
-    for seed in range(draws):
-        sampling = Sampling(temperature=temperature, seed=seed)
-        state = ChainState(Chain(sampling, (1, 2), 6, frozenset(), seed))
-        [proposal] = draw_while_accepted(draft_logits[()][None], state.fork(), ())
-        assert not isinstance(proposal, PellucidError)
+    states = [
+        ChainState(Chain(Sampling(temperature=temperature), (1, 2), 6, frozenset(), seed))
+        for seed in range(draws)
+    ]
+    proposals = choose(draft_logits[()].expand(draws, -1), [state.fork() for state in states])
+    firsts = choose(logits[()].expand(draws, -1), states)
+    for state, proposal, first in zip(states, proposals, firsts, strict=True):
+        assert isinstance(proposal, Chosen)
         rows = torch.stack((logits[()], logits[(proposal.id,)]))
-        for chosen in draw_while_accepted(rows, state, [proposal.id]):
-            assert not isinstance(chosen, PellucidError)
+        for chosen in draw_while_accepted(first, rows, state, [proposal.id]):
+            assert isinstance(chosen, Chosen)
             state.append(chosen.id)
-        accepted += len(state.new) - 1
-        if len(state.new) == 1:
-            for chosen in draw_while_accepted(logits[tuple(state.new)][None], state, ()):
-                assert not isinstance(chosen, PellucidError)
-                state.append(chosen.id)
-        counts[tuple(state.new)] += 1
+    rejected = [state for state in states if len(state.new) == 1]
+    for state, second in zip(
+        rejected, choose(torch.stack([logits[tuple(state.new)] for state in rejected]), rejected), strict=True
+    ):
+        assert isinstance(second, Chosen)
+        state.append(second.id)
+    counts = Counter(tuple(state.new) for state in states)
     softmax = {ids: torch.softmax(row.double() / temperature, -1).tolist() for ids, row in logits.items()}
     probabilities = {
         (a, b): softmax[()][a] * softmax[(a,)][b] for a, b in itertools.product(range(6), repeat=2)
     }
     assert measure_unlikeliness(counts, probabilities) > 0.01
-    assert 0.1 < accepted / draws < 0.99
+    assert 0.01 < len(rejected) / draws < 0.9
 
 
 def test_speculative_texts_come_as_often_as_the_target_says() -> None:
