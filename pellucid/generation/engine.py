@@ -113,8 +113,8 @@ class Engine:
     `slots` texts run at once, each of at most `capacity` tokens; `queue` more requests may wait. A step reads
     at most about `budget` tokens, prompts included, which are read in chunks of `chunk`. `memory` bounds the
     bytes of the cache, by default to what is free. With `is_static`, by default on a GPU, a decode step runs
-    over all slots at once. With `lookup` or a `draft` model, up to `draft_tokens` proposed tokens are read with
-    the last one of a text.
+    over all slots at once. With `lookup` or a `draft` model, up to `draft_tokens` proposed tokens are read
+    with the last one of a text.
     """
 
     def __init__(
