@@ -8,6 +8,7 @@ from typing import Any
 import typer
 import typer.main
 
+from pellucid.cli.chat import chat
 from pellucid.cli.choices import choices
 from pellucid.cli.compare import compare
 from pellucid.cli.data import app as data
@@ -56,6 +57,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "choices": choices,
     "train": train,
     "generate": generate,
+    "chat": chat,
     "explain": explain,
     "trace": trace,
     "learn": learn,

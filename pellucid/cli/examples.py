@@ -13,6 +13,7 @@ EXAMPLES = {
         'pellucid generate runs/a "Once upon a time" --max-new-tokens 20',
         'pellucid generate abcd "A B" --temperature 1 --seed 0 --json',
     ),
+    "chat": ("pellucid chat smollm2", 'pellucid chat smollm2 --system "Answer in one sentence."'),
     "explain": (
         'pellucid explain abcd "A B" --at "probs[t=1,v=2]" --depth 2',
         'pellucid explain abcd "A B" --target C --update sgd --at "unembed.weight@1[v=2,c=1]"',
