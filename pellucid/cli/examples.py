@@ -11,19 +11,19 @@ EXAMPLES = {
     "train": ("pellucid train my.txt --minutes 10 out=runs/a", "pellucid train task:copy --dry-run"),
     "generate": (
         'pellucid generate runs/a "Once upon a time" --max-new-tokens 20',
-        'pellucid generate abcd "A B" --temperature 1 --seed 0 --json',
+        'pellucid generate abcd "A B" --temperature 1 --seed 0 --ledger --ledger-file ledger.json',
     ),
     "chat": ("pellucid chat smollm2", 'pellucid chat smollm2 --system "Answer in one sentence."'),
     "explain": (
         'pellucid explain abcd "A B" --at "probs[t=1,v=2]" --depth 2',
-        'pellucid explain abcd "A B" --target C --update sgd --at "unembed.weight@1[v=2,c=1]"',
+        "pellucid explain ledger.json --token 7",
     ),
     "trace": (
         'pellucid trace abcd "A B" -o ab.json',
         'pellucid trace abcd "A B" --target C --update adamw --lr 0.1 -o abc.json',
     ),
     "learn": ("pellucid learn", "pellucid learn 13 --answers"),
-    "replay": ("pellucid replay ab.json", "pellucid replay abc.json"),
+    "replay": ("pellucid replay ab.json", "pellucid replay ledger.json --model abcd"),
     "sheet": (
         "pellucid sheet lesson-13 -o lesson-13.html",
         'pellucid sheet abcd "A B" --target C --focus "d.unembed.weight" --boxes 60 -o ab.md',

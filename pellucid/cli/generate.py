@@ -1,5 +1,6 @@
 """`pellucid generate`: continue one text or many."""
 
+import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -166,7 +167,10 @@ def _show_ledger(
     for path in files:
         ledger.save(path, force)
     if as_table:
-        print(ledger, file=sys.stderr)
+        from pellucid.generation.ledger_text import format_ledger
+
+        width = max(shutil.get_terminal_size((100, 24)).columns, 40)
+        print("\n".join(format_ledger(ledger, width)), file=sys.stderr)
 
 
 def _check_chat(chat: bool, system: str | None, parse_special: bool) -> None:

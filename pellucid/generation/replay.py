@@ -117,6 +117,8 @@ def compare_file(ledger: LedgerRecord) -> Iterator[Comparison]:
             same = takewhile(lambda pair: pair[0] == pair[1], zip(one.proposed, emitted, strict=False))
             place = f"{where}, speculative step before token {one.step + 1}"
             yield Comparison(place, "accepted", one.accepted, sum(1 for _ in same))
+    if ledger.sampling.seed is not None:
+        yield Comparison("the settings", "seed", ledger.sampling.seed, ledger.seed)
     yield from _compare_context(ledger)
     yield from _compare_beams(ledger)
 

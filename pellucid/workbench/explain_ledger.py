@@ -19,7 +19,7 @@ from pellucid.generation.context import check_fits
 from pellucid.generation.entry import Entry
 from pellucid.generation.ledger import Ledger
 from pellucid.generation.sampling_steps import append_chain
-from pellucid.generation.token_text import find_step, find_token, token_text
+from pellucid.generation.token_text import find_step, find_token, format_token, token_text
 from pellucid.workbench.model import Model
 from pellucid.workbench.replaying import open_model_of
 
@@ -68,6 +68,8 @@ def explain_token(
         say(f"running the specification of {found.name} on {pluralize(len(ids), 'token')} …")
     trace = trace_token(ledger, found, choice, step)
     notes = _describe(ledger, trace, entry, choice, step)
+    if at is None:
+        notes = [*format_token(ledger, token, choice), *notes[1:]]
     usual = DEFAULT_ADDRESS if ledger.sampling.beams == 1 else f"sampling.probs[v={entry.id}]"
     derived = derive.explain(trace, at or usual, depth, top, lines)
     about = {"choice": choice, "token": step + 1, "id": entry.id, "probability": entry.probability}

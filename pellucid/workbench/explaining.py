@@ -159,7 +159,7 @@ def explanation_lines(found: "Explanation", digits: int = 5, more: More = IN_PYT
     from pellucid.workbench.explain_run import RunNumber
 
     if isinstance(found, Ledger):
-        return str(found).splitlines()
+        return [*str(found).splitlines(), "one token, and on into the model: --token N (token=N in Python)"]
     if isinstance(found, TokenNumber):
         return [*found.notes, *explanation_lines(found.found, digits, more)]
     if isinstance(found, RunNumber):

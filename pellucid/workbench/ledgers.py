@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pellucid.generation.chain import Chain
+from pellucid.generation.conflicts import CONSTRAINTS
 from pellucid.generation.ledger import Ledger
 from pellucid.generation.ledger_file import to_data
 from pellucid.generation.ledger_record import (
@@ -16,6 +17,7 @@ from pellucid.generation.ledger_record import (
     follow_context,
 )
 from pellucid.generation.request import Completion, Request
+from pellucid.parts.samplers import Sampler
 from pellucid.pretrained import parameter_count
 
 if TYPE_CHECKING:
@@ -97,8 +99,15 @@ def compute_fingerprint(model: "Model") -> str:
 
 
 def _describe_chain(chain: Chain) -> tuple[LedgerSampler, ...]:
-    tables = [sampler.to_dict() for sampler in getattr(chain, "samplers", ())]
-    return tuple(LedgerSampler(table.pop("kind"), to_data(table)) for table in tables)
+    """Returns the samplers in their order; a constraint, which a request compiles, with what it was given."""
+    given = {name: value for name in CONSTRAINTS if (value := getattr(chain.sampling, name)) is not None}
+    samplers = [*chain.samplers, *([Sampler.read("constraint")] if given else [])]
+    tables = [sampler.to_dict() for sampler in sorted(samplers, key=lambda sampler: sampler.order)]
+    return tuple(
+        LedgerSampler(kind, given if kind == "constraint" else to_data(table))
+        for table in tables
+        if (kind := table.pop("kind"))
+    )
 
 
 def _show(model: "Model", id: int) -> str:
