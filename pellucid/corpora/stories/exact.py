@@ -34,20 +34,45 @@ def n_words(text: str) -> int:
     return len(words_of(text))
 
 
-class _Walk(ABC):
+class Lookahead:
+    """What the rest of a story may still look at."""
+
+    def __init__(self) -> None:
+        self._ahead: dict[Position, frozenset[str]] = {}
+
+    def ahead(self, place: Position | None) -> frozenset[str]:
+        """The forms that any continuation may still copy, and, after "=", those that it may ask for."""
+        if place is None:
+            return frozenset()
+        if place not in self._ahead:
+            template, step, rest = place
+            used = self.ahead(rest)
+            if step == len(template.steps):
+                used |= set(cut_piece(template.tail)[1])
+            else:
+                before, key, tables = template.steps[step]
+                used |= {*cut_piece(before)[1], f"={key}"} | self.ahead(Position(template, step + 1, None))
+                for table in tables.values():
+                    for option in table.options:
+                        used |= self.ahead(Position(option.template, 0, None))
+            self._ahead[place] = used
+        return self._ahead[place]
+
+
+class _Walk(Lookahead, ABC):
     """A recursion over (place, what is remembered of the past)."""
 
     def __init__(self, program: Grammar, measure: Measure | None) -> None:
+        super().__init__()
         self.program, self.measure = program, measure
         self.memo: dict[tuple[Position, frozenset[tuple[str, Any]]], Any] = {}
-        self._ahead: dict[Position, frozenset[str]] = {}
         self._forms: dict[Option, dict[str, Any]] = {}
 
     def length(self, piece: str, forms: dict[str, Any]) -> int:
         """A literal and its copies; a remembered form is its length already."""
         if self.measure is None:
             return 0
-        literals, copies = _cut(piece)
+        literals, copies = cut_piece(piece)
         return sum(map(self.measure, literals)) + sum(int(forms[copy]) for copy in copies)
 
     def forms(self, option: Option) -> dict[str, Any]:
@@ -59,24 +84,6 @@ class _Walk(ABC):
                 kept |= {k: measure(v) for k, v in option.forms.items() if k in self.program.copied}
             self._forms[option] = kept
         return self._forms[option]
-
-    def ahead(self, place: Position | None) -> frozenset[str]:
-        """The forms that any continuation may still look at."""
-        if place is None:
-            return frozenset()
-        if place not in self._ahead:
-            template, step, rest = place
-            used = self.ahead(rest)
-            if step == len(template.steps):
-                used |= set(_cut(template.tail)[1])
-            else:
-                before, key, tables = template.steps[step]
-                used |= {*_cut(before)[1], f"={key}"} | self.ahead(Position(template, step + 1, None))
-                for table in tables.values():
-                    for option in table.options:
-                        used |= self.ahead(Position(option.template, 0, None))
-            self._ahead[place] = used
-        return self._ahead[place]
 
     def value(self, place: Position | None, forms: dict[str, Any]) -> Any:
         if place is None:
@@ -170,8 +177,8 @@ class _Longest(_Walk):
 
 
 @cache
-def _cut(piece: str) -> tuple[list[str], list[str]]:
-    """The literals and the copies of a piece of a template."""
+def cut_piece(piece: str) -> tuple[list[str], list[str]]:
+    """Returns the literals and the copies of a piece of a template, in turn."""
     parts = piece.replace("%(", "\0").replace(")s", "\0").split("\0")
     return parts[::2], parts[1::2]
 

@@ -3,7 +3,9 @@
 import re
 from collections.abc import Iterable
 
-_TOKEN = re.compile(r"'s\b|[A-Za-z]+(?:-[A-Za-z]+)*|[^\sA-Za-z]")
+_WORD = r"'s\b|[A-Za-z]+(?:-[A-Za-z]+)*|[^\sA-Za-z]"
+_TOKEN = re.compile(_WORD)
+_SPACED = re.compile(rf" ?(?:{_WORD})|\s")
 
 
 def words_of(text: str) -> list[str]:
@@ -12,6 +14,15 @@ def words_of(text: str) -> list[str]:
     ['"', 'Look', ',', 'Anna', "'s", 'red-hot', 'tea', '!', '"']
     """
     return _TOKEN.findall(text)
+
+
+def spaced_words_of(text: str) -> list[str]:
+    """Returns the words and marks, each with the space before it; joined they are the text.
+
+    >>> spaced_words_of("Anna had a ")
+    ['Anna', ' had', ' a', ' ']
+    """
+    return _SPACED.findall(text)
 
 
 def join(words: Iterable[str]) -> str:
