@@ -39,7 +39,7 @@ class Chain:
     stop_ids: frozenset[int]
     seed: int
     constraint: Any = None
-    """Which tokens may follow, state by state: `start`, `allowed(state, remaining)`, `advance(state, id)`."""
+    """Which tokens may follow, state by state: a `Constraint` of `generation/constraints/`."""
 
     @classmethod
     def make(
@@ -149,10 +149,21 @@ class ChainState:
     def allowed(self) -> Table | None:
         if self.chain.constraint is None or self.constraint_state is None:
             return None
-        limit = self.chain.sampling.max_new_tokens
-        most = DEFAULT_NEW_TOKENS if limit is None else limit
-        allowed: Table = self.chain.constraint.allowed(self.constraint_state, most - len(self.new))
+        allowed: Table = self.chain.constraint.compute_mask(self.constraint_state, self.remaining)
         return allowed
+
+    @property
+    def remaining(self) -> int:
+        """How many tokens may still be added."""
+        limit = self.chain.sampling.max_new_tokens
+        return (DEFAULT_NEW_TOKENS if limit is None else limit) - len(self.new)
+
+    @property
+    def must_end(self) -> bool:
+        """Whether the constraint allows no token any more, so that the text ends without a stop token."""
+        if self.chain.constraint is None or self.constraint_state is None or self.stop_ids:
+            return False
+        return bool(self.chain.constraint.must_end(self.constraint_state, self.remaining))
 
 
 class Chosen(NamedTuple):

@@ -14,6 +14,7 @@ token, or the engine's own after `start`.
 """
 
 import contextlib
+import dataclasses
 import secrets
 import threading
 from collections import deque
@@ -28,6 +29,7 @@ from pellucid.arguments import check_int
 from pellucid.errors import ResourceError, TokenError, UsageError
 from pellucid.generation.beams import Beams
 from pellucid.generation.chain import Chain, choose
+from pellucid.generation.constraints import compile_constraint
 from pellucid.generation.context import check_fits
 from pellucid.generation.feed import Feed
 from pellucid.generation.request import Completion, Request, Token
@@ -302,7 +304,11 @@ class Engine:
             )
         seed = secrets.randbits(63) if sampling.seed is None else sampling.seed
         stop = self.stop_ids if sampling.stop_ids is None else frozenset(sampling.stop_ids)
-        chain = Chain(sampling, request.prompt, config.vocab_size, stop, seed)
+        constraint = compile_constraint(sampling, self.tokenizer, config.vocab_size, stop)
+        if constraint is not None:
+            constraint.check_limit(most)
+        fitting = dataclasses.replace(sampling, max_new_tokens=most)
+        chain = Chain.make(fitting, request.prompt, config.vocab_size, stop, seed, constraint)
         tokens: list[Handle] = []
         job = Job(
             request,

@@ -35,15 +35,19 @@ class Output:
         self.finish: str | None = None
         self.score: float | None = None
 
-    def append(self, id: int, logprob: float | None = None, entry: Entry | None = None) -> str:
-        """Adds a token and returns the text that it completes; sets `finish` where the text ends with it."""
+    def append(
+        self, id: int, logprob: float | None = None, entry: Entry | None = None, is_last: bool = False
+    ) -> str:
+        """Adds a token and returns the text that it completes; sets `finish` where the text ends with it.
+
+        `is_last` says that a constraint allows nothing after it."""
         self.ids.append(id)
         self.logprobs += [] if logprob is None else [logprob]
         self.entries += [] if entry is None else [entry]
         self.held += self._decode(id)
         for place in sorted(self.held.find(text) for text in self.stop if text in self.held)[:1]:
             self.held, self.finish, self.decoder = self.held[:place], "stop", None
-        if self.finish is None and id in self.stop_ids:
+        if self.finish is None and (is_last or id in self.stop_ids):
             self.finish = "stop"
         if self.finish is None and len(self.ids) >= self.max_new_tokens:
             self.finish = "length"

@@ -183,7 +183,7 @@ def _compare_end(ledger: LedgerRecord, completion: Completion, where: str) -> It
     stops = set(ledger.stop_ids)
     if inside := [step for step, id in enumerate(completion.ids[:-1]) if id in stops]:
         yield Comparison(where, "the place of its first stop token", len(completion.ids) - 1, inside[0])
-    if completion.finish == "stop" and not ledger.sampling.stop:
+    if completion.finish == "stop" and stops and not ledger.sampling.stop:
         ended = bool(completion.ids) and completion.ids[-1] in stops
         yield Comparison(where, "an end by a stop token", True, ended)
     if completion.finish == "length" and ledger.sampling.max_new_tokens is not None:

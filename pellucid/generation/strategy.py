@@ -37,14 +37,15 @@ class Job:
     shortenings: list[Shortening] = field(default_factory=list)
 
     def make_output(self, choice: int) -> Output:
-        """Returns the empty output of a choice."""
+        """Returns the empty output of a choice; under a constraint it is a text by itself."""
         stop = self.request.sampling.stop
         ids = self.chain.stop_ids
-        return Output(choice, self.tokenizer, self.request.prompt, ids, stop, self.max_new_tokens)
+        prompt = self.request.prompt if self.chain.constraint is None else ()
+        return Output(choice, self.tokenizer, prompt, ids, stop, self.max_new_tokens)
 
-    def emit_token(self, output: Output, chosen: Chosen) -> None:
-        """Adds a chosen token to an output and emits it."""
-        text = output.append(chosen.id, chosen.logprob, chosen.entry)
+    def emit_token(self, output: Output, chosen: Chosen, is_last: bool = False) -> None:
+        """Adds a chosen token to an output and emits it; the text may end with it."""
+        text = output.append(chosen.id, chosen.logprob, chosen.entry, is_last)
         self.emit(Token(output.choice, chosen.id, text, chosen.logprob, chosen.entry))
 
 
@@ -79,7 +80,7 @@ class TextRow:
             chosen = chosen._replace(entry=dataclasses.replace(chosen.entry, note=self.note))
         self.note = ""
         self.state.append(chosen.id)
-        job.emit_token(self.output, chosen)
+        job.emit_token(self.output, chosen, self.state.must_end)
         self.tokens.append(chosen.id)
         if self.output.finish is None:
             self.shorten(job, slots)

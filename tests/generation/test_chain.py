@@ -272,7 +272,7 @@ class Broken:
     def __init__(self, error: Exception | None) -> None:
         self.error = error
 
-    def allowed(self, state: int, remaining: int) -> Any:
+    def compute_mask(self, state: int, remaining: int) -> Any:
         if self.error:
             raise self.error
         return np.zeros(8, bool)

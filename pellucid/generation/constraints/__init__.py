@@ -1,9 +1,11 @@
 """Constrained output: which tokens may follow, so that the whole output matches what was asked for.
 
+The output is the text of the new tokens alone, without the prompt.
+
     constraint = compile_constraint(sampling, tokenizer, vocab_size, stop_ids)
     state = constraint.start
     while not constraint.must_end(state, remaining):
-        mask = constraint.allowed(state, remaining)     # [V], at least one token
+        mask = constraint.compute_mask(state, remaining)     # [V], at least one token
         state = constraint.advance(state, id)           # a token of the mask
 
 A regular expression (`regex`), a JSON schema (`json_schema`) and a grammar (`grammar`, the stories) become
@@ -59,24 +61,14 @@ def compile_constraint(
     """Returns what the output of a request must be, None where nothing is asked of it.
 
     Raises where the output could not be sure to be complete: a setting that cannot be read, a tokenizer that
-    cannot spell it, too few new tokens, or other settings that end or change a text.
+    cannot spell it, or too few new tokens.
     """
     given = {kind: spec for kind in CONSTRAINTS if (spec := getattr(sampling, kind)) is not None}
     if not given:
         return None
-    if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} cannot be combined: use one of them.")
-    kind, spec = given.popitem()
-    if not isinstance(spec, str):
-        raise UsageError(f"{kind} must be a string, not {show(spec)}.")
+    kind, spec = given.popitem()  # the settings are refused where there is more than one
     if tokenizer is None:
         raise UsageError(f"{kind} is about text, and this model has no tokenizer: use a model with one.")
-    if sampling.stop:
-        raise UsageError(f"stop={show(sampling.stop)} would cut the output that {kind} describes: omit one.")
-    if sampling.min_new_tokens:
-        raise UsageError(
-            f"min_new_tokens does not go with {kind}, which says where the text may end: omit it."
-        )
     stops = frozenset(stop_ids)
     excluded = stops.union(
         sampling.banned_tokens, (id for id, bias in sampling.logit_bias.items() if bias == -float("inf"))
@@ -84,9 +76,6 @@ def compile_constraint(
     constraint = _find(kind, spec, tokenizer, vocab_size, stops, excluded)
     if sampling.max_new_tokens is not None:
         constraint.check_limit(sampling.max_new_tokens)
-    state = constraint.start
-    for id in sampling.forced_tokens:
-        state = constraint.advance(state, id)
     return constraint
 
 

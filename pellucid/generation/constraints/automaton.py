@@ -100,22 +100,22 @@ def _split_bytes(expressions: Expressions, nodes: frozenset[int]) -> list[tuple[
         for mask, after in moves:
             follow.setdefault(mask, set()).add(after)
     blocks: list[tuple[int, set[int]]] = []
-    for mask, after in follow.items():
-        rest, split = mask, []
+    for mask, following in follow.items():
+        rest, split = mask, list[tuple[int, set[int]]]()
         for block, known in blocks:
             if both := block & rest:
-                split.append((both, known | after))
+                split.append((both, known | following))
                 if only := block & ~both:
                     split.append((only, known))
                 rest &= ~both
             else:
                 split.append((block, known))
-        blocks = [*split, (rest, after)] if rest else split
-    return [(mask, frozenset(after)) for mask, after in blocks]
+        blocks = [*split, (rest, following)] if rest else split
+    return [(mask, frozenset(following)) for mask, following in blocks]
 
 
 def _trim(table: Table, is_accepting: Bits) -> Automaton | None:
-    """Returns the automaton without the states from which nothing is accepted; None where that is the start."""
+    """Returns the automaton without states from which nothing is accepted; None where the start is one."""
     targets = np.sort(table, 1)
     is_new = np.diff(targets, axis=1, prepend=DEAD) > 0  # each pair of neighbors once
     before: list[list[int]] = [[] for _ in table]

@@ -6,7 +6,6 @@ expressions"). A repetition keeps its counts, so that nothing is written out bef
 nodes have equal numbers, so that there are finitely many.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 
 from pellucid.errors import UsageError
@@ -25,7 +24,7 @@ class Expressions:
     """The nodes of one expression.
 
     >>> e = Expressions("a*b")
-    >>> node = e.join(e.repeat(e.literal(b"a"), 0, math.inf), e.literal(b"b"))
+    >>> node = e.join(e.repeat(e.literal(b"a"), 0, float("inf")), e.literal(b"b"))
     >>> [(bytes([mask.bit_length() - 1]), after == node) for mask, after in e.moves(node)]
     [(b'a', True), (b'b', False)]
     """

@@ -12,7 +12,7 @@ r"""JSON schemas: a subset of finite depth, which is a regular language.
 | `enum`, `const` | one of several values, or one |
 | `anyOf` | one of several schemas |
 | `$ref` | a schema of the same file, `#/$defs/NAME`; none may contain itself |
-| `title`, `description`, `default`, `examples`, `deprecated`, `$schema`, `$id`, `$comment`, `$defs`, `definitions` | nothing |
+| `title`, `description`, `$defs` and other annotations (`ANNOTATIONS`) | nothing |
 
 Every other keyword is refused. The output has no white space but at most one space after each `:` and `,`.
 A string is written as `json.dumps(text, ensure_ascii=False)` writes it, without control characters other than
@@ -77,9 +77,9 @@ ESCAPED = {ord(char): json.dumps(char)[1:-1].encode() for char in '"\\\b\t\n\f\r
 def compile_json_schema(schema: str) -> Automaton:
     """Returns the automaton of the JSON texts that a schema, itself a JSON text, describes.
 
-    >>> pet = compile_json_schema('{"properties": {"legs": {"type": "integer", "maximum": 8}}, "type": "object"}')
-    >>> [pet.accepts(text) for text in (b'{"legs": 4}', b'{"legs":-1}', b'{}', b'{"legs": 9}', b'{"wings": 2}')]
-    [True, True, True, False, False]
+    >>> pet = compile_json_schema('{"type": "object", "properties": {"legs": {"enum": [2, 4]}}}')
+    >>> [pet.accepts(text) for text in (b'{"legs": 4}', b'{}', b'{"legs": 3}', b'{"wings": 2}')]
+    [True, True, False, False]
     """
     expressions = Expressions("json_schema")
     return build_automaton(expressions, _SchemaReader(_parse(schema), expressions).compile())

@@ -54,7 +54,7 @@ _COUNTS = re.compile(r"\{(\d*)(?:(,)(\d*))?\}")
 _NAMED = re.compile(r"\?P<[A-Za-z_]\w*>", re.ASCII)
 
 
-class Branch(NamedTuple):
+class Alternative(NamedTuple):
     """One alternative of a whole pattern, without its anchors."""
 
     node: int
@@ -76,7 +76,7 @@ def compile_regex(pattern: str) -> Automaton:
 
 def parse_pattern(
     pattern: str, expressions: Expressions, encode: Callable[[Ranges], int], name: str
-) -> list[Branch]:
+) -> list[Alternative]:
     """Returns the alternatives of a pattern; `encode` returns the node of a set of characters."""
     return _PatternParser(pattern, expressions, encode, name).parse()
 
@@ -88,7 +88,7 @@ class _PatternParser:
         self.pattern, self.expressions, self.encode, self.name = pattern, expressions, encode, name
         self.at = 0
 
-    def parse(self) -> list[Branch]:
+    def parse(self) -> list[Alternative]:
         if len(self.pattern) > MOST_CHARACTERS:
             self._refuse(f"it has {len(self.pattern):,} characters, and {MOST_CHARACTERS:,} are the most", 0)
         branches = [self._branch()]
@@ -98,13 +98,13 @@ class _PatternParser:
             self._refuse("a parenthesis is closed that was not opened; write \\) for the character")
         return branches
 
-    def _branch(self) -> Branch:
+    def _branch(self) -> Alternative:
         before = self._take("^") or self._take("\\A")
         node = self._sequence(0)
         after = self._take("$") or self._take("\\Z")
         if self.at < len(self.pattern) and self.pattern[self.at] not in "|)":
             self._refuse("an anchor is allowed at the ends of the pattern alone", self.at - 1)
-        return Branch(node, before, after)
+        return Alternative(node, before, after)
 
     def _alternatives(self, depth: int) -> int:
         if depth > MOST_NESTED:
@@ -121,7 +121,7 @@ class _PatternParser:
                 if depth:
                     self._refuse("an anchor is allowed at the ends of the pattern alone")
                 break
-            nodes.append(self._repeated(self._atom(depth)))
+            nodes.append(self._repeat(self._atom(depth)))
         return self.expressions.join_all(nodes)
 
     def _is_end_anchor(self) -> bool:
@@ -166,7 +166,7 @@ class _PatternParser:
         found = _COUNTS.match(self.pattern, at)
         return found is not None and found[0] != "{}"
 
-    def _repeated(self, node: int) -> int:
+    def _repeat(self, node: int) -> int:
         counts = self._counts()
         if counts is None:
             return node
@@ -281,7 +281,7 @@ def _is_single(ranges: Ranges) -> bool:
     return len(ranges) == 1 and ranges[0][0] == ranges[0][1]
 
 
-def search_anywhere(branch: Branch, expressions: Expressions, anything: int) -> int:
+def search_anywhere(branch: Alternative, expressions: Expressions, anything: int) -> int:
     """Returns the node of the texts in which a branch is found, as `re.search` finds it."""
     before = EMPTY_TEXT if branch.is_anchored_before else anything
     after = EMPTY_TEXT if branch.is_anchored_after else anything

@@ -47,7 +47,7 @@ class Constraint(ABC):
         self._cached_bytes = 0
         self._lock = threading.Lock()
 
-    def allowed(self, state: int, remaining: int) -> Mask:
+    def compute_mask(self, state: int, remaining: int) -> Mask:
         """Returns which tokens may follow, [V]; `remaining` is the number of new tokens left, this one
         included. Stop tokens are allowed where the text is complete."""
         found = self.next_tokens(state)
@@ -87,8 +87,8 @@ class Constraint(ABC):
         """Raises where an output of at most `max_new_tokens` tokens cannot be complete."""
         if (needed := self.count_needed(self.start)) > max_new_tokens:
             raise UsageError(
-                f"max_new_tokens={max_new_tokens} is too small for {self.name}: its shortest text takes "
-                f"{needed} tokens. Use at least that many."
+                f"max_new_tokens={max_new_tokens} is not enough to complete {self.name}: use {needed} "
+                "or more."
             )
 
     def next_tokens(self, state: int) -> NextTokens:
@@ -168,8 +168,8 @@ class TableConstraint(Constraint):
             work += len(self.tokens.rest) + 1024
             if work > MOST_GRAPH:
                 raise UsageError(
-                    f"{self.name} is too large for this tokenizer, which does not have every byte as a token: "
-                    "use fewer repetitions, or a model with a byte-level tokenizer."
+                    f"{self.name} is too large for this tokenizer, which does not have every byte as a "
+                    "token: use fewer repetitions, or a model with a byte-level tokenizer."
                 )
             for after in np.unique(self._follow(state)[1]).tolist():
                 if after not in before:

@@ -150,8 +150,8 @@ def _read_token_bytes(tokenizer: Tokenizer) -> tuple[tuple[bytes, ...], tuple[by
 
 def _find_special(tokenizer: Tokenizer) -> frozenset[int]:
     """Returns the tokens that stand for no text: those that begin, end and pad one, and the unknown token."""
-    names = {*tokenizer.special.names(), getattr(tokenizer, "unknown", None)} - {None}
-    found = {id for name in names if (id := tokenizer.id_of(name)) is not None}
+    names = [*tokenizer.special.names(), getattr(tokenizer, "unknown", None)]
+    found = {id for name in names if name and (id := tokenizer.id_of(name)) is not None}
     if isinstance(tokenizer, StandardTokenizer):
         found |= {entry["id"] for entry in tokenizer.file["added_tokens"] if entry["special"]}
     return frozenset(found)

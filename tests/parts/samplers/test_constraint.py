@@ -14,7 +14,7 @@ class Alternating:
 
     start = 0
 
-    def allowed(self, state: int, remaining: int) -> Table:
+    def compute_mask(self, state: int, remaining: int) -> Table:
         tokens = np.arange(6)
         return tokens % 2 == state if remaining > 1 else tokens == 5
 
