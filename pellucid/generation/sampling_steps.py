@@ -18,9 +18,16 @@ from pellucid.reference.tape import Tape
 
 ROOT = "sampling"
 MEANINGS = {
-    "scores": ("s", "scores after {}: −∞ where a token was removed"),
-    "probs": ("p", "probabilities of the scores before {}"),
-    "mass_before": ("m", "probability of the tokens that come before each in {}"),
+    "scores": ("s", "scores after {}: −∞ where a token is removed"),
+    "probs": ("p", "probabilities before {}: softmax of the scores that it is given"),
+    "mass_before": ("m", "mass before each token: probability of those that {} keeps first"),
+    "bound": ("b", "bound of {}: the least that is kept"),
+    "entropy": ("H", "entropy of the probabilities before {}, in nats"),
+    "typicality": ("τ", "typicality: −|surprisal − entropy|"),
+    "allowed": ("allowed", "mask of {}: 1 where a token is allowed, else 0"),
+    "seen": ("seen", "mask of {}: 1 where the text has a token, else 0"),
+    "counts": ("n", "number of times that the new text has each token"),
+    "bias": ("b", "bias of each token"),
 }
 """Symbol and meaning of a sampler's values by the name of their step; {} is the kind of the sampler."""
 

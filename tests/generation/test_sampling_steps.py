@@ -72,7 +72,7 @@ def test_the_derivation_of_a_probability_leads_through_each_sampler_to_the_logit
         lines.index(f"sampling.{name}") for name in ("temperature.scores", "repetition_penalty.scores")
     ]
     assert places == sorted(places)
-    assert "s_top_k[v] = s_temperature[v] if s_temperature[v] ≥ kth_top_k, else -∞" in lines
+    assert "s_top_k[v] = s_temperature[v] if s_temperature[v] ≥ b_top_k, else -∞" in lines
     assert "parameter, logits" in lines
 
 

@@ -21,5 +21,5 @@ class TopK(Sampler):
 
     @staticmethod
     def apply(t: Steps, scores: Any, top_k: Any) -> Any:
-        kth = t("kth", "kth_largest", scores, k=top_k)
-        return t("scores", "keep_at_least", scores, scores, kth)
+        bound = t("bound", "kth_largest", scores, k=top_k)
+        return t("scores", "keep_at_least", scores, scores, bound)
