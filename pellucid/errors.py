@@ -30,7 +30,7 @@ class PellucidError(Exception):
     ...     pellucid.load("abcd").generate("A B", max_new_tokens="4")
     ... except pellucid.PellucidError as error:
     ...     print(f"{type(error).__name__}: {error}")
-    UsageError: max_new_tokens must be a whole number ≥ 0, not '4'.
+    UsageError: max_new_tokens must be a whole number from 0 to 1,000,000,000, not '4'.
     """
 
     exit_code: ClassVar[int] = 2

@@ -8,6 +8,7 @@ text goes on: when it is longer than the context, some of its tokens are read ag
 from collections.abc import Sequence
 
 from pellucid.errors import TokenError, UsageError
+from pellucid.format import pluralize
 from pellucid.generation.sampling import DEFAULT_NEW_TOKENS, Sampling
 
 
@@ -40,8 +41,8 @@ def check_fits(
             'use context="crop"',
         ]
         raise TokenError(
-            f"{prompt_length:,} tokens of the prompt{also} do not fit the context of {context_length:,}: "
-            f"{', or '.join(filter(None, remedies))}."
+            f"{pluralize(prompt_length, 'token')} of the prompt{also} do not fit the context of "
+            f"{context_length:,}: {', or '.join(filter(None, remedies))}."
         )
     return min(wanted, fits)
 
