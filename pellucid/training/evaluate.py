@@ -10,9 +10,11 @@ from torch import Tensor
 from pellucid.data.sources.source import Source
 from pellucid.errors import ConfigError, PellucidError
 from pellucid.evaluation.loss import bits_per_byte, compute_loss, fraction_learned, gap_to_floor
+from pellucid.generation.constraints import compile_constraint
 from pellucid.generation.context import check_fits
 from pellucid.generation.engine import Engine
 from pellucid.generation.request import Request
+from pellucid.generation.sampling import Sampling
 from pellucid.model.transformer import Transformer
 from pellucid.names import IGNORE_INDEX
 from pellucid.training.events import Evaluated
@@ -77,8 +79,7 @@ def continue_prompt(
 ) -> str:
     """Returns the text that the model generates after these ids, without what ends it."""
     sampling, room = settings.sampling, model.config.context_length
-    own = () if source.end is None else (source.end,)
-    ends = own if sampling.stop_ids is None else sampling.stop_ids
+    ends = _end_ids(source, sampling)
     is_bounded = sampling.context == "refuse"
     count = min(settings.sample, room - len(ids)) if is_bounded else settings.sample
     bounded = {"min_new_tokens": min(sampling.min_new_tokens, count), "max_new_tokens": count}
@@ -91,6 +92,12 @@ def continue_prompt(
     for stop in sampling.stop:
         text = text.partition(stop)[0]
     return text
+
+
+def _end_ids(source: Source, sampling: Sampling) -> tuple[int, ...]:
+    """Returns the tokens that end a sample: those of the settings, or the one that ends a document."""
+    own = () if source.end is None else (source.end,)
+    return own if sampling.stop_ids is None else sampling.stop_ids
 
 
 def example_prompt(model: Transformer, source: Source, settings: EvaluationSettings) -> str:
@@ -128,6 +135,8 @@ def check_evaluation(source: Source, recipe: Recipe) -> None:
         sampling.check_vocabulary(source.tokenizer.vocab_size)
         if sampling.context != "refuse":
             check_fits(1, sampling, recipe.length)
+        size, ends = source.tokenizer.vocab_size, _end_ids(source, sampling)
+        compile_constraint(sampling, source.tokenizer, size, ends)
     except PellucidError as error:
         raise ConfigError(f"evaluation.sampling.{error}") from None
 

@@ -99,6 +99,7 @@ def test_a_sample_leaves_the_weights_as_they_were_and_needs_no_token_that_ends_i
         (["data.validation=0", "train.patience=2"], "train.patience=2 .* data.validation=0"),
         (["evaluation.sampling.banned_tokens=[99999]"], "evaluation.sampling.banned_tokens"),
         (["evaluation.sampling.context=roll", "evaluation.sampling.keep=9999"], "evaluation.sampling.keep"),
+        (["evaluation.sampling.regex=(a"], "regex"),
     ],
 )
 def test_what_an_evaluation_would_trip_over_is_reported_before_the_first_step(
