@@ -1,6 +1,6 @@
 """What decided a text beside its logits: the settings of a ledger, and where they came from, as text."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pellucid.format import escape_controls, pluralize
@@ -60,13 +60,15 @@ def describe_rule(ledger: LedgerRecord) -> str:
 def format_setting(value: Any) -> str:
     """Returns the value of a setting as a person writes it.
 
-    >>> format_setting(0.8), format_setting((1, 2)), format_setting(None)
-    ('0.8', '[1, 2]', 'none')
+    >>> format_setting(0.8), format_setting((1, 2)), format_setting({7: -2.0}), format_setting(None)
+    ('0.8', '[1, 2]', '{7: -2}', 'none')
     """
     if value is None:
         return "none"
     if isinstance(value, float):
         return f"{value:g}"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {format_setting(one)}' for key, one in value.items())}}}"
     return str(list(value)) if isinstance(value, tuple) else str(value)
 
 

@@ -52,8 +52,8 @@ def format_table(
     """Yields one line for each token of a choice; the columns that matter least are omitted where the width
     does not suffice."""
     entries = completion.entries[:most]
-    if not entries:
-        yield "no entries were recorded" if completion.ids else "no tokens"
+    if not entries:  # of a beam
+        yield from wrap(" ".join(token_text(ledger, id) for id in completion.ids) or "no tokens", width)
         return
     heads = ("#", "token", "p", "surprisal", "rank", "entropy", "u", "kept")
     rows = [_table_row(ledger, completion, step, entry) for step, entry in enumerate(entries)]

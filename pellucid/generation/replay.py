@@ -1,7 +1,7 @@
 """Replays a ledger: every draw recomputed from the file alone, and every number again from its model."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -252,9 +252,15 @@ def compute_tolerance(ledger: LedgerRecord) -> float:
     return OTHER_ENGINE.get(ledger.model.dtype, OTHER_DTYPE)
 
 
-def compare_runs(ledger: LedgerRecord, again: Iterable[Completion], tolerance: float) -> Iterator[Comparison]:
-    """Yields every number of the entries beside the one of another run; a choice ends at the first token that
-    differs, since all that follows does."""
+def compare_runs(ledger: LedgerRecord, again: Sequence[Completion], tolerance: float) -> Iterator[Comparison]:
+    """Yields every number of the entries and beams beside the one of another run; a choice ends at the first
+    token that differs, since all that follows does."""
+    for place, (node, same) in enumerate(zip(ledger.beams, again[0].beams if again else (), strict=False)):
+        where = f"the model again, node {place} of the beam search"
+        yield Comparison(where, "the token", (node.parent, node.id), (same.parent, same.id))
+        yield Comparison(where, "ln p", node.logprob, same.logprob, tolerance)
+        if (node.parent, node.id) != (same.parent, same.id):
+            break
     for completion, other in zip(ledger.completions, again, strict=False):
         for step, (entry, new) in enumerate(zip(completion.entries, other.entries, strict=False)):
             where = f"the model again, choice {completion.choice}, token {step + 1}"

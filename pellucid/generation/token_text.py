@@ -34,27 +34,30 @@ def format_probability(value: float) -> str:
     return f"{value:.4f}" if value >= 0.0001 else f"{value:.1e}"
 
 
-def find_token(ledger: LedgerRecord, number: int, choice: int = 0) -> Entry:
-    """Returns the entry of a token by its number, from 1; negative ones count from the end."""
+def find_step(ledger: LedgerRecord, number: int, choice: int = 0) -> int:
+    """Returns how many new tokens are before a token, by its number from 1; negative ones count from the
+    end."""
     if not 0 <= choice < len(ledger.completions):
         raise UsageError(f"choices go from 0 to {len(ledger.completions) - 1}; got {choice}.")
+    count = len(ledger.completions[choice].ids)
+    if number == 0 or not -count <= number <= count:
+        raise UsageError(f"tokens go from 1 to {count:,}; got {number:,}.")
+    return number - 1 if number > 0 else count + number
+
+
+def find_token(ledger: LedgerRecord, number: int, choice: int = 0) -> Entry:
+    """Returns the entry of a token, by its number."""
+    step = find_step(ledger, number, choice)
     entries = ledger.completions[choice].entries
     if not entries:
-        raise UsageError("this ledger has no entries, so that no token can be explained.")
-    if number == 0 or not -len(entries) <= number <= len(entries):
-        raise UsageError(f"tokens go from 1 to {len(entries):,}; got {number:,}.")
-    return entries[number - 1 if number > 0 else number]
-
-
-def find_step(ledger: LedgerRecord, number: int, choice: int = 0) -> int:
-    """Returns the number of new tokens before a token, by its number."""
-    return number - 1 if number > 0 else len(ledger.completions[choice].entries) + number
+        raise UsageError("this ledger has no candidates of its tokens: print it to see its beams.")
+    return entries[step]
 
 
 def format_token(ledger: LedgerRecord, number: int, choice: int = 0, width: int = WIDTH) -> Iterator[str]:
     """Yields how one token was chosen: what each sampler removed, the candidates, and the draw."""
-    entry = find_token(ledger, number, choice)
     step = find_step(ledger, number, choice)
+    entry = find_token(ledger, number, choice)
     before = ledger.read_context(choice, step)
     label = f"token {step + 1}" + (f" of choice {choice}" if len(ledger.completions) > 1 else "")
     yield f"{label}: {token_text(ledger, entry.id)} (id {entry.id})"

@@ -5,6 +5,7 @@ run itself the keys and values of earlier positions were not computed again: the
 the prompt and each new token had left them. The labels of the axis s say which.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,11 +16,11 @@ from pellucid.explain.table import Slice
 from pellucid.explain.trace import Trace
 from pellucid.format import format_number, pluralize
 from pellucid.generation.chain import Chain, ChainState
+from pellucid.generation.constraints import compile_constraint
 from pellucid.generation.context import check_fits
-from pellucid.generation.entry import Entry
 from pellucid.generation.ledger import Ledger
 from pellucid.generation.sampling_steps import append_chain
-from pellucid.generation.token_text import find_step, find_token, format_token, token_text
+from pellucid.generation.token_text import find_step, format_token, token_text
 from pellucid.workbench.model import Model
 from pellucid.workbench.replaying import open_model_of
 
@@ -61,19 +62,31 @@ def explain_token(
 
     `model` is needed where the ledger's own is not at its path. `say` is called before what takes time.
     """
-    entry, step = find_token(ledger, token, choice), find_step(ledger, token, choice)
+    step = find_step(ledger, token, choice)
+    id, probability = find_choice(ledger, choice, step)
     found = model if isinstance(model, Model) else open_model_of(ledger, model)
     ids = ledger.read_context(choice, step)
     if ledger.model.parameters * len(ids) > A_SECOND:
         say(f"running the specification of {found.name} on {pluralize(len(ids), 'token')} …")
     trace = trace_token(ledger, found, choice, step)
-    notes = _describe(ledger, trace, entry, choice, step)
-    if at is None:
+    notes = _describe(ledger, trace, choice, step)
+    if at is None and ledger.completions[choice].entries:
         notes = [*format_token(ledger, token, choice), *notes[1:]]
-    usual = DEFAULT_ADDRESS if ledger.sampling.beams == 1 else f"sampling.probs[v={entry.id}]"
+    usual = DEFAULT_ADDRESS if ledger.sampling.beams == 1 else f"sampling.probs[v={id}]"
     derived = derive.explain(trace, at or usual, depth, top, lines)
-    about = {"choice": choice, "token": step + 1, "id": entry.id, "probability": entry.probability}
+    about = {"choice": choice, "token": step + 1, "id": id, "probability": probability}
     return TokenNumber(derived, tuple(notes), about)
+
+
+def find_choice(ledger: Ledger, choice: int, step: int) -> tuple[int, float]:
+    """Returns a token and the probability with which it was chosen; of a beam, that of its node."""
+    completion = ledger.completions[choice]
+    if completion.entries:
+        return completion.ids[step], completion.entries[step].probability
+    node = -1 if completion.node is None else completion.node
+    for _ in completion.ids[step + 1 :]:
+        node = ledger.beams[node].parent if node >= 0 else -1
+    return completion.ids[step], math.exp(ledger.beams[node].logprob) if node >= 0 else math.nan
 
 
 def trace_token(ledger: Ledger, model: Model, choice: int, step: int) -> Trace:
@@ -94,7 +107,9 @@ def _make_state(ledger: Ledger, model: Model, choice: int, step: int) -> ChainSt
     prefix = config.mask.bidirectional_prefix
     most = check_fits(len(ledger.prompt), sampling, config.context_length, prefix)
     sampling = replace(sampling, max_new_tokens=most)
-    chain = Chain.make(sampling, ledger.prompt, config.vocab_size, ledger.stop_ids, ledger.seed)
+    tokenizer, stop_ids = model.pretrained.tokenizer, ledger.stop_ids
+    constraint = compile_constraint(sampling, tokenizer, config.vocab_size, stop_ids)
+    chain = Chain.make(sampling, ledger.prompt, config.vocab_size, stop_ids, ledger.seed, constraint)
     state = ChainState(chain, choice)
     for id in ledger.completions[choice].ids[:step]:
         state.append(id)
@@ -111,21 +126,21 @@ def _find_origins(ledger: Ledger, choice: int, step: int) -> list[str]:
     return [together] * read + [f"token {first + i + 1}" for i in range(held - read)]
 
 
-def _describe(ledger: Ledger, trace: Trace, entry: Entry, choice: int, step: int) -> list[str]:
+def _describe(ledger: Ledger, trace: Trace, choice: int, step: int) -> list[str]:
+    id, probability = find_choice(ledger, choice, step)
     which = f"token {step + 1}" + (f" of choice {choice}" if len(ledger.completions) > 1 else "")
-    notes = [f"{which}: {token_text(ledger, entry.id)}, p = {format_number(entry.probability, 5)}"]
-    id = int(trace.tape["sampling.id"].item())
-    computed = float(trace.tape["sampling.probs"][0, 0, entry.id])
-    if id != entry.id and ledger.sampling.beams == 1:
-        other = token_text(ledger, id)
+    notes = [f"{which}: {token_text(ledger, id)}, p = {format_number(probability, 5)}"]
+    found = int(trace.tape["sampling.id"].item())
+    if found != id and ledger.sampling.beams == 1:
+        other = token_text(ledger, found)
         notes.append(
             f"the specification, in float64, chooses {other}: rounding of {ledger.model.dtype} decided"
         )
     else:
-        far = abs(computed - entry.probability)
+        far = abs(float(trace.tape["sampling.probs"][0, 0, id]) - probability)
         notes.append(f"the specification computes it in float64: p differs by {far:.1e}")
     if step:
         notes.append("in the run keys and values came from the cache: on the axis s, when they were computed")
     place = len(trace.labels["t"]) - 1
-    notes.append(f'the logit behind it: --at "logits[t={place},v={entry.id}]"')
+    notes.append(f'the logit behind it: --at "logits[t={place},v={id}]"')
     return [*notes, ""]

@@ -1,5 +1,6 @@
 """A token of a ledger is explained from its probability to the logits, with the run's own context."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,21 @@ def test_after_a_full_context_the_positions_are_those_that_were_read_again(model
     assert labels[0].endswith(f"(read again before token {cut.step + 1})")
     assert labels[-1].endswith(f"(token {cut.step + 1})")
     assert found.value == pytest.approx(entry.probability, abs=1e-6)
+
+
+def test_a_token_of_a_beam_is_explained_by_the_probability_of_its_node(model: Model) -> None:
+    ledger = generate(model, beams=3, max_new_tokens=4)
+    found = explain_token(ledger, -1, model=model).found
+    assert isinstance(found, Derivation) and ledger.completions[0].node is not None
+    node = ledger.beams[ledger.completions[0].node]
+    assert found.value == pytest.approx(math.exp(node.logprob), abs=1e-6)
+
+
+def test_the_constraint_is_in_the_state_that_the_token_had(model: Model) -> None:
+    ledger = generate(model, temperature=1.0, max_new_tokens=5, regex="[AB ]*", seed=1)
+    found = explain_token(ledger, 4, model=model).found
+    assert isinstance(found, Derivation)
+    assert found.value == pytest.approx(ledger.completions[0].entries[3].probability, abs=1e-6)
 
 
 def test_a_ledger_file_is_explained_by_its_path(ledger: Ledger, tmp_path: Path) -> None:

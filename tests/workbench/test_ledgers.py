@@ -1,6 +1,7 @@
 """A ledger of a model's text says which model it was, and the model gives every number again."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -34,14 +35,20 @@ def model() -> Model:
         {"temperature": 0.7, "top_k": 2, "top_p": 0.8, "max_new_tokens": 5, "n": 3, "seed": 5},
         {"temperature": 1.0, "max_new_tokens": 40, "context": "crop"},
         {"temperature": 1.0, "max_new_tokens": 40, "context": "roll", "keep": 2},
+        {"temperature": 1.0, "max_new_tokens": 6, "repetition_penalty": 1.3, "logit_bias": {0: -5.0}},
+        {"temperature": 1.0, "max_new_tokens": 5, "forced_tokens": [2, 3], "banned_tokens": [0]},
+        {"temperature": 1.0, "max_new_tokens": 6, "regex": "[AB ]*"},
+        {"beams": 4, "n": 2, "max_new_tokens": 6, "length_penalty": 0.6, "stop_ids": [3]},
     ],
-    ids=["greedy", "drawn", "three", "crop", "roll"],
+    ids=["greedy", "drawn", "three", "crop", "roll", "penalties", "forced", "regex", "beams"],
 )
 def test_a_text_replays_bit_for_bit_from_its_ledger_and_by_its_model(
-    model: Model, settings: dict[str, object]
+    model: Model, settings: dict[str, object], tmp_path: Path
 ) -> None:
     ledger = generate(model, **settings)
-    assert all(len(one.entries) == len(one.ids) for one in ledger.completions)
+    assert bool(ledger.beams) or all(len(one.entries) == len(one.ids) for one in ledger.completions)
+    ledger.save(tmp_path / "a.json")
+    ledger = Ledger.read(tmp_path / "a.json")
     for done in (ledger.replay(), replay_with(ledger, model)):
         assert not done.mismatches
         assert done.exact == done.numbers
