@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pellucid.errors import file_errors
-from pellucid.files import UNPAIRED, Kind, check_output, check_readable, write_line
+from pellucid.files import UNPAIRED, Kind, check_output, check_readable, new_file, write_line
 
 KEYS = ("prompt", "text", "ids", "finish")
 """Keys that every line has."""
@@ -23,7 +23,7 @@ def format_line(result: Mapping[str, Any]) -> str:
 class ResultFile:
     """A JSONL file that grows by one line for each result.
 
-    It is created, or with `force` an older one is emptied, when the first result is written: what is refused
+    It is created, or with `force` an older one is replaced, together with the first result: what is refused
     before leaves everything as it was. Every line is whole, also when the process is killed.
     """
 
@@ -34,13 +34,15 @@ class ResultFile:
 
     def write(self, result: Mapping[str, Any]) -> None:
         """Writes one line, to the system before this returns."""
+        line = f"{format_line(result)}\n".encode("utf-8", UNPAIRED)
+        if self._file is None:
+            with new_file(self.path, RESULTS, self._force) as file:
+                file.write(line)
+            with file_errors("write", self.path):
+                self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            return
         with file_errors("write", self.path):
-            if self._file is None:
-                new = os.O_TRUNC if self._force else os.O_EXCL
-                self._file = os.open(
-                    self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | new, 0o644
-                )
-            write_line(self._file, f"{format_line(result)}\n".encode("utf-8", UNPAIRED))
+            write_line(self._file, line)
 
     def __enter__(self) -> "ResultFile":
         return self

@@ -71,6 +71,10 @@ WRITERS = {
     "Model.save": Writer([], ["new"], {"instead": f"{FROM}save_model"}),
     "Model.save_pretrained": Writer([], ["new"], {"instead": f"{FROM}save_pretrained"}),
     "write_trace": Writer([], TRACE, {"instead": f"{FROM}write_trace"}),
+    "results": Writer(["generate", "ours", "A", "--max-new-tokens", "1", "-o", "new.jsonl"], ["new.jsonl"]),
+    "ledger": Writer(
+        ["generate", "ours", PROMPT, "--max-new-tokens", "1", "--ledger-file", "new.json"], ["new.json"]
+    ),
     "sheet": Writer(["sheet", "abcd", "A B", "--focus", "probs[t=1]", "-o", "new.md"], ["new.md"]),
 }  # fmt: skip
 

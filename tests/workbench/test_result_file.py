@@ -64,7 +64,7 @@ def test_a_file_that_came_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     with ResultFile(path) as file:
         path.write_text("another's")
-        with pytest.raises(FileError, match="cannot write"):
+        with pytest.raises(FileError, match="not a file of results"):
             file.write(result("b"))
     assert path.read_text() == "another's"
 
