@@ -65,7 +65,8 @@ class Beams(Sample):
         self.has_begun = True
         ends = torch.tensor([feed.outputs for feed in self.fed]).cumsum(0) - 1
         own = torch.log_softmax(logits[ends.to(logits.device)].double(), -1)
-        find_end = self._find_end if self.job.request.sampling.stop else None
+        can_end = self.job.request.sampling.stop or self.job.chain.constraint is not None
+        find_end = self._find_end if can_end else None
         running, ended = self.search.step(process(own, [row.state for row in self.rows]), find_end)
         if self.job.request.logprobs:
             went_on: list[Beam | Hypothesis] = [*running, *ended]
@@ -81,7 +82,11 @@ class Beams(Sample):
         self._emit(self.search.best())
 
     def _find_end(self, parent: int, id: int) -> str | None:
-        """Returns the reason if the text of a beam ends with a token because of a stop text."""
+        """Returns the reason if a stop text or the constraint ends the text of a beam with a token."""
+        state = self.rows[parent].state.fork()
+        state.append(id)
+        if state.must_end:
+            return "stop"
         output = self.job.make_output(0)
         for one in (*self.search.running[parent].ids, id):
             output.append(one)
@@ -115,8 +120,10 @@ class Beams(Sample):
             while node >= 0:
                 nodes.append(node)
                 node = self.search.tree[node].parent
+            has_ended = isinstance(choice, Hypothesis) and choice.finish == "stop"
             for id, node in zip(choice.ids, reversed(nodes), strict=True):
-                self.job.emit_token(output, Chosen(id, self.logprobs.get(node)))
+                is_last = has_ended and node == choice.node
+                self.job.emit_token(output, Chosen(id, self.logprobs.get(node)), is_last)
 
     def end(self, reason: str) -> None:
         """Ends the search; of one that is not done, the best so far are the result: hypotheses, then

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from pellucid.errors import UsageError
 
-MOST_MOVES = 1 << 20
+MOST_MOVES = 1 << 19
 """The pairs of linear forms that one expression may take: less than a second of them."""
 
 Move = tuple[int, int]

@@ -49,17 +49,14 @@ class Constraint(ABC):
 
     def compute_mask(self, state: int, remaining: int) -> Mask:
         """Returns which tokens may follow, [V]; `remaining` is the number of new tokens left, this one
-        included. Stop tokens are allowed where the text is complete."""
+        included. Stop tokens are allowed where the text is complete.
+
+        As long as every token is one of the mask's, at least one is allowed, or the text `must_end`."""
         found = self.next_tokens(state)
         mask = np.zeros(len(self.tokens.rest), bool)
         mask[found.ids[found.needed < remaining]] = True
         if self.is_complete(state):
             mask[self.stop_ids] = True
-        elif not mask.any():
-            raise UsageError(
-                f"{self.name} cannot be completed: {remaining} new tokens are left, and "
-                f"{self.count_needed(state)} are needed. Use a larger max_new_tokens."
-            )
         return mask
 
     def advance(self, state: int, id: int) -> int:
