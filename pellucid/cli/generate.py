@@ -14,6 +14,7 @@ import typer
 from pellucid.cli.bar import counting_bar
 from pellucid.cli.options import Cache, Device, Dtype, Force, Json, ModelName, ParseSpecial
 from pellucid.cli.sampling_options import GivenSampling, with_sampling
+from pellucid.cli.sweep import Sweep, print_sweep, set_first_values
 from pellucid.cli.terminal import exact_output, standard_input
 from pellucid.errors import UsageError
 
@@ -89,6 +90,7 @@ def generate(
     draft_tokens: Annotated[
         int | None, typer.Option(help="Tokens that are proposed at a time.", min=1, max=64)
     ] = None,
+    sweep: Sweep = None,
     device: Device = "cpu",
     dtype: Dtype = "float32",
     cache: Cache = None,
@@ -113,9 +115,13 @@ def generate(
     results = None if output is None else ResultFile(output, force)
     found = load(model, device=device, dtype=dtype)
     run = {"cache": cache, "draft": draft, "lookup": lookup or None, "draft_tokens": draft_tokens}
-    call = _read_call(found, sampling, parse_special, run)
+    call = _read_call(found, set_first_values(sampling, sweep or []), parse_special, run)
     wants_ledger = ledger or bool(ledger_file)
     jobs = make_jobs(found, records, call, chat=chat, system=system, ledger=wants_ledger)
+    if sweep:
+        _check_sweep(len(jobs), results, wants_ledger)
+        print_sweep(found, jobs[0], sweep, call.engine, json)
+        return
     engine = make_engine(found, [job.request for job in jobs], call.engine)
 
     def show_ledger(job: "PromptJob", completions: "list[Completion]") -> None:
@@ -178,6 +184,14 @@ def _check_chat(chat: bool, system: str | None, parse_special: bool) -> None:
         raise UsageError("--chat parses the template's special tokens and no others: omit --parse-special.")
     if system is not None and not chat:
         raise UsageError("--system is a message of a conversation: give --chat as well.")
+
+
+def _check_sweep(prompts: int, results: "ResultFile | None", wants_ledger: bool) -> None:
+    """Raises where --sweep is given with options that are of other texts."""
+    if prompts != 1:
+        raise UsageError("--sweep compares the texts of one prompt: give one.")
+    if results is not None or wants_ledger:
+        raise UsageError("--sweep prints its texts side by side: omit --output and --ledger, or use --json.")
 
 
 def _read_records(prompts: Sequence[str], file: str | None) -> "list[PromptRecord]":

@@ -23,15 +23,12 @@ from typing import TYPE_CHECKING, Any, Self
 from pellucid.arguments import check_int, check_path, check_text
 from pellucid.dtypes import CACHE_NAMES, check_dtype
 from pellucid.errors import ConfigError, TokenError, UsageError
-from pellucid.explain.derive import Derivation
-from pellucid.explain.table import Slice
 from pellucid.format import pluralize
 from pellucid.generation.foreign_keys import read_generation
 from pellucid.generation.ledger import Ledger
 from pellucid.generation.request import Completion, Request, Token
 from pellucid.generation.resolve import ResolvedSampling, resolve_sampling
 from pellucid.generation.sampling import Sampling
-from pellucid.generation.token_text import find_token
 from pellucid.text.chat import Chat
 from pellucid.text.plain_chat import PlainChat
 from pellucid.workbench.conversation_file import (
@@ -41,6 +38,7 @@ from pellucid.workbench.conversation_file import (
     write_conversation,
     write_messages,
 )
+from pellucid.workbench.explain_ledger import TokenNumber, explain_token
 from pellucid.workbench.generation_options import own_settings, read_engine_options
 from pellucid.workbench.ledgers import make_ledger
 from pellucid.workbench.model import Model
@@ -276,13 +274,10 @@ class Conversation:
             raise UsageError("there is no answer in this conversation yet whose ledger could be shown.")
         return make_ledger(self.model, self.last.request, [self.last.completion], cache_dtype=self._cache)
 
-    def explain(self, number: int, depth: int = 2) -> Derivation | Slice:
-        """Returns where the model's own probability of a token of the last answer came from, by its number
-        from 1: the specification computes it again, with every value on the way."""
-        ledger = self.why()
-        entry = find_token(ledger, number)
-        context = ledger.read_context(0, check_int("number", number) - 1)
-        return self.model.explain(list(context), f"probs[t={len(context) - 1},v={entry.id}]", depth=depth)
+    def explain(self, number: int, depth: int = 3) -> TokenNumber:
+        """Returns where the probability of a token of the last answer came from, by its number from 1: the
+        specification computes it again, through the samplers and into the model."""
+        return explain_token(self.why(), number, model=self.model, depth=depth)
 
     # ---- files
 

@@ -1,6 +1,5 @@
 """A conversation keeps its messages, fits the context by its rule, and every answer can be repeated."""
 
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 import pytest
 
 from pellucid.errors import ConfigError, FileError, PellucidError, TokenError, UsageError
-from pellucid.explain.derive import Derivation
 from pellucid.generation.sampling import Sampling
 from pellucid.workbench import Model
 from pellucid.workbench.conversation import REFILL, Conversation, resolve_chat_sampling
@@ -216,8 +214,7 @@ def test_the_ledger_of_the_last_answer_leads_into_the_model(talk: Conversation) 
     assert ledger.replay().mismatches == ()
     for number, entry in enumerate(ledger.completions[0].entries, 1):
         found = talk.explain(number)
-        assert isinstance(found, Derivation)
-        assert found.value == pytest.approx(math.exp(-entry.surprisal), rel=1e-4)
+        assert found.found.value == pytest.approx(entry.probability, rel=1e-4)
     with pytest.raises(UsageError, match="tokens go from 1"):
         talk.explain(99)
 

@@ -38,6 +38,20 @@ def read(level: str, text: str) -> Story:
     return Story(text, found[0], sum([option.ln for option in found[0]]))
 
 
+def accepted_length(level: str, text: str) -> int:
+    """Returns the number of characters at the beginning of a text with which some story begins; up to the
+    word that no story has there.
+
+    >>> accepted_length("tiny", "Once there was a frog."), len("Once there was a ")
+    (17, 17)
+    """
+    reader = _Reader(text)
+    for end, _, _ in reader.ways(grammar(level).start, 0, {"": ""}):
+        if reader.is_complete(end):
+            return len(text)
+    return min(reader.furthest, len(text))
+
+
 Way = tuple[int, dict[str, str], tuple[Option, ...]]
 
 

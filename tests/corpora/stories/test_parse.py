@@ -6,6 +6,7 @@ import pytest
 
 from pellucid.corpora.stories import UnparsableText, log_probability, parse, read, stories, story
 from pellucid.corpora.stories.levels import LEVELS
+from pellucid.corpora.stories.parse import accepted_length
 
 MANY = pytest.mark.parametrize("count", [300, pytest.param(50_000, marks=pytest.mark.torture)])
 
@@ -53,3 +54,15 @@ def test_a_story_cut_short_or_continued_is_refused() -> None:
 def test_an_empty_text_is_refused() -> None:
     with pytest.raises(UnparsableText, match="after '' it has the end"):
         read("full", "")
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_text_is_accepted_up_to_the_word_that_no_story_has_there(level: str) -> None:
+    for number in range(3):
+        text = story(level, 7, number).text
+        middle = text.index(" ", len(text) // 2) + 1
+        assert accepted_length(level, text) == len(text)
+        assert accepted_length(level, text[:middle]) == middle
+        assert accepted_length(level, f"{text[:middle]}Xyz {text[middle:]}") == middle
+        assert accepted_length(level, f"{text} Xyz") <= len(text) + 1
+    assert accepted_length(level, "Xyz") == 0
