@@ -12,22 +12,23 @@ from unittest import mock
 from python_page import _inside, _output
 
 from pellucid.cli import main
+from pellucid.cli.chat_commands import COMMANDS
 from pellucid.generation.resolve import PRESETS, format_value
 from pellucid.generation.sampling import DEFAULT_NEW_TOKENS
 from pellucid.parts import find, kinds
 from pellucid.parts.samplers import Sampler
+from pellucid.workbench.conversation import ANSWER_TOKENS
 
 
 def generation_page(text: str) -> str:
     """Returns the page with each command and example run in order, and its tables made anew."""
-    for name, rows in (("presets", presets()), ("samplers", samplers())):
+    for name, rows in (("presets", presets()), ("samplers", samplers()), ("commands", chat_commands())):
         body = "\n".join(rows)
         pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
         text, found = re.subn(pattern, lambda m, body=body: f"{m[1]}{body}\n{m[2]}", text, flags=re.DOTALL)
         assert found == 1, f"docs/generation.md has no place for its {name}"
-    text = re.sub(
-        r"(<!-- default -->).*?(<!-- /default -->)", rf"\g<1>{DEFAULT_NEW_TOKENS}\g<2>", text, flags=re.DOTALL
-    )
+    for name, number in (("default", DEFAULT_NEW_TOKENS), ("answer", ANSWER_TOKENS)):
+        text = re.sub(rf"(<!-- {name} -->).*?(<!-- /{name} -->)", rf"\g<1>{number}\g<2>", text)
     names: dict[str, object] = {}
 
     def run(block: re.Match[str]) -> str:
@@ -51,7 +52,8 @@ def run_command(line: str) -> str:
         contextlib.suppress(SystemExit),
     ):
         main()
-    return re.sub(r"(?m)^(computed by  ).*$", r"\1…", out.getvalue())
+    text = re.sub(r"(?m)^(computed by  ).*$", r"\1…", out.getvalue())
+    return re.sub(r"(?m) +$", "", text)
 
 
 def presets() -> Iterator[str]:
@@ -59,6 +61,12 @@ def presets() -> Iterator[str]:
     for name, preset in PRESETS.items():
         settings = ", ".join(f"{key} {format_value(value)}" for key, value in preset.settings.items())
         yield f"| `{name}` | {preset.purpose} | {settings} |"
+
+
+def chat_commands() -> Iterator[str]:
+    yield "| command | what it does |\n|---|---|"
+    for name, command in COMMANDS.items():
+        yield f"| `{f'/{name} {command.argument}'.rstrip()}` | {command.meaning} |"
 
 
 def samplers() -> Iterator[str]:

@@ -82,12 +82,20 @@ class Conversation:
             PlainChat(model.encode) if template is None else Chat(template, model.tokenizer)
         )
         try:
+            self._check_plain()
             self._end_of_turn = self._chat.end_of_turn()
             self.replace_sampling(resolve_chat_sampling(model).sampling if sampling is None else sampling)
             self.system = system
         except BaseException:
             self.close()
             raise
+
+    def _check_plain(self) -> None:
+        """Raises where a model has no template, and not the words of plain text either."""
+        try:
+            _ = self.has_template or self._write_prompt([], "")
+        except TokenError as error:
+            raise TokenError(f"{self.model.name} has no chat template, and in plain text {error}") from None
 
     def __enter__(self) -> Self:
         return self

@@ -85,10 +85,10 @@ class SweepRow:
 
 
 STATISTICS = {
-    "mean_surprisal": "mean surprisal (nats)",
+    "mean_surprisal": "mean surprisal",
     "distinct_2_grams": "distinct 2-grams",
     "repeated_4_grams": "repeated 4-grams",
-    "accepted": "sentences of the grammar",
+    "accepted": "accepted sentences",
 }
 """The figures of a row, and what a table calls them."""
 

@@ -8,7 +8,7 @@ import pytest
 
 from pellucid.errors import ConfigError, FileError, PellucidError, TokenError, UsageError
 from pellucid.generation.sampling import Sampling
-from pellucid.workbench import Model
+from pellucid.workbench import Model, load
 from pellucid.workbench.conversation import REFILL, Conversation, resolve_chat_sampling
 from pellucid.workbench.conversation_file import Exchange, read_conversation
 from tests.interop.gguf import random_models
@@ -228,3 +228,8 @@ def test_a_message_must_have_a_text(talk: Conversation) -> None:
 def test_a_model_without_a_tokenizer_cannot_talk() -> None:
     with pytest.raises(TokenError):
         Conversation(Model(random_models.model(random_models.LLAMA, chat_template=CHATML, tokenizer=None)))
+
+
+def test_a_model_without_a_template_that_does_not_know_the_words_of_plain_text_cannot_talk() -> None:
+    with pytest.raises(TokenError, match="no chat template"):
+        Conversation(load("abcd"))
