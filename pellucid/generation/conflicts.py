@@ -35,6 +35,12 @@ RULES = (
         "temperature=0, or beams=1.",
     ),
     Rule(
+        ("beams", "context"),
+        lambda s: s.beams > 1 and s.context != "refuse",
+        "beams={s.beams} does not go with context={s.context!r}: beams are compared by the probability of "
+        'their whole texts. Use context="refuse", or beams=1.',
+    ),
+    Rule(
         ("n", "beams"),
         lambda s: s.n > s.beams > 1,
         "n={s.n} is more than beams={s.beams}, and each text is one of the beams: use beams={s.n}.",

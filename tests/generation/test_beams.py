@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import random
+import re
 from typing import Any
 
 import pytest
@@ -151,6 +152,15 @@ def test_a_stop_text_ends_a_beam_and_is_not_part_of_its_text() -> None:
     for one in found:
         assert stop not in one.text
         assert (one.finish == "stop") == (one.ids[-1] == model.encode(stop)[0])
+
+
+def test_every_beam_of_a_constraint_fits_it() -> None:
+    model = load("abcd")
+    sampling = Sampling(beams=3, n=3, max_new_tokens=5, regex=r" ?(A |B )*(C|D)")
+    engine = Engine(model.module, model.tokenizer)
+    found = engine.add(Request(tuple(model.encode("A B")), sampling)).result()
+    assert len({one.ids for one in found}) == len(found) == 3
+    assert all(re.fullmatch(r" ?(A |B )*(C|D)", one.text) for one in found)
 
 
 def test_a_cancelled_search_keeps_its_best_beams() -> None:

@@ -11,6 +11,7 @@ from pellucid.generation.sampling import DEFAULTS, Sampling
 
 CASES: list[tuple[dict[str, Any], str]] = [
     ({"beams": 2, "temperature": 0.5}, "temperature=0"),
+    ({"beams": 2, "context": "crop"}, "refuse"),
     ({"beams": 2, "n": 3}, "beams=3"),
     ({"n": 2}, "0.8"),
     ({"min_new_tokens": 5, "max_new_tokens": 4}, "min_new_tokens=5"),

@@ -107,6 +107,20 @@ def test_a_text_with_stop_texts_and_a_tokenizer_is_the_one_without_speculation()
             assert found[0] == drop_steps(found[1])
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.2])
+def test_a_constrained_text_is_the_one_without_speculation(temperature: float) -> None:
+    """Also where a proposal does not fit the constraint: it is never drawn."""
+    model = load("abcd")
+    sampling = Sampling(temperature=temperature, regex=r" ?(A B |C |D D )+A", seed=4, max_new_tokens=5)
+    found = [
+        Engine(model.module, model.tokenizer, **options)
+        .add(Request(tuple(model.encode("A B A")), sampling))
+        .result()
+        for options in ({}, {"lookup": True}, {"draft": model.module})  # type: ignore[list-item]
+    ]
+    assert [drop_steps(one) for one in found[1:]] == [found[0]] * 2
+
+
 def test_fewer_calls_of_the_target_write_the_same_text() -> None:
     """A draft that is the target is always right: a step emits all that it proposed, and a token more."""
     target, _ = make_models()
