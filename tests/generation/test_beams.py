@@ -60,7 +60,7 @@ def test_beams_in_slots_are_those_of_full_forwards(name: str, early_stopping: bo
     changes, dtype = CACHES[name]
     for seed in range(2):
         model, prompt = make_model(seed, **changes), (1, 3, 4, 1, 5, seed)
-        sampling = dataclasses.replace(BEAMS, early_stopping=early_stopping)
+        sampling = dataclasses.replace(BEAMS, beams=6, n=5, early_stopping=early_stopping)
         found = run_alone(model, Request(prompt, sampling), cache_dtype=dtype)
         search = search_by_full_forwards(model, prompt, sampling)
         assert [one.ids for one in found] == [one.ids for one in search.best()]
