@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 import re
 import shlex
 import sys
@@ -47,6 +48,7 @@ def run_command(line: str) -> str:
     out = io.StringIO()
     with (
         mock.patch.object(sys, "argv", shlex.split(line)),
+        mock.patch.dict(os.environ, {"COLUMNS": "100", "NO_COLOR": "1"}),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(out),
         contextlib.suppress(SystemExit),
