@@ -106,7 +106,8 @@ def _why(screen: "ChatScreen", argument: str) -> None:
 
 
 def _explain(screen: "ChatScreen", argument: str) -> None:
-    screen.explain(_read_number(argument))
+    number, _, at = argument.partition(" ")
+    screen.explain(_read_number(number), at.strip() or None)
 
 
 def _help(screen: "ChatScreen", argument: str) -> None:
@@ -131,7 +132,9 @@ COMMANDS = {
     "system": ChatCommand("[TEXT]", "show or set the system message; none removes it", _system),
     "set": ChatCommand("[KEY=VALUE …]", "show or change settings: /set temperature=0.5 top_p=0.9", _set),
     "why": ChatCommand("[N]", "how each token of the last answer was chosen, or its token N", _why),
-    "explain": ChatCommand("N", "where the probability of token N came from, inside the model", _explain),
+    "explain": ChatCommand(
+        "N [ADDRESS]", "where the probability of token N came from, or another number behind it", _explain
+    ),
     "ledger": ChatCommand("FILE", "save the ledger of the last answer, as .json or .html", _ledger),
     "save": ChatCommand("FILE", f"save the conversation as JSON; {FORCE} replaces an older one", _save),
     "load": ChatCommand("FILE", "go on with a saved conversation", _load),

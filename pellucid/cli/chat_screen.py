@@ -271,13 +271,20 @@ class ChatScreen:
             self._print_lines(format_token(ledger, number, width=self.width))
             self.note(f"/explain {number} shows where its probability came from, inside the model.")
 
-    def explain(self, number: int) -> None:
-        """Prints where the probability of a token came from."""
-        from pellucid.explain.table import IN_PYTHON
+    def explain(self, number: int, at: str | None) -> None:
+        """Prints where the probability of a token came from, or another number behind it."""
+        from pellucid.explain.table import More
         from pellucid.workbench.explaining import explanation_lines
 
-        found = self.conversation.explain(number)
-        self._print_lines(explanation_lines(found, more=IN_PYTHON))
+        found = self.conversation.explain(number, at)
+        here, shell = f"/explain {number} ", f"pellucid explain LEDGER.json --token {number} "
+        more = More(
+            here, f"depth: /ledger LEDGER.json, {shell}--depth 5", f"{shell}--lines 0", f"{shell}--top "
+        )
+        self._print_lines(explanation_lines(found.found, more=more))
+        if at is None and self.conversation.last is not None:
+            last = len(self.conversation.last.request.prompt) + number - 2
+            self.note(f"Into the model: {here}logits[t={last},v={found.token['id']}]")
 
     def _print_lines(self, lines: Iterable[str]) -> None:
         for line in lines:

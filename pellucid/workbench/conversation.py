@@ -282,10 +282,11 @@ class Conversation:
             raise UsageError("there is no answer in this conversation yet whose ledger could be shown.")
         return make_ledger(self.model, self.last.request, [self.last.completion], cache_dtype=self._cache)
 
-    def explain(self, number: int, depth: int = 3) -> TokenNumber:
-        """Returns where the probability of a token of the last answer came from, by its number from 1: the
-        specification computes it again, through the samplers and into the model."""
-        return explain_token(self.why(), number, model=self.model, depth=depth)
+    def explain(self, number: int, at: str | None = None, depth: int = 3) -> TokenNumber:
+        """Returns where the probability of a token of the last answer came from, by its number from 1, or
+        another number behind it, `at`: the specification computes it again, through the samplers and into
+        the model."""
+        return explain_token(self.why(), number, at, model=self.model, depth=depth)
 
     # ---- files
 

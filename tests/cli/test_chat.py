@@ -83,8 +83,9 @@ def test_what_cannot_be_is_refused(shell: Shell, talker: Path, tmp_path: Path) -
 
 def test_why_and_explain_show_how_a_token_was_chosen(shell: Shell, talker: Path, tmp_path: Path) -> None:
     path = tmp_path / "ledger.json"
-    lines = f"Who?\n/why\n/why 2\n/explain 2\n/ledger {path}\n"
+    lines = f"Who?\n/why\n/why 2\n/explain 2\n/explain 2 probs[t=3,v=4]\n/ledger {path}\n"
     done = shell("chat", talker, *OPTIONS, stdin=lines.encode())
+    assert "sampling.probability = " in done.out and "Into the model: /explain 2 logits[t=" in done.err
     assert done.code == 0 and "seed         3" in done.out and "cumulative p" in done.out
     assert "softmax of the logits" in done.out
     assert shell("replay", path).code == 0
