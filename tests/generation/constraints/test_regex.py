@@ -63,7 +63,7 @@ def test_an_automaton_accepts_what_python_matches(pattern: str, texts: list[str]
 
 
 @pytest.mark.torture
-@settings(max_examples=5000, deadline=None)
+@settings(max_examples=1000, deadline=None)
 @given(PATTERNS, st.lists(TEXTS, max_size=20))
 def test_many_automata_accept_what_python_matches(pattern: str, texts: list[str]) -> None:
     compare(pattern, texts)
