@@ -19,7 +19,7 @@ import torch
 from pellucid.config import ModelConfig, preset
 from pellucid.generation.engine import Engine
 from pellucid.generation.request import Request
-from pellucid.generation.sampling import Sampling
+from pellucid.generation.settings.sampling import Sampling
 from pellucid.model.cache import Cache
 from pellucid.model.transformer import Transformer
 from pellucid.workbench import load

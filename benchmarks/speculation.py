@@ -3,7 +3,7 @@
     python -m benchmarks.speculation TARGET [DRAFT] [--prompt TEXT] [--new 200]
 
 With a draft model, acceptance is also computed from both distributions in the contexts of texts that the
-target wrote: with the shared u of `generation/speculative.py`, the length that both intervals of a token
+target wrote: with the shared u of `strategies/speculative.py`, the length that both intervals of a token
 share, added up; by the rule of Leviathan et al. 2023 (arXiv:2211.17192), Σ min(p, q), the most that any rule
 has; and with independent draws Σ p q. Speeds take turns within one run, and the best of each is printed.
 """
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from pellucid.generation.engine import Engine
 from pellucid.generation.request import Completion, Request
-from pellucid.generation.sampling import Sampling
+from pellucid.generation.settings.sampling import Sampling
 from pellucid.model.transformer import Transformer
 from pellucid.workbench import load
 

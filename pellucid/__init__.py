@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time each is imported
     )
     from pellucid.generation.engine import Engine
     from pellucid.generation.request import Request
-    from pellucid.generation.sampling import Sampling
+    from pellucid.generation.settings.sampling import Sampling
     from pellucid.model.taps import edit, record
     from pellucid.reference.tape import Tape
     from pellucid.workbench.compare import compare
@@ -72,7 +72,7 @@ _HOMES = {
     "pellucid.errors": tuple(name for name in __all__ if name.endswith("Error")),
     "pellucid.generation.engine": ("Engine",),
     "pellucid.generation.request": ("Request",),
-    "pellucid.generation.sampling": ("Sampling",),
+    "pellucid.generation.settings.sampling": ("Sampling",),
     "pellucid.model.taps": ("edit", "record"),
     "pellucid.reference.tape": ("Tape",),
     "pellucid.workbench.compare": ("compare",),

@@ -33,7 +33,7 @@ def chat(
     In a pipe each line is a message, and the answers alone are printed.
     """
     from pellucid.cli.chat_screen import ChatScreen
-    from pellucid.generation.token_names import resolve_tokens
+    from pellucid.generation.settings.token_names import resolve_tokens
     from pellucid.workbench import load as open_model
     from pellucid.workbench.conversation import Conversation, resolve_chat_sampling
 

@@ -85,7 +85,7 @@ def _system(screen: "ChatScreen", argument: str) -> None:
 
 
 def _set(screen: "ChatScreen", argument: str) -> None:
-    from pellucid.generation.settings import parse_setting
+    from pellucid.generation.settings.table import parse_setting
 
     if not argument:
         screen.show_settings()
@@ -148,7 +148,7 @@ def complete_input(before: str, word: str) -> Iterable[str]:
         return [f"/{name} " for name in COMMANDS]
     command = before.split()[0]
     if command == "/set" and before[-1] != "=":
-        from pellucid.generation.settings import SETTINGS
+        from pellucid.generation.settings.table import SETTINGS
 
         return [f"{name}=" for name in SETTINGS]
     if command in ("/save", "/load", "/ledger"):

@@ -230,7 +230,7 @@ class ChatScreen:
 
     def show_settings(self) -> None:
         """Prints every setting with its value and meaning."""
-        from pellucid.generation.settings import SETTINGS
+        from pellucid.generation.settings.table import SETTINGS
 
         values = self._format_settings(SETTINGS)
         self.show_table([(f"{name}={values[name]}", setting.meaning) for name, setting in SETTINGS.items()])
@@ -242,7 +242,7 @@ class ChatScreen:
     def _format_settings(self, names: Iterable[str]) -> dict[str, str]:
         import json
 
-        from pellucid.generation.settings import SETTINGS
+        from pellucid.generation.settings.table import SETTINGS
 
         sampling, found = self.conversation.sampling, dict[str, str]()
         for name in names:
@@ -260,8 +260,8 @@ class ChatScreen:
 
     def show_ledger(self, number: int | None) -> None:
         """Prints how the tokens of the last answer were chosen, or one of them."""
-        from pellucid.generation.ledger_text import format_ledger
-        from pellucid.generation.token_text import format_token
+        from pellucid.generation.ledger.text import format_ledger
+        from pellucid.generation.ledger.token_text import format_token
 
         ledger = self.conversation.why()
         if number is None:

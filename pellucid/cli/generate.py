@@ -138,7 +138,7 @@ def _read_call(
     model: "Model", sampling: GivenSampling, parse_special: bool, run: dict[str, Any]
 ) -> "GenerationCall":
     """Returns the settings that the options mean; a preset is printed in full."""
-    from pellucid.generation.resolve import describe
+    from pellucid.generation.settings.resolve import describe
     from pellucid.workbench.generation_options import GenerationCall, own_settings, read_engine_options
 
     resolved = sampling.resolve(own_settings(model), model.pretrained.tokenizer)
@@ -149,7 +149,7 @@ def _read_call(
 
 
 def _check_ledger_files(files: Sequence[Path], records: "list[PromptRecord]", force: bool) -> None:
-    from pellucid.generation.ledger import Ledger
+    from pellucid.generation.ledger.ledger import Ledger
 
     if files and len(records) > 1:
         raise UsageError(f"a ledger file is of one prompt, and there are {len(records)}: use --ledger.")
@@ -173,7 +173,7 @@ def _show_ledger(
     for path in files:
         ledger.save(path, force)
     if as_table:
-        from pellucid.generation.ledger_text import format_ledger
+        from pellucid.generation.ledger.text import format_ledger
 
         width = max(shutil.get_terminal_size((100, 24)).columns, 40)
         print("\n".join(format_ledger(ledger, width)), file=sys.stderr)

@@ -23,7 +23,7 @@ def replay(
 
     With --model the whole text of a ledger is generated again: bit for bit on the same kind of machine.
     """
-    from pellucid.generation.ledger_file import is_ledger
+    from pellucid.generation.ledger.file import is_ledger
 
     if is_ledger(file):
         _replay_ledger(file, model)
@@ -54,7 +54,7 @@ def replay(
 
 
 def _replay_ledger(file: Path, model: str | None) -> None:
-    from pellucid.generation.ledger import Ledger
+    from pellucid.generation.ledger.ledger import Ledger
 
     ledger = Ledger.read(file)
     if model is None:

@@ -19,9 +19,9 @@ import typer
 
 from pellucid.arguments import check_path
 from pellucid.errors import UsageError, show
-from pellucid.generation.conflicts import find_ineffective
-from pellucid.generation.resolve import PRESETS, ResolvedSampling, resolve_sampling
-from pellucid.generation.settings import (
+from pellucid.generation.settings.conflicts import find_ineffective
+from pellucid.generation.settings.resolve import PRESETS, ResolvedSampling, resolve_sampling
+from pellucid.generation.settings.table import (
     SETTINGS,
     BiasSetting,
     SamplerListSetting,
@@ -64,7 +64,7 @@ class GivenSampling(NamedTuple):
         """Returns the settings over those of the preset and over the model's own, and where each is from.
 
         An option that changes nothing is named on standard error."""
-        from pellucid.generation.token_names import resolve_tokens
+        from pellucid.generation.settings.token_names import resolve_tokens
 
         given = resolve_tokens(tokenizer, self.settings)
         resolved = resolve_sampling(generation, self.preset, given, "option")

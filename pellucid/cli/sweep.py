@@ -90,7 +90,7 @@ def _make_table(job: "PromptJob", rows: "Sequence[SweepRow]") -> Table:
 
 
 def _describe(row: "SweepRow") -> str:
-    from pellucid.generation.resolve import format_value
+    from pellucid.generation.settings.resolve import format_value
 
     return " ".join(f"{name}={format_value(value)}" for name, value in row.settings.items())
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from pellucid.errors import TokenError, UsageError
 from pellucid.format import pluralize
-from pellucid.generation.sampling import DEFAULT_NEW_TOKENS, Sampling
+from pellucid.generation.settings.sampling import DEFAULT_NEW_TOKENS, Sampling
 
 
 def check_fits(

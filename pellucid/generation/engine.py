@@ -27,18 +27,18 @@ from torch import Tensor
 
 from pellucid.arguments import check_int
 from pellucid.errors import ResourceError, TokenError, UsageError
-from pellucid.generation.beams import Beams
-from pellucid.generation.chain import Chain, choose
 from pellucid.generation.constraints import compile_constraint
 from pellucid.generation.context import check_fits
 from pellucid.generation.feed import Feed
 from pellucid.generation.request import Completion, Request, Token
-from pellucid.generation.sample import Sample
-from pellucid.generation.sampling import Sampling
+from pellucid.generation.samplers.chain import Chain, choose
+from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.slots import CHUNK, CacheSlots
-from pellucid.generation.speculate import Speculate
-from pellucid.generation.speculative import Speculation
-from pellucid.generation.strategy import Job, Strategy
+from pellucid.generation.strategies.beams import Beams
+from pellucid.generation.strategies.sample import Sample
+from pellucid.generation.strategies.speculate import Speculate
+from pellucid.generation.strategies.speculative import Speculation
+from pellucid.generation.strategies.strategy import Job, Strategy
 from pellucid.model.transformer import Transformer
 from pellucid.text.tokenizer import Tokenizer
 

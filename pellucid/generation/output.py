@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from pellucid.generation.entry import Entry
+from pellucid.generation.ledger.entry import Entry
 from pellucid.generation.request import Completion
 from pellucid.text.tokenizer import Tokenizer
 

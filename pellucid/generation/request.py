@@ -4,9 +4,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pellucid.errors import UsageError, show
-from pellucid.generation.entry import BeamNode, Entry, SpeculativeStep
-from pellucid.generation.sampling import Sampling
-from pellucid.generation.settings import check_token
+from pellucid.generation.ledger.entry import BeamNode, Entry, SpeculativeStep
+from pellucid.generation.settings.sampling import Sampling
+from pellucid.generation.settings.table import check_token
 from pellucid.strict import check_keys, check_value
 
 FINISH_REASONS = ("stop", "length", "context", "cancelled", "error")

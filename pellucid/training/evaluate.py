@@ -14,7 +14,7 @@ from pellucid.generation.constraints import compile_constraint
 from pellucid.generation.context import check_fits
 from pellucid.generation.engine import Engine
 from pellucid.generation.request import Request
-from pellucid.generation.sampling import Sampling
+from pellucid.generation.settings.sampling import Sampling
 from pellucid.model.transformer import Transformer
 from pellucid.names import IGNORE_INDEX
 from pellucid.training.events import Evaluated

@@ -11,7 +11,7 @@ from pellucid.workbench.generation_options import GenerationCall
 
 if TYPE_CHECKING:  # torch is imported when the fast engine is first asked for
     from pellucid.generation.engine import Engine, Handle
-    from pellucid.generation.ledger import Ledger
+    from pellucid.generation.ledger.ledger import Ledger
     from pellucid.workbench.model import Model
 
 SLOTS = 8

@@ -24,11 +24,11 @@ from pellucid.arguments import check_int, check_path, check_text
 from pellucid.dtypes import CACHE_NAMES, check_dtype
 from pellucid.errors import ConfigError, TokenError, UsageError
 from pellucid.format import pluralize
-from pellucid.generation.foreign_keys import read_generation
-from pellucid.generation.ledger import Ledger
+from pellucid.generation.ledger.ledger import Ledger
 from pellucid.generation.request import Completion, Request, Token
-from pellucid.generation.resolve import ResolvedSampling, resolve_sampling
-from pellucid.generation.sampling import Sampling
+from pellucid.generation.settings.foreign_keys import read_generation
+from pellucid.generation.settings.resolve import ResolvedSampling, resolve_sampling
+from pellucid.generation.settings.sampling import Sampling
 from pellucid.text.chat import Chat
 from pellucid.text.plain_chat import PlainChat
 from pellucid.workbench.conversation_file import (

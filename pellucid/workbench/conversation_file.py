@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pellucid.errors import FileError
 from pellucid.files import UNPAIRED, Kind, check_format, need, new_file, read_bytes, validating
-from pellucid.generation.sampling import Sampling
+from pellucid.generation.settings.sampling import Sampling
 from pellucid.strict import check_keys
 
 FORMAT, VERSION = "pellucid-conversation", 1

@@ -15,12 +15,12 @@ from pellucid.explain.derive import Derivation
 from pellucid.explain.table import Slice
 from pellucid.explain.trace import Trace
 from pellucid.format import format_number, pluralize
-from pellucid.generation.chain import Chain, ChainState
 from pellucid.generation.constraints import compile_constraint
 from pellucid.generation.context import check_fits
-from pellucid.generation.ledger import Ledger
-from pellucid.generation.sampling_steps import append_chain
-from pellucid.generation.token_text import find_step, format_token, token_text
+from pellucid.generation.ledger.ledger import Ledger
+from pellucid.generation.ledger.token_text import find_step, format_token, token_text
+from pellucid.generation.samplers.chain import Chain, ChainState
+from pellucid.generation.samplers.sampling_steps import append_chain
 from pellucid.workbench.model import Model
 from pellucid.workbench.replaying import open_model_of
 

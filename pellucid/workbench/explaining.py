@@ -18,7 +18,7 @@ from pellucid.workbench.shapes import Shapes, make_shapes
 from pellucid.workbench.tracing import read_trace
 
 if TYPE_CHECKING:
-    from pellucid.generation.ledger import Ledger
+    from pellucid.generation.ledger.ledger import Ledger
     from pellucid.workbench.explain_ledger import TokenNumber
     from pellucid.workbench.explain_run import RunNames, RunNumber
 
@@ -111,8 +111,8 @@ def _read_ledger(model: Any, is_asked: bool) -> "Ledger | None":
     is asked for."""
     if isinstance(model, Model | Trace) or (isinstance(model, str) and not model.endswith(".json")):
         return None
-    from pellucid.generation.ledger import Ledger
-    from pellucid.generation.ledger_file import is_ledger
+    from pellucid.generation.ledger.file import is_ledger
+    from pellucid.generation.ledger.ledger import Ledger
 
     if isinstance(model, str):
         return Ledger.read(model) if is_asked or is_ledger(Path(model)) else None
@@ -154,7 +154,7 @@ def explanation_lines(found: "Explanation", digits: int = 5, more: More = IN_PYT
         return overview.format_overview(found)
     if isinstance(found, Shapes):
         return found.lines()
-    from pellucid.generation.ledger import Ledger
+    from pellucid.generation.ledger.ledger import Ledger
     from pellucid.workbench.explain_ledger import TokenNumber
     from pellucid.workbench.explain_run import RunNumber
 
@@ -185,8 +185,8 @@ def explanation_data(found: "Explanation") -> Any:
         ]
     if isinstance(found, Shapes):
         return found.as_data()
-    from pellucid.generation.ledger import Ledger
-    from pellucid.generation.ledger_file import to_data
+    from pellucid.generation.ledger.file import to_data
+    from pellucid.generation.ledger.ledger import Ledger
     from pellucid.workbench.explain_ledger import TokenNumber
     from pellucid.workbench.explain_run import RunNumber
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from pellucid.arguments import check_bool, check_int
 from pellucid.dtypes import CACHE_NAMES, check_dtype
 from pellucid.errors import UsageError, show
-from pellucid.generation.resolve import resolve_sampling
-from pellucid.generation.sampling import Sampling
+from pellucid.generation.settings.resolve import resolve_sampling
+from pellucid.generation.settings.sampling import Sampling
 
 if TYPE_CHECKING:
     from torch import dtype as Dtype

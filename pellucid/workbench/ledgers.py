@@ -5,11 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pellucid.generation.chain import Chain
-from pellucid.generation.conflicts import CONSTRAINTS
-from pellucid.generation.ledger import Ledger
-from pellucid.generation.ledger_file import to_data
-from pellucid.generation.ledger_record import (
+from pellucid.generation.ledger.file import to_data
+from pellucid.generation.ledger.ledger import Ledger
+from pellucid.generation.ledger.record import (
     SAMPLED_NUMBERS,
     LedgerModel,
     LedgerSampler,
@@ -17,6 +15,8 @@ from pellucid.generation.ledger_record import (
     follow_context,
 )
 from pellucid.generation.request import Completion, Request
+from pellucid.generation.samplers.chain import Chain
+from pellucid.generation.settings.conflicts import CONSTRAINTS
 from pellucid.parts.samplers import Sampler
 from pellucid.pretrained import parameter_count
 

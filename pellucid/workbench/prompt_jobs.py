@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pellucid.errors import PellucidError, TokenError
 from pellucid.generation.request import Completion, Request
-from pellucid.generation.sampling import Sampling
-from pellucid.generation.token_names import resolve_tokens
+from pellucid.generation.settings.sampling import Sampling
+from pellucid.generation.settings.token_names import resolve_tokens
 from pellucid.text.chat import Chat
 from pellucid.workbench.chatting import ask, open_chat
 from pellucid.workbench.completing import check_request, complete

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from pellucid.generation.ledger import Ledger
-from pellucid.generation.replay import Comparison, LedgerReplay, replay_ledger
+from pellucid.generation.ledger.ledger import Ledger
+from pellucid.generation.ledger.replay import Comparison, LedgerReplay, replay_ledger
 from pellucid.generation.request import Completion, Request
 from pellucid.workbench.ledgers import compute_fingerprint
 from pellucid.workbench.model import Model

@@ -19,7 +19,7 @@ from pellucid.corpora.stories import LEVELS
 from pellucid.corpora.stories.parse import accepted_length
 from pellucid.errors import UsageError, show, unknown
 from pellucid.generation.request import Completion, Request
-from pellucid.generation.settings import SETTINGS
+from pellucid.generation.settings.table import SETTINGS
 from pellucid.workbench.completing import complete, make_engine
 from pellucid.workbench.generation_options import read_options
 from pellucid.workbench.prompts import Prompt, encode_start

@@ -23,7 +23,7 @@ from pellucid.explain.derive import derive
 from pellucid.explain.trace import Trace
 from pellucid.generation.engine import Engine
 from pellucid.generation.request import Request
-from pellucid.generation.sampling import Sampling
+from pellucid.generation.settings.sampling import Sampling
 from pellucid.judge.mismatch import CACHED_AGAINST_FULL, find_mismatch
 from pellucid.lessons import c_examples, document, ladder
 from pellucid.lessons.page import find_literals

@@ -16,10 +16,10 @@ from torch import Tensor
 import pellucid
 from pellucid.cli.generate import MOST_INPUT
 from pellucid.generation import engine
-from pellucid.generation.chain import ChainState, Chosen
 from pellucid.generation.engine import Handle
-from pellucid.generation.ledger import Ledger
+from pellucid.generation.ledger.ledger import Ledger
 from pellucid.generation.request import Completion, Token
+from pellucid.generation.samplers.chain import ChainState, Chosen
 from pellucid.workbench import Model
 from tests.cli.commands import Done, Shell
 from tests.interop.gguf import random_models

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 import pellucid
 from pellucid.cli.sampling_options import GivenSampling, with_sampling
 from pellucid.errors import FileError, UsageError
-from pellucid.generation.sampling import Sampling
-from pellucid.generation.settings import SETTINGS
+from pellucid.generation.settings.sampling import Sampling
+from pellucid.generation.settings.table import SETTINGS
 
 seen: list[GivenSampling] = []
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from pellucid.config import ModelConfig
-from pellucid.generation.sampling import Sampling
+from pellucid.generation.settings.sampling import Sampling
 from pellucid.model.transformer import Transformer
 from tests.agreement.engines import fast
 

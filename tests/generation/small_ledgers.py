@@ -5,12 +5,12 @@ import random
 from dataclasses import replace
 from itertools import accumulate
 
-from pellucid.generation.chain import draw_uniform
-from pellucid.generation.entry import BeamNode, Candidate, Entry, Removal, SpeculativeStep
-from pellucid.generation.ledger import Ledger
-from pellucid.generation.ledger_record import LedgerModel, LedgerSampler, describe_versions
+from pellucid.generation.ledger.entry import BeamNode, Candidate, Entry, Removal, SpeculativeStep
+from pellucid.generation.ledger.ledger import Ledger
+from pellucid.generation.ledger.record import LedgerModel, LedgerSampler, describe_versions
 from pellucid.generation.request import Completion
-from pellucid.generation.sampling import Sampling
+from pellucid.generation.samplers.chain import draw_uniform
+from pellucid.generation.settings.sampling import Sampling
 
 TEXTS = ("·the", "·cat", "·sat", ".", "<b>&", "\\u202e", "·猫", "</script>")
 SEED = 7

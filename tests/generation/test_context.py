@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pellucid.errors import TokenError, UsageError
 from pellucid.generation.context import check_fits, shorten
-from pellucid.generation.sampling import DEFAULT_NEW_TOKENS, Sampling
+from pellucid.generation.settings.sampling import DEFAULT_NEW_TOKENS, Sampling
 
 
 def test_as_many_as_fit_are_generated_where_no_number_is_given() -> None:

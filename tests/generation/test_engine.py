@@ -11,7 +11,7 @@ import torch
 from pellucid.errors import PellucidError, ResourceError, TokenError, UsageError
 from pellucid.generation.engine import MOST_UNREAD, Engine, Handle
 from pellucid.generation.request import Completion, Request
-from pellucid.generation.sampling import Sampling
+from pellucid.generation.settings.sampling import Sampling
 from pellucid.model.transformer import Transformer
 from pellucid.parts import kinds
 from tests.agreement.engines import CACHED, CHOICES, SIZES, Choice, config_of, fast, pairwise, text

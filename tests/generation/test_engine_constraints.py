@@ -13,7 +13,7 @@ from pellucid.corpora.stories import parse
 from pellucid.errors import UsageError
 from pellucid.generation.engine import Engine
 from pellucid.generation.request import Completion, Request
-from pellucid.generation.sampling import Sampling
+from pellucid.generation.settings.sampling import Sampling
 from pellucid.model.transformer import Transformer
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.text.word_level import WordTokenizer

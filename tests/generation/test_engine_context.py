@@ -8,7 +8,7 @@ import torch
 
 from pellucid.generation.engine import Engine
 from pellucid.generation.request import Request
-from pellucid.generation.sampling import Sampling
+from pellucid.generation.settings.sampling import Sampling
 from pellucid.model.transformer import Transformer
 from tests.agreement.engines import CACHED, CHOICES, fast
 

@@ -7,7 +7,7 @@ import pytest
 
 from pellucid.errors import UsageError
 from pellucid.generation.request import MOST_PROMPT, Request, read_request
-from pellucid.generation.sampling import Sampling
+from pellucid.generation.settings.sampling import Sampling
 
 
 def test_a_request_is_its_table() -> None:

@@ -12,7 +12,7 @@ from pellucid.config import ModelConfig
 from pellucid.errors import TokenError, UsageError
 from pellucid.generation.engine import Engine
 from pellucid.generation.request import Request
-from pellucid.generation.sampling import Sampling
+from pellucid.generation.settings.sampling import Sampling
 from pellucid.judge.mismatch import CACHED_AGAINST_FULL, find_mismatch
 from pellucid.model.cache import Cache
 from pellucid.model.transformer import Transformer

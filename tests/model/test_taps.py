@@ -16,7 +16,7 @@ from torch import Tensor
 from pellucid.errors import UsageError
 from pellucid.generation.engine import Engine
 from pellucid.generation.request import Request
-from pellucid.generation.sampling import Sampling
+from pellucid.generation.settings.sampling import Sampling
 from pellucid.model import taps
 from pellucid.model.taps import edit, look, record
 from pellucid.model.transformer import Transformer

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pellucid.errors import ConfigError, FileError, PellucidError, TokenError, UsageError
-from pellucid.generation.sampling import Sampling
+from pellucid.generation.settings.sampling import Sampling
 from pellucid.workbench import Model, load
 from pellucid.workbench.conversation import REFILL, Conversation, resolve_chat_sampling
 from pellucid.workbench.conversation_file import Exchange, read_conversation

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pellucid.errors import FileError
-from pellucid.generation.sampling import Sampling
+from pellucid.generation.settings.sampling import Sampling
 from pellucid.workbench.conversation_file import (
     Exchange,
     SavedConversation,

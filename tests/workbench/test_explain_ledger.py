@@ -9,7 +9,7 @@ import pytest
 import pellucid
 from pellucid.errors import AddressError, FileError, UsageError
 from pellucid.explain.derive import Derivation
-from pellucid.generation.ledger import Ledger
+from pellucid.generation.ledger.ledger import Ledger
 from pellucid.workbench.explain_ledger import TokenNumber, explain_token
 from pellucid.workbench.explaining import explain, explanation_data, explanation_lines
 from pellucid.workbench.model import Model

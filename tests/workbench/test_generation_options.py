@@ -9,8 +9,8 @@ import torch
 
 import pellucid
 from pellucid.errors import ConfigError, UsageError
-from pellucid.generation.resolve import PRESETS
-from pellucid.generation.sampling import Sampling
+from pellucid.generation.settings.resolve import PRESETS
+from pellucid.generation.settings.sampling import Sampling
 from pellucid.workbench import Model
 from pellucid.workbench.generation_options import SamplingOptions, read_options, split_seeds
 from tests.interop.gguf import random_models

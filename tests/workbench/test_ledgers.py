@@ -8,9 +8,9 @@ import torch
 
 import pellucid
 from pellucid.generation.engine import Engine
-from pellucid.generation.ledger import Ledger
+from pellucid.generation.ledger.ledger import Ledger
 from pellucid.generation.request import Request
-from pellucid.generation.sampling import Sampling
+from pellucid.generation.settings.sampling import Sampling
 from pellucid.workbench.ledgers import compute_fingerprint, make_ledger
 from pellucid.workbench.model import Model
 from pellucid.workbench.replaying import open_model_of, replay_with

@@ -24,7 +24,7 @@ from pellucid.generation.constraints.regex import compile_regex
 from pellucid.generation.constraints.stories import MOST_STATES, StoryConstraint
 from pellucid.generation.constraints.token_mask import Constraint, TableConstraint
 from pellucid.generation.constraints.token_table import TokenTable, make_token_table
-from pellucid.generation.sampling import Sampling
+from pellucid.generation.settings.sampling import Sampling
 from pellucid.text.tokenizer import Tokenizer
 
 __all__ = ["CONSTRAINTS", "Constraint", "compile_constraint"]

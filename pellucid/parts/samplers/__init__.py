@@ -17,7 +17,7 @@ from pellucid.parts import Part
 Table = np.ndarray[Any, np.dtype[Any]]
 Steps = Callable[..., Any]
 """`t(name, operation, *values, **numbers)` computes one step and returns its value. The operations are those
-of `reference/ops/` that `generation/row_operations.py` has too."""
+of `reference/ops/` that `generation/samplers/row_operations.py` has too."""
 LAST = 140
 SMALLEST_MASS = 1e-300
 """The least mass that a sampler keeps: the first token, before which there is none, always remains."""

@@ -20,7 +20,7 @@ from pellucid.config import ModelConfig
 from pellucid.data.rows import Rows
 from pellucid.data.sources.settings import DataSettings
 from pellucid.errors import ConfigError, unknown
-from pellucid.generation.sampling import Sampling
+from pellucid.generation.settings.sampling import Sampling
 from pellucid.parts import Part
 from pellucid.parts.optimizers import AdamW, OptimizerConfig
 from pellucid.parts.schedules import Cosine, ScheduleConfig

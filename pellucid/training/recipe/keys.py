@@ -19,8 +19,8 @@ from types import UnionType
 from typing import Any
 
 from pellucid.config import ModelConfig
-from pellucid.generation.sampling import DEFAULTS, Sampling
-from pellucid.generation.settings import SETTINGS
+from pellucid.generation.settings.sampling import DEFAULTS, Sampling
+from pellucid.generation.settings.table import SETTINGS
 from pellucid.parts import Part, find, kinds
 from pellucid.training.recipe import Recipe, as_text
 from pellucid.training.recipe.reading import FROM_DATA

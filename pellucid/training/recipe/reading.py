@@ -8,7 +8,7 @@ from typing import Any
 from pellucid.config import ModelConfig
 from pellucid.data.sources.settings import Paths
 from pellucid.errors import ConfigError, did_you_mean, unknown
-from pellucid.generation.sampling import Sampling
+from pellucid.generation.settings.sampling import Sampling
 from pellucid.parts import Part
 
 MODEL_KEYS = tuple(entry.name for entry in dataclasses.fields(ModelConfig))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pellucid.arguments import LARGEST_VOCABULARY
 from pellucid.data.sources.settings import ROWS
 from pellucid.errors import ConfigError
-from pellucid.generation.sampling import DEFAULTS, Sampling
+from pellucid.generation.settings.sampling import DEFAULTS, Sampling
 from pellucid.text.corpus.bad_files import CHOICES as BAD_FILE_CHOICES
 
 

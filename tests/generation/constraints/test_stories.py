@@ -11,7 +11,7 @@ from pellucid.data.sources.generated import spaced_words
 from pellucid.errors import TokenError, UsageError
 from pellucid.generation.constraints import Constraint, compile_constraint
 from pellucid.generation.constraints.stories import StoryConstraint
-from pellucid.generation.sampling import Sampling
+from pellucid.generation.settings.sampling import Sampling
 from pellucid.text.tokenizer import Tokenizer
 from tests.generation.constraints.walks import TOKENIZERS, Prefer, any_token, farthest_token, walk
 

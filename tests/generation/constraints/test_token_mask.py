@@ -12,7 +12,7 @@ import pytest
 
 from pellucid.errors import TokenError, UsageError
 from pellucid.generation.constraints import Constraint, compile_constraint, token_mask
-from pellucid.generation.sampling import Sampling
+from pellucid.generation.settings.sampling import Sampling
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.text.word_level import CharacterTokenizer, WordTokenizer
 from tests.generation.constraints.walks import TOKENIZERS, Prefer, any_token, farthest_token, walk

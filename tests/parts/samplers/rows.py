@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from pellucid.generation.chain import Chain, ChainState, process
-from pellucid.generation.sampling import Sampling
-from pellucid.generation.sampling_steps import append_sampler
+from pellucid.generation.samplers.chain import Chain, ChainState, process
+from pellucid.generation.samplers.sampling_steps import append_sampler
+from pellucid.generation.settings.sampling import Sampling
 from pellucid.parts.samplers import Sampler, Table
 from pellucid.reference.tape import Tape
 from tests.reference.models import check_explained

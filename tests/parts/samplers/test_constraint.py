@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from pellucid.generation.chain import Chain, ChainState, process
-from pellucid.generation.sampling import Sampling
+from pellucid.generation.samplers.chain import Chain, ChainState, process
+from pellucid.generation.settings.sampling import Sampling
 from pellucid.parts.samplers import Table
 from tests.parts.samplers.rows import apply, kept
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from pellucid.errors import ConfigError
-from pellucid.generation.chain import Chain, ChainState, choose, process
-from pellucid.generation.row_operations import ROW_OPERATIONS
-from pellucid.generation.sampling import Sampling
+from pellucid.generation.samplers.chain import Chain, ChainState, choose, process
+from pellucid.generation.samplers.row_operations import ROW_OPERATIONS
+from pellucid.generation.settings.sampling import Sampling
 from pellucid.parts import find, kinds
 from pellucid.parts.samplers import Sampler
 from pellucid.reference.ops import table

@@ -6,7 +6,7 @@ import pytest
 
 from pellucid.corpora import tasks
 from pellucid.errors import ConfigError
-from pellucid.generation.sampling import Sampling
+from pellucid.generation.settings.sampling import Sampling
 from pellucid.training.recipe import Recipe
 from pellucid.training.recipe.overrides import override
 from pellucid.training.recipe.sections import EvaluationSettings

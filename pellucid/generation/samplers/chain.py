@@ -1,0 +1,340 @@
+"""The samplers of a request in their order, and the choice of a token from what they leave.
+
+    chain = Chain.make(sampling, prompt, vocab_size, stop_ids, seed)
+    states = [ChainState(chain, choice) for choice in range(n)]
+    choose(logits, states)          # one token for each row of logits [B V]
+
+A state holds what the samplers of one text depend on, the tokens so far, so that a text can be forked, and
+a row's choice depends on nothing but its own logits, state and seed.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pellucid.errors import PellucidError, TokenError, UsageError, quote
+from pellucid.generation.ledger.entry import SHOWN_CANDIDATES, Entry, Removal
+from pellucid.generation.samplers.drawn_token import draw_token, find_removals, make_entry
+from pellucid.generation.samplers.row_operations import run_step, to_array
+from pellucid.generation.settings.sampling import DEFAULT_NEW_TOKENS, Sampling
+from pellucid.parts import kinds
+from pellucid.parts.samplers import Sampler, Table
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The samplers of one request. `sampling.max_new_tokens` is how many new tokens fit."""
+
+    sampling: Sampling
+    prompt: tuple[int, ...]
+    vocab_size: int
+    stop_ids: frozenset[int]
+    seed: int
+    constraint: Any = None
+    """Which tokens may follow, state by state: a `Constraint` of `generation/constraints/`."""
+
+    @classmethod
+    def make(
+        cls,
+        sampling: Sampling,
+        prompt: Iterable[int],
+        vocab_size: int,
+        stop_ids: Iterable[int],
+        seed: int,
+        constraint: Any = None,
+    ) -> "Chain":
+        """Returns the chain of a request; a setting that is not a sampler, or a token id outside of the
+        vocabulary, is refused."""
+        chain = cls(sampling, tuple(prompt), vocab_size, frozenset(stop_ids), seed, constraint)
+        for sampler in chain.samplers:
+            if (largest := max(sampler.token_ids, default=0)) >= vocab_size:
+                raise TokenError(
+                    f"{sampler.kind} names token {largest}, but the vocabulary has {vocab_size} tokens: use "
+                    f"ids below {vocab_size}."
+                )
+        return chain
+
+    @cached_property
+    def samplers(self) -> tuple[Sampler, ...]:
+        """The samplers in the order in which they run: the fields of `sampling` that are not at their
+        defaults, those in `sampling.samplers`, and the constraint."""
+        usual, found = Sampling(), [Sampler.read(given) for given in self.sampling.samplers]
+        for name in kinds(Sampler.family):
+            value = getattr(self.sampling, name, None)
+            if value != getattr(usual, name, None):
+                found.append(Sampler.read({"kind": name, name: value}, field=name))
+        if self.constraint is not None:
+            found.append(Sampler.read("constraint"))
+        return tuple(sorted(found, key=lambda sampler: sampler.order))
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the token with the largest score is taken, and none is drawn."""
+        return self.sampling.temperature == 0
+
+    @cached_property
+    def stages(self) -> tuple[tuple["Stage", Sampler], ...]:
+        """The samplers by the stage that they share with other chains."""
+        seen: Counter[str] = Counter()
+        stages = []
+        for sampler in self.samplers:
+            stages.append((Stage(sampler.order, sampler.kind, seen[sampler.kind]), sampler))
+            seen[sampler.kind] += 1
+        return tuple(stages)
+
+    @cached_property
+    def prompt_ids(self) -> Table:
+        return np.array(self.prompt, int)
+
+
+class Stage(NamedTuple):
+    """A place in the chains of several rows, whose samplers of one kind run together."""
+
+    order: int
+    kind: str
+    nth: int
+
+    @property
+    def name(self) -> str:
+        return self.kind if self.nth == 0 else f"{self.kind}_{self.nth + 1}"
+
+
+@dataclass
+class ChainState:
+    """One text of a request: which choice it is, its new tokens, and the state of its constraint."""
+
+    chain: Chain
+    choice: int = 0
+    new: list[int] = field(default_factory=list)
+    constraint_state: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.chain.constraint is not None and self.constraint_state is None:
+            self.constraint_state = self.chain.constraint.start
+
+    def append(self, id: int) -> None:
+        """Adds the token that was chosen."""
+        if self.chain.constraint is not None and self.constraint_state is not None:
+            self.constraint_state = self.chain.constraint.advance(self.constraint_state, id)
+        self.new.append(id)
+
+    def fork(self, choice: int | None = None) -> "ChainState":
+        """Returns a copy that goes on by itself."""
+        choice = self.choice if choice is None else choice
+        return ChainState(self.chain, choice, list(self.new), self.constraint_state)
+
+    # ---- what samplers read
+
+    @property
+    def vocab_size(self) -> int:
+        return self.chain.vocab_size
+
+    @property
+    def prompt(self) -> Table:
+        return self.chain.prompt_ids
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        return self.chain.stop_ids
+
+    @property
+    def allowed(self) -> Table | None:
+        if self.chain.constraint is None or self.constraint_state is None:
+            return None
+        allowed: Table = self.chain.constraint.compute_mask(self.constraint_state, self.remaining)
+        return allowed
+
+    @property
+    def remaining(self) -> int:
+        """How many tokens may still be added."""
+        limit = self.chain.sampling.max_new_tokens
+        return (DEFAULT_NEW_TOKENS if limit is None else limit) - len(self.new)
+
+    @property
+    def must_end(self) -> bool:
+        """Whether the constraint allows no token any more, so that the text ends without a stop token."""
+        if self.chain.constraint is None or self.constraint_state is None or self.stop_ids:
+            return False
+        return bool(self.chain.constraint.must_end(self.constraint_state, self.remaining))
+
+
+class Chosen(NamedTuple):
+    """A row's token; its log-probability under the model's own logits, and its entry, where asked for."""
+
+    id: int
+    logprob: float | None = None
+    entry: Entry | None = None
+
+
+def draw_uniform(seed: int, choice: int, step: int) -> float:
+    """Returns the number u in [0, 1) of a token: a pure function of the seed, the choice and the number of
+    new tokens before it, so that a text does not depend on what is drawn beside it.
+
+    >>> draw_uniform(7, 0, 3) == draw_uniform(7, 0, 3) != draw_uniform(7, 0, 4)
+    True
+    """
+    key = np.array([seed % 2**64, choice], np.uint64)
+    raw = np.random.Philox(key=key, counter=[step, 0, 0, 0]).random_raw()
+    return float((int(raw) >> 11) * 2.0**-53)
+
+
+# ---- the samplers, many rows at once
+
+
+Watch = Callable[[str, list[int], Tensor, Tensor], None]
+"""Called after each stage: with its name, the rows that have it, and all scores before and after it."""
+
+
+def process(logits: Tensor, states: Sequence[ChainState], watch: Watch | None = None) -> Tensor:
+    """Returns the scores [B V] in float64 after every sampler; −∞ where a token was removed.
+
+    Samplers of one kind run together, on the rows that have one.
+    """
+    scores = logits.double()
+    stages: dict[Stage, list[tuple[int, Sampler]]] = {}
+    for row, state in enumerate(states):
+        for stage, sampler in state.chain.stages:
+            stages.setdefault(stage, []).append((row, sampler))
+    for stage, users in sorted(stages.items(), key=itemgetter(0)):
+        before = scores
+        try:
+            rows, scores = _run_stage(before, states, users)
+        except PellucidError:
+            raise
+        except Exception as error:  # a sampler may be anyone's
+            raise UsageError(f"the sampler {stage.name} failed: {quote(error)}.") from error
+        if watch and rows:
+            watch(stage.name, rows, before, scores)
+    return scores
+
+
+def _run_stage(
+    scores: Tensor, states: Sequence[ChainState], users: Sequence[tuple[int, Sampler]]
+) -> tuple[list[int], Tensor]:
+    """Returns the rows on which samplers of one kind have something to do, and all scores after them."""
+    given = {row: sampler.inputs(states[row]) for row, sampler in users}
+    inputs = {row: values for row, values in given.items() if values is not None}
+    if not inputs:
+        return [], scores
+    rows, (_, sampler) = list(inputs), users[0]
+    batched = _batch(list(inputs.values()), scores.device)
+    if len(rows) == len(states):
+        return rows, sampler.apply(run_step, scores, **batched)
+    after = scores.clone()
+    after[rows] = sampler.apply(run_step, scores[rows], **batched)
+    return rows, after
+
+
+def _batch(inputs: list[dict[str, Any]], device: torch.device) -> dict[str, Tensor]:
+    """Returns the rows of several samplers as [B V], and their numbers as columns [B 1]."""
+    batched = {}
+    for name, first in inputs[0].items():
+        values = [given[name] for given in inputs]
+        if isinstance(first, np.ndarray):
+            batched[name] = torch.from_numpy(np.stack(values)).to(device)
+        else:
+            dtype = torch.float64 if isinstance(first, float) else torch.int64
+            batched[name] = torch.tensor(values, dtype=dtype, device=device)[:, None]
+    return batched
+
+
+# ---- the choice
+
+
+def choose(
+    logits: Tensor,
+    states: Sequence[ChainState],
+    *,
+    record: Sequence[bool] = (),
+    logprobs: Sequence[bool] = (),
+) -> list[Chosen | PellucidError]:
+    """Returns the token of each row of logits [B V], or the error that ends its request alone.
+
+    `record` and `logprobs` say for each row whether its entry and its log-probability are asked for.
+    """
+    record, logprobs = record or [False] * len(states), logprobs or [False] * len(states)
+    chosen: dict[int, Chosen | PellucidError] = {}
+    for row, (id, top, state) in enumerate(zip(*find_largest(logits), states, strict=True)):
+        if not math.isfinite(top):
+            chosen[row] = find_bad_logit(logits[row])
+        elif state.chain.is_greedy and not (state.chain.samplers or record[row] or logprobs[row]):
+            chosen[row] = Chosen(id)
+    left = [row for row in range(len(states)) if row not in chosen]
+    if left:
+        some = logits if len(left) == len(states) else logits[left]
+        flags = ([flag[row] for row in left] for flag in (record, logprobs))
+        chosen |= zip(left, _choose([states[row] for row in left], some, *flags), strict=True)
+    return [chosen[row] for row in range(len(states))]
+
+
+def find_largest(logits: Tensor) -> tuple[list[int], list[float]]:
+    """Returns the token with the largest logit of each row, of equals the smallest id, and that logit; NaN
+    where there is one."""
+    if logits.device.type == "cpu":  # ten times faster than torch's, over one long row
+        table = to_array(logits)
+        ids = table.argmax(-1)
+        return ids.tolist(), table[np.arange(len(ids)), ids].tolist()
+    largest = logits.max(-1)
+    return largest.indices.tolist(), largest.values.tolist()
+
+
+def find_bad_logit(row: Tensor) -> UsageError:
+    """Returns the error that names the first logit [V] that is NaN or +∞."""
+    bad = (row.isnan() | (row == torch.inf)).nonzero().flatten().tolist()
+    kind = "NaN" if bad and row[bad[0]].isnan() else "+∞"
+    what = f"the logit of token {bad[0]} is {kind}" if bad else "every logit is −∞"
+    return UsageError(f"{what}, so that no token can be chosen: try another dtype, or `pellucid verify`.")
+
+
+def _choose(
+    states: Sequence[ChainState], logits: Tensor, record: list[bool], logprobs: list[bool]
+) -> list[Chosen | PellucidError]:
+    """Returns the tokens of rows whose logits are numbers."""
+    removed: list[list[Removal]] = [[] for _ in states]
+    recorded = {row for row, is_recorded in enumerate(record) if is_recorded}
+
+    def watch(name: str, rows: list[int], before: Tensor, after: Tensor) -> None:
+        for row in recorded.intersection(rows):
+            removed[row] += find_removals(name, before[row], after[row])
+
+    try:
+        scores = process(logits, states, watch if recorded else None)
+    except PellucidError as error:  # of one row: each is run alone, which gives the others the same tokens
+        if len(states) == 1:
+            return [error]
+        each = (slice(i, i + 1) for i in range(len(states)))
+        return [_choose(states[i], logits[i], record[i], logprobs[i])[0] for i in each]
+    chosen: list[Chosen | PellucidError] = []
+    for row, state in enumerate(states):
+        u = None if state.chain.is_greedy else draw_uniform(state.chain.seed, state.choice, len(state.new))
+        drawn = draw_token(scores[row], u, SHOWN_CANDIDATES if record[row] else 1)
+        if drawn is None:
+            chosen.append(_find_empty_stage(logits[row : row + 1], state))
+            continue
+        entry = make_entry(logits[row], drawn, removed[row]) if record[row] else None
+        logprob = float(logits[row].double().log_softmax(-1)[drawn.id]) if logprobs[row] else None
+        chosen.append(Chosen(drawn.id, logprob, entry))
+    return chosen
+
+
+def _find_empty_stage(logits: Tensor, state: ChainState) -> UsageError:
+    """Returns the error that names the sampler which removed the last token."""
+    emptied: list[str] = []
+
+    def watch(name: str, rows: list[int], before: Tensor, after: Tensor) -> None:
+        if not (after > -torch.inf).any():
+            emptied.append(name)
+
+    process(logits, [state], watch)
+    return UsageError(
+        f"{emptied[0]} removed the last token that the samplers before it had kept, so that none can be "
+        "chosen: omit it, or allow more tokens."
+    )

@@ -1,0 +1,109 @@
+"""The draw of a token from a row of scores, and its record.
+
+The tokens stand in order of score, the largest first, of equals the smaller id first; the drawn one is the
+first whose cumulative probability exceeds u. Only as many tokens are sorted as that takes.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pellucid.generation.ledger.entry import (
+    MOST_CANDIDATES,
+    SHOWN_CANDIDATES,
+    SHOWN_REMOVED,
+    Candidate,
+    Entry,
+    Removal,
+    compute_log_normalizer,
+    compute_probability,
+)
+from pellucid.generation.samplers.row_operations import Ranking, rank_first, to_array
+from pellucid.parts.samplers import Table
+from pellucid.reference.ops.sampling import sort_tokens
+
+FEW = 4096
+"""Kept tokens up to which all are sorted."""
+
+
+class DrawnToken(NamedTuple):
+    """A drawn token: its place among the first tokens in order of score."""
+
+    place: int
+    u: float | None
+    ranking: Ranking
+    scores: Table
+    """Of the tokens of the ranking."""
+    kept: int
+    log_normalizer: float
+
+    @property
+    def id(self) -> int:
+        return int(self.ranking.ids[self.place])
+
+
+def draw_token(scores: Tensor, u: float | None, least: int = 1) -> DrawnToken | None:
+    """Returns the token of a row of scores [V], for greedy decoding (u is None) the first; None where every
+    score is −∞. Its ranking has at least `least` tokens, where as many are kept."""
+    values = to_array(scores)
+    (kept,) = np.nonzero(values > -np.inf)
+    if not len(kept):
+        return None
+    if len(kept) > FEW:
+        ranking = rank_first(values, to_array(scores.softmax(-1)), u or 0.0, least)
+        log_normalizer = values[ranking.ids[0]] - np.log(ranking.probs[0])
+    else:
+        ids = kept[sort_tokens(values[kept])]
+        exps = np.exp(values[ids] - values[ids[0]])
+        probs = exps / exps.sum()
+        ranking = Ranking(ids, probs, np.cumsum(probs))
+        log_normalizer = values[ids[0]] + np.log(exps.sum())
+    place = 0
+    if u is not None:  # rounding may leave the last sum below 1
+        below = min(u, math.nextafter(ranking.total, 0.0))
+        place = int(np.searchsorted(ranking.reached, below, side="right"))
+    return DrawnToken(place, u, ranking, values[ranking.ids], len(kept), float(log_normalizer))
+
+
+def find_removals(sampler: str, before: Tensor, after: Tensor) -> Iterator[Removal]:
+    """Yields what a sampler removed from a row of scores [V], if anything."""
+    scores = to_array(before)
+    (gone,) = np.nonzero((scores > -np.inf) & (to_array(after) == -np.inf))
+    if len(gone):
+        mass, values = to_array(before.softmax(-1))[gone].sum(), torch.from_numpy(scores[gone])
+        last = float(values.topk(min(SHOWN_REMOVED, len(gone))).values[-1])
+        first = gone[scores[gone] >= last]
+        first = first[sort_tokens(scores[first])[:SHOWN_REMOVED]]
+        yield Removal(sampler, len(gone), float(mass), tuple(first.tolist()))
+
+
+def make_entry(logits: Tensor, drawn: DrawnToken, removed: Sequence[Removal]) -> Entry:
+    """Returns the record of a token that was drawn after these logits [V]."""
+    values, logprobs = to_array(logits.double()), to_array(logits.double().log_softmax(-1))
+    probs, id = np.exp(logprobs), drawn.id
+    shown = min(max(drawn.place + 1, SHOWN_CANDIDATES), MOST_CANDIDATES)
+    columns = (drawn.ranking.ids, values[drawn.ranking.ids], drawn.scores)
+    ids, own_logits, scores = (column[:shown].tolist() for column in columns)
+    # a replay computes from the listed numbers: where they are all, so does this
+    is_whole = len(ids) == drawn.kept
+    log_normalizer = compute_log_normalizer(scores) if is_whole else drawn.log_normalizer
+    return Entry(
+        id=id,
+        u=drawn.u,
+        logit=float(values[id]),
+        probability=compute_probability(float(drawn.scores[drawn.place]), log_normalizer),
+        rank=int((values > values[id]).sum() + (values[:id] == values[id]).sum()),
+        surprisal=-float(logprobs[id]),
+        entropy=-float((probs * np.where(probs > 0, logprobs, 0.0)).sum()),
+        candidates=tuple(
+            Candidate(*row, compute_probability(row[2], log_normalizer))
+            for row in zip(ids, own_logits, scores, strict=True)
+        ),
+        kept=drawn.kept,
+        log_normalizer=log_normalizer,
+        removed=tuple(removed),
+    )

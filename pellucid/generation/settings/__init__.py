@@ -1,0 +1,1 @@
+"""The settings of a request, and every way in which they are given."""

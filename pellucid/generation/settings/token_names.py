@@ -1,0 +1,55 @@
+"""Tokens of a setting by their text: " the" in place of 262."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pellucid.errors import TokenError, UsageError, show
+from pellucid.format import pluralize
+from pellucid.generation.settings.table import SETTINGS, BiasSetting, TokenListSetting, is_id
+from pellucid.text.tokenizer import Tokenizer
+
+
+def resolve_tokens(tokenizer: Tokenizer | None, table: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a table of settings in which each token that is given by its text is its id.
+
+    Digits are an id. A text must be one token, other than in `forced_tokens`, where it may be several. A
+    space may be written as ·, as tokens are shown.
+    """
+    found = dict(table)
+    for name, value in table.items():
+        setting = SETTINGS.get(name)
+        if isinstance(setting, BiasSetting) and isinstance(value, Mapping):
+            found[name] = {_find_one(tokenizer, name, token): bias for token, bias in value.items()}
+        elif isinstance(setting, TokenListSetting) and isinstance(value, list | tuple | str):
+            tokens = [value] if isinstance(value, str) else value
+            if name == "forced_tokens":
+                found[name] = [id for token in tokens for id in _find(tokenizer, name, token)]
+            else:
+                found[name] = [_find_one(tokenizer, name, token) for token in tokens]
+    return found
+
+
+def _find_one(tokenizer: Tokenizer | None, name: str, token: Any) -> Any:
+    ids = _find(tokenizer, name, token)
+    if len(ids) != 1:
+        raise UsageError(
+            f"{name}: {show(token)} is {pluralize(len(ids), 'token')}, {ids}, and must be one; give the ids."
+        )
+    return ids[0]
+
+
+def _find(tokenizer: Tokenizer | None, name: str, token: Any) -> list[Any]:
+    """Returns the ids of a token or a text; what is not a text stays as it is."""
+    if not isinstance(token, str):
+        return [token]
+    if is_id(token):
+        return [int(token)]
+    if tokenizer is None:
+        raise UsageError(f"{name}: {show(token)} is a text, and this model has no tokenizer: give ids.")
+    try:
+        ids = tokenizer.encode(token.replace("·", " "))
+    except TokenError:
+        ids = []
+    if len(ids) != 1 and (special := tokenizer.id_of(token)) is not None:
+        return [special]
+    return list(ids)

@@ -1,0 +1,1 @@
+"""Decoding strategies: how one request goes from logits to texts."""

@@ -1,0 +1,172 @@
+"""A decoding strategy: how one request goes from logits to texts.
+
+In each step the engine asks every strategy what it reads (`feeds`), runs the model on all of it at once,
+draws the tokens of all texts that want one (`draws`) together, and hands both to `advance`.
+"""
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from pellucid.errors import PellucidError
+from pellucid.generation.context import shorten
+from pellucid.generation.feed import Feed
+from pellucid.generation.ledger.record import Shortening
+from pellucid.generation.output import Output
+from pellucid.generation.request import Completion, Request, Token
+from pellucid.generation.samplers.chain import Chain, ChainState, Chosen
+from pellucid.generation.slots import CacheSlots
+from pellucid.generation.strategies.speculative import Draft
+from pellucid.text.tokenizer import Tokenizer
+
+
+@dataclass
+class Job:
+    """A request with what the engine has worked out for it."""
+
+    request: Request
+    chain: Chain
+    max_new_tokens: int
+    context_length: int
+    bidirectional_prefix: int
+    tokenizer: Tokenizer | None
+    emit: Callable[[Token], None]
+    shortenings: list[Shortening] = field(default_factory=list)
+
+    def make_output(self, choice: int) -> Output:
+        """Returns the empty output of a choice; under a constraint it is a text by itself."""
+        stop = self.request.sampling.stop
+        ids = self.chain.stop_ids
+        prompt = self.request.prompt if self.chain.constraint is None else ()
+        return Output(choice, self.tokenizer, prompt, ids, stop, self.max_new_tokens)
+
+    def emit_token(self, output: Output, chosen: Chosen, is_last: bool = False) -> None:
+        """Adds a chosen token to an output and emits it; the text may end with it."""
+        text = output.append(chosen.id, chosen.logprob, chosen.entry, is_last)
+        self.emit(Token(output.choice, chosen.id, text, chosen.logprob, chosen.entry))
+
+
+class TextRow:
+    """One text in a slot: the tokens of its context, how many of them the slot holds, and its output."""
+
+    def __init__(self, slot: int, tokens: Sequence[int], state: ChainState, output: Output) -> None:
+        self.slot, self.tokens, self.state, self.output = slot, list(tokens), state, output
+        self.note = ""
+
+    def make_feed(self, slots: CacheSlots, room: int, all_outputs: bool = False) -> Feed:
+        """Returns the next tokens to read: in decoding one; of a prompt whole chunks, at least one, as many
+        as `room` tokens allow."""
+        start = at = len(slots.tokens[self.slot])
+        segments = list[tuple[int, ...]]()
+        while at < len(self.tokens):
+            end = min(slots.next_border(at), len(self.tokens))
+            if segments and end - start > room:
+                break
+            segments.append(tuple(self.tokens[at:end]))
+            at = end
+        outputs = at - start if all_outputs else int(at == len(self.tokens))
+        return Feed(self.slot, tuple(segments), outputs)
+
+    def is_read(self, slots: CacheSlots) -> bool:
+        """Whether the slot holds every token, so that its last logits are the next token's."""
+        return len(slots.tokens[self.slot]) == len(self.tokens)
+
+    def append(self, job: Job, slots: CacheSlots, chosen: Chosen) -> None:
+        """Adds the next token; a text that is then longer than the context is shortened by its rule."""
+        if self.note and chosen.entry is not None:
+            chosen = chosen._replace(entry=dataclasses.replace(chosen.entry, note=self.note))
+        self.note = ""
+        self.state.append(chosen.id)
+        job.emit_token(self.output, chosen, self.state.must_end)
+        self.tokens.append(chosen.id)
+        if self.output.finish is None:
+            self.shorten(job, slots)
+
+    def shorten(self, job: Job, slots: CacheSlots) -> None:
+        """Applies the rule for a full context, where the tokens are more than it holds."""
+        sampling = job.request.sampling
+        kept = shorten(
+            self.tokens, sampling.context, sampling.keep, job.context_length, job.bidirectional_prefix
+        )
+        if len(kept) < len(self.tokens):
+            dropped, step = len(self.tokens) - len(kept), len(self.state.new)
+            job.shortenings.append(Shortening(self.output.choice, step, dropped, len(kept)))
+            self.note = f"context full: {dropped} tokens dropped, {len(kept)} read again"
+            self.tokens = kept
+            slots.reset(self.slot)
+
+
+class Strategy(ABC):
+    """One request in the engine, from its first slot to its last token."""
+
+    def __init__(self, job: Job, slots: CacheSlots) -> None:
+        self.job, self.slots = job, slots
+        self.outputs: list[Output] = []
+        self.held: list[int] = []
+        """The slots that it holds now."""
+        self.prompt_logprobs: list[float] = []
+
+    @staticmethod
+    @abstractmethod
+    def count_slots(request: Request) -> int:
+        """Returns the number of slots that a request takes."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Takes the slots; as many as `count_slots` says are free."""
+
+    def take_slot(self, prompt: Sequence[int] = ()) -> int:
+        """Returns a slot of its own, with what the engine already has of the prompt."""
+        self.held.append(self.slots.acquire(prompt))
+        return self.held[-1]
+
+    def give_back(self, slot: int) -> None:
+        """Returns a slot to the engine."""
+        self.held.remove(slot)
+        self.slots.release(slot)
+
+    def drafts(self) -> list[Draft]:
+        """Returns the texts for which tokens may be proposed before the next step."""
+        return []
+
+    @abstractmethod
+    def feeds(self, room: int) -> list[Feed]:
+        """Returns what it reads in the next step; of a prompt not much more than `room` tokens."""
+
+    @property
+    @abstractmethod
+    def reads_prompt(self) -> bool:
+        """Whether it still reads its prompt, or a shortened context again."""
+
+    def draws(self) -> list[tuple[int, ChainState]]:
+        """Returns the draws that the engine is to make: the row of this strategy's logits, and the state of
+        the text. It is called after the forward pass, when the slots hold what was read."""
+        return []
+
+    @abstractmethod
+    def advance(self, logits: Tensor, chosen: Sequence[Chosen | PellucidError]) -> None:
+        """Takes the step's logits [Σ outputs V] and the tokens of its draws; emits tokens, ends texts and
+        gives slots back."""
+
+    @abstractmethod
+    def restart(self) -> None:
+        """Prepares to read every token again, after a step that failed; its slots are empty."""
+
+    @property
+    def is_done(self) -> bool:
+        return bool(self.outputs) and all(output.finish is not None for output in self.outputs)
+
+    def completions(self) -> list[Completion]:
+        """Returns the choices, in order."""
+        seed = self.job.chain.seed
+        return [dataclasses.replace(output.to_completion(), seed=seed) for output in self.outputs]
+
+    def end(self, reason: str) -> None:
+        """Ends every text that goes on, and gives all slots back."""
+        for output in self.outputs:
+            output.end(reason)
+        for slot in list(self.held):
+            self.give_back(slot)
