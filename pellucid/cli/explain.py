@@ -74,9 +74,14 @@ def explain(
     ] = False,
     token: Annotated[
         int | None,
-        typer.Option(help="Of a ledger: the number of the new token, from 1; -1 is the last.", metavar="N"),
+        typer.Option(
+            help="Of a ledger: the number of the new token, from 1; -1 is the last.",
+            metavar="N",
+            min=-(10**9),
+            max=10**9,
+        ),
     ] = None,
-    choice: Annotated[int, typer.Option(help="Of a ledger: which of its texts.", min=0)] = 0,
+    choice: Annotated[int, typer.Option(help="Of a ledger: which of its texts.", min=0, max=10**6)] = 0,
     ledger_model: Annotated[
         str | None,
         typer.Option(

@@ -111,7 +111,7 @@ def generate(
 
     _check_chat(chat, system, parse_special)
     records = _read_records(prompts or [], file)
-    _check_ledger_files(ledger_file or [], records, force)
+    _check_ledger_files(ledger, ledger_file or [], records, force)
     results = None if output is None else ResultFile(output, force)
     found = load(model, device=device, dtype=dtype)
     run = {"cache": cache, "draft": draft, "lookup": lookup or None, "draft_tokens": draft_tokens}
@@ -148,9 +148,14 @@ def _read_call(
     return GenerationCall(*resolved, parse_special, read_engine_options(model, given))
 
 
-def _check_ledger_files(files: Sequence[Path], records: "list[PromptRecord]", force: bool) -> None:
+def _check_ledger_files(
+    as_table: bool, files: Sequence[Path], records: "list[PromptRecord]", force: bool
+) -> None:
     from pellucid.generation.ledger.ledger import Ledger
 
+    names = [str(record.prompt) for record in records if str(record.prompt).endswith((".json", ".html"))]
+    if as_table and len(records) > 1 and names:
+        raise UsageError(f"--ledger prints a table; a file is written by --ledger-file {names[0]}.")
     if files and len(records) > 1:
         raise UsageError(f"a ledger file is of one prompt, and there are {len(records)}: use --ledger.")
     for path in files:

@@ -8,6 +8,7 @@ import typer.main
 
 from pellucid.cli.app import EXIT_CODES, app
 from pellucid.errors import PellucidError, ResourceError
+from pellucid.generation.settings.table import SETTINGS, IntegerSetting, NumberSetting
 from tests.cli.commands import Shell
 
 
@@ -37,8 +38,12 @@ NUMBERS = [
     ("name", "parameter"), NUMBERS, ids=[f"{name} {parameter.opts[0]}" for name, parameter in NUMBERS]
 )
 def test_every_number_has_a_lowest_and_a_highest_value(name: str, parameter: Any) -> None:
-    """A number without bounds can overflow, fill the memory or start processes without end."""
-    low, high = getattr(parameter.type, "min", None), getattr(parameter.type, "max", None)
+    """A number without bounds can overflow, fill the memory or start processes without end. Those of sampling
+    settings are in the settings' table, for every way in which they are given."""
+    bounds = parameter.type if hasattr(parameter.type, "min") else None
+    low, high = getattr(bounds, "min", None), getattr(bounds, "max", None)
+    if bounds is None and isinstance(setting := SETTINGS[parameter.name], NumberSetting | IntegerSetting):
+        low, high = setting.least, setting.most
     assert low is not None and high is not None and abs(low) <= 2**63 and high < 2**63
 
 

@@ -131,6 +131,7 @@ class Terminal:
         return re.sub(r"\x1b\[[?0-9;]*[a-zA-Z]|[\x01\x02\r]", "", before + text)
 
     def type(self, text: str) -> None:
+        time.sleep(0.3)  # the editor reads keys a moment after it has shown the prompt
         os.write(self.file, text.encode())
 
     def end(self) -> int:

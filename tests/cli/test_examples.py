@@ -12,6 +12,8 @@ from tests.cli.commands import Shell
 from tests.cli.test_export import save_tiny
 from tests.interop.test_pickled import pickled_folder
 from tests.sheets.by_hand import answer
+from tests.workbench import folders
+from tests.workbench.test_model_chat import CHATML
 
 FIRST = ("train", "tokenizer train", "data prepare", "trace")
 """The commands whose examples write the files that other examples name."""
@@ -28,8 +30,9 @@ def test_every_example_runs(shell: Shell, tmp_path: Path) -> None:
     """In a folder with a text, a checkpoint, a sheet, and a library in which known models are tiny ones."""
     text = "".join(f"Once upon a time there was cat number {i}. It sat on the mat.\n" for i in range(200))
     (tmp_path / "my.txt").write_text(text)
-    for name in ("smollm2", "HuggingFaceTB--SmolLM2-135M"):
-        save_tiny(tmp_path / "models" / name)
+    shape = folders.random_models.LLAMA | {"context_length": 500}
+    folders.ours(tmp_path / "models/smollm2", shape, chat_template=CHATML)
+    save_tiny(tmp_path / "models/HuggingFaceTB--SmolLM2-135M")
     pickled_folder(tmp_path / "checkpoint", dtype="float32")
     write_sheet(tmp_path / "answered.md", answer())
     for name in sorted(EXAMPLES, key=lambda name: name not in FIRST):

@@ -414,3 +414,10 @@ def test_a_ledger_file_is_of_one_prompt(shell: Shell, folder: Path, tmp_path: Pa
     assert (done.code, done.out) == (2, "") and "one prompt" in done.err
     done = shell("generate", folder, *PROMPTS, "--max-new-tokens", 2, "--ledger", "--json")
     assert len(done.out.splitlines()) == 3 and done.err.count("2 tokens, ended by length") == 3
+
+
+def test_a_file_after_ledger_is_not_taken_for_a_prompt(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = Shell(capsys, monkeypatch)("generate", "abcd", "A B", "--ledger", "a.html")
+    assert done.code == 2 and "--ledger-file a.html" in done.err

@@ -25,7 +25,7 @@ BROKEN = (
     "<frozen ",
 )
 """What nobody but a programmer should read."""
-EXACT = (["generate"], ["tokenizer", "decode"])
+EXACT = (["generate"], ["chat"], ["tokenizer", "decode"])
 """Commands that write to a pipe what a model or a tokenizer wrote."""
 
 

@@ -23,6 +23,7 @@ LINES = {
     "choices": ["rope"],
     "train": ["recipe.toml", "out=NEW"],
     "generate": ["ours", "-", "--max-new-tokens", "2"],
+    "chat": ["ours", "--max-new-tokens", "2"],
     "explain": ["abcd", "A B", "--at", "probs"],
     "trace": ["abcd", "A B", "-o", "NEW.json"],
     "replay": ["small.json"],

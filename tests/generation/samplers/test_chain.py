@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from pellucid.errors import ConfigError, PellucidError, UsageError
-from pellucid.generation import chain as chains
 from pellucid.generation.ledger.entry import MOST_CANDIDATES, SHOWN_CANDIDATES, Entry
+from pellucid.generation.samplers import chain as chains
 from pellucid.generation.samplers.chain import Chain, ChainState, Chosen, choose, draw_uniform, process
 from pellucid.generation.settings.sampling import Sampling
 
