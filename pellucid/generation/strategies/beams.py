@@ -1,6 +1,7 @@
 """Beam search in the engine: a slot for each beam, whose cache is copied where a beam continues twice."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from pellucid.errors import PellucidError, UsageError
 from pellucid.generation.request import Completion, Request
-from pellucid.generation.samplers.chain import ChainState, Chosen, process
+from pellucid.generation.samplers.chain import ChainState, Chosen, find_bad_logit, find_largest, process
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.slots import CacheSlots
 from pellucid.generation.strategies.beam import Beam, BeamSearch, Hypothesis
@@ -64,7 +65,11 @@ class Beams(Sample):
             return
         self.has_begun = True
         ends = torch.tensor([feed.outputs for feed in self.fed]).cumsum(0) - 1
-        own = torch.log_softmax(logits[ends.to(logits.device)].double(), -1)
+        last = logits[ends.to(logits.device)]
+        for row, top in zip(last, find_largest(last)[1], strict=True):
+            if not math.isfinite(top):
+                raise find_bad_logit(row)
+        own = torch.log_softmax(last.double(), -1)
         can_end = self.job.request.sampling.stop or self.job.chain.constraint is not None
         find_end = self._find_end if can_end else None
         running, ended = self.search.step(process(own, [row.state for row in self.rows]), find_end)

@@ -179,6 +179,14 @@ def test_beams_without_any_token_left_are_an_error() -> None:
         run_alone(make_model(), Request((1, 3), sampling))
 
 
+def test_the_first_bad_logit_of_a_beam_is_named() -> None:
+    model = make_model()
+    with torch.no_grad():
+        model.embed.weight[1] = torch.nan
+    with pytest.raises(UsageError, match="the logit of token 0 is NaN"):
+        Engine(model, slots=2).add(Request((1, 3), Sampling(beams=2, max_new_tokens=2))).result()
+
+
 def test_more_beams_than_slots_are_refused() -> None:
     with pytest.raises(UsageError, match="slots"):
         Engine(make_model(), slots=2).add(Request((1,), BEAMS))
