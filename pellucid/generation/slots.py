@@ -52,7 +52,8 @@ class CacheSlots:
                 "smaller capacity, or an int8 cache."
             )
         self.model, self.count, self.chunk = model, count, chunk
-        self.cache = Cache(model.config, count, capacity, dtype=dtype, device=model.device)
+        with torch.inference_mode(False):  # else no other thread could change it
+            self.cache = Cache(model.config, count, capacity, dtype=dtype, device=model.device)
         self.rows = [self.cache.row(slot) for slot in range(count)]
         self.tokens: list[list[int]] = [[] for _ in range(count)]
         self.whole_chunks = [0] * count
@@ -84,12 +85,9 @@ class CacheSlots:
         """Returns a free slot that holds as much of the prompt as any slot has, but not all of it: the last
         token is read for its logits."""
         source, shared = self._find_shared(prompt)
-        if shared and source in self.free:
-            self.free.remove(source)
-            slot = source
-        else:
-            slot = self.free.popleft()
+        slot = source if shared and source in self.free else self.free[0]
         self._take_prefix(slot, source, shared)
+        self.free.remove(slot)  # now that nothing can fail any more
         return slot
 
     def _find_shared(self, prompt: Sequence[int]) -> tuple[int, int]:
@@ -144,10 +142,10 @@ class CacheSlots:
         decoded = list[_One]()
         for at, feed in enumerate(feeds):
             left = feed.n_tokens
-            for ids in feed.segments:
+            for after, ids in zip(range(len(feed.segments) - 1, -1, -1), feed.segments, strict=True):
                 left -= len(ids)
                 outputs = min(max(feed.outputs - left, 0), len(ids))
-                if len(ids) == 1:
+                if len(ids) == 1 and left == after:  # no longer segment follows, which would be read before
                     decoded.append((at, ids, outputs > 0))
                 else:
                     wanted = range(len(ids) - outputs, len(ids))
@@ -158,7 +156,8 @@ class CacheSlots:
             self._decode_rows(feeds, decoded, found)
         for feed in feeds:
             self._keep(feed)
-        return torch.cat([part for parts in found.values() for part in parts])
+        logits = [part for parts in found.values() for part in parts]
+        return torch.cat(logits) if logits else torch.empty(0, self.model.config.vocab_size)
 
     def _decode_rows(self, feeds: Sequence[Feed], decoded: Sequence[_One], found: _Found) -> None:
         """Reads single tokens, in calls of at most `MOST_DECODED`; attention row by row."""

@@ -120,6 +120,22 @@ def test_drafts_of_several_texts_are_those_of_each_alone() -> None:
     assert list(map(len, together)) == counts
 
 
+def test_a_draft_that_is_behind_reads_its_text_in_order() -> None:
+    """Also where it goes on one token before a border of chunks, and beyond the border."""
+    _, draft = make_models(3)
+    slots, text = CacheSlots(draft, 1, 64, torch.float32, chunk=4), [1, 2, 3, 4, 5, 6, 7, 8]
+    chain = Chain.make(Sampling(), text, SIZES["vocab_size"], (), 0)
+    for length in (3, 8):
+        [[proposed]] = propose_by_draft(slots, [Draft(0, text[:length], ChainState(chain), 1)])
+    with torch.no_grad():
+        assert proposed == int(draft(torch.tensor([text]))[0, -1].argmax())
+    with torch.no_grad():
+        keys = slots.cache.layers[0].buffers[0][0, :, :8].clone()
+        slots.reset(0)
+        draft.forward_cached(torch.tensor([text]), slots.rows[0])
+    assert torch.allclose(keys, slots.cache.layers[0].buffers[0][0, :, :8], atol=1e-5)
+
+
 def test_lookup_takes_the_latest_occurrence_of_the_longest_end() -> None:
     assert propose_by_lookup([1, 2, 3, 9, 2, 3, 8, 1, 2, 3], 2) == [9, 2]  # 1 2 3 before 2 3
     assert propose_by_lookup([2, 3, 9, 2, 3, 8, 2, 3], 1) == [8]  # the later of two
