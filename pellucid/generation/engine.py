@@ -19,6 +19,7 @@ import secrets
 import threading
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
 from types import TracebackType
 from typing import Self
 
@@ -26,12 +27,12 @@ import torch
 from torch import Tensor
 
 from pellucid.arguments import check_int
-from pellucid.errors import ResourceError, TokenError, UsageError
+from pellucid.errors import PellucidError, ResourceError, TokenError, UsageError
 from pellucid.generation.constraints import compile_constraint
 from pellucid.generation.context import check_fits
 from pellucid.generation.feed import Feed
 from pellucid.generation.request import Completion, Request, Token
-from pellucid.generation.samplers.chain import Chain, choose
+from pellucid.generation.samplers.chain import Chain, Chosen, choose
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.slots import CHUNK, CacheSlots
 from pellucid.generation.strategies.beams import Beams
@@ -231,6 +232,7 @@ class Engine:
             for handle in [*self._running, *self._waiting]:
                 handle.is_cancelled = True
             self._sweep()
+        self.notify()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -296,6 +298,11 @@ class Engine:
                 f'context="{sampling.context}" needs slots of the whole context of '
                 f"{config.context_length} tokens; this engine's have {self.capacity}."
             )
+        if request.prompt_logprobs and len(request.prompt) > config.context_length:
+            raise UsageError(
+                f"the log-probabilities of the prompt need all of its {len(request.prompt):,} tokens in the "
+                f"context of {config.context_length:,}: shorten it, or omit prompt_logprobs."
+            )
         kind = choose_strategy(sampling)
         if (needed := kind.count_slots(request)) > self.slots.count:
             raise UsageError(
@@ -348,22 +355,36 @@ class Engine:
                 handle = self._waiting[0]
                 if handle.strategy.count_slots(handle.request) > len(self.slots.free):
                     return
-                self._waiting.popleft()
                 if handle.strategy.job.max_new_tokens == 0 and not handle.request.prompt_logprobs:
                     self._end(handle, "length")
-                    continue
-                handle.strategy.begin()
-                self._running.append(handle)
+                else:
+                    self._begin(handle)
+                self._waiting.popleft()
+
+    def _begin(self, handle: Handle) -> None:
+        """Gives a request its slots; one that is interrupted here waits on, without any."""
+        try:
+            handle.strategy.begin()
+        except Exception as error:
+            self._end(handle, "error", error)
+            return
+        except BaseException:
+            handle.strategy.give_back_all()
+            raise
+        self._running.append(handle)
 
     def _plan(self) -> list[tuple[Handle, list[Feed]]]:
-        """Returns what every request reads in this step: first texts, then prompts while the budget lasts."""
-        room, planned = self.budget, list[tuple[Handle, list[Feed]]]()
+        """Returns what every request reads in this step: first texts, then prompts while the budget lasts; of
+        the oldest prompt at least one chunk, so that texts cannot hold it up."""
+        room, planned, reads_prompt = self.budget, list[tuple[Handle, list[Feed]]](), False
         ready = [handle for handle in self._running if not handle.waits_for_reader]
         self._propose(ready)
         ready = [handle for handle in ready if not handle.is_done]
         for handle in sorted(ready, key=lambda handle: handle.strategy.reads_prompt):
-            if handle.strategy.reads_prompt and room <= 0:
-                continue
+            if handle.strategy.reads_prompt:
+                if reads_prompt and room <= 0:
+                    continue
+                reads_prompt = True
             feeds = handle.strategy.feeds(room)
             room -= sum(feed.n_tokens for feed in feeds)
             planned.append((handle, feeds))
@@ -387,6 +408,9 @@ class Engine:
         feeds = [feed for _, some in planned for feed in some]
         try:
             logits = self.slots.forward(feeds)
+            parts = logits.split([sum(feed.outputs for feed in some) for _, some in planned])
+            results = [(handle, part) for (handle, _), part in zip(planned, parts, strict=True)]
+            chosen = self._draw(results)
         except Exception as error:
             self._restart(planned)
             if len(planned) == 1:
@@ -398,8 +422,16 @@ class Engine:
         except BaseException:
             self._restart(planned)
             raise
-        parts = logits.split([sum(feed.outputs for feed in some) for _, some in planned])
-        self._choose([(handle, part) for (handle, _), part in zip(planned, parts, strict=True)])
+        for place, ((handle, part), tokens) in enumerate(zip(results, chosen, strict=True)):
+            try:
+                with self.changed:
+                    handle.strategy.advance(part, tokens)
+            except Exception as error:
+                self._end(handle, "error", error)
+            except BaseException:  # this one may have some of its tokens, and those after it have none
+                self._end(handle, "cancelled")
+                self._restart(planned[place + 1 :])
+                raise
 
     def _restart(self, planned: Sequence[tuple[Handle, list[Feed]]]) -> None:
         """Empties the slots that a failed step may have half written."""
@@ -408,32 +440,24 @@ class Engine:
                 self.slots.reset(feed.slot)
             handle.strategy.restart()
 
-    def _choose(self, results: Sequence[tuple[Handle, Tensor]]) -> None:
-        """Draws the tokens of every request at once, and hands them out."""
+    def _draw(self, results: Sequence[tuple[Handle, Tensor]]) -> list[list[Chosen | PellucidError]]:
+        """Draws the tokens of every request at once, and returns those of each."""
         draws = [handle.strategy.draws() for handle, _ in results]
         rows = [
             logits[row][None] for (_, logits), some in zip(results, draws, strict=True) for row, _ in some
         ]
-        states = [state for some in draws for _, state in some]
+        if not rows:
+            return [[] for _ in results]
         owners = [handle.request for (handle, _), some in zip(results, draws, strict=True) for _ in some]
-        chosen = (
+        chosen = iter(
             choose(
                 torch.cat(rows),
-                states,
+                [state for some in draws for _, state in some],
                 record=[request.ledger for request in owners],
                 logprobs=[request.logprobs for request in owners],
             )
-            if rows
-            else []
         )
-        at = 0
-        for (handle, logits), some in zip(results, draws, strict=True):
-            try:
-                with self.changed:
-                    handle.strategy.advance(logits, chosen[at : at + len(some)])
-            except Exception as error:
-                self._end(handle, "error", error)
-            at += len(some)
+        return [list(islice(chosen, len(some))) for some in draws]
 
 
 def choose_strategy(sampling: Sampling) -> type[Strategy]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+import pellucid.generation.engine as engine_module
 from pellucid.errors import PellucidError, ResourceError, TokenError, UsageError
 from pellucid.generation.engine import MOST_UNREAD, Engine, Handle
 from pellucid.generation.request import Completion, Request
@@ -257,6 +258,23 @@ def test_a_prompt_is_read_in_parts_while_others_write() -> None:
     assert len(writer._unread) == 2 and len(engine.slots.tokens[1]) <= CHUNK
 
 
+def test_texts_that_take_the_whole_budget_do_not_hold_up_a_prompt() -> None:
+    model = fast(config_of({}, LONG) or ROPE, seed=3, dtype=torch.float32)
+    engine = make_engine(model, 2, budget=1)
+    engine.add(Request((1,), Sampling(max_new_tokens=20, stop_ids=())))
+    engine.step()
+    late = engine.add(Request((1, 2, 3), Sampling(max_new_tokens=1, stop_ids=())))
+    engine.step()
+    assert late.is_done
+
+
+def test_chunks_of_one_token_give_the_same_greedy_text() -> None:
+    model = fast(config_of({}, LONG) or ROPE, seed=3, dtype=torch.float32)
+    request = Request((1, 3, 2, 4), Sampling(max_new_tokens=6, stop_ids=()))
+    single = Engine(model, slots=1, chunk=1, budget=1).add(request).result()
+    assert single[0].ids == run_alone(model, request)[0].ids
+
+
 def break_at(model: Transformer, bad: int) -> None:
     """Makes the model fail whenever it reads a token."""
     forward = model.forward_packed
@@ -312,6 +330,94 @@ def test_an_interrupt_in_a_step_loses_no_request() -> None:
     assert handle.result()[0].ids == run_alone(model, handle.request)[0].ids
 
 
+def interrupt_once(module: Any, name: str, error: BaseException) -> None:
+    """Makes a function of a module or an object fail at its next call alone."""
+    function = getattr(module, name)
+
+    def fail(*args: Any, **options: Any) -> Any:
+        setattr(module, name, function)
+        raise error
+
+    setattr(module, name, fail)
+
+
+def test_an_interrupt_in_a_draw_loses_no_request() -> None:
+    model = fast(config_of({}, LONG) or ROPE, seed=3, dtype=torch.float32)
+    engine = make_engine(model, 2)
+    handle = engine.add(Request((1, 3), Sampling(max_new_tokens=6, stop_ids=())))
+    engine.step()
+    interrupt_once(engine_module, "choose", KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        engine.step()
+    assert handle.result()[0].ids == run_alone(model, handle.request)[0].ids
+
+
+def test_an_interrupt_while_tokens_are_handed_out_ends_one_request_and_no_other() -> None:
+    model = fast(config_of({}, LONG) or ROPE, seed=3, dtype=torch.float32)
+    engine, sampling = make_engine(model, 2), Sampling(max_new_tokens=6, stop_ids=())
+    first, second = (engine.add(Request((1, id), sampling)) for id in (3, 4))
+    engine.step()
+    interrupt_once(first.strategy, "advance", KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        engine.step()
+    wanted = [run_alone(model, handle.request)[0].ids for handle in (first, second)]
+    assert [one.result()[0].ids for one in (first, second)] == [wanted[0][:1], wanted[1]]
+    assert len(engine.slots.free) == 2
+
+
+def test_a_draw_that_fails_ends_its_request_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = fast(config_of({}, LONG) or ROPE, seed=3, dtype=torch.float32)
+    choose = engine_module.choose
+
+    def fail(logits: Any, states: Any, **flags: Any) -> Any:
+        if any(state.chain.seed == 13 for state in states):
+            raise ZeroDivisionError
+        return choose(logits, states, **flags)
+
+    monkeypatch.setattr(engine_module, "choose", fail)
+    engine = make_engine(model, 2)
+    good, bad = (engine.add(Request((1,), Sampling(max_new_tokens=3, stop_ids=(), seed=s))) for s in (1, 13))
+    with pytest.raises(ZeroDivisionError):
+        bad.result()
+    assert len(good.result()[0].ids) == 3
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no memory"), KeyboardInterrupt()])
+def test_a_request_that_cannot_take_its_slots_neither_waits_for_ever_nor_keeps_them(
+    error: BaseException,
+) -> None:
+    model = fast(config_of({}, LONG) or ROPE, seed=3, dtype=torch.float32)
+    engine = make_engine(model, 2)
+    handle = engine.add(Request((1,), Sampling(max_new_tokens=3, n=2, temperature=1.0, stop_ids=())))
+    take = engine.slots._take_prefix
+
+    def fail_second(slot: int, source: int, shared: int) -> None:
+        if len(handle.strategy.held) == 1:
+            engine.slots._take_prefix = take  # type: ignore[method-assign]
+            raise error
+        take(slot, source, shared)
+
+    engine.slots._take_prefix = fail_second  # type: ignore[method-assign]
+    if isinstance(error, KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt):
+            engine.step()
+        assert len(engine.slots.free) == 2
+        assert [len(one.ids) for one in handle.result()] == [3, 3]
+    else:
+        with pytest.raises(RuntimeError, match="no memory"):
+            handle.result()
+    assert sorted(engine.slots.free) == [0, 1]
+
+
+def test_an_engine_that_is_made_in_inference_mode_runs_in_its_own_thread() -> None:
+    model = fast(ROPE, seed=3, dtype=torch.float32)
+    with torch.inference_mode():
+        engine = make_engine(model, 1)
+    with engine:
+        handle = engine.add(Request((1,), Sampling(max_new_tokens=2, stop_ids=())))
+        assert len(handle.result()[0].ids) == 2
+
+
 def test_a_cancelled_request_keeps_what_it_wrote_and_frees_its_slots() -> None:
     model = fast(config_of({}, LONG) or ROPE, seed=3, dtype=torch.float32)
     engine = make_engine(model, 2)
@@ -347,6 +453,7 @@ def test_log_probabilities_of_the_prompt_are_those_of_a_full_forward() -> None:
         (Request((0,) * 9), TokenError),
         (Request((0,), Sampling(max_new_tokens=8)), TokenError),
         (Request((0,), Sampling(n=5, temperature=1.0)), UsageError),
+        (Request((0,) * 9, Sampling(context="crop"), prompt_logprobs=True), UsageError),
     ],
 )
 def test_what_cannot_run_is_refused_before_it_waits(request_: Request, error: type[Exception]) -> None:

@@ -128,6 +128,11 @@ class Strategy(ABC):
         self.held.remove(slot)
         self.slots.release(slot)
 
+    def give_back_all(self) -> None:
+        """Returns every slot to the engine."""
+        for slot in list(self.held):
+            self.give_back(slot)
+
     def drafts(self) -> list[Draft]:
         """Returns the texts for which tokens may be proposed before the next step."""
         return []
@@ -168,5 +173,4 @@ class Strategy(ABC):
         """Ends every text that goes on, and gives all slots back."""
         for output in self.outputs:
             output.end(reason)
-        for slot in list(self.held):
-            self.give_back(slot)
+        self.give_back_all()
