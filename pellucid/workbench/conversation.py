@@ -71,6 +71,8 @@ class Conversation:
         self.sampling = Sampling()
         self.last: ChatAnswer | None = None
         """The newest answer, whose ledger can be seen."""
+        self._begun: ChatAnswer | None = None
+        """The newest answer, also while it comes."""
         self._cache = None if cache is None else check_dtype(cache, CACHE_NAMES)
         self._engine: Engine | None = None
         self._slots = 0
@@ -182,23 +184,28 @@ class Conversation:
     def ask(self, text: str) -> "ChatAnswer":
         """Returns the answer to a message: iterate over it to get its text, piece by piece.
 
-        The message and its answer are kept when the answer ends, or is stopped after its first piece.
+        The message and its answer are kept when the answer ends, or is stopped after its first piece; the
+        next message stops one that was not read to its end.
         """
+        self._stop_answer()
         return self._ask(self.exchanges, check_text("text", text))
 
     def edit(self, text: str) -> "ChatAnswer":
         """Returns the answer to a message that replaces the last one."""
+        self._stop_answer()
         self.need_exchange("edited")
         return self._ask(self.exchanges[:-1], check_text("text", text))
 
     def undo(self) -> Exchange:
         """Removes the last message with its answer, and returns them."""
+        self._stop_answer()
         self.need_exchange("undone")
         self._first, self.last = 0, None
         return self.exchanges.pop()
 
     def reset(self) -> None:
         """Removes all messages but the system message."""
+        self._stop_answer()
         self.exchanges, self._first, self.last = [], 0, None
 
     def need_exchange(self, participle: str) -> None:
@@ -223,7 +230,14 @@ class Conversation:
         started = time.perf_counter()
         handle = self.engine.add(request)
         dropped, self._first = first - min(self._first, first), first
-        return ChatAnswer(self, text, len(before), request, handle, (dropped, first), started)
+        self._begun = ChatAnswer(self, text, len(before), request, handle, (dropped, first), started)
+        return self._begun
+
+    def _stop_answer(self) -> None:
+        """Stops an answer that was not read to its end, and would hold the engine's slots for ever."""
+        answer, self._begun = self._begun, None
+        if answer is not None and not answer.has_failed:
+            answer.stop()
 
     def _fit(self, exchanges: Sequence[Exchange], text: str) -> tuple[list[int], int]:
         """Returns the prompt, and the number of exchanges that it leaves out at the beginning."""
@@ -353,6 +367,11 @@ class ChatAnswer:
         if self.completion is None:
             self._handle.cancel()
             self._finish()
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether an error ended it, which whoever reads it gets."""
+        return self._handle.error is not None
 
     def _finish(self) -> None:
         (self.completion,) = self._handle.result()

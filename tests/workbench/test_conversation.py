@@ -95,6 +95,18 @@ def test_a_stopped_answer_is_kept_as_far_as_it_came(model: Model) -> None:
         assert "".join(talk.ask("b")) and len(talk.exchanges) == 2
 
 
+def test_an_answer_that_is_left_does_not_hold_up_the_next(model: Model) -> None:
+    """It holds the only slot, and waits for its reader."""
+    with Conversation(model, sampling={"temperature": 1.5, "seed": 1, "max_new_tokens": 200}) as talk:
+        talk.set("stop_ids", [])
+        begun = next(iter(talk.ask("Who?")))
+        talk.set("max_new_tokens", 4)
+        assert "".join(talk.ask("b"))
+        assert talk.exchanges[0] == Exchange("Who?", begun) and len(talk.exchanges) == 2
+        next(iter(talk.ask("c")))
+        assert talk.undo().user == "c" and len(talk.exchanges) == 2
+
+
 def test_the_oldest_exchanges_are_dropped_and_the_system_message_stays(model: Model) -> None:
     sampling = {"max_new_tokens": 6, "temperature": 0}
     with Conversation(model, "Be.", sampling) as talk:
