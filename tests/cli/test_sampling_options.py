@@ -44,7 +44,7 @@ def resolve(*line: str, generation: dict[str, Any] | None = None) -> Sampling:
 
 LINES: dict[str, dict[str, Any]] = {
     "--temperature 0.5 --top-k 5 --top-p 0.9": {"temperature": 0.5, "top_k": 5, "top_p": 0.9},
-    "--min-p 0.1 --typical-p 0.9": {"min_p": 0.1, "typical_p": 0.9},
+    "--min-p 0.1 --typical-p 0.9 --temperature 1": {"min_p": 0.1, "typical_p": 0.9, "temperature": 1.0},
     "--repetition-penalty 2 --presence-penalty -1": {"repetition_penalty": 2.0, "presence_penalty": -1.0},
     "--frequency-penalty 1": {"frequency_penalty": 1.0},
     "--logit-bias A=2 --logit-bias 3=-1.5": {"logit_bias": {0: 2.0, 3: -1.5}},

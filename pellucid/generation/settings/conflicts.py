@@ -51,6 +51,12 @@ RULES = (
         "n={s.n} texts are the same one at temperature=0: use a temperature such as 0.8, or beams={s.n}.",
     ),
     Rule(
+        ("typical_p", "temperature"),
+        lambda s: s.typical_p < 1 and s.temperature == 0,
+        "typical_p={s.typical_p:g} does not go with temperature=0, which takes the most probable token, and "
+        "typical sampling may remove it: use a temperature such as 0.8, or omit typical_p.",
+    ),
+    Rule(
         ("min_new_tokens", "max_new_tokens"),
         lambda s: s.max_new_tokens is not None and s.min_new_tokens > s.max_new_tokens,
         "min_new_tokens={s.min_new_tokens} is more than max_new_tokens={s.max_new_tokens}: use at most as "
@@ -105,23 +111,25 @@ def find_conflicts(settings: Any) -> Iterator[Conflict]:
 
 
 INEFFECTIVE = {
-    **dict.fromkeys(("top_k", "top_p", "min_p", "typical_p"), ("temperature", 0)),
-    **dict.fromkeys(("length_penalty", "early_stopping"), ("beams", 1)),
+    **dict.fromkeys(("top_k", "top_p", "min_p"), {"temperature": 0, "beams": 1}),
+    **dict.fromkeys(("length_penalty", "early_stopping"), {"beams": 1}),
 }
-"""Settings that change nothing where another has a value: temperature 0 takes the most probable token."""
+"""Settings that change nothing where others have these values: temperature 0 without beams takes the most
+probable token, which these samplers never remove."""
 
 
 def find_ineffective(settings: Any, names: Iterable[str]) -> list[str]:
     """Returns a sentence for each of the named settings that changes nothing.
 
     >>> from types import SimpleNamespace
-    >>> find_ineffective(SimpleNamespace(temperature=0, top_p=0.9), ["top_p"])
+    >>> find_ineffective(SimpleNamespace(temperature=0, beams=1, top_p=0.9), ["top_p"])
     ['top_p changes nothing at temperature 0']
     """
     found = []
     for name in names:
-        other, value = INEFFECTIVE.get(name, ("", None))
-        if other and getattr(settings, other) == value:
+        where = INEFFECTIVE.get(name, {})
+        if where and all(getattr(settings, other) == value for other, value in where.items()):
+            other, value = next(iter(where.items()))
             found.append(f"{name} changes nothing at {other} {value}")
     return found
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pellucid.errors import UsageError
-from pellucid.generation.settings.conflicts import RULES, drop_conflicts
+from pellucid.generation.settings.conflicts import RULES, drop_conflicts, find_ineffective
 from pellucid.generation.settings.sampling import DEFAULTS, Sampling
 
 CASES: list[tuple[dict[str, Any], str]] = [
@@ -14,6 +14,7 @@ CASES: list[tuple[dict[str, Any], str]] = [
     ({"beams": 2, "context": "crop"}, "refuse"),
     ({"beams": 2, "n": 3}, "beams=3"),
     ({"n": 2}, "0.8"),
+    ({"typical_p": 0.5}, "0.8"),
     ({"min_new_tokens": 5, "max_new_tokens": 4}, "min_new_tokens=5"),
     ({"forced_tokens": [1, 2], "max_new_tokens": 1}, "max_new_tokens=1"),
     ({"forced_tokens": [1, 2], "banned_tokens": [2]}, "omit"),
@@ -49,6 +50,12 @@ def test_what_looks_like_a_conflict_and_is_none() -> None:
     assert Sampling(forced_tokens=[1], banned_tokens=[2], max_new_tokens=1)
     assert Sampling(context="roll", keep=1)
     assert Sampling(regex="a", max_new_tokens=3, banned_tokens=[1])
+
+
+def test_a_sampler_that_changes_nothing_is_one_that_never_removes_the_token_that_is_taken() -> None:
+    greedy, beams = Sampling(top_k=1, top_p=0.5), Sampling(top_k=1, beams=2)
+    assert len(find_ineffective(greedy, ["top_k", "top_p", "early_stopping"])) == 3
+    assert not find_ineffective(beams, ["top_k", "early_stopping"])
 
 
 def test_a_weak_setting_gives_way_to_a_strong_one() -> None:
