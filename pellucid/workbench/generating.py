@@ -95,17 +95,17 @@ def complete_prompts(
         for ids, sampling in zip(starts, settings, strict=True)
     ]
     done = list(complete(make_engine(model, requests, call.engine), requests))
-    found = [_read_result(*pair) for pair in zip(done, as_text, strict=True)]
+    found = [_read_result(one, is_text, call.sampling.n) for one, is_text in zip(done, as_text, strict=True)]
     if not return_ledger:
         return found[0] if single else found
     ledgers = make_ledgers(model, call, requests, done)
     return (found[0], ledgers[0]) if single else (found, ledgers)
 
 
-def _read_result(completions: list[Completion], as_text: bool) -> Any:
-    """Returns the text or the ids of each choice; of one choice, not in a list."""
+def _read_result(completions: list[Completion], as_text: bool, n: int) -> Any:
+    """Returns the text or the ids of each choice; where one was asked for, not in a list."""
     found = [one.text if as_text else list(one.ids) for one in completions]
-    return found[0] if len(found) == 1 else found
+    return found[0] if n == 1 else found
 
 
 def stream(

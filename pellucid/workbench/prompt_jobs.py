@@ -112,7 +112,8 @@ def run_jobs(
     if len(jobs) == 1:
         handle = engine.add(jobs[0].request)
         times = [time.perf_counter() for _ in handle]
-        yield jobs[0], handle.result(), token_rate(times)
+        is_streamed = jobs[0].request.sampling.beams == 1  # the tokens of beams come all at the end
+        yield jobs[0], handle.result(), token_rate(times) if is_streamed else None
         return
     requests = [job.request for job in jobs]
     for job, completions in zip(jobs, complete(engine, requests), strict=True):
@@ -120,9 +121,10 @@ def run_jobs(
 
 
 def token_rate(times: Sequence[float]) -> float | None:
-    """Returns the tokens a second after the first, of the times at which they came; None of fewer than two.
+    """Returns the tokens a second after the first, of the times at which they came; None where all came at
+    once.
 
     >>> token_rate([5.0, 5.5, 6.0])
     2.0
     """
-    return (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else None
+    return (len(times) - 1) / (times[-1] - times[0]) if times and times[-1] > times[0] else None

@@ -29,6 +29,13 @@ def test_several_texts_for_a_prompt_are_a_list_of_them() -> None:
     assert [len(one) for one in ids] == [6, 6]
 
 
+def test_fewer_texts_than_were_asked_for_are_a_list_too() -> None:
+    """One text alone has a token, so that a search for two finds one."""
+    model = tiny()
+    [found] = model.generate([3, 4], 1, n=2, beams=2, banned_tokens=range(1, model.config.vocab_size))
+    assert found == [0]
+
+
 def test_more_prompts_than_slots_come_back_in_order() -> None:
     model, prompts = tiny(), [[i, i + 1] for i in range(100)]
     together = model.generate(prompts, 3)
