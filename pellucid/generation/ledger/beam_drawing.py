@@ -22,7 +22,8 @@ def draw_beams(ledger: LedgerRecord) -> Iterator[str]:
     more = f"; {hidden:,} more are in the file" if hidden else ""
     yield (
         f"<h2>beam search <small>{ledger.sampling.beams} beams, length penalty "
-        f"{ledger.sampling.length_penalty:g}; under each token Σ ln p, and at an end the final score{more}"
+        f"{ledger.sampling.length_penalty:g}; under each token Σ ln p, and at an end the final score; "
+        f"blue: what was chosen; dashed: pruned{more}"
         "</small></h2>"
     )
     places = lay_out(ledger.beams, shown)
@@ -94,6 +95,6 @@ def _draw_node(
     score = f"{node.score:.3f}" + ("" if node.final is None else f" → {node.final:.3f}")
     return (
         f'<g class="{node.fate}{" best" * is_best}">{line}<circle cx="{x}" cy="{y}" r="{RADIUS}"/>'
-        f'<text x="{x + 8}" y="{y - 3}">{escape(token_text(ledger, node.id, 12))}</text>'
+        f'<text x="{x + 8}" y="{y - 5}">{escape(token_text(ledger, node.id, 12))}</text>'
         f'<text class="score" x="{x + 8}" y="{y + 11}">{score}</text></g>'
     )

@@ -15,6 +15,7 @@ def format_beams(ledger: LedgerRecord, most: int = 60) -> Iterator[str]:
         children.setdefault(node.parent, []).append(place)
     chosen = {one.node: one.choice for one in ledger.completions if one.node is not None}
     yield f"{pluralize(len(ledger.beams), 'node')} of the beam search: ln p, sum of ln p"
+    yield "✗ pruned, ✓ / length penalty = final score"
     waiting = [(place, "") for place in reversed(children.get(-1, []))]
     shown = 0
     while waiting and shown < most:

@@ -43,7 +43,10 @@ function head(place, choice, step, token) {
   for (const [sign, label, by] of [["←", "the token before", -1], ["→", "the next token", 1]]) {
     const button = nav.appendChild(make("button", "", sign));
     button.setAttribute("aria-label", label);
-    button.addEventListener("click", () => select(place + by, false));
+    button.addEventListener("click", () => {
+      select(place + by, false);
+      panel.querySelectorAll("nav button")[by < 0 ? 0 : 1].focus();  // the panel is made anew
+    });
   }
   heading.append(nav);
   return heading;
@@ -111,7 +114,7 @@ function cell(text, share) {
 function table(token) {
   const made = make("table"), top = Math.max(...token.candidates.map(one => one[3]));
   const heads = made.createTHead().insertRow();
-  for (const word of ["candidate", "logit", "score", "p"]) heads.append(make("th", "", word));
+  for (const word of ["candidate", "logit", "score", "p", ""]) heads.append(make("th", "", word));
   const body = made.createTBody();
   let next = 0;
   token.candidates.forEach(([text, logit, score, p, , place]) => {
@@ -119,10 +122,9 @@ function table(token) {
     next = place + 1;
     const row = body.insertRow();
     if (text === token.text) row.className = "chosen";
-    row.append(make("td", "cell", data.texts[text]), make("td", "", number(logit, 3)), make("td", "", number(score, 3)));
-    const bar = row.appendChild(make("td", "p"));
-    bar.appendChild(make("b")).style.width = `${100 * p / top}%`;
-    bar.append(make("span", "", number(p, 4)));
+    row.append(make("td", "cell", data.texts[text]));
+    for (const [value, digits] of [[logit, 3], [score, 3], [p, 4]]) row.append(make("td", "", number(value, digits)));
+    row.appendChild(make("td", "bar")).appendChild(make("b")).style.width = `${100 * p / top}%`;
   });
   if (token.kept > next) gap(body, `… ${(token.kept - next).toLocaleString("en")} more`);
   return made;
@@ -131,7 +133,7 @@ function table(token) {
 function gap(body, text) {
   const cell = body.insertRow().insertCell();
   cell.parentNode.className = "gap";
-  cell.colSpan = 4;
+  cell.colSpan = 5;
   cell.textContent = text;
 }
 
@@ -182,11 +184,16 @@ tokens.forEach((token, place) => {
     if (selected >= 0) show(selected);
   });
   token.addEventListener("focus", () => { if (place !== selected) select(place); });
-  token.addEventListener("keydown", event => {
-    if (!(event.key in moves) || event.ctrlKey || event.altKey || event.metaKey) return;
-    event.preventDefault();
-    select(Math.min(Math.max(moves[event.key](place), 0), tokens.length - 1));
-  });
+});
+
+// Where no token has the focus, as after the page has opened, the keys that scroll it are left to it.
+document.addEventListener("keydown", event => {
+  const isToken = tokens.includes(event.target), isTree = event.target.closest(".tree") !== null;
+  const isMove = event.key in moves && (isToken || (!isTree && /^Arrow(Left|Right)$/.test(event.key)));
+  if (!isMove || !tokens.length || event.ctrlKey || event.altKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  const place = selected < 0 ? 0 : moves[event.key](selected);
+  select(Math.min(Math.max(place, 0), tokens.length - 1));
 });
 const asked = /^#token-(\d+)$/.exec(location.hash);
 const narrow = matchMedia("(max-width: 56rem)").matches;
