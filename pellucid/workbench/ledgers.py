@@ -5,19 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pellucid.generation.ledger.file import to_data
+from pellucid.generation.ledger.described_chain import describe_chain
 from pellucid.generation.ledger.ledger import Ledger
 from pellucid.generation.ledger.record import (
     SAMPLED_NUMBERS,
     LedgerModel,
-    LedgerSampler,
     describe_versions,
     follow_context,
 )
 from pellucid.generation.request import Completion, Request
-from pellucid.generation.samplers.chain import Chain
-from pellucid.generation.settings.conflicts import CONSTRAINTS
-from pellucid.parts.samplers import Sampler
 from pellucid.pretrained import parameter_count
 
 if TYPE_CHECKING:
@@ -42,7 +38,6 @@ def make_ledger(
     seed = next((one.seed for one in completions if one.seed is not None), sampling.seed or 0)
     stop_ids = model.stop if sampling.stop_ids is None else sampling.stop_ids
     about = describe_model(model, cache_dtype, draft)
-    chain = Chain(sampling, request.prompt, about.vocab_size, frozenset(stop_ids), seed)
     tree = completions[0].beams if completions else ()
     cuts = [
         replace(cut, choice=one.choice)
@@ -56,7 +51,7 @@ def make_ledger(
         prompt=tuple(request.prompt),
         sampling=sampling,
         sources=dict(sources or {}),
-        chain=_describe_chain(chain),
+        chain=describe_chain(sampling),
         stop_ids=tuple(stop_ids),
         seed=seed,
         completions=choices,
@@ -96,18 +91,6 @@ def compute_fingerprint(model: "Model") -> str:
         digest.update(f"{name} {tuple(value.shape)} ".encode())
         digest.update(some.double().cpu().numpy().tobytes())
     return digest.hexdigest()
-
-
-def _describe_chain(chain: Chain) -> tuple[LedgerSampler, ...]:
-    """Returns the samplers in their order; a constraint, which a request compiles, with what it was given."""
-    given = {name: value for name in CONSTRAINTS if (value := getattr(chain.sampling, name)) is not None}
-    samplers = [*chain.samplers, *([Sampler.read("constraint")] if given else [])]
-    tables = [sampler.to_dict() for sampler in sorted(samplers, key=lambda sampler: sampler.order)]
-    return tuple(
-        LedgerSampler(kind, given if kind == "constraint" else to_data(table))
-        for table in tables
-        if (kind := table.pop("kind"))
-    )
 
 
 def _show(model: "Model", id: int) -> str:

@@ -67,7 +67,7 @@ def make_small_ledger(tokens: int = 6, choices: int = 1, temperature: float = 0.
         sampling=sampling,
         sources={"temperature": "given", "top_k": "preset balanced"},
         chain=(
-            LedgerSampler("temperature", {"temperature": temperature}),
+            *([LedgerSampler("temperature", {"temperature": temperature})] if temperature else []),
             LedgerSampler("top_k", {"top_k": top_k}),
         ),
         stop_ids=(),

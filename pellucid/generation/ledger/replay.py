@@ -85,7 +85,8 @@ class LedgerReplay:
 
 def replay_ledger(ledger: LedgerRecord, run: Run | None = None) -> LedgerReplay:
     """Recomputes what the file determines: u from the seed, probabilities from scores, each chosen token from
-    u, the scores of beams. With `run`, its model generates again, and every entry is compared."""
+    u, the scores of beams, the chain from the settings. With `run`, its model generates again, and every
+    entry is compared."""
     entries = [entry for completion in ledger.completions for entry in completion.entries]
     comparisons = [*compare_file(ledger)]
     if run is not None:
@@ -107,6 +108,8 @@ def replay_ledger(ledger: LedgerRecord, run: Run | None = None) -> LedgerReplay:
 
 def compare_file(ledger: LedgerRecord) -> Iterator[Comparison]:
     """Yields every number that others of the file determine, beside what they give."""
+    from pellucid.generation.ledger.described_chain import describe_chain
+
     for completion in ledger.completions:
         where = f"choice {completion.choice}" if len(ledger.completions) > 1 else "the text"
         for step, entry in enumerate(completion.entries):
@@ -119,6 +122,7 @@ def compare_file(ledger: LedgerRecord) -> Iterator[Comparison]:
             yield Comparison(place, "accepted", one.accepted, sum(1 for _ in same))
     if ledger.sampling.seed is not None:
         yield Comparison("the settings", "seed", ledger.sampling.seed, ledger.seed)
+    yield Comparison("the settings", "the chain of samplers", ledger.chain, describe_chain(ledger.sampling))
     yield from _compare_context(ledger)
     yield from _compare_beams(ledger)
 
@@ -140,6 +144,8 @@ def _compare_entry(ledger: LedgerRecord, choice: int, step: int, entry: Entry) -
     if len(listed) == entry.kept:
         wanted = compute_log_normalizer([one.score for one in listed])
         yield Comparison(where, "log_normalizer", entry.log_normalizer, wanted, OTHER_MACHINE)
+    removed = sum(one.count for one in entry.removed)
+    yield Comparison(where, "the number of kept tokens", entry.kept, ledger.model.vocab_size - removed)
     mine = next((one for one in listed if one.id == entry.id), None)
     if mine is not None:
         yield Comparison(where, "the probability of the token", entry.probability, mine.probability)

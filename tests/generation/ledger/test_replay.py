@@ -60,6 +60,21 @@ def test_u_is_compared_to_the_last_bit() -> None:
     assert (found.where, found.what, found.computed) == ("token 3", "u", u)
 
 
+def test_a_setting_that_is_not_in_the_chain_is_found() -> None:
+    ledger = make_small_ledger()
+    for changed in (replace(ledger.sampling, temperature=0.9), replace(ledger.sampling, min_p=0.1)):
+        [found] = replay_ledger(replace(ledger, sampling=changed)).mismatches
+        assert (found.where, found.what) == ("the settings", "the chain of samplers")
+
+
+def test_kept_and_removed_tokens_are_the_whole_vocabulary() -> None:
+    ledger = make_small_ledger()
+    [removal] = ledger.completions[0].entries[1].removed
+    changed = change(ledger, 1, removed=(replace(removal, count=removal.count + 1),))
+    [found] = replay_ledger(changed).mismatches
+    assert (found.where, found.what) == ("token 2", "the number of kept tokens")
+
+
 def test_another_seed_follows_for_no_token() -> None:
     done = replay_ledger(replace(make_small_ledger(), seed=8))
     assert sum(one.what == "u" for one in done.mismatches) == 6
