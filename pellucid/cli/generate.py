@@ -226,11 +226,17 @@ def _print_stream(engine: "Engine", job: "PromptJob", echo: bool, then: "Then | 
     first = list(islice(tokens, 1))  # what fails at once is refused before anything is written
     print(job.shown if echo else "", end="", file=out, flush=True)
     try:
-        for token in chain(first, tokens):
-            times.append(time.perf_counter())
-            print(token.text if job.is_text else f" {token.id}", end="", file=out, flush=True)
-    finally:  # what is written stays, also after Ctrl-C
-        print(file=out)
+        try:
+            for token in chain(first, tokens):
+                times.append(time.perf_counter())
+                print(token.text if job.is_text else f" {token.id}", end="", file=out, flush=True)
+        finally:  # what is written stays, also after Ctrl-C, and so does how it was chosen
+            print(file=out)
+    except KeyboardInterrupt:
+        handle.cancel()
+        if then:
+            then(job, handle.result())
+        raise
     if (rate := token_rate(times)) and sys.stderr.isatty():
         print(f"{len(times)} tokens, {rate:.1f} a second", file=sys.stderr)
     if then:

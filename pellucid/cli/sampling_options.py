@@ -113,7 +113,11 @@ def _type(setting: Setting) -> Any:
 
 
 def _option(name: str, setting: Setting) -> Any:
-    flags = [setting.option or f"--{name.replace('_', '-')}"]
+    own = f"--{name.replace('_', '-')}"
+    flags = [
+        setting.option or own,
+        *([own] if setting.option.startswith("-") and len(setting.option) == 2 else []),
+    ]
     limits = f" ({setting.limits})" if setting.limits else ""
     help = f"{setting.meaning.rstrip('.')}{limits}.{ADDITIONS.get(type(setting), '')}"
     return typer.Option(*flags, help=help, metavar=METAVARS.get(type(setting)), rich_help_panel=PANEL)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -269,6 +270,23 @@ def test_ctrl_c_keeps_what_was_written_and_exits_with_130(
     monkeypatch.setattr(Handle, "__iter__", tokens)
     done = shell("generate", folder, ">")
     assert dataclasses.astuple(done) == (130, ">abcd\n", "interrupted\n")
+
+
+def test_ctrl_c_keeps_the_ledger_of_what_was_written(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    iterate = Handle.__iter__
+
+    def tokens(handle: Handle) -> Iterator[Token]:
+        yield from islice(iterate(handle), 3)
+        monkeypatch.setattr(Handle, "__iter__", iterate)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Handle, "__iter__", tokens)
+    done = shell("generate", "abcd", "A", "--ledger-file", tmp_path / "ledger.json")
+    assert (done.code, done.out) == (130, "A A A A\n")
+    (completion,) = Ledger.read(tmp_path / "ledger.json").completions
+    assert completion.finish == "cancelled" and len(completion.entries) == 3
 
 
 def test_a_real_interrupt_ends_a_real_process(tmp_path: Path) -> None:
