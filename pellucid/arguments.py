@@ -111,5 +111,9 @@ def is_bool(value: Any) -> bool:
 def _range(least: float, most: float) -> str:
     low, high = least not in (-math.inf, INT64[0]), most not in (math.inf, INT64[1])
     if low and high:
-        return f" from {least:,} to {most:,}"
-    return f" ≥ {least:,}" if low else f" ≤ {most:,}" if high else ""
+        return f" from {_format_limit(least)} to {_format_limit(most)}"
+    return f" ≥ {_format_limit(least)}" if low else f" ≤ {_format_limit(most)}" if high else ""
+
+
+def _format_limit(limit: float) -> str:
+    return f"{int(limit) if limit == int(limit) else limit:,}"

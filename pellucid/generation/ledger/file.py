@@ -63,7 +63,7 @@ def check_ledger_output(path: Path, force: bool = False) -> None:
     """Raises unless a ledger may be written there; call it before the work."""
     check_output(path, LEDGER, force)
     if path.suffix != ".json":
-        raise UsageError(f"a ledger is a .json file; use {path.with_suffix('.json')}.")
+        raise UsageError(f"a ledger is a .json file, or a page, .html; use {path.with_suffix('.json')}.")
 
 
 def write_ledger(ledger: LedgerRecord, path: Path, force: bool = False) -> None:

@@ -89,6 +89,6 @@ def _describe_prompt(ledger: LedgerRecord) -> str:
 
 def _describe_context(ledger: LedgerRecord) -> str:
     room = f"{ledger.sampling.context}, {ledger.model.context_length:,} tokens"
-    cuts = [f"before token {cut.step + 1} {cut.dropped:,} were dropped" for cut in ledger.shortenings[:3]]
+    cuts = [f"{cut.dropped:,} dropped before token {cut.step + 1}" for cut in ledger.shortenings[:3]]
     more = f" and {len(ledger.shortenings) - 3} times more" if len(ledger.shortenings) > 3 else ""
     return f"{room}; {', '.join(cuts)}{more}" if cuts else f"{room}; not full"

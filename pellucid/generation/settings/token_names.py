@@ -31,6 +31,10 @@ def resolve_tokens(tokenizer: Tokenizer | None, table: Mapping[str, Any]) -> dic
 
 def _find_one(tokenizer: Tokenizer | None, name: str, token: Any) -> Any:
     ids = _find(tokenizer, name, token)
+    if not ids:
+        raise UsageError(
+            f"{name}: {show(token)} is not in this model's vocabulary; give a token that is, or its id."
+        )
     if len(ids) != 1:
         raise UsageError(
             f"{name}: {show(token)} is {pluralize(len(ids), 'token')}, {ids}, and must be one; give the ids."

@@ -89,4 +89,4 @@ def test_speculative_steps_say_what_was_accepted() -> None:
 
 def test_what_the_context_rule_did_is_said() -> None:
     ledger = replace(make_small_ledger(), shortenings=(Shortening(0, 3, 3, 2),))
-    assert any("before token 4 3 were dropped" in line for line in format_ledger(ledger))
+    assert any("3 dropped before token 4" in line for line in format_ledger(ledger))

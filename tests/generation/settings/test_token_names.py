@@ -34,6 +34,11 @@ def test_a_text_that_is_not_one_token_is_refused(text: str) -> None:
         resolve_tokens(ABCD, {"banned_tokens": [text]})
 
 
+def test_a_word_that_is_not_known_is_said_to_be_that() -> None:
+    with pytest.raises(UsageError, match="vocabulary"):
+        resolve_tokens(ABCD, {"logit_bias": {"zebra": 1.0}})
+
+
 def test_a_model_without_a_tokenizer_takes_ids() -> None:
     assert resolve_tokens(None, {"banned_tokens": ["7"]}) == {"banned_tokens": [7]}
     with pytest.raises(UsageError, match="ids"):
