@@ -111,8 +111,8 @@ def find_conflicts(settings: Any) -> Iterator[Conflict]:
 
 
 INEFFECTIVE = {
-    **dict.fromkeys(("top_k", "top_p", "min_p"), {"temperature": 0, "beams": 1}),
-    **dict.fromkeys(("length_penalty", "early_stopping"), {"beams": 1}),
+    **{key: {"temperature": 0, "beams": 1} for key in ("top_k", "top_p", "min_p")},
+    **{key: {"beams": 1} for key in ("length_penalty", "early_stopping")},
 }
 """Settings that change nothing where others have these values: temperature 0 without beams takes the most
 probable token, which these samplers never remove."""
