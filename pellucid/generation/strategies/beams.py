@@ -131,9 +131,9 @@ class Beams(Sample):
                 self.job.emit_token(output, Chosen(id, self.logprobs.get(node)), is_last)
 
     def end(self, reason: str) -> None:
-        """Ends the search; of one that is not done, the best so far are the result: hypotheses, then
-        beams."""
-        if not self.is_done and self.search.tree:
+        """Ends the search; of one that is not done, the best so far are the result: hypotheses, then beams.
+        Texts whose emission was interrupted stay as they are."""
+        if not self.choices and self.search.tree:
             found: list[Beam | Hypothesis] = [*self.search.finished, *self.search.running]
             self._emit(found[: len(self.outputs)])
         super().end(reason)

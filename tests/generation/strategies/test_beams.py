@@ -179,6 +179,23 @@ def test_beams_without_any_token_left_are_an_error() -> None:
         run_alone(make_model(), Request((1, 3), sampling))
 
 
+def test_an_interrupt_while_texts_are_emitted_emits_no_token_twice() -> None:
+    model, request = make_model(), Request((1, 3), BEAMS)
+    wanted = run_alone(model, request)[0].ids
+    handle = Engine(model, slots=3, chunk=4).add(request)
+    emit, count = handle.strategy.job.emit, itertools.count()
+
+    def interrupt(token: Any) -> None:
+        if next(count) == 1:
+            raise KeyboardInterrupt
+        emit(token)
+
+    handle.strategy.job.emit = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        handle.result()
+    assert handle.result()[0].ids == wanted[:2]
+
+
 def test_the_first_bad_logit_of_a_beam_is_named() -> None:
     model = make_model()
     with torch.no_grad():
