@@ -9,8 +9,8 @@ from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.settings.table import check_token
 from pellucid.strict import check_keys, check_value
 
-FINISH_REASONS = ("stop", "length", "context", "cancelled", "error")
-"""A stop token or text; `max_new_tokens`; a full context; the caller cancelled; an error."""
+FINISH_REASONS = ("stop", "length", "cancelled", "error")
+"""A stop token or text; `max_new_tokens`, or a full context; the caller cancelled; an error."""
 
 MOST_PROMPT = 2**20
 """Tokens of a prompt in a JSON request: more than any context holds."""

@@ -7,14 +7,13 @@ draws the tokens of all texts that want one (`draws`) together, and hands both t
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from pellucid.errors import PellucidError
 from pellucid.generation.context import shorten
 from pellucid.generation.feed import Feed
-from pellucid.generation.ledger.record import Shortening
 from pellucid.generation.output import Output
 from pellucid.generation.request import Completion, Request, Token
 from pellucid.generation.samplers.chain import Chain, ChainState, Chosen
@@ -34,7 +33,6 @@ class Job:
     bidirectional_prefix: int
     tokenizer: Tokenizer | None
     emit: Callable[[Token], None]
-    shortenings: list[Shortening] = field(default_factory=list)
 
     def make_output(self, choice: int) -> Output:
         """Returns the empty output of a choice; under a constraint it is a text by itself."""
@@ -92,8 +90,7 @@ class TextRow:
             self.tokens, sampling.context, sampling.keep, job.context_length, job.bidirectional_prefix
         )
         if len(kept) < len(self.tokens):
-            dropped, step = len(self.tokens) - len(kept), len(self.state.new)
-            job.shortenings.append(Shortening(self.output.choice, step, dropped, len(kept)))
+            dropped = len(self.tokens) - len(kept)
             self.note = f"context full: {dropped} tokens dropped, {len(kept)} read again"
             self.tokens = kept
             slots.reset(self.slot)
