@@ -67,11 +67,11 @@ def dtype_name(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def check_dtype(given: Any, names: Sequence[str] = FLOAT_NAMES) -> str:
+def check_dtype(given: Any, names: Sequence[str] = FLOAT_NAMES, parameter: str = "dtype") -> str:
     """Returns the name of a dtype, given by name or as a `torch.dtype`, if it is one of `names`."""
     name = dtype_name(given) if type(given).__name__ in ("str", "dtype") else given
     if not isinstance(name, str) or name not in names:
-        raise ConfigError(unknown("dtype", name, names))
+        raise ConfigError(unknown(parameter, name, names))
     return name
 
 

@@ -98,7 +98,8 @@ def _set(screen: "ChatScreen", argument: str) -> None:
 def _ledger(screen: "ChatScreen", argument: str) -> None:
     path, force = _read_output(argument)
     screen.conversation.why().save(path, force)
-    screen.note(f"Saved the ledger of the last answer as {path}: pellucid replay {path}")
+    what = "open it in a browser" if path.suffix == ".html" else f"pellucid replay {path}"
+    screen.note(f"Saved the ledger of the last answer as {path}: {what}")
 
 
 def _why(screen: "ChatScreen", argument: str) -> None:

@@ -231,9 +231,12 @@ class ChatScreen:
     def show_settings(self) -> None:
         """Prints every setting with its value and meaning."""
         from pellucid.generation.settings.table import SETTINGS
+        from pellucid.workbench.conversation import ANSWER_TOKENS
 
         values = self._format_settings(SETTINGS)
-        self.show_table([(f"{name}={values[name]}", setting.meaning) for name, setting in SETTINGS.items()])
+        meanings = {name: setting.meaning for name, setting in SETTINGS.items()}
+        meanings["max_new_tokens"] = f"End an answer after this number of tokens; none: {ANSWER_TOKENS}."
+        self.show_table([(f"{name}={values[name]}", meaning) for name, meaning in meanings.items()])
 
     def describe_settings(self, names: Iterable[str]) -> str:
         """Returns settings as /set takes them."""
@@ -276,7 +279,7 @@ class ChatScreen:
         from pellucid.explain.table import More
         from pellucid.workbench.explaining import explanation_lines
 
-        found = self.conversation.explain(number, at)
+        found = self.conversation.explain(number, at, say=self.note)
         here, shell = f"/explain {number} ", f"pellucid explain LEDGER.json --token {number} "
         more = More(
             here, f"depth: /ledger LEDGER.json, {shell}--depth 5", f"{shell}--lines 0", f"{shell}--top "

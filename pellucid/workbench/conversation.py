@@ -16,7 +16,7 @@ import os
 import random
 import time
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -73,7 +73,7 @@ class Conversation:
         """The newest answer, whose ledger can be seen."""
         self._begun: ChatAnswer | None = None
         """The newest answer, also while it comes."""
-        self._cache = None if cache is None else check_dtype(cache, CACHE_NAMES)
+        self._cache = None if cache is None else check_dtype(cache, CACHE_NAMES, "cache")
         self._engine: Engine | None = None
         self._slots = 0
         self._first = 0
@@ -296,11 +296,17 @@ class Conversation:
             raise UsageError("there is no answer in this conversation yet whose ledger could be shown.")
         return make_ledger(self.model, self.last.request, [self.last.completion], cache_dtype=self._cache)
 
-    def explain(self, number: int, at: str | None = None, depth: int = 3) -> TokenNumber:
+    def explain(
+        self,
+        number: int,
+        at: str | None = None,
+        depth: int = 3,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> TokenNumber:
         """Returns where the probability of a token of the last answer came from, by its number from 1, or
         another number behind it, `at`: the specification computes it again, through the samplers and into
-        the model."""
-        return explain_token(self.why(), number, at, model=self.model, depth=depth)
+        the model. `say` is called before what takes time."""
+        return explain_token(self.why(), number, at, model=self.model, depth=depth, say=say)
 
     # ---- files
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from pellucid.arguments import check_bool, check_int
 from pellucid.dtypes import CACHE_NAMES, check_dtype
 from pellucid.errors import UsageError, show
+from pellucid.format import pluralize
 from pellucid.generation.settings.resolve import resolve_sampling
 from pellucid.generation.settings.sampling import Sampling
 
@@ -127,7 +128,7 @@ def read_engine_options(model: "Model", given: Mapping[str, Any]) -> dict[str, A
     if "cache" in given:
         import torch
 
-        found["cache_dtype"] = getattr(torch, check_dtype(given["cache"], CACHE_NAMES))
+        found["cache_dtype"] = getattr(torch, check_dtype(given["cache"], CACHE_NAMES, "cache"))
     if "draft" in given:
         kind, draft = type(model), given["draft"]
         if not isinstance(draft, kind):
@@ -137,6 +138,8 @@ def read_engine_options(model: "Model", given: Mapping[str, Any]) -> dict[str, A
         found["lookup"] = check_bool("lookup", given["lookup"])
     if "draft_tokens" in given:
         found["draft_tokens"] = check_int("draft_tokens", given["draft_tokens"], least=1)
+        if not (found.get("draft") or found.get("lookup")):
+            raise UsageError("draft_tokens is how many tokens draft or lookup propose: give one of them too.")
     return found
 
 
@@ -145,5 +148,6 @@ def split_seeds(sampling: Sampling, seed: Any, count: int) -> list[Sampling]:
     if not isinstance(seed, Sequence) or isinstance(seed, str | bytes):
         return [sampling if seed is None else sampling.merge({"seed": seed})] * count
     if len(seed) != count:
-        raise UsageError(f"{len(seed)} seeds for {count} prompts; give one for all, or one for each.")
+        given = pluralize(len(seed), "seed")
+        raise UsageError(f"{given} for {pluralize(count, 'prompt')}; give one for all, or one for each.")
     return [sampling.merge({"seed": one}) for one in seed]

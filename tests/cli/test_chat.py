@@ -88,7 +88,9 @@ def test_why_and_explain_show_how_a_token_was_chosen(shell: Shell, talker: Path,
     assert "sampling.probability = " in done.out and "Into the model: /explain 2 logits[t=" in done.err
     assert done.code == 0 and "seed         3" in done.out and "cumulative p" in done.out
     assert "softmax of the logits" in done.out
-    assert shell("replay", path).code == 0
+    assert f"pellucid replay {path}" in done.err and shell("replay", path).code == 0
+    page = shell("chat", talker, *OPTIONS, stdin=f"Who?\n/ledger {tmp_path}/page.html\n".encode())
+    assert "browser" in page.err and "replay" not in page.err
 
 
 def test_a_model_without_a_template_is_said_to_have_none(shell: Shell, tmp_path: Path) -> None:

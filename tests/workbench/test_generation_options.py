@@ -74,9 +74,14 @@ def test_one_seed_is_for_all_prompts_and_several_are_one_for_each() -> None:
     assert [one.seed for one in split_seeds(Sampling(seed=3), None, 2)] == [3, 3]
     assert [one.seed for one in split_seeds(Sampling(), 5, 2)] == [5, 5]
     assert [one.seed for one in split_seeds(Sampling(), range(2), 2)] == [0, 1]
-    with pytest.raises(UsageError, match="1 seeds for 2 prompts"):
+    with pytest.raises(UsageError, match="1 seed for 2 prompts"):
         split_seeds(Sampling(), [1], 2)
 
 
 def test_sampling_is_public() -> None:
     assert pellucid.Sampling is Sampling
+
+
+def test_a_number_of_proposals_without_any_is_refused() -> None:
+    with pytest.raises(UsageError, match="draft"):
+        read_options(tiny(), {"draft_tokens": 3})
