@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pellucid.format import pluralize
 from pellucid.generation.context import shorten
 from pellucid.generation.ledger.entry import BeamNode
 from pellucid.generation.request import Completion
@@ -62,7 +63,8 @@ class LedgerVersions:
     pellucid: str
     torch: str
     machine: str
-    """The processor's family and the vector instructions that torch uses there, or the GPU."""
+    """The processor's family, the vector instructions and the number of threads that torch uses there, or
+    the GPU."""
 
 
 @dataclass(frozen=True)
@@ -137,5 +139,6 @@ def describe_versions(device: str) -> LedgerVersions:
     if device.startswith("cuda") and torch.cuda.is_available():
         machine = torch.cuda.get_device_name(device)
     else:
-        machine = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+        threads = pluralize(torch.get_num_threads(), "thread")  # which add up in another order
+        machine = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}, {threads}"
     return LedgerVersions(pellucid.__version__, str(torch.__version__), machine)

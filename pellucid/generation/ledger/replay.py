@@ -277,6 +277,9 @@ def compare_runs(ledger: LedgerRecord, again: Sequence[Completion], tolerance: f
             ids = other.ids[: len(completion.ids)] if completion.finish == "cancelled" else other.ids
             where = f"the model again, choice {completion.choice}"
             yield Comparison(where, "its tokens", completion.ids, ids)
+            if completion.finish != "cancelled":
+                yield Comparison(where, "its text", completion.text, other.text)
+                yield Comparison(where, "its finish", completion.finish, other.finish)
 
 
 def _compare_entries(
@@ -289,6 +292,7 @@ def _compare_entries(
     if tolerance == 0:  # elsewhere two tokens with almost equal logits may have changed places
         yield Comparison(where, "rank", entry.rank, new.rank)
         yield Comparison(where, "kept", entry.kept, new.kept)
+        yield Comparison(where, "what was removed", entry.removed, new.removed)
     found = {one.id: one for one in new.candidates}
     for one in entry.candidates:
         if one.id in found:

@@ -75,6 +75,18 @@ def test_kept_and_removed_tokens_are_the_whole_vocabulary() -> None:
     assert (found.where, found.what) == ("token 2", "the number of kept tokens")
 
 
+def test_the_model_s_own_text_and_removals_are_compared() -> None:
+    ledger = make_small_ledger()
+    (first,) = ledger.completions
+    [removal] = first.entries[1].removed
+    for changed, what in (
+        (replace(ledger, completions=(replace(first, text="another"),)), "its text"),
+        (change(ledger, 1, removed=(replace(removal, mass=removal.mass / 2),)), "what was removed"),
+    ):
+        [found] = replay_ledger(changed, lambda request: [first]).mismatches
+        assert found.what == what
+
+
 def test_another_seed_follows_for_no_token() -> None:
     done = replay_ledger(replace(make_small_ledger(), seed=8))
     assert sum(one.what == "u" for one in done.mismatches) == 6
