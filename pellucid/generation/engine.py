@@ -17,6 +17,7 @@ import contextlib
 import dataclasses
 import secrets
 import threading
+import time
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
@@ -45,6 +46,8 @@ from pellucid.text.tokenizer import Tokenizer
 
 MOST_UNREAD = 64
 """Tokens that a stream holds for its reader; with as many, its request waits until some are read."""
+PATIENCE = 30.0
+"""Seconds that a request waits for its reader before it is cancelled, so that its slots are free again."""
 
 
 class Handle:
@@ -53,6 +56,7 @@ class Handle:
     def __init__(self, engine: "Engine", strategy: Strategy, streams: bool) -> None:
         self._engine, self.strategy, self._streams = engine, strategy, streams
         self._unread: deque[Token] = deque()
+        self._full_since: float | None = None
         self.error: Exception | None = None
         """What ended the request before its texts were complete."""
         self.is_done = False
@@ -83,6 +87,7 @@ class Handle:
         while True:
             with self._engine.changed:
                 if self._unread:
+                    self._full_since = None
                     self._engine.notify()  # the request may go on
                     return self._unread.popleft()
                 if self.is_done:
@@ -103,7 +108,16 @@ class Handle:
     def waits_for_reader(self) -> bool:
         """Whether its reader is behind; only where the engine runs by itself, since otherwise a reader who
         waits for another request would wait for ever."""
-        return len(self._unread) >= MOST_UNREAD and self._engine.runs_by_itself
+        is_behind = len(self._unread) >= MOST_UNREAD and self._engine.runs_by_itself
+        if is_behind and self._full_since is None:
+            self._full_since = time.monotonic()
+        return is_behind
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether its reader has read nothing for longer than the engine's patience."""
+        waited = 0.0 if self._full_since is None else time.monotonic() - self._full_since
+        return self.waits_for_reader and waited > self._engine.patience
 
     def _emit(self, token: Token) -> None:
         if self._streams:
@@ -117,7 +131,8 @@ class Engine:
     at most about `budget` tokens, prompts included, which are read in chunks of `chunk`. `memory` bounds the
     bytes of the cache, by default to what is free. With `is_static`, by default on a GPU, a decode step runs
     over all slots at once. With `lookup` or a `draft` model, up to `draft_tokens` proposed tokens are read
-    with the last one of a text.
+    with the last one of a text. A stream that runs by itself and is not read for `patience` seconds is
+    cancelled.
     """
 
     def __init__(
@@ -137,6 +152,7 @@ class Engine:
         draft: Transformer | None = None,
         lookup: bool = False,
         draft_tokens: int = 4,
+        patience: float = PATIENCE,
     ) -> None:
         self.model, self.tokenizer, self.stop_ids = model, tokenizer, frozenset(stop_ids)
         self.budget, self.queue = check_int("budget", budget, least=1), check_int("queue", queue, least=0)
@@ -159,6 +175,7 @@ class Engine:
         """Guards the queues; notified when a request, a token or room for one is new."""
         self._thread: threading.Thread | None = None
         self._stops = False
+        self.patience = patience
         self._is_changed = False
         """Whether something is new since the last step began."""
 
@@ -339,7 +356,8 @@ class Engine:
         """Removes requests that are cancelled or done."""
         with self.changed:
             for handle in [*self._running, *self._waiting]:
-                if not handle.is_done and (handle.is_cancelled or handle.strategy.is_done):
+                is_over = handle.is_cancelled or handle.is_abandoned or handle.strategy.is_done
+                if not handle.is_done and is_over:
                     self._end(handle, "cancelled")
             self._running = [handle for handle in self._running if not handle.is_done]
             self._waiting = deque(handle for handle in self._waiting if not handle.is_done)

@@ -22,6 +22,8 @@ from pellucid.model.transformer import Transformer
 
 CHUNK = 128
 """Tokens of a prompt between two borders."""
+STRIDE = 256
+"""Steps in which the keys that a static step attends to grow."""
 
 
 _One = tuple[int, tuple[int, ...], bool]
@@ -52,8 +54,12 @@ class CacheSlots:
                 "smaller capacity, or an int8 cache."
             )
         self.model, self.count, self.chunk = model, count, chunk
+        self.is_static = model.device.type == "cuda" if is_static is None else is_static
+        """Whether decode steps run over all slots at once, in shapes that change only every `STRIDE` tokens,
+        as CUDA graphs need; otherwise row by row, so that a row does not depend on the others."""
+        stride = min(STRIDE, capacity) if self.is_static else 1
         with torch.inference_mode(False):  # else no other thread could change it
-            self.cache = Cache(model.config, count, capacity, dtype=dtype, device=model.device)
+            self.cache = Cache(model.config, count, capacity, dtype=dtype, device=model.device, stride=stride)
         self.rows = [self.cache.row(slot) for slot in range(count)]
         self.tokens: list[list[int]] = [[] for _ in range(count)]
         self.whole_chunks = [0] * count
@@ -61,9 +67,6 @@ class CacheSlots:
         self.free = deque(range(count))
         """The slots that no request holds, the longest free first."""
         self.first_border = max(chunk, int(model.config.mask.bidirectional_prefix))
-        self.is_static = model.device.type == "cuda" if is_static is None else is_static
-        """Whether decode steps run over all slots at once, in shapes that never change, as CUDA graphs need;
-        otherwise row by row, so that a row does not depend on the others."""
 
     # ---- borders
 

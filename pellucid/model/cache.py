@@ -149,7 +149,7 @@ class Cache:
 
         `new_lengths` says how many of them are not padding, row by row.
         """
-        needed = self.longest + count
+        needed = int((self.host_lengths + (count if new_lengths is None else np.array(new_lengths))).max())
         if needed > self.capacity:
             raise UsageError(
                 f"{needed} tokens do not fit this cache of {self.capacity}; crop it, or make a larger one."

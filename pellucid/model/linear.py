@@ -1,7 +1,5 @@
 """Linear layers and the embedding; their parameters start uninitialized."""
 
-import functools
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -89,7 +87,7 @@ def _multiply_rows(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """
     rows = x.reshape(-1, weight.shape[1])
     count = len(rows)
-    if count <= MOST_DECODED and not _is_independent_of_rows(*weight.shape, torch.get_num_threads()):
+    if count <= MOST_DECODED and not _is_independent_of_rows(weight):
         padded = F.pad(rows, (0, 0, 0, -count % BLOCK))
         y = torch.cat([_multiply(block, weight, bias) for block in padded.split(BLOCK)])
     else:
@@ -102,12 +100,19 @@ def _multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return y
 
 
-@functools.cache
-def _is_independent_of_rows(out: int, width: int, threads: int) -> bool:
+_TRIED: dict[tuple[int, int, int], bool] = {}
+"""What was found for a shape and a number of threads."""
+
+
+def _is_independent_of_rows(weight: Tensor) -> bool:
     """Whether a row's product has the same bits in a call of 2 rows as in one of any number of rows up to
     `MOST_DECODED`, on this machine; found by trying, once for each shape."""
-    rng = torch.Generator().manual_seed(0)
-    x, weight = torch.randn(MOST_DECODED, width, generator=rng), torch.randn(out, width, generator=rng)
-    counts = range(3, MOST_DECODED + 1) if weight.numel() < 2**20 else (3, 4, 6, 8, 12, 16, 24, MOST_DECODED)
-    pairs = torch.cat([_multiply(pair, weight, None) for pair in x.split(2)])
-    return all(torch.equal(_multiply(x[:count], weight, None), pairs[:count]) for count in counts)
+    out, width = weight.shape
+    key = (out, width, torch.get_num_threads())
+    if key not in _TRIED:
+        x = torch.randn(MOST_DECODED, width, generator=torch.Generator().manual_seed(0))
+        few = (3, 4, 6, 8, 12, 16, 24, MOST_DECODED)
+        counts = range(3, MOST_DECODED + 1) if weight.numel() < 2**20 else few
+        pairs = torch.cat([_multiply(pair, weight, None) for pair in x.split(2)])
+        _TRIED[key] = all(torch.equal(_multiply(x[:count], weight, None), pairs[:count]) for count in counts)
+    return _TRIED[key]

@@ -254,7 +254,10 @@ class StandardTokenizer(Tokenizer):
         return found
 
     def id_of(self, token: str) -> int | None:
-        id: int | None = self.library.token_to_id(token)
+        try:
+            id: int | None = self.library.token_to_id(token)
+        except UnicodeEncodeError:  # half of a surrogate pair
+            return None
         return id
 
     def files(self) -> dict[str, bytes]:

@@ -487,3 +487,13 @@ def test_a_defect_in_the_engine_s_thread_ends_the_requests_and_not_the_thread() 
         with pytest.raises(ZeroDivisionError):
             engine.add(Request((1,), Sampling(max_new_tokens=2))).result()
         assert len(engine.add(Request((1,), Sampling(max_new_tokens=2, stop_ids=()))).result()[0].ids) == 2
+
+
+def test_a_stream_that_is_not_read_frees_its_slot_in_the_end() -> None:
+    config = config_of({}, {**SIZES, "context_length": 4 * MOST_UNREAD})
+    model = fast(config or ROPE, seed=3, dtype=torch.float32)
+    with make_engine(model, 1, patience=0.2) as engine:
+        left = engine.add(Request((1,), Sampling(max_new_tokens=3 * MOST_UNREAD, stop_ids=())))
+        after = engine.add(Request((2,), Sampling(max_new_tokens=2, stop_ids=())))
+        assert len(after.result()[0].ids) == 2
+        assert left.is_done and left.strategy.completions()[0].finish == "cancelled"
