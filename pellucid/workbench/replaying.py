@@ -1,5 +1,8 @@
 """Runs the request of a ledger again, with its model, and compares every number."""
 
+import contextlib
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 from pellucid.generation.ledger.ledger import Ledger
@@ -8,6 +11,9 @@ from pellucid.generation.request import Completion, Request
 from pellucid.workbench.ledgers import compute_fingerprint
 from pellucid.workbench.model import Model
 from pellucid.workbench.opening import load
+
+MOST_THREADS = 256
+"""Threads that a ledger may ask for."""
 
 
 def open_model_of(ledger: Ledger, name: str | None = None) -> Model:
@@ -19,6 +25,20 @@ def open_model_of(ledger: Ledger, name: str | None = None) -> Model:
     if device.startswith("cuda") and not torch.cuda.is_available():
         device = "cpu"
     return load(place, device=device, dtype=ledger.model.dtype)
+
+
+@contextlib.contextmanager
+def _use_threads_of(ledger: Ledger) -> Iterator[None]:
+    """Computes with the ledger's number of threads, since sums over several threads are added in another
+    order."""
+    import torch
+
+    before, recorded = torch.get_num_threads(), re.search(r"(\d+) threads?$", ledger.versions.machine)
+    torch.set_num_threads(min(int(recorded[1]), MOST_THREADS) if recorded else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def replay_with(ledger: Ledger, model: Model) -> LedgerReplay:
@@ -39,7 +59,8 @@ def replay_with(ledger: Ledger, model: Model) -> LedgerReplay:
         )
         return engine.add(request).result()
 
-    done = replay_ledger(ledger, run)
+    with _use_threads_of(ledger):
+        done = replay_ledger(ledger, run)
     same = Comparison("the model", "fingerprint", ledger.model.fingerprint, compute_fingerprint(model))
     if same.is_exact:
         return replace(done, numbers=done.numbers + 1, exact=done.exact + 1)

@@ -119,7 +119,7 @@ HEAVY = {
 }
 """How often a command comes that takes long; the others count 1."""
 
-WAITING = ("learn",)
+WAITING = ("chat", "learn")
 """Commands that wait for a key on a terminal."""
 
 

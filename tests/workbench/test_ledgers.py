@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -95,3 +96,21 @@ def test_on_another_machine_the_tokens_are_the_same_and_the_numbers_close(model:
     # the vocabulary is listed whole, so the file alone says more about entropy than the model does
     assert not [one for one in replay_with(moved, model).mismatches if one.where.startswith("the model")]
     assert replay_with(replace(moved, versions=ledger.versions), model).mismatches
+
+
+def test_a_replay_computes_with_the_threads_of_the_ledger() -> None:
+    import torch
+
+    model = pellucid.load("abcd")
+    before, seen = torch.get_num_threads(), list[int]()
+    _, ledger = model.generate("A B", max_new_tokens=2, return_ledger=True)
+    forward = model.module.forward_packed
+
+    def watch(*given: Any) -> Any:
+        seen.append(torch.get_num_threads())
+        return forward(*given)
+
+    model.module.forward_packed = watch  # type: ignore[method-assign]
+    versions = replace(ledger.versions, machine="x86_64 AVX2, 3 threads")
+    replay_with(replace(ledger, versions=versions), model)
+    assert set(seen) == {3} and torch.get_num_threads() == before
