@@ -108,6 +108,13 @@ class Pretrained:
         return [] if id is None else [id]
 
     @property
+    def bos_ids(self) -> list[int]:
+        """The bos token, where every text of this model begins with it."""
+        bos = self.tokenizer.special.bos if self.tokenizer and self.add_bos else None
+        id = self.tokenizer.id_of(bos) if self.tokenizer and bos else None
+        return [] if id is None else [id]
+
+    @property
     def start_id(self) -> int | None:
         """The id of the token that a text begins with where nothing precedes it: the bos token of the
         generation settings or of the tokenizer, else eos, which separates documents, else, of characters, the

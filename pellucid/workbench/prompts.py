@@ -99,10 +99,8 @@ def parse_prompt(model: "Model", prompt: Any) -> Any:
 
 def encode_text(model: "Model", text: str, parse_special: bool = False) -> list[int]:
     """Returns the ids of a text, with the bos token in front where the model wants one."""
-    tokenizer = model.tokenizer
-    bos = tokenizer.id_of(tokenizer.special.bos) if tokenizer.special.bos else None
-    start = [bos] if model.pretrained.add_bos and bos is not None else []
-    return start + tokenizer.encode(text, parse_special)
+    ids = model.tokenizer.encode(text, parse_special)
+    return model.pretrained.bos_ids + ids
 
 
 def encode_start(model: "Model", prompt: Prompt, parse_special: bool = False) -> list[int]:

@@ -1,0 +1,215 @@
+"""Multiple choice: which of several continuations a model finds the most likely, on a JSONL file of ours.
+
+{"question": "What do bees make?", "choices": ["honey", "milk", "wool"], "answer": 0}
+{"context": "A bird has two", "choices": ["wings", "wheels"], "answer": 0}
+
+A `context` is continued by the delimiter, " " where a line has no other, and a choice; a `question` is the
+context "Question: …\\nAnswer:". `answer` counts the choices from 0. The score of a choice is ln p(choice |
+context); the rules of `RULES` divide it by a length, since a longer choice is less likely in any case. The
+prediction is the choice with the largest quotient, the first of equal ones.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pellucid.errors import FileError, TokenError
+from pellucid.evaluation.continuations import ContinuationScore, encode_pair, score_continuations
+from pellucid.files import Damaged, read_text
+from pellucid.interop.folder import parse_table
+from pellucid.model.transformer import Transformer
+from pellucid.pretrained import Pretrained
+from pellucid.strict import check_keys, check_value
+
+MOST_BYTES = 1 << 30
+MOST_CHOICES = 256
+MOST_CHARACTERS = 1 << 20
+"""Of a context or a choice: more than any context holds."""
+KEYS: dict[str, Any] = {
+    "question": str,
+    "context": str,
+    "choices": tuple[str, ...],
+    "answer": int,
+    "delimiter": str,
+    "id": str | int,
+}
+"""The keys of a line, with the types of their values."""
+EXAMPLE = '{"question": "What do bees make?", "choices": ["honey", "milk"], "answer": 0}'
+
+
+@dataclass(frozen=True)
+class Question:
+    """One line of a file."""
+
+    context: str
+    choices: tuple[str, ...]
+    answer: int
+    delimiter: str = " "
+    id: str | int = ""
+    """What the line says, else its number."""
+    where: str = ""
+    """The file and the line, for messages."""
+
+    @property
+    def continuations(self) -> list[str]:
+        """What follows the context, for each choice."""
+        return [self.delimiter + choice for choice in self.choices]
+
+
+class LengthRule(NamedTuple):
+    """What ln p(choice | context) is divided by before choices are compared."""
+
+    length: Callable[[str, int], int]
+    """Of a choice, without the delimiter, and of the number of its tokens."""
+    metric: str | None
+    """The name of the accuracy in lm-eval; None where it does not have it."""
+
+
+RULES: Mapping[str, LengthRule] = {
+    "sum": LengthRule(lambda choice, n_tokens: 1, "acc"),
+    "per_character": LengthRule(lambda choice, n_tokens: len(choice), "acc_norm"),
+    "per_byte": LengthRule(lambda choice, n_tokens: len(choice.encode()), "acc_bytes"),
+    "per_token": LengthRule(lambda choice, n_tokens: n_tokens, None),
+}
+
+
+@dataclass(frozen=True)
+class ScoredQuestion:
+    """A question with the scores of its choices."""
+
+    question: Question
+    scores: tuple[ContinuationScore, ...]
+
+    @property
+    def log_likelihoods(self) -> list[float]:
+        """ln p(choice | context) of each choice."""
+        return [score.total for score in self.scores]
+
+    @property
+    def probabilities(self) -> list[float]:
+        """p(choice | context), divided by their sum: how sure the model is, if one of them is the answer."""
+        found = np.array(self.log_likelihoods)
+        shares = np.exp(found - found.max())
+        return list((shares / shares.sum()).tolist())
+
+    def predict(self, rule: str = "sum") -> int:
+        """Returns the choice that the model prefers by a rule of `RULES`."""
+        length = RULES[rule].length
+        pairs = zip(self.question.choices, self.scores, strict=True)
+        return int(np.argmax([score.total / length(choice, len(score.logprobs)) for choice, score in pairs]))
+
+    def is_right(self, rule: str = "sum") -> bool:
+        return self.predict(rule) == self.question.answer
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the question's row of the table in JSON."""
+        return {
+            "id": self.question.id,
+            "context": self.question.context,
+            "delimiter": self.question.delimiter,
+            "choices": list(self.question.choices),
+            "answer": self.question.answer,
+            "log_likelihoods": self.log_likelihoods,
+            "n_tokens": [len(score.logprobs) for score in self.scores],
+            "is_greedy": [score.is_greedy for score in self.scores],
+            "n_dropped": max(score.n_dropped for score in self.scores),
+            "probabilities": self.probabilities,
+            "predictions": {rule: self.predict(rule) for rule in RULES},
+        }
+
+
+def read_questions(path: Path) -> list[Question]:
+    """Returns the questions of a JSONL file; a line with anything else is refused with its number."""
+    lines = enumerate(read_text(path, MOST_BYTES).split("\n"), 1)
+    found = [_read_line(line, f"{path}, line {at}", at) for at, line in lines if line.strip()]
+    if not found:
+        raise FileError(f"{path} has no questions: a line is a JSON object such as {EXAMPLE}.")
+    return found
+
+
+def _read_line(line: str, where: str, number: int) -> Question:
+    try:
+        table = parse_table(line.encode())
+    except Damaged as error:
+        raise FileError(f"{where}: {error}. A line is {EXAMPLE}.") from None
+    check_keys(table, KEYS, where, ("choices", "answer"), FileError)
+    if ("question" in table) == ("context" in table):
+        raise FileError(f'{where} needs either "question" or "context", and not both.')
+    found = {key: check_value(KEYS[key], value, f"{where}: {key}", FileError) for key, value in table.items()}
+    _check_texts(found, where)
+    choices, answer = found["choices"], found["answer"]
+    if not 2 <= len(choices) <= MOST_CHOICES:
+        raise FileError(f"{where}: choices must be 2 to {MOST_CHOICES} texts; there are {len(choices)}.")
+    if not all(choice.strip() for choice in choices) or len(set(choices)) < len(choices):
+        raise FileError(f"{where}: choices must be texts that differ, none of them empty.")
+    if not 0 <= answer < len(choices):
+        raise FileError(
+            f"{where}: answer must be the number of a choice, 0 to {len(choices) - 1}; got {answer}."
+        )
+    asked = found.get("question")
+    context = found["context"] if asked is None else f"Question: {asked}\nAnswer:"
+    delimiter = found.get("delimiter")
+    if delimiter is None and context[-1:].isspace():
+        raise FileError(
+            f"{where}: the context ends with a blank, and a blank is put before each choice. Remove it, or "
+            'set "delimiter": "".'
+        )
+    return Question(
+        context, choices, answer, " " if delimiter is None else delimiter, found.get("id", number), where
+    )
+
+
+def _check_texts(found: Mapping[str, Any], where: str) -> None:
+    """Raises for a text that is too long or that UTF-8 cannot encode."""
+    for key, value in found.items():
+        for text in [value] if isinstance(value, str) else value if isinstance(value, tuple) else []:
+            if len(text) > MOST_CHARACTERS:
+                raise FileError(
+                    f"{where}: {key} has {len(text):,} characters; the limit is {MOST_CHARACTERS:,}."
+                )
+            if any("\ud800" <= char <= "\udfff" for char in text):
+                raise FileError(f"{where}: {key} has half of a surrogate pair, which UTF-8 cannot encode.")
+
+
+def score_questions(
+    module: Transformer, pretrained: Pretrained, questions: Sequence[Question]
+) -> Iterator[ScoredQuestion]:
+    """Yields each question with the scores of its choices; all are encoded before the first is scored."""
+    encoded = [_encode(pretrained, question) for question in questions]
+    for question, pairs in zip(questions, encoded, strict=True):
+        try:
+            scores = tuple(score_continuations(module, pairs))
+        except TokenError as error:
+            raise TokenError(f"{question.where}: {error}") from None
+        if any(math.isnan(score.total) for score in scores):
+            raise TokenError(
+                f"{question.where}: the log-likelihood is not a number, so no choice can be preferred; "
+                "`pellucid verify` says which weights are not finite."
+            )
+        yield ScoredQuestion(question, scores)
+
+
+def _encode(pretrained: Pretrained, question: Question) -> list[tuple[list[int], list[int]]]:
+    try:
+        return [encode_pair(pretrained, question.context, text) for text in question.continuations]
+    except TokenError as error:
+        raise TokenError(f"{question.where}: {error}") from None
+
+
+def compute_chance(questions: Sequence[Question]) -> float:
+    """Returns the accuracy of guessing: the mean of 1 / number of choices.
+
+    >>> compute_chance([Question("", ("a", "b"), 0), Question("", ("a", "b", "c", "d"), 3)])
+    0.375
+    """
+    return math.fsum(1 / len(question.choices) for question in questions) / len(questions)
+
+
+def find_confidently_wrong(scored: Sequence[ScoredQuestion], most: int = 5) -> list[ScoredQuestion]:
+    """Returns the wrong predictions (of the sum) with the largest probabilities, the largest first."""
+    wrong = [one for one in scored if not one.is_right()]
+    return sorted(wrong, key=lambda one: -max(one.probabilities))[:most]
