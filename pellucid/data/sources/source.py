@@ -104,7 +104,7 @@ def open_source(
                 f"{folder.path} and {folders[0].path} were made with different tokenizers, and a mixture has "
                 "one: prepare both with the same."
             )
-    if own is not None and not _is_same(own, folders[0].tokenizer):
+    if own is not None and not is_same_tokenizer(own, folders[0].tokenizer):
         raise ConfigError(
             f"{folders[0].path} was made with another tokenizer than that of the model to start from: give "
             "the text itself, or prepare it again with the model's tokenizer."
@@ -115,7 +115,7 @@ def open_source(
 def kind_of(data: DataSettings) -> str:
     """Returns what `data.path` names: GENERATED, CONVERSATIONS, TOKENS or TEXT."""
     paths = data.paths
-    kinds = {path: _kind(path) for path in paths}
+    kinds = {path: kind_of_path(path) for path in paths}
     if len(paths) > 1:
         alone = {GENERATED: "text that is generated during training"}
         if not data.mixture_weights:
@@ -136,7 +136,7 @@ def kind_of(data: DataSettings) -> str:
     return kinds[paths[0]]
 
 
-def _kind(path: str) -> str:
+def kind_of_path(path: str) -> str:
     kind, colon, _ = path.partition(":")
     if kind in generated.GENERATED and (colon or kind == "stories") and not Path(path).exists():
         return GENERATED
@@ -147,7 +147,7 @@ def _kind(path: str) -> str:
     return TOKENS if is_tokens else TEXT
 
 
-def _is_same(a: Tokenizer, b: Tokenizer) -> bool:
+def is_same_tokenizer(a: Tokenizer, b: Tokenizer) -> bool:
     """Whether two tokenizers have the same tokens."""
     return a.vocab_size == b.vocab_size and all(a.token(id) == b.token(id) for id in range(a.vocab_size))
 
