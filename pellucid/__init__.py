@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time each is imported
     from pellucid.workbench.explaining import explain
     from pellucid.workbench.model import Model
     from pellucid.workbench.opening import load, trace
+    from pellucid.workbench.tokenizers import compare_tokenizers
     from pellucid.workbench.training import train
 
 __version__ = "0.2.0"
@@ -55,6 +56,7 @@ __all__ = [
     "TokenError",
     "UsageError",
     "compare",
+    "compare_tokenizers",
     "edit",
     "explain",
     "load",
@@ -79,6 +81,7 @@ _HOMES = {
     "pellucid.workbench.explaining": ("explain",),
     "pellucid.workbench.model": ("Model",),
     "pellucid.workbench.opening": ("load", "trace"),
+    "pellucid.workbench.tokenizers": ("compare_tokenizers",),
     "pellucid.workbench.training": ("train",),
 }
 """The public names of each module."""

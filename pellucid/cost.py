@@ -47,7 +47,7 @@ def cost(config: ModelConfig, batch: int = 1, length: int = 0, width: int = 2) -
         if _row(name).transposed:  # a matrix that x is multiplied with, not a table that is looked up
             flops[_part(name)] += 2 * batch * length * math.prod(shape)
     if config.unembedding.weight == "embed.weight":
-        flops["unembedding"] += 2 * batch * length * config.vocab_size * config.d_model
+        flops["unembedding"] += batch * length * cost_of_unembedding(config.vocab_size, config.d_model).flops
     flops["attention"] += config.n_layer * batch * config.attention.operations(config, length)
     activations = dict.fromkeys(PARTS, 0)
     sizes = config.sizes(batch, length)
@@ -64,6 +64,15 @@ def cost(config: ModelConfig, batch: int = 1, length: int = 0, width: int = 2) -
         )
         for part in PARTS
     }
+
+
+def cost_of_unembedding(vocab_size: int, d_model: int) -> Cost:
+    """Returns the parameters of W_U [V C], V · C, and the operations of x W_U for one token, 2 · V · C.
+
+    >>> cost_of_unembedding(50257, 768).parameters
+    38597376
+    """
+    return Cost(vocab_size * d_model, 2 * vocab_size * d_model)
 
 
 def total(costs: dict[str, Cost]) -> Cost:

@@ -43,3 +43,20 @@ def counting_bar(unit: str, total: int) -> Iterator[Pause]:
             bar.start()
 
         yield pause
+
+
+@contextmanager
+def byte_bar() -> Iterator[Callable[[int], None]]:
+    """Yields what counts further bytes of a text of unknown length; a bar is drawn on a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.progress import BarColumn, DownloadColumn, TimeElapsedColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bar
+
+    from pellucid.cli.console import Console
+
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda count: bar.advance(task, count)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pellucid.cli.narrow import shorten
+from pellucid.columns import shorten
 from pellucid.errors import UsageError, did_you_mean, show
 from pellucid.format import pluralize
 

@@ -57,6 +57,10 @@ EXAMPLES = {
         'pellucid tokenizer explain my-tokenizer "Once upon a time"',
         'pellucid tokenizer explain my-tokenizer "Once upon a time" --words 2',
     ),
+    "tokenizer compare": (
+        "pellucid tokenizer compare my-tokenizer bytes --on my.txt stories:tiny",
+        "pellucid tokenizer compare my-tokenizer bytes --on my.txt --d-model 256 -o tokenizers.html",
+    ),
     "data prepare": (
         "pellucid data prepare my.txt --tokenizer my-tokenizer -o my-tokens",
         "pellucid data prepare my.txt --tokenizer my-tokenizer --split line --validation 0.1 -o my-lines",

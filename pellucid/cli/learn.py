@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pellucid.cli.narrow import shorten
+from pellucid.columns import shorten
 
 if TYPE_CHECKING:
     from pellucid.lessons.ladder import Lesson

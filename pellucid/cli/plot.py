@@ -52,7 +52,7 @@ def _print_loss(curves: "list[RunCurves]", smooth: int | None) -> None:
     import shutil
     from dataclasses import replace
 
-    from pellucid.cli.narrow import shorten
+    from pellucid.columns import shorten
     from pellucid.figures.text import MARGIN, write_text
     from pellucid.training.history.charts import loss_charts
 

@@ -129,7 +129,8 @@ def _table(rows: list[dict[str, Any]]) -> None:
     from rich.text import Text
 
     from pellucid.cli.console import Console
-    from pellucid.cli.narrow import GAP, columns_that_fit, shorten
+    from pellucid.cli.narrow import GAP, columns_that_fit
+    from pellucid.columns import shorten
 
     console = Console(highlight=False)
     if not console.is_terminal:  # a program that reads it wants one line for each run

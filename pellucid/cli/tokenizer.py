@@ -3,9 +3,11 @@
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from pellucid.arguments import LARGEST_VOCABULARY
 from pellucid.cli.options import (
@@ -125,6 +127,75 @@ def explain(
         return
     for line in explain_tokens(tokenizer, given, words):
         print(line)
+
+
+class TextsAfterOn(TyperCommand):
+    """A command whose --on takes all words up to the next option, as `--on TEXT...` says."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        found, is_on = list[str](), False
+        for word in args:
+            is_option = word.startswith("-") and word != "-"
+            found += ["--on", word] if is_on and not is_option and found[-1] != "--on" else [word]
+            is_on = word == "--on" if is_option else is_on
+        return super().parse_args(ctx, found)
+
+
+@app.command(cls=TextsAfterOn)
+def compare(
+    tokenizers: Annotated[
+        list[str],
+        typer.Argument(
+            help="Tokenizer folders, tokenizer.json files, models, or bytes.", metavar="TOKENIZER..."
+        ),
+    ],
+    texts: Annotated[
+        list[str],
+        typer.Option(
+            "--on",
+            help="Files, folders, patterns or stories[:LEVEL]: a domain each.",
+            metavar="TEXT...",
+        ),
+    ],
+    d_model: Annotated[
+        int | None,
+        typer.Option(
+            help="Channels of the output layer to cost; the model's own if omitted.", min=1, max=1 << 24
+        ),
+    ] = None,
+    field: Field = "text",
+    on_bad_file: OnBadFile = "stop",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A picture of it: .html, .svg or .png.")
+    ] = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Compare tokenizers on texts: bytes per token by domain and script, unknown tokens, lost bytes, and the
+    cost of the output layer."""
+    import shutil
+
+    from pellucid.cli.bar import byte_bar
+    from pellucid.data.comparison_table import draw_comparison, format_comparison
+    from pellucid.figures.file import check_figure_output, write_figure
+    from pellucid.workbench.tokenizers import compare_tokenizers
+
+    if output is not None:
+        check_figure_output(output, force)
+    with byte_bar() as progress:
+        found = compare_tokenizers(
+            *tokenizers, on=texts, d_model=d_model, field=field, on_bad_file=on_bad_file, progress=progress
+        )
+    if output is not None:
+        write_figure(output, draw_comparison(found), force)
+    if json:
+        from json import dumps
+
+        print(dumps(found.as_data(), ensure_ascii=False, indent=1))
+        return
+    print(*format_comparison(found, max(shutil.get_terminal_size((80, 24)).columns, 60)), sep="\n")
+    if output is not None:
+        print(f"picture: {output}")
 
 
 def _open(name: str) -> "Tokenizer":

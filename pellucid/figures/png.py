@@ -9,6 +9,7 @@ import numpy as np
 
 from pellucid.errors import UsageError
 from pellucid.figures.chart import Chart, Heatmap, LegendKey, color
+from pellucid.figures.diagram import Bars, format_value
 from pellucid.figures.figure import Figure
 from pellucid.figures.svg.marks import COLORS, DASHES, NONE, RULE
 
@@ -32,9 +33,10 @@ def write_png(figure: Figure) -> bytes:
             "curves.html or .svg, which need nothing."
         ) from None
     plots = [(section.heading, plot) for section in figure.sections for plot in section.plots]
-    if others := [plot for _, plot in plots if not isinstance(plot, Chart | Heatmap)]:
+    if others := [plot for _, plot in plots if not isinstance(plot, Chart | Heatmap | Bars)]:
         raise UsageError(
-            f"a .png holds charts and heatmaps, and {others[0].title!r} is neither: use -o figure.svg."
+            f"a .png holds charts, heatmaps and bars, and {others[0].title!r} is none of them: "
+            "use -o figure.svg."
         )
     keys = figure.keys()
     rows = math.ceil(len(plots) / 2)
@@ -49,9 +51,12 @@ def write_png(figure: Figure) -> bytes:
             _draw_heatmap(axes, plot, heading)
         elif isinstance(plot, Chart):
             _draw_chart(axes, plot)
+        elif isinstance(plot, Bars):
+            _draw_bars(axes, plot)
     marks = [places[0].plot([], [], **_pen(key))[0] for key in keys]
     names = [key.name.replace("$", r"\$") for key in keys]
-    drawing.legend(marks, names, loc="outside upper left", ncols=LEGEND, frameon=False)
+    if names:
+        drawing.legend(marks, names, loc="outside upper left", ncols=LEGEND, frameon=False)
     file = io.BytesIO()
     drawing.savefig(file, format="png", metadata={"Software": "pellucid plot"})
     return file.getvalue()
@@ -84,6 +89,21 @@ def _draw_heatmap(axes: Any, heatmap: Heatmap, heading: str) -> None:
     axes.set_title(title.replace("$", r"\$"), fontsize=9)
     axes.set(xlim=(heatmap.x.low, heatmap.x.high), ylim=(len(cells), 0))
     axes.set_yticks(rows[: len(heatmap.rows)] + 0.5, heatmap.rows, fontsize=7)
+
+
+def _draw_bars(axes: Any, bars: Bars) -> None:
+    rows, high = np.arange(len(bars.labels)), 0.8 / len(bars.groups)
+    for i, (name, values) in enumerate(bars.groups.items()):
+        drawn = axes.barh(
+            rows + i * high, values, high, label=name.replace("$", r"\$"), color=COLORS[i % len(COLORS)]
+        )
+        axes.bar_label(drawn, [format_value(value, bars.decimals) for value in values], fontsize=7, padding=2)
+    axes.set_yticks(rows + 0.4 - high / 2, [label.replace("$", r"\$") for label in bars.labels], fontsize=8)
+    axes.invert_yaxis()
+    axes.set(title=bars.title.replace("$", r"\$"), xlabel=bars.axis_label)
+    axes.margins(x=0.12)
+    if any(bars.groups):
+        axes.legend(fontsize=8)
 
 
 def _pen(key: LegendKey) -> dict[str, Any]:

@@ -139,6 +139,13 @@ class StandardTokenizer(Tokenizer):
         found = self.file["model"].get("unk_token")
         return found if isinstance(found, str) else None
 
+    @property
+    def unknown_id(self) -> int | None:
+        if self.unknown is not None:
+            return self.id_of(self.unknown)
+        id = self.file["model"].get("unk_id")  # Unigram names it by its id
+        return id if isinstance(id, int) else None
+
     @cached_property
     def _merged(self) -> set[int]:
         return {

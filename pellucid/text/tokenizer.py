@@ -54,6 +54,16 @@ class Tokenizer(ABC):
     @abstractmethod
     def vocab_size(self) -> int: ...
 
+    @property
+    def unknown_id(self) -> int | None:
+        """The id of the token for what is not in the vocabulary; None where there is none."""
+        return None
+
+    @property
+    def byte_tokens(self) -> frozenset[int]:
+        """The ids of tokens that are a byte of a character which has no token of its own (byte fallback)."""
+        return frozenset()
+
     @abstractmethod
     def encode(self, text: str, parse_special: bool = False) -> list[int]:
         """Returns the ids of a text. Special tokens in it are ordinary text, unless they are to be parsed."""

@@ -7,7 +7,7 @@ import json
 import re
 from abc import abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -42,6 +42,20 @@ class WordLevelTokenizer(Tokenizer):
     @cached_property
     def _ids(self) -> dict[str, int]:
         return {word: id for id, word in enumerate(self.words)}
+
+    @property
+    def unknown_id(self) -> int | None:
+        return None if self.unknown is None else self._ids[self.unknown]
+
+    def with_unknown(self) -> "WordLevelTokenizer":
+        """Returns a tokenizer with the same ids that encodes any text: one without an unknown token gets it
+        as its last."""
+        if self.unknown is not None:
+            return self
+        name = "<unk>"
+        while name in self._ids:
+            name = f"<{name}>"
+        return replace(self, words=(*self.words, name), unknown=name)
 
     @cached_property
     def _hidden(self) -> set[str]:

@@ -12,7 +12,7 @@ import pellucid
 
 PACKAGE = Path(pellucid.__file__).parent
 LAYERS = (
-    {"errors", "format"},
+    {"columns", "errors", "format"},
     {"arguments", "dtypes", "lora", "notebook", "patterns", "registry"},
     {"files", "strict"},
     {"names"},

@@ -85,6 +85,9 @@ FITTING: dict[str, list[str]] = {
     model.json config.json
     """)],
     "tokenizer": words("tokenizer ours hf tokens tiny.gguf"),
+    "tokenizers": words("tokenizer ours hf tokens tiny.gguf bytes abcd"),
+    "texts": ["two words.txt", *words("plain.txt latin1.txt chats.jsonl . - stories:tiny stories:x")],
+    "d_model": ["1", "64", "16777216"],
     "to": words("hf gguf pellucid onnx"),
     "dtype": words("float32 bfloat16 float16 float64 int8"),
     "type": words("F32 F16 Q8_0 Q4_1"),

@@ -40,6 +40,7 @@ LINES = {
     "tokenizer encode": ["tokenizer"],
     "tokenizer decode": ["tokenizer"],
     "tokenizer explain": ["tokenizer", "the cat"],
+    "tokenizer compare": ["tokenizer", "bytes", "--on", "plain.txt"],
     "data prepare": ["plain.txt", "--tokenizer", "tokenizer", "--workers", "1", "-o", "NEW"],
     "data show": ["tokens"],
 }

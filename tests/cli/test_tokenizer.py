@@ -142,3 +142,29 @@ def test_training_replaces_a_tokenizer_of_ours_by_order_only(shell: Shell, tmp_p
     assert shell(*command, "bytes", "--force").code == 0
     assert "bytes" in (tmp_path / "out" / "tokenizer_config.json").read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "text.txt"]
+
+
+def test_compare_takes_all_texts_after_on_and_draws_what_it_prints(
+    places: dict[str, Path], shell: Shell, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text(TEXT)
+    (tmp_path / "b.txt").write_text("Привет")
+    command = ("tokenizer", "compare", places["a model's folder"], "bytes", "--on")
+    texts = tmp_path / "a.txt", tmp_path / "b.txt"
+    done = shell(*command, *texts, "--d-model", 8, "-o", tmp_path / "bars.svg")
+    assert done.code == 0, done.err
+    assert "Cyrillic" in done.out and "b.txt" in done.out
+    assert b"by script" in (tmp_path / "bars.svg").read_bytes()
+    found = json.loads(shell(*command, texts[0], "--on", texts[1], "--json").out)["tokenizers"]
+    assert [one["tokens"] for one in found][1] == len(TEXT) + 12 == found[0]["bytes"]
+    assert list(found[0]["domains"]) == [str(text) for text in texts]
+
+
+def test_compare_refuses_an_output_before_it_reads(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "mine.svg").write_text("not a picture of ours")
+    done = shell(
+        "tokenizer", "compare", "bytes", "--on", "nowhere.txt", "-o", tmp_path / "mine.svg", "--force"
+    )
+    assert done.code == 2 and "mine.svg" in done.err and "nowhere" not in done.err
+    assert shell("tokenizer", "compare", "bytes", "--on", "nowhere.txt").code == 2
+    assert shell("tokenizer", "compare", "bytes").code == 2

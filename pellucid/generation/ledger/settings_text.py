@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pellucid.columns import wrap
 from pellucid.format import escape_controls, pluralize
-from pellucid.generation.ledger.columns import wrap
 from pellucid.generation.ledger.record import LedgerRecord, LedgerSampler
 from pellucid.generation.settings.sampling import Sampling
 

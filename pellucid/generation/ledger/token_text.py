@@ -3,9 +3,9 @@
 import math
 from collections.abc import Iterator, Sequence
 
+from pellucid.columns import cut, display_width, pad, wrap
 from pellucid.errors import UsageError
 from pellucid.format import escape_controls, format_number, pluralize
-from pellucid.generation.ledger.columns import cut, display_width, pad, wrap
 from pellucid.generation.ledger.entry import Candidate, Entry, compute_intervals
 from pellucid.generation.ledger.record import LedgerRecord
 from pellucid.generation.ledger.settings_text import WIDTH, format_sampler

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from pellucid.columns import display_width
 from pellucid.errors import UsageError
-from pellucid.generation.ledger.columns import display_width
 from pellucid.generation.ledger.ledger import Ledger
 from pellucid.generation.ledger.record import Shortening
 from pellucid.generation.ledger.text import format_ledger

@@ -25,6 +25,27 @@ def cut(text: str, width: int) -> str:
     return f"{text}…"
 
 
+def shorten(text: str, width: int) -> str:
+    """Returns the text, or its beginning and its end around a … where it needs more than `width` columns.
+
+    >>> shorten("runs/sweep/seed-0017", 12)
+    'runs/…d-0017'
+    """
+    if display_width(text) <= width:
+        return text
+    end = _begin(text[::-1], width // 2)[::-1]
+    return f"{_begin(text, width - 1 - width // 2)}…{end}"
+
+
+def _begin(text: str, room: int) -> str:
+    """The longest beginning of at most `room` columns; some letters need two."""
+    for i, letter in enumerate(text):
+        room -= display_width(letter)
+        if room < 0:
+            return text[:i]
+    return text
+
+
 def pad(text: str, width: int, right: bool = False) -> str:
     """Returns the text with spaces up to that width, at its right or its left."""
     space = " " * (width - display_width(text))

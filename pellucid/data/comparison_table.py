@@ -1,0 +1,144 @@
+"""A comparison of tokenizers as text and as a figure: a column, or a bar, for each tokenizer."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pellucid.columns import pad, shorten, wrap
+from pellucid.figures.alt import describe
+from pellucid.figures.diagram import Bars
+from pellucid.figures.figure import NARROW, Figure, Section
+from pellucid.format import format_bytes, format_count
+from pellucid.text.scripts import SCRIPTS
+from pellucid.text.token_counts import TokenCounts
+
+if TYPE_CHECKING:
+    from pellucid.data.tokenizer_comparison import TokenizerComparison, TokenizerUse
+
+WIDTH = 80
+LABEL, NUMBER, GAP = 29, 9, 2
+"""Columns of a row's name and of its bytes of text, and between two columns."""
+LEAST, MOST = 11, 24
+"""Columns of a tokenizer."""
+NONE = "–"
+NOTE = (
+    "A token with characters of several scripts is shared between them by characters. Lost bytes are in an "
+    "unknown token or in no token."
+)
+REFUSES = "{names}: has no unknown token, so it refuses to encode a text with characters that it lacks."
+
+
+def format_comparison(comparison: "TokenizerComparison", width: int = WIDTH) -> Iterator[str]:
+    """Yields the lines of the table; tokenizers that do not fit beside each other come below."""
+    room = max((width - LABEL - NUMBER - GAP) // (LEAST + GAP), 1)
+    for first in range(0, len(comparison.tokenizers), room):
+        yield from _format_block(comparison.tokenizers[first : first + room], width)
+        yield ""
+    yield from wrap(NOTE, width)
+    refusing = [one.name for one in comparison.tokenizers if one.refuses and one.total.unknown]
+    yield from wrap(REFUSES.format(names=", ".join(refusing)), width) if refusing else ()
+
+
+def _format_block(uses: "Sequence[TokenizerUse]", width: int) -> Iterator[str]:
+    most = (width - LABEL - NUMBER - GAP) // len(uses) - GAP
+    each = min(max(most, LEAST), MOST)
+
+    def line(label: str, size: str, cells: Sequence[str]) -> str:
+        begin = pad(shorten(label, LABEL), LABEL) + " " * GAP + pad(size, NUMBER, right=True)
+        return (
+            begin + "".join(" " * GAP + pad(shorten(cell, each), each, right=True) for cell in cells)
+        ).rstrip()
+
+    def row(label: str, cell: "Callable[[TokenizerUse], str]", size: str = "") -> str:
+        return line(label, size, [cell(one) for one in uses])
+
+    text = uses[0].total
+    yield line("", "text", [one.name for one in uses])
+    yield row("kind", lambda one: one.kind)
+    yield row("vocabulary", lambda one: f"{one.vocab_size:,}")
+    yield row("tokens", lambda one: f"{one.total.tokens:,}")
+    yield row("bytes per token", lambda one: _format(one.total.bytes_per_token), format_bytes(text.bytes))
+    for domain, counts in uses[0].domains.items() if len(uses[0].domains) > 1 else ():
+        cells = [_format(one.domains[domain].bytes_per_token) for one in uses]
+        yield line(f"  {domain}", format_bytes(counts.bytes), cells)
+    for i in _find_scripts(text):
+        cells = [_format(float(one.total.script_bytes_per_token[i])) for one in uses]
+        yield line(f"  {SCRIPTS[i]}", format_bytes(float(text.script_bytes[i])), cells)
+    yield row("unknown tokens", lambda one: f"{one.total.unknown:,}")
+    yield row("lost bytes", lambda one: f"{one.total.lost_bytes:,}")
+    exact = [f"{one.total.exact_documents:,}" for one in uses]
+    yield line("documents decoded exactly", f"{text.documents:,}", exact)
+    yield row("tokens of one byte", lambda one: _share(one.total.single_bytes, one))
+    yield row("tokens of part of a character", lambda one: _share(one.total.partial_characters, one))
+    if any(one.unembedding for one in uses):
+        yield row("output layer, parameters", lambda one: _cost(one, "parameters"))
+        yield row("output layer, FLOP per token", lambda one: _cost(one, "flops"))
+        yield row("output layer, FLOP per byte", lambda one: _count(one.unembedding_flops_per_byte))
+
+
+def _find_scripts(counts: TokenCounts) -> list[int]:
+    """Returns the scripts of the text, the most frequent first."""
+    order = np.argsort(-counts.script_bytes, kind="stable").tolist()
+    return [i for i in order if counts.script_bytes[i]]
+
+
+def _format(value: float) -> str:
+    return f"{value:.2f}" if math.isfinite(value) else NONE
+
+
+def _share(count: int, one: "TokenizerUse") -> str:
+    return f"{count / one.total.tokens:.1%}" if one.total.tokens else NONE
+
+
+def _cost(one: "TokenizerUse", which: str) -> str:
+    return _count(None if one.unembedding is None else getattr(one.unembedding, which))
+
+
+def _count(value: float | None) -> str:
+    return NONE if value is None else format_count(round(value))
+
+
+def draw_comparison(comparison: "TokenizerComparison") -> Figure:
+    """Returns bars of the bytes per token by domain and by script, and of the cost of the output layer."""
+    uses = comparison.tokenizers
+    domains, found = list(uses[0].domains), _find_scripts(uses[0].total)
+    scripts = [i for i in found if all(one.total.script_tokens[i] for one in uses)]
+    omitted = [SCRIPTS[i] for i in found if i not in scripts]
+    note = f"omitted: {', '.join(omitted)}, which not all tokenizers have in a token" if omitted else ""
+
+    def bars(
+        title: str, labels: Sequence[str], values: "Callable[[TokenizerUse], Sequence[float]]", axis: str
+    ) -> Bars:
+        groups = {one.name: np.array(values(one), np.float64) for one in uses}
+        return Bars(title, [shorten(label, LABEL) for label in labels], groups, axis, decimals=2)
+
+    plots = [
+        bars(
+            "bytes per token by domain",
+            domains,
+            lambda one: [one.domains[domain].bytes_per_token for domain in domains],
+            "bytes per token",
+        ),
+        bars(
+            "bytes per token by script",
+            [SCRIPTS[i] for i in scripts],
+            lambda one: [one.total.script_bytes_per_token[i] for i in scripts],
+            "bytes per token",
+        ),
+    ]
+    if all(one.unembedding for one in uses):
+        plots.append(
+            bars(
+                "cost of the output layer",
+                ["per token", "per byte of text"],
+                lambda one: [
+                    (one.unembedding.flops if one.unembedding else 0) / 1e6,
+                    (one.unembedding_flops_per_byte or 0) / 1e6,
+                ],
+                "MFLOP",
+            )
+        )
+    alt = " ".join(["Tokenizers compared.", *(f"{describe(plot)}." for plot in plots)])
+    return Figure("tokenizers compared", [Section("", [plot]) for plot in plots], note, alt, NARROW)
