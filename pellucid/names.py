@@ -102,6 +102,7 @@ PARAMETERS_AND_VALUES: tuple[Name, ...] = (
     _row(
         "position_mask", "b 1 t s", "mask_pos", "attention mask before the segment mask", engines="reference"
     ),
+    _row("head_channels", "out in", "I", "channels of each head, where there is no W_O", engines="reference"),
     _row("directions", "r d", "Ω", "random projection of the feature map", engines="reference"),
     _row("mask", "b 1 t s", "mask", "attention mask: 1 where a query may attend to a key, else 0"),
     # embedding
@@ -152,6 +153,12 @@ PARAMETERS_AND_VALUES: tuple[Name, ...] = (
         invariant="rows sum to 1",
     ),
     _row("blocks.L.attn.z", "b h t d", "Z", "head outputs: values weighted by the attention pattern"),
+    _row(
+        "blocks.L.attn.head_out",
+        "b h t c",
+        "O_h",
+        "attention output of each head: z times its rows of W_O; their sum, with the bias, is attn_out",
+    ),
     _row("blocks.L.attn_out", "b t c", "O", "attention output: after the output projection"),
     _row("blocks.L.attn_sum", "b t c", "X_a", "residual stream plus attention output, before the post-norm"),
     _row("blocks.L.resid_mid", "b t c", "X_mid", "residual stream after attention"),

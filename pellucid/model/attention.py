@@ -14,7 +14,9 @@ from pellucid.model.attention_inputs import AttentionInputs
 from pellucid.model.layer_cache import LayerCache
 from pellucid.model.linear import Linear, project
 from pellucid.model.positions import rotate
-from pellucid.model.taps import TapScope
+from pellucid.model.taps import TapScope, is_named
+
+HEAD_OUT = "head_out"
 
 
 class Attention(nn.Module):
@@ -45,8 +47,23 @@ class Attention(nn.Module):
         if inputs.rotation:
             q, k = t("q_rot", rotate(q, inputs.rotation)), t("k_rot", rotate(k, inputs.rotation))
         z = t("z", self._attend(q, k, v, inputs, cache))
+        if is_named(f"{t.prefix}.{HEAD_OUT}"):
+            return self._sum_heads(z)
         heads = z.transpose(1, 2).flatten(2)  # [B H T D] → [B T (H D)]
         return heads if self.o_proj is None else self.o_proj(heads)
+
+    def _sum_heads(self, z: Tensor) -> Tensor:
+        """Returns the attention output [B T C] = Σ_h head_out (+ b_O), from z [B H T D]."""
+        batch, _, length, _ = z.shape
+        alone = z.new_zeros(batch, self.n_head, length, self.n_head, self.d_head)
+        alone.diagonal(dim1=1, dim2=3).copy_(z.permute(0, 2, 3, 1))  # every head with zeros for the others
+        head_out, bias = alone.flatten(3), None
+        if self.o_proj is not None:
+            bias = self.o_proj.bias
+            head_out = self.o_proj(head_out)
+            head_out = head_out if bias is None else head_out - bias
+        out = self.t(HEAD_OUT, head_out).sum(1)
+        return out if bias is None else out + bias
 
     def _attend(
         self,

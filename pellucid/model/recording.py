@@ -58,6 +58,11 @@ class Recording(Mapping[str, Tensor]):
         self.fused, self.model = fused, model
 
     @property
+    def name_patterns(self) -> tuple[str, ...]:
+        """The patterns as they were given, of values and of gradients."""
+        return (*self.values_wanted.patterns, *self.grads_wanted.patterns)
+
+    @property
     def path(self) -> str:
         return "fused" if self.fused else "eager"
 

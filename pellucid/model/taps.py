@@ -41,6 +41,10 @@ class Edit:
     model: nn.Module | None
     fused = False
 
+    @property
+    def name_patterns(self) -> tuple[str, ...]:
+        return self.patterns.patterns
+
     def apply(self, name: str, value: Tensor) -> Tensor:
         if not self.patterns.match(name):
             return value
@@ -60,6 +64,9 @@ class Watcher:
         self.edits = [entry for entry in entries if isinstance(entry, Edit)]
         self.recordings = [entry for entry in entries if isinstance(entry, Recording)]
         self.fused = all(entry.fused for entry in entries)
+        given = (pattern for entry in entries for pattern in entry.name_patterns)
+        self.asked = frozenset(pattern.rpartition(".")[2] for pattern in given)
+        """The last parts of the patterns: `head_out` of `blocks.*.attn.head_out`."""
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
         for edit in self.edits:
@@ -128,6 +135,13 @@ def is_explicit(model: nn.Module | None = None) -> bool:
     """Whether every named value must exist by itself, rather than inside a fused kernel."""
     watcher = current_watcher(model)
     return watcher is not None and not watcher.fused
+
+
+def is_named(name: str) -> bool:
+    """Whether a block names the last part of this name itself, rather than by `*`: such values are computed
+    only where they are asked for."""
+    watcher = current_watcher()
+    return watcher is not None and name.rpartition(".")[2] in watcher.asked
 
 
 def tap(name: str, value: Tensor) -> Tensor:

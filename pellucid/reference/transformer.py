@@ -41,13 +41,14 @@ def transformer(
     padding: Any = None,
     segments: Any = None,
     dropout: KeepMasks | None = None,
+    by_head: bool = False,
 ) -> Ref:
     """Returns the logits [B T V] of the ids [B T]; the parameters are already on the tape.
 
     `past` is the KV cache of the tokens before; `padding` [B S] is 1 for a token and 0 for padding;
     `segments` [B T] numbers the documents of a packed row: a document is a run of equal numbers, attends only
     to itself, and its positions count from 0; `dropout` holds the mask of each value X with dropout, under
-    the name X.keep.
+    the name X.keep; `by_head` computes attn_out as the sum of `attn.head_out` over the heads.
     """
     start = past["blocks.0.attn.past_k"].shape[2] if past else 0
     ids = tape.constant("ids", _check_ids(config, ids, start))
@@ -57,7 +58,7 @@ def transformer(
     x = embed(tape, config, ids, positions, dropout)
     inputs = attention_inputs(tape, config, positions, ids.shape[0], padding)
     for layer in range(config.n_layer):
-        x = block(tape.scope(f"blocks.{layer}"), config, x, inputs, past, dropout)
+        x = block(tape.scope(f"blocks.{layer}"), config, x, inputs, past, dropout, by_head)
     if config.placement.final:
         x = normalize(tape.scope("final_norm"), x, config.norm)
     return unembed(tape, config, x)
@@ -167,11 +168,13 @@ def block(
     inputs: AttentionRefs,
     past: Past | None,
     dropout: KeepMasks | None,
+    by_head: bool = False,
 ) -> Ref:
     """Returns X_post [B T C]: X_mid = X + Attention(Norm X), X_post = X_mid + MLP(Norm X_mid), with the norms
     where the config places them."""
     x = t.alias("resid_pre", x)
-    attn_out = attention(t, config, _normalize_at(t, config, "attn_norm", x), inputs, past, dropout)
+    normed = _normalize_at(t, config, "attn_norm", x)
+    attn_out = attention(t, config, normed, inputs, past, dropout, by_head)
     x = _add_output(t, config, "attn", "resid_mid", x, attn_out, dropout)
     if config.mlp.is_none:
         return t.alias("resid_post", x)

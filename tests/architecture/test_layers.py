@@ -23,7 +23,7 @@ LAYERS = (
     {"explain", "interop"},
     {"judge", "data"},
     {"cards", "generation"},
-    {"evaluation"},
+    {"evaluation", "interpretability"},
     {"training"},
     {"sheets"},
     {"workbench"},

@@ -82,6 +82,10 @@ def test_every_name_of_the_glossary_is_emitted_by_some_config() -> None:
         emitted |= {name.replace("blocks.0.", "blocks.L.") for name in (*tape.values, *tape.aliases)}
     packed = forward(VARIED[0], weights(VARIED[0]), IDS, segments=np.zeros(np.shape(IDS), int))
     emitted |= {*packed.values}
+    for output in ("linear", "none"):
+        config = ModelConfig.from_dict(CONFIGS["gpt2"].to_dict() | {"output": output, "biases": []})
+        by_head = forward(config, weights(config), IDS, by_head=True)
+        emitted |= {name.replace("blocks.0.", "blocks.L.") for name in by_head.values}
     cached = {f"blocks.L.attn.{name}" for name in ("past_k", "past_v", "k_all", "v_all")}
     biases_of_gated = {"blocks.L.mlp.gate_proj.bias"}
     missing = {row.name for row in PARAMETERS_AND_VALUES} - emitted - cached - biases_of_gated

@@ -1,0 +1,38 @@
+"""A view: what a look inside a model found, as tables, as plots and as plain data."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pellucid.figures.figure import Plot
+
+Entry = str | int | float | None
+"""A cell of a table; a float is shown rounded, and None as an empty cell."""
+
+
+@dataclass(frozen=True)
+class ViewTable:
+    """Rows under named columns; a float has this many decimals."""
+
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Entry]]
+    decimals: int = 4
+
+
+@dataclass(frozen=True)
+class View:
+    """What one look found.
+
+    `formula` states what is computed from which recorded names, in one line or a few; `data` holds every
+    number in full, as JSON has it (lists, dictionaries, numbers, text, None).
+    """
+
+    kind: str
+    """The look that made it: "lens", "attribution", …"""
+    title: str
+    formula: str
+    tables: Sequence[ViewTable] = ()
+    plots: Sequence[Plot] = ()
+    notes: Sequence[str] = ()
+    data: Mapping[str, Any] = field(default_factory=dict)
