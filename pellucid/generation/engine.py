@@ -17,7 +17,6 @@ import contextlib
 import dataclasses
 import secrets
 import threading
-import time
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
@@ -32,7 +31,8 @@ from pellucid.errors import PellucidError, ResourceError, TokenError, UsageError
 from pellucid.generation.constraints import compile_constraint
 from pellucid.generation.context import check_fits
 from pellucid.generation.feed import Feed
-from pellucid.generation.request import Completion, Request, Token
+from pellucid.generation.handle import Handle
+from pellucid.generation.request import Request
 from pellucid.generation.samplers.chain import Chain, Chosen, choose
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.generation.slots import CHUNK, CacheSlots
@@ -44,84 +44,8 @@ from pellucid.generation.strategies.strategy import Job, Strategy
 from pellucid.model.transformer import Transformer
 from pellucid.text.tokenizer import Tokenizer
 
-MOST_UNREAD = 64
-"""Tokens that a stream holds for its reader; with as many, its request waits until some are read."""
 PATIENCE = 30.0
 """Seconds that a request waits for its reader before it is cancelled, so that its slots are free again."""
-
-
-class Handle:
-    """One request in the engine: iterate over its tokens as they come, or wait for its result."""
-
-    def __init__(self, engine: "Engine", strategy: Strategy, streams: bool) -> None:
-        self._engine, self.strategy, self._streams = engine, strategy, streams
-        self._unread: deque[Token] = deque()
-        self._full_since: float | None = None
-        self.error: Exception | None = None
-        """What ended the request before its texts were complete."""
-        self.is_done = False
-        self.is_cancelled = False
-
-    @property
-    def request(self) -> Request:
-        return self.strategy.job.request
-
-    @property
-    def seed(self) -> int:
-        """The seed that is used, also where the request has none."""
-        return self.strategy.job.chain.seed
-
-    @property
-    def prompt_logprobs(self) -> list[float]:
-        """The log-probability of every token of the prompt but the first, where the request asked for it."""
-        return self.strategy.prompt_logprobs
-
-    def __iter__(self) -> Iterator[Token]:
-        """Yields the tokens of all choices as they are chosen; at the end it raises the request's error."""
-        while (token := self._next()) is not None:
-            yield token
-        if self.error is not None:
-            raise self.error
-
-    def _next(self) -> Token | None:
-        while True:
-            with self._engine.changed:
-                if self._unread:
-                    self._full_since = None
-                    self._engine.notify()  # the request may go on
-                    return self._unread.popleft()
-                if self.is_done:
-                    return None
-            self._engine.wait(self)
-
-    def result(self) -> list[Completion]:
-        """Waits until the request is done, and returns its choices; raises the request's error."""
-        for _ in self:
-            pass
-        return self.strategy.completions()
-
-    def cancel(self) -> None:
-        """Ends the request; what is generated so far remains its result."""
-        self._engine.cancel(self)
-
-    @property
-    def waits_for_reader(self) -> bool:
-        """Whether its reader is behind; only where the engine runs by itself, since otherwise a reader who
-        waits for another request would wait for ever."""
-        is_behind = len(self._unread) >= MOST_UNREAD and self._engine.runs_by_itself
-        if is_behind and self._full_since is None:
-            self._full_since = time.monotonic()
-        return is_behind
-
-    @property
-    def is_abandoned(self) -> bool:
-        """Whether its reader has read nothing for longer than the engine's patience."""
-        waited = 0.0 if self._full_since is None else time.monotonic() - self._full_since
-        return self.waits_for_reader and waited > self._engine.patience
-
-    def _emit(self, token: Token) -> None:
-        if self._streams:
-            self._unread.append(token)
 
 
 class Engine:
@@ -220,12 +144,12 @@ class Engine:
         does."""
         if self._thread is not None:
             with self.changed:
-                if not handle.is_done and not handle._unread:
+                if not handle.is_done and not handle.has_unread:
                     self.changed.wait(timeout=1.0)
             return
         if not self.step():
             with self.changed:
-                if not handle.is_done and not handle._unread:
+                if not handle.is_done and not handle.has_unread:
                     self.changed.wait(timeout=0.05)  # another thread took the last step
 
     # ---- a thread of its own
@@ -341,7 +265,7 @@ class Engine:
             config.context_length,
             int(prefix),
             self.tokenizer,
-            lambda token: tokens[0]._emit(token),
+            lambda token: tokens[0].emit(token),
         )
         strategy = (
             Speculate(job, self.slots, self.speculation)

@@ -10,7 +10,8 @@ from pellucid.generation.request import Completion, Request
 from pellucid.workbench.generation_options import GenerationCall
 
 if TYPE_CHECKING:  # torch is imported when the fast engine is first asked for
-    from pellucid.generation.engine import Engine, Handle
+    from pellucid.generation.engine import Engine
+    from pellucid.generation.handle import Handle
     from pellucid.generation.ledger.ledger import Ledger
     from pellucid.workbench.model import Model
 

@@ -44,7 +44,8 @@ from pellucid.workbench.ledgers import make_ledger
 from pellucid.workbench.model import Model
 
 if TYPE_CHECKING:
-    from pellucid.generation.engine import Engine, Handle
+    from pellucid.generation.engine import Engine
+    from pellucid.generation.handle import Handle
 
 ANSWER_TOKENS = 512
 """New tokens of an answer where the settings do not say how many."""

@@ -14,7 +14,7 @@ from pellucid.workbench.generation_options import GenerationCall, GenerationOpti
 from pellucid.workbench.prompts import Prompt, encode_start, split_prompts
 
 if TYPE_CHECKING:  # torch is imported when the fast engine is first asked for
-    from pellucid.generation.engine import Handle
+    from pellucid.generation.handle import Handle
     from pellucid.workbench.model import Model
 
 Same = TypeVar("Same", str, list[int], list[str], list[list[int]])

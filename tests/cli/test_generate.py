@@ -17,7 +17,7 @@ from torch import Tensor
 import pellucid
 from pellucid.cli.generate import MOST_INPUT
 from pellucid.generation import engine
-from pellucid.generation.engine import Handle
+from pellucid.generation.handle import Handle
 from pellucid.generation.ledger.ledger import Ledger
 from pellucid.generation.request import Completion, Token
 from pellucid.generation.samplers.chain import ChainState, Chosen

@@ -10,7 +10,8 @@ import torch
 
 import pellucid.generation.engine as engine_module
 from pellucid.errors import PellucidError, ResourceError, TokenError, UsageError
-from pellucid.generation.engine import MOST_UNREAD, Engine, Handle
+from pellucid.generation.engine import Engine
+from pellucid.generation.handle import MOST_UNREAD, Handle
 from pellucid.generation.request import Completion, Request
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.model.transformer import Transformer

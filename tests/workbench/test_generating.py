@@ -9,7 +9,8 @@ import torch
 
 import pellucid
 from pellucid.errors import TokenError, UsageError
-from pellucid.generation.engine import Engine, Handle
+from pellucid.generation.engine import Engine
+from pellucid.generation.handle import Handle
 from pellucid.workbench import Model
 from tests.interop.gguf import random_models
 
