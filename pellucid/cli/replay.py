@@ -23,8 +23,9 @@ def replay(
 
     With --model the whole text of a ledger is generated again: bit for bit on the same kind of machine.
     """
-    from pellucid.generation.ledger.file import is_ledger
+    from pellucid.generation.ledger.file import check_not_page, is_ledger
 
+    check_not_page(file)
     if is_ledger(file):
         _replay_ledger(file, model)
         return

@@ -83,6 +83,9 @@ def explain(
             ledger, token, at, choice=choice, model=ledger_model, depth=depth, top=top, lines=lines, say=say
         )
     if token is not None or ledger_model is not None:
+        from pellucid.generation.ledger.file import check_not_page
+
+        check_not_page(Path(str(model)))
         raise UsageError("token and ledger_model are for a ledger: omit them, or give a ledger's file.")
     if prompt is not None:
         if tokens is not None or batch is not None:

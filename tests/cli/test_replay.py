@@ -43,3 +43,10 @@ def test_a_trace_has_no_model_to_run_again(shell: Shell) -> None:
     shell("trace", "abcd", "A B", "-o", "t.json")
     assert shell("replay", "t.json", "--model", "abcd").code == 2
     assert shell("explain", "t.json", "--token", "1").code == 2
+
+
+@pytest.mark.parametrize("line", [["replay", "a.html"], ["explain", "a.html", "--token", "2"]])
+def test_a_page_of_a_ledger_is_refused_with_what_to_give(shell: Shell, line: list[str]) -> None:
+    make_small_ledger().save("a.html")
+    done = shell(*line)
+    assert done.code == 2 and "give the .json file" in done.err

@@ -50,6 +50,12 @@ def _why_not_a_ledger(path: Path) -> str:
 LEDGER = Kind("a ledger", _why_not_a_ledger)
 
 
+def check_not_page(path: Path) -> None:
+    """Raises where a page of a ledger is given in place of its file."""
+    if path.suffix == ".html":
+        raise FileError(f"{path} is a page, which has rounded numbers: give the .json file of the ledger.")
+
+
 def is_ledger(path: Path) -> bool:
     """Returns whether a file says that it is a ledger, of whatever version."""
     try:
