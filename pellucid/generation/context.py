@@ -38,7 +38,7 @@ def check_fits(
         remedies = [
             f"ask for at most {fits:,} new tokens" * (fits > 0),
             f"shorten the prompt to {context_length - needed:,} tokens" * (needed < context_length),
-            'use context="crop"',
+            'use context="crop" (--context crop)',
         ]
         raise TokenError(
             f"{pluralize(prompt_length, 'token')} of the prompt{also} do not fit the context of "
