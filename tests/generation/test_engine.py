@@ -10,6 +10,7 @@ import torch
 
 import pellucid.generation.engine as engine_module
 from pellucid.errors import PellucidError, ResourceError, TokenError, UsageError
+from pellucid.generation import slots
 from pellucid.generation.engine import Engine
 from pellucid.generation.handle import MOST_UNREAD, Handle
 from pellucid.generation.request import Completion, Request
@@ -158,6 +159,20 @@ def test_a_static_decode_step_writes_the_same_greedy_texts(name: str) -> None:
         found.append([engine.add(request, streams=False) for request in requests])
     for one, other in zip(*found, strict=True):
         assert one.result() == other.result()
+
+
+@pytest.mark.parametrize("name", ["positions/rope", "mask/window", "positions/alibi"])
+def test_static_shapes_grow_in_strides_and_change_no_text(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slots, "STRIDE", 4)
+    model = fast(CHOICES[name], seed=3)
+    requests = [Request((1, 3, i)[: 1 + i], Sampling(max_new_tokens=5, seed=0)) for i in range(3)]
+    alone = [Engine(model, slots=1, is_static=False).add(request).result() for request in requests]
+    engine = Engine(model, slots=2, is_static=True)
+    handles = [engine.add(request, streams=False) for request in requests]
+    lengths = set()
+    while engine.step():
+        lengths.add(engine.slots.cache.visible_length)
+    assert [handle.result() for handle in handles] == alone and lengths <= {4, 8}
 
 
 def test_a_shared_beginning_is_read_once() -> None:
