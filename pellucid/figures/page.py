@@ -12,15 +12,9 @@ import numpy as np
 
 from pellucid.figures.chart import Chart, LegendKey
 from pellucid.figures.figure import Figure
+from pellucid.figures.inline import BRIGHT, dark_rules, draw_key
 from pellucid.figures.svg import has_name, plot_marks, tile
-from pellucid.figures.svg.marks import COLORS, FAINT, INK, NONE, PAPER, RULE, Tile, stroke, svg_tag
-
-BRIGHT = ("#63b3ed", "#ff9257", "#5fd39a", "#e58fd4", "#ecc04f", "#b5c0cf", "#a59bff", "#ff8585")
-DARK = {
-    INK: "#e4e8ed", FAINT: "#a3b0bf", PAPER: "#1b2129", RULE: "#3a4552", NONE: "#2c343e",
-    **dict(zip(COLORS, BRIGHT, strict=True)),
-}  # fmt: skip
-"""What a color becomes on a dark page. The heatmaps keep theirs: bright is large on any page."""
+from pellucid.figures.svg.marks import COLORS, Tile, svg_tag
 
 
 def write_page(figure: Figure) -> bytes:
@@ -34,27 +28,17 @@ def write_page(figure: Figure) -> bytes:
     ]
     names = [{"name": key.name, "color": f"var(--run{key.color % len(COLORS)})"} for key in keys]
     values = json.dumps({"names": names, "panels": charts}, ensure_ascii=False, allow_nan=False)
-    dark = (
-        f'[{what}="{light}"] {{ {what}: {dark}; }}'
-        for light, dark in DARK.items()
-        for what in ("fill", "stroke")
-    )
     parts = {
         "TITLE": escape(figure.title),
         "LIGHT": " ".join(f"--run{i}: {color};" for i, color in enumerate(COLORS)),
         "DARK": " ".join(f"--run{i}: {color};" for i, color in enumerate(BRIGHT)),
-        "DARK_MARKS": "\n    ".join(dark),
-        "NAMES": "\n".join(map(_name, filter(has_name, keys))),
+        "DARK_MARKS": dark_rules(),
+        "NAMES": "\n".join(map(draw_key, filter(has_name, keys))),
         "DRAWING": "\n".join(_draw(figure)),
         "VALUES": values.replace("<", "\\u003c"),
     }
     page = (Path(__file__).parent / "page.html").read_text("utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], page).encode()
-
-
-def _name(key: LegendKey) -> str:
-    line = f'<path fill="none" {stroke(key)} stroke-width="2" d="M0 5h22"/>'
-    return f'<li><svg viewBox="0 0 22 10" width="22" height="10">{line}</svg> {escape(key.name)}</li>'
 
 
 def _draw(figure: Figure) -> Iterator[str]:

@@ -20,7 +20,8 @@ import pytest
 from pellucid.figures import png
 from pellucid.figures.figure import Figure, Section
 from pellucid.figures.file import FIGURE_FILE
-from pellucid.figures.page import DARK, write_page
+from pellucid.figures.inline import DARK
+from pellucid.figures.page import write_page
 from pellucid.figures.svg import tile, write_svg
 from pellucid.figures.svg.marks import hex_color
 from pellucid.training.history.charts import curve_charts

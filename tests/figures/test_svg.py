@@ -9,7 +9,8 @@ import pytest
 
 from pellucid.figures.chart import Axis, Chart, PointLabel
 from pellucid.figures.figure import make_figure
-from pellucid.figures.page import DARK, write_page
+from pellucid.figures.inline import DARK
+from pellucid.figures.page import write_page
 from pellucid.figures.svg import write_svg
 from pellucid.figures.svg.labels import Area, place_labels
 from tests.figures.examples import BARS, CHANNELS, FIGURES, GRAPH, LOSS, PATTERN
