@@ -12,7 +12,7 @@ from pellucid.figures.diagram import Bars
 from pellucid.figures.figure import NARROW, Figure, Section
 from pellucid.format import format_bytes, format_count
 from pellucid.text.scripts import SCRIPTS
-from pellucid.text.token_counts import TokenCounts
+from pellucid.text.tokenization_counts import TokenizationCounts
 
 if TYPE_CHECKING:
     from pellucid.data.tokenizer_comparison import TokenizerComparison, TokenizerUse
@@ -78,7 +78,7 @@ def _format_block(uses: "Sequence[TokenizerUse]", width: int) -> Iterator[str]:
         yield row("output layer, FLOP per byte", lambda one: _count(one.unembedding_flops_per_byte))
 
 
-def _find_scripts(counts: TokenCounts) -> list[int]:
+def _find_scripts(counts: TokenizationCounts) -> list[int]:
     """Returns the scripts of the text, the most frequent first."""
     order = np.argsort(-counts.script_bytes, kind="stable").tolist()
     return [i for i in order if counts.script_bytes[i]]

@@ -19,7 +19,7 @@ from pellucid.text.chunking import can_chunk, chunks
 from pellucid.text.corpus import Corpus
 from pellucid.text.corpus.bad_files import STOP
 from pellucid.text.scripts import SCRIPTS
-from pellucid.text.token_counts import NOTHING, TokenCounts, count_tokens
+from pellucid.text.tokenization_counts import NOTHING, TokenizationCounts, count_tokens
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.text.word_level import WordLevelTokenizer
 
@@ -43,14 +43,14 @@ class TokenizerUse:
     name: str
     kind: str
     vocab_size: int
-    domains: Mapping[str, TokenCounts]
+    domains: Mapping[str, TokenizationCounts]
     unembedding: Cost | None
     """Parameters of W_U, and its operations for one token."""
     refuses: bool
     """Whether it has no unknown token, so that it refuses what is not in its vocabulary."""
 
     @property
-    def total(self) -> TokenCounts:
+    def total(self) -> TokenizationCounts:
         return sum(self.domains.values(), NOTHING)
 
     @property
@@ -96,7 +96,7 @@ class TokenizerComparison:
         return "\n".join(format_comparison(self))
 
 
-def _as_data(counts: TokenCounts) -> dict[str, Any]:
+def _as_data(counts: TokenizationCounts) -> dict[str, Any]:
     scripts = zip(SCRIPTS, counts.script_bytes, counts.script_tokens, strict=True)
     return {
         "documents": counts.documents,
@@ -160,7 +160,7 @@ def compare_tokenizers(
     )
 
 
-def count_document(tokenizer: Tokenizer, text: str) -> TokenCounts:
+def count_document(tokenizer: Tokenizer, text: str) -> TokenizationCounts:
     """Returns the counts of a document, chunk by chunk where the tokenizer's ids do not depend on that."""
     pieces = [count_tokens(tokenizer, piece) for piece in (chunks(text) if can_chunk(tokenizer) else [text])]
     exact = int(all(piece.exact_documents for piece in pieces))

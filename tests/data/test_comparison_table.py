@@ -8,7 +8,7 @@ from pellucid.data.comparison_table import draw_comparison, format_comparison
 from pellucid.data.tokenizer_comparison import TokenizerComparison, TokenizerUse
 from pellucid.figures.svg import write_svg
 from pellucid.text.kinds import train
-from pellucid.text.token_counts import count_tokens
+from pellucid.text.tokenization_counts import count_tokens
 from pellucid.text.word_level import WordTokenizer
 
 TEXT = "the cat sat on 12 mats, привет"

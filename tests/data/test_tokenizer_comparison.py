@@ -10,7 +10,7 @@ from pellucid.data.tokenizer_comparison import TokenizerInput, compare_tokenizer
 from pellucid.errors import ConfigError, FileError, UsageError
 from pellucid.text import chunking
 from pellucid.text.kinds import train
-from pellucid.text.token_counts import count_tokens
+from pellucid.text.tokenization_counts import count_tokens
 from pellucid.text.word_level import CharacterTokenizer
 from tests.text.sample_texts import STORY
 

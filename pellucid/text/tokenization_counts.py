@@ -22,7 +22,7 @@ BLOCK = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
-class TokenCounts:
+class TokenizationCounts:
     """Counts of one or more texts; those of two are added with +."""
 
     documents: int
@@ -44,8 +44,8 @@ class TokenCounts:
     exact_documents: int
     """Documents that decode(encode(text)) returns exactly."""
 
-    def __add__(self, other: "TokenCounts") -> "TokenCounts":
-        return TokenCounts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
+    def __add__(self, other: "TokenizationCounts") -> "TokenizationCounts":
+        return TokenizationCounts(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
 
     @property
     def bytes_per_token(self) -> float:
@@ -59,10 +59,10 @@ class TokenCounts:
         return found
 
 
-NOTHING = TokenCounts(0, 0, 0, np.zeros(len(SCRIPTS)), np.zeros(len(SCRIPTS)), 0, 0, 0, 0, 0)
+NOTHING = TokenizationCounts(0, 0, 0, np.zeros(len(SCRIPTS)), np.zeros(len(SCRIPTS)), 0, 0, 0, 0, 0)
 
 
-def count_tokens(tokenizer: Tokenizer, text: str) -> TokenCounts:
+def count_tokens(tokenizer: Tokenizer, text: str) -> TokenizationCounts:
     """Returns the counts of one document.
 
     >>> from pellucid.text.word_level import CharacterTokenizer
@@ -77,7 +77,7 @@ def count_tokens(tokenizer: Tokenizer, text: str) -> TokenCounts:
     scripts = np.repeat(number_scripts(text), sizes)
     is_unknown = ids == (-1 if tokenizer.unknown_id is None else tokenizer.unknown_id)
     is_byte = np.isin(ids, list(tokenizer.byte_tokens))
-    return TokenCounts(
+    return TokenizationCounts(
         documents=1,
         bytes=total,
         tokens=len(ids),

@@ -7,7 +7,7 @@ import pytest
 
 from pellucid.text.kinds import train
 from pellucid.text.scripts import SCRIPTS
-from pellucid.text.token_counts import NOTHING, count_tokens
+from pellucid.text.tokenization_counts import NOTHING, count_tokens
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.text.word_level import CharacterTokenizer, WordTokenizer
 from tests.text.sample_texts import STORY, strings
