@@ -1,5 +1,8 @@
 """Plots inside an HTML page of text: drawings that follow the reader's light or dark style, and the rules
-that such a page needs."""
+that such a page needs.
+
+A colored cell has its color in a style attribute, which a Content-Security-Policy allows by
+`style-src-attr 'unsafe-inline'`."""
 
 from collections.abc import Iterator, Sequence
 from xml.sax.saxutils import escape
@@ -7,7 +10,7 @@ from xml.sax.saxutils import escape
 from pellucid.figures.alt import describe
 from pellucid.figures.chart import LegendKey
 from pellucid.figures.figure import Plot, Section, make_figure
-from pellucid.figures.svg import has_name, plot_marks, tile
+from pellucid.figures.svg import ZOOM, has_name, plot_marks, tile
 from pellucid.figures.svg.marks import COLORS, FAINT, INK, NONE, PAPER, RULE, stroke, svg_tag
 
 BRIGHT = ("#63b3ed", "#ff9257", "#5fd39a", "#e58fd4", "#ecc04f", "#b5c0cf", "#a59bff", "#ff8585")
@@ -34,12 +37,12 @@ def draw_key(key: LegendKey) -> str:
 
 
 def draw_section(section: Section, number: int) -> Iterator[str]:
-    """Yields the plots of a section, each an <svg> of its own with its numbers in words, in a <div> that puts
-    them beside each other as the window has room; `number` is that of no other section on the page."""
+    """Yields the plots of a section, each an <svg> of its own with its numbers in words, in a <div> of the
+    class `tiles`, which the page lays out; `number` is that of no other section on the page."""
     size = tile(section)
     yield '<div class="tiles">'
     for j, plot in enumerate(section.plots):
-        yield svg_tag(*size.outer, 'role="img"')
+        yield svg_tag(*size.outer, f'role="img" width="{ZOOM * size.outer[0]:g}"')
         yield f"<desc>{escape(describe(plot))}</desc>"
         yield from plot_marks(plot, f"plot-{number}-{j}", size, 0, 0)
         yield "</svg>"
