@@ -1,17 +1,14 @@
 """A ledger as an HTML page that needs nothing from elsewhere: tokens colored by surprisal, and of the one
 that is pointed at, or walked to with the keyboard, the candidates, the chain and the draw."""
 
-import base64
-import hashlib
 import json
 import math
-import re
-from bisect import bisect
 from collections.abc import Iterator
-from html import escape
 from pathlib import Path
 from typing import Any
 
+from pellucid.figures.html import escape_text, fill_page
+from pellucid.figures.surprisal import draw_legend, draw_token, read_token_style
 from pellucid.files import Kind, check_output, new_file
 from pellucid.format import escape_controls
 from pellucid.generation.ledger.beam_drawing import draw_beams
@@ -21,12 +18,15 @@ from pellucid.generation.ledger.settings_text import describe_rule, describe_set
 from pellucid.generation.ledger.token_text import PROPOSER_WORDS, count_names, find_place
 from pellucid.generation.request import Completion
 
-LEVELS = (0.1, 0.5, 1.0, 2.0, 4.0, 7.0)
-"""Where the next color begins, in nats."""
 SHOWN = 12
 """Candidates of a token on the page, the chosen one among them."""
 LONGEST_PROMPT = 400
 """Tokens of the prompt on the page, the last ones."""
+SPECULATIVE = (
+    '<li><span class="t s0 ok">·a</span>proposed and accepted</li>',
+    '<li><span class="t s0 no">·a</span>chosen in place of a rejected proposal</li>',
+)
+"""What the marks of speculative decoding mean."""
 MARK = b'<meta name="generator" content="pellucid ledger">'
 
 
@@ -54,36 +54,22 @@ def write_page(ledger: LedgerRecord, path: Path, force: bool = False) -> None:
 def make_page(ledger: LedgerRecord, file: str = "ledger.json") -> str:
     """Returns the page; `file` is the name of the ledger file in the commands that it shows."""
     here = Path(__file__).parent
-    page = (here / "page.html").read_text("utf-8")
-    script = (here / "page.js").read_text("utf-8")
-    style = page[page.index("<style>") + 7 : page.index("</style>")]
     rows = [(word, text) for word, text in describe_settings(ledger) if word != "prompt"]
     parts = {
-        "TITLE": f"Ledger of {_plain(ledger.model.name)}",
-        "HEADING": f"How {_plain(ledger.model.name)} chose {_count_tokens(ledger)}",
-        "SETTINGS": "\n".join(f"<dt>{word}</dt><dd>{_plain(text)}</dd>" for word, text in rows),
+        "TOKEN_STYLE": read_token_style(),
+        "TITLE": f"Ledger of {escape_text(ledger.model.name)}",
+        "HEADING": f"How {escape_text(ledger.model.name)} chose {_count_tokens(ledger)}",
+        "SETTINGS": "\n".join(f"<dt>{word}</dt><dd>{escape_text(text)}</dd>" for word, text in rows),
         "LEGEND": "\n".join(_draw_legend(ledger)),
         "CHOICES": "\n".join(_draw_choices(ledger)),
         "BEAMS": "\n".join(draw_beams(ledger)),
-        "FILE": _plain(file),
-        "MODEL": _plain(ledger.model.path or ledger.model.name),
+        "FILE": escape_text(file),
+        "MODEL": escape_text(ledger.model.path or ledger.model.name),
         "DATA": json.dumps(_make_data(ledger, file), ensure_ascii=False, separators=(",", ":")).replace(
             "<", "\\u003c"
         ),
-        "SCRIPT": script,
-        "STYLE_HASH": _hash(style),
-        "SCRIPT_HASH": _hash(f"\n{script}"),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], page)
-
-
-def _hash(text: str) -> str:
-    """Returns the source expression of a Content-Security-Policy that allows this text alone."""
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-def _plain(text: str) -> str:
-    return escape(escape_controls(text, keep=""))
+    return fill_page((here / "page.html").read_text("utf-8"), parts, (here / "page.js").read_text("utf-8"))
 
 
 def _count_tokens(ledger: LedgerRecord) -> str:
@@ -91,29 +77,12 @@ def _count_tokens(ledger: LedgerRecord) -> str:
     return f"{count:,} token{'s' * (count != 1)}"
 
 
-def compute_level(surprisal: float) -> int:
-    """Returns the color of a surprisal, from 0 to 6.
-
-    >>> compute_level(0.05), compute_level(1.0), compute_level(20)
-    (0, 3, 6)
-    """
-    return bisect(LEVELS, surprisal)
-
-
 def _draw_legend(ledger: LedgerRecord) -> Iterator[str]:
     """Yields what the colors mean, nothing where no token has an entry."""
     if not any(completion.entries for completion in ledger.completions):
         return
-    yield '<ul class="legend" aria-label="colors: the surprisal of a token">'
-    yield "<li>surprisal −ln p, in nats:</li>"
-    ends = [f"{level:g}" for level in LEVELS]
-    words = [f"below {ends[0]}", *(f"to {end}" for end in ends[1:]), f"{ends[-1]} and more"]
-    for level, word in enumerate(words):
-        yield f'<li><span class="t s{level}">·a</span>{word}</li>'
-    if any(completion.speculative for completion in ledger.completions):
-        yield '<li><span class="t s0 ok">·a</span>proposed and accepted</li>'
-        yield '<li><span class="t s0 no">·a</span>chosen in place of a rejected proposal</li>'
-    yield "</ul>"
+    is_speculative = any(completion.speculative for completion in ledger.completions)
+    yield from draw_legend(*SPECULATIVE if is_speculative else ())
     keys = " ".join(f"<kbd>{key}</kbd>" for key in "←→↑↓")
     hint = f"Point at a token, or walk with {keys}, to see what else could have been chosen."
     yield f'<p class="faint keys">{hint}</p>'
@@ -138,36 +107,30 @@ def _draw_prompt(ledger: LedgerRecord) -> Iterator[str]:
     if len(ledger.prompt) > LONGEST_PROMPT:
         yield f"… {len(ledger.prompt) - LONGEST_PROMPT:,} tokens before … "
     for id in ledger.prompt[-LONGEST_PROMPT:]:
-        yield f'<span class="t">{_draw_text(ledger, id)}</span>{_break_line(ledger, id)}'
+        yield draw_token(_find_text(ledger, id), None)
     yield "</span>"
 
 
 def _draw_tokens(ledger: LedgerRecord, completion: Completion) -> Iterator[str]:
     accepted, wrong = _find_proposals(completion)
     for step, id in enumerate(completion.ids):
+        text = _find_text(ledger, id)
         if not completion.entries:
-            yield f'<span class="t">{_draw_text(ledger, id)}</span>{_break_line(ledger, id)}'
+            yield draw_token(text, None)
             continue
         entry = completion.entries[step]
-        kinds = f"t s{compute_level(entry.surprisal)}"
-        kinds += " ok" if step in accepted else " no" if step in wrong else ""
-        label = (
-            f"token {step + 1}: {_plain(ledger.texts.get(id, str(id)))}, surprisal {entry.surprisal:.2f} nats"
+        fate = " ok" if step in accepted else " no" if step in wrong else ""
+        named = escape_text(ledger.texts.get(id, str(id)))
+        label = f"token {step + 1}: {named}, surprisal {entry.surprisal:.2f} nats"
+        attributes = (
+            f' role="option" aria-selected="false" tabindex="-1" aria-label="{label}" '
+            f'data-at="{completion.choice} {step}"'
         )
-        yield (
-            f'<span class="{kinds}" role="option" aria-selected="false" tabindex="-1" aria-label="{label}" '
-            f'data-at="{completion.choice} {step}">{_draw_text(ledger, id)}</span>{_break_line(ledger, id)}'
-        )
+        yield draw_token(text, entry.surprisal, attributes, fate)
 
 
-def _draw_text(ledger: LedgerRecord, id: int) -> str:
-    """Returns a token's text as HTML, its spaces faint."""
-    text = _plain(ledger.texts.get(id, f"#{id}")) or "(empty)"
-    return re.sub(r"(·+|(?:\\n|\\t)+)", r"<i>\1</i>", text)
-
-
-def _break_line(ledger: LedgerRecord, id: int) -> str:
-    return "<br>" if ledger.texts.get(id, "").endswith("\\n") else ""
+def _find_text(ledger: LedgerRecord, id: int) -> str:
+    return ledger.texts.get(id, f"#{id}")
 
 
 def _find_proposals(completion: Completion) -> tuple[set[int], dict[int, int]]:

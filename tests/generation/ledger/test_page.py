@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from pellucid.errors import FileError
+from pellucid.figures.surprisal import compute_level
 from pellucid.generation.ledger.beam_drawing import lay_out
 from pellucid.generation.ledger.ledger import Ledger
-from pellucid.generation.ledger.page import LEVELS, compute_level, make_page
+from pellucid.generation.ledger.page import make_page
 from tests.generation.small_ledgers import make_beam_ledger, make_small_ledger, make_speculative_ledger
 
 LEDGERS = [make_small_ledger(), make_small_ledger(3, 2), make_beam_ledger(), make_speculative_ledger()]
@@ -111,11 +112,6 @@ def test_the_data_are_those_of_the_entries() -> None:
 
 def test_five_hundred_tokens_are_less_than_a_megabyte() -> None:
     assert len(make_page(make_small_ledger(500)).encode()) < 600_000
-
-
-def test_colors_begin_where_the_legend_says() -> None:
-    assert [compute_level(level) for level in LEVELS] == [1, 2, 3, 4, 5, 6]
-    assert compute_level(0) == 0
 
 
 def test_accepted_and_replaced_proposals_are_marked() -> None:
