@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+HEAD_OUT = "head_out"
+"""The last part of `blocks.L.attn.head_out`, which is computed only where it is named."""
 IGNORE_INDEX = -100
 """The target of a position that the loss omits, as in PyTorch's `cross_entropy`."""
 
@@ -215,6 +217,15 @@ PARAMETERS_AND_VALUES: tuple[Name, ...] = (
 _TABLE = {row.name: row for row in PARAMETERS_AND_VALUES}
 _UPDATED = re.compile(r"(?P<base>.+?)(?P<moment>\.[mv])?@(?P<k>\d+)")
 _LAYER = re.compile(r"^blocks\.(\d+)\.")
+
+
+def asks_for_heads(name: str) -> bool:
+    """Whether a name, a pattern or an address is one of `attn.head_out`.
+
+    >>> asks_for_heads("d.blocks.*.attn.head_out[h=2]"), asks_for_heads("blocks.0.attn.*")
+    (True, False)
+    """
+    return HEAD_OUT in re.split(r"[.\[@]", name)
 
 
 def describe(name: str, also: Mapping[str, Name] = MappingProxyType({})) -> Name | None:

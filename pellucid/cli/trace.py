@@ -44,6 +44,9 @@ def trace(
         str, typer.Option(help="Who computes: reference (the specification), eager, fused or compiled.")
     ] = "reference",
     dtype: Dtype = "float32",
+    by_head: Annotated[
+        bool, typer.Option("--by-head", help="Add attn.head_out: what each head adds to the residual stream.")
+    ] = False,
     force: Force = False,
 ) -> None:
     """Run the specification on a prompt and keep every number in a file.
@@ -57,7 +60,7 @@ def trace(
     check_trace_output(output, force)
     found = load(model, dtype=dtype)
     options = trace_options(target, smoothing, update, lr, setting, clip, only, freeze, steps)
-    run = trace(found, prompts, backward=backward, path=path, **options)
+    run = trace(found, prompts, backward=backward, path=path, by_head=by_head, **options)
     files = write_trace(found, run, output, force)
     print(f"{' and '.join(map(str, files))}: {len(run.tape.steps)} steps, {len(run.tape.values)} tensors")
     if "loss" in run.tape:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pellucid.arguments import check_text
 from pellucid.errors import AddressError, did_you_mean, show
 from pellucid.explain.trace import Trace, format_index
+from pellucid.names import asks_for_heads
 from pellucid.reference.op import Index
 
 _ADDRESS = re.compile(r"\s*(?P<name>[^\[\]\s]+)\s*(\[(?P<index>.*)\])?\s*", re.DOTALL)
@@ -78,6 +79,8 @@ def _find_name(trace: Trace, asked: str) -> str:
     base, _, updates = asked.removeprefix("d.").partition("@")
     if base in ("loss", "nll", "lse") and "loss" not in tape:
         hint = " There is no loss: give a target (--target)."
+    elif asks_for_heads(asked) and not any(map(asks_for_heads, tape.values)):
+        hint = " This trace does not split attn_out into heads: trace the prompt with by_head (--by-head)."
     elif asked.startswith("d.") and base in tape and not any(name.startswith("d.") for name in tape.values):
         hint = " This trace has no gradients: give a target (--target)."
     elif asked.startswith("d.") and updates and f"{base}@{updates}" in tape:

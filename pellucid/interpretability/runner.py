@@ -16,6 +16,7 @@ import numpy as np
 from pellucid.config import ModelConfig
 from pellucid.dtypes import Array
 from pellucid.errors import TokenError, UsageError
+from pellucid.names import asks_for_heads
 from pellucid.patterns import select
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 Values = Mapping[str, Array]
 """Recorded values by name, float64, with the axes of the glossary (`names.py`)."""
 Index = tuple[int | slice | Array | None, ...]
-HEAD_OUT = "attn.head_out"
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class SpecificationRunner(Runner):
     def _run(
         self, ids: Array, record: tuple[str, ...], patches: Mapping[str, Sequence[Patch]]
     ) -> dict[str, Array]:
-        by_head = any(HEAD_OUT in name for name in (*record, *patches))
+        by_head = any(map(asks_for_heads, (*record, *patches)))
         tape = forward(self.config, self.weights, ids, by_head=by_head)
         names = select([*tape.values, *tape.aliases], record, "record", UsageError)
         values = replay(tape, patches) if patches else tape.values

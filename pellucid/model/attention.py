@@ -15,8 +15,7 @@ from pellucid.model.layer_cache import LayerCache
 from pellucid.model.linear import Linear, project
 from pellucid.model.positions import rotate
 from pellucid.model.taps import TapScope, is_named
-
-HEAD_OUT = "head_out"
+from pellucid.names import HEAD_OUT
 
 
 class Attention(nn.Module):
@@ -59,9 +58,7 @@ class Attention(nn.Module):
         alone.diagonal(dim1=1, dim2=3).copy_(z.permute(0, 2, 3, 1))  # every head with zeros for the others
         head_out, bias = alone.flatten(3), None
         if self.o_proj is not None:
-            bias = self.o_proj.bias
-            head_out = self.o_proj(head_out)
-            head_out = head_out if bias is None else head_out - bias
+            head_out, bias = self.o_proj.multiply(head_out), self.o_proj.bias
         out = self.t(HEAD_OUT, head_out).sum(1)
         return out if bias is None else out + bias
 

@@ -22,6 +22,10 @@ class Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         return linear(x, self.weight, self.bias)
 
+    def multiply(self, x: Tensor) -> Tensor:
+        """Returns x Wᵀ, without the bias."""
+        return linear(x, self.weight, None)
+
 
 def project(x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
     """Returns the outputs of several layers for one input.

@@ -32,9 +32,15 @@ class LoraLinear(Linear):
         self.lora_b = nn.Parameter(base.weight.new_zeros(self.out_features, rank))
 
     def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + self._adapt(x)
+
+    def multiply(self, x: Tensor) -> Tensor:
+        return super().multiply(x) + self._adapt(x)
+
+    def _adapt(self, x: Tensor) -> Tensor:
+        """Returns s (x Aᵀ) Bᵀ."""
         dropped = F.dropout(x, self.dropout) if self.training and self.dropout else x
-        low_rank = self.scale * linear(dropped, self.lora_a, None)
-        return super().forward(x) + linear(low_rank, self.lora_b, None)
+        return linear(self.scale * linear(dropped, self.lora_a, None), self.lora_b, None)
 
 
 def adapt(

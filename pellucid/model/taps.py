@@ -15,7 +15,7 @@ forward runs eagerly, on the explicit path, where every value has a name.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -64,8 +64,7 @@ class Watcher:
         self.edits = [entry for entry in entries if isinstance(entry, Edit)]
         self.recordings = [entry for entry in entries if isinstance(entry, Recording)]
         self.fused = all(entry.fused for entry in entries)
-        given = (pattern for entry in entries for pattern in entry.name_patterns)
-        self.asked = frozenset(pattern.rpartition(".")[2] for pattern in given)
+        self.asked = _last_parts(pattern for entry in entries for pattern in entry.name_patterns)
         """The last parts of the patterns: `head_out` of `blocks.*.attn.head_out`."""
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
@@ -78,6 +77,10 @@ class Watcher:
     def begin_call(self) -> None:
         for recording in self.recordings:
             recording.begin_call()
+
+
+def _last_parts(patterns: Iterable[str]) -> frozenset[str]:
+    return frozenset(pattern.rpartition(".")[2] for pattern in patterns)
 
 
 class _Open:
@@ -272,8 +275,9 @@ def _module(model: Any) -> nn.Module | None:
 class _Collector(Watcher):
     """A watcher simple enough to be compiled: the values become outputs of the graph."""
 
-    def __init__(self) -> None:
+    def __init__(self, patterns: Sequence[str]) -> None:
         super().__init__(())
+        self.asked = _last_parts(patterns)
         self.values: dict[str, Tensor] = {}
 
     def __call__(self, name: str, value: Tensor) -> Tensor:
@@ -281,11 +285,12 @@ class _Collector(Watcher):
         return value
 
 
-def compiled_values(run: Callable[[], Tensor]) -> dict[str, Tensor]:
-    """Returns the named values of a forward that is compiled together with its taps."""
+def compiled_values(run: Callable[[], Tensor], patterns: Sequence[str] = ("*",)) -> dict[str, Tensor]:
+    """Returns the named values of a forward that is compiled together with its taps: all of them, and of
+    those that are computed only where they are named, the ones that a pattern names."""
     if _open.get() is not None:
         raise UsageError("compiled code cannot be watched inside a record or edit block: leave it first.")
-    _tracing.watcher = collector = _Collector()
+    _tracing.watcher = collector = _Collector(patterns)
 
     def collect() -> dict[str, Tensor]:
         run()

@@ -53,20 +53,22 @@ def train(
     *,
     objective: Mapping[str, Any] | None = None,
     padding: Any = None,
+    by_head: bool = False,
     **settings: Any,
 ) -> list[Tape]:
     """Returns one tape per update, and a last one with the forward pass of the trained weights; `settings`
     are those of `update`."""
     tapes: list[Tape] = []
+    run = {"objective": objective, "padding": padding, "by_head": by_head}
     weights, state = dict(weights), dict[str, Array]()
     for k in range(1, steps + 1):
-        tape = forward(config, weights, ids, targets, objective=objective, padding=padding)
+        tape = forward(config, weights, ids, targets, **run)
         tape.backward(tape.ref("loss"))
         updated = update(tape, rule, k, state=state, **settings)
         weights |= {ref.name.removesuffix(f"@{k}"): tape[ref] for ref in updated}
         state = {name: value for name, value in tape.values.items() if name.endswith(f"@{k}")}
         tapes.append(tape)
-    return [*tapes, forward(config, weights, ids, targets, objective=objective, padding=padding)]
+    return [*tapes, forward(config, weights, ids, targets, **run)]
 
 
 def join(tapes: list[Tape]) -> Tape:

@@ -16,6 +16,7 @@ from pellucid.model import taps
 from pellucid.model.compiler import NO_COMPILER, lacks_compiler
 from pellucid.model.loss import loss
 from pellucid.model.transformer import Transformer
+from pellucid.names import HEAD_OUT, asks_for_heads
 from pellucid.reference.op import Array
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
@@ -49,23 +50,27 @@ def run(
     positions: Any = None,
     padding: Any = None,
     smoothing: float = 0.0,
+    by_head: bool = False,
 ) -> EnginesRun:
     """Runs both engines on ids [B T] and returns every value of both, with gradients for `backward`.
 
     `program` is an earlier run of the specification on the same ids: its parameters are replaced by those of
     the module, its other values stay as they were. `positions` [T] are those of the fast engine; a program
-    that is given must have been run with them. `padding` [B T] is 1 for a token and 0 for padding.
+    that is given must have been run with them. `padding` [B T] is 1 for a token and 0 for padding. `by_head`
+    names what each head adds to the residual stream, as does a program that has these values.
     """
     if path not in PATHS:
         raise UsageError(unknown("path", path, PATHS))
     if program is not None:
         tape = with_values(program, module.weights())
+        by_head = any(map(asks_for_heads, program.values))
     else:
-        objective = {"smoothing": smoothing}
-        tape = forward(module.config, module.weights(), ids, targets, objective=objective, padding=padding)
+        more = {"objective": {"smoothing": smoothing}, "padding": padding, "by_head": by_head}
+        tape = forward(module.config, module.weights(), ids, targets, **more)
         if backward:
             tape.backward(tape.ref("loss"))
-    found = _record(module, (ids, targets, positions, padding), smoothing, path, backward)
+    patterns = ("*", f"*.{HEAD_OUT}") if by_head else ("*",)
+    found = _record(module, (ids, targets, positions, padding), smoothing, path, backward, patterns)
     types = {name: str(value.dtype).removeprefix("torch.") for name, value in found.items()}
     values = {name: value.detach().double().cpu().numpy() for name, value in found.items()}
     if "mask" in values and "mask" in tape.values:  # the fast engine holds one mask for all rows
@@ -83,7 +88,12 @@ def with_values(program: Tape, values: Mapping[str, Array]) -> Tape:
 
 
 def _record(
-    module: Transformer, inputs: tuple[Any, ...], smoothing: float, path: str, backward: bool
+    module: Transformer,
+    inputs: tuple[Any, ...],
+    smoothing: float,
+    path: str,
+    backward: bool,
+    patterns: tuple[str, ...],
 ) -> dict[str, torch.Tensor]:
     """Returns the values that the module computes from ids, targets, positions and padding, by name."""
     ids, targets, positions, padding = (
@@ -101,8 +111,8 @@ def _record(
         if path == "compiled":
             if lacks_compiler(module.device):
                 raise UsageError(f"{NO_COMPILER}: use path eager or fused.")
-            return taps.compiled_values(forward)
-        with taps.record(gradients=backward, fused=path == "fused") as seen:
+            return taps.compiled_values(forward, patterns)
+        with taps.record(*patterns, gradients=backward, fused=path == "fused") as seen:
             result = forward()
             # autograd.grad returns the gradients, so that the parameters' own .grad stays the user's
             found = torch.autograd.grad(result, list(trained.values()), allow_unused=True) if backward else ()

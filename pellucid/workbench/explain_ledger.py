@@ -21,6 +21,7 @@ from pellucid.generation.ledger.ledger import Ledger
 from pellucid.generation.ledger.token_text import find_step, format_token, token_text
 from pellucid.generation.samplers.chain import Chain, ChainState
 from pellucid.generation.samplers.sampling_steps import append_chain
+from pellucid.names import asks_for_heads
 from pellucid.workbench.model import Model
 from pellucid.workbench.replaying import open_model_of
 
@@ -68,7 +69,7 @@ def explain_token(
     ids = ledger.read_context(choice, step)
     if ledger.model.parameters * len(ids) > A_SECOND:
         say(f"running the specification of {found.name} on {pluralize(len(ids), 'token')} …")
-    trace = trace_token(ledger, found, choice, step)
+    trace = trace_token(ledger, found, choice, step, by_head=at is not None and asks_for_heads(at))
     notes = _describe(ledger, trace, choice, step)
     if at is None and ledger.completions[choice].entries:
         notes = [*format_token(ledger, token, choice), *notes[1:]]
@@ -89,10 +90,10 @@ def find_choice(ledger: Ledger, choice: int, step: int) -> tuple[int, float]:
     return completion.ids[step], math.exp(ledger.beams[node].logprob) if node >= 0 else math.nan
 
 
-def trace_token(ledger: Ledger, model: Model, choice: int, step: int) -> Trace:
+def trace_token(ledger: Ledger, model: Model, choice: int, step: int, by_head: bool = False) -> Trace:
     """Returns the specification's run on the context of a new token, with the samplers and the draw."""
     ids = ledger.read_context(choice, step)
-    trace = model.trace(list(ids))
+    trace = model.trace(list(ids), by_head=by_head)
     state = _make_state(ledger, model, choice, step)
     append_chain(trace.tape, "logits", len(ids) - 1, state)
     plain = trace.labels["s"]

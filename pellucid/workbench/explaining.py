@@ -11,6 +11,7 @@ from pellucid.explain.derive import Derivation, check_limits
 from pellucid.explain.table import IN_PYTHON, More, Slice
 from pellucid.explain.trace import Trace
 from pellucid.interop.resolve import is_run, resolve
+from pellucid.names import asks_for_heads
 from pellucid.workbench.model import Model
 from pellucid.workbench.opening import load, trace
 from pellucid.workbench.prompts import Prompt
@@ -94,6 +95,8 @@ def explain(
             raise UsageError("a trace holds its own run: omit the prompt.")
         if run.get("target") is not None and not run.get("update"):
             run = {"backward": True} | run
+        if at is not None and asks_for_heads(at):
+            run = {"by_head": True} | run
         found = trace(model, prompt, raw_tokens=raw_tokens, **run)  # type: ignore[arg-type]
     elif _is_trace(model):
         given = {**run, **({"raw_tokens": True} if raw_tokens else {}), "tokens": tokens, "batch": batch}

@@ -23,6 +23,7 @@ from pellucid.explain.table import Slice
 from pellucid.format import escape_controls
 from pellucid.interop.resolve import open_model
 from pellucid.interop.rope_layout import in_layout
+from pellucid.names import asks_for_heads
 from pellucid.pretrained import LazyWeights, Pretrained, Provenance, parameter_count
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.workbench.chatting import chat, chat_prompt
@@ -285,7 +286,8 @@ class Model:
         """
         check_limits(at, depth, top, lines)
         backward = run.get("target") is not None and not run.get("update")
-        return explain(self.trace(prompt, **({"backward": backward} | run)), at, depth, top, lines)
+        usual = {"backward": backward, "by_head": asks_for_heads(at)}
+        return explain(self.trace(prompt, **(usual | run)), at, depth, top, lines)
 
     def in_layout(self, layout: str) -> "Model":
         """Returns the same model with its queries and keys in RoPE's layout "halves" or "pairs"."""

@@ -43,6 +43,7 @@ def trace(
     clip: float | None = None,
     settings: Mapping[str, float] | None = None,
     raw_tokens: bool = False,
+    by_head: bool = False,
     **more_settings: float,
 ) -> Trace:
     """Runs the specification on a prompt and returns every number, with gradients and updates where asked.
@@ -58,7 +59,8 @@ def trace(
 
     `path` is the specification, or a path of the fast engine ("eager", "fused", "compiled"), whose own
     numbers then stand on the specification's program. With `raw_tokens`, tokens are labelled as the
-    tokenizer's file writes them.
+    tokenizer's file writes them. With `by_head`, each block's attn_out is the sum of `attn.head_out`, what
+    each head adds to the residual stream, over the heads.
 
     >>> import pellucid
     >>> run = pellucid.trace("abcd", "A B", target="C", update="sgd", lr=0.5)
@@ -69,6 +71,7 @@ def trace(
     """
     check_bool("backward", backward)
     check_bool("raw_tokens", raw_tokens)
+    check_bool("by_head", by_head)
     check_one_of("path", path, PATHS)
     check_int("steps", steps, least=1, most=1000)
     objective = {"smoothing": check_smoothing(smoothing)} if smoothing else {}
@@ -92,15 +95,17 @@ def trace(
             backward=backward,
             padding=batch.padding,
             smoothing=smoothing,
+            by_head=by_head,
         )
         tape, dtype, types = done.to_tape(), model.dtype, dict(done.types)
     elif request:
         optimizer, choice = request
         inputs = (model.config, model.weights, batch.ids, batch.targets)
-        tape = join(train(*inputs, optimizer, steps, objective=objective, padding=batch.padding, **choice))
+        more = {"objective": objective, "padding": batch.padding, "by_head": by_head, **choice}
+        tape = join(train(*inputs, optimizer, steps, **more))
     else:
         inputs = (model.config, model.weights, batch.ids, batch.targets)
-        tape = forward(*inputs, objective=objective, padding=batch.padding)
+        tape = forward(*inputs, objective=objective, padding=batch.padding, by_head=by_head)
         if backward:
             tape.backward(tape.ref("loss"))
     tokens = [[model.token(id) for id in row] for row in batch.rows]

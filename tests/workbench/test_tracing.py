@@ -9,7 +9,7 @@ import torch
 
 import pellucid
 from pellucid.config import ModelConfig
-from pellucid.errors import FileError
+from pellucid.errors import AddressError, FileError
 from pellucid.interop import model_folder
 from pellucid.judge.judge_run import judge_run
 from pellucid.judge.recorded import recorded_values
@@ -123,3 +123,44 @@ def test_a_trace_of_the_fast_engine_survives_the_file_and_is_noise(
     wrong[0, 1, 2, 3] += 0.5
     again.tape.values["blocks.0.attn.z"] = wrong
     assert judge_run(again, recorded_values(again)).bugs[0].name == "blocks.0.attn.z"
+
+
+BIASED = ModelConfig(
+    vocab_size=9, context_length=8, n_layer=2, n_head=2, d_model=8, biases=("output",), norm="layer_norm"
+)
+
+
+def make_biased() -> Model:
+    """A model whose output biases are much larger than what a head adds."""
+    values = weights(BIASED)
+    for layer in range(BIASED.n_layer):
+        values[f"blocks.{layer}.attn.o_proj.bias"] *= 1e4
+    return Model(Pretrained("biased", BIASED, values, None, Provenance(Path(), "", "", {}, 0)))
+
+
+@pytest.mark.parametrize("path", ["reference", "eager", "fused"])
+def test_a_trace_by_head_has_the_sum_of_the_heads_and_is_within_rounding(path: str) -> None:
+    model = make_biased()
+    trace = model.trace([1, 3, 5], path=path, by_head=True)
+    assert "blocks.1.attn.head_out" not in model.trace([1, 3, 5], path=path).tape
+    for layer in range(BIASED.n_layer):
+        bias = trace.tape[f"blocks.{layer}.attn.o_proj.bias"]
+        total = trace.tape[f"blocks.{layer}.attn.head_out"].sum(1) + bias
+        assert np.allclose(total, trace.tape[f"blocks.{layer}.attn_out"], rtol=1e-6)
+    if path == "reference":
+        assert replay(trace).exact == len(trace.tape.steps)
+    else:
+        assert judge_run(trace, recorded_values(trace))
+        assert trace.run["types"]["blocks.0.attn.head_out"] == "float32"
+
+
+def test_heads_are_explained_where_the_address_names_them() -> None:
+    model = make_biased()
+    found = model.explain([1, 3, 5], at="blocks.1.attn.head_out[h=1,t=2,c=3]")
+    assert [operand.name for operand in found.operands] == ["blocks.1.attn.z", "blocks.1.attn.o_proj.weight"]
+    grads = model.explain([1, 3], target=[5], at="d.blocks.1.attn.head_out[h=1,t=1,c=3]")
+    assert grads.operands[0].name == "d.blocks.1.resid_mid"  # attn_out is added to the stream
+    after = model.explain([1, 3], target=[5], update="sgd", lr=0.1, at="blocks.0.attn.head_out@1[h=0]")
+    assert after.name == "blocks.0.attn.head_out@1"
+    with pytest.raises(AddressError, match="by_head"):
+        model.explain([1, 3], at="blocks.1.attn.head_out", by_head=False)
