@@ -98,8 +98,7 @@ class Documents:
     @property
     def bos(self) -> int | None:
         """The token in front of each text, where the model wants one."""
-        special = self.tokenizer.special
-        return self.tokenizer.id_of(special.bos) if self.model.add_bos and special.bos else None
+        return next(iter(self.model.bos_ids), None)
 
     @property
     def eos(self) -> int | None:

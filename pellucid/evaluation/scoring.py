@@ -60,6 +60,8 @@ class DocumentScores:
     """[n], 0 where the target was the most likely token."""
     context: Ids
     """[n] tokens before the target in its window."""
+    document: EncodedDocument
+    """With the tokens that do not count."""
 
 
 class HiddenStates(NamedTuple):
@@ -243,4 +245,5 @@ class _Partial:
             self.nll[here],
             self.rank[here],
             self.context[here],
+            document,
         )

@@ -1,0 +1,177 @@
+"""What an evaluation says of a model: its figures by hand, against training, and against another model."""
+
+import dataclasses
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pellucid.corpora import stories
+from pellucid.data.sources.generated import HELD_OUT
+from pellucid.errors import UsageError
+from pellucid.evaluation.baselines import TokenCounts
+from pellucid.evaluation.documents import Limit, read_documents
+from pellucid.evaluation.evaluation import compare_models, compute_figures, evaluate_model
+from pellucid.evaluation.record import DocumentSummary, EvaluatedModel, ModelEvaluation
+from pellucid.text.tokenizer import Special
+from pellucid.text.word_level import CharacterTokenizer
+from pellucid.workbench.model import Model
+from tests.data.small_corpora import text_file
+from tests.evaluation.small_models import bpe, make_model, make_stories_model, with_bos, write
+
+
+def describe(model: Model, name: str = "model") -> EvaluatedModel:
+    config = model.config
+    return EvaluatedModel(
+        name, None, "", 0, config.vocab_size, config.context_length, "float32", "cpu", "", None
+    )
+
+
+def evaluate(
+    model: Model,
+    data: str | list[str],
+    split: str = "file",
+    limit: Limit | int | None = None,
+    name: str = "model",
+) -> ModelEvaluation:
+    documents = read_documents(data, model.pretrained, split=split, limit=limit)
+    size = model.config.context_length
+    return evaluate_model(
+        model.module, documents, describe(model, name), window=size, stride=size, samples=100
+    )
+
+
+def test_the_figures_of_a_text_are_those_of_its_scores(tmp_path: Path) -> None:
+    model, text = with_bos(make_model()), "the cat sat on a mat"
+    found = evaluate(model, write(tmp_path, a=text))
+    score = model.score(text)
+    total, n = found.total, len(score) - 1
+    assert total.n_targets == n and total.n_documents == 1 and total.n_bytes == len(text)
+    assert total.loss.value == pytest.approx(-score.total / n, abs=1e-6) and total.loss.low is None
+    assert total.perplexity == pytest.approx(score.perplexity, rel=1e-5)
+    assert total.bits_per_byte is not None
+    assert total.bits_per_byte.value == pytest.approx(-score.total / math.log(2) / len(text), abs=1e-6)
+    logits = model.logits(score.ids)[:-1]
+    right = sum(int(row.argmax()) == id for row, id in zip(logits, score.ids[1:], strict=True))
+    among = sum(id in row.topk(5).indices.tolist() for row, id in zip(logits, score.ids[1:], strict=True))
+    assert (total.accuracy.value, total.top5_accuracy.value) == (right / n, among / n)
+    assert total.uniform == math.log(model.config.vocab_size)
+    assert total.entropy_floor is total.gap is total.fraction_learned is None
+
+
+def test_figures_by_hand() -> None:
+    """Two documents: 4 nats for 2 tokens and 8 bytes, 2 nats for 3 tokens and 2 bytes."""
+    documents = [
+        DocumentSummary("a", "", 2, 8, 4.0, 1, 2, -3.0),
+        DocumentSummary("b", "", 3, 2, 2.0, 3, 3, -2.0),
+    ]
+    counts = TokenCounts(10, np.array([3, 4]), np.array([2, 2]))  # 0 is followed by 3 and 4, half each
+    found = compute_figures("x", documents, counts, samples=50, seed=0)
+    assert found.loss.value == 6 / 5 and found.n_targets == 5 and found.n_bytes == 10
+    assert found.bits_per_byte is not None
+    assert found.bits_per_byte.value == pytest.approx(6 / math.log(2) / 10)
+    assert (found.accuracy.value, found.top5_accuracy.value, found.exact_match.value) == (4 / 5, 1, 1 / 2)
+    assert found.entropy_floor == 1 and found.gap is not None
+    assert found.gap.value == pytest.approx(1 / 5)
+    assert found.unigram == found.bigram == pytest.approx(math.log(2))
+    assert found.fraction_learned is None  # a floor above the bigram baseline
+    assert found.loss.low is not None and found.loss.low <= found.loss.value
+
+
+def test_sources_are_also_told_apart(tmp_path: Path) -> None:
+    text_file(tmp_path / "a.txt", 10)
+    text_file(tmp_path / "b.txt", 5, seed=1)
+    found = evaluate(make_model(), [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")], "line")
+    assert [Path(one.source).name for one in found.sources] == ["a.txt", "b.txt"]
+    assert [one.n_documents for one in found.sources] == [10, 5] and found.total.n_documents == 15
+    sums = sum(one.loss.value * one.n_targets for one in found.sources)
+    assert sums / found.total.n_targets == pytest.approx(found.total.loss.value)
+
+
+def test_positions_add_up_to_all_targets(tmp_path: Path) -> None:
+    found = evaluate(make_model(), str(text_file(tmp_path / "a.txt", 30)))
+    assert sum(one.n_targets for one in found.positions) == found.total.n_targets
+    assert [one.first for one in found.positions] == [1, 2, 4, 8, 16, 32]
+    assert [one.last for one in found.positions] == [1, 3, 7, 15, 31, 32]
+    sums = sum(one.nll for one in found.positions)
+    assert sums == pytest.approx(found.total.loss.value * found.total.n_targets)
+
+
+def test_the_gap_of_stories_is_that_of_the_grammar() -> None:
+    model = make_stories_model()
+    found = evaluate(model, "stories:tiny", limit=20)
+    some = list(stories.stories("tiny", HELD_OUT, count=20))
+    lengths = [len(model.tokenizer.encode(story.text)) for story in some]
+    wanted = stories.gap(some, lengths, [-one.nll for one in found.documents])
+    assert found.total.gap is not None
+    assert found.total.gap.value == pytest.approx(wanted.nats)
+    assert found.total.entropy_floor == pytest.approx(wanted.floor)
+    assert found.n_ends == 20
+
+
+def test_a_task_has_an_entropy_floor_of_zero() -> None:
+    letters = CharacterTokenizer(("<end>", *"abcdefgh>"), Special("<end>", "<end>"))
+    found = evaluate(make_model(letters), "task:copy", limit=30).total
+    assert found.entropy_floor == 0 and found.gap is not None
+    assert found.gap.value == pytest.approx(found.loss.value)
+    assert 0 <= found.exact_match.value < 0.1
+
+
+def test_texts_without_a_target_are_omitted_and_all_of_them_refused(tmp_path: Path) -> None:
+    paths = write(tmp_path, one="the", two="the cat sat")
+    assert evaluate(make_model(), paths).n_omitted == 1
+    with pytest.raises(UsageError, match="two tokens"):
+        evaluate(make_model(), paths[:1])
+    assert evaluate(with_bos(make_model()), paths[:1]).total.n_targets == 1
+
+
+def test_unknown_tokens_are_counted(tmp_path: Path) -> None:
+    letters = CharacterTokenizer(("<unk>", *"abc"), Special(), unknown="<unk>")
+    assert evaluate(make_model(letters), write(tmp_path, a="abxcyz")).n_unknown == 3
+
+
+def test_a_model_does_not_differ_from_itself(tmp_path: Path) -> None:
+    path = str(text_file(tmp_path / "a.txt", 20))
+    one = evaluate(make_model(), path, "line")
+    found = compare_models(one, one, is_same_tokenizer=True, samples=100, seed=0)
+    assert found.difference.value == found.difference.low == found.difference.high == 0
+    assert found.p_value == 1 and found.n_better == 0 and found.measure == "loss"
+
+
+def test_a_model_with_sharper_wrong_predictions_is_worse(tmp_path: Path) -> None:
+    path = str(text_file(tmp_path / "a.txt", 20))
+    better = evaluate(make_model(), path, "line", name="better")
+    flat = make_model()
+    wild = flat.replace(weights={name: 3 * array for name, array in flat.weights.items()})
+    worse = evaluate(wild, path, "line", name="worse")
+    found = compare_models(worse, better, is_same_tokenizer=True, samples=200, seed=0)
+    assert found.difference.value == pytest.approx(worse.total.loss.value - better.total.loss.value)
+    assert found.difference.low is not None and found.difference.low > 0
+    assert found.p_value is not None and found.p_value < 0.05 and found.n_better < 10
+
+
+def test_models_with_other_tokenizers_are_compared_by_bits_per_byte(tmp_path: Path) -> None:
+    path = str(text_file(tmp_path / "a.txt", 12))
+    one, other = (evaluate(with_bos(make_model(bpe(size))), path, "line") for size in (300, 280))
+    assert one.total.n_targets != other.total.n_targets
+    found = compare_models(one, other, is_same_tokenizer=False, samples=100, seed=0)
+    assert found.measure == "bits_per_byte"
+    assert one.total.bits_per_byte is not None and other.total.bits_per_byte is not None
+    wanted = one.total.bits_per_byte.value - other.total.bits_per_byte.value
+    assert found.difference.value == pytest.approx(wanted)
+
+
+def test_without_bytes_other_tokenizers_cannot_be_compared(tmp_path: Path) -> None:
+    one = evaluate(make_model(), write(tmp_path, a="the cat sat"))
+    bare = dataclasses.replace(
+        one, documents=tuple(dataclasses.replace(d, n_bytes=None) for d in one.documents)
+    )
+    with pytest.raises(UsageError, match="bytes"):
+        compare_models(one, bare, is_same_tokenizer=False, samples=10, seed=0)
+
+
+def test_one_document_has_a_difference_without_a_p_value(tmp_path: Path) -> None:
+    one = evaluate(make_model(), write(tmp_path, a="the cat sat"))
+    found = compare_models(one, one, is_same_tokenizer=True, samples=10, seed=0)
+    assert found.p_value is None and found.difference.low is None
