@@ -4,7 +4,7 @@ import dataclasses
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -256,6 +256,27 @@ class Model:
         chosen = torch.tensor(ids[1:], device=logits.device)
         found = torch.log_softmax(logits[:-1].double(), -1).gather(-1, chosen[:, None])[:, 0]
         return Score(ids, [self.token(id) for id in ids], [None, *found.tolist()])
+
+    @overload
+    def loglikelihood(self, context: str, continuation: str) -> float: ...
+
+    @overload
+    def loglikelihood(self, context: str, continuation: list[str]) -> list[float]: ...
+
+    def loglikelihood(self, context: str, continuation: str | list[str]) -> float | list[float]:
+        """Returns ln p(continuation | context), the sum over its tokens; of several continuations, a list.
+
+        The text is split into tokens as lm-eval splits it: blanks at the end of the context belong to the
+        continuation, and an empty context is the token that a text begins with.
+        """
+        from pellucid.evaluation.continuations import encode_pair, score_continuations
+
+        check_text("context", context)
+        is_single = isinstance(continuation, str)
+        texts = [continuation] if is_single else check_prompt(continuation, "continuation")
+        pairs = [encode_pair(self.pretrained, context, check_text("continuation", text)) for text in texts]
+        found = [score.total for score in score_continuations(self.module, pairs)]
+        return found[0] if is_single else found
 
     # ---- text: `pellucid/workbench/generating.py`, callers of the engine in `pellucid/generation/`
 

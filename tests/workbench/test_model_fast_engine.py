@@ -133,6 +133,21 @@ def test_a_single_token_has_no_score() -> None:
 # ---- texts
 
 
+def test_a_log_likelihood_is_the_sum_of_the_scores_of_its_tokens() -> None:
+    model = pellucid.load("abcd", dtype="float64")
+    score = model.score("A B C")
+    assert model.loglikelihood("A", " B C") == pytest.approx(score.total, abs=1e-12)
+    assert model.loglikelihood("A ", "B C") == model.loglikelihood("A", " B C")
+    assert model.loglikelihood("A B", [" C", " D"])[0] == pytest.approx(score.logprobs[-1], abs=1e-12)
+
+
+@pytest.mark.parametrize("wrong", [None, 7, b"a", [" B", 7]])
+def test_a_continuation_is_a_text_or_several(wrong: Any) -> None:
+    with pytest.raises(UsageError):
+        pellucid.load("abcd").loglikelihood("A", wrong)
+    assert pellucid.load("abcd").loglikelihood("A", []) == []
+
+
 def test_text_goes_on_as_text_and_ids_as_ids() -> None:
     model = tiny(generation={})
     ids = model.generate(model.encode("the cat"), 6)
