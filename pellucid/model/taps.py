@@ -275,7 +275,7 @@ def _module(model: Any) -> nn.Module | None:
 class _Collector(Watcher):
     """A watcher simple enough to be compiled: the values become outputs of the graph."""
 
-    def __init__(self, patterns: Sequence[str]) -> None:
+    def __init__(self, patterns: Sequence[str] = ("*",)) -> None:
         super().__init__(())
         self.asked = _last_parts(patterns)
         self.values: dict[str, Tensor] = {}
