@@ -1,4 +1,12 @@
-"""A view: what a look inside a model found, as tables, as plots and as plain data."""
+"""A view: what a look inside a model found, as tables, as plots and as plain data.
+
+    def view_attribution(prompted, *, token=None, against=None, position=-1) -> View
+
+A function that makes a view takes the prompted model first, then its settings as keywords, all with defaults:
+tokens as ids (`token`, `against`, `answer`, `wrong`, a list `tokens`), another prompt as a prompted model
+(`corrupted`), a head as (layer, head), patterns of names as a list (`names`), and `progress(done, total)`
+where it takes more than two seconds.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -19,17 +19,19 @@ def resolve_tokens(tokenizer: Tokenizer | None, table: Mapping[str, Any]) -> dic
     for name, value in table.items():
         setting = SETTINGS.get(name)
         if isinstance(setting, BiasSetting) and isinstance(value, Mapping):
-            found[name] = {_find_one(tokenizer, name, token): bias for token, bias in value.items()}
+            found[name] = {find_token(tokenizer, name, token): bias for token, bias in value.items()}
         elif isinstance(setting, TokenListSetting) and isinstance(value, list | tuple | str):
             tokens = [value] if isinstance(value, str) else value
             if name == "forced_tokens":
                 found[name] = [id for token in tokens for id in _find(tokenizer, name, token)]
             else:
-                found[name] = [_find_one(tokenizer, name, token) for token in tokens]
+                found[name] = [find_token(tokenizer, name, token) for token in tokens]
     return found
 
 
-def _find_one(tokenizer: Tokenizer | None, name: str, token: Any) -> Any:
+def find_token(tokenizer: Tokenizer | None, name: str, token: Any) -> Any:
+    """Returns the id of a token that is given by its text, with · for a space, or by its id; `name` says
+    where it was given."""
     ids = _find(tokenizer, name, token)
     if not ids:
         raise UsageError(
