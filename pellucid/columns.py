@@ -1,6 +1,10 @@
 """Text in columns of a terminal, in which some letters take two and others none."""
 
 import unicodedata
+from collections.abc import Iterator, Sequence
+
+GAP = 2
+"""Spaces between two columns of a table."""
 
 
 def display_width(text: str) -> int:
@@ -66,3 +70,32 @@ def wrap(text: str, width: int) -> list[str]:
         else:
             lines.append(word)
     return lines
+
+
+def format_columns(
+    rows: Sequence[Sequence[str]], width: int, fixed: int = 1, first: int = 30, most: int = 18
+) -> Iterator[str]:
+    """Yields the lines of a table whose first row has the names of the columns; the first column is aligned
+    left and at most `first` columns of the terminal wide, the others are aligned right, at most `most` wide.
+
+    Columns that do not fit beside each other come in further blocks, below, each with the first `fixed` ones.
+
+    >>> print(*format_columns([["", "a", "b"], ["loss", "1.25", "1.5"]], 80), sep="\\n")
+             a    b
+    loss  1.25  1.5
+    """
+    cells = [[shorten(cell, most if i else first) for i, cell in enumerate(row)] for row in rows]
+    widths = [max(map(display_width, column)) for column in zip(*cells, strict=True)]
+    room = width - sum(wide + GAP for wide in widths[:fixed]) + GAP
+    blocks, left = list[list[int]](), 0
+    for i, wide in list(enumerate(widths))[fixed:]:
+        if not blocks or wide + GAP > left:
+            blocks.append([])
+            left = room
+        blocks[-1].append(i)
+        left -= wide + GAP
+    for number, block in enumerate(blocks or [[]]):
+        yield from [""] * (number > 0)
+        for row in cells:
+            shown = [pad(row[i], widths[i], right=i > 0) for i in [*range(fixed), *block]]
+            yield (" " * GAP).join(shown).rstrip()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pellucid.columns import pad, shorten, wrap
+from pellucid.columns import format_columns, shorten, wrap
 from pellucid.figures.alt import describe
 from pellucid.figures.diagram import Bars
 from pellucid.figures.figure import NARROW, Figure, Section
@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from pellucid.data.tokenizer_comparison import TokenizerComparison, TokenizerUse
 
 WIDTH = 80
-LABEL, NUMBER, GAP = 29, 9, 2
-"""Columns of a row's name and of its bytes of text, and between two columns."""
-LEAST, MOST = 11, 24
-"""Columns of a tokenizer."""
+LABEL = 29
+"""Letters of a label in the figure."""
 NONE = "–"
 NOTE = (
     "A token with characters of several scripts is shared between them by characters. Lost bytes are in an "
@@ -32,44 +30,35 @@ REFUSES = "{names}: has no unknown token, so it refuses to encode a text with ch
 
 def format_comparison(comparison: "TokenizerComparison", width: int = WIDTH) -> Iterator[str]:
     """Yields the lines of the table; tokenizers that do not fit beside each other come below."""
-    room = max((width - LABEL - NUMBER - GAP) // (LEAST + GAP), 1)
-    for first in range(0, len(comparison.tokenizers), room):
-        yield from _format_block(comparison.tokenizers[first : first + room], width)
-        yield ""
+    yield from format_columns(list(_make_rows(comparison.tokenizers)), width, fixed=2)
+    yield ""
     yield from wrap(NOTE, width)
     refusing = [one.name for one in comparison.tokenizers if one.refuses and one.total.unknown]
     yield from wrap(REFUSES.format(names=", ".join(refusing)), width) if refusing else ()
 
 
-def _format_block(uses: "Sequence[TokenizerUse]", width: int) -> Iterator[str]:
-    most = (width - LABEL - NUMBER - GAP) // len(uses) - GAP
-    each = min(max(most, LEAST), MOST)
+def _make_rows(uses: "Sequence[TokenizerUse]") -> Iterator[list[str]]:
+    """Yields the cells of each row: its name, the size of the text, and those of the tokenizers."""
 
-    def line(label: str, size: str, cells: Sequence[str]) -> str:
-        begin = pad(shorten(label, LABEL), LABEL) + " " * GAP + pad(size, NUMBER, right=True)
-        return (
-            begin + "".join(" " * GAP + pad(shorten(cell, each), each, right=True) for cell in cells)
-        ).rstrip()
-
-    def row(label: str, cell: "Callable[[TokenizerUse], str]", size: str = "") -> str:
-        return line(label, size, [cell(one) for one in uses])
+    def row(label: str, cell: "Callable[[TokenizerUse], str]", size: str = "") -> list[str]:
+        return [label, size, *map(cell, uses)]
 
     text = uses[0].total
-    yield line("", "text", [one.name for one in uses])
+    yield row("", lambda one: one.name, "text")
     yield row("kind", lambda one: one.kind)
     yield row("vocabulary", lambda one: f"{one.vocab_size:,}")
     yield row("tokens", lambda one: f"{one.total.tokens:,}")
     yield row("bytes per token", lambda one: _format(one.total.bytes_per_token), format_bytes(text.bytes))
     for domain, counts in uses[0].domains.items() if len(uses[0].domains) > 1 else ():
         cells = [_format(one.domains[domain].bytes_per_token) for one in uses]
-        yield line(f"  {domain}", format_bytes(counts.bytes), cells)
+        yield [f"  {domain}", format_bytes(counts.bytes), *cells]
     for i in _find_scripts(text):
         cells = [_format(float(one.total.script_bytes_per_token[i])) for one in uses]
-        yield line(f"  {SCRIPTS[i]}", format_bytes(float(text.script_bytes[i])), cells)
+        yield [f"  {SCRIPTS[i]}", format_bytes(float(text.script_bytes[i])), *cells]
     yield row("unknown tokens", lambda one: f"{one.total.unknown:,}")
     yield row("lost bytes", lambda one: f"{one.total.lost_bytes:,}")
-    exact = [f"{one.total.exact_documents:,}" for one in uses]
-    yield line("documents decoded exactly", f"{text.documents:,}", exact)
+    documents = f"{text.documents:,}"
+    yield row("documents decoded exactly", lambda one: f"{one.total.exact_documents:,}", documents)
     yield row("tokens of one byte", lambda one: _share(one.total.single_bytes, one))
     yield row("tokens of part of a character", lambda one: _share(one.total.partial_characters, one))
     if any(one.unembedding for one in uses):
