@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from pellucid.data.shard import Ids
 from pellucid.errors import UsageError
 from pellucid.evaluation.baselines import TokenCounts
 from pellucid.evaluation.bootstrap import (
@@ -19,6 +20,8 @@ from pellucid.evaluation.documents import Documents, EncodedDocument
 from pellucid.evaluation.loss import fraction_learned
 from pellucid.evaluation.passages import ExtremePassages
 from pellucid.evaluation.record import (
+    N_SURPRISALS,
+    SURPRISAL_WIDTH,
     DocumentSummary,
     EvaluatedModel,
     Figures,
@@ -48,10 +51,10 @@ def evaluate_model(
     """Returns what a model does on documents; `samples` and `seed` are those of the bootstrap."""
     tokenizer = documents.tokenizer
     counts = defaultdict[str, TokenCounts](lambda: TokenCounts(about.vocab_size))
-    unknown = getattr(tokenizer, "unknown", None)
-    special = {"unknown": None if unknown is None else tokenizer.id_of(unknown), "end": documents.eos}
+    special = {"unknown": tokenizer.unknown_id, "end": documents.eos}
     n_special = dict.fromkeys(special, 0)
     summaries, positions, n_omitted = list[DocumentSummary](), _Positions(), 0
+    surprisals = np.zeros(N_SURPRISALS, np.int64)
     passages = ExtremePassages(lambda id: tokenizer.visible(id) if id < tokenizer.vocab_size else f"#{id}")
 
     def count(documents: Documents) -> Iterator[EncodedDocument]:
@@ -73,6 +76,7 @@ def evaluate_model(
             continue
         summaries.append(summarize_document(scores))
         positions.add(scores)
+        surprisals += count_surprisals(scores)
         passages.add(scores)
         for name, id in special.items():
             n_special[name] += 0 if id is None else int((scores.targets == id).sum())
@@ -99,6 +103,7 @@ def evaluate_model(
         else (),
         tuple(summaries),
         positions.finish(window),
+        tuple(surprisals.tolist()),
         passages.most_expected,
         passages.least_expected,
         n_omitted,
@@ -119,6 +124,12 @@ def summarize_document(scores: DocumentScores) -> DocumentSummary:
         int((scores.rank < TOP).sum()),
         scores.log_probability,
     )
+
+
+def count_surprisals(scores: DocumentScores) -> Ids:
+    """Returns the number of targets in each bin of surprisals, [N_SURPRISALS]."""
+    bins = np.clip(scores.nll / SURPRISAL_WIDTH, 0, N_SURPRISALS - 1).astype(int)
+    return np.bincount(bins, minlength=N_SURPRISALS)
 
 
 class _Positions:

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from pellucid.format import pluralize
 
+SURPRISAL_WIDTH, N_SURPRISALS = 0.25, 80
+"""Nats of a bin of surprisals, and the number of bins."""
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -142,6 +145,9 @@ class ModelEvaluation:
     documents: tuple[DocumentSummary, ...]
     positions: tuple[PositionLoss, ...]
     """By the number of tokens before a target, in powers of two."""
+    surprisals: tuple[int, ...]
+    """The number of targets with −ln p in [k, k + 1) · SURPRISAL_WIDTH, k = 0, 1, …, N_SURPRISALS − 1; the
+    last one counts all above."""
     most_expected: tuple[Passage, ...]
     least_expected: tuple[Passage, ...]
     n_omitted: int

@@ -13,7 +13,13 @@ from pellucid.errors import UsageError
 from pellucid.evaluation.baselines import TokenCounts
 from pellucid.evaluation.documents import Limit, read_documents
 from pellucid.evaluation.evaluation import compare_models, compute_figures, evaluate_model
-from pellucid.evaluation.record import DocumentSummary, EvaluatedModel, ModelEvaluation
+from pellucid.evaluation.record import (
+    N_SURPRISALS,
+    SURPRISAL_WIDTH,
+    DocumentSummary,
+    EvaluatedModel,
+    ModelEvaluation,
+)
 from pellucid.text.tokenizer import Special
 from pellucid.text.word_level import CharacterTokenizer
 from pellucid.workbench.model import Model
@@ -56,6 +62,10 @@ def test_the_figures_of_a_text_are_those_of_its_scores(tmp_path: Path) -> None:
     right = sum(int(row.argmax()) == id for row, id in zip(logits, score.ids[1:], strict=True))
     among = sum(id in row.topk(5).indices.tolist() for row, id in zip(logits, score.ids[1:], strict=True))
     assert (total.accuracy.value, total.top5_accuracy.value) == (right / n, among / n)
+    bins = [
+        min(int(-value / SURPRISAL_WIDTH), N_SURPRISALS - 1) for value in score.logprobs if value is not None
+    ]
+    assert found.surprisals == tuple(np.bincount(bins, minlength=N_SURPRISALS).tolist())
     assert total.uniform == math.log(model.config.vocab_size)
     assert total.entropy_floor is total.gap is total.fraction_learned is None
 
