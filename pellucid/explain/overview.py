@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from pellucid.names import describe
+from pellucid.names import Name, describe
 from pellucid.reference.op import Shape
 
 if TYPE_CHECKING:
@@ -13,8 +14,15 @@ if TYPE_CHECKING:
 _LAYER = re.compile(r"^((?:d\.)?blocks)\.(\d+)\.")
 
 
-def format_tree(shapes: Mapping[str, Shape], also: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Yields names as an indented tree with axes and sizes; layers like the first are listed once."""
+def format_tree(
+    shapes: Mapping[str, Shape],
+    also: Mapping[str, str] | None = None,
+    described: Mapping[str, Name] = MappingProxyType({}),
+) -> Iterator[str]:
+    """Yields names as an indented tree with axes and sizes; layers like the first are listed once.
+
+    `also` has remarks of its own, `described` the entries that steps of a tape added to the glossary.
+    """
     layers = {int(found[2]) for name in shapes if (found := _LAYER.match(name))}
     shown = {name: shape for name, shape in shapes.items() if _find_layer(name) in (None, 0)}
     above: list[str] = []
@@ -25,14 +33,14 @@ def format_tree(shapes: Mapping[str, Shape], also: Mapping[str, str] | None = No
                 repeats = f"  … blocks.{max(layers)} alike" if part == "blocks.0" and len(layers) > 1 else ""
                 yield f"{'  ' * depth}{part}{repeats}"
         above = scope
-        about = describe(name)
+        about = describe(name, described)
         axes = about.axes if about and len(about.axes) == len(shape) else ("",) * len(shape)
         sizes = " ".join(
             f"{axis}={size}" if axis not in ("", "1") else str(size)
             for axis, size in zip(axes, shape, strict=True)
         )
         remark = (also or {}).get(name, about.meaning if about else "")
-        yield f"{'  ' * len(scope) + leaf:<30}{f'[{sizes}]':<28}{remark}".rstrip()
+        yield f"{'  ' * len(scope) + leaf:<29} {f'[{sizes}]':<27} {remark}".rstrip()
 
 
 def _find_layer(name: str) -> int | None:
@@ -59,7 +67,8 @@ def format_overview(trace: "Trace") -> Iterator[str]:
                 name: tape.values[name].shape
                 for name, role in tape.roles.items()
                 if role in roles and "@" not in name and not name.startswith("d.")
-            }
+            },
+            described=tape.about,
         )
     gradients = sum(role == "grad" for role in tape.roles.values())
     updates = sum(role == "update" for role in tape.roles.values())

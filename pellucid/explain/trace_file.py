@@ -125,7 +125,7 @@ def write(trace: Trace, path: Path, model: str | None = None, force: bool = Fals
         arrays = {name: np.ascontiguousarray(value) for name, value in large.items()}
         content = save(arrays, {"format": FORMAT})
         store = path.with_name(f"{path.stem}.trace-{hashlib.sha256(content).hexdigest()[:12]}.safetensors")
-    tensors = {}
+    tensors, once = dict[str, Any](), set[str]()
     for name, value in tape.values.items():
         where: dict[str, Any] = {"store": store.name} if name in large else {}
         if name in referenced and model is not None:
@@ -133,6 +133,7 @@ def write(trace: Trace, path: Path, model: str | None = None, force: bool = Fals
             key = {"sha256": compute_checksum(value), "key": name}
             where["ref"] = {"path": model, "relative": Path(relative).as_posix(), **key}
         tensors[name] = make_tensor_entry(trace, name, where)
+        _add_long_labels(trace, name, tensors[name], once)
     steps = [
         {
             "i": i,
@@ -229,6 +230,17 @@ def make_labels_entry(
     labels = {axis: trace.texts(name, axis, index) for axis in axes if trace.size(name, axis) <= INLINE}
     labels = {axis: texts for axis, texts in labels.items() if texts and None not in texts}
     return {"labels": labels} if labels else {}
+
+
+def _add_long_labels(trace: Trace, name: str, entry: dict[str, Any], once: set[str]) -> None:
+    """Adds the labels of a long axis other than the vocabulary to the first value that has it: to that alone,
+    so that the file does not repeat them."""
+    for axis in trace.about(name).axes:
+        if axis not in ("v", *once) and trace.size(name, axis) > INLINE:
+            texts = trace.texts(name, axis)
+            if None not in texts:
+                entry.setdefault("labels", {})[axis] = texts
+                once.add(axis)
 
 
 def make_values_entry(value: Array) -> dict[str, Any]:

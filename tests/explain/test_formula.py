@@ -70,6 +70,8 @@ CASES: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "scaled_max": ([ROW], {"share": 0.3}),
     "minimum": ([ROW], {"limit": 0.2}),
     "typicality": ([abs(ROW), ONE], {}),
+    "absolute": ([ROW], {}),
+    "newton": ([ROW, OTHER, abs(OTHER)], {"lr": 0.5}),
     **{name: ([ROW], {}) for name in CURVES},
     **{f"{name}_back": ([ROW, OTHER], {}) for name in CURVES},
 }
@@ -77,6 +79,7 @@ IN_WORDS = {
     "take", "scatter", "cross_entropy", "narrow", "narrow_back", "einsum", "random_features",
     "random_features_back", "tiled_output", "tiled_output_scores_back", "tiled_output_values_back",
     "global_norm", "frobenius_norm", "same_segment", "entropy", "kth_largest", "draw", "argmax", "select",
+    "bin_index", "bin_sum",
 }  # fmt: skip
 """Their formulas say which cell is meant, or sum over a letter of their own; tested by example below, or with
 the attention that uses them."""

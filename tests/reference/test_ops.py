@@ -11,7 +11,7 @@ from pellucid.errors import TapeError
 from pellucid.judge.mismatch import find_mismatch, largest
 from pellucid.names import IGNORE_INDEX
 from pellucid.reference.op import Array, Op, Ref, Shape
-from pellucid.reference.ops import activations, find_op, online_softmax, sampling, table, updates
+from pellucid.reference.ops import activations, binning, find_op, online_softmax, sampling, table, updates
 from pellucid.reference.ops.activations import soft_cap
 from pellucid.reference.ops.arithmetic import LETTERS, add, lerp, power, scaled_sum, subtract
 from pellucid.reference.ops.einsum import einsum
@@ -249,7 +249,7 @@ def test_every_operation_with_a_gradient_has_three_cases() -> None:
     assert few == {"tiled_output"}
 
 
-def test_an_operation_without_a_gradient_is_part_of_a_gradient_an_update_or_a_sampler() -> None:
+def test_an_operation_without_a_gradient_is_of_a_gradient_an_update_a_sampler_or_a_measurement() -> None:
     backward = {
         step.op.name
         for case in CASES.values()
@@ -259,10 +259,11 @@ def test_an_operation_without_a_gradient_is_part_of_a_gradient_an_update_or_a_sa
     update = {op.name for op in vars(updates).values() if isinstance(op, Op)}
     tiles = {op.name for op in vars(online_softmax).values() if isinstance(op, Op)}
     samplers = {op.name for op in vars(sampling).values() if isinstance(op, Op)}
+    measurements = {op.name for op in vars(binning).values() if isinstance(op, Op)}
     of_constants = {"same_segment"}
     assert {
         name for name, op in table().items() if op.back is None
-    } <= backward | update | tiles | samplers | of_constants
+    } <= backward | update | tiles | samplers | measurements | of_constants
 
 
 def test_the_folder_knows_every_operation_by_name() -> None:
@@ -430,6 +431,24 @@ def test_an_operation_of_a_sampler_gives_the_number_by_hand_and_explains_it(name
     given = [tape.constant(f"x{i}", x) for i, x in enumerate(inputs)]
     y = tape("y", find_op(name), *given, **attrs)
     np.testing.assert_allclose(tape[y], SAMPLER_RESULTS[name], rtol=1e-15)
+    assert wrong_cell(tape, alone) is None
+    assert wrong_cell(tape, explained(top=100)) is None
+    assert wrong_cell(tape, explained(top=2)) is None
+
+
+BINNING_CASES: dict[str, tuple[list[Any], dict[str, Any], Any]] = {
+    "bin_index": ([[0.1, 0.25, 0.5, 0.500001, 1.0, 0.0], [0.0, 0.25, 0.5, 1.0]], {}, [0, 0, 1, 2, 2, 0]),
+    "bin_sum": ([[1.0, 2.0, 4.0, 8.0], [2, 0, 2, 2]], {"bins": 4}, [2, 0, 13, 0]),
+    "absolute": ([[-1.5, 0.0, 2.0]], {}, [1.5, 0, 2]),
+}
+
+
+@pytest.mark.parametrize("name", [op.name for op in vars(binning).values() if isinstance(op, Op)])
+def test_an_operation_of_binning_gives_the_number_by_hand_and_explains_it(name: str) -> None:
+    inputs, attrs, wanted = BINNING_CASES[name]
+    tape = Tape()
+    y = tape("y", find_op(name), *(tape.constant(f"x{i}", x) for i, x in enumerate(inputs)), **attrs)
+    np.testing.assert_array_equal(tape[y], wanted)
     assert wrong_cell(tape, alone) is None
     assert wrong_cell(tape, explained(top=100)) is None
     assert wrong_cell(tape, explained(top=2)) is None

@@ -44,6 +44,12 @@ def sgd(w: Any, g: Any, lr: float) -> Any:
     return w - lr * g
 
 
+@operation(each, "{y} = {0} - {lr} · {1} / {2}")
+def newton(w: Any, g: Any, h: Any, lr: float) -> Any:
+    """w' = w − η g / h: Newton's step for one number, h the second derivative."""
+    return w - lr * g / h
+
+
 @operation(
     each,
     "{y} = {0} - {lr} · ({1} / (1 - {beta1}^{t}) / (√({2} / (1 - {beta2}^{t})) + {eps}) + {decay} · {0})",

@@ -1,0 +1,1 @@
+"""Calibration: whether a model's probabilities are frequencies, and the temperature at which they are."""

@@ -1,0 +1,66 @@
+"""The last hidden states of the counted targets, held so that their logits can be computed again and again.
+
+Logits [N V] of a large vocabulary do not fit into memory; hidden states [N C] do, and each temperature is one
+more product with the unembedding, a chunk of rows at a time.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+CHUNK = 1 << 22
+"""Logits that are computed at once, in float64."""
+
+Ids = NDArray[np.int64]
+OnRows = Callable[[int], None]
+"""Called with the number of rows whose logits were computed."""
+
+
+@dataclass(frozen=True)
+class HeldStates:
+    """hidden [N C] after the final norm, the targets [N], and the document and position [N] of each."""
+
+    unembed: Callable[[Tensor], Tensor]
+    """Returns the logits [N V] of hidden states [N C]."""
+    hidden: Tensor
+    targets: Ids
+    documents: Ids
+    """The number of each target's document in `names`."""
+    positions: Ids
+    """The place of each target among the tokens of its document."""
+    names: tuple[str, ...]
+    vocab_size: int
+    on_rows: OnRows = field(default=lambda rows: None, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def select(self, rows: NDArray[np.bool_]) -> "HeldStates":
+        """Returns the states of some targets."""
+        return replace(
+            self,
+            hidden=self.hidden[torch.from_numpy(np.flatnonzero(rows))],
+            targets=self.targets[rows],
+            documents=self.documents[rows],
+            positions=self.positions[rows],
+        )
+
+    @torch.no_grad()
+    def chunks(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Yields the rows, logits [n V] in float64 and targets [n] of a part after the other."""
+        size = max(CHUNK // self.vocab_size, 1)
+        targets = torch.from_numpy(self.targets)
+        for start in range(0, len(self), size):
+            rows = slice(start, min(start + size, len(self)))
+            logits = self.unembed(self.hidden[rows]).double()
+            yield rows, logits, targets[rows].to(logits.device)
+            self.on_rows(rows.stop - rows.start)
+
+    def logits(self) -> NDArray[np.float64]:
+        """Returns all logits, [N V] float64; for a small vocabulary."""
+        parts = [logits.cpu().numpy() for _, logits, _ in self.chunks()]
+        return np.concatenate(parts) if parts else np.empty((0, self.vocab_size))
