@@ -65,15 +65,20 @@ class LengthRule(NamedTuple):
 
     length: Callable[[str, int], int]
     """Of a choice, without the delimiter, and of the number of its tokens."""
-    metric: str | None
-    """The name of the accuracy in lm-eval; None where it does not have it."""
+    metric: str
+    """The name of the accuracy: lm-eval's, which has all but the last."""
+    about: str
 
 
 RULES: Mapping[str, LengthRule] = {
-    "sum": LengthRule(lambda choice, n_tokens: 1, "acc"),
-    "per_character": LengthRule(lambda choice, n_tokens: len(choice), "acc_norm"),
-    "per_byte": LengthRule(lambda choice, n_tokens: len(choice.encode()), "acc_bytes"),
-    "per_token": LengthRule(lambda choice, n_tokens: n_tokens, None),
+    "sum": LengthRule(lambda choice, n_tokens: 1, "acc", "the sum over the choice's tokens"),
+    "per_character": LengthRule(
+        lambda choice, n_tokens: len(choice), "acc_norm", "the sum / characters of the choice"
+    ),
+    "per_byte": LengthRule(
+        lambda choice, n_tokens: len(choice.encode()), "acc_bytes", "the sum / UTF-8 bytes of the choice"
+    ),
+    "per_token": LengthRule(lambda choice, n_tokens: n_tokens, "acc_tokens", "the sum / tokens"),
 }
 
 

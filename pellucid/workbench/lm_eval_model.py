@@ -19,7 +19,7 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from tqdm import tqdm
 
 from pellucid.errors import TokenError, UsageError
-from pellucid.evaluation.continuations import EncodedPair, score_continuations
+from pellucid.evaluation.continuations import ContinuationScore, EncodedPair, score_continuations
 from pellucid.generation.request import Request
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.text.chat import Chat
@@ -42,6 +42,8 @@ class LmEvalModel(TemplateLM):
         super().__init__()
         self.model = model if isinstance(model, Model) else Model.from_pretrained(model)
         self._chat: Chat | None = None
+        self.truncated: set[str] = set()
+        """The contexts that lost their beginning, because they did not fit the model's context."""
 
     # ---- tokens
 
@@ -90,15 +92,16 @@ class LmEvalModel(TemplateLM):
         pairs = [(context or [self.prefix_token_id], ids) for _, context, ids in requests]
         found = []
         for (texts, _, _), score in zip(requests, self._score(pairs, disable_tqdm), strict=True):
-            found.append(score)
+            found.append((score.total, score.is_greedy))
             if texts is not None:
-                self.cache_hook.add_partial("loglikelihood", texts, score)
+                self.cache_hook.add_partial("loglikelihood", texts, found[-1])
+            if texts is not None and score.n_dropped:
+                self.truncated.add(texts[0])
         return found
 
-    def _score(self, pairs: Sequence[EncodedPair], disable_tqdm: bool) -> Iterator[tuple[float, bool]]:
+    def _score(self, pairs: Sequence[EncodedPair], disable_tqdm: bool) -> Iterator[ContinuationScore]:
         scores = score_continuations(self.model.module, pairs)
-        for score in tqdm(scores, "log-likelihoods", len(pairs), disable=disable_tqdm):
-            yield score.total, score.is_greedy
+        yield from tqdm(scores, "log-likelihoods", len(pairs), disable=disable_tqdm)
 
     def loglikelihood_rolling(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[float]:
         """Returns ln p of each text, in windows of the whole context as lm-eval defines them; the bos token
@@ -106,7 +109,7 @@ class LmEvalModel(TemplateLM):
         texts = [request.args[0] for request in requests]
         windows = [list(self._split_windows(text)) for text in texts]
         scores = self._score([pair for some in windows for pair in some], disable_tqdm)
-        found = [sum(next(scores)[0] for _ in some) for some in windows]
+        found = [sum(next(scores).total for _ in some) for some in windows]
         for text, total in zip(texts, found, strict=True):
             self.cache_hook.add_partial("loglikelihood_rolling", (text,), total)
         return found
@@ -146,6 +149,8 @@ class LmEvalModel(TemplateLM):
             given | {"max_new_tokens": count, "stop": stop, "seed": seed}, "generation_kwargs"
         )
         ids = self.tok_encode(context) or [self.prefix_token_id]
+        if len(ids) > room:
+            self.truncated.add(context)
         return Request(tuple(ids[-room:]), sampling)
 
     # ---- conversations

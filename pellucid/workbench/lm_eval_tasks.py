@@ -1,0 +1,143 @@
+"""Runs task files of lm-eval on a model, offline: local YAML with local data.
+
+A task file is a program: lm-eval runs the functions and templates that it names. Run only those you trust.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pellucid.errors import FileError, PellucidError, quote
+from pellucid.evaluation.record import Estimate
+from pellucid.evaluation.task_result import TaskMetric, TaskResult
+
+if TYPE_CHECKING:
+    from pellucid.workbench.model import Model
+
+OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1"}
+"""What the libraries of Hugging Face read when they are imported; a value that the user has set wins."""
+QUIET = {"TQDM_DISABLE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+"""Where there is no terminal."""
+SAMPLES = 1000
+"""Of lm-eval's bootstrap, for metrics whose standard error has no formula."""
+
+
+def run_lm_eval(model: "Model", path: Path) -> list[TaskResult]:
+    """Returns the result of each task and group of a YAML file, or of all YAML files in a folder."""
+    with _set_environment(OFFLINE | ({} if sys.stderr.isatty() else QUIET)):
+        from lm_eval import __version__, simple_evaluate
+        from lm_eval.tasks import TaskManager
+
+        from pellucid.workbench.lm_eval_model import LmEvalModel
+
+        with _quiet_logs(), _translate_errors(path):
+            manager = TaskManager(include_path=path if path.is_dir() else None, include_defaults=False)
+            names = _find_tasks(manager, path)
+            lm = LmEvalModel(model)
+            found = simple_evaluate(lm, tasks=names, task_manager=manager, bootstrap_iters=SAMPLES)
+    about = {"model": model.name, "path": str(path), "harness": f"lm-eval {__version__}"}
+    rows = found["results"] | found.get("groups", {})
+    return [
+        _read_result(name, row, found["samples"].get(name, []), lm.truncated, about)
+        for name, row in rows.items()
+    ]
+
+
+def _find_tasks(manager: Any, path: Path) -> list[str]:
+    """Returns the groups of a folder and the tasks that are in none of them; or the one file."""
+    if not path.is_dir():
+        return [str(path)]
+    groups = manager.all_groups
+    grouped = manager.load(groups)["tasks"] if groups else {}
+    names = [*groups, *(name for name in manager.all_subtasks if name not in grouped)]
+    if not names:
+        raise FileError(f"{path} has no task of lm-eval: a task is a .yaml file with the key task or group.")
+    _check_all_found(manager, path)
+    return names
+
+
+def _check_all_found(manager: Any, folder: Path) -> None:
+    """Raises for a YAML file that names a task and that lm-eval passed over, which it does in silence."""
+    import yaml
+
+    known = {entry.yaml_path for entry in manager.task_index.values()}
+    for file in sorted(folder.glob("**/*.yaml")):
+        if file in known:
+            continue
+        try:
+            node = yaml.compose(file.read_text("utf-8"), Loader=yaml.SafeLoader)
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise FileError(f"{file} is not YAML: {quote(error)}.") from None
+        keys = [key.value for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
+        if {"task", "group"} & set(keys):
+            raise FileError(
+                f"lm-eval cannot read {file}, or another file there has the same task: correct it, or remove "
+                "it from the folder."
+            )
+
+
+def _read_result(
+    task: str,
+    row: Mapping[str, Any],
+    samples: Sequence[Mapping[str, Any]],
+    truncated: Collection[str],
+    about: Mapping[str, Any],
+) -> TaskResult:
+    """Returns one row of lm-eval's results; a metric's key there is "acc,none", its name and its filter."""
+    metrics = []
+    for key, value in row.items():
+        metric, comma, filter = key.partition(",")
+        if not comma or metric.endswith("_stderr") or not isinstance(value, int | float):
+            continue
+        error = row.get(f"{metric}_stderr,{filter}")
+        label = metric if filter == "none" else f"{metric} ({filter})"
+        known = float(error) if isinstance(error, int | float) else None
+        metrics.append(TaskMetric(label, Estimate(float(value)), known))
+    return TaskResult(
+        **about,
+        task=task,
+        n_questions=int(row.get("sample_len") or len(samples)),
+        metrics=tuple(metrics),
+        n_truncated=sum(any(given[0] in truncated for given in one["arguments"]) for one in samples),
+        questions=tuple(json.loads(json.dumps(samples, default=str))),
+    )
+
+
+@contextlib.contextmanager
+def _set_environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Sets environment variables that are not set, for the time of the block."""
+    new = {name: value for name, value in values.items() if name not in os.environ}
+    os.environ.update(new)
+    try:
+        yield
+    finally:
+        for name in new:
+            os.environ.pop(name, None)
+
+
+@contextlib.contextmanager
+def _quiet_logs() -> Iterator[None]:
+    """Lets lm-eval log errors alone: it warns about each default that a task file relies on."""
+    logger = logging.getLogger("lm_eval")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def _translate_errors(path: Path) -> Iterator[None]:
+    """Turns what lm-eval and a task's own code raise into an error about the task file."""
+    try:
+        yield
+    except PellucidError:
+        raise
+    except Exception as error:
+        raise FileError(f"lm-eval cannot run {path}: {type(error).__name__}: {quote(error)}.") from error

@@ -1,0 +1,76 @@
+"""Tasks: questions of a JSONL file of ours, and task files of lm-eval, run on one model.
+
+    evaluate_tasks(model, ["questions.jsonl", "my_task.yaml", "tasks/"])
+
+Every path is checked before the first task runs.
+"""
+
+import importlib.util
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pellucid.arguments import check_path
+from pellucid.errors import FileError, UsageError
+
+if TYPE_CHECKING:  # torch is imported when a task runs
+    from pellucid.evaluation.multiple_choice import Question
+    from pellucid.evaluation.task_result import TaskResult
+    from pellucid.workbench.model import Model
+
+LM_EVAL_MISSING = "task files of lm-eval need lm-eval: pip install 'pellucid[eval]'"
+Progress = Callable[[str, int, int], None]
+"""Called with the task's name, and how many questions of how many are done."""
+
+
+def read_tasks(paths: Any) -> "dict[Path, list[Question] | None]":
+    """Returns the questions of each JSONL file, None for a task file or folder of lm-eval; raises where a
+    path is neither, or where lm-eval is needed and is not installed."""
+    given = [paths] if isinstance(paths, str | os.PathLike) else paths
+    if not isinstance(given, Sequence) or isinstance(given, bytes):
+        raise UsageError(f"tasks must be paths, not {given!r}.")
+    return {path: _read_task(path) for path in (Path(check_path("tasks", one)) for one in given)}
+
+
+def _read_task(path: Path) -> "list[Question] | None":
+    if path.suffix == ".jsonl":
+        from pellucid.evaluation.multiple_choice import read_questions
+
+        return read_questions(path)
+    if not path.exists():
+        raise FileError(f"cannot read {path}: No such file or directory.")
+    if not path.is_dir() and path.suffix not in (".yaml", ".yml"):
+        raise UsageError(
+            f"{path} is not a task: give questions as .jsonl, a task of lm-eval as .yaml, or a folder of "
+            "such tasks."
+        )
+    if importlib.util.find_spec("lm_eval") is None:
+        raise UsageError(LM_EVAL_MISSING)
+    return None
+
+
+def evaluate_tasks(
+    model: "Model",
+    tasks: "dict[Path, list[Question] | None]",
+    *,
+    seed: int = 0,
+    samples: int | None = None,
+    progress: Progress = lambda name, done, total: None,
+) -> "Iterator[TaskResult]":
+    """Yields the result of each task, in order; `seed` and `samples` are those of the bootstrap."""
+    from pellucid.evaluation.bootstrap import SAMPLES
+    from pellucid.evaluation.multiple_choice import score_questions
+    from pellucid.evaluation.task_result import summarize_choices
+
+    for path, questions in tasks.items():
+        if questions is None:
+            from pellucid.workbench.lm_eval_tasks import run_lm_eval
+
+            yield from run_lm_eval(model, path)
+            continue
+        scored = []
+        for one in score_questions(model.module, model.pretrained, questions):
+            scored.append(one)
+            progress(path.stem, len(scored), len(questions))
+        yield summarize_choices(model.name, path.stem, str(path), scored, samples or SAMPLES, seed)

@@ -1,0 +1,92 @@
+"""Task files of lm-eval: a file, a folder with a group, and what is wrong with one."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import pellucid
+from pellucid import FileError
+from pellucid.workbench.tasks import evaluate_tasks, read_tasks
+
+pytest.importorskip("lm_eval", reason="lm-eval, the extra `eval`, is not installed")
+pytestmark = [
+    pytest.mark.xdist_group("lm-eval"),  # importing it takes seconds
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # its own imports
+]
+QUESTIONS = [
+    {"context": "A B", "choices": ["C", "D"], "answer": 0},
+    {"context": "A B C D", "choices": ["A", "B C", "D D"], "answer": 2},
+]
+TASK = """
+task: {name}
+dataset_path: json
+dataset_kwargs: {{data_files: {folder}/letters.jsonl, cache_dir: {folder}/cache}}
+test_split: train
+output_type: multiple_choice
+doc_to_text: "{template}"
+doc_to_choice: choices
+doc_to_target: answer
+metric_list: [{{metric: acc, aggregation: mean, higher_is_better: true}}]
+"""
+GROUP = """
+group: both
+task: [first, second]
+aggregate_metric_list: [{metric: acc, weight_by_size: true}]
+"""
+
+
+def write_task(folder: Path, name: str, template: str = "{{context}}") -> Path:
+    (folder / "letters.jsonl").write_text("\n".join(map(json.dumps, QUESTIONS)))
+    path = folder / f"{name}.yaml"
+    path.write_text(TASK.format(name=name, folder=folder, template=template))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _skip_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """lm-eval lists every installed package, which takes seconds."""
+    monkeypatch.setattr("lm_eval.evaluator.add_env_info", lambda results: None)
+
+
+def test_a_file_is_one_task(tmp_path: Path) -> None:
+    model = pellucid.load("abcd")
+    paths = [tmp_path / "letters.jsonl", write_task(tmp_path, "letters")]
+    ours, theirs = evaluate_tasks(model, read_tasks(paths))
+    assert (theirs.task, theirs.n_questions) == ("letters", 2) and theirs.harness.startswith("lm-eval 0.")
+    assert theirs.metrics[0].name == "acc"
+    assert theirs.metrics[0].estimate.value == ours.metrics[0].estimate.value
+    assert theirs.metrics[0].standard_error == pytest.approx(ours.metrics[0].standard_error)
+    json.dumps(theirs.to_dict(), allow_nan=False)
+
+
+def test_a_folder_is_its_groups_and_the_tasks_in_none(tmp_path: Path) -> None:
+    for name in ("first", "second", "third"):
+        write_task(tmp_path, name)
+    (tmp_path / "both.yaml").write_text(GROUP)
+    found = {one.task: one for one in evaluate_tasks(pellucid.load("abcd"), read_tasks([tmp_path]))}
+    assert set(found) == {"both", "first", "second", "third"}
+    assert found["both"].metrics[0].estimate == found["first"].metrics[0].estimate
+
+
+def test_contexts_that_lost_their_beginning_are_counted(tmp_path: Path) -> None:
+    model = pellucid.load("abcd")
+    length = model.config.context_length
+    write_task(tmp_path, "long", template="{{context}}" + " A" * (length - 3))
+    (found,) = evaluate_tasks(model, read_tasks([tmp_path / "long.yaml"]))
+    assert found.n_truncated == 1
+
+
+@pytest.mark.parametrize("content", ["a: [", "task: a\n", "task: a\ndataset_path: json\n", "just text", ""])
+def test_a_file_that_lm_eval_cannot_run_is_refused(content: str, tmp_path: Path) -> None:
+    (tmp_path / "wrong.yaml").write_text(content)
+    for path in (tmp_path / "wrong.yaml", tmp_path):
+        with pytest.raises(FileError, match=str(tmp_path)):
+            list(evaluate_tasks(pellucid.load("abcd"), read_tasks([path])))
+
+
+def test_a_folder_with_one_wrong_file_is_refused(tmp_path: Path) -> None:
+    write_task(tmp_path, "right")
+    (tmp_path / "wrong.yaml").write_text("task: a\ninclude: missing.yaml\n")
+    with pytest.raises(FileError, match=r"wrong\.yaml"):
+        list(evaluate_tasks(pellucid.load("abcd"), read_tasks([tmp_path])))
