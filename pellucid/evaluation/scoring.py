@@ -67,7 +67,11 @@ class DocumentScores:
 class HiddenStates(NamedTuple):
     """The last hidden states of one window of a document, after the final norm, where a target counts."""
 
+    number: int
+    """The number of the document, from 0."""
     document: EncodedDocument
+    places: Ids
+    """[n] the places of the targets in the document's targets ids[1:]."""
     targets: Tensor
     """[n] ids."""
     hidden: Tensor
@@ -126,7 +130,7 @@ def stream_hidden_states(
         targets = torch.as_tensor(_read_targets(batch), device=module.device)
         parts = zip(targets.split(counts), compute_hidden(module, batch).split(counts), strict=True)
         for row, (some, hidden) in zip(batch, parts, strict=True):
-            yield HiddenStates(row.document, some, hidden)
+            yield HiddenStates(row.number, row.document, row.counted, some, hidden)
 
 
 @torch.no_grad()

@@ -120,10 +120,12 @@ def test_of_equally_likely_tokens_the_smaller_id_ranks_first() -> None:
 def test_hidden_states_give_the_same_scores() -> None:
     model, documents = make_model(), make_documents(300, [40, 3, 12])
     nll = dict[str, list[float]]()
-    for document, targets, hidden in stream_hidden_states(model.module, documents, window=16, stride=8):
-        nll.setdefault(document.name, []).extend(score_targets(model.module, hidden, targets).nll)
-    for found in score(model, documents, 16, 8):
-        assert found.nll == pytest.approx(nll[found.name], abs=1e-6)
+    for part in stream_hidden_states(model.module, documents, window=16, stride=8):
+        found = score_targets(model.module, part.hidden, part.targets).nll
+        nll.setdefault(part.document.name, []).extend(found)
+        assert part.targets.tolist() == documents[part.number].ids[1:][part.places].tolist()
+    for scores in score(model, documents, 16, 8):
+        assert scores.nll == pytest.approx(nll[scores.name], abs=1e-6)
 
 
 class Recorded(dict[str, TargetScores]):

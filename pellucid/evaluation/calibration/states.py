@@ -4,13 +4,17 @@ Logits [N V] of a large vocabulary do not fit into memory; hidden states [N C] d
 more product with the unembedding, a chunk of rows at a time.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from pellucid.evaluation.documents import EncodedDocument
+from pellucid.evaluation.scoring import HiddenStates, stream_hidden_states
+from pellucid.model.transformer import Transformer
 
 CHUNK = 1 << 22
 """Logits that are computed at once, in float64."""
@@ -64,3 +68,46 @@ class HeldStates:
         """Returns all logits, [N V] float64; for a small vocabulary."""
         parts = [logits.cpu().numpy() for _, logits, _ in self.chunks()]
         return np.concatenate(parts) if parts else np.empty((0, self.vocab_size))
+
+
+def hold_states(
+    module: Transformer,
+    documents: Iterable[EncodedDocument],
+    *,
+    window: int,
+    stride: int,
+    most: int,
+    progress: OnRows = lambda rows: None,
+) -> HeldStates:
+    """Returns the states of the first `most` counted targets of some documents, in their order.
+
+    `progress` is called with the number of targets that were read.
+    """
+    parts, names = list[HiddenStates](), list[str]()
+    limited = _limit(documents, most, names)
+    for part in stream_hidden_states(module, limited, window=window, stride=stride):
+        parts.append(part)
+        progress(len(part.places))
+    parts.sort(key=lambda part: (part.number, part.places[0]))
+    counts = [len(part.places) for part in parts]
+    empty = torch.empty(0, module.config.d_model, dtype=module.dtype, device=module.device)
+    return HeldStates(
+        unembed=lambda hidden: module.logits(hidden[None])[0],
+        hidden=torch.cat([part.hidden for part in parts] or [empty]),
+        targets=np.concatenate([part.targets.cpu().numpy() for part in parts] or [np.empty(0, np.int64)]),
+        documents=np.repeat([part.number for part in parts], counts).astype(np.int64),
+        positions=np.concatenate([part.places + 1 for part in parts] or [np.empty(0, np.int64)]),
+        names=tuple(names),
+        vocab_size=module.config.vocab_size,
+    )
+
+
+def _limit(documents: Iterable[EncodedDocument], most: int, names: list[str]) -> Iterator[EncodedDocument]:
+    """Yields documents until `most` targets count, and appends the name of each."""
+    for document in documents:
+        if most <= 0:
+            return
+        is_counted = document.is_counted & (np.cumsum(document.is_counted) <= most)
+        most -= int(is_counted.sum())
+        names.append(document.name)
+        yield replace(document, is_counted=is_counted)

@@ -53,11 +53,11 @@ def test_the_tape_has_the_numbers_of_the_fast_arithmetic(has_logits: bool) -> No
     states = random_states(2, count=30, vocabulary=12)
     tape, (fit, before, after) = build(states, 10, has_logits).tape, measure(states, 10)
     for prefix, (_, scores) in (("", before), ("scaled.", after)):
-        assert tape[f"{prefix}ece"] == pytest.approx(scores.ece, abs=1e-14)
+        assert tape[f"{prefix}ece"] == pytest.approx(scores.ece.value, abs=1e-14)
         assert tape[f"{prefix}mass_bins.ece"] == pytest.approx(scores.mass_bins.ece, abs=1e-14)
         assert tape[f"{prefix}bins.mce"] == pytest.approx([scores.bins.mce], abs=1e-14)
-        assert tape[f"{prefix}brier"] == pytest.approx(scores.brier, abs=1e-14)
-        assert tape[f"{prefix}nll"] == pytest.approx(scores.nll, abs=1e-14)
+        assert tape[f"{prefix}brier"] == pytest.approx(scores.brier.value, abs=1e-14)
+        assert tape[f"{prefix}nll"] == pytest.approx(scores.nll.value, abs=1e-14)
         assert tape[f"{prefix}bins.gap"] == pytest.approx(scores.bins.gap, abs=1e-14)
         for k in (5, 10):
             assert tape[f"{prefix}top{k}_bins.ece"] == pytest.approx(scores.top_bins[k].ece, abs=1e-14)

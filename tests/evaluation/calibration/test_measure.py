@@ -1,0 +1,100 @@
+"""A calibration: fitted on one part, measured on the other, on models whose answer is known."""
+
+import numpy as np
+import pytest
+
+from pellucid.errors import UsageError
+from pellucid.evaluation.calibration.measure import FITTED, VECTOR, Calibration, measure_calibration
+from pellucid.explain import derive
+from tests.evaluation.calibration.small_predictions import make_states, random_states, ten_states
+
+
+def make_overconfident(true_temperature: float, count: int = 6000, seed: int = 0) -> Calibration:
+    """The targets are drawn at this temperature from logits that the model uses as they are."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(count, 8)) * 2
+    noise = -np.log(-np.log(rng.uniform(size=logits.shape)))
+    targets = (logits / true_temperature + noise).argmax(-1)  # Gumbel: a draw from softmax(z / T)
+    return measure_calibration("model", make_states(logits, targets, per_document=20), has_vector=True)
+
+
+@pytest.mark.parametrize("true_temperature", [0.7, 1.0, 1.6])
+def test_the_temperature_that_drew_the_targets_is_found(true_temperature: float) -> None:
+    calibration = make_overconfident(true_temperature)
+    assert calibration.fitted_temperature == pytest.approx(true_temperature, rel=0.06)
+    before, after = calibration.before, calibration.after
+    assert after is not None and after.ece.value < 0.03
+    assert after.nll.value < before.nll.value + 1e-4
+    if true_temperature != 1:
+        assert after.ece.value < before.ece.value / 3
+
+
+def test_an_overconfident_model_has_negative_gaps() -> None:
+    calibration = make_overconfident(1.6)
+    bins = calibration.before.bins
+    assert bins.gap[bins.counts > 50].max() < 0
+    assert calibration.before.confidence > calibration.before.accuracy
+
+
+def test_fitted_and_measured_parts_have_no_document_in_common() -> None:
+    calibration = measure_calibration("ten", ten_states())
+    split = calibration.split
+    assert not set(split.units[split.is_fit]) & set(split.units[split.is_test])
+    assert calibration.before.count == split.is_test.sum()
+    assert calibration.temperature_fit is not None
+    assert len(calibration.temperature_fit.steps[0].lse) == split.is_fit.sum()
+
+
+def test_each_temperature_that_is_asked_for_is_measured() -> None:
+    states = random_states(0)
+    calibration = measure_calibration("m", states, temperatures=[0.5, 2.0], has_vector=True)
+    assert [each.name for each in calibration.settings] == ["as it is", "T = 0.5", "T = 2", FITTED, VECTOR]
+    assert [each.temperature for each in calibration.settings[:3]] == [1.0, 0.5, 2.0]
+    curve = calibration.curve
+    assert curve is not None
+    for each in calibration.settings[:4]:
+        at = np.flatnonzero(curve.temperatures == each.temperature)[0]
+        assert curve.test_nll[at] == pytest.approx(each.scores.nll.value)
+    assert curve.fit_nll.argmin() == np.flatnonzero(curve.temperatures == calibration.fitted_temperature)[0]
+
+
+def test_one_target_is_measured_without_a_fit() -> None:
+    calibration = measure_calibration("one", make_states(np.log([[0.25, 0.75]]), np.array([1])))
+    assert calibration.temperature_fit is None and calibration.after is None
+    assert calibration.before.nll.value == pytest.approx(-np.log(0.75))
+    assert calibration.before.ece.value == pytest.approx(0.25)
+    assert "bins.gap" in calibration.trace.tape and "temperature" not in calibration.trace.tape
+
+
+def test_two_targets_are_one_in_each_part() -> None:
+    calibration = measure_calibration("two", make_states(np.log([[0.25, 0.75]] * 2), np.array([1, 0])))
+    assert calibration.before.count == 1 and calibration.fitted_temperature is not None
+
+
+def test_no_target_is_refused() -> None:
+    with pytest.raises(UsageError, match="no counted target"):
+        measure_calibration("none", make_states(np.empty((0, 3)), np.empty(0)))
+
+
+def test_the_mistakes_are_the_most_confident_wrong_predictions() -> None:
+    calibration = measure_calibration("ten", ten_states(), lambda id: "abc"[id], fit_share=0.0)
+    assert [round(each.confidence, 6) for each in calibration.mistakes] == [0.9, 0.7, 0.5, 0.5]
+    assert (calibration.mistakes[0].place, calibration.mistakes[0].predicted) == ("b (text#0, 2)", "a")
+
+
+def test_the_trace_has_the_scores_and_says_which_token_of_which_document() -> None:
+    calibration = measure_calibration("ten", ten_states(), lambda id: "abc"[id])
+    trace = calibration.trace
+    assert trace.tape["ece"] == pytest.approx(calibration.before.ece.value)
+    assert trace.tape["scaled.ece"] == pytest.approx(calibration.after.ece.value)  # type: ignore[union-attr]
+    assert trace.tape["temperature"] == pytest.approx(calibration.fitted_temperature)
+    assert "(text#" in str(derive.explain(trace, "ece", depth=6, most=None))
+
+
+def test_progress_counts_each_pass_to_its_end() -> None:
+    seen = list[tuple[str, int, int]]()
+    measure_calibration("m", random_states(0), progress=lambda *each: seen.append(each))
+    assert {what for what, _, _ in seen} == {
+        "fitting the temperature", "measuring temperatures", "measuring"
+    }  # fmt: skip
+    assert all(0 < done <= total for _, done, total in seen)
