@@ -1,6 +1,7 @@
 """Task files of lm-eval: a file, a folder with a group, and what is wrong with one."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,22 @@ def test_a_folder_with_one_wrong_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "wrong.yaml").write_text("task: a\ninclude: missing.yaml\n")
     with pytest.raises(FileError, match=r"wrong\.yaml"):
         list(evaluate_tasks(pellucid.load("abcd"), read_tasks([tmp_path])))
+
+
+@pytest.mark.skipif("PELLUCID_SMOLLM2" not in os.environ, reason="needs the real model")
+def test_a_real_model_gives_the_same_answers_both_ways(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The example of the documentation: 24 questions of common knowledge."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    monkeypatch.chdir(Path(__file__).parents[2])
+    tasks = read_tasks(["docs/common-knowledge.jsonl", "docs/common-knowledge.yaml"])
+    ours, theirs = evaluate_tasks(pellucid.load(os.environ["PELLUCID_SMOLLM2"]), tasks)
+    for row, sample in zip(ours.questions, theirs.questions, strict=True):
+        found = [total for total, _ in sample["filtered_resps"]]
+        assert row["log_likelihoods"] == pytest.approx(found, abs=1e-6)
+    values = [{metric.name: metric.estimate.value for metric in one.metrics} for one in (ours, theirs)]
+    assert values[1].items() <= values[0].items()
+    assert ours.chance == 0.25 and values[0]["acc"] > 0.6
