@@ -18,7 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pellucid.errors import FileError, TokenError
+from pellucid.evaluation.bootstrap import SAMPLES, estimate_ratios
 from pellucid.evaluation.continuations import ContinuationScore, encode_pair, score_continuations
+from pellucid.evaluation.task_result import TaskMetric, TaskResult
 from pellucid.files import Damaged, read_text
 from pellucid.interop.folder import parse_table
 from pellucid.model.transformer import Transformer
@@ -218,3 +220,59 @@ def find_confidently_wrong(scored: Sequence[ScoredQuestion], most: int = 5) -> l
     """Returns the wrong predictions (of the sum) with the largest probabilities, the largest first."""
     wrong = [one for one in scored if not one.is_right()]
     return sorted(wrong, key=lambda one: -max(one.probabilities))[:most]
+
+
+def summarize_choices(
+    model: str,
+    task: str,
+    path: str,
+    scored: Sequence[ScoredQuestion],
+    samples: int = SAMPLES,
+    seed: int = 0,
+) -> TaskResult:
+    """Returns the accuracies of multiple choice by every rule, with intervals by bootstrap over questions."""
+    count = len(scored)
+    right = {name: [float(one.is_right(name)) for one in scored] for name in RULES}
+    estimates = estimate_ratios([(values, [1.0] * count) for values in right.values()], samples, seed)
+    metrics = [
+        TaskMetric(
+            name=rule.metric,
+            value=estimate.value,
+            low=estimate.low,
+            high=estimate.high,
+            standard_error=_compute_standard_error(right[name]),
+            about=rule.about,
+        )
+        for (name, rule), estimate in zip(RULES.items(), estimates, strict=True)
+    ]
+    return TaskResult(
+        model,
+        task,
+        path,
+        "pellucid",
+        count,
+        tuple(metrics),
+        compute_chance([one.question for one in scored]),
+        sum(any(score.n_dropped for score in one.scores) for one in scored),
+        tuple(map(_describe_wrong, find_confidently_wrong(scored))),
+        tuple(one.to_dict() for one in scored),
+    )
+
+
+def _compute_standard_error(values: Sequence[float]) -> float | None:
+    """Returns √(Σ (x − mean)² / (n − 1) / n); None for one value."""
+    count = len(values)
+    if count < 2:
+        return None
+    mean = math.fsum(values) / count
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1) / count)
+
+
+def _describe_wrong(one: ScoredQuestion) -> str:
+    """Returns a line such as `yellow: "red" with 87 %, not "green" with 11 %`."""
+    question, wrong = one.question, one.predict()
+    shares = one.probabilities
+    return (
+        f'{question.id}: "{question.choices[wrong]}" with {shares[wrong]:.0%}, not '
+        f'"{question.choices[question.answer]}" with {shares[question.answer]:.0%}'
+    )

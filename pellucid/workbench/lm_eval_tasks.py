@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pellucid.errors import FileError, PellucidError, quote
-from pellucid.evaluation.record import Estimate
 from pellucid.evaluation.task_result import TaskMetric, TaskResult
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ def _read_result(
         error = row.get(f"{metric}_stderr,{filter}")
         label = metric if filter == "none" else f"{metric} ({filter})"
         known = float(error) if isinstance(error, int | float) else None
-        metrics.append(TaskMetric(label, Estimate(float(value)), known))
+        metrics.append(TaskMetric(label, float(value), standard_error=known))
     return TaskResult(
         **about,
         task=task,

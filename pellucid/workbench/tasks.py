@@ -60,8 +60,7 @@ def evaluate_tasks(
 ) -> "Iterator[TaskResult]":
     """Yields the result of each task, in order; `seed` and `samples` are those of the bootstrap."""
     from pellucid.evaluation.bootstrap import SAMPLES
-    from pellucid.evaluation.multiple_choice import score_questions
-    from pellucid.evaluation.task_result import summarize_choices
+    from pellucid.evaluation.multiple_choice import score_questions, summarize_choices
 
     for path, questions in tasks.items():
         if questions is None:

@@ -17,7 +17,9 @@ from pellucid.evaluation.multiple_choice import (
     find_confidently_wrong,
     read_questions,
     score_questions,
+    summarize_choices,
 )
+from pellucid.evaluation.task_result import TaskResult
 from pellucid.text.kinds import train
 from pellucid.workbench import Model
 
@@ -139,3 +141,44 @@ def test_a_model_that_computes_nan_prefers_nothing(tmp_path: Path) -> None:
     questions = read_questions(write(tmp_path / "a.jsonl", GOOD))
     with pytest.raises(TokenError, match="line 1"):
         list(score_questions(model.module, model.pretrained, questions))
+
+
+# ---- the accuracies of a file
+
+
+def answer(*probabilities: float, right: int, n_dropped: int = 0) -> ScoredQuestion:
+    """A question whose choices `a`, `bb`, … have these probabilities."""
+    choices = tuple(letter * (at + 1) for at, letter in enumerate("abcd"[: len(probabilities)]))
+    scores = tuple(ContinuationScore((math.log(p),), False, n_dropped) for p in probabilities)
+    return ScoredQuestion(Question("", choices, right, id="sky"), scores)
+
+
+def summarize(*scored: ScoredQuestion) -> TaskResult:
+    return summarize_choices("abcd", "made-up", "made-up.jsonl", scored, samples=200)
+
+
+def test_accuracy_and_chance_by_hand() -> None:
+    """Three of four are right by the sum; per character the second is right too, −1.6 < −2.3 / 2."""
+    found = summarize(
+        answer(0.9, 0.1, right=0),
+        answer(0.2, 0.1, right=1),
+        answer(0.5, 0.2, 0.05, 0.01, right=0),
+        answer(0.1, 0.2, right=1),
+    )
+    values = {metric.name: metric.value for metric in found.metrics}
+    assert values == {"acc": 0.75, "acc_norm": 1.0, "acc_bytes": 1.0, "acc_tokens": 0.75}
+    assert found.chance == pytest.approx((3 / 2 + 1 / 4) / 4)
+    accuracy = found.metrics[0]
+    assert accuracy.standard_error == pytest.approx(math.sqrt(0.1875 * 4 / 3 / 4))
+    assert accuracy.low is not None and accuracy.low < 0.75
+
+
+def test_one_question_has_no_interval() -> None:
+    metric = summarize(answer(0.9, 0.1, right=0)).metrics[0]
+    assert (metric.low, metric.standard_error) == (None, None)
+
+
+def test_truncated_and_confidently_wrong_questions_are_named() -> None:
+    found = summarize(answer(0.3, 0.1, right=1, n_dropped=2), answer(0.9, 0.1, right=0))
+    assert found.n_truncated == 1
+    assert found.confidently_wrong == ('sky: "a" with 75%, not "bb" with 25%',)
