@@ -65,6 +65,12 @@ def _write_chart(chart: Chart, width: int, height: int) -> Iterator[str]:
         down = (1 - y) * (4 * height - 1)
         inside = (down > -0.5) & (down < 4 * height - 0.5)
         dots[down[inside].round().astype(int), np.flatnonzero(inside)] = True
+    for mark in chart.marks if not chart.series else ():  # a scatter plot; else points lie on lines
+        at = np.array(
+            [chart.x.place(mark.x) * (2 * width - 1), (1 - chart.y.place(mark.y)) * (4 * height - 1)]
+        )
+        if (at > -0.5).all() and at[0] < 2 * width - 0.5 and at[1] < 4 * height - 0.5:
+            dots[round(float(at[1])), round(float(at[0]))] = True
     yield f"{chart.title}: {chart.y.label} ↑, {chart.x.label} →"
     for i in range(height):
         cells = dots[4 * i : 4 * i + 4].reshape(4, width, 2).transpose(1, 0, 2)

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from pellucid.figures.chart import Axis, Chart, LegendKey, Series
+from pellucid.figures.chart import Axis, Chart, LegendKey, PointLabel, Series
 from pellucid.figures.figure import make_figure
 from pellucid.figures.svg import write_svg
 from pellucid.figures.text import write_text
@@ -65,3 +65,13 @@ def test_the_series_of_a_figure_are_named_with_their_ends() -> None:
     lines = [line.strip() for line in write_text(make_figure("two runs", chart))]
     assert lines[-3:] == ["with 2, 0.5", "without 2, 1", "floor at 0.25"]
     assert len(list(write_text(chart))) == len(lines) - 3
+
+
+def test_a_chart_of_points_alone_is_a_scatter_plot() -> None:
+    marks = [PointLabel(0.0, 0.0, "low"), PointLabel(1.0, 1.0, "high"), PointLabel(9.0, 9.0, "outside")]
+    chart = Chart("scatter", Axis("x", 0, 1), Axis("y", 0, 1), (), marks)
+    lines = list(write_text(chart, width=4, height=2))
+    assert [line.partition("│")[2] for line in lines[1:3]] == ["   ⠈", "⡀"]
+    words = [words for words, _ in find_texts(write_svg(make_figure("scatter", chart)))]
+    assert {"low", "high"} <= set(words)
+    assert not {"outside", "no data"} & set(words)

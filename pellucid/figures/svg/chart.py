@@ -39,7 +39,7 @@ def chart_marks(chart: Chart, id: str, size: Tile, left: int, top: int) -> Itera
         yield from _series(chart, series, size, left, top)
     yield "</g>"
     yield from _points(chart, size, left, top)
-    if not any(len(series.x) for series in chart.series):
+    if not chart.marks and not any(len(series.x) for series in chart.series):
         middle = f'text-anchor="middle" fill="{FAINT}"'
         yield text((left + right) / 2, (top + bottom) / 2, "no data", middle)
 
