@@ -1,7 +1,8 @@
 """The most and the least expected passages, chosen while documents are scored.
 
 The counted targets of a document are divided into passages of nearly equal length, at most `LONGEST` tokens
-each; those with the smallest and the largest loss are kept.
+each; those with the smallest and the largest loss are kept, of equal texts one. A passage of fewer than
+`SHORT` tokens, such as a heading, is kept only where there are not enough longer ones.
 """
 
 import heapq
@@ -13,13 +14,16 @@ import numpy as np
 from pellucid.evaluation.record import Passage
 from pellucid.evaluation.scoring import DocumentScores
 
-LONGEST = 48
+LONGEST, SHORT = 48, 12
 BEFORE = 24
 """Tokens before a passage that are kept with it."""
 COUNT = 5
 """Passages of either kind."""
 
-Ranked = list[tuple[float, int, Passage]]
+RankedPassage = tuple[tuple[bool, float], int, Passage]
+"""What it is ranked by, whether it is long and then its loss; minus its number; and the passage."""
+Ranked = list[RankedPassage]
+"""A heap, the lowest entry first."""
 
 
 class ExtremePassages:
@@ -36,10 +40,19 @@ class ExtremePassages:
         for first, last in pairwise(borders.tolist()):
             loss = float(scores.nll[first:last].mean())
             self._added += 1
-            for kept, key in ((self._largest, loss), (self._smallest, -loss)):
+            for kept, value in ((self._largest, loss), (self._smallest, -loss)):
+                key = last - first >= SHORT, value
                 if len(kept) < self.count or key > kept[0][0]:
-                    entry = (key, -self._added, self._make_passage(scores, first, last))
-                    (heapq.heappush if len(kept) < self.count else heapq.heapreplace)(kept, entry)
+                    self._keep(kept, (key, -self._added, self._make_passage(scores, first, last)))
+
+    def _keep(self, kept: Ranked, entry: RankedPassage) -> None:
+        """Adds an entry in place of one with the same text, or of the lowest where there are enough."""
+        same = next((i for i, other in enumerate(kept) if other[2].tokens == entry[2].tokens), None)
+        if same is None:
+            (heapq.heappush if len(kept) < self.count else heapq.heapreplace)(kept, entry)
+        elif entry > kept[same]:
+            kept[same] = entry
+            heapq.heapify(kept)
 
     def _make_passage(self, scores: DocumentScores, first: int, last: int) -> Passage:
         start = int(np.flatnonzero(scores.document.is_counted)[first]) + 1

@@ -210,9 +210,10 @@ def _describe_measures(evaluation: Evaluation) -> list[str]:
             "there is one document, so that there is no confidence interval: --split paragraph divides it."
         )
     else:
+        documents = pluralize(first.total.n_documents, "document")
         lines.append(
-            f"intervals are 95 % by bootstrap over {pluralize(first.total.n_documents, 'document')} "
-            f"({evaluation.samples:,} samples, seed {evaluation.seed})."
+            f"± is half of the 95 % interval by bootstrap over {documents} ({evaluation.samples:,} samples, "
+            f"seed {evaluation.seed})."
         )
     return lines
 

@@ -1,0 +1,147 @@
+"""An evaluation as an HTML page that needs nothing from elsewhere, and no script: the table with intervals,
+plots, and the most and the least expected passages, each token colored by its surprisal.
+
+A page has at most `FRAME_BYTES` and for each model `MODEL_BYTES`, whatever the size of the data.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pellucid.columns import shorten
+from pellucid.evaluation.record import Evaluation, ModelEvaluation, Passage
+from pellucid.evaluation.report.figure_rows import describe_difference, make_figure_rows, make_source_rows
+from pellucid.evaluation.report.plots import make_plots
+from pellucid.figures.html import escape_text, fill_page
+from pellucid.figures.inline import dark_rules, draw_plots
+from pellucid.figures.surprisal import draw_legend, draw_token, read_token_style
+from pellucid.files import Kind, check_output, new_file
+from pellucid.format import pluralize
+
+FRAME_BYTES, MODEL_BYTES = 60_000, 400_000
+MARK = b'<meta name="generator" content="pellucid evaluate">'
+LONGEST_TOKEN, LONGEST_NAME, LONGEST_NOTE = 40, 120, 500
+"""Letters of a token, of the name of a document or model, and of a note."""
+MOST_SOURCES = 50
+"""Sources in the table."""
+
+
+def _why_not_a_report(path: Path) -> str:
+    if not path.is_file():
+        return "it is not a file"
+    with path.open("rb") as file:
+        return "" if MARK in file.read(4096) else "it has no mark of an evaluation's page"
+
+
+REPORT_PAGE = Kind("the page of an evaluation", _why_not_a_report)
+
+
+def check_page_output(path: Path, force: bool = False) -> None:
+    """Raises unless a page may be written there; call it before the work."""
+    check_output(path, REPORT_PAGE, force)
+
+
+def write_page(evaluation: Evaluation, path: Path, force: bool = False) -> None:
+    """Writes the page of an evaluation; `force` replaces another page of one."""
+    with new_file(path, REPORT_PAGE, force) as file:
+        file.write(make_page(evaluation).encode("utf-8", "backslashreplace"))
+
+
+def make_page(evaluation: Evaluation) -> str:
+    """Returns the page."""
+    names = _join_names([_name(one.model.name) for one in evaluation.models])
+    notes = [*map(describe_difference, evaluation.differences), *evaluation.notes()]
+    parts = {
+        "TOKEN_STYLE": read_token_style(),
+        "DARK_RULES": dark_rules(),
+        "TITLE": f"Evaluation of {names}",
+        "HEADING": f"How well {names} {'predicts' if len(evaluation.models) == 1 else 'predict'} the data",
+        "DATA": ", ".join(map(_name, evaluation.data[:MOST_SOURCES])),
+        "FIGURES": "\n".join(_draw_figures(evaluation)),
+        "SOURCES": "\n".join(_draw_sources(evaluation)),
+        "NOTES": "\n".join(f"<li>{escape_text(shorten(note, LONGEST_NOTE))}</li>" for note in notes),
+        "PLOTS": "\n".join(draw_plots(list(make_plots(evaluation)), 0)),
+        "LEGEND": "\n".join(draw_legend()),
+        "PASSAGES": "\n".join(line for one in evaluation.models for line in _draw_model(one)),
+    }
+    return fill_page((Path(__file__).parent / "page.html").read_text("utf-8"), parts)
+
+
+def _name(text: str) -> str:
+    return escape_text(shorten(text, LONGEST_NAME))
+
+
+def _join_names(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+# ---- tables
+
+
+def _draw_figures(evaluation: Evaluation) -> Iterator[str]:
+    """Yields the table of all figures, and what each of them means in a last column."""
+    heads = "".join(f"<th>{_name(one.model.name)}</th>" for one in evaluation.models)
+    yield f"<thead><tr><th></th>{heads}<th></th></tr></thead><tbody>"
+    for label, cells, meaning in make_figure_rows(evaluation):
+        kind = ' class="level"' if label.startswith(" ") else ""
+        numbers = "".join(f"<td>{escape_text(shorten(cell, LONGEST_TOKEN))}</td>" for cell in cells)
+        row = f'<th scope="row">{escape_text(label.strip())}</th>{numbers}'
+        yield f'<tr{kind}>{row}<td class="meaning">{escape_text(meaning)}</td></tr>'
+    yield "</tbody>"
+
+
+def _draw_sources(evaluation: Evaluation) -> Iterator[str]:
+    rows = list(make_source_rows(evaluation))
+    if not rows:
+        return
+    yield '<h2>By source</h2><div class="scroll"><table><thead>'
+    for i, (first, *cells) in enumerate(rows[: MOST_SOURCES + 1]):
+        tag = "th" if i == 0 else "td"
+        row = "".join(f"<{tag}>{_name(cell)}</{tag}>" for cell in cells)
+        yield f'<tr><th scope="row">{_name(first)}</th>{row}</tr>' + "</thead><tbody>" * (i == 0)
+    yield "</tbody></table></div>"
+    if len(rows) > MOST_SOURCES + 1:
+        yield f'<p class="faint">and {len(rows) - MOST_SOURCES - 1:,} more sources, in the JSON file</p>'
+
+
+# ---- passages
+
+
+def _draw_model(one: ModelEvaluation) -> Iterator[str]:
+    yield f"<h2>What {_name(one.model.name)} expected least</h2>"
+    yield from _draw_passages(one.least_expected)
+    yield f"<h2>What {_name(one.model.name)} expected most</h2>"
+    yield from _draw_passages(one.most_expected)
+
+
+def _draw_passages(passages: Sequence[Passage]) -> Iterator[str]:
+    for passage in passages:
+        last = passage.first + len(passage.tokens)
+        where = f"{_name(passage.document)}, targets {passage.first + 1:,} to {last:,}"
+        yield f'<section class="passage"><h3>{passage.loss:.3f} nats per token <small>{where}</small></h3>'
+        before = "".join(draw_token(shorten(text, LONGEST_TOKEN), None) for text in passage.before)
+        yield f'<p class="text"><span class="before">{before}</span>{"".join(_draw_tokens(passage))}</p>'
+        yield "</section>"
+
+
+def _draw_tokens(passage: Passage) -> Iterator[str]:
+    for text, nll, rank in zip(passage.tokens, passage.nll, passage.rank, strict=True):
+        shown = shorten(text, LONGEST_TOKEN)
+        tip = escape_text(describe_token(shown, nll, rank))
+        yield draw_token(shown, nll, f' tabindex="-1" data-tip="{tip}"')
+
+
+def describe_token(text: str, nll: float, rank: int) -> str:
+    """Returns what is shown of a token that is pointed at or tapped.
+
+    >>> describe_token("·cat", 2.0, 3)
+    '·cat   −ln p = 2.000 nats, p = 0.1353, rank 3: 3 tokens were more likely'
+    """
+    more = f"rank {rank:,}: {pluralize(rank, 'token')} {'was' if rank == 1 else 'were'} more likely"
+    if rank == 0:
+        more = "rank 0: the most likely token"
+    return f"{text}   −ln p = {nll:.3f} nats, p = {_format_probability(math.exp(-nll))}, {more}"
+
+
+def _format_probability(p: float) -> str:
+    return f"{p:.4f}" if p >= 1e-3 else f"{p:.1e}"

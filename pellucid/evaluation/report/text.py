@@ -1,0 +1,25 @@
+"""An evaluation on a terminal: a table of its figures, paired differences, and notes on the numbers."""
+
+from collections.abc import Iterator
+
+from pellucid.columns import format_columns, wrap
+from pellucid.evaluation.record import Evaluation
+from pellucid.evaluation.report.figure_rows import describe_difference, make_figure_rows, make_source_rows
+
+WIDTH = 80
+
+
+def format_evaluation(evaluation: Evaluation, width: int = WIDTH) -> Iterator[str]:
+    """Yields the lines; models that do not fit beside each other come below."""
+    heads = ["", *(one.model.name for one in evaluation.models)]
+    rows = [[row.label, *row.cells] for row in make_figure_rows(evaluation)]
+    yield from wrap(f"data: {', '.join(evaluation.data)}", width)
+    yield ""
+    yield from format_columns([heads, *rows], width, most=24)
+    if sources := list(make_source_rows(evaluation)):
+        yield ""
+        yield from format_columns(sources, width, most=24)
+    for lines in (map(describe_difference, evaluation.differences), evaluation.notes()):
+        for i, line in enumerate(lines):
+            yield from [""] * (i == 0)
+            yield from wrap(line, width)
