@@ -14,7 +14,18 @@ import pellucid
 from pellucid import errors
 from pellucid.reference.ops import table
 
-FUNCTIONS = ["compare", "compare_tokenizers", "edit", "explain", "load", "record", "trace", "train", "verify"]
+FUNCTIONS = [
+    "compare",
+    "compare_tokenizers",
+    "edit",
+    "evaluate",
+    "explain",
+    "load",
+    "record",
+    "trace",
+    "train",
+    "verify",
+]
 CLASSES = ["Engine", "Model", "ModelConfig", "Request", "Sampling", "Tape"]
 ERRORS = [name for name, thing in vars(errors).items() if isinstance(thing, type) and name.endswith("Error")]
 

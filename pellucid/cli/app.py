@@ -12,6 +12,7 @@ from pellucid.cli.chat import chat
 from pellucid.cli.choices import choices
 from pellucid.cli.compare import compare
 from pellucid.cli.data import app as data
+from pellucid.cli.evaluate import evaluate
 from pellucid.cli.examples import EXAMPLES
 from pellucid.cli.explain import explain
 from pellucid.cli.export import export
@@ -58,6 +59,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "train": train,
     "generate": generate,
     "chat": chat,
+    "evaluate": evaluate,
     "explain": explain,
     "trace": trace,
     "learn": learn,

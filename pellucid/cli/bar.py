@@ -60,3 +60,48 @@ def byte_bar() -> Iterator[Callable[[int], None]]:
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None)
         yield lambda count: bar.advance(task, count)
+
+
+@contextmanager
+def token_bar() -> Iterator[Callable[[str, int, int | None], None]]:
+    """Yields what takes a name, the tokens done and their total: a bar with the tokens per second and the
+    remaining time on a terminal. Another name starts another bar."""
+    if not sys.stderr.isatty():
+        yield lambda name, done, total: None
+        return
+    from rich.progress import (
+        BarColumn,
+        ProgressColumn,
+        Task,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.progress import Progress as Bar
+    from rich.text import Text
+
+    from pellucid.cli.console import Console
+    from pellucid.format import format_count
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            of = "" if task.total is None else f" of {format_count(task.total)}"
+            speed = f", {task.speed:,.0f} a second" if task.speed else ""
+            return Text(f"{format_count(task.completed)}{of} tokens{speed}")
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        Rate(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True, speed_estimate_period=60) as bar:
+        tasks = {}
+
+        def update(name: str, done: int, total: int | None) -> None:
+            if name not in tasks:
+                tasks[name] = bar.add_task(name, total=total)
+            bar.update(tasks[name], completed=done)
+
+        yield update

@@ -14,6 +14,10 @@ EXAMPLES = {
         'pellucid generate abcd "A B" --temperature 1 --seed 0 --ledger --ledger-file ledger.json',
     ),
     "chat": ("pellucid chat smollm2", 'pellucid chat smollm2 --system "Answer in one sentence."'),
+    "evaluate": (
+        "pellucid evaluate runs/a my.txt --split paragraph",
+        "pellucid evaluate runs/a my.txt --against smollm2 --limit 2kB -o evaluation.json",
+    ),
     "explain": (
         'pellucid explain abcd "A B" --at "probs[t=1,v=2]" --depth 2',
         "pellucid explain ledger.json --token 7",

@@ -136,3 +136,8 @@ def pad_rows(rows: list[WindowRow]) -> Ids:
     for place, row in enumerate(rows):
         padded[place, : len(row.inputs)] = row.inputs
     return padded
+
+
+def count_inputs(documents: Iterable[EncodedDocument], window: int, stride: int) -> int:
+    """Returns the number of tokens that a model reads in all windows of the documents."""
+    return sum(len(row.inputs) for row in make_rows(documents, window, stride))

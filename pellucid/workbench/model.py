@@ -28,6 +28,7 @@ from pellucid.pretrained import LazyWeights, Pretrained, Provenance, parameter_c
 from pellucid.text.tokenizer import Tokenizer
 from pellucid.workbench.chatting import chat, chat_prompt
 from pellucid.workbench.checks import check_engine, resolve_device
+from pellucid.workbench.evaluating import evaluate
 from pellucid.workbench.generating import astream, generate, generate_ids, stream
 from pellucid.workbench.prompts import NOT_IDS, Prompt, check_ids, check_prompt, encode_text, split_prompts
 from pellucid.workbench.score import Score
@@ -277,6 +278,10 @@ class Model:
         pairs = [encode_pair(self.pretrained, context, check_text("continuation", text)) for text in texts]
         found = [score.total for score in score_continuations(self.module, pairs)]
         return found[0] if is_single else found
+
+    # ---- how good it is: `model.evaluate(data)` is `pellucid.evaluate(model, data)`
+
+    evaluate = evaluate
 
     # ---- text: `pellucid/workbench/generating.py`, callers of the engine in `pellucid/generation/`
 

@@ -231,7 +231,7 @@ def _import_everything() -> None:
     from pellucid.cli import app
 
     for module in pkgutil.walk_packages(pellucid.__path__, "pellucid."):
-        if not module.name.endswith(("score_kernel", "__main__")):
+        if not module.name.endswith(("score_kernel", "__main__", "lm_eval_model")):
             importlib.import_module(module.name)
     for name in ("rich.progress", "rich.live", "rich.markup", "typer.rich_utils", "tests.cli.faulty_disk"):
         importlib.import_module(name)

@@ -57,6 +57,11 @@ WRITERS = {
     "tokenizer": Writer(["tokenizer", "train", "plain.txt", "--vocab-size", "280", "-o", "new"], ["new"]),
     "prepare": Writer([*TOKENS, "-o", "new"], ["new"], resumes=True),
     "trace": Writer(["trace", "ours", PROMPT, "-o", "new.json"], TRACE),
+    "evaluate": Writer(
+        ["evaluate", "ours", "plain.txt", "--limit", "1kB", "-o", "new.json"],
+        ["new.json", "new.json.partial"],
+        resumes=True,
+    ),
     "plot": Writer(["plot", "run", "-o", "new.svg"], ["new.svg"]),
     "replot": Writer(["plot", "lora", "--force", "-o", "curves.svg"], ["curves.svg"]),
     "hf": _export("hf", "new/hf"),
@@ -180,6 +185,9 @@ def _go_on(place: Place, wanted: dict[str, Entry], where: str) -> None:
         place.writer = Writer(["train", "--resume", "new"] if started else writer.arguments, writer.output)
         if writer.arguments[1] == "--resume":
             place.writer = writer
+    if writer.arguments[0:1] == ["evaluate"] and (place.work / "new.json").exists():
+        # the file was written, and its journal not yet removed
+        place.writer = Writer([*writer.arguments, "--force"], writer.output)
     done, _ = place.run()
     place.writer = writer
     assert done.code == 0, f"{where}\nthen: {done.text}"

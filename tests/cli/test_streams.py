@@ -24,6 +24,7 @@ LINES = {
     "train": ["recipe.toml", "out=NEW"],
     "generate": ["ours", "-", "--max-new-tokens", "2"],
     "chat": ["ours", "--max-new-tokens", "2"],
+    "evaluate": ["ours", "plain.txt", "--limit", "500B", "-o", "NEW.json"],
     "explain": ["abcd", "A B", "--at", "probs"],
     "trace": ["abcd", "A B", "-o", "NEW.json"],
     "replay": ["small.json"],

@@ -1,0 +1,112 @@
+"""`pellucid evaluate`: how well models predict texts."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pellucid.cli.bar import token_bar
+from pellucid.cli.options import Device, Dtype, Force, Json, ModelName
+
+
+def evaluate(
+    model: ModelName,
+    data: Annotated[
+        list[str],
+        typer.Argument(
+            help="Text files, folders, patterns, .jsonl files (texts, or conversations, whose answers "
+            "count), token folders, stories:LEVEL, task:NAME, or - for standard input.",
+            metavar="DATA...",
+        ),
+    ],
+    against: Annotated[
+        list[str] | None,
+        typer.Option(help="A further model, compared with the first; repeatable.", metavar="MODEL"),
+    ] = None,
+    window: Annotated[
+        int | None,
+        typer.Option(
+            help="Tokens that the model reads at once; if omitted, its context length, at most 2048.", min=1
+        ),
+    ] = None,
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            help="Tokens from one window to the next; if omitted, the window. A smaller one gives every "
+            "target after the first window more than window − stride tokens of context, and takes longer.",
+            min=1,
+        ),
+    ] = None,
+    split: Annotated[
+        str,
+        typer.Option(
+            help="Where one document of a text file ends: file, line, paragraph, separator=TEXT, jsonl.",
+            metavar="RULE",
+        ),
+    ] = "file",
+    limit: Annotated[
+        str | None,
+        typer.Option(help="At most this much of each DATA: documents, 100, or text, 50kB.", metavar="AMOUNT"),
+    ] = None,
+    output: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write FILE.json, with every figure, or a page, FILE.html; repeatable. What is computed is "
+            "kept beside it: the same command continues after an interruption.",
+            metavar="FILE",
+        ),
+    ] = None,
+    force: Force = False,
+    samples: Annotated[
+        int, typer.Option(help="Samples of the bootstrap, for intervals.", min=1, max=1_000_000)
+    ] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.", min=0)] = 0,
+    device: Device = "cpu",
+    dtype: Dtype = "float32",
+    json: Json = False,
+) -> None:
+    """Measure how well a model predicts texts: loss, perplexity, bits per byte and accuracy, with confidence
+    intervals; where it is good and bad; and how other models differ from it.
+
+    MODEL is the first argument; everything after it is DATA; further models are given with --against.
+    """
+    from pellucid.workbench import load
+    from pellucid.workbench.evaluating import evaluate
+
+    found = load(model, device=device, dtype=dtype)
+    try:
+        with token_bar() as bar:
+            evaluation = evaluate(
+                found,
+                data,
+                against=against or [],
+                window=window,
+                stride=stride,
+                split=split,
+                limit=limit,
+                samples=samples,
+                seed=seed,
+                output=output or [],
+                force=force,
+                progress=lambda now: bar(now.model, now.done, now.total),
+            )
+    except KeyboardInterrupt:
+        kept = (
+            f"{output[0]}.partial keeps what is done, and the same command continues."
+            if output
+            else ("Nothing is kept: with -o FILE.json the same command continues where it was.")
+        )
+        print(f"Interrupted. {kept}", file=sys.stderr)
+        raise typer.Exit(130) from None
+    if json:
+        from pellucid.evaluation.evaluation_file import format_evaluation_json
+
+        print(format_evaluation_json(evaluation), end="")
+        return
+    for one in evaluation.models:
+        print(one.model.name, one.total)
+    for line in evaluation.notes():
+        print(line)

@@ -1,0 +1,150 @@
+"""The evaluation file: JSON with every figure, and the sums of every document.
+
+A record is a table of its fields, except that the documents, of which there may be many, are a table of
+columns. The scores of single tokens are kept for the most and the least expected passages alone.
+"""
+
+import dataclasses
+import json
+import math
+import types
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from pellucid import strict
+from pellucid.errors import FileError, UsageError
+from pellucid.evaluation.record import DocumentSummary, Evaluation
+from pellucid.files import (
+    UNPAIRED,
+    Damaged,
+    Kind,
+    check_format,
+    check_output,
+    need,
+    new_file,
+    read_bytes,
+    read_json,
+    validating,
+)
+
+FORMAT, VERSION = "pellucid-evaluation", 1
+MOST_BYTES = 1 << 30
+_COLUMNS = (DocumentSummary,)
+"""Records of which many are written as one table of columns."""
+
+
+def _why_not(path: Path) -> str:
+    if not path.is_file():
+        return "it is not a file"
+    try:
+        data = read_json(path)
+    except FileError:
+        return "it is not JSON"
+    is_one = isinstance(data, dict) and data.get("format") == FORMAT
+    return "" if is_one else f'it does not say "format": "{FORMAT}"'
+
+
+EVALUATION = Kind("an evaluation", _why_not)
+
+
+def check_evaluation_output(path: Path, force: bool = False) -> None:
+    """Raises unless an evaluation may be written there; call it before the work."""
+    if path.suffix != ".json":
+        raise UsageError(f"an evaluation is a .json file, or a page, .html; use {path.with_suffix('.json')}.")
+    check_output(path, EVALUATION, force)
+
+
+def write_evaluation(evaluation: Evaluation, path: Path, force: bool = False) -> None:
+    """Writes the file whole or not at all; `force` replaces another evaluation."""
+    check_evaluation_output(path, force)
+    content = format_evaluation_json(evaluation).encode("utf-8", UNPAIRED)
+    with new_file(path, EVALUATION, force) as file:
+        file.write(content)
+
+
+def format_evaluation_json(evaluation: Evaluation) -> str:
+    """Returns the content of the file."""
+    data = {"format": FORMAT, "version": VERSION, **to_data(evaluation)}
+    return json.dumps(data, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def to_data(value: Any) -> Any:
+    """Returns a record as plain data."""
+    if dataclasses.is_dataclass(value):
+        return {entry.name: to_data(getattr(value, entry.name)) for entry in dataclasses.fields(value)}
+    if isinstance(value, tuple):
+        if value and isinstance(value[0], _COLUMNS):
+            names = [entry.name for entry in dataclasses.fields(value[0])]
+            return {name: [getattr(one, name) for one in value] for name in names}
+        return [to_data(inner) for inner in value]
+    return value
+
+
+# ---- reading: a file may be damaged, or come from another program
+
+
+def read_evaluation(path: Path) -> Evaluation:
+    """Returns the evaluation of a file; raises a FileError that names the damage."""
+    try:
+        data = json.loads(read_bytes(path, MOST_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise FileError(f"{path} is not JSON: {error}.") from None
+    data = check_format(path, data, "evaluation", FORMAT, VERSION)
+    with validating(path):
+        fields = {key: value for key, value in data.items() if key not in ("format", "version")}
+        evaluation: Evaluation = _read(Evaluation, fields, "the evaluation")
+        _check(evaluation)
+        return evaluation
+
+
+def _read(kind: Any, value: Any, name: str) -> Any:
+    """Returns a value of the type that a field has."""
+    if isinstance(kind, types.UnionType) and value is not None:
+        records = [option for option in get_args(kind) if dataclasses.is_dataclass(option)]
+        kind = records[0] if records else kind
+    if dataclasses.is_dataclass(kind):
+        assert isinstance(kind, type)
+        return strict.read(kind, value, name, path=name, error=Damaged, convert=_convert)
+    inner = get_args(kind)
+    if get_origin(kind) is tuple and dataclasses.is_dataclass(inner[0]):
+        rows = _read_columns(inner[0], value, name) if inner[0] in _COLUMNS else value
+        need(isinstance(rows, list), f"{name} is not a list")
+        return tuple(_read(inner[0], one, f"{name}.{i}") for i, one in enumerate(rows))
+    found = strict.check_value(kind, value, name, Damaged)
+    need(not isinstance(found, float) or math.isfinite(found), f"{name} is {value!r}, which is not finite")
+    return found
+
+
+def _convert(field: "dataclasses.Field[Any]", value: Any, name: str) -> Any:
+    return _read(field.type, value, name)
+
+
+def _read_columns(kind: Any, value: Any, name: str) -> list[dict[str, Any]]:
+    """Returns the rows of a table of columns."""
+    if value == []:
+        return []
+    names = [entry.name for entry in dataclasses.fields(kind)]
+    strict.check_keys(value, names, name, names, Damaged)
+    need(
+        all(isinstance(column, list) for column in value.values()), f"{name} has a column that is not a list"
+    )
+    need(len({len(column) for column in value.values()}) == 1, f"{name} has columns of different lengths")
+    return [dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True)]
+
+
+def _check(evaluation: Evaluation) -> None:
+    """Raises unless the sums of the documents are those of the figures."""
+    need(bool(evaluation.models), "it has no model")
+    for one in evaluation.models:
+        name, total, documents = one.model.name, one.total, one.documents
+        n_targets, nll = sum(d.n_targets for d in documents), math.fsum(d.nll for d in documents)
+        need(
+            len(documents) == total.n_documents,
+            f"{name} has {len(documents)} documents, not as many as it says",
+        )
+        need(all(d.n_targets > 0 for d in documents), f"a document of {name} has no target")
+        need(n_targets == total.n_targets, f"the documents of {name} have {n_targets} targets")
+        need(math.isclose(nll, total.loss.value * n_targets, rel_tol=1e-9), f"the loss of {name} is another")
+        for passage in (*one.most_expected, *one.least_expected):
+            sizes = {len(passage.tokens), len(passage.nll), len(passage.rank)}
+            need(len(sizes) == 1 and sizes != {0}, f"a passage of {name} has unequal columns")

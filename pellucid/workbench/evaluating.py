@@ -1,0 +1,225 @@
+"""How good a model is on texts: `pellucid.evaluate`, for one model or several side by side."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pellucid.arguments import check_bool, check_int, check_path, check_text
+from pellucid.errors import UsageError
+from pellucid.pretrained import parameter_count
+
+if TYPE_CHECKING:
+    from pellucid.evaluation.documents import Documents
+    from pellucid.evaluation.journal import JournalFile
+    from pellucid.evaluation.record import EvaluatedModel, Evaluation, ModelEvaluation
+    from pellucid.workbench.model import Model
+
+MOST_SAMPLES = 1_000_000
+
+
+class EvaluationProgress(NamedTuple):
+    """How far an evaluation has come, in tokens that the model now evaluated has read."""
+
+    model: str
+    done: int
+    total: int | None
+    """None where the text can be read only once."""
+
+
+Progress = Callable[[EvaluationProgress], None]
+
+
+def evaluate(
+    model: "Model",
+    data: Any,
+    *,
+    against: Any = (),
+    window: int | None = None,
+    stride: int | None = None,
+    split: str = "file",
+    limit: int | str | None = None,
+    samples: int = 1000,
+    seed: int = 0,
+    output: Any = (),
+    force: bool = False,
+    progress: Progress = lambda _: None,
+) -> "Evaluation":
+    """Returns how well a model predicts texts, and how other models differ from it.
+
+    `data` is a text file, a folder, a `.jsonl` file, a token folder, `stories:LEVEL` or `task:NAME`, or a
+    list of them; `limit` is a number of documents or a size ("50kB") of each. Long texts are read in windows
+    of `window` tokens, one every `stride`. `against` are further models, each compared with the first.
+    `samples` and `seed` are those of the bootstrap. `output` is an evaluation file (.json) or a page (.html),
+    or a list of both; what is computed is kept beside it, so that the same call continues after an
+    interruption.
+
+    >>> import pathlib, tempfile, pellucid
+    >>> text = pathlib.Path(tempfile.mkdtemp()) / "a.txt"
+    >>> _ = text.write_text("A B A C A B")
+    >>> total = pellucid.evaluate("abcd", text).models[0].total
+    >>> f"{total.n_targets} targets, {total.loss.value:.4f} nats per token, perplexity {total.perplexity:.3f}"
+    '5 targets, 1.7354 nats per token, perplexity 5.671'
+    """
+    from pellucid.evaluation.documents import read_documents
+    from pellucid.evaluation.record import Evaluation
+
+    sources, outputs = _list_paths("data", data), [Path(path) for path in _list_paths("output", output)]
+    check_int("samples", samples, least=1, most=MOST_SAMPLES)
+    check_int("seed", seed, least=0)
+    check_outputs(outputs, check_bool("force", force))
+    models = [model, *_load_models(model, against)]
+    if len(models) > 1 and "-" in sources:
+        raise UsageError("standard input can be read once, and each model needs it: give a file.")
+    split = check_text("split", split)
+    documents = [read_documents(sources, one.pretrained, split=split, limit=limit) for one in models]
+    sizes = _resolve_windows(models, window, stride)
+    settings = {"samples": samples, "seed": seed}
+    with _keep_progress(outputs) as journal:
+        found = [
+            _evaluate_one(one, texts, name, sizes, settings, journal, progress)
+            for one, texts, name in zip(models, documents, _name_models(models), strict=True)
+        ]
+        evaluation = Evaluation(
+            data=tuple(sources),
+            split=split,
+            limit="" if limit is None else str(limit),
+            models=tuple(found),
+            differences=tuple(_compare(models, found, i, settings) for i in range(1, len(models))),
+            **settings,
+        )
+        for path in outputs:
+            write_output(evaluation, path, force)
+        if journal is not None:
+            journal.remove()
+    return evaluation
+
+
+def check_outputs(paths: Sequence[Path], force: bool) -> None:
+    """Raises unless an evaluation may be written to each path; call it before the work."""
+    from pellucid.evaluation.evaluation_file import check_evaluation_output
+
+    for path in paths:
+        check_evaluation_output(path, force)
+
+
+def write_output(evaluation: "Evaluation", path: Path, force: bool) -> None:
+    """Writes an evaluation file, or a page where the name ends in .html."""
+    from pellucid.evaluation.evaluation_file import write_evaluation
+
+    write_evaluation(evaluation, path, force)
+
+
+def _list_paths(parameter: str, given: Any) -> list[str]:
+    return [check_path(parameter, one) for one in _list(given)]
+
+
+def _list(given: Any) -> list[Any]:
+    return list(given) if isinstance(given, list | tuple) else [given]
+
+
+def _load_models(first: "Model", against: Any) -> "list[Model]":
+    """Returns the further models; those that are named compute where and as the first does."""
+    from pellucid.workbench.model import Model
+
+    return [
+        one
+        if isinstance(one, Model)
+        else Model.from_pretrained(check_path("against", one), device=first.device, dtype=first.dtype)
+        for one in _list(against)
+    ]
+
+
+def _resolve_windows(models: "Sequence[Model]", window: int | None, stride: int | None) -> tuple[int, int]:
+    """Returns window and stride, the same for all models."""
+    from pellucid.evaluation.windows import resolve_window
+
+    window = None if window is None else check_int("window", window, least=1)
+    stride = None if stride is None else check_int("stride", stride, least=1)
+    return resolve_window(min(one.config.context_length for one in models), window, stride)
+
+
+def _name_models(models: "Sequence[Model]") -> list[str]:
+    """Returns the models' names; of equal ones, all but the first have a number."""
+    seen, names = Counter[str](), []
+    for model in models:
+        seen[model.name] += 1
+        names.append(model.name if seen[model.name] == 1 else f"{model.name} ({seen[model.name]})")
+    return names
+
+
+@contextmanager
+def _keep_progress(outputs: Sequence[Path]) -> "Iterator[JournalFile | None]":
+    """Yields the journal beside the first output, which stays unless it is removed."""
+    from pellucid.evaluation.journal import JournalFile, journal_path
+
+    if not outputs:
+        yield None
+        return
+    with JournalFile(journal_path(outputs[0])) as journal:
+        yield journal
+
+
+def _evaluate_one(
+    model: "Model",
+    documents: "Documents",
+    name: str,
+    sizes: tuple[int, int],
+    settings: dict[str, int],
+    journal: "JournalFile | None",
+    progress: Progress,
+) -> "ModelEvaluation":
+    from pellucid.evaluation.evaluation import evaluate_model
+    from pellucid.evaluation.windows import count_inputs
+
+    window, stride = sizes
+    total = None if "-" in documents.data else count_inputs(documents, window, stride)
+    done = 0
+
+    def count(tokens: int) -> None:
+        nonlocal done
+        done += tokens
+        progress(EvaluationProgress(name, done, total))
+
+    progress(EvaluationProgress(name, 0, total))
+    return evaluate_model(
+        model.module,
+        documents,
+        describe_model(model, documents, name),
+        window=window,
+        stride=stride,
+        journal=journal,
+        progress=count,
+        **settings,
+    )
+
+
+def describe_model(model: "Model", documents: "Documents", name: str) -> "EvaluatedModel":
+    """Returns which model it is, and how it reads and computes."""
+    from pellucid.evaluation.record import EvaluatedModel
+    from pellucid.workbench.ledgers import compute_fingerprint
+
+    path, tokenizer = model.pretrained.provenance.path, documents.tokenizer
+    return EvaluatedModel(
+        name=name,
+        path=str(path.resolve()) if path.exists() else None,
+        fingerprint=compute_fingerprint(model),
+        parameters=parameter_count(model.config.parameters()),
+        vocab_size=model.config.vocab_size,
+        context_length=model.config.context_length,
+        dtype=model.dtype,
+        device=model.device,
+        tokenizer=f"{tokenizer.kind}, {tokenizer.vocab_size:,} tokens",
+        bos=None if documents.bos is None else tokenizer.visible(documents.bos),
+    )
+
+
+def _compare(
+    models: "Sequence[Model]", found: "Sequence[ModelEvaluation]", i: int, settings: dict[str, int]
+) -> Any:
+    from pellucid.data.sources.source import is_same_tokenizer
+    from pellucid.evaluation.evaluation import compare_models
+
+    is_same = is_same_tokenizer(models[i].tokenizer, models[0].tokenizer)
+    return compare_models(found[i], found[0], is_same_tokenizer=is_same, **settings)

@@ -1,0 +1,78 @@
+"""`pellucid evaluate`: a table, JSON and files; further models with --against; Ctrl-C keeps what is done."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from pellucid.evaluation.evaluation_file import read_evaluation
+from pellucid.evaluation.windows import MAX_WINDOW
+from tests.cli.commands import Shell
+from tests.data.small_corpora import text_file
+from tests.evaluation.small_models import bpe, make_model, write
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
+    monkeypatch.chdir(tmp_path)
+    text_file(tmp_path / "text.txt", 20)
+    make_model().save(tmp_path / "a")
+    make_model(bpe(280)).save(tmp_path / "b")
+    return Shell(capsys, monkeypatch)
+
+
+def test_the_first_argument_is_the_model_and_further_ones_follow_against(shell: Shell) -> None:
+    done = shell("evaluate", "a", "text.txt", "--split", "line", "--against", "b", "--samples", "20")
+    assert done.code == 0 and "bits per byte" in done.out
+    assert shell("evaluate", "a", "b").code == 2  # a model folder is not a text
+
+
+def test_json_is_the_file(shell: Shell, tmp_path: Path) -> None:
+    options = ("--limit", "5", "--split", "line", "--samples", "20", "-o", "x.json", "--json")
+    done = shell("evaluate", "a", "text.txt", *options)
+    assert done.code == 0
+    assert json.loads(done.out) == json.loads((tmp_path / "x.json").read_bytes())
+    found = read_evaluation(tmp_path / "x.json")
+    assert found.models[0].total.n_documents == 5 and found.limit == "5"
+    assert shell("evaluate", "a", "text.txt", *options).code == 2
+    assert shell("evaluate", "a", "text.txt", *options, "--force").code == 0
+
+
+def test_standard_input_is_a_text(shell: Shell) -> None:
+    done = shell("evaluate", "a", "-", "--json", stdin=b"the cat sat on a mat")
+    assert done.code == 0
+    assert json.loads(done.out)["models"][0]["documents"]["name"] == ["standard input"]
+
+
+def test_absurd_texts_are_refused_with_a_message(shell: Shell, tmp_path: Path) -> None:
+    write(tmp_path, empty="", one="the")
+    (tmp_path / "binary.txt").write_bytes(bytes(range(256)) * 4)
+    for name in ("empty.txt", "one.txt", "binary.txt", "nowhere.txt", "stories:huge", "task:x", "/dev/zero"):
+        done = shell("evaluate", "a", name)
+        assert done.code == 2 and done.err, name
+
+
+def test_what_is_interrupted_says_how_to_go_on(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pellucid.evaluation import scoring
+
+    monkeypatch.setattr(scoring, "BATCH_TOKENS", {"cpu": 64})
+    score, calls = scoring.score_targets, list[int]()
+
+    def interrupt(*arguments: object) -> object:
+        calls.append(1)
+        if len(calls) == 3:
+            signal.raise_signal(signal.SIGINT)
+        return score(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(scoring, "score_targets", interrupt)
+    done = shell("evaluate", "a", "text.txt", "-o", "x.json")
+    assert done.code == 130 and "x.json.partial" in done.err and Path("x.json.partial").exists()
+    assert shell("evaluate", "a", "text.txt", "-o", "x.json").code == 0
+    calls.clear()
+    done = shell("evaluate", "a", "text.txt")
+    assert done.code == 130 and "-o" in done.err
+
+
+def test_the_help_names_the_bound_of_a_window(shell: Shell) -> None:
+    assert str(MAX_WINDOW) in shell("evaluate", "--help").out
