@@ -1,5 +1,6 @@
 """`pellucid evaluate`: how well models predict texts."""
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -106,7 +107,7 @@ def evaluate(
 
         print(format_evaluation_json(evaluation), end="")
         return
-    for one in evaluation.models:
-        print(one.model.name, one.total)
-    for line in evaluation.notes():
+    from pellucid.evaluation.report.text import format_evaluation
+
+    for line in format_evaluation(evaluation, shutil.get_terminal_size().columns):
         print(line)

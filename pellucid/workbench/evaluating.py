@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pellucid.workbench.model import Model
 
 MOST_SAMPLES = 1_000_000
+PAGE = ".html"
 
 
 class EvaluationProgress(NamedTuple):
@@ -99,16 +100,18 @@ def evaluate(
 def check_outputs(paths: Sequence[Path], force: bool) -> None:
     """Raises unless an evaluation may be written to each path; call it before the work."""
     from pellucid.evaluation.evaluation_file import check_evaluation_output
+    from pellucid.evaluation.report.page import check_page_output
 
     for path in paths:
-        check_evaluation_output(path, force)
+        (check_page_output if path.suffix == PAGE else check_evaluation_output)(path, force)
 
 
 def write_output(evaluation: "Evaluation", path: Path, force: bool) -> None:
     """Writes an evaluation file, or a page where the name ends in .html."""
     from pellucid.evaluation.evaluation_file import write_evaluation
+    from pellucid.evaluation.report.page import write_page
 
-    write_evaluation(evaluation, path, force)
+    (write_page if path.suffix == PAGE else write_evaluation)(evaluation, path, force)
 
 
 def _list_paths(parameter: str, given: Any) -> list[str]:
@@ -121,12 +124,11 @@ def _list(given: Any) -> list[Any]:
 
 def _load_models(first: "Model", against: Any) -> "list[Model]":
     """Returns the further models; those that are named compute where and as the first does."""
-    from pellucid.workbench.model import Model
-
+    kind = type(first)
     return [
         one
-        if isinstance(one, Model)
-        else Model.from_pretrained(check_path("against", one), device=first.device, dtype=first.dtype)
+        if isinstance(one, kind)
+        else kind.from_pretrained(check_path("against", one), device=first.device, dtype=first.dtype)
         for one in _list(against)
     ]
 

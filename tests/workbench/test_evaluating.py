@@ -44,10 +44,10 @@ def test_models_side_by_side_have_one_window_and_a_paired_difference(text: Path)
     assert found.differences[1].difference.value == 0
 
 
-def test_an_output_is_the_evaluation(text: Path, tmp_path: Path) -> None:
-    found = make_model().evaluate(text, output=tmp_path / "a.json", samples=10)
+def test_an_output_is_the_evaluation_and_a_page_another(text: Path, tmp_path: Path) -> None:
+    found = make_model().evaluate(text, output=[tmp_path / "a.json", tmp_path / "a.html"], samples=10)
     assert read_evaluation(tmp_path / "a.json") == found
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.json", "text.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "a.json", "text.txt"]
 
 
 class Stopped(Exception):
