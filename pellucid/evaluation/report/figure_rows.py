@@ -12,6 +12,10 @@ SIGNIFICANT = 0.05
 """The p-value below which a difference is not due to the choice of documents."""
 
 
+EXACT = "exact match"
+"""The row that says nothing of long texts, where it is 0."""
+
+
 class FigureRow(NamedTuple):
     """A figure of each model, and what it means."""
 
@@ -27,7 +31,7 @@ def make_figure_rows(evaluation: Evaluation) -> Iterator[FigureRow]:
         yield FigureRow(label, [cell(one) for one in models], meaning)
     for label, meaning, figure in ROWS:
         cells = [figure(one.total) for one in models]
-        if any(cells):
+        if any(cells) and (label != EXACT or any(one.total.exact_match.value for one in models)):
             yield FigureRow(label, cells, meaning)
 
 
@@ -109,10 +113,6 @@ def _format_perplexity(perplexity: float | None) -> str:
     return f"{perplexity:,.2f}" if perplexity < 1e6 else f"{perplexity:.3g}"
 
 
-def _format_exact(figures: Figures) -> str:
-    return format_share(figures.exact_match) if figures.exact_match.value else ""
-
-
 MODEL_ROWS: Sequence[tuple[str, str, Callable[[ModelEvaluation], str]]] = (
     ("parameters", "of the model", lambda one: format_count(one.model.parameters)),
     ("tokenizer", "its kind and its number of tokens", lambda one: one.model.tokenizer),
@@ -140,6 +140,6 @@ ROWS: Sequence[tuple[str, str, Callable[[Figures], str]]] = (
     ("bits per byte", "loss / ln 2 · tokens / bytes", lambda f: format_estimate(f.bits_per_byte)),
     ("top-1 accuracy", "targets that were the most likely token", lambda f: format_share(f.accuracy)),
     ("top-5 accuracy", "targets among the five most likely", lambda f: format_share(f.top5_accuracy)),
-    ("exact match", "documents with every target the most likely", _format_exact),
+    (EXACT, "documents with every target the most likely", lambda f: format_share(f.exact_match)),
 )
 """The label, the meaning and the cell of each row; an empty cell is a figure that is not known."""

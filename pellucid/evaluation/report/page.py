@@ -18,7 +18,7 @@ from pellucid.figures.surprisal import draw_legend, draw_token, read_token_style
 from pellucid.files import Kind, check_output, new_file
 from pellucid.format import pluralize
 
-FRAME_BYTES, MODEL_BYTES = 60_000, 400_000
+FRAME_BYTES, MODEL_BYTES = 60_000, 300_000
 MARK = b'<meta name="generator" content="pellucid evaluate">'
 LONGEST_TOKEN, LONGEST_NAME, LONGEST_NOTE = 40, 120, 500
 """Letters of a token, of the name of a document or model, and of a note."""
