@@ -1,12 +1,10 @@
 """Views as an HTML page that needs nothing from elsewhere, and no script: formulas, tables and plots."""
 
-import base64
-import hashlib
-import re
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
+from pellucid.figures.html import escape_text, fill_page
 from pellucid.figures.inline import dark_rules, draw_plots
 from pellucid.format import escape_controls
 from pellucid.interpretability.view import View, ViewTable
@@ -18,40 +16,32 @@ MOST_ROWS = 400
 
 def make_page(name: str, prompts: Sequence[Sequence[str]], views: Sequence[View]) -> str:
     """Returns the page of some views of one model; `prompts` are the tokens of each prompt, as shown."""
-    page = (
-        (Path(__file__).parent / "view_page.html").read_text("utf-8").replace("{{DARK_RULES}}", dark_rules())
-    )
-    style = page[page.index("<style>") + 7 : page.index("</style>")]
-    links = (f'<a href="#{view.kind}-{i}">{_plain(view.title)}</a>' for i, view in enumerate(views))
+    links = (f'<a href="#{view.kind}-{i}">{escape_text(view.title)}</a>' for i, view in enumerate(views))
     parts = {
-        "TITLE": f"Inside {_plain(name)}",
-        "HEADING": f"Inside {_plain(name)}",
+        "DARK_RULES": dark_rules(),
+        "TITLE": f"Inside {escape_text(name)}",
+        "HEADING": f"Inside {escape_text(name)}",
         "PROMPTS": "\n".join(map(_draw_prompt, prompts)),
         "CONTENTS": "\n".join(links) if len(views) > 1 else "",
         "VIEWS": "\n".join(line for i, view in enumerate(views) for line in _draw_view(view, i)),
-        "STYLE_HASH": f"sha256-{base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()}",
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], page)
-
-
-def _plain(text: str) -> str:
-    return escape(escape_controls(text, keep=""))
+    return fill_page((Path(__file__).parent / "view_page.html").read_text("utf-8"), parts)
 
 
 def _draw_prompt(tokens: Sequence[str]) -> str:
-    spans = (f"<span><small>{i}</small> {_plain(token)}</span>" for i, token in enumerate(tokens))
+    spans = (f"<span><small>{i}</small> {escape_text(token)}</span>" for i, token in enumerate(tokens))
     return f'<p class="prompt">{"".join(spans)}</p>'
 
 
 def _draw_view(view: View, number: int) -> Iterator[str]:
-    yield f'<section id="{view.kind}-{number}"><h2>{_plain(view.title)}</h2>'
+    yield f'<section id="{view.kind}-{number}"><h2>{escape_text(view.title)}</h2>'
     yield f"<pre>{escape(escape_controls(view.formula))}</pre>"
     if view.plots:
         yield from draw_plots(view.plots, number)
     for table in view.tables:
         yield from draw_table(table)
     for note in view.notes:
-        yield f'<p class="faint">{_plain(note)}</p>'
+        yield f'<p class="faint">{escape_text(note)}</p>'
     yield "</section>"
 
 
@@ -61,8 +51,8 @@ def draw_table(table: ViewTable) -> Iterator[str]:
     kinds = [' class="left"' if left else "" for left in is_text]
     yield '<div class="scroll"><table>'
     if table.caption:
-        yield f"<caption>{_plain(table.caption)}</caption>"
-    heads = (f"<th{kind}>{_plain(name)}</th>" for name, kind in zip(table.columns, kinds, strict=True))
+        yield f"<caption>{escape_text(table.caption)}</caption>"
+    heads = (f"<th{kind}>{escape_text(name)}</th>" for name, kind in zip(table.columns, kinds, strict=True))
     yield f"<thead><tr>{''.join(heads)}</tr></thead><tbody>"
     for row in table.rows[:MOST_ROWS]:
         cells = (
