@@ -3,29 +3,37 @@
     pairs = [encode_pair(model.pretrained, "The sky is", f" {word}") for word in ("blue", "green")]
     [score.total for score in score_continuations(model.module, pairs)]
 
-A context is computed once for all continuations that follow it in the list; what a continuation's score is
-depends on its context and on the continuations beside it alone.
+A context is computed once for the continuations that follow it in the list. Short contexts and continuations
+of several questions share a call; a score depends on its own context and continuation alone, in float32 on a
+CPU bit for bit.
 """
 
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from pellucid.errors import TokenError, UsageError
 from pellucid.model.cache import Cache
+from pellucid.model.linear import MOST_DECODED
+from pellucid.model.precision import is_row_invariant
 from pellucid.model.transformer import Transformer
 from pellucid.pretrained import Pretrained
 
 EncodedPair = tuple[list[int], list[int]]
 """The ids of a context, at least one, and of a continuation, at least one."""
-MOST_ROWS = 8
-"""Continuations of one context that are computed at once: each has a copy of the context's cache."""
 MOST_TOKENS = 512
 """Tokens of continuations in one call, which bounds the memory of their logits."""
+MOST_CONTINUATIONS = 16
+"""Continuations that share one computation of their context: each has a copy of its cache."""
+MOST_CONTEXTS = 16
+"""Contexts whose continuations are computed together."""
+MOST_POSITIONS = 8192
+"""Positions in the caches of those contexts, where there are several."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +90,42 @@ def score_continuations(module: Transformer, pairs: Iterable[EncodedPair]) -> It
     Where a context and its continuation are longer than the model's context, the context loses tokens at its
     beginning.
     """
-    fitted = (_fit(module, context, continuation) for context, continuation in pairs)
-    for (context, n_dropped), group in itertools.groupby(fitted, key=lambda found: found[:2]):
-        yield from _score_group(module, context, [ids for _, _, ids in group], n_dropped)
+    for groups in _split_groups(module, pairs):
+        yield from _score_groups(module, groups)
+
+
+class _Group(NamedTuple):
+    """Continuations of one context."""
+
+    context: Sequence[int]
+    n_dropped: int
+    continuations: list[Sequence[int]]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and positions of the cache: one row for the context, and one for each continuation of which
+        more than the first token is scored."""
+        rows = 1 + sum(len(ids) > 1 for ids in self.continuations)
+        return rows, len(self.context) + max(map(len, self.continuations)) - 1
+
+
+def _split_groups(module: Transformer, pairs: Iterable[EncodedPair]) -> Iterator[list[_Group]]:
+    """Yields the groups that are computed together."""
+    groups = list[_Group]()
+    for context, n_dropped, ids in (_fit(module, *pair) for pair in pairs):
+        last = groups[-1] if groups else None
+        if last and last[:2] == (context, n_dropped) and len(last.continuations) < MOST_CONTINUATIONS:
+            last.continuations.append(ids)
+            continue
+        if (
+            len(groups) >= MOST_CONTEXTS
+            or sum(map(math.prod, (one.shape for one in groups))) > MOST_POSITIONS
+        ):
+            yield groups
+            groups = []
+        groups.append(_Group(context, n_dropped, [ids]))
+    if groups:
+        yield groups
 
 
 def _fit(
@@ -114,58 +155,67 @@ def _fit(
 
 
 @torch.inference_mode()
-def _score_group(
-    module: Transformer, context: Sequence[int], continuations: Sequence[Sequence[int]], n_dropped: int
-) -> list[ContinuationScore]:
-    """Returns the scores of continuations of one context."""
-    n_rows = min(len(continuations), MOST_ROWS)
-    capacity = len(context) + max(map(len, continuations)) - 1
-    cache = Cache(module.config, 1 + n_rows, capacity, dtype=module.dtype, device=module.device)
-    start = module.forward_packed([(cache.row(0), context)], [len(context) - 1])
-    found: list[list[tuple[float, bool]]] = []
-    for first in range(0, len(continuations), n_rows):
-        some = continuations[first : first + n_rows]
-        for place in range(len(some)):
-            cache.copy_row(0, 1 + place)
-        found += _score_rows(module, [cache.row(1 + place) for place in range(len(some))], start, some)
+def _score_groups(module: Transformer, groups: Sequence[_Group]) -> list[ContinuationScore]:
+    """Returns the scores of all continuations of the groups."""
+    caches = [Cache(module.config, *one.shape, dtype=module.dtype, device=module.device) for one in groups]
+    starts = _read_contexts(module, caches, groups)
+    rows, segments = list[list[tuple[float, bool]]](), list[tuple[int, Cache, Sequence[int]]]()
+    for group, cache, start in zip(groups, caches, starts, strict=True):
+        first, copied = [ids[0] for ids in group.continuations], 0
+        for ids, found in zip(
+            group.continuations, _score_tokens(start.expand(len(first), -1), first), strict=True
+        ):
+            if len(ids) > 1:
+                copied += 1
+                cache.copy_row(0, copied)
+                segments.append((len(rows), cache.row(copied), ids))
+            rows.append([found])
+    for call in _split_calls(module, [len(ids) - 1 for _, _, ids in segments], MOST_TOKENS):
+        parts = [(segments[at], begin, end) for at, begin, end in call]
+        wanted = range(sum(end - begin for _, begin, end in call))
+        logits = module.forward_packed(
+            [(cache, ids[begin:end]) for (_, cache, ids), begin, end in parts], wanted
+        )
+        targets = [id for (_, _, ids), begin, end in parts for id in ids[begin + 1 : end + 1]]
+        scored = iter(_score_tokens(logits, targets))
+        for (row, _, _), begin, end in parts:
+            rows[row] += itertools.islice(scored, end - begin)
+    dropped = [group.n_dropped for group in groups for _ in group.continuations]
     return [
         ContinuationScore(tuple(logprob for logprob, _ in row), all(is_best for _, is_best in row), n_dropped)
-        for row in found
+        for row, n_dropped in zip(rows, dropped, strict=True)
     ]
 
 
-def _score_rows(
-    module: Transformer, caches: Sequence[Cache], start: Tensor, continuations: Sequence[Sequence[int]]
-) -> list[list[tuple[float, bool]]]:
-    """Returns ln p of every token of each continuation, and whether it was the most likely one.
+def _read_contexts(module: Transformer, caches: Sequence[Cache], groups: Sequence[_Group]) -> list[Tensor]:
+    """Reads each context into the first row of its cache, and returns the logits [1 V] after each."""
+    contexts, found = [group.context for group in groups], list[Tensor]()
+    for call in _split_calls(module, list(map(len, contexts)), module.config.context_length):
+        ends = itertools.accumulate(end for _, _, end in call)
+        rows = [(caches[at].row(0), contexts[at]) for at, _, _ in call]
+        found += module.forward_packed(rows, [end - 1 for end in ends]).split(1)
+    return found
 
-    `caches` hold the context, `start` [1 V] are the logits after it.
+
+def _split_calls(
+    module: Transformer, lengths: Sequence[int], longest: int
+) -> Iterator[list[tuple[int, int, int]]]:
+    """Yields the parts (segment, begin, end) of segments of these lengths that are computed in one call.
+
+    Segments share a call as far as none depends on the others there (`model/linear.py`); a longer one has its
+    own, or several, of `longest` tokens each.
     """
-    first = [ids[0] for ids in continuations]
-    rows = [[found] for found in _score_tokens(start.expand(len(first), -1), first)]
-    for call in _split_calls([len(ids) - 1 for ids in continuations]):
-        segments = [(caches[row], continuations[row][begin:end]) for row, begin, end in call]
-        wanted = range(sum(len(ids) for _, ids in segments))
-        targets = [id for row, begin, end in call for id in continuations[row][begin + 1 : end + 1]]
-        scored = iter(_score_tokens(module.forward_packed(segments, wanted), targets))
-        for row, begin, end in call:
-            rows[row] += itertools.islice(scored, end - begin)
-    return rows
-
-
-def _split_calls(lengths: Sequence[int]) -> Iterator[list[tuple[int, int, int]]]:
-    """Yields parts (row, begin, end) of rows of these lengths, together at most `MOST_TOKENS` tokens."""
-    call, room = list[tuple[int, int, int]](), MOST_TOKENS
-    for row, length in enumerate(lengths):
-        begin = 0
-        while begin < length:
-            end = min(begin + room, length)
-            call.append((row, begin, end))
-            room -= end - begin
-            begin = end
-            if not room:
-                yield call
-                call, room = [], MOST_TOKENS
+    most = min(MOST_DECODED if is_row_invariant(module.embed.weight) else MOST_TOKENS, longest)
+    call, room = list[tuple[int, int, int]](), most
+    for at, length in enumerate(lengths):
+        if length > room and call:
+            yield call
+            call, room = [], most
+        if length > most:
+            yield from ([(at, begin, min(begin + longest, length))] for begin in range(0, length, longest))
+            continue
+        call.append((at, 0, length))
+        room -= length
     if call:
         yield call
 

@@ -72,10 +72,15 @@ def test_a_continuation_is_greedy_where_greedy_decoding_writes_it() -> None:
 
 def test_a_score_does_not_depend_on_other_questions() -> None:
     """Bit for bit, in float32 too: a file and a part of it say the same about a question."""
-    model, pairs = make_model(d_model=64, n_head=4), make_pairs(4)
-    module = model.module.float()
+    module = make_model(d_model=64, n_head=4, context_length=120).module.float()
+    draw = random.Random(2)
+    pairs = [
+        ([draw.randrange(30) for _ in range(length)], [draw.randrange(30) for _ in range(count)])
+        for length in (9, 50, 3, 33, 32, 70, 1, 5)  # some share a call, and some have their own
+        for count in (1, 4, 40)
+    ]
     together = list(score_continuations(module, pairs))
-    alone = [score for at in range(0, 16, 4) for score in score_continuations(module, pairs[at : at + 4])]
+    alone = [score for pair in pairs for score in score_continuations(module, [pair])]
     assert together == alone
 
 
@@ -83,8 +88,8 @@ def test_many_and_long_continuations_are_computed_in_parts(monkeypatch: pytest.M
     model, (context, _) = make_model(), make_pairs(1)[0]
     pairs = [(context, ids) for _, ids in make_pairs(3)]
     wanted = list(score_continuations(model.module, pairs))
-    monkeypatch.setattr(continuations, "MOST_ROWS", 2)
-    monkeypatch.setattr(continuations, "MOST_TOKENS", 3)
+    for name, most in {"TOKENS": 3, "CONTINUATIONS": 2, "CONTEXTS": 2, "POSITIONS": 20}.items():
+        monkeypatch.setattr(continuations, f"MOST_{name}", most)
     for found, score in zip(score_continuations(model.module, pairs), wanted, strict=True):
         assert found.logprobs == pytest.approx(score.logprobs, abs=1e-12)
 
