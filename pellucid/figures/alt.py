@@ -10,6 +10,8 @@ from pellucid.figures.diagram import Bars, Graph, GraphNode, Grid, NumberLine, f
 
 FEW_POINTS = 12
 """Points of a series whose numbers are all said."""
+FEW_CELLS = 5
+"""The cells of largest magnitude of a compact grid, whose numbers are said."""
 
 
 def describe(plot: Any) -> str:
@@ -40,6 +42,8 @@ def _heatmap(heatmap: Heatmap) -> list[str]:
 
 
 def _grid(grid: Grid) -> list[str]:
+    if grid.is_compact:
+        return _compact_grid(grid)
     lines = []
     for name, row, is_masked in zip(grid.rows, grid.values, grid.is_masked, strict=True):
         texts = [
@@ -49,6 +53,24 @@ def _grid(grid: Grid) -> list[str]:
         cells = ", ".join(f"{column} {text}" for column, text in zip(grid.columns, texts, strict=True))
         lines.append(f"{grid.row_label or 'row'} {name}: {cells}")
     return lines
+
+
+def _compact_grid(grid: Grid) -> list[str]:
+    low, high = (format_value(value, max(grid.decimals, 2)) for value in grid.limits())
+    size = f"{len(grid.rows)} rows of {grid.row_label or 'row'} by {len(grid.columns)} columns of"
+    sizes = np.where(grid.is_masked, -1.0, np.abs(grid.values))
+    largest = np.argsort(-sizes, None, "stable")[:FEW_CELLS].tolist()
+    order = [divmod(place, sizes.shape[1]) for place in largest]
+    cells = (
+        f"{grid.row_label or 'row'} {grid.rows[i]} {grid.column_label or 'column'} {grid.columns[j]} "
+        f"{format_value(grid.values[i, j], grid.decimals)}"
+        for i, j in order
+        if not grid.is_masked[i, j]
+    )
+    return [
+        f"{size} {grid.column_label or 'column'}, colors from {low} to {high}",
+        f"largest: {', '.join(cells)}",
+    ]
 
 
 def _bars(bars: Bars) -> list[str]:

@@ -54,7 +54,9 @@ class Grid:
     """values [row column] with the number in each cell, the first row on top: a pattern or a weight matrix.
 
     A cell that is masked (NaN, or 1 in `masked`) is hatched and has no number. `scale`: "share" shades from
-    0 to 1, "signed" from minus to plus the largest magnitude, "none" leaves the cells white.
+    0 to 1, "signed" from minus to plus the largest magnitude, "none" leaves the cells white. A grid that
+    `is_compact` has small cells that say their numbers under the pointer, and a color bar: a map of many
+    layers and tokens.
 
     >>> pattern = Grid("P", np.array([[1, np.nan], [0.3302, 0.6698]]), ("A", "B"), ("A", "B"), "query", "key")
     >>> pattern.is_masked.tolist()
@@ -72,6 +74,7 @@ class Grid:
     masked_label: str = "masked"
     frames: Sequence[CellFrame] = ()
     decimals: int = 4
+    is_compact: bool = False
 
     @property
     def is_masked(self) -> NDArray[np.bool_]:
@@ -84,8 +87,16 @@ class Grid:
         if self.scale == "none":
             return np.full(np.shape(self.values), np.nan)
         finite = np.where(np.isfinite(self.values), self.values, 0.0)
-        most = float(np.abs(finite).max(initial=0.0)) or 1.0
-        return np.clip(finite if self.scale == "share" else (finite / most + 1) / 2, 0, 1)
+        low, high = self.limits()
+        return np.clip((finite - low) / (high - low), 0, 1)
+
+    def limits(self) -> tuple[float, float]:
+        """Returns the values at the ends of the color scale."""
+        if self.scale == "share":
+            return 0.0, 1.0
+        shown = np.abs(self.values[np.isfinite(self.values) & ~self.is_masked])
+        most = float(shown.max(initial=0.0)) or 1.0
+        return -most, most
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ import numpy as np
 
 from pellucid.errors import UsageError
 from pellucid.figures.chart import Chart, Heatmap, LegendKey, color
-from pellucid.figures.diagram import Bars, format_value
+from pellucid.figures.diagram import Bars, Grid, format_value
 from pellucid.figures.figure import Figure
+from pellucid.figures.svg.grid import BRIGHT
 from pellucid.figures.svg.marks import COLORS, DASHES, NONE, RULE
 
 STYLES: dict[str, dict[str, Any]] = {
@@ -33,9 +34,9 @@ def write_png(figure: Figure) -> bytes:
             "curves.html or .svg, which need nothing."
         ) from None
     plots = [(section.heading, plot) for section in figure.sections for plot in section.plots]
-    if others := [plot for _, plot in plots if not isinstance(plot, Chart | Heatmap | Bars)]:
+    if others := [plot for _, plot in plots if not isinstance(plot, Chart | Heatmap | Bars | Grid)]:
         raise UsageError(
-            f"a .png holds charts, heatmaps and bars, and {others[0].title!r} is none of them: "
+            f"a .png holds charts, heatmaps, grids and bars, and {others[0].title!r} is none of them: "
             "use -o figure.svg."
         )
     keys = figure.keys()
@@ -53,6 +54,8 @@ def write_png(figure: Figure) -> bytes:
             _draw_chart(axes, plot)
         elif isinstance(plot, Bars):
             _draw_bars(axes, plot)
+        elif isinstance(plot, Grid):
+            _draw_grid(axes, plot)
     marks = [places[0].plot([], [], **_pen(key))[0] for key in keys]
     names = [key.name.replace("$", r"\$") for key in keys]
     if names:
@@ -89,6 +92,26 @@ def _draw_heatmap(axes: Any, heatmap: Heatmap, heading: str) -> None:
     axes.set_title(title.replace("$", r"\$"), fontsize=9)
     axes.set(xlim=(heatmap.x.low, heatmap.x.high), ylim=(len(cells), 0))
     axes.set_yticks(rows[: len(heatmap.rows)] + 0.5, heatmap.rows, fontsize=7)
+
+
+def _draw_grid(axes: Any, grid: Grid) -> None:
+    none, is_masked = tuple(int(NONE[i : i + 2], 16) for i in (1, 3, 5)), grid.is_masked
+    white = (255, 255, 255)
+    shades = [[white if grid.scale == "none" else color(p, grid.scale) for p in row] for row in grid.places()]
+    cells = np.where(is_masked[..., None], none, np.array(shades))
+    axes.pcolormesh(cells / 255)
+    for (i, j), value in np.ndenumerate(grid.values):
+        if not (grid.is_compact or is_masked[i, j]):
+            ink = "black" if cells[i, j].sum() > BRIGHT else "white"
+            words = format_value(value, grid.decimals)
+            axes.text(j + 0.5, i + 0.5, words, ha="center", va="center", fontsize=7, color=ink)
+    for set_ticks, names in ((axes.set_xticks, grid.columns), (axes.set_yticks, grid.rows)):
+        set_ticks(np.arange(len(names)) + 0.5, [name.replace("$", r"\$") for name in names], fontsize=6)
+    if any(len(name) > 2 for name in grid.columns):
+        axes.tick_params("x", rotation=90)
+    axes.invert_yaxis()
+    axes.set(xlabel=grid.column_label, ylabel=grid.row_label)
+    axes.set_title(grid.title.replace("$", r"\$"), fontsize=9)
 
 
 def _draw_bars(axes: Any, bars: Bars) -> None:

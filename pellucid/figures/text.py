@@ -1,5 +1,6 @@
 """A plot in characters: braille dots for series, shades for values, tables and lists for diagrams."""
 
+import math
 import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -92,7 +93,11 @@ def _list_series(chart: Chart) -> Iterator[str]:
 
 
 def _write_grid(grid: Grid, width: int, height: int) -> Iterator[str]:
-    """Yields a table; a masked cell is ╱."""
+    """Yields a table; a masked cell is ╱. A compact grid has whole multiples of a unit, or shades
+    where it is wide."""
+    if grid.is_compact:
+        yield from _write_compact_grid(grid, width)
+        return
     cells = [
         ["╱" if m else format_value(v, grid.decimals) for v, m in zip(row, is_masked, strict=True)]
         for row, is_masked in zip(grid.values, grid.is_masked, strict=True)
@@ -111,6 +116,43 @@ def _write_grid(grid: Grid, width: int, height: int) -> Iterator[str]:
     for frame in grid.frames:
         (first, end), (start, stop) = frame.rows, frame.columns
         yield f"framed: {' '.join(grid.rows[first:end])} × {' '.join(grid.columns[start:stop])}"
+
+
+def _write_compact_grid(grid: Grid, width: int) -> Iterator[str]:
+    """Yields a row of cells for each row; columns with long names are numbered, and named below."""
+    side, count, most = max(map(len, (*grid.rows, ""))), len(grid.columns), grid.limits()[1]
+    digits = 2 if grid.scale == "share" else max(0, 2 - math.floor(math.log10(most)))
+    shown = [
+        ["╱" if m else f"{v * 10**digits:.0f}".replace("-", "−") for v, m in zip(row, is_masked, strict=True)]
+        for row, is_masked in zip(grid.values, grid.is_masked, strict=True)
+    ]
+    wide = max(3, *(len(cell) for row in shown for cell in row)) + 1
+    is_shaded = side + 1 + wide * count > width
+    unit = f"shades up to {most:.3g}" if is_shaded else f"in units of {10.0**-digits:g}"
+    yield f"{grid.title}: {grid.row_label} ↓, {grid.column_label} →, {unit}"
+    is_numbered = is_shaded or any(len(name) >= wide for name in grid.columns)
+    if is_shaded:
+        cells = np.where(grid.is_masked, 0.0, grid.values) / most
+        shown = [
+            ["╱" if m else _shade(v) for v, m in zip(*both, strict=True)]
+            for both in zip(cells, grid.is_masked, strict=True)
+        ]
+        wide = 1
+    else:
+        names = [str(j) for j in range(count)] if is_numbered else grid.columns
+        yield f"{'':>{side}} {''.join(name.rjust(wide) for name in names)}"
+    for name, row in zip(grid.rows, shown, strict=True):
+        yield f"{name:>{side}} {''.join(cell.rjust(wide) for cell in row)}".replace("−0 ", " 0 ").rstrip()
+    if is_numbered:
+        listed = "  ".join(f"{j}:{name}" for j, name in enumerate(grid.columns))
+        yield from textwrap.wrap(listed, width, subsequent_indent="  ", initial_indent="  ")
+
+
+def _shade(share: float) -> str:
+    """Returns a character for a share of the largest magnitude, "−" for one that is clearly below 0."""
+    if share < -0.5 / len(SHADES):
+        return "−"
+    return SHADES[min(int(max(share, 0.0) * len(SHADES)), len(SHADES) - 1)]
 
 
 def _write_bars(bars: Bars, width: int, height: int) -> Iterator[str]:

@@ -24,6 +24,17 @@ PATTERN = Grid(
     "key",
     masked=np.array([[0.0, 1.0], [0.0, 0.0]]),
 )
+MAP = Grid(
+    "recovered share: how much of the difference comes back",
+    np.array([[0.0, -0.125, 0.75], [1.0, 0.5, np.nan]]),
+    ("0", "1"),
+    ("·The", "·animal", "·tired"),
+    "layer",
+    "position",
+    "signed",
+    decimals=3,
+    is_compact=True,
+)
 CHANNELS = Grid(
     "LayerNorm: each row by itself",
     np.array([[0.0, 0, 2, 2], [0.5, 2.3, -1.2, 5.6]]),
@@ -89,6 +100,7 @@ GRAPH = Graph(
 )
 FIGURES: dict[str, Figure] = {
     "grid": make_figure("the pattern of B", PATTERN),
+    "map": make_figure("layers and positions", MAP),
     "two grids": make_figure("what is averaged", PATTERN, CHANNELS),
     "bars": make_figure("one update", BARS),
     "signed bars": make_figure("the gradient", SIGNED_BARS),

@@ -19,7 +19,10 @@ def find_texts(svg: bytes) -> list[tuple[str, Area]]:
         width = text_width(plain, size, node.get("font-weight") == "bold")
         x, y = float(node.get("x", 0)), float(node.get("y", 0))
         left = x - width * {"start": 0, "middle": 0.5, "end": 1}[node.get("text-anchor", "start")]
-        found.append((words, Area(left, y - 0.75 * size, left + width, y)))
+        area = Area(left, y - 0.75 * size, left + width, y)
+        if node.get("transform", "").startswith("rotate(-90"):  # about its own point: it goes upwards
+            area = Area(x - 0.75 * size, y - width, x, y)
+        found.append((words, area))
     return found
 
 

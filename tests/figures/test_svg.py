@@ -13,7 +13,7 @@ from pellucid.figures.inline import DARK
 from pellucid.figures.page import write_page
 from pellucid.figures.svg import write_svg
 from pellucid.figures.svg.labels import Area, place_labels
-from tests.figures.examples import BARS, CHANNELS, FIGURES, GRAPH, LOSS, PATTERN
+from tests.figures.examples import BARS, CHANNELS, FIGURES, GRAPH, LOSS, MAP, PATTERN
 from tests.figures.svg_text import SVG, find_faults, find_texts
 
 LARGEST = 60_000
@@ -51,6 +51,14 @@ def test_every_number_of_a_grid_stands_in_its_cell_and_a_masked_cell_has_none() 
     shown = words(write_svg(make_figure("", PATTERN)))
     assert [text for text in shown if re.fullmatch(r"[\d.]+", text)] == ["1", "0.3302", "0.6698"]
     assert "masked" in shown
+
+
+def test_a_cell_of_a_compact_grid_says_its_number_under_the_pointer() -> None:
+    drawing = ElementTree.fromstring(write_svg(make_figure("", MAP)))
+    said = [cell.text or "" for cell in drawing.iter(f"{SVG}title")][1:]
+    assert len(said) == 5  # the masked cell has none
+    assert said[1] == "layer 0, position ·animal: -0.125"
+    assert not [text for text in words(write_svg(make_figure("", MAP))) if text in ("0.75", "0.5")]
 
 
 def test_a_frame_is_drawn_around_the_cells_that_are_averaged() -> None:

@@ -1,6 +1,7 @@
 """A diagram in characters: every number that the drawing has."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from pellucid.figures.chart import Axis, Chart, LegendKey, PointLabel, Series
 from pellucid.figures.figure import make_figure
 from pellucid.figures.svg import write_svg
 from pellucid.figures.text import write_text
-from tests.figures.examples import BARS, FIGURES, GRAPH, LOSS, PATTERN, ROW
+from tests.figures.examples import BARS, FIGURES, GRAPH, LOSS, MAP, PATTERN, ROW
 from tests.figures.svg_text import find_texts
 
 NUMBER = re.compile(r"−?\d+\.\d{3,}")
@@ -30,6 +31,23 @@ def test_a_masked_cell_is_a_stroke() -> None:
         "B  0.3302  0.6698",
         "╱ masked",
     ]
+
+
+def test_a_compact_grid_has_multiples_of_a_unit_and_shades_where_it_is_wide() -> None:
+    title, *lines = write_text(MAP, width=40)
+    assert title.endswith("in units of 0.01")
+    assert lines == [
+        "     0   1   2",
+        "0    0 −12  75",
+        "1  100  50   ╱",
+        "  0:·The  1:·animal  2:·tired",
+    ]
+    title, *lines = write_text(replace(MAP, values=MAP.values / 1000), width=40)
+    assert title.endswith("in units of 1e-05")
+    assert lines[1:3] == ["0    0 −12  75", "1  100  50   ╱"]
+    title, *lines = write_text(MAP, width=10)
+    assert title.endswith("shades up to 1")
+    assert lines[:2] == ["0  −▓", "1 █▒╱"]
 
 
 def test_bars_have_lengths_in_proportion() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 
 from pellucid.figures.chart import color
 from pellucid.figures.diagram import Grid, format_value
+from pellucid.figures.svg.compact_grid import compact_marks, compact_tile
 from pellucid.figures.svg.marks import (
     FAINT,
     INK,
@@ -34,6 +35,8 @@ BRIGHT = 400
 
 def grid_tile(grid: Grid, size: tuple[int, int]) -> Tile:
     """Returns the room that the title, the labels and the cells need."""
+    if grid.is_compact:
+        return compact_tile(grid)
     left, cell = _row_labels(grid), _cell_width(grid)
     width = left + cell * len(grid.columns)
     lines = wrap(grid.title, max(width, 150), is_bold=True)
@@ -55,6 +58,9 @@ def _cell_width(grid: Grid) -> float:
 
 def grid_marks(grid: Grid, id: str, size: Tile, left: int, top: int) -> Iterator[str]:
     """Yields the title, the names of columns and rows, the cells, and the frames around some of them."""
+    if grid.is_compact:
+        yield from compact_marks(grid, left, top)
+        return
     cell, x0 = _cell_width(grid), left + _row_labels(grid)
     lines = wrap(grid.title, max(x0 - left + cell * len(grid.columns), 150), is_bold=True)
     yield from title_marks(lines, left, top)
