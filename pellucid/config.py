@@ -4,7 +4,7 @@ import dataclasses
 import json
 import tomllib
 from dataclasses import dataclass, field
-from importlib import resources
+from pathlib import Path
 from typing import Any, Self
 
 from pellucid.errors import ConfigError, show, unknown
@@ -24,6 +24,7 @@ from pellucid.parts.positions.rope import Rope
 from pellucid.parts.residuals import PlainResidual, ResidualConfig
 from pellucid.parts.unembeddings import TiedUnembedding, UnembeddingConfig
 
+PRESETS = Path(__file__).with_name("presets")
 BIAS_PLACES = ("qkv", "output", "mlp", "norm", "unembed")
 LARGEST = {"n_layer": 10_000, "n_head": 100_000, "n_kv_head": 100_000}
 __all__ = ["BIAS_PLACES", "ModelConfig", "Shapes", "preset", "preset_text", "presets"]
@@ -279,14 +280,13 @@ def _table(given: Any) -> dict[str, Any]:
 
 def presets() -> list[str]:
     """Returns the names of the presets: the files of `presets/`."""
-    folder = resources.files("pellucid") / "presets"
-    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir())
+    return sorted(entry.name.removesuffix(".toml") for entry in PRESETS.iterdir())
 
 
 def preset_text(name: str) -> str:
     if name not in presets():
         raise ConfigError(unknown("a preset", name, presets()))
-    return (resources.files("pellucid") / "presets" / f"{name}.toml").read_text("utf-8")
+    return (PRESETS / f"{name}.toml").read_text("utf-8")
 
 
 def preset(name: str) -> ModelConfig:

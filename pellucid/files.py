@@ -11,11 +11,9 @@ import contextlib
 import ctypes
 import errno
 import fcntl
-import hashlib
 import json
 import os
 import re
-import secrets
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -166,7 +164,7 @@ def partial_folder(path: Path) -> Iterator[Path]:
 def _create_partial(path: Path, create: Callable[[Path], int]) -> tuple[Path, int]:
     """Returns a new partial of `path` and its open, locked handle."""
     for left in reversed(range(MOST_TRIES)):
-        partial = path.with_name(f".pellucid-{_hash_name(path)}-{secrets.token_hex(4)}.partial")
+        partial = path.with_name(f".pellucid-{_hash_name(path)}-{os.urandom(4).hex()}.partial")
         try:
             handle = create(partial)
         except FileNotFoundError:
@@ -190,6 +188,8 @@ def _create_partial(path: Path, create: Callable[[Path], int]) -> tuple[Path, in
 
 
 def _hash_name(path: Path) -> str:
+    import hashlib
+
     return hashlib.sha256(os.fsencode(path.name)).hexdigest()[:12]
 
 

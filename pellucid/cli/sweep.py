@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from pellucid.cli.bar import counting_bar
-from pellucid.cli.console import Console
 from pellucid.cli.sampling_options import GivenSampling
 from pellucid.errors import UsageError
 from pellucid.format import escape_controls
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from pellucid.workbench import Model
     from pellucid.workbench.prompt_jobs import PromptJob
     from pellucid.workbench.sweeping import SweepRow
@@ -45,6 +44,7 @@ def print_sweep(
     model: "Model", job: "PromptJob", sweeps: list[str], engine: Mapping[str, Any], json: bool
 ) -> None:
     """Generates the texts of a sweep and prints them: side by side, or as JSON."""
+    from pellucid.cli.console import Console
     from pellucid.workbench.sweeping import combine, parse_sweep, run_sweep
 
     values = dict(map(parse_sweep, sweeps))
@@ -73,7 +73,10 @@ def print_sweep(
     print(f"seed {result.seed}{grammar}", file=sys.stderr)
 
 
-def _make_table(job: "PromptJob", rows: "Sequence[SweepRow]") -> Table:
+def _make_table(job: "PromptJob", rows: "Sequence[SweepRow]") -> "Table":
+    from rich.table import Table
+    from rich.text import Text
+
     from pellucid.workbench.sweeping import STATISTICS
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=len(rows) > 1)

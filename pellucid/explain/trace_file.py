@@ -7,7 +7,6 @@ numbers.
 """
 
 import contextlib
-import hashlib
 import itertools
 import json
 import math
@@ -124,6 +123,8 @@ def write(trace: Trace, path: Path, model: str | None = None, force: bool = Fals
 
         arrays = {name: np.ascontiguousarray(value) for name, value in large.items()}
         content = save(arrays, {"format": FORMAT})
+        import hashlib
+
         store = path.with_name(f"{path.stem}.trace-{hashlib.sha256(content).hexdigest()[:12]}.safetensors")
     tensors, once = dict[str, Any](), set[str]()
     for name, value in tape.values.items():
@@ -207,6 +208,8 @@ def _format_json(head: dict[str, Any], tensors: dict[str, Any], steps: list[Any]
 
 def compute_checksum(value: Array) -> str:
     """Returns the checksum of the numbers as float64, whatever the type in the file."""
+    import hashlib
+
     return hashlib.sha256(np.ascontiguousarray(value, dtype="<f8").data).hexdigest()
 
 

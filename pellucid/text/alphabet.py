@@ -5,7 +5,7 @@ vocabulary file holds no control characters: a space is Ġ, a line feed Ċ.
 """
 
 _OWN = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-_MOVED = [byte for byte in range(256) if byte not in set(_OWN)]
+_MOVED = sorted(set(range(256)) - set(_OWN))
 
 LETTER = {byte: chr(byte) for byte in _OWN} | {byte: chr(256 + i) for i, byte in enumerate(_MOVED)}
 BYTE = {letter: byte for byte, letter in LETTER.items()}

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -131,6 +130,8 @@ class ChatTemplate:
 
 def _need_engine() -> None:
     """Refuses a jinja2 older than 3.1.6, whose sandbox has known escapes."""
+    from importlib import metadata
+
     try:
         found = metadata.version("jinja2")
     except metadata.PackageNotFoundError:

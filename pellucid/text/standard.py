@@ -8,10 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import Any, TypeVar
-
-import tiktoken
-import tokenizers
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pellucid.errors import FileError, TokenError
 from pellucid.text import alphabet
@@ -27,6 +24,10 @@ from pellucid.text.tokenizer import (
     check_id,
     show_blanks,
 )
+
+if TYPE_CHECKING:  # a model with a vocabulary of words needs neither
+    import tiktoken
+    import tokenizers
 
 _STRAY = re.compile("([^\udc80-\udcff]+)|([\udc80-\udcff])")
 """Runs of text, and single bytes that are not UTF-8, as `surrogateescape` writes them."""
@@ -154,9 +155,11 @@ class StandardTokenizer(Tokenizer):
         }
 
     @cached_property
-    def _fast(self) -> tiktoken.Encoding | None:
+    def _fast(self) -> "tiktoken.Encoding | None":
         if self.split is None:
             return None
+        import tiktoken
+
         vocab = self.file["model"]["vocab"]
         ranks = {alphabet.to_bytes(token): id for token, id in vocab.items() if token not in self.added}
         words = _SAME_WORDS.get(self.split) or _with_the_rest(self.split)
@@ -203,7 +206,9 @@ class StandardTokenizer(Tokenizer):
     def _parsing(self) -> Any:
         return self._open_library()
 
-    def _open_library(self) -> tokenizers.Tokenizer:
+    def _open_library(self) -> "tokenizers.Tokenizer":
+        import tokenizers
+
         library: tokenizers.Tokenizer = call_native(
             f"{self.name} is not a tokenizer that can be used",
             lambda: tokenizers.Tokenizer.from_str(self.text),
@@ -212,7 +217,7 @@ class StandardTokenizer(Tokenizer):
         library.no_padding()
         return library
 
-    def _encoding(self, text: str, library: tokenizers.Tokenizer) -> Any:
+    def _encoding(self, text: str, library: "tokenizers.Tokenizer") -> Any:
         return self._call(lambda: library.encode(text, add_special_tokens=False))
 
     def _call(self, call: Callable[[], T]) -> T:

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from pellucid.errors import UsageError
-from pellucid.text.chat import Chat, check_messages
 from pellucid.workbench.generating import complete_prompts
 from pellucid.workbench.generation_options import GenerationOptions, read_options
 
 if TYPE_CHECKING:
+    from pellucid.text.chat import Chat
     from pellucid.workbench.model import Model
 
 Messages = str | Sequence[Mapping[str, str]]
@@ -70,14 +70,18 @@ def chat(
 
 def chat_prompt(model: "Model", /, messages: Messages) -> tuple[list[int], list[int]]:
     """Returns the ids that ask for the next answer of a conversation, and the tokens that end it."""
+    from pellucid.text.chat import check_messages
+
     given = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
     checked = check_messages(given)
     with open_chat(model) as template:
         return ask(model, template, checked)
 
 
-def open_chat(model: "Model") -> Chat:
+def open_chat(model: "Model") -> "Chat":
     """Returns the model's chat template, in a process that ends with the `with` block."""
+    from pellucid.text.chat import Chat
+
     if model.pretrained.chat_template is None:
         raise UsageError(
             f"{model.name} has no chat template, so a conversation cannot be written for it. Use a model "
@@ -86,7 +90,11 @@ def open_chat(model: "Model") -> Chat:
     return Chat(model.pretrained.chat_template, model.tokenizer)
 
 
-def ask(model: "Model", template: Chat, messages: Sequence[Mapping[str, str]]) -> tuple[list[int], list[int]]:
+def ask(
+    model: "Model", template: "Chat", messages: Sequence[Mapping[str, str]]
+) -> tuple[list[int], list[int]]:
     """Returns what `chat_prompt` does, by a template that is open."""
+    from pellucid.text.chat import check_messages
+
     ids, end = template.prompt(check_messages(messages)), template.end_of_turn()
     return ids, sorted({*model.stop, *([] if end is None else [end])})

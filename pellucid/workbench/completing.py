@@ -5,21 +5,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pellucid.dtypes import dtype_name
-from pellucid.generation.context import check_fits
-from pellucid.generation.request import Completion, Request
 from pellucid.workbench.generation_options import GenerationCall
 
 if TYPE_CHECKING:  # torch is imported when the fast engine is first asked for
     from pellucid.generation.engine import Engine
     from pellucid.generation.handle import Handle
     from pellucid.generation.ledger.ledger import Ledger
+    from pellucid.generation.request import Completion, Request
     from pellucid.workbench.model import Model
 
 SLOTS = 8
 """Texts that are generated at once, at most."""
 
 
-def make_engine(model: "Model", requests: Sequence[Request], options: Mapping[str, Any]) -> "Engine":
+def make_engine(model: "Model", requests: "Sequence[Request]", options: Mapping[str, Any]) -> "Engine":
     """Returns an engine whose slots hold the longest of the requests, and at most `SLOTS` of them at once.
 
     It raises where one does not fit the context, before a weight is read.
@@ -41,9 +40,11 @@ def make_engine(model: "Model", requests: Sequence[Request], options: Mapping[st
     )
 
 
-def check_request(model: "Model", request: Request) -> int:
+def check_request(model: "Model", request: "Request") -> int:
     """Returns how many tokens a slot must hold: the prompt and what follows, or the whole context where a
     text goes on beyond it. It raises where the model cannot run the request."""
+    from pellucid.generation.context import check_fits
+
     request.sampling.check_vocabulary(model.config.vocab_size)
     context, prefix = model.config.context_length, model.config.mask.bidirectional_prefix
     new = check_fits(len(request.prompt), request.sampling, context, prefix)
@@ -51,7 +52,10 @@ def check_request(model: "Model", request: Request) -> int:
 
 
 def make_ledgers(
-    model: "Model", call: GenerationCall, requests: Sequence[Request], done: Sequence[list[Completion]]
+    model: "Model",
+    call: GenerationCall,
+    requests: "Sequence[Request]",
+    done: "Sequence[list[Completion]]",
 ) -> "list[Ledger]":
     """Returns the ledger of each request, which had `ledger=True`."""
     from pellucid.workbench.ledgers import make_ledger
@@ -70,7 +74,9 @@ def make_ledgers(
     ]
 
 
-def complete(engine: "Engine", requests: Sequence[Request], waiting: int = 64) -> Iterator[list[Completion]]:
+def complete(
+    engine: "Engine", requests: "Sequence[Request]", waiting: int = 64
+) -> "Iterator[list[Completion]]":
     """Yields the completions of each request, in the order of the requests; at most `waiting` are in the
     engine at a time. All are cancelled where the caller leaves."""
     handles: deque[Handle] = deque()

@@ -15,13 +15,13 @@ from pellucid.names import asks_for_heads
 from pellucid.workbench.model import Model
 from pellucid.workbench.opening import load, trace
 from pellucid.workbench.prompts import Prompt
-from pellucid.workbench.shapes import Shapes, make_shapes
 from pellucid.workbench.tracing import read_trace
 
 if TYPE_CHECKING:
     from pellucid.generation.ledger.ledger import Ledger
     from pellucid.workbench.explain_ledger import TokenNumber
     from pellucid.workbench.explain_run import RunNames, RunNumber
+    from pellucid.workbench.shapes import Shapes
 
     Explanation = Derivation | Slice | Trace | Shapes | RunNumber | RunNames | TokenNumber | Ledger
     """Print it to read it; `explanation_data` gives the same as plain data."""
@@ -131,13 +131,15 @@ def _is_trace(model: Any) -> bool:
 
 def _shapes(
     model: Any, at: str | None, tokens: int | None, batch: int | None, run: Mapping[str, Any]
-) -> Shapes:
+) -> "Shapes":
     """Returns the shapes of a model or preset; raises where numbers are asked for, which need a prompt."""
     reference = None if isinstance(model, Model) else resolve(model)
     name = model.name if isinstance(model, Model) else str(model)
     if at is None and (tokens is not None or (reference and reference.is_config_only)):
         if run:
             raise UsageError(f"shapes depend on the model alone: omit {min(run)}, or give a prompt.")
+        from pellucid.workbench.shapes import make_shapes
+
         return make_shapes(name, model.config if reference is None else reference.config(), tokens, batch)
     if reference and reference.is_config_only:
         raise UsageError(
@@ -158,6 +160,8 @@ def explanation_lines(found: "Explanation", digits: int = 5, more: More = IN_PYT
         return table.format_lines(found, digits, more=more)
     if isinstance(found, Trace):
         return overview.format_overview(found)
+    from pellucid.workbench.shapes import Shapes
+
     if isinstance(found, Shapes):
         return found.lines()
     from pellucid.generation.ledger.ledger import Ledger
@@ -189,6 +193,8 @@ def explanation_data(found: "Explanation") -> Any:
             }
             for name, value in found.tape.values.items()
         ]
+    from pellucid.workbench.shapes import Shapes
+
     if isinstance(found, Shapes):
         return found.as_data()
     from pellucid.generation.ledger.file import to_data

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from pellucid.arguments import check_bool, check_text
 from pellucid.errors import UsageError
-from pellucid.generation.request import Completion, Request
 from pellucid.workbench.completing import complete, make_engine, make_ledgers
 from pellucid.workbench.generation_options import GenerationCall, GenerationOptions, read_options, split_seeds
 from pellucid.workbench.prompts import Prompt, encode_start, split_prompts
 
 if TYPE_CHECKING:  # torch is imported when the fast engine is first asked for
     from pellucid.generation.handle import Handle
+    from pellucid.generation.request import Completion
     from pellucid.workbench.model import Model
 
 Same = TypeVar("Same", str, list[int], list[str], list[list[int]])
@@ -88,6 +88,8 @@ def complete_prompts(
     single: bool = False,
 ) -> Any:
     """Returns what `generate` does, of prompts that are ids: `as_text` says of which the result is text."""
+    from pellucid.generation.request import Request
+
     check_bool("return_ledger", return_ledger)
     settings = split_seeds(call.sampling, seed, len(starts))
     requests = [
@@ -102,7 +104,7 @@ def complete_prompts(
     return (found[0], ledgers[0]) if single else (found, ledgers)
 
 
-def _read_result(completions: list[Completion], as_text: bool, n: int) -> Any:
+def _read_result(completions: "list[Completion]", as_text: bool, n: int) -> Any:
     """Returns the text or the ids of each choice; where one was asked for, not in a list."""
     found = [one.text if as_text else list(one.ids) for one in completions]
     return found[0] if n == 1 else found
@@ -167,6 +169,8 @@ def start(
     **options: Unpack[GenerationOptions],
 ) -> "Handle":
     """Returns the handle of one request for one text, which yields its tokens."""
+    from pellucid.generation.request import Request
+
     positional = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed}
     call = read_options(model, {**positional, **options})
     if call.sampling.n > 1:

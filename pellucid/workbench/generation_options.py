@@ -9,12 +9,11 @@ from pellucid.arguments import check_bool, check_int
 from pellucid.dtypes import CACHE_NAMES, check_dtype
 from pellucid.errors import UsageError, show
 from pellucid.format import pluralize
-from pellucid.generation.settings.resolve import resolve_sampling
-from pellucid.generation.settings.sampling import Sampling
 
 if TYPE_CHECKING:
     from torch import dtype as Dtype
 
+    from pellucid.generation.settings.sampling import Sampling
     from pellucid.workbench.model import Model
 
 
@@ -48,7 +47,7 @@ class SamplingOptions(TypedDict, total=False):
 class GenerationOptions(SamplingOptions, total=False):
     """What every generation method takes besides its prompt, `max_new_tokens`, `temperature` and `seed`."""
 
-    sampling: Sampling | None
+    sampling: "Sampling | None"
     """All settings at once, in place of the model's own; further keywords change single ones."""
     preset: str | None
     cache: "str | Dtype | None"
@@ -69,7 +68,7 @@ class GenerationOptions(SamplingOptions, total=False):
 class GenerationCall:
     """The keywords of one call, checked."""
 
-    sampling: Sampling
+    sampling: "Sampling"
     origins: Mapping[str, str]
     """Where each setting that is not the default came from: "model", "preset balanced", "given"."""
     parse_special: bool
@@ -83,6 +82,8 @@ RUN_KEYS = ("cache", "draft", "lookup", "draft_tokens")
 def read_options(model: "Model", given: Mapping[str, Any]) -> GenerationCall:
     """Returns the settings of a call: keywords win over a preset or a `Sampling`, and those over the settings
     in the model's own files. A keyword that is None is not given."""
+    from pellucid.generation.settings.resolve import resolve_sampling
+
     rest = _rename_stop({key: value for key, value in given.items() if value is not None})
     sampling, preset = rest.pop("sampling", None), rest.pop("preset", None)
     parse_special = check_bool("parse_special", rest.pop("parse_special", False))
@@ -115,6 +116,8 @@ def _rename_stop(given: dict[str, Any]) -> dict[str, Any]:
 
 def _read_sampling(sampling: Any, preset: Any) -> dict[str, Any]:
     """Returns every setting of a `Sampling`, which is complete: nothing of a preset or a model adds to it."""
+    from pellucid.generation.settings.sampling import Sampling
+
     if not isinstance(sampling, Sampling):
         raise UsageError(f"sampling must be a pellucid.Sampling, not {show(sampling)}.")
     if preset is not None:
@@ -143,7 +146,7 @@ def read_engine_options(model: "Model", given: Mapping[str, Any]) -> dict[str, A
     return found
 
 
-def split_seeds(sampling: Sampling, seed: Any, count: int) -> list[Sampling]:
+def split_seeds(sampling: "Sampling", seed: Any, count: int) -> "list[Sampling]":
     """Returns the settings of each prompt: one seed is that of all, several are one for each."""
     if not isinstance(seed, Sequence) or isinstance(seed, str | bytes):
         return [sampling if seed is None else sampling.merge({"seed": seed})] * count

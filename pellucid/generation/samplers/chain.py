@@ -146,7 +146,7 @@ class ChainState:
         return self.chain.stop_ids
 
     @property
-    def allowed(self) -> Table | None:
+    def allowed(self) -> "Table | None":
         if self.chain.constraint is None or self.constraint_state is None:
             return None
         allowed: Table = self.chain.constraint.compute_mask(self.constraint_state, self.remaining)

@@ -8,9 +8,8 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, ClassVar
-
-import numpy as np
 
 from pellucid.arguments import (
     INT64,
@@ -194,7 +193,7 @@ class ListSetting(Setting):
             return [value]
         if isinstance(value, set | frozenset):
             return sorted(value, key=repr)
-        if isinstance(value, list | tuple | range) or (isinstance(value, np.ndarray) and value.ndim == 1):
+        if isinstance(value, list | tuple | range) or _is_row(value):
             return list(value)
         raise UsageError(f"{name} must be a list such as {show(self.example)}, not {show(value)}.")
 
@@ -215,7 +214,7 @@ class TextListSetting(ListSetting):
 @dataclass(frozen=True)
 class TokenListSetting(ListSetting):
     type_name: ClassVar[str] = "list of ids"
-    single: ClassVar[tuple[type, ...]] = (int, np.integer)
+    single: ClassVar[tuple[type, ...]] = (Integral,)
 
     def convert_entry(self, name: str, entry: Any) -> int:
         return check_token(name, entry)
@@ -292,6 +291,13 @@ def parse_setting(text: str) -> tuple[str, Any]:
     if name not in SETTINGS:
         raise UsageError(unknown("a setting", name, SETTINGS))
     return name, SETTINGS[name].parse(name, value)
+
+
+def _is_row(value: Any) -> bool:
+    """Whether a value is an array of NumPy with one axis."""
+    import numpy as np
+
+    return isinstance(value, np.ndarray) and value.ndim == 1
 
 
 def _check_length(name: str, text: str, longest: int) -> str:

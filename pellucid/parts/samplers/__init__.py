@@ -6,15 +6,16 @@ sampler is written once, as steps of named operations, and runs on rows of logit
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
 from pellucid.arguments import INT64
 from pellucid.errors import ConfigError, show
 from pellucid.parts import Part
 
-Table = np.ndarray[Any, np.dtype[Any]]
+if TYPE_CHECKING:  # the options of a command are made from this module, and its help needs no arrays
+    import numpy as np
+
+Table: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Steps = Callable[..., Any]
 """`t(name, operation, *values, **numbers)` computes one step and returns its value. The operations are those
 of `reference/ops/` that `generation/samplers/row_operations.py` has too."""
@@ -35,7 +36,7 @@ class TextLike(Protocol):
     @property
     def stop_ids(self) -> Iterable[int]: ...
     @property
-    def allowed(self) -> Table | None:
+    def allowed(self) -> "Table | None":
         """True [V] where the constraint allows a token; None where there is no constraint."""
 
 
@@ -100,6 +101,8 @@ def _is_number(value: Any) -> bool:
 
 def mark_tokens(ids: Any, vocab_size: int) -> Table:
     """Returns True [V] for these token ids, else False."""
+    import numpy as np
+
     row = np.zeros(vocab_size, bool)
     row[np.asarray(ids, int)] = True
     return row
