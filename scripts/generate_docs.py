@@ -22,7 +22,7 @@ from python_page import python_page
 from recipes_page import recipes_page
 
 import pellucid
-from pellucid.cli.app import EXIT_CODES, app, leaf_commands
+from pellucid.cli.app import EXIT_CODES, leaf_commands, make_app
 from pellucid.cli.examples import EXAMPLES
 from pellucid.config import ModelConfig
 from pellucid.explain.formula import build_formula
@@ -121,7 +121,7 @@ def commands() -> Iterator[str]:
     yield "## Exit codes\n\n| code | meaning |\n|---|---|"
     yield from (f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items())
     yield "\nA run that a signal ended has saved a checkpoint; `train --resume RUN` goes on from there.\n"
-    for name, command in leaf_commands(typer.main.get_command(app)):
+    for name, command in leaf_commands(typer.main.get_command(make_app())):
         arguments = " ".join(
             p.human_readable_name if p.required else f"[{p.human_readable_name}]"
             for p in command.params

@@ -61,7 +61,7 @@ def _run() -> int:
 
     # Numbers that overflow are shown as what they are, ∞; NumPy need not warn of them as well.
     warnings.simplefilter("ignore", RuntimeWarning)
-    command = command_tree()
+    command = command_tree(*sys.argv[1:2])
     try:
         # Not `app()`: it turns a reader that has left into exit code 1, which here means a failed check.
         with command.make_context("pellucid", sys.argv[1:]) as context:

@@ -2,35 +2,14 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 from typing import Any
 
 import typer
 import typer.main
 
-from pellucid.cli.chat import chat
-from pellucid.cli.choices import choices
-from pellucid.cli.compare import compare
-from pellucid.cli.data import app as data
-from pellucid.cli.evaluate import evaluate
 from pellucid.cli.examples import EXAMPLES
-from pellucid.cli.explain import explain
-from pellucid.cli.export import export
-from pellucid.cli.generate import generate
-from pellucid.cli.get import get
-from pellucid.cli.import_ import import_
-from pellucid.cli.inspect import inspect
-from pellucid.cli.learn import learn
-from pellucid.cli.mark import mark
-from pellucid.cli.models import list_models
-from pellucid.cli.plot import plot
-from pellucid.cli.replay import replay
-from pellucid.cli.runs import runs
-from pellucid.cli.sheet import sheet
-from pellucid.cli.tokenizer import app as tokenizer
-from pellucid.cli.trace import trace
-from pellucid.cli.train import train
-from pellucid.cli.verify import verify
 
 EXIT_CODES = {
     0: "the command did what was asked",
@@ -42,50 +21,64 @@ EXIT_CODES = {
     143: "ended by SIGTERM",
 }
 
-app = typer.Typer(
-    name="pellucid",
-    help="A language-model workbench in which every number can be seen, checked and reproduced.",
-    epilog=f"Exit codes: {', '.join(f'{code} {meaning}' for code, meaning in EXIT_CODES.items())}.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-COMMANDS: dict[str, Callable[..., None]] = {
-    "get": get,
-    "list": list_models,
-    "inspect": inspect,
-    "choices": choices,
-    "train": train,
-    "generate": generate,
-    "chat": chat,
-    "evaluate": evaluate,
-    "explain": explain,
-    "trace": trace,
-    "learn": learn,
-    "replay": replay,
-    "sheet": sheet,
-    "runs": runs,
-    "plot": plot,
-    "mark": mark,
-    "verify": verify,
-    "compare": compare,
-    "export": export,
-    "import": import_,
+COMMANDS: dict[str, Callable[[], Any]] = {
+    "get": lambda: import_module("pellucid.cli.get").get,
+    "list": lambda: import_module("pellucid.cli.models").list_models,
+    "inspect": lambda: import_module("pellucid.cli.inspect").inspect,
+    "choices": lambda: import_module("pellucid.cli.choices").choices,
+    "train": lambda: import_module("pellucid.cli.train").train,
+    "generate": lambda: import_module("pellucid.cli.generate").generate,
+    "chat": lambda: import_module("pellucid.cli.chat").chat,
+    "evaluate": lambda: import_module("pellucid.cli.evaluate").evaluate,
+    "explain": lambda: import_module("pellucid.cli.explain").explain,
+    "trace": lambda: import_module("pellucid.cli.trace").trace,
+    "learn": lambda: import_module("pellucid.cli.learn").learn,
+    "replay": lambda: import_module("pellucid.cli.replay").replay,
+    "sheet": lambda: import_module("pellucid.cli.sheet").sheet,
+    "runs": lambda: import_module("pellucid.cli.runs").runs,
+    "plot": lambda: import_module("pellucid.cli.plot").plot,
+    "mark": lambda: import_module("pellucid.cli.mark").mark,
+    "verify": lambda: import_module("pellucid.cli.verify").verify,
+    "compare": lambda: import_module("pellucid.cli.compare").compare,
+    "export": lambda: import_module("pellucid.cli.export").export,
+    "import": lambda: import_module("pellucid.cli.import_").import_,
+    "tokenizer": lambda: import_module("pellucid.cli.tokenizer").app,
+    "data": lambda: import_module("pellucid.cli.data").app,
 }
-for name, command in COMMANDS.items():
-    app.command(name)(command)
-app.add_typer(tokenizer)
-app.add_typer(data)
+"""Where each command is: its function, or the `typer.Typer` of a group; in the order of the help. A module is
+imported only where its command is run or shown."""
 
 
-def command_tree() -> Any:
-    """Returns the parser of the whole command line; the help of each command ends with its examples."""
-    tree = typer.main.get_command(app)
+def command_tree(first: str = "") -> Any:
+    """Returns the parser of the command line; the help of each command ends with its examples.
+
+    Where `first`, the first argument, names a command, the parser has that command only."""
+    tree = typer.main.get_command(make_app([first] if first in COMMANDS else COMMANDS))
     for name, command in leaf_commands(tree):
         command.epilog = "\n\n".join(["Examples:", *EXAMPLES[name]])
     _escape_markup(tree)
     return tree
+
+
+def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """Returns the command line with the commands of these names."""
+    app = typer.Typer(
+        name="pellucid",
+        help="A language-model workbench in which every number can be seen, checked and reproduced.",
+        epilog=f"Exit codes: {', '.join(f'{code} {meaning}' for code, meaning in EXIT_CODES.items())}.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)  # with a callback, a command line of one command has its name as well
+    for name in names:
+        command = COMMANDS[name]()
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command(name)(command)
+    return app
 
 
 def leaf_commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -136,7 +129,6 @@ def _print_machine() -> None:
     print(f"compiler {shutil.which('c++') or shutil.which('g++') or 'none, so no torch.compile on the CPU'}")
 
 
-@app.callback()
 def _root(
     version: bool = typer.Option(
         False,

@@ -236,7 +236,7 @@ def _import_everything() -> None:
     for name in ("rich.progress", "rich.live", "rich.markup", "typer.rich_utils", "tests.cli.faulty_disk"):
         importlib.import_module(name)
     tree = app.command_tree()
-    app.command_tree = lambda: tree
+    app.command_tree = lambda *_: tree
     gc.collect()
     gc.freeze()  # a collection in a child would copy every page
 

@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 
-from pellucid.cli.app import EXIT_CODES, app
+from pellucid.cli.app import COMMANDS, EXIT_CODES, command_tree
 from pellucid.errors import PellucidError, ResourceError
 from pellucid.generation.settings.table import SETTINGS, IntegerSetting, NumberSetting
 from tests.cli.commands import Shell
@@ -27,7 +26,7 @@ def commands(group: Any, prefix: str = "") -> list[tuple[str, Any]]:
 
 NUMBERS = [
     (name, parameter)
-    for name, command in commands(typer.main.get_command(app))
+    for name, command in commands(command_tree())
     for parameter in command.params
     if parameter.param_type_name == "option"
     and parameter.type.name in ("int", "float", "int range", "float range")
@@ -45,6 +44,23 @@ def test_every_number_has_a_lowest_and_a_highest_value(name: str, parameter: Any
     if bounds is None and isinstance(setting := SETTINGS[parameter.name], NumberSetting | IntegerSetting):
         low, high = setting.least, setting.most
     assert low is not None and high is not None and abs(low) <= 2**63 and high < 2**63
+
+
+def describe(group: Any) -> list[Any]:
+    return [
+        (name, command.help, command.epilog, [(one.opts, one.help) for one in command.params])
+        for name, command in commands(group)
+    ]
+
+
+def test_a_command_alone_is_the_same_as_among_all() -> None:
+    alone = [command_tree(name) for name in COMMANDS]
+    assert [list(tree.commands) for tree in alone] == [[name] for name in COMMANDS]
+    assert [entry for tree in alone for entry in describe(tree)] == describe(command_tree())
+
+
+def test_a_word_that_is_not_a_command_has_the_whole_command_line() -> None:
+    assert all(list(command_tree(word).commands) == list(COMMANDS) for word in ("", "explian", "--help"))
 
 
 def test_commands_with_numbers_are_found() -> None:

@@ -143,6 +143,30 @@ def test_a_command_without_torch_starts_within_a_third_of_a_second(arguments: li
     assert min(timed(lambda: pellucid(*arguments)) for _ in range(10)) <= max(0.35, 2.5 * slow)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "unneeded"),
+    [
+        (
+            ["explain", "abcd", "A B", "--at", "probs[1,2]"],
+            {"torch", "tokenizers", "tiktoken", "rich.table", "importlib.metadata", "pellucid.cli.generate"},
+        ),
+        (["--help"], {"torch", "tokenizers", "tiktoken", "numpy"}),
+    ],
+)
+def test_a_command_without_torch_imports_nothing_slow(arguments: list[str], unneeded: set[str]) -> None:
+    """Seconds depend on the machine, and one more import hides in their spread; modules can be listed."""
+    program = (
+        "import sys; from pellucid.cli import main\n"
+        "try: main()\n"
+        "finally: print(*sys.modules, file=sys.stderr)"
+    )
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    imported = set(done.stderr.split())
+    assert done.returncode == 0 and "pellucid.cli.explain" in imported
+    assert not unneeded & imported
+
+
 def timed(act: Callable[[], subprocess.CompletedProcess[Any]]) -> float:
     start = time.perf_counter()
     assert act().returncode == 0
