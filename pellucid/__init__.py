@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time each is imported
     from pellucid.workbench.compare import compare
     from pellucid.workbench.explaining import explain
     from pellucid.workbench.model import Model
-    from pellucid.workbench.opening import evaluate, load, trace
+    from pellucid.workbench.opening import calibrate, evaluate, load, trace
     from pellucid.workbench.tokenizers import compare_tokenizers
     from pellucid.workbench.training import train
 
@@ -55,6 +55,7 @@ __all__ = [
     "TapeError",
     "TokenError",
     "UsageError",
+    "calibrate",
     "compare",
     "compare_tokenizers",
     "edit",
@@ -81,7 +82,7 @@ _HOMES = {
     "pellucid.workbench.compare": ("compare",),
     "pellucid.workbench.explaining": ("explain",),
     "pellucid.workbench.model": ("Model",),
-    "pellucid.workbench.opening": ("evaluate", "load", "trace"),
+    "pellucid.workbench.opening": ("calibrate", "evaluate", "load", "trace"),
     "pellucid.workbench.tokenizers": ("compare_tokenizers",),
     "pellucid.workbench.training": ("train",),
 }

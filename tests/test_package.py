@@ -15,6 +15,7 @@ from pellucid import errors
 from pellucid.reference.ops import table
 
 FUNCTIONS = [
+    "calibrate",
     "compare",
     "compare_tokenizers",
     "edit",

@@ -30,6 +30,7 @@ COMMANDS: dict[str, Callable[[], Any]] = {
     "generate": lambda: import_module("pellucid.cli.generate").generate,
     "chat": lambda: import_module("pellucid.cli.chat").chat,
     "evaluate": lambda: import_module("pellucid.cli.evaluate").evaluate,
+    "calibrate": lambda: import_module("pellucid.cli.calibrate").calibrate,
     "explain": lambda: import_module("pellucid.cli.explain").explain,
     "trace": lambda: import_module("pellucid.cli.trace").trace,
     "learn": lambda: import_module("pellucid.cli.learn").learn,

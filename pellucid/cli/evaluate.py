@@ -8,48 +8,29 @@ from typing import Annotated
 import typer
 
 from pellucid.cli.bar import token_bar
-from pellucid.cli.options import Device, Dtype, Force, Json, ModelName
+from pellucid.cli.options import (
+    Against,
+    DataSources,
+    Device,
+    Dtype,
+    Force,
+    Json,
+    Limit,
+    ModelName,
+    SplitRule,
+    Stride,
+    Window,
+)
 
 
 def evaluate(
     model: ModelName,
-    data: Annotated[
-        list[str],
-        typer.Argument(
-            help="Text files, folders, patterns, .jsonl files (texts, or conversations, whose answers "
-            "count), token folders, stories:LEVEL, task:NAME, or - for standard input.",
-            metavar="DATA...",
-        ),
-    ],
-    against: Annotated[
-        list[str] | None,
-        typer.Option(help="A further model, compared with the first; repeatable.", metavar="MODEL"),
-    ] = None,
-    window: Annotated[
-        int | None,
-        typer.Option(
-            help="Tokens that the model reads at once; if omitted, its context length, at most 2048.", min=1
-        ),
-    ] = None,
-    stride: Annotated[
-        int | None,
-        typer.Option(
-            help="Tokens from one window to the next; if omitted, the window. A smaller one gives every "
-            "target after the first window more than window − stride tokens of context, and takes longer.",
-            min=1,
-        ),
-    ] = None,
-    split: Annotated[
-        str,
-        typer.Option(
-            help="Where one document of a text file ends: file, line, paragraph, separator=TEXT, jsonl.",
-            metavar="RULE",
-        ),
-    ] = "file",
-    limit: Annotated[
-        str | None,
-        typer.Option(help="At most this much of each DATA: documents, 100, or text, 50kB.", metavar="AMOUNT"),
-    ] = None,
+    data: DataSources,
+    against: Against = None,
+    window: Window = None,
+    stride: Stride = None,
+    split: SplitRule = "file",
+    limit: Limit = None,
     output: Annotated[
         list[Path] | None,
         typer.Option(

@@ -18,6 +18,10 @@ EXAMPLES = {
         "pellucid evaluate runs/a my.txt --split paragraph",
         "pellucid evaluate runs/a my.txt --against smollm2 --limit 2kB -o evaluation.json",
     ),
+    "calibrate": (
+        "pellucid calibrate runs/a my.txt --split paragraph -o calibration.html",
+        "pellucid calibrate runs/a my.txt --quantize Q4_0 --temperatures 0.7,1.5 --trace calibration.json",
+    ),
     "explain": (
         'pellucid explain abcd "A B" --at "probs[t=1,v=2]" --depth 2',
         "pellucid explain ledger.json --token 7",

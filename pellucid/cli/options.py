@@ -94,6 +94,44 @@ ParseSpecial = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of text, numbers in full.")]
 OutputFolder = Annotated[Path, typer.Option("--output", "-o", help="The folder to write.", metavar="FOLDER")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
+DataSources = Annotated[
+    list[str],
+    typer.Argument(
+        help="Text files, folders, patterns, .jsonl files (texts, or conversations, whose answers "
+        "count), token folders, stories:LEVEL, task:NAME, or - for standard input.",
+        metavar="DATA...",
+    ),
+]
+Against = Annotated[
+    list[str] | None,
+    typer.Option(help="A further model, compared with the first; repeatable.", metavar="MODEL"),
+]
+Window = Annotated[
+    int | None,
+    typer.Option(
+        help="Tokens that the model reads at once; if omitted, its context length, at most 2048.", min=1
+    ),
+]
+Stride = Annotated[
+    int | None,
+    typer.Option(
+        help="Tokens from one window to the next; if omitted, the window. A smaller one gives every "
+        "target after the first window more than window − stride tokens of context, and takes longer.",
+        min=1,
+    ),
+]
+SplitRule = Annotated[
+    str,
+    typer.Option(
+        "--split",
+        help="Where one document of a text file ends: file, line, paragraph, separator=TEXT, jsonl.",
+        metavar="RULE",
+    ),
+]
+Limit = Annotated[
+    str | None,
+    typer.Option(help="At most this much of each DATA: documents, 100, or text, 50kB.", metavar="AMOUNT"),
+]
 Field = Annotated[str, typer.Option(help="The field of a JSON line that holds the text.")]
 OnBadFile = Annotated[
     str,

@@ -6,7 +6,16 @@ from typing import Any
 import numpy as np
 
 from pellucid.figures.chart import Chart, Heatmap, Series
-from pellucid.figures.diagram import Bars, Graph, GraphNode, Grid, NumberLine, format_rows, format_value
+from pellucid.figures.diagram import (
+    Bars,
+    Graph,
+    GraphNode,
+    Grid,
+    Histogram,
+    NumberLine,
+    format_rows,
+    format_value,
+)
 
 FEW_POINTS = 12
 """Points of a series whose numbers are all said."""
@@ -45,13 +54,11 @@ def _grid(grid: Grid) -> list[str]:
     if grid.is_compact:
         return _compact_grid(grid)
     lines = []
-    for i, (name, row, is_masked) in enumerate(zip(grid.rows, grid.values, grid.is_masked, strict=True)):
+    for name, row, is_masked in zip(grid.rows, grid.values, grid.is_masked, strict=True):
         texts = [
             grid.masked_label if m else format_value(v, grid.decimals)
             for v, m in zip(row, is_masked, strict=True)
         ]
-        if grid.texts:
-            texts = [f"{own} {number}" for own, number in zip(grid.texts[i], texts, strict=True)]
         cells = ", ".join(f"{column} {text}" for column, text in zip(grid.columns, texts, strict=True))
         lines.append(f"{grid.row_label or 'row'} {name}: {cells}")
     return lines
@@ -80,6 +87,17 @@ def _bars(bars: Bars) -> list[str]:
     for i, label in enumerate(bars.labels):
         values = (f"{name} {format_value(group[i], bars.decimals)}" for name, group in bars.groups.items())
         lines.append(f"{label} {', '.join(value.strip() for value in values)}")
+    return lines
+
+
+def _histogram(histogram: Histogram) -> list[str]:
+    lines = [f"{histogram.y.label or 'y'} over {histogram.x.label or 'x'}"]
+    for i in np.flatnonzero(np.isfinite(histogram.heights)):
+        low, high = histogram.edges[i], histogram.edges[i + 1]
+        words = f"{low:.3g} to {high:.3g}: {histogram.names[0]} {histogram.heights[i]:.3g}"
+        if histogram.expected is not None:
+            words += f", {histogram.names[1]} {histogram.expected[i]:.3g}"
+        lines.append(words.replace("  ", " "))
     return lines
 
 
@@ -112,6 +130,7 @@ DESCRIBERS: dict[type, Callable[[Any], list[str]]] = {
     Heatmap: _heatmap,
     Grid: _grid,
     Bars: _bars,
+    Histogram: _histogram,
     NumberLine: _number_line,
     Graph: _graph,
 }

@@ -1,4 +1,4 @@
-"""What a diagram shows: grids of numbers, bars, rows on a number line, and graphs of values."""
+"""What a diagram shows: grids of numbers, bars, histograms, rows on a number line, and graphs of values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -56,7 +56,7 @@ class Grid:
     A cell that is masked (NaN, or 1 in `masked`) is hatched and has no number. `scale`: "share" shades from
     0 to 1, "signed" from minus to plus the largest magnitude, "none" leaves the cells white. A grid that
     `is_compact` has small cells that say their numbers under the pointer, and a color bar: a map of many
-    layers and tokens. With `texts` [row column], a cell shows its text, colored by its number.
+    layers and tokens.
 
     >>> pattern = Grid("P", np.array([[1, np.nan], [0.3302, 0.6698]]), ("A", "B"), ("A", "B"), "query", "key")
     >>> pattern.is_masked.tolist()
@@ -75,13 +75,6 @@ class Grid:
     frames: Sequence[CellFrame] = ()
     decimals: int = 4
     is_compact: bool = False
-    texts: Sequence[Sequence[str]] = ()
-
-    def cell_text(self, row: int, column: int) -> str:
-        """Returns what stands in a cell: its text, else its number."""
-        if self.texts:
-            return self.texts[row][column]
-        return format_value(self.values[row, column], self.decimals)
 
     @property
     def is_masked(self) -> NDArray[np.bool_]:
@@ -127,6 +120,33 @@ class Bars:
         values = np.concatenate([np.zeros(1), *(np.ravel(group) for group in self.groups.values())])
         low, high = self.limits or (values.min(), values.max())
         return (float(low), float(high)) if high > low else (0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """A bar for each bin of an axis, of heights [M] between edges [M+1]; NaN where a bin has none.
+
+    Where `expected` [M] is given, the gap between it and each bar is marked, and the line y = x is drawn: a
+    reliability diagram, whose bars are accuracies and whose expectations are mean confidences. `names` are
+    those of the bars and of what is expected.
+
+    >>> x, y, edges = Axis("confidence", 0, 1), Axis("accuracy", 0, 1), np.array([0, 0.5, 1])
+    >>> found = Histogram("reliability", x, y, edges, np.array([0.5, 0.7]), np.array([0.4, 0.9]))
+    >>> found.gaps().round(1).tolist()
+    [0.1, -0.2]
+    """
+
+    title: str
+    x: Axis
+    y: Axis
+    edges: Array
+    heights: Array
+    expected: Array | None = None
+    names: tuple[str, str] = ("", "")
+
+    def gaps(self) -> Array:
+        """Returns the height of each bar above what is expected, [M]; 0 where nothing is."""
+        return np.zeros(len(self.heights)) if self.expected is None else self.heights - self.expected
 
 
 @dataclass(frozen=True)

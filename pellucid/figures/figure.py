@@ -6,9 +6,9 @@ from itertools import groupby
 
 from pellucid.figures.alt import describe
 from pellucid.figures.chart import Chart, Heatmap, LegendKey
-from pellucid.figures.diagram import Bars, Graph, Grid, NumberLine
+from pellucid.figures.diagram import Bars, Graph, Grid, Histogram, NumberLine
 
-Plot = Chart | Heatmap | Grid | Bars | NumberLine | Graph
+Plot = Chart | Heatmap | Grid | Bars | Histogram | NumberLine | Graph
 PAGE = 760
 """Pixels for plots beside each other: two charts, each as wide as a telephone."""
 NARROW = 390

@@ -9,7 +9,7 @@ import numpy as np
 
 from pellucid.errors import UsageError
 from pellucid.figures.chart import Chart, Heatmap, LegendKey, color
-from pellucid.figures.diagram import Bars, Grid, format_value
+from pellucid.figures.diagram import Bars, Grid, Histogram, format_value
 from pellucid.figures.figure import Figure
 from pellucid.figures.svg.grid import BRIGHT
 from pellucid.figures.svg.marks import COLORS, DASHES, NONE, RULE
@@ -34,10 +34,11 @@ def write_png(figure: Figure) -> bytes:
             "curves.html or .svg, which need nothing."
         ) from None
     plots = [(section.heading, plot) for section in figure.sections for plot in section.plots]
-    if others := [plot for _, plot in plots if not isinstance(plot, Chart | Heatmap | Bars | Grid)]:
+    known = Chart | Heatmap | Bars | Grid | Histogram
+    if others := [plot for _, plot in plots if not isinstance(plot, known)]:
         raise UsageError(
-            f"a .png holds charts, heatmaps, grids and bars, and {others[0].title!r} is none of them: "
-            "use -o figure.svg."
+            "a .png holds charts, heatmaps, grids, bars and histograms, and "
+            f"{others[0].title!r} is none of them: use -o figure.svg."
         )
     keys = figure.keys()
     rows = math.ceil(len(plots) / 2)
@@ -56,6 +57,8 @@ def write_png(figure: Figure) -> bytes:
             _draw_bars(axes, plot)
         elif isinstance(plot, Grid):
             _draw_grid(axes, plot)
+        elif isinstance(plot, Histogram):
+            _draw_histogram(axes, plot)
     marks = [places[0].plot([], [], **_pen(key))[0] for key in keys]
     names = [key.name.replace("$", r"\$") for key in keys]
     if names:
@@ -127,6 +130,23 @@ def _draw_bars(axes: Any, bars: Bars) -> None:
     axes.margins(x=0.12)
     if any(bars.groups):
         axes.legend(fontsize=8)
+
+
+def _draw_histogram(axes: Any, histogram: Histogram) -> None:
+    here = np.isfinite(histogram.heights)
+    low, wide = histogram.edges[:-1][here], np.diff(histogram.edges)[here]
+    heights = histogram.heights[here]
+    axes.bar(low, heights, wide, align="edge", color=COLORS[0], alpha=0.55, label=histogram.names[0] or None)
+    if histogram.expected is not None:
+        wanted = histogram.expected[here]
+        axes.bar(low, wanted - heights, wide, heights, align="edge", color=COLORS[1], alpha=0.25, label="gap")
+        axes.hlines(wanted, low, low + wide, color="black", linewidth=1.5, label=histogram.names[1])
+        ends = (histogram.x.low, histogram.x.high)
+        axes.plot(ends, ends, "--", color="grey", linewidth=1)
+        axes.legend(fontsize=8)
+    limits = {"xlim": (histogram.x.low, histogram.x.high), "ylim": (histogram.y.low, histogram.y.high)}
+    axes.set(title=histogram.title, xlabel=histogram.x.label, ylabel=histogram.y.label, **limits)
+    axes.grid(color=RULE)
 
 
 def _pen(key: LegendKey) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from pellucid.figures.alt import describe_series
 from pellucid.figures.chart import Chart, Heatmap
-from pellucid.figures.diagram import Bars, Graph, Grid, NumberLine, format_rows, format_value
+from pellucid.figures.diagram import Bars, Graph, Grid, Histogram, NumberLine, format_rows, format_value
 from pellucid.figures.figure import Figure, Plot
 from pellucid.figures.layout import find_layers
 
@@ -99,8 +99,8 @@ def _write_grid(grid: Grid, width: int, height: int) -> Iterator[str]:
         yield from _write_compact_grid(grid, width)
         return
     cells = [
-        ["╱" if is_masked else grid.cell_text(i, j) for j, is_masked in enumerate(row)]
-        for i, row in enumerate(grid.is_masked)
+        ["╱" if m else format_value(v, grid.decimals) for v, m in zip(row, is_masked, strict=True)]
+        for row, is_masked in zip(grid.values, grid.is_masked, strict=True)
     ]
     side = max([len(name) for name in grid.rows], default=0)
     wide = max(len(text) for row in [*cells, grid.columns] for text in row)
@@ -174,6 +174,34 @@ def _write_bars(bars: Bars, width: int, height: int) -> Iterator[str]:
             yield f"{label if g == 0 else '':>{side}}  {name:<{names}}  {number:>{digits}} {bar}".rstrip()
 
 
+def _write_histogram(histogram: Histogram, width: int, height: int) -> Iterator[str]:
+    """Yields a line for each bin that has a bar: █ up to its height, │ at what is expected; between them is
+    the gap, ░ where the bar is too low and ▒ where it is too high."""
+    yield f"{histogram.title}: {histogram.y.label} of each bin of {histogram.x.label}"
+    bins = np.flatnonzero(np.isfinite(histogram.heights))
+    ranges = [f"{histogram.edges[i]:.3g}–{histogram.edges[i + 1]:.3g}" for i in bins]
+    side = max(map(len, ranges), default=0)
+    numbers = 6 if histogram.expected is None else 13
+    room = max(width - side - numbers - 3, 8)
+
+    def place(value: float) -> int:
+        return round(room * float(np.clip(histogram.y.place(value), 0, 1)))
+
+    for i, name in zip(bins, ranges, strict=True):
+        value = float(histogram.heights[i])
+        end, number = place(value), f"{value:.3f}"
+        bar = "█" * end
+        if histogram.expected is not None:
+            wanted = place(float(histogram.expected[i]))
+            number = f"{value:.3f} {histogram.gaps()[i]:+.3f}"
+            low, gap = min(end, wanted), "░" if wanted > end else "▒"
+            bar = "█" * low + gap * (max(end, wanted) - low)
+            bar = f"{bar[: max(wanted - 1, 0)]}│{bar[max(wanted, 1) :]}"
+        yield f"{name:>{side}}  {number:>{numbers - 1}} {bar}".replace("-", "−").rstrip()
+    if histogram.expected is not None:
+        yield f"█ {histogram.names[0]}, │ {histogram.names[1]}, ░ {histogram.names[0]} below it, ▒ above it"
+
+
 def _write_number_line(lines: NumberLine, width: int, height: int) -> Iterator[str]:
     """Yields for each row its numbers, and a line with its points: ● for one entry, 2 for two."""
     yield lines.title
@@ -211,6 +239,7 @@ WRITERS: dict[type, Callable[[Any, int, int], Iterator[str]]] = {
     Heatmap: _write_heatmap,
     Grid: _write_grid,
     Bars: _write_bars,
+    Histogram: _write_histogram,
     NumberLine: _write_number_line,
     Graph: _write_graph,
 }

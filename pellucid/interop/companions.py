@@ -5,6 +5,7 @@ They have Hugging Face's names, in its folders and in ours: `tokenizer.json`, `t
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,17 @@ def write_companions(folder: Path, pretrained: Pretrained, for_others: bool = Fa
         write_text(folder / TEMPLATE, pretrained.chat_template)
     if pretrained.generation:
         write_table(folder / GENERATION, pretrained.generation)
+
+
+def write_generation(folder: Path, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Changes the generation settings of a model's folder, and returns what stood there before for each key,
+    None where nothing did. The file is replaced whole; other settings stay."""
+    path = file_in(folder, GENERATION)
+    if path.is_symlink():
+        raise FileError(f"{path} is a link to a file that others may read too. Put the file itself there.")
+    before = _read_optional(folder, GENERATION)
+    write_table(path, before | dict(changes))
+    return {key: before.get(key) for key in changes}
 
 
 def _begin_with_bos(path: Path, tokenizer: StandardTokenizer) -> None:

@@ -26,6 +26,7 @@ from pellucid.interop.rope_layout import in_layout
 from pellucid.names import asks_for_heads
 from pellucid.pretrained import LazyWeights, Pretrained, Provenance, parameter_count
 from pellucid.text.tokenizer import Tokenizer
+from pellucid.workbench.calibrating import calibrate
 from pellucid.workbench.chatting import chat, chat_prompt
 from pellucid.workbench.checks import check_engine, resolve_device
 from pellucid.workbench.evaluating import evaluate
@@ -282,6 +283,7 @@ class Model:
     # ---- how good it is: `model.evaluate(data)` is `pellucid.evaluate(model, data)`
 
     evaluate = evaluate
+    calibrate = calibrate
 
     # ---- text: `pellucid/workbench/generating.py`, callers of the engine in `pellucid/generation/`
 

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
-from pellucid.workbench import evaluating, tracing
+from pellucid.workbench import calibrating, evaluating, tracing
 from pellucid.workbench.model import Model
 
 if TYPE_CHECKING:
@@ -45,3 +45,4 @@ def takes_name(
 
 trace = takes_name(tracing.trace)
 evaluate = takes_name(evaluating.evaluate)
+calibrate = takes_name(calibrating.calibrate)

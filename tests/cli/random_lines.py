@@ -91,6 +91,13 @@ FITTING: dict[str, list[str]] = {
     "to": words("hf gguf pellucid onnx"),
     "dtype": words("float32 bfloat16 float16 float64 int8"),
     "type": words("F32 F16 Q8_0 Q4_1"),
+    "quantize": words("F16 q8_0 Q4_0 Q4_1"),
+    "temperatures": words("0.7 0.5,2 1, 0 nan x"),
+    "trace": words("new.json new.json trace.json small.json ours thesis.tex"),
+    "data": ["two words.txt", *words("""
+    plain.txt latin1.txt chats.jsonl . - stories:tiny task:copy tokens empty.txt
+    """)],
+    "limit": words("1 3 200B 1kB 0 x"),
     "device": ["cpu", "cuda", "meta", "mps", *STRINGS[:2]],
     "cache": words("float32 bfloat16 int8 x"),
     "adapter": words("lora/adapter ours run"),

@@ -51,12 +51,18 @@ def may_replace(line: Line) -> list[str]:
     """Returns the paths, from `work` on, that the line gives the order to replace or to continue."""
     words, paths = line.arguments, []
     for i, word in enumerate(words):
+        if "--force" in words and word == "--trace":
+            paths += words[i + 1 : i + 2]
+        if "--force" in words and word.startswith("--trace="):
+            paths.append(word.partition("=")[2])
         if "--force" in words and word in ("-o", "--output"):
             paths += words[i + 1 : i + 2]
         if "--force" in words and word.startswith("--output="):
             paths.append(word.partition("=")[2])
         if words[0] == "train" and word == "--resume":
             paths += words[i + 1 : i + 2]
+    if words[0] == "calibrate" and "--save" in words:
+        paths += [f"{word}/{name}generation_config.json" for word in words for name in ("", "model/")]
     if words[0] == "mark" and "--ask" in words:
         paths += words[1:]  # the answers are written into the sheet
     if words[0] == "get" and "--force" in words:

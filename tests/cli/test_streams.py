@@ -25,6 +25,7 @@ LINES = {
     "generate": ["ours", "-", "--max-new-tokens", "2"],
     "chat": ["ours", "--max-new-tokens", "2"],
     "evaluate": ["ours", "plain.txt", "--limit", "500B", "-o", "NEW.json"],
+    "calibrate": ["ours", "plain.txt", "--limit", "500B", "-o", "NEW.svg"],
     "explain": ["abcd", "A B", "--at", "probs"],
     "trace": ["abcd", "A B", "-o", "NEW.json"],
     "replay": ["small.json"],

@@ -10,6 +10,7 @@ from pellucid.figures.diagram import (
     GraphEdge,
     GraphNode,
     Grid,
+    Histogram,
     NumberLine,
     NumberRow,
 )
@@ -43,15 +44,6 @@ CHANNELS = Grid(
     scale="none",
     frames=(CellFrame((0, 1), (0, 4)), CellFrame((1, 2), (0, 4))),
 )
-TOKENS = Grid(
-    "the most probable token of each layer",
-    np.array([[0.1, 0.9], [0.25, 0.5]]),
-    ("L0", "L1"),
-    ("A", "B"),
-    "layer",
-    "position",
-    texts=(("·the", "<b>"), ("·a", "·cat & dog")),
-)
 BARS = Bars(
     "probabilities after B",
     ("A", "B", "C", "D"),
@@ -62,6 +54,23 @@ BARS = Bars(
     limits=(0, 1),
 )
 SIGNED_BARS = Bars("dℓ", ("C", "D"), {"": np.array([-0.79916, 0.55104])}, "p − y")
+RELIABILITY = Histogram(
+    "reliability",
+    Axis("confidence", 0, 1),
+    Axis("accuracy", 0, 1),
+    np.array([0, 0.25, 0.5, 0.75, 1]),
+    np.array([np.nan, 0.25, 0.75, 0.5]),
+    np.array([np.nan, 0.375, 0.625, 0.875]),
+    ("accuracy", "confidence"),
+)
+SHARES = Histogram(
+    "confidences",
+    Axis("confidence", 0, 1),
+    Axis("share", 0, 0.5),
+    np.array([0, 0.25, 0.5, 0.75, 1]),
+    np.array([np.nan, 0.5, 0.25, 0.25]),
+    names=("share", ""),
+)
 ROW = NumberLine(
     "a row before and after LayerNorm",
     Axis("value", -2, 3),
@@ -110,10 +119,11 @@ GRAPH = Graph(
 FIGURES: dict[str, Figure] = {
     "grid": make_figure("the pattern of B", PATTERN),
     "map": make_figure("layers and positions", MAP),
-    "grid of texts": make_figure("the tokens", TOKENS),
     "two grids": make_figure("what is averaged", PATTERN, CHANNELS),
     "bars": make_figure("one update", BARS),
     "signed bars": make_figure("the gradient", SIGNED_BARS),
+    "reliability": make_figure("is it calibrated?", RELIABILITY, size=(300, 220)),
+    "histogram": make_figure("how sure is it?", SHARES),
     "number line": make_figure("a norm", ROW),
     "gates": make_figure("open and closed", GATES),
     "loss": make_figure("three prompts", LOSS),

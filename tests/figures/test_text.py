@@ -10,7 +10,7 @@ from pellucid.figures.chart import Axis, Chart, LegendKey, PointLabel, Series
 from pellucid.figures.figure import make_figure
 from pellucid.figures.svg import write_svg
 from pellucid.figures.text import write_text
-from tests.figures.examples import BARS, FIGURES, GRAPH, LOSS, MAP, PATTERN, ROW
+from tests.figures.examples import BARS, FIGURES, GRAPH, LOSS, MAP, PATTERN, RELIABILITY, ROW, SHARES
 from tests.figures.svg_text import find_texts
 
 NUMBER = re.compile(r"−?\d+\.\d{3,}")
@@ -93,3 +93,14 @@ def test_a_chart_of_points_alone_is_a_scatter_plot() -> None:
     words = [words for words, _ in find_texts(write_svg(make_figure("scatter", chart)))]
     assert {"low", "high"} <= set(words)
     assert not {"outside", "no data"} & set(words)
+
+
+def test_a_reliability_diagram_marks_what_is_expected_and_the_gap_to_it() -> None:
+    """0.25 where 0.375 is expected, 0.75 where 0.625, 0.5 where 0.875; an empty bin has no line."""
+    lines = list(write_text(RELIABILITY, width=56))
+    assert lines[1:4] == [
+        "0.25–0.5  0.250 −0.125 ████████░░░│",
+        "0.5–0.75  0.750 +0.125 ███████████████████│▒▒▒▒",
+        "  0.75–1  0.500 −0.375 ████████████████░░░░░░░░░░░│",
+    ]
+    assert list(write_text(SHARES, width=56))[1].endswith(f"0.500 {'█' * 39}")

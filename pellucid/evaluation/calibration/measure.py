@@ -30,7 +30,7 @@ from pellucid.evaluation.calibration.vector import VectorFit, fit_vector
 from pellucid.explain.trace import Trace
 
 Array = NDArray[np.float64]
-AS_IT_IS, FITTED, VECTOR = "as it is", "temperature", "vector"
+AS_IT_IS, FITTED, VECTOR = "as it is", "fitted T", "vector"
 """The names of the settings that are compared: the model itself, and the two scalings."""
 MOST_LOGITS = 1 << 18
 """Logits of a part that are kept for its trace; of more, a trace begins with each prediction's numbers."""

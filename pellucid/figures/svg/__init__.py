@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 from xml.sax.saxutils import escape
 
 from pellucid.figures.chart import Chart, Heatmap, LegendKey
-from pellucid.figures.diagram import Bars, Graph, Grid, NumberLine
+from pellucid.figures.diagram import Bars, Graph, Grid, Histogram, NumberLine
 from pellucid.figures.figure import Figure, Plot, Section
 from pellucid.figures.svg.bars import bars_marks, bars_tile
 from pellucid.figures.svg.chart import chart_marks, chart_tile
 from pellucid.figures.svg.graph import graph_marks, graph_tile
 from pellucid.figures.svg.grid import grid_marks, grid_tile
 from pellucid.figures.svg.heatmap import heatmap_marks, heatmap_tile
+from pellucid.figures.svg.histogram import histogram_marks, histogram_tile
 from pellucid.figures.svg.marks import FAINT, PAPER, RULE, Tile, stroke, svg_tag, text
 from pellucid.figures.svg.number_line import number_line_marks, number_line_tile
 
@@ -36,6 +37,7 @@ KINDS = {
     Heatmap: Drawer(heatmap_tile, heatmap_marks),
     Grid: Drawer(grid_tile, grid_marks),
     Bars: Drawer(bars_tile, bars_marks),
+    Histogram: Drawer(histogram_tile, histogram_marks),
     NumberLine: Drawer(number_line_tile, number_line_marks),
     Graph: Drawer(graph_tile, graph_marks),
 }

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pellucid.figures.chart import Chart, Series
+from pellucid.figures.chart import Axis, Chart, Series
 from pellucid.figures.svg.labels import FAR, LABEL, Area, place_labels
 from pellucid.figures.svg.marks import COLORS, FAINT, HALO, INK, RULE, SMALL, Tile, dot, line, stroke, text
 
@@ -14,22 +14,28 @@ def chart_tile(chart: Chart, size: tuple[int, int]) -> Tile:
     return Tile(70, 10, 26, 42, *size)
 
 
-def chart_marks(chart: Chart, id: str, size: Tile, left: int, top: int) -> Iterator[str]:
+def axes_marks(title: str, x: Axis, y: Axis, size: Tile, left: int, top: int) -> Iterator[str]:
+    """Yields a title, and the frame of a plot with the ticks and the labels of its axes."""
     right, bottom = left + size.width, top + size.height
-    yield text(left, top - 9, chart.title, 'font-weight="bold"')
-    yield text(right, top - 9, chart.y.label, f'text-anchor="end" {SMALL}')
-    yield text(right, bottom + 32, chart.x.label, f'text-anchor="end" {SMALL}')
+    yield text(left, top - 9, title, 'font-weight="bold"')
+    yield text(right, top - 9, y.label, f'text-anchor="end" {SMALL}')
+    yield text(right, bottom + 32, x.label, f'text-anchor="end" {SMALL}')
     frame = f'<rect x="{left}" y="{top}" width="{size.width}" height="{size.height}"'
     yield f'{frame} fill="none" stroke="{RULE}"/>'
-    for words, place in chart.y.ticks():
-        y = round(bottom - size.height * place, 1)
-        yield f'<path stroke="{RULE}" d="M{left} {y:g}h{size.width}"/>'
-        yield text(left - 6, y + 4, words, f'text-anchor="end" {SMALL}')
-    for words, place in chart.x.ticks(most=5 if chart.x.high < 1e4 else 3):
-        x = round(left + size.width * place, 1)
-        yield f'<path stroke="{RULE}" d="M{x:g} {top}v{size.height}"/>'
+    for words, place in y.ticks():
+        level = round(bottom - size.height * place, 1)
+        yield f'<path stroke="{RULE}" d="M{left} {level:g}h{size.width}"/>'
+        yield text(left - 6, level + 4, words, f'text-anchor="end" {SMALL}')
+    for words, place in x.ticks(most=5 if x.high < 1e4 else 3):
+        across = round(left + size.width * place, 1)
+        yield f'<path stroke="{RULE}" d="M{across:g} {top}v{size.height}"/>'
         anchor = "end" if place > 0.97 else "middle"  # a long number would leave the picture
-        yield text(x, bottom + 16, words, f'text-anchor="{anchor}" {SMALL}')
+        yield text(across, bottom + 16, words, f'text-anchor="{anchor}" {SMALL}')
+
+
+def chart_marks(chart: Chart, id: str, size: Tile, left: int, top: int) -> Iterator[str]:
+    right, bottom = left + size.width, top + size.height
+    yield from axes_marks(chart.title, chart.x, chart.y, size, left, top)
     inside = (
         f'x="{left - 1}" y="{top - 1}" width="{size.width + 2}" height="{size.height + 2}"'  # whole strokes
     )

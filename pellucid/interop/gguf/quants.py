@@ -147,6 +147,18 @@ def _to_q8_0(numbers: Array) -> Array:
     return blocks
 
 
+def _to_q4_0(numbers: Array) -> Array:
+    """d = m / −8 with m the number of the largest magnitude, q = x / d + 8 rounded, at most 15."""
+    widest = np.abs(numbers).argmax(axis=-1)[:, None]
+    d = np.take_along_axis(numbers, widest, axis=-1) / np.float32(-8)
+    scaled = numbers * np.where(d == 0, np.float32(0), 1 / d)
+    q = np.minimum(np.trunc(scaled + np.float32(8.5)), 15).astype(np.uint8)
+    blocks = np.empty(len(numbers), Q4_0)
+    blocks["d"] = d[:, 0]
+    blocks["q"] = q[:, :16] | (q[:, 16:] << 4)
+    return blocks
+
+
 def _q2_k(blocks: Array) -> Array:
     """16 groups of 16: x = d s q − dmin m, q of 2 bits, s and m the halves of a byte."""
     s, m = blocks["s"] & np.uint8(15), blocks["s"] >> np.uint8(4)
@@ -209,6 +221,7 @@ def _six_bits(packed: Array) -> tuple[Array, Array]:
     return both[:, 0], both[:, 1]
 
 
+Q4_0 = np.dtype([("d", "<f2"), ("q", "u1", 16)])
 Q8_0 = np.dtype([("d", "<f2"), ("q", "i1", 32)])
 
 TYPES: tuple[Type, ...] = (
@@ -216,7 +229,7 @@ TYPES: tuple[Type, ...] = (
     Type(1, "F16", 1, np.dtype("<f2"), _plain, lambda numbers: numbers[:, 0].astype("<f2")),
     Type(28, "F64", 1, np.dtype("<f8"), _plain),
     Type(30, "BF16", 1, np.dtype("<u2"), _bf16),
-    Type(2, "Q4_0", 32, np.dtype([("d", "<f2"), ("q", "u1", 16)]), _q4_0),
+    Type(2, "Q4_0", 32, Q4_0, _q4_0, _to_q4_0),
     Type(3, "Q4_1", 32, np.dtype([("d", "<f2"), ("m", "<f2"), ("q", "u1", 16)]), _q4_1),
     Type(6, "Q5_0", 32, np.dtype([("d", "<f2"), ("high", "u1", 4), ("q", "u1", 16)]), _q5_0),
     Type(7, "Q5_1", 32, np.dtype([("d", "<f2"), ("m", "<f2"), ("high", "u1", 4), ("q", "u1", 16)]), _q5_1),

@@ -37,7 +37,7 @@ def test_float64_stays_as_wide_as_it_is_stored() -> None:
     assert np.array_equal(dequantize(BY_NAME["F64"], memoryview(numbers.tobytes())), numbers)
 
 
-@pytest.mark.parametrize("name", ["F32", "F16", "Q8_0"])
+@pytest.mark.parametrize("name", ["F32", "F16", "Q8_0", "Q4_0"])
 def test_written_blocks_are_those_of_the_gguf_package(name: str) -> None:
     numbers = np.random.default_rng(0).standard_normal((500, 64)).astype(np.float32)
     numbers[0] = 0
@@ -47,7 +47,9 @@ def test_written_blocks_are_those_of_the_gguf_package(name: str) -> None:
     assert found == theirs.quantize(numbers, GGMLQuantizationType[name]).tobytes()
 
 
-@pytest.mark.parametrize(("name", "number"), [("F16", 1e5), ("Q8_0", 1e8), ("F16", np.nan), ("F32", np.inf)])
+@pytest.mark.parametrize(
+    ("name", "number"), [("F16", 1e5), ("Q8_0", 1e8), ("Q4_0", 1e7), ("F16", np.nan), ("F32", np.inf)]
+)
 def test_a_number_that_a_type_cannot_hold_is_refused(name: str, number: float) -> None:
     with pytest.raises(FileError, match="the weight w "):
         list(quantize(BY_NAME[name], np.full(32, number, np.float32), "w"))

@@ -1,0 +1,140 @@
+"""`pellucid calibrate`: whether to believe a model's probabilities, and the temperature that fits them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pellucid.cli.bar import token_bar
+from pellucid.cli.options import (
+    Against,
+    DataSources,
+    Device,
+    Dtype,
+    Force,
+    Json,
+    Limit,
+    ModelName,
+    SplitRule,
+    Stride,
+    Window,
+)
+from pellucid.errors import UsageError
+
+
+def calibrate(
+    model: ModelName,
+    data: DataSources,
+    against: Against = None,
+    quantize: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Also with the weights rounded to a type of GGUF: Q8_0, Q4_0 or F16; repeatable.",
+            metavar="TYPE",
+        ),
+    ] = None,
+    checkpoints: Annotated[
+        bool, typer.Option("--checkpoints", help="Also each checkpoint that the model's run keeps.")
+    ] = False,
+    temperatures: Annotated[
+        str | None, typer.Option(help="Also at these temperatures: 0.7,1.5.", metavar="T,T,…")
+    ] = None,
+    vector: Annotated[
+        bool,
+        typer.Option("--vector", help="Also fit a factor and a shift for each token; takes much longer."),
+    ] = False,
+    bins: Annotated[int, typer.Option(help="Bins of confidence.", min=1, max=1000)] = 15,
+    fit_share: Annotated[
+        float,
+        typer.Option(help="The share of the documents to fit on; the others are measured.", min=0, max=1),
+    ] = 0.5,
+    max_targets: Annotated[
+        int, typer.Option(help="At most this many targets, whose hidden states are held in memory.", min=1)
+    ] = 10_000,
+    window: Window = None,
+    stride: Stride = None,
+    split: SplitRule = "file",
+    limit: Limit = None,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the two parts of the documents and of the bootstrap.", min=0)
+    ] = 0,
+    save: Annotated[
+        bool,
+        typer.Option(
+            "--save", help="Write the fitted temperature into the model's folder, as its generation setting."
+        ),
+    ] = False,
+    output: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write FILE.json, with every number, or a picture, FILE.html, .svg or .png; repeatable.",
+            metavar="FILE",
+        ),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            help='Write the steps of every number, for `pellucid explain FILE.json --at "bins.gap[3]"`.',
+            metavar="FILE",
+        ),
+    ] = None,
+    force: Force = False,
+    device: Device = "cpu",
+    dtype: Dtype = "float32",
+    json: Json = False,
+) -> None:
+    """Measure whether to believe a model's probabilities: the expected calibration error with its bins, the
+    Brier score and the negative log-likelihood; and fit the temperature that calibrates them.
+
+    MODEL is the first argument; everything after it is DATA. The temperature is fitted on one part of the
+    documents, and everything is measured on the other.
+    """
+    from pellucid.workbench import load
+    from pellucid.workbench.calibrating import calibrate
+
+    values = _read_temperatures(temperatures)
+    found = load(model, device=device, dtype=dtype)
+    with token_bar() as bar:
+        report = calibrate(
+            found,
+            data,
+            against=against or [],
+            quantize=quantize or [],
+            checkpoints=checkpoints,
+            temperatures=values,
+            vector=vector,
+            bins=bins,
+            fit_share=fit_share,
+            max_targets=max_targets,
+            window=window,
+            stride=stride,
+            split=split,
+            limit=limit,
+            seed=seed,
+            save=save,
+            output=output or [],
+            trace=trace,
+            force=force,
+            progress=bar,
+        )
+    if json:
+        from pellucid.evaluation.calibration.calibration_file import format_json
+
+        print(format_json(report.as_data()), end="")
+    else:
+        from shutil import get_terminal_size
+
+        print(*report.lines(min(get_terminal_size((80, 24)).columns, 120)), sep="\n")
+    if report.is_interrupted:
+        raise typer.Exit(130)
+
+
+def _read_temperatures(given: str | None) -> list[float]:
+    try:
+        return [float(number) for number in (given or "").split(",") if number.strip()]
+    except ValueError:
+        raise UsageError(
+            f"--temperatures {given!r} must be numbers with commas between them, such as 0.7,1.5."
+        ) from None

@@ -1,0 +1,143 @@
+"""Calibrations as plain data, and as a JSON file with a format number."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from pellucid.errors import FileError
+from pellucid.evaluation.calibration.bins import Bins
+from pellucid.evaluation.calibration.measure import Calibration, ScaledScores
+from pellucid.evaluation.record import Estimate
+from pellucid.files import UNPAIRED, Kind, check_output, new_file, read_json
+
+FORMAT, VERSION = "pellucid-calibration", 1
+
+
+def _why_not(path: Path) -> str:
+    try:
+        data = read_json(path) if path.is_file() else None
+    except FileError:
+        return "it is not JSON"
+    is_ours = isinstance(data, dict) and data.get("format") == FORMAT
+    return "" if is_ours else f'it does not say "format": "{FORMAT}"'
+
+
+CALIBRATION = Kind("a calibration", _why_not)
+
+
+def check_calibration_output(path: Path, force: bool = False) -> None:
+    """Raises unless a calibration may be written there; call it before the work."""
+    check_output(path, CALIBRATION, force)
+
+
+def write_calibrations(
+    path: Path,
+    calibrations: Sequence[Calibration],
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    force: bool = False,
+) -> None:
+    """Writes the data of some calibrations, whole or not at all."""
+    with new_file(path, CALIBRATION, force) as file:
+        file.write(format_json(to_data(calibrations, settings)).encode("utf-8", UNPAIRED))
+
+
+def format_json(data: Mapping[str, Any]) -> str:
+    """Returns plain data as JSON, with every number in full."""
+    return json.dumps(data, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+
+
+def to_data(
+    calibrations: Sequence[Calibration], settings: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Returns calibrations as plain data, with the settings under which they were measured."""
+    head = {"format": FORMAT, "version": VERSION, **settings}
+    return head | {"calibrations": list(map(_describe, calibrations))}
+
+
+def _describe(calibration: Calibration) -> dict[str, Any]:
+    split, fit, vector = calibration.split, calibration.temperature_fit, calibration.vector_fit
+    curve = calibration.curve
+    return {
+        "model": calibration.model,
+        "seed": calibration.seed,
+        "bins": calibration.bin_count,
+        "split": {
+            "by": "block" if split.is_by_block else "document",
+            "fit_targets": int(split.is_fit.sum()),
+            "fit_units": split.count_units(split.is_fit),
+            "test_targets": int(split.is_test.sum()),
+            "test_units": split.count_units(split.is_test),
+        },
+        "settings": list(map(_describe_setting, calibration.settings)),
+        "fitted_temperature": calibration.fitted_temperature,
+        "newton_steps": [
+            {
+                "temperature": step.temperature,
+                "inverse_temperature": step.inverse_temperature,
+                "nll": step.nll,
+                "d_inverse_temperature": step.slope,
+                "d2_inverse_temperature": step.curvature,
+                "d_temperature": step.temperature_slope,
+                "step_size": step.size,
+            }
+            for step in (fit.steps if fit else ())
+        ],
+        "is_bounded": fit.is_bounded if fit else None,
+        "vector": None
+        if vector is None
+        else {
+            "weight": vector.scaling.weight.tolist(),
+            "bias": vector.scaling.bias.tolist(),
+            "penalty": vector.penalty,
+            "steps": [
+                {"nll": step.nll, "objective": step.objective, "step_size": step.size}
+                for step in vector.steps
+            ],
+        },
+        "curve": None
+        if curve is None
+        else {
+            "temperatures": curve.temperatures.tolist(),
+            "fit_nll": curve.fit_nll.tolist(),
+            "test_nll": curve.test_nll.tolist(),
+        },
+        "mistakes": [
+            {"place": each.place, "predicted": each.predicted, "confidence": each.confidence}
+            for each in calibration.mistakes
+        ],
+    }
+
+
+def _describe_setting(setting: ScaledScores) -> dict[str, Any]:
+    scores = setting.scores
+    return {
+        "name": setting.name,
+        "temperature": setting.temperature,
+        "targets": scores.count,
+        "nll": _describe_estimate(scores.nll),
+        "brier": _describe_estimate(scores.brier),
+        "ece": _describe_estimate(scores.ece),
+        "accuracy": scores.accuracy,
+        "confidence": scores.confidence,
+        "equal_width": _describe_bins(scores.bins),
+        "equal_mass": _describe_bins(scores.mass_bins),
+        "top": {str(k): _describe_bins(bins) for k, bins in scores.top_bins.items()},
+    }
+
+
+def _describe_estimate(estimate: Estimate) -> dict[str, float | None]:
+    return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+
+
+def _describe_bins(bins: Bins) -> dict[str, Any]:
+    return {
+        "ece": bins.ece,
+        "mce": bins.mce,
+        "edges": bins.edges.tolist(),
+        "counts": [int(count) for count in bins.counts],
+        "confidence": bins.confidence.tolist(),
+        "accuracy": bins.accuracy.tolist(),
+        "gap": bins.gap.tolist(),
+    }

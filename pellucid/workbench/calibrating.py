@@ -1,0 +1,290 @@
+"""Whether to believe a model's probabilities: `pellucid.calibrate`, for a model and what it is compared with.
+
+A calibration is measured for each of: the model, its weights rounded to other types, the checkpoints of its
+run, and further models.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pellucid.arguments import check_bool, check_float, check_int, check_path, check_text
+from pellucid.errors import FileError, UsageError
+
+if TYPE_CHECKING:
+    from pellucid.evaluation.calibration.measure import Calibration
+    from pellucid.evaluation.calibration.report import CalibrationReport
+    from pellucid.workbench.model import Model
+
+MOST_TARGETS = 10_000
+"""Targets that are read, where a call does not say how many: their hidden states are held in memory."""
+MOST_BINS = 1000
+LOWEST, HIGHEST = 0.01, 100.0
+"""Temperatures that can be asked for."""
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is computed, the targets that are done, and their total."""
+
+
+class CandidateModel(NamedTuple):
+    """A model to calibrate, whose weights are read when its turn comes."""
+
+    name: str
+    context_length: int
+    open: "Callable[[], Model]"
+
+
+def calibrate(
+    model: "Model",
+    data: Any,
+    *,
+    against: Any = (),
+    quantize: Any = (),
+    checkpoints: bool = False,
+    temperatures: Any = (),
+    vector: bool = False,
+    bins: int = 15,
+    fit_share: float = 0.5,
+    max_targets: int = MOST_TARGETS,
+    window: int | None = None,
+    stride: int | None = None,
+    split: str = "file",
+    limit: int | str | None = None,
+    seed: int = 0,
+    save: bool = False,
+    output: Any = (),
+    trace: Any = None,
+    force: bool = False,
+    progress: Progress = lambda what, done, total: None,
+) -> "CalibrationReport":
+    """Returns how well a model's probabilities are calibrated, and the temperature that calibrates them.
+
+    `data` is as for `evaluate`; its first `max_targets` counted targets are read. About `fit_share` of the
+    documents, drawn by the `seed`, are what the temperature is fitted on (and with `vector` a factor and a
+    shift for each token); everything is measured on the others. `temperatures` are further ones to measure.
+    `against` are further models, `quantize` types to which the weights are rounded ("Q8_0", "Q4_0"), and
+    `checkpoints` adds those of the model's run.
+
+    `save` writes the fitted temperature into the model's folder as its generation setting, unless it raises
+    the NLL of the test part. `output` is a
+    file (.json, .svg, .html, .png) or a list of them, `trace` a trace file for `explain`.
+
+    >>> import pathlib, tempfile, pellucid
+    >>> text = pathlib.Path(tempfile.mkdtemp()) / "a.txt"
+    >>> _ = text.write_text("A B C D " * 10)
+    >>> report = pellucid.calibrate("abcd", text, bins=5)
+    >>> print(f"T = {report.fitted_temperature:.3f}")
+    T = 10.000
+    >>> found = pellucid.explain(report.trace, at="bins.gap[1]")
+    >>> print(f"{found.value:.4f}: {found.formula}")
+    -0.3300: gap[m] = acc_B[m] - conf_B[m]
+    """
+    from pellucid.evaluation.calibration.report import CalibrationReport, check_report_output, write_report
+    from pellucid.evaluation.windows import resolve_window
+    from pellucid.explain import trace_file
+
+    values = [check_float("temperatures", one, LOWEST, HIGHEST) for one in _list(temperatures)]
+    settings = {
+        "bins": check_int("bins", bins, least=1, most=MOST_BINS),
+        "fit_share": check_float("fit_share", fit_share, 0.0, 1.0),
+        "seed": check_int("seed", seed, least=0),
+    }
+    reading: dict[str, Any] = {
+        "max_targets": check_int("max_targets", max_targets, least=1),
+        "window": None if window is None else check_int("window", window, least=1),
+        "stride": None if stride is None else check_int("stride", stride, least=1),
+        "split": check_text("split", split),
+        "limit": limit,
+    }
+    sources = [check_path("data", one) for one in _list(data)]
+    outputs = [Path(check_path("output", one)) for one in _list(output)]
+    traced = None if trace is None else Path(check_path("trace", trace))
+    for path in outputs:
+        check_report_output(path, check_bool("force", force))
+    if traced is not None:
+        trace_file.check_trace_output(traced, force)
+    folder = find_settings_folder(model) if check_bool("save", save) else None
+    candidates = _list_candidates(
+        model, _list(against), _list(quantize), check_bool("checkpoints", checkpoints)
+    )
+    if len(candidates) > 1 and "-" in sources:
+        raise UsageError("standard input can be read once, and each model needs it: give a file.")
+    shortest = min(candidate.context_length for candidate in candidates)
+    reading["window"], reading["stride"] = resolve_window(shortest, reading["window"], reading["stride"])
+    found, notes = list["Calibration"](), list[str]()
+    measuring = {"temperatures": values, "has_vector": check_bool("vector", vector), **settings}
+    is_interrupted = False
+    for candidate in candidates:
+        try:
+            measured, note = _measure(candidate, sources, reading, measuring, progress)
+        except KeyboardInterrupt:
+            if not found:
+                raise
+            is_interrupted = True  # what is measured is reported
+            notes.append(f"Interrupted: {candidate.name} and what comes after it is not measured.")
+            break
+        found.append(measured)
+        notes += [note] if note and note not in notes else []
+    if folder is not None:
+        notes.append(save_temperature(folder, found[0]))
+    about = {"data": sources, **reading, **settings}
+    report = CalibrationReport(tuple(found), tuple(notes), about, is_interrupted)
+    for path in outputs:
+        write_report(path, report, force)
+    if traced is not None:
+        trace_file.write(report.trace, traced, force=force)
+    return report
+
+
+def _list(given: Any) -> list[Any]:
+    return list(given) if isinstance(given, list | tuple) else [given]
+
+
+# ---- what is compared
+
+
+def _list_candidates(
+    model: "Model", against: Sequence[Any], quantize: Sequence[Any], checkpoints: bool
+) -> list[CandidateModel]:
+    """Returns the models to calibrate; what cannot be opened is refused before any is measured."""
+    from pellucid.interop.gguf.rounding import check_kind
+
+    length = model.config.context_length
+    kinds = [check_kind(check_text("quantize", one)) for one in quantize]
+    steps = list_checkpoints(model) if checkpoints else []
+    found = [
+        CandidateModel(model.name, length, lambda: model),
+        *(CandidateModel(f"{model.name} as {kind}", length, partial(_round, model, kind)) for kind in kinds),
+        *(
+            CandidateModel(f"{model.name} at step {step:,}", length, partial(_open_like, model, str(path)))
+            for step, path in steps
+        ),
+        *(_name_candidate(model, one) for one in against),
+    ]
+    seen = Counter[str]()
+    for i, candidate in enumerate(found):
+        seen[candidate.name] += 1
+        if (number := seen[candidate.name]) > 1:
+            found[i] = candidate._replace(name=f"{candidate.name} ({number})")
+    return found
+
+
+def _name_candidate(model: "Model", given: Any) -> CandidateModel:
+    """Returns a further model, given as one or by its name."""
+    from pellucid.interop.resolve import open_model
+
+    if isinstance(given, type(model)):
+        return CandidateModel(given.name, given.config.context_length, lambda: given)
+    name = check_path("against", given)
+    config = open_model(name).config
+    return CandidateModel(name, config.context_length, partial(_open_like, model, name))
+
+
+def _open_like(model: "Model", path: str) -> "Model":
+    """Returns a model that computes where and as the first does."""
+    return type(model).from_pretrained(path, device=model.device, dtype=model.dtype)
+
+
+def _round(model: "Model", kind: str) -> "Model":
+    from pellucid.interop.gguf.rounding import round_weights
+
+    return model.replace(weights=round_weights(model.config.parameters(), model.weights, kind))
+
+
+def list_checkpoints(model: "Model") -> list[tuple[int, Path]]:
+    """Returns the steps and models of the checkpoints that the run of a model keeps, the first one first."""
+    from pellucid.interop.folder import RECIPE, has_file
+    from pellucid.training.saving.manifest import CHECKPOINTS, MODEL, parse_step
+
+    place = model.pretrained.provenance.path
+    run = next((folder for folder in (place, *place.parents[:3]) if has_file(folder, RECIPE)), None)
+    if run is None:
+        raise UsageError(
+            f"{model.name} is not the model of a run, so it has no checkpoints: omit checkpoints."
+        )
+    steps = ((parse_step(path.name), path / MODEL) for path in (run / CHECKPOINTS).glob("step-*"))
+    found = sorted((step, path) for step, path in steps if step is not None and has_file(path, "config.json"))
+    if not found:
+        raise UsageError(
+            f"{run} keeps no checkpoint: train with checkpoint.every, and checkpoint.keep of 2 or more."
+        )
+    return found
+
+
+# ---- measuring one model
+
+
+def _measure(
+    candidate: CandidateModel,
+    sources: list[str],
+    reading: dict[str, Any],
+    measuring: dict[str, Any],
+    progress: Progress,
+) -> "tuple[Calibration, str]":
+    """Returns the calibration of a model, and a remark on how much was read of the data."""
+    from pellucid.evaluation.calibration.measure import measure_calibration
+    from pellucid.evaluation.calibration.states import hold_states
+    from pellucid.evaluation.documents import read_documents
+
+    model, most = candidate.open(), reading["max_targets"]
+    documents = read_documents(sources, model.pretrained, split=reading["split"], limit=reading["limit"])
+    sizes = {name: reading[name] for name in ("window", "stride")}
+    done = 0
+
+    def count(rows: int) -> None:
+        nonlocal done
+        done += rows
+        progress(f"{candidate.name}: reading", done, max(most, done))
+
+    states = hold_states(model.module, documents, **sizes, most=most, progress=count)
+    tokenizer = documents.tokenizer
+
+    def show(id: int) -> str:
+        return tokenizer.visible(id) if id < tokenizer.vocab_size else f"#{id}"
+
+    calibration = measure_calibration(
+        candidate.name,
+        states,
+        show,
+        progress=lambda what, rows, total: progress(f"{candidate.name}: {what}", rows, total),
+        **measuring,
+    )
+    is_cut = len(states) == most
+    return calibration, f"The first {most:,} targets were read; more: max_targets (--max-targets)." * is_cut
+
+
+# ---- saving
+
+
+def find_settings_folder(model: "Model") -> Path:
+    """Returns the folder whose generation settings a model reads; raises where it has none to write to."""
+    place = model.pretrained.provenance.path
+    if place.is_dir() and (place / "config.json").is_file():
+        return place
+    raise FileError(
+        f"{model.name} is not a model folder, so it has no generation_config.json to save a temperature in: "
+        "`pellucid export` makes a folder of it; or give the temperature with each request."
+    )
+
+
+def save_temperature(folder: Path, calibration: "Calibration") -> str:
+    """Writes a fitted temperature as the generation setting of a model's folder, unless it raises the NLL of
+    the test part; returns what was changed, or why nothing was."""
+    from pellucid.interop.companions import GENERATION, write_generation
+
+    temperature, after = calibration.fitted_temperature, calibration.after
+    if temperature is None or after is None:
+        return "No temperature is saved: none was fitted."
+    if after.nll.value > calibration.before.nll.value:
+        return "No temperature is saved: the fitted one raises the NLL of the test part."
+    changes = {"do_sample": True, "temperature": float(f"{temperature:.6g}")}
+    before = write_generation(folder, changes)
+    words = ", ".join(f"{key} {_show(before[key])} → {_show(value)}" for key, value in changes.items())
+    return f"Saved in {folder / GENERATION}: {words}."
+
+
+def _show(value: Any) -> str:
+    return "not set" if value is None else json.dumps(value)

@@ -1,0 +1,73 @@
+"""`pellucid calibrate`: a table, a picture, JSON and steps; the temperature is saved where asked."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import Shell
+from tests.data.small_corpora import text_file
+from tests.evaluation.small_models import make_model
+
+FEW = ("--split", "line", "--max-targets", "100", "--bins", "5")
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
+    monkeypatch.chdir(tmp_path)
+    text_file(tmp_path / "text.txt", 20)
+    make_model().save(tmp_path / "a")
+    return Shell(capsys, monkeypatch)
+
+
+def test_the_table_the_fit_and_the_diagram_are_printed(shell: Shell) -> None:
+    done = shell("calibrate", "a", "text.txt", *FEW, "--temperatures", "0.5,2", "--vector")
+    assert done.code == 0, done.err
+    for words in ("as it is", "T = 0.5", "T = 2", "fitted T", "vector", "dNLL/dβ", "reliability", "MCE"):
+        assert words in done.out
+
+
+def test_what_is_traced_can_be_explained(shell: Shell) -> None:
+    assert shell("calibrate", "a", "text.txt", *FEW, "--trace", "cal.json").code == 0
+    for at in ("bins.gap[3]", "ece", "d.inverse_temperature", "temperature"):
+        done = shell("explain", "cal.json", "--at", at)
+        assert done.code == 0 and " = " in done.out
+    assert "expected calibration error" in shell("explain", "cal.json", "--lines", "0").out
+
+
+def test_json_is_the_file(shell: Shell, tmp_path: Path) -> None:
+    done = shell("calibrate", "a", "text.txt", *FEW, "-o", "x.json", "-o", "x.svg", "--json")
+    assert done.code == 0
+    assert json.loads(done.out) == json.loads((tmp_path / "x.json").read_bytes())
+    assert shell("calibrate", "a", "text.txt", *FEW, "-o", "x.svg").code == 2
+    assert shell("calibrate", "a", "text.txt", *FEW, "-o", "x.svg", "--force").code == 0
+
+
+def test_the_temperature_is_saved_where_asked_and_it_says_so(shell: Shell, tmp_path: Path) -> None:
+    settings = tmp_path / "a" / "generation_config.json"
+    assert shell("calibrate", "a", "text.txt", *FEW).code == 0 and not settings.exists()
+    done = shell("calibrate", "a", "text.txt", *FEW, "--save")
+    assert (
+        done.code == 0
+        and f"temperature not set → {json.loads(settings.read_text())['temperature']}" in done.out
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("a",),
+        ("a", "nowhere.txt"),
+        ("a", "text.txt", "--temperatures", "x"),
+        ("a", "text.txt", "--temperatures", "0"),
+        ("a", "text.txt", "--quantize", "q4_k"),
+        ("a", "text.txt", "--checkpoints"),
+        ("a", "text.txt", "-o", "x.txt"),
+        ("a", "text.txt", "--trace", "x.txt"),
+        ("abcd", "text.txt", "--save"),
+        ("gpt2", "text.txt"),
+    ],
+)
+def test_a_wrong_request_is_refused_with_a_message(shell: Shell, arguments: tuple[str, ...]) -> None:
+    done = shell("calibrate", *arguments)
+    assert done.code == 2 and done.err
