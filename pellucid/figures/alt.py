@@ -54,11 +54,13 @@ def _grid(grid: Grid) -> list[str]:
     if grid.is_compact:
         return _compact_grid(grid)
     lines = []
-    for name, row, is_masked in zip(grid.rows, grid.values, grid.is_masked, strict=True):
+    for i, (name, row, is_masked) in enumerate(zip(grid.rows, grid.values, grid.is_masked, strict=True)):
         texts = [
             grid.masked_label if m else format_value(v, grid.decimals)
             for v, m in zip(row, is_masked, strict=True)
         ]
+        if grid.texts:
+            texts = [f"{own} {number}" for own, number in zip(grid.texts[i], texts, strict=True)]
         cells = ", ".join(f"{column} {text}" for column, text in zip(grid.columns, texts, strict=True))
         lines.append(f"{grid.row_label or 'row'} {name}: {cells}")
     return lines

@@ -56,7 +56,7 @@ class Grid:
     A cell that is masked (NaN, or 1 in `masked`) is hatched and has no number. `scale`: "share" shades from
     0 to 1, "signed" from minus to plus the largest magnitude, "none" leaves the cells white. A grid that
     `is_compact` has small cells that say their numbers under the pointer, and a color bar: a map of many
-    layers and tokens.
+    layers and tokens. With `texts` [row column], a cell shows its text, colored by its number.
 
     >>> pattern = Grid("P", np.array([[1, np.nan], [0.3302, 0.6698]]), ("A", "B"), ("A", "B"), "query", "key")
     >>> pattern.is_masked.tolist()
@@ -75,6 +75,13 @@ class Grid:
     frames: Sequence[CellFrame] = ()
     decimals: int = 4
     is_compact: bool = False
+    texts: Sequence[Sequence[str]] = ()
+
+    def cell_text(self, row: int, column: int) -> str:
+        """Returns what stands in a cell: its text, else its number."""
+        if self.texts:
+            return self.texts[row][column]
+        return format_value(self.values[row, column], self.decimals)
 
     @property
     def is_masked(self) -> NDArray[np.bool_]:

@@ -99,8 +99,8 @@ def _write_grid(grid: Grid, width: int, height: int) -> Iterator[str]:
         yield from _write_compact_grid(grid, width)
         return
     cells = [
-        ["╱" if m else format_value(v, grid.decimals) for v, m in zip(row, is_masked, strict=True)]
-        for row, is_masked in zip(grid.values, grid.is_masked, strict=True)
+        ["╱" if is_masked else grid.cell_text(i, j) for j, is_masked in enumerate(row)]
+        for i, row in enumerate(grid.is_masked)
     ]
     side = max([len(name) for name in grid.rows], default=0)
     wide = max(len(text) for row in [*cells, grid.columns] for text in row)

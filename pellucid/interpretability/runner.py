@@ -9,6 +9,7 @@ seen = runner.run([1, 3, 5], ["logits"], [Patch("blocks.0.attn.head_out", 0.0, (
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from pellucid.dtypes import Array
 from pellucid.errors import TokenError, UsageError
 from pellucid.names import asks_for_heads
 from pellucid.patterns import select
+from pellucid.pretrained import LazyWeights
 from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward
 
@@ -110,13 +112,12 @@ class EngineRunner(Runner):
 
     def __init__(self, module: "Transformer") -> None:
         self.module, self.config = module, module.config
-        self._weights: Mapping[str, Array] | None = None
+        # widened when they are read: most looks read few of them
+        self.weights = LazyWeights.from_function(module.config.parameters(), cache(self._widen))
 
-    @property
-    def weights(self) -> Mapping[str, Array]:  # type: ignore[override]
-        if self._weights is None:
-            self._weights = self.module.weights()
-        return self._weights
+    def _widen(self, name: str) -> Array:
+        widened: Array = self.module.get_parameter(name).detach().double().cpu().numpy()
+        return widened
 
     def _run(
         self, ids: Array, record: tuple[str, ...], patches: Mapping[str, Sequence[Patch]]

@@ -201,14 +201,19 @@ def _normalize_at(t: TapeScope, config: ModelConfig, name: str, x: Ref) -> Ref:
 
 
 def unembed(tape: Tape, config: ModelConfig, x: Ref) -> Ref:
-    """Returns the logits [B T V] = x W_U (+ b), soft-capped where the config says so; adds their softmax."""
+    """Returns the logits [B T V] of x and adds their softmax."""
+    logits = compute_logits(tape, config, x)
+    tape("probs", softmax, logits)
+    return logits
+
+
+def compute_logits(tape: Tape, config: ModelConfig, x: Ref) -> Ref:
+    """Returns the logits [B T V] = x W_U (+ b), soft-capped where the config says so."""
     bias = [tape.ref("unembed.bias")] if "unembed.bias" in tape else []
     spec = "btc,vc+v->btv" if bias else "btc,vc->btv"
     name = "logits" if config.logit_cap.is_none else "unembedded"
     logits = tape(name, einsum, x, tape.ref(config.unembedding.weight), *bias, spec=spec)
-    logits = apply_cap(tape, "logits", logits, config.logit_cap)
-    tape("probs", softmax, logits)
-    return logits
+    return apply_cap(tape, "logits", logits, config.logit_cap)
 
 
 def cache(tape: Tape, config: ModelConfig) -> dict[str, Array]:

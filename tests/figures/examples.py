@@ -44,6 +44,15 @@ CHANNELS = Grid(
     scale="none",
     frames=(CellFrame((0, 1), (0, 4)), CellFrame((1, 2), (0, 4))),
 )
+TOKENS = Grid(
+    "the most probable token of each layer",
+    np.array([[0.1, 0.9], [0.25, 0.5]]),
+    ("L0", "L1"),
+    ("A", "B"),
+    "layer",
+    "position",
+    texts=(("·the", "<b>"), ("·a", "·cat & dog")),
+)
 BARS = Bars(
     "probabilities after B",
     ("A", "B", "C", "D"),
@@ -119,6 +128,7 @@ GRAPH = Graph(
 FIGURES: dict[str, Figure] = {
     "grid": make_figure("the pattern of B", PATTERN),
     "map": make_figure("layers and positions", MAP),
+    "grid of texts": make_figure("the tokens", TOKENS),
     "two grids": make_figure("what is averaged", PATTERN, CHANNELS),
     "bars": make_figure("one update", BARS),
     "signed bars": make_figure("the gradient", SIGNED_BARS),

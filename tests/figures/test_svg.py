@@ -13,7 +13,8 @@ from pellucid.figures.inline import DARK
 from pellucid.figures.page import write_page
 from pellucid.figures.svg import write_svg
 from pellucid.figures.svg.labels import Area, place_labels
-from tests.figures.examples import BARS, CHANNELS, FIGURES, GRAPH, LOSS, MAP, PATTERN
+from pellucid.figures.text import write_text
+from tests.figures.examples import BARS, CHANNELS, FIGURES, GRAPH, LOSS, MAP, PATTERN, TOKENS
 from tests.figures.svg_text import SVG, find_faults, find_texts
 
 LARGEST = 60_000
@@ -59,6 +60,17 @@ def test_a_cell_of_a_compact_grid_says_its_number_under_the_pointer() -> None:
     assert len(said) == 5  # the masked cell has none
     assert said[1] == "layer 0, position ·animal: -0.125"
     assert not [text for text in words(write_svg(make_figure("", MAP))) if text in ("0.75", "0.5")]
+
+
+def test_a_grid_of_texts_shows_them_in_place_of_the_numbers_that_color_the_cells() -> None:
+    svg = write_svg(make_figure("", TOKENS))
+    assert {"·the", "<b>", "·a", "·cat & dog"} <= set(words(svg))
+    assert not {"0.1", "0.9", "0.25", "0.5"} & set(words(svg))
+    drawing = ElementTree.fromstring(svg)
+    cells = {g.findtext(f"{SVG}text"): g.findtext(f"{SVG}title") for g in drawing.iter(f"{SVG}g")}
+    assert cells == {"·the": "0.1", "<b>": "0.9", "·a": "0.25", "·cat & dog": "0.5"}
+    assert "L1: A ·a 0.25" in make_figure("", TOKENS).alt
+    assert any("·cat & dog" in line for line in write_text(TOKENS))
 
 
 def test_a_frame_is_drawn_around_the_cells_that_are_averaged() -> None:

@@ -52,8 +52,8 @@ def _row_labels(grid: Grid) -> float:
 
 
 def _cell_width(grid: Grid) -> float:
-    numbers = [format_value(value, grid.decimals) for value in np.ravel(grid.values)]
-    return max(CELL, *(text_width(words) + 14 for words in (*numbers, *grid.columns)))
+    shown = [grid.cell_text(i, j) for i in range(len(grid.rows)) for j in range(len(grid.columns))]
+    return max(CELL, *(text_width(words) + 14 for words in (*shown, *grid.columns)))
 
 
 def grid_marks(grid: Grid, id: str, size: Tile, left: int, top: int) -> Iterator[str]:
@@ -96,9 +96,11 @@ def _cell(grid: Grid, row: int, column: int, x: float, y: float, width: float) -
     if shade:  # the page's dark colors replace attributes, and no styles
         fill = f'style="fill:{hex_color(place, grid.scale)}"'
         ink = f' style="fill:{BLACK if sum(shade) > BRIGHT else WHITE}"'
+    if grid.texts:  # the number is shown under the pointer
+        yield f"<g><title>{format_value(grid.values[row, column], grid.decimals)}</title>"
     yield rect(x, y, width, CELL, f'{fill} stroke="{FAINT}"')
-    number = format_value(grid.values[row, column], grid.decimals)
-    yield text(x + width / 2, y + CELL / 2 + 4, number, f"{MIDDLE}{ink}")
+    yield text(x + width / 2, y + CELL / 2 + 4, grid.cell_text(row, column), f"{MIDDLE}{ink}")
+    yield from ["</g>"] if grid.texts else []
 
 
 def _hatch(x: float, y: float, width: float, height: float) -> Iterator[str]:
