@@ -248,7 +248,7 @@ def view_lens(
     return View(
         "lens",
         f"The {name} after {prompted.labels[place]} (t={place})",
-        FORMULA,
+        FORMULA + ("\ntuned: X is read as X + X A + b, with A and b of each state" if translate else ""),
         [_make_table(prompted, found, place, target)],
         [_make_grid(prompted, found), *_make_charts(found, place, target)],
         notes,

@@ -1,0 +1,315 @@
+"""The tuned lens: an affine map for each state, fitted so that its lens predicts what the model does.
+
+    h' = h + h A + b,    lens(h') = FinalNorm(h') W_U
+
+A and b minimize the mean of KL(p_final ‖ p_lens) over the positions of a text (Belrose et al. 2023,
+arXiv:2303.08112). The fit starts from A = 0, or from the ridge regression of the last state on this one,
+whichever diverges less:
+
+    A = (Hᵀ H + λ I)⁻¹ Hᵀ (H_last − H),   H less its mean,   λ = ridge · tr(Hᵀ H) / C
+
+Then each step is Adam's, on the gradient over all positions; it is halved until the divergence falls, so that
+it never rises. A part of the positions is held out: the map that diverges least there is kept, and the plain
+lens, A = 0, is one of them.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pellucid.config import ModelConfig
+from pellucid.dtypes import Array
+from pellucid.errors import FileError, UsageError
+from pellucid.files import Kind, check_output, need, new_file, validating
+from pellucid.interop.safetensors_file import read_file
+from pellucid.interpretability.lens import (
+    append_lens,
+    compute_probs,
+    list_states,
+    list_weights,
+    read_logits,
+)
+from pellucid.interpretability.runner import Runner
+from pellucid.reference.op import Ref
+from pellucid.reference.ops.arithmetic import add
+from pellucid.reference.ops.einsum import einsum
+from pellucid.reference.ops.losses import neg_log_probs
+from pellucid.reference.ops.softmax import logsumexp
+from pellucid.reference.optimizers import update
+from pellucid.reference.tape import Tape
+
+FORMAT, VERSION = "pellucid-tuned-lens", "1"
+HELD_OUT = 5
+"""One position in this many is held out of the fit."""
+HALVINGS = 8
+"""How often a step is halved before the fit stops."""
+CHUNK = 1 << 22
+"""Logits of one tape, about."""
+MOST = 1 << 27
+"""Final probabilities that a fit keeps, at most: positions times vocabulary."""
+
+
+@dataclass(frozen=True, eq=False)
+class AffineMap:
+    """h + h A + b, with A [C C] and b [C]."""
+
+    weight: Array
+    bias: Array
+
+    def __call__(self, state: Array) -> Array:
+        return np.asarray(state + state @ self.weight + self.bias)
+
+
+@dataclass(frozen=True, eq=False)
+class TunedLens:
+    """The map of each state, by the state's name."""
+
+    maps: Mapping[str, AffineMap]
+
+    def translate(self, name: str, state: Array) -> Array:
+        """Returns the state [T C] as the lens reads it: a state without a map stays as it is."""
+        return self.maps[name](state) if name in self.maps else state
+
+    def write(self, path: Path, force: bool = False) -> None:
+        """Writes a .safetensors file: NAME.weight and NAME.bias for each state."""
+        from safetensors.numpy import save
+
+        check_tuned_lens_output(path, force)
+        tensors = {f"{name}.weight": np.ascontiguousarray(one.weight) for name, one in self.maps.items()}
+        tensors |= {f"{name}.bias": np.ascontiguousarray(one.bias) for name, one in self.maps.items()}
+        with new_file(path, TUNED_LENS, force) as file:
+            file.write(save(tensors, {"format": FORMAT, "version": VERSION}))
+
+
+@dataclass(frozen=True)
+class StateFit:
+    """The mean KL of one state's lens on the held-out positions, plain and tuned, and the steps taken."""
+
+    name: str
+    plain: float
+    tuned: float
+    steps: int
+
+
+@dataclass(frozen=True, eq=False)
+class TunedLensFit:
+    """A tuned lens, and how it was fitted to how many positions."""
+
+    lens: TunedLens
+    states: tuple[StateFit, ...]
+    fitted: int
+    held_out: int
+
+
+def fit_tuned_lens(
+    runner: Runner,
+    texts: Sequence[Sequence[int]],
+    *,
+    steps: int = 50,
+    lr: float = 0.01,
+    ridge: float = 0.01,
+    states: Sequence[str] | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> TunedLensFit:
+    """Returns the lens that is tuned on texts of token ids, by default for each state but the last."""
+    config = runner.config
+    known = list_states(config)
+    wanted = known[:-1] if states is None else list(states)
+    if unknown := [name for name in wanted if name not in known[:-1]]:
+        raise UsageError(f"{unknown[0]!r} is not a state that a lens can be tuned for; {known[0]!r} is one.")
+    count = sum(map(len, texts))
+    if count < HELD_OUT:
+        raise UsageError(f"a tuned lens needs at least {HELD_OUT} tokens of text; got {count}.")
+    if count * config.vocab_size > MOST:
+        most = MOST // config.vocab_size
+        raise UsageError(f"{count:,} tokens of text are too many: at most {most:,} fit into memory.")
+    recorded = [runner.run(ids, [*wanted, known[-1]]) for ids in texts if len(ids)]
+    weights = {name: np.asarray(runner.weights[name], np.float64) for name in list_weights(config)}
+    last = np.concatenate([seen[known[-1]][0] for seen in recorded])
+    final = np.concatenate([read_logits(config, weights, part) for part in _split(last, config)])
+    held_out = np.arange(count) % HELD_OUT == HELD_OUT - 1
+    objectives = []
+    for name in wanted:
+        state = np.concatenate([seen[name][0] for seen in recorded])
+        parts = (
+            Objective(config, weights, state[part], last[part], final[part]) for part in (~held_out, held_out)
+        )
+        objectives.append(tuple(parts))
+    maps, fits = dict[str, AffineMap](), []
+    for i, (name, (fitted, checked)) in enumerate(zip(wanted, objectives, strict=True)):
+        progress(i * steps, len(wanted) * steps)
+        maps[name], fit = _fit_state(name, fitted, checked, steps, lr, ridge)
+        fits.append(fit)
+    progress(len(wanted) * steps, len(wanted) * steps)
+    return TunedLensFit(TunedLens(maps), tuple(fits), int((~held_out).sum()), int(held_out.sum()))
+
+
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """The mean of KL(p_final ‖ p_lens) over the positions of one state.
+
+    `state` and `last` are this state and the last one [N C], `final` the model's logits [N V].
+    """
+
+    config: ModelConfig
+    weights: Mapping[str, Array]
+    state: Array
+    last: Array
+    final: Array
+
+    def measure(self, map: AffineMap) -> float:
+        """Returns the mean divergence of a map."""
+        return float(sum(tape[divergence].item() for tape, divergence in self._run(map)))
+
+    def differentiate(self, map: AffineMap) -> tuple[float, AffineMap]:
+        """Returns the mean divergence of a map, and its gradient: dA [C C] and db [C]."""
+        total, weight, bias = 0.0, np.zeros_like(map.weight), np.zeros_like(map.bias)
+        for tape, divergence in self._run(map):
+            tape.backward(divergence)
+            total += tape[divergence].item()
+            weight, bias = weight + tape["d.tuned.weight"], bias + tape["d.tuned.bias"]
+        return total, AffineMap(weight, bias)
+
+    def regress(self, ridge: float) -> AffineMap:
+        """Returns the ridge regression of the last state on this one."""
+        mean = self.state.mean(0)
+        centered, difference = self.state - mean, self.last - self.state
+        gram = centered.T @ centered
+        width = len(gram)
+        gram[np.diag_indices(width)] += ridge * np.trace(gram) / width + np.finfo(float).tiny
+        try:
+            weight = np.linalg.solve(gram, centered.T @ (difference - difference.mean(0)))
+        except np.linalg.LinAlgError:  # states that are all alike
+            weight = np.zeros((width, width))
+        return AffineMap(weight, difference.mean(0) - mean @ weight)
+
+    def make_identity(self) -> AffineMap:
+        """Returns the map of the plain lens: A = 0, b = 0."""
+        width = self.state.shape[1]
+        return AffineMap(np.zeros((width, width)), np.zeros(width))
+
+    def _run(self, map: AffineMap) -> Iterator[tuple[Tape, Ref]]:
+        """Yields tapes with the divergence of some of the positions, divided by the number of all."""
+        chunks = zip(_split(self.state, self.config), _split(self.final, self.config), strict=True)
+        for state, logits in chunks:
+            tape = Tape()
+            for name, value in self.weights.items():
+                tape.constant(name, value)
+            weight, bias = tape.parameter("tuned.weight", map.weight), tape.parameter("tuned.bias", map.bias)
+            h = tape.constant("state", state[None])
+            moved = tape("tuned.change", einsum, h, weight, bias, spec="btc,cd+d->btd")
+            lens = append_lens(tape, self.config, tape("tuned.state", add, h, moved))
+            log_probs, probs = compute_probs(logits[None])
+            nll = tape("tuned.neg_log_probs", neg_log_probs, lens, tape("tuned.lse", logsumexp, lens))
+            excess = tape("tuned.excess", add, nll, tape.constant("final_log_probs", log_probs))
+            final, scale = tape.constant("final_probs", probs), 1 / len(self.state)
+            yield tape, tape("tuned.divergence", einsum, final, excess, spec="btv,btv->", scale=scale)
+
+
+def _fit_state(
+    name: str, fitted: Objective, checked: Objective, steps: int, lr: float, ridge: float
+) -> tuple[AffineMap, StateFit]:
+    """Returns the map of one state that diverges least on the held-out positions."""
+    starts = [fitted.make_identity(), fitted.regress(ridge)]
+    plain = checked.measure(starts[0])
+    map = min(starts, key=fitted.measure)
+    best = min((plain, 0, starts[0]), (checked.measure(map), 0, map), key=lambda one: one[0])
+    state: dict[str, Array] = {}
+    for k in range(1, steps + 1):
+        divergence, grads = fitted.differentiate(map)
+        moved, state = _take_adam_step(map, grads, k, lr, state)
+        for halving in range(HALVINGS):
+            share = 0.5**halving
+            nearer = AffineMap(
+                map.weight + share * (moved.weight - map.weight), map.bias + share * (moved.bias - map.bias)
+            )
+            if fitted.measure(nearer) < divergence:
+                break
+        else:
+            break
+        map, lr = nearer, lr * (share if halving else 1.2)
+        best = min(best, (checked.measure(map), k, map), key=lambda one: one[0])
+    tuned, taken, map = best
+    return map, StateFit(name, plain, tuned, taken)
+
+
+def _take_adam_step(
+    map: AffineMap, grads: AffineMap, k: int, lr: float, state: Mapping[str, Array]
+) -> tuple[AffineMap, dict[str, Array]]:
+    """Returns the map after one update of Adam, and the moments."""
+    tape = Tape()
+    for part in ("weight", "bias"):
+        tape.parameter(part, getattr(map, part))
+        tape.constant(f"d.{part}", getattr(grads, part))
+    update(tape, "adam", k, lr=lr, state=state)
+    moments = {name: value for name, value in tape.values.items() if name.endswith(f"@{k}")}
+    return AffineMap(tape[f"weight@{k}"], tape[f"bias@{k}"]), moments
+
+
+def _split(rows: Array, config: ModelConfig) -> list[Array]:
+    """Returns the rows in chunks whose logits fit one tape."""
+    size = max(1, CHUNK // config.vocab_size)
+    return [rows[start : start + size] for start in range(0, len(rows), size)]
+
+
+# ---- the file
+
+
+def _read_metadata(path: Path) -> dict[str, str]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "numpy") as file:
+            return dict(file.metadata() or {})
+    except (OSError, SafetensorError):
+        return {}
+
+
+def _why_not_a_tuned_lens(path: Path) -> str:
+    is_one = path.is_file() and _read_metadata(path).get("format") == FORMAT
+    return "" if is_one else f"its metadata do not say {json.dumps({'format': FORMAT})}"
+
+
+TUNED_LENS = Kind("a tuned lens", _why_not_a_tuned_lens)
+
+
+def check_tuned_lens_output(path: Path, force: bool = False) -> None:
+    """Raises unless a tuned lens may be written there; call it before the work."""
+    check_output(path, TUNED_LENS, force)
+    if path.suffix != ".safetensors":
+        raise UsageError(f"a tuned lens is a .safetensors file; use {path.with_suffix('.safetensors')}.")
+
+
+def read_tuned_lens(path: Path, config: ModelConfig) -> TunedLens:
+    """Returns the tuned lens of a file; raises a FileError where it is damaged or of another model."""
+    tensors = read_file(path)
+    metadata = _read_metadata(path)
+    if metadata.get("format") != FORMAT:
+        raise FileError(f"{path} is not a tuned lens: {_why_not_a_tuned_lens(path)}.")
+    if metadata.get("version") != VERSION:
+        raise FileError(
+            f"{path} is a tuned lens of version {metadata.get('version')}; this version reads {VERSION}."
+        )
+    names, width = list_states(config)[:-1], config.d_model
+    maps = {}
+    with validating(path):
+        need(bool(tensors), "it has no maps")
+        for tensor in tensors:
+            name, _, part = tensor.rpartition(".")
+            need(
+                name in names and part in ("weight", "bias"),
+                f"{tensor!r} is not a map of a state of this model",
+            )
+        for name in dict.fromkeys(tensor.rpartition(".")[0] for tensor in tensors):
+            read = {}
+            for part, shape in (("weight", (width, width)), ("bias", (width,))):
+                need(f"{name}.{part}" in tensors, f"{name}.{part} is missing")
+                found = tensors[f"{name}.{part}"]
+                need(found.shape == shape, f"{name}.{part} has the shape {found.shape}, not {shape}")
+                read[part] = np.array(found.read(), np.float64)
+                need(bool(np.isfinite(read[part]).all()), f"{name}.{part} is not finite")
+            maps[name] = AffineMap(**read)
+    return TunedLens(maps)
