@@ -135,7 +135,8 @@ def fit_tuned_lens(
     for name in wanted:
         state = np.concatenate([seen[name][0] for seen in recorded])
         parts = (
-            Objective(config, weights, state[part], last[part], final[part]) for part in (~held_out, held_out)
+            LensObjective(config, weights, state[part], last[part], final[part])
+            for part in (~held_out, held_out)
         )
         objectives.append(tuple(parts))
     maps, fits = dict[str, AffineMap](), []
@@ -148,7 +149,7 @@ def fit_tuned_lens(
 
 
 @dataclass(frozen=True, eq=False)
-class Objective:
+class LensObjective:
     """The mean of KL(p_final ‖ p_lens) over the positions of one state.
 
     `state` and `last` are this state and the last one [N C], `final` the model's logits [N V].
@@ -210,7 +211,7 @@ class Objective:
 
 
 def _fit_state(
-    name: str, fitted: Objective, checked: Objective, steps: int, lr: float, ridge: float
+    name: str, fitted: LensObjective, checked: LensObjective, steps: int, lr: float, ridge: float
 ) -> tuple[AffineMap, StateFit]:
     """Returns the map of one state that diverges least on the held-out positions."""
     starts = [fitted.make_identity(), fitted.regress(ridge)]

@@ -15,7 +15,7 @@ from pellucid.interpretability.lens import compute_lens, list_states, list_weigh
 from pellucid.interpretability.runner import EngineRunner, SpecificationRunner
 from pellucid.interpretability.tuned_lens import (
     AffineMap,
-    Objective,
+    LensObjective,
     TunedLens,
     TunedLensFit,
     fit_tuned_lens,
@@ -90,7 +90,7 @@ def test_the_gradient_is_the_derivative_of_the_divergence(name: str) -> None:
     runner = SpecificationRunner(config, weights(config))
     seen = runner.run([1, 3, 1], [*list_states(config), "logits"])
     state, last = seen["blocks.0.resid_post"][0], seen["blocks.1.resid_post"][0]
-    objective = Objective(
+    objective = LensObjective(
         config, {n: runner.weights[n] for n in list_weights(config)}, state, last, seen["logits"][0]
     )
     width = config.d_model
@@ -112,7 +112,7 @@ def test_the_map_of_the_last_state_itself_is_found_by_regression() -> None:
     random = np.random.default_rng(0)
     state, weight, bias = random.standard_normal((50, 4)), random.standard_normal((4, 4)), np.arange(4.0)
     last = state + state @ weight + bias
-    found = Objective(CONFIGS["gpt2"], {}, state, last, np.zeros((50, 5))).regress(1e-12)
+    found = LensObjective(CONFIGS["gpt2"], {}, state, last, np.zeros((50, 5))).regress(1e-12)
     assert found.weight == pytest.approx(weight, abs=1e-9)
     assert found.bias == pytest.approx(bias, abs=1e-9)
 
