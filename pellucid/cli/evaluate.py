@@ -9,8 +9,8 @@ import typer
 
 from pellucid.cli.bar import token_bar
 from pellucid.cli.options import (
+    DATA,
     Against,
-    DataSources,
     Device,
     Dtype,
     Force,
@@ -25,7 +25,15 @@ from pellucid.cli.options import (
 
 def evaluate(
     model: ModelName,
-    data: DataSources,
+    data: Annotated[list[str] | None, DATA] = None,
+    tasks: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Multiple-choice questions, FILE.jsonl, or tasks of lm-eval, FILE.yaml or a folder of them, "
+            "which are programs: only those you trust; repeatable.",
+            metavar="PATH",
+        ),
+    ] = None,
     against: Against = None,
     window: Window = None,
     stride: Stride = None,
@@ -63,7 +71,8 @@ def evaluate(
         with token_bar() as bar:
             evaluation = evaluate(
                 found,
-                data,
+                data or [],
+                tasks=tasks or [],
                 against=against or [],
                 window=window,
                 stride=stride,

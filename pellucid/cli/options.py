@@ -94,14 +94,12 @@ ParseSpecial = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of text, numbers in full.")]
 OutputFolder = Annotated[Path, typer.Option("--output", "-o", help="The folder to write.", metavar="FOLDER")]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
-DataSources = Annotated[
-    list[str],
-    typer.Argument(
-        help="Text files, folders, patterns, .jsonl files (texts, or conversations, whose answers "
-        "count), token folders, stories:LEVEL, task:NAME, or - for standard input.",
-        metavar="DATA...",
-    ),
-]
+DATA = typer.Argument(
+    help="Text files, folders, patterns, .jsonl files (texts, or conversations, whose answers "
+    "count), token folders, stories:LEVEL, task:NAME, or - for standard input.",
+    metavar="DATA...",
+)
+DataSources = Annotated[list[str], DATA]
 Against = Annotated[
     list[str] | None,
     typer.Option(help="A further model, compared with the first; repeatable.", metavar="MODEL"),

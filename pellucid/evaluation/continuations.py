@@ -14,10 +14,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from pellucid.config import ModelConfig
 from pellucid.errors import TokenError, UsageError
+from pellucid.evaluation.scoring import Journal, TargetScores, hash_inputs
 from pellucid.model.cache import Cache
 from pellucid.model.linear import MOST_DECODED
 from pellucid.model.precision import is_row_invariant
@@ -26,6 +29,8 @@ from pellucid.pretrained import Pretrained
 
 EncodedPair = tuple[list[int], list[int]]
 """The ids of a context, at least one, and of a continuation, at least one."""
+_FittedPair = tuple[Sequence[int], int, Sequence[int]]
+"""The part of a context that fits, the number of its tokens that do not, and the continuation."""
 MOST_TOKENS = 512
 """Tokens of continuations in one call, which bounds the memory of their logits."""
 MOST_CONTINUATIONS = 16
@@ -84,55 +89,41 @@ def encode_pair(pretrained: Pretrained, context: str, continuation: str) -> Enco
     return first, whole[len(first) :]
 
 
-def score_continuations(module: Transformer, pairs: Iterable[EncodedPair]) -> Iterator[ContinuationScore]:
+def score_continuations(
+    module: Transformer,
+    pairs: Sequence[EncodedPair],
+    *,
+    journal: Journal | None = None,
+    fingerprint: str = "",
+) -> Iterator[ContinuationScore]:
     """Yields the score of each continuation, in order.
 
     Where a context and its continuation are longer than the model's context, the context loses tokens at its
-    beginning.
+    beginning. Scores that the `journal` holds are not computed again, and computed ones are added to it; its
+    keys hold the `fingerprint` of the model's weights.
     """
-    for groups in _split_groups(module, pairs):
-        yield from _score_groups(module, groups)
+    fitted = [fit_pair(module.config, *pair) for pair in pairs]
+    if journal is None:
+        yield from _compute_scores(module, fitted)
+        return
+    keys = [hash_inputs(module, (context, ids), fingerprint) for context, _, ids in fitted]
+    known = {key for key in keys if key in journal}
+    computed = _compute_scores(
+        module, [one for one, key in zip(fitted, keys, strict=True) if key not in known]
+    )
+    for (_, n_dropped, _), key in zip(fitted, keys, strict=True):
+        if key in known:
+            yield _read_scores(journal[key], n_dropped)
+        else:
+            score = next(computed)
+            journal[key] = _write_scores(score)
+            yield score
 
 
-class _Group(NamedTuple):
-    """Continuations of one context."""
-
-    context: Sequence[int]
-    n_dropped: int
-    continuations: list[Sequence[int]]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and positions of the cache: one row for the context, and one for each continuation of which
-        more than the first token is scored."""
-        rows = 1 + sum(len(ids) > 1 for ids in self.continuations)
-        return rows, len(self.context) + max(map(len, self.continuations)) - 1
-
-
-def _split_groups(module: Transformer, pairs: Iterable[EncodedPair]) -> Iterator[list[_Group]]:
-    """Yields the groups that are computed together."""
-    groups = list[_Group]()
-    for context, n_dropped, ids in (_fit(module, *pair) for pair in pairs):
-        last = groups[-1] if groups else None
-        if last and last[:2] == (context, n_dropped) and len(last.continuations) < MOST_CONTINUATIONS:
-            last.continuations.append(ids)
-            continue
-        if (
-            len(groups) >= MOST_CONTEXTS
-            or sum(map(math.prod, (one.shape for one in groups))) > MOST_POSITIONS
-        ):
-            yield groups
-            groups = []
-        groups.append(_Group(context, n_dropped, [ids]))
-    if groups:
-        yield groups
-
-
-def _fit(
-    module: Transformer, context: Sequence[int], ids: Sequence[int]
-) -> tuple[Sequence[int], int, Sequence[int]]:
-    """Returns the end of the context that fits, the number of tokens before it, and the continuation."""
-    longest, prefix = module.config.context_length, module.config.mask.bidirectional_prefix
+def fit_pair(config: ModelConfig, context: Sequence[int], ids: Sequence[int]) -> _FittedPair:
+    """Returns the end of the context that fits, the number of tokens before it, and the continuation; raises
+    where the model cannot score them."""
+    longest, prefix = config.context_length, config.mask.bidirectional_prefix
     if not context or not ids:
         raise TokenError("a context and a continuation need at least one token each.")
     if len(ids) > longest:
@@ -152,6 +143,55 @@ def _fit(
             )
         )
     return context[n_dropped:], n_dropped, ids
+
+
+def _write_scores(score: ContinuationScore) -> TargetScores:
+    """Returns the entry of a journal; the rank there says only whether all tokens were the most likely."""
+    ranks = [int(not score.is_greedy)] * len(score.logprobs)
+    return TargetScores(-np.array(score.logprobs), np.array(ranks, np.int32))
+
+
+def _read_scores(scores: TargetScores, n_dropped: int) -> ContinuationScore:
+    return ContinuationScore(tuple((-scores.nll).tolist()), not scores.rank.any(), n_dropped)
+
+
+class _Group(NamedTuple):
+    """Continuations of one context."""
+
+    context: Sequence[int]
+    n_dropped: int
+    continuations: list[Sequence[int]]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and positions of the cache: one row for the context, and one for each continuation of which
+        more than the first token is scored."""
+        rows = 1 + sum(len(ids) > 1 for ids in self.continuations)
+        return rows, len(self.context) + max(map(len, self.continuations)) - 1
+
+
+def _compute_scores(module: Transformer, fitted: Sequence[_FittedPair]) -> Iterator[ContinuationScore]:
+    for groups in _split_groups(fitted):
+        yield from _score_groups(module, groups)
+
+
+def _split_groups(fitted: Iterable[_FittedPair]) -> Iterator[list[_Group]]:
+    """Yields the groups that are computed together."""
+    groups = list[_Group]()
+    for context, n_dropped, ids in fitted:
+        last = groups[-1] if groups else None
+        if last and last[:2] == (context, n_dropped) and len(last.continuations) < MOST_CONTINUATIONS:
+            last.continuations.append(ids)
+            continue
+        if (
+            len(groups) >= MOST_CONTEXTS
+            or sum(map(math.prod, (one.shape for one in groups))) > MOST_POSITIONS
+        ):
+            yield groups
+            groups = []
+        groups.append(_Group(context, n_dropped, [ids]))
+    if groups:
+        yield groups
 
 
 @torch.inference_mode()

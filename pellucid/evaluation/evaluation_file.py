@@ -134,7 +134,9 @@ def _read_columns(kind: Any, value: Any, name: str) -> list[dict[str, Any]]:
 
 def _check(evaluation: Evaluation) -> None:
     """Raises unless the sums of the documents are those of the figures."""
-    need(bool(evaluation.models), "it has no model")
+    need(bool(evaluation.models or evaluation.tasks), "it has no model")
+    for task in evaluation.tasks:
+        need(task.n_questions > 0, f"the task {task.task} has no question")
     for one in evaluation.models:
         name, total, documents = one.model.name, one.total, one.documents
         n_targets, nll = sum(d.n_targets for d in documents), math.fsum(d.nll for d in documents)

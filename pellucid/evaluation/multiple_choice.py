@@ -9,6 +9,7 @@ context); the rules of `RULES` divide it by a length, since a longer choice is l
 prediction is the choice with the largest quotient, the first of equal ones.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +18,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pellucid.errors import FileError, TokenError
+from pellucid.errors import ConfigError, FileError, TokenError, UsageError
 from pellucid.evaluation.bootstrap import SAMPLES, estimate_ratios
-from pellucid.evaluation.continuations import ContinuationScore, encode_pair, score_continuations
+from pellucid.evaluation.continuations import (
+    ContinuationScore,
+    EncodedPair,
+    encode_pair,
+    fit_pair,
+    score_continuations,
+)
+from pellucid.evaluation.scoring import Journal
 from pellucid.evaluation.task_result import TaskMetric, TaskResult
 from pellucid.files import Damaged, read_text
 from pellucid.interop.folder import parse_table
@@ -183,28 +191,44 @@ def _check_texts(found: Mapping[str, Any], where: str) -> None:
 
 
 def score_questions(
-    module: Transformer, pretrained: Pretrained, questions: Sequence[Question]
+    module: Transformer,
+    pretrained: Pretrained,
+    questions: Sequence[Question],
+    *,
+    journal: Journal | None = None,
+    fingerprint: str = "",
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Iterator[ScoredQuestion]:
-    """Yields each question with the scores of its choices; all are encoded before the first is scored."""
-    encoded = [_encode(pretrained, question) for question in questions]
-    for question, pairs in zip(questions, encoded, strict=True):
-        try:
-            scores = tuple(score_continuations(module, pairs))
-        except TokenError as error:
-            raise TokenError(f"{question.where}: {error}") from None
-        if any(math.isnan(score.total) for score in scores):
-            raise TokenError(
-                f"{question.where}: the log-likelihood is not a number, so no choice can be preferred; "
-                "`pellucid verify` says which weights are not finite."
+    """Yields each question with the scores of its choices; all are encoded before the first is scored.
+
+    `journal` and `fingerprint` are as for `score_continuations`. `progress` is called with the tokens of the
+    questions so far, and of all.
+    """
+    encoded = [_encode(module, pretrained, question) for question in questions]
+    sizes = [len(pairs[0][0]) + sum(len(ids) for _, ids in pairs) for pairs in encoded]
+    scores = score_continuations(
+        module, [pair for pairs in encoded for pair in pairs], journal=journal, fingerprint=fingerprint
+    )
+    for question, pairs, done in zip(questions, encoded, itertools.accumulate(sizes), strict=True):
+        found = ScoredQuestion(question, tuple(itertools.islice(scores, len(pairs))))
+        if not all(map(math.isfinite, found.log_likelihoods)):
+            raise ConfigError(
+                f"{question.where}: the log-likelihood of a choice is not finite: the model's logits have a "
+                "NaN or an infinity. Try another number type, such as float32."
             )
-        yield ScoredQuestion(question, scores)
+        progress(done, sum(sizes))
+        yield found
 
 
-def _encode(pretrained: Pretrained, question: Question) -> list[tuple[list[int], list[int]]]:
+def _encode(module: Transformer, pretrained: Pretrained, question: Question) -> list[EncodedPair]:
+    """Returns the ids of the context and of each choice; raises where the model cannot score one."""
     try:
-        return [encode_pair(pretrained, question.context, text) for text in question.continuations]
-    except TokenError as error:
-        raise TokenError(f"{question.where}: {error}") from None
+        pairs = [encode_pair(pretrained, question.context, text) for text in question.continuations]
+        for pair in pairs:
+            fit_pair(module.config, *pair)
+    except (TokenError, UsageError) as error:
+        raise type(error)(f"{question.where}: {error}") from None
+    return pairs
 
 
 def compute_chance(questions: Sequence[Question]) -> float:
@@ -223,10 +247,12 @@ def find_confidently_wrong(scored: Sequence[ScoredQuestion], most: int = 5) -> l
 
 
 def summarize_choices(
+    scored: Sequence[ScoredQuestion],
+    *,
     model: str,
     task: str,
     path: str,
-    scored: Sequence[ScoredQuestion],
+    fingerprint: str = "",
     samples: int = SAMPLES,
     seed: int = 0,
 ) -> TaskResult:
@@ -246,16 +272,17 @@ def summarize_choices(
         for (name, rule), estimate in zip(RULES.items(), estimates, strict=True)
     ]
     return TaskResult(
-        model,
-        task,
-        path,
-        "pellucid",
-        count,
-        tuple(metrics),
-        compute_chance([one.question for one in scored]),
-        sum(any(score.n_dropped for score in one.scores) for one in scored),
-        tuple(map(_describe_wrong, find_confidently_wrong(scored))),
-        tuple(one.to_dict() for one in scored),
+        model=model,
+        fingerprint=fingerprint,
+        task=task,
+        path=path,
+        harness="pellucid",
+        n_questions=count,
+        metrics=tuple(metrics),
+        chance=compute_chance([one.question for one in scored]),
+        n_truncated=sum(any(score.n_dropped for score in one.scores) for one in scored),
+        confidently_wrong=tuple(map(_describe_wrong, find_confidently_wrong(scored))),
+        questions=tuple(one.to_dict() for one in scored),
     )
 
 

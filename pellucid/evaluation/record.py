@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from pellucid.evaluation.task_result import TaskResult
 from pellucid.format import pluralize
 
 SURPRISAL_WIDTH, N_SURPRISALS = 0.25, 80
@@ -188,9 +189,20 @@ class Evaluation:
     """Of the bootstrap."""
     models: tuple[ModelEvaluation, ...]
     differences: tuple[PairedDifference, ...] = ()
+    tasks: tuple[TaskResult, ...] = ()
+    """The results of each model on each task. With tasks and no data there are no models."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the models, in order."""
+        return list(
+            dict.fromkeys([one.model.name for one in self.models] + [one.model for one in self.tasks])
+        )
 
     def notes(self) -> list[str]:
         """Returns what a reader must know to judge the numbers, one sentence each."""
+        if not self.models:
+            return []
         return [*_describe_measures(self), *_describe_texts(self), *_describe_doubts(self)]
 
 

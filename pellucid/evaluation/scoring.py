@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from pellucid.data.shard import Ids
@@ -79,7 +79,7 @@ class HiddenStates(NamedTuple):
 
 
 Journal = MutableMapping[str, TargetScores]
-"""The scores of batches that are already computed, by `batch_key`."""
+"""The scores that are already computed, by `hash_inputs`."""
 
 
 def score_documents(
@@ -181,14 +181,20 @@ def check_causal(module: Transformer) -> None:
 
 
 def batch_key(module: Transformer, rows: list[WindowRow], fingerprint: str) -> str:
-    """Returns SHA-256 over all that decides the scores of a batch, to the last bit: model, number type,
-    device, threads, and the ids and targets of each row."""
+    """Returns the key of the ids and targets of each row."""
+    arrays = ((row.inputs, row.context, row.document.ids[1:][row.counted]) for row in rows)
+    return hash_inputs(module, (array for some in arrays for array in some), fingerprint)
+
+
+def hash_inputs(module: Transformer, arrays: Iterable[ArrayLike], fingerprint: str) -> str:
+    """Returns SHA-256 over all that decides the scores of some ids, to the last bit: model, number type,
+    device, threads, and arrays of ids."""
     threads = torch.get_num_threads() if module.device.type == "cpu" else 0
     digest = hashlib.sha256(f"{fingerprint} {module.dtype} {module.device.type} {threads}".encode())
-    for row in rows:
-        for array in (row.inputs, row.context, row.document.ids[1:][row.counted]):
-            digest.update(len(array).to_bytes(8, "little"))
-            digest.update(np.ascontiguousarray(array, np.int64).tobytes())
+    for array in arrays:
+        ids = np.ascontiguousarray(array, np.int64)
+        digest.update(len(ids).to_bytes(8, "little"))
+        digest.update(ids.tobytes())
     return digest.hexdigest()
 
 

@@ -12,7 +12,8 @@ class TaskMetric:
     name: str
     value: float
     low: float | None = None
-    """The 95 % confidence interval, by bootstrap over questions."""
+    """The 95 % confidence interval: by bootstrap over questions, in lm-eval's results ± 1.96 standard
+    errors."""
     high: float | None = None
     standard_error: float | None = None
     """Sample standard deviation over questions / √n."""
@@ -24,6 +25,8 @@ class TaskResult:
     """The metrics of one model on one task."""
 
     model: str
+    fingerprint: str
+    """Of its weights."""
     task: str
     path: str
     harness: str

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pellucid.arguments import check_bool, check_int, check_path, check_text
 from pellucid.errors import UsageError
 from pellucid.pretrained import parameter_count
+from pellucid.workbench.tasks import evaluate_tasks, read_tasks
 
 if TYPE_CHECKING:
     from pellucid.evaluation.documents import Documents
@@ -24,6 +25,7 @@ class EvaluationProgress(NamedTuple):
     """How far an evaluation has come, in tokens that the model now evaluated has read."""
 
     model: str
+    """Its name, and that of the task that it does."""
     done: int
     total: int | None
     """None where the text can be read only once."""
@@ -34,8 +36,9 @@ Progress = Callable[[EvaluationProgress], None]
 
 def evaluate(
     model: "Model",
-    data: Any,
+    data: Any = (),
     *,
+    tasks: Any = (),
     against: Any = (),
     window: int | None = None,
     stride: int | None = None,
@@ -51,7 +54,8 @@ def evaluate(
 
     `data` is a text file, a folder, a `.jsonl` file, a token folder, `stories:LEVEL` or `task:NAME`, or a
     list of them; `limit` is a number of documents or a size ("50kB") of each. Long texts are read in windows
-    of `window` tokens, one every `stride`. `against` are further models, each compared with the first.
+    of `window` tokens, one every `stride`. `tasks` are files of multiple-choice questions (.jsonl) and tasks
+    of lm-eval (.yaml, or a folder). `against` are further models, each compared with the first.
     `samples` and `seed` are those of the bootstrap. `output` is an evaluation file (.json) or a page (.html),
     or a list of both; what is computed is kept beside it, so that the same call continues after an
     interruption.
@@ -70,24 +74,41 @@ def evaluate(
     check_int("samples", samples, least=1, most=MOST_SAMPLES)
     check_int("seed", seed, least=0)
     check_outputs(outputs, check_bool("force", force))
+    questions = read_tasks(tasks)
     models = [model, *_load_models(model, against)]
     if len(models) > 1 and "-" in sources:
         raise UsageError("standard input can be read once, and each model needs it: give a file.")
     split = check_text("split", split)
-    documents = [read_documents(sources, one.pretrained, split=split, limit=limit) for one in models]
+    has_documents = bool(sources) or not questions
+    documents = [
+        read_documents(sources, one.pretrained, split=split, limit=limit) for one in models if has_documents
+    ]
     sizes = _resolve_windows(models, window, stride)
     settings = {"samples": samples, "seed": seed}
+    names = _name_models(models)
     with _keep_progress(outputs) as journal:
         found = [
             _evaluate_one(one, texts, name, sizes, settings, journal, progress)
-            for one, texts, name in zip(models, documents, _name_models(models), strict=True)
+            for one, texts, name in zip(models, documents, names, strict=has_documents)
         ]
         evaluation = Evaluation(
             data=tuple(sources),
             split=split,
             limit="" if limit is None else str(limit),
             models=tuple(found),
-            differences=tuple(_compare(models, found, i, settings) for i in range(1, len(models))),
+            differences=tuple(_compare(models, found, i, settings) for i in range(1, len(found))),
+            tasks=tuple(
+                result
+                for one, name in zip(models, names, strict=True)
+                for result in evaluate_tasks(
+                    one,
+                    questions,
+                    name=name,
+                    journal=journal,
+                    progress=lambda *now: progress(EvaluationProgress(*now)),
+                    **settings,
+                )
+            ),
             **settings,
         )
         for path in outputs:

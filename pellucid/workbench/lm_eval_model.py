@@ -2,15 +2,14 @@
 
     from lm_eval import simple_evaluate
     from pellucid.workbench.lm_eval_model import LmEvalModel
-    simple_evaluate(model=LmEvalModel("smollm2"), tasks=["my_task"], task_manager=…)
+    simple_evaluate(model=LmEvalModel(pellucid.load("smollm2")), tasks=["my_task"], task_manager=…)
 
 lm-eval splits and normalizes; log-likelihoods come from `evaluation/continuations.py`, texts from the engine.
 """
 
-import os
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
@@ -20,12 +19,15 @@ from tqdm import tqdm
 
 from pellucid.errors import TokenError, UsageError
 from pellucid.evaluation.continuations import ContinuationScore, EncodedPair, score_continuations
+from pellucid.evaluation.scoring import Journal
 from pellucid.generation.request import Request
 from pellucid.generation.settings.sampling import Sampling
 from pellucid.text.chat import Chat
 from pellucid.workbench.chatting import open_chat
 from pellucid.workbench.completing import complete, make_engine
-from pellucid.workbench.model import Model
+
+if TYPE_CHECKING:
+    from pellucid.workbench.model import Model
 
 MAX_NEW_TOKENS = 256
 """Where a task does not say `max_gen_toks`; lm-eval's own default."""
@@ -38,9 +40,12 @@ class LmEvalModel(TemplateLM):
     chat template, whose special tokens are parsed.
     """
 
-    def __init__(self, model: Model | str | os.PathLike[str]) -> None:
+    def __init__(self, model: "Model", journal: Journal | None = None, fingerprint: str = "") -> None:
+        """Takes a model; log-likelihoods in the `journal`, whose keys hold the `fingerprint` of the weights,
+        are not computed again."""
         super().__init__()
-        self.model = model if isinstance(model, Model) else Model.from_pretrained(model)
+        self._resume: dict[str, Any] = {"journal": journal, "fingerprint": fingerprint}
+        self.model = model
         self._chat: Chat | None = None
         self.truncated: set[str] = set()
         """The contexts that lost their beginning, because they did not fit the model's context."""
@@ -100,7 +105,7 @@ class LmEvalModel(TemplateLM):
         return found
 
     def _score(self, pairs: Sequence[EncodedPair], disable_tqdm: bool) -> Iterator[ContinuationScore]:
-        scores = score_continuations(self.model.module, pairs)
+        scores = score_continuations(self.model.module, pairs, **self._resume)
         yield from tqdm(scores, "log-likelihoods", len(pairs), disable=disable_tqdm)
 
     def loglikelihood_rolling(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[float]:

@@ -4,8 +4,8 @@ A task file is a program: lm-eval runs the functions and templates that it names
 """
 
 import contextlib
-import json
 import logging
+import math
 import os
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,18 +16,26 @@ from pellucid.errors import FileError, PellucidError, quote
 from pellucid.evaluation.task_result import TaskMetric, TaskResult
 
 if TYPE_CHECKING:
+    from pellucid.evaluation.scoring import Journal
     from pellucid.workbench.model import Model
 
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1"}
 """What the libraries of Hugging Face read when they are imported; a value that the user has set wins."""
 QUIET = {"TQDM_DISABLE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
 """Where there is no terminal."""
+NORMAL = 1.96
+"""Standard errors on either side of a value in its 95 % interval."""
 SAMPLES = 1000
 """Of lm-eval's bootstrap, for metrics whose standard error has no formula."""
 
 
-def run_lm_eval(model: "Model", path: Path) -> list[TaskResult]:
-    """Returns the result of each task and group of a YAML file, or of all YAML files in a folder."""
+def run_lm_eval(
+    model: "Model", path: Path, about: Mapping[str, str], journal: "Journal | None" = None
+) -> list[TaskResult]:
+    """Returns the result of each task and group of a YAML file, or of all YAML files in a folder.
+
+    `about` are the model's name and fingerprint; log-likelihoods in the `journal` are not computed again.
+    """
     with _set_environment(OFFLINE | ({} if sys.stderr.isatty() else QUIET)):
         from lm_eval import __version__, simple_evaluate
         from lm_eval.tasks import TaskManager
@@ -37,9 +45,9 @@ def run_lm_eval(model: "Model", path: Path) -> list[TaskResult]:
         with _quiet_logs(), _translate_errors(path):
             manager = TaskManager(include_path=path if path.is_dir() else None, include_defaults=False)
             names = _find_tasks(manager, path)
-            lm = LmEvalModel(model)
+            lm = LmEvalModel(model, journal, about["fingerprint"])
             found = simple_evaluate(lm, tasks=names, task_manager=manager, bootstrap_iters=SAMPLES)
-    about = {"model": model.name, "path": str(path), "harness": f"lm-eval {__version__}"}
+    about = {**about, "path": str(path), "harness": f"lm-eval {__version__}"}
     rows = found["results"] | found.get("groups", {})
     return [
         _read_result(name, row, found["samples"].get(name, []), lm.truncated, about)
@@ -91,20 +99,41 @@ def _read_result(
     metrics = []
     for key, value in row.items():
         metric, comma, filter = key.partition(",")
-        if not comma or metric.endswith("_stderr") or not isinstance(value, int | float):
+        is_metric = comma and not metric.endswith("_stderr") and isinstance(value, int | float)
+        if not is_metric or not math.isfinite(value):
             continue
         error = row.get(f"{metric}_stderr,{filter}")
         label = metric if filter == "none" else f"{metric} ({filter})"
-        known = float(error) if isinstance(error, int | float) else None
-        metrics.append(TaskMetric(label, float(value), standard_error=known))
+        metrics.append(_make_metric(label, float(value), error))
     return TaskResult(
         **about,
         task=task,
         n_questions=int(row.get("sample_len") or len(samples)),
         metrics=tuple(metrics),
         n_truncated=sum(any(given[0] in truncated for given in one["arguments"]) for one in samples),
-        questions=tuple(json.loads(json.dumps(samples, default=str))),
+        questions=tuple(to_plain(one) for one in samples),
     )
+
+
+def _make_metric(name: str, value: float, error: Any) -> TaskMetric:
+    """Returns a metric with its interval; lm-eval says "N/A" where it has no standard error."""
+    if not isinstance(error, int | float) or not math.isfinite(error):
+        return TaskMetric(name, value)
+    return TaskMetric(name, value, value - NORMAL * error, value + NORMAL * error, float(error))
+
+
+def to_plain(value: Any) -> Any:
+    """Returns a value as JSON has it; what JSON does not have is its text.
+
+    >>> to_plain({"a": (1, float("inf")), 2: None})
+    {'a': [1, 'inf'], '2': None}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(inner) for inner in value]
+    is_finite = not isinstance(value, float) or math.isfinite(value)
+    return value if is_finite and (value is None or isinstance(value, str | int | float)) else str(value)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@
 Every path is checked before the first task runs.
 """
 
+import functools
 import importlib.util
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -16,15 +17,18 @@ from pellucid.errors import FileError, UsageError
 
 if TYPE_CHECKING:  # torch is imported when a task runs
     from pellucid.evaluation.multiple_choice import Question
+    from pellucid.evaluation.scoring import Journal
     from pellucid.evaluation.task_result import TaskResult
     from pellucid.workbench.model import Model
 
+    Tasks = dict[Path, list[Question] | None]
+
 LM_EVAL_MISSING = "task files of lm-eval need lm-eval: pip install 'pellucid[eval]'"
 Progress = Callable[[str, int, int], None]
-"""Called with the task's name, and how many questions of how many are done."""
+"""Called with the names of model and task, and how many tokens of how many are done."""
 
 
-def read_tasks(paths: Any) -> "dict[Path, list[Question] | None]":
+def read_tasks(paths: Any) -> "Tasks":
     """Returns the questions of each JSONL file, None for a task file or folder of lm-eval; raises where a
     path is neither, or where lm-eval is needed and is not installed."""
     given = [paths] if isinstance(paths, str | os.PathLike) else paths
@@ -52,24 +56,37 @@ def _read_task(path: Path) -> "list[Question] | None":
 
 def evaluate_tasks(
     model: "Model",
-    tasks: "dict[Path, list[Question] | None]",
+    tasks: "Tasks",
     *,
+    name: str | None = None,
     seed: int = 0,
-    samples: int | None = None,
+    samples: int = 1000,
+    journal: "Journal | None" = None,
     progress: Progress = lambda name, done, total: None,
 ) -> "Iterator[TaskResult]":
-    """Yields the result of each task, in order; `seed` and `samples` are those of the bootstrap."""
-    from pellucid.evaluation.bootstrap import SAMPLES
+    """Yields the result of each task, in order; `seed` and `samples` are those of the bootstrap, `name` is
+    that of the model among others."""
     from pellucid.evaluation.multiple_choice import score_questions, summarize_choices
+    from pellucid.workbench.ledgers import compute_fingerprint
 
+    if not tasks:
+        return
+    about = {"model": name or model.name, "fingerprint": compute_fingerprint(model)}
     for path, questions in tasks.items():
         if questions is None:
             from pellucid.workbench.lm_eval_tasks import run_lm_eval
 
-            yield from run_lm_eval(model, path)
+            yield from run_lm_eval(model, path, about, journal)
             continue
-        scored = []
-        for one in score_questions(model.module, model.pretrained, questions):
-            scored.append(one)
-            progress(path.stem, len(scored), len(questions))
-        yield summarize_choices(model.name, path.stem, str(path), scored, samples or SAMPLES, seed)
+        label = f"{about['model']}: {path.stem}"
+        scored = score_questions(
+            model.module,
+            model.pretrained,
+            questions,
+            journal=journal,
+            fingerprint=about["fingerprint"],
+            progress=functools.partial(progress, label),
+        )
+        yield summarize_choices(
+            list(scored), task=path.stem, path=str(path), samples=samples, seed=seed, **about
+        )

@@ -76,3 +76,14 @@ def test_what_is_interrupted_says_how_to_go_on(shell: Shell, monkeypatch: pytest
 
 def test_the_help_names_the_bound_of_a_window(shell: Shell) -> None:
     assert str(MAX_WINDOW) in shell("evaluate", "--help").out
+
+
+def test_tasks_need_no_data(shell: Shell, tmp_path: Path) -> None:
+    line = {"context": "the cat", "choices": ["sat", "ran"], "answer": 0}
+    (tmp_path / "q.jsonl").write_text(json.dumps(line))
+    done = shell("evaluate", "a", "--tasks", "q.jsonl", "--samples", "20")
+    assert done.code == 0 and "acc_norm" in done.out and "1 question" in done.out
+    both = shell("evaluate", "a", "text.txt", "--tasks", "q.jsonl", "--samples", "20", "--json")
+    assert len(json.loads(both.out)["tasks"]) == len(json.loads(both.out)["models"]) == 1
+    assert shell("evaluate", "a").code == 2
+    assert shell("evaluate", "a", "--tasks", "text.txt").code == 2

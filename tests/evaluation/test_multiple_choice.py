@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pellucid import FileError, TokenError
+from pellucid import ConfigError, FileError, TokenError
 from pellucid.config import ModelConfig
 from pellucid.evaluation.continuations import ContinuationScore
 from pellucid.evaluation.multiple_choice import (
@@ -129,17 +129,17 @@ def make_model() -> Model:
 def test_a_question_that_cannot_be_scored_is_refused_with_its_line(tmp_path: Path) -> None:
     model, long = make_model(), GOOD | {"choices": ["a", "b" * 20]}
     questions = read_questions(write(tmp_path / "a.jsonl", GOOD, long))
-    found = score_questions(model.module, model.pretrained, questions)
-    assert next(found).scores[0].n_dropped > 0
-    with pytest.raises(TokenError, match="line 2"):
-        next(found)
+    with pytest.raises(TokenError, match="line 2"):  # before the first is scored
+        next(score_questions(model.module, model.pretrained, questions))
+    (found,) = score_questions(model.module, model.pretrained, questions[:1])
+    assert found.scores[0].n_dropped > 0
 
 
 def test_a_model_that_computes_nan_prefers_nothing(tmp_path: Path) -> None:
     model = make_model()
     model.module.embed.weight.data.fill_(math.nan)
     questions = read_questions(write(tmp_path / "a.jsonl", GOOD))
-    with pytest.raises(TokenError, match="line 1"):
+    with pytest.raises(ConfigError, match="line 1"):
         list(score_questions(model.module, model.pretrained, questions))
 
 
@@ -154,7 +154,7 @@ def answer(*probabilities: float, right: int, n_dropped: int = 0) -> ScoredQuest
 
 
 def summarize(*scored: ScoredQuestion) -> TaskResult:
-    return summarize_choices("abcd", "made-up", "made-up.jsonl", scored, samples=200)
+    return summarize_choices(scored, model="abcd", task="made-up", path="made-up.jsonl", samples=200)
 
 
 def test_accuracy_and_chance_by_hand() -> None:

@@ -117,7 +117,7 @@ def both(folder: Path) -> tuple[Any, Any]:
 
     theirs = AutoModelForCausalLM.from_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    return LmEvalModel(folder), HFLM(theirs, tokenizer=tokenizer, batch_size=3, device="cpu")
+    return LmEvalModel(pellucid.load(folder)), HFLM(theirs, tokenizer=tokenizer, batch_size=3, device="cpu")
 
 
 def test_log_likelihoods_are_those_of_lm_evals_own_model(both: tuple[Any, Any]) -> None:
@@ -151,7 +151,7 @@ def test_texts_are_those_of_lm_evals_own_model(both: tuple[Any, Any]) -> None:
 def make_lm(folder: Path, **settings: Any) -> Any:
     from pellucid.workbench.lm_eval_model import LmEvalModel
 
-    return LmEvalModel(bpe_file(folder, **settings))
+    return LmEvalModel(pellucid.load(bpe_file(folder, **settings)))
 
 
 def test_the_bos_token_is_context_and_is_not_counted(folder: Path, tmp_path: Path) -> None:

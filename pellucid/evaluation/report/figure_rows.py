@@ -39,7 +39,7 @@ def make_source_rows(evaluation: Evaluation) -> Iterator[list[str]]:
     """Yields a table of the sources, its heads first: several figures of one model, or one of each model.
     Yields nothing where there is one source."""
     models = evaluation.models
-    if not models[0].sources:
+    if not models or not models[0].sources:
         return
     if len(models) == 1:
         yield ["", "documents", "targets", "loss", "bits per byte", "top-1"]

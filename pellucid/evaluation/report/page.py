@@ -10,8 +10,14 @@ from pathlib import Path
 
 from pellucid.columns import shorten
 from pellucid.evaluation.record import Evaluation, ModelEvaluation, Passage
-from pellucid.evaluation.report.figure_rows import describe_difference, make_figure_rows, make_source_rows
+from pellucid.evaluation.report.figure_rows import (
+    FigureRow,
+    describe_difference,
+    make_figure_rows,
+    make_source_rows,
+)
 from pellucid.evaluation.report.plots import make_plots
+from pellucid.evaluation.report.task_rows import describe_tasks, make_task_rows
 from pellucid.figures.html import escape_text, fill_page
 from pellucid.figures.inline import dark_rules, draw_plots
 from pellucid.figures.surprisal import draw_legend, draw_token, read_token_style
@@ -24,6 +30,8 @@ LONGEST_TOKEN, LONGEST_NAME, LONGEST_NOTE = 40, 120, 500
 """Letters of a token, of the name of a document or model, and of a note."""
 MOST_SOURCES = 50
 """Sources in the table."""
+MOST_TASK_ROWS = 200
+"""Rows of the table of tasks."""
 
 
 def _why_not_a_report(path: Path) -> str:
@@ -49,26 +57,31 @@ def write_page(evaluation: Evaluation, path: Path, force: bool = False) -> None:
 
 def make_page(evaluation: Evaluation) -> str:
     """Returns the page."""
-    names = _join_names([_name(one.model.name) for one in evaluation.models])
-    notes = [*map(describe_difference, evaluation.differences), *evaluation.notes()]
+    names = _join_names(list(map(_name, evaluation.names)))
+    differences = map(describe_difference, evaluation.differences)
+    notes = [*differences, *evaluation.notes(), *describe_tasks(evaluation)]
+    verb, what = ("predict", "the data") if evaluation.models else ("do", "the tasks")
     parts = {
         "TOKEN_STYLE": read_token_style(),
         "DARK_RULES": dark_rules(),
         "TITLE": f"Evaluation of {names}",
-        "HEADING": f"How well {names} {'predicts' if len(evaluation.models) == 1 else 'predict'} the data",
+        "HEADING": f"How well {names} {_inflect(verb, len(evaluation.names))} {what}",
         "DATA": ", ".join(map(_name, evaluation.data[:MOST_SOURCES])),
-        "FIGURES": "\n".join(_draw_figures(evaluation)),
+        "FIGURES": "\n".join(_draw_figures(evaluation, list(make_figure_rows(evaluation)))),
         "SOURCES": "\n".join(_draw_sources(evaluation)),
+        "TASKS": "\n".join(_draw_tasks(evaluation)),
         "NOTES": "\n".join(f"<li>{escape_text(shorten(note, LONGEST_NOTE))}</li>" for note in notes),
-        "PLOTS": "\n".join(draw_plots(list(make_plots(evaluation)), 0)),
-        "LEGEND": "\n".join(draw_legend()),
-        "PASSAGES": "\n".join(line for one in evaluation.models for line in _draw_model(one)),
+        "DOCUMENTS": "\n".join(_draw_documents(evaluation)) if evaluation.models else "",
     }
     return fill_page((Path(__file__).parent / "page.html").read_text("utf-8"), parts)
 
 
 def _name(text: str) -> str:
     return escape_text(shorten(text, LONGEST_NAME))
+
+
+def _inflect(verb: str, count: int) -> str:
+    return verb if count > 1 else {"do": "does"}.get(verb, f"{verb}s")
 
 
 def _join_names(names: Sequence[str]) -> str:
@@ -78,16 +91,28 @@ def _join_names(names: Sequence[str]) -> str:
 # ---- tables
 
 
-def _draw_figures(evaluation: Evaluation) -> Iterator[str]:
-    """Yields the table of all figures, and what each of them means in a last column."""
-    heads = "".join(f"<th>{_name(one.model.name)}</th>" for one in evaluation.models)
-    yield f"<thead><tr><th></th>{heads}<th></th></tr></thead><tbody>"
-    for label, cells, meaning in make_figure_rows(evaluation):
+def _draw_figures(evaluation: Evaluation, rows: Sequence[FigureRow]) -> Iterator[str]:
+    """Yields a table with a column for each model, and what each row means in a last one; nothing where
+    there are no models."""
+    if not any(row.cells for row in rows):
+        return
+    heads = "".join(f"<th>{_name(name)}</th>" for name in evaluation.names)
+    yield f'<div class="scroll"><table><thead><tr><th></th>{heads}<th></th></tr></thead><tbody>'
+    for label, cells, meaning in rows:
         kind = ' class="level"' if label.startswith(" ") else ""
         numbers = "".join(f"<td>{escape_text(shorten(cell, LONGEST_TOKEN))}</td>" for cell in cells)
-        row = f'<th scope="row">{escape_text(label.strip())}</th>{numbers}'
-        yield f'<tr{kind}>{row}<td class="meaning">{escape_text(meaning)}</td></tr>'
-    yield "</tbody>"
+        row = f'<th scope="row">{_name(label.strip())}</th>{numbers}'
+        yield f'<tr{kind}>{row}<td class="meaning">{_name(meaning)}</td></tr>'
+    yield "</tbody></table></div>"
+
+
+def _draw_tasks(evaluation: Evaluation) -> Iterator[str]:
+    rows = list(make_task_rows(evaluation))
+    if rows:
+        yield "<h2>Tasks</h2>"
+        yield from _draw_figures(evaluation, rows[:MOST_TASK_ROWS])
+    if len(rows) > MOST_TASK_ROWS:
+        yield f'<p class="faint">and {len(rows) - MOST_TASK_ROWS:,} more rows, in the JSON file</p>'
 
 
 def _draw_sources(evaluation: Evaluation) -> Iterator[str]:
@@ -104,7 +129,20 @@ def _draw_sources(evaluation: Evaluation) -> Iterator[str]:
         yield f'<p class="faint">and {len(rows) - MOST_SOURCES - 1:,} more sources, in the JSON file</p>'
 
 
-# ---- passages
+# ---- plots and passages
+
+
+def _draw_documents(evaluation: Evaluation) -> Iterator[str]:
+    yield "<h2>Where the loss comes from</h2>"
+    yield from draw_plots(list(make_plots(evaluation)), 0)
+    yield "<h2>Passages</h2>"
+    yield (
+        '<p class="faint">Point at a token, or tap it, to see its probability and its rank. Gray tokens come '
+        "before the passage.</p>"
+    )
+    yield from draw_legend()
+    for one in evaluation.models:
+        yield from _draw_model(one)
 
 
 def _draw_model(one: ModelEvaluation) -> Iterator[str]:
