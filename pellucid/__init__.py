@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time each is imported
     from pellucid.reference.tape import Tape
     from pellucid.workbench.compare import compare
     from pellucid.workbench.explaining import explain
+    from pellucid.workbench.looking import look
     from pellucid.workbench.model import Model
     from pellucid.workbench.opening import calibrate, evaluate, load, trace
     from pellucid.workbench.tokenizers import compare_tokenizers
@@ -62,6 +63,7 @@ __all__ = [
     "evaluate",
     "explain",
     "load",
+    "look",
     "ops",
     "record",
     "trace",
@@ -81,6 +83,7 @@ _HOMES = {
     "pellucid.reference.tape": ("Tape",),
     "pellucid.workbench.compare": ("compare",),
     "pellucid.workbench.explaining": ("explain",),
+    "pellucid.workbench.looking": ("look",),
     "pellucid.workbench.model": ("Model",),
     "pellucid.workbench.opening": ("calibrate", "evaluate", "load", "trace"),
     "pellucid.workbench.tokenizers": ("compare_tokenizers",),

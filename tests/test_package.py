@@ -22,6 +22,7 @@ FUNCTIONS = [
     "evaluate",
     "explain",
     "load",
+    "look",
     "record",
     "trace",
     "train",

@@ -33,6 +33,7 @@ COMMANDS: dict[str, Callable[[], Any]] = {
     "calibrate": lambda: import_module("pellucid.cli.calibrate").calibrate,
     "explain": lambda: import_module("pellucid.cli.explain").explain,
     "trace": lambda: import_module("pellucid.cli.trace").trace,
+    "look": lambda: import_module("pellucid.cli.look").look,
     "learn": lambda: import_module("pellucid.cli.learn").learn,
     "replay": lambda: import_module("pellucid.cli.replay").replay,
     "sheet": lambda: import_module("pellucid.cli.sheet").sheet,

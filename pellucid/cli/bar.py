@@ -63,9 +63,9 @@ def byte_bar() -> Iterator[Callable[[int], None]]:
 
 
 @contextmanager
-def token_bar() -> Iterator[Callable[[str, int, int | None], None]]:
-    """Yields what takes a name, the tokens done and their total: a bar with the tokens per second and the
-    remaining time on a terminal. Another name starts another bar."""
+def rate_bar(unit: str = "tokens") -> Iterator[Callable[[str, int, int | None], None]]:
+    """Yields what takes a name, how much is done and the total: a bar with the speed and the remaining time
+    on a terminal. Another name starts another bar."""
     if not sys.stderr.isatty():
         yield lambda name, done, total: None
         return
@@ -87,7 +87,7 @@ def token_bar() -> Iterator[Callable[[str, int, int | None], None]]:
         def render(self, task: Task) -> Text:
             of = "" if task.total is None else f" of {format_count(task.total)}"
             speed = f", {task.speed:,.0f} a second" if task.speed else ""
-            return Text(f"{format_count(task.completed)}{of} tokens{speed}")
+            return Text(f"{format_count(task.completed)}{of} {unit}{speed}")
 
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -102,6 +102,6 @@ def token_bar() -> Iterator[Callable[[str, int, int | None], None]]:
         def update(name: str, done: int, total: int | None) -> None:
             if name not in tasks:
                 tasks[name] = bar.add_task(name, total=total)
-            bar.update(tasks[name], completed=done)
+            bar.update(tasks[name], completed=done, total=total)
 
         yield update

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from pellucid.cli.bar import token_bar
+from pellucid.cli.bar import rate_bar
 from pellucid.cli.options import (
     Against,
     DataSources,
@@ -96,7 +96,7 @@ def calibrate(
 
     values = _read_temperatures(temperatures)
     found = load(model, device=device, dtype=dtype)
-    with token_bar() as bar:
+    with rate_bar() as bar:
         report = calibrate(
             found,
             data,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pellucid.cli.bar import token_bar
+from pellucid.cli.bar import rate_bar
 from pellucid.cli.options import (
     DATA,
     Against,
@@ -68,7 +68,7 @@ def evaluate(
 
     found = load(model, device=device, dtype=dtype)
     try:
-        with token_bar() as bar:
+        with rate_bar() as bar:
             evaluation = evaluate(
                 found,
                 data or [],

@@ -30,6 +30,10 @@ EXAMPLES = {
         'pellucid trace abcd "A B" -o ab.json',
         'pellucid trace abcd "A B" --target C --update adamw --lr 0.1 -o abc.json',
     ),
+    "look": (
+        'pellucid look abcd "A B" --token C --against A',
+        'pellucid look abcd "A B" --show attribution,search --path reference -o look.html',
+    ),
     "learn": ("pellucid learn", "pellucid learn 13 --answers"),
     "replay": ("pellucid replay ab.json", "pellucid replay ledger.json --model abcd"),
     "sheet": (

@@ -28,6 +28,7 @@ LINES = {
     "calibrate": ["ours", "plain.txt", "--limit", "500B", "-o", "NEW.svg"],
     "explain": ["abcd", "A B", "--at", "probs"],
     "trace": ["abcd", "A B", "-o", "NEW.json"],
+    "look": ["abcd", "A B", "-o", "NEW.html"],
     "replay": ["small.json"],
     "learn": [],
     "sheet": ["abcd", "A B", "--focus", "probs[t=1]", "-o", "NEW.md"],

@@ -1,0 +1,114 @@
+"""`pellucid look`: what happens inside a model."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pellucid.cli.options import Device, Dtype, Force, Json, ModelName, OptionalPrompt
+
+DEFAULT = "lens,attribution,attention"
+
+
+def look(
+    model: ModelName,
+    prompt: OptionalPrompt = None,
+    show: Annotated[
+        str,
+        typer.Option(
+            help="Views, separated by commas: lens, attribution, attention, heads, patching, paths, probes, "
+            "geometry, search, diagnostics.",
+            metavar="VIEW,...",
+        ),
+    ] = DEFAULT,
+    token: Annotated[
+        str | None,
+        typer.Option(help="The token whose logit is followed, by its text or id; else the most likely one."),
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(help="A second token: the difference of the two logits is followed.")
+    ] = None,
+    position: Annotated[
+        int | None,
+        typer.Option(help="The position that predicts, from 0; -1 is the last.", min=-(10**6), max=10**6),
+    ] = None,
+    head: Annotated[
+        str | None, typer.Option(help="A head, LAYER.HEAD: its attention pattern is drawn.", metavar="L.H")
+    ] = None,
+    corrupted: Annotated[
+        str | None, typer.Option(help="The other prompt of patching, with as many tokens.", metavar="PROMPT")
+    ] = None,
+    answer: Annotated[
+        str | None, typer.Option(help="The token that follows the prompt, for patching.", metavar="TOKEN")
+    ] = None,
+    wrong: Annotated[
+        str | None, typer.Option(help="The token that follows the other prompt.", metavar="TOKEN")
+    ] = None,
+    tuned: Annotated[
+        Path | None,
+        typer.Option(help="A tuned lens, FILE.safetensors, through which the lens reads.", metavar="FILE"),
+    ] = None,
+    fit_lens: Annotated[
+        list[str] | None,
+        typer.Option(help="Fit that lens first, on the beginning of this text; repeatable.", metavar="DATA"),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A further setting of a view; repeatable.", metavar="KEY=VALUE"),
+    ] = None,
+    path: Annotated[
+        str, typer.Option(help="Who computes: eager (the fast engine) or reference (the specification).")
+    ] = "eager",
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="A file: .json has every number, .html is a page, .svg, .png."),
+    ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the attribution as a trace, FILE.json, which `pellucid explain` takes apart."
+        ),
+    ] = None,
+    force: Force = False,
+    device: Device = "cpu",
+    dtype: Dtype = "float32",
+    json: Json = False,
+) -> None:
+    """Show what happens inside a model when it reads a prompt: which layer knows it, which head did it.
+
+    Every view states its formula over recorded names, which `pellucid explain` takes apart.
+    """
+    from pellucid.cli.bar import rate_bar
+    from pellucid.errors import UsageError
+    from pellucid.explain.trace_file import check_trace_output
+    from pellucid.interpretability.look_file import check_look_output
+    from pellucid.workbench import load, looking
+
+    if output is not None:
+        check_look_output(output, force)
+    if trace is not None:
+        check_trace_output(trace, force)
+    named = {"token": token, "against": against, "position": position, "head": head}
+    named |= {"corrupted": corrupted, "answer": answer, "wrong": wrong}
+    given: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    kinds = [kind.strip() for kind in show.split(",") if kind.strip()]
+    given |= looking.read_settings(kinds, settings or ())
+    opened = load(model, device=device, dtype=dtype)
+    with rate_bar("steps") as progress:
+        if fit_lens:
+            if tuned is None:
+                raise UsageError("--fit-lens writes a tuned lens: give --tuned FILE.safetensors for it.")
+            looking.fit_lens(opened, fit_lens, tuned, force=force, progress=progress)
+        found = looking.look(opened, prompt, show=kinds, path=path, tuned=tuned, progress=progress, **given)
+    if trace is not None:
+        looking.trace_look(opened, prompt, trace, force, **given)
+    if output is not None:
+        found.save(output, force)
+    if json:
+        from json import dumps
+
+        print(dumps(found.as_data(), ensure_ascii=False, indent=1))
+        return
+    print(found if output is None else f"{output}: {', '.join(view.title for view in found.views)}")
+    if trace is not None:
+        print(f"{trace}: try pellucid explain {trace} --at attribution.sum")

@@ -1,0 +1,279 @@
+"""`pellucid.look`: what happens inside a model on a prompt, in one view or several."""
+
+import importlib
+import inspect
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pellucid import notebook
+from pellucid.arguments import check_bool, check_int, check_one_of, check_path, check_text
+from pellucid.errors import UsageError, unknown
+from pellucid.evaluation.documents import read_documents
+from pellucid.format import escape_controls
+from pellucid.generation.settings.token_names import find_token
+from pellucid.interpretability.look_file import LookRecord, write_look
+from pellucid.interpretability.prompted_model import PromptedModel
+from pellucid.interpretability.runner import EngineRunner, Runner, SpecificationRunner
+from pellucid.interpretability.tuned_lens import (
+    TunedLens,
+    TunedLensFit,
+    check_tuned_lens_output,
+    fit_tuned_lens,
+    read_tuned_lens,
+)
+from pellucid.interpretability.view import View
+from pellucid.interpretability.view_text import format_view
+from pellucid.workbench.model import Model
+from pellucid.workbench.opening import load
+from pellucid.workbench.prompts import Prompt, parse_prompt
+
+
+@dataclass(frozen=True)
+class LookKind:
+    """A view by its name: the function of `interpretability/` that makes it, and what it shows."""
+
+    function: str
+    meaning: str
+    needs_prompt: bool = True
+
+    def find(self) -> Callable[..., View]:
+        module, _, name = self.function.partition(":")
+        found: Callable[..., View] = getattr(
+            importlib.import_module(f"pellucid.interpretability.{module}"), name
+        )
+        return found
+
+
+LOOKS: Mapping[str, LookKind] = {
+    "lens": LookKind("lens:view_lens", "what each layer would predict: the logit lens"),
+    "attribution": LookKind("attribution:view_attribution", "what each head and MLP adds to a logit"),
+    "attention": LookKind("attention:view_attention", "entropy, distance and sink of every head"),
+    "heads": LookKind("heads:view_heads", "what each head attends to, and the loss without it", False),
+    "patching": LookKind("patching:view_patching", "which value carries the difference of two prompts"),
+    "paths": LookKind("paths:view_paths", "the effect of one value through another alone"),
+    "geometry": LookKind("geometry:view_geometry", "neighbors, analogies and PCA of the embedding"),
+    "search": LookKind("search:view_search", "the next token as a maximum inner product search"),
+}
+DEFAULT = ("lens", "attribution", "attention")
+"""What is shown where nothing is asked for."""
+ONE_TOKEN = ("token", "against", "answer", "wrong")
+"""Settings that name one token, by its text or its id."""
+SEVERAL_TOKENS = ("tokens", "analogy")
+"""Settings that name several tokens."""
+SEVERAL_PROMPTS = ("prompts", "texts")
+"""Settings that are further texts, or ids."""
+PATHS = {"eager": "the fast engine", "reference": "the specification, in float64"}
+Progress = Callable[[str, int, int], None]
+"""Called with what is computed, how much of it is done, and how much there is."""
+
+
+class Look(LookRecord):
+    """The views of a model: print it, `save` it as .json, .html, .svg or .png."""
+
+    def save(self, path: str | os.PathLike[str], force: bool = False) -> None:
+        """Writes the views as the ending of the name says."""
+        write_look(Path(check_path("path", path)), self, check_bool("force", force))
+
+    def __getitem__(self, kind: str) -> View:
+        """Returns the view of a kind."""
+        for view in self.views:
+            if view.kind == kind:
+                return view
+        raise UsageError(unknown("view", kind, [view.kind for view in self.views]))
+
+    def __repr__(self) -> str:
+        kinds = ", ".join(view.kind for view in self.views)
+        return escape_controls(f"<Look inside {self.model}: {kinds}>", keep="")
+
+    def __str__(self) -> str:
+        return escape_controls("\n\n".join("\n".join(format_view(view)) for view in self.views))
+
+    def _repr_html_(self) -> str:
+        return "".join(
+            notebook.branch(view.title, (notebook.line("\n".join(format_view(view))),)) for view in self.views
+        )
+
+
+def look(
+    model: Model | str | os.PathLike[str],
+    prompt: Prompt | None = None,
+    *,
+    show: str | Sequence[str] = DEFAULT,
+    path: str = "eager",
+    tuned: "TunedLens | str | os.PathLike[str] | None" = None,
+    progress: Progress = lambda what, done, total: None,
+    **settings: Any,
+) -> Look:
+    """Returns views of what happens inside a model when it reads a prompt.
+
+    `show` names views (`pellucid.workbench.looking.LOOKS` says what each shows), `path` says who computes:
+    "eager", the fast engine, or "reference", the specification in float64. Further keywords are settings of
+    the views: `token=" tired"` and `position=7` for an attribution, `corrupted="…"`, `answer=" a"` and
+    `wrong=" b"` for patching. A token is given by its text or its id. With `tuned`, a tuned lens or its file
+    (`fit_lens` makes one), the lens reads every state through its fitted affine map.
+
+    >>> import pellucid
+    >>> found = pellucid.look("abcd", "A B", show="attribution", token="C", path="reference")
+    >>> found
+    <Look inside abcd: attribution>
+    """
+    opened = model if isinstance(model, Model) else load(model)
+    kinds = [show] if isinstance(show, str) else list(show)
+    check_one_of("path", path, tuple(PATHS))
+    for kind in kinds:
+        if check_text("show", kind) not in LOOKS:
+            raise UsageError(unknown("show", kind, LOOKS))
+    if not kinds:
+        raise UsageError(f"show is empty: give one view or several of {', '.join(LOOKS)}.")
+    if tuned is not None:
+        lens = tuned if isinstance(tuned, TunedLens) else read_tuned_lens(Path(tuned), opened.config)
+        settings = {**settings, "translate": lens.translate}
+    functions = {kind: LOOKS[kind].find() for kind in kinds}
+    check_settings(functions, settings)
+    if prompt is None and (lacking := [kind for kind in kinds if LOOKS[kind].needs_prompt]):
+        raise UsageError(f"{lacking[0]} is about a text: give a prompt.")
+    runner: Runner = (
+        EngineRunner(opened.module) if path == "eager" else SpecificationRunner(opened.config, opened.weights)
+    )
+    prompted = _prompt(opened, runner, prompt)
+    values = {name: _convert(opened, runner, name, value) for name, value in settings.items()}
+    views = []
+    for kind, function in functions.items():
+        taken = _parameters(function)
+        given = {name: value for name, value in values.items() if name in taken}
+        if "progress" in taken:
+            given["progress"] = lambda done, total, kind=kind: progress(kind, done, total)
+        views.append(function(prompted, **given))
+    others = [value for value in values.values() if isinstance(value, PromptedModel)]
+    prompts = [some.labels for some in (prompted, *others) if some.ids]
+    return Look(opened.name, prompts, views)
+
+
+def fit_lens(
+    model: Model | str | os.PathLike[str],
+    data: str | Sequence[str],
+    path: str | os.PathLike[str] | None = None,
+    *,
+    n_tokens: int = 1024,
+    steps: int = 50,
+    force: bool = False,
+    progress: Progress = lambda what, done, total: None,
+) -> TunedLensFit:
+    """Fits a tuned lens on the first `n_tokens` tokens of some texts, as `pellucid.evaluate` reads them, and
+    writes it to `path` (.safetensors) where that is given."""
+    opened = model if isinstance(model, Model) else load(model)
+    if path is not None:
+        check_tuned_lens_output(Path(path), force)
+    texts, left = list[list[int]](), check_int("n_tokens", n_tokens, least=1)
+    for document in read_documents(data, opened.pretrained):
+        texts.append(document.ids[: min(left, opened.config.context_length)].tolist())
+        left -= len(texts[-1])
+        if left <= 0:
+            break
+    found = fit_tuned_lens(
+        EngineRunner(opened.module),
+        texts,
+        steps=check_int("steps", steps, least=0),
+        progress=lambda done, total: progress("fitting the lens", done, total),
+    )
+    if path is not None:
+        found.lens.write(Path(path), force)
+    return found
+
+
+def trace_look(
+    model: Model, prompt: Prompt | None, path: str | os.PathLike[str], force: bool = False, **settings: Any
+) -> None:
+    """Writes the attribution of a logit as a trace: the forward pass of the specification, by head, and the
+    steps from it to every contribution. Settings other than those of an attribution are omitted."""
+    from pellucid.interpretability.attribution import trace_attribution
+    from pellucid.workbench.tracing import write_trace
+
+    if prompt is None:
+        raise UsageError("an attribution is about a text: give a prompt.")
+    prompted = _prompt(model, SpecificationRunner(model.config, model.weights), prompt)
+    known = ("token", "against", "position")
+    given = {
+        name: _convert(model, prompted.runner, name, settings[name]) for name in known if name in settings
+    }
+    write_trace(model, trace_attribution(prompted, **given), Path(path), force)
+
+
+def check_settings(functions: Mapping[str, Callable[..., View]], settings: Iterable[str]) -> None:
+    """Raises where a setting belongs to none of the views."""
+    for name in settings:
+        if not any(name in _parameters(function) for function in functions.values()):
+            others = [kind for kind, look in LOOKS.items() if name in _parameters(look.find())]
+            if others:
+                raise UsageError(f"{name} is a setting of {', '.join(others)}: show it, or omit {name}.")
+            known = sorted({known for function in functions.values() for known in _parameters(function)})
+            raise UsageError(unknown("setting", name, known))
+
+
+def read_settings(kinds: Sequence[str], texts: Sequence[str]) -> dict[str, Any]:
+    """Returns settings that are written as KEY=VALUE, each in the type of the view's parameter; a list is
+    separated by commas."""
+    known: dict[str, inspect.Parameter] = {}
+    for kind in kinds:
+        if kind not in LOOKS:
+            raise UsageError(unknown("view", kind, LOOKS))
+        known |= dict(list(inspect.signature(LOOKS[kind].find()).parameters.items())[1:])
+    for internal in ("progress", "translate"):
+        known.pop(internal, None)
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"--set {text} must be KEY=VALUE.")
+        if name not in known:
+            raise UsageError(unknown("setting", name, sorted(known)))
+        found[name] = _read_value(name, value, inspect.formatannotation(known[name].annotation))
+    return found
+
+
+def _read_value(name: str, text: str, annotation: str) -> Any:
+    if "Sequence" in annotation or "list" in annotation:
+        return [part for part in text.split(",") if part]
+    for kind, word in ((int, "a whole number"), (float, "a number")):
+        if kind.__name__ in annotation.replace(" ", "").split("|"):
+            try:
+                return kind(text)
+            except ValueError:
+                raise UsageError(f"{name}={text} must be {word}.") from None
+    return text
+
+
+def _parameters(function: Callable[..., View]) -> set[str]:
+    """Returns the names of a view's settings: its parameters after the prompted model."""
+    return set(list(inspect.signature(function).parameters)[1:])
+
+
+def _prompt(model: Model, runner: Runner, prompt: Prompt | None) -> PromptedModel:
+    ids = () if prompt is None else tuple(model.encode(parse_prompt(model, prompt)))
+    tokenizer = model.pretrained.tokenizer
+
+    def show_token(id: int) -> str:
+        return str(id) if tokenizer is None or id >= tokenizer.vocab_size else tokenizer.visible(id)
+
+    return PromptedModel(model.name, runner, ids, show_token, tokenizer)
+
+
+def _convert(model: Model, runner: Runner, name: str, value: Any) -> Any:
+    """Returns a setting as the views take it: a token as its id, another prompt as a prompted model."""
+    if name == "corrupted":
+        return _prompt(model, runner, value)
+    if name in ONE_TOKEN and value is not None:
+        return find_token(model.pretrained.tokenizer, name, value)
+    if name in SEVERAL_TOKENS and value is not None:
+        return [find_token(model.pretrained.tokenizer, name, token) for token in value]
+    if name in SEVERAL_PROMPTS and value is not None:
+        return [model.encode(parse_prompt(model, text)) for text in value]
+    if name == "head" and isinstance(value, str):
+        layer, dot, head = value.partition(".")
+        if not (dot and layer.isdecimal() and head.isdecimal()):
+            raise UsageError(f"head={value} must be LAYER.HEAD, such as 3.0.")
+        return int(layer), int(head)
+    return value

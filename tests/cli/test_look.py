@@ -1,0 +1,48 @@
+"""`pellucid look`: views on the terminal, in files, and as a trace that `explain` takes apart."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import Shell
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
+    monkeypatch.chdir(tmp_path)
+    return Shell(capsys, monkeypatch)
+
+
+def test_views_are_printed_with_their_formulas(shell: Shell) -> None:
+    done = shell("look", "abcd", "A B", "--show", "attribution,attention", "--token", "C", "--head", "0.0")
+    assert done.code == 0
+    assert "logit = Σ_i a_i" in done.out and "entropy" in done.out
+
+
+def test_an_attribution_can_be_taken_apart_to_the_last_product(shell: Shell) -> None:
+    line = ("look", "abcd", "A B", "--show", "attribution", "--token", "C", "--trace", "t.json", "--json")
+    found = json.loads(shell(*line).out)["views"][0]["data"]
+    done = shell("explain", "t.json", "--at", "attribution.sum", "--json")
+    assert json.loads(done.out)["value"] == pytest.approx(found["logit"], abs=1e-6)
+    assert "embed.weight" in shell("explain", "t.json", "--at", "attribution.sum", "--depth", "9").out
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.html", "a.svg"])
+def test_a_file_is_written_and_not_over_another(shell: Shell, name: str) -> None:
+    line = ("look", "abcd", "A B", "--show", "attribution", "-o", name)
+    assert shell(*line).code == 0
+    assert shell(*line).code == 2
+    assert shell(*line, "--force").code == 0
+
+
+def test_a_wrong_request_is_refused_before_anything_is_written(shell: Shell) -> None:
+    for line in (
+        ("look", "abcd", "A B", "--show", "nonsense"),
+        ("look", "abcd", "--show", "lens"),
+        ("look", "abcd", "A B", "-o", "a.pdf"),
+        ("look", "abcd", "A B", "--show", "attribution", "--set", "top"),
+        ("look", "gpt2", "A B"),
+    ):
+        done = shell(*line)
+        assert done.code == 2 and "Traceback" not in done.err, line

@@ -1,0 +1,101 @@
+"""`pellucid.look`: views by name, settings by name, tokens by text; what cannot be shown is refused."""
+
+import inspect
+import json
+from pathlib import Path
+
+import pytest
+
+import pellucid
+from pellucid.errors import PellucidError, UsageError
+from pellucid.workbench.looking import LOOKS, read_settings
+
+
+def test_every_view_is_found_and_has_a_default_for_each_setting() -> None:
+    for kind, look in LOOKS.items():
+        first, *settings = inspect.signature(look.find()).parameters.values()
+        assert first.default is inspect.Parameter.empty, kind
+        assert all(setting.default is not inspect.Parameter.empty for setting in settings), kind
+
+
+@pytest.mark.parametrize("kind", [kind for kind, look in LOOKS.items() if look.needs_prompt])
+def test_both_engines_show_the_same_numbers(kind: str) -> None:
+    model = pellucid.load("abcd", dtype="float64")
+    settings = {"corrupted": "C B", "answer": "C", "wrong": "A"} if kind in ("patching", "paths") else {}
+    fast, slow = (
+        pellucid.look(model, "A B", show=kind, path=path, **settings) for path in ("eager", "reference")
+    )
+    assert str(fast[kind].title) == str(slow[kind].title)
+    assert_close(fast.as_data()["views"], slow.as_data()["views"])
+
+
+def assert_close(one: object, other: object) -> None:
+    """Equal but for rounding; times are not compared."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        assert one.keys() == other.keys()
+        for key in one:
+            if key not in ("rows", "seconds", "cost"):
+                assert_close(one[key], other[key])
+    elif isinstance(one, list) and isinstance(other, list):
+        assert len(one) == len(other)
+        for pair in zip(one, other, strict=True):
+            assert_close(*pair)
+    elif isinstance(one, float) and isinstance(other, float):
+        assert one == pytest.approx(other, abs=1e-10)
+    else:
+        assert one == other
+
+
+def test_a_token_is_named_by_its_text_or_its_id() -> None:
+    by_text = pellucid.look("abcd", "A B", show="attribution", token="C", against="A")
+    by_id = pellucid.look("abcd", [0, 1], show="attribution", token=2, against=0)
+    assert by_text.as_data() == by_id.as_data()
+    assert by_text["attribution"].data["token"] == 2
+
+
+@pytest.mark.parametrize(
+    ("prompt", "asked"),
+    [
+        ("A B", {"show": "attributio"}),
+        ("A B", {"show": []}),
+        ("A B", {"show": "attribution", "corrupted": "A C"}),
+        ("A B", {"show": "attribution", "tokn": "A"}),
+        ("A B", {"show": "attribution", "token": "E"}),
+        ("A B", {"show": "attribution", "token": 4}),
+        ("A B", {"show": "attribution", "position": 2}),
+        ("A B", {"show": "attention", "head": "0"}),
+        ("A B", {"show": "attention", "head": "0.1"}),
+        ("A B", {"show": "lens", "path": "fused"}),
+        (None, {"show": "lens"}),
+        ("", {"show": "lens"}),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(prompt: str | None, asked: dict[str, object]) -> None:
+    with pytest.raises(PellucidError):
+        pellucid.look("abcd", prompt, **asked)  # type: ignore[arg-type]
+
+
+def test_settings_are_read_in_the_type_of_the_view() -> None:
+    assert read_settings(["attribution"], ["top=3"]) == {"top": 3}
+    assert read_settings(["geometry"], ["analogy=A,B,C"]) == {"analogy": ["A", "B", "C"]}
+    for text in ("top", "top=x", "tip=3"):
+        with pytest.raises(UsageError):
+            read_settings(["attribution"], [text])
+
+
+def test_a_look_is_printed_saved_and_shown_in_a_notebook(tmp_path: Path) -> None:
+    found = pellucid.look("abcd", "A B", show=["attribution", "attention"])
+    assert repr(found) == "<Look inside abcd: attribution, attention>"
+    assert "logit = Σ_i a_i" in str(found) and "<details" in found._repr_html_()
+    found.save(tmp_path / "look.json")
+    assert json.loads((tmp_path / "look.json").read_text())["prompts"] == [["A", "B"]]
+    with pytest.raises(UsageError):
+        found["lens"]
+
+
+def test_a_model_without_a_tokenizer_is_looked_into_by_ids() -> None:
+    config = pellucid.ModelConfig(vocab_size=7, context_length=8, n_layer=1, n_head=2, d_model=8, d_ff=16)
+    model = pellucid.Model.from_config(config)
+    assert pellucid.look(model, [1, 2, 3], show="attribution", token=5).prompts == [["1", "2", "3"]]
+    with pytest.raises(PellucidError):
+        pellucid.look(model, [1, 2, 3], show="attribution", token=" a")
