@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
+
 from pellucid.errors import FileError, TokenError
 from pellucid.text import alphabet
 from pellucid.text.folder import folder_files
@@ -185,6 +187,18 @@ class StandardTokenizer(Tokenizer):
             return super().encode_array(text)
         check_encodable(text)
         return self._call(lambda: fast.encode_to_numpy(text, disallowed_special=()))
+
+    def encode_spans(self, text: str) -> tuple[Ids, Ids]:
+        if not self.byte_level:
+            return super().encode_spans(text)
+        ids = self.encode_array(text)
+        ends = np.cumsum(self._sizes[ids])
+        return ids, np.stack([ends - self._sizes[ids], ends], axis=1)
+
+    @cached_property
+    def _sizes(self) -> Ids:
+        """The number of bytes of each token, by id."""
+        return np.array([len(token) for token in self._bytes], np.int64)
 
     def encode_bytes(self, data: bytes) -> list[int]:
         """Returns the ids of any bytes; `decode_bytes` inverts it. For byte-level tokenizers."""

@@ -70,8 +70,7 @@ def count_tokens(tokenizer: Tokenizer, text: str) -> TokenizationCounts:
     >>> found.tokens, found.bytes, found.script_bytes[SCRIPTS.index("Latin")].item()
     (3, 4, 3.0)
     """
-    ids = tokenizer.encode_array(text)
-    spans = np.array(tokenizer.offsets(text), np.int64).reshape(-1, 2)
+    ids, spans = tokenizer.encode_spans(text)
     sizes = count_utf8_bytes(text)
     total = int(sizes.sum())
     scripts = np.repeat(number_scripts(text), sizes)

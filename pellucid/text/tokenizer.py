@@ -73,6 +73,10 @@ class Tokenizer(ABC):
         ids = self.encode(text)
         return np.fromiter(ids, np.int64, len(ids))
 
+    def encode_spans(self, text: str) -> tuple[Ids, Ids]:
+        """Returns the ids [n] of a text, and the byte offsets [n 2] that `offsets` lists."""
+        return self.encode_array(text), np.array(self.offsets(text), np.int64).reshape(-1, 2)
+
     @abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the text of ids."""

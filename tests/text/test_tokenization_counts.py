@@ -31,6 +31,8 @@ def test_bytes_and_tokens_of_the_scripts_add_up_for_any_text(kind: str) -> None:
     texts = [text for text in [STORY[:700], *strings(60, seed=1)] if text]
     for text in texts:
         found = count_tokens(tokenizer, text)
+        ids, spans = tokenizer.encode_spans(text)
+        assert ids.tolist() == tokenizer.encode(text) and [*map(tuple, spans)] == tokenizer.offsets(text)
         assert found.bytes == len(text.encode()) == found.script_bytes.sum()
         assert found.tokens == len(tokenizer.encode(text))
         assert found.script_tokens.sum() == pytest.approx(found.tokens, rel=1e-12)
@@ -51,6 +53,13 @@ def test_a_token_of_two_scripts_is_shared_by_characters() -> None:
     assert by_script(found.script_tokens) == {"Latin": 1.5, "white space": 0.5}
     assert by_script(found.script_bytes) == {"Latin": 6, "white space": 2}
     assert found.script_bytes_per_token[SCRIPTS.index("Latin")] == 4.0
+
+
+def test_a_letter_of_two_bytes_counts_as_much_as_a_space() -> None:
+    tokenizer = train("bpe", [" ж ж ж ж ж"], 262)
+    found = count_tokens(tokenizer, " ж")
+    assert found.tokens == 1
+    assert by_script(found.script_tokens) == {"Cyrillic": 0.5, "white space": 0.5}
 
 
 def test_bytes_of_a_character_are_tokens_of_its_script() -> None:
