@@ -39,6 +39,9 @@ X_i: embedded, position_rows, each head's attn.head_out, each mlp_out, each bias
 g = W_U[v] (less that of another token), taken back through each norm: g ← r (γ ⊙ g), LayerNorm: less its mean
 a head by key: a_s = pattern[t,s] v[s] · (W_O g)"""
 
+MANY_HEADS = 16
+"""Heads from which on the numbers of a grid do not stand in its cells."""
+
 
 @dataclass(frozen=True)
 class Contribution:
@@ -274,7 +277,17 @@ def _plots(found: Attribution) -> list[Plot]:
         groups["MLP"] = found.mlps
     return [
         Bars("what each layer adds", layers, groups, "logit", decimals=3),
-        Grid("what each head adds", found.heads, layers, columns, "layer", "head", "signed", decimals=2),
+        Grid(
+            "what each head adds",
+            found.heads,
+            layers,
+            columns,
+            "layer",
+            "head",
+            "signed",
+            decimals=2,
+            is_compact=len(columns) > MANY_HEADS,
+        ),
     ]
 
 

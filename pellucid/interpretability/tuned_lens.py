@@ -15,8 +15,9 @@ lens, A = 0, is one of them.
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,11 +29,15 @@ from pellucid.interop.safetensors_file import read_file
 from pellucid.interpretability.lens import (
     append_lens,
     compute_probs,
+    label_state,
     list_states,
     list_weights,
     read_logits,
+    view_lens,
 )
+from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import Runner
+from pellucid.interpretability.view import View, ViewTable
 from pellucid.reference.op import Ref
 from pellucid.reference.ops.arithmetic import add
 from pellucid.reference.ops.einsum import einsum
@@ -44,8 +49,8 @@ from pellucid.reference.tape import Tape
 FORMAT, VERSION = "pellucid-tuned-lens", "1"
 HELD_OUT = 5
 """One position in this many is held out of the fit."""
-HALVINGS = 8
-"""How often a step is halved before the fit stops."""
+HALVINGS, GROWTH = 8, 1.2
+"""How often a step is halved before the fit stops, and how the rate grows after one that was not."""
 CHUNK = 1 << 22
 """Logits of one tape, about."""
 MOST = 1 << 27
@@ -61,6 +66,11 @@ class AffineMap:
 
     def __call__(self, state: Array) -> Array:
         return np.asarray(state + state @ self.weight + self.bias)
+
+    def move_towards(self, other: "AffineMap", share: float) -> "AffineMap":
+        """Returns the map at this share of the way to another."""
+        weight = self.weight + share * (other.weight - self.weight)
+        return AffineMap(weight, self.bias + share * (other.bias - self.bias))
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,12 +149,16 @@ def fit_tuned_lens(
             for part in (~held_out, held_out)
         )
         objectives.append(tuple(parts))
-    maps, fits = dict[str, AffineMap](), []
+    maps, fits, total = dict[str, AffineMap](), [], max(len(wanted) * steps, 1)
     for i, (name, (fitted, checked)) in enumerate(zip(wanted, objectives, strict=True)):
-        progress(i * steps, len(wanted) * steps)
-        maps[name], fit = _fit_state(name, fitted, checked, steps, lr, ridge)
-        fits.append(fit)
-    progress(len(wanted) * steps, len(wanted) * steps)
+        walk = _descend(fitted, checked, steps, lr, ridge)
+        plain = best = next(walk)
+        for k, one in enumerate(walk):
+            best = min(best, one, key=lambda step: step.divergence)
+            progress(i * steps + k, total)
+        maps[name] = best.map
+        fits.append(StateFit(name, plain.divergence, best.divergence, best.number))
+    progress(total, total)
     return TunedLensFit(TunedLens(maps), tuple(fits), int((~held_out).sum()), int(held_out.sum()))
 
 
@@ -210,31 +224,35 @@ class LensObjective:
             yield tape, tape("tuned.divergence", einsum, final, excess, spec="btv,btv->", scale=scale)
 
 
-def _fit_state(
-    name: str, fitted: LensObjective, checked: LensObjective, steps: int, lr: float, ridge: float
-) -> tuple[AffineMap, StateFit]:
-    """Returns the map of one state that diverges least on the held-out positions."""
-    starts = [fitted.make_identity(), fitted.regress(ridge)]
-    plain = checked.measure(starts[0])
-    map = min(starts, key=fitted.measure)
-    best = min((plain, 0, starts[0]), (checked.measure(map), 0, map), key=lambda one: one[0])
+@dataclass(frozen=True, eq=False)
+class _FitStep:
+    """A map on the way, and its mean divergence on the held-out positions."""
+
+    number: int
+    map: AffineMap
+    divergence: float
+
+
+def _descend(
+    fitted: LensObjective, checked: LensObjective, steps: int, lr: float, ridge: float
+) -> Iterator[_FitStep]:
+    """Yields the plain lens, the start of the fit, and the map after each step, until none lowers the
+    divergence of the fitted positions."""
+    plain, regressed = fitted.make_identity(), fitted.regress(ridge)
+    yield _FitStep(0, plain, checked.measure(plain))
+    map = min(plain, regressed, key=fitted.measure)
+    yield _FitStep(0, map, checked.measure(map))
     state: dict[str, Array] = {}
     for k in range(1, steps + 1):
         divergence, grads = fitted.differentiate(map)
         moved, state = _take_adam_step(map, grads, k, lr, state)
-        for halving in range(HALVINGS):
-            share = 0.5**halving
-            nearer = AffineMap(
-                map.weight + share * (moved.weight - map.weight), map.bias + share * (moved.bias - map.bias)
-            )
-            if fitted.measure(nearer) < divergence:
-                break
-        else:
-            break
-        map, lr = nearer, lr * (share if halving else 1.2)
-        best = min(best, (checked.measure(map), k, map), key=lambda one: one[0])
-    tuned, taken, map = best
-    return map, StateFit(name, plain, tuned, taken)
+        shares = (0.5**halving for halving in range(HALVINGS))
+        nearer = ((share, map.move_towards(moved, share)) for share in shares)
+        share, map = next((one for one in nearer if fitted.measure(one[1]) < divergence), (0.0, map))
+        if not share:
+            return
+        lr *= share if share < 1 else GROWTH
+        yield _FitStep(k, map, checked.measure(map))
 
 
 def _take_adam_step(
@@ -254,6 +272,21 @@ def _split(rows: Array, config: ModelConfig) -> list[Array]:
     """Returns the rows in chunks whose logits fit one tape."""
     size = max(1, CHUNK // config.vocab_size)
     return [rows[start : start + size] for start in range(0, len(rows), size)]
+
+
+# ---- the view
+
+
+def view_tuned_lens(prompted: PromptedModel, *, fit: TunedLensFit, **asked: Any) -> View:
+    """Returns what each state predicts through the tuned lens, and how much less it diverges than the plain
+    one on the held-out positions; `asked` is as for `view_lens`."""
+    view = view_lens(prompted, translate=fit.lens.translate, **asked)
+    rows = [(label_state(one.name), one.plain, one.tuned, one.steps) for one in reversed(fit.states)]
+    caption = f"mean KL on {fit.held_out:,} held-out positions, fitted on {fit.fitted:,}"
+    table = ViewTable(caption, ["state", "plain", "tuned", "steps"], rows)
+    states = [{"name": o.name, "plain": o.plain, "tuned": o.tuned, "steps": o.steps} for o in fit.states]
+    data = {**view.data, "fit": {"fitted": fit.fitted, "held_out": fit.held_out, "states": states}}
+    return replace(view, tables=[*view.tables, table], data=data)
 
 
 # ---- the file

@@ -12,6 +12,7 @@ from safetensors.numpy import save_file
 from pellucid.config import ModelConfig
 from pellucid.errors import FileError, UsageError
 from pellucid.interpretability.lens import compute_lens, list_states, list_weights
+from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import EngineRunner, SpecificationRunner
 from pellucid.interpretability.tuned_lens import (
     AffineMap,
@@ -20,6 +21,7 @@ from pellucid.interpretability.tuned_lens import (
     TunedLensFit,
     fit_tuned_lens,
     read_tuned_lens,
+    view_tuned_lens,
 )
 from pellucid.model.transformer import Transformer
 from tests.reference.models import CONFIGS, weights
@@ -173,3 +175,17 @@ def test_what_cannot_be_fitted_is_refused() -> None:
     for texts, states in (([], None), ([[1, 2]], None), ([[1, 2, 3, 4, 5]], ["blocks.1.resid_post"])):
         with pytest.raises(UsageError):
             fit_tuned_lens(runner, texts, states=states)
+
+
+def test_a_view_has_the_divergences_of_the_fit() -> None:
+    text = make_texts(1, seed=4)[0][:5]
+    view = view_tuned_lens(PromptedModel("small", train(), tuple(text)), fit=fit(), position=2)
+    plain, tuned = (np.array([row[i] for row in view.tables[1].rows]) for i in (1, 2))
+    assert (tuned < plain).all() and "X A + b" in view.formula
+    assert view.data["fit"]["held_out"] == fit().held_out
+
+
+def test_progress_reaches_its_end() -> None:
+    seen: list[tuple[int, int]] = []
+    fit_tuned_lens(train(), [[1, 2, 3, 4, 5, 6]], steps=2, progress=lambda *now: seen.append(now))
+    assert seen[-1][0] == seen[-1][1] == 8 and seen == sorted(seen)

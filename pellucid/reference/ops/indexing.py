@@ -68,8 +68,15 @@ def _concat_reads(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
     return Reads(tuple(boxes), attrs, zeros(index))
 
 
+FEW_PARTS = 4
+"""Arrays whose concatenation is written out; of more, the one that holds the cell is named."""
+
+
 def _concat_formula(index: Index, shapes: Sequence[Shape], axis: int) -> str:
-    return "{y} = " + " then ".join(f"{{{i}}}" for i in range(len(shapes)))
+    if len(shapes) <= FEW_PARTS:
+        return "{y} = " + " then ".join(f"{{{i}}}" for i in range(len(shapes)))
+    ends = np.cumsum([shape[axis] for shape in shapes])
+    return f"{{y}} = {{{int(np.searchsorted(ends, index[axis], side='right'))}}}"
 
 
 @operation(_concat_reads, _concat_formula)
