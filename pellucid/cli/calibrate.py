@@ -49,14 +49,17 @@ def calibrate(
         typer.Option(help="The share of the documents to fit on; the others are measured.", min=0, max=1),
     ] = 0.5,
     max_targets: Annotated[
-        int, typer.Option(help="At most this many targets, whose hidden states are held in memory.", min=1)
+        int,
+        typer.Option(
+            help="At most this many targets, whose hidden states are held in memory.", min=1, max=10**9
+        ),
     ] = 10_000,
     window: Window = None,
     stride: Stride = None,
     split: SplitRule = "file",
     limit: Limit = None,
     seed: Annotated[
-        int, typer.Option(help="Seed of the two parts of the documents and of the bootstrap.", min=0)
+        int, typer.Option(help="Seed of the parts and of the bootstrap.", min=0, max=2**63 - 1)
     ] = 0,
     save: Annotated[
         bool,

@@ -53,7 +53,7 @@ def evaluate(
     samples: Annotated[
         int, typer.Option(help="Samples of the bootstrap, for intervals.", min=1, max=1_000_000)
     ] = 1000,
-    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the bootstrap.", min=0, max=2**63 - 1)] = 0,
     device: Device = "cpu",
     dtype: Dtype = "float32",
     json: Json = False,

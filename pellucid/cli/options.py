@@ -107,7 +107,9 @@ Against = Annotated[
 Window = Annotated[
     int | None,
     typer.Option(
-        help="Tokens that the model reads at once; if omitted, its context length, at most 2048.", min=1
+        help="Tokens that the model reads at once; if omitted, its context length, at most 2048.",
+        min=1,
+        max=1_000_000_000,
     ),
 ]
 Stride = Annotated[
@@ -116,6 +118,7 @@ Stride = Annotated[
         help="Tokens from one window to the next; if omitted, the window. A smaller one gives every "
         "target after the first window more than window − stride tokens of context, and takes longer.",
         min=1,
+        max=1_000_000_000,
     ),
 ]
 SplitRule = Annotated[

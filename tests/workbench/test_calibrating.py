@@ -1,6 +1,7 @@
 """`pellucid.calibrate`: models side by side, rounded weights, checkpoints of a run, and what is saved."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,9 @@ import pytest
 import torch
 
 import pellucid
+from pellucid.config import preset
 from pellucid.errors import FileError, PellucidError, UsageError
+from pellucid.evaluation.calibration import measure
 from pellucid.evaluation.calibration import states as states_module
 from pellucid.generation.settings.resolve import resolve_sampling
 from pellucid.workbench import calibrating
@@ -36,10 +39,7 @@ def test_a_model_is_calibrated_by_its_name_or_at_hand(text: Path, tmp_path: Path
 
 def test_the_numbers_are_those_of_transformers_logits(text: Path, tmp_path: Path) -> None:
     """NLL, Brier, confidence and accuracy of one window, from another library's logits."""
-    transformers = pytest.importorskip("transformers")
-    from dataclasses import replace
-
-    from pellucid.config import preset
+    from transformers import AutoModelForCausalLM
 
     sizes = {"n_layer": 1, "d_model": 16, "n_head": 2, "n_kv_head": 2, "d_head": 8, "d_ff": 32}
     config = replace(preset("gpt2"), **sizes, vocab_size=300, context_length=32)
@@ -51,7 +51,7 @@ def test_the_numbers_are_those_of_transformers_logits(text: Path, tmp_path: Path
     scores = model.calibrate(tmp_path / "a.txt", fit_share=0.0, bins=5).calibrations[0].before
     ids = torch.tensor([bpe().encode(line)])
     with torch.no_grad():
-        logits = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hf")(ids).logits[0, :-1]
+        logits = AutoModelForCausalLM.from_pretrained(tmp_path / "hf")(ids).logits[0, :-1]
     probs, targets = torch.softmax(logits.double(), -1), ids[0, 1:]
     onehot = torch.nn.functional.one_hot(targets, 300)
     assert scores.nll.value == pytest.approx(
@@ -100,8 +100,6 @@ def test_a_report_is_written_as_numbers_pictures_and_steps(text: Path, tmp_path:
 def test_a_large_vocabulary_has_a_trace_of_measured_predictions(
     text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pellucid.evaluation.calibration import measure
-
     monkeypatch.setattr(measure, "MOST_LOGITS", 10)
     monkeypatch.setattr(states_module, "CHUNK", 1000)
     report = make_model().calibrate(text, **FEW)
@@ -129,13 +127,11 @@ def test_the_temperature_is_saved_as_the_generation_setting(text: Path, tmp_path
 
 def test_a_temperature_that_raises_the_nll_of_the_test_part_is_not_saved(text: Path, tmp_path: Path) -> None:
     calibration = make_model().calibrate(text, **FEW).calibrations[0]
-    import dataclasses
-
-    worse = dataclasses.replace(calibration, settings=calibration.settings[::-1])
-    worse = dataclasses.replace(
+    worse = replace(calibration, settings=calibration.settings[::-1])
+    worse = replace(
         worse,
         settings=tuple(
-            dataclasses.replace(each, name=name)
+            replace(each, name=name)
             for each, name in zip(worse.settings, ("as it is", "fitted T"), strict=True)
         ),
     )

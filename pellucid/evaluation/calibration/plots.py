@@ -11,13 +11,13 @@ from pellucid.figures.alt import describe
 from pellucid.figures.chart import Axis, Chart, LegendKey, PointLabel, Series
 from pellucid.figures.diagram import Histogram
 from pellucid.figures.figure import Figure, Plot, Section
-from pellucid.format import escape_controls
+from pellucid.format import escape_controls, pluralize
 
 WIDE = (300, 220)
 """Pixels of the axes of a plot."""
 NAME = 40
 """Letters of a model's name in a heading."""
-NOTE = "Of the predictions in each bin: how many are right (bars), and their mean confidence (black)."
+NOTE = "Of the predictions in each bin: how many are right (bars), and their mean confidence (lines)."
 
 
 def draw_reliability(title: str, bins: Bins) -> Histogram:
@@ -61,7 +61,10 @@ def make_figure_of(calibrations: Sequence[Calibration]) -> Figure:
             each for each in calibration.settings if each.name == FITTED or each is calibration.settings[0]
         ]
         name = shorten(escape_controls(calibration.model, keep=""), NAME)
-        heading = f"{name}: {calibration.split.describe()}"
+        units = calibration.split.count_units(calibration.split.is_test)
+        noun = "block" if calibration.split.is_by_block else "document"
+        counts = f"{pluralize(calibration.before.count, 'target')} of {pluralize(units, noun)}"
+        heading = f"{name}: {counts}"
         plots = [plot for each in shown for plot in _draw(each)]
         plots.append(draw_confidences("confidences as it is", calibration.before.bins))
         plots += [] if calibration.curve is None else [draw_curve(calibration)]
