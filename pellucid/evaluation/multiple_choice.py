@@ -81,14 +81,16 @@ class LengthRule(NamedTuple):
 
 
 RULES: Mapping[str, LengthRule] = {
-    "sum": LengthRule(lambda choice, n_tokens: 1, "acc", "the sum over the choice's tokens"),
+    "sum": LengthRule(
+        lambda choice, n_tokens: 1, "acc", "the right choice has the largest Σ ln p of its tokens"
+    ),
     "per_character": LengthRule(
-        lambda choice, n_tokens: len(choice), "acc_norm", "the sum / characters of the choice"
+        lambda choice, n_tokens: len(choice), "acc_norm", "the largest Σ ln p / characters"
     ),
     "per_byte": LengthRule(
-        lambda choice, n_tokens: len(choice.encode()), "acc_bytes", "the sum / UTF-8 bytes of the choice"
+        lambda choice, n_tokens: len(choice.encode()), "acc_bytes", "the largest Σ ln p / UTF-8 bytes"
     ),
-    "per_token": LengthRule(lambda choice, n_tokens: n_tokens, "acc_tokens", "the sum / tokens"),
+    "per_token": LengthRule(lambda choice, n_tokens: n_tokens, "acc_tokens", "the largest Σ ln p / tokens"),
 }
 
 

@@ -7,9 +7,10 @@
 lm-eval splits and normalizes; log-likelihoods come from `evaluation/continuations.py`, texts from the engine.
 """
 
+import itertools
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
@@ -29,6 +30,7 @@ from pellucid.workbench.completing import complete, make_engine
 if TYPE_CHECKING:
     from pellucid.workbench.model import Model
 
+Found = TypeVar("Found")
 MAX_NEW_TOKENS = 256
 """Where a task does not say `max_gen_toks`; lm-eval's own default."""
 
@@ -40,10 +42,18 @@ class LmEvalModel(TemplateLM):
     chat template, whose special tokens are parsed.
     """
 
-    def __init__(self, model: "Model", journal: Journal | None = None, fingerprint: str = "") -> None:
+    def __init__(
+        self,
+        model: "Model",
+        journal: Journal | None = None,
+        fingerprint: str = "",
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
         """Takes a model; log-likelihoods in the `journal`, whose keys hold the `fingerprint` of the weights,
-        are not computed again."""
+        are not computed again. `progress` is called with the tokens of the requests so far, and of all;
+        without it tqdm shows the requests."""
         super().__init__()
+        self._progress = progress
         self._resume: dict[str, Any] = {"journal": journal, "fingerprint": fingerprint}
         self.model = model
         self._chat: Chat | None = None
@@ -88,6 +98,11 @@ class LmEvalModel(TemplateLM):
 
     # ---- log-likelihoods
 
+    def loglikelihood(
+        self, requests: Sequence[Instance], disable_tqdm: bool = False
+    ) -> list[tuple[float, bool]]:
+        return super().loglikelihood(requests, disable_tqdm or self._progress is not None)  # type: ignore[no-any-return]
+
     def _loglikelihood_tokens(
         self,
         requests: Sequence[tuple[tuple[str, str] | None, list[int], list[int]]],
@@ -106,7 +121,19 @@ class LmEvalModel(TemplateLM):
 
     def _score(self, pairs: Sequence[EncodedPair], disable_tqdm: bool) -> Iterator[ContinuationScore]:
         scores = score_continuations(self.model.module, pairs, **self._resume)
-        yield from tqdm(scores, "log-likelihoods", len(pairs), disable=disable_tqdm)
+        sizes = [len(context) + len(ids) for context, ids in pairs]
+        return self._show(scores, "log-likelihoods", sizes, disable_tqdm)
+
+    def _show(
+        self, found: Iterable[Found], what: str, sizes: Sequence[int], disable_tqdm: bool
+    ) -> Iterator[Found]:
+        """Yields what is found for requests of these sizes in tokens, and shows how far it has come."""
+        if self._progress is None:
+            yield from tqdm(found, what, len(sizes), disable=disable_tqdm)
+            return
+        for one, done in zip(found, itertools.accumulate(sizes), strict=True):
+            self._progress(done, sum(sizes))
+            yield one
 
     def loglikelihood_rolling(self, requests: Sequence[Instance], disable_tqdm: bool = False) -> list[float]:
         """Returns ln p of each text, in windows of the whole context as lm-eval defines them; the bos token
@@ -134,7 +161,8 @@ class LmEvalModel(TemplateLM):
             return []
         engine = make_engine(self.model, asked, {})
         texts = []
-        for done in tqdm(complete(engine, asked), "texts", len(asked), disable=disable_tqdm):
+        sizes = [len(one.prompt) + (one.sampling.max_new_tokens or 0) for one in asked]
+        for done in self._show(complete(engine, asked), "texts", sizes, disable_tqdm):
             texts.append(done[0].text)
             self.cache_hook.add_partial("generate_until", requests[len(texts) - 1].args, texts[-1])
         return texts

@@ -4,11 +4,12 @@ A task file is a program: lm-eval runs the functions and templates that it names
 """
 
 import contextlib
+import functools
 import logging
 import math
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
     from pellucid.evaluation.scoring import Journal
     from pellucid.workbench.model import Model
 
-OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1"}
-"""What the libraries of Hugging Face read when they are imported; a value that the user has set wins."""
-QUIET = {"TQDM_DISABLE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
-"""Where there is no terminal."""
+ENVIRONMENT = dict.fromkeys(
+    ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "HF_EVALUATE_OFFLINE", "DISABLE_MULTIPROC"), "1"
+)
+"""Nothing is downloaded: the libraries of Hugging Face read this when they are imported. And lm-eval starts
+no processes for its bootstrap. A value that the user has set wins."""
 NORMAL = 1.96
 """Standard errors on either side of a value in its 95 % interval."""
 SAMPLES = 1000
@@ -30,22 +32,26 @@ SAMPLES = 1000
 
 
 def run_lm_eval(
-    model: "Model", path: Path, about: Mapping[str, str], journal: "Journal | None" = None
+    model: "Model",
+    path: Path,
+    about: Mapping[str, str],
+    journal: "Journal | None" = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[TaskResult]:
     """Returns the result of each task and group of a YAML file, or of all YAML files in a folder.
 
     `about` are the model's name and fingerprint; log-likelihoods in the `journal` are not computed again.
     """
-    with _set_environment(OFFLINE | ({} if sys.stderr.isatty() else QUIET)):
+    with _set_environment(ENVIRONMENT):
         from lm_eval import __version__, simple_evaluate
         from lm_eval.tasks import TaskManager
 
         from pellucid.workbench.lm_eval_model import LmEvalModel
 
-        with _quiet_logs(), _translate_errors(path):
+        with _silence(), _translate_errors(path):
             manager = TaskManager(include_path=path if path.is_dir() else None, include_defaults=False)
             names = _find_tasks(manager, path)
-            lm = LmEvalModel(model, journal, about["fingerprint"])
+            lm = LmEvalModel(model, journal, about["fingerprint"], progress)
             found = simple_evaluate(lm, tasks=names, task_manager=manager, bootstrap_iters=SAMPLES)
     about = {**about, "path": str(path), "harness": f"lm-eval {__version__}"}
     rows = found["results"] | found.get("groups", {})
@@ -149,15 +155,27 @@ def _set_environment(values: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _quiet_logs() -> Iterator[None]:
-    """Lets lm-eval log errors alone: it warns about each default that a task file relies on."""
-    logger = logging.getLogger("lm_eval")
-    level = logger.level
+def _silence() -> Iterator[None]:
+    """Keeps the progress bars and the warnings of lm-eval and its libraries from the screen: it warns about
+    each default that a task file relies on. What is printed goes to standard error, since standard output may
+    be JSON."""
+    import datasets
+    import tqdm
+    from lm_eval.api import task
+
+    logger, bar = logging.getLogger("lm_eval"), tqdm.tqdm
+    level, had_bars = logger.level, not datasets.are_progress_bars_disabled()
     logger.setLevel(logging.ERROR)
+    datasets.disable_progress_bars()
+    tqdm.tqdm = task.tqdm = functools.partial(bar, disable=True)
     try:
-        yield
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
     finally:
         logger.setLevel(level)
+        tqdm.tqdm = task.tqdm = bar
+        if had_bars:
+            datasets.enable_progress_bars()
 
 
 @contextlib.contextmanager

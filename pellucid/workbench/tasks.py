@@ -73,19 +73,19 @@ def evaluate_tasks(
         return
     about = {"model": name or model.name, "fingerprint": compute_fingerprint(model)}
     for path, questions in tasks.items():
+        show = functools.partial(progress, f"{about['model']}: {path.stem}")
         if questions is None:
             from pellucid.workbench.lm_eval_tasks import run_lm_eval
 
-            yield from run_lm_eval(model, path, about, journal)
+            yield from run_lm_eval(model, path, about, journal, show)
             continue
-        label = f"{about['model']}: {path.stem}"
         scored = score_questions(
             model.module,
             model.pretrained,
             questions,
             journal=journal,
             fingerprint=about["fingerprint"],
-            progress=functools.partial(progress, label),
+            progress=show,
         )
         yield summarize_choices(
             list(scored), task=path.stem, path=str(path), samples=samples, seed=seed, **about

@@ -79,6 +79,21 @@ def test_contexts_that_lost_their_beginning_are_counted(tmp_path: Path) -> None:
     assert found.n_truncated == 1
 
 
+def test_nothing_is_printed_but_by_us(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A metric with a bootstrap, for which lm-eval prints a line and starts processes."""
+    path = write_task(tmp_path, "letters")
+    path.write_text(
+        path.read_text().replace("[{metric: acc", "[{metric: acc_norm, aggregation: median}, {metric: acc")
+    )
+    seen = list[tuple[str, int, int]]()
+    (found,) = evaluate_tasks(
+        pellucid.load("abcd"), read_tasks([path]), progress=lambda *now: seen.append(now)
+    )
+    assert "acc_norm" in [metric.name for metric in found.metrics] and seen[-1][1] == seen[-1][2]
+    out, err = capfd.readouterr()
+    assert not out and "%" not in err
+
+
 @pytest.mark.parametrize("content", ["a: [", "task: a\n", "task: a\ndataset_path: json\n", "just text", ""])
 def test_a_file_that_lm_eval_cannot_run_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / "wrong.yaml").write_text(content)
