@@ -62,17 +62,24 @@ def has_one_tokenizer(evaluation: Evaluation) -> bool:
     return len(alike) == 1 and all(one.measure == "loss" for one in evaluation.differences)
 
 
-def describe_difference(one: PairedDifference) -> str:
-    """Returns what the paired bootstrap says of two models, in one sentence."""
-    found = one.difference
-    change = "better" if found.value < 0 else "worse"
-    start = f"{one.model} − {one.baseline}: {format_estimate(found, sign='+')} {UNITS[one.measure]}"
-    better = f"better on {one.n_better:,} of {one.n_documents:,} documents"
+def describe_differences(evaluation: Evaluation) -> Iterator[str]:
+    """Yields what the paired bootstrap says of each model and the first, in one sentence each."""
+    unknown = {one.model.name for one in evaluation.models if one.n_unknown}
+    for one in evaluation.differences:
+        found = format_estimate(one.difference, sign="+")
+        verdict = _judge(one, sorted({one.model, one.baseline} & unknown))
+        yield f"{one.model} − {one.baseline}: {found} {UNITS[one.measure]}{verdict}."
+
+
+def _judge(one: PairedDifference, unknown: Sequence[str]) -> str:
+    if unknown and one.measure == "bits_per_byte":
+        return f", which does not compare them: {' and '.join(unknown)} does not predict all of the text"
     if one.p_value is None:
-        return f"{start}; one document, so that there is no test of the difference."
-    if one.p_value < SIGNIFICANT:
-        return f"{start}, p = {one.p_value:.2g}: {change}; {better}."
-    return f"{start}, p = {one.p_value:.2g}: other documents might say the opposite; {better}."
+        return "; one document, so that there is no test of the difference"
+    better = f"better on {one.n_better:,} of {one.n_documents:,} documents"
+    if one.p_value >= SIGNIFICANT:
+        return f", p = {one.p_value:.2g}: other documents might say the opposite; {better}"
+    return f", p = {one.p_value:.2g}: {'better' if one.difference.value < 0 else 'worse'}; {better}"
 
 
 # ---- cells

@@ -12,7 +12,7 @@ from pellucid.columns import shorten
 from pellucid.evaluation.record import Evaluation, ModelEvaluation, Passage
 from pellucid.evaluation.report.figure_rows import (
     FigureRow,
-    describe_difference,
+    describe_differences,
     make_figure_rows,
     make_source_rows,
 )
@@ -58,7 +58,7 @@ def write_page(evaluation: Evaluation, path: Path, force: bool = False) -> None:
 def make_page(evaluation: Evaluation) -> str:
     """Returns the page."""
     names = _join_names(list(map(_name, evaluation.names)))
-    differences = map(describe_difference, evaluation.differences)
+    differences = describe_differences(evaluation)
     notes = [*differences, *evaluation.notes(), *describe_tasks(evaluation)]
     verb, what = ("predict", "the data") if evaluation.models else ("do", "the tasks")
     parts = {

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pellucid.columns import format_columns, wrap
 from pellucid.evaluation.record import Evaluation
-from pellucid.evaluation.report.figure_rows import describe_difference, make_figure_rows, make_source_rows
+from pellucid.evaluation.report.figure_rows import describe_differences, make_figure_rows, make_source_rows
 from pellucid.evaluation.report.task_rows import describe_tasks, make_task_rows
 
 WIDTH = 80
@@ -24,7 +24,7 @@ def format_evaluation(evaluation: Evaluation, width: int = WIDTH) -> Iterator[st
     if tasks := [[row.label, *row.cells] for row in make_task_rows(evaluation)]:
         yield from [""] * bool(evaluation.models)
         yield from format_columns([heads, *tasks], width, first=40, most=24)
-    differences = map(describe_difference, evaluation.differences)
+    differences = describe_differences(evaluation)
     for lines in (differences, evaluation.notes(), describe_tasks(evaluation)):
         for i, line in enumerate(lines):
             yield from [""] * (i == 0)

@@ -1,8 +1,10 @@
 """The rows of an evaluation: every cell from the record, and no row without a figure."""
 
+from dataclasses import replace
+
 from pellucid.evaluation.record import Estimate
 from pellucid.evaluation.report.figure_rows import (
-    describe_difference,
+    describe_differences,
     format_estimate,
     has_one_tokenizer,
     make_figure_rows,
@@ -51,16 +53,24 @@ def test_losses_of_different_tokenizers_are_not_put_beside_each_other() -> None:
     assert next(make_source_rows(apart))[0] == "bits per byte"
 
 
-def test_a_difference_is_better_worse_or_not_decided() -> None:
-    def describe(p: float | None) -> str:
-        [one] = make_evaluation(make_model("a"), make_model("b"), p=p).differences
-        return describe_difference(one)
+def describe(p: float | None, measure: str = "loss", n_unknown: int = 0) -> str:
+    other = replace(make_model("b"), n_unknown=n_unknown)
+    [line] = describe_differences(make_evaluation(make_model("a"), other, measure=measure, p=p))
+    return line
 
+
+def test_a_difference_is_better_worse_or_not_decided() -> None:
     assert describe(0.01) == (
         "b − a: −0.1250 ±0.0750 nats per token, p = 0.01: better; better on 30 of 40 documents."
     )
     assert "better;" not in describe(0.3) and "p = 0.3" in describe(0.3)
     assert "p =" not in describe(None)
+
+
+def test_a_model_that_loses_text_to_the_unknown_token_is_not_called_better() -> None:
+    assert "b does not predict all of the text" in describe(0.01, "bits_per_byte", n_unknown=5)
+    assert "better" not in describe(0.01, "bits_per_byte", n_unknown=5)
+    assert "better" in describe(0.01, "loss", n_unknown=5)  # both lose the same text
 
 
 def test_an_estimate_without_an_interval_is_its_value() -> None:
