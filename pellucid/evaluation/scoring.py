@@ -24,11 +24,12 @@ from pellucid.evaluation.windows import WindowRow, make_batches, make_rows, pad_
 from pellucid.model.precision import widen
 from pellucid.model.transformer import Transformer
 
-BATCH_TOKENS = {"cpu": 2048}
-"""Tokens of a forward pass, by device; a longer window is a pass by itself."""
+BATCH_TOKENS = {"cpu": 512}
+"""Tokens of a forward pass, by device; a longer window is a pass by itself. On a CPU more tokens leave the
+cache and are slower (`benchmarks/evaluation.py`)."""
 LARGE_BATCH = 1 << 15
 """The same on any other device."""
-CHUNK_LOGITS = 1 << 23
+CHUNK_LOGITS = 1 << 22
 """Logits that exist at once, about."""
 
 Floats = NDArray[np.float64]

@@ -23,7 +23,7 @@ from pellucid.data.shard import Ids
 from pellucid.errors import UsageError
 from pellucid.evaluation.documents import EncodedDocument
 
-MAX_WINDOW = 2048
+MAX_WINDOW = 1024
 """The default window, or the model's context length where that is less."""
 GROUP = 16
 """Batches whose rows are sorted by length together."""
@@ -66,7 +66,7 @@ def resolve_window(
     """Returns window and stride: by default the context length, at most `MAX_WINDOW`, and the window.
 
     >>> resolve_window(8192), resolve_window(512, stride=128)
-    ((2048, 2048), (512, 128))
+    ((1024, 1024), (512, 128))
     """
     if window is None:
         window = min(context_length, MAX_WINDOW)

@@ -1,6 +1,7 @@
 """Scores of documents: the log-likelihoods of `Model.score` and of `transformers`, each target once."""
 
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +92,24 @@ def test_log_likelihoods_are_those_of_transformers(tmp_path: Path, family: str) 
         logits = theirs(torch.tensor(document.ids[:-1])[None]).logits[0]
     wanted = torch.nn.functional.cross_entropy(logits, torch.tensor(document.ids[1:]), reduction="none")
     assert found.nll == pytest.approx(wanted.numpy()[document.is_counted], abs=1e-4)
+
+
+@pytest.mark.skipif("PELLUCID_SMOLLM2" not in os.environ, reason="needs the real model")
+def test_log_likelihoods_of_a_real_model_are_those_of_transformers(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    from pellucid.workbench.opening import load
+
+    ours = load(os.environ["PELLUCID_SMOLLM2"])
+    ours.save_pretrained(tmp_path / "theirs")
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "theirs", dtype=torch.float32).eval()
+    text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")[:800]
+    (document,) = read_documents(write(tmp_path, a=text), ours.pretrained)
+    (found,) = score_documents(ours.module, [document], window=1024, stride=1024)
+    with torch.no_grad():
+        logits = theirs(torch.tensor(document.ids[:-1])[None]).logits[0]
+    wanted = torch.nn.functional.cross_entropy(logits, torch.tensor(document.ids[1:]), reduction="none")
+    assert len(found.nll) > 150 and found.nll == pytest.approx(wanted.numpy(), abs=1e-4)
 
 
 def test_a_context_of_one_token() -> None:
