@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pellucid.arguments import check_path
 from pellucid.errors import FileError, UsageError
+from pellucid.files import check_readable
 
 if TYPE_CHECKING:  # torch is imported when a task runs
     from pellucid.evaluation.multiple_choice import Question
@@ -42,6 +43,7 @@ def _read_task(path: Path) -> "list[Question] | None":
         from pellucid.evaluation.multiple_choice import read_questions
 
         return read_questions(path)
+    check_readable(path)
     if not path.exists():
         raise FileError(f"cannot read {path}: No such file or directory.")
     if not path.is_dir() and path.suffix not in (".yaml", ".yml"):
