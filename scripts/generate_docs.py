@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import typer.main
 from choices_page import choices_files
-from generation_page import generation_page
+from generation_page import generation_page, run_examples
 from lessons_page import lesson_files
 from messages_page import messages_page
 from python_page import python_page
@@ -242,6 +242,7 @@ def pages() -> dict[Path, str]:
         ROOT / "docs" / "generation.md": generation_page(
             (ROOT / "docs" / "generation.md").read_text("utf-8")
         ),
+        ROOT / "docs" / "calibration.md": run_examples((ROOT / "docs" / "calibration.md").read_text("utf-8")),
         ROOT / "docs" / "python.md": python_page((ROOT / "docs" / "python.md").read_text("utf-8")),
         ROOT / "docs" / "recipes.md": recipes_page((ROOT / "docs" / "recipes.md").read_text("utf-8")),
         ROOT / "docs" / "glossary.md": MADE + "\n".join(glossary()) + "\n",

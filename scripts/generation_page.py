@@ -30,6 +30,11 @@ def generation_page(text: str) -> str:
         assert found == 1, f"docs/generation.md has no place for its {name}"
     for name, number in (("default", DEFAULT_NEW_TOKENS), ("answer", ANSWER_TOKENS)):
         text = re.sub(rf"(<!-- {name} -->).*?(<!-- /{name} -->)", rf"\g<1>{number}\g<2>", text)
+    return run_examples(text)
+
+
+def run_examples(text: str) -> str:
+    """Returns a page with each command and example run in order, in one folder, and its output below it."""
     names: dict[str, object] = {}
 
     def run(block: re.Match[str]) -> str:

@@ -1,6 +1,7 @@
 """Calibrations as plain data, and as a JSON file with a format number."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -72,6 +73,7 @@ def _describe(calibration: Calibration) -> dict[str, Any]:
         },
         "settings": list(map(_describe_setting, calibration.settings)),
         "fitted_temperature": calibration.fitted_temperature,
+        "standard_error": None if fit is None or math.isnan(fit.standard_error) else fit.standard_error,
         "newton_steps": [
             {
                 "temperature": step.temperature,

@@ -10,6 +10,7 @@ Newton's method, β ← β − η dNLL/dβ / d²NLL/dβ², from β = 1; η is ha
 predictions that it is fitted on, the NLL of the fitted temperature is never above that of T = 1.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -90,6 +91,13 @@ class TemperatureFit:
     @property
     def temperature(self) -> float:
         return self.steps[-1].temperature
+
+    @property
+    def standard_error(self) -> float:
+        """The standard error of T for N independent predictions, T² / √(N d²NLL/dβ²); NaN for equal ones."""
+        last = self.steps[-1]
+        information = len(last.lse) * last.curvature
+        return last.temperature**2 / math.sqrt(information) if information > 0 else math.nan
 
 
 def fit_temperature(states: HeldStates) -> TemperatureFit:

@@ -35,9 +35,10 @@ def format_calibrations(calibrations: Sequence[Calibration], width: int = WIDTH)
     yield from format_columns(rows, width, first=34)
     yield ""
     yield from wrap(EXPLANATION, width)
-    for calibration in calibrations:
-        yield ""
-        yield from _format_fit(calibration, width)
+    yield ""
+    yield from _format_fit(calibrations[0], width)
+    for calibration in calibrations[1:]:
+        yield from wrap(f"{calibration.model}: {_format_result(calibration)}", width)
     if len(calibrations) == 1:
         yield ""
         yield from write_text(draw_reliability("reliability as it is", calibrations[0].before.bins), width)
@@ -91,12 +92,7 @@ def _format_fit(calibration: Calibration, width: int) -> Iterator[str]:
     yield from format_columns(rows, width)
     if fit.is_bounded:
         yield from wrap(BOUNDED[fit.temperature < 1].format(T=fit.temperature), width)
-    before, after = calibration.before.nll.value, calibration.after
-    if after is not None:
-        change = after.nll.value - before
-        words = f"On the test part the NLL changes by {change:+.6f}".replace("-", "−")
-        verdict = "" if change <= 0 else ": the fitted temperature does not carry over to it, so keep T = 1"
-        yield from wrap(f"{words}{verdict}.", width)
+    yield from wrap(_format_result(calibration), width)
     if (vector := calibration.vector_fit) is not None:
         first, last = vector.steps[0].nll, vector.steps[-1].nll
         yield from wrap(
@@ -104,6 +100,20 @@ def _format_fit(calibration: Calibration, width: int) -> Iterator[str]:
             f"the fitting part from {first:.6f} to {last:.6f} in {pluralize(len(vector.steps) - 1, 'step')}.",
             width,
         )
+
+
+def _format_result(calibration: Calibration) -> str:
+    """Returns the fitted temperature in words, and what it does to the part that it was not fitted on."""
+    fit, after = calibration.temperature_fit, calibration.after
+    if fit is None or after is None:
+        return "nothing is fitted."
+    change = after.nll.value - calibration.before.nll.value
+    error = "" if fit.is_bounded else f" ± {format_number(fit.standard_error, 2)}"
+    words = (
+        f"T = {format_number(fit.temperature, 4)}{error}; on the test part the NLL changes by {change:+.6f}"
+    )
+    verdict = "" if change <= 0 else ": the fitted temperature does not carry over to it, so keep T = 1"
+    return f"{words}{verdict}.".replace("-", "−")
 
 
 def _format_further(calibration: Calibration, width: int) -> Iterator[str]:

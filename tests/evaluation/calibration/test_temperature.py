@@ -78,3 +78,14 @@ def test_where_every_prediction_is_wrong_it_stops_at_the_other_limit() -> None:
 def test_equal_logits_keep_the_temperature_1() -> None:
     fit = fit_temperature(make_states(np.ones((5, 4)), np.arange(5) % 4))
     assert fit.temperature == 1 and len(fit.steps) == 1 and not fit.is_bounded
+
+
+def test_the_standard_error_is_how_far_fits_of_new_draws_are_apart() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(400, 5)) * 2
+    fits = []
+    for _ in range(60):
+        noise = -np.log(-np.log(rng.uniform(size=logits.shape)))
+        fits.append(fit_temperature(make_states(logits, (logits + noise).argmax(-1))))
+    spread = np.std([fit.temperature for fit in fits])
+    assert fits[0].standard_error == pytest.approx(spread, rel=0.3)
