@@ -107,7 +107,7 @@ Against = Annotated[
 Window = Annotated[
     int | None,
     typer.Option(
-        help="Tokens that the model reads at once; if omitted, its context length, at most 2048.",
+        help="Tokens that the model reads at once; if omitted, its context length, at most 1024.",
         min=1,
         max=1_000_000_000,
     ),
