@@ -11,6 +11,7 @@ ROOMS = {"agreement", "architecture", "golden"}
 """Folders of claims about the whole package."""
 CLAIMS = {
     "cli/test_calibration_page.py": "docs/calibration.md",
+    "cli/test_evaluation_page.py": "docs/evaluation.md",
     "cli/test_generation_page.py": "docs/generation.md",
     "cli/test_nothing_lost.py": "every command that writes, under faults of the disk",
     "cli/test_random_commands.py": "every command, with any arguments",
