@@ -1,6 +1,6 @@
 """`pellucid evaluate` beside the engine's prefill, on the same tokens, in one run.
 
-    PELLUCID_SMOLLM2=smollm2.gguf OMP_NUM_THREADS=2 python -m benchmarks.evaluation [--text FILE] [--bytes 50000]
+    PELLUCID_SMOLLM2=smollm2.gguf OMP_NUM_THREADS=2 python -m benchmarks.evaluation [--text FILE]
 
 Without the file of the model the shape of SmolLM2-135M is filled with random weights, and without a text the
 ids are random: the speed is the same. Ways take turns, a window at a time, and the best time of each window
@@ -92,16 +92,15 @@ def main() -> None:
     ids = read_ids(given.text, given.bytes, config.vocab_size)
     windows = [ids[i : i + window + 1] for i in range(0, len(ids) - window, window)] or [ids]
     threads = f"{torch.get_num_threads()} threads, torch {torch.__version__}"
-    print(
-        f"{datetime.date.today()}, {platform.processor() or platform.machine()}, {threads}, {given.clock} time"
-    )
+    machine = platform.processor() or platform.machine()
+    print(f"{datetime.date.today()}, {machine}, {threads}, {given.clock} time")
     print(f"{len(windows)} windows of {window:,} tokens")
     evaluate(module, ids[:257], 256)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     evaluate(module, windows[0], window)
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(
-        f"peak memory {format_bytes(after * 1024)}, of which the window {format_bytes((after - before) * 1024)}"
+        f"peak memory {format_bytes(after * 1024)}, {format_bytes((after - before) * 1024)} of it the window"
     )
     found = measure(
         {

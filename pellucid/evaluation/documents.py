@@ -229,6 +229,12 @@ def _read_tokens(documents: Documents, source: str) -> Iterator[EncodedDocument]
 
 
 def _check_conversations(documents: Documents, source: str) -> None:
+    _ = documents.tokenizer
+    if documents.model.chat_template is None:
+        raise ConfigError(
+            f"{documents.model.name} has no chat template, which renders the conversations of {source}: "
+            "evaluate a model that has one, such as smollm2, or give plain text."
+        )
     open_chat(documents.model).template.close()
 
 
