@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pellucid.arguments import check_int
 from pellucid.config import ModelConfig
 from pellucid.dtypes import Array
 from pellucid.errors import TokenError, UsageError
@@ -215,6 +216,7 @@ def view_attribution(
 
     With `against`, the difference to the logit of that token; `top` is the number of components in a table.
     """
+    check_int("top", top, least=1)
     config = prompted.runner.config
     values = prompted.runner.run(prompted.ids, list_values(config))
     place = _check_position(len(prompted.ids), position)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pellucid.arguments import check_int
 from pellucid.config import ModelConfig
 from pellucid.dtypes import Array
 from pellucid.errors import TokenError, UsageError
@@ -35,6 +36,8 @@ COLUMNS = 16
 """Positions of a grid: the last ones of a long prompt."""
 
 Ints = NDArray[np.int64]
+Distribution = tuple[Array, Array]
+"""ln p and p [T V]."""
 Translate = Callable[[str, Array], Array]
 """Returns the state [T C] to read in place of the state of that name: the map of a tuned lens."""
 
@@ -110,7 +113,7 @@ def read_logits(config: ModelConfig, weights: Mapping[str, Array], state: Array)
     return np.asarray(logits[0])
 
 
-def compute_probs(logits: Array) -> tuple[Array, Array]:
+def compute_probs(logits: Array) -> Distribution:
     """Returns ln p and p [… V] of logits."""
     shifted = logits - logits.max(-1, keepdims=True)
     exps = np.exp(shifted)
@@ -137,7 +140,7 @@ def compute_lens(
             raise TokenError(
                 f"token {id} is not in the vocabulary: ids go from 0 to {config.vocab_size - 1}."
             )
-    states, top = list_states(config), min(top, config.vocab_size)
+    states, top = list_states(config), min(check_int("top", top, least=1), config.vocab_size)
     kept = {name: weights[name] for name in list_weights(config)}
     length = values[states[0]].shape[1]
     if length != len(ids):
@@ -184,7 +187,7 @@ def _split(names: Sequence[str], size: int) -> list[Sequence[str]]:
 
 
 def _reduce(
-    found: tuple[Array, Array], final: tuple[Array, Array], targets: Ints, tokens: Sequence[int], top: int
+    found: Distribution, final: Distribution, targets: Ints, tokens: Sequence[int], top: int
 ) -> tuple[Array, Array, Array, Array, Array, Array, Array]:
     """Returns what is kept of ln p and p [T V]: top ids and probs [T k], probability and rank of the targets
     [T], probabilities of the tokens [T n], entropy and divergence [T]. Of equal tokens the one with the
@@ -201,8 +204,13 @@ def _reduce(
         (log_probs > of_target).sum(-1),
         probs[:, list(tokens)],
         _sum_products(probs, -log_probs),
-        _sum_products(final[1], final[0] - log_probs),
+        compute_divergence(final, log_probs),
     )
+
+
+def compute_divergence(final: Distribution, log_probs: Array) -> Array:
+    """Returns KL(p_final ‖ p) = Σ_v p_final (ln p_final − ln p) [T]."""
+    return _sum_products(final[1], final[0] - log_probs)
 
 
 def _sum_products(p: Array, x: Array) -> Array:

@@ -4,13 +4,14 @@
 
 A and b minimize the mean of KL(p_final ‖ p_lens) over the positions of a text (Belrose et al. 2023,
 arXiv:2303.08112). The fit starts from A = 0, or from the ridge regression of the last state on this one,
-whichever diverges less:
+whichever diverges least:
 
-    A = (Hᵀ H + λ I)⁻¹ Hᵀ (H_last − H),   H less its mean,   λ = ridge · tr(Hᵀ H) / C
+    A = (Hᵀ H + ridge · diag(Hᵀ H))⁻¹ Hᵀ (H_last − H),   H and H_last − H less their means
 
 Then each step is Adam's, on the gradient over all positions; it is halved until the divergence falls, so that
 it never rises. A part of the positions is held out: the map that diverges least there is kept, and the plain
-lens, A = 0, is one of them.
+lens, A = 0, is one of them. A step costs several products with W_U for each state; where the vocabulary is
+large, the regression alone is the default.
 """
 
 import json
@@ -27,7 +28,9 @@ from pellucid.errors import FileError, UsageError
 from pellucid.files import Kind, check_output, need, new_file, validating
 from pellucid.interop.safetensors_file import read_file
 from pellucid.interpretability.lens import (
+    Distribution,
     append_lens,
+    compute_divergence,
     compute_probs,
     label_state,
     list_states,
@@ -55,6 +58,12 @@ CHUNK = 1 << 22
 """Logits of one tape, about."""
 MOST = 1 << 27
 """Final probabilities that a fit keeps, at most: positions times vocabulary."""
+RIDGES = (0.01, 0.1, 1.0)
+"""Strengths of the regression: the penalty of a channel relative to its own variance."""
+LEAST = 1e-12
+"""The least penalty of a channel, relative to the sum of all variances."""
+STEPS, BUDGET = 50, 10**12
+"""Steps of a fit by default, and the multiplications that all of them together may cost, about."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,13 +127,15 @@ def fit_tuned_lens(
     runner: Runner,
     texts: Sequence[Sequence[int]],
     *,
-    steps: int = 50,
+    steps: int | None = None,
     lr: float = 0.01,
-    ridge: float = 0.01,
     states: Sequence[str] | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> TunedLensFit:
-    """Returns the lens that is tuned on texts of token ids, by default for each state but the last."""
+    """Returns the lens that is tuned on texts of token ids, by default for each state but the last.
+
+    `steps` is by default 50, or what about 10¹² multiplications allow; 0 is the regression alone.
+    """
     config = runner.config
     known = list_states(config)
     wanted = known[:-1] if states is None else list(states)
@@ -133,51 +144,59 @@ def fit_tuned_lens(
     count = sum(map(len, texts))
     if count < HELD_OUT:
         raise UsageError(f"a tuned lens needs at least {HELD_OUT} tokens of text; got {count}.")
-    if count * config.vocab_size > MOST:
-        most = MOST // config.vocab_size
+    if steps is None:
+        steps = min(STEPS, BUDGET // (3 * count * config.d_model * config.vocab_size * max(len(wanted), 1)))
+    if (kept := count if steps else count // HELD_OUT) * config.vocab_size > MOST:
+        most = MOST // config.vocab_size * (count // kept)
         raise UsageError(f"{count:,} tokens of text are too many: at most {most:,} fit into memory.")
     recorded = [runner.run(ids, [*wanted, known[-1]]) for ids in texts if len(ids)]
     weights = {name: np.asarray(runner.weights[name], np.float64) for name in list_weights(config)}
     last = np.concatenate([seen[known[-1]][0] for seen in recorded])
-    final = np.concatenate([read_logits(config, weights, part) for part in _split(last, config)])
     held_out = np.arange(count) % HELD_OUT == HELD_OUT - 1
+    is_fitted = ~held_out
+    # the regression alone needs the final distribution of the held-out positions only
+    finals = [_distribute(config, weights, last[part]) for part in (is_fitted if steps else [], held_out)]
     objectives = []
     for name in wanted:
         state = np.concatenate([seen[name][0] for seen in recorded])
-        parts = (
-            LensObjective(config, weights, state[part], last[part], final[part])
-            for part in (~held_out, held_out)
+        fitted, checked = (
+            LensObjective(config, weights, state[part], last[part], final)
+            for part, final in zip((is_fitted, held_out), finals, strict=True)
         )
-        objectives.append(tuple(parts))
-    maps, fits, total = dict[str, AffineMap](), [], max(len(wanted) * steps, 1)
+        objectives.append((fitted, checked))
+    maps, fits, each = dict[str, AffineMap](), [], steps + len(RIDGES)
     for i, (name, (fitted, checked)) in enumerate(zip(wanted, objectives, strict=True)):
-        walk = _descend(fitted, checked, steps, lr, ridge)
+        walk = _descend(fitted, checked, steps, lr)
         plain = best = next(walk)
-        for k, one in enumerate(walk):
+        for k, one in enumerate(walk, 1):
             best = min(best, one, key=lambda step: step.divergence)
-            progress(i * steps + k, total)
+            progress(i * each + k, len(wanted) * each)
         maps[name] = best.map
         fits.append(StateFit(name, plain.divergence, best.divergence, best.number))
-    progress(total, total)
-    return TunedLensFit(TunedLens(maps), tuple(fits), int((~held_out).sum()), int(held_out.sum()))
+    progress(len(wanted) * each, len(wanted) * each)
+    return TunedLensFit(TunedLens(maps), tuple(fits), int(is_fitted.sum()), int(held_out.sum()))
 
 
 @dataclass(frozen=True, eq=False)
 class LensObjective:
     """The mean of KL(p_final ‖ p_lens) over the positions of one state.
 
-    `state` and `last` are this state and the last one [N C], `final` the model's logits [N V].
+    `state` and `last` are this state and the last one [N C], `final` is the model's ln p and p, in chunks.
     """
 
     config: ModelConfig
     weights: Mapping[str, Array]
     state: Array
     last: Array
-    final: Array
+    final: Sequence[Distribution]
 
     def measure(self, map: AffineMap) -> float:
         """Returns the mean divergence of a map."""
-        return float(sum(tape[divergence].item() for tape, divergence in self._run(map)))
+        total = 0.0
+        for state, final in self._chunks():
+            log_probs, _ = compute_probs(read_logits(self.config, self.weights, map(state)))
+            total += float(compute_divergence(final, log_probs).sum())
+        return total / len(self.state)
 
     def differentiate(self, map: AffineMap) -> tuple[float, AffineMap]:
         """Returns the mean divergence of a map, and its gradient: dA [C C] and db [C]."""
@@ -193,12 +212,9 @@ class LensObjective:
         mean = self.state.mean(0)
         centered, difference = self.state - mean, self.last - self.state
         gram = centered.T @ centered
-        width = len(gram)
-        gram[np.diag_indices(width)] += ridge * np.trace(gram) / width + np.finfo(float).tiny
-        try:
-            weight = np.linalg.solve(gram, centered.T @ (difference - difference.mean(0)))
-        except np.linalg.LinAlgError:  # states that are all alike
-            weight = np.zeros((width, width))
+        gram[np.diag_indices(len(gram))] *= 1 + ridge
+        gram[np.diag_indices(len(gram))] += LEAST * (np.trace(gram) or 1.0)  # a channel that never changes
+        weight = np.linalg.solve(gram, centered.T @ (difference - difference.mean(0)))
         return AffineMap(weight, difference.mean(0) - mean @ weight)
 
     def make_identity(self) -> AffineMap:
@@ -206,10 +222,12 @@ class LensObjective:
         width = self.state.shape[1]
         return AffineMap(np.zeros((width, width)), np.zeros(width))
 
+    def _chunks(self) -> Iterator[tuple[Array, Distribution]]:
+        return zip(_split(self.state, self.config), self.final, strict=True)
+
     def _run(self, map: AffineMap) -> Iterator[tuple[Tape, Ref]]:
         """Yields tapes with the divergence of some of the positions, divided by the number of all."""
-        chunks = zip(_split(self.state, self.config), _split(self.final, self.config), strict=True)
-        for state, logits in chunks:
+        for state, (log_probs, probs) in self._chunks():
             tape = Tape()
             for name, value in self.weights.items():
                 tape.constant(name, value)
@@ -217,10 +235,9 @@ class LensObjective:
             h = tape.constant("state", state[None])
             moved = tape("tuned.change", einsum, h, weight, bias, spec="btc,cd+d->btd")
             lens = append_lens(tape, self.config, tape("tuned.state", add, h, moved))
-            log_probs, probs = compute_probs(logits[None])
             nll = tape("tuned.neg_log_probs", neg_log_probs, lens, tape("tuned.lse", logsumexp, lens))
-            excess = tape("tuned.excess", add, nll, tape.constant("final_log_probs", log_probs))
-            final, scale = tape.constant("final_probs", probs), 1 / len(self.state)
+            excess = tape("tuned.excess", add, nll, tape.constant("final_log_probs", log_probs[None]))
+            final, scale = tape.constant("final_probs", probs[None]), 1 / len(self.state)
             yield tape, tape("tuned.divergence", einsum, final, excess, spec="btv,btv->", scale=scale)
 
 
@@ -233,26 +250,26 @@ class _FitStep:
     divergence: float
 
 
-def _descend(
-    fitted: LensObjective, checked: LensObjective, steps: int, lr: float, ridge: float
-) -> Iterator[_FitStep]:
-    """Yields the plain lens, the start of the fit, and the map after each step, until none lowers the
-    divergence of the fitted positions."""
-    plain, regressed = fitted.make_identity(), fitted.regress(ridge)
-    yield _FitStep(0, plain, checked.measure(plain))
-    map = min(plain, regressed, key=fitted.measure)
-    yield _FitStep(0, map, checked.measure(map))
+def _descend(fitted: LensObjective, checked: LensObjective, steps: int, lr: float) -> Iterator[_FitStep]:
+    """Yields the plain lens, the regressions, and the map after each step, until none lowers the divergence
+    of the fitted positions."""
+    starts = [fitted.make_identity(), *map(fitted.regress, RIDGES)]
+    for start in starts:
+        yield _FitStep(0, start, checked.measure(start))
+    if not steps:
+        return
+    here = min(starts, key=fitted.measure)
     state: dict[str, Array] = {}
     for k in range(1, steps + 1):
-        divergence, grads = fitted.differentiate(map)
-        moved, state = _take_adam_step(map, grads, k, lr, state)
+        divergence, grads = fitted.differentiate(here)
+        moved, state = _take_adam_step(here, grads, k, lr, state)
         shares = (0.5**halving for halving in range(HALVINGS))
-        nearer = ((share, map.move_towards(moved, share)) for share in shares)
-        share, map = next((one for one in nearer if fitted.measure(one[1]) < divergence), (0.0, map))
+        nearer = ((share, here.move_towards(moved, share)) for share in shares)
+        share, here = next((one for one in nearer if fitted.measure(one[1]) < divergence), (0.0, here))
         if not share:
             return
         lr *= share if share < 1 else GROWTH
-        yield _FitStep(k, map, checked.measure(map))
+        yield _FitStep(k, here, checked.measure(here))
 
 
 def _take_adam_step(
@@ -266,6 +283,11 @@ def _take_adam_step(
     update(tape, "adam", k, lr=lr, state=state)
     moments = {name: value for name, value in tape.values.items() if name.endswith(f"@{k}")}
     return AffineMap(tape[f"weight@{k}"], tape[f"bias@{k}"]), moments
+
+
+def _distribute(config: ModelConfig, weights: Mapping[str, Array], last: Array) -> list[Distribution]:
+    """Returns the model's own distribution from the last state [N C], in chunks."""
+    return [compute_probs(read_logits(config, weights, part)) for part in _split(last, config)]
 
 
 def _split(rows: Array, config: ModelConfig) -> list[Array]:

@@ -218,3 +218,11 @@ def test_what_an_untrusted_trace_cannot_compute_is_reported(tmp_path: Path) -> N
     done = pellucid("explain", "t.json", "--at", "blocks.0.attn.scores[0,0]", cwd=tmp_path)
     assert done.returncode == 2
     assert "cannot be computed again from this trace" in done.stderr
+
+
+def test_a_head_is_explained_by_its_address_and_from_a_trace_by_head(tmp_path: Path) -> None:
+    at = "blocks.0.attn.head_out[t=1,c=1]"
+    first = pellucid("explain", "abcd", "A B", "--at", at).stdout
+    assert first.startswith(f"{at} = 0.80443")
+    pellucid("trace", "abcd", "A B", "--by-head", "-o", "t.json", cwd=tmp_path)
+    assert pellucid("explain", "t.json", "--at", at, cwd=tmp_path).stdout == first
