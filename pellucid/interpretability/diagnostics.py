@@ -2,15 +2,15 @@
 
 Of the residual stream X [T C] before the first block and after each one:
 
-    norm              mean_t ‖x_t‖, and by position: how fast the stream grows
+    norm              ‖x_t‖ by position, its mean, median and maximum: how fast the stream grows
     massive           max |x| / median |x|: a few channels that dwarf all others
     cosine            mean cos(x_t, x_s) over t ≠ s: 1 where all positions have one direction (over-smoothing)
     stable rank       ‖X‖²_F / σ₁²          1 where X has rank 1, at most min(T, C)
     effective rank    exp(−Σ q_i ln q_i), q_i = σ_i / Σ σ (Roy and Vetterli 2007)
 
-Of each MLP: dead units, whose activation stays within `threshold` × rms of the layer on every token (0 for
-ReLU). Of each norm: rstd = 1 / √(mean square + eps). Of each weight matrix: σ₁ and both ranks. Of each
-layer's attention: the entropy of the patterns (`attention.py`).
+Of each MLP: dead units u, whose largest activation m_u = max_t |a_tu| is at most `threshold` times the median
+of all m_u; for ReLU the threshold is 0. Of each norm: rstd = 1 / √(mean square + eps). Of each weight matrix:
+σ₁ and both ranks. Of each layer's attention: the entropy of the patterns (`attention.py`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,13 +27,13 @@ from pellucid.interpretability.lens import label_state, list_states
 from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.view import View, ViewTable
 
-FORMULA = """norm: mean_t ‖x_t‖;  massive: max |x| / median |x|;  cosine: mean_{t≠s} cos(x_t, x_s)
+FORMULA = """norm: ‖x_t‖;  massive: max |x| / median |x|;  cosine: mean_{t≠s} cos(x_t, x_s)
 stable rank: ‖X‖²_F / σ₁²;  effective rank: exp(−Σ q ln q), q = σ / Σ σ
-dead unit: max_t |a_t| ≤ threshold · rms(a);  entropy: −Σ_s P ln P"""
+dead unit u: m_u ≤ threshold · median m, m_u = max_t |a_tu|;  entropy: −Σ_s P ln P"""
 RELUS = ("relu", "relu_squared")
 """Activations that are exactly 0 for all negative inputs."""
 THRESHOLD = 0.01
-"""A unit of another activation is dead where it never exceeds this share of its layer's rms."""
+"""The threshold of other activations."""
 LARGEST = 5
 """Singular values that are listed."""
 
@@ -98,22 +98,24 @@ def diagnose_stream(state: str, x: Array) -> StreamHealth:
 
 @dataclass(frozen=True)
 class UnitHealth:
-    """The hidden units of one layer's MLP: how many there are, the dead ones, and the share of all
-    activations that are within the threshold."""
+    """The hidden units of one layer's MLP: the dead ones, and the share of all activations that are as small
+    as those of a dead unit."""
 
     layer: int
     n_units: int
     dead: tuple[int, ...]
     quiet_share: float
-    rms: float
+    median_largest: float
+    """The median over units of the largest activation, which says what is small."""
 
 
 def diagnose_units(layer: int, activations: Array, threshold: float) -> UnitHealth:
-    """Returns the dead units of activations [T F]: max_t |a| ≤ threshold · rms(a)."""
-    sizes, rms = np.abs(activations), float(np.sqrt((activations**2).mean()))
-    is_quiet = sizes <= threshold * rms
+    """Returns the dead units of activations [T F]; the median makes one massive unit change nothing."""
+    sizes = np.abs(activations)
+    median = float(np.median(sizes.max(0)))
+    is_quiet = sizes <= threshold * median
     dead = np.flatnonzero(is_quiet.all(0))
-    return UnitHealth(layer, sizes.shape[1], tuple(dead.tolist()), float(is_quiet.mean()), rms)
+    return UnitHealth(layer, sizes.shape[1], tuple(dead.tolist()), float(is_quiet.mean()), median)
 
 
 def name_units(config: ModelConfig) -> str | None:
@@ -225,29 +227,36 @@ def view_diagnostics(
         "entropy": found.entropy,
         "entropy_fraction": found.entropy_fraction,
     }
-    tables = [_make_stream_table(found), *_make_unit_table(found), *_make_weight_tables(found)]
+    tables = [
+        _make_stream_table(found, prompted.labels),
+        *_make_unit_table(found),
+        *_make_weight_tables(found),
+    ]
     title = f"{prompted.name}: collapse diagnostics on {len(prompted.ids):,} tokens"
     return View("diagnostics", title, FORMULA, tables, _draw(found), notes if n_units else (), data)
 
 
-def _make_stream_table(found: Diagnostics) -> ViewTable:
-    return ViewTable(
-        "the residual stream",
-        ("state", "norm", "massive", "cosine", "σ₁", "stable rank", "effective rank"),
-        [
-            (
-                label_state(stream.state),
-                stream.norm,
-                stream.massive,
-                stream.cosine,
-                stream.spectrum.largest[0],
-                stream.spectrum.stable_rank,
-                stream.spectrum.effective_rank,
-            )
-            for stream in found.streams
-        ],
-        3,
+def _make_stream_table(found: Diagnostics, labels: Sequence[str]) -> ViewTable:
+    columns = (
+        *("state", "mean norm", "median norm", "largest norm", "at", "massive", "cosine"),
+        *("σ₁", "stable rank", "effective rank"),
     )
+    rows = [
+        (
+            label_state(stream.state),
+            stream.norm,
+            float(np.median(stream.norms)),
+            max(stream.norms),
+            labels[int(np.argmax(stream.norms))],
+            stream.massive,
+            stream.cosine,
+            stream.spectrum.largest[0],
+            stream.spectrum.stable_rank,
+            stream.spectrum.effective_rank,
+        )
+        for stream in found.streams
+    ]
+    return ViewTable("the residual stream", columns, rows, 2)
 
 
 def _make_unit_table(found: Diagnostics) -> list[ViewTable]:
@@ -311,12 +320,17 @@ def _group_by_kind(weights: Mapping[str, Spectrum]) -> dict[str, list[Spectrum]]
 def _draw(found: Diagnostics) -> list[Chart]:
     """Returns the curves over the blocks: norms, cosines and ranks of the stream, entropies, and σ₁."""
     streams = found.streams
+    norms = {
+        "largest norm": [max(stream.norms) for stream in streams],
+        "mean norm": [stream.norm for stream in streams],
+        "median norm": [float(np.median(stream.norms)) for stream in streams],
+    }
     ranks = {
         "stable rank": [stream.spectrum.stable_rank for stream in streams],
         "effective rank": [stream.spectrum.effective_rank for stream in streams],
     }
     charts = [
-        _draw_curves("norm of the residual stream", {"norm": [stream.norm for stream in streams]}),
+        _draw_curves("norm of the residual stream", norms),
         _draw_curves("rank of the residual stream", ranks),
     ]
     cosines = [stream.cosine for stream in streams if stream.cosine is not None]
@@ -332,11 +346,11 @@ def _draw(found: Diagnostics) -> list[Chart]:
 
 
 def _draw_curves(title: str, curves: Mapping[str, Sequence[float]]) -> Chart:
-    """Returns curves over the blocks, with 0 in view; logarithmic where the values span three decades."""
+    """Returns curves over the blocks, with 0 in view; logarithmic where the values span two decades."""
     values = np.concatenate([np.array(curve) for curve in curves.values()])
     least, most = float(values.min()), float(values.max())
     count = max(len(curve) for curve in curves.values())
-    is_log = least > 0 and most > 1000 * least
+    is_log = least > 0 and most > 100 * least
     y = Axis("", least, most, is_log=True) if is_log else Axis("", min(0.0, least), 1.05 * most or 1.0)
     series = [
         Series(LegendKey(name, i, i // 8), np.arange(len(curve), dtype=np.float64), np.array(curve))

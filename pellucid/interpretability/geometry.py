@@ -260,7 +260,9 @@ def view_geometry(
         tables.insert(0, ViewTable(question, ("token x", "cos(x, b̂ − â + ĉ)"), rows))
         data["analogy"] = {"tokens": list(analogy), "answers": _list_neighbors(answers)}
     labels = [show(id) for id in tokens]
-    plots: list[Plot] = [Grid("cosine", found.cosines, labels, labels, scale="signed", decimals=2)]
+    plots: list[Plot] = [
+        Grid("cosine", found.cosines, labels, labels, scale="signed", decimals=2, is_compact=len(labels) > 8)
+    ]
     if vectors.shape[1] > 1:
         plots.append(_draw_scatter(found.coordinates, labels, found.axes.shares))
         plots.append(_draw_cosines(vectors, found.axes.mean, seed))

@@ -16,7 +16,7 @@ import numpy as np
 
 from pellucid.cost import cost_of_unembedding
 from pellucid.dtypes import Array
-from pellucid.figures.diagram import Grid
+from pellucid.interpretability.attention import map_heads
 from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import Values
 from pellucid.interpretability.view import View, ViewTable
@@ -146,7 +146,8 @@ def view_search(prompted: PromptedModel, *, count: int = 10) -> View:
     position beside the search that it is not."""
     runner, config = prompted.runner, prompted.runner.config
     final = "final_norm.out" if config.placement.final else f"blocks.{config.n_layer - 1}.resid_post"
-    attention = [f"blocks.*.attn.{name}" for name in ("pattern", "v", "z")]
+    has_pattern = "pattern" in config.attention.values(config)  # tiled attention has none
+    attention = [f"blocks.*.attn.{name}" for name in ("pattern", "v", "z")] if has_pattern else []
     values = runner.run(prompted.ids, [final, *attention])
     vectors, query = runner.weights[config.unembedding.weight], values[final][0, -1]
     if (bias := runner.weights.get("unembed.bias")) is not None:  # q = (h, 1), v = (W_U, b_U)
@@ -197,15 +198,8 @@ def view_search(prompted: PromptedModel, *, count: int = 10) -> View:
         ("layer", "mean weight", "mean ‖z − v_best‖ / ‖z‖", "most certain head", "its key", "its weight"),
         rows,
     )
-    grid = Grid(
-        "weight of the best key",
-        weights,
-        [str(layer) for layer in layers],
-        [str(head) for head in range(config.n_head)],
-        "layer",
-        "head",
-        decimals=2,
-    )
+    grids = [map_heads("weight of the best key", config, weights)] if has_pattern else []
+    tables = [tokens, bound, *[search] * has_pattern]
     data = {
         "next_token": [
             {"id": int(id), "inner_product": float(x)} for id, x in zip(best, products, strict=True)
@@ -213,4 +207,4 @@ def view_search(prompted: PromptedModel, *, count: int = 10) -> View:
         "cost": asdict(cost),
         "heads": [asdict(head) for head in heads],
     }
-    return View("search", f"{prompted.name}: search", FORMULA, (tokens, bound, search), (grid,), (), data)
+    return View("search", f"{prompted.name}: search", FORMULA, tables, grids, (), data)

@@ -66,10 +66,12 @@ def test_a_massive_channel_is_compared_with_the_median() -> None:
 
 
 def test_a_unit_is_dead_where_it_is_quiet_on_every_token() -> None:
-    activations = np.array([[0.0, 1.0, 0.001, 0.0], [0.0, 0.0, -0.001, 2.0]])
+    """The largest activations are 0, 1, 0.001, 2 and 1000, of which the median is 1."""
+    activations = np.array([[0.0, 1.0, 0.001, 0.0, 0.0], [0.0, 0.0, -0.001, 2.0, 1000.0]])
     assert diagnose_units(3, activations, 0.0).dead == (0,)
     assert diagnose_units(3, activations, 0.01).dead == (0, 2)
     assert diagnose_units(3, activations, 0.0).quiet_share == 0.5
+    assert diagnose_units(3, activations, 0.01).median_largest == 1.0
 
 
 def test_a_relu_with_a_bias_of_minus_ten_is_dead() -> None:

@@ -74,7 +74,9 @@ def test_a_head_returns_the_average_and_not_the_value_of_the_best_key() -> None:
     assert (hard.best_weight, hard.distance) == (1.0, 0.0)
 
 
-@pytest.mark.parametrize("name", ["norm/rms_norm", "attention/linear_elu", "placement/post", "norm/none"])
+@pytest.mark.parametrize(
+    "name", ["norm/rms_norm", "attention/linear_elu", "attention/tiled", "placement/post"]
+)
 def test_the_view_finds_the_largest_logit_on_both_engines(name: str) -> None:
     config = CHOICES[name]
     ids = (1, 3, 1, 5, 0)
