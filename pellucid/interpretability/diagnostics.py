@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from pellucid.arguments import check_float
 from pellucid.config import ModelConfig
 from pellucid.dtypes import Array
 from pellucid.figures.chart import Axis, Chart, LegendKey, Series
@@ -151,6 +152,7 @@ def diagnose(
     runner, config = prompted.runner, prompted.runner.config
     if threshold is None:
         threshold = 0.0 if not config.mlp.is_none and config.mlp.activation in RELUS else THRESHOLD
+    check_float("threshold", threshold, least=0.0)
     states = [name for name in list_states(config) if not name.endswith("resid_mid")]
     unit, norms = name_units(config), _list_norms(config)
     matrices = [name for name, shape in config.parameters().items() if _is_matrix(name, shape)]
@@ -228,39 +230,50 @@ def view_diagnostics(
         "entropy_fraction": found.entropy_fraction,
     }
     tables = [
-        _make_stream_table(found, prompted.labels),
-        *_make_unit_table(found),
+        *_make_stream_tables(found, prompted.labels),
+        _make_layer_table(found),
         *_make_weight_tables(found),
     ]
     title = f"{prompted.name}: collapse diagnostics on {len(prompted.ids):,} tokens"
     return View("diagnostics", title, FORMULA, tables, _draw(found), notes if n_units else (), data)
 
 
-def _make_stream_table(found: Diagnostics, labels: Sequence[str]) -> ViewTable:
-    columns = (
-        *("state", "mean norm", "median norm", "largest norm", "at", "massive", "cosine"),
-        *("σ₁", "stable rank", "effective rank"),
-    )
-    rows = [
+def _make_stream_tables(found: Diagnostics, labels: Sequence[str]) -> list[ViewTable]:
+    names = [label_state(stream.state) for stream in found.streams]
+    norms = [
         (
-            label_state(stream.state),
+            name,
             stream.norm,
             float(np.median(stream.norms)),
             max(stream.norms),
             labels[int(np.argmax(stream.norms))],
             stream.massive,
-            stream.cosine,
-            stream.spectrum.largest[0],
-            stream.spectrum.stable_rank,
-            stream.spectrum.effective_rank,
         )
-        for stream in found.streams
+        for name, stream in zip(names, found.streams, strict=True)
     ]
-    return ViewTable("the residual stream", columns, rows, 2)
+    directions = [
+        (name, stream.cosine, spectrum.largest[0], spectrum.stable_rank, spectrum.effective_rank)
+        for name, stream in zip(names, found.streams, strict=True)
+        for spectrum in [stream.spectrum]
+    ]
+    return [
+        ViewTable(
+            "norms of the residual stream over the positions, and its largest channel beside the median one",
+            ("state", "mean", "median", "largest", "at", "massive"),
+            norms,
+            2,
+        ),
+        ViewTable(
+            "directions of the residual stream",
+            ("state", "cosine", "σ₁", "stable rank", "effective rank"),
+            directions,
+            3,
+        ),
+    ]
 
 
-def _make_unit_table(found: Diagnostics) -> list[ViewTable]:
-    """Returns a table with a row for each layer: dead units, and the entropy of its patterns."""
+def _make_layer_table(found: Diagnostics) -> ViewTable:
+    """Returns a row for each layer: dead units, the range of rstd, and the entropy of its patterns."""
     layers = range(len(found.streams) - 1)
     rstd: dict[int, list[tuple[float, float]]] = {layer: [] for layer in layers}
     for name, ends in found.rstd.items():
@@ -278,16 +291,12 @@ def _make_unit_table(found: Diagnostics) -> list[ViewTable]:
         )
         for layer in layers
     ]
-    columns = (
-        "layer",
-        "dead units",
-        "quiet activations",
-        "least rstd",
-        "largest rstd",
-        "pattern entropy",
-        "of the largest possible",
+    columns = ("layer", "dead units", "quiet", "least rstd", "largest rstd", "entropy", "of uniform")
+    caption = (
+        "MLPs: dead units and the share of quiet activations; norms; patterns: entropy in nats, and as a "
+        "share of a uniform pattern's"
     )
-    return [ViewTable("MLPs, norms and attention", columns, rows)]
+    return ViewTable(caption, columns, rows)
 
 
 def _make_weight_tables(found: Diagnostics) -> list[ViewTable]:
@@ -305,7 +314,7 @@ def _make_weight_tables(found: Diagnostics) -> list[ViewTable]:
                 min(spectrum.effective_rank for spectrum in spectra),
             )
         )
-    columns = ("matrix", "least σ₁", "largest σ₁", "in layer", "least stable rank", "least effective rank")
+    columns = ("matrix", "least σ₁", "largest σ₁", "in layer", "stable rank ≥", "effective rank ≥")
     return [ViewTable("weight matrices over the layers", columns, rows, 3)] if rows else []
 
 
@@ -330,14 +339,14 @@ def _draw(found: Diagnostics) -> list[Chart]:
         "effective rank": [stream.spectrum.effective_rank for stream in streams],
     }
     charts = [
-        _draw_curves("norm of the residual stream", norms),
-        _draw_curves("rank of the residual stream", ranks),
+        _draw_curves("norm of the residual stream", norms, dash=2),
+        _draw_curves("rank of the residual stream", ranks, dash=1),
     ]
     cosines = [stream.cosine for stream in streams if stream.cosine is not None]
     if cosines:
-        charts.append(_draw_curves("cosine between positions", {"cosine": cosines}))
+        charts.append(_draw_curves("cosine between positions", {"": cosines}))
     if found.entropy:
-        charts.append(_draw_curves("entropy of the patterns, nats", {"entropy": found.entropy}))
+        charts.append(_draw_curves("entropy of the patterns, nats", {"": found.entropy}))
     groups = _group_by_kind(found.weights)
     if groups:
         tops = {kind: [spectrum.largest[0] for spectrum in spectra] for kind, spectra in groups.items()}
@@ -345,7 +354,7 @@ def _draw(found: Diagnostics) -> list[Chart]:
     return charts
 
 
-def _draw_curves(title: str, curves: Mapping[str, Sequence[float]]) -> Chart:
+def _draw_curves(title: str, curves: Mapping[str, Sequence[float]], dash: int = 0) -> Chart:
     """Returns curves over the blocks, with 0 in view; logarithmic where the values span two decades."""
     values = np.concatenate([np.array(curve) for curve in curves.values()])
     least, most = float(values.min()), float(values.max())
@@ -353,7 +362,7 @@ def _draw_curves(title: str, curves: Mapping[str, Sequence[float]]) -> Chart:
     is_log = least > 0 and most > 100 * least
     y = Axis("", least, most, is_log=True) if is_log else Axis("", min(0.0, least), 1.05 * most or 1.0)
     series = [
-        Series(LegendKey(name, i, i // 8), np.arange(len(curve), dtype=np.float64), np.array(curve))
+        Series(LegendKey(name, i, dash), np.arange(len(curve), dtype=np.float64), np.array(curve))
         for i, (name, curve) in enumerate(curves.items())
     ]
     return Chart(title, Axis("block", 0, max(count - 1, 1), is_whole=True), y, series)

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from pellucid.arguments import check_int
 from pellucid.dtypes import Array
 from pellucid.errors import TokenError, UsageError, unknown
 from pellucid.figures.chart import Axis, Chart, LegendKey, PointLabel, Series
@@ -21,10 +22,8 @@ from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.search import find_largest
 from pellucid.interpretability.view import View, ViewTable
 
-FORMULA = (
-    "cos(u, v) = u · v / (‖u‖ ‖v‖) of rows of {name}; a : b :: c : argmax_x cos(x, b̂ − â + ĉ); "
-    "covariance of the rows = Q Λ Qᵀ, coordinates (x − mean) Q"
-)
+FORMULA = """cos(u, v) = u · v / (‖u‖ ‖v‖) of rows of {name};  a : b :: c : argmax_x cos(x, b̂ − â + ĉ)
+principal axes: covariance of the rows = Q Λ Qᵀ, coordinates (x − mean) Q"""
 MATRICES = ("embed.weight", "unembed.weight")
 PAIRS = 20_000
 """Random pairs of tokens whose cosines make the histogram."""
@@ -248,6 +247,7 @@ def view_geometry(
         raise TokenError(f"no token has the id {outside[0]}; ids go from 0 to {len(vectors) - 1}.")
     if not tokens or (analogy is not None and len(analogy) != 3):
         raise UsageError("the geometry is of one token or more, and an analogy of three: a, b and c.")
+    count = check_int("count", count, least=1)
     found = measure_geometry(vectors, tokens, count, progress)
     show = prompted.show_token
     tables = list(_make_tables(found, show))
@@ -265,6 +265,7 @@ def view_geometry(
     ]
     if vectors.shape[1] > 1:
         plots.append(_draw_scatter(found.coordinates, labels, found.axes.shares))
+    if vectors.shape[1] > 1 and len(vectors) >= BINS:
         plots.append(_draw_cosines(vectors, found.axes.mean, seed))
     title = f"{prompted.name}: geometry of {matrix} [{len(vectors):,} × {vectors.shape[1]:,}]"
     return View("geometry", title, FORMULA.format(name=matrix), tables, plots, (), {"matrix": matrix} | data)

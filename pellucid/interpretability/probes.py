@@ -15,8 +15,9 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from pellucid.arguments import check_float, check_int
 from pellucid.corpora.stories import annotate, stories
-from pellucid.data.sources.generated import HELD_OUT
+from pellucid.data.sources.generated import HELD_OUT, STORIES
 from pellucid.dtypes import Array
 from pellucid.errors import TokenError, UsageError, unknown
 from pellucid.evaluation.bootstrap import estimate_ratios
@@ -32,11 +33,10 @@ from pellucid.interpretability.view import View, ViewTable
 from pellucid.interpretability.word_alignment import find_word_tokens
 from pellucid.text.tokenizer import Tokenizer
 
-FORMULA = (
-    "accuracy of argmax_k (x W)_k on held-out stories, W = argmin mean −ln softmax(x W)[label] + ½ λ ‖W‖², "
-    "x = standardized resid_post at a word's last token; selectivity = accuracy − control accuracy"
-)
-RIDGE = 0.01
+FORMULA = """accuracy of argmax_k (x W)_k on held-out stories
+W = argmin mean −ln softmax(x W)[label] + ½ λ ‖W‖²
+x = resid_post at a word's last token, standardized;  selectivity = accuracy − control accuracy"""
+RIDGE, LEAST_RIDGE = 0.01, 1e-9
 SAMPLES = 1000
 """Bootstrap samples of the test stories."""
 
@@ -189,7 +189,7 @@ def view_probes(
     *,
     names: Sequence[str] = tuple(LABELS),
     level: str = "easy",
-    stories: int = 30,
+    n_stories: int = 30,
     ridge: float = RIDGE,
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -204,16 +204,16 @@ def view_probes(
         raise TokenError(f"{prompted.name} came without a tokenizer, which encodes the stories.")
     if wrong := [name for name in names if name not in LABELS]:
         raise UsageError(unknown("a label of probes", wrong[0], LABELS))
-    if not isinstance(stories, int) or stories < 2:
-        raise UsageError(f"probes need two stories or more, to fit and to measure; got {stories!r}.")
+    n_stories = check_int("n_stories", n_stories, least=2, most=STORIES)
+    ridge = check_float("ridge", ridge, least=LEAST_RIDGE)
     bos = None if tokenizer.special.bos is None else tokenizer.id_of(tokenizer.special.bos)
     prefix = [bos] if bos is not None and prompted.ids[:1] == (bos,) else []
-    total = stories + 2 * len(names) * (runner.config.n_layer + 1)
+    total = n_stories + 2 * len(names) * (runner.config.n_layer + 1)
     words = record_words(
-        runner, tokenizer, level, stories, prefix, progress=lambda done: progress(done, total)
+        runner, tokenizer, level, n_stories, prefix, progress=lambda done: progress(done, total)
     )
     results = measure_probes(
-        words, names, ridge=ridge, seed=seed, progress=lambda done: progress(stories + done, total)
+        words, names, ridge=ridge, seed=seed, progress=lambda done: progress(n_stories + done, total)
     )
     streams = list(words.streams)
     tables, charts = [], []
@@ -222,13 +222,15 @@ def view_probes(
         tables.append(_make_table(name, found))
         charts.append(_draw(name, found))
     notes = [
-        f"{stories} held-out stories of level {level}, {len(words.words):,} words; two thirds of the stories "
-        "train the probes, and the others measure them.",
+        f"{n_stories} held-out stories of level {level}, {len(words.words):,} words; two thirds of the "
+        "stories train the probes, and the others measure them.",
         "Intervals hold the middle 95 % of bootstrap samples of the test stories.",
+        "A selectivity below 0 says that random labels of words are easier to remember than this label is to "
+        "read: one word alone does not determine it.",
     ]
     data = {
         "level": level,
-        "stories": stories,
+        "stories": n_stories,
         "words": len(words.words),
         "ridge": ridge,
         "streams": streams,

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from pellucid.arguments import check_int
 from pellucid.cost import cost_of_unembedding
 from pellucid.dtypes import Array
 from pellucid.interpretability.attention import map_heads
@@ -21,10 +22,8 @@ from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import Values
 from pellucid.interpretability.view import View, ViewTable
 
-FORMULA = (
-    "next token: argmax_v h · W_U[v], h = final_norm.out, at the cost of V · C multiply-adds; "
-    "a head: z = Σ_s P[t, s] V[s], not V[argmax_s P[t, s]]"
-)
+FORMULA = """next token: argmax_v h · W_U[v], h = final_norm.out, at the cost of V · C multiply-adds
+a head: z = Σ_s P[t, s] V[s], not V[argmax_s P[t, s]]"""
 REPEATS = 7
 """Searches of which the fastest is reported."""
 
@@ -152,7 +151,7 @@ def view_search(prompted: PromptedModel, *, count: int = 10) -> View:
     vectors, query = runner.weights[config.unembedding.weight], values[final][0, -1]
     if (bias := runner.weights.get("unembed.bias")) is not None:  # q = (h, 1), v = (W_U, b_U)
         vectors, query = np.column_stack([vectors, bias]), np.append(query, 1.0)
-    best, products = search_inner_products(vectors, query, count)
+    best, products = search_inner_products(vectors, query, check_int("count", count, least=1))
     cost, heads = measure_search(vectors, query), compare_heads_with_search(values)
     labels = prompted.labels
     weights = np.array([head.best_weight for head in heads]).reshape(-1, config.n_head)
@@ -164,13 +163,7 @@ def view_search(prompted: PromptedModel, *, count: int = 10) -> View:
     )
     bound = ViewTable(
         f"an exact search over {cost.n_rows:,} rows of {cost.width:,} numbers",
-        (
-            "multiply-adds",
-            "bytes read",
-            "milliseconds",
-            "at the bandwidth measured",
-            "share of the bandwidth",
-        ),
+        ("multiply-adds", "bytes read", "ms", "ms to read as many bytes", "share"),
         [
             (
                 cost.multiply_adds,
@@ -195,7 +188,7 @@ def view_search(prompted: PromptedModel, *, count: int = 10) -> View:
     search = ViewTable(
         "heads at the last position: the weight of the key with the largest score, and how far the head's "
         "output is from that key's value",
-        ("layer", "mean weight", "mean ‖z − v_best‖ / ‖z‖", "most certain head", "its key", "its weight"),
+        ("layer", "mean weight", "mean ‖z − v‖ / ‖z‖", "most certain head", "its key", "its weight"),
         rows,
     )
     grids = [map_heads("weight of the best key", config, weights)] if has_pattern else []

@@ -114,7 +114,7 @@ def test_the_view_is_the_same_on_both_engines() -> None:
         view_probes(
             PromptedModel("m", runner, (1, 2), TOKENIZER.visible, TOKENIZER),
             level="tiny",
-            stories=6,
+            n_stories=6,
             progress=lambda done, total: seen.append((done, total)),
         )
         for runner in runners
@@ -130,7 +130,7 @@ def test_the_view_is_the_same_on_both_engines() -> None:
 def test_what_cannot_be_probed_is_refused() -> None:
     runner = SpecificationRunner(CONFIG, weights(CONFIG))
     prompted = PromptedModel("m", runner, (1, 2), TOKENIZER.visible, TOKENIZER)
-    for options in ({"names": ["colour"]}, {"stories": 1}, {"stories": 0}):
+    for options in ({"names": ["colour"]}, {"n_stories": 1}, {"n_stories": 10**9}, {"ridge": 0.0}):
         with pytest.raises(UsageError):
             view_probes(prompted, **options)  # type: ignore[arg-type]
     with pytest.raises(TokenError):
