@@ -1,11 +1,14 @@
 """`pellucid look`: what happens inside a model."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pellucid.cli.options import Device, Dtype, Force, Json, ModelName, OptionalPrompt
+
+if TYPE_CHECKING:
+    from pellucid.interpretability.tuned_lens import TunedLensFit
 
 DEFAULT = "lens,attribution,attention"
 
@@ -95,11 +98,12 @@ def look(
     given |= looking.read_settings(kinds, settings or ())
     opened = load(model, device=device, dtype=dtype)
     with rate_bar("steps") as progress:
+        lens: TunedLensFit | Path | None = tuned
         if fit_lens:
             if tuned is None:
                 raise UsageError("--fit-lens writes a tuned lens: give --tuned FILE.safetensors for it.")
-            looking.fit_lens(opened, fit_lens, tuned, force=force, progress=progress)
-        found = looking.look(opened, prompt, show=kinds, path=path, tuned=tuned, progress=progress, **given)
+            lens = looking.fit_lens(opened, fit_lens, tuned, force=force, progress=progress)
+        found = looking.look(opened, prompt, show=kinds, path=path, tuned=lens, progress=progress, **given)
     if trace is not None:
         looking.trace_look(opened, prompt, trace, force, **given)
     if output is not None:

@@ -302,7 +302,11 @@ def _split(rows: Array, config: ModelConfig) -> list[Array]:
 def view_tuned_lens(prompted: PromptedModel, *, fit: TunedLensFit, **asked: Any) -> View:
     """Returns what each state predicts through the tuned lens, and how much less it diverges than the plain
     one on the held-out positions; `asked` is as for `view_lens`."""
-    view = view_lens(prompted, translate=fit.lens.translate, **asked)
+    return describe_fit(view_lens(prompted, translate=fit.lens.translate, **asked), fit)
+
+
+def describe_fit(view: View, fit: TunedLensFit) -> View:
+    """Returns the view of a lens with how it was fitted."""
     rows = [(label_state(one.name), one.plain, one.tuned, one.steps) for one in reversed(fit.states)]
     caption = f"mean KL on {fit.held_out:,} held-out positions, fitted on {fit.fitted:,}"
     table = ViewTable(caption, ["state", "plain", "tuned", "steps"], rows)

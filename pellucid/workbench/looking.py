@@ -21,6 +21,7 @@ from pellucid.interpretability.tuned_lens import (
     TunedLens,
     TunedLensFit,
     check_tuned_lens_output,
+    describe_fit,
     fit_tuned_lens,
     read_tuned_lens,
 )
@@ -56,6 +57,8 @@ LOOKS: Mapping[str, LookKind] = {
     "paths": LookKind("paths:view_paths", "the effect of one value through another alone"),
     "probes": LookKind("probes:view_probes", "what a linear map reads off each layer of stories", False),
     "geometry": LookKind("geometry:view_geometry", "neighbors, analogies and PCA of the embedding"),
+    "probes": LookKind("probes:view_probes", "what a linear probe reads from each layer", False),
+    "diagnostics": LookKind("diagnostics:view_diagnostics", "signs of collapse: ranks, norms, dead units"),
     "search": LookKind("search:view_search", "the next token as a maximum inner product search"),
     "diagnostics": LookKind("diagnostics:view_diagnostics", "norms, ranks, dead units: has it collapsed?"),
 }
@@ -105,7 +108,7 @@ def look(
     *,
     show: str | Sequence[str] = DEFAULT,
     path: str = "eager",
-    tuned: "TunedLens | str | os.PathLike[str] | None" = None,
+    tuned: "TunedLensFit | TunedLens | str | os.PathLike[str] | None" = None,
     progress: Progress = lambda what, done, total: None,
     **settings: Any,
 ) -> Look:
@@ -131,8 +134,7 @@ def look(
     if not kinds:
         raise UsageError(f"show is empty: give one view or several of {', '.join(LOOKS)}.")
     if tuned is not None:
-        lens = tuned if isinstance(tuned, TunedLens) else read_tuned_lens(Path(tuned), opened.config)
-        settings = {**settings, "translate": lens.translate}
+        settings = {**settings, "translate": _open_lens(tuned, opened).translate}
     functions = {kind: LOOKS[kind].find() for kind in kinds}
     check_settings(functions, settings)
     if prompt is None and (lacking := [kind for kind in kinds if LOOKS[kind].needs_prompt]):
@@ -149,9 +151,17 @@ def look(
         if "progress" in taken:
             given["progress"] = lambda done, total, kind=kind: progress(kind, done, total)
         views.append(function(prompted, **given))
+    if isinstance(tuned, TunedLensFit):
+        views = [describe_fit(view, tuned) if view.kind == "lens" else view for view in views]
     others = [value for value in values.values() if isinstance(value, PromptedModel)]
     prompts = [some.labels for some in (prompted, *others) if some.ids]
     return Look(opened.name, prompts, views)
+
+
+def _open_lens(tuned: "TunedLensFit | TunedLens | str | os.PathLike[str]", model: Model) -> TunedLens:
+    if isinstance(tuned, TunedLensFit):
+        return tuned.lens
+    return tuned if isinstance(tuned, TunedLens) else read_tuned_lens(Path(tuned), model.config)
 
 
 def fit_lens(

@@ -8,7 +8,7 @@ import pytest
 
 import pellucid
 from pellucid.errors import PellucidError, UsageError
-from pellucid.workbench.looking import LOOKS, read_settings
+from pellucid.workbench.looking import LOOKS, fit_lens, read_settings
 
 
 def test_every_view_is_found_and_has_a_default_for_each_setting() -> None:
@@ -99,3 +99,16 @@ def test_a_model_without_a_tokenizer_is_looked_into_by_ids() -> None:
     assert pellucid.look(model, [1, 2, 3], show="attribution", token=5).prompts == [["1", "2", "3"]]
     with pytest.raises(PellucidError):
         pellucid.look(model, [1, 2, 3], show="attribution", token=" a")
+
+
+def test_a_lens_is_fitted_written_and_read_again(tmp_path: Path) -> None:
+    config = pellucid.ModelConfig(vocab_size=12, context_length=32, n_layer=2, n_head=2, d_model=8, d_ff=16)
+    model = pellucid.Model.from_config(config, tokenizer=pellucid.load("abcd").tokenizer)
+    (tmp_path / "text.txt").write_text("A B C D " * 12)
+    fit = fit_lens(model, str(tmp_path / "text.txt"), tmp_path / "lens.safetensors", steps=3)
+    by_fit = pellucid.look(model, [0, 1, 2], show="lens", tuned=fit)["lens"]
+    by_file = pellucid.look(model, [0, 1, 2], show="lens", tuned=tmp_path / "lens.safetensors")["lens"]
+    assert by_fit.data["states"] == by_file.data["states"] and "fit" in by_fit.data
+    assert all(state.tuned <= state.plain for state in fit.states)
+    with pytest.raises(PellucidError):
+        fit_lens(model, str(tmp_path / "text.txt"), tmp_path / "lens.safetensors")
