@@ -55,12 +55,10 @@ LOOKS: Mapping[str, LookKind] = {
     "heads": LookKind("heads:view_heads", "what each head attends to, and the loss without it", False),
     "patching": LookKind("patching:view_patching", "which value carries the difference of two prompts"),
     "paths": LookKind("paths:view_paths", "the effect of one value through another alone"),
-    "probes": LookKind("probes:view_probes", "what a linear map reads off each layer of stories", False),
-    "geometry": LookKind("geometry:view_geometry", "neighbors, analogies and PCA of the embedding"),
     "probes": LookKind("probes:view_probes", "what a linear probe reads from each layer", False),
+    "geometry": LookKind("geometry:view_geometry", "neighbors, analogies and PCA of the embedding"),
     "diagnostics": LookKind("diagnostics:view_diagnostics", "signs of collapse: ranks, norms, dead units"),
     "search": LookKind("search:view_search", "the next token as a maximum inner product search"),
-    "diagnostics": LookKind("diagnostics:view_diagnostics", "norms, ranks, dead units: has it collapsed?"),
 }
 DEFAULT = ("lens", "attribution", "attention")
 """What is shown where nothing is asked for."""
