@@ -68,8 +68,8 @@ def calibrate(
     `against` are further models, `quantize` types to which the weights are rounded ("Q8_0", "Q4_0"), and
     `checkpoints` adds those of the model's run.
 
-    `save` writes the fitted temperature into the model's folder as its generation setting, unless it raises
-    the NLL of the test part. `output` is a
+    `save` writes the fitted temperature into the model's folder as its generation setting, unless it is a
+    limit of the fit or raises the NLL of the test part. `output` is a
     file (.json, .svg, .html, .png) or a list of them, `trace` a trace file for `explain`.
 
     >>> import pathlib, tempfile, pellucid
@@ -271,16 +271,18 @@ def find_settings_folder(model: "Model") -> Path:
 
 
 def save_temperature(folder: Path, calibration: "Calibration") -> str:
-    """Writes a fitted temperature as the generation setting of a model's folder, unless it raises the NLL of
-    the test part; returns what was changed, or why nothing was."""
+    """Writes a fitted temperature as the generation setting of a model's folder, unless it is a limit of the
+    fit or raises the NLL of the test part; returns what was changed, or why nothing was."""
     from pellucid.interop.companions import GENERATION, write_generation
 
-    temperature, after = calibration.fitted_temperature, calibration.after
-    if temperature is None or after is None:
+    fit, after = calibration.temperature_fit, calibration.after
+    if fit is None or after is None:
         return "No temperature is saved: none was fitted."
+    if fit.is_bounded:
+        return f"No temperature is saved: the NLL has no minimum, and T = {fit.temperature:g} is a limit."
     if after.nll.value > calibration.before.nll.value:
         return "No temperature is saved: the fitted one raises the NLL of the test part."
-    changes = {"do_sample": True, "temperature": float(f"{temperature:.6g}")}
+    changes = {"do_sample": True, "temperature": float(f"{fit.temperature:.6g}")}
     before = write_generation(folder, changes)
     words = ", ".join(f"{key} {_show(before[key])} → {_show(value)}" for key, value in changes.items())
     return f"Saved in {folder / GENERATION}: {words}."

@@ -111,11 +111,20 @@ def test_a_large_vocabulary_has_a_trace_of_measured_predictions(
 # ---- saving
 
 
-def test_the_temperature_is_saved_as_the_generation_setting(text: Path, tmp_path: Path) -> None:
-    make_model().save(tmp_path / "m")
+@pytest.fixture
+def drawn(tmp_path: Path) -> Path:
+    """Texts of `abcd` at temperature 1.5, of which it is overconfident."""
+    model = pellucid.load("abcd")
+    texts = [model.generate("A", max_new_tokens=14, temperature=1.5, seed=seed) for seed in range(40)]
+    (tmp_path / "drawn.txt").write_text("\n".join(f"A{text}" for text in texts))
+    return tmp_path / "drawn.txt"
+
+
+def test_the_temperature_is_saved_as_the_generation_setting(drawn: Path, tmp_path: Path) -> None:
+    pellucid.load("abcd").save(tmp_path / "m")
     (tmp_path / "m" / "generation_config.json").write_text('{"top_k": 40, "do_sample": false}')
     model = pellucid.load(tmp_path / "m")
-    report = model.calibrate(text, save=True, **FEW)
+    report = model.calibrate(drawn, save=True, split="line")
     assert any("do_sample false → true, temperature not set → " in note for note in report.notes)
     again = pellucid.load(tmp_path / "m").pretrained
     assert again.generation == {
@@ -125,8 +134,8 @@ def test_the_temperature_is_saved_as_the_generation_setting(text: Path, tmp_path
     assert sampling.temperature == pytest.approx(report.fitted_temperature, rel=1e-5)
 
 
-def test_a_temperature_that_raises_the_nll_of_the_test_part_is_not_saved(text: Path, tmp_path: Path) -> None:
-    calibration = make_model().calibrate(text, **FEW).calibrations[0]
+def test_a_temperature_that_raises_the_nll_of_the_test_part_is_not_saved(drawn: Path, tmp_path: Path) -> None:
+    calibration = pellucid.calibrate("abcd", drawn, split="line").calibrations[0]
     worse = replace(calibration, settings=calibration.settings[::-1])
     worse = replace(
         worse,
@@ -138,6 +147,13 @@ def test_a_temperature_that_raises_the_nll_of_the_test_part_is_not_saved(text: P
     assert worse.after is not None and worse.after.nll.value > worse.before.nll.value
     assert "raises the NLL" in save_temperature(tmp_path, worse)
     assert not list(tmp_path.glob("generation*"))
+
+
+def test_a_temperature_at_a_limit_is_not_saved(text: Path, tmp_path: Path) -> None:
+    calibration = make_model().calibrate(text, **FEW).calibrations[0]
+    assert calibration.temperature_fit is not None
+    bounded = replace(calibration, temperature_fit=replace(calibration.temperature_fit, is_bounded=True))
+    assert "limit" in save_temperature(tmp_path, bounded) and not list(tmp_path.glob("generation*"))
 
 
 def test_without_a_folder_nothing_can_be_saved_and_nothing_is_measured(
