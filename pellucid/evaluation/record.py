@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from pellucid.evaluation.task_result import TaskResult
-from pellucid.format import pluralize
+from pellucid.format import escape_controls, pluralize
 
 SURPRISAL_WIDTH, N_SURPRISALS = 0.25, 80
 """Nats of a bin of surprisals, and the number of bins."""
@@ -175,7 +175,7 @@ class PairedDifference:
     n_documents: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """Models on the same documents, the first compared with each of the others."""
 
@@ -191,6 +191,11 @@ class Evaluation:
     differences: tuple[PairedDifference, ...] = ()
     tasks: tuple[TaskResult, ...] = ()
     """The results of each model on each task. With tasks and no data there are no models."""
+
+    def __repr__(self) -> str:
+        found = [f"{one.model.name} {one.total.loss.value:.4f} nats per token" for one in self.models]
+        found += [f"{one.model} on {one.task}" for one in self.tasks]
+        return escape_controls(f"<Evaluation: {', '.join(found)}>", keep="")
 
     @property
     def names(self) -> list[str]:

@@ -124,6 +124,8 @@ def check_outputs(paths: Sequence[Path], force: bool) -> None:
     from pellucid.evaluation.report.page import check_page_output
 
     for path in paths:
+        if list(map(Path.absolute, paths)).count(path.absolute()) > 1:
+            raise UsageError(f"the output {path} is given twice: give each once.")
         (check_page_output if path.suffix == PAGE else check_evaluation_output)(path, force)
 
 

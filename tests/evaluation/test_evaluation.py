@@ -6,13 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from pellucid.corpora import stories
 from pellucid.data.sources.generated import HELD_OUT
+from pellucid.data.sources.validation import validate_documents
+from pellucid.data.tokens import TokenFolder
 from pellucid.errors import UsageError
 from pellucid.evaluation.baselines import TokenCounts
 from pellucid.evaluation.documents import Limit, read_documents
 from pellucid.evaluation.evaluation import compare_models, compute_figures, evaluate_model
+from pellucid.evaluation.loss import compute_loss
 from pellucid.evaluation.record import (
     N_SURPRISALS,
     SURPRISAL_WIDTH,
@@ -23,7 +27,7 @@ from pellucid.evaluation.record import (
 from pellucid.text.tokenizer import Special
 from pellucid.text.word_level import CharacterTokenizer
 from pellucid.workbench.model import Model
-from tests.data.small_corpora import text_file
+from tests.data.small_corpora import prepared, text_file
 from tests.evaluation.small_models import bpe, make_model, make_stories_model, with_bos, write
 
 
@@ -185,3 +189,19 @@ def test_one_document_has_a_difference_without_a_p_value(tmp_path: Path) -> None
     one = evaluate(make_model(), write(tmp_path, a="the cat sat"))
     found = compare_models(one, one, is_same_tokenizer=True, samples=10, seed=0)
     assert found.p_value is None and found.difference.low is None
+
+
+def test_the_loss_on_token_files_is_the_validation_loss_of_training(tmp_path: Path) -> None:
+    folder = TokenFolder(prepared(tmp_path, documents=30, validation=0.3))
+    model = make_model(folder.tokenizer, context_length=128)
+    begin = folder.tokenizer.id_of("<end>")
+    batches = (
+        (torch.tensor(batch.ids), torch.tensor(batch.targets), torch.tensor(batch.segments))
+        for batch in validate_documents(folder["validation"], begin, 128, 4)
+    )
+    wanted = compute_loss(
+        lambda ids, segments: model.module(ids, segments=segments), batches, model.config.vocab_size
+    )
+    found = evaluate(model, str(folder.path)).total
+    assert found.loss.value == pytest.approx(wanted.loss, abs=1e-5)
+    assert found.accuracy.value == pytest.approx(wanted.accuracy)

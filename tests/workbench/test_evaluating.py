@@ -32,6 +32,12 @@ def test_a_model_is_evaluated_by_its_name_or_at_hand(text: Path, tmp_path: Path)
     assert named.data == at_hand.data == (str(text),)
 
 
+def test_an_evaluation_is_shown_in_one_line(text: Path) -> None:
+    found = make_model().evaluate(text, samples=10)
+    loss = found.models[0].total.loss.value
+    assert repr(found) == f"<Evaluation: new {loss:.4f} nats per token>"
+
+
 def test_models_side_by_side_have_one_window_and_a_paired_difference(text: Path) -> None:
     model, other = make_model(), make_model(bpe(280), context_length=16)
     found = model.evaluate(text, against=[other, model], split="line", samples=50)
@@ -131,6 +137,7 @@ def test_outputs_are_checked_before_the_work(text: Path, tmp_path: Path) -> None
         {"against": "nowhere"},
         {"against": 3},
         {"output": 3},
+        {"output": ["a.json", "./a.json"]},
     ],
 )
 def test_wrong_arguments_are_refused(text: Path, wrong: dict[str, Any]) -> None:
