@@ -52,5 +52,18 @@ def make_figure(title: str, *plots: Plot, note: str = "", size: tuple[int, int] 
     'the pattern. P: row A: A 1, B 0; row B: A 0.25, B 0.75.'
     """
     alt = " ".join([f"{title}.", *(f"{describe(plot)}." for plot in plots)])
-    sections = [Section("", list(alike), size) for _, alike in groupby(plots, type)]
-    return Figure(title, sections, note, alt, NARROW)
+    return Figure(title, group_plots(plots, size), note, alt, NARROW)
+
+
+def group_plots(
+    plots: Sequence[Plot], size: tuple[int, int] = (300, 160), heading: str = ""
+) -> list[Section]:
+    """Returns plots as sections of those that are alike, the heading above the first: those of one kind, and
+    compact grids of one shape, since all plots of a section have room for the largest."""
+
+    def kind(plot: Plot) -> tuple[str, tuple[int, ...]]:
+        is_compact = isinstance(plot, Grid) and plot.is_compact
+        return type(plot).__name__, plot.values.shape if is_compact else ()
+
+    groups = [list(alike) for _, alike in groupby(plots, kind)]
+    return [Section("" if i else heading, alike, size) for i, alike in enumerate(groups)]

@@ -9,6 +9,7 @@ from xml.sax.saxutils import escape
 
 from pellucid.figures.alt import describe
 from pellucid.figures.chart import LegendKey
+from pellucid.figures.diagram import Grid
 from pellucid.figures.figure import Plot, Section, make_figure
 from pellucid.figures.svg import ZOOM, has_name, plot_marks, tile
 from pellucid.figures.svg.marks import COLORS, FAINT, INK, NONE, PAPER, RULE, stroke, svg_tag
@@ -39,9 +40,10 @@ def draw_key(key: LegendKey) -> str:
 def draw_section(section: Section, number: int) -> Iterator[str]:
     """Yields the plots of a section, each an <svg> of its own with its numbers in words, in a <div> of the
     class `tiles`, which the page lays out; `number` is that of no other section on the page."""
-    size = tile(section)
+    shared = tile(section)
     yield '<div class="tiles">'
     for j, plot in enumerate(section.plots):
+        size = tile(Section("", [plot])) if isinstance(plot, Grid) else shared  # a grid may be much wider
         yield svg_tag(*size.outer, f'role="img" width="{ZOOM * size.outer[0]:g}"')
         yield f"<desc>{escape(describe(plot))}</desc>"
         yield from plot_marks(plot, f"plot-{number}-{j}", size, 0, 0)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.errors import UsageError
-from pellucid.figures.figure import Figure, Section
+from pellucid.figures.figure import Figure, group_plots
 from pellucid.figures.file import check_figure_output, write_figure
 from pellucid.files import UNPAIRED, Kind, check_output, new_file
 from pellucid.interpretability.view import View
@@ -114,11 +114,7 @@ def write_look(path: Path, look: LookRecord, force: bool = False) -> None:
 
 def make_look_figure(look: LookRecord) -> Figure:
     """Returns all plots of the views as one figure, each view under its title."""
-    sections = [
-        Section(view.title if plot is view.plots[0] else "", [plot])
-        for view in look.views
-        for plot in view.plots
-    ]
+    sections = [section for view in look.views for section in group_plots(view.plots, heading=view.title)]
     if not sections:
         raise UsageError("these views have no plots: write .json or .html instead.")
     return Figure(f"Inside {look.model}", sections)
