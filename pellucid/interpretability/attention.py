@@ -53,6 +53,11 @@ def find_visible(config: ModelConfig, length: int) -> NDArray[np.bool_]:
     return np.ones((length, length), bool) if mask is None else np.asarray(mask, bool)
 
 
+def has_pattern(config: ModelConfig) -> bool:
+    """Whether the attention of a config computes a pattern, which both engines record."""
+    return "pattern" in config.attention.values(config)
+
+
 def compute_row_statistics(pattern: Array, visible: NDArray[np.bool_]) -> dict[str, Array]:
     """Returns each of `STATISTICS` for the rows of a pattern [… T S], [… T]; NaN where it is undefined: the
     fraction where one key is visible, and the token before the first.
@@ -80,11 +85,10 @@ def compute_row_statistics(pattern: Array, visible: NDArray[np.bool_]) -> dict[s
 
 def record_patterns(runner: Runner, ids: Sequence[int]) -> Iterator[tuple[int, Array]]:
     """Yields each layer with its pattern [H T T], in the memory of some layers at a time."""
-    attention = runner.config.attention
-    if "pattern" not in attention.values(runner.config):
+    if not has_pattern(runner.config):
         raise UsageError(
-            f"attention {attention.kind!r} never computes a whole row of its pattern: use a config with "
-            'attention "softmax", which gives the same output.'
+            f"attention {runner.config.attention.kind!r} never computes a whole row of its pattern: use a "
+            'config with attention "softmax", which gives the same output.'
         )
     layers, size = range(runner.config.n_layer), runner.config.n_head * len(ids) ** 2
     at_once = max(1, MAX_PATTERNS // size) if size else 1

@@ -2,7 +2,8 @@
 
 A kind of head says, for some queries t, at which keys K_t it looks. Its score is the mean over these queries
 of Σ_{s ∈ K_t} P[t, s], where P = blocks.L.attn.pattern, and its chance level the same mean of uniform
-attention, |K_t| / n_t with n_t visible keys. Intervals are by bootstrap over texts.
+attention, |K_t| / n_t with n_t visible keys. A subject often stands right before its verb, so that a head is
+compared with one that attends to the token before alone as well. Intervals are by bootstrap over texts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,13 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pellucid.arguments import check_int
 from pellucid.corpora.stories import LEVELS
 from pellucid.dtypes import Array
 from pellucid.errors import PellucidError, UsageError, unknown
 from pellucid.evaluation.bootstrap import LEVEL, SAMPLES, sample_ratios
 from pellucid.format import pluralize
 from pellucid.interpretability.ablation import HeadAblation, ablate_heads
-from pellucid.interpretability.attention import find_visible, map_heads, record_patterns
+from pellucid.interpretability.attention import find_visible, has_pattern, map_heads, record_patterns
 from pellucid.interpretability.keyed_text import (
     KeyedText,
     make_repeated_sequences,
@@ -39,33 +41,36 @@ KINDS = {
     "induction": "P[t, s], s the token after the last occurrence of token t, in a repeated random sequence",
 }
 """The kinds of heads with their scores."""
-LABEL_AT = 0.4
-"""A head is called by a kind whose score is at least this, and whose interval lies above chance."""
+LABEL_AT = 0.3
+"""A head is called by a kind whose score is at least this, and whose interval lies above its baseline."""
 N_STORIES = 16
 """The stories that heads are scored on."""
 
 
-BEST = ("kind", "queries", "texts", "chance", "heads", "head", "score", "low", "high")
+BEST = ("kind", "queries", "texts", "chance", "before", "heads", "head", "score", "low", "high")
 """The columns of the table of kinds."""
 
 
 @dataclass(frozen=True, eq=False)
 class HeadScore:
-    """The scores [L H] of one kind, with the ends of their intervals (None from one text), the chance level,
-    and how many queries of how many texts they are means over."""
+    """The scores [L H] of one kind, with the ends of their intervals (None from one text), the scores of
+    uniform attention (`chance`) and of attention to the token before alone (`before`), and how many queries
+    of how many texts they are means over."""
 
     value: Array
     low: Array | None
     high: Array | None
     chance: float
+    before: float
     n_queries: int
     n_texts: int
 
     @property
     def is_above(self) -> NDArray[np.bool_]:
-        """Whether each head is called by this kind, [L H]."""
+        """Whether each head is called by this kind, [L H]; a previous-token head is `before` itself."""
         low = self.value if self.low is None else self.low
-        return np.asarray((self.value >= LABEL_AT) & (low > self.chance), bool)
+        baseline = max(self.chance, self.before if self.before < 1 else 0.0)
+        return np.asarray((self.value >= LABEL_AT) & (low > baseline), bool)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,24 +96,25 @@ def score_heads(
     """Returns the scores of every kind that has a query in one of the texts."""
     config, kinds = runner.config, [kind for kind in KINDS if any(kind in text.keys for text in texts)]
     sums = np.zeros((len(texts), len(kinds), config.n_layer, config.n_head))
-    counts, chances = np.zeros((2, len(texts), len(kinds)))
+    counts, chances, before = np.zeros((3, len(texts), len(kinds)))
     for i, text in enumerate(texts):
         visible = find_visible(config, len(text.ids))
         nowhere = np.zeros_like(visible)
         keys = np.stack([text.keys.get(kind, nowhere) & visible for kind in kinds])
         counts[i] = keys.any(-1).sum(-1)
         chances[i] = (keys.sum(-1) / np.maximum(visible.sum(-1), 1)).sum(-1)
+        before[i] = np.diagonal(keys, -1, -2, -1).sum(-1)
         for layer, pattern in record_patterns(runner, text.ids):
             sums[i, :, layer] = np.einsum("kts,hts->kh", keys, pattern)
         progress(i + 1, len(texts))
     return {
-        kind: _make_score(sums[:, k], counts[:, k], chances[:, k], seed)
+        kind: _make_score(sums[:, k], counts[:, k], chances[:, k], before[:, k], seed)
         for k, kind in enumerate(kinds)
         if counts[:, k].any()
     }
 
 
-def _make_score(sums: Array, counts: Array, chances: Array, seed: int) -> HeadScore:
+def _make_score(sums: Array, counts: Array, chances: Array, before: Array, seed: int) -> HeadScore:
     """Returns Σ sums / Σ counts [L H] of texts that have a query, with intervals by bootstrap over them."""
     here, total = counts > 0, counts.sum()
     shape, n_texts = sums.shape[1:], int(here.sum())
@@ -118,8 +124,8 @@ def _make_score(sums: Array, counts: Array, chances: Array, seed: int) -> HeadSc
         below = np.broadcast_to(counts[here, None], above.shape)
         ends = (1 - LEVEL) / 2, (1 + LEVEL) / 2
         low, high = np.nanquantile(sample_ratios(above, below, SAMPLES, seed), ends, 0).reshape(2, *shape)
-    chance = float(chances.sum() / total)
-    return HeadScore(sums.sum(0) / total, low, high, chance, int(total), n_texts)
+    baselines = float(chances.sum() / total), float(before.sum() / total)
+    return HeadScore(sums.sum(0) / total, low, high, *baselines, int(total), n_texts)
 
 
 def report_heads(
@@ -136,12 +142,34 @@ def report_heads(
 
     Without a tokenizer that reads the stories, positions are scored on the texts, and the report says so.
     """
-    runner, tokenizer, notes = prompted.runner, prompted.tokenizer, list[str]()
-    texts = [*texts] or [prompted.ids]
-    begin, special = find_begin(prompted), list[int]()
-    read: list[KeyedText] = []
+    check_int("seed", seed, 0, 2**31)
+    check_int("n_stories", n_stories, 0, 10_000)
     if level not in LEVELS:
         raise UsageError(unknown("level of stories", level, LEVELS))
+    texts, notes = [*texts] or [prompted.ids], list[str]()
+    marked = mark_texts(prompted, level, n_stories, texts, seed, notes)
+    n_ablated = len(texts) * (2 * prompted.runner.config.n_layer * prompted.runner.config.n_head + 1)
+    total = n_ablated + len(marked)
+    ablation = ablate_heads(prompted.runner, texts, lambda done, of: progress(n_ablated * done // of, total))
+    scores = score_heads(prompted.runner, marked, seed, lambda done, _: progress(n_ablated + done, total))
+    return HeadReport(scores, ablation, notes)
+
+
+def mark_texts(
+    prompted: PromptedModel,
+    level: str,
+    n_stories: int,
+    texts: Sequence[Sequence[int]],
+    seed: int,
+    notes: list[str],
+) -> list[KeyedText]:
+    """Returns the stories (the texts, where it cannot read stories) and the repeated sequences that a model
+    is scored on; what is missing is added to the notes."""
+    runner, tokenizer, begin = prompted.runner, prompted.tokenizer, find_begin(prompted)
+    read, special = list[KeyedText](), list[int]()
+    if not has_pattern(runner.config):
+        notes.append(f"Attention {runner.config.attention.kind!r} has no pattern, so that no kind is scored.")
+        return []
     if tokenizer is None:
         notes.append("Without a tokenizer no stories can be read: previous, first and self are of the texts.")
     else:
@@ -151,15 +179,10 @@ def report_heads(
         except PellucidError as error:
             why = str(error).rstrip(".")
             notes.append(f"The stories cannot be read, {why}: previous, first and self are of the texts.")
-    read = read or [mark_positions(ids) for ids in texts]
     repeated = make_repeated_sequences(runner, seed, begin, special)
     if not repeated:
         notes.append("Induction needs a vocabulary and a context for a repeated sequence of two tokens.")
-    n_marked, n_heads = len(read) + len(repeated), runner.config.n_layer * runner.config.n_head
-    total = n_marked + len(texts) * (2 * n_heads + 1)
-    scores = score_heads(runner, [*read, *repeated], seed, lambda done, _: progress(done, total))
-    ablation = ablate_heads(runner, texts, lambda done, _: progress(n_marked + done, total))
-    return HeadReport(scores, ablation, notes)
+    return [*(read or map(mark_positions, texts)), *repeated]
 
 
 def find_begin(prompted: PromptedModel) -> tuple[int, ...]:
@@ -213,7 +236,8 @@ def view_heads(
         f"Heads of {prompted.name}",
         "P = blocks.L.attn.pattern; a score is the mean over the queries t of a kind\n"
         + "\n".join(f"{kind} = {KINDS[kind]}" for kind in scores)
-        + "\nchance = the same of uniform attention over the visible keys"
+        + "\nchance = the same of uniform attention over the visible keys, before = of attention to the "
+        "token before alone"
         "\nΔ zero, Δ mean = loss with blocks.L.attn.head_out of the head set to 0, or to its mean over all "
         "positions of the texts, − loss of the model",
         tables,
@@ -221,7 +245,7 @@ def view_heads(
         [
             f"Δ is over {pluralize(ablation.n_tokens, 'token')} of {pluralize(ablation.n_texts, 'text')}.",
             f"A head is called by a kind where its score is at least {LABEL_AT} and the interval (95 %, "
-            "bootstrap over texts) lies above chance.",
+            "bootstrap over texts) lies above chance and, but for previous itself, above before.",
             *report.notes,
         ],
         {
@@ -231,6 +255,7 @@ def view_heads(
                     "low": None if score.low is None else score.low.tolist(),
                     "high": None if score.high is None else score.high.tolist(),
                     "chance": score.chance,
+                    "before": score.before,
                     "n_queries": score.n_queries,
                     "n_texts": score.n_texts,
                 }
@@ -256,6 +281,6 @@ def _list_kinds(scores: Mapping[str, HeadScore]) -> list[list[Entry]]:
     for kind, score in scores.items():
         i, j = divmod(int(score.value.argmax()), score.value.shape[1])
         low, high = (None if end is None else float(end[i, j]) for end in (score.low, score.high))
-        about: list[Entry] = [kind, score.n_queries, score.n_texts, score.chance, int(score.is_above.sum())]
-        rows.append([*about, f"{i}.{j}", float(score.value[i, j]), low, high])
+        about: list[Entry] = [kind, score.n_queries, score.n_texts, score.chance, score.before]
+        rows.append([*about, int(score.is_above.sum()), f"{i}.{j}", float(score.value[i, j]), low, high])
     return rows

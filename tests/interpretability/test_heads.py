@@ -5,7 +5,7 @@ import pytest
 
 import pellucid
 from pellucid.corpora.stories import stories
-from pellucid.errors import UsageError
+from pellucid.errors import TokenError, UsageError
 from pellucid.interpretability.heads import KINDS, report_heads, score_heads, view_heads
 from pellucid.interpretability.keyed_text import KeyedText, make_repeated_sequences, mark_positions
 from pellucid.interpretability.prompted_model import PromptedModel
@@ -52,6 +52,17 @@ def test_chance_is_the_share_of_the_keys_among_the_visible_ones() -> None:
     assert score.low is None
 
 
+def test_a_previous_token_head_is_not_called_by_a_kind_that_stands_before() -> None:
+    """Where every subject stands right before its verb, head 0.0 scores 1, and so would any such head."""
+    text = KeyedText((1, 2, 3), {"subject": np.eye(3, k=-1, dtype=bool), "self": np.eye(3, dtype=bool)})
+    beside = KeyedText((1, 2, 3), {"subject": np.eye(3, k=-2, dtype=bool)})
+    scores = score_heads(PLANTED[0], [text, text, beside])
+    assert scores["subject"].before == pytest.approx(4 / 5)
+    assert scores["subject"].value[0, 0] == pytest.approx(4 / 5)
+    assert not scores["subject"].is_above.any()
+    assert scores["self"].before == 0
+
+
 def test_a_score_is_the_mean_of_its_shares() -> None:
     text, runner = mark_positions(REPEATED), PLANTED[0]
     pattern = runner.run(REPEATED, ["blocks.1.attn.pattern"])["blocks.1.attn.pattern"][0]
@@ -92,8 +103,23 @@ def test_a_model_that_cannot_read_stories_says_so() -> None:
     assert list(view.data["scores"]) == ["previous", "first", "self", "induction"]
     assert any("stories" in note for note in view.notes)
     assert any("stories" in note for note in view_heads(PLAIN[0]).notes)
-    with pytest.raises(UsageError):
-        report_heads(PLAIN[0], level="hard")
+
+
+def test_without_a_pattern_heads_are_ablated_alone() -> None:
+    config = DIFFERENT["attention/tiled"]
+    for runner in make_runners(config, weights(config)):
+        view = view_heads(PromptedModel("", runner, tuple(IDS[0])))
+        assert not view.data["scores"]
+        assert np.shape(view.data["ablation"]["mean"]) == (2, 4)
+        assert any("pattern" in note for note in view.notes)
+
+
+def test_what_cannot_be_reported_is_refused() -> None:
+    for settings in ({"level": "hard"}, {"seed": -1}, {"n_stories": -1}, {"texts": [[1]]}):
+        with pytest.raises(UsageError):
+            report_heads(PLAIN[0], **settings)  # type: ignore[arg-type]
+    with pytest.raises(TokenError):
+        report_heads(PLAIN[0], texts=[[1] * 33])
 
 
 @pytest.mark.rotating

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pellucid.corpora.stories import annotate, stories, story
+from pellucid.corpora.stories import Annotation, annotate, stories, story
 from pellucid.errors import UsageError
 from pellucid.interpretability.keyed_text import (
     KeyedText,
@@ -68,6 +68,17 @@ def test_behind_a_bos_token_every_key_moves_by_one_and_a_long_story_is_cut() -> 
     short = mark_story(tokenizer, one.text, annotate(one), most=9)
     assert len(short.ids) == 9
     assert np.array_equal(short.keys["subject"], plain.keys["subject"][:9, :9])
+
+
+def test_a_verb_in_the_token_of_its_subject_looks_nowhere() -> None:
+    words = [
+        Annotation("it", "pronoun"),
+        Annotation("'s", "verb", subjects=(0,)),
+        Annotation("red", "adjective"),
+    ]
+    text = mark_story(train("words", ["it's red"], 50), "it's red", words)
+    assert len(text.ids) == 2
+    assert not text.keys["subject"].any()
 
 
 def test_punctuation_is_marks_alone() -> None:
