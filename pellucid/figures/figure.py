@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+import numpy as np
+
 from pellucid.figures.alt import describe
 from pellucid.figures.chart import Chart, Heatmap, LegendKey
 from pellucid.figures.diagram import Bars, Graph, Grid, Histogram, NumberLine
@@ -62,8 +64,8 @@ def group_plots(
     compact grids of one shape, since all plots of a section have room for the largest."""
 
     def kind(plot: Plot) -> tuple[str, tuple[int, ...]]:
-        is_compact = isinstance(plot, Grid) and plot.is_compact
-        return type(plot).__name__, plot.values.shape if is_compact else ()
+        shape = np.shape(plot.values) if isinstance(plot, Grid) and plot.is_compact else ()
+        return type(plot).__name__, shape
 
     groups = [list(alike) for _, alike in groupby(plots, kind)]
     return [Section("" if i else heading, alike, size) for i, alike in enumerate(groups)]
