@@ -225,13 +225,12 @@ def view_attribution(
     found = compute_attribution(
         values, config, prompted.runner.weights, token=token, against=against, position=place
     )
-    shown = prompted.show_token(token)
-    what = (
-        f"the logit of {shown}"
-        if against is None
-        else f"logit({shown}) − logit({prompted.show_token(against)})"
+    what, where = (
+        f"the logit of “{prompted.show_token(token)}”",
+        f"after “{prompted.labels[place]}” (t={place})",
     )
-    where = f"after {prompted.labels[place]} (t={place})"
+    if against is not None:
+        what += f" less that of “{prompted.show_token(against)}”"
     notes = []
     if found.logit_name == "unembedded":
         notes.append("The logits have a soft cap: the parts add up to the logit before it (unembedded).")

@@ -255,7 +255,7 @@ def view_lens(
         notes.append(f"The grid shows the last {COLUMNS} of {length} positions; the data have all.")
     return View(
         "lens",
-        f"The {name} after {prompted.labels[place]} (t={place})",
+        f"The {name} after “{prompted.labels[place]}” (t={place})",
         FORMULA + ("\ntuned: X is read as X + X A + b, with A and b of each state" if translate else ""),
         [_make_table(prompted, found, place, target)],
         [_make_grid(prompted, found), *_make_charts(found, place, target)],
@@ -282,7 +282,7 @@ def _make_table(prompted: PromptedModel, found: Lens, place: int, target: str) -
                 float(found.divergence[i, place]),
             ]
         )
-    return ViewTable(f"what each state predicts, the last first; the target is {target}", columns, rows)
+    return ViewTable(f"what each state predicts, the last first; the target is “{target}”", columns, rows)
 
 
 def _make_grid(prompted: PromptedModel, found: Lens) -> Grid:
@@ -302,14 +302,16 @@ def _make_grid(prompted: PromptedModel, found: Lens) -> Grid:
 
 
 def _make_charts(found: Lens, place: int, target: str) -> list[Chart]:
-    """Returns the target's probability and the divergence over the states."""
-    x = np.arange(len(found.states), dtype=np.float64)
-    axis = Axis("state", 0, max(len(x) - 1, 1), is_whole=True)
+    """Returns the target's probability and the divergence, over the blocks that were passed; after the
+    attention of a block, it is half passed."""
+    n_layer = sum(name.endswith("resid_post") for name in found.states)
+    x = np.linspace(0, n_layer, len(found.states))
+    axis = Axis("blocks", 0, n_layer, is_whole=True)
     kl = found.divergence[:, place]
     most = float(kl[np.isfinite(kl)].max(initial=0.0)) or 1.0
     return [
         Chart(
-            f"probability of {target}",
+            f"probability of “{target}”",
             axis,
             Axis("p", 0, 1),
             [Series(LegendKey(""), x, found.target_probs[:, place])],

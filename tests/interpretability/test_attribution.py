@@ -1,6 +1,7 @@
 """Attributions add up to the logit exactly, and the parts are those that a person computes."""
 
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -218,3 +219,15 @@ def test_a_soft_cap_is_said() -> None:
 def test_what_cannot_be_attributed_is_refused(asked: dict[str, int], error: type[PellucidError]) -> None:
     with pytest.raises(error):
         attribute(abcd(), [0, 1, 2], **asked)
+
+
+@pytest.mark.skipif(not os.environ.get("PELLUCID_SMOLLM2"), reason="PELLUCID_SMOLLM2 names no file")
+def test_a_real_model_in_both_engines() -> None:
+    """float64 adds up exactly, and float32 as far as it rounds."""
+    model = pellucid.load(os.environ["PELLUCID_SMOLLM2"])
+    ids = model.encode("The animal didn't cross the street because it was too")
+    exact = attribute(SpecificationRunner(model.config, model.weights), ids, token=1869)
+    check_sums(exact)
+    rounded = attribute(EngineRunner(model.module), ids, token=1869)
+    check_sums(rounded, 1e-4)
+    assert np.abs(rounded.heads - exact.heads).max() < 1e-4
