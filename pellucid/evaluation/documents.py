@@ -282,7 +282,8 @@ def _encode_complete(
 ) -> EncodedDocument:
     """Returns a complete text, with the tokens that begin and end it; the prompt does not count.
 
-    ln P is that of all of the text and its end, so it is omitted where the model has no such tokens.
+    ln P is that of all of the text and its end, so it is omitted where the model has no such tokens, or
+    encodes some of the text as the unknown token.
     """
     tokenizer, begin, end = documents.tokenizer, documents.model.start_id, documents.eos
     name = f"{source}#{number}"
@@ -298,7 +299,9 @@ def _encode_complete(
     n_bytes = len(text.encode())
     if not start and not before:
         n_bytes -= tokenizer.offsets(text[:FIRST])[0][1]
-    is_exact = bool(before) or (begin is not None and end is not None)
+    is_exact = (
+        bool(before) or (begin is not None and end is not None)
+    ) and tokenizer.unknown_id not in counted
     return EncodedDocument(name, ids, is_counted, n_bytes, log_probability if is_exact else None, source)
 
 

@@ -118,6 +118,13 @@ def test_stories_are_encoded_with_any_tokenizer_and_without_an_end_their_ln_p_is
     assert without.n_bytes == len(story.text.encode()) - 1
 
 
+def test_a_story_with_words_that_the_tokenizer_lacks_has_no_exact_probability() -> None:
+    model = make_stories_model("tiny")
+    found = read("stories:easy", model, limit=5)
+    assert all(one.log_probability is None for one in found)
+    assert any(model.tokenizer.unknown_id in one.ids for one in found)
+
+
 def test_of_a_task_the_answer_and_its_end_count() -> None:
     letters = CharacterTokenizer(("<end>", *"0123456789+="), Special("<end>", "<end>"))
     documents = read("task:addition", make_model(letters))

@@ -127,6 +127,19 @@ def test_chunks_of_logits_change_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
         assert a.nll == pytest.approx(b.nll, abs=1e-6) and np.array_equal(a.rank, b.rank)
 
 
+def test_memory_is_bounded_by_the_window_whatever_the_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring, "BATCH_TOKENS", {"cpu": 48})
+    monkeypatch.setattr(scoring, "CHUNK_LOGITS", 300 * 5)
+    model, read, computed = make_model(), list[int](), list[int]()
+    hidden_states, logits = model.module.hidden_states, model.module.logits
+    monkeypatch.setattr(
+        model.module, "hidden_states", lambda ids: (read.append(ids.numel()), hidden_states(ids))[1]
+    )
+    monkeypatch.setattr(model.module, "logits", lambda x: (computed.append(len(x)), logits(x))[1])
+    score(model, make_documents(300, [900, 3, 3, 3]))
+    assert max(read) == 32 and max(computed) == 5
+
+
 def test_of_equally_likely_tokens_the_smaller_id_ranks_first() -> None:
     model = make_model().module
     for parameter in model.parameters():
