@@ -123,7 +123,10 @@ def _write_compact_grid(grid: Grid, width: int) -> Iterator[str]:
     side, count, most = max(map(len, (*grid.rows, ""))), len(grid.columns), grid.limits()[1]
     digits = 2 if grid.scale == "share" else max(0, 2 - math.floor(math.log10(most)))
     shown = [
-        ["╱" if m else f"{v * 10**digits:.0f}".replace("-", "−") for v, m in zip(row, is_masked, strict=True)]
+        [
+            "╱" if m else f"{round(v * 10**digits)}".replace("-", "−")
+            for v, m in zip(row, is_masked, strict=True)
+        ]
         for row, is_masked in zip(grid.values, grid.is_masked, strict=True)
     ]
     wide = max(3, *(len(cell) for row in shown for cell in row)) + 1
@@ -142,7 +145,7 @@ def _write_compact_grid(grid: Grid, width: int) -> Iterator[str]:
         names = [str(j) for j in range(count)] if is_numbered else grid.columns
         yield f"{'':>{side}} {''.join(name.rjust(wide) for name in names)}"
     for name, row in zip(grid.rows, shown, strict=True):
-        yield f"{name:>{side}} {''.join(cell.rjust(wide) for cell in row)}".replace("−0 ", " 0 ").rstrip()
+        yield f"{name:>{side}} {''.join(cell.rjust(wide) for cell in row)}".rstrip()
     if is_numbered:
         listed = "  ".join(f"{j}:{name}" for j, name in enumerate(grid.columns))
         yield from textwrap.wrap(listed, width, subsequent_indent="  ", initial_indent="  ")

@@ -172,7 +172,7 @@ def view_attention(
     config = prompted.runner.config
     plots = [] if head is None else [map_pattern(prompted, head)]
     found = compute_attention_statistics(prompted.runner, [*prompts] or [prompted.ids])
-    maps = [map_heads(f"{name}: {STATISTICS[name]}", config, found.means[name]) for name in MAPPED]
+    maps = [map_heads(name, config, found.means[name]) for name in MAPPED]
     rows: list[list[Entry]] = [
         [f"{i}.{j}", *(float(found.means[name][i, j]) for name in STATISTICS)]
         for i in range(config.n_layer)

@@ -229,8 +229,8 @@ def view_heads(
         ),
         ViewTable(caption, ["head", "kinds", "Δ mean", "Δ zero", *scores], rows),
     ]
-    plots = [map_heads(f"{kind}: {KINDS[kind]}", config, score.value) for kind, score in scores.items()]
-    plots.append(map_heads("Δ loss without the head (mean ablation)", config, ablation.mean, is_share=False))
+    plots = [map_heads(f"{kind} score", config, score.value) for kind, score in scores.items()]
+    plots.append(map_heads("Δ mean: loss", config, ablation.mean, is_share=False))
     return View(
         "heads",
         f"Heads of {prompted.name}",

@@ -10,6 +10,7 @@ fraction, (m_patched − m_corrupted) / (m_clean − m_corrupted). Noising runs 
 the corrupted one: the effect is the lost fraction. Replacing nothing has the effect 0, everything 1.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -22,6 +23,7 @@ import numpy as np
 from pellucid.dtypes import Array
 from pellucid.errors import TokenError, UsageError, unknown
 from pellucid.figures.diagram import Grid
+from pellucid.format import pluralize
 from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import Runner, Values
 from pellucid.interpretability.sites import PARTS, DivideBy, Site, is_replaceable, list_sites
@@ -35,8 +37,8 @@ DIRECTIONS = {"denoising": "recovered", "noising": "lost"}
 """The directions, and what the effect is the fraction of."""
 NAMES = ("blocks.*.resid_pre", "blocks.*.attn_out", "blocks.*.mlp_out", "blocks.*.attn.head_out")
 """The values that are patched by default: the residual stream, attention and MLP by position, and heads."""
-MOST_LISTED = 30
-"""Parts of largest effect that the table lists."""
+MOST_LISTED = 8
+"""Parts of largest effect that the table lists of each value, over all layers."""
 
 
 @dataclass(frozen=True)
@@ -215,11 +217,11 @@ def map_effects(prompted: PromptedModel, found: PatchingEffects, label: str) -> 
     rows: dict[str, dict[str, list[float]]] = {}
     letters: dict[str, str] = {}
     pairs = zip(found.sites, found.effects.tolist(), strict=True)
-    for name, some in groupby(pairs, key=lambda pair: pair[0].name):
+    for _, some in groupby(pairs, key=lambda pair: pair[0].name):
         each = list(some)
         site = each[0][0]
         if site.at:
-            family = name if site.layer is None else name.split(".", 2)[2]
+            family = find_family(site)
             letters[family] = site.at[0][0]
             rows.setdefault(family, {})["" if site.layer is None else str(site.layer)] = [e for _, e in each]
     maps = []
@@ -241,15 +243,26 @@ def _title(family: str) -> str:
     return entry.term if entry else family
 
 
-def list_largest(found: PatchingEffects, prompted: PromptedModel) -> list[list[Entry]]:
-    """Returns the parts of largest effect, with the token of a position."""
-    order = np.argsort(-np.abs(found.effects), kind="stable")[:MOST_LISTED]
+def list_largest(
+    found: PatchingEffects, prompted: PromptedModel, most: int = MOST_LISTED
+) -> list[list[Entry]]:
+    """Returns the parts of largest effect, with the token of a position; at most this many of each value,
+    since the residual stream carries everything at every layer."""
     rows: list[list[Entry]] = []
-    for i in order.tolist():
+    listed = Counter[str]()
+    for i in np.argsort(-np.abs(found.effects), kind="stable").tolist():
         site = found.sites[i]
-        tokens = [prompted.labels[place] for axis, place in site.at if axis in PARTS["position"]]
-        rows.append([str(site), " ".join(tokens), float(found.effects[i])])
+        family = find_family(site)
+        listed[family] += 1
+        if listed[family] <= most:
+            tokens = [prompted.labels[place] for axis, place in site.at if axis in PARTS["position"]]
+            rows.append([str(site), " ".join(tokens), float(found.effects[i])])
     return rows
+
+
+def find_family(site: Site) -> str:
+    """Returns the name without its layer, which is the same in every block."""
+    return site.name if site.layer is None else site.name.split(".", 2)[2]
 
 
 def view_patching(
@@ -288,7 +301,10 @@ def view_patching(
                       ["part", "token", label], list_largest(found, prompted)),
         ],
         map_effects(prompted, found, label),
-        [f"{len(found.sites):,} parts were replaced, one at a time."],
+        [
+            f"{pluralize(len(found.sites), 'part')} replaced, one at a time.",
+            describe_difference(prompted, other),
+        ],
         {
             "direction": direction,
             "answer": metric.answer,
@@ -306,6 +322,13 @@ def state_effect(direction: Direction) -> str:
     if direction == "denoising":
         return "recovered = (m_patched − m_corrupted) / (m_clean − m_corrupted); the corrupted prompt is run"
     return "lost = (m_patched − m_clean) / (m_corrupted − m_clean); the clean prompt is run"
+
+
+def describe_difference(clean: PromptedModel, corrupted: PromptedModel) -> str:
+    """Returns the tokens in which two prompts of equally many differ."""
+    pairs = enumerate(zip(clean.labels, corrupted.labels, strict=True))
+    tokens = [f"{ours} and {theirs} at position {i}" for i, (ours, theirs) in pairs if ours != theirs]
+    return f"The prompts differ in {'; '.join(tokens) or 'no token that is shown'}."
 
 
 def describe_pair(pair: PatchedPair, clean: PromptedModel, corrupted: PromptedModel) -> ViewTable:

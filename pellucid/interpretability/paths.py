@@ -21,6 +21,7 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from pellucid.errors import UsageError, show
+from pellucid.format import pluralize
 from pellucid.interpretability.patching import (
     DIRECTIONS,
     Direction,
@@ -28,6 +29,7 @@ from pellucid.interpretability.patching import (
     PatchMetric,
     choose_metric,
     compare_prompts,
+    describe_difference,
     describe_pair,
     list_largest,
     map_effects,
@@ -51,6 +53,8 @@ STAGES = {
 """How many sub-layers of its own block a value comes after: attention, then the MLP."""
 INPUTS = ("embedded", "positioned")
 """Senders before the first block."""
+MOST_SENDERS = 30
+"""Senders of largest effect that the table lists."""
 OUTPUTS = ("attn.head_out", "attn_out", "mlp_out", "resid_pre", "resid_mid", "resid_post")
 """Senders in a block: what is added to the residual stream, and the stream itself."""
 
@@ -192,11 +196,11 @@ def view_paths(
             ViewTable(
                 f"senders into {found.receiver} ({label} fraction)",
                 ["sender", "token", label],
-                list_largest(effects, prompted),
+                list_largest(effects, prompted, MOST_SENDERS),
             ),
         ],
         map_effects(prompted, effects, label),
-        [f"{len(effects.sites):,} senders, one at a time."],
+        [f"{pluralize(len(effects.sites), 'sender')}, one at a time.", describe_difference(prompted, other)],
         {
             "direction": direction,
             "answer": metric.answer,

@@ -110,8 +110,11 @@ def test_maps_have_a_row_for_each_layer_and_a_column_for_each_token_or_head() ->
     assert list(view.plots[0].columns) == [str(id) for id in CLEAN]
     assert view.data["effects"]["blocks.1.attn_out[t=5]"] == pytest.approx(1)
     assert view.data["position"] == 5
+    assert "3 and 5 at position 0" in view.notes[1]
     sizes = [abs(row[2]) for row in view.tables[1].rows]
     assert sizes == sorted(sizes, reverse=True)
+    of_stream = [row for row in view.tables[1].rows if "resid_pre" in row[0]]
+    assert len(of_stream) == 8  # of twelve parts in two layers
 
 
 def test_the_default_answers_are_the_most_likely_tokens() -> None:
