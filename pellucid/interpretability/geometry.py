@@ -231,22 +231,25 @@ def view_geometry(
     tokens: Sequence[int] | None = None,
     matrix: str = "embed.weight",
     analogy: Sequence[int] | None = None,
-    count: int = 8,
+    count: int = 5,
     seed: int = 0,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> View:
     """Returns the geometry of a matrix [V C] around some tokens, by default those of the prompt, each once.
 
-    `analogy` are the tokens a, b, c of a : b :: c : ?; three tokens ask for it too.
+    `analogy` are the tokens a, b, c of a : b :: c : ?; three tokens ask for it too. Without a prompt and
+    tokens, those of the analogy are looked at.
     """
     vectors = _find_matrix(prompted, matrix)
-    tokens = list(dict.fromkeys(prompted.ids if tokens is None else tokens))[:MOST]
+    tokens = list(dict.fromkeys(prompted.ids or analogy or () if tokens is None else tokens))[:MOST]
     if analogy is None and len(tokens) == 3:
         analogy = tokens
     if outside := [id for id in (*tokens, *(analogy or ())) if not 0 <= id < len(vectors)]:
         raise TokenError(f"no token has the id {outside[0]}; ids go from 0 to {len(vectors) - 1}.")
-    if not tokens or (analogy is not None and len(analogy) != 3):
-        raise UsageError("the geometry is of one token or more, and an analogy of three: a, b and c.")
+    if not tokens:
+        raise UsageError("a geometry is about tokens: give a prompt, or tokens.")
+    if analogy is not None and len(analogy) != 3:
+        raise UsageError(f"an analogy has three tokens, a, b and c; got {len(analogy)}.")
     count = check_int("count", count, least=1)
     found = measure_geometry(vectors, tokens, count, progress)
     show = prompted.show_token
@@ -277,10 +280,11 @@ def _make_tables(found: TokenGeometry, show: Callable[[int], str]) -> Iterator[V
         ("inner product, which prefers long vectors", found.products),
     ):
         rows = [
-            (show(id), "  ".join(f"{show(token)} {score:.3f}" for token, score in near))
+            (show(id), *(f"{show(token)} {score:.3f}" for token, score in near))
             for id, near in zip(found.tokens, neighbors, strict=True)
         ]
-        yield ViewTable(f"nearest tokens by {by}", ("token", "neighbors"), rows)
+        ranks = [str(rank + 1) for rank in range(len(neighbors[0]))]
+        yield ViewTable(f"nearest tokens by {by}", ("token", *ranks), rows)
     yield ViewTable(
         "cosines of all pairs of tokens",
         ("rows", "mean (anisotropy)", "sd"),

@@ -56,7 +56,7 @@ LOOKS: Mapping[str, LookKind] = {
     "patching": LookKind("patching:view_patching", "which value carries the difference of two prompts"),
     "paths": LookKind("paths:view_paths", "the effect of one value through another alone"),
     "probes": LookKind("probes:view_probes", "what a linear probe reads from each layer", False),
-    "geometry": LookKind("geometry:view_geometry", "neighbors, analogies and PCA of the embedding"),
+    "geometry": LookKind("geometry:view_geometry", "neighbors, analogies and PCA of the embedding", False),
     "diagnostics": LookKind("diagnostics:view_diagnostics", "signs of collapse: ranks, norms, dead units"),
     "search": LookKind("search:view_search", "the next token as a maximum inner product search"),
 }

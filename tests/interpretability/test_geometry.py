@@ -134,6 +134,7 @@ def test_the_view_is_the_same_on_both_engines(name: str, matrix: str) -> None:
     check_same(views[0].data, views[1].data)
     assert views[0].data["tokens"] == [1, 3, 5]
     assert views[0].data["analogy"]["tokens"] == [1, 3, 5]
+    assert all(len(row) == len(table.columns) for table in views[0].tables for row in table.rows)
     scatter = next(plot for plot in views[0].plots if isinstance(plot, Chart))
     assert [mark.label for mark in scatter.marks] == ["1", "3", "5"]
 
@@ -143,6 +144,10 @@ def test_what_has_no_geometry_is_refused() -> None:
     prompted = PromptedModel("m", SpecificationRunner(config, weights(config)), (1,))
     assert view_geometry(prompted).data["tokens"] == [1]
     assert view_geometry(prompted, tokens=[2, 4, 2]).data["tokens"] == [2, 4]
+    empty = PromptedModel("m", prompted.runner, ())
+    assert view_geometry(empty, analogy=[2, 4, 5]).data["tokens"] == [2, 4, 5]
+    with pytest.raises(UsageError):
+        view_geometry(empty)
     for options in ({"matrix": "positions.weight"}, {"analogy": (1, 2)}, {"tokens": ()}):
         with pytest.raises(UsageError):
             view_geometry(prompted, **options)  # type: ignore[arg-type]
