@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -81,10 +82,7 @@ def evaluate_model(
         for name, id in special.items():
             n_special[name] += 0 if id is None else int((scores.targets == id).sum())
     if not summaries:
-        raise UsageError(
-            f"{', '.join(documents.data)}: no document has a target for {about.name}, since a text needs at "
-            "least two tokens, or one and a bos token. Give a longer text."
-        )
+        refuse_without_targets(documents, about.name)
     whole = TokenCounts(about.vocab_size)
     for some in counts.values():
         whole.add_counts(some)
@@ -109,6 +107,14 @@ def evaluate_model(
         n_omitted,
         n_special["unknown"],
         n_special["end"],
+    )
+
+
+def refuse_without_targets(documents: Documents, name: str) -> NoReturn:
+    """Raises the error that no document has a target."""
+    raise UsageError(
+        f"{', '.join(documents.data)}: no document has a target for {name}, since a text needs at least two "
+        "tokens, or one and a bos token. Give a longer text."
     )
 
 

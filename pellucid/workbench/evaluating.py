@@ -86,10 +86,14 @@ def evaluate(
     sizes = _resolve_windows(models, window, stride)
     settings = {"samples": samples, "seed": seed}
     names = _name_models(models)
+    totals = [
+        _count_tokens(texts, name, sizes)  # of all models first: what cannot be encoded is refused here
+        for texts, name in zip(documents, names, strict=has_documents)
+    ]
     with _keep_progress(outputs) as journal:
         found = [
-            _evaluate_one(one, texts, name, sizes, settings, journal, progress)
-            for one, texts, name in zip(models, documents, names, strict=has_documents)
+            _evaluate_one(one, texts, name, total, sizes, settings, journal, progress)
+            for one, texts, name, total in zip(models, documents, names, totals, strict=has_documents)
         ]
         evaluation = Evaluation(
             data=tuple(sources),
@@ -186,20 +190,29 @@ def _keep_progress(outputs: Sequence[Path]) -> "Iterator[JournalFile | None]":
         yield journal
 
 
+def _count_tokens(documents: "Documents", name: str, sizes: tuple[int, int]) -> int | None:
+    """Returns the tokens that a model will read; None for standard input, which can be read once."""
+    from pellucid.evaluation.evaluation import refuse_without_targets
+    from pellucid.evaluation.windows import count_inputs
+
+    if "-" in documents.data:
+        return None
+    return count_inputs(documents, *sizes) or refuse_without_targets(documents, name)
+
+
 def _evaluate_one(
     model: "Model",
     documents: "Documents",
     name: str,
+    total: int | None,
     sizes: tuple[int, int],
     settings: dict[str, int],
     journal: "JournalFile | None",
     progress: Progress,
 ) -> "ModelEvaluation":
     from pellucid.evaluation.evaluation import evaluate_model
-    from pellucid.evaluation.windows import count_inputs
 
     window, stride = sizes
-    total = None if "-" in documents.data else count_inputs(documents, window, stride)
     done = 0
 
     def count(tokens: int) -> None:

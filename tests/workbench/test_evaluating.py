@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 import pellucid
-from pellucid.errors import FileError, PellucidError, UsageError
+from pellucid.errors import FileError, PellucidError, TokenError, UsageError
 from pellucid.evaluation import scoring
 from pellucid.evaluation.evaluation_file import read_evaluation
 from pellucid.evaluation.journal import journal_path
+from pellucid.text.tokenizer import Special
+from pellucid.text.word_level import CharacterTokenizer
 from pellucid.workbench.evaluating import EvaluationProgress
 from tests.data.small_corpora import text_file
 from tests.evaluation.small_models import bpe, make_model, write
@@ -149,6 +151,12 @@ def test_wrong_arguments_are_refused(text: Path, wrong: dict[str, Any]) -> None:
 def test_wrong_data_are_refused(data: Any) -> None:
     with pytest.raises(PellucidError):
         make_model().evaluate(data)
+
+
+def test_a_text_that_a_further_model_cannot_read_is_refused_before_the_work(text: Path) -> None:
+    letters = make_model(CharacterTokenizer(tuple("abc"), Special()))
+    with pytest.raises(TokenError, match=r"text\.txt"):
+        make_model().evaluate(text, against=letters, progress=stop_after(0))
 
 
 def test_standard_input_serves_one_model() -> None:
