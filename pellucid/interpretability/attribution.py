@@ -166,6 +166,11 @@ def _attribute(
             contributions += [Contribution(name, float(value), head) for head, value in enumerate(part[0])]
         else:
             contributions.append(Contribution(name, part.item()))
+    if not np.isfinite([logit, *(part.value for part in contributions)]).all():
+        raise UsageError(
+            f"the logit of token {token} is {logit:g} and has no finite parts: a weight or a value of this "
+            "model is NaN, or too large."
+        )
     return Attribution(
         token,
         against,

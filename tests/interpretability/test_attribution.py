@@ -221,6 +221,14 @@ def test_what_cannot_be_attributed_is_refused(asked: dict[str, int], error: type
         attribute(abcd(), [0, 1, 2], **asked)
 
 
+def test_a_logit_that_is_not_finite_is_refused() -> None:
+    runner = abcd()
+    for scale in (np.nan, 1e200):
+        weights = {**runner.weights, "embed.weight": scale * runner.weights["embed.weight"]}
+        with np.errstate(all="ignore"), pytest.raises(UsageError, match="finite"):
+            attribute(SpecificationRunner(runner.config, weights), [0, 1], token=2)
+
+
 @pytest.mark.skipif(not os.environ.get("PELLUCID_SMOLLM2"), reason="PELLUCID_SMOLLM2 names no file")
 def test_a_real_model_in_both_engines() -> None:
     """float64 adds up exactly, and float32 as far as it rounds."""
