@@ -75,6 +75,10 @@ def _draw_chart(axes: Any, chart: Chart) -> None:
             here = (chart.x.low, series.y[0])
             offset = {"xytext": (4, 3), "textcoords": "offset points"}
             axes.annotate(series.label, here, color=_pen(series.key)["color"], fontsize=8, **offset)
+    for mark in chart.marks:
+        axes.plot([mark.x], [mark.y], "o", color="black", fillstyle="none" if mark.is_open else "full")
+        offset = {"xytext": (5, 5), "textcoords": "offset points"}
+        axes.annotate(mark.label.replace("$", r"\$"), (mark.x, mark.y), fontsize=8, **offset)
     if chart.y.is_log:
         axes.set_yscale("log")
     else:

@@ -28,6 +28,7 @@ from pellucid.evaluation.calibration.tape import PartRecord, make_trace
 from pellucid.evaluation.calibration.temperature import TemperatureFit, fit_temperature
 from pellucid.evaluation.calibration.vector import VectorFit, fit_vector
 from pellucid.explain.trace import Trace
+from pellucid.format import escape_controls, pluralize
 
 Array = NDArray[np.float64]
 AS_IT_IS, FITTED, VECTOR = "as it is", "fitted T", "vector"
@@ -72,7 +73,7 @@ class TemperatureCurve:
     test_nll: Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Calibration:
     """How well a model's probabilities are calibrated, before scaling and after it."""
 
@@ -88,6 +89,12 @@ class Calibration:
     curve: TemperatureCurve | None
     mistakes: tuple[ConfidentMistake, ...]
     evidence: "Evidence"
+
+    def __repr__(self) -> str:
+        words = f"ECE {self.before.ece.value:.4f} on {pluralize(self.before.count, 'target')}"
+        if self.after is not None:
+            words += f", {self.after.ece.value:.4f} at T = {self.fitted_temperature:.4g}"
+        return escape_controls(f"<Calibration of {self.model}: {words}>", keep="")
 
     @property
     def before(self) -> CalibrationScores:

@@ -22,7 +22,7 @@ from pellucid.format import escape_controls
 JSON = ".json"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CalibrationReport:
     """The calibrations, the first of them that of the model itself."""
 
@@ -33,6 +33,9 @@ class CalibrationReport:
     """The settings under which they were measured."""
     is_interrupted: bool = False
     """Whether an interrupt left some models out."""
+
+    def __repr__(self) -> str:
+        return f"<CalibrationReport: {', '.join(map(repr, self.calibrations))}>"
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
