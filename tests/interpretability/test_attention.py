@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+import pellucid
 from pellucid.errors import UsageError
 from pellucid.interpretability import attention
 from pellucid.interpretability.attention import (
@@ -16,6 +17,7 @@ from pellucid.interpretability.attention import (
     view_attention,
 )
 from pellucid.interpretability.prompted_model import PromptedModel
+from pellucid.interpretability.runner import EngineRunner, SpecificationRunner
 from tests.agreement.engines import DIFFERENT, IDS
 from tests.interpretability.planted import CONFIG, PLANTED, REPEATED, make_runners
 from tests.reference.models import weights
@@ -36,6 +38,17 @@ def test_the_statistics_of_a_row_by_hand() -> None:
     assert rows["maximum"].tolist() == [1, 0.75, 0.5]
     assert np.isnan(rows["entropy fraction"][0])
     assert np.isnan(rows["previous"][0])
+
+
+def test_the_statistics_of_abcd_by_hand() -> None:
+    """The query of B is (0, 2), and the keys are (1, 0) and (0, 1): B gets e^√2 / (1 + e^√2) of its row."""
+    model = pellucid.load("abcd", dtype="float64")
+    share = math.exp(math.sqrt(2)) / (1 + math.exp(math.sqrt(2)))
+    entropy = -share * math.log(share) - (1 - share) * math.log(1 - share)
+    wanted = [entropy, entropy / math.log(2), 1 - share, 1 - share, share, 1 - share, share]
+    for runner in (SpecificationRunner(model.config, model.weights), EngineRunner(model.module)):
+        means = compute_attention_statistics(runner, [[0, 1]]).means
+        assert [means[name].item() for name in STATISTICS] == pytest.approx(wanted, abs=1e-10)
 
 
 def test_planted_heads_have_the_statistics_that_they_were_made_for() -> None:

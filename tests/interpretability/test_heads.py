@@ -1,5 +1,7 @@
 """Head scores find planted heads, are 1 for a pattern that looks there and chance for a uniform one."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,12 @@ import pellucid
 from pellucid.corpora.stories import stories
 from pellucid.errors import TokenError, UsageError
 from pellucid.interpretability.heads import KINDS, report_heads, score_heads, view_heads
-from pellucid.interpretability.keyed_text import KeyedText, make_repeated_sequences, mark_positions
+from pellucid.interpretability.keyed_text import (
+    KeyedText,
+    make_repeated_sequences,
+    mark_positions,
+    read_stories,
+)
 from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import EngineRunner, SpecificationRunner
 from pellucid.text.kinds import train
@@ -148,3 +155,15 @@ def test_a_vocabulary_too_small_to_repeat_has_no_induction() -> None:
     tiny = pellucid.ModelConfig(vocab_size=1, context_length=4, n_layer=1, n_head=1, d_model=2)
     report = report_heads(PromptedModel("", SpecificationRunner(tiny, weights(tiny)), (0, 0)))
     assert "induction" not in report.scores
+
+
+@pytest.mark.skipif("PELLUCID_SMOLLM2" not in os.environ, reason="needs the real model")
+def test_a_real_model_has_induction_heads_and_one_that_follows_antecedents() -> None:
+    model = pellucid.load(os.environ["PELLUCID_SMOLLM2"])
+    assert model.tokenizer
+    runner = EngineRunner(model.module)
+    texts = [*read_stories(model.tokenizer, "easy", 4, seed=0), *make_repeated_sequences(runner, seed=0)]
+    scores = score_heads(runner, texts)
+    assert scores["induction"].value.max() > 0.8
+    assert scores["induction"].value[:10].max() < 0.1  # none in the first third of the layers
+    assert scores["antecedent"].value.max() > 5 * scores["antecedent"].chance

@@ -1,8 +1,11 @@
 """Patching everything recovers everything, patching nothing nothing, and a planted signal is found."""
 
+import math
+
 import numpy as np
 import pytest
 
+import pellucid
 from pellucid.errors import TokenError, UsageError
 from pellucid.interpretability.patching import (
     PatchMetric,
@@ -11,7 +14,7 @@ from pellucid.interpretability.patching import (
     view_patching,
 )
 from pellucid.interpretability.prompted_model import PromptedModel
-from pellucid.interpretability.runner import Patch
+from pellucid.interpretability.runner import EngineRunner, Patch, SpecificationRunner
 from pellucid.interpretability.sites import read_site
 from tests.agreement.engines import COVER, IDS, Choice, config_of, text
 from tests.interpretability.planted import ANSWER, CLEAN, CORRUPTED, PLANTED, WRONG, make_runners
@@ -68,6 +71,31 @@ def test_an_effect_is_that_of_the_patched_run() -> None:
             found.pair.clean - found.pair.corrupted
         )
         assert effect == pytest.approx(wanted, abs=1e-12)
+
+
+def test_keys_and_values_of_abcd_by_hand() -> None:
+    """A B and D B: z_B = p x + (1 − p) (0, 1), where x is the first token's value and p the share of its key;
+    m = z_0 − z_1. Keys alone change p, values alone x."""
+    model = pellucid.load("abcd", dtype="float64")
+    shares = {
+        key: 1 / (1 + math.exp(math.sqrt(2) - score / math.sqrt(2))) for key, score in (("A", 0), ("D", -2))
+    }
+    values = {"A": (1, 0), "D": (1, -1)}
+
+    def compute(key: str, value: str) -> float:
+        p, (first, second) = shares[key], values[value]
+        return p * first - (p * second + 1 - p)
+
+    runners = SpecificationRunner(model.config, model.weights), EngineRunner(model.module)
+    for runner in runners:
+        names = ["blocks.0.attn.k", "blocks.0.attn.v"]
+        found = patch_activations(runner, [0, 1], [3, 1], PatchMetric(0, 1), names=names, part="position")
+        assert [str(site) for site in found.sites[::2]] == [f"{name}[s=0]" for name in names]
+        base, source = compute("D", "D"), compute("A", "A")
+        wanted = [(compute(*patched) - base) / (source - base) for patched in ("AD", "DA")]
+        assert found.pair.clean == pytest.approx(source, abs=1e-12)
+        assert found.effects[::2] == pytest.approx(wanted, abs=1e-10)
+        assert found.effects[1::2] == pytest.approx([0, 0], abs=1e-12)
 
 
 @pytest.mark.rotating
