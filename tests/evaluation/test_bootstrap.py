@@ -53,6 +53,14 @@ def test_models_are_sampled_on_the_same_documents() -> None:
     assert ratios[:, 1] - ratios[:, 0] == pytest.approx(1)
 
 
+def test_a_sample_draws_as_many_documents_as_there_are() -> None:
+    """Of two documents with 1 and 3: both the first, one of each or both the second, by 1/4, 1/2 and 1/4."""
+    found = sample_ratios(np.array([[1.0], [3.0]]), np.ones((2, 1)), 2000, 0)[:, 0]
+    values, counts = np.unique(found, return_counts=True)
+    assert values.tolist() == [1, 2, 3]
+    assert counts / 2000 == pytest.approx([0.25, 0.5, 0.25], abs=0.03)
+
+
 def test_a_sample_without_anything_to_divide_by_does_not_spoil_the_interval() -> None:
     sampled = sample_ratios(np.array([[1.0], [0.0]]), np.array([[2.0], [0.0]]), 100, 0)[:, 0]
     assert np.isnan(sampled).any()
