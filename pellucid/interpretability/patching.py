@@ -175,8 +175,8 @@ def check_lengths(clean: PromptedModel, corrupted: PromptedModel) -> None:
             for line, token in zip(shown, pair, strict=True):
                 line.append(token.ljust(wide))
         if kind != "equal" and not first and a_end - a != b_end - b:
-            here, there = (" ".join(side) or "nothing" for side in (ours[a:a_end], theirs[b:b_end]))
-            first = f"{here} (clean, position {a}) stands for {there} (corrupted)"
+            here, there = " ".join(ours[a:a_end]), " ".join(theirs[b:b_end])
+            first = f"at position {a}, the clean one has {here or 'nothing'} for {there or 'nothing'}"
     raise TokenError(
         f"patching needs prompts of equally many tokens; the clean one has {len(ours)}, the corrupted one "
         f"{len(theirs)}: {first}. Choose words of equally many tokens.\n"
