@@ -20,7 +20,7 @@ from torch import Tensor
 
 from pellucid.config import ModelConfig
 from pellucid.errors import TokenError, UsageError
-from pellucid.evaluation.scoring import Journal, TargetScores, hash_inputs
+from pellucid.evaluation.scoring import Journal, TargetScores, hash_inputs, hash_model
 from pellucid.model.cache import Cache
 from pellucid.model.linear import MOST_DECODED
 from pellucid.model.precision import is_row_invariant
@@ -94,19 +94,18 @@ def score_continuations(
     pairs: Sequence[EncodedPair],
     *,
     journal: Journal | None = None,
-    fingerprint: str = "",
 ) -> Iterator[ContinuationScore]:
     """Yields the score of each continuation, in order.
 
     Where a context and its continuation are longer than the model's context, the context loses tokens at its
-    beginning. Scores that the `journal` holds are not computed again, and computed ones are added to it; its
-    keys hold the `fingerprint` of the model's weights.
+    beginning. Scores that the `journal` holds are not computed again, and computed ones are added to it.
     """
     fitted = [fit_pair(module.config, *pair) for pair in pairs]
     if journal is None:
         yield from _compute_scores(module, fitted)
         return
-    keys = [hash_inputs(module, (context, ids), fingerprint) for context, _, ids in fitted]
+    fingerprint = hash_model(module)
+    keys = [hash_inputs(fingerprint, (context, ids)) for context, _, ids in fitted]
     known = {key for key in keys if key in journal}
     computed = _compute_scores(
         module, [one for one, key in zip(fitted, keys, strict=True) if key not in known]

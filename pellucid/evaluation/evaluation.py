@@ -69,7 +69,6 @@ def evaluate_model(
         window=window,
         stride=stride,
         journal=journal,
-        fingerprint=about.fingerprint,
         progress=progress,
     ):
         if not len(scores.nll):

@@ -1,8 +1,9 @@
 """The journal of an evaluation: a file that keeps the scores of each batch as soon as it is computed.
 
 It lies beside the output until that is written. A key says all that decides the scores of a batch
-(`scoring.batch_key`), so a journal may serve any evaluation and never gives a score of another model or text.
-One process at a time writes it. A line that was cut off by a crash is removed, and its batch computed again.
+(`scoring.hash_model` and `hash_inputs`), so a journal may serve any evaluation and never gives a score of
+another model or text. One process at a time writes it. A line that was cut off by a crash is removed, and its
+batch computed again.
 """
 
 import base64

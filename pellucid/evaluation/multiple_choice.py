@@ -198,19 +198,16 @@ def score_questions(
     questions: Sequence[Question],
     *,
     journal: Journal | None = None,
-    fingerprint: str = "",
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Iterator[ScoredQuestion]:
     """Yields each question with the scores of its choices; all are encoded before the first is scored.
 
-    `journal` and `fingerprint` are as for `score_continuations`. `progress` is called with the tokens of the
-    questions so far, and of all.
+    `journal` is as for `score_continuations`. `progress` is called with the tokens of the questions so far,
+    and of all.
     """
     encoded = [_encode(module, pretrained, question) for question in questions]
     sizes = [len(pairs[0][0]) + sum(len(ids) for _, ids in pairs) for pairs in encoded]
-    scores = score_continuations(
-        module, [pair for pairs in encoded for pair in pairs], journal=journal, fingerprint=fingerprint
-    )
+    scores = score_continuations(module, [pair for pairs in encoded for pair in pairs], journal=journal)
     for question, pairs, done in zip(questions, encoded, itertools.accumulate(sizes), strict=True):
         found = ScoredQuestion(question, tuple(itertools.islice(scores, len(pairs))))
         if not all(map(math.isfinite, found.log_likelihoods)):

@@ -8,6 +8,7 @@ time, so that memory is bounded by the window.
 """
 
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from pellucid.errors import ConfigError, UsageError
 from pellucid.evaluation.documents import EncodedDocument
 from pellucid.evaluation.windows import WindowRow, make_batches, make_rows, pad_rows
 from pellucid.model.precision import widen
+from pellucid.model.taps import current_watcher
 from pellucid.model.transformer import Transformer
 
 BATCH_TOKENS = {"cpu": 512}
@@ -90,15 +92,15 @@ def score_documents(
     window: int,
     stride: int,
     journal: Journal | None = None,
-    fingerprint: str = "",
     progress: Callable[[int], None] = lambda tokens: None,
 ) -> Iterator[DocumentScores]:
     """Yields the scores of each document, in order; a document without a counted target has none.
 
-    Batches that the `journal` holds are not computed again, and computed ones are added to it; its keys
-    include the `fingerprint` of the model. `progress` is called with the tokens read by each batch.
+    Batches that the `journal` holds are not computed again, and computed ones are added to it.
+    `progress` is called with the tokens read by each batch.
     """
     check_causal(module)
+    fingerprint = "" if journal is None else hash_model(module)
     begun = dict[int, _Partial]()
     number = 0
 
@@ -181,17 +183,29 @@ def check_causal(module: Transformer) -> None:
         )
 
 
-def batch_key(module: Transformer, rows: list[WindowRow], fingerprint: str) -> str:
+def batch_key(fingerprint: str, rows: list[WindowRow]) -> str:
     """Returns the key of the ids and targets of each row."""
     arrays = ((row.inputs, row.context, row.document.ids[1:][row.counted]) for row in rows)
-    return hash_inputs(module, (array for some in arrays for array in some), fingerprint)
+    return hash_inputs(fingerprint, (array for some in arrays for array in some))
 
 
-def hash_inputs(module: Transformer, arrays: Iterable[ArrayLike], fingerprint: str) -> str:
-    """Returns SHA-256 over all that decides the scores of some ids, to the last bit: model, number type,
-    device, threads, and arrays of ids."""
+def hash_model(module: Transformer) -> str:
+    """Returns SHA-256 over all of a model that decides its scores, to the last bit: config, every number of
+    every weight, number type, device and threads. An open `edit` has no hash, and is different each time."""
     threads = torch.get_num_threads() if module.device.type == "cpu" else 0
-    digest = hashlib.sha256(f"{fingerprint} {module.dtype} {module.device.type} {threads}".encode())
+    about = f"{module.config.to_json()} {module.dtype} {module.device.type} {threads} "
+    digest = hashlib.sha256(about.encode())
+    for name, weight in module.named_parameters():
+        digest.update(f"{name} {weight.dtype} {tuple(weight.shape)} ".encode())
+        digest.update(weight.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    if (watcher := current_watcher(module)) is not None and watcher.edits:
+        digest.update(os.urandom(32))
+    return digest.hexdigest()
+
+
+def hash_inputs(fingerprint: str, arrays: Iterable[ArrayLike]) -> str:
+    """Returns SHA-256 over a model's `hash_model` and arrays of ids: the key of their scores."""
+    digest = hashlib.sha256(fingerprint.encode())
     for array in arrays:
         ids = np.ascontiguousarray(array, np.int64)
         digest.update(len(ids).to_bytes(8, "little"))
@@ -202,7 +216,7 @@ def hash_inputs(module: Transformer, arrays: Iterable[ArrayLike], fingerprint: s
 def _score_batch(
     module: Transformer, rows: list[WindowRow], journal: Journal | None, fingerprint: str
 ) -> TargetScores:
-    key = "" if journal is None else batch_key(module, rows, fingerprint)
+    key = "" if journal is None else batch_key(fingerprint, rows)
     if journal is not None and key in journal:
         return journal[key]
     targets = torch.as_tensor(_read_targets(rows), device=module.device)

@@ -46,15 +46,13 @@ class LmEvalModel(TemplateLM):
         self,
         model: "Model",
         journal: Journal | None = None,
-        fingerprint: str = "",
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        """Takes a model; log-likelihoods in the `journal`, whose keys hold the `fingerprint` of the weights,
-        are not computed again. `progress` is called with the tokens of the requests so far, and of all;
-        without it tqdm shows the requests."""
+        """Takes a model; log-likelihoods in the `journal` are not computed again. `progress` is called with
+        the tokens of the requests so far, and of all; without it tqdm shows the requests."""
         super().__init__()
         self._progress = progress
-        self._resume: dict[str, Any] = {"journal": journal, "fingerprint": fingerprint}
+        self._journal = journal
         self.model = model
         self._chat: Chat | None = None
         self.truncated: set[str] = set()
@@ -120,7 +118,7 @@ class LmEvalModel(TemplateLM):
         return found
 
     def _score(self, pairs: Sequence[EncodedPair], disable_tqdm: bool) -> Iterator[ContinuationScore]:
-        scores = score_continuations(self.model.module, pairs, **self._resume)
+        scores = score_continuations(self.model.module, pairs, journal=self._journal)
         sizes = [len(context) + len(ids) for context, ids in pairs]
         return self._show(scores, "log-likelihoods", sizes, disable_tqdm)
 

@@ -51,7 +51,7 @@ def run_lm_eval(
         with _silence(), _translate_errors(path):
             manager = TaskManager(include_path=path if path.is_dir() else None, include_defaults=False)
             names = _find_tasks(manager, path)
-            lm = LmEvalModel(model, journal, about["fingerprint"], progress)
+            lm = LmEvalModel(model, journal, progress)
             found = simple_evaluate(lm, tasks=names, task_manager=manager, bootstrap_iters=SAMPLES)
     about = {**about, "path": str(path), "harness": f"lm-eval {__version__}"}
     rows = found["results"] | found.get("groups", {})

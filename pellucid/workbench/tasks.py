@@ -86,7 +86,6 @@ def evaluate_tasks(
             model.pretrained,
             questions,
             journal=journal,
-            fingerprint=about["fingerprint"],
             progress=show,
         )
         yield summarize_choices(

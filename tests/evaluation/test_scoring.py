@@ -19,6 +19,7 @@ from pellucid.evaluation.scoring import (
     score_targets,
     stream_hidden_states,
 )
+from pellucid.model.taps import edit
 from pellucid.workbench.model import Model
 from tests.evaluation.small_models import make_model, with_bos, write
 
@@ -174,11 +175,8 @@ def test_what_a_journal_holds_is_not_computed_again_and_has_the_same_bits() -> N
     model, documents = make_model(), make_documents(300, [2000, 50, 20] * 4)
     journal: Journal = Recorded()
 
-    def run(some: Journal | None, fingerprint: str = "") -> list[DocumentScores]:
-        module = model.module
-        return list(
-            score_documents(module, documents, window=32, stride=16, journal=some, fingerprint=fingerprint)
-        )
+    def run(some: Journal | None) -> list[DocumentScores]:
+        return list(score_documents(model.module, documents, window=32, stride=16, journal=some))
 
     whole = run(journal)
     batches = len(journal)
@@ -187,8 +185,28 @@ def test_what_a_journal_holds_is_not_computed_again_and_has_the_same_bits() -> N
     for a, b in zip(whole, run(kept), strict=True):
         assert np.array_equal(a.nll, b.nll) and np.array_equal(a.rank, b.rank)
     assert kept.added == batches - batches // 2
-    run(kept, fingerprint="another model")
-    assert kept.added == 2 * batches - batches // 2
+    for name in ("embed.weight", "blocks.1.mlp.up_proj.weight", "final_norm.weight"):
+        before = len(kept)
+        with torch.no_grad():
+            model.module.get_parameter(name).view(-1)[-1] += 1e-3
+        run(kept)
+        assert len(kept) == before + batches
+
+
+def test_what_an_edit_changes_is_not_taken_from_a_journal() -> None:
+    model, documents, journal = make_model(), make_documents(300, [30]), Recorded()
+
+    def run() -> DocumentScores:
+        return next(score_documents(model.module, documents, window=32, stride=32, journal=journal))
+
+    whole = run()
+    with edit("blocks.0.attn_out", lambda value: value * 0):
+        first = run()
+    with edit("blocks.0.attn_out", lambda value: value * 2):
+        second = run()
+    assert journal.added == 3
+    assert not np.array_equal(first.nll, whole.nll) and not np.array_equal(first.nll, second.nll)
+    assert np.array_equal(run().nll, whole.nll) and journal.added == 3
 
 
 def test_logits_that_are_not_finite_are_refused_by_the_document() -> None:
