@@ -197,10 +197,14 @@ def _round(model: "Model", kind: str) -> "Model":
 def list_checkpoints(model: "Model") -> list[tuple[int, Path]]:
     """Returns the steps and models of the checkpoints that the run of a model keeps, the first one first."""
     from pellucid.interop.folder import RECIPE, has_file
-    from pellucid.training.saving.manifest import CHECKPOINTS, MODEL, parse_step
+    from pellucid.training.saving.manifest import BEST, CHECKPOINTS, MODEL, parse_step
 
-    place = model.pretrained.provenance.path
-    run = next((folder for folder in (place, *place.parents[:3]) if has_file(folder, RECIPE)), None)
+    place = model.pretrained.provenance.path.absolute()
+    run = None
+    if place.name in (MODEL, BEST):  # of a run, or of one of its checkpoints
+        folder = place.parent
+        folder = folder.parent.parent if folder.parent.name == CHECKPOINTS else folder
+        run = folder if has_file(folder, RECIPE) else None
     if run is None:
         raise UsageError(
             f"{model.name} is not the model of a run, so it has no checkpoints: omit checkpoints."

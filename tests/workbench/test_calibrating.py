@@ -182,6 +182,7 @@ def test_each_checkpoint_of_a_run_is_a_row(tmp_path: Path, text: Path) -> None:
     (run / "recipe.toml").write_text("")
     model = pellucid.load(run)
     assert [step for step, _ in list_checkpoints(model)] == [10, 200]
+    assert list_checkpoints(pellucid.load(run / "checkpoints/step-0000010/model")) == list_checkpoints(model)
     report = model.calibrate(text, checkpoints=True, **FEW)
     assert [each.model for each in report.calibrations[1:]] == ["new at step 10", "new at step 200"]
     nll = [each.before.nll for each in report.calibrations]
@@ -192,6 +193,7 @@ def test_each_checkpoint_of_a_run_is_a_row(tmp_path: Path, text: Path) -> None:
 
 def test_a_model_without_a_run_has_no_checkpoints(text: Path, tmp_path: Path) -> None:
     make_model().save(tmp_path / "m")
+    (tmp_path / "recipe.toml").write_text("")  # a recipe beside a model is not its run's
     with pytest.raises(UsageError, match="not the model of a run"):
         pellucid.calibrate(tmp_path / "m", text, checkpoints=True)
 
