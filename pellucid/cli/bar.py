@@ -78,6 +78,7 @@ def rate_bar(unit: str = "tokens") -> Iterator[Callable[[str, int, int | None], 
         TimeRemainingColumn,
     )
     from rich.progress import Progress as Bar
+    from rich.table import Column
     from rich.text import Text
 
     from pellucid.cli.console import Console
@@ -90,9 +91,9 @@ def rate_bar(unit: str = "tokens") -> Iterator[Callable[[str, int, int | None], 
             return Text(f"{format_count(task.completed)}{of} {unit}{speed}")
 
     columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        Rate(),
+        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, max_width=24)),
+        BarColumn(bar_width=20),
+        Rate(table_column=Column(no_wrap=True)),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
