@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from pellucid.columns import format_columns, wrap
+from pellucid.columns import format_columns, shorten, wrap
 from pellucid.evaluation.calibration.measure import Calibration, ScaledScores
 from pellucid.evaluation.calibration.plots import draw_reliability
 from pellucid.evaluation.record import Estimate
@@ -26,13 +26,14 @@ BOUNDED = {
 
 def format_calibrations(calibrations: Sequence[Calibration], width: int = WIDTH) -> Iterator[str]:
     """Yields the lines: the table of all of them, then how each was fitted."""
-    rows = [list(COLUMNS)]
-    for calibration in calibrations:
-        if len(calibrations) > 1:
-            rows.append([calibration.model, *[""] * (len(COLUMNS) - 1)])
+    rows, names = [list(COLUMNS)], dict[str, str]()
+    for i, calibration in enumerate(calibrations):
+        if len(calibrations) > 1:  # a name has its own line, and so may be longer than the column
+            names[f"#{i}"] = shorten(calibration.model, width)
+            rows.append([f"#{i}", *[""] * (len(COLUMNS) - 1)])
         indent = "  " * (len(calibrations) > 1)
         rows += (_format_row(f"{indent}{setting.name}", setting) for setting in calibration.settings)
-    yield from format_columns(rows, width, first=34)
+    yield from (names.get(line, line) for line in format_columns(rows, width))
     yield ""
     yield from wrap(EXPLANATION, width)
     yield ""

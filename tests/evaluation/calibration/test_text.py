@@ -19,9 +19,13 @@ def test_each_setting_is_a_row_and_each_newton_step_another() -> None:
 
 
 def test_several_models_are_one_table() -> None:
-    found = [measure_calibration(name, random_states(i)) for i, name in enumerate(("a", "b"))]
-    lines = list(format_calibrations(found, 120))
-    assert [line for line in lines[:7] if line[:1] in "ab" and line.strip() in "ab"] == ["a", "b"]
+    found = [measure_calibration(name, random_states(i)) for i, name in enumerate(("a" * 50, "b"))]
+    lines = list(format_calibrations(found, 80))
+    assert [lines[1], lines[4]] == ["a" * 50, "b"]
+    assert [line.split()[-1] for line in (lines[0], lines[2])] == [
+        "conf",
+        f"{found[0].before.confidence:.4f}",
+    ]
     assert sum(line.startswith("  as it is") for line in lines) == 2
 
 
