@@ -26,13 +26,11 @@ from pellucid.model.precision import widen
 from pellucid.model.taps import current_watcher
 from pellucid.model.transformer import Transformer
 
-BATCH_TOKENS = {"cpu": 512}
+BATCH_TOKENS = {"cpu": 512, "cuda": 1 << 15}
 """Tokens of a forward pass, by device; a longer window is a pass by itself. On a CPU more tokens leave the
 cache and are slower (`benchmarks/evaluation.py`)."""
-LARGE_BATCH = 1 << 15
-"""The same on any other device."""
-CHUNK_LOGITS = 1 << 22
-"""Logits that exist at once, about."""
+CHUNK_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 26}
+"""Logits that exist at once, about, by device."""
 
 Floats = NDArray[np.float64]
 
@@ -153,7 +151,7 @@ def score_targets(module: Transformer, hidden: Tensor, targets: Tensor) -> Targe
 
     −ln p = ln Σ e^(y − max y) + max y − y_target; the last three terms are added in float64.
     """
-    rows = max(1, CHUNK_LOGITS // module.config.vocab_size)
+    rows = max(1, CHUNK_LOGITS[_device_kind(module)] // module.config.vocab_size)
     found = [
         _score_chunk(widen(module.logits(some)), wanted[:, None])
         for some, wanted in zip(hidden.split(rows), targets.split(rows), strict=True)
@@ -236,7 +234,11 @@ def _read_targets(rows: list[WindowRow]) -> Ids:
 
 
 def _batch_tokens(module: Transformer) -> int:
-    return BATCH_TOKENS.get(module.device.type, LARGE_BATCH)
+    return BATCH_TOKENS[_device_kind(module)]
+
+
+def _device_kind(module: Transformer) -> str:
+    return "cpu" if module.device.type == "cpu" else "cuda"
 
 
 class _Partial:

@@ -123,14 +123,14 @@ def test_a_context_of_one_token() -> None:
 def test_chunks_of_logits_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     model, documents = make_model(), make_documents(300, [40, 12])
     whole = score(model, documents)
-    monkeypatch.setattr(scoring, "CHUNK_LOGITS", 300 * 3)
+    monkeypatch.setattr(scoring, "CHUNK_LOGITS", {"cpu": 300 * 3})
     for a, b in zip(whole, score(model, documents), strict=True):
         assert a.nll == pytest.approx(b.nll, abs=1e-6) and np.array_equal(a.rank, b.rank)
 
 
 def test_memory_is_bounded_by_the_window_whatever_the_length(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scoring, "BATCH_TOKENS", {"cpu": 48})
-    monkeypatch.setattr(scoring, "CHUNK_LOGITS", 300 * 5)
+    monkeypatch.setattr(scoring, "CHUNK_LOGITS", {"cpu": 300 * 5})
     model, read, computed = make_model(), list[int](), list[int]()
     hidden_states, logits = model.module.hidden_states, model.module.logits
     monkeypatch.setattr(
