@@ -25,8 +25,8 @@ MOST_BINS = 1000
 LOWEST, HIGHEST = 0.01, 100.0
 """Temperatures that can be asked for."""
 
-Progress = Callable[[str, int, int], None]
-"""Called with what is computed, the targets that are done, and their total."""
+Progress = Callable[[str, int, int | None], None]
+"""Called with what is computed, the targets that are done, and their total, None where it is not known."""
 
 
 class CandidateModel(NamedTuple):
@@ -241,7 +241,7 @@ def _measure(
     def count(rows: int) -> None:
         nonlocal done
         done += rows
-        progress(f"{candidate.name}: reading", done, max(most, done))
+        progress(f"{candidate.name}: reading", done, None)
 
     states = hold_states(model.module, documents, **sizes, most=most, progress=count)
     tokenizer = documents.tokenizer
