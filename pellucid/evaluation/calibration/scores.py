@@ -1,6 +1,8 @@
 """The scores of some predictions: ECE, MCE and top-k calibration with their bins, Brier, and NLL.
 
-Confidence intervals are percentiles over documents drawn with replacement; the bins keep their edges.
+Confidence intervals are percentiles over documents drawn with replacement; the bins keep their edges. Those
+of the ECE are reflected at it: the noise of a bin counts as a gap, so a drawn ECE is above the ECE by about
+as much as that is above the true one.
 """
 
 from collections.abc import Mapping
@@ -67,7 +69,7 @@ def compute_scores(
         count=len(predictions),
         nll=nll_estimate,
         brier=brier_estimate,
-        ece=with_interval(by_width.ece, ece),
+        ece=reflect_interval(with_interval(by_width.ece, ece)),
         accuracy=float(is_correct.mean()),
         confidence=float(predictions.confidence.mean()),
         bins=by_width,
@@ -76,3 +78,14 @@ def compute_scores(
             k: make_bins(mass, predictions.is_in_top(k), edges) for k, mass in predictions.top_mass.items()
         },
     )
+
+
+def reflect_interval(ece: Estimate) -> Estimate:
+    """Returns an ECE with its interval reflected, max(0, 2 ECE − high) to max(ECE, 2 ECE − low).
+
+    >>> reflect_interval(Estimate(0.25, 0.125, 0.75)), reflect_interval(Estimate(0.25, 0.5, 0.75))
+    (Estimate(value=0.25, low=0.0, high=0.375), Estimate(value=0.25, low=0.0, high=0.25))
+    """
+    if ece.low is None or ece.high is None:
+        return ece
+    return Estimate(ece.value, max(0.0, 2 * ece.value - ece.high), max(ece.value, 2 * ece.value - ece.low))

@@ -20,7 +20,7 @@ def test_ten_predictions_by_hand() -> None:
 
 
 def test_a_sample_is_the_score_of_its_documents() -> None:
-    """With one sample the ends of the interval are both that one score."""
+    """With one sample the ends of the interval are both that one score, for the ECE reflected at it."""
     states = random_states(5)
     (found,) = compute_predictions(states, [TemperatureScaling(1.0)])
     scores = compute_scores(found, states.documents, bins=10, seed=3, samples=1)
@@ -29,10 +29,13 @@ def test_a_sample_is_the_score_of_its_documents() -> None:
     mass = {k: values[rows] for k, values in found.top_mass.items()}
     again = Predictions(found.predicted[rows], found.rank[rows], found.nll[rows], found.brier[rows], mass)
     of_drawn = compute_scores(again, np.zeros(len(rows), np.int64), bins=10)
-    for name in ("ece", "nll", "brier"):
+    for name in ("nll", "brier"):
         ours, theirs = getattr(scores, name), getattr(of_drawn, name)
         assert (ours.low, ours.high) == pytest.approx((theirs.value, theirs.value))
         assert theirs.low is None
+    reflected = 2 * scores.ece.value - of_drawn.ece.value
+    assert scores.ece.low == pytest.approx(max(reflected, 0))
+    assert scores.ece.high == pytest.approx(max(reflected, scores.ece.value))
 
 
 def test_an_interval_holds_the_figure() -> None:
@@ -41,4 +44,20 @@ def test_an_interval_holds_the_figure() -> None:
     scores = compute_scores(found, states.documents, bins=10)
     assert scores.nll.low < scores.nll.value < scores.nll.high
     assert scores.brier.low < scores.brier.value < scores.brier.high
-    assert scores.ece.low < scores.ece.high
+    assert scores.ece.low <= scores.ece.value <= scores.ece.high
+
+
+@pytest.mark.parametrize("true", [0.02, 0.1])
+def test_the_interval_of_the_ece_holds_the_true_one(true: float) -> None:
+    """Predictions that are right as often as they say, less `true`: the drawn ECEs alone are too large."""
+    held = 0
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        confidence = random.uniform(0.15, 0.95, 4000)
+        rank = (random.random(4000) > confidence - true).astype(np.int64)
+        found = Predictions(rank, rank, -np.log(confidence), 1 - confidence, {1: confidence})
+        scores = compute_scores(found, np.arange(4000) // 40, bins=15, samples=100)
+        assert scores.ece.low is not None and scores.ece.high is not None
+        assert scores.ece.low <= scores.ece.value <= scores.ece.high
+        held += scores.ece.low <= true <= scores.ece.high
+    assert held >= 14
