@@ -194,8 +194,16 @@ def encode_text(documents: Documents, text: str, name: str, source: str = "") ->
     if bos is not None:
         ids = np.concatenate([[bos], ids])
     elif len(ids):
-        n_bytes -= tokenizer.offsets(text[:FIRST])[0][1]
+        n_bytes -= _measure_first(tokenizer, text)
     return EncodedDocument(name, ids, np.ones(max(0, len(ids) - 1), bool), n_bytes, source=source)
+
+
+def _measure_first(tokenizer: Tokenizer, text: str) -> int:
+    """Returns the bytes of a text up to the end of its first token, with white space that is in no token."""
+    found = tokenizer.offsets(text[:FIRST])
+    if len(found) < 2:  # the first token may be longer, or come later
+        found = tokenizer.offsets(text)
+    return found[0][1]
 
 
 # ---- token files
@@ -298,7 +306,7 @@ def _encode_complete(
     is_counted = np.arange(1, len(ids)) >= len(start) + len(before)
     n_bytes = len(text.encode())
     if not start and not before:
-        n_bytes -= tokenizer.offsets(text[:FIRST])[0][1]
+        n_bytes -= _measure_first(tokenizer, text)
     is_exact = (
         bool(before) or (begin is not None and end is not None)
     ) and tokenizer.unknown_id not in counted

@@ -41,6 +41,13 @@ def test_a_model_that_wants_bos_has_it_in_front_and_all_of_the_text_counts(tmp_p
     assert document.n_bytes == len(TEXT.encode())
 
 
+def test_the_first_token_may_come_late(tmp_path: Path) -> None:
+    """A tokenizer of words has no token for the blanks before the first one."""
+    model = Model.from_pretrained("abcd")
+    (document,) = read(write(tmp_path, a=" " * 1500 + "A B C"), model)
+    assert len(document.ids) == 3 and document.n_bytes == len(" B C")
+
+
 def test_a_folder_has_one_document_per_file_and_split_makes_several(tmp_path: Path) -> None:
     write(tmp_path, a="the cat\n\nsat on", b="a mat and")
     assert [Path(one.name).name for one in read(str(tmp_path))] == ["a.txt", "b.txt"]
