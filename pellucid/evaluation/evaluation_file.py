@@ -13,7 +13,7 @@ from typing import Any, get_args, get_origin
 
 from pellucid import strict
 from pellucid.errors import FileError, UsageError
-from pellucid.evaluation.record import DocumentSummary, Evaluation
+from pellucid.evaluation.record import N_SURPRISALS, DocumentSummary, Evaluation
 from pellucid.files import (
     UNPAIRED,
     Damaged,
@@ -26,6 +26,7 @@ from pellucid.files import (
     read_json,
     validating,
 )
+from pellucid.interop.folder import parse_table
 
 FORMAT, VERSION = "pellucid-evaluation", 1
 MOST_BYTES = 1 << 30
@@ -85,10 +86,8 @@ def to_data(value: Any) -> Any:
 
 def read_evaluation(path: Path) -> Evaluation:
     """Returns the evaluation of a file; raises a FileError that names the damage."""
-    try:
-        data = json.loads(read_bytes(path, MOST_BYTES))
-    except (ValueError, RecursionError) as error:
-        raise FileError(f"{path} is not JSON: {error}.") from None
+    with validating(path):
+        data = parse_table(read_bytes(path, MOST_BYTES))
     data = check_format(path, data, "evaluation", FORMAT, VERSION)
     with validating(path):
         fields = {key: value for key, value in data.items() if key not in ("format", "version")}
@@ -111,7 +110,9 @@ def _read(kind: Any, value: Any, name: str) -> Any:
         need(isinstance(rows, list), f"{name} is not a list")
         return tuple(_read(inner[0], one, f"{name}.{i}") for i, one in enumerate(rows))
     found = strict.check_value(kind, value, name, Damaged)
-    need(not isinstance(found, float) or math.isfinite(found), f"{name} is {value!r}, which is not finite")
+    for one in found if isinstance(found, tuple) else (found,):
+        need(not isinstance(one, float) or math.isfinite(one), f"{name} has {one}, which is not finite")
+        need(not isinstance(one, int) or one >= 0, f"{name} has {one}, and no integer here is negative")
     return found
 
 
@@ -133,7 +134,7 @@ def _read_columns(kind: Any, value: Any, name: str) -> list[dict[str, Any]]:
 
 
 def _check(evaluation: Evaluation) -> None:
-    """Raises unless the sums of the documents are those of the figures."""
+    """Raises unless the sums of the documents are those of the figures, and parts add up to their whole."""
     need(bool(evaluation.models or evaluation.tasks), "it has no model")
     for task in evaluation.tasks:
         need(task.n_questions > 0, f"the task {task.task} has no question")
@@ -147,6 +148,18 @@ def _check(evaluation: Evaluation) -> None:
         need(all(d.n_targets > 0 for d in documents), f"a document of {name} has no target")
         need(n_targets == total.n_targets, f"the documents of {name} have {n_targets} targets")
         need(math.isclose(nll, total.loss.value * n_targets, rel_tol=1e-9), f"the loss of {name} is another")
+        sizes = [d.n_bytes for d in documents if d.n_bytes is not None]
+        need(total.n_bytes in (None, sum(sizes)), f"the documents of {name} have {sum(sizes)} bytes")
+        tops = ((d.n_top1, d.n_top5, d.n_targets) for d in documents)
+        need(
+            all(a <= b <= c for a, b, c in tops), f"a document of {name} has more right targets than targets"
+        )
+        need(1 <= one.stride <= one.window, f"the stride of {name} is not from 1 to its window")
+        counted = sum(p.n_targets for p in one.positions), sum(one.surprisals)
+        need(counted == (n_targets, n_targets), f"{name} has other targets by position or by surprisal")
+        need(len(one.surprisals) == N_SURPRISALS, f"{name} has not {N_SURPRISALS} bins of surprisals")
+        is_range = all(1 <= p.first <= p.last and p.n_targets for p in one.positions)
+        need(is_range, f"a position of {name} has no target or no token before it")
         for passage in (*one.most_expected, *one.least_expected):
-            sizes = {len(passage.tokens), len(passage.nll), len(passage.rank)}
-            need(len(sizes) == 1 and sizes != {0}, f"a passage of {name} has unequal columns")
+            lengths = {len(passage.tokens), len(passage.nll), len(passage.rank)}
+            need(len(lengths) == 1 and lengths != {0}, f"a passage of {name} has unequal columns")

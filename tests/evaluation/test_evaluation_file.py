@@ -35,10 +35,10 @@ def make_evaluation() -> Evaluation:
         source="",
         n_documents=2,
         n_targets=5,
-        n_bytes=10,
+        n_bytes=None,
         loss=Estimate(6 / 5, 1.0, 2.0),
         perplexity=3.3,
-        bits_per_byte=Estimate(0.9),
+        bits_per_byte=None,
         accuracy=Estimate(0.8),
         top5_accuracy=Estimate(1.0),
         exact_match=Estimate(0.5),
@@ -142,6 +142,19 @@ def mutate(data: dict[str, Any], address: str, value: Any) -> None:
         ("models.0.documents.name", ...),
         ("models.0.most_expected.0.nll", [0.5]),
         ("models.0.model", None),
+        ("samples", -1),
+        ("models.0.n_unknown", -1),
+        ("models.0.window", 0),
+        ("models.0.total.n_bytes", 7),
+        ("models.0.documents.n_bytes", [-5, 5]),
+        ("models.0.documents.n_top1", [9, 0]),
+        ("models.0.documents.n_top5", [9, 0]),
+        ("models.0.surprisals", []),
+        ("models.0.positions", []),
+        ("models.0.positions.0.first", 0),
+        ("models.0.positions.0.n_targets", 0),
+        ("models.0.most_expected.0.rank", [-1, 0]),
+        ("models.0.most_expected.0.nll", [float("inf"), 1.0]),
     ],
 )
 def test_a_file_that_says_something_impossible_is_refused(tmp_path: Path, address: str, value: Any) -> None:
@@ -149,6 +162,13 @@ def test_a_file_that_says_something_impossible_is_refused(tmp_path: Path, addres
     mutate(data, address, value)
     (tmp_path / "a.json").write_text(json.dumps(data), "utf-8")
     with pytest.raises(FileError):
+        read_evaluation(tmp_path / "a.json")
+
+
+def test_a_key_that_comes_twice_is_refused(tmp_path: Path) -> None:
+    text = format_evaluation_json(make_evaluation()).replace('"seed":', '"seed": 7, "seed":')
+    (tmp_path / "a.json").write_bytes(text.encode("utf-8", "backslashreplace"))
+    with pytest.raises(FileError, match="twice"):
         read_evaluation(tmp_path / "a.json")
 
 
