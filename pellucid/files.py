@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -58,6 +58,15 @@ def check_output(path: Path, kind: Kind, force: bool = False, folder: bool = Fal
         )
     if not force:
         raise FileError(f"{path} exists already; --force replaces it (in Python, force=True).")
+
+
+def check_distinct(paths: Sequence[Path]) -> None:
+    """Raises where two of the outputs of a call are one path: the second would find the first there."""
+    seen = set[Path]()
+    for path in map(Path.absolute, paths):
+        if path in seen:
+            raise UsageError(f"the output {path} is given twice: give each once.")
+        seen.add(path)
 
 
 def check_parent(path: Path, folder: bool) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pellucid.arguments import check_bool, check_float, check_int, check_path, check_text
 from pellucid.errors import FileError, UsageError
+from pellucid.files import check_distinct
 
 if TYPE_CHECKING:
     from pellucid.evaluation.calibration.measure import Calibration
@@ -102,6 +103,7 @@ def calibrate(
     sources = [check_path("data", one) for one in _list(data)]
     outputs = [Path(check_path("output", one)) for one in _list(output)]
     traced = None if trace is None else Path(check_path("trace", trace))
+    check_distinct([*outputs, *([] if traced is None else [traced])])
     for path in outputs:
         check_report_output(path, check_bool("force", force))
     if traced is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pellucid.arguments import check_bool, check_int, check_path, check_text
 from pellucid.errors import UsageError
+from pellucid.files import check_distinct
 from pellucid.pretrained import parameter_count
 from pellucid.workbench.tasks import evaluate_tasks, read_tasks
 
@@ -127,9 +128,8 @@ def check_outputs(paths: Sequence[Path], force: bool) -> None:
     from pellucid.evaluation.evaluation_file import check_evaluation_output
     from pellucid.evaluation.report.page import check_page_output
 
+    check_distinct(paths)
     for path in paths:
-        if list(map(Path.absolute, paths)).count(path.absolute()) > 1:
-            raise UsageError(f"the output {path} is given twice: give each once.")
         (check_page_output if path.suffix == PAGE else check_evaluation_output)(path, force)
 
 

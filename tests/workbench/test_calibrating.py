@@ -214,6 +214,8 @@ def test_a_model_without_a_run_has_no_checkpoints(text: Path, tmp_path: Path) ->
         ({"against": "gpt2"}, "weights"),
         ({"against": "nowhere"}, "nowhere"),
         ({"split": "x"}, "split"),
+        ({"output": ["no.json", "./no.json"]}, "twice"),
+        ({"output": "no.json", "trace": "no.json"}, "twice"),
     ],
 )
 def test_a_request_that_cannot_be_is_refused(text: Path, settings: dict[str, object], words: str) -> None:
