@@ -116,7 +116,15 @@ class EngineRunner(Runner):
         self.weights = LazyWeights.from_function(module.config.parameters(), cache(self._widen))
 
     def _widen(self, name: str) -> Array:
-        widened: Array = self.module.get_parameter(name).detach().double().cpu().numpy()
+        from pellucid.model.linear import Linear
+
+        layer, _, last = name.rpartition(".")
+        owner = self.module.get_submodule(layer)
+        if last == "weight" and isinstance(owner, Linear):  # an adapter is part of what it applies
+            weight = owner.widen_weight()
+        else:
+            weight = self.module.get_parameter(name).detach().double()
+        widened: Array = weight.cpu().numpy()
         return widened
 
     def _run(

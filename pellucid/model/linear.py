@@ -26,6 +26,10 @@ class Linear(nn.Linear):
         """Returns x Wᵀ, without the bias."""
         return linear(x, self.weight, None)
 
+    def widen_weight(self) -> Tensor:
+        """Returns the W of x Wᵀ as it is applied, (out, in) float64."""
+        return self.weight.detach().double()
+
 
 def project(x: Tensor, *layers: Linear) -> tuple[Tensor, ...]:
     """Returns the outputs of several layers for one input.

@@ -37,6 +37,11 @@ class LoraLinear(Linear):
     def multiply(self, x: Tensor) -> Tensor:
         return super().multiply(x) + self._adapt(x)
 
+    def widen_weight(self) -> Tensor:
+        low_rank = (self.lora_a.detach().double(), self.lora_b.detach().double())
+        merged: Tensor = merge(super().widen_weight(), *low_rank, self.scale)
+        return merged
+
     def _adapt(self, x: Tensor) -> Tensor:
         """Returns s (x Aᵀ) Bᵀ."""
         dropped = F.dropout(x, self.dropout) if self.training and self.dropout else x

@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 
 from pellucid.errors import TokenError, UsageError
 from pellucid.interpretability.runner import EngineRunner, Patch, SpecificationRunner
 from pellucid.judge.mismatch import BETWEEN_ENGINES, find_first_mismatch
+from pellucid.model.lora import adapt
 from tests.agreement.engines import CHOICES, COVER, DIFFERENT, IDS, Choice, config_of, fast, text
 from tests.reference.models import weights
 
@@ -50,6 +52,20 @@ def test_a_zeroed_residual_stream_leaves_nothing_of_the_prompt() -> None:
     for runner in (SpecificationRunner(config, weights(config)), EngineRunner(fast(config))):
         logits = runner.run(IDS, ["logits"], [Patch("blocks.1.resid_post", 0.0)])["logits"]
         assert np.array_equal(logits, np.zeros((2, 5, 7)))
+
+
+def test_the_weights_of_an_adapted_module_are_those_that_it_applies() -> None:
+    config = CHOICES["norm/rms_norm"]
+    module = adapt(fast(config), ["blocks.*.attn.*_proj"], rank=2, scale=3.0)
+    for name, value in module.named_parameters():
+        if name.endswith("lora_b"):
+            torch.nn.init.normal_(value, generator=torch.Generator().manual_seed(0))
+    runner = EngineRunner(module)
+    merged = SpecificationRunner(config, runner.weights)
+    theirs, ours = (each.run(IDS, HEADS) for each in (runner, merged))
+    assert not find_first_mismatch(theirs, ours, BETWEEN_ENGINES)
+    plain = SpecificationRunner(config, weights(config)).run(IDS, ["logits"])["logits"]
+    assert np.abs(ours["logits"] - plain).max() > 0.1
 
 
 def test_what_cannot_be_run_is_refused() -> None:
