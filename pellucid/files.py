@@ -40,6 +40,34 @@ class Kind:
     """Returns why the path is not one of this kind ("it has no config.json"); "" where it is."""
 
 
+def make_json_kind(name: str, format: str) -> Kind:
+    """Returns the kind of the JSON files that say this "format", of whatever version."""
+
+    def why_not(path: Path) -> str:
+        if not path.is_file():
+            return "it is not a file"
+        try:
+            data = read_json(path)
+        except FileError:
+            return "it is not JSON"
+        is_one = isinstance(data, dict) and data.get("format") == format
+        return "" if is_one else f'it does not say "format": "{format}"'
+
+    return Kind(name, why_not)
+
+
+def make_page_kind(name: str, mark: bytes) -> Kind:
+    """Returns the kind of the HTML pages that have a mark at their beginning."""
+
+    def why_not(path: Path) -> str:
+        if not path.is_file():
+            return "it is not a file"
+        with path.open("rb") as file:
+            return "" if mark in file.read(4096) else f"it does not say {mark.decode()}"
+
+    return Kind(name, why_not)
+
+
 def check_output(path: Path, kind: Kind, force: bool = False, folder: bool = False) -> None:
     """Raises unless an output of this kind may be written there; call it before the work."""
     if path.name in ("", ".."):

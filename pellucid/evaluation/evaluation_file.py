@@ -12,18 +12,17 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from pellucid import strict
-from pellucid.errors import FileError, UsageError
+from pellucid.errors import UsageError
 from pellucid.evaluation.record import N_SURPRISALS, DocumentSummary, Evaluation
 from pellucid.files import (
     UNPAIRED,
     Damaged,
-    Kind,
     check_format,
     check_output,
+    make_json_kind,
     need,
     new_file,
     read_bytes,
-    read_json,
     validating,
 )
 from pellucid.interop.folder import parse_table
@@ -32,20 +31,7 @@ FORMAT, VERSION = "pellucid-evaluation", 1
 MOST_BYTES = 1 << 30
 _COLUMNS = (DocumentSummary,)
 """Records of which many are written as one table of columns."""
-
-
-def _why_not(path: Path) -> str:
-    if not path.is_file():
-        return "it is not a file"
-    try:
-        data = read_json(path)
-    except FileError:
-        return "it is not JSON"
-    is_one = isinstance(data, dict) and data.get("format") == FORMAT
-    return "" if is_one else f'it does not say "format": "{FORMAT}"'
-
-
-EVALUATION = Kind("an evaluation", _why_not)
+EVALUATION = make_json_kind("an evaluation", FORMAT)
 
 
 def check_evaluation_output(path: Path, force: bool = False) -> None:

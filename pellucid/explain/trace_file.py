@@ -25,6 +25,7 @@ from pellucid.files import (
     Damaged,
     Kind,
     check_output,
+    make_json_kind,
     need,
     new_file,
     read_bytes,
@@ -70,18 +71,6 @@ _ROLES = ("leaf", "act", "grad", "param", "update")
 _PHASES = ("fwd", "bwd", "upd")
 
 
-def _why_not_a_trace(path: Path) -> str:
-    """Returns why a file is not a trace; empty where it is one, of whatever version."""
-    if not path.is_file():
-        return "it is not a file"
-    try:
-        data = read_json(path)
-    except FileError:
-        return "it is not JSON"
-    is_trace = isinstance(data, dict) and data.get("format") == FORMAT
-    return "" if is_trace else f'it does not say "format": "{FORMAT}"'
-
-
 def _why_not_a_store(path: Path) -> str:
     """Returns why a file is not the store of a trace; empty where it is one."""
     from safetensors import SafetensorError, safe_open
@@ -94,7 +83,7 @@ def _why_not_a_store(path: Path) -> str:
     return "" if metadata.get("format") == FORMAT else "its metadata do not name a trace"
 
 
-TRACE = Kind("a trace", _why_not_a_trace)
+TRACE = make_json_kind("a trace", FORMAT)
 STORE = Kind("the store of a trace", _why_not_a_store)
 _STORE_NAME = re.compile(r"(?P<trace>.+)\.trace-[0-9a-f]{12}\.safetensors")
 
@@ -167,7 +156,7 @@ def write(trace: Trace, path: Path, model: str | None = None, force: bool = Fals
 
 def _find_stores(path: Path) -> set[Path]:
     """Returns the stores of the trace at this path that no other file beside it refers to."""
-    if not os.path.isfile(path) or _why_not_a_trace(path):
+    if not os.path.isfile(path) or TRACE.why_not(path):
         return set()
     tensors = read_json(path).get("tensors")
     entries = tensors.values() if isinstance(tensors, dict) else ()

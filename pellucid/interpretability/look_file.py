@@ -12,13 +12,16 @@ import numpy as np
 from pellucid.errors import UsageError
 from pellucid.figures.figure import Figure, group_plots
 from pellucid.figures.file import check_figure_output, write_figure
-from pellucid.files import UNPAIRED, Kind, check_output, new_file
+from pellucid.files import UNPAIRED, check_output, make_json_kind, make_page_kind, new_file
 from pellucid.interpretability.view import View
 from pellucid.interpretability.view_page import make_page
 
 FORMAT, VERSION = "pellucid-look", 1
 MARK = b'<meta name="generator" content="pellucid look">'
-BEGIN = 4096
+KINDS = {
+    ".json": make_json_kind("a file of a look", FORMAT),
+    ".html": make_page_kind("a page of a look", MARK),
+}
 PICTURES = (".svg", ".png")
 
 
@@ -65,23 +68,6 @@ def make_plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
-
-
-def _why_not_json(path: Path) -> str:
-    if not path.is_file():
-        return "it is not a file"
-    with path.open("rb") as file:
-        return "" if f'"format": "{FORMAT}"'.encode() in file.read(BEGIN) else f"it is not a {FORMAT} file"
-
-
-def _why_not_page(path: Path) -> str:
-    if not path.is_file():
-        return "it is not a file"
-    with path.open("rb") as file:
-        return "" if MARK in file.read(BEGIN) else "it has no mark of `pellucid look`"
-
-
-KINDS = {".json": Kind("a file of a look", _why_not_json), ".html": Kind("a page of a look", _why_not_page)}
 
 
 def check_look_output(path: Path, force: bool = False) -> None:

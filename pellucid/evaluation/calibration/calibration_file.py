@@ -7,25 +7,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from pellucid.errors import FileError
 from pellucid.evaluation.calibration.bins import Bins
 from pellucid.evaluation.calibration.measure import Calibration, ScaledScores
 from pellucid.evaluation.record import Estimate
-from pellucid.files import UNPAIRED, Kind, check_output, new_file, read_json
+from pellucid.files import UNPAIRED, check_output, make_json_kind, new_file
 
 FORMAT, VERSION = "pellucid-calibration", 1
-
-
-def _why_not(path: Path) -> str:
-    try:
-        data = read_json(path) if path.is_file() else None
-    except FileError:
-        return "it is not JSON"
-    is_ours = isinstance(data, dict) and data.get("format") == FORMAT
-    return "" if is_ours else f'it does not say "format": "{FORMAT}"'
-
-
-CALIBRATION = Kind("a calibration", _why_not)
+CALIBRATION = make_json_kind("a calibration", FORMAT)
 
 
 def check_calibration_output(path: Path, force: bool = False) -> None:

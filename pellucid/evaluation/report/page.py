@@ -21,7 +21,7 @@ from pellucid.evaluation.report.task_rows import describe_tasks, make_task_rows
 from pellucid.figures.html import escape_text, fill_page
 from pellucid.figures.inline import dark_rules, draw_plots
 from pellucid.figures.surprisal import draw_legend, draw_token, read_token_style
-from pellucid.files import Kind, check_output, new_file
+from pellucid.files import check_output, make_page_kind, new_file
 from pellucid.format import pluralize
 
 FRAME_BYTES, MODEL_BYTES = 60_000, 300_000
@@ -32,16 +32,7 @@ MOST_SOURCES = 50
 """Sources in the table."""
 MOST_TASK_ROWS = 200
 """Rows of the table of tasks."""
-
-
-def _why_not_a_report(path: Path) -> str:
-    if not path.is_file():
-        return "it is not a file"
-    with path.open("rb") as file:
-        return "" if MARK in file.read(4096) else "it has no mark of an evaluation's page"
-
-
-REPORT_PAGE = Kind("the page of an evaluation", _why_not_a_report)
+REPORT_PAGE = make_page_kind("the page of an evaluation", MARK)
 
 
 def check_page_output(path: Path, force: bool = False) -> None:

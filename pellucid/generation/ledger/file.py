@@ -17,13 +17,12 @@ from pellucid.errors import FileError, UsageError
 from pellucid.files import (
     UNPAIRED,
     Damaged,
-    Kind,
     check_format,
     check_output,
+    make_json_kind,
     need,
     new_file,
     read_bytes,
-    read_json,
     validating,
 )
 from pellucid.generation.ledger.entry import FATES, MOST_CANDIDATES, PROPOSERS, BeamNode, Candidate, Entry
@@ -39,15 +38,7 @@ MOST_BYTES = 2**27
 _ROWS = (Candidate, BeamNode)
 """Records that are written as lists, since a file has thousands of them."""
 _INFINITE = {"inf": math.inf, "-inf": -math.inf}
-
-
-def _why_not_a_ledger(path: Path) -> str:
-    if not path.is_file():
-        return "it is not a file"
-    return "" if is_ledger(path) else f'it does not say "format": "{FORMAT}"'
-
-
-LEDGER = Kind("a ledger", _why_not_a_ledger)
+LEDGER = make_json_kind("a ledger", FORMAT)
 
 
 def check_not_page(path: Path) -> None:
@@ -58,11 +49,7 @@ def check_not_page(path: Path) -> None:
 
 def is_ledger(path: Path) -> bool:
     """Returns whether a file says that it is a ledger, of whatever version."""
-    try:
-        data = read_json(path)
-    except FileError:
-        return False
-    return isinstance(data, dict) and data.get("format") == FORMAT
+    return not LEDGER.why_not(path)
 
 
 def check_ledger_output(path: Path, force: bool = False) -> None:

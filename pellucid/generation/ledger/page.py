@@ -9,7 +9,7 @@ from typing import Any
 
 from pellucid.figures.html import escape_text, fill_page
 from pellucid.figures.surprisal import draw_legend, draw_token, read_token_style
-from pellucid.files import Kind, check_output, new_file
+from pellucid.files import check_output, make_page_kind, new_file
 from pellucid.format import escape_controls
 from pellucid.generation.ledger.beam_drawing import draw_beams
 from pellucid.generation.ledger.entry import Entry, compute_intervals
@@ -28,16 +28,7 @@ SPECULATIVE = (
 )
 """What the marks of speculative decoding mean."""
 MARK = b'<meta name="generator" content="pellucid ledger">'
-
-
-def _why_not_a_page(path: Path) -> str:
-    if not path.is_file():
-        return "it is not a file"
-    with path.open("rb") as file:
-        return "" if MARK in file.read(4096) else "it has no mark of a ledger's page"
-
-
-LEDGER_PAGE = Kind("a ledger's page", _why_not_a_page)
+LEDGER_PAGE = make_page_kind("a ledger's page", MARK)
 
 
 def check_page_output(path: Path, force: bool = False) -> None:
