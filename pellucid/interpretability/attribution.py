@@ -14,7 +14,7 @@ import numpy as np
 from pellucid.arguments import check_int
 from pellucid.config import ModelConfig
 from pellucid.dtypes import Array
-from pellucid.errors import TokenError, UsageError
+from pellucid.errors import UsageError
 from pellucid.explain.trace import Trace
 from pellucid.figures.diagram import Bars, Grid
 from pellucid.figures.figure import Plot
@@ -29,7 +29,7 @@ from pellucid.interpretability.attribution_steps import (
     list_values,
     list_weights,
 )
-from pellucid.interpretability.prompted_model import PromptedModel
+from pellucid.interpretability.prompted_model import PromptedModel, check_position, check_tokens
 from pellucid.interpretability.runner import Values
 from pellucid.interpretability.view import View, ViewTable
 from pellucid.reference.tape import Tape
@@ -147,14 +147,10 @@ def _attribute(
     """Appends the steps and returns what they compute."""
     logit_name = find_logits_name(config)
     logits = tape[logit_name]
-    position = _check_position(logits.shape[1], position)
+    position = check_position(position, logits.shape[1])
     if len(logits) != 1:
         raise UsageError(f"an attribution is of one prompt; these values have {len(logits)} rows.")
-    for id in (token, against):
-        if id is not None and not 0 <= id < config.vocab_size:
-            raise TokenError(
-                f"token {id} is not in the vocabulary: ids go from 0 to {config.vocab_size - 1}."
-            )
+    check_tokens(config, (token, against))
     if token == against:
         raise UsageError(f"the logit of token {token} less its own is 0: give another token as `against`.")
     row = logits[0, position]
@@ -194,16 +190,10 @@ def _read_sources(tape: Tape, config: ModelConfig, length: int) -> Array:
 
 def _find_most_probable(logits: Array, position: int, against: int | None) -> int:
     """Returns the most probable token other than `against`; a soft cap keeps the order of the logits."""
-    row = logits[0, _check_position(logits.shape[1], position)].copy()
+    row = logits[0, check_position(position, logits.shape[1])].copy()
     if against is not None and 0 <= against < len(row) > 1:
         row[against] = -np.inf
     return int(row.argmax())
-
-
-def _check_position(length: int, position: int) -> int:
-    if not -length <= position < length:
-        raise UsageError(f"position {position} is outside of the prompt: it has {length} tokens, from 0.")
-    return position % length
 
 
 # ---- the view
@@ -224,7 +214,7 @@ def view_attribution(
     check_int("top", top, least=1)
     config = prompted.runner.config
     values = prompted.runner.run(prompted.ids, list_values(config))
-    place = _check_position(len(prompted.ids), position)
+    place = check_position(position, len(prompted.ids))
     if token is None:
         token = _find_most_probable(values[find_logits_name(config)], place, against)
     found = compute_attribution(

@@ -14,11 +14,11 @@ import numpy as np
 
 from pellucid.arguments import check_int
 from pellucid.dtypes import Array
-from pellucid.errors import TokenError, UsageError, unknown
+from pellucid.errors import UsageError, unknown
 from pellucid.figures.chart import Axis, Chart, LegendKey, PointLabel, Series
 from pellucid.figures.diagram import Grid
 from pellucid.figures.figure import Plot
-from pellucid.interpretability.prompted_model import PromptedModel
+from pellucid.interpretability.prompted_model import PromptedModel, check_tokens
 from pellucid.interpretability.search import find_largest
 from pellucid.interpretability.view import View, ViewTable
 
@@ -244,8 +244,7 @@ def view_geometry(
     tokens = list(dict.fromkeys(prompted.ids or analogy or () if tokens is None else tokens))[:MOST]
     if analogy is None and len(tokens) == 3:
         analogy = tokens
-    if outside := [id for id in (*tokens, *(analogy or ())) if not 0 <= id < len(vectors)]:
-        raise TokenError(f"no token has the id {outside[0]}; ids go from 0 to {len(vectors) - 1}.")
+    check_tokens(prompted.runner.config, (*tokens, *(analogy or ())))
     if not tokens:
         raise UsageError("a geometry is about tokens: give a prompt, or tokens.")
     if analogy is not None and len(analogy) != 3:

@@ -165,7 +165,7 @@ def mark_texts(
 ) -> list[KeyedText]:
     """Returns the stories (the texts, where it cannot read stories) and the repeated sequences that a model
     is scored on; what is missing is added to the notes."""
-    runner, tokenizer, begin = prompted.runner, prompted.tokenizer, find_begin(prompted)
+    runner, tokenizer, begin = prompted.runner, prompted.tokenizer, prompted.begin
     read, special = list[KeyedText](), list[int]()
     if not has_pattern(runner.config):
         notes.append(f"Attention {runner.config.attention.kind!r} has no pattern, so that no kind is scored.")
@@ -183,13 +183,6 @@ def mark_texts(
     if not repeated:
         notes.append("Induction needs a vocabulary and a context for a repeated sequence of two tokens.")
     return [*(read or map(mark_positions, texts)), *repeated]
-
-
-def find_begin(prompted: PromptedModel) -> tuple[int, ...]:
-    """Returns the bos token where the prompt begins with it, so that other texts begin alike."""
-    special = prompted.tokenizer.special if prompted.tokenizer else None
-    bos = prompted.tokenizer.id_of(special.bos) if prompted.tokenizer and special and special.bos else None
-    return prompted.ids[:1] if prompted.ids and prompted.ids[0] == bos else ()
 
 
 def view_heads(

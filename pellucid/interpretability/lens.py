@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from pellucid.arguments import check_int
 from pellucid.config import ModelConfig
 from pellucid.dtypes import Array
-from pellucid.errors import TokenError, UsageError
+from pellucid.errors import UsageError
 from pellucid.figures.chart import Axis, Chart, LegendKey, Series
 from pellucid.figures.diagram import Grid
-from pellucid.interpretability.prompted_model import PromptedModel
+from pellucid.interpretability.prompted_model import PromptedModel, check_position, check_tokens
 from pellucid.interpretability.runner import Values
 from pellucid.interpretability.view import Entry, View, ViewTable
 from pellucid.reference.norms import normalize
@@ -28,7 +28,8 @@ from pellucid.reference.op import Ref
 from pellucid.reference.tape import Tape
 from pellucid.reference.transformer import compute_logits
 
-FORMULA = """lens(X) = FinalNorm(X) W_U (+ b);  X: resid_pre of block 0, each resid_mid and resid_post
+FORMULA = """lens(X) = FinalNorm(X) W_U (+ b), capped as the model's logits are
+X: resid_pre of block 0, each resid_mid and resid_post
 KL(p_final ‖ p_lens) = Σ_v p_final (ln p_final − ln p_lens), in nats"""
 CHUNK = 1 << 22
 """Logits that are in memory at once, about: the positions of a long prompt are read in chunks."""
@@ -46,8 +47,8 @@ Translate = Callable[[str, Array], Array]
 class Lens:
     """What each state of the stream predicts at each position: S states, T positions.
 
-    `targets` [T] are the tokens that follow in the prompt; that of the last position is the model's own most
-    probable token, unless another was asked for. `rank` 0 is the most probable token.
+    `targets` [T] are the tokens that follow in the prompt, and the model's own most probable token at the
+    last position; at one position another can be asked for. `rank` 0 is the most probable token.
     """
 
     states: tuple[str, ...]
@@ -128,21 +129,19 @@ def compute_lens(
     ids: Sequence[int],
     *,
     target: int | None = None,
+    position: int = -1,
     tokens: Sequence[int] = (),
     top: int = 5,
     translate: Translate | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Lens:
-    """Returns the lens of the states `list_states(config)` [1 T C]; `target` is the token at the last
-    position, `translate` a tuned lens's map. At most about `CHUNK` logits are in memory at once."""
-    for id in (*tokens, *([] if target is None else [target])):
-        if not 0 <= id < config.vocab_size:
-            raise TokenError(
-                f"token {id} is not in the vocabulary: ids go from 0 to {config.vocab_size - 1}."
-            )
+    """Returns the lens of the states `list_states(config)` [1 T C]; `target` is the target of `position`,
+    `translate` a tuned lens's map. At most about `CHUNK` logits are in memory at once."""
+    check_tokens(config, (target, *tokens))
     states, top = list_states(config), min(check_int("top", top, least=1), config.vocab_size)
     kept = {name: weights[name] for name in list_weights(config)}
     length = values[states[0]].shape[1]
+    place = check_position(position, length)
     if length != len(ids):
         raise UsageError(f"these values are of {length} tokens, the prompt has {len(ids)}.")
     size = max(1, CHUNK // config.vocab_size)
@@ -150,8 +149,9 @@ def compute_lens(
     for start in range(0, length, size):
         here = slice(start, min(start + size, length))
         final = compute_probs(read_logits(config, kept, values[states[-1]][0, here]))
-        last = int(final[0][-1].argmax()) if target is None else target
-        targets = np.array([*ids[1:], last][here])
+        following = [*ids[1:], int(final[0][-1].argmax())]
+        following[place] = following[place] if target is None else target
+        targets = np.array(following[here])
         rows = []
         for group in _split(states[:-1], max(1, size // len(targets))):
             read = [
@@ -231,18 +231,17 @@ def view_lens(
     translate: Translate | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> View:
-    """Returns what each state of the residual stream predicts; `token` is the target of the last position,
-    `tokens` are further tokens whose probabilities are shown, and `position` is that of the table."""
+    """Returns what each state of the residual stream predicts; `position` is that of the table, `token` its
+    target, by default the token that follows, and `tokens` are further ones that are shown."""
     runner, length = prompted.runner, len(prompted.ids)
-    if not -length <= position < length:
-        raise UsageError(f"position {position} is outside of the prompt: it has {length} tokens, from 0.")
-    place = position % length
+    place = check_position(position, length)
     found = compute_lens(
         runner.run(prompted.ids, list_states(runner.config)),
         runner.config,
         runner.weights,
         prompted.ids,
         target=token,
+        position=place,
         tokens=tokens,
         top=top,
         translate=translate,

@@ -24,7 +24,7 @@ from pellucid.dtypes import Array
 from pellucid.errors import TokenError, UsageError, unknown
 from pellucid.figures.diagram import Grid
 from pellucid.format import pluralize
-from pellucid.interpretability.prompted_model import PromptedModel
+from pellucid.interpretability.prompted_model import PromptedModel, check_position, check_tokens
 from pellucid.interpretability.runner import Runner, Values
 from pellucid.interpretability.sites import PARTS, DivideBy, Site, is_replaceable, list_sites
 from pellucid.interpretability.variants import Progress, Replacement, run_variants
@@ -196,12 +196,8 @@ def choose_metric(
     if corrupted is None:
         raise UsageError("patching compares two prompts: give a corrupted one beside the clean one.")
     check_lengths(clean, corrupted)
-    length, vocab_size = len(clean.ids), clean.runner.config.vocab_size
-    if not -length <= position < length:
-        raise UsageError(f"position must be {-length} to {length - 1} in a prompt of {length} tokens.")
-    for id in (answer, wrong):
-        if id is not None and not 0 <= id < vocab_size:
-            raise TokenError(f"ids go from 0 to {vocab_size - 1}; got {id}.")
+    position = check_position(position, len(clean.ids))
+    check_tokens(clean.runner.config, (answer, wrong))
     if answer is None:
         logits = (each.runner.run(list(each.ids), ["logits"])["logits"] for each in (clean, corrupted))
         answer, other = (int(each[0, position].argmax()) for each in logits)

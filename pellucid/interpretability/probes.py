@@ -206,11 +206,9 @@ def view_probes(
         raise UsageError(unknown("a label of probes", wrong[0], LABELS))
     n_stories = check_int("n_stories", n_stories, least=2, most=STORIES)
     ridge = check_float("ridge", ridge, least=LEAST_RIDGE)
-    bos = None if tokenizer.special.bos is None else tokenizer.id_of(tokenizer.special.bos)
-    prefix = [bos] if bos is not None and prompted.ids[:1] == (bos,) else []
     total = n_stories + 2 * len(names) * (runner.config.n_layer + 1)
     words = record_words(
-        runner, tokenizer, level, n_stories, prefix, progress=lambda done: progress(done, total)
+        runner, tokenizer, level, n_stories, prompted.begin, progress=lambda done: progress(done, total)
     )
     results = measure_probes(
         words, names, ridge=ridge, seed=seed, progress=lambda done: progress(n_stories + done, total)

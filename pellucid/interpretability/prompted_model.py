@@ -1,9 +1,11 @@
 """What a look is about: a model, and the tokens that it reads."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from pellucid.config import ModelConfig
+from pellucid.errors import TokenError, UsageError
 from pellucid.interpretability.runner import Runner
 from pellucid.text.tokenizer import Tokenizer
 
@@ -22,3 +24,26 @@ class PromptedModel:
     def labels(self) -> list[str]:
         """The text of each position, as it is shown."""
         return [self.show_token(id) for id in self.ids]
+
+    @property
+    def begin(self) -> tuple[int, ...]:
+        """The bos token where the prompt begins with it, so that other texts begin alike; else nothing."""
+        if self.tokenizer is None or self.tokenizer.special.bos is None:
+            return ()
+        return self.ids[:1] if self.ids[:1] == (self.tokenizer.id_of(self.tokenizer.special.bos),) else ()
+
+
+def check_position(position: int, length: int) -> int:
+    """Returns a position of a prompt counted from 0; −1 is the last one. Raises where there is none."""
+    if not -length <= position < length:
+        raise UsageError(f"position {position} is outside of the prompt: it has {length} tokens, from 0.")
+    return position % length
+
+
+def check_tokens(config: ModelConfig, tokens: Iterable[int | None]) -> None:
+    """Raises where a token, other than None, is not in the vocabulary."""
+    for id in tokens:
+        if id is not None and not 0 <= id < config.vocab_size:
+            raise TokenError(
+                f"token {id} is not in the vocabulary: ids go from 0 to {config.vocab_size - 1}."
+            )

@@ -121,6 +121,17 @@ def test_a_view_shows_the_tokens_of_every_state() -> None:
     assert any("no final norm" in note for note in view.notes)
 
 
+def test_a_token_is_the_target_of_the_chosen_position() -> None:
+    config = CONFIGS["gpt2"]
+    prompted = PromptedModel("gpt2", SpecificationRunner(config, weights(config)), (0, 1, 3))
+    probs = prompted.runner.run(prompted.ids, ["probs"])["probs"][0]
+    last = int(probs[2].argmax())
+    for position, targets in ((-1, [1, 3, 4]), (2, [1, 3, 4]), (1, [1, 4, last]), (-3, [4, 3, last])):
+        view = view_lens(prompted, token=4, position=position)
+        assert view.data["targets"] == targets
+        assert view.tables[0].rows[0][2] == pytest.approx(probs[position, 4], abs=1e-12)
+
+
 @pytest.mark.parametrize(
     ("asked", "error"),
     [({"target": 9}, TokenError), ({"tokens": [-1]}, TokenError)],
