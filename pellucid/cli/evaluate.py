@@ -85,12 +85,7 @@ def evaluate(
                 progress=lambda now: bar(now.model, now.done, now.total),
             )
     except KeyboardInterrupt:
-        kept = (
-            f"{output[0]}.partial keeps what is done, and the same command continues."
-            if output
-            else ("Nothing is kept: with -o FILE.json the same command continues where it was.")
-        )
-        print(f"Interrupted. {kept}", file=sys.stderr)
+        print(f"Interrupted. {_describe_kept(output)}", file=sys.stderr)
         raise typer.Exit(130) from None
     if json:
         from pellucid.evaluation.evaluation_file import format_evaluation_json
@@ -101,3 +96,13 @@ def evaluate(
 
     for line in format_evaluation(evaluation, shutil.get_terminal_size().columns):
         print(line)
+
+
+def _describe_kept(output: list[Path] | None) -> str:
+    """Returns what an interrupted evaluation has left."""
+    if not output:
+        return "Nothing is kept: with -o FILE.json the same command continues where it was."
+    journal = Path(f"{output[0]}.partial")
+    if not journal.exists():
+        return "Nothing was computed yet."
+    return f"{journal} keeps what is done, and the same command continues."

@@ -181,4 +181,6 @@ def _read_scores(data: Any, key: str) -> TargetScores:
         arrays[name] = np.frombuffer(found, kind)
     scores = TargetScores(**arrays)
     need(len(scores.nll) == len(scores.rank), f"the entry {key[:16]} has unequal numbers of nll and rank")
+    is_possible = bool(np.isfinite(scores.nll).all() and (scores.rank >= 0).all())
+    need(is_possible, f"the entry {key[:16]} has an nll that is not finite, or a negative rank")
     return scores

@@ -72,6 +72,9 @@ def test_what_is_interrupted_says_how_to_go_on(shell: Shell, monkeypatch: pytest
     calls.clear()
     done = shell("evaluate", "a", "text.txt")
     assert done.code == 130 and "-o" in done.err
+    calls[:] = [1, 1]
+    done = shell("evaluate", "a", "text.txt", "-o", "y.json")
+    assert done.code == 130 and "y.json" not in done.err and not Path("y.json.partial").exists()
 
 
 def test_the_help_names_the_bound_of_a_window(shell: Shell) -> None:

@@ -92,6 +92,8 @@ def test_a_file_that_is_not_a_journal_is_never_written_to(tmp_path: Path) -> Non
         b'{"key": "a", "nll": "AAAA", "rank": "AAAA"}',
         b'{"key": "a", "nll": "?", "rank": ""}',
         b'{"key": "a", "nll": "AAAAAAAAAAA=", "rank": ""}',
+        b'{"key": "a", "nll": "AAAAAAAA+H8=", "rank": "AAAAAA=="}',  # NaN
+        b'{"key": "a", "nll": "AAAAAAAAAAA=", "rank": "/////w=="}',  # -1
     ],
 )
 def test_a_damaged_journal_is_named_and_kept(tmp_path: Path, line: bytes) -> None:
