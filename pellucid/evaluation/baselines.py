@@ -68,11 +68,11 @@ class TokenCounts:
         self._merge()
         found = np.bincount(self.pairs % self.vocab_size, self.counts)
         found = found[found > 0]
-        return float(-(found * np.log(found / found.sum())).sum() / found.sum())
+        return float((found * np.log(found.sum() / found)).sum() / found.sum())
 
     @property
     def bigram(self) -> float:
         self._merge()
         before = self.pairs // self.vocab_size
         totals = np.bincount(before, self.counts)[before]
-        return float(-(self.counts * np.log(self.counts / totals)).sum() / self.counts.sum())
+        return float((self.counts * np.log(totals / self.counts)).sum() / self.counts.sum())

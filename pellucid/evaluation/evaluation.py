@@ -178,7 +178,7 @@ def compute_figures(
         ratios["gap"] = (nll + known, n)
     found = dict(zip(ratios, estimate_ratios(list(ratios.values()), samples, seed), strict=True))
     loss, bigram = found["loss"].value, counts.bigram
-    floor = -sum(known) / float(n.sum()) if has_floor else None
+    floor = (0.0 - sum(known)) / float(n.sum()) if has_floor else None
     return Figures(
         source=source,
         n_documents=len(documents),

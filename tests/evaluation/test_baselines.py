@@ -36,6 +36,7 @@ def test_five_tokens_by_hand() -> None:
 def test_only_counted_targets_count() -> None:
     counts = count(make_document([0, 1, 2, 3, 3], [False, False, True, True]))
     assert counts.unigram == 0 and counts.bigram == 0
+    assert str(counts.unigram) == str(counts.bigram) == "0.0", "a zero without a sign"
 
 
 def test_documents_apart_are_those_together(monkeypatch: pytest.MonkeyPatch) -> None:
