@@ -329,9 +329,8 @@ def describe_difference(clean: PromptedModel, corrupted: PromptedModel) -> str:
 
 def describe_pair(pair: PatchedPair, clean: PromptedModel, corrupted: PromptedModel) -> ViewTable:
     """Returns both prompts with their metric."""
-    space = " " if clean.tokenizer is None else ""
     rows: list[list[Entry]] = [
-        ["clean", space.join(clean.labels), pair.clean],
-        ["corrupted", space.join(corrupted.labels), pair.corrupted],
+        ["clean", " ".join(clean.labels), pair.clean],
+        ["corrupted", " ".join(corrupted.labels), pair.corrupted],
     ]
     return ViewTable("the two prompts", ["prompt", "text", "m"], rows)
