@@ -63,8 +63,14 @@ def look(
         str, typer.Option(help="Who computes: eager (the fast engine) or reference (the specification).")
     ] = "eager",
     output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="A file: .json has every number, .html is a page, .svg, .png."),
+        list[Path] | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write FILE.json, with every number, or a page, FILE.html, or a picture, .svg or .png; "
+            "repeatable.",
+            metavar="FILE",
+        ),
     ] = None,
     trace: Annotated[
         Path | None,
@@ -84,11 +90,14 @@ def look(
     from pellucid.cli.bar import rate_bar
     from pellucid.errors import UsageError
     from pellucid.explain.trace_file import check_trace_output
+    from pellucid.files import check_distinct
     from pellucid.interpretability.look_file import check_look_output
     from pellucid.workbench import load, looking
 
-    if output is not None:
-        check_look_output(output, force)
+    outputs = output or []
+    check_distinct([*outputs, *([] if trace is None else [trace])])
+    for file in outputs:
+        check_look_output(file, force)
     if trace is not None:
         check_trace_output(trace, force)
     named = {"token": token, "against": against, "position": position, "head": head}
@@ -106,13 +115,16 @@ def look(
         found = looking.look(opened, prompt, show=kinds, path=path, tuned=lens, progress=progress, **given)
     if trace is not None:
         looking.trace_look(opened, prompt, trace, force, **given)
-    if output is not None:
-        found.save(output, force)
+    for file in outputs:
+        found.save(file, force)
     if json:
         from json import dumps
 
         print(dumps(found.as_data(), ensure_ascii=False, indent=1))
         return
-    print(found if output is None else f"{output}: {', '.join(view.title for view in found.views)}")
+    if not outputs:
+        print(found)
+    for file in outputs:
+        print(f"{file}: {', '.join(view.title for view in found.views)}")
     if trace is not None:
         print(f"{trace}: try pellucid explain {trace} --at attribution.sum")

@@ -166,7 +166,8 @@ def compare(
     field: Field = "text",
     on_bad_file: OnBadFile = "stop",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A picture of it: .html, .svg or .png.")
+        list[Path] | None,
+        typer.Option("--output", "-o", help="Draw it: FILE.html, .svg or .png; repeatable.", metavar="FILE"),
     ] = None,
     force: Force = False,
     json: Json = False,
@@ -178,24 +179,27 @@ def compare(
     from pellucid.cli.bar import byte_bar
     from pellucid.data.comparison_table import draw_comparison, format_comparison
     from pellucid.figures.file import check_figure_output, write_figure
+    from pellucid.files import check_distinct
     from pellucid.workbench.tokenizers import compare_tokenizers
 
-    if output is not None:
-        check_figure_output(output, force)
+    outputs = output or []
+    check_distinct(outputs)
+    for file in outputs:
+        check_figure_output(file, force)
     with byte_bar() as progress:
         found = compare_tokenizers(
             *tokenizers, on=texts, d_model=d_model, field=field, on_bad_file=on_bad_file, progress=progress
         )
-    if output is not None:
-        write_figure(output, draw_comparison(found), force)
+    for file in outputs:
+        write_figure(file, draw_comparison(found), force)
     if json:
         from json import dumps
 
         print(dumps(found.as_data(), ensure_ascii=False, indent=1))
         return
     print(*format_comparison(found, max(shutil.get_terminal_size((80, 24)).columns, 60)), sep="\n")
-    if output is not None:
-        print(f"picture: {output}")
+    for file in outputs:
+        print(f"picture: {file}")
 
 
 def _open(name: str) -> "Tokenizer":

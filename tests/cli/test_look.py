@@ -36,6 +36,14 @@ def test_a_file_is_written_and_not_over_another(shell: Shell, name: str) -> None
     assert shell(*line, "--force").code == 0
 
 
+def test_several_files_are_written_at_once_and_none_twice(shell: Shell, tmp_path: Path) -> None:
+    line = ("look", "abcd", "A B", "--show", "attribution", "-o", "a.json", "-o")
+    done = shell(*line, "a.html")
+    assert done.code == 0 and "a.json:" in done.out and "a.html:" in done.out
+    assert (tmp_path / "a.json").exists() and (tmp_path / "a.html").exists()
+    assert "given twice" in shell(*line, "a.json", "--force").err
+
+
 def test_a_wrong_request_is_refused_before_anything_is_written(shell: Shell) -> None:
     for line in (
         ("look", "abcd", "A B", "--show", "nonsense"),

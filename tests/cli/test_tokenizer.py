@@ -151,10 +151,11 @@ def test_compare_takes_all_texts_after_on_and_draws_what_it_prints(
     (tmp_path / "b.txt").write_text("Привет")
     command = ("tokenizer", "compare", places["a model's folder"], "bytes", "--on")
     texts = tmp_path / "a.txt", tmp_path / "b.txt"
-    done = shell(*command, *texts, "--d-model", 8, "-o", tmp_path / "bars.svg")
+    done = shell(*command, *texts, "--d-model", 8, "-o", tmp_path / "bars.svg", "-o", tmp_path / "bars.html")
     assert done.code == 0, done.err
     assert "Cyrillic" in done.out and "b.txt" in done.out
-    assert b"by script" in (tmp_path / "bars.svg").read_bytes()
+    for name in ("bars.svg", "bars.html"):
+        assert b"by script" in (tmp_path / name).read_bytes()
     found = json.loads(shell(*command, texts[0], "--on", texts[1], "--json").out)["tokenizers"]
     assert [one["tokens"] for one in found][1] == len(TEXT) + 12 == found[0]["bytes"]
     assert list(found[0]["domains"]) == [str(text) for text in texts]
