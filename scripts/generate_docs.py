@@ -17,6 +17,7 @@ import typer.main
 from choices_page import choices_files
 from generation_page import generation_page, run_examples
 from lessons_page import lesson_files
+from looks_page import looks_page
 from messages_page import messages_page
 from python_page import python_page
 from recipes_page import recipes_page
@@ -241,6 +242,9 @@ def pages() -> dict[Path, str]:
         ROOT / "docs" / "scaling.md": scaling(),
         ROOT / "docs" / "generation.md": generation_page(
             (ROOT / "docs" / "generation.md").read_text("utf-8")
+        ),
+        ROOT / "docs" / "looking-inside.md": looks_page(
+            (ROOT / "docs" / "looking-inside.md").read_text("utf-8")
         ),
         ROOT / "docs" / "calibration.md": run_examples((ROOT / "docs" / "calibration.md").read_text("utf-8")),
         ROOT / "docs" / "python.md": python_page((ROOT / "docs" / "python.md").read_text("utf-8")),

@@ -68,6 +68,8 @@ SEVERAL_TOKENS = ("tokens", "analogy")
 """Settings that name several tokens."""
 SEVERAL_PROMPTS = ("prompts", "texts")
 """Settings that are further texts, or ids."""
+HIDDEN = ("progress", "translate")
+"""Parameters that `look` fills in itself."""
 PATHS = {"eager": "the fast engine", "reference": "the specification, in float64"}
 Progress = Callable[[str, int, int], None]
 """Called with what is computed, how much of it is done, and how much there is."""
@@ -232,8 +234,8 @@ def read_settings(kinds: Sequence[str], texts: Sequence[str]) -> dict[str, Any]:
         if kind not in LOOKS:
             raise UsageError(unknown("view", kind, LOOKS))
         known |= dict(list(inspect.signature(LOOKS[kind].find()).parameters.items())[1:])
-    for internal in ("progress", "translate"):
-        known.pop(internal, None)
+    for name in HIDDEN:
+        known.pop(name, None)
     found: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
