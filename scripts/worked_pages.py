@@ -5,6 +5,7 @@ a sentence claims of the numbers is asserted before it is written. Needs `pelluc
 few minutes.
 """
 
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -110,6 +111,11 @@ def fill(template: str, values: dict[str, str]) -> bytes:
     return re.sub(r"\{\{(\w+)\}\}", lambda place: values[place[1]], template).encode()
 
 
+def quote(text: str) -> str:
+    """Returns a text as it stands between double quotes in a shell."""
+    return text.replace('"', '\\"')
+
+
 def show_tokens(labels: Sequence[str]) -> str:
     return " ".join(f"`{label}`" for label in labels)
 
@@ -167,8 +173,8 @@ The largest effects of single heads (1 would be the whole difference):
 {{effects}}
 
 ```
-pellucid look smollm2 '{{question}}' --show patching \\
-    --corrupted '{{other}}' --answer " animal" --wrong " street"
+pellucid look smollm2 "{{quoted}}" --show patching \\
+    --corrupted "{{other}}" --answer " animal" --wrong " street"
 ```
 
 ## Which component says *animal*?
@@ -179,7 +185,7 @@ The logit difference {{logit}} is an exact sum over all heads, MLPs and the embe
 {{parts}}
 
 ```
-pellucid look smollm2 '{{question}}' --show attribution \\
+pellucid look smollm2 "{{quoted}}" --show attribution \\
     --token " animal" --against " street" --trace animal.json
 pellucid explain animal.json --at attribution.sum
 ```
@@ -209,7 +215,8 @@ def animal_page(model: Model) -> Files:
     values = {
         "start": ANIMAL,
         "question": asked["tired"].text,
-        "other": asked["wide"].text,
+        "quoted": quote(asked["tired"].text),
+        "other": quote(asked["wide"].text),
         "count": str(len(tired.labels)),
         "tokens": show_tokens(tired.labels),
         "likely": ", ".join(f"`{start.show(int(id))}` {start.probs[-1, id]:.3f}" for id in top),
@@ -352,7 +359,7 @@ def dog_page(model: Model) -> Files:
 
 
 def main() -> None:
-    model = pellucid.load("smollm2", dtype="float64")
+    model = pellucid.load(os.environ.get("PELLUCID_SMOLLM2", "smollm2"), dtype="float64")
     files = animal_page(model) | dog_page(model)
     if "--check" in sys.argv:
         stale = [name for name, data in files.items() if (FOLDER / name).read_bytes() != data]
