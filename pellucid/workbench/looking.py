@@ -227,8 +227,11 @@ def check_settings(functions: Mapping[str, Callable[..., View]], settings: Itera
 
 
 def read_settings(kinds: Sequence[str], texts: Sequence[str]) -> dict[str, Any]:
-    """Returns settings that are written as KEY=VALUE, each in the type of the view's parameter; a list is
-    separated by commas."""
+    """Returns settings that are written as KEY=VALUE, each in the type of the view's parameter.
+
+    A list is separated by commas, but for one of texts, which have commas of their own; a key of a list may
+    come several times.
+    """
     known: dict[str, inspect.Parameter] = {}
     for kind in kinds:
         if kind not in LOOKS:
@@ -243,11 +246,16 @@ def read_settings(kinds: Sequence[str], texts: Sequence[str]) -> dict[str, Any]:
             raise UsageError(f"--set {text} must be KEY=VALUE.")
         if name not in known:
             raise UsageError(unknown("setting", name, sorted(known)))
-        found[name] = _read_value(name, value, inspect.formatannotation(known[name].annotation))
+        read = _read_value(name, value, inspect.formatannotation(known[name].annotation))
+        if name in found and not isinstance(read, list):
+            raise UsageError(f"--set {name} is given twice: give it once.")
+        found[name] = [*found[name], *read] if name in found else read
     return found
 
 
 def _read_value(name: str, text: str, annotation: str) -> Any:
+    if name in SEVERAL_PROMPTS:
+        return [text]
     if "Sequence" in annotation or "list" in annotation:
         return [part for part in text.split(",") if part]
     for kind, word in ((int, "a whole number"), (float, "a number")):

@@ -78,9 +78,11 @@ def test_what_cannot_be_shown_is_refused(prompt: str | None, asked: dict[str, ob
 def test_settings_are_read_in_the_type_of_the_view() -> None:
     assert read_settings(["attribution"], ["top=3"]) == {"top": 3}
     assert read_settings(["geometry"], ["analogy=A,B,C"]) == {"analogy": ["A", "B", "C"]}
-    for text in ("top", "top=x", "tip=3"):
+    assert read_settings(["geometry"], ["tokens=A,B", "tokens=C"]) == {"tokens": ["A", "B", "C"]}
+    assert read_settings(["heads"], ["texts=A, B", "texts=C"]) == {"texts": ["A, B", "C"]}
+    for texts in (["top"], ["top=x"], ["tip=3"], ["top=3", "top=4"]):
         with pytest.raises(UsageError):
-            read_settings(["attribution"], [text])
+            read_settings(["attribution"], texts)
 
 
 def test_a_look_is_printed_saved_and_shown_in_a_notebook(tmp_path: Path) -> None:
