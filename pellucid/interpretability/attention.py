@@ -58,6 +58,22 @@ def has_pattern(config: ModelConfig) -> bool:
     return "pattern" in config.attention.values(config)
 
 
+def check_pattern(config: ModelConfig) -> None:
+    """Raises a UsageError where the attention of a config has no pattern."""
+    if not has_pattern(config):
+        raise UsageError(
+            f"attention {config.attention.kind!r} never computes a whole row of its pattern: use a "
+            'config with attention "softmax", which gives the same output.'
+        )
+
+
+def check_statistics(config: ModelConfig, prompts: Sequence[Sequence[int]]) -> None:
+    """Raises a UsageError where there are no attention statistics: without a pattern, or a second token."""
+    check_pattern(config)
+    if all(len(ids) < 2 for ids in prompts):
+        raise UsageError("attention statistics need a prompt of at least two tokens.")
+
+
 def compute_row_statistics(pattern: Array, visible: NDArray[np.bool_]) -> dict[str, Array]:
     """Returns each of `STATISTICS` for the rows of a pattern [… T S], [… T]; NaN where it is undefined: the
     fraction where one key is visible, and the token before the first.
@@ -85,11 +101,7 @@ def compute_row_statistics(pattern: Array, visible: NDArray[np.bool_]) -> dict[s
 
 def record_patterns(runner: Runner, ids: Sequence[int]) -> Iterator[tuple[int, Array]]:
     """Yields each layer with its pattern [H T T], in the memory of some layers at a time."""
-    if not has_pattern(runner.config):
-        raise UsageError(
-            f"attention {runner.config.attention.kind!r} never computes a whole row of its pattern: use a "
-            'config with attention "softmax", which gives the same output.'
-        )
+    check_pattern(runner.config)
     layers, size = range(runner.config.n_layer), runner.config.n_head * len(ids) ** 2
     at_once = max(1, MAX_PATTERNS // size) if size else 1
     for start in range(0, len(layers), at_once):
@@ -108,8 +120,7 @@ def compute_attention_statistics(runner: Runner, prompts: Sequence[Sequence[int]
     sums = {name: np.zeros((config.n_layer, config.n_head)) for name in STATISTICS}
     counts = {name: np.zeros((config.n_layer, config.n_head)) for name in STATISTICS}
     n_positions = sum(max(0, len(ids) - 1) for ids in prompts)
-    if not n_positions:
-        raise UsageError("attention statistics need a prompt of at least two tokens.")
+    check_statistics(config, prompts)
     for ids in prompts:
         visible = find_visible(config, len(ids))
         for layer, pattern in record_patterns(runner, ids):
@@ -169,9 +180,17 @@ def view_attention(
 ) -> View:
     """Returns the attention statistics of every head on the prompt, or on `prompts` where they are given, and
     the pattern of a chosen head (layer, head) on the prompt."""
-    config = prompted.runner.config
+    config, texts = prompted.runner.config, [*prompts] or [prompted.ids]
     plots = [] if head is None else [map_pattern(prompted, head)]
-    found = compute_attention_statistics(prompted.runner, [*prompts] or [prompted.ids])
+    pattern = plots[0].values.tolist() if plots else None
+    formula = "P = blocks.L.attn.pattern, n_t: keys visible to query t; means over the positions t ≥ 1\n"
+    formula += "\n".join(f"{name} = {definition}" for name, definition in STATISTICS.items())
+    title, data = f"Attention of {prompted.name}", {"head": head, "pattern": pattern}
+    try:
+        check_statistics(config, texts)
+    except UsageError as error:  # other views of the same prompt are shown all the same
+        return View("attention", title, formula, (), plots, [f"There are no statistics: {error}"], data)
+    found = compute_attention_statistics(prompted.runner, texts)
     maps = [map_heads(name, config, found.means[name]) for name in MAPPED]
     rows: list[list[Entry]] = [
         [f"{i}.{j}", *(float(found.means[name][i, j]) for name in STATISTICS)]
@@ -180,16 +199,14 @@ def view_attention(
     ]
     return View(
         "attention",
-        f"Attention of {prompted.name}",
-        "P = blocks.L.attn.pattern, n_t: keys visible to query t; means over the positions t ≥ 1\n"
-        + "\n".join(f"{name} = {formula}" for name, formula in STATISTICS.items()),
+        title,
+        formula,
         [ViewTable("attention of each head (layer.head)", ["head", *STATISTICS], rows)],
         [*plots, *maps],
         [f"Means over {pluralize(found.n_positions, 'position')}."],
         {
             "n_positions": found.n_positions,
             "means": {name: values.tolist() for name, values in found.means.items()},
-            "head": head,
-            "pattern": plots[0].values.tolist() if plots else None,
+            **data,
         },
     )

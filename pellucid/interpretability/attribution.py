@@ -18,6 +18,7 @@ from pellucid.errors import UsageError
 from pellucid.explain.trace import Trace
 from pellucid.figures.diagram import Bars, Grid
 from pellucid.figures.figure import Plot
+from pellucid.interpretability.attention import has_pattern
 from pellucid.interpretability.attribution_steps import (
     HEADS,
     MLPS,
@@ -25,7 +26,6 @@ from pellucid.interpretability.attribution_steps import (
     SUM,
     append_attribution,
     find_logits_name,
-    has_pattern,
     list_values,
     list_weights,
 )

@@ -17,6 +17,7 @@ import numpy as np
 
 from pellucid.config import ModelConfig
 from pellucid.errors import UsageError
+from pellucid.interpretability.attention import has_pattern
 from pellucid.names import describe
 from pellucid.parts.norms import NormConfig
 from pellucid.parts.residuals import NoResidual, PlainResidual, ScaledResidual
@@ -28,11 +29,6 @@ from pellucid.reference.tape import Tape
 
 SCOPE = "attribution"
 HEADS, MLPS, SUM = f"{SCOPE}.heads", f"{SCOPE}.mlps", f"{SCOPE}.sum"
-
-
-def has_pattern(config: ModelConfig) -> bool:
-    """Whether the attention pattern is a value, so that a head's part can be split by key."""
-    return "pattern" in config.attention.values(config)
 
 
 def has_position_rows(config: ModelConfig) -> bool:

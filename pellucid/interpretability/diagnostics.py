@@ -22,7 +22,7 @@ from pellucid.arguments import check_float
 from pellucid.config import ModelConfig
 from pellucid.dtypes import Array
 from pellucid.figures.chart import Axis, Chart, LegendKey, Series
-from pellucid.interpretability.attention import compute_attention_statistics
+from pellucid.interpretability.attention import compute_attention_statistics, has_pattern
 from pellucid.interpretability.geometry import measure_spread
 from pellucid.interpretability.lens import label_state, list_states
 from pellucid.interpretability.prompted_model import PromptedModel
@@ -200,7 +200,7 @@ def _list_norms(config: ModelConfig) -> list[str]:
 def _measure_entropy(prompted: PromptedModel) -> tuple[list[float] | None, list[float] | None]:
     """Returns the mean entropy of each layer's patterns, and its share of the largest possible."""
     config = prompted.runner.config
-    if len(prompted.ids) < 2 or "pattern" not in config.attention.values(config):
+    if len(prompted.ids) < 2 or not has_pattern(config):
         return None, None
     means = compute_attention_statistics(prompted.runner, [prompted.ids]).means
     entropy, fraction = means["entropy"].mean(1).tolist(), means["entropy fraction"].mean(1)

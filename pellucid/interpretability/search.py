@@ -9,7 +9,7 @@ which is the value of the best key only where its weight is 1.
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from pellucid.arguments import check_int
 from pellucid.cost import cost_of_unembedding
 from pellucid.dtypes import Array
-from pellucid.interpretability.attention import map_heads
+from pellucid.interpretability.attention import has_pattern, map_heads
 from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import Values
 from pellucid.interpretability.view import View, ViewTable
@@ -145,23 +145,37 @@ def view_search(prompted: PromptedModel, *, count: int = 10) -> View:
     position beside the search that it is not."""
     runner, config = prompted.runner, prompted.runner.config
     final = "final_norm.out" if config.placement.final else f"blocks.{config.n_layer - 1}.resid_post"
-    has_pattern = "pattern" in config.attention.values(config)  # tiled attention has none
-    attention = [f"blocks.*.attn.{name}" for name in ("pattern", "v", "z")] if has_pattern else []
-    values = runner.run(prompted.ids, [final, *attention])
+    names = ("pattern", "v", "z") if has_pattern(config) else ()
+    values = runner.run(prompted.ids, [final, *(f"blocks.*.attn.{name}" for name in names)])
     vectors, query = runner.weights[config.unembedding.weight], values[final][0, -1]
     if (bias := runner.weights.get("unembed.bias")) is not None:  # q = (h, 1), v = (W_U, b_U)
         vectors, query = np.column_stack([vectors, bias]), np.append(query, 1.0)
     best, products = search_inner_products(vectors, query, check_int("count", count, least=1))
     cost, heads = measure_search(vectors, query), compare_heads_with_search(values)
-    labels = prompted.labels
-    weights = np.array([head.best_weight for head in heads]).reshape(-1, config.n_head)
-    layers = sorted({head.layer for head in heads})
+    found = list(zip(best.tolist(), products.tolist(), strict=True))
     tokens = ViewTable(
         "the rows of the unembedding with the largest inner product with the final hidden state",
         ("token", "id", "h · W_U"),
-        [(prompted.show_token(int(id)), int(id), float(x)) for id, x in zip(best, products, strict=True)],
+        [(prompted.show_token(id), id, product) for id, product in found],
     )
-    bound = ViewTable(
+    weights = np.array([head.best_weight for head in heads]).reshape(-1, config.n_head)
+    return View(
+        "search",
+        f"{prompted.name}: search",
+        FORMULA,
+        [tokens, _make_cost_table(cost), *_make_head_tables(heads, prompted.labels)],
+        [map_heads("weight of the best key", config, weights)] if heads else [],
+        (),
+        {
+            "next_token": [{"id": id, "inner_product": product} for id, product in found],
+            "cost": asdict(cost),
+            "heads": [asdict(head) for head in heads],
+        },
+    )
+
+
+def _make_cost_table(cost: SearchCost) -> ViewTable:
+    return ViewTable(
         f"an exact search over {cost.n_rows:,} rows of {cost.width:,} numbers",
         ("multiply-adds", "bytes read", "ms", "ms to read as many bytes", "share"),
         [
@@ -175,29 +189,21 @@ def view_search(prompted: PromptedModel, *, count: int = 10) -> View:
         ],
         3,
     )
+
+
+def _make_head_tables(heads: Sequence[HeadSearch], labels: Sequence[str]) -> list[ViewTable]:
+    """Returns a row for each layer; no table where no head has a pattern."""
     rows = []
-    for layer in layers:
+    for layer in sorted({head.layer for head in heads}):
         here = [head for head in heads if head.layer == layer]
-        best_head = max(here, key=lambda head: head.best_weight)
+        best = max(here, key=lambda head: head.best_weight)
         weight = float(np.mean([head.best_weight for head in here]))
         distances = [head.distance for head in here if head.distance is not None]
         distance = float(np.mean(distances)) if distances else None
-        rows.append(
-            (layer, weight, distance, best_head.head, labels[best_head.best_key], best_head.best_weight)
-        )
-    search = ViewTable(
+        rows.append((layer, weight, distance, best.head, labels[best.best_key], best.best_weight))
+    caption = (
         "heads at the last position: the weight of the key with the largest score, and how far the head's "
-        "output is from that key's value",
-        ("layer", "mean weight", "mean ‖z − v‖ / ‖z‖", "most certain head", "its key", "its weight"),
-        rows,
+        "output is from that key's value"
     )
-    grids = [map_heads("weight of the best key", config, weights)] if has_pattern else []
-    tables = [tokens, bound, *[search] * has_pattern]
-    data = {
-        "next_token": [
-            {"id": int(id), "inner_product": float(x)} for id, x in zip(best, products, strict=True)
-        ],
-        "cost": asdict(cost),
-        "heads": [asdict(head) for head in heads],
-    }
-    return View("search", f"{prompted.name}: search", FORMULA, tables, grids, (), data)
+    columns = ("layer", "mean weight", "mean ‖z − v‖ / ‖z‖", "most certain head", "its key", "its weight")
+    return [ViewTable(caption, columns, rows)] if rows else []

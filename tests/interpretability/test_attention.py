@@ -108,6 +108,16 @@ def test_a_view_has_every_number_and_the_pattern_of_a_chosen_head() -> None:
     assert view_attention(prompted, prompts=[[1, 2, 3]]).data["n_positions"] == 2
 
 
+def test_a_view_says_why_it_has_no_statistics() -> None:
+    tiled = DIFFERENT["attention/tiled"]
+    without = PromptedModel("tiled", SpecificationRunner(tiled, weights(tiled)), tuple(IDS[0]))
+    for prompted in (PromptedModel("planted", SPECIFICATION, (1,)), without):
+        view = view_attention(prompted)
+        assert not view.tables and "means" not in view.data
+        assert len(view.notes) == 1
+    assert view_attention(PromptedModel("planted", SPECIFICATION, (1,)), head=(0, 0)).data["pattern"] == [[1]]
+
+
 def test_what_has_no_statistics_is_refused() -> None:
     tiled = DIFFERENT["attention/tiled"]
     for runner in make_runners(tiled, weights(tiled)):
