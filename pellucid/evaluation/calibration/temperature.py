@@ -30,7 +30,9 @@ MOST_STEPS, MOST_HALVINGS = 30, 30
 TOLERANCE = 1e-12
 """A step that would lower the NLL by less is not taken."""
 EDGE = 1e-9
-"""An η below this leads nowhere: β is at its limit."""
+"""The share of β below which its distance to a limit is none."""
+ZERO = 1e-9
+"""An NLL below this is 0 but for rounding: it still falls with T, by less than a step is taken for."""
 NOISE = 1e-24
 """A variance below this share of the squared logits is rounding: the logits are equal."""
 
@@ -105,14 +107,14 @@ def fit_temperature(states: HeldStates) -> TemperatureFit:
     steps = [measure_step(states, 1.0)]
     while len(steps) <= MOST_STEPS and steps[-1].gain > TOLERANCE:
         here = steps[-1]
-        if (size := _largest_size(here)) < EDGE:
+        if (room := _find_room(here)) < EDGE * here.inverse_temperature:
             return TemperatureFit(tuple(steps), is_bounded=True)
-        found = _search(states, here, size)
+        found = _search(states, here, min(1.0, room / abs(here.slope / here.curvature)))
         if found is None:
             break
         size, there = found
         steps[-1:] = [replace(here, size=size), there]
-    return TemperatureFit(tuple(steps))
+    return TemperatureFit(tuple(steps), is_bounded=steps[-1].nll < ZERO)
 
 
 @torch.no_grad()
@@ -132,12 +134,11 @@ def measure_step(states: HeldStates, inverse_temperature: float) -> TemperatureS
     return TemperatureStep(inverse_temperature, columns[0], columns[1], columns[2], columns[3])
 
 
-def _largest_size(step: TemperatureStep) -> float:
-    """Returns the largest η, at most 1, with which β stays within its limits."""
-    beta, whole = step.inverse_temperature, step.slope / step.curvature
+def _find_room(step: TemperatureStep) -> float:
+    """Returns how far β may move against the slope within its limits."""
+    beta = step.inverse_temperature
     lowest, highest = max(beta / FARTHEST, 1 / HIGHEST), min(beta * FARTHEST, 1 / LOWEST)
-    room = beta - lowest if whole > 0 else highest - beta
-    return min(1.0, max(room, 0.0) / abs(whole))
+    return max(beta - lowest if step.slope > 0 else highest - beta, 0.0)
 
 
 def _search(states: HeldStates, here: TemperatureStep, size: float) -> tuple[float, TemperatureStep] | None:

@@ -80,6 +80,19 @@ def test_where_every_prediction_is_wrong_it_stops_at_the_other_limit() -> None:
     assert fit.is_bounded and fit.temperature == pytest.approx(HIGHEST)
 
 
+def test_an_nll_that_falls_to_zero_before_the_limit_has_no_minimum() -> None:
+    fit = fit_temperature(make_states(3 * np.eye(5), np.arange(5)))
+    assert fit.is_bounded and fit.temperature < 2 * LOWEST and fit.steps[-1].nll < 1e-9
+
+
+def test_probabilities_that_are_nearly_0_and_1_do_not_stop_the_fit() -> None:
+    """The curvature is so small there that a step to the limit has an η of 1e-10."""
+    rng = np.random.default_rng(0)
+    fit = fit_temperature(make_states(rng.normal(size=(5, 50)) * 1000, rng.integers(0, 50, 5)))
+    assert fit.steps[0].curvature < 1e-3 < fit.steps[0].slope
+    assert fit.is_bounded and fit.temperature == pytest.approx(HIGHEST)
+
+
 def test_equal_logits_keep_the_temperature_1() -> None:
     fit = fit_temperature(make_states(np.ones((5, 4)), np.arange(5) % 4))
     assert fit.temperature == 1 and len(fit.steps) == 1 and not fit.is_bounded
