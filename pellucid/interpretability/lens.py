@@ -22,6 +22,7 @@ from pellucid.figures.chart import Axis, Chart, LegendKey, Series
 from pellucid.figures.diagram import Grid
 from pellucid.interpretability.prompted_model import PromptedModel, check_position, check_tokens
 from pellucid.interpretability.runner import Values
+from pellucid.interpretability.search import find_largest
 from pellucid.interpretability.view import Entry, View, ViewTable
 from pellucid.reference.norms import normalize
 from pellucid.reference.op import Ref
@@ -193,9 +194,7 @@ def _reduce(
     [T], probabilities of the tokens [T n], entropy and divergence [T]. Of equal tokens the one with the
     smaller id comes first."""
     log_probs, probs = found
-    part = np.argpartition(-log_probs, top - 1, axis=-1)[:, :top]
-    order = np.lexsort((part, -np.take_along_axis(log_probs, part, -1)), axis=-1)
-    best = np.take_along_axis(part, order, -1)
+    best = np.stack([find_largest(row, top) for row in log_probs])
     of_target = np.take_along_axis(log_probs, targets[:, None], -1)
     return (
         best,

@@ -19,6 +19,7 @@ from tests.agreement.engines import CHOICES, COVER, config_of, fast
 from tests.figures.svg_text import find_faults
 from tests.golden.make_huggingface import float64_throughout
 from tests.interop.huggingface.models import random_model
+from tests.interpretability.planted import PLANTED, REPEATED
 from tests.reference.models import CONFIGS, weights
 from tests.workbench.folders import SIZES
 
@@ -119,6 +120,12 @@ def test_a_view_shows_the_tokens_of_every_state() -> None:
     config = CHOICES["placement/post"]
     view = view_lens(PromptedModel("post", SpecificationRunner(config, weights(config)), (1,)))
     assert any("no final norm" in note for note in view.notes)
+
+
+def test_equal_tokens_come_by_their_ids() -> None:
+    """The embedding of the planted model has no next token: all logits are 0."""
+    found = look(PLANTED[0], REPEATED, top=3)
+    assert found.top_ids[0].tolist() == [[0, 1, 2]] * len(REPEATED)
 
 
 def test_a_token_is_the_target_of_the_chosen_position() -> None:

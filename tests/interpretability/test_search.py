@@ -40,6 +40,11 @@ def test_the_largest_come_in_order_and_the_lower_place_first(scores: np.ndarray,
     assert find_largest(scores, count).tolist() == expected
 
 
+def test_what_is_not_a_number_comes_last() -> None:
+    assert find_largest(np.array([np.nan, 1.0, -np.inf, 2.0]), 2).tolist() == [3, 1]
+    assert len(find_largest(np.full(4, np.nan), 3)) == 3
+
+
 def test_one_more_coordinate_makes_it_a_search_by_cosine() -> None:
     extended, query = add_norm_coordinate(VECTORS), np.append(QUERY, 0.0)
     most = np.linalg.norm(VECTORS, axis=1).max()
