@@ -265,7 +265,7 @@ another order. What follows is about those two.
 
 {{totals}}
 
-One sentence is e^{{ratio}} times as likely as the other. Ask who was bitten, *{{question}}* …
+After `The`, one sentence is e^{{ratio}} times as likely as the other. Ask who was bitten, *{{question}}* …
 
 {{margins}}
 
@@ -312,7 +312,7 @@ pellucid look smollm2 "{{question}}" --show patching \\
 def dog_page(model: Model) -> Files:
     short = [Prompted(model, text) for text in ("Dog bites man", "Man bites dog")]
     pair = [Prompted(model, text) for text in ("The dog bites the man", "The man bites the dog")]
-    totals = [model.score(each.text).total for each in pair]
+    totals = [model.score(each.text).total for each in pair]  # a text has no token before its first
     asked = [Prompted(model, each.text + VICTIM) for each in pair]
     margins = [each.difference(" man", " dog") for each in asked]
     assert [each.answer for each in asked] == ["·man", "·dog"], "the page says that it names the victim"
@@ -338,7 +338,7 @@ def dog_page(model: Model) -> Files:
         "other": asked[1].text,
         "headlines": table(("text", "tokens"), [(each.text, show_tokens(each.labels)) for each in short]),
         "totals": table(
-            ("text", "ln p(text)"),
+            ("text", "ln p(text after `The`)"),
             [(each.text, f"{total:.2f}") for each, total in zip(pair, totals, strict=True)],
         ),
         "ratio": f"{totals[0] - totals[1]:.2f}",
