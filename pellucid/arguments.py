@@ -103,6 +103,15 @@ def check_one_of(parameter: str, value: Any, known: Iterable[str]) -> str:
     raise UsageError(unknown(parameter, value, names))
 
 
+def to_list(value: Any) -> list[Any]:
+    """Returns a list or a tuple as a list, and any other value as a list of that one.
+
+    >>> to_list("a.txt"), to_list(("a.txt", "b.txt"))
+    (['a.txt'], ['a.txt', 'b.txt'])
+    """
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
 def is_bool(value: Any) -> bool:
     """Whether it is Python's or NumPy's bool, which Python also counts as the integers 0 and 1."""
     return type(value).__name__ in ("bool", "bool_")

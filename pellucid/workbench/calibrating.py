@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pellucid.arguments import check_bool, check_float, check_int, check_path, check_text
+from pellucid.arguments import check_bool, check_float, check_int, check_path, check_text, to_list
 from pellucid.errors import FileError, UsageError
 from pellucid.files import check_distinct
+from pellucid.workbench.evaluating import check_read_once
 
 if TYPE_CHECKING:
     from pellucid.evaluation.calibration.measure import Calibration
@@ -87,7 +88,7 @@ def calibrate(
     from pellucid.evaluation.windows import resolve_window
     from pellucid.explain import trace_file
 
-    values = [check_float("temperatures", one, LOWEST, HIGHEST) for one in _list(temperatures)]
+    values = [check_float("temperatures", one, LOWEST, HIGHEST) for one in to_list(temperatures)]
     settings = {
         "bins": check_int("bins", bins, least=1, most=MOST_BINS),
         "fit_share": check_float("fit_share", fit_share, 0.0, 1.0),
@@ -100,8 +101,8 @@ def calibrate(
         "split": check_text("split", split),
         "limit": limit,
     }
-    sources = [check_path("data", one) for one in _list(data)]
-    outputs = [Path(check_path("output", one)) for one in _list(output)]
+    sources = [check_path("data", one) for one in to_list(data)]
+    outputs = [Path(check_path("output", one)) for one in to_list(output)]
     traced = None if trace is None else Path(check_path("trace", trace))
     check_distinct([*outputs, *([] if traced is None else [traced])])
     for path in outputs:
@@ -110,26 +111,13 @@ def calibrate(
         trace_file.check_trace_output(traced, force)
     folder = find_settings_folder(model) if check_bool("save", save) else None
     candidates = _list_candidates(
-        model, _list(against), _list(quantize), check_bool("checkpoints", checkpoints)
+        model, to_list(against), to_list(quantize), check_bool("checkpoints", checkpoints)
     )
-    if len(candidates) > 1 and "-" in sources:
-        raise UsageError("standard input can be read once, and each model needs it: give a file.")
+    check_read_once(sources, len(candidates))
     shortest = min(candidate.context_length for candidate in candidates)
     reading["window"], reading["stride"] = resolve_window(shortest, reading["window"], reading["stride"])
-    found, notes = list["Calibration"](), list[str]()
     measuring = {"temperatures": values, "has_vector": check_bool("vector", vector), **settings}
-    is_interrupted = False
-    for candidate in candidates:
-        try:
-            measured, note = _measure(candidate, sources, reading, measuring, progress)
-        except KeyboardInterrupt:
-            if not found:
-                raise
-            is_interrupted = True  # what is measured is reported
-            notes.append(f"Interrupted: {candidate.name} and what comes after it is not measured.")
-            break
-        found.append(measured)
-        notes += [note] if note and note not in notes else []
+    found, notes, is_interrupted = _measure_all(candidates, sources, reading, measuring, progress)
     if folder is not None:
         notes.append(save_temperature(folder, found[0]))
     about = {"data": sources, **reading, **settings}
@@ -139,10 +127,6 @@ def calibrate(
     if traced is not None:
         trace_file.write(report.trace, traced, force=force)
     return report
-
-
-def _list(given: Any) -> list[Any]:
-    return list(given) if isinstance(given, list | tuple) else [given]
 
 
 # ---- what is compared
@@ -220,7 +204,29 @@ def list_checkpoints(model: "Model") -> list[tuple[int, Path]]:
     return found
 
 
-# ---- measuring one model
+# ---- measuring
+
+
+def _measure_all(
+    candidates: Sequence[CandidateModel],
+    sources: list[str],
+    reading: dict[str, Any],
+    measuring: dict[str, Any],
+    progress: Progress,
+) -> "tuple[list[Calibration], list[str], bool]":
+    """Returns the calibrations, remarks on them, and whether an interrupt left some models out."""
+    found, notes = list["Calibration"](), list[str]()
+    for candidate in candidates:
+        try:
+            measured, note = _measure(candidate, sources, reading, measuring, progress)
+        except KeyboardInterrupt:
+            if not found:
+                raise
+            notes.append(f"Interrupted: {candidate.name} and what comes after it is not measured.")
+            return found, notes, True
+        found.append(measured)
+        notes += [note] if note and note not in notes else []
+    return found, notes, False
 
 
 def _measure(

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pellucid.arguments import check_bool, check_int, check_path, check_text
+from pellucid.arguments import check_bool, check_int, check_path, check_text, to_list
 from pellucid.errors import UsageError
 from pellucid.files import check_distinct
 from pellucid.pretrained import parameter_count
@@ -77,8 +77,7 @@ def evaluate(
     check_outputs(outputs, check_bool("force", force))
     questions = read_tasks(tasks)
     models = [model, *_load_models(model, against)]
-    if len(models) > 1 and "-" in sources:
-        raise UsageError("standard input can be read once, and each model needs it: give a file.")
+    check_read_once(sources, len(models))
     split = check_text("split", split)
     has_documents = bool(sources) or not questions
     documents = [
@@ -123,6 +122,12 @@ def evaluate(
     return evaluation
 
 
+def check_read_once(sources: Sequence[str], n_models: int) -> None:
+    """Raises where several models would need standard input."""
+    if n_models > 1 and "-" in sources:
+        raise UsageError("standard input can be read once, and each model needs it: give a file.")
+
+
 def check_outputs(paths: Sequence[Path], force: bool) -> None:
     """Raises unless an evaluation may be written to each path; call it before the work."""
     from pellucid.evaluation.evaluation_file import check_evaluation_output
@@ -142,11 +147,7 @@ def write_output(evaluation: "Evaluation", path: Path, force: bool) -> None:
 
 
 def _list_paths(parameter: str, given: Any) -> list[str]:
-    return [check_path(parameter, one) for one in _list(given)]
-
-
-def _list(given: Any) -> list[Any]:
-    return list(given) if isinstance(given, list | tuple) else [given]
+    return [check_path(parameter, one) for one in to_list(given)]
 
 
 def _load_models(first: "Model", against: Any) -> "list[Model]":
@@ -156,7 +157,7 @@ def _load_models(first: "Model", against: Any) -> "list[Model]":
         one
         if isinstance(one, kind)
         else kind.from_pretrained(check_path("against", one), device=first.device, dtype=first.dtype)
-        for one in _list(against)
+        for one in to_list(against)
     ]
 
 
