@@ -9,9 +9,9 @@ whichever diverges least:
     A = (Hᵀ H + ridge · diag(Hᵀ H))⁻¹ Hᵀ (H_last − H),   H and H_last − H less their means
 
 Then each step is Adam's, on the gradient over all positions; it is halved until the divergence falls, so that
-it never rises. A part of the positions is held out: the map that diverges least there is kept, and the plain
-lens, A = 0, is one of them. A step costs several products with W_U for each state; where the vocabulary is
-large, the regression alone is the default.
+it never rises. The last fifth of the positions is held out: the map that diverges least there is kept, and
+the plain lens, A = 0, is one of them. A step costs several products with W_U for each state; where the
+vocabulary is large, the regression alone is the default.
 """
 
 import json
@@ -51,7 +51,7 @@ from pellucid.reference.tape import Tape
 
 FORMAT, VERSION = "pellucid-tuned-lens", "1"
 HELD_OUT = 5
-"""One position in this many is held out of the fit."""
+"""The last 1 / HELD_OUT of the positions is held out of the fit: neighbors in a text are too much alike."""
 HALVINGS, GROWTH = 8, 1.2
 """How often a step is halved before the fit stops, and how the rate grows after one that was not."""
 CHUNK = 1 << 22
@@ -152,7 +152,7 @@ def fit_tuned_lens(
     recorded = [runner.run(ids, [*wanted, known[-1]]) for ids in texts if len(ids)]
     weights = {name: np.asarray(runner.weights[name], np.float64) for name in list_weights(config)}
     last = np.concatenate([seen[known[-1]][0] for seen in recorded])
-    held_out = np.arange(count) % HELD_OUT == HELD_OUT - 1
+    held_out = np.arange(count) >= count - count // HELD_OUT
     is_fitted = ~held_out
     # the regression alone needs the final distribution of the held-out positions only
     finals = [_distribute(config, weights, last[part]) for part in (is_fitted if steps else [], held_out)]
@@ -308,7 +308,7 @@ def view_tuned_lens(prompted: PromptedModel, *, fit: TunedLensFit, **asked: Any)
 def describe_fit(view: View, fit: TunedLensFit) -> View:
     """Returns the view of a lens with how it was fitted."""
     rows = [(label_state(one.name), one.plain, one.tuned, one.steps) for one in reversed(fit.states)]
-    caption = f"mean KL on {fit.held_out:,} held-out positions, fitted on {fit.fitted:,}"
+    caption = f"mean KL on the last {fit.held_out:,} positions, held out; fitted on the first {fit.fitted:,}"
     table = ViewTable(caption, ["state", "plain", "tuned", "steps"], rows)
     states = [{"name": o.name, "plain": o.plain, "tuned": o.tuned, "steps": o.steps} for o in fit.states]
     data = {**view.data, "fit": {"fitted": fit.fitted, "held_out": fit.held_out, "states": states}}

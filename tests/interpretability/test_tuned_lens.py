@@ -15,6 +15,7 @@ from pellucid.interpretability.lens import compute_lens, compute_probs, list_sta
 from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import EngineRunner, SpecificationRunner
 from pellucid.interpretability.tuned_lens import (
+    RIDGES,
     AffineMap,
     LensObjective,
     TunedLens,
@@ -84,6 +85,18 @@ def test_no_state_diverges_more_on_the_held_out_positions() -> None:
         assert state.tuned < state.plain
     overfitted = fit_tuned_lens(train(), [[1, 2, 3, 4, 5, 6]], steps=3)
     assert all(state.tuned <= state.plain for state in overfitted.states)
+
+
+def test_the_last_texts_are_not_fitted() -> None:
+    """The regression kept is one of the first four texts; the fifth only chose it."""
+    texts, state = make_texts(5, seed=4), "blocks.0.resid_post"
+    found = fit_tuned_lens(train(), texts, steps=0, states=[state])
+    assert (found.fitted, found.held_out) == (4 * LENGTH, LENGTH)
+    last = list_states(CONFIG)[-1]
+    seen = [train().run(text, [state, last]) for text in texts[:4]]
+    h, final = (np.concatenate([values[name][0] for values in seen]) for name in (state, last))
+    maps = [LensObjective(CONFIG, {}, h, final, []).regress(ridge) for ridge in RIDGES]
+    assert any(np.allclose(one.weight, found.lens.maps[state].weight, rtol=1e-9) for one in maps)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "bare"])
