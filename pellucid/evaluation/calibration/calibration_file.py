@@ -67,9 +67,9 @@ def _describe(calibration: Calibration) -> dict[str, Any]:
                 "temperature": step.temperature,
                 "inverse_temperature": step.inverse_temperature,
                 "nll": step.nll,
-                "d_inverse_temperature": step.slope,
+                "d_inverse_temperature": step.gradient,
                 "d2_inverse_temperature": step.curvature,
-                "d_temperature": step.temperature_slope,
+                "d_temperature": step.temperature_gradient,
                 "step_size": step.size,
             }
             for step in (fit.steps if fit else ())

@@ -263,10 +263,10 @@ def _fit(t: _Steps, part: PartRecord, fit: TemperatureFit) -> Ref:
         targets = t.constant("fit.targets", FIT["fit.targets"], part.targets)
         target = t("fit.target_logit", FIT["fit.target_logit"], select, logits, targets)
     for k, step in enumerate(fit.steps):
-        slope, curvature = _derive(t, f"@{k}" if k else "", step, logits, target, beta)
+        gradient, curvature = _derive(t, f"@{k}" if k else "", step, logits, target, beta)
         if k + 1 < len(fit.steps):
             about = ("", f"β@{k + 1}", f"inverse temperature after Newton step {k + 1}")
-            beta = t(f"inverse_temperature@{k + 1}", about, newton, beta, slope, curvature, lr=step.size)
+            beta = t(f"inverse_temperature@{k + 1}", about, newton, beta, gradient, curvature, lr=step.size)
     t("temperature", FIT["temperature"], power, beta, exponent=-1)
     return beta
 
@@ -295,7 +295,9 @@ def _derive(
     mean = {"spec": "i->", "scale": 1 / target.shape[0]}
     nll = add("fit.token_nll", subtract, lse, add("fit.scaled_target", einsum, target, beta, spec="i,->i"))
     add("fit.nll", einsum, nll, **mean)
-    slope = add("d.inverse_temperature", einsum, add("fit.logit_error", subtract, expected, target), **mean)
+    gradient = add(
+        "d.inverse_temperature", einsum, add("fit.logit_error", subtract, expected, target), **mean
+    )
     curvature = add("curvature", einsum, variance, **mean)
-    add("d.temperature", einsum, beta, beta, slope, spec=",,->", scale=-1.0)
-    return slope, curvature
+    add("d.temperature", einsum, beta, beta, gradient, spec=",,->", scale=-1.0)
+    return gradient, curvature

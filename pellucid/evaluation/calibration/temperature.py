@@ -61,7 +61,7 @@ class TemperatureStep:
         return float((self.lse - self.inverse_temperature * self.target_logit).mean())
 
     @property
-    def slope(self) -> float:
+    def gradient(self) -> float:
         """dNLL/dβ."""
         return float((self.expected_logit - self.target_logit).mean())
 
@@ -74,12 +74,12 @@ class TemperatureStep:
     def gain(self) -> float:
         """By about how much a Newton step lowers the NLL, (dNLL/dβ)² / (2 d²NLL/dβ²); 0 for equal logits."""
         largest = float(np.square(self.target_logit).max(initial=0.0))
-        return self.slope**2 / self.curvature / 2 if self.curvature > NOISE * largest else 0.0
+        return self.gradient**2 / self.curvature / 2 if self.curvature > NOISE * largest else 0.0
 
     @property
-    def temperature_slope(self) -> float:
+    def temperature_gradient(self) -> float:
         """dNLL/dT."""
-        return -(self.inverse_temperature**2) * self.slope
+        return -(self.inverse_temperature**2) * self.gradient
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def fit_temperature(states: HeldStates) -> TemperatureFit:
         here = steps[-1]
         if (room := _find_room(here)) < EDGE * here.inverse_temperature:
             return TemperatureFit(tuple(steps), is_bounded=True)
-        found = _search(states, here, min(1.0, room / abs(here.slope / here.curvature)))
+        found = _search(states, here, min(1.0, room / abs(here.gradient / here.curvature)))
         if found is None:
             break
         size, there = found
@@ -135,16 +135,16 @@ def measure_step(states: HeldStates, inverse_temperature: float) -> TemperatureS
 
 
 def _find_room(step: TemperatureStep) -> float:
-    """Returns how far β may move against the slope within its limits."""
+    """Returns how far β may move against the gradient within its limits."""
     beta = step.inverse_temperature
     lowest, highest = max(beta / FARTHEST, 1 / HIGHEST), min(beta * FARTHEST, 1 / LOWEST)
-    return max(beta - lowest if step.slope > 0 else highest - beta, 0.0)
+    return max(beta - lowest if step.gradient > 0 else highest - beta, 0.0)
 
 
 def _search(states: HeldStates, here: TemperatureStep, size: float) -> tuple[float, TemperatureStep] | None:
     """Returns the first of η, η/2, η/4 … whose step lowers the NLL; None where none does."""
     for _ in range(MOST_HALVINGS):
-        beta = newton.forward(here.inverse_temperature, here.slope, here.curvature, lr=size)
+        beta = newton.forward(here.inverse_temperature, here.gradient, here.curvature, lr=size)
         if beta == here.inverse_temperature:
             return None
         there = measure_step(states, float(beta))

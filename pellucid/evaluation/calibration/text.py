@@ -87,7 +87,7 @@ def _format_fit(calibration: Calibration, width: int) -> Iterator[str]:
         return
     rows = [["Newton step", "T", "NLL", "dNLL/dβ", "d²NLL/dβ²", "dNLL/dT"]]
     for k, step in enumerate(fit.steps):
-        numbers = (step.slope, step.curvature, step.temperature_slope)
+        numbers = (step.gradient, step.curvature, step.temperature_gradient)
         cells = [format_number(number, 4) for number in numbers]
         rows.append([str(k), format_number(step.temperature, 6), f"{step.nll:.6f}", *cells])
     yield from format_columns(rows, width)

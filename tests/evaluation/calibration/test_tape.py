@@ -65,9 +65,9 @@ def test_the_tape_has_the_numbers_of_the_fast_arithmetic(has_logits: bool) -> No
     for k, step in enumerate(fit.steps):
         assert tape[f"inverse_temperature@{k}"] == pytest.approx(step.inverse_temperature, rel=1e-12)
         assert tape[f"fit.nll@{k}"] == pytest.approx(step.nll, rel=1e-12)
-        assert tape[f"d.inverse_temperature@{k}"] == pytest.approx(step.slope, rel=1e-9, abs=1e-12)
+        assert tape[f"d.inverse_temperature@{k}"] == pytest.approx(step.gradient, rel=1e-9, abs=1e-12)
         assert tape[f"curvature@{k}"] == pytest.approx(step.curvature, rel=1e-12)
-        assert tape[f"d.temperature@{k}"] == pytest.approx(step.temperature_slope, rel=1e-9, abs=1e-12)
+        assert tape[f"d.temperature@{k}"] == pytest.approx(step.temperature_gradient, rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize("has_logits", [True, False])
@@ -77,14 +77,14 @@ def test_every_cell_replays_and_is_explained_by_itself(has_logits: bool) -> None
 
 def test_the_derivative_is_that_of_the_tapes_own_backward_pass() -> None:
     states = random_states(6)
-    slope = build(states).tape["d.inverse_temperature"]
+    gradient = build(states).tape["d.inverse_temperature"]
     tape = Tape()
     logits, beta = tape.constant("logits", states.logits()), tape.parameter("beta", 1.0)
     scaled = tape("scaled", ops.einsum, logits, beta, spec="nv,->nv")
     lse, targets = tape("lse", ops.logsumexp, scaled), tape.constant("targets", states.targets)
     nll = tape("nll", ops.cross_entropy, scaled, lse, targets)
     tape.backward(tape("loss", ops.einsum, nll, spec="n->", scale=1 / len(states)))
-    assert slope == pytest.approx(float(tape["d.beta"]), rel=1e-12)
+    assert gradient == pytest.approx(float(tape["d.beta"]), rel=1e-12)
 
 
 def test_a_gap_is_explained_down_to_a_token_and_its_document() -> None:

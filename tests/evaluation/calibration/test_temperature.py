@@ -33,7 +33,7 @@ def test_the_fitted_temperature_is_that_of_a_search_without_derivatives(seed: in
     fit = fit_temperature(states)
     assert fit.temperature == pytest.approx(search_golden_section(states), rel=1e-5)
     assert fit.steps[-1].nll == pytest.approx(compute_nll(states, fit.temperature), rel=1e-12)
-    assert abs(fit.steps[-1].slope) < 1e-5 and not fit.is_bounded
+    assert abs(fit.steps[-1].gradient) < 1e-5 and not fit.is_bounded
 
 
 @pytest.mark.parametrize("beta", [0.3, 1.0, 2.5])
@@ -41,10 +41,10 @@ def test_the_derivatives_are_central_differences(beta: float) -> None:
     states, h = random_states(3), 1e-5
     here = measure_step(states, beta)
     above, below = measure_step(states, beta + h), measure_step(states, beta - h)
-    assert here.slope == pytest.approx((above.nll - below.nll) / (2 * h), rel=1e-7)
-    assert here.curvature == pytest.approx((above.slope - below.slope) / (2 * h), rel=1e-7)
+    assert here.gradient == pytest.approx((above.nll - below.nll) / (2 * h), rel=1e-7)
+    assert here.curvature == pytest.approx((above.gradient - below.gradient) / (2 * h), rel=1e-7)
     ends = [compute_nll(states, 1 / beta + sign * h) for sign in (1, -1)]
-    assert here.temperature_slope == pytest.approx((ends[0] - ends[1]) / (2 * h), rel=1e-6)
+    assert here.temperature_gradient == pytest.approx((ends[0] - ends[1]) / (2 * h), rel=1e-6)
 
 
 @pytest.mark.parametrize("count", [40, pytest.param(4000, marks=pytest.mark.torture)])
@@ -65,7 +65,7 @@ def test_ten_predictions_by_hand_have_the_derivative_nll_minus_entropy() -> None
     probs = np.exp(ten_states().hidden.numpy())
     first = fit_temperature(ten_states()).steps[0]
     entropy = -(probs * np.log(probs)).sum(-1).mean()
-    assert first.slope == pytest.approx(first.nll - entropy)
+    assert first.gradient == pytest.approx(first.nll - entropy)
 
 
 def test_where_every_prediction_is_right_the_temperature_stops_at_its_limit() -> None:
@@ -89,7 +89,7 @@ def test_probabilities_that_are_nearly_0_and_1_do_not_stop_the_fit() -> None:
     """The curvature is so small there that a step to the limit has an η of 1e-10."""
     rng = np.random.default_rng(0)
     fit = fit_temperature(make_states(rng.normal(size=(5, 50)) * 1000, rng.integers(0, 50, 5)))
-    assert fit.steps[0].curvature < 1e-3 < fit.steps[0].slope
+    assert fit.steps[0].curvature < 1e-3 < fit.steps[0].gradient
     assert fit.is_bounded and fit.temperature == pytest.approx(HIGHEST)
 
 
