@@ -244,9 +244,9 @@ def _describe_texts(evaluation: Evaluation) -> list[str]:
             begin = f"each text begins with {one.model.bos}"
         if one.n_ends:
             begin = f"{pluralize(one.n_ends, 'target')} end a text or an answer, and have no bytes"
-        how = f"windows of {one.window:,} tokens"
+        how = f"windows of {one.window:,} tokens, one every {one.stride:,}"
         if one.stride < one.window:
-            how += f" every {one.stride:,} tokens: targets after the first window have more than "
+            how += ": targets after the first window have more than "
             how += f"{one.window - one.stride:,} tokens before them"
         lines.append(f"{start}{begin}; long texts are read in {how}.")
     return lines
