@@ -47,7 +47,9 @@ def ablate_heads(
     """Ablates each head alone, on all texts; a text of one token has no target."""
     texts = [ids for ids in texts if len(ids) > 1]
     if not texts:
-        raise UsageError("the loss of an ablated model needs a text of at least two tokens.")
+        raise UsageError(
+            "the loss of an ablated model needs a text of at least two tokens: give a prompt, or texts."
+        )
     config, n_tokens = runner.config, sum(len(ids) - 1 for ids in texts)
     sites = [
         Site(f"blocks.{layer}.attn.z", (("h", head),))

@@ -53,10 +53,11 @@ BEST = ("kind", "queries", "texts", "chance", "before", "heads", "head", "score"
 
 @dataclass(frozen=True, eq=False)
 class HeadScore:
-    """The scores [L H] of one kind, with the ends of their intervals (None from one text), the scores of
+    """The scores [L H] of a kind, with the ends of their intervals (None from one text), the scores of
     uniform attention (`chance`) and of attention to the token before alone (`before`), and how many queries
     of how many texts they are means over."""
 
+    kind: str
     value: Array
     low: Array | None
     high: Array | None
@@ -69,7 +70,7 @@ class HeadScore:
     def is_above(self) -> NDArray[np.bool_]:
         """Whether each head is called by this kind, [L H]; a previous-token head is `before` itself."""
         low = self.value if self.low is None else self.low
-        baseline = max(self.chance, self.before if self.before < 1 else 0.0)
+        baseline = self.chance if self.kind == "previous" else max(self.chance, self.before)
         return np.asarray((self.value >= LABEL_AT) & (low > baseline), bool)
 
 
@@ -85,6 +86,12 @@ class HeadReport:
         """Returns the kinds that a head is called by, the highest score first."""
         found = [kind for kind, score in self.scores.items() if score.is_above[layer, head]]
         return sorted(found, key=lambda kind: -self.scores[kind].value[layer, head])
+
+    def list_heads(self) -> list[tuple[int, int]]:
+        """Returns every head (layer, head), the one whose ablation raises the loss most first."""
+        growth = self.ablation.mean
+        order = np.argsort(-growth, axis=None, kind="stable").tolist()
+        return [divmod(place, growth.shape[1]) for place in order]
 
 
 def score_heads(
@@ -108,13 +115,13 @@ def score_heads(
             sums[i, :, layer] = np.einsum("kts,hts->kh", keys, pattern)
         progress(i + 1, len(texts))
     return {
-        kind: _make_score(sums[:, k], counts[:, k], chances[:, k], before[:, k], seed)
+        kind: _make_score(kind, sums[:, k], counts[:, k], chances[:, k], before[:, k], seed)
         for k, kind in enumerate(kinds)
         if counts[:, k].any()
     }
 
 
-def _make_score(sums: Array, counts: Array, chances: Array, before: Array, seed: int) -> HeadScore:
+def _make_score(kind: str, sums: Array, counts: Array, chances: Array, before: Array, seed: int) -> HeadScore:
     """Returns Σ sums / Σ counts [L H] of texts that have a query, with intervals by bootstrap over them."""
     here, total = counts > 0, counts.sum()
     shape, n_texts = sums.shape[1:], int(here.sum())
@@ -125,7 +132,7 @@ def _make_score(sums: Array, counts: Array, chances: Array, before: Array, seed:
         ends = (1 - LEVEL) / 2, (1 + LEVEL) / 2
         low, high = np.nanquantile(sample_ratios(above, below, SAMPLES, seed), ends, 0).reshape(2, *shape)
     baselines = float(chances.sum() / total), float(before.sum() / total)
-    return HeadScore(sums.sum(0) / total, low, high, *baselines, int(total), n_texts)
+    return HeadScore(kind, sums.sum(0) / total, low, high, *baselines, int(total), n_texts)
 
 
 def report_heads(
@@ -199,29 +206,6 @@ def view_heads(
         prompted, level=level, n_stories=n_stories, texts=texts, seed=seed, progress=progress
     )
     config, scores, ablation = prompted.runner.config, report.scores, report.ablation
-    heads = [(i, j) for i in range(config.n_layer) for j in range(config.n_head)]
-    heads.sort(key=lambda at: -ablation.mean[at])
-    rows: list[list[Entry]] = [
-        [
-            f"{i}.{j}",
-            ", ".join(report.find_labels(i, j)),
-            float(ablation.mean[i, j]),
-            float(ablation.zero[i, j]),
-            *(float(score.value[i, j]) for score in scores.values()),
-        ]
-        for i, j in heads
-    ]
-    caption = (
-        f"heads (layer.head) by how much the loss, {ablation.loss:.4f} nats per token, grows without them"
-    )
-    tables = [
-        ViewTable(
-            "kinds of heads: what they are measured on, and the head of the highest score",
-            BEST,
-            _list_kinds(scores),
-        ),
-        ViewTable(caption, ["head", "kinds", "Δ mean", "Δ zero", *scores], rows),
-    ]
     plots = [map_heads(f"{kind} score", config, score.value) for kind, score in scores.items()]
     plots.append(map_heads("Δ mean: loss", config, ablation.mean, is_share=False))
     return View(
@@ -233,7 +217,14 @@ def view_heads(
         "token before alone"
         "\nΔ zero, Δ mean = loss with blocks.L.attn.head_out of the head set to 0, or to its mean over all "
         "positions of the texts, − loss of the model",
-        tables,
+        [
+            ViewTable(
+                "kinds of heads: what they are measured on, and the head of the highest score",
+                BEST,
+                _list_kinds(scores),
+            ),
+            _make_head_table(report),
+        ],
         plots,
         [
             f"Δ is over {pluralize(ablation.n_tokens, 'token')} of {pluralize(ablation.n_texts, 'text')}.",
@@ -241,31 +232,53 @@ def view_heads(
             "bootstrap over texts) lies above chance and, but for previous itself, above before.",
             *report.notes,
         ],
-        {
-            "scores": {
-                kind: {
-                    "value": score.value.tolist(),
-                    "low": None if score.low is None else score.low.tolist(),
-                    "high": None if score.high is None else score.high.tolist(),
-                    "chance": score.chance,
-                    "before": score.before,
-                    "n_queries": score.n_queries,
-                    "n_texts": score.n_texts,
-                }
-                for kind, score in scores.items()
-            },
-            "labels": {f"{i}.{j}": report.find_labels(i, j) for i, j in heads},
-            "ablation": {
-                "loss": ablation.loss,
-                "zero": ablation.zero.tolist(),
-                "mean": ablation.mean.tolist(),
-                "n_tokens": ablation.n_tokens,
-                "n_texts": ablation.n_texts,
-            },
-            "level": level,
-            "seed": seed,
-        },
+        {**_to_data(report), "level": level, "seed": seed},
     )
+
+
+def _make_head_table(report: HeadReport) -> ViewTable:
+    """Returns a row for each head, the one whose ablation raises the loss most first."""
+    scores, ablation = report.scores, report.ablation
+    rows: list[list[Entry]] = [
+        [
+            f"{i}.{j}",
+            ", ".join(report.find_labels(i, j)),
+            float(ablation.mean[i, j]),
+            float(ablation.zero[i, j]),
+            *(float(score.value[i, j]) for score in scores.values()),
+        ]
+        for i, j in report.list_heads()
+    ]
+    caption = (
+        f"heads (layer.head) by how much the loss, {ablation.loss:.4f} nats per token, grows without them"
+    )
+    return ViewTable(caption, ["head", "kinds", "Δ mean", "Δ zero", *scores], rows)
+
+
+def _to_data(report: HeadReport) -> dict[str, object]:
+    ablation = report.ablation
+    return {
+        "scores": {
+            kind: {
+                "value": score.value.tolist(),
+                "low": None if score.low is None else score.low.tolist(),
+                "high": None if score.high is None else score.high.tolist(),
+                "chance": score.chance,
+                "before": score.before,
+                "n_queries": score.n_queries,
+                "n_texts": score.n_texts,
+            }
+            for kind, score in report.scores.items()
+        },
+        "labels": {f"{i}.{j}": report.find_labels(i, j) for i, j in report.list_heads()},
+        "ablation": {
+            "loss": ablation.loss,
+            "zero": ablation.zero.tolist(),
+            "mean": ablation.mean.tolist(),
+            "n_tokens": ablation.n_tokens,
+            "n_texts": ablation.n_texts,
+        },
+    }
 
 
 def _list_kinds(scores: Mapping[str, HeadScore]) -> list[list[Entry]]:

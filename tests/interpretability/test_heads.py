@@ -68,6 +68,10 @@ def test_a_previous_token_head_is_not_called_by_a_kind_that_stands_before() -> N
     assert scores["subject"].value[0, 0] == pytest.approx(4 / 5)
     assert not scores["subject"].is_above.any()
     assert scores["self"].before == 0
+    always = score_heads(PLANTED[0], [text, text])["subject"]
+    assert always.value[0, 0] == pytest.approx(always.before) == 1
+    assert not always.is_above.any()
+    assert score_heads(PLANTED[0], [mark_positions(REPEATED)] * 2)["previous"].is_above[0, 0]
 
 
 def test_a_score_is_the_mean_of_its_shares() -> None:
