@@ -155,7 +155,7 @@ def fit_tuned_lens(
     held_out = np.arange(count) >= count - count // HELD_OUT
     is_fitted = ~held_out
     # the regression alone needs the final distribution of the held-out positions only
-    finals = [_distribute(config, weights, last[part]) for part in (is_fitted if steps else [], held_out)]
+    finals = [_distribute(config, weights, last[part]) for part in (is_fitted & (steps > 0), held_out)]
     objectives = []
     for name in wanted:
         state = np.concatenate([seen[name][0] for seen in recorded])
