@@ -8,7 +8,7 @@ import typer
 from pellucid.cli.options import Device, Dtype, Force, Json, ModelName, OptionalPrompt
 
 if TYPE_CHECKING:
-    from pellucid.interpretability.tuned_lens import TunedLensFit
+    from pellucid.interpretability.logits.tuned_lens import TunedLensFit
 
 DEFAULT = "lens,attribution,attention"
 
@@ -91,7 +91,7 @@ def look(
     from pellucid.errors import UsageError
     from pellucid.explain.trace_file import check_trace_output
     from pellucid.files import check_distinct
-    from pellucid.interpretability.look_file import check_look_output
+    from pellucid.interpretability.views.look_file import check_look_output
     from pellucid.workbench import load, looking
 
     outputs = output or []

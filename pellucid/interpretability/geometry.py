@@ -18,9 +18,9 @@ from pellucid.errors import UsageError, unknown
 from pellucid.figures.chart import Axis, Chart, LegendKey, PointLabel, Series
 from pellucid.figures.diagram import Grid
 from pellucid.figures.figure import Plot
+from pellucid.interpretability.logits.search import find_largest
 from pellucid.interpretability.prompted_model import PromptedModel, check_tokens
-from pellucid.interpretability.search import find_largest
-from pellucid.interpretability.view import View, ViewTable
+from pellucid.interpretability.views.view import View, ViewTable
 
 FORMULA = """cos(u, v) = u · v / (‖u‖ ‖v‖) of rows of {name};  a : b :: c : argmax_x cos(x, b̂ − â + ĉ)
 principal axes: covariance of the rows = Q Λ Qᵀ, coordinates (x − mean) Q"""

@@ -24,12 +24,12 @@ from pellucid.evaluation.bootstrap import estimate_ratios
 from pellucid.evaluation.record import Estimate
 from pellucid.figures.chart import Axis, Chart, LegendKey, Series
 from pellucid.format import pluralize
-from pellucid.interpretability.lens import label_state, list_states
 from pellucid.interpretability.logistic_regression import fit_logistic_regression
+from pellucid.interpretability.logits.lens import label_state, list_states
 from pellucid.interpretability.probe_labels import LABELS, assign_control_labels
 from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import Runner
-from pellucid.interpretability.view import View, ViewTable
+from pellucid.interpretability.views.view import View, ViewTable
 from pellucid.interpretability.word_alignment import find_word_tokens
 from pellucid.text.tokenizer import Tokenizer
 

@@ -14,10 +14,7 @@ from pellucid.errors import UsageError, unknown
 from pellucid.evaluation.documents import read_documents
 from pellucid.format import escape_controls
 from pellucid.generation.settings.token_names import find_token
-from pellucid.interpretability.look_file import LookRecord, write_look
-from pellucid.interpretability.prompted_model import PromptedModel
-from pellucid.interpretability.runner import EngineRunner, Runner, SpecificationRunner
-from pellucid.interpretability.tuned_lens import (
+from pellucid.interpretability.logits.tuned_lens import (
     TunedLens,
     TunedLensFit,
     check_tuned_lens_output,
@@ -25,8 +22,11 @@ from pellucid.interpretability.tuned_lens import (
     fit_tuned_lens,
     read_tuned_lens,
 )
-from pellucid.interpretability.view import View
-from pellucid.interpretability.view_text import format_view
+from pellucid.interpretability.prompted_model import PromptedModel
+from pellucid.interpretability.runner import EngineRunner, Runner, SpecificationRunner
+from pellucid.interpretability.views.look_file import LookRecord, write_look
+from pellucid.interpretability.views.view import View
+from pellucid.interpretability.views.view_text import format_view
 from pellucid.workbench.model import Model
 from pellucid.workbench.opening import load
 from pellucid.workbench.prompts import Prompt, parse_prompt
@@ -49,16 +49,18 @@ class LookKind:
 
 
 LOOKS: Mapping[str, LookKind] = {
-    "lens": LookKind("lens:view_lens", "what each layer would predict: the logit lens"),
-    "attribution": LookKind("attribution:view_attribution", "what each head and MLP adds to a logit"),
-    "attention": LookKind("attention:view_attention", "entropy, distance and sink of every head"),
-    "heads": LookKind("heads:view_heads", "what each head attends to, and the loss without it", False),
-    "patching": LookKind("patching:view_patching", "which value carries the difference of two prompts"),
-    "paths": LookKind("paths:view_paths", "the effect of one value through another alone"),
+    "lens": LookKind("logits.lens:view_lens", "what each layer would predict: the logit lens"),
+    "attribution": LookKind("logits.attribution:view_attribution", "what each head and MLP adds to a logit"),
+    "attention": LookKind("heads.attention:view_attention", "entropy, distance and sink of every head"),
+    "heads": LookKind("heads.heads:view_heads", "what each head attends to, and the loss without it", False),
+    "patching": LookKind(
+        "patching.patching:view_patching", "which value carries the difference of two prompts"
+    ),
+    "paths": LookKind("patching.paths:view_paths", "the effect of one value through another alone"),
     "probes": LookKind("probes:view_probes", "what a linear probe reads from each layer", False),
     "geometry": LookKind("geometry:view_geometry", "neighbors, analogies and PCA of the embedding", False),
     "diagnostics": LookKind("diagnostics:view_diagnostics", "signs of collapse: ranks, norms, dead units"),
-    "search": LookKind("search:view_search", "the next token as a maximum inner product search"),
+    "search": LookKind("logits.search:view_search", "the next token as a maximum inner product search"),
 }
 DEFAULT = ("lens", "attribution", "attention")
 """What is shown where nothing is asked for."""
@@ -202,7 +204,7 @@ def trace_look(
 ) -> None:
     """Writes the attribution of a logit as a trace: the forward pass of the specification, by head, and the
     steps from it to every contribution. Settings other than those of an attribution are omitted."""
-    from pellucid.interpretability.attribution import trace_attribution
+    from pellucid.interpretability.logits.attribution import trace_attribution
     from pellucid.workbench.tracing import write_trace
 
     if prompt is None:
