@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from pellucid import notebook
+from pellucid.evaluation.report.text import format_evaluation
 from pellucid.evaluation.task_result import TaskResult
 from pellucid.format import escape_controls, pluralize
 
@@ -196,6 +198,12 @@ class Evaluation:
         found = [f"{one.model.name} {one.total.loss.value:.4f} nats per token" for one in self.models]
         found += [f"{one.model} on {one.task}" for one in self.tasks]
         return escape_controls(f"<Evaluation: {', '.join(found)}>", keep="")
+
+    def __str__(self) -> str:
+        return "\n".join(escape_controls(line, keep="") for line in format_evaluation(self))
+
+    def _repr_html_(self) -> str:
+        return notebook.line(str(self))
 
     @property
     def names(self) -> list[str]:

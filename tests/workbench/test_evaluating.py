@@ -10,6 +10,7 @@ from pellucid.errors import FileError, PellucidError, TokenError, UsageError
 from pellucid.evaluation import scoring
 from pellucid.evaluation.evaluation_file import read_evaluation
 from pellucid.evaluation.journal import journal_path
+from pellucid.evaluation.report.text import format_evaluation
 from pellucid.text.tokenizer import Special
 from pellucid.text.word_level import CharacterTokenizer
 from pellucid.workbench.evaluating import EvaluationProgress
@@ -38,6 +39,12 @@ def test_an_evaluation_is_shown_in_one_line(text: Path) -> None:
     found = make_model().evaluate(text, samples=10)
     loss = found.models[0].total.loss.value
     assert repr(found) == f"<Evaluation: new {loss:.4f} nats per token>"
+
+
+def test_an_evaluation_is_printed_as_its_table(text: Path) -> None:
+    found = make_model().evaluate(text, samples=10)
+    assert str(found) == "\n".join(format_evaluation(found)) and "perplexity" in str(found)
+    assert "perplexity" in found._repr_html_() and found._repr_html_().startswith("<div")
 
 
 def test_models_side_by_side_have_one_window_and_a_paired_difference(text: Path) -> None:

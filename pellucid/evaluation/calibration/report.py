@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pellucid import notebook
 from pellucid.errors import UsageError
 from pellucid.evaluation.calibration.calibration_file import (
     check_calibration_output,
@@ -39,6 +40,9 @@ class CalibrationReport:
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        return notebook.line(str(self))
 
     def lines(self, width: int = 80) -> list[str]:
         """Returns the report as text, without control characters that a name may have."""

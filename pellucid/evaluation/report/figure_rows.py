@@ -1,10 +1,13 @@
 """The figures of an evaluation as rows of text, a cell for each model: one table for terminal and page."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from pellucid.evaluation.record import Estimate, Evaluation, Figures, ModelEvaluation, PairedDifference
 from pellucid.format import format_bytes, format_count
+
+if TYPE_CHECKING:  # an evaluation prints itself as these rows
+    from pellucid.evaluation.record import Estimate, Evaluation, Figures, ModelEvaluation, PairedDifference
+    from pellucid.evaluation.task_result import TaskMetric
 
 UNITS = {"loss": "nats per token", "bits_per_byte": "bits per byte"}
 """What a paired difference is measured in."""
@@ -24,7 +27,7 @@ class FigureRow(NamedTuple):
     meaning: str
 
 
-def make_figure_rows(evaluation: Evaluation) -> Iterator[FigureRow]:
+def make_figure_rows(evaluation: "Evaluation") -> Iterator[FigureRow]:
     """Yields the rows of all models side by side; one that no model has is omitted."""
     models = evaluation.models
     for label, meaning, cell in MODEL_ROWS:
@@ -35,7 +38,7 @@ def make_figure_rows(evaluation: Evaluation) -> Iterator[FigureRow]:
             yield FigureRow(label, cells, meaning)
 
 
-def make_source_rows(evaluation: Evaluation) -> Iterator[list[str]]:
+def make_source_rows(evaluation: "Evaluation") -> Iterator[list[str]]:
     """Yields a table of the sources, its heads first: several figures of one model, or one of each model.
     Yields nothing where there is one source."""
     models = evaluation.models
@@ -56,13 +59,13 @@ def make_source_rows(evaluation: Evaluation) -> Iterator[list[str]]:
         yield [name, *map(format_estimate, cells)]
 
 
-def has_one_tokenizer(evaluation: Evaluation) -> bool:
+def has_one_tokenizer(evaluation: "Evaluation") -> bool:
     """Whether the losses of all models compare: they predict the same tokens."""
     alike = {(one.model.tokenizer, one.model.vocab_size, one.total.n_targets) for one in evaluation.models}
     return len(alike) == 1 and all(one.measure == "loss" for one in evaluation.differences)
 
 
-def describe_differences(evaluation: Evaluation) -> Iterator[str]:
+def describe_differences(evaluation: "Evaluation") -> Iterator[str]:
     """Yields what the paired bootstrap says of each model and the first, in one sentence each."""
     unknown = {one.model.name for one in evaluation.models if one.n_unknown}
     for one in evaluation.differences:
@@ -71,7 +74,7 @@ def describe_differences(evaluation: Evaluation) -> Iterator[str]:
         yield f"{one.model} − {one.baseline}: {found} {UNITS[one.measure]}{verdict}."
 
 
-def _judge(one: PairedDifference, unknown: Sequence[str]) -> str:
+def _judge(one: "PairedDifference", unknown: Sequence[str]) -> str:
     if unknown and one.measure == "bits_per_byte":
         return f", which does not compare them: {' and '.join(unknown)} does not predict all of the text"
     if one.p_value is None:
@@ -85,9 +88,10 @@ def _judge(one: PairedDifference, unknown: Sequence[str]) -> str:
 # ---- cells
 
 
-def format_estimate(estimate: Estimate | None, decimals: int = 4, sign: str = "") -> str:
+def format_estimate(estimate: "Estimate | TaskMetric | None", decimals: int = 4, sign: str = "") -> str:
     """Returns the value and ± half of its interval; empty for None.
 
+    >>> from pellucid.evaluation.record import Estimate
     >>> format_estimate(Estimate(1.25, 1.0, 1.4), 2), format_estimate(Estimate(1.25))
     ('1.25 ±0.20', '1.2500')
     """
@@ -99,9 +103,10 @@ def format_estimate(estimate: Estimate | None, decimals: int = 4, sign: str = ""
     return f"{value} ±{(estimate.high - estimate.low) / 2:,.{decimals}f}"
 
 
-def format_share(estimate: Estimate) -> str:
+def format_share(estimate: "Estimate | TaskMetric") -> str:
     """Returns a fraction in percent.
 
+    >>> from pellucid.evaluation.record import Estimate
     >>> format_share(Estimate(0.4123, 0.41, 0.42))
     '41.2% ±0.5'
     """
@@ -120,11 +125,11 @@ def _format_perplexity(perplexity: float | None) -> str:
     return f"{perplexity:,.2f}" if perplexity < 1e6 else f"{perplexity:.3g}"
 
 
-MODEL_ROWS: Sequence[tuple[str, str, Callable[[ModelEvaluation], str]]] = (
+MODEL_ROWS: Sequence[tuple[str, str, Callable[["ModelEvaluation"], str]]] = (
     ("parameters", "of the model", lambda one: format_count(one.model.parameters)),
     ("tokenizer", "its kind and its number of tokens", lambda one: one.model.tokenizer),
 )
-ROWS: Sequence[tuple[str, str, Callable[[Figures], str]]] = (
+ROWS: Sequence[tuple[str, str, Callable[["Figures"], str]]] = (
     ("documents", "texts that were scored", lambda f: f"{f.n_documents:,}"),
     ("targets", "tokens that were predicted", lambda f: f"{f.n_targets:,}"),
     ("text", "UTF-8 bytes of the targets", lambda f: "" if f.n_bytes is None else format_bytes(f.n_bytes)),

@@ -1,17 +1,20 @@
 """The results of tasks as rows of text, a cell for each model: one table for terminal and page."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from pellucid.evaluation.record import Estimate, Evaluation
 from pellucid.evaluation.report.figure_rows import FigureRow, format_estimate, format_share
 from pellucid.evaluation.task_result import TaskMetric, TaskResult
 from pellucid.format import pluralize
+
+if TYPE_CHECKING:
+    from pellucid.evaluation.record import Evaluation
 
 FRACTIONS = ("acc", "exact_match")
 """How the names of metrics begin that are shown in percent."""
 
 
-def make_task_rows(evaluation: Evaluation) -> Iterator[FigureRow]:
+def make_task_rows(evaluation: "Evaluation") -> Iterator[FigureRow]:
     """Yields the number of questions of each task, and below it a row for each metric and for chance."""
     tasks: dict[tuple[str, str], dict[str, TaskResult]] = {}
     for one in evaluation.tasks:
@@ -30,7 +33,7 @@ def make_task_rows(evaluation: Evaluation) -> Iterator[FigureRow]:
             yield FigureRow("  chance", chances, "the accuracy of guessing")
 
 
-def describe_tasks(evaluation: Evaluation) -> Iterator[str]:
+def describe_tasks(evaluation: "Evaluation") -> Iterator[str]:
     """Yields what a reader must know to judge the results, one sentence each."""
     if any(metric.low is not None for one in evaluation.tasks for metric in one.metrics):
         yield (
@@ -59,5 +62,4 @@ def format_metric(metric: TaskMetric) -> str:
     >>> format_metric(TaskMetric("acc_norm", 0.5, 0.4, 0.6)), format_metric(TaskMetric("perplexity", 7.25))
     ('50.0% ±10.0', '7.2500')
     """
-    estimate = Estimate(metric.value, metric.low, metric.high)
-    return format_share(estimate) if metric.name.startswith(FRACTIONS) else format_estimate(estimate)
+    return format_share(metric) if metric.name.startswith(FRACTIONS) else format_estimate(metric)

@@ -1,16 +1,19 @@
 """An evaluation on a terminal: a table of its figures, paired differences, and notes on the numbers."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from pellucid.columns import format_columns, wrap
-from pellucid.evaluation.record import Evaluation
 from pellucid.evaluation.report.figure_rows import describe_differences, make_figure_rows, make_source_rows
 from pellucid.evaluation.report.task_rows import describe_tasks, make_task_rows
+
+if TYPE_CHECKING:
+    from pellucid.evaluation.record import Evaluation
 
 WIDTH = 80
 
 
-def format_evaluation(evaluation: Evaluation, width: int = WIDTH) -> Iterator[str]:
+def format_evaluation(evaluation: "Evaluation", width: int = WIDTH) -> Iterator[str]:
     """Yields the lines; models that do not fit beside each other come below."""
     heads = ["", *evaluation.names]
     if evaluation.models:

@@ -14,6 +14,7 @@ def test_a_report_is_short_in_a_prompt_and_without_control_characters() -> None:
     report = CalibrationReport((measure_calibration("a\x1b[31m", random_states(0)),), ("a note",))
     assert repr(report).startswith("<CalibrationReport: <Calibration of a") and len(repr(report)) < 120
     assert "\x1b" not in repr(report) + str(report) and str(report).endswith("a note")
+    assert report._repr_html_().endswith("a note</div>")
     assert report.fitted_temperature == report.calibrations[0].fitted_temperature
 
 
