@@ -57,7 +57,11 @@ def look(
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A further setting of a view; repeatable.", metavar="KEY=VALUE"),
+        typer.Option(
+            "--set",
+            help="A further setting of a view, such as top=20; a wrong KEY lists all; repeatable.",
+            metavar="KEY=VALUE",
+        ),
     ] = None,
     path: Annotated[
         str, typer.Option(help="Who computes: eager (the fast engine) or reference (the specification).")

@@ -194,7 +194,9 @@ def choose_metric(
     """Returns the corrupted prompt and the metric, both checked; by default the answer is the most likely
     token after the clean prompt, and the wrong one that after the corrupted prompt where it is another."""
     if corrupted is None:
-        raise UsageError("patching compares two prompts: give a corrupted one beside the clean one.")
+        raise UsageError(
+            "patching compares two prompts: give the other one with --corrupted (in Python, corrupted=…)."
+        )
     check_lengths(clean, corrupted)
     position = check_position(position, len(clean.ids))
     check_tokens(clean.runner.config, (answer, wrong))
