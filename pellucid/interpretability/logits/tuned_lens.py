@@ -18,7 +18,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -36,9 +35,7 @@ from pellucid.interpretability.logits.lens import (
     list_states,
     list_weights,
     read_logits,
-    view_lens,
 )
-from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import Runner
 from pellucid.interpretability.views.view import View, ViewTable
 from pellucid.reference.op import Ref
@@ -297,12 +294,6 @@ def _split(rows: Array, config: ModelConfig) -> list[Array]:
 
 
 # ---- the view
-
-
-def view_tuned_lens(prompted: PromptedModel, *, fit: TunedLensFit, **asked: Any) -> View:
-    """Returns what each state predicts through the tuned lens, and how much less it diverges than the plain
-    one on the held-out positions; `asked` is as for `view_lens`."""
-    return describe_fit(view_lens(prompted, translate=fit.lens.translate, **asked), fit)
 
 
 def describe_fit(view: View, fit: TunedLensFit) -> View:

@@ -303,16 +303,21 @@ def view_patching(
             f"{pluralize(len(found.sites), 'part')} replaced, one at a time.",
             describe_difference(prompted, other),
         ],
-        {
-            "direction": direction,
-            "answer": metric.answer,
-            "wrong": metric.wrong,
-            "position": metric.position % len(prompted.ids),
-            "clean": pair.clean,
-            "corrupted": pair.corrupted,
-            "effects": {str(site): e for site, e in zip(found.sites, found.effects.tolist(), strict=True)},
-        },
+        list_data(found, metric, direction),
     )  # fmt: skip
+
+
+def list_data(found: PatchingEffects, metric: PatchMetric, direction: Direction) -> dict[str, object]:
+    """Returns what was asked, the metric of both prompts, and every effect by its site."""
+    return {
+        "direction": direction,
+        "answer": metric.answer,
+        "wrong": metric.wrong,
+        "position": metric.position % len(found.pair.base_ids),
+        "clean": found.pair.clean,
+        "corrupted": found.pair.corrupted,
+        "effects": {str(site): e for site, e in zip(found.sites, found.effects.tolist(), strict=True)},
+    }
 
 
 def state_effect(direction: Direction) -> str:

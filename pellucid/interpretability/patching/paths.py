@@ -31,6 +31,7 @@ from pellucid.interpretability.patching.patching import (
     compare_prompts,
     describe_difference,
     describe_pair,
+    list_data,
     list_largest,
     map_effects,
     state_effect,
@@ -201,16 +202,5 @@ def view_paths(
         ],
         map_effects(prompted, effects, label),
         [f"{pluralize(len(effects.sites), 'sender')}, one at a time.", describe_difference(prompted, other)],
-        {
-            "direction": direction,
-            "answer": metric.answer,
-            "wrong": metric.wrong,
-            "position": metric.position % len(prompted.ids),
-            "receiver": str(found.receiver),
-            "clean": effects.pair.clean,
-            "corrupted": effects.pair.corrupted,
-            "effects": {
-                str(site): e for site, e in zip(effects.sites, effects.effects.tolist(), strict=True)
-            },
-        },
+        {"receiver": str(found.receiver), **list_data(effects, metric, direction)},
     )

@@ -11,16 +11,22 @@ from safetensors.numpy import save_file
 
 from pellucid.config import ModelConfig
 from pellucid.errors import FileError, UsageError
-from pellucid.interpretability.logits.lens import compute_lens, compute_probs, list_states, list_weights
+from pellucid.interpretability.logits.lens import (
+    compute_lens,
+    compute_probs,
+    list_states,
+    list_weights,
+    view_lens,
+)
 from pellucid.interpretability.logits.tuned_lens import (
     RIDGES,
     AffineMap,
     LensObjective,
     TunedLens,
     TunedLensFit,
+    describe_fit,
     fit_tuned_lens,
     read_tuned_lens,
-    view_tuned_lens,
 )
 from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import EngineRunner, SpecificationRunner
@@ -192,7 +198,8 @@ def test_what_cannot_be_fitted_is_refused() -> None:
 
 def test_a_view_has_the_divergences_of_the_fit() -> None:
     text = make_texts(1, seed=4)[0][:5]
-    view = view_tuned_lens(PromptedModel("small", train(), tuple(text)), fit=fit(), position=2)
+    prompted = PromptedModel("small", train(), tuple(text))
+    view = describe_fit(view_lens(prompted, translate=fit().lens.translate, position=2), fit())
     plain, tuned = (np.array([row[i] for row in view.tables[1].rows]) for i in (1, 2))
     assert (tuned < plain).all() and "X A + b" in view.formula
     assert view.data["fit"]["held_out"] == fit().held_out
