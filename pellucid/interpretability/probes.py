@@ -196,8 +196,7 @@ def view_probes(
 ) -> View:
     """Returns how well each label can be read off the residual stream after each block.
 
-    The probes read held-out stories of a level, not the prompt; where the prompt begins with a bos token, so
-    does each story.
+    The probes read held-out stories of a level, not the prompt; each begins as every text of the model does.
     """
     tokenizer, runner = prompted.tokenizer, prompted.runner
     if tokenizer is None:

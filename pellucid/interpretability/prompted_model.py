@@ -12,25 +12,20 @@ from pellucid.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class PromptedModel:
-    """A model under its name, its runner, the ids of the prompt, and how a token is shown (`·cat`)."""
+    """A model under its name, its runner, the ids of the prompt, and how a token is shown (`·cat`); `begin`
+    are the tokens that every text of the model begins with: its bos token, or none."""
 
     name: str
     runner: Runner
     ids: tuple[int, ...]
     show_token: Callable[[int], str] = str
     tokenizer: Tokenizer | None = None
+    begin: tuple[int, ...] = ()
 
     @cached_property
     def labels(self) -> list[str]:
         """The text of each position, as it is shown."""
         return [self.show_token(id) for id in self.ids]
-
-    @property
-    def begin(self) -> tuple[int, ...]:
-        """The bos token where the prompt begins with it, so that other texts begin alike; else nothing."""
-        if self.tokenizer is None or self.tokenizer.special.bos is None:
-            return ()
-        return self.ids[:1] if self.ids[:1] == (self.tokenizer.id_of(self.tokenizer.special.bos),) else ()
 
 
 def check_position(position: int, length: int) -> int:

@@ -281,7 +281,7 @@ def _prompt(model: Model, runner: Runner, prompt: Prompt | None) -> PromptedMode
     def show_token(id: int) -> str:
         return str(id) if tokenizer is None or id >= tokenizer.vocab_size else tokenizer.visible(id)
 
-    return PromptedModel(model.name, runner, ids, show_token, tokenizer)
+    return PromptedModel(model.name, runner, ids, show_token, tokenizer, tuple(model.pretrained.bos_ids))
 
 
 def _convert(model: Model, runner: Runner, name: str, value: Any) -> Any:

@@ -3,12 +3,16 @@
 import inspect
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import pellucid
 from pellucid.errors import PellucidError, UsageError
+from pellucid.interpretability.runner import EngineRunner
 from pellucid.workbench.looking import LOOKS, fit_lens, read_settings
+from tests.evaluation.small_models import make_model, with_bos
 
 
 def test_every_view_is_found_and_has_a_default_for_each_setting() -> None:
@@ -93,6 +97,23 @@ def test_a_look_is_printed_saved_and_shown_in_a_notebook(tmp_path: Path) -> None
     assert json.loads((tmp_path / "look.json").read_text())["prompts"] == [["A", "B"]]
     with pytest.raises(UsageError):
         found["lens"]
+
+
+def test_stories_begin_as_every_text_of_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, first, run = make_model(), list[int](), EngineRunner.run
+
+    def note(self: EngineRunner, ids: Any, *more: Any) -> Any:
+        first.append(int(np.atleast_2d(ids)[0, 0]))
+        return run(self, ids, *more)
+
+    monkeypatch.setattr(EngineRunner, "run", note)
+    asked = {"show": "probes", "names": ["kind"], "level": "tiny", "n_stories": 2}
+    (bos,) = with_bos(model).encode("")
+    pellucid.look(model, **asked)
+    assert bos not in first
+    first.clear()
+    pellucid.look(with_bos(model), **asked)
+    assert first == [bos, bos]
 
 
 def test_a_model_without_a_tokenizer_is_looked_into_by_ids() -> None:
