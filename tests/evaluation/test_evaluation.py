@@ -14,8 +14,13 @@ from pellucid.data.sources.validation import validate_documents
 from pellucid.data.tokens import TokenFolder
 from pellucid.errors import UsageError
 from pellucid.evaluation.baselines import TokenCounts
-from pellucid.evaluation.documents import Limit, read_documents
-from pellucid.evaluation.evaluation import compare_models, compute_figures, evaluate_model
+from pellucid.evaluation.documents import EncodedDocument, Limit, read_documents
+from pellucid.evaluation.evaluation import (
+    compare_models,
+    compute_figures,
+    evaluate_model,
+    summarize_document,
+)
 from pellucid.evaluation.loss import compute_loss
 from pellucid.evaluation.record import (
     N_SURPRISALS,
@@ -24,6 +29,7 @@ from pellucid.evaluation.record import (
     EvaluatedModel,
     ModelEvaluation,
 )
+from pellucid.evaluation.scoring import DocumentScores
 from pellucid.text.tokenizer import Special
 from pellucid.text.word_level import CharacterTokenizer
 from pellucid.workbench.model import Model
@@ -50,6 +56,13 @@ def evaluate(
     return evaluate_model(
         model.module, documents, describe(model, name), window=size, stride=size, samples=100
     )
+
+
+def test_a_rank_of_0_is_right_and_one_below_5_is_among_the_five_most_likely() -> None:
+    ids, rank = np.arange(7), np.array([0, 1, 4, 5, 0, 9], np.int32)
+    document = EncodedDocument("a", ids, np.ones(6, bool), 12)
+    scores = DocumentScores("a", "", 12, None, ids[1:], np.full(6, 0.5), rank, ids[1:], document)
+    assert summarize_document(scores) == DocumentSummary("a", "", 6, 12, 3.0, 2, 4, None)
 
 
 def test_the_figures_of_a_text_are_those_of_its_scores(tmp_path: Path) -> None:
@@ -108,6 +121,9 @@ def test_positions_add_up_to_all_targets(tmp_path: Path) -> None:
     assert sum(one.n_targets for one in found.positions) == found.total.n_targets
     assert [one.first for one in found.positions] == [1, 2, 4, 8, 16, 32]
     assert [one.last for one in found.positions] == [1, 3, 7, 15, 31, 32]
+    contexts = np.arange(found.total.n_targets) % 32 + 1  # one document, in windows of 32 tokens
+    for one in found.positions:
+        assert one.n_targets == ((one.first <= contexts) & (contexts <= one.last)).sum()
     sums = sum(one.nll for one in found.positions)
     assert sums == pytest.approx(found.total.loss.value * found.total.n_targets)
 

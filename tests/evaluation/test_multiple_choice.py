@@ -53,6 +53,12 @@ def test_each_rule_divides_by_its_own_length() -> None:
     assert found.is_right() and not found.is_right("per_byte")
 
 
+def test_lengths_are_those_of_the_choices_without_the_delimiter() -> None:
+    """−1 / 1 < −2.9 / 3, and with a delimiter of one character −1 / 2 > −2.9 / 4."""
+    found = score({"a": [-1.0], "abc": [-2.9]})
+    assert (found.predict("per_character"), found.predict("per_byte"), found.predict("sum")) == (1, 1, 0)
+
+
 def test_the_first_of_equal_choices_is_predicted() -> None:
     assert score({"a": [-2.0], "b": [-1.0], "c": [-1.0]}).predict() == 1
 
