@@ -107,10 +107,10 @@ def _draw_grid(axes: Any, grid: Grid) -> None:
     shades = [[white if grid.scale == "none" else color(p, grid.scale) for p in row] for row in grid.places()]
     cells = np.where(is_masked[..., None], none, np.array(shades))
     axes.pcolormesh(cells / 255)
-    for (i, j), value in np.ndenumerate(grid.values):
+    for i, j in np.ndindex(grid.values.shape):
         if not (grid.is_compact or is_masked[i, j]):
             ink = "black" if cells[i, j].sum() > BRIGHT else "white"
-            words = format_value(value, grid.decimals)
+            words = grid.cell_text(i, j).replace("$", r"\$")
             axes.text(j + 0.5, i + 0.5, words, ha="center", va="center", fontsize=7, color=ink)
     for set_ticks, names in ((axes.set_xticks, grid.columns), (axes.set_yticks, grid.rows)):
         set_ticks(np.arange(len(names)) + 0.5, [name.replace("$", r"\$") for name in names], fontsize=6)
