@@ -31,6 +31,7 @@ from pellucid.reference.transformer import compute_logits
 
 FORMULA = """lens(X) = FinalNorm(X) W_U (+ b), capped as the model's logits are
 X: resid_pre of block 0, each resid_mid and resid_post
+rank: how many tokens are more probable;  entropy = −Σ_v p ln p, in nats
 KL(p_final ‖ p_lens) = Σ_v p_final (ln p_final − ln p_lens), in nats"""
 CHUNK = 1 << 22
 """Logits that are in memory at once, about: the positions of a long prompt are read in chunks."""
