@@ -224,8 +224,8 @@ def check_settings(functions: Mapping[str, Callable[..., View]], settings: Itera
             others = [kind for kind, look in LOOKS.items() if name in _parameters(look.find())]
             if others:
                 raise UsageError(f"{name} is a setting of {', '.join(others)}: show it, or omit {name}.")
-            known = sorted({known for function in functions.values() for known in _parameters(function)})
-            raise UsageError(unknown("setting", name, known))
+            known = {known for function in functions.values() for known in _parameters(function)}
+            raise UsageError(unknown("setting", name, sorted(known.difference(HIDDEN))))
 
 
 def read_settings(kinds: Sequence[str], texts: Sequence[str]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, t
 def test_the_table_the_fit_and_the_diagram_are_printed(shell: Shell) -> None:
     done = shell("calibrate", "a", "text.txt", *FEW, "--temperatures", "0.5,2", "--vector")
     assert done.code == 0, done.err
-    for words in ("as it is", "T = 0.5", "T = 2", "fitted T", "vector", "dNLL/dβ", "reliability", "MCE"):
+    for words in ("before", "T = 0.5", "T = 2", "fitted T", "vector", "dNLL/dβ", "reliability", "MCE"):
         assert words in done.out
 
 

@@ -141,7 +141,7 @@ def test_a_temperature_that_raises_the_nll_of_the_test_part_is_not_saved(drawn: 
         worse,
         settings=tuple(
             replace(each, name=name)
-            for each, name in zip(worse.settings, ("as it is", "fitted T"), strict=True)
+            for each, name in zip(worse.settings, ("before", "fitted T"), strict=True)
         ),
     )
     assert worse.after is not None and worse.after.nll.value > worse.before.nll.value

@@ -31,7 +31,7 @@ from pellucid.explain.trace import Trace
 from pellucid.format import escape_controls, pluralize
 
 Array = NDArray[np.float64]
-AS_IT_IS, FITTED, VECTOR = "as it is", "fitted T", "vector"
+BEFORE, FITTED, VECTOR = "before", "fitted T", "vector"
 """The names of the settings that are compared: the model itself, and the two scalings."""
 MOST_LOGITS = 1 << 18
 """Logits of a part that are kept for its trace; of more, a trace begins with each prediction's numbers."""
@@ -159,7 +159,7 @@ def measure_calibration(
         raise UsageError("there is no counted target to calibrate on: give a text of two tokens or more.")
     split = split_predictions(states.documents, fit_share, seed)
     test = _watch(states.select(split.is_test), "measuring", progress)
-    scalings: dict[str, Scaling] = {AS_IT_IS: TemperatureScaling(1.0)}
+    scalings: dict[str, Scaling] = {BEFORE: TemperatureScaling(1.0)}
     scalings |= {f"T = {value:g}": TemperatureScaling(value) for value in temperatures}
     fit = vector = curve = None
     if split.is_fit.any():
@@ -189,11 +189,11 @@ def measure_calibration(
         fit,
         vector,
         curve,
-        _find_mistakes(found[AS_IT_IS], labels[split.is_test], show),
+        _find_mistakes(found[BEFORE], labels[split.is_test], show),
         Evidence(
             _record(states.select(split.is_test), labels[split.is_test]),
             _record(states.select(split.is_fit), labels[split.is_fit]) if fit is not None else None,
-            found[AS_IT_IS],
+            found[BEFORE],
             found.get(FITTED),
             tuple(map(show, range(states.vocab_size))) if states.vocab_size <= MOST_WORDS else (),
         ),

@@ -66,7 +66,7 @@ def make_figure_of(calibrations: Sequence[Calibration]) -> Figure:
         counts = f"{pluralize(calibration.before.count, 'target')} of {pluralize(units, noun)}"
         heading = f"{name}: {counts}"
         plots = [plot for each in shown for plot in _draw(each)]
-        plots.append(draw_confidences("confidences as it is", calibration.before.bins))
+        plots.append(draw_confidences("confidences before", calibration.before.bins))
         plots += [] if calibration.curve is None else [draw_curve(calibration)]
         sections.append(Section(heading, plots, WIDE))
     title = f"calibration of {escape_controls(', '.join(each.model for each in calibrations), keep='')}"

@@ -42,7 +42,7 @@ def format_calibrations(calibrations: Sequence[Calibration], width: int = WIDTH)
         yield from wrap(f"{calibration.model}: {_format_result(calibration)}", width)
     if len(calibrations) == 1:
         yield ""
-        yield from write_text(draw_reliability("reliability as it is", calibrations[0].before.bins), width)
+        yield from write_text(draw_reliability("reliability before", calibrations[0].before.bins), width)
         yield from _format_further(calibrations[0], width)
         yield from _format_mistakes(calibrations[0], width)
 

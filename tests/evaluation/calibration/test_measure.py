@@ -48,7 +48,13 @@ def test_fitted_and_measured_parts_have_no_document_in_common() -> None:
 def test_each_temperature_that_is_asked_for_is_measured() -> None:
     states = random_states(0)
     calibration = measure_calibration("m", states, temperatures=[0.5, 2.0], has_vector=True)
-    assert [each.name for each in calibration.settings] == ["as it is", "T = 0.5", "T = 2", FITTED, VECTOR]
+    assert [each.name for each in calibration.settings] == [
+        "before",
+        "T = 0.5",
+        "T = 2",
+        FITTED,
+        VECTOR,
+    ]
     assert [each.temperature for each in calibration.settings[:3]] == [1.0, 0.5, 2.0]
     curve = calibration.curve
     assert curve is not None

@@ -10,7 +10,7 @@ from tests.evaluation.calibration.small_predictions import make_states, random_s
 def test_each_setting_is_a_row_and_each_newton_step_another() -> None:
     calibration = measure_calibration("m", random_states(0), temperatures=[0.5], has_vector=True)
     lines = list(format_calibrations([calibration], 120))
-    for name in ("as it is", "T = 0.5", "fitted T", "vector"):
+    for name in ("before", "T = 0.5", "fitted T", "vector"):
         assert sum(line.startswith(f"{name} ") for line in lines) >= 1
     assert calibration.temperature_fit is not None
     steps = [line for line in lines if line[:1].isdigit() and len(line.split()) == 6]
@@ -26,7 +26,7 @@ def test_several_models_are_one_table() -> None:
         "conf",
         f"{found[0].before.confidence:.4f}",
     ]
-    assert sum(line.startswith("  as it is") for line in lines) == 2
+    assert sum(line.startswith("  before") for line in lines) == 2
 
 
 def test_no_line_is_wider_than_asked_for() -> None:
