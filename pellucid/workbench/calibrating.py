@@ -79,7 +79,7 @@ def calibrate(
     >>> _ = text.write_text("A B C D " * 10)
     >>> report = pellucid.calibrate("abcd", text, bins=5)
     >>> print(f"T = {report.fitted_temperature:.3f}")
-    T = 10.000
+    T = 3.033
     >>> found = pellucid.explain(report.trace, at="bins.gap[1]")
     >>> print(f"{found.value:.4f}: {found.formula}")
     -0.3300: gap[m] = acc_B[m] - conf_B[m]
