@@ -82,7 +82,7 @@ def calibrate(
     T = 3.033
     >>> found = pellucid.explain(report.trace, at="bins.gap[1]")
     >>> print(f"{found.value:.4f}: {found.formula}")
-    -0.3300: gap[m] = acc_B[m] - conf_B[m]
+    -0.2965: gap[m] = acc_B[m] - conf_B[m]
     """
     from pellucid.evaluation.calibration.report import CalibrationReport, check_report_output, write_report
     from pellucid.evaluation.windows import resolve_window
