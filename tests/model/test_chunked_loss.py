@@ -86,8 +86,8 @@ def test_the_derivative_is_that_of_small_differences(settings: dict[str, Any]) -
     given, wanted = leaves(), targets()
     rng = torch.Generator().manual_seed(2)
     away = [torch.randn(t.shape, generator=rng, dtype=t.dtype) for t in given]
-    _, *slopes = both(given, wanted, lambda *a: chunked_loss(*a, chunk=4, **settings))
-    claimed = sum(float((slope * d).sum()) for slope, d in zip(slopes, away, strict=True)) / 1.7
+    _, *grads = both(given, wanted, lambda *a: chunked_loss(*a, chunk=4, **settings))
+    claimed = sum(float((grad * d).sum()) for grad, d in zip(grads, away, strict=True)) / 1.7
     with torch.no_grad():
         up, down = (
             chunked_loss(*(t + h * d for t, d in zip(given, away, strict=True)), wanted, chunk=4, **settings)
