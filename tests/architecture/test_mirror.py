@@ -10,7 +10,6 @@ FILES = sorted(path.relative_to(TESTS) for path in TESTS.rglob("test_*.py"))
 ROOMS = {"agreement", "architecture", "golden"}
 """Folders of claims about the whole package."""
 CLAIMS = {
-    "cli/test_calibration_page.py": "docs/calibration.md",
     "cli/test_evaluation_page.py": "docs/evaluation.md",
     "cli/test_generation_page.py": "docs/generation.md",
     "cli/test_nothing_lost.py": "every command that writes, under faults of the disk",
