@@ -1,11 +1,10 @@
 """docs/looking-inside.md with the table of views and their settings, and the output of its commands."""
 
-import inspect
 import re
 
 from generation_page import run_examples
 
-from pellucid.workbench.looking import HIDDEN, LOOKS
+from pellucid.workbench.look_kinds import LOOKS
 
 
 def looks_page(text: str) -> str:
@@ -18,7 +17,5 @@ def looks_page(text: str) -> str:
 
 
 def _row(kind: str) -> str:
-    look = LOOKS[kind]
-    settings = list(inspect.signature(look.find()).parameters)[1:]
-    shown = ", ".join(f"`{name}`" for name in settings if name not in HIDDEN)
-    return f"| `{kind}` | {look.meaning} | {shown} |"
+    settings = ", ".join(f"`{name}`" for name in LOOKS[kind].settings())
+    return f"| `{kind}` | {LOOKS[kind].meaning} | {settings} |"

@@ -93,28 +93,22 @@ def look(
     """
     from pellucid.cli.bar import rate_bar
     from pellucid.errors import UsageError
-    from pellucid.explain.trace_file import check_trace_output
-    from pellucid.files import check_distinct
-    from pellucid.interpretability.views.look_file import check_look_output
     from pellucid.workbench import load, looking
+    from pellucid.workbench.look_kinds import read_settings
 
     outputs = output or []
-    check_distinct([*outputs, *([] if trace is None else [trace])])
-    for file in outputs:
-        check_look_output(file, force)
-    if trace is not None:
-        check_trace_output(trace, force)
+    looking.check_outputs(outputs, trace, force)
+    if fit_lens and tuned is None:
+        raise UsageError("--fit-lens writes a tuned lens: give --tuned FILE.safetensors for it.")
     named = {"token": token, "against": against, "position": position, "head": head}
     named |= {"corrupted": corrupted, "answer": answer, "wrong": wrong}
     given: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     kinds = [kind.strip() for kind in show.split(",") if kind.strip()]
-    given |= looking.read_settings(kinds, settings or ())
+    given |= read_settings(kinds, settings or ())
     opened = load(model, device=device, dtype=dtype)
     with rate_bar("steps") as progress:
         lens: TunedLensFit | Path | None = tuned
         if fit_lens:
-            if tuned is None:
-                raise UsageError("--fit-lens writes a tuned lens: give --tuned FILE.safetensors for it.")
             lens = looking.fit_lens(opened, fit_lens, tuned, force=force, progress=progress)
         found = looking.look(opened, prompt, show=kinds, path=path, tuned=lens, progress=progress, **given)
     if trace is not None:

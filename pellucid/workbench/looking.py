@@ -1,10 +1,7 @@
 """`pellucid.look`: what happens inside a model on a prompt, in one view or several."""
 
-import importlib
-import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +9,8 @@ from pellucid import notebook
 from pellucid.arguments import check_bool, check_int, check_one_of, check_path, check_text
 from pellucid.errors import UsageError, unknown
 from pellucid.evaluation.documents import read_documents
+from pellucid.explain.trace_file import check_trace_output
+from pellucid.files import check_distinct
 from pellucid.format import escape_controls
 from pellucid.generation.settings.token_names import find_token
 from pellucid.interpretability.logits.tuned_lens import (
@@ -24,54 +23,20 @@ from pellucid.interpretability.logits.tuned_lens import (
 )
 from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import EngineRunner, Runner, SpecificationRunner
-from pellucid.interpretability.views.look_file import LookRecord, write_look
+from pellucid.interpretability.views.look_file import LookRecord, check_look_output, write_look
 from pellucid.interpretability.views.view import View
 from pellucid.interpretability.views.view_text import format_view
+from pellucid.workbench.look_kinds import LOOKS, SEVERAL_PROMPTS, check_settings
 from pellucid.workbench.model import Model
 from pellucid.workbench.opening import load
 from pellucid.workbench.prompts import Prompt, parse_prompt
 
-
-@dataclass(frozen=True)
-class LookKind:
-    """A view by its name: the function of `interpretability/` that makes it, and what it shows."""
-
-    function: str
-    meaning: str
-    needs_prompt: bool = True
-
-    def find(self) -> Callable[..., View]:
-        module, _, name = self.function.partition(":")
-        found: Callable[..., View] = getattr(
-            importlib.import_module(f"pellucid.interpretability.{module}"), name
-        )
-        return found
-
-
-LOOKS: Mapping[str, LookKind] = {
-    "lens": LookKind("logits.lens:view_lens", "what each layer would predict: the logit lens"),
-    "attribution": LookKind("logits.attribution:view_attribution", "what each head and MLP adds to a logit"),
-    "attention": LookKind("heads.attention:view_attention", "entropy, distance and sink of every head"),
-    "heads": LookKind("heads.heads:view_heads", "what each head attends to, and the loss without it", False),
-    "patching": LookKind(
-        "patching.patching:view_patching", "which value carries the difference of two prompts"
-    ),
-    "paths": LookKind("patching.paths:view_paths", "the effect of one value through another alone"),
-    "probes": LookKind("probes:view_probes", "what a linear probe reads from each layer", False),
-    "geometry": LookKind("geometry:view_geometry", "neighbors, analogies and PCA of the embedding", False),
-    "diagnostics": LookKind("diagnostics:view_diagnostics", "signs of collapse: ranks, norms, dead units"),
-    "search": LookKind("logits.search:view_search", "the next token as a maximum inner product search"),
-}
 DEFAULT = ("lens", "attribution", "attention")
 """What is shown where nothing is asked for."""
 ONE_TOKEN = ("token", "against", "answer", "wrong")
 """Settings that name one token, by its text or its id."""
 SEVERAL_TOKENS = ("tokens", "analogy")
 """Settings that name several tokens."""
-SEVERAL_PROMPTS = ("prompts", "texts")
-"""Settings that are further texts, or ids."""
-HIDDEN = ("progress", "translate")
-"""Parameters that `look` fills in itself."""
 PATHS = {"eager": "the fast engine", "reference": "the specification, in float64"}
 Progress = Callable[[str, int, int], None]
 """Called with what is computed, how much of it is done, and how much there is."""
@@ -137,8 +102,7 @@ def look(
         raise UsageError(f"show is empty: give one view or several of {', '.join(LOOKS)}.")
     if tuned is not None:
         settings = {**settings, "translate": _open_lens(tuned, opened).translate}
-    functions = {kind: LOOKS[kind].find() for kind in kinds}
-    check_settings(functions, settings)
+    check_settings(kinds, settings)
     if prompt is None and (lacking := [kind for kind in kinds if LOOKS[kind].needs_prompt]):
         raise UsageError(f"{lacking[0]} is about a text: give a prompt.")
     runner: Runner = (
@@ -147,12 +111,12 @@ def look(
     prompted = _prompt(opened, runner, prompt)
     values = {name: _convert(opened, runner, name, value) for name, value in settings.items()}
     views = []
-    for kind, function in functions.items():
-        taken = _parameters(function)
+    for kind in kinds:
+        taken = LOOKS[kind].parameters()
         given = {name: value for name, value in values.items() if name in taken}
         if "progress" in taken:
             given["progress"] = lambda done, total, kind=kind: progress(kind, done, total)
-        views.append(function(prompted, **given))
+        views.append(LOOKS[kind].find()(prompted, **given))
     if isinstance(tuned, TunedLensFit):
         views = [describe_fit(view, tuned) if view.kind == "lens" else view for view in views]
     others = [value for value in values.values() if isinstance(value, PromptedModel)]
@@ -199,6 +163,15 @@ def fit_lens(
     return found
 
 
+def check_outputs(outputs: Sequence[Path], trace: Path | None, force: bool) -> None:
+    """Raises where a file that is asked for could not be written, before anything is computed."""
+    check_distinct([*outputs, *([] if trace is None else [trace])])
+    for file in outputs:
+        check_look_output(file, force)
+    if trace is not None:
+        check_trace_output(trace, force)
+
+
 def trace_look(
     model: Model, prompt: Prompt | None, path: str | os.PathLike[str], force: bool = False, **settings: Any
 ) -> None:
@@ -215,63 +188,6 @@ def trace_look(
         name: _convert(model, prompted.runner, name, settings[name]) for name in known if name in settings
     }
     write_trace(model, trace_attribution(prompted, **given), Path(path), force)
-
-
-def check_settings(functions: Mapping[str, Callable[..., View]], settings: Iterable[str]) -> None:
-    """Raises where a setting belongs to none of the views."""
-    for name in settings:
-        if not any(name in _parameters(function) for function in functions.values()):
-            others = [kind for kind, look in LOOKS.items() if name in _parameters(look.find())]
-            if others:
-                raise UsageError(f"{name} is a setting of {', '.join(others)}: show it, or omit {name}.")
-            known = {known for function in functions.values() for known in _parameters(function)}
-            raise UsageError(unknown("setting", name, sorted(known.difference(HIDDEN))))
-
-
-def read_settings(kinds: Sequence[str], texts: Sequence[str]) -> dict[str, Any]:
-    """Returns settings that are written as KEY=VALUE, each in the type of the view's parameter.
-
-    A list is separated by commas, but for one of texts, which have commas of their own; a key of a list may
-    come several times.
-    """
-    known: dict[str, inspect.Parameter] = {}
-    for kind in kinds:
-        if kind not in LOOKS:
-            raise UsageError(unknown("view", kind, LOOKS))
-        known |= dict(list(inspect.signature(LOOKS[kind].find()).parameters.items())[1:])
-    for name in HIDDEN:
-        known.pop(name, None)
-    found: dict[str, Any] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise UsageError(f"--set {text} must be KEY=VALUE.")
-        if name not in known:
-            raise UsageError(unknown("setting", name, sorted(known)))
-        read = _read_value(name, value, inspect.formatannotation(known[name].annotation))
-        if name in found and not isinstance(read, list):
-            raise UsageError(f"--set {name} is given twice: give it once.")
-        found[name] = [*found[name], *read] if name in found else read
-    return found
-
-
-def _read_value(name: str, text: str, annotation: str) -> Any:
-    if name in SEVERAL_PROMPTS:
-        return [text]
-    if "Sequence" in annotation or "list" in annotation:
-        return [part for part in text.split(",") if part]
-    for kind, word in ((int, "a whole number"), (float, "a number")):
-        if kind.__name__ in annotation.replace(" ", "").split("|"):
-            try:
-                return kind(text)
-            except ValueError:
-                raise UsageError(f"{name}={text} must be {word}.") from None
-    return text
-
-
-def _parameters(function: Callable[..., View]) -> set[str]:
-    """Returns the names of a view's settings: its parameters after the prompted model."""
-    return set(list(inspect.signature(function).parameters)[1:])
 
 
 def _prompt(model: Model, runner: Runner, prompt: Prompt | None) -> PromptedModel:

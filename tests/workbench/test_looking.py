@@ -1,6 +1,5 @@
 """`pellucid.look`: views by name, settings by name, tokens by text; what cannot be shown is refused."""
 
-import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,9 @@ import pytest
 import pellucid
 from pellucid.errors import PellucidError, UsageError
 from pellucid.interpretability.runner import EngineRunner
-from pellucid.workbench.looking import LOOKS, fit_lens, read_settings
+from pellucid.workbench.look_kinds import LOOKS
+from pellucid.workbench.looking import fit_lens
 from tests.evaluation.small_models import make_model, with_bos
-
-
-def test_every_view_is_found_and_has_a_default_for_each_setting() -> None:
-    for kind, look in LOOKS.items():
-        first, *settings = inspect.signature(look.find()).parameters.values()
-        assert first.default is inspect.Parameter.empty, kind
-        assert all(setting.default is not inspect.Parameter.empty for setting in settings), kind
 
 
 @pytest.mark.parametrize("kind", [kind for kind, look in LOOKS.items() if look.needs_prompt])
@@ -77,16 +70,6 @@ def test_a_token_is_named_by_its_text_or_its_id() -> None:
 def test_what_cannot_be_shown_is_refused(prompt: str | None, asked: dict[str, object]) -> None:
     with pytest.raises(PellucidError):
         pellucid.look("abcd", prompt, **asked)  # type: ignore[arg-type]
-
-
-def test_settings_are_read_in_the_type_of_the_view() -> None:
-    assert read_settings(["attribution"], ["top=3"]) == {"top": 3}
-    assert read_settings(["geometry"], ["analogy=A,B,C"]) == {"analogy": ["A", "B", "C"]}
-    assert read_settings(["geometry"], ["tokens=A,B", "tokens=C"]) == {"tokens": ["A", "B", "C"]}
-    assert read_settings(["heads"], ["texts=A, B", "texts=C"]) == {"texts": ["A, B", "C"]}
-    for texts in (["top"], ["top=x"], ["tip=3"], ["top=3", "top=4"]):
-        with pytest.raises(UsageError):
-            read_settings(["attribution"], texts)
 
 
 def test_a_look_is_printed_saved_and_shown_in_a_notebook(tmp_path: Path) -> None:
