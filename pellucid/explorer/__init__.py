@@ -1,0 +1,1 @@
+"""The explorer: questions about the numbers of a trace, and the page that lays out the answers."""

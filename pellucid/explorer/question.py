@@ -1,0 +1,163 @@
+"""Questions: `ask(session, "cell", {"at": "probs[t=1,v=2]"})` returns plain data, the same for every caller.
+
+The live page fetches an answer, an exported page embeds it, and a test compares it with the trace. A question
+is a file in `questions/`; the signature of its `answer` says what each parameter is and how large it may be.
+"""
+
+import functools
+import inspect
+import math
+import types
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from pellucid import registry
+from pellucid.arguments import check_float, check_int
+from pellucid.errors import UsageError, show, unknown
+
+if TYPE_CHECKING:
+    from pellucid.explorer.session import Session
+
+FAMILY = "pellucid.explorer.questions"
+LARGEST_TEXT = 4096
+"""Characters of a text parameter without a bound of its own."""
+
+
+class Range(NamedTuple):
+    """The least and the largest value of a number."""
+
+    least: float
+    most: float
+
+
+class Length(NamedTuple):
+    """The largest number of characters of a text, or of entries of a list."""
+
+    most: int
+
+
+class QuestionParameter(NamedTuple):
+    """One parameter of a question, as the signature of its `answer` declares it."""
+
+    name: str
+    type: Any
+    bound: Range | Length | None
+    is_optional: bool
+    default: Any
+
+
+def list_questions() -> list[str]:
+    """Returns the names of all questions."""
+    return registry.kinds(FAMILY)
+
+
+def find_question(name: str) -> ModuleType:
+    """Returns the file of a question."""
+    return registry.module_of(FAMILY, name, "a question")
+
+
+def get_method(name: str) -> str:
+    """Returns "GET", or "POST" for a question that changes something or computes for long."""
+    method: str = getattr(find_question(name), "METHOD", "GET")
+    return method
+
+
+def ask(session: "Session", name: str, given: Mapping[str, Any], is_text: bool = False) -> dict[str, Any]:
+    """Returns the answer to a question as plain data.
+
+    With `is_text` every parameter is a text, as a URL has it: "6", "true".
+    """
+    answer = find_question(name).answer
+    values = {}
+    for parameter in read_signature(answer):
+        if parameter.name in given:
+            values[parameter.name] = _read(session, parameter, given[parameter.name], is_text)
+        elif parameter.default is inspect.Parameter.empty:
+            if parameter.type is not _held_trace():
+                raise UsageError(f"the question {name} needs {parameter.name}.")
+            values[parameter.name] = session.get_trace(None)
+    known = [parameter.name for parameter in read_signature(answer)]
+    if more := [key for key in given if key not in known]:
+        raise UsageError(unknown(f"a parameter of the question {name}", more[0], known))
+    return to_json(answer(session, **values))  # type: ignore[no-any-return]
+
+
+@functools.cache
+def read_signature(answer: Callable[..., Any]) -> tuple[QuestionParameter, ...]:
+    """Returns the parameters of an `answer` after the session."""
+    hints = get_type_hints(answer, include_extras=True)
+    found = []
+    for name, parameter in list(inspect.signature(answer).parameters.items())[1:]:
+        hint, bound, is_optional = hints[name], None, False
+        if get_origin(hint) in (Union, types.UnionType):
+            inner = [part for part in get_args(hint) if part is not types.NoneType]
+            is_optional, hint = len(inner) < len(get_args(hint)), inner[0]
+        if get_origin(hint) is Annotated:
+            hint, bound = get_args(hint)[:2]
+        found.append(QuestionParameter(name, hint, bound, is_optional, parameter.default))
+    return tuple(found)
+
+
+def _held_trace() -> type:
+    from pellucid.explorer.session import HeldTrace
+
+    return HeldTrace
+
+
+def _read(session: "Session", parameter: QuestionParameter, given: Any, is_text: bool) -> Any:
+    """Returns a parameter's value, checked against its declaration."""
+    name, type, bound = parameter.name, parameter.type, parameter.bound
+    if given is None and parameter.is_optional:
+        return None
+    if type is _held_trace():
+        return given if isinstance(given, type) else session.get_trace(_check_text(name, given, Length(64)))
+    if type is str:
+        return _check_text(name, given, bound)
+    if is_text:
+        given = _parse(name, type, given)
+    if type is bool:
+        if not isinstance(given, bool):
+            raise UsageError(f"{name} must be true or false, not {show(given)}.")
+        return given
+    if type is int:
+        return check_int(name, given, *(map(int, bound) if isinstance(bound, Range) else (0, 2**31)))
+    if type is float:
+        return check_float(name, given, *(bound if isinstance(bound, Range) else ()))
+    most = bound.most if isinstance(bound, Length) else LARGEST_TEXT
+    if not isinstance(given, list) or len(given) > most:
+        raise UsageError(f"{name} must be a list of at most {most:,} whole numbers, not {show(given)}.")
+    return [check_int(f"{name}[{i}]", entry, 0, 2**31) for i, entry in enumerate(given)]
+
+
+def _check_text(name: str, given: Any, bound: Any) -> str:
+    most = bound.most if isinstance(bound, Length) else LARGEST_TEXT
+    if not isinstance(given, str) or len(given) > most:
+        raise UsageError(f"{name} must be a text of at most {most:,} characters, not {show(given)}.")
+    return given
+
+
+def _parse(name: str, type: Any, given: Any) -> Any:
+    """Returns a number, a truth value or a list from the text of a URL."""
+    text = _check_text(name, given, None)
+    if type is bool:
+        return {"true": True, "1": True, "false": False, "0": False}.get(text, text)
+    try:
+        return type(text) if type in (int, float) and text.isascii() else text
+    except ValueError:
+        return text
+
+
+def to_json(data: Any) -> Any:
+    """Returns data that JSON can hold: plain numbers and lists, "inf", "-inf" and "nan" as texts."""
+    if isinstance(data, dict):
+        return {key: to_json(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [to_json(value) for value in data]
+    if isinstance(data, np.ndarray | np.generic):
+        return to_json(data.tolist())
+    if isinstance(data, float) and not math.isfinite(data):
+        return str(data)
+    return data
