@@ -18,7 +18,7 @@ Marks = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
-class Window:
+class TableWindow:
     """The part of a value that begins at the cell `first`, of at most `most_rows` × `most_cols` numbers.
 
     The rows are the axis before the last and the columns the last one; of a matrix that the formulas use
@@ -111,7 +111,7 @@ class Window:
         y, x = self.rows.start, self.cols.start
         return top - y, bottom - 1 - y, left - x, right - 1 - x
 
-    def find_neighbors(self) -> dict[str, "Window | None"]:
+    def find_neighbors(self) -> dict[str, "TableWindow | None"]:
         """Returns the windows `up`, `down`, `left` and `right` of this one; None at an edge."""
         return {
             "up": self._move(self.row, self.rows.start - 1),
@@ -120,7 +120,7 @@ class Window:
             "right": self._move(self.col, self.cols.stop),
         }
 
-    def _move(self, axis: int | None, to: int) -> "Window | None":
+    def _move(self, axis: int | None, to: int) -> "TableWindow | None":
         """Returns the window, along one axis, of the tile that holds the index `to`."""
         if axis is None or not 0 <= to < (size := self.trace.value(self.name).shape[axis]):
             return None
@@ -137,9 +137,9 @@ def find_start(i: int, size: int, most: int) -> int:
     return min(i // most * most, max(0, size - most))
 
 
-def find_window(trace: Trace, name: str, index: Index, rows: int = ROWS, cols: int = COLS) -> Window:
+def find_window(trace: Trace, name: str, index: Index, rows: int = ROWS, cols: int = COLS) -> TableWindow:
     """Returns the window whose tile holds a cell: the whole value where it fits."""
-    window, shape = Window(trace, name, index, rows, cols), trace.value(name).shape
+    window, shape = TableWindow(trace, name, index, rows, cols), trace.value(name).shape
     first = list(index)
     for axis, most in ((window.row, rows), (window.col, cols)):
         if axis is not None:

@@ -5,7 +5,7 @@ import pytest
 
 from pellucid.explain.address import parse
 from pellucid.explain.trace import Trace
-from pellucid.explorer.window import Window, find_window
+from pellucid.explorer.window import TableWindow, find_window
 from pellucid.reference.tape import Tape
 from pellucid.workbench.opening import load
 
@@ -38,7 +38,7 @@ def test_all_cells_of_a_value_are_reached_through_neighbors() -> None:
         if window.first not in seen:
             seen.add(window.first)
             todo += filter(None, window.find_neighbors().values())
-    shown = {number for first in seen for number in Window(trace, "x", first).numbers.ravel()}
+    shown = {number for first in seen for number in TableWindow(trace, "x", first).numbers.ravel()}
     assert len(seen) == 9 and len(shown) == 500
 
 
