@@ -1,6 +1,6 @@
 """Training steps on tapes, and their tapes joined into one, so that any number of any step has a name."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,11 +24,13 @@ def forward(
     targets: Any = None,
     *,
     objective: Mapping[str, Any] | None = None,
+    make_tape: Callable[[], Tape] = Tape,
     **more: Any,
 ) -> Tape:
     """Returns the tape of one forward pass, with the loss where there are targets; `objective` holds the
-    settings of the loss, `more` those of `transformer`."""
-    tape = Tape()
+    settings of the loss, `more` those of `transformer`. A tape from `make_tape` may count its steps, or take
+    some of them from another run."""
+    tape = make_tape()
     for name, shape in config.parameters().items():
         value = weights.get(name)  # once: it may be read from a file
         if value is None or np.shape(value) != shape:
@@ -54,12 +56,14 @@ def train(
     objective: Mapping[str, Any] | None = None,
     padding: Any = None,
     by_head: bool = False,
+    make_tape: Callable[[], Tape] = Tape,
     **settings: Any,
 ) -> list[Tape]:
     """Returns one tape per update, and a last one with the forward pass of the trained weights; `settings`
     are those of `update`."""
     tapes: list[Tape] = []
-    run = {"objective": objective, "padding": padding, "by_head": by_head}
+    run: dict[str, Any] = {"objective": objective, "padding": padding, "by_head": by_head}
+    run["make_tape"] = make_tape
     weights, state = dict(weights), dict[str, Array]()
     for k in range(1, steps + 1):
         tape = forward(config, weights, ids, targets, **run)

@@ -1,7 +1,7 @@
 """`pellucid.trace`: a run of the specification with every number kept, and its file."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from pellucid.explain import trace_file
 from pellucid.explain.trace import Trace
 from pellucid.interop.resolve import open_model
 from pellucid.pretrained import LazyWeights
+from pellucid.reference.tape import Tape
 from pellucid.reference.training import forward, join, train
 from pellucid.workbench.prompts import Prompt, PromptBatch, make_batch
 from pellucid.workbench.updates import check_smoothing, read_update
@@ -44,6 +45,7 @@ def trace(
     settings: Mapping[str, float] | None = None,
     raw_tokens: bool = False,
     by_head: bool = False,
+    make_tape: Callable[[], Tape] = Tape,
     **more_settings: float,
 ) -> Trace:
     """Runs the specification on a prompt and returns every number, with gradients and updates where asked.
@@ -60,7 +62,8 @@ def trace(
     `path` is the specification, or a path of the fast engine ("eager", "fused", "compiled"), whose own
     numbers then stand on the specification's program. With `raw_tokens`, tokens are labelled as the
     tokenizer's file writes them. With `by_head`, each block's attn_out is the sum of `attn.head_out`, what
-    each head adds to the residual stream, over the heads.
+    each head adds to the residual stream, over the heads. `make_tape` returns the tape on which the
+    specification runs, a new one for each update.
 
     >>> import pellucid
     >>> run = pellucid.trace("abcd", "A B", target="C", update="sgd", lr=0.5)
@@ -84,6 +87,9 @@ def trace(
     if backward and path == "compiled":
         raise UsageError('compiled code shows its forward pass alone; gradients are seen with path="eager".')
     dtype, types = "float64", dict[str, str]()
+    run_settings: dict[str, Any] = {
+        "objective": objective, "padding": batch.padding, "by_head": by_head, "make_tape": make_tape
+    }  # fmt: skip
     if path != "reference":
         from pellucid.workbench import engines
 
@@ -101,11 +107,10 @@ def trace(
     elif request:
         optimizer, choice = request
         inputs = (model.config, model.weights, batch.ids, batch.targets)
-        more = {"objective": objective, "padding": batch.padding, "by_head": by_head, **choice}
-        tape = join(train(*inputs, optimizer, steps, **more))
+        tape = join(train(*inputs, optimizer, steps, **(run_settings | choice)))
     else:
         inputs = (model.config, model.weights, batch.ids, batch.targets)
-        tape = forward(*inputs, objective=objective, padding=batch.padding, by_head=by_head)
+        tape = forward(*inputs, **run_settings)
         if backward:
             tape.backward(tape.ref("loss"))
     tokens = [[model.token(id) for id in row] for row in batch.rows]
