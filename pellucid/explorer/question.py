@@ -9,19 +9,17 @@ import inspect
 import math
 import types
 from collections.abc import Callable, Mapping
-from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from pellucid import registry
 from pellucid.arguments import check_float, check_int
 from pellucid.errors import UsageError, show, unknown
+from pellucid.explorer import find_question
 
 if TYPE_CHECKING:
     from pellucid.explorer.session import Session
 
-FAMILY = "pellucid.explorer.questions"
 LARGEST_TEXT = 4096
 """Characters of a text parameter without a bound of its own."""
 
@@ -48,15 +46,10 @@ class QuestionParameter(NamedTuple):
     is_optional: bool
     default: Any
 
-
-def list_questions() -> list[str]:
-    """Returns the names of all questions."""
-    return registry.kinds(FAMILY)
-
-
-def find_question(name: str) -> ModuleType:
-    """Returns the file of a question."""
-    return registry.module_of(FAMILY, name, "a question")
+    @property
+    def is_looked_up(self) -> bool:
+        """Whether the session holds it under an id: its type has `look_up(session, id)`."""
+        return hasattr(self.type, "look_up")
 
 
 def get_method(name: str) -> str:
@@ -76,9 +69,9 @@ def ask(session: "Session", name: str, given: Mapping[str, Any], is_text: bool =
         if parameter.name in given:
             values[parameter.name] = _read(session, parameter, given[parameter.name], is_text)
         elif parameter.default is inspect.Parameter.empty:
-            if parameter.type is not _held_trace():
+            if not parameter.is_looked_up:
                 raise UsageError(f"the question {name} needs {parameter.name}.")
-            values[parameter.name] = session.get_trace(None)
+            values[parameter.name] = parameter.type.look_up(session, None)
     known = [parameter.name for parameter in read_signature(answer)]
     if more := [key for key in given if key not in known]:
         raise UsageError(unknown(f"a parameter of the question {name}", more[0], known))
@@ -101,19 +94,14 @@ def read_signature(answer: Callable[..., Any]) -> tuple[QuestionParameter, ...]:
     return tuple(found)
 
 
-def _held_trace() -> type:
-    from pellucid.explorer.session import HeldTrace
-
-    return HeldTrace
-
-
 def _read(session: "Session", parameter: QuestionParameter, given: Any, is_text: bool) -> Any:
     """Returns a parameter's value, checked against its declaration."""
     name, type, bound = parameter.name, parameter.type, parameter.bound
     if given is None and parameter.is_optional:
         return None
-    if type is _held_trace():
-        return given if isinstance(given, type) else session.get_trace(_check_text(name, given, Length(64)))
+    if parameter.is_looked_up:
+        is_held = isinstance(given, type)
+        return given if is_held else type.look_up(session, _check_text(name, given, Length(64)))
     if type is str:
         return _check_text(name, given, bound)
     if is_text:

@@ -17,8 +17,8 @@ from pellucid.workbench.tracing import read_trace
 
 MOST_TRACES = 8
 MOST_BYTES = 4_000_000_000
-"""A session holds at most so many traces, of so many bytes together: the least recently used is dropped, and
-computed again when it is asked for."""
+"""Limits of the traces that a session holds, and of their bytes together: the least recently used is dropped,
+and computed again when it is asked for."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,11 @@ class HeldTrace:
     parent: str | None = None
     totals: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What `total` computed of a value, kept."""
+
+    @classmethod
+    def look_up(cls, session: "Session", id: str | None) -> "HeldTrace":
+        """Returns the trace that a question's parameter names; the newest where that is None."""
+        return session.get_trace(id)
 
     @cached_property
     def readers(self) -> dict[str, list[str]]:
