@@ -127,6 +127,12 @@ class Session:
             raise UsageError(f"there is no trace {id!r}; there are {', '.join(self.traces)}.")
         return self.traces[id]
 
+    def get_unedited(self, held: HeldTrace) -> HeldTrace:
+        """Returns the trace before the first edit: this one where it has none."""
+        while held.parent is not None:
+            held = self.get_trace(held.parent)
+        return held
+
     def ask(self, question: str, /, **parameters: Any) -> Mapping[str, Any]:
         """Returns the answer to a question, as `question.ask` does."""
         return ask(self, question, parameters)

@@ -66,7 +66,10 @@ class TableWindow:
     @property
     def numbers(self) -> Array:
         """The numbers, [rows, cols]: a view, never a copy of the whole value."""
-        value = self.trace.value(self.name)
+        return self.select(self.trace.value(self.name))
+
+    def select(self, value: Array) -> Array:
+        """Returns the numbers of another value of the same shape that stand in this window."""
         at: list[int | slice] = list(self.first)
         for axis, places in ((self.row, self.rows), (self.col, self.cols)):
             if axis is not None:

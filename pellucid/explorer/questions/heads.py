@@ -1,6 +1,7 @@
 """`heads`: the attention patterns of all layers and heads as small pictures."""
 
 import base64
+import math
 import re
 from typing import Annotated, Any
 
@@ -9,55 +10,61 @@ import numpy as np
 from pellucid.dtypes import Array
 from pellucid.errors import UsageError
 from pellucid.explain.trace import Trace
+from pellucid.explorer.labels import show_label
 from pellucid.explorer.question import Range
 from pellucid.explorer.session import HeldTrace, Session
 
 LARGEST = 32
 """Rows and columns of a picture: a longer pattern is pooled."""
 MOST_BYTES = 300_000
-"""Bytes of all pictures; they are pooled further where they would have more."""
-_PATTERN = re.compile(r"blocks\.(\d+)\.attn\.pattern")
+"""Bytes of all pictures: where they would have more, they are pooled further."""
+LISTED = 8
+"""Values of attention that a message lists."""
+_PATTERN = re.compile(r"blocks\.\d+\.attn\.pattern")
 
 
-def answer(
-    session: Session, trace: HeldTrace, b: Annotated[int, Range(0, 1_000_000)] = 0
-) -> dict[str, Any]:
-    """Returns of each layer the attention pattern [heads, rows, cols] of prompt `b` as bytes in base64, 255 for
-    a share of 1; a pattern of more than 32 positions is pooled, the largest share of each field."""
+def answer(session: Session, trace: HeldTrace, b: Annotated[int, Range(0, 1_000_000)] = 0) -> dict[str, Any]:
+    """Returns the attention pattern [heads, rows, cols] of each layer on prompt `b` as bytes in base64, 255
+    for a share of 1. A pattern of more than 32 positions is pooled: each field shows its largest share."""
     found = trace.trace
     names = [name for name in found.tape.values if _PATTERN.fullmatch(name)]
+    if not names:
+        raise UsageError(_describe_absence(found))
     patterns = [found.value(name) for name in names]
-    if not patterns or any(p.ndim != 4 or p.shape[1:] != patterns[0].shape[1:] for p in patterns):
-        raise UsageError(_describe_absence(found, bool(patterns)))
+    if patterns[0].ndim != 4 or any(pattern.shape != patterns[0].shape for pattern in patterns):
+        raise UsageError(f"the attention patterns differ in shape: open one by its name, {names[0]}.")
     batch, heads, rows, cols = patterns[0].shape
     if b >= batch:
-        raise UsageError(f"there is no prompt b={b}: b has 0…{batch - 1}.")
-    pictures = [_draw(pattern[b]) for pattern in patterns]
-    tokens = [found.label(names[0], "s", s, (b, None, None, None)) for s in range(cols)]
+        raise UsageError(f"{names[0]} has no b={b}: b has 0…{batch - 1}.")
+    most = min(LARGEST, math.isqrt(MOST_BYTES // (len(names) * heads)) or 1)
+    pictures = [_draw(pattern[b], most) for pattern in patterns]
     return {
         "patterns": names,
         "layers": len(names),
         "heads": heads,
-        "rows": pictures[0].shape[1],
-        "cols": pictures[0].shape[2],
-        "is_pooled": pictures[0].shape[1:] != (rows, cols),
+        "rows": min(rows, most),
+        "cols": min(cols, most),
+        "is_pooled": max(rows, cols) > most,
         "pictures": [base64.b64encode(picture.tobytes()).decode() for picture in pictures],
-        "labels": tokens,
+        "labels": [show_label(found, names[0], "s", s, (b, None, None, None)) for s in range(cols)],
         "b": b,
     }
 
 
-def _draw(pattern: Array) -> Array:
-    """Returns round(255 p) of a pattern [H T S], at most 32 × 32 per head."""
+def _draw(pattern: Array, most: int) -> Array:
+    """Returns ⌊255 p + ½⌋ of a pattern [H T S], at most `most` × `most` numbers for each head."""
     for axis in (1, 2):
-        size = pattern.shape[axis]
-        if size > LARGEST:
-            starts = np.arange(LARGEST) * size // LARGEST
-            pattern = np.maximum.reduceat(pattern, starts, axis)
-    return np.rint(255 * np.clip(np.nan_to_num(pattern, nan=0.0), 0, 1)).astype(np.uint8)
+        if (size := pattern.shape[axis]) > most:
+            pattern = np.maximum.reduceat(pattern, np.arange(most) * size // most, axis)
+    shares = np.clip(np.nan_to_num(pattern, nan=0.0), 0, 1)
+    return np.asarray(np.rint(255 * shares), dtype=np.uint8)
 
 
-def _describe_absence(trace: Trace, has_patterns: bool) -> str:
-    if has_patterns:
-        return "the attention patterns of the layers differ in shape: open one by its name."
-    return "this trace has no attention patterns."
+def _describe_absence(trace: Trace) -> str:
+    """Says what the trace holds of attention where it holds no pattern whole, as of tiled attention."""
+    layer = next((name.partition(".attn.")[0] for name in trace.tape.values if ".attn." in name), None)
+    if layer is None:
+        return "this trace has no attention."
+    own = [name for name in trace.tape.steps if name.startswith(f"{layer}.attn.")]
+    listed = ", ".join(own[:LISTED]) + " …" * (len(own) > LISTED)
+    return f"this model never holds an attention pattern whole; of attention this trace has {listed}."

@@ -4,40 +4,65 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from pellucid.errors import UsageError
+from pellucid.explorer.labels import show_label
 from pellucid.explorer.question import Range
 from pellucid.explorer.session import HeldTrace, Session
+from pellucid.interpretability.logits.search import find_largest
+
+INDEX = Range(0, 1_000_000)
 
 
 def answer(
     session: Session,
     trace: HeldTrace,
-    t: Annotated[int, Range(0, 1_000_000)] | None = None,
+    t: Annotated[int, INDEX] | None = None,
     count: Annotated[int, Range(1, 64)] = 8,
+    b: Annotated[int, INDEX] = 0,
 ) -> dict[str, Any]:
-    """Returns the `count` likeliest tokens after position `t`, by default the last one: each with its
-    address, probability p, rank and surprisal −ln p; and the entropy of the whole distribution in nats."""
-    found, probs = trace.trace, trace.trace.value("probs")
-    t = probs.shape[1] - 1 if t is None else min(t, probs.shape[1] - 1)
-    p = probs[0, t]
-    likeliest = np.argsort(-p, kind="stable")[:count]
-    with np.errstate(divide="ignore"):
+    """Returns the `count` likeliest tokens after position `t` of prompt `b`, by default its last one: each
+    with its address, probability p, rank and surprisal −ln p; and the entropy of the whole distribution in
+    nats."""
+    found = trace.trace
+    if "probs" not in found.tape or found.value("probs").ndim != 3:
+        raise UsageError("this trace has no next-token probabilities: it is not that of a language model.")
+    probs = found.value("probs")
+    b = check_place("b", b, probs.shape[0])
+    t = find_last(trace, b) if t is None else check_place("t", t, probs.shape[1])
+    p = probs[b, t]
+    with np.errstate(divide="ignore", invalid="ignore"):
         surprisal = -np.log(p)
     tokens = [
         {
-            "at": found.address("probs", (0, t, int(id))),
+            "at": found.address("probs", (b, t, int(id))),
             "id": int(id),
-            "label": found.label("probs", "v", int(id)),
+            "label": show_label(found, "probs", "v", int(id), (b, t, int(id))),
             "p": p[id],
             "rank": rank,
             "surprisal": surprisal[id],
         }
-        for rank, id in enumerate(likeliest)
+        for rank, id in enumerate(find_largest(p, count))
     ]
     entropy = float(np.sum(p[p > 0] * surprisal[p > 0]))
     return {
         "t": t,
-        "label": found.label("probs", "t", t),
+        "b": b,
+        "label": show_label(found, "probs", "t", t, (b, t, 0)),
         "entropy": entropy,
         "tokens": tokens,
         "vocab": p.size,
     }
+
+
+def check_place(axis: str, i: int, size: int) -> int:
+    """Returns an index of an axis; raises where the axis has no such index."""
+    if i >= size:
+        raise UsageError(f"probs has no {axis}={i}: {axis} has 0…{size - 1}.")
+    return i
+
+
+def find_last(held: HeldTrace, b: int) -> int:
+    """Returns the position of the last token of a prompt: a shorter one of a batch is padded."""
+    length, ids = int(held.trace.value("probs").shape[1]), held.trace.run.get("ids")
+    own = ids[b] if isinstance(ids, list) and b < len(ids) else None
+    return min(len(own), length) - 1 if isinstance(own, list) and own else length - 1
