@@ -17,12 +17,13 @@ def answer(
     trace: HeldTrace,
     layer: Annotated[int, Range(0, 100_000)],
     head: Annotated[int, Range(0, 100_000)],
-    t: Annotated[int, Range(0, 1_000_000)] = 0,
+    t: Annotated[int, Range(0, 1_000_000)] | None = None,
     rows: Annotated[int, Range(1, 32)] = 16,
     count: Annotated[int, Range(1, 16)] = 4,
 ) -> dict[str, Any]:
-    """Returns, for `rows` queries from position `t`, the `count` keys with the largest share of the attention
-    pattern, largest first, and the sum of the further shares; and the names of the scores of this layer."""
+    """Returns, for `rows` queries from position `t` (by default the last ones), the `count` keys with the
+    largest share of the attention pattern, largest first, and the sum of the further shares; and the names of
+    the scores of this layer."""
     found, prefix = trace.trace, f"blocks.{layer}.attn."
     name = prefix + "pattern"
     if name not in found.tape.values or found.value(name).ndim != 4:
@@ -31,7 +32,7 @@ def answer(
     if head >= pattern.shape[1]:
         raise UsageError(f"there is no head {head}: block {layer} has heads 0 to {pattern.shape[1] - 1}.")
     length = pattern.shape[2]
-    t = min(t, length - 1)
+    t = max(length - rows, 0) if t is None else min(t, length - 1)
     queries = []
     for query in range(t, min(t + rows, length)):
         shares = pattern[0, head, query]

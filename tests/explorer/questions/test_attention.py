@@ -34,6 +34,7 @@ def test_a_long_prompt_is_read_in_parts(session: Session) -> None:
     found = session.ask("attention", layer=0, head=0, t=2, rows=2)
     assert [query["t"] for query in found["queries"]] == [2, 3]
     assert (found["up"], found["down"], found["length"]) == (0, 4, 5)
+    assert [query["t"] for query in session.ask("attention", layer=0, head=0, rows=2)["queries"]] == [3, 4]
 
 
 def test_the_scores_before_the_softmax_are_named(session: Session) -> None:
