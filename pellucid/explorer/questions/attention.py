@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from pellucid.errors import UsageError
+from pellucid.explorer.labels import show_label
 from pellucid.explorer.question import Range
 from pellucid.explorer.session import HeldTrace, Session
 
@@ -40,11 +41,11 @@ def answer(
         queries.append(
             {
                 "t": query,
-                "label": found.label(name, "t", query),
+                "label": show_label(found, name, "t", query),
                 "keys": [
                     {
                         "s": s,
-                        "label": found.label(name, "s", s),
+                        "label": show_label(found, name, "s", s),
                         "at": found.address(name, (0, head, query, s)),
                         "value": shares[s],
                     }

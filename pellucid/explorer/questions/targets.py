@@ -2,6 +2,7 @@
 
 from typing import Annotated, Any
 
+from pellucid.explorer.labels import show_label
 from pellucid.explorer.question import Range
 from pellucid.explorer.session import HeldTrace, Session
 
@@ -24,9 +25,9 @@ def answer(session: Session, trace: HeldTrace, count: Annotated[int, Range(1, 25
     targets = [
         {
             "t": t,
-            "after": found.label("probs", "t", t),
+            "after": show_label(found, "probs", "t", t),
             "id": id,
-            "label": found.label("probs", "v", id),
+            "label": show_label(found, "probs", "v", id),
             "probs": [number(f"probs{suffix}", (0, t, id)) for suffix in passes],
             "nll": [number(f"nll{suffix}", (0, t)) for suffix in passes],
         }
