@@ -11,8 +11,9 @@ from pellucid import notebook
 from pellucid.arguments import check_int, check_text
 from pellucid.errors import AddressError, TapeError
 from pellucid.explain import address as addresses
-from pellucid.explain.expression import Cell, Expression, find_operands, format_expression
+from pellucid.explain.expression import Cell, Expression, find_operands
 from pellucid.explain.formula import Formula, build_formula
+from pellucid.explain.pieces import format_expression
 from pellucid.explain.recording import RecordingArray, Top, record_part
 from pellucid.explain.table import IN_PYTHON, More, Slice
 from pellucid.explain.trace import Trace

@@ -1,4 +1,4 @@
-"""The arithmetic of one number: an expression tree that can be printed and recomputed."""
+"""The arithmetic of one number: an expression tree that can be recomputed, and written by `pieces.py`."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pellucid.format import format_number
 from pellucid.reference.op import Index
-from pellucid.reference.ops.einsum import format_scale
 
 
 @dataclass(frozen=True)
@@ -108,81 +106,3 @@ def find_operands(expression: Expression, weight: float = math.inf) -> Iterator[
         case Branch(what, condition):
             yield from find_operands(what, weight)
             yield from find_operands(condition, 0.0)
-
-
-# How tightly each form binds: a part that binds looser than its place needs parentheses.
-_CHOICE, _SUM, _PRODUCT, _POWER, _ATOM = range(5)
-_PREFIX = {"exp": "e^", "sqrt": "√"}
-_INFIX = {"add": (" + ", _SUM), "subtract": (" - ", _SUM), "divide": (" / ", _PRODUCT)}
-
-
-def format_expression(expression: Expression, digits: int = 5) -> str:
-    """Returns the arithmetic as typed into a calculator, with this many significant digits."""
-    return _format(expression, digits)[0]
-
-
-def _format(expression: Expression, digits: int) -> tuple[str, int]:
-    match expression:
-        case Branch(what):
-            return _format(what, digits)
-        case Cell(text=text) if text:
-            return text, _ATOM if text[0] not in "-−" else _SUM
-        case Number(value) | Cell(_, _, value):
-            return format_number(value, digits), _ATOM if value >= 0 else _SUM
-        case Apply("choose", (condition, yes, no)):
-            then, holds, otherwise = (_format(part, digits)[0] for part in (yes, condition, no))
-            return f"{then} if {holds}, else {otherwise}", _CHOICE
-        case Apply("greater", (left, right)):
-            return f"{_format(left, digits)[0]} > {_format(right, digits)[0]}", _CHOICE
-        case Apply("pow10", (arg,)):
-            return f"10^{_format_operand(arg, _ATOM, digits)}", _POWER
-        case Sum(terms, rest, folded):
-            parts = [_format_operand(term, _PRODUCT, digits, signed=True) for term in terms]
-            if folded:
-                parts.append(f"{format_number(rest, digits)} [{folded:,} smaller term{'s' * (folded > 1)}]")
-            if not parts:
-                return "0", _ATOM
-            return " + ".join(parts).replace(" + -", " - "), _SUM if len(parts) > 1 else _PRODUCT
-        case Apply("multiply", (*args, Number(scale))) if args and scale > 0:
-            text = _format_operand(_multiply(args), _PRODUCT, digits, signed=True)
-            return text + format_scale(scale, digits), _PRODUCT
-        case Apply("multiply", (*args, Apply("divide", (Number(1.0), divisor)))) if args:
-            return _format(Apply("divide", (_multiply(args), divisor), math.nan), digits)
-        case Apply("multiply", args):
-            text = " · ".join(
-                _format_operand(arg, _PRODUCT, digits, signed=i == 0) for i, arg in enumerate(args)
-            )
-            return text, _PRODUCT
-        case Apply("negative", (arg,)):
-            return f"-{_format_operand(arg, _PRODUCT, digits)}", _SUM
-        case Apply("power", (base, Number(exponent))):
-            if exponent == -0.5:
-                return f"1 / √({_format(base, digits)[0]})", _PRODUCT
-            return (
-                f"{_format_operand(base, _ATOM, digits)}^{_format_operand(Number(exponent), _ATOM, digits)}",
-                _POWER,
-            )
-        case Apply(function, (left, right)) if function in _INFIX:
-            sign, level = _INFIX[function]
-            text = _format_operand(right, level + 1, digits, signed=function == "add")
-            if function != "add" and text.startswith("-"):
-                text = f"({text})"
-            text = (_format_operand(left, level, digits, signed=True) + sign + text).replace(" + -", " - ")
-            return text, level
-        case Apply(function, (arg,)) if function in _PREFIX:
-            return _PREFIX[function] + _format_operand(arg, _ATOM, digits), _POWER
-        case Apply(function, args):
-            name = {"maximum": "max", "minimum": "min", "log": "ln", "log10": "log₁₀"}.get(function, function)
-            return f"{name}({', '.join(_format(arg, digits)[0] for arg in args)})", _ATOM
-
-
-def _multiply(factors: list[Expression]) -> Expression:
-    return factors[0] if len(factors) == 1 else Apply("multiply", tuple(factors), math.nan)
-
-
-def _format_operand(expression: Expression, needs: int, digits: int, signed: bool = False) -> str:
-    """Returns an operand, in parentheses where it needs them; a leading minus needs none where `signed`."""
-    text, binds = _format(expression, digits)
-    if signed and text.startswith("-") and isinstance(expression, Number | Cell):
-        return text
-    return text if binds >= needs else f"({text})"

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, TypeGuard
 
 from pellucid.explain.expression import FUNCTIONS as ARITHMETIC
-from pellucid.explain.expression import Apply, Cell, Expression, Number, Sum, format_expression
+from pellucid.explain.expression import Apply, Cell, Expression, Number, Sum
+from pellucid.explain.pieces import format_expression
 
 _LARGEST_EXPONENT = math.log(sys.float_info.max)
 """Above it NumPy warns that e^x overflows; a number from a sheet file may be of any size."""

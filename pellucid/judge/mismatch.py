@@ -7,8 +7,8 @@ import numpy as np
 
 from pellucid.errors import TapeError
 from pellucid.explain.derive import record_arithmetic
-from pellucid.explain.expression import format_expression
 from pellucid.explain.formula import build_formula
+from pellucid.explain.pieces import format_expression
 from pellucid.explain.trace import Trace
 from pellucid.reference.op import Array, Index
 

@@ -33,8 +33,8 @@ from pellucid.cost import count_parameters
 from pellucid.errors import AddressError, UsageError, unknown
 from pellucid.explain import address as addresses
 from pellucid.explain.derive import record_arithmetic
-from pellucid.explain.expression import format_expression
 from pellucid.explain.formula import build_formula
+from pellucid.explain.pieces import format_expression
 from pellucid.explain.table import Slice
 from pellucid.explain.trace import Trace
 from pellucid.figures.figure import Figure

@@ -12,7 +12,8 @@ import pytest
 
 from pellucid.config import preset, preset_text
 from pellucid.explain.derive import record_arithmetic
-from pellucid.explain.expression import Apply, Cell, Expression, Number, Sum, compute, format_expression
+from pellucid.explain.expression import Apply, Cell, Expression, Number, Sum, compute
+from pellucid.explain.pieces import format_expression
 from pellucid.explain.trace import Trace
 from pellucid.judge.mismatch import find_mismatch
 from pellucid.reference.op import Index
