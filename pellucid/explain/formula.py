@@ -4,7 +4,7 @@ import re
 
 from pellucid.explain.notation import Literal, Node, Symbol, fill, parse, slots
 from pellucid.explain.trace import Trace
-from pellucid.explain.typeset import write_latex, write_mathml, write_text
+from pellucid.explain.typeset import MathTree, make_mathml_tree, write_latex, write_mathml, write_text
 from pellucid.format import format_number
 from pellucid.reference.op import Index, each, rows
 from pellucid.reference.ops.einsum import Spec, einsum, format_scale, sizes_of
@@ -28,6 +28,10 @@ class Formula(str):
     def to_mathml(self) -> str:
         """Returns the formula as a `<math>` element, for a browser."""
         return write_mathml(self.tree)
+
+    def to_mathml_tree(self) -> MathTree:
+        """Returns the same element as nested lists, ["mrow", {attributes}, child, …]."""
+        return make_mathml_tree(self.tree)
 
     def to_latex(self) -> str:
         """Returns the formula for LaTeX's math mode, without the dollar signs."""

@@ -8,7 +8,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from html import escape
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pellucid.explain.notation import (
     Definitions,
@@ -132,21 +132,43 @@ def write_text(node: Node) -> str:
 
 # ---- MathML
 
+MathTree = list[Any]
+"""An element: ["mrow", {attributes}, child, …], where a child is an element or a text."""
+
+
+def make_mathml_tree(node: Node) -> MathTree:
+    """Returns the formula as a `math` element in nested lists, which no reader has to parse as markup."""
+    return ["math", {"display": "block"}, _mathml(node)]
+
 
 def write_mathml(node: Node) -> str:
-    """Returns the formula as a `<math>` element."""
-    return f'<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">{_mathml(node)}</math>'
+    """Returns the formula as the text of a `<math>` element."""
+    name, attributes, *children = make_mathml_tree(node)
+    return _serialize([name, {"xmlns": "http://www.w3.org/1998/Math/MathML"} | attributes, *children])
 
 
-def _tag(name: str, *parts: str) -> str:
-    return f"<{name}>{''.join(parts)}</{name}>"
+def _serialize(tree: MathTree | str) -> str:
+    if isinstance(tree, str):
+        return escape(tree)
+    name, attributes, *children = tree
+    listed = "".join(f' {key}="{escape(value)}"' for key, value in attributes.items())
+    return f"<{name}{listed}>{''.join(map(_serialize, children))}</{name}>"
 
 
-def _mo(sign: str) -> str:
-    return _tag("mo", escape(sign))
+def _tag(name: str, *children: MathTree | str) -> MathTree:
+    return [name, {}, *children]
 
 
-def _mathml(node: Node) -> str:
+def _mo(sign: str) -> MathTree:
+    return _tag("mo", sign)
+
+
+def _separate(elements: Iterable[MathTree]) -> list[MathTree]:
+    """Returns the elements with commas between them."""
+    return [part for i, element in enumerate(elements) for part in ([_mo(",")] * (i > 0) + [element])]
+
+
+def _mathml(node: Node) -> MathTree:
     """Returns one element."""
     match node:
         case Symbol():
@@ -154,9 +176,9 @@ def _mathml(node: Node) -> str:
         case Literal(text):
             return _mathml_number(text)
         case Words(text):
-            return _tag("mtext", escape(text))
+            return _tag("mtext", text)
         case Slot(key):
-            return _tag("mi", escape(key))
+            return _tag("mi", key)
         case Infix():
             return _mathml_chain(_merge_words(node))
         case Negative(body):
@@ -170,29 +192,29 @@ def _mathml(node: Node) -> str:
         case Group(body):
             return _tag("mrow", _mo("("), _mathml(body), _mo(")"))
         case Function(name, arguments, is_bare):
-            inside = _mo(",").join(map(_mathml, arguments))
-            function = _tag("mi", escape(name)) + _mo("\u2061")
-            return _tag("mrow", function, inside if is_bare else _tag("mrow", _mo("("), inside, _mo(")")))
+            inside = _separate(map(_mathml, arguments))
+            listed = inside if is_bare else [_tag("mrow", _mo("("), *inside, _mo(")"))]
+            return _tag("mrow", _tag("mi", name), _mo("\u2061"), *listed)
         case Reduction(name, index, body):
-            sign = _mo("∑") if name == "Σ" else _tag("mi", escape(name))
+            sign = _mo("∑") if name == "Σ" else _tag("mi", name)
             under = sign if index is None else _tag("munder", sign, _mathml(index))
             return _tag("mrow", under, _mathml(body))
         case EvaluatedAt(body, condition):
             return _tag("msub", _tag("mrow", _mathml(body), _mo("|")), _mathml(condition))
         case Piecewise(value, condition, otherwise):
-            holds = "" if condition is None else _tag("mtext", "if\u00a0") + _mathml(condition)
-            rows = [(_mathml(value), holds), (_mathml(otherwise), _tag("mtext", "else"))]
-            table = _tag("mtable", *(_tag("mtr", *(_tag("mtd", cell) for cell in row)) for row in rows))
+            holds = [] if condition is None else [_tag("mtext", "if\u00a0"), _mathml(condition)]
+            rows = [[[_mathml(value)], holds], [[_mathml(otherwise)], [_tag("mtext", "else")]]]
+            table = _tag("mtable", *(_tag("mtr", *(_tag("mtd", *cell) for cell in row)) for row in rows))
             return _tag("mrow", _mo("{"), table)
         case Definitions(body, definitions):
             parts = (part for each in definitions for part in (_tag("mtext", ",\u2003"), _mathml(each)))
             return _tag("mrow", _mathml(body), *parts)
 
 
-def _mathml_chain(chain: Infix) -> str:
+def _mathml_chain(chain: Infix) -> MathTree:
     parts = [_mathml(chain.operands[0])]
     for operator, operand in zip(chain.operators, chain.operands[1:], strict=True):
-        is_text = isinstance(operand, Words) or parts[-1].startswith("<mtext>")
+        is_text = isinstance(operand, Words) or parts[-1][0] == "mtext"
         sign = "\u2062" if not operator.strip() else {"-": "−"}.get(operator, operator)
         parts += [
             _tag("mtext", "\u00a0") if is_text and not operator.strip() else _mo(sign),
@@ -201,22 +223,20 @@ def _mathml_chain(chain: Infix) -> str:
     return _tag("mrow", *parts)
 
 
-def _mathml_number(text: str) -> str:
+def _mathml_number(text: str) -> MathTree:
     mantissa, e, exponent = text.partition("e")
     if not e:
-        return (
-            _tag("mrow", _mo("−"), _tag("mn", text[1:])) if text.startswith("-") else _tag("mn", escape(text))
-        )
+        return _tag("mrow", _mo("−"), _tag("mn", text[1:])) if text.startswith("-") else _tag("mn", text)
     power = _tag("msup", _tag("mn", "10"), _mathml_number(str(int(exponent))))
     return power if mantissa == "1" else _tag("mrow", _mathml_number(mantissa), _mo("·"), power)
 
 
-def _mathml_symbol(symbol: Symbol) -> str:
+def _mathml_symbol(symbol: Symbol) -> MathTree:
     parts = _split(symbol)
-    core = _tag("mi", escape(parts.base))
+    core = _tag("mi", parts.base)
     if parts.accent:
-        core = f'<mover accent="true">{core}{_mo(_ACCENTS[parts.accent][0])}</mover>'
-    above = _tag("mrow", *(_tag("mtext", escape(text)) for text in parts.superscripts))
+        core = ["mover", {"accent": "true"}, core, _mo(_ACCENTS[parts.accent][0])]
+    above = _tag("mrow", *(_tag("mtext", text) for text in parts.superscripts))
     below = _mathml_axis(parts.subscript)
     if parts.subscript and parts.superscripts:
         core = _tag("msubsup", core, below, above)
@@ -225,14 +245,12 @@ def _mathml_symbol(symbol: Symbol) -> str:
     elif parts.superscripts:
         core = _tag("msup", core, above)
     if symbol.axes:
-        core = _tag("msub", core, _tag("mrow", _mo(",").join(map(_mathml_axis, symbol.axes))))
+        core = _tag("msub", core, _tag("mrow", *_separate(map(_mathml_axis, symbol.axes))))
     return _tag("mrow", _tag("mi", "d"), core) if parts.prefix else core
 
 
-def _mathml_axis(axis: str) -> str:
-    if axis.isdigit():
-        return _tag("mn", axis)
-    return _tag("mi", escape(axis.replace("'", "′")))
+def _mathml_axis(axis: str) -> MathTree:
+    return _tag("mn", axis) if axis.isdigit() else _tag("mi", axis.replace("'", "′"))
 
 
 # ---- LaTeX

@@ -1,6 +1,7 @@
 """A formula is true: filled with numbers it gives the operation's own result. It is a tree, written as text,
 MathML and LaTeX."""
 
+import json
 import math
 import re
 from collections.abc import Iterator
@@ -258,6 +259,52 @@ def test_mathml_is_well_formed_and_keeps_every_symbol(formulas: list[Formula]) -
         for node in tree:
             if isinstance(node, Symbol) and node.text.isalpha() and node.text.isascii():
                 assert node.text.removeprefix("d" * node.is_gradient) in shown, made
+
+
+CHILDREN = {"mfrac": 2, "msup": 2, "msub": 2, "munder": 2, "mover": 2, "msubsup": 3}
+ELEMENTS = {"math", "mrow", "mi", "mn", "mo", "mtext", "msqrt", "mtable", "mtr", "mtd", *CHILDREN}
+
+
+def check_element(tree: Any) -> None:
+    """Fails unless nested lists are known MathML elements with as many children as they need."""
+    name, attributes, *children = tree
+    assert name in ELEMENTS and attributes in ({}, {"display": "block"}, {"accent": "true"})
+    assert len(children) == CHILDREN.get(name, len(children))
+    if name in ("mi", "mn", "mo", "mtext"):
+        assert len(children) == 1 and isinstance(children[0], str)
+    else:
+        for child in children:
+            check_element(child)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_template_is_a_tree_of_known_mathml_elements(name: str) -> None:
+    check_element(Formula(parse(TEMPLATES[name])).to_mathml_tree())
+
+
+def test_the_mathml_tree_of_a_step_is_what_its_text_says(formulas: list[Formula]) -> None:
+    def to_lists(element: ElementTree.Element) -> list[Any]:
+        return [
+            element.tag.removeprefix(MATHML),
+            element.attrib,
+            *(element.text or []),
+            *map(to_lists, element),
+        ]
+
+    for made in formulas:
+        tree = made.to_mathml_tree()
+        check_element(tree)
+        assert json.loads(json.dumps(tree)) == tree
+        texts = [node.text for node in nodes(made.tree) if isinstance(node, Words)]
+        assert not any(set(text) & set("{}[]=_^") for text in texts), made
+        assert to_lists(ElementTree.fromstring(made.to_mathml())) == _split_texts(tree)
+
+
+def _split_texts(tree: Any) -> list[Any]:
+    """Returns the tree with each text as a list of its characters, as an XML reader's `text` is spread."""
+    name, attributes, *children = tree
+    texts = [char for child in children if isinstance(child, str) for char in child]
+    return [name, attributes, *texts, *(_split_texts(child) for child in children if isinstance(child, list))]
 
 
 def test_latex_is_balanced(formulas: list[Formula]) -> None:
