@@ -7,12 +7,12 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 # Compiled tests are kept, so that each worker need not rewrite their asserts again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test lint mistakes docs bench bench-gpu coverage torture
+.PHONY: setup demo test lint browser screenshots mistakes docs bench bench-gpu coverage torture
 .DEFAULT_GOAL := help
 
 .PHONY: help
 help: ## print this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-16s%s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{printf "%-18s%s\n", $$1, $$2}'
 
 # The stamp names what the environment was made from, so a changed requirement renews it.
 .venv/made: pyproject.toml constraints.txt
@@ -33,6 +33,17 @@ lint: setup ## ruff format and check, mypy strict
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+CHROMIUM := apt-get install -y --no-install-recommends chromium fonts-stix
+
+browser: ## install Debian's Chromium for the tests of the page, where it is missing and the user is root
+	@if command -v chromium > /dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; \
+	then apt-get update && $(CHROMIUM) || echo "no chromium: the tests of the page are skipped."; \
+	else echo "no chromium: the tests of the page are skipped. As root: apt-get update && $(CHROMIUM)"; fi
+
+screenshots: setup ## pictures of every screen of the explorer, light, dark and at 320 px, into screenshots/
+	$(BIN)/python -m scripts.screenshots
 
 mistakes: setup ## the table of mistakes: what catches each, and what the lessons' worksheets show of them
 	$(BIN)/python scripts/mistakes_table.py $(LESSONS)
