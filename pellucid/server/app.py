@@ -1,0 +1,91 @@
+"""An application: routes behind the checks that every request passes, and one form for every error."""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.routing import Route, Router
+from starlette.types import Message, Receive, Scope, Send
+
+from pellucid.server.limits import (
+    CHECKS,
+    SECURITY_HEADERS,
+    Access,
+    RequestError,
+    check_key,
+    make_error_body,
+)
+from pellucid.server.request import ClientDisconnected
+
+logger = logging.getLogger(__name__)
+
+
+class ShellRoute(Route):
+    """A route that asks for the key, unless it is public."""
+
+    def __init__(
+        self,
+        path: str,
+        endpoint: Callable[..., Any],
+        methods: Sequence[str] = ("GET",),
+        is_public: bool = False,
+    ) -> None:
+        super().__init__(path, endpoint, methods=methods)
+        self.is_public = is_public
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self.is_public:
+            check_key(scope["access"], scope)
+        await super().handle(scope, receive, send)
+
+
+class Shell:
+    """The ASGI application: checks a request, lets a route answer it, and adds the security headers."""
+
+    def __init__(self, routes: Iterable[ShellRoute], access: Access) -> None:
+        self.routes = list(routes)
+        self.access = access
+        self._router = Router(self.routes, redirect_slashes=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_started = False
+
+        async def send_secure(message: Message) -> None:
+            nonlocal is_started
+            if message["type"] == "http.response.start":
+                is_started = True
+                message["headers"] = [*message.get("headers", ()), *SECURITY_HEADERS]
+            await send(message)
+
+        try:
+            for check in CHECKS:
+                check(self.access, scope)
+            inner = {**scope, "app": self, "access": self.access}
+            await self._router(inner, receive, send_secure)
+        except ClientDisconnected:
+            return
+        except Exception as error:
+            if is_started:
+                raise
+            await make_refusal(error)(scope, receive, send_secure)
+
+
+def make_refusal(error: Exception) -> Response:
+    """Returns the answer to a request that a check or a route refused; anything else is a fault of ours."""
+    match error:
+        case RequestError():
+            return make_answer(make_error_body(str(error)), error.status, error.headers)
+        case HTTPException(status_code=404):
+            return make_answer(make_error_body("there is no such path."), 404)
+        case HTTPException():
+            message = f"{error.detail}."
+            return make_answer(make_error_body(message), error.status_code, dict(error.headers or {}))
+    logger.error("a request failed", exc_info=error)
+    return make_answer(make_error_body("the server failed; its terminal says how."), 500)
+
+
+def make_answer(body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Returns an answer in JSON."""
+    return Response(body, status, headers, media_type="application/json")

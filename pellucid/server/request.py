@@ -1,0 +1,149 @@
+"""What a request says, read strictly: a query string or a JSON body has one meaning, or it is refused."""
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any, NoReturn
+from urllib.parse import parse_qsl
+
+from starlette.types import Receive
+
+from pellucid.errors import quote, show
+from pellucid.server.limits import Limits, RequestError, Scope, find_header
+
+_BROKEN_ESCAPE = re.compile(rb"%(?![0-9a-fA-F]{2})")
+
+
+def parse_query(query: bytes, limits: Limits) -> dict[str, str]:
+    """Returns the parameters of a query string, each given once.
+
+    >>> parse_query(b"at=probs%5Bt%3D1%5D&rows=4", Limits())
+    {'at': 'probs[t=1]', 'rows': '4'}
+    """
+    if not query:
+        return {}
+    if _BROKEN_ESCAPE.search(query):
+        raise RequestError("the query string has a % without two hexadecimal digits after it.")
+    try:
+        pairs = parse_qsl(
+            query.decode("ascii"),
+            keep_blank_values=True,
+            strict_parsing=True,
+            errors="strict",
+            max_num_fields=limits.query_fields,
+        )
+    except ValueError as error:
+        raise RequestError(f"the query string cannot be read: {quote(error)}.") from None
+    return refuse_repeats(pairs)
+
+
+def refuse_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns the table of some pairs; of a key given twice, one reader takes the first, one the last."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise RequestError(f"{show(key)} is given twice: give it once.")
+        found[key] = value
+    return found
+
+
+def check_no_query(scope: Scope) -> None:
+    """Raises where a request that has a body also has a query string."""
+    if scope["query_string"]:
+        raise RequestError(
+            "the parameters of a POST request belong in its JSON body, not in the query string."
+        )
+
+
+async def read_json(scope: Scope, receive: Receive, limits: Limits) -> dict[str, Any]:
+    """Returns the JSON object that a request's body holds."""
+    check_media_type(scope)
+    return parse_json(await read_body(scope, receive, limits), limits)
+
+
+def check_media_type(scope: Scope) -> None:
+    """Raises unless the body is JSON as it is; a form, which any page can send, is not."""
+    media_type = (find_header(scope, b"content-type") or "").partition(";")[0].strip().lower()
+    if media_type != "application/json" or find_header(scope, b"content-encoding") not in (None, "identity"):
+        raise RequestError("the body must be JSON, not compressed, with Content-Type: application/json.", 415)
+
+
+async def read_body(scope: Scope, receive: Receive, limits: Limits) -> bytes:
+    """Returns the body; raises where it is too long, or does not arrive in time."""
+    announced = find_header(scope, b"content-length") or "0"
+    too_long = RequestError(f"the body has more than {limits.body_bytes:,} bytes.", 413)
+    if len(announced) > 18 or int(announced) > limits.body_bytes:
+        raise too_long
+    body = bytearray()
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnected
+                body += message.get("body", b"")
+                if len(body) > limits.body_bytes:
+                    raise too_long
+                if not message.get("more_body", False):
+                    return bytes(body)
+    except TimeoutError:
+        raise RequestError(
+            f"the body did not arrive within {limits.body_seconds:g} s.", 408, Connection="close"
+        ) from None
+
+
+class ClientDisconnected(Exception):
+    """The client closed the connection: there is no one to answer."""
+
+
+def parse_json(body: bytes, limits: Limits) -> dict[str, Any]:
+    """Returns the object that a JSON text holds.
+
+    >>> parse_json(b'{"prompt": "A B", "steps": 2}', Limits())
+    {'prompt': 'A B', 'steps': 2}
+    """
+    try:
+        found = json.loads(
+            body.decode("utf-8"),
+            object_pairs_hook=refuse_repeats,
+            parse_constant=_refuse_constant,
+            parse_float=_parse_float,
+        )
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else quote(error)
+        raise RequestError(f"the body is not JSON: {reason}.") from None
+    if not isinstance(found, dict):
+        raise RequestError(f"the body must be a JSON object, not {show(found)}.")
+    _check_values(found, limits.json_depth)
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+def _parse_float(text: str) -> float:
+    if not isfinite(value := float(text)):
+        raise ValueError(f"{show(text)} is larger than any number")
+    return value
+
+
+def _check_values(found: Any, depth: int) -> None:
+    """Raises where values are nested too deeply, or a text has half of a surrogate pair."""
+    if depth < 0:
+        raise RequestError("the body is nested too deeply.")
+    if isinstance(found, str) and not _is_encodable(found):
+        raise RequestError(f"{show(found)} is not Unicode text: it has half of a surrogate pair.")
+    if isinstance(found, Mapping):
+        for key, value in found.items():
+            _check_values(key, depth)
+            _check_values(value, depth - 1)
+    elif isinstance(found, list):
+        for value in found:
+            _check_values(value, depth - 1)
+
+
+def _is_encodable(text: str) -> bool:
+    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)

@@ -1,0 +1,107 @@
+"""Who may ask: sizes, hosts, origins, keys; on every route, pages included."""
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pellucid.server.app import ShellRoute
+from tests.server.serving import KEY, Running, run_server
+
+PATHS = ("/", "/explore", "/explore/", "/explore/main.js", "/explore/nothing.js", "/api/session", "/nothing")
+REFUSED_HOSTS = """
+    evil.example 127.0.0.1 localhost 127.0.0.1:1 127.0.0.1.evil.example:{port} localhost.:{port}
+    localhost:{port}.evil.example evil.example:{port} [::1] 0.0.0.0:{port} 127.0.0.1:{port}@evil.example
+    127.0.0.1:0{port} 127.1:{port} 2130706433:{port} user@127.0.0.1:{port} 127.0.0.1:{port}/ [::2]:{port}
+    """.split()  # noqa: SIM905
+REFUSED_ORIGINS = """
+    null http://evil.example https://127.0.0.1:{port} http://127.0.0.1 http://127.0.0.1:1 file://
+    http://127.0.0.1:{port}.evil.example http://localhost http://localhost:{port}/ HTTP://127.0.0.1:{port}
+    """.split()  # noqa: SIM905
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_another_host_is_refused_on_every_route(server: Running, path: str) -> None:
+    for host in REFUSED_HOSTS:
+        assert server.ask("GET", path, Host=host.format(port=server.port)).status == 400, host
+    assert server.send(f"GET {path} HTTP/1.0\r\n\r\n".encode()).startswith(b"HTTP/1.1 400")
+    assert server.send(f"GET {path} HTTP/1.1\r\n\r\n".encode()).startswith(b"HTTP/1.1 400")
+    two = f"GET {path} HTTP/1.1\r\nHost: {server.host}\r\nHost: evil.example\r\n\r\n"
+    assert server.send(two.encode()).startswith(b"HTTP/1.1 400")
+    absolute = f"GET http://{server.host}{path} HTTP/1.1\r\nHost: {server.host}\r\n\r\n"
+    assert server.send(absolute.encode()).startswith(b"HTTP/1.1 400")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LOCALHOST", "[::1]"])
+def test_our_own_names_are_accepted(server: Running, host: str) -> None:
+    assert server.ask("GET", "/explore/", Host=f"{host}:{server.port}").status == 200
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_another_origin_is_refused_on_every_route(server: Running, path: str) -> None:
+    for origin in REFUSED_ORIGINS:
+        assert server.ask("GET", path, Origin=origin.format(port=server.port)).status == 403, origin
+    for site in ("cross-site", "same-site", "x"):
+        assert server.ask("GET", path, Sec_Fetch_Site=site).status == 403, site
+
+
+def test_our_own_origin_is_accepted(server: Running) -> None:
+    headers = {"Origin": f"http://{server.host}", "Sec_Fetch_Site": "same-origin"}
+    assert server.ask("GET", "/api/session", **headers).status == 200
+
+
+def test_a_link_elsewhere_may_open_the_page_and_a_frame_may_not(server: Running) -> None:
+    link = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate"}
+    assert server.ask("GET", "/explore/", None, None, **link, Sec_Fetch_Dest="document").status == 200
+    assert server.ask("GET", "/explore/", None, None, **link, Sec_Fetch_Dest="iframe").status == 403
+    assert server.ask("GET", "/api/session", None, None, **link, Sec_Fetch_Dest="document").status == 401
+
+
+def test_a_wrong_key_is_refused_on_every_route_that_is_not_public(server: Running) -> None:
+    wrong = [None, "", "x", KEY[:-1], KEY + "k", KEY.upper(), "\xff" * 32]
+    for key in wrong:
+        answer = server.ask("GET", "/api/session", key=key)
+        assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer"), key
+        assert server.post("/api/run", b"{}", key=key).status == 401, key
+        assert server.ask("PUT", "/api/run", b"{}", key=key).status == 401, key
+    for header in (KEY, f"Basic {KEY}", f"Bearer{KEY}", f"Bearer {KEY} x"):
+        assert server.ask("GET", "/api/session", Authorization=header).status == 401, header
+    assert server.ask("GET", f"/api/session?key={KEY}", key=None).status == 401
+    assert not [question for question, *_ in server.worker.asked if question == "run"]
+
+
+def test_only_the_files_of_the_page_are_public(server: Running) -> None:
+    public = {route.path for route in server.app.routes if route.is_public}
+    assert public == {"/", "/explore", "/explore/", "/explore/{name}"}
+
+
+def test_a_new_route_asks_for_the_key() -> None:
+    async def answer(request: Request) -> Response:
+        return Response(b"{}")
+
+    with run_server(more=[ShellRoute("/new", answer)]) as running:
+        assert running.ask("GET", "/new", key=None).status == 401
+        assert running.ask("GET", "/new").status == 200
+
+
+def test_a_long_head_is_refused(server: Running) -> None:
+    assert server.ask("GET", "/api/session", X="y" * 60_000).status == 200
+    assert server.ask("GET", "/api/session", X="y" * 66_000).status == 431
+    assert server.ask("GET", "/api/session", X="y" * 200_000).status == 431
+    assert server.ask("GET", f"/api/session?x={'y' * 70_000}").status == 431
+    assert server.ask("GET", f"/api/session?x={'y' * 50_000}").status == 414
+    assert server.ask("GET", "/explore/", **{f"X{i}": "y" for i in range(101)}).status == 431
+    assert server.ask("GET", "/explore/", **{f"X{i}": "y" for i in range(98)}).status == 200
+
+
+def test_a_head_without_end_is_refused_with_the_limit(server: Running) -> None:
+    head = f"GET / HTTP/1.1\r\nHost: {server.host}\r\n".encode()
+    with server.connect() as client:
+        client.sendall(head + b"X: " + b"y" * 300_000)
+        assert client.recv(1 << 16).startswith(b"HTTP/1.1 431")
+
+
+def test_no_answer_lets_another_origin_read_it(server: Running) -> None:
+    for path in PATHS:
+        answer = server.ask("GET", path, Origin=f"http://{server.host}")
+        assert not [name for name in answer.headers if name.lower().startswith("access-control")]
+    assert server.ask("OPTIONS", "/api/run", Access_Control_Request_Method="POST").status == 405
