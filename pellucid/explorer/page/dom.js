@@ -1,0 +1,38 @@
+/** Elements. Text only ever becomes a text node: nothing here, and nothing on the page, parses markup. */
+
+const SVG = "http://www.w3.org/2000/svg";
+const MATHML = "http://www.w3.org/1998/Math/MathML";
+
+/**
+ * Makes an HTML element. A property that begins with "on" is a listener, `data` and `style` are objects, null and
+ * false are left out, true is the empty attribute; children may be nodes, texts, numbers, null, or lists of them.
+ * @param {string} tag
+ * @param {Object<string, any>|null} [properties]
+ * @returns {HTMLElement}
+ */
+export function h(tag, properties, ...children) {
+  return build(document.createElement(tag), properties, children);
+}
+
+/** Makes an SVG element, as `h` does. */
+export function svg(tag, properties, ...children) {
+  return build(document.createElementNS(SVG, tag), properties, children);
+}
+
+/** Makes a MathML element, as `h` does. */
+export function mathml(tag, properties, ...children) {
+  return build(document.createElementNS(MATHML, tag), properties, children);
+}
+
+function build(element, properties, children) {
+  for (const [name, value] of Object.entries(properties ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "data") Object.assign(element.dataset, value);
+    else if (name === "style") {
+      for (const [key, text] of Object.entries(value)) element.style.setProperty(key, text);
+    } else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}

@@ -1,0 +1,26 @@
+/** Formulas: nested lists ["mfrac", {}, …] become MathML elements; only known elements and attributes do. */
+
+import { mathml } from "./dom.js";
+
+const ELEMENTS = new Set(
+  ("math mrow mi mo mn mtext ms mspace msub msup msubsup munder mover munderover mfrac msqrt mroot mstyle mpadded " +
+    "mphantom mtable mtr mtd mmultiscripts mprescripts").split(" "),
+);
+const ATTRIBUTES = new Set(
+  ("display displaystyle scriptlevel mathvariant stretchy fence separator form largeop movablelimits lspace rspace " +
+    "width height depth linethickness accent accentunder minsize maxsize symmetric").split(" "),
+);
+
+/** Makes a formula; `text` is its reading. */
+export function formula(nested, text) {
+  const element = mathElement(nested);
+  if (text) element.setAttribute("aria-label", text);
+  return element;
+}
+
+function mathElement(nested) {
+  if (!Array.isArray(nested)) return String(nested);
+  const [tag, attributes, ...children] = nested;
+  const known = Object.entries(attributes ?? {}).filter(([name]) => ATTRIBUTES.has(name));
+  return mathml(ELEMENTS.has(tag) ? tag : "mrow", Object.fromEntries(known), ...children.map(mathElement));
+}

@@ -1,0 +1,79 @@
+/** The search box for addresses: suggestions from the names of the trace, the arrows choose, Enter opens. */
+
+import { h } from "./dom.js";
+import { hashOf } from "./link.js";
+import { visible } from "./token.js";
+
+const MOST_SUGGESTIONS = 10;
+
+/** Makes the search box. */
+export function searchBox(page) {
+  const list = h("ul", { id: "suggestions", role: "listbox", "aria-label": "Addresses", hidden: true });
+  const input = h("input", {
+    id: "search",
+    type: "text",
+    role: "combobox",
+    autocomplete: "off",
+    autocapitalize: "off",
+    spellcheck: "false",
+    placeholder: "probs[t=1,v=2]",
+    "aria-label": "Address of a number",
+    "aria-controls": "suggestions",
+    "aria-expanded": "false",
+    "aria-autocomplete": "list",
+  });
+  let chosen = -1;
+  const close = () => {
+    list.hidden = true;
+    chosen = -1;
+    input.setAttribute("aria-expanded", "false");
+    input.removeAttribute("aria-activedescendant");
+  };
+  const open = (text) => {
+    if (!text.trim()) return;
+    close();
+    input.value = "";
+    input.blur();
+    page.go(hashOf("why", text.trim()));
+  };
+  const choose = (i) => {
+    const options = Array.from(list.children);
+    options[chosen]?.removeAttribute("aria-selected");
+    chosen = options.length ? (i + options.length) % options.length : -1;
+    options[chosen]?.setAttribute("aria-selected", "true");
+    options[chosen]?.scrollIntoView({ block: "nearest" });
+    if (chosen >= 0) input.setAttribute("aria-activedescendant", options[chosen].id);
+  };
+  const suggest = async () => {
+    const text = input.value.trim().toLowerCase();
+    const { values, about } = await page.names();
+    if (input.value.trim().toLowerCase() !== text) return;
+    const found = text && !text.includes("[") ? values.filter(([name]) => name.toLowerCase().includes(text)) : [];
+    found.sort((a, b) => Number(b[0].toLowerCase() === text) - Number(a[0].toLowerCase() === text));
+    close();
+    list.replaceChildren(
+      ...found.slice(0, MOST_SUGGESTIONS).map(([name, shape], i) => {
+        const meaning = about[name.replace(/^blocks\.\d+\./, "blocks.L.")]?.meaning ?? "";
+        return h(
+          "li",
+          { id: `suggestion-${i}`, role: "option", onmousedown: (event) => (event.preventDefault(), open(name)) },
+          h("span", { class: "number" }, visible(name), h("span", { class: "faint" }, ` ${shape.join(" × ")}`)),
+          h("span", { class: "faint" }, visible(meaning)),
+        );
+      }),
+    );
+    list.hidden = list.children.length === 0;
+    input.setAttribute("aria-expanded", String(!list.hidden));
+  };
+  input.addEventListener("input", () => suggest().catch(close));
+  input.addEventListener("blur", close);
+  input.addEventListener("keydown", (event) => {
+    if (event.key === "ArrowDown") choose(chosen + 1);
+    else if (event.key === "ArrowUp") choose(chosen < 0 ? -1 : chosen - 1);
+    else if (event.key === "Enter") open(list.children[chosen]?.querySelector(".number").firstChild.data ?? input.value);
+    else if (event.key === "Escape") list.hidden ? input.blur() : close();
+    else return;
+    event.preventDefault();
+  });
+  return h("div", { class: "search" }, input, list);
+}
