@@ -81,8 +81,8 @@ function draw(figure, answer, marks, options, page) {
   );
   const table = h(
     "table",
-    { class: "grid", role: "grid", "aria-label": describe(answer) },
-    h("caption", null, caption(answer, options)),
+    { class: "grid", role: "grid" },
+    h("caption", { class: "hidden" }, describe(answer)),
     answer.col_axis &&
       h("thead", null, h("tr", null, h("td", { class: "corner" }), answer.cols.map((col) => heading(col, answer.col_axis, "col")))),
     h(
@@ -94,7 +94,7 @@ function draw(figure, answer, marks, options, page) {
     ),
   );
   const scroll = h("div", { class: "scroll" }, table);
-  figure.replaceChildren(scroll, ways(figure, answer, marks, options, page) ?? "");
+  figure.replaceChildren(h("p", { class: "caption" }, caption(answer, options)), scroll, ways(figure, answer, marks, options, page) ?? "");
   roam(figure, answer, cells, marks, options, page);
   const focus = table.querySelector("td.focus");
   if (focus) requestAnimationFrame(() => bringIntoView(scroll, focus));

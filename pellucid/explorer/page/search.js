@@ -53,7 +53,7 @@ export function searchBox(page) {
     close();
     list.replaceChildren(
       ...found.slice(0, MOST_SUGGESTIONS).map(([name, shape], i) => {
-        const meaning = about[name.replace(/^blocks\.\d+\./, "blocks.L.")]?.meaning ?? "";
+        const meaning = about[glossaryRow(name)]?.meaning ?? "";
         return h(
           "li",
           { id: `suggestion-${i}`, role: "option", onmousedown: (event) => (event.preventDefault(), open(name)) },
@@ -76,4 +76,9 @@ export function searchBox(page) {
     event.preventDefault();
   });
   return h("div", { class: "search" }, input, list);
+}
+
+/** Returns the name under which the glossary describes a value: blocks.L.attn.q@k. */
+export function glossaryRow(name) {
+  return name.replace(/\bblocks\.\d+\./g, "blocks.L.").replace(/(@|\bupdate )\d+\b/g, "$1k");
 }

@@ -65,9 +65,9 @@ async function isValue(name, page) {
 /** Shows a whole value: its first window. */
 async function showValue(main, name, page) {
   current = null;
-  const [window, names] = await Promise.all([valueWindow(name, {}, page), page.names()]);
-  const about = names.about[name.replace(/^(d\.)?blocks\.\d+\./, "$1blocks.L.")] ?? {};
-  main.append(h("h1", null, visible(about.meaning ?? name)), h("p", { class: "address" }, visible(name)), window);
+  const [window, { meaning, shape }] = await Promise.all([valueWindow(name, {}, page), page.ask("value", { at: name })]);
+  const size = shape.map(showCount).join(" × ");
+  main.append(h("h1", null, visible(meaning)), h("p", { class: "address" }, `${visible(name)} · ${size}`), window);
 }
 
 function openCell(at) {
