@@ -112,7 +112,7 @@ def _read_index(
         places = [place for _, place in entries]
     elif len(entries) <= sum(size > 1 for size in shape):  # in order, of the axes that have a choice
         short = iter([place for _, place in entries])
-        places = [next(short, plain) if size > 1 else "0" for size, plain in zip(shape, whole, strict=True)]
+        places = [next(short, plain) if size > 1 else plain for size, plain in zip(shape, whole, strict=True)]
     else:
         wrong = f"{len(entries)} indices are too many"
     if wrong:
@@ -207,7 +207,13 @@ def _describe_shape(trace: Trace, name: str) -> str:
 def _describe_axis(trace: Trace, name: str, axis: str, index: Sequence[int | None] = ()) -> str:
     size, labels = trace.size(name, axis), trace.texts(name, axis, index)[:LISTED]
     tokens = f" ({' '.join(str(text) for text in labels)}{' …' * (size > LISTED)})" if any(labels) else ""
-    return f"{axis} has 0…{size - 1}{tokens}" if size > 1 else f"{axis} has only 0"
+    return (
+        f"{axis} has 0…{size - 1}{tokens}"
+        if size > 1
+        else f"{axis} has only 0"
+        if size
+        else f"{axis} is empty"
+    )
 
 
 def describe_missing(trace: Trace, part: Address) -> str:

@@ -176,3 +176,11 @@ def test_a_missing_gradient_or_update_says_what_to_give(trace: Trace) -> None:
 )
 def test_a_message_does_not_repeat_what_is_endless(trace: Trace, address: str) -> None:
     assert len(refused(trace, address)) < 1000
+
+
+def test_a_value_without_numbers_has_a_name_but_no_cell() -> None:
+    tape = Tape()
+    tape.constant("x", np.zeros((0, 3)))
+    assert parse(Trace(tape), "x").cell is None
+    with pytest.raises(AddressError, match="i is empty"):
+        parse(Trace(tape), "x[i=0,j=0]")
