@@ -265,9 +265,13 @@ function keepState(more) {
   }
 }
 
-/** Draws the screen of the address bar; `isSame` keeps focus and scroll where they are. */
+/**
+ * Draws the screen of the address bar; `isSame` keeps focus and scroll where they are. Once every part is drawn,
+ * data-drawn says of which address: what measures or reads the page waits for it.
+ */
 async function route(isSame = false) {
   const number = ++turnNumber;
+  delete main.dataset.drawn;
   let [id, ...args] = readHash(location.hash);
   if (id === "trace" && args[0]) {
     page.trace = page.session.traces.find((trace) => trace.id === args[0]) ?? page.trace;
@@ -306,6 +310,8 @@ async function route(isSame = false) {
     if (turnNumber > 1) focusHeading(view, true);
   }
   keepState({ seen: true });
+  await later?.settled;
+  if (number === turnNumber) main.dataset.drawn = location.hash;
 }
 
 /** Returns an address and which of its numbers on the screen an element is. */
