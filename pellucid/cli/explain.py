@@ -69,6 +69,13 @@ def explain(
     lines: Annotated[
         int, typer.Option(help="How long the text may be; 0: no limit.", min=0, max=1_000_000)
     ] = 40,
+    flatten: Annotated[
+        bool,
+        typer.Option(
+            "--flatten",
+            help="Chains of additions as one sum: the residual stream by everything that was written to it.",
+        ),
+    ] = False,
     raw_tokens: Annotated[
         bool, typer.Option("--raw-tokens", help="Tokens as the tokenizer's file writes them: Ġcat, not ·cat.")
     ] = False,
@@ -108,6 +115,7 @@ def explain(
         depth=depth,
         top=top,
         lines=None if json else lines or None,
+        flatten=flatten,
         tokens=tokens,
         batch=batch,
         progress=_Progress(),

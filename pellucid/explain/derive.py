@@ -12,7 +12,8 @@ from pellucid.arguments import check_int, check_text
 from pellucid.errors import AddressError, TapeError
 from pellucid.explain import address as addresses
 from pellucid.explain.expression import Cell, Expression, find_operands
-from pellucid.explain.formula import Formula, build_formula
+from pellucid.explain.flatten import can_flatten, find_terms, record_flat_sum
+from pellucid.explain.formula import Formula, build_formula, build_sum_formula
 from pellucid.explain.pieces import format_expression
 from pellucid.explain.recording import RecordingArray, Top, record_part
 from pellucid.explain.table import IN_PYTHON, More, Slice
@@ -37,6 +38,8 @@ class Derivation:
     others: list[Cell] = field(default_factory=list)
     expression: Expression | None = None
     operands: list["Derivation"] = field(default_factory=list)
+    is_flattened: bool = False
+    """Whether operands that are additions were replaced by their own operands."""
     shown_at: "Derivation | None" = None
     """The derivation of the same cell elsewhere in this tree, where that is expanded."""
     cut_by: tuple[str, ...] = ()
@@ -57,7 +60,20 @@ class Derivation:
     @property
     def formula(self) -> Formula | None:
         """The formula in symbols, as text with `to_mathml()` and `to_latex()`; None for an input."""
-        return build_formula(self.trace, self.step, self.index) if self.step else None
+        if self.step is None:
+            return None
+        if self.is_flattened:
+            terms = find_terms(self.trace, self.step, self.index)
+            return build_sum_formula(self.trace, self.name, [term.name for term in terms])
+        return build_formula(self.trace, self.step, self.index)
+
+    @property
+    def note(self) -> str:
+        """What distinguishes the arithmetic from that of the run; empty where nothing does."""
+        if not self.is_flattened or self.step is None:
+            return ""
+        count = len(find_terms(self.trace, self.step, self.index))
+        return f"a sum of {count} terms: the run adds them in another order, so the last digits may differ"
 
     def __str__(self) -> str:
         return escape_controls("\n".join(format_lines(self)))
@@ -76,9 +92,12 @@ class Derivation:
         cut = notebook.line(_format_cut(self, IN_PYTHON))
         return f"{_format_html(self, '', places)}{cut}"
 
-    def expand(self, step: Step, top: int) -> None:
-        """Records this cell's arithmetic, and follows of each name the cell in the largest term."""
-        self.expression = record_arithmetic(self.trace, step, self.index, top)
+    def expand(self, step: Step, top: int, flatten: bool = False) -> None:
+        """Records this cell's arithmetic, and follows of each name the cell in the largest term; with
+        `flatten`, a chain of additions is one sum."""
+        self.is_flattened = flatten and can_flatten(self.trace.tape, step)
+        record = record_flat_sum if self.is_flattened else record_arithmetic
+        self.expression = record(self.trace, step, self.index, top)
         found: dict[str, list[tuple[Cell, float]]] = {}
         for cell, weight in (*find_operands(self.expression), *_find_selectors(self.trace, step, self.index)):
             cells = found.setdefault(cell.name, [])
@@ -127,17 +146,18 @@ def _find_selectors(trace: Trace, step: Step, index: Index) -> Iterator[tuple[Ce
 
 
 def explain(
-    trace: Trace, at: str, depth: int = 3, top: int = 6, most: int | None = 40
+    trace: Trace, at: str, depth: int = 3, top: int = 6, most: int | None = 40, flatten: bool = False
 ) -> "Derivation | Slice":
     """Returns the derivation of one number, or a table where the address names several.
 
-    The text has at most `most` lines; 0 and None mean no limit.
+    The text has at most `most` lines; 0 and None mean no limit. With `flatten`, an operand of an addition
+    that is itself an addition is replaced by its operands.
     """
     check_limits(at, depth, top, most)
     part = addresses.parse(trace, at)
     if part.cell is None:
         return Slice(trace, part, top, most or None)
-    return derive(trace, at, depth, top, most or None)
+    return derive(trace, at, depth, top, most or None, flatten)
 
 
 def check_limits(at: Any, depth: Any, top: Any, lines: Any) -> None:
@@ -149,10 +169,13 @@ def check_limits(at: Any, depth: Any, top: Any, lines: Any) -> None:
         check_int("lines", lines, least=0)
 
 
-def derive(trace: Trace, at: str, depth: int = 3, top: int = 6, most: int | None = 40) -> Derivation:
+def derive(
+    trace: Trace, at: str, depth: int = 3, top: int = 6, most: int | None = 40, flatten: bool = False
+) -> Derivation:
     """Returns the derivation of one cell, down to `depth` steps below it, each cell expanded once.
 
-    As text it has at most `most` lines: what is nearest to the number is expanded first.
+    As text it has at most `most` lines: what is nearest to the number is expanded first. With `flatten`,
+    chains of additions are sums.
     """
     check_limits(at, depth, top, most)
     part = addresses.parse(trace, at)
@@ -167,12 +190,12 @@ def derive(trace: Trace, at: str, depth: int = 3, top: int = 6, most: int | None
             if node.step is None or node.shown_at:
                 continue
             try:
-                node.expand(node.step, top)
+                node.expand(node.step, top, flatten)
             except Exception as error:  # a trace file may hold a step that cannot run
                 raise TapeError(
                     f"{node.name!r} cannot be computed again from this trace: {error}."
                 ) from error
-            used += 2 + len(node.operands)
+            used += 2 + node.is_flattened + len(node.operands)
             if most is not None and used > most:
                 node.expression, node.operands, root.cut_by = None, [], ("lines",)
                 return root
@@ -219,6 +242,8 @@ def _format_tree(
     bar = after + ("│  " if node.operands else "   ")
     yield f"{bar}{node.formula}"
     yield f"{bar}= {format_expression(node.expression, digits)}"
+    if node.note:
+        yield f"{bar}({node.note})"
     inner = node.name.removeprefix("d.").rpartition(".")[0]
     for i, operand in enumerate(node.operands):
         corner, under = ("└─ ", "   ") if i == len(node.operands) - 1 else ("├─ ", "│  ")
@@ -278,6 +303,7 @@ def _format_html(node: Derivation, scope: str, places: dict[int, int]) -> str:
         return notebook.branch(head, ())
     inner = node.name.removeprefix("d.").rpartition(".")[0] or node.name
     arithmetic_lines = f"{node.formula}\n= {format_expression(node.expression, 5)}"
+    arithmetic_lines += f"\n({node.note})" * bool(node.note)
     operands = (_format_html(operand, inner, places) for operand in node.operands)
     return notebook.branch(head, (notebook.line(arithmetic_lines), *operands))
 
@@ -313,6 +339,8 @@ def to_data(node: Derivation) -> dict[str, Any]:
             "arithmetic": format_expression(node.expression, 17),
             "operands": [to_data(operand) for operand in node.operands],
         }
+        if node.note:
+            data["note"] = node.note
     return data
 
 

@@ -1,8 +1,9 @@
 """The formula of a step: the operation's template, filled with the symbols and axes of its values."""
 
 import re
+from collections.abc import Sequence
 
-from pellucid.explain.notation import Literal, Node, Symbol, fill, parse, slots
+from pellucid.explain.notation import Infix, Literal, Node, Symbol, fill, parse, slots
 from pellucid.explain.trace import Trace
 from pellucid.explain.typeset import MathTree, make_mathml_tree, write_latex, write_mathml, write_text
 from pellucid.format import format_number
@@ -11,6 +12,8 @@ from pellucid.reference.ops.einsum import Spec, einsum, format_scale, sizes_of
 from pellucid.reference.ops.einsum import parse as parse_spec
 from pellucid.reference.tape import Step
 
+MOST_TERMS = 6
+"""Terms of a sum that are all named."""
 _BLOCK = re.compile(r"blocks\.\d+\.")
 _SLOT = re.compile(r"(?P<row>r)?(?P<input>\d+)(?:\[(?P<last>\w*)\])?")
 
@@ -59,6 +62,14 @@ def build_formula(trace: Trace, step: Step, index: Index) -> Formula:
         last = f"{axes[-1]}'" if found["row"] and axes else found["last"]
         values[key] = _replace_last_axis(symbols[int(found["input"])], last)
     return Formula(fill(tree, values))
+
+
+def build_sum_formula(trace: Trace, name: str, terms: Sequence[str]) -> Formula:
+    """Returns the formula of a value that is the sum of these: X = X_E + A + … + F."""
+    shown: list[Node] = [_symbol(trace, term, trace.about(name).axes) for term in terms]
+    if len(shown) > MOST_TERMS:
+        shown[2:-1] = [Symbol("…")]
+    return Formula(Infix((_symbol(trace, name), Infix(tuple(shown), ("+",) * (len(shown) - 1))), ("=",)))
 
 
 def _replace_last_axis(symbol: Symbol, last: str | None) -> Symbol:

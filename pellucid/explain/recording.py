@@ -107,7 +107,7 @@ class RecordingArray(TrackedArray):
             def derive_term(i: int, top: Top) -> Expression:
                 return self.derive(_ints(np.unravel_index(read[i], self.shape)), top)
 
-            terms = _Terms(self.value.ravel()[read], derive_term)
+            terms = Terms(self.value.ravel()[read], derive_term)
             return _REDUCTIONS[function](terms, top, float(value[index]))
 
         return RecordingArray(value, derive)
@@ -117,7 +117,7 @@ class RecordingArray(TrackedArray):
 
         def derive(index: Index, top: Top) -> Expression:
             read = self.value[index[:-1]][: index[-1] + 1]
-            return _sum(_Terms(read, lambda i, top: self.derive((*index[:-1], i), top)), top)
+            return fold_sum(Terms(read, lambda i, top: self.derive((*index[:-1], i), top)), top)
 
         return RecordingArray(value, derive)
 
@@ -155,12 +155,12 @@ class RecordingArray(TrackedArray):
                 if not isinstance(x, RecordingArray)
             ]
             kept = np.flatnonzero(np.logical_and.reduce(nonzero)) if nonzero else np.arange(products.size)
-            return _sum(_Terms(products.ravel()[kept], lambda i, k: derive_term(int(kept[i]), k)), top)
+            return fold_sum(Terms(products.ravel()[kept], lambda i, k: derive_term(int(kept[i]), k)), top)
 
         return RecordingArray(value, derive)
 
 
-class _Terms:
+class Terms:
     """The numbers that a reduction reads, with the expression of each."""
 
     def __init__(self, values: Array, derive: Callable[[int, Top], Expression]) -> None:
@@ -198,7 +198,7 @@ def _align(array: Array, letters: str, over: str) -> Array:
     return np.expand_dims(ordered, tuple(a for a, i in enumerate(over) if i not in letters))
 
 
-def _sum(terms: _Terms, top: Top) -> Expression:
+def fold_sum(terms: Terms, top: Top) -> Expression:
     """Returns the sum of the terms: all where they are at most `top`, else the largest and the exact rest."""
     values, count = terms.values, terms.values.size
     total = float(values.sum())
@@ -216,18 +216,18 @@ def _sum(terms: _Terms, top: Top) -> Expression:
     return Sum(kept, float(values[others].sum()), count - len(kept), total)
 
 
-def _mean(terms: _Terms, top: Top, value: float) -> Expression:
-    return Apply("divide", (_sum(terms, top), Number(terms.values.size)), value)
+def _mean(terms: Terms, top: Top, value: float) -> Expression:
+    return Apply("divide", (fold_sum(terms, top), Number(terms.values.size)), value)
 
 
-def _max(terms: _Terms, top: Top, value: float) -> Expression:
+def _max(terms: Terms, top: Top, value: float) -> Expression:
     most = top if isinstance(top, int) else top.top
     largest = np.argsort(-terms.values, kind="stable")[:most]
     return Apply("max", tuple(terms.derive(int(i), top) for i in largest), value)
 
 
-_REDUCTIONS: dict[Any, Callable[[_Terms, Top, float], Expression]] = {
-    np.sum: lambda terms, top, value: _sum(terms, top),
+_REDUCTIONS: dict[Any, Callable[[Terms, Top, float], Expression]] = {
+    np.sum: lambda terms, top, value: fold_sum(terms, top),
     np.mean: _mean,
     np.max: _max,
 }

@@ -43,6 +43,7 @@ _LETTERS = {
     "√": r"\surd",
     "−": "-",
     "·": r"\cdot",
+    "…": r"\dots",
 }
 _SIGNS = {"·": r" \cdot ", "≥": r" \ge ", "≤": r" \le ", "": "", " ": r"\, "}
 _FUNCTIONS = ("tanh", "cos", "sin", "ln", "max", "exp")

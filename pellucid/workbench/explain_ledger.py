@@ -57,6 +57,7 @@ def explain_token(
     depth: int = 3,
     top: int = 6,
     lines: int | None = 40,
+    flatten: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> TokenNumber:
     """Returns where a number behind a token came from; tokens are numbered from 1.
@@ -74,7 +75,7 @@ def explain_token(
     if at is None and ledger.completions[choice].entries:
         notes = [*format_token(ledger, token, choice), *notes[1:]]
     usual = DEFAULT_ADDRESS if ledger.sampling.beams == 1 else f"sampling.probs[v={id}]"
-    derived = derive.explain(trace, at or usual, depth, top, lines)
+    derived = derive.explain(trace, at or usual, depth, top, lines, flatten)
     about = {"choice": choice, "token": step + 1, "id": id, "probability": probability}
     return TokenNumber(derived, tuple(notes), about)
 

@@ -70,6 +70,7 @@ def explain_run(
     lines: int | None,
     raw_tokens: bool,
     progress: Callable[[int, int], None],
+    flatten: bool = False,
 ) -> RunNumber | RunNames:
     """Returns where a number of a run came from; without an address, the names that it has.
 
@@ -82,7 +83,7 @@ def explain_run(
     parse(past.outline(name, k), at)  # a wrong address is refused before the work
     done = past.rebuild(k, (name,), progress)
     trace = done.trace(name)
-    found, part = explain(trace, at, depth, top, lines or None), parse(trace, at)
+    found, part = explain(trace, at, depth, top, lines or None, flatten), parse(trace, at)
     return RunNumber(found, tuple(_notes(done, trace, name, part)), _replay_data(done, trace, name, part))
 
 

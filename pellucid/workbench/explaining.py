@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pellucid.arguments import check_bool
 from pellucid.errors import UsageError
 from pellucid.explain import derive, overview, table
 from pellucid.explain.derive import Derivation, check_limits
@@ -35,6 +36,7 @@ def explain(
     depth: int = 3,
     top: int = 6,
     lines: int | None = 40,
+    flatten: bool = False,
     tokens: int | None = None,
     batch: int | None = None,
     progress: Callable[[int, int], None] = lambda step, last: None,
@@ -49,7 +51,9 @@ def explain(
 
     `at` is the address of a number, "probs[t=1,v=2]", or of a table of numbers, "blocks.5.attn.pattern[h=3]".
     Operands are followed for `depth` steps, long sums show their `top` largest terms, and the text has at
-    most `lines` lines (None: all). Without `at`, the names of all values are returned.
+    most `lines` lines (None: all). With `flatten`, an operand of an addition that is itself an addition is
+    replaced by its operands: the residual stream becomes the sum of everything that was written to it.
+    Without `at`, the names of all values are returned.
 
     With a prompt, `run` holds the other arguments of `trace`. Without one, `model` is a trace or its file;
     the folder of a training run, where `at` is NAME@k after update k, and `progress` is called for each
@@ -70,6 +74,7 @@ def explain(
     if isinstance(model, os.PathLike):
         model = os.fspath(model)
     check_limits("" if at is None else at, depth, top, lines)
+    check_bool("flatten", flatten)
     if (ledger := _read_ledger(model, token is not None)) is not None:
         given = {**run, "prompt": prompt, "tokens": tokens, "batch": batch, "raw_tokens": raw_tokens or None}
         if names := [name for name, value in given.items() if value is not None]:
@@ -81,7 +86,16 @@ def explain(
         from pellucid.workbench.explain_ledger import explain_token
 
         return explain_token(
-            ledger, token, at, choice=choice, model=ledger_model, depth=depth, top=top, lines=lines, say=say
+            ledger,
+            token,
+            at,
+            choice=choice,
+            model=ledger_model,
+            depth=depth,
+            top=top,
+            lines=lines,
+            flatten=flatten,
+            say=say,
         )
     if token is not None or ledger_model is not None:
         from pellucid.generation.ledger.file import check_not_page
@@ -106,10 +120,10 @@ def explain(
     elif not run and tokens is None and isinstance(model, str) and is_run(model):
         from pellucid.workbench.explain_run import explain_run
 
-        return explain_run(model, at, depth, top, lines, raw_tokens, progress)
+        return explain_run(model, at, depth, top, lines, raw_tokens, progress, flatten)
     else:
         return _shapes(model, at, tokens, batch, run)
-    return found if at is None else derive.explain(found, at, depth, top, lines)
+    return found if at is None else derive.explain(found, at, depth, top, lines, flatten)
 
 
 def _read_ledger(model: Any, is_asked: bool) -> "Ledger | None":
