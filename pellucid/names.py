@@ -7,6 +7,7 @@ Both engines use these names and no others. `L` is the index of a layer. Further
     d.X.clipped   the gradient after clipping by the global norm
     X.keep        the dropout mask of X: 0, or 1 / (1 − rate)
     X.dropped     X after dropout
+    X.computed    X as its formula gives it, where cells of X were edited; d.X.backpropagated of a gradient
     X.lora_a  X.lora_b   the LoRA factors of the projection X: X.weight + s · lora_b lora_a
     X.m@k  X.v@k  a parameter's moments after k updates
     X@k           a parameter after k updates, or a value in the forward pass after k updates
@@ -263,6 +264,9 @@ def describe(name: str, also: Mapping[str, Name] = MappingProxyType({})) -> Name
             symbol = of.symbol.replace("W", letter)
             meaning = meaning.format(of.term.removesuffix(" weight"))
             return replace(of, name=name, axes=axes, symbol=symbol, meaning=meaning, transposed=False)
+    ending = ".backpropagated" if name.startswith("d.") else ".computed"
+    if name.endswith(ending):
+        return _derive(also, name, name.removesuffix(ending), "{}°", "{}, before the edit")
     if name.startswith("d."):
         base = name.removeprefix("d.")
         if base.endswith(".clipped"):

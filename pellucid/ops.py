@@ -21,7 +21,7 @@ from pellucid.reference.ops.activations import (
 from pellucid.reference.ops.arithmetic import add, lerp, power, scaled_sum, subtract
 from pellucid.reference.ops.einsum import einsum
 from pellucid.reference.ops.features import elu_plus_one, random_features
-from pellucid.reference.ops.indexing import concat, narrow, take
+from pellucid.reference.ops.indexing import concat, narrow, put, take
 from pellucid.reference.ops.losses import cross_entropy, mean_squared_error, neg_log_probs
 from pellucid.reference.ops.masks import mask
 from pellucid.reference.ops.normalization import l1_normalize, rstd, safe_divide
@@ -45,6 +45,7 @@ __all__ = [
     "narrow",
     "neg_log_probs",
     "power",
+    "put",
     "random_features",
     "relu",
     "relu_squared",

@@ -9,9 +9,9 @@ numbers.
 import contextlib
 import itertools
 import json
-import math
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from pellucid.names import Name, describe
 from pellucid.reference.op import Array
 from pellucid.reference.ops import find_op
 from pellucid.reference.ops.einsum import einsum, result_shape
+from pellucid.reference.ops.indexing import are_cells, put
 from pellucid.reference.tape import ANY_AXES, Step, Tape
 
 FORMAT, VERSION = "pellucid-trace", 1
@@ -438,8 +439,8 @@ def _read_step(tape: Tape, step: Any) -> None:
     except TapeError as error:
         raise Damaged(f"step {name!r}: {error}".rstrip(".")) from None
     for key, value in attrs.items():
-        plain = isinstance(value, str) or (type(value) in (int, float) and math.isfinite(value))
-        need(plain, f"step {name!r} has the attribute {key}={value!r}")
+        plain = isinstance(value, str) or (type(value) in (int, float) and abs(value) <= sys.float_info.max)
+        need(plain or made.op is put, f"step {name!r} has the attribute {key}={value!r}")
     need(_sizes_hold(tape, made), f"step {name!r} has attributes {attrs} that do not fit its shapes")
     tape.steps[name] = made
 
@@ -452,6 +453,9 @@ def _sizes_hold(tape: Tape, step: Step) -> bool:
             return bool(result_shape(shapes, **step.attrs) == tape.values[step.name].shape)
         except (ValueError, TypeError, KeyError, AttributeError):
             return False
+    if step.op is put:
+        known = set(step.attrs) == {"places", "numbers"} and shapes == [tape.values[step.name].shape]
+        return known and are_cells(*shapes, **step.attrs)
     largest = max(itertools.chain(*shapes, tape.values[step.name].shape, [1]))
     return all(
         type(step.attrs.get(key, 0)) is int and 0 <= step.attrs.get(key, 0) <= largest

@@ -30,9 +30,9 @@ from pellucid.explain.notation import (
 )
 
 _SYMBOL = re.compile(
-    r"(?P<base>.+?)(?:_(?P<sub>\w+?))?(?P<primes>'*)(?P<marks>[ᶜᵈ²]*)(?:\|(?P<via>[^@]+))?(?:@(?P<update>\d+))?"
+    r"(?P<base>.+?)(?:_(?P<sub>\w+?))?(?P<primes>'*)(?P<marks>[ᶜᵈ²°]*)(?:\|(?P<via>[^@]+))?(?:@(?P<update>\d+))?"
 )
-_MARKS = {"ᶜ": "clip", "ᵈ": "drop", "²": "2"}
+_MARKS = {"ᶜ": "clip", "ᵈ": "drop", "°": "computed", "²": "2"}
 _ACCENTS = {"\u0304": ("¯", "bar"), "\u0302": ("^", "hat"), "\u0303": ("~", "tilde"), "\u0307": ("˙", "dot")}
 _WORDY_AXES = ("out", "in", "pair", "rank")
 _LETTERS = {

@@ -11,7 +11,7 @@ for all three. The tape needs no config; the transformer is one of its users, th
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,10 @@ from pellucid.errors import AddressError, TapeError, did_you_mean
 from pellucid.names import Name
 from pellucid.reference.op import Array, Attrs, Call, Op, Ref
 from pellucid.reference.ops.arithmetic import add
+from pellucid.reference.ops.indexing import put
 
+Edits = Mapping[str, Mapping[int, float]]
+"""Numbers that a reader gave: by name, and by place in storage order."""
 ANY_AXES = ("i", "j", "k", "l", "m", "n")
 """The axes of a value without a description."""
 
@@ -54,8 +57,12 @@ class Tape:
     (array(5.), array([2., 4.]))
     """
 
-    def __init__(self, dtype: Any = np.float64) -> None:
+    def __init__(self, dtype: Any = np.float64, edits: Edits | None = None) -> None:
+        """With `edits` a step whose cells are given is two: NAME.computed, and NAME with these cells."""
         self.dtype = dtype
+        self.edits = edits or {}
+        self.updates = 0
+        """How many updates came before. A value is edited by its name in the joined tape, VALUE@k."""
         self.values: dict[str, Array] = {}
         self.steps: dict[str, Step] = {}
         self.aliases: dict[str, str] = {}
@@ -73,10 +80,19 @@ class Tape:
         """Adds a leaf without a gradient: ids, masks, tables, samples. Integers keep their dtype."""
         array = np.asarray(value, order="C")
         kept = array if array.dtype.kind in "iu" else array.astype(self.dtype, copy=False)
+        if name in self.edits:
+            kept = edit_leaf(name, kept, self.edits[name])
         return self._leaf(name, kept, "leaf")
 
     def __call__(self, name: str, op: Op, *inputs: Ref, **attrs: Any) -> Ref:
-        """Runs the operation and keeps its value under the name, as one step."""
+        """Runs the operation and keeps its value under the name, as one step; as two where it is edited."""
+        given = self.edits.get(self.joined_name(name))
+        if not given:
+            return self._append(name, op, inputs, attrs)
+        computed = self._append(computed_name(name), op, inputs, attrs)
+        return self._append(name, put, (computed,), _put_attrs(given))
+
+    def _append(self, name: str, op: Op, inputs: Sequence[Ref], attrs: Attrs) -> Ref:
         names = tuple(ref.name for ref in inputs)
         self._must_be_new(name)
         step = Step(name, op, names, attrs, self.phase)
@@ -84,7 +100,7 @@ class Tape:
             if read not in self.values:
                 raise TapeError(f"step {name!r} reads {read!r}, which is not on this tape.")
         try:
-            value = step.run(self.values)
+            value = self._run(step)
         except (ValueError, IndexError, TypeError, KeyError) as error:
             shapes = ", ".join(f"{read} {self.values[read].shape}" for read in names)
             raise TapeError(f"step {name!r} ({op.name}) cannot read {shapes}: {error}.") from error
@@ -105,6 +121,13 @@ class Tape:
         letters = tuple(axes.split()) or ANY_AXES[: len(ref.shape)]
         self.about[ref.name] = Name(ref.name, letters, symbol or ref.name, meaning, engines="reference")
         return ref
+
+    def joined_name(self, name: str) -> str:
+        """Returns the name of a step's value once the tapes of several updates are joined: VALUE@k."""
+        return f"{name}@{self.updates}" if self.updates and "@" not in name else name
+
+    def _run(self, step: Step) -> Array:
+        return step.run(self.values)
 
     def _leaf(self, name: str, value: Array, role: str) -> Ref:
         self._must_be_new(name)
@@ -226,6 +249,27 @@ class Tape:
                 if how is not None and x.name in moves:
                     reached.add(x.name)
                     yield x, y, how
+
+
+def computed_name(name: str) -> str:
+    """Returns the name of what an edited step computed. X.computed has a gradient of its own, so that of a
+    gradient differs."""
+    return f"{name}.{'backpropagated' if name.startswith('d.') else 'computed'}"
+
+
+def edit_leaf(name: str, value: Array, given: Mapping[int, float]) -> Array:
+    """Returns a parameter or a constant with some cells given, which is not a step."""
+    if value.dtype.kind != "f":
+        raise TapeError(f"{name!r} holds whole numbers, which select rows: give other ids instead.")
+    try:
+        return np.asarray(put.forward(value, **_put_attrs(given)))
+    except ValueError as error:
+        raise TapeError(f"{name!r} cannot be edited: {error}.") from error
+
+
+def _put_attrs(given: Mapping[int, float]) -> Attrs:
+    places = sorted(given)
+    return {"places": places, "numbers": [float(given[place]) for place in places]}
 
 
 class TapeScope:

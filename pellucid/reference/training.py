@@ -25,12 +25,14 @@ def forward(
     *,
     objective: Mapping[str, Any] | None = None,
     make_tape: Callable[[], Tape] = Tape,
+    updates: int = 0,
     **more: Any,
 ) -> Tape:
     """Returns the tape of one forward pass, with the loss where there are targets; `objective` holds the
     settings of the loss, `more` those of `transformer`. A tape from `make_tape` may count its steps, or take
-    some of them from another run."""
+    some of them from another run; `updates` came before this pass."""
     tape = make_tape()
+    tape.updates = updates
     for name, shape in config.parameters().items():
         value = weights.get(name)  # once: it may be read from a file
         if value is None or np.shape(value) != shape:
@@ -66,13 +68,13 @@ def train(
     run["make_tape"] = make_tape
     weights, state = dict(weights), dict[str, Array]()
     for k in range(1, steps + 1):
-        tape = forward(config, weights, ids, targets, **run)
+        tape = forward(config, weights, ids, targets, updates=k - 1, **run)
         tape.backward(tape.ref("loss"))
         updated = update(tape, rule, k, state=state, **settings)
         weights |= {ref.name.removesuffix(f"@{k}"): tape[ref] for ref in updated}
         state = {name: value for name, value in tape.values.items() if name.endswith(f"@{k}")}
         tapes.append(tape)
-    return [*tapes, forward(config, weights, ids, targets, **run)]
+    return [*tapes, forward(config, weights, ids, targets, updates=steps, **run)]
 
 
 def join(tapes: list[Tape]) -> Tape:

@@ -199,6 +199,18 @@ def test_the_formula_of_the_segment_mask_compares_a_query_with_a_key() -> None:
     assert made == "same[t,s] = 1 if seg[t] = seg[s], else 0"
 
 
+@pytest.mark.parametrize(
+    ("index", "wanted"), [((0,), "x[i] = 0.1"), ((1,), "x[i] = -1e-05"), ((2,), "x[i] = x°[i]")]
+)
+def test_the_formula_of_an_edited_cell_is_its_number(index: tuple[int], wanted: str) -> None:
+    tape = Tape(edits={"x": {0: 0.1, 1: -1e-5}})
+    tape.describe(tape("x", find_op("absolute"), tape.constant("y", [1.0, 2.0, 3.0])), axes="i")
+    made = build_formula(Trace(tape), tape.steps["x"], index)
+    assert made == wanted
+    assert not any(isinstance(node, Words) for node in nodes(made.tree))
+    ElementTree.fromstring(made.to_mathml())
+
+
 def test_letters_of_one_place_are_left_out() -> None:
     tape = Tape()
     x = tape.describe(tape.constant("x", [[1.0, 2.0]]), axes="i j", symbol="x")

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -225,6 +226,10 @@ DAMAGE: dict[str, tuple[Change, str]] = {
         lambda d: d["steps"][1]["attrs"].update(spec="abc,de->abcde"),
         "do not fit",
     ),
+    "a number too large in an attribute": (
+        lambda d: d["steps"][0].update(attrs={"lr": 10**400}),
+        "has the attribute lr",
+    ),
     "nested attribute": (lambda d: d["steps"][0].update(attrs={"spec": []}), "has the attribute spec"),
     "alias to nothing": (lambda d: d.update(aliases={"x": "y"}), "aliases do not name tensors"),
     "labels as list": (lambda d: d["tensors"]["probs"].update(labels=[]), "labels are not a table"),
@@ -240,6 +245,54 @@ def test_a_damaged_file_gives_one_clear_error(toy: Path, damage: str) -> None:
     with pytest.raises(FileError) as error:
         read(toy)
     assert words in str(error.value)
+
+
+NOT_CELLS: list[dict[str, Any]] = [
+    {"places": [36], "numbers": [1.0]},
+    {"places": [-1], "numbers": [1.0]},
+    {"places": [0, 0], "numbers": [1.0, 1.0]},
+    {"places": [0], "numbers": []},
+    {"places": [0], "numbers": ["1"]},
+    {"places": [0], "numbers": [10**400]},
+    {"places": [2**63], "numbers": [1.0]},
+    {"places": [[0]], "numbers": [1.0]},
+    {"places": {"0": 0}, "numbers": [1.0]},
+    {"places": [0], "numbers": [1.0], "rows": 2},
+    {"places": [0]},
+]
+
+
+def write_edited(file: Path) -> Trace:
+    config = CONFIGS["llama"]
+    edits = {"blocks.0.attn.pattern": {4: 0.25, 7: -1e-300}, "d.logits": {3: 1 / 3}, "probs@1": {0: 0.5}}
+    make_tape = partial(Tape, edits=edits)
+    tape = join(train(config, weights(config), IDS, TARGETS, "sgd", 1, lr=0.1, make_tape=make_tape))
+    write(Trace(tape), file)
+    return Trace(tape)
+
+
+def test_an_edited_trace_comes_back_and_is_explained_the_same(tmp_path: Path) -> None:
+    trace, again = write_edited(tmp_path / "t.json"), read(tmp_path / "t.json")
+    assert {"blocks.0.attn.pattern.computed", "d.logits.backpropagated", "probs.computed@1"} < set(
+        again.tape.steps
+    )
+    done = replay(again)
+    assert (done.exact, done.mismatches) == (done.steps, [])
+    for name in ("blocks.0.attn.pattern", "d.blocks.0.attn.pattern.computed", "d.logits", "probs@1"):
+        for index in np.ndindex(trace.value(name).shape):
+            at = trace.address(name, index)
+            assert str(derive(trace, at)) == str(derive(again, at))
+
+
+@pytest.mark.parametrize("attrs", NOT_CELLS, ids=str)
+def test_cells_that_do_not_fit_are_refused(attrs: dict[str, Any], tmp_path: Path) -> None:
+    write_edited(tmp_path / "t.json")
+    data = json.loads((tmp_path / "t.json").read_text("utf-8"))
+    step = next(step for step in data["steps"] if step["out"] == "blocks.0.attn.pattern")
+    step["attrs"] = attrs
+    (tmp_path / "t.json").write_text(json.dumps(data), "utf-8")
+    with pytest.raises(FileError, match="do not fit its shapes"):
+        read(tmp_path / "t.json")
 
 
 def test_a_step_that_cannot_run_is_a_mismatch_not_a_crash(toy: Path) -> None:

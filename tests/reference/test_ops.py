@@ -16,7 +16,7 @@ from pellucid.reference.ops.activations import soft_cap
 from pellucid.reference.ops.arithmetic import LETTERS, add, lerp, power, scaled_sum, subtract
 from pellucid.reference.ops.einsum import einsum
 from pellucid.reference.ops.features import random_features
-from pellucid.reference.ops.indexing import concat, narrow, take
+from pellucid.reference.ops.indexing import concat, narrow, put, take
 from pellucid.reference.ops.losses import cross_entropy, mean_squared_error, neg_log_probs
 from pellucid.reference.ops.masks import mask
 from pellucid.reference.ops.normalization import l1_normalize, rstd, safe_divide
@@ -181,6 +181,10 @@ def cases() -> Iterator[tuple[str, Case]]:
     ):
         yield f"narrow {shape} {where}", Case(narrow, (normal(*shape),), attrs=where)
 
+    for shape, places in (((), [0]), ((3,), [1]), ((2, 1, 3), [0, 4, 5]), ((2, 2), [])):
+        given = {"places": places, "numbers": [0.25 - place for place in places]}
+        yield f"put {shape} {places}", Case(put, (normal(*shape),), attrs=given)
+
     for rows, ids in (((1, 1), [0]), ((4, 3), [[1, 1, 3], [0, 1, 1]]), ((3, 2), [2, 2])):
         yield f"take {rows}", Case(take, (normal(*rows),), (ids,))
 
@@ -316,6 +320,23 @@ def test_a_masked_score_gets_no_gradient() -> None:
 def test_nothing_flows_back_to_a_forbidden_score_whatever_arrives() -> None:
     tape = backpropagated(Case(mask, (np.array([3.0, 1.0]),), ([1.0, 0.0],)))
     np.testing.assert_array_equal(tape["d.x0"], [tape["weight"][0], 0])
+
+
+def test_a_given_cell_is_its_number_and_passes_no_gradient_on() -> None:
+    given = {"places": [1, 2], "numbers": [0.5, -0.0]}
+    np.testing.assert_array_equal(value_of(put, [[1.0, 2.0], [3.0, 4.0]], **given), [[1, 0.5], [0, 4]])
+    gradient = gradient_of(put, [[1.0, 2.0], [3.0, 4.0]], **given)
+    assert gradient[0, 0] and gradient[1, 1] and not gradient[0, 1] and not gradient[1, 0]
+
+
+@pytest.mark.parametrize(
+    ("places", "numbers"),
+    [([4], [1.0]), ([-1], [1.0]), ([1, 1], [1.0, 2.0]), ([2, 1], [1.0, 2.0]), ([0], []), ([0], [np.nan]),
+     ([0], [1]), ([True], [1.0]), ((0,), (1.0,)), ("0", "1"), (None, None)],
+)  # fmt: skip
+def test_places_and_numbers_that_do_not_fit_are_refused(places: Any, numbers: Any) -> None:
+    with pytest.raises(TapeError, match="do not fit 4 cells"):
+        value_of(put, [[1.0, 2.0], [3.0, 4.0]], places=places, numbers=numbers)
 
 
 def test_logsumexp_of_thousands_neither_overflows_nor_vanishes() -> None:

@@ -456,3 +456,60 @@ def test_a_rerun_follows_another_parameter_and_leaves_the_tape_alone() -> None:
     other = tape.rerun({"x": np.array(5.0)})
     assert (other["y"], other["d.x"]) == (25, 10)
     assert tape["y"] == 9
+
+
+# ---- edits
+
+
+def squared(edits: dict[str, dict[int, float]], updates: int = 0) -> Tape:
+    tape = Tape(edits=edits)
+    tape.updates = updates
+    x = tape.parameter("x", [1.0, 2.0, 3.0])
+    y = tape("y", power, x, exponent=2)
+    tape("loss", einsum, y, tape.constant("weight", [1.0, 10.0, 100.0]), spec="i,i->")
+    tape.backward(tape.ref("loss"))
+    return tape
+
+
+def test_an_edited_step_is_what_it_computed_and_then_the_given_cells() -> None:
+    tape = squared({"y": {1: 7.0}})
+    np.testing.assert_array_equal(tape["y.computed"], [1, 4, 9])
+    np.testing.assert_array_equal(tape["y"], [1, 7, 9])
+    assert tape["loss"] == 1 + 70 + 900
+    assert tape.steps["y"].inputs == ("y.computed",) and tape.steps["y.computed"].op is power
+
+
+def test_no_gradient_passes_a_given_cell() -> None:
+    tape = squared({"y": {1: 7.0}})
+    np.testing.assert_array_equal(tape["d.y"], [1, 10, 100])
+    np.testing.assert_array_equal(tape["d.y.computed"], [1, 0, 100])
+    np.testing.assert_array_equal(tape["d.x"], [2, 0, 600])
+
+
+def test_a_gradient_can_be_edited_beside_its_value() -> None:
+    tape = squared({"y": {1: 7.0}, "d.y": {0: 5.0}})
+    np.testing.assert_array_equal(tape["d.y.backpropagated"], [1, 10, 100])
+    np.testing.assert_array_equal(tape["d.y"], [5, 10, 100])
+    np.testing.assert_array_equal(tape["d.y.computed"], [5, 0, 100])
+    np.testing.assert_array_equal(tape["d.x"], [10, 0, 600])
+
+
+def test_an_edited_constant_is_a_changed_leaf_and_whole_numbers_are_refused() -> None:
+    tape = squared({"weight": {0: 3.0}})
+    np.testing.assert_array_equal(tape["weight"], [3, 10, 100])
+    assert "weight" not in tape.steps
+    with pytest.raises(TapeError, match="whole numbers"):
+        Tape(edits={"ids": {0: 1.0}}).constant("ids", [1, 2])
+    with pytest.raises(TapeError, match="do not fit 1 cells"):
+        Tape(edits={"c": {1: 1.0}}).constant("c", [1.0])
+
+
+def test_after_updates_a_value_is_edited_by_its_name_in_the_joined_tape() -> None:
+    np.testing.assert_array_equal(squared({"y@2": {1: 7.0}}, updates=2)["y"], [1, 7, 9])
+    np.testing.assert_array_equal(squared({"y": {1: 7.0}}, updates=2)["y"], [1, 4, 9])
+    np.testing.assert_array_equal(squared({"weight": {0: 3.0}}, updates=2)["weight"], [3, 10, 100])
+
+
+def test_an_edit_outside_a_value_is_refused() -> None:
+    with pytest.raises(TapeError, match=r"'y'.*do not fit 3 cells"):
+        squared({"y": {3: 7.0}})

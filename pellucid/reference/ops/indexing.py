@@ -1,6 +1,9 @@
-"""Selecting and joining: rows by id (embeddings), a range along an axis, and concatenation (the cache)."""
+"""Selecting and joining: rows by id (embeddings), a range along an axis, concatenation (the cache), and cells
+that are given (an edit)."""
 
+import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -130,3 +133,46 @@ def narrow_back(dy: Any, axis: int, start: int, length: int, whole: int) -> Any:
     spread = (1,) * axis + (whole,) + (1,) * (dy.ndim - axis - 1)
     taken = np.clip(places, 0, length - 1)
     return np.where(np.reshape(inside, spread), dy[(slice(None),) * axis + (taken,)], 0.0)
+
+
+def _flat_place(index: Index, shape: Shape) -> int:
+    return int(np.ravel_multi_index(index, shape)) if shape else 0
+
+
+def _put_reads(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
+    given = dict(zip(attrs["places"], attrs["numbers"], strict=True))
+    place = _flat_place(index, shapes[0])
+    small = {"places": [0], "numbers": [given[place]]} if place in given else {"places": [], "numbers": []}
+    return Reads((same_cell(index, shapes[0]),), small, zeros(index))
+
+
+def _put_formula(index: Index, shapes: Sequence[Shape], places: list[int], numbers: list[float]) -> str:
+    given, place = dict(zip(places, numbers, strict=True)), _flat_place(index, shapes[0])
+    return f"{{y}} = {given[place]:.5g}" if place in given else "{y} = {0}"
+
+
+def are_cells(shape: Shape, places: Any, numbers: Any) -> bool:
+    """Tests whether these are places of an array in ascending order, and a finite number for each."""
+    if type(places) is not list or type(numbers) is not list or len(places) != len(numbers):
+        return False
+    return (
+        all(type(place) is int for place in places)
+        and all(low < high for low, high in pairwise([-1, *places, math.prod(shape)]))
+        and all(isinstance(number, float) and math.isfinite(number) for number in numbers)
+    )
+
+
+@operation(_put_reads, _put_formula)
+def put(x: Any, places: list[int], numbers: list[float]) -> Any:
+    """y = x with the given numbers at some places, which count the cells in storage order: an edit."""
+    if not are_cells(x.shape, places, numbers):
+        raise ValueError(f"places {places} and numbers {numbers} do not fit {x.size} cells")
+    is_given, given = np.zeros(x.size, dtype=bool), np.zeros(x.size, dtype=x.dtype)
+    is_given[places], given[places] = True, numbers
+    return np.where(np.reshape(is_given, x.shape), np.reshape(given, x.shape), x)
+
+
+@put.gradient
+def _(y: Ref, dy: Ref, x: Ref, places: list[int], numbers: list[float]) -> Gradients:
+    """dx = dy, and 0 at a given cell: nothing depends on what was computed there."""
+    yield x, put(dy, places=places, numbers=[0.0] * len(numbers))
