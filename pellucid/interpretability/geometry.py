@@ -109,11 +109,15 @@ def find_principal_axes(vectors: Array) -> PrincipalAxes:
     """Returns the principal components of rows [V C]: Q Λ Qᵀ = (X − mean)ᵀ (X − mean) / (V − 1).
 
     They come from a singular value decomposition of this symmetric matrix [C C], whose singular values are
-    the variances; that of the rows [V C] has the same axes and takes many times longer.
+    the variances; that of the rows [V C] has the same axes and takes many times longer, unless they are few.
     """
-    mean = vectors.mean(0)
+    mean, (rows, width) = vectors.mean(0), vectors.shape
     centered = vectors - mean
-    _, variances, axes = np.linalg.svd(centered.T @ centered / max(len(vectors) - 1, 1))
+    if rows < width:
+        _, sizes, axes = np.linalg.svd(centered)
+        variances = np.pad(sizes**2 / max(rows - 1, 1), (0, width - rows))
+    else:
+        _, variances, axes = np.linalg.svd(centered.T @ centered / max(rows - 1, 1))
     signs = np.sign(axes[np.arange(len(axes)), np.abs(axes).argmax(1)])
     return PrincipalAxes(mean, axes * signs[:, None], variances)
 

