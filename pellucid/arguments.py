@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pellucid.errors import UsageError, show, unknown
+from pellucid.format import format_bytes, parse_bytes
 
 INT64 = (-(2**63), 2**63 - 1)
 """What a seed, an id or a size may be at all: the integers that a tensor holds."""
@@ -57,6 +58,19 @@ def check_float(parameter: str, value: Any, least: float = -math.inf, most: floa
         if math.isfinite(found) and least <= found <= most:
             return found
     raise UsageError(f"{parameter} must be a finite number{_range(least, most)}, not {show(value)}.")
+
+
+def check_size(parameter: str, value: str, least: int, most: int) -> int:
+    """Returns a number of bytes in [least, most] from a size such as 5MB.
+
+    >>> check_size("--size", "5MB", least=1000, most=10**9)
+    5000000
+    """
+    found = parse_bytes(value)
+    if found is None or not least <= found <= most:
+        bounds = f"from {format_bytes(least)} to {format_bytes(most)}"
+        raise UsageError(f"{parameter} must be a size {bounds}, such as 5MB, not {show(value)}.")
+    return found
 
 
 def check_bool(parameter: str, value: Any) -> bool:

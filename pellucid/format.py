@@ -9,6 +9,7 @@ _HIDDEN = (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0)
 _SELECTORS = ((0x180B, 0x180F), (0xFE00, 0xFE0F), (0xE0100, 0xE01EF))
 """Variation selectors, which show nothing by themselves."""
 _PLAIN = re.compile(r"[\n\t\x20-\x7e]*")
+_UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9}
 
 
 def escape_controls(text: str, keep: str = "\n\t") -> str:
@@ -74,6 +75,16 @@ def format_bytes(count: float) -> str:
         if count >= size:
             return f"{count / size:.3g} {unit}" if count < 1000 * size else f"{count / size:,.0f} {unit}"
     return f"{count:,.0f} B"
+
+
+def parse_bytes(text: str) -> int | None:
+    """Returns the bytes that a size such as 50kB or "1.5 MB" means; None where it has no unit of bytes.
+
+    >>> parse_bytes("50kB"), parse_bytes("1.5 MB"), parse_bytes("7b"), parse_bytes("100")
+    (50000, 1500000, 7, None)
+    """
+    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*([kmg]?)b\s*", text, re.IGNORECASE)
+    return int(float(found[1]) * _UNITS[found[2].lower()]) if found else None
 
 
 def format_count(count: float) -> str:

@@ -36,6 +36,7 @@ from pellucid.data.sources.source import (
 )
 from pellucid.data.tokens import TokenFolder
 from pellucid.errors import ConfigError, PellucidError, TokenError, UsageError, show, unknown
+from pellucid.format import parse_bytes
 from pellucid.pretrained import Pretrained
 from pellucid.text.chat import ANSWERS
 from pellucid.text.chunking import can_chunk, chunks
@@ -45,7 +46,6 @@ from pellucid.text.tokenizer import Tokenizer
 
 FIRST = 1000
 """Characters of a text from which the extent of its first token is found."""
-UNITS = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9}
 
 
 @dataclass(frozen=True)
@@ -141,17 +141,16 @@ def parse_limit(limit: int | str) -> Limit:
     >>> parse_limit(100), parse_limit("1.5 MB")
     (Limit(documents=100, n_bytes=None), Limit(documents=None, n_bytes=1500000))
     """
-    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*(?:([kmg]?)(b))?\s*", str(limit), re.IGNORECASE)
-    is_size = found is not None and found[3] is not None
-    if found is None or isinstance(limit, bool) or (not is_size and "." in found[1]):
+    n_bytes = parse_bytes(str(limit))
+    if isinstance(limit, bool) or (n_bytes is None and not re.fullmatch(r"\s*\d{1,15}\s*", str(limit))):
         raise UsageError(
             "limit must be a number of documents, such as 100, or a size of text, such as 50kB, not "
             f"{show(limit)}."
         )
-    count = int(float(found[1]) * UNITS[(found[2] or "").lower()]) if is_size else int(found[1])
+    count = int(limit) if n_bytes is None else n_bytes
     if count < 1:
         raise UsageError(f"limit must be at least one document or one byte, not {show(limit)}.")
-    return Limit(n_bytes=count) if is_size else Limit(documents=count)
+    return Limit(documents=count) if n_bytes is None else Limit(n_bytes=count)
 
 
 # ---- text

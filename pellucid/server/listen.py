@@ -1,45 +1,17 @@
-"""Listening: the socket, the server process's signals, and uvicorn with every choice made here."""
+"""Listening: the signals that end a server, and uvicorn with every choice made here."""
 
 import contextlib
-import errno
 import signal
-import socket
 import threading
 from collections.abc import Iterator
 from types import FrameType
 
 from uvicorn import Config, Server
 
-from pellucid.errors import UsageError, file_error
 from pellucid.server.app import Shell
 from pellucid.server.protocol import make_protocol
 
-SEND_BUFFER = 65_536
-"""Bytes that the kernel takes for a client that does not read; by itself it takes megabytes."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-def bind(port: int, host: str = "127.0.0.1") -> socket.socket:
-    """Returns a socket that listens on a port of this machine; port 0 is any free one."""
-    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # each connection inherits it
-        listening.bind((host, port))
-        listening.listen(512)
-    except OSError as error:
-        listening.close()
-        if error.errno == errno.EADDRINUSE:
-            message = f"port {port} of {host} is in use: give another with --port, or 0 for any free one."
-            raise UsageError(message) from None
-        raise file_error("listen on", f"port {port} of {host}", error) from None
-    return listening
-
-
-def get_port(listening: socket.socket) -> int:
-    """Returns the port that a socket listens on."""
-    port: int = listening.getsockname()[1]
-    return port
 
 
 class SignalledServer(Server):

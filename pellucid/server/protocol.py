@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from pellucid.errors import quote
 from pellucid.server.limits import LIMITS, SECURITY_HEADERS, Limits, make_error_body
 
 GRACE = 2.0
@@ -79,7 +80,9 @@ class LimitedProtocol(H11Protocol):
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):  # in the middle of another answer
             self.transport.close()
             return
-        message = "the request's head is too long." if is_long else f"this is not an HTTP request: {error}."
+        message = (
+            "the request's head is too long." if is_long else f"this is not an HTTP request: {quote(error)}."
+        )
         self._send_refusal(431 if is_long else 400, make_error_body(message))
 
     def _send_refusal(self, status: int, body: bytes) -> None:

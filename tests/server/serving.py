@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pellucid.server.app import Shell, ShellRoute
-from pellucid.server.explorer_routes import make_explorer_routes
+from pellucid.server.app import ShellRoute
+from pellucid.server.bind import bind, get_port
+from pellucid.server.explorer_app import ExplorerApp
 from pellucid.server.limits import LIMITS, Access, Limits
-from pellucid.server.listen import bind, get_port, make_server
+from pellucid.server.listen import make_server
 
 KEY = "k" * 32
 FILES = {"index.html": b"<!doctype html><title>page</title>", "main.js": b"let a = 1;", "page.css": b"a{}"}
@@ -52,7 +53,7 @@ class Running:
 
     port: int
     worker: EchoWorker
-    app: Shell
+    app: ExplorerApp
 
     @property
     def host(self) -> str:
@@ -108,7 +109,7 @@ def seconds_until_closed(client: socket.socket) -> float:
 def run_server(limits: Limits = LIMITS, more: list[ShellRoute] | None = None) -> Iterator[Running]:
     worker, listening = EchoWorker(), bind(0)
     access = Access(get_port(listening), KEY, limits=limits)
-    app = Shell([*make_explorer_routes(worker, FILES), *(more or [])], access)
+    app = ExplorerApp(worker, FILES, access, more or [])
     server = make_server(app, drain_seconds=1)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])))
     thread.start()

@@ -69,9 +69,9 @@ def test_a_wrong_key_is_refused_on_every_route_that_is_not_public(server: Runnin
     assert not [question for question, *_ in server.worker.asked if question == "run"]
 
 
-def test_only_the_files_of_the_page_are_public(server: Running) -> None:
+def test_only_the_page_is_public(server: Running) -> None:
     public = {route.path for route in server.app.routes if route.is_public}
-    assert public == {"/", "/explore", "/explore/", "/explore/{name}"}
+    assert public == {"/", "/explore", "/explore/", "/explore/{name}", "/open/{token}"}
 
 
 def test_a_new_route_asks_for_the_key() -> None:

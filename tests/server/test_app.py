@@ -1,0 +1,81 @@
+"""Errors have one form, and every answer the security headers."""
+
+import json
+import logging
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pellucid.server.app import ShellRoute
+from tests.server.serving import KEY, Running, run_server
+
+HEADERS = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+def test_every_answer_has_the_security_headers_once(server: Running) -> None:
+    answers = [
+        server.ask("GET", "/"),
+        server.ask("GET", "/explore/"),
+        server.ask("HEAD", "/explore/main.js"),
+        server.ask("GET", "/nothing"),
+        server.ask("GET", "/api/session"),
+        server.ask("GET", "/api/session", key=None),
+        server.ask("GET", "/", Host="evil.example"),
+        server.ask("PUT", "/"),
+        server.ask("GET", "/", X="y" * 70_000),
+        server.post("/api/run", b"{"),
+    ]
+    assert [answer.status for answer in answers] == [307, 200, 200, 404, 200, 401, 400, 405, 431, 400]
+    for answer in answers:
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "require-trusted-types-for 'script'" in policy
+        assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+        assert "server" not in {name.lower() for name in answer.headers}
+    raw = server.send(f"GET /nothing HTTP/1.1\r\nHost: {server.host}\r\n\r\n".encode()).lower()
+    assert all(raw.count(name.encode()) == 1 for name in HEADERS)
+
+
+def test_every_error_is_json_with_a_message(server: Running) -> None:
+    for answer in (
+        server.ask("GET", "/nothing"),
+        server.ask("DELETE", "/explore/"),
+        server.ask("GET", "/api/nothing"),
+        server.ask("GET", "/api/run"),
+        server.post("/api/run", b"[]"),
+    ):
+        assert answer.status in (400, 404, 405) and answer.headers["content-type"] == "application/json"
+        assert answer.message.endswith((".", "?"))
+
+
+def test_a_wrong_method_names_the_right_ones(server: Running) -> None:
+    assert set(server.ask("PUT", "/explore/").headers["allow"].split(", ")) == {"GET", "HEAD"}
+    assert (
+        server.ask("POST", "/api/session", b"{}", Content_Type="application/json").headers["allow"] == "GET"
+    )
+    assert server.ask("GET", "/api/run").headers["allow"] == "POST"
+    for method in ("PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"):
+        assert server.ask(method, "/api/session").status == 405
+
+
+def test_a_fault_of_ours_is_logged_and_says_nothing_of_itself(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail(request: Request) -> Response:
+        raise ZeroDivisionError("secret")
+
+    with run_server(more=[ShellRoute("/fail", fail)]) as running, caplog.at_level(logging.ERROR):
+        answer = running.ask("GET", "/fail")
+        assert answer.status == 500 and b"secret" not in answer.body and json.loads(answer.body)["error"]
+        assert running.ask("GET", "/explore/").status == 200
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_the_key_is_in_no_answer(server: Running) -> None:
+    for path in ("/", "/explore/", "/nothing", "/api/session", "/api/nothing", f"/{KEY}"):
+        answer = server.ask("GET", path)
+        assert KEY.encode() not in answer.body and KEY not in str(answer.headers)
