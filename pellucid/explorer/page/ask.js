@@ -4,10 +4,8 @@
  */
 
 const MOST_ANSWERS = 400;
-/** Answers that change while the page is open; every other answer about a trace stays what it was. */
-const CHANGING = new Set(["session", "runs", "log", "ledger", "names"]);
 
-/** A question without an answer. `kind`: "missing" from an exported page, "refused" with the server's message, "lost". */
+/** A question without an answer: "missing" from an exported page, "refused" with a message, or "lost". */
 export class AskError extends Error {
   constructor(message, kind, remedy = null) {
     super(message);
@@ -52,7 +50,7 @@ export function questionString(name, given = {}) {
   return pairs.length ? `${name}?${pairs.join("&")}` : name;
 }
 
-/** Returns the answer to a question; one that was answered before is not asked again. */
+/** Returns the answer to a question; one about a trace that was answered before is not asked again. */
 export function ask(name, given = {}) {
   const question = questionString(name, given);
   if (embedded) {
@@ -60,7 +58,7 @@ export function ask(name, given = {}) {
       ? Promise.resolve(embedded.get(question))
       : Promise.reject(new AskError("This number is not in this page.", "missing"));
   }
-  if (CHANGING.has(name)) return send(question, {});
+  if (!given.trace) return send(question, {}); // what is said of a trace stays; anything else may change
   if (!answers.has(question)) {
     const answer = send(question, {});
     answers.set(question, answer);
@@ -86,13 +84,10 @@ async function send(question, options) {
     response = await fetch(`/api/${question}`, { ...options, headers, cache: "no-store" });
     answer = await response.json();
   } catch {
-    throw new AskError(
-      response ? `The server's answer (${response.status}) could not be read.` : "The server does not answer.",
-      "lost",
-      "Is `pellucid explore` still running in its terminal?",
-    );
+    const fact = response ? `It answered ${response.status} without a message.` : "It does not answer.";
+    throw new AskError(fact, "lost", "Is `pellucid explore` still running in its terminal?");
   }
   if (response.ok) return answer;
-  const error = answer?.error ?? {};
-  throw new AskError(error.message ?? `The server answered ${response.status}.`, "refused", error.remedy ?? null);
+  const { message, remedy } = answer?.error ?? {};
+  throw new AskError(message ?? `The server answered ${response.status}.`, "refused", remedy);
 }

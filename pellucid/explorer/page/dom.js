@@ -4,8 +4,8 @@ const SVG = "http://www.w3.org/2000/svg";
 const MATHML = "http://www.w3.org/1998/Math/MathML";
 
 /**
- * Makes an HTML element. A property that begins with "on" is a listener, `data` and `style` are objects, null and
- * false are left out, true is the empty attribute; children may be nodes, texts, numbers, null, or lists of them.
+ * Makes an HTML element. A property that begins with "on" is a listener, `data` and `style` are objects, null
+ * and false are left out, true is the empty attribute; children are nodes, texts, null, or lists of them.
  * @param {string} tag
  * @param {Object<string, any>|null} [properties]
  * @returns {HTMLElement}
@@ -33,6 +33,7 @@ function build(element, properties, children) {
       for (const [key, text] of Object.entries(value)) element.style.setProperty(key, text);
     } else element.setAttribute(name, value === true ? "" : value);
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  const isThere = (child) => child !== null && child !== undefined && child !== false;
+  element.append(...children.flat(Infinity).filter(isThere));
   return element;
 }

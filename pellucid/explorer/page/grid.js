@@ -1,19 +1,19 @@
 /**
- * A window of a value as a table: one Tab stop, arrows move, Enter opens, and moving past an edge asks for the
- * neighboring window. Which cells a window has, and what they are called, comes with the answer.
+ * A window of a value as a table: one Tab stop, arrows move, Enter opens, and moving past an edge asks for
+ * the neighboring window. Which cells a window has, and what they are called, comes with the answer.
  */
 
 import { h } from "./dom.js";
 import { hashOf } from "./link.js";
-import { show, showCount, write } from "./number.js";
+import { show, showCount, spell, write } from "./number.js";
 import { token, visible } from "./token.js";
 
 /**
  * What a window may show beside its numbers.
  * @typedef {Object} WindowOptions
- * @property {[number, number]|null} [focus] the framed cell, as [row, column] of the first window
- * @property {[number, number, number, number]|null} [marks] first and last row, first and last column that are washed
- * @property {"a"|"b"|"c"} [wash] the wash and border of the marks
+ * @property {[number, number]|null} [focus] the framed cell: its row and column in the first window
+ * @property {[number, number, number, number]|null} [marks] first and last row, first and last column washed
+ * @property {"a"|"b"|"c"} [wash] the wash and the border of the marks
  * @property {number} [heat] the magnitude of the darkest cell; without it the cells have no heat
  * @property {number} [rows] rows of a window
  * @property {number} [cols] columns of a window
@@ -21,122 +21,126 @@ import { token, visible } from "./token.js";
  */
 
 /**
- * Makes the window that begins at an address, and asks for its numbers.
+ * Makes the window that begins at an address.
  * @param {string} at the address of the window's first cell
  * @param {WindowOptions} options
  * @param {any} page
  */
 export async function valueWindow(at, options, page) {
-  const { rows, cols } = options;
-  const figure = h("div", { class: "window" });
-  const first = await page.ask("value", { at, rows, cols });
-  const marks = spread(first, options);
-  draw(figure, first, marks, options, page);
-  return figure;
+  const view = { figure: h("div", { class: "window" }), options, page, marks: null };
+  await turn(view, at);
+  return view.figure;
 }
 
-/** Returns the marks and the focus as indices along the axes; a mark that was cut at the window's edge goes on. */
+/** Draws the window at an address in place of the one that is shown. */
+async function turn(view, at) {
+  const { rows, cols } = view.options;
+  view.answer = await view.page.ask("value", { at, rows, cols });
+  view.marks ??= spread(view.answer, view.options);
+  draw(view);
+}
+
+/** Returns focus and marks as indices along the axes; a mark that the window's edge cut goes on beyond it. */
 function spread(answer, { focus, marks }) {
-  const index = (list, position) => list[position]?.i ?? null;
-  const found = { row: null, col: null, rows: null, cols: null };
-  if (focus) [found.row, found.col] = [index(answer.rows, focus[0]), index(answer.cols, focus[1])];
-  if (marks) {
-    const [top, bottom, left, right] = marks;
-    const end = (list, position, edge, beyond) => (beyond && position === edge ? null : index(list, position));
-    found.rows = [
-      end(answer.rows, top, 0, answer.up),
-      end(answer.rows, bottom, answer.rows.length - 1, answer.down),
-    ];
-    found.cols = [
-      end(answer.cols, left, 0, answer.left),
-      end(answer.cols, right, answer.cols.length - 1, answer.right),
-    ];
-  }
-  return found;
+  const { rows, cols } = answer;
+  const range = (list, first, last, before, after) => [
+    before && first === 0 ? -Infinity : list[first]?.i,
+    after && last === list.length - 1 ? Infinity : list[last]?.i,
+  ];
+  return {
+    focus: focus && [rows[focus[0]]?.i, cols[focus[1]]?.i],
+    rows: marks && range(rows, marks[0], marks[1], answer.up, answer.down),
+    cols: marks && range(cols, marks[2], marks[3], answer.left, answer.right),
+  };
 }
 
 function isWithin(range, i) {
-  return range !== null && (range[0] === null || i >= range[0]) && (range[1] === null || i <= range[1]);
+  return i >= range[0] && i <= range[1];
 }
 
-function draw(figure, answer, marks, options, page) {
-  const isChanged = new Set((answer.changed ?? []).map(([r, c]) => `${r},${c}`));
-  const cells = answer.numbers.map((numbers, r) =>
-    numbers.map((value, c) => {
-      const [row, col] = [answer.rows[r], answer.cols[c]];
-      const isMarked = isWithin(marks.rows, row.i) && isWithin(marks.cols, col.i);
-      const isFocus = marks.row === row.i && marks.col === col.i;
-      const names = [isMarked && `wash ${options.wash ?? "a"}`, isFocus && "focus", isChanged.has(`${r},${c}`) && "changed"];
-      const cell = h("td", {
-        class: names.filter(Boolean).join(" ") || null,
-        tabindex: "-1",
-        data: { at: cellAddress(answer, row.i, col.i) },
-        "aria-current": isFocus ? "true" : null,
-        title: isChanged.has(`${r},${c}`) ? "changed by the edit" : null,
-        style: options.heat ? { "--heat": String(Math.min(Math.abs(value) / options.heat, 1) || 0) } : null,
-      });
-      if (options.heat) cell.classList.add("heat");
-      return write(cell, show(value, "table"));
+function draw(view) {
+  const { answer, figure } = view;
+  const changed = new Set((answer.changed ?? []).map(([r, c]) => `${r},${c}`));
+  view.cells = answer.numbers.map((numbers, r) =>
+    numbers.map((value, c) => drawCell(view, value, r, c, changed.has(`${r},${c}`))),
+  );
+  view.here = [0, 0];
+  view.cells.forEach((row, r) =>
+    row.forEach((cell, c) => {
+      if (cell.classList.contains("focus")) view.here = [r, c];
     }),
+  );
+  const corner = () => h("td", { class: "corner" });
+  const heads = answer.cols.map((col) => heading(col, answer.col_axis, "col"));
+  const body = view.cells.map((row, r) =>
+    h("tr", null, answer.row_axis ? heading(answer.rows[r], answer.row_axis, "row") : corner(), row),
   );
   const table = h(
     "table",
-    { class: "grid", role: "grid" },
+    {
+      class: "grid",
+      role: "grid",
+      onclick: (event) => openAt(view, event.target.closest("td[data-at]")),
+      onfocusin: (event) => settleOn(view, event.target),
+      onkeydown: (event) => press(view, event),
+    },
     h("caption", { class: "hidden" }, describe(answer)),
-    answer.col_axis &&
-      h("thead", null, h("tr", null, h("td", { class: "corner" }), answer.cols.map((col) => heading(col, answer.col_axis, "col")))),
-    h(
-      "tbody",
-      null,
-      cells.map((row, r) =>
-        h("tr", null, answer.row_axis ? heading(answer.rows[r], answer.row_axis, "row") : h("td", { class: "corner" }), row),
-      ),
-    ),
+    answer.col_axis && h("thead", null, h("tr", null, corner(), heads)),
+    h("tbody", null, body),
   );
-  const scroll = h("div", { class: "scroll" }, table);
-  figure.replaceChildren(h("p", { class: "caption" }, caption(answer, options)), scroll, ways(figure, answer, marks, options, page) ?? "");
-  roam(figure, answer, cells, marks, options, page);
-  const focus = table.querySelector("td.focus");
-  if (focus) requestAnimationFrame(() => bringIntoView(scroll, focus));
+  view.scroll = h("div", { class: "scroll" }, table);
+  figure.replaceChildren(h("p", { class: "caption" }, caption(view)), view.scroll, ways(view));
+  const start = view.cells[view.here[0]]?.[view.here[1]];
+  if (!start) return;
+  start.tabIndex = 0;
+  requestAnimationFrame(() => bringIntoView(view.scroll, start));
 }
 
-/** Returns the address of a cell: the answer's template with both indices. */
-function cellAddress(answer, row, col) {
-  return answer.at.replace("{row}", row).replace("{col}", col);
+function drawCell({ answer, marks, options }, value, r, c, isChanged) {
+  const [row, col] = [answer.rows[r].i, answer.cols[c].i];
+  const isMarked = marks.rows && isWithin(marks.rows, row) && isWithin(marks.cols, col);
+  const isFocus = marks.focus && marks.focus[0] === row && marks.focus[1] === col;
+  const classes = [
+    isMarked && `wash ${options.wash ?? "a"}`,
+    isFocus && "focus",
+    isChanged && "changed",
+    options.heat && "heat",
+  ];
+  const cell = h("td", {
+    class: classes.filter(Boolean).join(" ") || null,
+    tabindex: "-1",
+    data: { at: answer.at.replace("{row}", row).replace("{col}", col) },
+    "aria-current": isFocus ? "true" : null,
+    title: isChanged ? "changed by the edit" : null,
+  });
+  if (options.heat) cell.style.setProperty("--heat", Math.min(Math.abs(value) / options.heat, 1) || 0);
+  return write(cell, show(value, "table"));
 }
 
 function heading({ i, label }, axis, scope) {
-  return h(
-    "th",
-    { scope, "aria-label": label === null || label === undefined ? null : `${axis} ${i} ${visible(label)}` },
-    h("span", { class: "axis" }, `${axis}=${i}`),
-    label !== null && label !== undefined && [" ", token(label)],
-  );
+  const name = label ? `${axis} ${i} ${visible(label)}` : null;
+  return h("th", { scope, "aria-label": name }, `${axis}=${i}`, label && [" ", token(label)]);
 }
 
-function caption(answer, options) {
-  const fixed = (answer.fixed ?? []).map(({ axis, i, label }) => `${axis}=${i}${label ? ` ${visible(label)}` : ""}`);
-  const parts = [];
-  if (answer.row_axis && answer.rows.length < answer.row_size) {
-    parts.push(`${answer.rows.length} of ${showCount(answer.row_size)} rows`);
-  }
-  if (answer.col_axis && answer.cols.length < answer.col_size) {
-    parts.push(`${answer.cols.length} of ${showCount(answer.col_size)} columns`);
-  }
-  const transposed = answer.is_turned ? ["transposed"] : [];
+function caption({ answer, options }) {
+  const place = ({ axis, i, label }) => [` ${axis}=${i}`, label && [" ", token(label)]];
+  const part = (list, size, noun) =>
+    list.length < size && h("span", { class: "faint" }, ` · ${list.length} of ${showCount(size)} ${noun}`);
   return [
     h("span", { class: "name" }, options.title ?? visible(answer.name)),
-    fixed.length > 0 && ` at ${fixed.join(", ")}`,
-    [...parts, ...transposed].map((part) => h("span", { class: "faint" }, ` · ${part}`)),
+    answer.fixed.length > 0 && [" at", answer.fixed.map(place)],
+    part(answer.rows, answer.row_size, "rows"),
+    part(answer.cols, answer.col_size, "columns"),
+    answer.is_turned && h("span", { class: "faint" }, " · transposed"),
   ];
 }
 
 function describe(answer) {
-  const fixed = (answer.fixed ?? []).map(({ axis, i, label }) => `${axis} ${label ? visible(label) : i}`);
-  return [visible(answer.meaning ?? answer.name), ...fixed].join(", ");
+  const fixed = answer.fixed.map(({ axis, i, label }) => `${axis} ${label ? visible(label) : i}`);
+  return [visible(answer.meaning || answer.name), ...fixed].join(", ");
 }
 
-const WAYS = [
+const SIDES = [
   ["left", "←", "columns before"],
   ["right", "→", "columns after"],
   ["up", "↑", "rows above"],
@@ -144,104 +148,96 @@ const WAYS = [
 ];
 
 /** Makes the buttons to the neighboring windows, for a reader without a keyboard. */
-function ways(figure, answer, marks, options, page) {
-  const found = WAYS.filter(([side]) => answer[side]);
-  if (!found.length) return null;
-  return h(
-    "div",
-    { class: "ways" },
-    found.map(([side, arrow, label]) =>
-      h(
-        "button",
-        {
-          type: "button",
-          "aria-label": `${label} of ${visible(answer.name)}`,
-          onclick: async () => {
-            if (await turn(figure, answer[side], marks, options, page)) {
-              figure.querySelector(`.ways button[data-side=${side}]`)?.focus() ?? figure.querySelector("td[tabindex='0']").focus();
-            }
-          },
-          data: { side },
-        },
-        arrow,
-      ),
-    ),
-  );
+function ways(view) {
+  const button = ([side, arrow, label]) => {
+    const move = async () => {
+      await tryTurn(view, side);
+      const again = view.figure.querySelector(`[data-side=${side}]`);
+      (again ?? view.figure.querySelector("td[tabindex='0']"))?.focus();
+    };
+    const properties = { type: "button", "aria-label": label, title: label, data: { side }, onclick: move };
+    return h("button", properties, arrow);
+  };
+  return h("div", { class: "ways" }, SIDES.filter(([side]) => view.answer[side]).map(button));
 }
 
-/** Draws the window at another address in place of this one; returns its answer, null where that failed. */
-async function turn(figure, at, marks, options, page) {
+/** Turns to the window at a side; returns whether there is one. */
+async function tryTurn(view, side) {
+  if (!view.answer[side]) return false;
   try {
-    const answer = await page.ask("value", { at, rows: options.rows, cols: options.cols });
-    draw(figure, answer, marks, options, page);
-    return answer;
+    await turn(view, view.answer[side]);
+    return true;
   } catch (error) {
-    page.announce(error.message);
-    figure.append(h("p", { class: "error" }, error.message));
-    return null;
+    view.figure.querySelector(".error")?.remove();
+    view.figure.append(h("p", { class: "error", role: "alert" }, visible(error.message)));
+    return false;
   }
 }
 
-const MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+/* ---- keys ---- */
 
-/** Makes the table one Tab stop in which arrows move. */
-function roam(figure, answer, cells, marks, options, page) {
-  const [height, width] = [cells.length, cells[0].length];
-  let here = [0, 0];
-  cells.forEach((row, r) => row.forEach((cell, c) => cell.classList.contains("focus") && (here = [r, c])));
-  cells[here[0]][here[1]].tabIndex = 0;
-  const moveTo = (r, c) => {
-    cells[here[0]][here[1]].tabIndex = -1;
-    here = [r, c];
-    cells[r][c].tabIndex = 0;
-    cells[r][c].focus({ preventScroll: true });
-    bringIntoView(figure.querySelector(".scroll"), cells[r][c]);
-    cells[r][c].scrollIntoView({ block: "nearest", inline: "nearest" });
-    page.announce(speak(answer, r, c));
-  };
-  const step = async (dr, dc) => {
-    const [r, c] = [here[0] + dr, here[1] + dc];
-    if (r >= 0 && r < height && c >= 0 && c < width) return moveTo(r, c);
-    const side = dr < 0 ? "up" : dr > 0 ? "down" : dc < 0 ? "left" : "right";
-    if (!answer[side]) return;
-    const [row, col] = [answer.rows[here[0]].i + dr, answer.cols[here[1]].i + dc];
-    const next = await turn(figure, answer[side], marks, options, page);
-    if (next) figure.querySelector("table").dispatchEvent(new CustomEvent("enter", { detail: [row, col] }));
-  };
-  const nearest = (list, i) => list.reduce((best, { i: at }, k) => (Math.abs(at - i) < Math.abs(list[best].i - i) ? k : best), 0);
-  const table = figure.querySelector("table");
-  table.addEventListener("enter", ({ detail: [row, col] }) => moveTo(nearest(answer.rows, row), nearest(answer.cols, col)));
-  table.addEventListener("click", (event) => {
-    const at = event.target.closest("td[data-at]")?.dataset.at;
-    if (at) page.go(hashOf("why", at), event.target.closest("td"));
-  });
-  table.addEventListener("focusin", (event) => {
-    cells.forEach((row, r) => row.forEach((cell, c) => cell === event.target && (cells[here[0]][here[1]].tabIndex = -1, here = [r, c], cell.tabIndex = 0)));
-  });
-  table.addEventListener("keydown", (event) => {
-    if (event.altKey || event.metaKey) return;
-    const all = event.ctrlKey;
-    if (MOVES[event.key] && !all) step(...MOVES[event.key]);
-    else if (event.key === "Home") moveTo(all ? 0 : here[0], 0);
-    else if (event.key === "End") moveTo(all ? height - 1 : here[0], width - 1);
-    else if (event.key === "Enter" && !all) page.go(hashOf("why", event.target.dataset.at), event.target);
-    else return;
-    event.preventDefault();
-    event.stopPropagation();
+const MOVES = {
+  ArrowUp: [-1, 0, "up"],
+  ArrowDown: [1, 0, "down"],
+  ArrowLeft: [0, -1, "left"],
+  ArrowRight: [0, 1, "right"],
+};
+
+function press(view, event) {
+  if (event.altKey || event.metaKey || event.shiftKey) return;
+  const [height, width] = [view.cells.length, view.cells[0].length];
+  const isFar = event.ctrlKey;
+  if (MOVES[event.key] && !isFar) step(view, ...MOVES[event.key]);
+  else if (event.key === "Home") moveTo(view, isFar ? 0 : view.here[0], 0);
+  else if (event.key === "End") moveTo(view, isFar ? height - 1 : view.here[0], width - 1);
+  else if (event.key === "Enter" && !isFar) openAt(view, event.target.closest("td[data-at]"));
+  else return;
+  event.preventDefault();
+}
+
+async function step(view, down, right, side) {
+  const [r, c] = [view.here[0] + down, view.here[1] + right];
+  if (view.cells[r]?.[c]) return moveTo(view, r, c);
+  const [row, col] = [view.answer.rows[view.here[0]].i + down, view.answer.cols[view.here[1]].i + right];
+  if (!(await tryTurn(view, side))) return;
+  const find = (list, i) => Math.max(list.findIndex((entry) => entry.i === i), 0);
+  moveTo(view, find(view.answer.rows, row), find(view.answer.cols, col));
+}
+
+function moveTo(view, r, c) {
+  const cell = view.cells[r][c];
+  cell.focus({ preventScroll: true });
+  bringIntoView(view.scroll, cell);
+  cell.scrollIntoView({ block: "nearest", inline: "nearest" });
+  view.page.announce(speak(view.answer, r, c));
+}
+
+/** Makes the focused cell the table's one Tab stop. */
+function settleOn(view, target) {
+  view.cells.forEach((row, r) => {
+    const c = row.indexOf(target);
+    if (c < 0) return;
+    view.cells[view.here[0]][view.here[1]].tabIndex = -1;
+    view.here = [r, c];
+    target.tabIndex = 0;
   });
 }
 
-/** Returns what a screen reader says of a cell: "query ·on, key ·cat, 3.8021". */
-function speak(answer, r, c) {
-  const name = (axis, { i, label }) => (axis ? [`${axis} ${label ? visible(label) : i}`] : []);
-  const [row, col] = [answer.rows[r], answer.cols[c]];
-  return [...name(answer.row_axis, row), ...name(answer.col_axis, col), show(answer.numbers[r][c], "table")].join(", ");
+function openAt(view, cell) {
+  if (cell) view.page.go(hashOf("why", cell.dataset.at), cell);
+}
+
+/** Returns what a screen reader says of a cell: "t ·on, s ·cat, 3.802". */
+function speak({ row_axis, col_axis, rows, cols, numbers }, r, c) {
+  const name = (axis, { i, label }) => axis && `${axis} ${label ? visible(label) : i}`;
+  const parts = [name(row_axis, rows[r]), name(col_axis, cols[c]), spell(numbers[r][c], "table")];
+  return parts.filter(Boolean).join(", ");
 }
 
 /** Scrolls a table sideways until a cell stands free of the row headings. */
 function bringIntoView(scroll, cell) {
-  const head = cell.parentElement.firstElementChild.offsetWidth;
-  const [left, right] = [cell.offsetLeft - head, cell.offsetLeft + cell.offsetWidth];
+  const left = cell.offsetLeft - cell.parentElement.firstElementChild.offsetWidth;
+  const right = cell.offsetLeft + cell.offsetWidth;
   if (left < scroll.scrollLeft) scroll.scrollLeft = left;
   else if (right > scroll.scrollLeft + scroll.clientWidth) scroll.scrollLeft = right - scroll.clientWidth;
 }

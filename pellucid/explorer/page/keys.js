@@ -1,4 +1,4 @@
-/** Every key of the page in one table. A screen or the page performs an action; a key without one does nothing. */
+/** Every key in one table. A screen or the page performs an action; a key without one does nothing. */
 
 import { h } from "./dom.js";
 
@@ -31,7 +31,7 @@ const TABLE_KEYS = [
 const NAMES = { " ": "Space", "Shift+ ": "Shift+Space" };
 
 /**
- * Performs the action of each key. `find(action)` returns the function of an action on this screen, or undefined.
+ * Performs the action of each key; `find(action)` returns its function on this screen, or undefined.
  */
 export function listenToKeys(find) {
   document.addEventListener("keydown", (event) => {

@@ -1,4 +1,4 @@
-/** Links to a cell, and numbers that are links. The address bar is the page's state: #why/probs[t=3,v=253]. */
+/** Links to a cell, and numbers that are links. The address bar is the state: #why/probs[t=3,v=253]. */
 
 import { h } from "./dom.js";
 import { show, write } from "./number.js";

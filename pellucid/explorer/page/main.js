@@ -6,9 +6,9 @@
  *   export const whyScreen = {
  *     id: "why",                       // its route is #why, #why/A, #why/A/B
  *     title: "Why",                    // its word in the navigation
- *     needsTrace: true,                // optional, true unless given: without a trace the first screen is shown
+ *     needsTrace: false,               // optional: it is shown without a trace, too
  *     actions: { layer(step, target) {} },   // optional: what the keys of keys.js do here; page is page
- *     async show(main, args, page) {   // draws into the empty element `main`; args are the parts of the route
+ *     async show(main, args, page) {   // draws into the empty element `main`; args: the parts of the route
  *       const answer = await page.ask("next", { count: 8 });
  *       main.append(h("h1", null, "What comes next"), …);   // the first h1 gets the focus
  *     },                               // may return { settled: promise } for parts that are drawn later
@@ -27,7 +27,7 @@
  *   refresh()                draws the screen again
  *   walk(at)                 the addresses opened one after another up to this one
  *   announce(text)           says a text in the live region
- *   fail(error, retry)       makes the element that shows an error with Retry
+ *   fail(error, retry, at)   makes the element that shows an error, what helps, and Retry
  *   actions                  what the keys do on every screen
  */
 
@@ -38,12 +38,17 @@ import { cellLink, hashOf, readHash } from "./link.js";
 import { chooseDigits, chosenDigits, peek, show, showCount, toggleCovering, withHyphen } from "./number.js";
 import { readScreen } from "./read.js";
 import { searchBox } from "./search.js";
-import { token, visible } from "./token.js";
+import { shorten, token, visible } from "./token.js";
 import { whyScreen } from "./why.js";
 
 const SCREENS = [readScreen, whyScreen];
 const POLL_MS = 500;
 const MOST_WALKED = 200;
+const FAILURES = {
+  missing: "Not in this page",
+  lost: "The server does not answer",
+  refused: "This cannot be shown",
+};
 
 const header = document.getElementById("header");
 const main = document.getElementById("main");
@@ -51,8 +56,11 @@ const footer = document.getElementById("footer");
 const live = document.getElementById("live");
 
 let screen = null;
-let turnNumber = 0;
+let drawing = 0;
 let timer = null;
+let isRunning = false;
+/** Addresses opened one after another; each entry of the history keeps its own. */
+let walked = [];
 /** Pinned cells: {at, value}. */
 const pins = [];
 
@@ -62,7 +70,7 @@ const page = {
   isExported,
   ask: (name, given = {}) => ask(name, { trace: page.trace?.id, ...given }),
   post: (name, given = {}) => post(name, { trace: page.trace?.id, ...given }),
-  names: () => ask("names", { trace: page.trace?.id }),
+  names: () => page.ask("names"),
   run,
   go,
   choose,
@@ -91,38 +99,31 @@ async function reload() {
   const { traces } = page.session;
   page.trace = traces.find(({ id }) => id === page.trace?.id) ?? traces.at(-1) ?? null;
   drawHeader();
-  watch();
+  clearTimeout(timer);
+  if (page.session.busy) timer = setTimeout(poll, POLL_MS);
 }
 
-/** Asks for the session twice a second while something runs. */
-function watch() {
-  clearTimeout(timer);
-  if (!page.session?.busy) return;
-  timer = setTimeout(async () => {
-    const before = page.trace?.id ?? null;
-    try {
-      await reload();
-    } catch (error) {
-      main.replaceChildren(fail(error, start));
-      return;
-    }
-    const isNew = page.session.traces.length > 0 && before === null;
-    if (isNew || (before === null && !page.session.busy)) route();
-  }, POLL_MS);
+/** Asks for the session twice a second while something runs; draws the first trace when it is there. */
+async function poll() {
+  const hadTrace = page.trace !== null;
+  try {
+    await reload();
+  } catch (error) {
+    return showFailure(error);
+  }
+  if (!hadTrace && !isRunning && (page.trace || !page.session.busy)) route();
 }
 
 async function run(given) {
-  const answer = post("run", given);
-  const wait = setInterval(() => ask("session").then((session) => ((page.session = session), drawHeader())).catch(() => null), POLL_MS);
+  isRunning = true;
+  timer = setTimeout(poll, POLL_MS / 2);
   try {
-    const { trace } = await answer;
-    await reload();
-    page.trace = page.session.traces.find(({ id }) => id === trace) ?? page.trace;
+    const { trace } = await post("run", given);
+    await choose(trace);
   } finally {
-    clearInterval(wait);
-    await reload().catch(() => null);
+    isRunning = false;
+    await reload();
   }
-  await route(true);
 }
 
 async function choose(id) {
@@ -136,87 +137,83 @@ async function choose(id) {
 
 /* ---- header and footer ---- */
 
+/** Draws what stands around the screen; only the progress while the reader uses the header. */
 function drawHeader() {
   const { session, trace } = page;
+  if (header.querySelector("input:focus")) return drawProgress();
   const tokens = trace?.tokens ?? session.busy?.tokens ?? [];
-  const isSearching = header.contains(document.activeElement) && document.activeElement.id;
-  if (isSearching) {
-    const status = header.querySelector(".status");
-    if (status) return status.replaceWith(statusLine());
-  }
+  const model = visible(session.model.split("/").at(-1));
   header.replaceChildren(
     h(
       "div",
       { class: "top" },
-      h("a", { class: "model", href: "#read" }, visible(session.model.split("/").at(-1))),
+      h("a", { class: "model", href: "#read" }, model),
       tokens.length > 0 && h("ol", { class: "chips", "aria-label": "Tokens" }, tokens.map(chip)),
-      h("div", { class: "tools" }, trace && searchBox(page), digitsChoice(), keysButton()),
+      h("div", { class: "tools" }, trace && searchBox(page), traceChoice(), digitsChoice(), keysButton()),
     ),
-    statusLine(),
-    h(
-      "nav",
-      { "aria-label": "Screens" },
-      SCREENS.filter(isOffered).map(({ id, title }) =>
-        h("a", { href: `#${id}`, data: { screen: id }, "aria-current": id === screen?.id ? "page" : null }, title),
-      ),
-    ),
-    pinned(),
+    h("p", { class: "progress" }),
+    h("nav", { "aria-label": "Screens" }, SCREENS.filter(isOffered).map(screenLink)),
+    pins.length > 0 ? pinned() : "",
   );
-  footer.replaceChildren(
-    trace ? h("p", null, "Every number here stands in one trace: ", h("code", null, visible(trace.command))) : "",
-  );
+  const command = trace?.command && h("code", null, visible(trace.command));
+  footer.replaceChildren(command ? h("p", null, "Every number here stands in one trace: ", command) : "");
+  drawProgress();
+}
+
+function drawProgress() {
+  const { busy } = page.session;
+  const step = busy?.steps ? `step ${showCount(busy.step)} of ${showCount(busy.steps)}, ` : "";
+  const text = busy ? `${visible(busy.what)}: ${step}${Math.round(busy.seconds)} s` : "";
+  for (const element of document.querySelectorAll(".progress")) element.textContent = text;
 }
 
 function isOffered(entry) {
   return page.trace || entry.needsTrace === false;
 }
 
+function screenLink({ id, title }) {
+  const current = id === screen?.id ? "page" : null;
+  return h("a", { href: `#${id}`, data: { screen: id }, "aria-current": current }, title);
+}
+
 function chip({ label, id }, i) {
   return h("li", null, token(label, 24), h("span", { class: "place" }, `${i} · ${id}`));
 }
 
-function statusLine() {
-  const { busy } = page.session;
-  const text = busy
-    ? `${busy.what}: ${busy.steps ? `step ${showCount(busy.step)} of ${showCount(busy.steps)}, ` : ""}${Math.round(busy.seconds)} s`
-    : "";
-  return h("p", { class: "status" }, text);
+function choice(label, chosen, options, onchange) {
+  const option = ([value, text]) => h("option", { value, selected: value === chosen }, text);
+  const change = (event) => onchange(event.target.value);
+  return h("label", null, `${label} `, h("select", { onchange: change }, options.map(option)));
+}
+
+function traceChoice() {
+  const { traces } = page.session;
+  if (traces.length < 2) return null;
+  const name = ({ id, tokens, edits }) => {
+    const edited = edits.length ? `, ${edits.length} edit${edits.length > 1 ? "s" : ""}` : "";
+    return `${id}: ${shorten(tokens.map(({ label }) => label).join(""), 20)}${edited}`;
+  };
+  return choice("Trace", page.trace.id, traces.map((trace) => [trace.id, name(trace)]), choose);
 }
 
 function digitsChoice() {
-  const chosen = String(chosenDigits() ?? "");
-  const option = (value, text) => h("option", { value, selected: value === chosen }, text);
-  return h(
-    "label",
-    { class: "digits" },
-    "Digits ",
-    h(
-      "select",
-      {
-        onchange: (event) => {
-          chooseDigits(event.target.value);
-          route(true);
-        },
-      },
-      option("", "4 to 6"),
-      ["2", "3", "4", "5", "6", "7", "8"].map((n) => option(n, n)),
-      option("exact", "exact"),
-    ),
-  );
+  const counts = ["2", "3", "4", "5", "6", "7", "8"].map((n) => [n, n]);
+  const options = [["", "4 to 6"], ...counts, ["exact", "exact"]];
+  return choice("Digits", String(chosenDigits() ?? ""), options, (text) => {
+    chooseDigits(text);
+    route(true);
+  });
 }
 
 function keysButton() {
-  return h("button", { type: "button", class: "plain", onclick: () => showKeys(findAction) }, "Keys ", h("kbd", null, "?"));
+  const properties = { type: "button", class: "plain", onclick: page.actions.keys };
+  return h("button", properties, "Keys ", h("kbd", null, "?"));
 }
 
 function pinned() {
-  if (!pins.length) return "";
-  return h(
-    "ul",
-    { class: "pins", "aria-label": "Pinned numbers" },
-    h("li", { class: "faint" }, "Pinned"),
-    pins.map(({ at, value }) => h("li", null, cellLink(at, visible(at)), value !== null && [" ", h("span", { class: "number" }, show(value, "table"))])),
-  );
+  const number = (value) => h("span", { class: "number" }, value === null ? "" : show(value, "table"));
+  const entry = ({ at, value }) => h("li", null, cellLink(at, visible(at)), " ", number(value));
+  return h("div", { class: "pins" }, h("h2", null, "Pinned"), h("ul", null, pins.map(entry)));
 }
 
 async function pin(at) {
@@ -224,12 +221,12 @@ async function pin(at) {
   const found = pins.findIndex((entry) => entry.at === at);
   if (found >= 0) pins.splice(found, 1);
   else pins.push({ at, value: await page.ask("cell", { at }).then(({ value }) => value, () => null) });
-  page.announce(found >= 0 ? `${at} is not pinned any more` : `pinned ${at}`);
+  page.announce(found >= 0 ? `${at} is no longer pinned` : `${at} is pinned`);
   drawHeader();
 }
 
 function cover() {
-  page.announce(toggleCovering() ? "numbers are covered" : "numbers are shown");
+  page.announce(toggleCovering() ? "the numbers are covered" : "the numbers are shown");
   route(true);
 }
 
@@ -246,75 +243,81 @@ function remember(element) {
   keepState({ opened: element ? openedKey(element) : null, scroll: window.scrollY });
 }
 
-let walked = [];
-
-/** Returns the addresses from the first opened to this one; each entry of the history keeps its own. */
-function walk(at) {
-  const kept = history.state?.walk;
-  if (kept?.at(-1) === at) walked = kept;
-  else walked = walked.includes(at) ? walked.slice(0, walked.indexOf(at) + 1) : [...walked.slice(-MOST_WALKED), at];
-  keepState({ walk: walked });
-  return walked;
-}
-
 function keepState(more) {
   try {
     history.replaceState({ ...history.state, ...more }, "");
   } catch {
-    return;
+    return; // a frame without a history of its own
   }
+}
+
+function walk(at) {
+  const kept = history.state?.walk;
+  const place = walked.indexOf(at);
+  if (kept?.at(-1) === at) walked = kept;
+  else walked = place >= 0 ? walked.slice(0, place + 1) : [...walked.slice(-MOST_WALKED), at];
+  keepState({ walk: walked });
+  return walked;
 }
 
 /**
- * Draws the screen of the address bar; `isSame` keeps focus and scroll where they are. Once every part is drawn,
- * data-drawn says of which address: what measures or reads the page waits for it.
+ * Draws the screen of the address bar; with `isSame`, focus and scroll stay where they are. Once every part
+ * is drawn, data-drawn says of which address: what measures or reads the page waits for it.
  */
 async function route(isSame = false) {
-  const number = ++turnNumber;
+  const number = ++drawing;
   delete main.dataset.drawn;
-  let [id, ...args] = readHash(location.hash);
-  if (id === "trace" && args[0]) {
-    page.trace = page.session.traces.find((trace) => trace.id === args[0]) ?? page.trace;
-    id = "";
-  }
-  const wanted = SCREENS.find((entry) => entry.id === id && isOffered(entry));
-  screen = wanted ?? SCREENS[0];
-  if (!wanted) args = [];
-  if (screen.id !== "why") walked = [];
+  const [wanted, args] = readRoute();
+  screen = wanted;
+  if (screen !== whyScreen) walked = [];
   const view = h("div", { class: `screen ${screen.id}` });
   main.setAttribute("aria-busy", "true");
-  let later = null;
+  let drawn = null;
   try {
-    if (page.session.failed && !page.trace) throw new AskError(page.session.failed.message, "refused");
-    later = !page.trace && page.session.busy ? await showProgress(view) : await screen.show(view, args, page);
+    drawn = !page.trace && page.session.busy ? await showProgress(view) : await screen.show(view, args, page);
+    const { failed } = page.session;
+    if (!page.trace && failed) view.prepend(fail(new AskError(failed.message, "refused"), start));
   } catch (error) {
     if (!(error instanceof AskError)) console.error(error);
-    view.replaceChildren(fail(error, page.session.failed ? start : () => route(), args[0]));
+    view.replaceChildren(failureHeading(error), fail(error, () => route(), args[0]));
   }
-  if (number !== turnNumber) return;
+  if (number !== drawing) return;
+  const held = isSame && main.contains(document.activeElement) ? openedKey(document.activeElement) : null;
+  const scroll = isSame ? window.scrollY : history.state?.scroll ?? 0;
   main.removeAttribute("aria-busy");
-  const kept = isSame ? [main.contains(document.activeElement) ? document.activeElement : null, window.scrollY] : null;
-  const key = kept?.[0] ? openedKey(kept[0]) : null;
   main.replaceChildren(view);
-  drawHeader();
+  for (const link of header.querySelectorAll("nav a")) {
+    if (link.dataset.screen === screen.id) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  drawProgress();
   const title = view.querySelector("h1")?.textContent ?? screen.title;
   document.title = `${title} · ${visible(page.session.model)}`;
-  if (isSame) {
-    window.scrollTo(0, kept[1]);
-    if (key) restore(key, later, number);
-  } else if (history.state?.seen) {
-    if (!history.state.opened || !(await restore(history.state.opened, later, number))) focusHeading(view, false);
-    if (number === turnNumber) window.scrollTo(0, history.state?.scroll ?? 0);
-  } else {
-    window.scrollTo(0, 0);
-    if (turnNumber > 1) focusHeading(view, true);
-  }
+  const isBack = !isSame && history.state?.seen === true;
+  const opened = isSame ? held : isBack ? history.state.opened : null;
   keepState({ seen: true });
-  await later?.settled;
-  if (number === turnNumber) main.dataset.drawn = location.hash;
+  window.scrollTo(0, scroll);
+  const isRestored = opened && (await restore(opened, drawn, number));
+  if (!isRestored && !isSame && number > 1 && number === drawing) focusHeading(view);
+  await drawn?.settled;
+  if (number !== drawing) return;
+  if (opened) window.scrollTo(0, scroll);
+  main.dataset.drawn = location.hash;
 }
 
-/** Returns an address and which of its numbers on the screen an element is. */
+/** Returns the screen and its arguments; #trace/ID chooses a trace and shows the first screen. */
+function readRoute() {
+  const [id, ...args] = readHash(location.hash);
+  const trace = id === "trace" && page.session.traces.find((entry) => entry.id === args[0]);
+  if (trace && trace !== page.trace) {
+    page.trace = trace;
+    drawHeader();
+  }
+  const found = SCREENS.find((entry) => entry.id === id && isOffered(entry));
+  return found ? [found, args] : [SCREENS[0], []];
+}
+
+/** Returns an address, and which of its numbers on the screen an element is. */
 function openedKey(element) {
   const at = element.dataset.at;
   return at ? [at, numbersAt(at).indexOf(element)] : null;
@@ -325,46 +328,48 @@ function numbersAt(at) {
 }
 
 /** Focuses the number that was opened; waits for the parts that are drawn later. */
-async function restore([at, i], later, number) {
-  const find = () => numbersAt(at)[i];
-  if (!find()) await later?.settled;
-  const element = number === turnNumber ? find() : null;
+async function restore([at, i], drawn, number) {
+  if (!numbersAt(at)[i]) await drawn?.settled;
+  const element = number === drawing ? numbersAt(at)[i] : null;
   element?.focus({ preventScroll: true });
   return Boolean(element);
 }
 
 function focusHeading(view) {
-  const heading = view.querySelector("h1");
-  if (!heading) return main.focus();
+  const heading = view.querySelector("h1") ?? main;
   heading.tabIndex = -1;
   heading.focus({ preventScroll: true });
 }
 
-/** Shows what runs, and below it the model's shape where a screen can show it without a trace. */
+/** Shows what runs, and below it the model's map, which needs no trace. */
 async function showProgress(view) {
-  const tokens = page.session.busy.tokens ?? [];
-  view.append(h("h1", null, `Computing the ${page.session.busy.what}`));
-  view.append(h("p", { class: "faint" }, `${showCount(tokens.length)} tokens, ${visible(page.session.config ?? "")}`));
+  const { busy, config } = page.session;
   const map = SCREENS.find(({ id }) => id === "map");
-  if (!map) return null;
   const below = h("section");
-  view.append(below);
-  return map.show(below, [], page);
+  view.append(h("h1", null, `Computing the ${visible(busy.what)}`), h("p", { class: "progress faint" }));
+  view.append(h("p", { class: "faint" }, visible(config ?? "")), below);
+  return map ? map.show(below, [], page) : null;
 }
 
-/** Makes the element that shows an error, what helps, and Retry. */
 function fail(error, retry, at) {
   const isMissing = error.kind === "missing";
   const command = page.trace?.command?.replace("ADDRESS", at ? `'${at}'` : "ADDRESS");
   return h(
-    "section",
+    "div",
     { class: "failure", role: "alert" },
-    h("h1", null, isMissing ? "Not in this page" : "That did not work"),
     h("p", null, visible(error.message)),
     error.remedy && h("p", null, visible(error.remedy)),
-    isMissing && command && h("p", null, "This command opens it: ", h("code", null, visible(command))),
+    isMissing && command && h("p", null, "This command shows it: ", h("code", null, visible(command))),
     !isMissing && h("button", { type: "button", onclick: retry }, "Retry"),
   );
+}
+
+function failureHeading(error) {
+  return h("h1", null, FAILURES[error.kind] ?? FAILURES.refused);
+}
+
+function showFailure(error) {
+  main.replaceChildren(failureHeading(error), fail(error, start));
 }
 
 /* ---- start ---- */
@@ -373,42 +378,48 @@ async function start() {
   try {
     await reload();
   } catch (error) {
-    main.replaceChildren(fail(error, start));
-    return;
+    return showFailure(error);
   }
   await route();
 }
 
-takeKey();
-listenToKeys(findAction);
-window.addEventListener("hashchange", () => (location.hash.startsWith("#key=") ? (takeKey(), start()) : page.session && route()));
-document.addEventListener(
-  "click",
-  (event) => {
-    if (peek(event.target)) {
-      event.preventDefault();
-      event.stopPropagation();
-      return;
-    }
-    const link = event.target.closest?.("a[href^='#']");
-    if (link) remember(link);
-  },
-  true,
-);
-document.addEventListener(
-  "keydown",
-  (event) => {
-    if (event.key === "Enter" && peek(event.target)) {
-      event.preventDefault();
-      event.stopPropagation();
-    }
-  },
-  true,
-);
-document.addEventListener("copy", (event) => {
+function onHashChange() {
+  if (location.hash.startsWith("#key=")) {
+    takeKey();
+    start();
+  } else if (page.session) route();
+}
+
+/** Uncovers a number in place of opening it. */
+function uncover(event) {
+  if (!peek(event.target)) return false;
+  event.preventDefault();
+  event.stopPropagation();
+  return true;
+}
+
+function onClick(event) {
+  if (uncover(event)) return;
+  const link = event.target.closest("a[href^='#']");
+  if (!link) return;
+  if (link.hash === "#main") {
+    event.preventDefault();
+    main.focus();
+  } else remember(link);
+}
+
+function onCopy(event) {
   const text = document.getSelection()?.toString() ?? "";
   if (!text.includes("−")) return;
   event.clipboardData.setData("text/plain", withHyphen(text));
   event.preventDefault();
-});
+}
+
+history.scrollRestoration = "manual";
+takeKey();
+listenToKeys(findAction);
+window.addEventListener("hashchange", onHashChange);
+document.addEventListener("click", onClick, true);
+document.addEventListener("keydown", (event) => event.key === "Enter" && uncover(event), true);
+document.addEventListener("copy", onCopy);
 start();

@@ -3,12 +3,16 @@
 import { mathml } from "./dom.js";
 
 const ELEMENTS = new Set(
-  ("math mrow mi mo mn mtext ms mspace msub msup msubsup munder mover munderover mfrac msqrt mroot mstyle mpadded " +
-    "mphantom mtable mtr mtd mmultiscripts mprescripts").split(" "),
+  (
+    "math mrow mi mo mn mtext mspace msub msup msubsup munder mover munderover mfrac msqrt mroot " +
+    "mstyle mpadded mtable mtr mtd"
+  ).split(" "),
 );
 const ATTRIBUTES = new Set(
-  ("display displaystyle scriptlevel mathvariant stretchy fence separator form largeop movablelimits lspace rspace " +
-    "width height depth linethickness accent accentunder minsize maxsize symmetric").split(" "),
+  (
+    "display displaystyle scriptlevel mathvariant stretchy fence separator form largeop movablelimits " +
+    "lspace rspace width linethickness accent"
+  ).split(" "),
 );
 
 /** Makes a formula; `text` is its reading. */

@@ -9,10 +9,10 @@ const SPECIAL = { inf: "∞", "-inf": "-∞", nan: "nan" };
 const COVER = "?";
 
 /**
- * Returns a number with this many significant digits, as Python's "%.{digits}g"; "exact" has the fewest digits
- * that read back as the same number.
+ * Returns a number with this many significant digits, as Python's "%.{digits}g"; "exact" has the fewest
+ * digits that read back as the same number.
  *
- * `toPrecision` rounds ties away from zero and Python rounds them to even (1.03125 is 1.0312), so the exact decimal
+ * `toPrecision` rounds ties away from zero and Python rounds them to even (1.03125 is 1.0312), so the decimal
  * expansion is rounded here: a tie has few digits, and 101 of them show it.
  * @param {number|string} value a number, or "inf", "-inf", "nan"
  * @param {number|"exact"} digits
@@ -32,7 +32,7 @@ export function format(value, digits) {
   return sign + place(kept, Number(exponent) + carried, digits);
 }
 
-/** Rounds decimal digits by those that follow, half to even; 1 where a carry made the number a digit longer. */
+/** Rounds digits by those that follow, half to even; 1 where a carry made the number a digit longer. */
 function round(kept, rest) {
   const half = "5".padEnd(rest.length, "0");
   if (rest < half || (rest === half && "02468".includes(kept.at(-1)))) return [kept, 0];
@@ -98,6 +98,11 @@ const covered = new WeakMap();
 export function toggleCovering() {
   isCovering = !isCovering;
   return isCovering;
+}
+
+/** Returns what a screen reader says of a number. */
+export function spell(value, kind) {
+  return isCovering ? "covered" : show(value, kind);
 }
 
 /** Writes a number's text into an element, or a cover that `peek` takes away. */

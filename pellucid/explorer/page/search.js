@@ -23,6 +23,7 @@ export function searchBox(page) {
     "aria-autocomplete": "list",
   });
   let chosen = -1;
+  let found = [];
   const close = () => {
     list.hidden = true;
     chosen = -1;
@@ -44,23 +45,28 @@ export function searchBox(page) {
     options[chosen]?.scrollIntoView({ block: "nearest" });
     if (chosen >= 0) input.setAttribute("aria-activedescendant", options[chosen].id);
   };
+  const take = (event, name) => {
+    event.preventDefault();
+    open(name);
+  };
   const suggest = async () => {
     const text = input.value.trim().toLowerCase();
     const { values, about } = await page.names();
     if (input.value.trim().toLowerCase() !== text) return;
-    const found = text && !text.includes("[") ? values.filter(([name]) => name.toLowerCase().includes(text)) : [];
-    found.sort((a, b) => Number(b[0].toLowerCase() === text) - Number(a[0].toLowerCase() === text));
+    const isLike = ([name]) => name.toLowerCase().includes(text);
+    const rank = ([name]) => (name === text ? 0 : name.startsWith(text) ? 1 : 2);
+    found = text && !text.includes("[") ? values.filter(isLike).sort((a, b) => rank(a) - rank(b)) : [];
+    found = found.slice(0, MOST_SUGGESTIONS);
     close();
     list.replaceChildren(
-      ...found.slice(0, MOST_SUGGESTIONS).map(([name, shape], i) => {
-        const meaning = about[glossaryRow(name)]?.meaning ?? "";
-        return h(
+      ...found.map(([name, shape], i) =>
+        h(
           "li",
-          { id: `suggestion-${i}`, role: "option", onmousedown: (event) => (event.preventDefault(), open(name)) },
-          h("span", { class: "number" }, visible(name), h("span", { class: "faint" }, ` ${shape.join(" × ")}`)),
-          h("span", { class: "faint" }, visible(meaning)),
-        );
-      }),
+          { id: `suggestion-${i}`, role: "option", onmousedown: (event) => take(event, name) },
+          h("span", { class: "number" }, visible(name), h("small", null, ` ${shape.join(" × ")}`)),
+          h("span", { class: "faint" }, visible(about[glossaryRow(name)]?.meaning ?? "")),
+        ),
+      ),
     );
     list.hidden = list.children.length === 0;
     input.setAttribute("aria-expanded", String(!list.hidden));
@@ -70,7 +76,7 @@ export function searchBox(page) {
   input.addEventListener("keydown", (event) => {
     if (event.key === "ArrowDown") choose(chosen + 1);
     else if (event.key === "ArrowUp") choose(chosen < 0 ? -1 : chosen - 1);
-    else if (event.key === "Enter") open(list.children[chosen]?.querySelector(".number").firstChild.data ?? input.value);
+    else if (event.key === "Enter") open(found[chosen]?.[0] ?? input.value);
     else if (event.key === "Escape") list.hidden ? input.blur() : close();
     else return;
     event.preventDefault();

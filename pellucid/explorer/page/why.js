@@ -1,11 +1,11 @@
-/** Why: one number with its formula, its numbers, where it stands, what it reads, and where each of them came from. */
+/** Why: one number, its formula, its numbers, where it stands, what it reads, and where each came from. */
 
 import { bars } from "./chart.js";
 import { h } from "./dom.js";
 import { valueWindow } from "./grid.js";
 import { cellLink, hashOf, numberLink } from "./link.js";
 import { formula } from "./math.js";
-import { show, showCount, write } from "./number.js";
+import { show, showCount, spell, write } from "./number.js";
 import { pieces } from "./pieces.js";
 import { token, visible } from "./token.js";
 
@@ -13,7 +13,7 @@ const WASHES = ["a", "b", "c"];
 const MOST_CRUMBS = 6;
 const PHASES = { fwd: "forward", bwd: "backward", upd: "update" };
 
-/** The shown cell, for the keys. */
+/** The shown cell and its page, for the keys. */
 let current = null;
 let currentPage = null;
 
@@ -31,43 +31,52 @@ export const whyScreen = {
 
   async show(main, [address, ...options], page) {
     currentPage = page;
-    const at = address || (await firstCell(page));
-    if (!at.includes("[") && (await isValue(at, page))) return showValue(main, at, page);
+    current = null;
+    const at = address || (await findFirstCell(page));
+    if (!at.includes("[") && (await isTable(at, page))) return showValue(main, at, page);
     const cell = await page.ask("cell", { at, flatten: options.includes("flatten") || null });
     current = cell;
-    const stands = standsSection(cell, page);
-    const reads = readsSection(cell, page);
+    const parts = [headOf, formulaOf, arithmeticOf, operandsOf].map((part) => part(cell));
+    const stands = windowsSection("Where it stands", [{ ...cell.stands, marks: null }], page);
+    const reads = cell.reads.length ? windowsSection("What it reads", cell.reads, page) : null;
     main.append(
       crumbs(page.walk(cell.at)),
       h(
         "div",
         { class: "columns" },
-        h("div", { class: "left" }, title(cell), formulaSection(cell), numbersSection(cell), operandsSection(cell), waysOn(cell, page)),
-        h("div", { class: "right" }, stands.section, reads.section),
+        h("div", { class: "left" }, parts, onwardSection(cell, page)),
+        h("div", { class: "right" }, stands.section, reads?.section),
       ),
     );
-    page.announce(spoken(cell));
-    return { settled: Promise.all([stands.settled, reads.settled]) };
+    page.announce(spellCell(cell));
+    return { settled: Promise.all([stands.settled, reads?.settled]) };
   },
 };
 
 /** Returns the address of the likeliest next token, where a reader begins. */
-async function firstCell(page) {
+async function findFirstCell(page) {
   const { tokens } = await page.ask("next");
   return tokens[0].at;
 }
 
-async function isValue(name, page) {
+/** Whether a name without an index means a whole table of numbers. */
+async function isTable(name, page) {
   const { values } = await page.names();
-  return values.some(([known, shape]) => known === name && shape.length > 0);
+  return values.some(([known, shape]) => known === name && shape.some((size) => size !== 1));
 }
 
-/** Shows a whole value: its first window. */
+/** Shows a value: its first window. */
 async function showValue(main, name, page) {
-  current = null;
-  const [window, { meaning, shape }] = await Promise.all([valueWindow(name, {}, page), page.ask("value", { at: name })]);
+  const [table, { meaning, shape }] = await Promise.all([
+    valueWindow(name, {}, page),
+    page.ask("value", { at: name }),
+  ]);
   const size = shape.map(showCount).join(" × ");
-  main.append(h("h1", null, visible(meaning)), h("p", { class: "address" }, `${visible(name)} · ${size}`), window);
+  main.append(
+    h("h1", null, visible(meaning || name)),
+    h("p", { class: "address" }, `${visible(name)} · ${size}`),
+    h("section", null, table),
+  );
 }
 
 function openCell(at) {
@@ -88,116 +97,121 @@ function neighborPlace(axis, direction) {
   return current.at.replace(new RegExp(`([[,]${axis}=)\\d+`), `$1${i}`);
 }
 
-function spoken(cell) {
-  const places = cell.places.map(({ axis, i, label, about }) => `${about ?? axis} ${label ? visible(label) : i}`);
-  return [visible(cell.meaning ?? cell.name), ...places, show(cell.value, "line")].join(", ");
+function spellCell(cell) {
+  const place = ({ axis, i, label, about }) => `${about ?? axis} ${label ? visible(label) : i}`;
+  const meaning = visible(cell.meaning || cell.name);
+  return [meaning, ...cell.places.map(place), spell(cell.value, "line")].join(", ");
 }
 
-/* ---- left column ---- */
-
-function crumbs(walk) {
-  const shown = walk.slice(-MOST_CRUMBS);
-  return h(
-    "nav",
-    { class: "crumbs", "aria-label": "Numbers on the way here" },
-    h(
-      "ol",
-      null,
-      walk.length > shown.length && h("li", { class: "faint" }, `${walk.length - shown.length} before`),
-      shown.map((at, i) =>
-        h("li", null, i < shown.length - 1 ? cellLink(at, visible(at)) : h("span", { "aria-current": "page" }, visible(at))),
-      ),
-    ),
-  );
-}
-
-function title(cell) {
-  const places = cell.places.filter(({ label }) => label !== null && label !== undefined);
-  return h(
-    "header",
-    { class: "title" },
-    h("h1", null, visible(cell.meaning ?? cell.name)),
-    write(h("p", { class: "headline number", data: { at: cell.at } }), show(cell.value, "headline")),
-    h(
-      "p",
-      { class: "address" },
-      h("span", { class: "number" }, visible(cell.at)),
-      places.map(({ axis, i, label }) => h("span", { class: "place" }, ` ${axis}=${i} `, token(label))),
-    ),
-    h("p", { class: "faint" }, stepText(cell)),
-    cell.edited &&
-      h("p", { class: "edited" }, "Set by you; its formula gives ", numberLink(cell.edited.at, cell.edited.value, "headline"), "."),
-    cell.original !== null &&
-      cell.original !== undefined &&
-      !cell.edited &&
-      h("p", { class: "edited" }, "Changed by the edit; it was ", h("span", { class: "number" }, show(cell.original, "headline")), "."),
-  );
-}
-
-function stepText(cell) {
-  const phase = PHASES[cell.phase] ?? cell.phase;
-  if (cell.step) return `Step ${showCount(cell.step[0] + 1)} of ${showCount(cell.step[1])}, ${phase}: ${cell.op}`;
-  return cell.role === "param" ? "A parameter: it was learned, not computed here" : "Given, not computed";
+function plural(count, noun) {
+  return `${showCount(count)} ${noun}${count === 1 ? "" : "s"}`;
 }
 
 function section(heading, ...children) {
   return h("section", null, h("h2", null, heading), ...children);
 }
 
-function formulaSection(cell) {
-  if (!cell.math && !cell.formula) return null;
-  const drawn = cell.math ? formula(cell.math, cell.formula) : h("code", null, cell.formula);
-  return section("Its formula", h("div", { class: "formula", tabindex: "0", role: "group", "aria-label": "formula" }, drawn));
+/* ---- left column ---- */
+
+function crumbs(walk) {
+  const shown = walk.slice(-MOST_CRUMBS);
+  const before = walk.length - shown.length;
+  const last = shown.pop();
+  return h(
+    "nav",
+    { class: "crumbs", "aria-label": "Numbers on the way here" },
+    h(
+      "ol",
+      null,
+      before > 0 && h("li", { class: "faint" }, `${before} before`),
+      shown.map((at) => h("li", null, cellLink(at, visible(at)))),
+      h("li", { "aria-current": "page" }, visible(last)),
+    ),
+  );
 }
 
-function numbersSection(cell) {
+function headOf(cell) {
+  const places = cell.places.filter(({ label }) => label);
+  return h(
+    "div",
+    { class: "head" },
+    h("h1", null, visible(cell.meaning || cell.name)),
+    write(h("p", { class: "headline number", data: { at: cell.at } }), show(cell.value, "headline")),
+    h(
+      "p",
+      { class: "address" },
+      h("span", { class: "number" }, visible(cell.at)),
+      places.map(({ axis, i, label }) => h("span", { class: "place" }, `${axis}=${i} `, token(label, 24))),
+    ),
+    h("p", { class: "faint" }, stepText(cell)),
+    editText(cell),
+  );
+}
+
+function stepText(cell) {
+  const [i, count] = cell.step ?? [];
+  const phase = PHASES[cell.phase] ?? cell.phase;
+  if (cell.step) return `Step ${showCount(i + 1)} of ${showCount(count)}, ${phase}: ${cell.op}`;
+  return cell.role === "param" ? "A parameter: learned, not computed in this trace" : "Given, not computed";
+}
+
+function editText(cell) {
+  const { edited, original } = cell;
+  if (edited) {
+    const number = numberLink(edited.at, edited.value, "headline");
+    return h("p", { class: "edited" }, "Set by you; its formula gives ", number, ".");
+  }
+  if (original === null || original === undefined) return null;
+  const number = h("span", { class: "number" }, show(original, "headline"));
+  return h("p", { class: "edited" }, "Changed by an edit; before it, ", number, ".");
+}
+
+function formulaOf(cell) {
+  if (!cell.math) return null;
+  const properties = { class: "formula", tabindex: "0", role: "group", "aria-label": "Formula" };
+  return section("Its formula", h("div", properties, formula(cell.math, cell.formula)));
+}
+
+function arithmeticOf(cell) {
   if (!cell.line) return null;
+  const result = write(h("strong"), show(cell.value, "line"));
   return section(
     "With its numbers",
-    h("p", { class: "line number" }, "= ", pieces(cell.line), " = ", h("strong", null, show(cell.value, "line"))),
+    h("p", { class: "line number" }, "= ", pieces(cell.line), " = ", result),
     cell.note && h("p", { class: "faint" }, visible(cell.note)),
     cell.terms.length > 0 && termsTable(cell),
   );
 }
 
 function termsTable(cell) {
-  const hasRest = cell.folded > 0;
-  const drawn = bars([...cell.terms.map(({ value }) => value), ...(hasRest ? [cell.rest] : [])]);
-  const number = (value) => h("td", { class: "number" }, show(value, "line"));
+  const rest = cell.folded > 0 ? [cell.rest] : [];
+  const drawn = bars([...cell.terms.map(({ value }) => value), ...rest]);
+  const row = (head, line, value, bar) =>
+    h(
+      "tr",
+      null,
+      h("th", { scope: "row", colspan: line ? null : 2 }, head),
+      line && h("td", { class: "line number" }, line),
+      write(h("td", { class: "number" }), show(value, "line")),
+      h("td", null, bar),
+    );
   return h(
     "div",
     { class: "scroll" },
     h(
       "table",
       { class: "terms" },
-      h("caption", null, hasRest ? "The largest terms, and the sum of the rest" : "Its terms"),
+      h("caption", null, rest.length ? "The largest terms, and the sum of the others" : "Its terms"),
       h(
         "tbody",
         null,
-        cell.terms.map((term, i) =>
-          h(
-            "tr",
-            null,
-            h("th", { scope: "row" }, whereOf(term.where)),
-            h("td", { class: "line number" }, pieces(term.line)),
-            write(h("td", { class: "number" }), show(term.value, "line")),
-            h("td", null, drawn[i]),
-          ),
-        ),
+        cell.terms.map(({ where, line, value }, i) => row(whereOf(where), pieces(line), value, drawn[i])),
       ),
       h(
         "tfoot",
         null,
-        hasRest &&
-          h(
-            "tr",
-            null,
-            h("th", { scope: "row", colspan: 2 }, `${showCount(cell.folded)} smaller term${cell.folded === 1 ? "" : "s"}`),
-            number(cell.rest),
-            h("td", null, drawn.at(-1)),
-          ),
-        cell.total !== null &&
-          h("tr", { class: "sum" }, h("th", { scope: "row", colspan: 2 }, "sum"), number(cell.total), h("td")),
+        rest.map((value) => row(plural(cell.folded, "smaller term"), null, value, drawn.at(-1))),
+        cell.total !== null && row("sum", null, cell.total, null),
       ),
     ),
   );
@@ -207,66 +221,58 @@ function whereOf(where) {
   return where.map(([axis, i, label], k) => [
     k > 0 && ", ",
     axis === "name" ? visible(String(i)) : `${axis}=${i}`,
-    label !== null && label !== undefined && [" ", token(label)],
+    label && [" ", token(label)],
   ]);
 }
 
-function operandsSection(cell) {
+function operandsOf(cell) {
   if (!cell.operands.length) return null;
-  const washes = washesOf(cell);
+  const washes = {};
+  cell.reads.forEach(({ operand }, i) => (washes[operand] ??= WASHES[i % WASHES.length]));
   return section(
     "Follow it back",
-    h(
-      "ul",
-      { class: "operands" },
-      cell.operands.map((operand, i) => {
-        const places = (operand.places ?? []).filter(({ label }) => label !== null && label !== undefined);
-        const others = operand.others ?? [];
-        return h(
-          "li",
-          { class: washes[i] ?? null },
-          h(
-            operand.opens ? "a" : "div",
-            { class: "operand", href: operand.opens ? hashOf("why", operand.at) : null, data: { at: operand.at } },
-            h(
-              "span",
-              { class: "what" },
-              h("span", { class: "meaning" }, visible(operand.meaning ?? operand.symbol ?? "")),
-              h("span", { class: "address" }, visible(operand.at), places.map(({ label }) => [" ", token(label)])),
-            ),
-            write(h("span", { class: "number" }), show(operand.value, "line")),
-          ),
-          others.length > 0 &&
-            h("p", { class: "others" }, "also ", others.map(({ at, value }, k) => [k > 0 && ", ", numberLink(at, value, "table")])),
-        );
-      }),
-    ),
+    h("ul", { class: "operands" }, cell.operands.map((operand, i) => operandRow(operand, washes[i]))),
   );
 }
 
-/** Returns the wash of each operand that stands in a window of its own. */
-function washesOf(cell) {
-  const found = {};
-  cell.reads.forEach(({ operand }, i) => operand !== null && operand !== undefined && (found[operand] ??= WASHES[i % 3]));
-  return found;
+function operandRow({ at, value, meaning, symbol, places, opens, others }, wash) {
+  const labels = (places ?? []).filter(({ label }) => label).map(({ label }) => [" ", token(label)]);
+  const also = (others ?? []).map((other, k) => [k > 0 && ", ", numberLink(other.at, other.value, "table")]);
+  return h(
+    "li",
+    { class: wash },
+    h(
+      opens ? "a" : "div",
+      { class: "operand", href: opens ? hashOf("why", at) : null, data: { at } },
+      h(
+        "span",
+        { class: "what" },
+        h("span", { class: "meaning" }, visible(meaning || symbol || "")),
+        h("span", { class: "address" }, visible(at), labels),
+      ),
+      write(h("span", { class: "number" }), show(value, "line")),
+    ),
+    also.length > 0 && h("p", { class: "others" }, "also ", also),
+  );
 }
 
-function waysOn(cell, page) {
-  const button = (text, at) => at && h("a", { class: "button", href: hashOf("why", at) }, text);
-  const twin = cell.role === "grad" ? "its value" : "its gradient";
+function onwardSection(cell, page) {
+  const to = (text, ...parts) => parts[0] && h("a", { class: "button", href: hashOf("why", ...parts) }, text);
+  const button = (text, onclick) => h("button", { type: "button", onclick }, text);
   const uses = h("div", { class: "uses" });
-  return section(
-    "Go on",
+  return h(
+    "section",
+    { "aria-label": "Ways on" },
     h(
       "div",
       { class: "buttons" },
-      button("previous step", cell.previous),
-      button("next step", cell.following),
-      button(twin, cell.twin),
-      h("button", { type: "button", onclick: () => showUses(uses, cell, page) }, "what reads it"),
-      cell.can_flatten && h("a", { class: "button", href: hashOf("why", cell.at, "flatten") }, "all writers of this channel"),
-      cell.is_flattened && h("a", { class: "button", href: hashOf("why", cell.at) }, "the last addition alone"),
-      h("button", { type: "button", onclick: (event) => copyAddress(cell, event.target, page) }, "copy address"),
+      to("previous step", cell.previous),
+      to("next step", cell.following),
+      to(cell.role === "grad" ? "its value" : "its gradient", cell.twin),
+      button("what reads it", () => showUses(uses, cell, page)),
+      cell.can_flatten && !cell.is_flattened && to("all writers of this channel", cell.at, "flatten"),
+      cell.is_flattened && to("the last addition alone", cell.at),
+      button("copy address", (event) => copyAddress(cell, event.target, page)),
     ),
     uses,
   );
@@ -275,57 +281,43 @@ function waysOn(cell, page) {
 async function showUses(element, cell, page) {
   try {
     const { readers } = await page.ask("uses", { name: cell.name, at: cell.at });
-    element.replaceChildren(
-      h("p", { class: "faint" }, readers.length ? `Read by ${readers.length} step${readers.length === 1 ? "" : "s"}` : "Nothing reads it."),
-      h(
-        "ul",
-        { class: "readers" },
-        readers.map(({ name, op, meaning, at }) =>
-          h("li", null, cellLink(at, visible(name)), h("span", { class: "faint" }, ` ${visible(meaning ?? op ?? "")}`)),
-        ),
-      ),
-    );
-    page.announce(`read by ${readers.length} steps`);
+    const text = readers.length ? `Read by ${plural(readers.length, "step")}` : "No step reads it";
+    const about = ({ op, meaning }) => h("span", { class: "faint" }, visible(meaning || op || ""));
+    const entry = (reader) => h("li", null, cellLink(reader.at, visible(reader.name)), " ", about(reader));
+    element.replaceChildren(h("p", { class: "faint" }, text), h("ul", null, readers.map(entry)));
+    page.announce(text);
+    element.querySelector("a")?.focus();
   } catch (error) {
     element.replaceChildren(page.fail(error, () => showUses(element, cell, page), cell.at));
   }
 }
 
-async function copyAddress(cell, element, page) {
+async function copyAddress(cell, button, page) {
   try {
     await navigator.clipboard.writeText(cell.at);
+    button.textContent = "copied";
     page.announce(`copied ${cell.at}`);
-    element.textContent = "copied";
   } catch {
-    document.getSelection().selectAllChildren(document.querySelector(".title .address .number"));
+    document.getSelection().selectAllChildren(document.querySelector(".head .address .number"));
     page.announce("the address is selected");
   }
 }
 
 /* ---- right column ---- */
 
-function standsSection(cell, page) {
-  const place = h("div", { class: "place-for-window" });
-  const options = { focus: cell.stands.focus };
-  return {
-    section: section("Where it stands", place),
-    settled: fill(place, cell.stands.window, options, page),
-  };
-}
-
-function readsSection(cell, page) {
-  if (!cell.reads.length) return { section: null, settled: null };
-  const places = cell.reads.map(() => h("div", { class: "place-for-window" }));
-  const settled = cell.reads.map(({ window, focus, marks }, i) =>
-    fill(places[i], window, { focus, marks, wash: WASHES[i % 3] }, page),
+/** Makes a section of windows; each is drawn when its numbers arrive. */
+function windowsSection(heading, windows, page) {
+  const places = windows.map(() => h("div", { class: "window" }));
+  const settled = windows.map(({ window, focus, marks }, i) =>
+    fillWindow(places[i], window, { focus, marks, wash: WASHES[i % WASHES.length] }, page),
   );
-  return { section: section("What it reads", places), settled: Promise.all(settled) };
+  return { section: section(heading, places), settled: Promise.all(settled) };
 }
 
-async function fill(place, window, options, page) {
+async function fillWindow(place, at, options, page) {
   try {
-    place.replaceChildren(await valueWindow(window, options, page));
+    place.replaceWith(await valueWindow(at, options, page));
   } catch (error) {
-    place.replaceChildren(page.fail(error, () => fill(place, window, options, page), window));
+    place.replaceChildren(page.fail(error, () => fillWindow(place, at, options, page), at));
   }
 }
