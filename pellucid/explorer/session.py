@@ -1,24 +1,48 @@
 """A session: one model's weights held once in float64, and its traces by id, within stated limits."""
 
-from collections import OrderedDict
-from collections.abc import Mapping
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from pellucid.errors import UsageError
+import numpy as np
+
+from pellucid.arguments import check_path
+from pellucid.errors import PellucidError, ResourceError, TokenError, UsageError
 from pellucid.explain.trace import Trace
+from pellucid.explorer.progress import TraceProgress
 from pellucid.explorer.question import ask
+from pellucid.explorer.size import RunSize, estimate_size, find_most_tokens
+from pellucid.explorer.weights import HeldWeights
+from pellucid.format import format_bytes, pluralize
+from pellucid.interop.resolve import is_run
+from pellucid.model.device_memory import get_free_memory
+from pellucid.pretrained import parameter_count
 from pellucid.reference.op import Index
+from pellucid.reference.tape import Tape
 from pellucid.workbench.model import Model
 from pellucid.workbench.opening import load
-from pellucid.workbench.prompts import Prompt
+from pellucid.workbench.prompts import Prompt, make_batch
 from pellucid.workbench.tracing import read_trace
 
 MOST_TRACES = 8
 MOST_BYTES = 4_000_000_000
 """Limits of the traces that a session holds, and of their bytes together: the least recently used is dropped,
-and computed again when it is asked for."""
+and computed again when it is asked for. Bytes that a trace shares with the weights or with another trace
+count once."""
+MOST_RUN_BYTES = MOST_BYTES // 2
+"""Bytes of the values of a forward pass; with `MOST_BYTES` it bounds the tokens of a prompt."""
+SMALL_BYTES = 100_000_000
+"""Gradients of fewer bytes are computed at once, without an estimate."""
+TEXTS = (
+    "The cat sat on",
+    "The animal didn't cross the street because it was too tired",
+    "Dog bites man",
+)
+"""Prompts to begin with, for a model that can encode them."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +75,8 @@ class HeldTrace:
     trace: Trace
     request: RunRequest | None = None
     parent: str | None = None
+    seconds: float = 0.0
+    """How long it was computed."""
     totals: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What `total` computed of a value, kept."""
 
@@ -68,6 +94,63 @@ class HeldTrace:
                 found.setdefault(read, []).append(name)
         return found
 
+    @cached_property
+    def buffers(self) -> dict[int, int]:
+        """The bytes of each buffer that its values lie in, by identity."""
+        return find_buffers(self.trace.tape.values.values())
+
+    @cached_property
+    def summary(self) -> "TraceSummary":
+        """What is known of it after it has been dropped."""
+        tape, run = self.trace.tape, self.trace.run
+        updates = 0
+        while f"probs@{updates + 1}" in tape.values:
+            updates += 1
+        rows = run.get("ids") or [[]]
+        return TraceSummary(
+            self.id,
+            self.request,
+            self.parent,
+            list(rows[0]) if isinstance(rows[0], list) else list(rows),
+            any(role == "grad" for role in tape.roles.values()),
+            updates,
+            len(tape.values),
+            len(tape.steps),
+            str(run.get("path", "reference")),
+            [
+                self.trace.address(edit.name, edit.index)
+                for edit in (self.request.edits if self.request else ())
+            ],
+        )
+
+
+@dataclass(frozen=True)
+class TraceSummary:
+    """What the session keeps of every trace, held or dropped."""
+
+    id: str
+    request: RunRequest | None
+    parent: str | None
+    ids: list[int]
+    has_gradients: bool
+    updates: int
+    values: int
+    steps: int
+    path: str
+    edited: list[str]
+    """The addresses of the edits."""
+
+
+def find_buffers(arrays: Any) -> dict[int, int]:
+    """Returns the bytes of each buffer that the arrays lie in, by identity: a view has that of its base."""
+    found = {}
+    for array in arrays:
+        owner = array
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        found[id(owner)] = owner.nbytes
+    return found
+
 
 class Session:
     """Holds a model and its traces, and answers questions about them.
@@ -77,61 +160,321 @@ class Session:
     't1'
     >>> session.ask("next", t=1, count=1)["tokens"][0]["label"]
     'B'
+
+    A second run has an id of its own. `traces` lists both, also after one has been dropped for the memory of
+    others; it is then computed again when a question is about it.
+
+    >>> session.run(RunRequest("A B C", target="D", backward=True)).id
+    't2'
+    >>> [trace["has_gradients"] for trace in session.ask("session")["traces"]]
+    [False, True]
     """
 
-    def __init__(self, model: Model | None = None, trace: Trace | None = None) -> None:
-        self.model = model
-        self.traces: OrderedDict[str, HeldTrace] = OrderedDict()
+    def __init__(
+        self,
+        model: Model | None = None,
+        trace: Trace | None = None,
+        source: str = "",
+        most_traces: int = MOST_TRACES,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        self.source = source or (model.name if model else "trace.json")
+        self.model: Model | None = None
+        self.weights: HeldWeights | None = None
+        if model is not None:
+            self.weights = HeldWeights(model.weights, model.config.parameters())
+            self.model = model.replace(weights=self.weights)
+        self.traces: dict[str, HeldTrace] = {}
+        """Those that are held, the least recently used first."""
+        self.summaries: dict[str, TraceSummary] = {}
+        """Every trace, the oldest first."""
+        self.progress: TraceProgress | None = None
+        self.failed: str | None = None
+        """The message of the last run, where it failed."""
+        self._most_traces, self._most_bytes = most_traces, most_bytes
         self._count = 0
+        self._computing, self._changing = threading.RLock(), threading.RLock()
         if trace is not None:
             self._hold(trace)
 
     @classmethod
     def open(cls, source: str) -> "Session":
         """Returns the session of a model, of a run's newest model, or of a trace file (.json)."""
-        return cls(trace=read_trace(source)) if source.endswith(".json") else cls(load(source))
+        check_path("source", source)
+        if source.endswith(".json"):
+            return cls(trace=read_trace(source), source=source)
+        session = cls(load(source), source=source)
+        assert session.weights is not None
+        session.weights.read_ahead()
+        return session
+
+    # ---- what it is
+
+    @property
+    def kind(self) -> str:
+        """What the source is: "model", "run" or "trace"."""
+        return "trace" if self.model is None else "run" if is_run(self.source) else "model"
+
+    @property
+    def name(self) -> str:
+        """The name of the model."""
+        return self.model.name if self.model else str(self._opened.run.get("model", self.source))
+
+    @property
+    def _opened(self) -> Trace:
+        """The trace of a session without a model."""
+        return next(iter(self.traces.values())).trace
+
+    @cached_property
+    def presets(self) -> list[str]:
+        """Prompts to begin with: those of `TEXTS` that the tokenizer can encode, else its first two words."""
+        model = self.model
+        if model is None:
+            return []
+        tokenizer = model.pretrained.tokenizer
+        first_two = list(range(min(2, model.config.vocab_size)))
+        if tokenizer is None:
+            return [str(first_two)]
+        found = [text for text in TEXTS if self._can_encode(text)]
+        if not found:
+            with contextlib.suppress(PellucidError):
+                found = [text for text in [tokenizer.decode(first_two)] if self._can_encode(text)]
+        return found
+
+    def _can_encode(self, text: str) -> bool:
+        """Whether a text fits the model, with a token for each of its parts."""
+        assert self.model is not None
+        try:
+            ids = self.model.encode(text)
+        except PellucidError:
+            return False
+        unknown = self.model.tokenizer.unknown_id
+        return len(ids) <= self.most_tokens and unknown not in ids
+
+    @cached_property
+    def most_tokens(self) -> int:
+        """Tokens of a prompt with its target: the context length, or as many as `MOST_RUN_BYTES` hold."""
+        if self.model is None:
+            return 0
+        return find_most_tokens(self.model.config, min(MOST_RUN_BYTES, self._most_bytes))
+
+    @cached_property
+    def sizes(self) -> dict[str, Any]:
+        """The number of parameters, tokens, layers and heads, and the config in one line."""
+        if self.model is not None:
+            config = self.model.config
+            count = parameter_count(config.parameters())
+            sizes = {"vocab": config.vocab_size, "layers": config.n_layer, "heads": config.n_head}
+            words = [
+                pluralize(config.n_layer, "layer"),
+                pluralize(config.d_model, "channel"),
+                pluralize(config.n_head, "head"),
+                *([pluralize(config.n_kv_head, "key head")] * (config.n_kv_head != config.n_head)),
+                pluralize(config.vocab_size, "token"),
+                f"context {config.context_length:,}",
+            ]
+            return {"parameters": count, "config": ", ".join(words), **sizes}
+        tape = self._opened.tape
+        count = sum(tape.values[name].size for name, role in tape.roles.items() if role == "param")
+        layers = {name.split(".")[1] for name in tape.values if name.startswith("blocks.")}
+        patterns = [tape.values[name].shape for name in tape.values if name.endswith(".attn.pattern")]
+        heads = patterns[0][-3] if patterns and len(patterns[0]) > 2 else 0
+        vocab = tape["logits"].shape[-1] if "logits" in tape else 0
+        words = [pluralize(len(layers), "layer"), pluralize(heads, "head"), pluralize(vocab, "token")]
+        sizes = {"vocab": vocab, "layers": len(layers), "heads": heads}
+        return {"parameters": count, "config": ", ".join(words), **sizes}
+
+    def label_tokens(self, ids: list[int]) -> list[dict[str, Any]]:
+        """Returns the label and the id of each token."""
+        labels = self.model.token_labels if self.model else self._opened.labels.get("v", [])
+        return [{"label": labels[id] if 0 <= id < len(labels) else str(id), "id": id} for id in ids]
+
+    def write_prompt(self, prompt: Prompt | None) -> str | None:
+        """Returns a prompt as text, None where no text has these token ids."""
+        if prompt is None or isinstance(prompt, str) or self.model is None:
+            return prompt if isinstance(prompt, str) else None
+        if self.model.pretrained.tokenizer is None:
+            return str(list(prompt))
+        with contextlib.suppress(PellucidError):
+            text = self.model.tokenizer.decode(prompt)
+            if self.model.encode(text) == list(prompt):
+                return text
+        return None
+
+    @property
+    def pending(self) -> list[int]:
+        """The token ids of the run that is being computed."""
+        return self.progress.ids if self.progress else []
+
+    @property
+    def newest(self) -> TraceSummary | None:
+        """The trace that was made last."""
+        return next(reversed(self.summaries.values()), None)
+
+    def estimate_gradients(self) -> dict[str, float] | None:
+        """Returns the seconds and bytes that gradients of the newest prompt would take; None where there is
+        no prompt, or where they are next to nothing.
+
+        The backward pass computes twice what the forward pass does, and writes each gradient about twice.
+        """
+        newest = self.newest
+        ids = self.pending or (newest.ids if newest else [])
+        if self.model is None or not ids:
+            return None
+        forward, both = (
+            estimate_size(self.model.config, len(ids), has_target=True, backward=backward)
+            for backward in (False, True)
+        )
+        if (written := both.bytes - forward.bytes) < SMALL_BYTES:
+            return None
+        return {"seconds": 2 * self._forward_seconds + 2 * written / self._write_speed, "bytes": both.bytes}
+
+    @cached_property
+    def _write_speed(self) -> float:
+        """Bytes per second of writing new arrays, measured once."""
+        numbers, began = np.ones(SMALL_BYTES // 16), time.perf_counter()
+        np.multiply(numbers, 2.0)
+        return numbers.nbytes / (time.perf_counter() - began)
+
+    @property
+    def _forward_seconds(self) -> float:
+        """How long the newest forward pass took; 0 where none is held."""
+        runs = [
+            held.seconds for held in self.traces.values() if held.request and not held.summary.has_gradients
+        ]
+        return runs[-1] if runs else 0.0
+
+    # ---- traces
 
     def run(self, request: RunRequest) -> HeldTrace:
         """Runs the specification and holds the trace."""
         if self.model is None:
             raise UsageError("a trace is a finished run: open its model to run another prompt.")
-        return self._hold(self._trace(request), request)
-
-    def _trace(self, request: RunRequest) -> Trace:
-        assert self.model is not None
-        more: dict[str, Any] = {"target": request.target, "backward": request.backward}
-        if request.update:
-            more |= {"update": request.update, "lr": request.lr, "steps": request.steps}
-        return self.model.trace(request.prompt, **more)
+        return self.compute(request)
 
     def edit(self, held: HeldTrace, edit: CellEdit) -> HeldTrace:
         """Computes the trace again with one more cell given."""
         if held.request is None:
             raise UsageError("a trace is a finished run: open its model to edit a number.")
-        request = replace(held.request, edits=(*held.request.edits, edit))
-        return self._hold(self._trace(request), request, held.id)
+        return self.compute(replace(held.request, edits=(*held.request.edits, edit)), held.id)
 
-    def _hold(self, trace: Trace, request: RunRequest | None = None, parent: str | None = None) -> HeldTrace:
-        self._count += 1
-        held = HeldTrace(f"t{self._count}", trace, request, parent)
-        self.traces[held.id] = held
-        return held
+    def compute(self, request: RunRequest, parent: str | None = None, id: str | None = None) -> HeldTrace:
+        """Computes the trace of a request, after the run that is being computed, and holds it: under the id
+        of a trace that was dropped, else under a new one."""
+        with self._computing, self._report_progress(request) as progress:
+            trace = self._trace(request, progress)
+            return self._hold(trace, request, parent, id, progress.seconds)
+
+    @contextlib.contextmanager
+    def _report_progress(self, request: RunRequest) -> Iterator[TraceProgress]:
+        """Shows the run as `progress` while it is computed, and its message as `failed` where it fails."""
+        self.failed = None
+        try:
+            ids, size = self._check_size(request)
+            self.progress = TraceProgress(ids, size.steps)
+            yield self.progress
+        except MemoryError:
+            self.failed = "there is not enough memory for this run. Shorten the prompt."
+            raise ResourceError(self.failed) from None
+        except PellucidError as error:
+            self.failed = str(error)
+            raise
+        finally:
+            self.progress = None
+
+    def _check_size(self, request: RunRequest) -> tuple[list[int], RunSize]:
+        """Returns the token ids of a run and its size; raises where it does not fit the memory."""
+        assert self.model is not None
+        ids = make_batch(self.model, request.prompt, request.target).rows[0]
+        if len(ids) > self.most_tokens:
+            raise TokenError(
+                f"{pluralize(len(ids), 'token')}: the explorer takes at most {self.most_tokens:,} of this "
+                f"model, whose values then take {format_bytes(MOST_RUN_BYTES)}. Shorten the prompt."
+            )
+        size = estimate_size(
+            self.model.config,
+            len(ids),
+            has_target=request.target is not None,
+            backward=request.backward,
+            update=request.update,
+            updates=request.steps,
+        )
+        for most, has in ((self._most_bytes, "the explorer holds at most"), (get_free_memory(), "there are")):
+            if size.bytes > most:
+                raise ResourceError(
+                    f"the values of this run take {format_bytes(size.bytes)}, and {has} {format_bytes(most)}."
+                    " Shorten the prompt, or omit the update or the gradients."
+                )
+        return ids, size
+
+    def _trace(self, request: RunRequest, progress: TraceProgress) -> Trace:
+        assert self.model is not None
+        more: dict[str, Any] = {"target": request.target, "backward": request.backward}
+        if request.update:
+            more |= {"update": request.update, "lr": request.lr, "steps": request.steps}
+        return self.model.trace(request.prompt, make_tape=progress.watch(Tape), **more)
+
+    def _hold(
+        self,
+        trace: Trace,
+        request: RunRequest | None = None,
+        parent: str | None = None,
+        id: str | None = None,
+        seconds: float = 0.0,
+    ) -> HeldTrace:
+        with self._changing:
+            if id is None:
+                self._count += 1
+                id = f"t{self._count}"
+            held = HeldTrace(id, trace, request, parent, seconds)
+            self.traces[id], self.summaries[id] = held, held.summary
+            self._drop(held)
+            return held
+
+    def _drop(self, kept: HeldTrace) -> None:
+        """Drops the least recently used traces until the limits hold; those of files and `kept` stay."""
+        droppable = [held for held in self.traces.values() if held.request and held is not kept]
+        while droppable and (len(self.traces) > self._most_traces or self.count_bytes() > self._most_bytes):
+            del self.traces[droppable.pop(0).id]
+
+    def count_bytes(self) -> int:
+        """Returns the bytes of all traces that are held, without the weights; what several share counts
+        once."""
+        buffers: dict[int, int] = {}
+        for held in self.traces.values():
+            buffers |= held.buffers
+        shared = find_buffers(self.weights.arrays) if self.weights else {}
+        return sum(size for owner, size in buffers.items() if owner not in shared)
 
     def get_trace(self, id: str | None) -> HeldTrace:
-        """Returns the trace of an id; the newest where that is None."""
-        if not self.traces:
+        """Returns the trace of an id, computed again where it was dropped; the newest where that is None."""
+        if self.newest is None:
             raise UsageError("there is no trace yet: run a prompt first.")
-        if id is None:
-            return next(reversed(self.traces.values()))
-        if id not in self.traces:
-            raise UsageError(f"there is no trace {id!r}; there are {', '.join(self.traces)}.")
-        return self.traces[id]
+        id = self.newest.id if id is None else id
+        summary = self.summaries.get(id)
+        if summary is None:
+            raise UsageError(f"there is no trace {id!r}; there are {', '.join(self.summaries)}.")
+        with self._changing:
+            if id in self.traces:
+                self.traces[id] = held = self.traces.pop(id)  # the most recently used is the last
+                return held
+        assert summary.request is not None
+        with self._computing:
+            if id in self.traces:  # another thread has computed it meanwhile
+                return self.traces[id]
+            return self.compute(summary.request, summary.parent, id)
 
     def get_unedited(self, held: HeldTrace) -> HeldTrace:
         """Returns the trace before the first edit: this one where it has none."""
         while held.parent is not None:
             held = self.get_trace(held.parent)
         return held
+
+    def must_compute(self, id: Any) -> bool:
+        """Whether the trace of an id was dropped, so that a question about it takes as long as a run."""
+        if id is None and self.newest is not None:
+            id = self.newest.id
+        return isinstance(id, str) and id in self.summaries and id not in self.traces
 
     def ask(self, question: str, /, **parameters: Any) -> Mapping[str, Any]:
         """Returns the answer to a question, as `question.ask` does."""

@@ -1,20 +1,26 @@
 """The memory of a device: all of it, and what is free."""
 
 import os
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 
-def get_device_memory(device: torch.device | str = "cpu") -> int:
+def get_device_memory(device: "torch.device | str" = "cpu") -> int:
     """Returns the bytes of memory of a device; for a CPU, those of the host."""
-    if torch.device(device).type == "cuda":
+    if _is_cuda(device):
+        import torch
+
         return int(torch.cuda.get_device_properties(device).total_memory)
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def get_free_memory(device: torch.device | str = "cpu") -> int:
+def get_free_memory(device: "torch.device | str" = "cpu") -> int:
     """Returns the bytes of memory that can be allocated now; all of a host that does not say."""
-    if torch.device(device).type == "cuda":
+    if _is_cuda(device):
+        import torch
+
         return int(torch.cuda.mem_get_info(device)[0])
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
@@ -22,3 +28,7 @@ def get_free_memory(device: torch.device | str = "cpu") -> int:
         return int(lines["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):
         return get_device_memory(device)
+
+
+def _is_cuda(device: "torch.device | str") -> bool:
+    return str(device).startswith("cuda")

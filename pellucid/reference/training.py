@@ -33,13 +33,14 @@ def forward(
     some of them from another run; `updates` came before this pass."""
     tape = make_tape()
     tape.updates = updates
-    for name, shape in config.parameters().items():
+    shapes = config.parameters()
+    for name, shape in shapes.items():
         value = weights.get(name)  # once: it may be read from a file
         if value is None or np.shape(value) != shape:
             has = "is missing" if value is None else f"has the shape {np.shape(value)}"
             raise TapeError(f"the weight {name!r} {has}; this config needs {shape}.")
         tape.parameter(name, value)
-    if unused := [name for name in weights if name not in config.parameters()]:
+    if unused := [name for name in weights if name not in shapes]:
         raise TapeError(f"this config has no weight {unused[0]!r}.")
     logits = transformer(tape, config, ids, **more)
     if targets is not None:

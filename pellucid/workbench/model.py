@@ -3,6 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -224,6 +225,15 @@ class Model:
         """Returns one token as text; its number where there is no tokenizer."""
         reader, id = self.pretrained.tokenizer, check_int("id", id, least=0)
         return reader.token(id) if reader and id < reader.vocab_size else str(id)
+
+    @cached_property
+    def token_labels(self) -> list[str]:
+        """The text of each token with a mark for each space, as tables show it; its number where it has no
+        text."""
+        reader, size = self.pretrained.tokenizer, self.config.vocab_size
+        readable = min(reader.vocab_size, size) if reader else 0
+        texts = [reader.visible(id) for id in range(readable)] if reader else []
+        return texts + [str(id) for id in range(readable, size)]
 
     @property
     def stop(self) -> list[int]:

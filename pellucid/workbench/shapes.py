@@ -83,12 +83,12 @@ def value_shapes(config: ModelConfig, tokens: int, batch: int) -> dict[str, Shap
     >>> value_shapes(preset("gpt2"), tokens=4, batch=2)["blocks.11.attn.pattern"]
     (2, 12, 4, 4)
     """
-    small = _shrink(config)
+    small = shrink(config)
     weights = {name: np.zeros(shape) for name, shape in small.parameters().items()}
     with np.errstate(all="ignore"):  # the numbers are not used
         trace = Trace(forward(small, weights, np.zeros((1, tokens), dtype=int)))
     shapes = {
-        name: _grow(trace, name, config, batch) for name, role in trace.tape.roles.items() if role != "param"
+        name: grow(trace, name, config, batch) for name, role in trace.tape.roles.items() if role != "param"
     }
     block = [name for name in shapes if name.startswith(BLOCK)]
     end = list(shapes).index(block[-1]) + 1
@@ -101,7 +101,7 @@ def value_shapes(config: ModelConfig, tokens: int, batch: int) -> dict[str, Shap
     return dict(entries[:end]) | layers | dict(entries[end:])
 
 
-def _shrink(config: ModelConfig) -> ModelConfig:
+def shrink(config: ModelConfig) -> ModelConfig:
     """Returns the same choices with one block, few channels, heads and tokens of the vocabulary."""
     n_head = 2 * min(config.n_head // config.n_kv_head, 2)
     return replace(
@@ -116,8 +116,12 @@ def _shrink(config: ModelConfig) -> ModelConfig:
     )
 
 
-def _grow(trace: Trace, name: str, config: ModelConfig, batch: int) -> Shape:
+def grow(trace: Trace, name: str, config: ModelConfig, batch: int, tokens: int | None = None) -> Shape:
+    """Returns the shape of a value of the small run in the real config, for rows of `tokens` where these are
+    given."""
     sizes = {axis: getattr(config, key) for axis, key in SIZES.items()} | {"b": batch}
+    if tokens is not None:
+        sizes |= {"t": tokens, "s": tokens}
     about, shape = describe(name, trace.tape.about), tuple(trace.value(name).shape)
     if about is None:  # a value without an entry in the glossary has no named axes
         return shape

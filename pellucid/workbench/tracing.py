@@ -133,15 +133,12 @@ def _labels(model: "Model", batch: PromptBatch, raw: bool) -> dict[str, list[str
     A token has a mark for each space, or is `raw`, as the tokenizer's file writes it; it is a number where it
     has no text. Where the prompts have different tokens at a position, its label lists them.
     """
-    tokenizer = model.pretrained.tokenizer
 
     def text(id: int) -> str:
-        if tokenizer is None or id >= tokenizer.vocab_size:
-            return str(id)
-        return tokenizer.token(id) if raw else tokenizer.visible(id)
+        return model.token(id) if raw else model.token_labels[id]
 
     rows = [[text(id) for id in row] for row in batch.rows]
-    labels = {"v": [text(id) for id in range(model.config.vocab_size)]}
+    labels = {"v": [text(id) for id in range(model.config.vocab_size)] if raw else model.token_labels}
     if len(rows) > 1:
         labels["b"] = [p if isinstance(p, str) else " ".join(map(text, p)) for p in batch.prompts]
     if len(rows) <= MOST_ROWS:

@@ -1,0 +1,185 @@
+"""The parent's side of the explorer's process: `status, body = await worker.ask("next", {"count": 4})`.
+
+The body is JSON as the process wrote it, and is passed on without being read. Where the process ends, every
+question that waits gets an error at once, and the next question starts it again; its traces are lost.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pellucid import errors
+from pellucid.errors import PellucidError, ResourceError
+from pellucid.explorer.process import MOST_ANSWER, MOST_LINE, MOST_WAITING
+
+THREADS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""One BLAS thread: two of them spin while they wait for each other. NumPy reads this when it is imported."""
+START_SECONDS, ANSWER_SECONDS, RUN_SECONDS = 300.0, 60.0, 3600.0
+"""Limits of opening a source, of an answer, and of an answer that computes for long."""
+MOST_RESTARTS = 3
+
+Parameters = Mapping[str, Any] | Sequence[tuple[str, Any]]
+
+
+class ExplorerWorker:
+    """A process that holds a session.
+
+    `methods` has the HTTP method of each question, and `is_alive` says whether the process runs.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.methods: dict[str, str] = {}
+        self._process: asyncio.subprocess.Process | None = None
+        self._waiting: dict[int, asyncio.Future[tuple[int, bytes]]] = {}
+        self._ids = itertools.count(1)
+        self._reader: asyncio.Task[None] | None = None
+        self._starting = asyncio.Lock()
+        self._restarts = 0
+        self._is_closed = False
+
+    @classmethod
+    async def start(cls, source: str) -> "ExplorerWorker":
+        """Returns a worker whose source is open; raises the error that opening it raised."""
+        worker = cls(source)
+        await worker._start()
+        return worker
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    @property
+    def pid(self) -> int | None:
+        """The process id; None where it does not run."""
+        return self._process.pid if self._process is not None and self.is_alive else None
+
+    async def ask(
+        self, question: str, parameters: Parameters = (), is_text: bool = False
+    ) -> tuple[int, bytes]:
+        """Returns an HTTP status and the body: the answer, or an error with its message.
+
+        With `is_text` every parameter is a text, as a URL has it; a parameter that is given twice is refused.
+        """
+        pairs = list(parameters.items()) if isinstance(parameters, Mapping) else list(parameters)
+        if len(dict(pairs)) < len(pairs):
+            return _error(400, f"a parameter of the question {question} is given twice.")
+        if len(self._waiting) >= MOST_WAITING:
+            return _error(503, f"{MOST_WAITING} questions are waiting already: try again later.")
+        id = next(self._ids)
+        asked = {"id": id, "question": question, "parameters": dict(pairs), "is_text": is_text}
+        try:
+            line = json.dumps(asked, allow_nan=False).encode() + b"\n"
+        except (ValueError, TypeError, RecursionError):
+            return _error(400, f"the parameters of {question} cannot be written as JSON.")
+        if len(line) > MOST_LINE:
+            return _error(
+                400, f"the question {question} has {len(line):,} bytes; {MOST_LINE:,} are the most."
+            )
+        try:
+            await self._restart()
+        except PellucidError as error:
+            return _error(500, str(error))
+        return await self._exchange(id, question, line)
+
+    async def _exchange(self, id: int, question: str, line: bytes) -> tuple[int, bytes]:
+        """Sends a line and returns the status and the body of its answer."""
+        assert self._process is not None and self._process.stdin is not None
+        answer = asyncio.get_running_loop().create_future()
+        self._waiting[id] = answer
+        seconds = RUN_SECONDS if self.methods.get(question) == "POST" else ANSWER_SECONDS
+        try:
+            with contextlib.suppress(ConnectionError):  # the reader sees the end, and says so
+                self._process.stdin.write(line)
+                await asyncio.wait_for(self._process.stdin.drain(), seconds)
+            return await asyncio.wait_for(answer, seconds)
+        except TimeoutError:
+            return _error(504, f"the question {question} took longer than {seconds:.0f} s.")
+        finally:
+            self._waiting.pop(id, None)
+
+    async def close(self) -> None:
+        """Ends the process."""
+        self._is_closed = True
+        process = self._process
+        if process is None:
+            return
+        if process.stdin is not None:
+            process.stdin.close()
+        try:
+            await asyncio.wait_for(process.wait(), 2)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+        if self._reader is not None:
+            await self._reader
+
+    async def _restart(self) -> None:
+        """Starts the process where it has ended."""
+        async with self._starting:
+            if self.is_alive:
+                return
+            if self._is_closed:
+                raise ResourceError("the explorer is closed.")
+            if self._restarts >= MOST_RESTARTS:
+                again = f"`pellucid explore {self.source}` starts it anew."
+                raise ResourceError(f"the explorer's process ended {self._restarts + 1} times. {again}")
+            self._restarts += 1
+            await self._start()
+
+    async def _start(self) -> None:
+        self._process = process = await asyncio.create_subprocess_exec(
+            # -P: no module of the current folder is imported
+            *(sys.executable, "-P", "-m", "pellucid.explorer.process", self.source),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=MOST_ANSWER + 100,
+            env=os.environ | THREADS,
+            start_new_session=True,  # Ctrl-C at a terminal is the parent's
+        )
+        assert process.stdout is not None
+        try:
+            line = await asyncio.wait_for(process.stdout.readline(), START_SECONDS)
+        except BaseException:
+            process.kill()
+            raise
+        if not line:
+            raise ResourceError(f"the explorer's process ended with {_name_end(await process.wait())}.")
+        _, status, body = line.split(b" ", 2)
+        first = json.loads(body)
+        if status != b"200":
+            await process.wait()
+            kind = getattr(errors, first["error"]["kind"], PellucidError)
+            raise kind(first["error"]["message"])
+        self.methods = first["ready"]
+        self._reader = asyncio.create_task(self._read_answers(process))
+
+    async def _read_answers(self, process: asyncio.subprocess.Process) -> None:
+        """Hands each answer to its question until the process ends."""
+        assert process.stdout is not None
+        while line := await process.stdout.readline():
+            id, status, body = line.split(b" ", 2)
+            answer = self._waiting.pop(int(id), None)
+            if answer is not None and not answer.done():
+                answer.set_result((int(status), body.rstrip()))
+        end = _name_end(await process.wait())
+        message = (
+            f"the explorer's process ended with {end}, and its runs are lost. The next question restarts it."
+        )
+        waiting, self._waiting = self._waiting, {}
+        for answer in waiting.values():
+            if not answer.done():
+                answer.set_result(_error(500, message))
+
+
+def _error(status: int, message: str) -> tuple[int, bytes]:
+    return status, json.dumps({"error": {"message": message}}).encode()
+
+
+def _name_end(returncode: int) -> str:
+    return f"the signal {-returncode}" if returncode < 0 else f"the exit code {returncode}"

@@ -1,0 +1,86 @@
+"""`session`: the model, its traces, and the run that is being computed."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from pellucid.explorer.session import RunRequest, Session, TraceSummary
+from pellucid.format import escape_controls
+
+
+def answer(session: Session) -> dict[str, Any]:
+    """Returns the sizes of the model, prompts to begin with, every trace with its tokens and edits, and the
+    progress of the run that is being computed.
+
+    `gradients` is what gradients of the newest prompt would take, None where that is next to nothing; the
+    `command` of a trace is None where no command line can give its token ids.
+    """
+    return {
+        "model": escape_controls(session.name, keep=""),
+        "source": session.kind,
+        **session.sizes,
+        "presets": session.presets,
+        "traces": [_describe_trace(session, summary) for summary in list(session.summaries.values())],
+        "busy": _describe_progress(session),
+        "failed": None if session.failed is None else {"message": session.failed},
+        "most_tokens": session.most_tokens,
+        "gradients": session.estimate_gradients(),
+        "is_exported": False,
+    }
+
+
+def _describe_progress(session: Session) -> dict[str, Any] | None:
+    """Returns how far the run is; before its first step, how many weights have been read."""
+    progress, weights = session.progress, session.weights
+    if progress is None or weights is None:
+        return None
+    found = {"what": progress.what, "step": progress.step, "steps": progress.steps}
+    if not found["step"]:
+        found = {"what": "reading weights", "step": weights.read_count, "steps": len(weights)}
+    return found | {"seconds": progress.seconds, "tokens": session.label_tokens(progress.ids)}
+
+
+def _describe_trace(session: Session, summary: TraceSummary) -> dict[str, Any]:
+    request = summary.request
+    edits = request.edits if request else ()
+    return {
+        "id": summary.id,
+        "parent": summary.parent,
+        "edits": [{"at": at, "value": edit.value} for at, edit in zip(summary.edited, edits, strict=True)],
+        "tokens": session.label_tokens(summary.ids),
+        "target": None if request is None else session.write_prompt(request.target),
+        "has_gradients": summary.has_gradients,
+        "updates": summary.updates,
+        "values": summary.values,
+        "steps": summary.steps,
+        "command": format_command(session, request),
+        "is_editable": request is not None,
+        "path": summary.path,
+    }
+
+
+def format_command(session: Session, request: RunRequest | None) -> str | None:
+    """Returns the command that explains a number of the trace; None where ids cannot be given there. Of a
+    path, it has the last part alone."""
+    words = ["pellucid", "explain", shorten_path(session.source)]
+    if request is None:
+        return f"{shlex.join(words)} --at ADDRESS"
+    prompt, target = session.write_prompt(request.prompt), session.write_prompt(request.target)
+    if prompt is None or (target is None and request.target is not None):
+        return None
+    options = []
+    if target is not None:
+        options.append(f"--target={target}")
+    if request.update is not None:
+        options.append(f"--update={request.update}")
+        options += [] if request.lr is None else [f"--lr={request.lr!r}"]
+        options += [f"--steps={request.steps}"] if request.steps > 1 else []
+    if prompt.startswith("-"):  # it is not an option
+        return f"{shlex.join([*words, *options])} --at ADDRESS -- {shlex.quote(prompt)}"
+    return f"{shlex.join([*words, prompt, *options])} --at ADDRESS"
+
+
+def shorten_path(source: str) -> str:
+    """Returns the last part of a path; a model's name as it is."""
+    path = Path(source)
+    return path.name if len(path.parts) > 1 and path.exists() else source
