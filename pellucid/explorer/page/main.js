@@ -32,16 +32,19 @@
  */
 
 import { ask, AskError, isExported, post, takeKey } from "./ask.js";
+import { attentionScreen } from "./attention.js";
 import { h } from "./dom.js";
+import { canEdit, editStrip, listenToUndo, startEdit } from "./edit.js";
 import { listenToKeys, showKeys } from "./keys.js";
 import { cellLink, hashOf, readHash } from "./link.js";
+import { mapScreen } from "./map.js";
 import { chooseDigits, chosenDigits, peek, show, showCount, toggleCovering, withHyphen } from "./number.js";
 import { readScreen } from "./read.js";
 import { searchBox } from "./search.js";
 import { shorten, token, visible } from "./token.js";
 import { whyScreen } from "./why.js";
 
-const SCREENS = [readScreen, whyScreen];
+const SCREENS = [readScreen, whyScreen, mapScreen, attentionScreen];
 const POLL_MS = 500;
 const MOST_WALKED = 200;
 const FAILURES = {
@@ -84,6 +87,10 @@ const page = {
     why: (_, target) => target.dataset?.at && go(hashOf("why", target.dataset.at), target),
     pin: (_, target) => pin(target.dataset?.at ?? screen?.here?.()),
     cover,
+    get edit() {
+      const place = (target) => target.closest("[data-at]") ?? main.querySelector(".headline[data-at]");
+      return canEdit(page) ? (_, target) => startEdit(place(target), page) : undefined;
+    },
     keys: () => showKeys(findAction),
   },
 };
@@ -154,6 +161,7 @@ function drawHeader() {
     h("p", { class: "progress" }),
     h("nav", { "aria-label": "Screens" }, SCREENS.filter(isOffered).map(screenLink)),
     pins.length > 0 ? pinned() : "",
+    editStrip(page) ?? "",
   );
   const command = trace?.command && h("code", null, visible(trace.command));
   footer.replaceChildren(command ? h("p", null, "Every number here stands in one trace: ", command) : "");
@@ -177,7 +185,9 @@ function screenLink({ id, title }) {
 }
 
 function chip({ label, id }, i) {
-  return h("li", null, token(label, 24), h("span", { class: "place" }, `${i} · ${id}`));
+  const isShown = screen?.id === "read" && page.position === i;
+  const parts = [token(label, 24), h("span", { class: "place" }, `${i} · ${id}`)];
+  return h("li", null, page.trace ? h("a", { href: hashOf("read", i), "aria-current": isShown ? "true" : null }, parts) : parts);
 }
 
 function choice(label, chosen, options, onchange) {
@@ -418,6 +428,7 @@ function onCopy(event) {
 history.scrollRestoration = "manual";
 takeKey();
 listenToKeys(findAction);
+listenToUndo(page);
 window.addEventListener("hashchange", onHashChange);
 document.addEventListener("click", onClick, true);
 document.addEventListener("keydown", (event) => event.key === "Enter" && uncover(event), true);

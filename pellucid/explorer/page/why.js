@@ -2,6 +2,7 @@
 
 import { bars } from "./chart.js";
 import { h } from "./dom.js";
+import { canEdit, startEdit } from "./edit.js";
 import { valueWindow } from "./grid.js";
 import { cellLink, hashOf, numberLink } from "./link.js";
 import { formula } from "./math.js";
@@ -270,6 +271,7 @@ function onwardSection(cell, page) {
       to("next step", cell.following),
       to(cell.role === "grad" ? "its value" : "its gradient", cell.twin),
       button("what reads it", () => showUses(uses, cell, page)),
+      canEdit(page) && button("edit", () => startEdit(document.querySelector(".headline"), page)),
       cell.can_flatten && !cell.is_flattened && to("all writers of this channel", cell.at, "flatten"),
       cell.is_flattened && to("the last addition alone", cell.at),
       button("copy address", (event) => copyAddress(cell, event.target, page)),
