@@ -40,11 +40,17 @@ class Length(NamedTuple):
 class QuestionParameter(NamedTuple):
     """One parameter of a question, as the signature of its `answer` declares it."""
 
-    name: str
+    keyword: str
+    """Its name in the signature."""
     type: Any
     bound: Range | Length | None
     is_optional: bool
     default: Any
+
+    @property
+    def name(self) -> str:
+        """Its name in a question: `from` where the signature has `from_`, since Python reserves the word."""
+        return self.keyword.removesuffix("_")
 
     @property
     def is_looked_up(self) -> bool:
@@ -67,11 +73,11 @@ def ask(session: "Session", name: str, given: Mapping[str, Any], is_text: bool =
     values = {}
     for parameter in read_signature(answer):
         if parameter.name in given:
-            values[parameter.name] = _read(session, parameter, given[parameter.name], is_text)
+            values[parameter.keyword] = _read(session, parameter, given[parameter.name], is_text)
         elif parameter.default is inspect.Parameter.empty:
             if not parameter.is_looked_up:
                 raise UsageError(f"the question {name} needs {parameter.name}.")
-            values[parameter.name] = parameter.type.look_up(session, None)
+            values[parameter.keyword] = parameter.type.look_up(session, None)
     known = [parameter.name for parameter in read_signature(answer)]
     if more := [key for key in given if key not in known]:
         raise UsageError(unknown(f"a parameter of the question {name}", more[0], known))

@@ -110,7 +110,7 @@ def read(path: Path) -> list[Line]:
     last = len(pieces) - 1  # behind the last newline: nothing, or the beginning of a line
     found = []
     for i, piece in enumerate(pieces[:last]):
-        if (entry := _entry(piece)) is not None:
+        if (entry := parse_line(piece)) is not None:
             found.append(entry)
         elif i < last - 1:
             raise FileError(
@@ -129,7 +129,7 @@ def cut(path: Path, step: int) -> int:
     data = read_bytes(path)
     keep = 0
     while (end := data.find(b"\n", keep)) >= 0:
-        entry = _entry(data[keep:end])
+        entry = parse_line(data[keep:end])
         if entry is None or not isinstance(entry.get("step"), int) or entry["step"] > step:
             break
         keep = end + 1
@@ -154,11 +154,11 @@ def read_milestones(path: Path) -> Iterator[Line]:
     pieces = read_bytes(path).split(b"\n")[:-1]
     last = next((i for i in reversed(range(len(pieces))) if pieces[i].startswith(beginning)), None)
     for i, piece in enumerate(pieces):
-        if (i == last or not piece.startswith(beginning)) and (entry := _entry(piece)) is not None:
+        if (i == last or not piece.startswith(beginning)) and (entry := parse_line(piece)) is not None:
             yield entry
 
 
-def _entry(piece: bytes) -> Line | None:
+def parse_line(piece: bytes) -> Line | None:
     """Returns a line of ours, an object that says its kind and whose step is a number; None for any other."""
     try:
         entry = json.loads(piece)
