@@ -4,14 +4,18 @@ const SVG = "http://www.w3.org/2000/svg";
 const MATHML = "http://www.w3.org/1998/Math/MathML";
 
 /**
- * Makes an HTML element. A property that begins with "on" is a listener, `data` and `style` are objects, null
- * and false are left out, true is the empty attribute; children are nodes, texts, null, or lists of them.
- * @param {string} tag
- * @param {Object<string, any>|null} [properties]
+ * Makes an HTML element: h("p.faint", { id: "x" }, "text", [more, null]). The properties may be left out; one
+ * that begins with "on" is a listener, `data` and `style` are objects, null and false are left out, true is
+ * the empty attribute. Children are nodes, texts, null, or lists of them.
+ * @param {string} tag with its class after a point
  * @returns {HTMLElement}
  */
-export function h(tag, properties, ...children) {
-  return build(document.createElement(tag), properties, children);
+export function h(tag, ...rest) {
+  const [name, ...classes] = tag.split(".");
+  const element = document.createElement(name);
+  if (classes.length) element.className = classes.join(" ");
+  const hasProperties = rest[0] && rest[0].constructor === Object;
+  return build(element, hasProperties ? rest[0] : null, hasProperties ? rest.slice(1) : rest);
 }
 
 /** Makes an SVG element, as `h` does. */

@@ -27,9 +27,21 @@ import { token, visible } from "./token.js";
  * @param {any} page
  */
 export async function valueWindow(at, options, page) {
-  const view = { figure: h("div", { class: "window" }), options, page, marks: null };
+  const view = { figure: h("div.window"), options, page, marks: null };
   await turn(view, at);
+  const kept = page.recallWindow(at); // where the reader had moved before going back here
+  if (kept) await tryTurn(view, kept);
+  view.keep = (turned) => page.keepWindow(at, turned);
   return view.figure;
+}
+
+/** Fills a place with a window; an error there has its own Retry. */
+export async function fillWindow(place, at, options, page) {
+  try {
+    place.replaceChildren(await valueWindow(at, options, page));
+  } catch (error) {
+    place.replaceChildren(page.fail(error, () => fillWindow(place, at, options, page), at));
+  }
 }
 
 /** Draws the window at an address in place of the one that is shown. */
@@ -70,10 +82,10 @@ function draw(view) {
       if (cell.classList.contains("focus")) view.here = [r, c];
     }),
   );
-  const corner = () => h("td", { class: "corner" });
+  const corner = () => h("td.corner");
   const heads = answer.cols.map((col) => heading(col, answer.col_axis, "col"));
   const body = view.cells.map((row, r) =>
-    h("tr", null, answer.row_axis ? heading(answer.rows[r], answer.row_axis, "row") : corner(), row),
+    h("tr", answer.row_axis ? heading(answer.rows[r], answer.row_axis, "row") : corner(), row),
   );
   const table = h(
     "table",
@@ -84,12 +96,12 @@ function draw(view) {
       onfocusin: (event) => settleOn(view, event.target),
       onkeydown: (event) => press(view, event),
     },
-    h("caption", { class: "hidden" }, describe(answer)),
-    answer.col_axis && h("thead", null, h("tr", null, corner(), heads)),
-    h("tbody", null, body),
+    h("caption.hidden", describe(answer)),
+    answer.col_axis && h("thead", h("tr", corner(), heads)),
+    h("tbody", body),
   );
-  view.scroll = h("div", { class: "scroll" }, table);
-  figure.replaceChildren(h("p", { class: "caption" }, caption(view)), view.scroll, ways(view));
+  view.scroll = h("div.scroll", table);
+  figure.replaceChildren(h("p.caption", caption(view)), view.scroll, ways(view));
   const start = view.cells[view.here[0]]?.[view.here[1]];
   if (!start) return;
   start.tabIndex = 0;
@@ -125,13 +137,13 @@ function heading({ i, label }, axis, scope) {
 function caption({ answer, options }) {
   const place = ({ axis, i, label }) => [` ${axis}=${i}`, label && [" ", token(label)]];
   const part = (list, size, noun) =>
-    list.length < size && h("span", { class: "faint" }, ` · ${list.length} of ${showCount(size)} ${noun}`);
+    list.length < size && h("span.faint", ` · ${list.length} of ${showCount(size)} ${noun}`);
   return [
-    h("span", { class: "name" }, options.title ?? visible(answer.name)),
+    h("span.name", options.title ?? visible(answer.name)),
     answer.fixed.length > 0 && [" at", answer.fixed.map(place)],
     part(answer.rows, answer.row_size, "rows"),
     part(answer.cols, answer.col_size, "columns"),
-    answer.is_turned && h("span", { class: "faint" }, " · transposed"),
+    answer.is_turned && h("span.faint", " · transposed"),
   ];
 }
 
@@ -151,25 +163,26 @@ const SIDES = [
 function ways(view) {
   const button = ([side, arrow, label]) => {
     const move = async () => {
-      await tryTurn(view, side);
+      await tryTurn(view, view.answer[side]);
       const again = view.figure.querySelector(`[data-side=${side}]`);
       (again ?? view.figure.querySelector("td[tabindex='0']"))?.focus();
     };
     const properties = { type: "button", "aria-label": label, title: label, data: { side }, onclick: move };
     return h("button", properties, arrow);
   };
-  return h("div", { class: "ways" }, SIDES.filter(([side]) => view.answer[side]).map(button));
+  return h("div.ways", SIDES.filter(([side]) => view.answer[side]).map(button));
 }
 
-/** Turns to the window at a side; returns whether there is one. */
-async function tryTurn(view, side) {
-  if (!view.answer[side]) return false;
+/** Turns to the window at an address; returns whether there is one. */
+async function tryTurn(view, at) {
+  if (!at) return false;
   try {
-    await turn(view, view.answer[side]);
+    await turn(view, at);
+    view.keep?.(at);
     return true;
   } catch (error) {
     view.figure.querySelector(".error")?.remove();
-    view.figure.append(h("p", { class: "error", role: "alert" }, visible(error.message)));
+    view.figure.append(h("p.error", { role: "alert" }, visible(error.message)));
     return false;
   }
 }
@@ -199,7 +212,7 @@ async function step(view, down, right, side) {
   const [r, c] = [view.here[0] + down, view.here[1] + right];
   if (view.cells[r]?.[c]) return moveTo(view, r, c);
   const [row, col] = [view.answer.rows[view.here[0]].i + down, view.answer.cols[view.here[1]].i + right];
-  if (!(await tryTurn(view, side))) return;
+  if (!(await tryTurn(view, view.answer[side]))) return;
   const find = (list, i) => Math.max(list.findIndex((entry) => entry.i === i), 0);
   moveTo(view, find(view.answer.rows, row), find(view.answer.cols, col));
 }

@@ -60,8 +60,7 @@ export function showKeys(find) {
     h("h2", { id: "keys-heading" }, "Keys"),
     h(
       "table",
-      null,
-      h("tbody", null, rows.map(([names, what]) => h("tr", null, keyNames(names), h("td", null, what)))),
+      h("tbody", rows.map(([names, what]) => h("tr", keyNames(names), h("td", what)))),
     ),
     h("button", { type: "button", onclick: () => dialog.close() }, "Close"),
   );
@@ -70,5 +69,5 @@ export function showKeys(find) {
 }
 
 function keyNames(names) {
-  return h("th", { scope: "row" }, names.split(" ").map((name) => [h("kbd", null, name), " "]));
+  return h("th", { scope: "row" }, names.split(" ").map((name) => [h("kbd", name), " "]));
 }

@@ -30,5 +30,10 @@ export function cellLink(at, ...children) {
 
 /** Makes a number that opens: a link with its text in a "headline", a "line" or a "table". */
 export function numberLink(at, value, kind, text = show(value, kind)) {
-  return write(h("a", { class: "number", href: hashOf("why", at), data: { at } }), text);
+  return write(h("a.number", { href: hashOf("why", at), data: { at } }), text);
+}
+
+/** Returns the name under which the glossary describes a value: blocks.L.attn.q@k. */
+export function glossaryRow(name) {
+  return name.replace(/\bblocks\.\d+\./g, "blocks.L.").replace(/(@|\bupdate )\d+\b/g, "$1k");
 }

@@ -10,7 +10,7 @@
  *     actions: { layer(step, target) {} },   // optional: what the keys of keys.js do here; page is page
  *     async show(main, args, page) {   // draws into the empty element `main`; args: the parts of the route
  *       const answer = await page.ask("next", { count: 8 });
- *       main.append(h("h1", null, "What comes next"), …);   // the first h1 gets the focus
+ *       main.append(h("h1", "What comes next"), …);   // the first h1 gets the focus
  *     },                               // may return { settled: promise } for parts that are drawn later
  *   };
  *
@@ -80,6 +80,8 @@ const page = {
   reload,
   refresh: () => route(true),
   walk,
+  recallWindow: (at) => history.state?.windows?.[at],
+  keepWindow: (at, turned) => keepState({ windows: { ...history.state?.windows, [at]: turned } }),
   announce: (text) => (live.textContent = text),
   fail,
   actions: {
@@ -152,19 +154,18 @@ function drawHeader() {
   const model = visible(session.model.split("/").at(-1));
   header.replaceChildren(
     h(
-      "div",
-      { class: "top" },
-      h("a", { class: "model", href: "#read" }, model),
-      tokens.length > 0 && h("ol", { class: "chips", "aria-label": "Tokens" }, tokens.map(chip)),
-      h("div", { class: "tools" }, trace && searchBox(page), traceChoice(), digitsChoice(), keysButton()),
+      "div.top",
+      h("a.model", { href: "#read" }, model),
+      tokens.length > 0 && h("ol.chips", { "aria-label": "Tokens" }, tokens.map(chip)),
+      h("div.tools", trace && searchBox(page), traceChoice(), digitsChoice(), keysButton()),
     ),
-    h("p", { class: "progress" }),
+    h("p.progress"),
     h("nav", { "aria-label": "Screens" }, SCREENS.filter(isOffered).map(screenLink)),
     pins.length > 0 ? pinned() : "",
     editStrip(page) ?? "",
   );
-  const command = trace?.command && h("code", null, visible(trace.command));
-  footer.replaceChildren(command ? h("p", null, "Every number here stands in one trace: ", command) : "");
+  const command = trace?.command && h("code", visible(trace.command));
+  footer.replaceChildren(command ? h("p", "Every number here stands in one trace: ", command) : "");
   drawProgress();
 }
 
@@ -186,14 +187,14 @@ function screenLink({ id, title }) {
 
 function chip({ label, id }, i) {
   const isShown = screen?.id === "read" && page.position === i;
-  const parts = [token(label, 24), h("span", { class: "place" }, `${i} · ${id}`)];
-  return h("li", null, page.trace ? h("a", { href: hashOf("read", i), "aria-current": isShown ? "true" : null }, parts) : parts);
+  const parts = [token(label, 24), h("span.place", `${i} · ${id}`)];
+  return h("li", page.trace ? h("a", { href: hashOf("read", i), "aria-current": isShown ? "true" : null }, parts) : parts);
 }
 
 function choice(label, chosen, options, onchange) {
   const option = ([value, text]) => h("option", { value, selected: value === chosen }, text);
   const change = (event) => onchange(event.target.value);
-  return h("label", null, `${label} `, h("select", { onchange: change }, options.map(option)));
+  return h("label", `${label} `, h("select", { onchange: change }, options.map(option)));
 }
 
 function traceChoice() {
@@ -217,13 +218,13 @@ function digitsChoice() {
 
 function keysButton() {
   const properties = { type: "button", class: "plain", onclick: page.actions.keys };
-  return h("button", properties, "Keys ", h("kbd", null, "?"));
+  return h("button", properties, "Keys ", h("kbd", "?"));
 }
 
 function pinned() {
-  const number = (value) => h("span", { class: "number" }, value === null ? "" : show(value, "table"));
-  const entry = ({ at, value }) => h("li", null, cellLink(at, visible(at)), " ", number(value));
-  return h("div", { class: "pins" }, h("h2", null, "Pinned"), h("ul", null, pins.map(entry)));
+  const number = (value) => h("span.number", value === null ? "" : show(value, "table"));
+  const entry = ({ at, value }) => h("li", cellLink(at, visible(at)), " ", number(value));
+  return h("div.pins", h("h2", "Pinned"), h("ul", pins.map(entry)));
 }
 
 async function pin(at) {
@@ -236,7 +237,8 @@ async function pin(at) {
 }
 
 function cover() {
-  page.announce(toggleCovering() ? "the numbers are covered" : "the numbers are shown");
+  const isCovered = document.documentElement.classList.toggle("covering", toggleCovering());
+  page.announce(isCovered ? "the numbers are covered" : "the numbers are shown");
   route(true);
 }
 
@@ -292,7 +294,8 @@ async function route(isSame = false) {
     view.replaceChildren(failureHeading(error), fail(error, () => route(), args[0]));
   }
   if (number !== drawing) return;
-  const held = isSame && main.contains(document.activeElement) ? openedKey(document.activeElement) : null;
+  const hadFocus = main.contains(document.activeElement);
+  const held = hadFocus ? openedKey(document.activeElement) : null;
   const scroll = isSame ? window.scrollY : history.state?.scroll ?? 0;
   main.removeAttribute("aria-busy");
   main.replaceChildren(view);
@@ -308,7 +311,8 @@ async function route(isSame = false) {
   keepState({ seen: true });
   window.scrollTo(0, scroll);
   const isRestored = opened && (await restore(opened, drawn, number));
-  if (!isRestored && !isSame && number > 1 && number === drawing) focusHeading(view);
+  const isMoved = isSame ? hadFocus : number > 1;
+  if (!isRestored && isMoved && number === drawing) focusHeading(view);
   await drawn?.settled;
   if (number !== drawing) return;
   if (opened) window.scrollTo(0, scroll);
@@ -356,8 +360,8 @@ async function showProgress(view) {
   const { busy, config } = page.session;
   const map = SCREENS.find(({ id }) => id === "map");
   const below = h("section");
-  view.append(h("h1", null, `Computing the ${visible(busy.what)}`), h("p", { class: "progress faint" }));
-  view.append(h("p", { class: "faint" }, visible(config ?? "")), below);
+  view.append(h("h1", `Computing the ${visible(busy.what)}`), h("p.progress.faint"));
+  view.append(h("p.faint", visible(config ?? "")), below);
   return map ? map.show(below, [], page) : null;
 }
 
@@ -367,15 +371,15 @@ function fail(error, retry, at) {
   return h(
     "div",
     { class: "failure", role: "alert" },
-    h("p", null, visible(error.message)),
-    error.remedy && h("p", null, visible(error.remedy)),
-    isMissing && command && h("p", null, "This command shows it: ", h("code", null, visible(command))),
+    h("p", visible(error.message)),
+    error.remedy && h("p", visible(error.remedy)),
+    isMissing && command && h("p", "This command shows it: ", h("code", visible(command))),
     !isMissing && h("button", { type: "button", onclick: retry }, "Retry"),
   );
 }
 
 function failureHeading(error) {
-  return h("h1", null, FAILURES[error.kind] ?? FAILURES.refused);
+  return h("h1", FAILURES[error.kind] ?? FAILURES.refused);
 }
 
 function showFailure(error) {

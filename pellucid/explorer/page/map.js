@@ -7,8 +7,8 @@
 
 import { h } from "./dom.js";
 import { changedNames } from "./edit.js";
-import { valueWindow } from "./grid.js";
-import { hashOf } from "./link.js";
+import { fillWindow } from "./grid.js";
+import { glossaryRow, hashOf } from "./link.js";
 import { show, showCount } from "./number.js";
 import { visible } from "./token.js";
 
@@ -212,7 +212,8 @@ function valueItem(value, context, rows) {
     button.setAttribute("aria-expanded", "true");
     const items = valuePanel(value, about, wanted, context);
     panel.replaceChildren(...items.filter(Boolean));
-    await Promise.all(Array.from(panel.querySelectorAll(".place-for-window"), (place) => fillWindow(place, page)));
+    const places = Array.from(panel.querySelectorAll(".place-for-window"));
+    await Promise.all(places.map((place) => fillWindow(place, place.dataset.value, {}, page)));
   };
   const labelled = (label, element) => h("span", null, h("span", { class: "hidden" }, ` ${label} `), element);
   return h(
@@ -254,19 +255,6 @@ function valuePanel(value, about, wanted, { names, tree }) {
 
 function placeForWindow(name) {
   return h("div", { class: "place-for-window", data: { value: name } });
-}
-
-async function fillWindow(place, page) {
-  try {
-    place.replaceChildren(await valueWindow(place.dataset.value, {}, page));
-  } catch (error) {
-    place.replaceChildren(page.fail(error, () => fillWindow(place, page), place.dataset.value));
-  }
-}
-
-/** Returns the row of the glossary that describes a value: blocks.3.attn.q@2 is blocks.L.attn.q@k there. */
-function glossaryRow(name) {
-  return name.replace(/\bblocks\.\d+\./g, "blocks.L.").replace(/(@|\bupdate )\d+\b/g, "$1k");
 }
 
 /** Makes a symbol with what follows its underscore as an index. */

@@ -17,7 +17,7 @@ export function pieces(line) {
       nodes.push(withMinus(found ? found[1] : piece));
     } else {
       const node = pieceNumber(piece);
-      nodes.push(isRaised ? h("sup", null, withMinus(sign), node) : node);
+      nodes.push(isRaised ? h("sup", withMinus(sign), node) : node);
       isRaised = false;
     }
   }

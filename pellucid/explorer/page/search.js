@@ -1,7 +1,7 @@
 /** The search box for addresses: suggestions from the names of the trace, the arrows choose, Enter opens. */
 
 import { h } from "./dom.js";
-import { hashOf } from "./link.js";
+import { glossaryRow, hashOf } from "./link.js";
 import { visible } from "./token.js";
 
 const MOST_SUGGESTIONS = 10;
@@ -16,7 +16,7 @@ export function searchBox(page) {
     autocomplete: "off",
     autocapitalize: "off",
     spellcheck: "false",
-    placeholder: "probs[t=1,v=2]",
+    placeholder: "name or address ( / )",
     "aria-label": "Address of a number",
     "aria-controls": "suggestions",
     "aria-expanded": "false",
@@ -63,8 +63,8 @@ export function searchBox(page) {
         h(
           "li",
           { id: `suggestion-${i}`, role: "option", onmousedown: (event) => take(event, name) },
-          h("span", { class: "number" }, visible(name), h("small", null, ` ${shape.join(" × ")}`)),
-          h("span", { class: "faint" }, visible(about[glossaryRow(name)]?.meaning ?? "")),
+          h("span.number", visible(name), h("small", ` ${shape.join(" × ")}`)),
+          h("span.faint", visible(about[glossaryRow(name)]?.meaning ?? "")),
         ),
       ),
     );
@@ -81,10 +81,5 @@ export function searchBox(page) {
     else return;
     event.preventDefault();
   });
-  return h("div", { class: "search" }, input, list);
-}
-
-/** Returns the name under which the glossary describes a value: blocks.L.attn.q@k. */
-export function glossaryRow(name) {
-  return name.replace(/\bblocks\.\d+\./g, "blocks.L.").replace(/(@|\bupdate )\d+\b/g, "$1k");
+  return h("div.search", input, list);
 }

@@ -28,7 +28,7 @@ export function token(label, most = MOST_CHARACTERS) {
   return h(
     "bdi",
     { class: "token", title: text === whole ? null : whole },
-    blank && h("span", { class: "blank" }, blank),
+    blank && h("span.blank", blank),
     text.slice(blank.length),
   );
 }

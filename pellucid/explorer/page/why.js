@@ -3,7 +3,7 @@
 import { bars } from "./chart.js";
 import { h } from "./dom.js";
 import { canEdit, startEdit } from "./edit.js";
-import { valueWindow } from "./grid.js";
+import { fillWindow, valueWindow } from "./grid.js";
 import { cellLink, hashOf, numberLink } from "./link.js";
 import { formula } from "./math.js";
 import { show, showCount, spell, write } from "./number.js";
@@ -43,10 +43,9 @@ export const whyScreen = {
     main.append(
       crumbs(page.walk(cell.at)),
       h(
-        "div",
-        { class: "columns" },
-        h("div", { class: "left" }, parts, onwardSection(cell, page)),
-        h("div", { class: "right" }, stands.section, reads?.section),
+        "div.columns",
+        h("div.left", parts, onwardSection(cell, page)),
+        h("div.right", stands.section, reads?.section),
       ),
     );
     page.announce(spellCell(cell));
@@ -74,9 +73,9 @@ async function showValue(main, name, page) {
   ]);
   const size = shape.map(showCount).join(" × ");
   main.append(
-    h("h1", null, visible(meaning || name)),
-    h("p", { class: "address" }, `${visible(name)} · ${size}`),
-    h("section", null, table),
+    h("h1", visible(meaning || name)),
+    h("p.address", `${visible(name)} · ${size}`),
+    h("section", table),
   );
 }
 
@@ -109,7 +108,7 @@ function plural(count, noun) {
 }
 
 function section(heading, ...children) {
-  return h("section", null, h("h2", null, heading), ...children);
+  return h("section", h("h2", heading), ...children);
 }
 
 /* ---- left column ---- */
@@ -123,9 +122,8 @@ function crumbs(walk) {
     { class: "crumbs", "aria-label": "Numbers on the way here" },
     h(
       "ol",
-      null,
-      before > 0 && h("li", { class: "faint" }, `${before} before`),
-      shown.map((at) => h("li", null, cellLink(at, visible(at)))),
+      before > 0 && h("li.faint", `${before} before`),
+      shown.map((at) => h("li", cellLink(at, visible(at)))),
       h("li", { "aria-current": "page" }, visible(last)),
     ),
   );
@@ -134,17 +132,15 @@ function crumbs(walk) {
 function headOf(cell) {
   const places = cell.places.filter(({ label }) => label);
   return h(
-    "div",
-    { class: "head" },
-    h("h1", null, visible(cell.meaning || cell.name)),
-    write(h("p", { class: "headline number", data: { at: cell.at } }), show(cell.value, "headline")),
+    "div.head",
+    h("h1", visible(cell.meaning || cell.name)),
+    write(h("p.headline.number", { data: { at: cell.at } }), show(cell.value, "headline")),
     h(
-      "p",
-      { class: "address" },
-      h("span", { class: "number" }, visible(cell.at)),
-      places.map(({ axis, i, label }) => h("span", { class: "place" }, `${axis}=${i} `, token(label, 24))),
+      "p.address",
+      h("span.number", visible(cell.at)),
+      places.map(({ axis, i, label }) => h("span.place", `${axis}=${i} `, token(label, 24))),
     ),
-    h("p", { class: "faint" }, stepText(cell)),
+    h("p.faint", stepText(cell)),
     editText(cell),
   );
 }
@@ -160,11 +156,11 @@ function editText(cell) {
   const { edited, original } = cell;
   if (edited) {
     const number = numberLink(edited.at, edited.value, "headline");
-    return h("p", { class: "edited" }, "Set by you; its formula gives ", number, ".");
+    return h("p.edited", "Set by you; its formula gives ", number, ".");
   }
   if (original === null || original === undefined) return null;
-  const number = h("span", { class: "number" }, show(original, "headline"));
-  return h("p", { class: "edited" }, "Changed by an edit; before it, ", number, ".");
+  const number = h("span.number", show(original, "headline"));
+  return h("p.edited", "Changed by an edit; before it, ", number, ".");
 }
 
 function formulaOf(cell) {
@@ -178,8 +174,8 @@ function arithmeticOf(cell) {
   const result = write(h("strong"), show(cell.value, "line"));
   return section(
     "With its numbers",
-    h("p", { class: "line number" }, "= ", pieces(cell.line), " = ", result),
-    cell.note && h("p", { class: "faint" }, visible(cell.note)),
+    h("p.line.number", "= ", pieces(cell.line), " = ", result),
+    cell.note && h("p.faint", visible(cell.note)),
     cell.terms.length > 0 && termsTable(cell),
   );
 }
@@ -190,27 +186,22 @@ function termsTable(cell) {
   const row = (head, line, value, bar) =>
     h(
       "tr",
-      null,
       h("th", { scope: "row", colspan: line ? null : 2 }, head),
-      line && h("td", { class: "line number" }, line),
-      write(h("td", { class: "number" }), show(value, "line")),
-      h("td", null, bar),
+      line && h("td.line.number", line),
+      write(h("td.number"), show(value, "line")),
+      h("td", bar),
     );
   return h(
-    "div",
-    { class: "scroll" },
+    "div.scroll",
     h(
-      "table",
-      { class: "terms" },
-      h("caption", null, rest.length ? "The largest terms, and the sum of the others" : "Its terms"),
+      "table.terms",
+      h("caption", rest.length ? "The largest terms, and the sum of the others" : "Its terms"),
       h(
         "tbody",
-        null,
         cell.terms.map(({ where, line, value }, i) => row(whereOf(where), pieces(line), value, drawn[i])),
       ),
       h(
         "tfoot",
-        null,
         rest.map((value) => row(plural(cell.folded, "smaller term"), null, value, drawn.at(-1))),
         cell.total !== null && row("sum", null, cell.total, null),
       ),
@@ -232,7 +223,7 @@ function operandsOf(cell) {
   cell.reads.forEach(({ operand }, i) => (washes[operand] ??= WASHES[i % WASHES.length]));
   return section(
     "Follow it back",
-    h("ul", { class: "operands" }, cell.operands.map((operand, i) => operandRow(operand, washes[i]))),
+    h("ul.operands", cell.operands.map((operand, i) => operandRow(operand, washes[i]))),
   );
 }
 
@@ -246,27 +237,25 @@ function operandRow({ at, value, meaning, symbol, places, opens, others }, wash)
       opens ? "a" : "div",
       { class: "operand", href: opens ? hashOf("why", at) : null, data: { at } },
       h(
-        "span",
-        { class: "what" },
-        h("span", { class: "meaning" }, visible(meaning || symbol || "")),
-        h("span", { class: "address" }, visible(at), labels),
+        "span.what",
+        h("span.meaning", visible(meaning || symbol || "")),
+        h("span.address", visible(at), labels),
       ),
-      write(h("span", { class: "number" }), show(value, "line")),
+      write(h("span.number"), show(value, "line")),
     ),
-    also.length > 0 && h("p", { class: "others" }, "also ", also),
+    also.length > 0 && h("p.others", "also ", also),
   );
 }
 
 function onwardSection(cell, page) {
-  const to = (text, ...parts) => parts[0] && h("a", { class: "button", href: hashOf("why", ...parts) }, text);
+  const to = (text, ...parts) => parts[0] && h("a.button", { href: hashOf("why", ...parts) }, text);
   const button = (text, onclick) => h("button", { type: "button", onclick }, text);
-  const uses = h("div", { class: "uses" });
+  const uses = h("div.uses");
   return h(
     "section",
     { "aria-label": "Ways on" },
     h(
-      "div",
-      { class: "buttons" },
+      "div.buttons",
       to("previous step", cell.previous),
       to("next step", cell.following),
       to(cell.role === "grad" ? "its value" : "its gradient", cell.twin),
@@ -284,9 +273,9 @@ async function showUses(element, cell, page) {
   try {
     const { readers } = await page.ask("uses", { name: cell.name, at: cell.at });
     const text = readers.length ? `Read by ${plural(readers.length, "step")}` : "No step reads it";
-    const about = ({ op, meaning }) => h("span", { class: "faint" }, visible(meaning || op || ""));
-    const entry = (reader) => h("li", null, cellLink(reader.at, visible(reader.name)), " ", about(reader));
-    element.replaceChildren(h("p", { class: "faint" }, text), h("ul", null, readers.map(entry)));
+    const about = ({ op, meaning }) => h("span.faint", visible(meaning || op || ""));
+    const entry = (reader) => h("li", cellLink(reader.at, visible(reader.name)), " ", about(reader));
+    element.replaceChildren(h("p.faint", text), h("ul", readers.map(entry)));
     page.announce(text);
     element.querySelector("a")?.focus();
   } catch (error) {
@@ -309,17 +298,9 @@ async function copyAddress(cell, button, page) {
 
 /** Makes a section of windows; each is drawn when its numbers arrive. */
 function windowsSection(heading, windows, page) {
-  const places = windows.map(() => h("div", { class: "window" }));
+  const places = windows.map(() => h("div"));
   const settled = windows.map(({ window, focus, marks }, i) =>
     fillWindow(places[i], window, { focus, marks, wash: WASHES[i % WASHES.length] }, page),
   );
   return { section: section(heading, places), settled: Promise.all(settled) };
-}
-
-async function fillWindow(place, at, options, page) {
-  try {
-    place.replaceWith(await valueWindow(at, options, page));
-  } catch (error) {
-    place.replaceChildren(page.fail(error, () => fillWindow(place, at, options, page), at));
-  }
 }
