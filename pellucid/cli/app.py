@@ -32,6 +32,7 @@ COMMANDS: dict[str, Callable[[], Any]] = {
     "evaluate": lambda: import_module("pellucid.cli.evaluate").evaluate,
     "calibrate": lambda: import_module("pellucid.cli.calibrate").calibrate,
     "explain": lambda: import_module("pellucid.cli.explain").explain,
+    "explore": lambda: import_module("pellucid.cli.explore").explore,
     "trace": lambda: import_module("pellucid.cli.trace").trace,
     "look": lambda: import_module("pellucid.cli.look").look,
     "learn": lambda: import_module("pellucid.cli.learn").learn,

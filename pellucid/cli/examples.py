@@ -26,6 +26,10 @@ EXAMPLES = {
         'pellucid explain abcd "A B" --at "probs[t=1,v=2]" --depth 2',
         "pellucid explain ledger.json --token 7",
     ),
+    "explore": (
+        'pellucid explore smollm2 "The cat sat on"',
+        'pellucid explore abcd "A B" --target C --update sgd --export ab.html',
+    ),
     "trace": (
         'pellucid trace abcd "A B" -o ab.json',
         'pellucid trace abcd "A B" --target C --update adamw --lr 0.1 -o abc.json',

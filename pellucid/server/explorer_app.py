@@ -20,8 +20,10 @@ MEDIA_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", 
 class Worker(Protocol):
     """What answers questions: the process that holds the session, or a test's stand-in."""
 
-    methods: Mapping[str, str]
-    """Every question with its HTTP method."""
+    @property
+    def methods(self) -> Mapping[str, str]:
+        """Every question with its HTTP method."""
+        ...
 
     async def ask(self, question: str, parameters: Mapping[str, object], is_text: bool) -> tuple[int, bytes]:
         """Returns the HTTP status and the JSON of an answer; with `is_text` every parameter is a text."""

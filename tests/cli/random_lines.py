@@ -79,7 +79,9 @@ FITTING: dict[str, list[str]] = {
     "runs": words("run lora run/log.jsonl ours ."),
     "folder": words("tokenizer tokens ours hf run tiny.gguf run/model"),
     "sources": ["plain.txt", "latin1.txt", "chats.jsonl", "two words.txt", ".", "-", "binary.txt"],
-    "source": words("pickled pickled/pytorch_model.bin ours hf"),
+    "source": words("pickled pickled/pytorch_model.bin ours hf words.toml small.json run"),
+    "export": NEW,
+    "size": words("5MB 200kB 1GB 1B x"),
     "output": [*NEW, *NEW, *words("""
     ours hf trace.json small.json sheet.md tiny.gguf curves.svg tokenizer tokens run mixed empty thesis.tex
     model.json config.json
@@ -195,6 +197,8 @@ def _arguments(draw: random.Random, name: str) -> list[str]:
     if name == "train" and "--resume" not in given and "--dry-run" not in given:
         own = {change.partition("=")[0] for change in given}
         given += [change for change in TINY if change.partition("=")[0] not in own]
+    if name == "explore" and not any(word.startswith("--export") for word in given):
+        given += ["--export", draw.choice(NEW)]  # without, it serves until it is ended
     return given
 
 

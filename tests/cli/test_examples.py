@@ -19,10 +19,16 @@ FIRST = ("train", "tokenizer train", "data prepare", "trace")
 """The commands whose examples write the files that other examples name."""
 
 
+async def end_at_once(server: object) -> None:
+    """A server that nothing is asked of."""
+
+
 @pytest.fixture
 def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
     monkeypatch.setenv("PELLUCID_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pellucid.server.explore.open_browser", lambda address: True)
+    monkeypatch.setattr("pellucid.server.listen.SignalledServer.main_loop", end_at_once)
     return Shell(capsys, monkeypatch)
 
 

@@ -55,9 +55,9 @@ def may_replace(line: Line) -> list[str]:
             paths += words[i + 1 : i + 2]
         if "--force" in words and word.startswith("--trace="):
             paths.append(word.partition("=")[2])
-        if "--force" in words and word in ("-o", "--output"):
+        if "--force" in words and word in ("-o", "--output", "--export"):
             paths += words[i + 1 : i + 2]
-        if "--force" in words and word.startswith("--output="):
+        if "--force" in words and word.startswith(("--output=", "--export=")):
             paths.append(word.partition("=")[2])
         if words[0] == "train" and word == "--resume":
             paths += words[i + 1 : i + 2]

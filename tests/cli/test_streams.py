@@ -27,6 +27,7 @@ LINES = {
     "evaluate": ["ours", "plain.txt", "--limit", "500B", "-o", "NEW.json"],
     "calibrate": ["ours", "plain.txt", "--limit", "500B", "-o", "NEW.svg"],
     "explain": ["abcd", "A B", "--at", "probs"],
+    "explore": ["abcd", "A B", "--export", "NEW.html"],
     "trace": ["abcd", "A B", "-o", "NEW.json"],
     "look": ["abcd", "A B", "-o", "NEW.html"],
     "replay": ["small.json"],

@@ -1,0 +1,80 @@
+"""`pellucid explore`: a page in the browser on which every number opens."""
+
+import signal
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pellucid.cli.options import Force, OptionalPrompt, Rate, Target, Update
+from pellucid.errors import UsageError
+
+
+def explore(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A model's folder, .gguf or .toml file or name; a run's folder; or a trace file (.json).",
+            metavar="SOURCE",
+        ),
+    ],
+    prompt: OptionalPrompt = None,
+    target: Target = None,
+    update: Update = None,
+    lr: Rate = None,
+    port: Annotated[
+        int, typer.Option(help="The port of this machine to serve on; 0: any free one.", min=0, max=65_535)
+    ] = 0,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Print the address, and open no browser.")
+    ] = False,
+    export: Annotated[
+        Path | None,
+        typer.Option(help="Write the page as one HTML file that needs no server.", metavar="FILE"),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(help="Of --export: a number whose whole path is in the file.", metavar="ADDRESS"),
+    ] = None,
+    size: Annotated[
+        str, typer.Option(help="Of --export: how large the file may be.", metavar="BYTES")
+    ] = "5MB",
+    force: Force = False,
+) -> None:
+    """Open a model's run in the browser: every number leads to the numbers that it was made from.
+
+    The page is served on this machine alone, under a random key. Without a prompt it asks for one. With
+    --export the page is one file that can be sent to anybody.
+    """
+    given = {"prompt": prompt, "target": target, "update": update, "lr": lr}
+    run = {name: value for name, value in given.items() if value is not None}
+    if run and prompt is None:
+        raise UsageError("--target, --update and --lr are of a prompt: give one after SOURCE.")
+    if export is not None:
+        _export(source, run, export, at, size, force)
+        return
+    if at is not None or force:
+        raise UsageError("--at and --force are of --export: give the FILE to write.")
+    from pellucid.server.explore import explore
+
+    ended_by = explore(source, run, port=port, opens_browser=not no_browser, say=_say)
+    if ended_by == signal.SIGINT:
+        raise KeyboardInterrupt
+    if ended_by == signal.SIGHUP:
+        raise typer.Exit(129)
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+def _export(source: str, run: dict[str, Any], file: Path, at: str | None, size: str, force: bool) -> None:
+    from importlib import import_module
+
+    from pellucid.arguments import check_size
+    from pellucid.explorer.session import RunRequest
+
+    request = RunRequest(**run) if run else None
+    most = check_size("--size", size, least=100_000, most=1_000_000_000)
+    write_page = import_module("pellucid.explorer.export").write_page
+    print(write_page(source, file, request, at=at, size=most, force=force))

@@ -1,0 +1,89 @@
+"""Serving the explorer: a session in a process of its own, the HTTP server before it, and a browser."""
+
+import asyncio
+import importlib.resources
+import importlib.util
+import json
+import secrets
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pellucid.errors import ResourceError, UsageError
+from pellucid.explorer.client import ExplorerWorker
+from pellucid.server.bind import bind, get_port
+from pellucid.server.browser import open_browser
+
+DRAIN_SECONDS = 1
+"""How long a last answer may take after the signal that ends the server."""
+POLL_SECONDS = 0.02
+
+Say = Callable[[str], None]
+
+
+def explore(
+    source: str, run: Mapping[str, Any] | None = None, *, port: int = 0, opens_browser: bool, say: Say
+) -> int | None:
+    """Serves the explorer of a model, a run or a trace until a signal ends it; returns that signal.
+
+    `run` has the parameters of the question `run`, which is asked at once; `say` prints a line.
+    """
+    check_extra()
+    with bind(port) as listening:
+        return asyncio.run(_explore(listening, source, run, opens_browser, say))
+
+
+def check_extra() -> None:
+    """Raises where the packages of a server are not installed."""
+    missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"a server needs {' and '.join(missing)}: pip install 'pellucid[serve]'. Without it, "
+            "`pellucid explore … --export FILE` writes the page as one file."
+        )
+
+
+async def _explore(
+    listening: socket.socket, source: str, run: Mapping[str, Any] | None, opens_browser: bool, say: Say
+) -> int | None:
+    opening = asyncio.create_task(ExplorerWorker.start(source))
+    await asyncio.sleep(0)  # the process starts here, and opens the source while uvicorn is imported
+    from pellucid.server.explorer_app import ExplorerApp
+    from pellucid.server.limits import Access
+    from pellucid.server.listen import make_server
+
+    worker = await opening
+    try:
+        running = asyncio.create_task(worker.ask("run", run)) if run else None
+        if running:
+            await wait_until_encoded(worker, running)
+        access = Access(get_port(listening), secrets.token_urlsafe(24))
+        app = ExplorerApp(worker, read_page_files(), access)
+        say(app.address)
+        if opens_browser and not open_browser(app.entrance.make_link()):
+            say("There is no graphical browser here: open this address in one.")
+        say("Ctrl-C ends the explorer.")
+        server = make_server(app, DRAIN_SECONDS)
+        await server.serve([listening])
+        return server.ended_by
+    finally:
+        await worker.close()
+
+
+def read_page_files() -> dict[str, bytes]:
+    """Returns the content of each file of the page, by name."""
+    folder = importlib.resources.files("pellucid.explorer") / "page"
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+async def wait_until_encoded(worker: ExplorerWorker, running: "asyncio.Task[tuple[int, bytes]]") -> None:
+    """Returns when a run computes; raises where its prompt is refused."""
+    while not running.done():
+        _, body = await worker.ask("session")
+        if json.loads(body).get("busy"):
+            return
+        await asyncio.wait([running], timeout=POLL_SECONDS)
+    status, body = running.result()
+    if status != 200:
+        kind = UsageError if status < 500 else ResourceError
+        raise kind(json.loads(body)["error"]["message"])

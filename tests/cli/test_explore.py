@@ -1,0 +1,185 @@
+"""`pellucid explore` as a person meets it: the address, the page, and every way to end."""
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pellucid.server import explore as serving
+from tests.cli.commands import Shell
+
+COMMAND = [sys.executable, "-P", "-m", "pellucid.cli", "explore"]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+
+
+@dataclass
+class Explorer:
+    """The command in a process of its own, and what it printed."""
+
+    process: "subprocess.Popen[str]"
+    port: int
+    key: str
+
+    def ask(self, path: str, key: str | None = None, body: object = None) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        headers = {"Authorization": f"Bearer {key or self.key}", "Content-Type": "application/json"}
+        with contextlib.closing(connection):
+            if body is None:
+                connection.request("GET", path, headers=headers)
+            else:
+                connection.request("POST", path, json.dumps(body), headers=headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+
+    def find_children(self) -> list[int]:
+        task = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [int(pid) for pid in task.read_text().split()]
+
+
+@contextlib.contextmanager
+def run_explorer(*arguments: str) -> Iterator[Explorer]:
+    process = subprocess.Popen(
+        [*COMMAND, *arguments, "--no-browser"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    with process:
+        try:
+            assert process.stdout
+            found = re.fullmatch(
+                r"http://127\.0\.0\.1:(\d+)/explore/#key=([\w-]{32})\n", process.stdout.readline()
+            )
+            assert found, process.communicate()
+            yield Explorer(process, int(found[1]), found[2])
+        finally:
+            process.kill()
+
+
+def is_running(pid: int) -> bool:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return True
+    return False
+
+
+def wait_until_ended(pids: list[int]) -> None:
+    deadline = time.monotonic() + 5
+    while any(map(is_running, pids)):
+        assert time.monotonic() < deadline, pids
+        time.sleep(0.01)
+
+
+def test_two_explorers_at_once_answer_and_end(tmp_path: Path) -> None:
+    """Each has its own port and key; a worker that was killed is started again by the next question."""
+    with run_explorer("abcd", "A B") as first, run_explorer("abcd") as second:
+        assert first.port != second.port and first.key != second.key
+        assert first.ask("/api/session", second.key)[0] == 401
+        assert first.ask("/explore/")[0] == 200
+        status, body = first.ask("/api/next?count=1")
+        assert (status, json.loads(body)["tokens"][0]["label"]) == (200, "B")
+        assert second.ask("/api/next")[0] == 400
+        assert second.ask("/api/run", body={"prompt": "A B", "target": "C"})[0] == 200
+        assert second.ask("/api/next?count=1&t=1")[0] == 200
+
+        [worker] = first.find_children()
+        os.kill(worker, signal.SIGKILL)
+        wait_until_ended([worker])
+        status, body = first.ask("/api/next")
+        assert status in (400, 500) and json.loads(body)["error"]["message"]
+        assert first.ask("/api/run", body={"prompt": "A B"})[0] == 200
+        assert first.ask("/api/next")[0] == 200
+
+        children = first.find_children() + second.find_children()
+        assert len(children) == 2
+        first.process.send_signal(signal.SIGINT)
+        second.process.send_signal(signal.SIGTERM)
+        assert [one.process.wait(10) for one in (first, second)] == [130, 0]
+        wait_until_ended(children)
+        assert "Traceback" not in first.process.stderr.read() + second.process.stderr.read()
+
+
+def test_a_command_that_is_killed_leaves_no_process() -> None:
+    with run_explorer("abcd") as explorer:
+        children = explorer.find_children()
+        explorer.process.kill()
+        wait_until_ended(children)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("nothing",),
+        ("gpt2", "the cat"),
+        ("abcd", "Z"),
+        ("abcd", "A B", "--target", "Z"),
+        ("abcd", "A B", "--target", "C", "--update", "nothing"),
+        ("damaged.json",),
+        ("small.json", "A B"),
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_opened_is_one_message(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "damaged.json").write_text('{"format": "pellucid-trace"')
+    shell = Shell(capsys, monkeypatch)
+    if "small.json" in arguments:
+        assert shell("trace", "abcd", "A B", "-o", "small.json").code == 0
+    done = shell("explore", *arguments, "--no-browser")
+    assert (
+        (done.code, done.out) == (2, "") and done.err.startswith("pellucid: ") and done.err.count("\n") == 1
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("abcd", "--target", "C"),
+        ("abcd", "--update", "sgd"),
+        ("abcd", "A B", "--force"),
+        ("abcd", "A B", "--at", "probs"),
+        ("abcd", "A B", "--port", "65536"),
+        ("abcd", "A B", "--export", "page.html", "--size", "x"),
+        ("abcd", "A B", "--export", "page.html", "--size", "1B"),
+    ],
+    ids=" ".join,
+)
+def test_options_that_do_not_go_together_are_refused(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = Shell(capsys, monkeypatch)("explore", *arguments)
+    assert (done.code, done.out) == (2, "") and not list(tmp_path.iterdir())
+
+
+def test_a_port_in_use_and_a_missing_extra_are_one_message(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell = Shell(capsys, monkeypatch)
+    with serving.bind(0) as taken:
+        port = str(serving.get_port(taken))
+        done = shell("explore", "abcd", "--port", port)
+        assert done.code == 2 and port in done.err and "--port" in done.err
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    done = shell("explore", "abcd")
+    assert done.code == 2 and "pip install 'pellucid[serve]'" in done.err
