@@ -16,6 +16,7 @@ Both engines use these names and no others. `L` is the index of a layer. Further
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import MappingProxyType
 
 HEAD_OUT = "head_out"
@@ -240,6 +241,15 @@ def describe(name: str, also: Mapping[str, Name] = MappingProxyType({})) -> Name
     >>> describe("d.blocks.3.attn.q_proj.lora_b").symbol
     'dB_Q'
     """
+    return _describe(name, also) if also else _describe_once(name)
+
+
+@lru_cache(1 << 14)
+def _describe_once(name: str) -> Name | None:
+    return _describe(name, {})
+
+
+def _describe(name: str, also: Mapping[str, Name]) -> Name | None:
     found = also.get(name) or _TABLE.get(_LAYER.sub("blocks.L.", name))
     if found:
         return replace(found, name=name)

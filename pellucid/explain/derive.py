@@ -12,7 +12,7 @@ from pellucid.arguments import check_int, check_text
 from pellucid.errors import AddressError, TapeError
 from pellucid.explain import address as addresses
 from pellucid.explain.expression import Cell, Expression, find_operands
-from pellucid.explain.flatten import can_flatten, find_terms, record_flat_sum
+from pellucid.explain.flatten import can_flatten, find_terms, fold_terms
 from pellucid.explain.formula import Formula, build_formula, build_sum_formula
 from pellucid.explain.pieces import format_expression
 from pellucid.explain.recording import RecordingArray, Top, record_part
@@ -38,8 +38,8 @@ class Derivation:
     others: list[Cell] = field(default_factory=list)
     expression: Expression | None = None
     operands: list["Derivation"] = field(default_factory=list)
-    is_flattened: bool = False
-    """Whether operands that are additions were replaced by their own operands."""
+    terms: tuple[Cell, ...] = ()
+    """Of a flattened chain of additions, everything that is added; else empty."""
     shown_at: "Derivation | None" = None
     """The derivation of the same cell elsewhere in this tree, where that is expanded."""
     cut_by: tuple[str, ...] = ()
@@ -63,16 +63,20 @@ class Derivation:
         if self.step is None:
             return None
         if self.is_flattened:
-            terms = find_terms(self.trace, self.step, self.index)
-            return build_sum_formula(self.trace, self.name, [term.name for term in terms])
+            return build_sum_formula(self.trace, self.name, [term.name for term in self.terms])
         return build_formula(self.trace, self.step, self.index)
+
+    @property
+    def is_flattened(self) -> bool:
+        """Whether operands that are additions were replaced by their own operands."""
+        return bool(self.terms)
 
     @property
     def note(self) -> str:
         """What distinguishes the arithmetic from that of the run; empty where nothing does."""
-        if not self.is_flattened or self.step is None:
+        if not self.is_flattened:
             return ""
-        count = len(find_terms(self.trace, self.step, self.index))
+        count = f"{len(self.terms):,}"
         return f"a sum of {count} terms: the run adds them in another order, so the last digits may differ"
 
     def __str__(self) -> str:
@@ -95,9 +99,11 @@ class Derivation:
     def expand(self, step: Step, top: int, flatten: bool = False) -> None:
         """Records this cell's arithmetic, and follows of each name the cell in the largest term; with
         `flatten`, a chain of additions is one sum."""
-        self.is_flattened = flatten and can_flatten(self.trace.tape, step)
-        record = record_flat_sum if self.is_flattened else record_arithmetic
-        self.expression = record(self.trace, step, self.index, top)
+        if flatten and can_flatten(self.trace.tape, step):
+            self.terms = find_terms(self.trace, step, self.index)
+            self.expression = fold_terms(self.terms, self.value, top)
+        else:
+            self.expression = record_arithmetic(self.trace, step, self.index, top)
         found: dict[str, list[tuple[Cell, float]]] = {}
         for cell, weight in (*find_operands(self.expression), *_find_selectors(self.trace, step, self.index)):
             cells = found.setdefault(cell.name, [])
@@ -197,7 +203,7 @@ def derive(
                 ) from error
             used += 2 + node.is_flattened + len(node.operands)
             if most is not None and used > most:
-                node.expression, node.operands, root.cut_by = None, [], ("lines",)
+                node.expression, node.terms, node.operands, root.cut_by = None, (), [], ("lines",)
                 return root
             shown[node.name, node.index] = node
         level = [operand for node in level for operand in node.operands]

@@ -4,6 +4,7 @@ An operand of an `add` that is itself an `add` is replaced by its operands, for 
 any other operation, such as a norm between two additions, ends the chain.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -25,7 +26,7 @@ def _is_addition(tape: Tape, name: str) -> bool:
     return name in tape.steps and tape.steps[name].op is add
 
 
-def find_terms(trace: Trace, step: Step, index: Index) -> list[Cell]:
+def find_terms(trace: Trace, step: Step, index: Index) -> tuple[Cell, ...]:
     """Returns the cells that a cell of an addition is the sum of, in the order of the run."""
     terms: list[Cell] = []
     todo = [(step.name, index)]
@@ -37,13 +38,11 @@ def find_terms(trace: Trace, step: Step, index: Index) -> list[Cell]:
             todo += reversed(list(zip(inputs, cells, strict=True)))
         else:
             terms.append(Cell(name, at, float(trace.value(name)[at])))
-    return terms
+    return tuple(terms)
 
 
-def record_flat_sum(trace: Trace, step: Step, index: Index, top: Top) -> Expression:
-    """Returns the arithmetic of a cell of an addition as one sum; its total is the recorded number."""
-    terms = find_terms(trace, step, index)
+def fold_terms(terms: Sequence[Cell], total: float, top: Top) -> Expression:
+    """Returns the sum of cells, of which the `top` largest are shown; its total is the recorded number."""
     values = np.array([term.value for term in terms])
     found = fold_sum(Terms(values, lambda i, top: terms[i]), top)
-    actual = float(trace.value(step.name)[index])
-    return replace(found, value=actual) if isinstance(found, Sum) else found
+    return replace(found, value=total) if isinstance(found, Sum) else found
