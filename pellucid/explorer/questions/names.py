@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pellucid.errors import UsageError
@@ -88,6 +89,7 @@ def _fit(entries: list[Entry], describe_name: Any, room: int) -> dict[str, Any]:
     return {"values": entries, "about": about, "omitted": 0}
 
 
+@lru_cache(16_384)
 def _name_row(text: str) -> str:
     for pattern, plain in _ROW:
         text = pattern.sub(plain, text)

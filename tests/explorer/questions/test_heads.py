@@ -5,10 +5,12 @@ import base64
 import numpy as np
 import pytest
 
+from pellucid.config import ModelConfig, preset
 from pellucid.errors import UsageError
 from pellucid.explain.trace import Trace
 from pellucid.explorer.session import RunRequest, Session
 from pellucid.reference.tape import Tape
+from pellucid.reference.training import forward
 
 
 def read_picture(found: dict[str, object], layer: int) -> np.ndarray:
@@ -61,7 +63,24 @@ def test_several_prompts_have_pictures_of_their_own() -> None:
         session.ask("heads", b=2)
 
 
-def test_a_trace_without_patterns_says_what_there_is_instead() -> None:
+def make_model_session(attention: object) -> Session:
+    config = ModelConfig.from_dict(preset("abcd").to_dict() | {"attention": attention})
+    random = np.random.default_rng(0)
+    weights = {name: random.normal(size=shape) for name, shape in config.parameters().items()}
+    return Session(trace=Trace(forward(config, weights, np.array([[0, 1, 2]]))))
+
+
+def test_linear_attention_shows_its_normalized_kernel() -> None:
+    session = make_model_session("linear_elu")
+    tape = session.get_trace(None).trace.tape
+    kernel = tape["blocks.0.attn.kernel"]
+    pattern = kernel / kernel.sum(-1, keepdims=True)
+    assert (read_picture(dict(session.ask("heads")), 0) == np.rint(255 * pattern[0])).all()
+
+
+def test_attention_without_a_whole_pattern_says_what_there_is_instead() -> None:
+    with pytest.raises(UsageError, match=r"blocks\.0\.attn\.tiles\.0\.scores"):
+        make_model_session({"kind": "tiled", "tile": 2}).ask("heads")
     tape = Tape()
     tape.constant("x", 1.0)
     with pytest.raises(UsageError):
