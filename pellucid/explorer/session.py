@@ -466,9 +466,10 @@ class Session:
 
     def get_unedited(self, held: HeldTrace) -> HeldTrace:
         """Returns the trace before the first edit: this one where it has none."""
-        while held.parent is not None:
-            held = self.get_trace(held.parent)
-        return held
+        root = self.summaries[held.id]
+        while root.parent is not None:
+            root = self.summaries[root.parent]  # those between need not be held
+        return held if root.id == held.id else self.get_trace(root.id)
 
     def must_compute(self, id: Any) -> bool:
         """Whether the trace of an id was dropped, so that a question about it takes as long as a run."""

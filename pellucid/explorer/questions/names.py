@@ -55,7 +55,7 @@ def _list_shapes(session: Session, under: str) -> dict[str, Any]:
     """Returns the parameters, and the values of the forward pass on the prompt that is being run."""
     if session.model is None:
         raise UsageError("there is no trace yet: run a prompt first.")
-    config, tokens = session.model.config, _count_pending(session)
+    config, tokens = session.model.config, len(session.pending)
     parameters: Iterable[tuple[str, Any]] = config.parameters().items()
     values = value_shapes(config, tokens, 1).items() if tokens else ()
     entries: list[Entry] = [
@@ -68,11 +68,6 @@ def _list_shapes(session: Session, under: str) -> dict[str, Any]:
         "aliases": {},
         "steps": 0,
     }
-
-
-def _count_pending(session: Session) -> int:
-    """Returns the number of tokens of the prompt that is being run, 0 where there is none."""
-    return len(getattr(session, "pending", None) or ())
 
 
 def _fit(entries: list[Entry], describe_name: Any, room: int) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def list_run_paths(session: Session) -> list[Path]:
     """Returns the folder of the session's own run, and those in ./runs."""
     from pellucid.workbench.run_listing import find_runs
 
-    own = find_runs(Path(getattr(session, "source", "")), deep=0)
+    own = find_runs(Path(session.source), deep=0)
     paths = {path.resolve(): path for path in (*own, *find_runs(FOLDER))}
     return list(paths.values())
 

@@ -7,6 +7,7 @@ import pytest
 
 from pellucid.errors import UsageError
 from pellucid.explain.trace import Trace
+from pellucid.explorer.progress import TraceProgress
 from pellucid.explorer.session import RunRequest, Session
 from pellucid.reference.tape import Tape
 
@@ -54,6 +55,17 @@ def test_a_trace_of_many_names_is_cut_and_says_so() -> None:
 def test_before_a_trace_the_parameters_of_the_config_are_listed() -> None:
     found = Session.open("abcd").ask("names")
     assert ["embed.weight", [4, 2], "param", None, None] in found["values"]
+
+
+def test_while_the_first_prompt_runs_its_shapes_are_those_of_the_trace() -> None:
+    session = Session.open("abcd")
+    session.progress = TraceProgress([0, 1], 11)
+    before = session.ask("names")["values"]
+    session.progress = None
+    session.run(RunRequest("A B"))
+    shapes = {entry[0]: entry[1] for entry in session.ask("names")["values"]}
+    assert shapes == {entry[0]: entry[1] for entry in before}
+    assert {entry[2] for entry in before} == {"param", "act"}
 
 
 def test_without_a_model_and_a_trace_there_are_no_names() -> None:
