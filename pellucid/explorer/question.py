@@ -7,13 +7,14 @@ is a file in `questions/`; the signature of its `answer` says what each paramete
 import functools
 import inspect
 import math
+import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from pellucid.arguments import check_float, check_int
+from pellucid.arguments import check_bool, check_float, check_int
 from pellucid.errors import UsageError, show, unknown
 from pellucid.explorer import find_question
 
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
 
 LARGEST_TEXT = 4096
 """Characters of a text parameter without a bound of its own."""
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_TRUTH = {"true": True, "1": True, "false": False, "0": False}
+
+Given = Mapping[str, Any] | Iterable[tuple[str, Any]]
 
 
 class Range(NamedTuple):
@@ -64,24 +71,43 @@ def get_method(name: str) -> str:
     return method
 
 
-def ask(session: "Session", name: str, given: Mapping[str, Any], is_text: bool = False) -> dict[str, Any]:
-    """Returns the answer to a question as plain data.
+def ask(session: "Session", name: str, given: Given = (), is_text: bool = False) -> dict[str, Any]:
+    """Returns the answer to a question as plain data. Whatever is given, the only errors are those with a
+    message for the reader.
 
-    With `is_text` every parameter is a text, as a URL has it: "6", "true".
+    `given` has the parameters by name, or as pairs. With `is_text` every parameter is a text, as a URL has
+    it: "6", "true", "1,2,3".
     """
-    answer = find_question(name).answer
-    values = {}
-    for parameter in read_signature(answer):
-        if parameter.name in given:
-            values[parameter.keyword] = _read(session, parameter, given[parameter.name], is_text)
+    answer = find_question(_check_text("the name of a question", name, Length(64))).answer
+    table, values = _make_table(name, given), {}
+    known = read_signature(answer)
+    if more := [key for key in table if key not in {parameter.name for parameter in known}]:
+        names = [parameter.name for parameter in known]
+        raise UsageError(
+            unknown(f"a parameter of the question {name}", more[0], names)
+            if names
+            else f"the question {name} has no parameters; omit {show(more[0])}."
+        )
+    for parameter in known:
+        if parameter.name in table:
+            values[parameter.keyword] = _read(session, parameter, table[parameter.name], is_text)
         elif parameter.default is inspect.Parameter.empty:
             if not parameter.is_looked_up:
                 raise UsageError(f"the question {name} needs {parameter.name}.")
             values[parameter.keyword] = parameter.type.look_up(session, None)
-    known = [parameter.name for parameter in read_signature(answer)]
-    if more := [key for key in given if key not in known]:
-        raise UsageError(unknown(f"a parameter of the question {name}", more[0], known))
     return to_json(answer(session, **values))  # type: ignore[no-any-return]
+
+
+def _make_table(name: str, given: Given) -> dict[str, Any]:
+    """Returns the parameters by name; raises where one is given twice."""
+    pairs = list(given.items() if isinstance(given, Mapping) else given)
+    for key, _ in pairs:
+        if not isinstance(key, str):
+            raise UsageError(f"the name of a parameter must be a text, not {show(key)}.")
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        raise UsageError(f"a parameter of the question {name} is given twice.")
+    return table
 
 
 @functools.cache
@@ -92,8 +118,8 @@ def read_signature(answer: Callable[..., Any]) -> tuple[QuestionParameter, ...]:
     for name, parameter in list(inspect.signature(answer).parameters.items())[1:]:
         hint, bound, is_optional = hints[name], None, False
         if get_origin(hint) in (Union, types.UnionType):
-            inner = [part for part in get_args(hint) if part is not types.NoneType]
-            is_optional, hint = len(inner) < len(get_args(hint)), inner[0]
+            (inner,) = (part for part in get_args(hint) if part is not types.NoneType)
+            is_optional, hint = True, inner
         if get_origin(hint) is Annotated:
             hint, bound = get_args(hint)[:2]
         found.append(QuestionParameter(name, hint, bound, is_optional, parameter.default))
@@ -111,17 +137,15 @@ def _read(session: "Session", parameter: QuestionParameter, given: Any, is_text:
     if type is str:
         return _check_text(name, given, bound)
     if is_text:
-        given = _parse(name, type, given)
+        given = _parse(type, _check_text(name, given, bound))
     if type is bool:
-        if not isinstance(given, bool):
-            raise UsageError(f"{name} must be true or false, not {show(given)}.")
-        return given
+        return check_bool(name, given)
     if type is int:
         return check_int(name, given, *(map(int, bound) if isinstance(bound, Range) else (0, 2**31)))
     if type is float:
         return check_float(name, given, *(bound if isinstance(bound, Range) else ()))
     most = bound.most if isinstance(bound, Length) else LARGEST_TEXT
-    if not isinstance(given, list) or len(given) > most:
+    if not isinstance(given, list | tuple) or len(given) > most:
         raise UsageError(f"{name} must be a list of at most {most:,} whole numbers, not {show(given)}.")
     return [check_int(f"{name}[{i}]", entry, 0, 2**31) for i, entry in enumerate(given)]
 
@@ -130,18 +154,21 @@ def _check_text(name: str, given: Any, bound: Any) -> str:
     most = bound.most if isinstance(bound, Length) else LARGEST_TEXT
     if not isinstance(given, str) or len(given) > most:
         raise UsageError(f"{name} must be a text of at most {most:,} characters, not {show(given)}.")
+    if _SURROGATE.search(given):
+        raise UsageError(f"{name} holds half of a surrogate pair, which UTF-8 cannot encode: {show(given)}.")
     return given
 
 
-def _parse(name: str, type: Any, given: Any) -> Any:
-    """Returns a number, a truth value or a list from the text of a URL."""
-    text = _check_text(name, given, None)
+def _parse(type: Any, text: str) -> Any:
+    """Returns a number, a truth value or a list from the text of a URL; the text where it is none of them."""
     if type is bool:
-        return {"true": True, "1": True, "false": False, "0": False}.get(text, text)
-    try:
-        return type(text) if type in (int, float) and text.isascii() else text
-    except ValueError:
-        return text
+        return _TRUTH.get(text, text)
+    if type is int:
+        return int(text) if _INTEGER.fullmatch(text) else text
+    if type is float:
+        return float(text) if _FLOAT.fullmatch(text) else text
+    entries = text.strip("[]").split(",")
+    return [_parse(int, entry.strip()) for entry in entries]
 
 
 def to_json(data: Any) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-from pellucid.errors import TokenError, did_you_mean
+from pellucid.errors import TokenError, did_you_mean, show
 from pellucid.text.folder import folder_files
 from pellucid.text.tokenizer import (
     ByteDecodeStream,
@@ -89,8 +89,8 @@ class WordLevelTokenizer(Tokenizer):
         known = [entry for entry in self.words if entry not in self._hidden]
         some = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
         raise TokenError(
-            f"the {self.what} {word!r} is not in this model's vocabulary; it knows {some}."
-            + did_you_mean(word, known)
+            f"the {self.what} {show(word)} is not in this model's vocabulary; it knows {some}."
+            + did_you_mean(word[:80], known)
         )
 
     @abstractmethod
