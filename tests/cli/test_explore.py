@@ -47,31 +47,39 @@ class Explorer:
 
 
 @contextlib.contextmanager
-def run_explorer(*arguments: str) -> Iterator[Explorer]:
-    process = subprocess.Popen(
-        [*COMMAND, *arguments, "--no-browser"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=ENVIRONMENT,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
-    with process:
-        try:
-            assert process.stdout
-            found = re.fullmatch(
-                r"http://127\.0\.0\.1:(\d+)/explore/#key=([\w-]{32})\n", process.stdout.readline()
-            )
-            assert found, process.communicate()
-            yield Explorer(process, int(found[1]), found[2])
-        finally:
+def run_explorers(*lines: list[str]) -> Iterator[list[Explorer]]:
+    """Yields a running command for each line of arguments; they start at the same time."""
+    processes = [
+        subprocess.Popen(
+            [*COMMAND, *line, "--no-browser"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+        for line in lines
+    ]
+    try:
+        yield list(map(read_address, processes))
+    finally:
+        for process in processes:
             process.kill()
+            process.communicate()
+
+
+def read_address(process: "subprocess.Popen[str]") -> Explorer:
+    assert process.stdout
+    line = process.stdout.readline()
+    found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/explore/#key=([\w-]{32})\n", line)
+    assert found, process.communicate()
+    return Explorer(process, int(found[1]), found[2])
 
 
 def is_running(pid: int) -> bool:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, 0)
-        return True
+    """A zombie, which has ended and is not waited for, does not run."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return False
 
 
@@ -82,9 +90,10 @@ def wait_until_ended(pids: list[int]) -> None:
         time.sleep(0.01)
 
 
-def test_two_explorers_at_once_answer_and_end(tmp_path: Path) -> None:
-    """Each has its own port and key; a worker that was killed is started again by the next question."""
-    with run_explorer("abcd", "A B") as first, run_explorer("abcd") as second:
+def test_explorers_at_once_answer_and_end() -> None:
+    """Each has its own port and key; a worker that was killed is started again by the next question; a
+    command that was killed leaves no process."""
+    with run_explorers(["abcd", "A B"], ["abcd"], ["abcd"]) as (first, second, third):
         assert first.port != second.port and first.key != second.key
         assert first.ask("/api/session", second.key)[0] == 401
         assert first.ask("/explore/")[0] == 200
@@ -102,20 +111,28 @@ def test_two_explorers_at_once_answer_and_end(tmp_path: Path) -> None:
         assert first.ask("/api/run", body={"prompt": "A B"})[0] == 200
         assert first.ask("/api/next")[0] == 200
 
-        children = first.find_children() + second.find_children()
-        assert len(children) == 2
-        first.process.send_signal(signal.SIGINT)
-        second.process.send_signal(signal.SIGTERM)
-        assert [one.process.wait(10) for one in (first, second)] == [130, 0]
+        children = [child for one in (first, second, third) for child in one.find_children()]
+        assert len(children) == 3
+        for one, number, code in (
+            (first, signal.SIGINT, 130),
+            (second, signal.SIGTERM, 0),
+            (third, signal.SIGKILL, -9),
+        ):
+            one.process.send_signal(number)
+            assert one.process.wait(10) == code
         wait_until_ended(children)
+        assert first.process.stderr and second.process.stderr
         assert "Traceback" not in first.process.stderr.read() + second.process.stderr.read()
 
 
-def test_a_command_that_is_killed_leaves_no_process() -> None:
-    with run_explorer("abcd") as explorer:
-        children = explorer.find_children()
-        explorer.process.kill()
-        wait_until_ended(children)
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0), (signal.SIGHUP, 129), (None, 0)]
+)
+def test_the_exit_code_says_which_signal_ended_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, number: int | None, code: int
+) -> None:
+    monkeypatch.setattr(serving, "explore", lambda *arguments, **options: number)
+    assert Shell(capsys, monkeypatch)("explore", "abcd").code == code
 
 
 @pytest.mark.parametrize(
@@ -123,9 +140,7 @@ def test_a_command_that_is_killed_leaves_no_process() -> None:
     [
         ("nothing",),
         ("gpt2", "the cat"),
-        ("abcd", "Z"),
         ("abcd", "A B", "--target", "Z"),
-        ("abcd", "A B", "--target", "C", "--update", "nothing"),
         ("damaged.json",),
         ("small.json", "A B"),
     ],
