@@ -12,7 +12,7 @@ import { token, visible } from "./token.js";
  * What a window may show beside its numbers.
  * @typedef {Object} WindowOptions
  * @property {[number, number]|null} [focus] the framed cell: its row and column in the first window
- * @property {[number, number, number, number]|null} [marks] first and last row, first and last column washed
+ * @property {number[][]} [marks] washed parts: first and last row, first and last column of each
  * @property {"a"|"b"|"c"} [wash] the wash and the border of the marks
  * @property {number} [heat] the magnitude of the darkest cell; without it the cells have no heat
  * @property {number} [rows] rows of a window
@@ -47,27 +47,35 @@ export async function fillWindow(place, at, options, page) {
 /** Draws the window at an address in place of the one that is shown. */
 async function turn(view, at) {
   const { rows, cols } = view.options;
-  view.answer = await view.page.ask("value", { at, rows, cols });
+  const answer = await view.page.ask("value", { at, rows, cols });
+  const named = (axis) => (axis === "1" ? null : axis); // an axis of one cell that a mean or a norm left
+  view.answer = { ...answer, row_axis: named(answer.row_axis), col_axis: named(answer.col_axis) };
   view.marks ??= spread(view.answer, view.options);
   draw(view);
 }
 
 /** Returns focus and marks as indices along the axes; a mark that the window's edge cut goes on beyond it. */
-function spread(answer, { focus, marks }) {
-  const { rows, cols } = answer;
-  const range = (list, first, last, before, after) => [
-    before && first === 0 ? -Infinity : list[first]?.i,
-    after && last === list.length - 1 ? Infinity : list[last]?.i,
-  ];
+function spread({ rows, cols, up, down, left, right }, { focus, marks = [] }) {
+  const first = (list, position, before) => (before && position === 0 ? -Infinity : list[position]?.i);
+  const last = (list, position, after) => (after && position === list.length - 1 ? Infinity : list[position]?.i);
   return {
     focus: focus && [rows[focus[0]]?.i, cols[focus[1]]?.i],
-    rows: marks && range(rows, marks[0], marks[1], answer.up, answer.down),
-    cols: marks && range(cols, marks[2], marks[3], answer.left, answer.right),
+    parts: marks.map(([r0, r1, c0, c1]) => ({
+      top: first(rows, r0, up),
+      bottom: last(rows, r1, down),
+      left: first(cols, c0, left),
+      right: last(cols, c1, right),
+    })),
   };
 }
 
-function isWithin(range, i) {
-  return i >= range[0] && i <= range[1];
+/** Returns the classes of a washed cell: the wash, and the sides at which its part ends. */
+function washClasses({ parts }, wash, row, col) {
+  const part = parts.find(({ top, bottom, left, right }) => row >= top && row <= bottom && col >= left && col <= right);
+  if (!part) return [];
+  const sides = { top: row, bottom: row, left: col, right: col };
+  const ends = Object.keys(sides).filter((side) => part[side] === sides[side]);
+  return ["wash", wash, ...ends.map((side) => `edge-${side}`)];
 }
 
 function draw(view) {
@@ -105,15 +113,14 @@ function draw(view) {
   const start = view.cells[view.here[0]]?.[view.here[1]];
   if (!start) return;
   start.tabIndex = 0;
-  requestAnimationFrame(() => bringIntoView(view.scroll, start));
+  requestAnimationFrame(() => center(view));
 }
 
 function drawCell({ answer, marks, options }, value, r, c, isChanged) {
   const [row, col] = [answer.rows[r].i, answer.cols[c].i];
-  const isMarked = marks.rows && isWithin(marks.rows, row) && isWithin(marks.cols, col);
   const isFocus = marks.focus && marks.focus[0] === row && marks.focus[1] === col;
   const classes = [
-    isMarked && `wash ${options.wash ?? "a"}`,
+    ...washClasses(marks, options.wash ?? "a", row, col),
     isFocus && "focus",
     isChanged && "changed",
     options.heat && "heat",
@@ -245,6 +252,13 @@ function speak({ row_axis, col_axis, rows, cols, numbers }, r, c) {
   const name = (axis, { i, label }) => axis && `${axis} ${label ? visible(label) : i}`;
   const parts = [name(row_axis, rows[r]), name(col_axis, cols[c]), spell(numbers[r][c], "table")];
   return parts.filter(Boolean).join(", ");
+}
+
+/** Scrolls a table sideways so that the focus is in view, and a whole column stands beside the headings. */
+function center({ scroll, cells, here: [r, c] }) {
+  const room = (scroll.clientWidth - cells[r][0].offsetLeft - cells[r][c].offsetWidth) / 2;
+  const first = cells[r].find((cell) => cell.offsetLeft >= cells[r][c].offsetLeft - Math.max(room, 0));
+  scroll.scrollLeft = first.offsetLeft - cells[r][0].offsetLeft;
 }
 
 /** Scrolls a table sideways until a cell stands free of the row headings. */

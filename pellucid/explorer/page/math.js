@@ -10,7 +10,7 @@ const ELEMENTS = new Set(
 );
 const ATTRIBUTES = new Set(
   (
-    "display displaystyle scriptlevel mathvariant stretchy fence separator form largeop movablelimits " +
+    "displaystyle scriptlevel mathvariant stretchy fence separator form largeop movablelimits " +
     "lspace rspace width linethickness accent"
   ).split(" "),
 );
@@ -18,6 +18,7 @@ const ATTRIBUTES = new Set(
 /** Makes a formula; `text` is its reading. */
 export function formula(nested, text) {
   const element = mathElement(nested);
+  element.setAttribute("displaystyle", "true"); // display="block" would center it
   if (text) element.setAttribute("aria-label", text);
   return element;
 }

@@ -12,6 +12,7 @@ import { token, visible } from "./token.js";
 
 const WASHES = ["a", "b", "c"];
 const MOST_CRUMBS = 6;
+const MOST_TERMS = 32;
 const PHASES = { fwd: "forward", bwd: "backward", upd: "update" };
 
 /** The shown cell and its page, for the keys. */
@@ -37,8 +38,8 @@ export const whyScreen = {
     if (!at.includes("[") && (await isTable(at, page))) return showValue(main, at, page);
     const cell = await page.ask("cell", { at, flatten: options.includes("flatten") || null });
     current = cell;
-    const parts = [headOf, formulaOf, arithmeticOf, operandsOf].map((part) => part(cell));
-    const stands = windowsSection("Where it stands", [{ ...cell.stands, marks: null }], page);
+    const parts = [headOf, formulaOf, arithmeticOf, operandsOf].map((part) => part(cell, page));
+    const stands = windowsSection("Where it stands", [cell.stands], page);
     const reads = cell.reads.length ? windowsSection("What it reads", cell.reads, page) : null;
     main.append(
       crumbs(page.walk(cell.at)),
@@ -114,6 +115,7 @@ function section(heading, ...children) {
 /* ---- left column ---- */
 
 function crumbs(walk) {
+  if (walk.length < 2) return "";
   const shown = walk.slice(-MOST_CRUMBS);
   const before = walk.length - shown.length;
   const last = shown.pop();
@@ -135,6 +137,7 @@ function headOf(cell) {
     "div.head",
     h("h1", visible(cell.meaning || cell.name)),
     write(h("p.headline.number", { data: { at: cell.at } }), show(cell.value, "headline")),
+    cell.token && h("p", "The token ", token(cell.token, 24)),
     h(
       "p.address",
       h("span.number", visible(cell.at)),
@@ -169,14 +172,19 @@ function formulaOf(cell) {
   return section("Its formula", h("div", properties, formula(cell.math, cell.formula)));
 }
 
-function arithmeticOf(cell) {
+function arithmeticOf(cell, page) {
   if (!cell.line) return null;
+  const isSum = cell.line.every((piece) => piece === "-" || piece.kind === "total");
   const result = write(h("strong"), show(cell.value, "line"));
+  const count = cell.terms.length + cell.folded;
   return section(
     "With its numbers",
-    h("p.line.number", "= ", pieces(cell.line), " = ", result),
+    isSum
+      ? h("p.line", `the sum of ${plural(count, "term")}: `, h("span.number", result))
+      : h("p.line.number", "= ", pieces(cell.line), " = ", result),
     cell.note && h("p.faint", visible(cell.note)),
-    cell.terms.length > 0 && termsTable(cell),
+    cell.terms.length > 0 && h("div.scroll", termsTable(cell)),
+    cell.folded > 0 && !page.isExported && moreButton(cell, page),
   );
 }
 
@@ -192,21 +200,30 @@ function termsTable(cell) {
       h("td", bar),
     );
   return h(
-    "div.scroll",
+    "table.terms",
+    h("caption", rest.length ? "The largest terms, and the sum of the others" : "Its terms"),
+    h("tbody", cell.terms.map(({ where, line, value }, i) => row(whereOf(where), pieces(line), value, drawn[i]))),
     h(
-      "table.terms",
-      h("caption", rest.length ? "The largest terms, and the sum of the others" : "Its terms"),
-      h(
-        "tbody",
-        cell.terms.map(({ where, line, value }, i) => row(whereOf(where), pieces(line), value, drawn[i])),
-      ),
-      h(
-        "tfoot",
-        rest.map((value) => row(plural(cell.folded, "smaller term"), null, value, drawn.at(-1))),
-        cell.total !== null && row("sum", null, cell.total, null),
-      ),
+      "tfoot",
+      rest.map((value) => row(plural(cell.folded, "smaller term"), null, value, drawn.at(-1))),
+      cell.total !== null && row("sum", null, cell.total, null),
     ),
   );
+}
+
+/** Makes the button that shows as many terms as one answer has. */
+function moreButton(cell, page) {
+  const count = Math.min(cell.terms.length + cell.folded, MOST_TERMS);
+  const showMore = async ({ target }) => {
+    try {
+      const more = await page.ask("cell", { at: cell.at, flatten: cell.is_flattened || null, top: count });
+      target.previousElementSibling.replaceChildren(termsTable(more));
+      target.remove();
+    } catch (error) {
+      target.replaceWith(page.fail(error, page.refresh));
+    }
+  };
+  return h("button", { type: "button", onclick: showMore }, `show ${plural(count, "term")}`);
 }
 
 function whereOf(where) {
@@ -299,8 +316,9 @@ async function copyAddress(cell, button, page) {
 /** Makes a section of windows; each is drawn when its numbers arrive. */
 function windowsSection(heading, windows, page) {
   const places = windows.map(() => h("div"));
-  const settled = windows.map(({ window, focus, marks }, i) =>
-    fillWindow(places[i], window, { focus, marks, wash: WASHES[i % WASHES.length] }, page),
-  );
+  const settled = windows.map(({ window, focus, marks, more_marks: more }, i) => {
+    const wash = WASHES[i % WASHES.length];
+    return fillWindow(places[i], window, { focus, marks: marks ? [marks, ...(more ?? [])] : [], wash }, page);
+  });
   return { section: section(heading, places), settled: Promise.all(settled) };
 }
