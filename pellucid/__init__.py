@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time each is imported
         TokenError,
         UsageError,
     )
+    from pellucid.explorer.export import make_page
     from pellucid.generation.engine import Engine
     from pellucid.generation.request import Request
     from pellucid.generation.settings.sampling import Sampling
@@ -64,6 +65,7 @@ __all__ = [
     "explain",
     "load",
     "look",
+    "make_page",
     "ops",
     "record",
     "trace",
@@ -76,6 +78,7 @@ _HOMES = {
     "pellucid.checks.catalogue": ("verify",),
     "pellucid.config": ("ModelConfig",),
     "pellucid.errors": tuple(name for name in __all__ if name.endswith("Error")),
+    "pellucid.explorer.export": ("make_page",),
     "pellucid.generation.engine": ("Engine",),
     "pellucid.generation.request": ("Request",),
     "pellucid.generation.settings.sampling": ("Sampling",),

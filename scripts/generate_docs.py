@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import typer.main
 from choices_page import choices_files
+from explorer_page import explorer_page
 from generation_page import generation_page, run_examples
 from lessons_page import lesson_files
 from looks_page import looks_page
@@ -243,6 +244,7 @@ def pages() -> dict[Path, str]:
         ROOT / "docs" / "generation.md": generation_page(
             (ROOT / "docs" / "generation.md").read_text("utf-8")
         ),
+        ROOT / "docs" / "explorer.md": explorer_page((ROOT / "docs" / "explorer.md").read_text("utf-8")),
         ROOT / "docs" / "looking-inside.md": looks_page(
             (ROOT / "docs" / "looking-inside.md").read_text("utf-8")
         ),

@@ -23,6 +23,7 @@ FUNCTIONS = [
     "explain",
     "load",
     "look",
+    "make_page",
     "record",
     "trace",
     "train",

@@ -69,12 +69,17 @@ def _say(text: str) -> None:
 
 
 def _export(source: str, run: dict[str, Any], file: Path, at: str | None, size: str, force: bool) -> None:
-    from importlib import import_module
+    from functools import partial
 
     from pellucid.arguments import check_size
+    from pellucid.cli.bar import rate_bar
+    from pellucid.explorer.export import write_page
     from pellucid.explorer.session import RunRequest
+    from pellucid.format import format_bytes
 
     request = RunRequest(**run) if run else None
     most = check_size("--size", size, least=100_000, most=1_000_000_000)
-    write_page = import_module("pellucid.explorer.export").write_page
-    print(write_page(source, file, request, at=at, size=most, force=force))
+    with rate_bar("B") as bar:
+        progress = partial(bar, "answers")
+        path = write_page(source, file, request, at=at, size=most, force=force, progress=progress)
+    print(f"{path}: {format_bytes(path.stat().st_size)}, opens without a network")

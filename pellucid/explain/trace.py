@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pellucid import notebook
 from pellucid.format import escape_controls, pluralize
@@ -11,6 +11,9 @@ from pellucid.names import Name, describe
 from pellucid.reference.op import Array, Index
 from pellucid.reference.tape import ANY_AXES, Tape
 from pellucid.text.tokenizer import show_blanks
+
+if TYPE_CHECKING:
+    from pellucid.explorer.export import TracePage
 
 PADDING = "(padding)"
 """The label of a position after the end of a shorter prompt."""
@@ -104,6 +107,14 @@ class Trace:
 
     def value(self, name: str) -> Array:
         return self.tape[name]
+
+    def page(self, size: int = 5_000_000) -> "TracePage":
+        """Returns this trace as one page on which every number opens, of about `size` bytes at most.
+
+        A notebook shows it in a frame; `.save("trace.html")` writes it."""
+        import pellucid  # the explorer lies above this layer: the package's lazy names reach it
+
+        return pellucid.make_page(self, size)
 
 
 def _are_rows(given: Any, type: type) -> bool:

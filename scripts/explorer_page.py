@@ -1,0 +1,52 @@
+"""docs/explorer.md with its tables of keys, questions and limits, and the output of its commands."""
+
+import re
+from collections.abc import Iterator
+
+from generation_page import run_examples
+
+from pellucid.explorer import find_question, list_questions
+from pellucid.explorer.bundle import read_page_files
+from pellucid.explorer.question import Length, QuestionParameter, Range, get_method, read_signature
+
+_KEY = re.compile(r'^  \["(?P<key>[^"]+)", (?:"\w+", [^"]*(?:"\w+", )?)?"(?P<what>[^"]+)"\],$', re.MULTILINE)
+
+
+def explorer_page(text: str) -> str:
+    """Returns the page with its tables made anew and each command run."""
+    for name, rows in (("keys", keys()), ("questions", questions())):
+        body = "\n".join(rows)
+        pattern = rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)"
+        text, found = re.subn(pattern, lambda m, body=body: f"{m[1]}{body}\n{m[2]}", text, flags=re.DOTALL)
+        assert found == 1, f"docs/explorer.md has no place for its {name}"
+    return run_examples(text)
+
+
+def keys() -> Iterator[str]:
+    """Yields the table of keys as keys.js has it."""
+    yield "| key | does |"
+    yield "|---|---|"
+    for found in _KEY.finditer(read_page_files()["keys.js"].decode()):
+        yield f"| `{found['key'].replace(' ', 'Space', found['key'].endswith(' '))}` | {found['what']} |"
+
+
+def questions() -> Iterator[str]:
+    """Yields the table of questions as the signatures of their files have it."""
+    yield "| question | parameters | answer |"
+    yield "|---|---|---|"
+    for name in list_questions():
+        module = find_question(name)
+        listed = ", ".join(map(_parameter, read_signature(module.answer)))
+        meaning = (module.__doc__ or "").partition(": ")[2].rstrip(".\n").partition("\n\n")[0]
+        post = " (POST)" if get_method(name) == "POST" else ""
+        yield f"| `{name}`{post} | {listed} | {' '.join(meaning.split())} |"
+
+
+def _parameter(parameter: QuestionParameter) -> str:
+    bound = parameter.bound
+    limits = ""
+    if isinstance(bound, Range):
+        limits = f" {bound.least:,g} to {bound.most:,g}"
+    elif isinstance(bound, Length):
+        limits = f" ≤ {bound.most:,}"
+    return f"`{parameter.name}`{limits}"

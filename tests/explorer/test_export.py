@@ -1,0 +1,122 @@
+"""A trace as one file: every answer under its question, within a size, the same bytes each time."""
+
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+
+import pellucid
+from pellucid.errors import AddressError, FileError, UsageError
+from pellucid.explorer.bundle import make_document
+from pellucid.explorer.export import PAGE, TracePage, compute_checksum, write_html, write_page
+from pellucid.explorer.session import RunRequest, Session
+
+WHOLE = RunRequest("A B", target="C", update="sgd", lr=1.0)
+
+
+def read_answers(html: str) -> dict[str, Any]:
+    answers: dict[str, Any] = json.loads(html.partition('id="answers">')[2].partition("</script>")[0])
+    return answers
+
+
+@pytest.fixture(scope="module")
+def whole() -> tuple[Session, str]:
+    session = Session.open("abcd")
+    return session, write_html(session, session.run(WHOLE))
+
+
+def test_every_cell_of_a_small_run_with_its_update_is_in_a_page_below_a_megabyte(
+    whole: tuple[Session, str],
+) -> None:
+    session, html = whole
+    trace, answers = session.get_trace(None).trace, read_answers(html)
+    asked = {unquote(key.partition("at=")[2].partition("&")[0]) for key in answers if key[:5] == "cell?"}
+    cells = {
+        trace.address(name, index)
+        for name, value in trace.tape.values.items()
+        for index in np.ndindex(value.shape)
+    }
+    assert asked >= cells
+    assert len(html.encode()) <= 1_000_000
+
+
+def test_an_embedded_answer_is_the_answer(whole: tuple[Session, str]) -> None:
+    session, html = whole
+    answers = read_answers(html)
+    for key in list(answers)[::40]:
+        question, _, text = key.partition("?")
+        given = dict(pair.split("=") for pair in text.split("&")) if text else {}
+        if question != "session":
+            from pellucid.explorer.question import ask
+
+            assert ask(session, question, {k: unquote(v) for k, v in given.items()}, True) == answers[key]
+
+
+def test_the_same_run_gives_the_same_bytes(whole: tuple[Session, str]) -> None:
+    session = Session.open("abcd")
+    assert write_html(session, session.run(WHOLE)) == whole[1]
+
+
+def test_a_page_keeps_to_its_size_and_follows_the_address_first() -> None:
+    session = Session.open("abcd")
+    frame = len(make_document({}, "").encode())
+    at = "blocks.0.attn.scores[t=1,s=0]"
+    html = write_html(session, session.run(RunRequest("A B")), at=at, size=frame + 40_000)
+    assert frame < len(html.encode()) <= frame + 40_000
+    assert any("scores" in key for key in read_answers(html) if key.startswith("cell?"))
+
+
+def test_a_file_is_written_once_and_replaced_with_force_alone(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    write_page("abcd", path, RunRequest("A B"), size=200_000)
+    with pytest.raises(FileError):
+        write_page("abcd", path, RunRequest("A B"), size=200_000)
+    write_page("abcd", path, RunRequest("B A"), size=200_000, force=True)
+    assert PAGE.why_not(path) == ""
+    other = tmp_path / "mine.html"
+    other.write_text("mine")
+    with pytest.raises(FileError):
+        write_page("abcd", other, RunRequest("A B"), force=True)
+    assert other.read_text() == "mine"
+
+
+def test_a_page_needs_a_prompt_and_an_address_that_exists(tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        write_page("abcd", tmp_path / "a.html")
+    with pytest.raises(AddressError):
+        write_page("abcd", tmp_path / "a.html", RunRequest("A B"), at="prbs[t=1]")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_trace_file_becomes_a_page(tmp_path: Path) -> None:
+    model = pellucid.load("abcd")
+    from pellucid.workbench.tracing import write_trace
+
+    write_trace(model, model.trace("A B", path="eager"), tmp_path / "t.json")
+    html = write_page(str(tmp_path / "t.json"), tmp_path / "t.html").read_text("utf-8")
+    assert read_answers(html)["session"]["is_exported"]
+
+
+def test_the_checksum_is_of_every_number() -> None:
+    trace = pellucid.trace("abcd", "A B")
+    before = compute_checksum(trace)
+    trace.tape.values["probs"] = trace.tape.values["probs"].copy()
+    assert compute_checksum(trace) == before
+    trace.tape.values["probs"][0, 1, 2] = np.nextafter(trace.tape.values["probs"][0, 1, 2], 1)
+    assert compute_checksum(trace) != before
+
+
+def test_a_notebook_shows_a_trace_in_a_frame_without_rights() -> None:
+    page = pellucid.trace("abcd", "A B").page(size=150_000)
+    assert isinstance(page, TracePage) and "abcd" in repr(page)
+    frame = page._repr_html_()
+    assert (
+        'sandbox="allow-scripts"' in frame
+        and "<script" not in frame.replace("&lt;script", "").split("srcdoc")[0]
+    )
+    assert (
+        frame.count('srcdoc="') == 1 and '"' not in frame.partition('srcdoc="')[2].partition('"></iframe>')[0]
+    )
