@@ -56,8 +56,8 @@ async function turn(view, at) {
 
 /** Returns focus and marks as indices along the axes; a mark that the window's edge cut goes on beyond it. */
 function spread({ rows, cols, up, down, left, right }, { focus, marks = [] }) {
-  const first = (list, position, before) => (before && position === 0 ? -Infinity : list[position]?.i);
-  const last = (list, position, after) => (after && position === list.length - 1 ? Infinity : list[position]?.i);
+  const first = (list, k, before) => (before && k === 0 ? -Infinity : list[k]?.i);
+  const last = (list, k, after) => (after && k === list.length - 1 ? Infinity : list[k]?.i);
   return {
     focus: focus && [rows[focus[0]]?.i, cols[focus[1]]?.i],
     parts: marks.map(([r0, r1, c0, c1]) => ({
@@ -71,7 +71,8 @@ function spread({ rows, cols, up, down, left, right }, { focus, marks = [] }) {
 
 /** Returns the classes of a washed cell: the wash, and the sides at which its part ends. */
 function washClasses({ parts }, wash, row, col) {
-  const part = parts.find(({ top, bottom, left, right }) => row >= top && row <= bottom && col >= left && col <= right);
+  const isIn = ({ top, bottom, left, right }) => row >= top && row <= bottom && col >= left && col <= right;
+  const part = parts.find(isIn);
   if (!part) return [];
   const sides = { top: row, bottom: row, left: col, right: col };
   const ends = Object.keys(sides).filter((side) => part[side] === sides[side]);

@@ -15,16 +15,14 @@
  *   };
  *
  * Whatever `show` throws is shown with Retry. `page` has:
- *   session                  the last answer to `session`
- *   trace                    the chosen entry of session.traces, null while there is none
- *   ask(name, given)         the answer to a question about the chosen trace (`trace` is added), kept
+ *   session, trace           the last answer to `session`; the chosen entry of session.traces, null without one
+ *   ask(name, given)         the answer to a question about the chosen trace; it is kept
  *   post(name, given)        the same for questions that run or edit
- *   run(given)               runs a prompt, shows the progress, chooses the new trace; throws where it fails
  *   names()                  the answer to `names`
+ *   run(given)               runs a prompt and chooses the new trace; throws where it fails
+ *   choose(id)               shows another trace (undo, redo) on the same screen
  *   go(hash, from)           opens a route; `from` is the element to which going back returns
- *   choose(id)               shows another trace (undo, redo: an edit's parent or child), on the same screen
- *   reload()                 asks for the session again and draws the header
- *   refresh()                draws the screen again
+ *   reload(), refresh()      asks for the session again; draws the screen again
  *   walk(at)                 the addresses opened one after another up to this one
  *   announce(text)           says a text in the live region
  *   fail(error, retry, at)   makes the element that shows an error, what helps, and Retry

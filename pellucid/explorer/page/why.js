@@ -202,7 +202,7 @@ function termsTable(cell) {
   return h(
     "table.terms",
     h("caption", rest.length ? "The largest terms, and the sum of the others" : "Its terms"),
-    h("tbody", cell.terms.map(({ where, line, value }, i) => row(whereOf(where), pieces(line), value, drawn[i]))),
+    h("tbody", cell.terms.map((term, i) => row(whereOf(term.where), pieces(term.line), term.value, drawn[i]))),
     h(
       "tfoot",
       rest.map((value) => row(plural(cell.folded, "smaller term"), null, value, drawn.at(-1))),
