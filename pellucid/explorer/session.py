@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +28,9 @@ from pellucid.workbench.model import Model
 from pellucid.workbench.opening import load
 from pellucid.workbench.prompts import Prompt, make_batch
 from pellucid.workbench.tracing import read_trace
+
+if TYPE_CHECKING:
+    from pellucid.generation.ledger.record import LedgerRecord
 
 MOST_TRACES = 8
 MOST_BYTES = 4_000_000_000
@@ -152,6 +156,15 @@ def find_buffers(arrays: Any) -> dict[int, int]:
     return found
 
 
+def read_ledger_file(source: str) -> "LedgerRecord | None":
+    """Returns the ledger of a file; None where it is something else."""
+    if not source.endswith(".json"):
+        return None
+    from pellucid.generation.ledger.file import is_ledger, read_ledger
+
+    return read_ledger(Path(source)) if is_ledger(Path(source)) else None
+
+
 class Session:
     """Holds a model and its traces, and answers questions about them.
 
@@ -188,6 +201,8 @@ class Session:
         """Those that are held, the least recently used first."""
         self.summaries: dict[str, TraceSummary] = {}
         """Every trace, the oldest first."""
+        self.ledger: LedgerRecord | None = None
+        """How the tokens of a text were chosen, where that is what was opened."""
         self.progress: TraceProgress | None = None
         self.failed: str | None = None
         """The message of the last run, where it failed."""
@@ -199,11 +214,15 @@ class Session:
 
     @classmethod
     def open(cls, source: str) -> "Session":
-        """Returns the session of a model, of a run's newest model, or of a trace file (.json)."""
+        """Returns the session of a model, of a run's newest model, of the model of a ledger (.json), or of a
+        trace file (.json)."""
         check_path("source", source)
-        if source.endswith(".json"):
+        ledger = read_ledger_file(source)
+        if ledger is None and source.endswith(".json"):
             return cls(trace=read_trace(source), source=source)
+        source = source if ledger is None else ledger.model.path or ledger.model.name
         session = cls(load(source), source=source)
+        session.ledger = ledger
         assert session.weights is not None
         session.weights.read_ahead()
         return session

@@ -18,7 +18,7 @@ from pellucid.errors import UsageError, unknown
 from pellucid.figures.chart import Axis, Chart, LegendKey, PointLabel, Series
 from pellucid.figures.diagram import Grid
 from pellucid.figures.figure import Plot
-from pellucid.interpretability.logits.search import find_largest
+from pellucid.interpretability.logits.largest import find_largest
 from pellucid.interpretability.prompted_model import PromptedModel, check_tokens
 from pellucid.interpretability.views.view import View, ViewTable
 

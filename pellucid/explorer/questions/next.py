@@ -8,7 +8,7 @@ from pellucid.errors import UsageError
 from pellucid.explorer.labels import show_label
 from pellucid.explorer.question import Range
 from pellucid.explorer.session import HeldTrace, Session
-from pellucid.interpretability.logits.search import find_largest
+from pellucid.interpretability.logits.largest import find_largest
 
 INDEX = Range(0, 1_000_000)
 

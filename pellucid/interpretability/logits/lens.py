@@ -20,7 +20,7 @@ from pellucid.dtypes import Array
 from pellucid.errors import UsageError
 from pellucid.figures.chart import Axis, Chart, LegendKey, Series
 from pellucid.figures.diagram import Grid
-from pellucid.interpretability.logits.search import find_largest
+from pellucid.interpretability.logits.largest import find_largest
 from pellucid.interpretability.prompted_model import PromptedModel, check_position, check_tokens
 from pellucid.interpretability.runner import Values
 from pellucid.interpretability.views.view import Entry, View, ViewTable

@@ -18,6 +18,7 @@ from pellucid.arguments import check_int
 from pellucid.cost import cost_of_unembedding
 from pellucid.dtypes import Array
 from pellucid.interpretability.heads.attention import has_pattern, map_heads
+from pellucid.interpretability.logits.largest import find_largest
 from pellucid.interpretability.prompted_model import PromptedModel
 from pellucid.interpretability.runner import Values
 from pellucid.interpretability.views.view import View, ViewTable
@@ -26,22 +27,6 @@ FORMULA = """next token: argmax_v h · W_U[v], h = final_norm.out, at the cost o
 a head: z = Σ_s P[t, s] V[s], not V[argmax_s P[t, s]]"""
 REPEATS = 7
 """Searches of which the fastest is reported."""
-
-
-def find_largest(scores: Array, count: int) -> Array:
-    """Returns the places of the `count` largest scores [V], the largest first, the lower place of equal
-    ones; NaN is the smallest.
-
-    >>> find_largest(np.array([1.0, 3.0, 2.0, 3.0]), 3).tolist()
-    [1, 3, 2]
-    """
-    count = min(count, len(scores))
-    if count < 1:
-        return np.zeros(0, np.int64)
-    scores = np.where(np.isnan(scores), -np.inf, scores)
-    bound = np.partition(scores, len(scores) - count)[len(scores) - count]
-    places = np.flatnonzero(scores >= bound)
-    return places[np.argsort(-scores[places], kind="stable")][:count]
 
 
 def search_inner_products(vectors: Array, query: Array, count: int = 1) -> tuple[Array, Array]:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pellucid.interpretability.logits.largest import find_largest
 from pellucid.interpretability.logits.search import (
     add_norm_coordinate,
     compare_heads_with_search,
-    find_largest,
     measure_search,
     search_inner_products,
     view_search,
