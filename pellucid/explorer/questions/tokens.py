@@ -7,7 +7,6 @@ from pellucid.errors import UsageError
 from pellucid.explain.tokens import WordSplit, WordSplitter, list_tokens, make_splitter
 from pellucid.explorer.question import Length
 from pellucid.explorer.session import Session
-from pellucid.text.tokenizer import check_encodable
 
 MOST_TOKENS = 2048
 """Tokens that one answer lists."""
@@ -23,7 +22,7 @@ def answer(session: Session, text: Annotated[str, Length(4096)]) -> dict[str, An
     if session.model is None or session.model.pretrained.tokenizer is None:
         raise UsageError("there is no tokenizer here: open a model that has one.")
     tokenizer = session.model.pretrained.tokenizer
-    tokens = list_tokens(tokenizer, check_encodable(text))
+    tokens = list_tokens(tokenizer, text)
     listed = [
         {"id": one.id, "label": one.label, "bytes": one.data.hex(" "), "start": one.start, "end": one.end}
         for one in tokens[:MOST_TOKENS]

@@ -62,7 +62,7 @@ def test_beams_have_tokens_without_candidates(tmp_path: Path) -> None:
     assert found["tokens"] and set(found["tokens"][0]) == {"id", "label"}
 
 
-def test_no_path_of_the_machine_is_told(session: Session) -> None:
+def test_an_answer_holds_no_path_of_the_machine(session: Session) -> None:
     assert str(Path(pellucid.__file__).parent) not in json.dumps(session.ask("ledger"))
 
 
