@@ -191,7 +191,8 @@ class Session:
         most_traces: int = MOST_TRACES,
         most_bytes: int = MOST_BYTES,
     ) -> None:
-        self.source = source or (model.name if model else "trace.json")
+        self.source = source or (model.name if model else "")
+        """The name or path that was opened; empty for a trace that has no file."""
         self.model: Model | None = None
         self.weights: HeldWeights | None = None
         if model is not None:

@@ -163,7 +163,10 @@ function drawHeader() {
     editStrip(page) ?? "",
   );
   const command = trace?.command && h("code", visible(trace.command));
-  footer.replaceChildren(command ? h("p", "Every number here stands in one trace: ", command) : "");
+  footer.replaceChildren(
+    command ? h("p", "Every number here stands in one trace: ", command) : "",
+    session.about ? h("p", { class: "checksum" }, `Pellucid ${session.about.version}, trace ${session.about.checksum}`) : "",
+  );
   drawProgress();
 }
 

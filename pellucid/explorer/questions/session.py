@@ -19,6 +19,7 @@ def answer(session: Session) -> dict[str, Any]:
         "model": escape_controls(session.name, keep=""),
         "source": session.kind,
         **session.sizes,
+        "has_tokenizer": session.model is None or session.model.pretrained.tokenizer is not None,
         "presets": session.presets,
         "traces": [_describe_trace(session, summary) for summary in list(session.summaries.values())],
         "busy": _describe_progress(session),
@@ -48,6 +49,7 @@ def _describe_trace(session: Session, summary: TraceSummary) -> dict[str, Any]:
         "parent": summary.parent,
         "edits": [{"at": at, "value": edit.value} for at, edit in zip(summary.edited, edits, strict=True)],
         "tokens": session.label_tokens(summary.ids),
+        "prompt": None if request is None else session.write_prompt(request.prompt),
         "target": None if request is None else session.write_prompt(request.target),
         "has_gradients": summary.has_gradients,
         "updates": summary.updates,
@@ -60,8 +62,10 @@ def _describe_trace(session: Session, summary: TraceSummary) -> dict[str, Any]:
 
 
 def format_command(session: Session, request: RunRequest | None) -> str | None:
-    """Returns the command that explains a number of the trace; None where ids cannot be given there. Of a
-    path, it has the last part alone."""
+    """Returns the command that explains a number of the trace; None where ids cannot be given there, and of
+    a trace without a file. Of a path, it has the last part alone."""
+    if not session.source:
+        return None
     words = ["pellucid", "explain", shorten_path(session.source)]
     if request is None:
         return f"{shlex.join(words)} --at ADDRESS"
