@@ -420,6 +420,9 @@ function onClick(event) {
   if (link.hash === "#main") {
     event.preventDefault();
     main.focus();
+  } else if (location.protocol === "about:") {
+    event.preventDefault(); // a notebook's frame: links there begin at the notebook's address
+    go(link.getAttribute("href"), link);
   } else remember(link);
 }
 
