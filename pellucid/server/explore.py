@@ -1,7 +1,6 @@
 """Serving the explorer: a session in a process of its own, the HTTP server before it, and a browser."""
 
 import asyncio
-import importlib.resources
 import importlib.util
 import json
 import secrets
@@ -10,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pellucid.errors import ResourceError, UsageError
+from pellucid.explorer.bundle import read_page_files
 from pellucid.explorer.client import ExplorerWorker
 from pellucid.server.bind import bind, get_port
 from pellucid.server.browser import open_browser
@@ -68,12 +68,6 @@ async def _explore(
         return server.ended_by
     finally:
         await worker.close()
-
-
-def read_page_files() -> dict[str, bytes]:
-    """Returns the content of each file of the page, by name."""
-    folder = importlib.resources.files("pellucid.explorer") / "page"
-    return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
 async def wait_until_encoded(worker: ExplorerWorker, running: "asyncio.Task[tuple[int, bytes]]") -> None:

@@ -198,3 +198,17 @@ def test_a_port_in_use_and_a_missing_extra_are_one_message(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     done = shell("explore", "abcd")
     assert done.code == 2 and "pip install 'pellucid[serve]'" in done.err
+
+
+def test_an_export_needs_no_package_of_a_server(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.setitem(sys.modules, "starlette", None)
+    shell, page = Shell(capsys, monkeypatch), tmp_path / "page.html"
+    assert shell("explore", "abcd", "A B", "--export", page, "--size", "200kB").code == 0
+    assert page.stat().st_size <= 200_000
+    again = shell("explore", "abcd", "A B", "--export", page)
+    assert again.code == 2 and "--force" in again.err
+    assert shell("explore", "abcd", "A B", "--target", "C", "--export", page, "--force").code == 0
+    assert page.stat().st_size > 200_000
