@@ -77,7 +77,7 @@ class Derivation:
         if not self.is_flattened:
             return ""
         count = f"{len(self.terms):,}"
-        return f"a sum of {count} terms: the run adds them in another order, so the last digits may differ"
+        return f"the run adds these {count} terms in another order, so the last digits may differ"
 
     def __str__(self) -> str:
         return escape_controls("\n".join(format_lines(self)))

@@ -26,7 +26,7 @@ def test_the_command_prints_the_sum_and_that_the_order_differs(shell: Shell, tmp
     )
     assert (plain.code, flat.code) == (0, 0)
     assert "resid_mid" in plain.out and "resid_mid" not in flat.out
-    assert "a sum of 7 terms" in flat.out and "a sum of" not in plain.out
+    assert "these 7 terms" in flat.out and "7 terms" not in plain.out
 
 
 def test_python_flattens_alike_and_wants_a_truth_value() -> None:

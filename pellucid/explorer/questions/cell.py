@@ -96,15 +96,16 @@ def _find_first(trace: Trace, name: str) -> str | None:
     return trace.address(name, (0,) * value.ndim) if value.size else None
 
 
-def _describe_places(trace: Trace, name: str, index: Index) -> list[dict[str, Any]]:
+def _describe_places(trace: Trace, name: str, index: Index, is_brief: bool = False) -> list[dict[str, Any]]:
+    """Returns the index and the token on each axis, and unless `is_brief` what the axis is."""
     return [
         {
             "axis": axis,
             "i": i,
             "size": trace.size(name, axis),
             "label": show_label(trace, name, axis, i, index),
-            "about": LETTERS.get(axis),
         }
+        | ({} if is_brief else {"about": LETTERS.get(axis)})
         for axis, i in trace.places(name, index)
     ]
 
@@ -124,7 +125,7 @@ def _describe_operand(node: Derivation) -> dict[str, Any]:
         "meaning": about.meaning,
         "symbol": about.symbol,
         "role": trace.tape.roles[node.name],
-        "places": _describe_places(trace, node.name, node.index),
+        "places": _describe_places(trace, node.name, node.index, is_brief=True),
         "opens": True,
         "others": [{"at": trace.address(cell.name, cell.index), "value": cell.value} for cell in node.others],
     }
