@@ -13,12 +13,30 @@ class TraceProgress:
     """A run that is being computed, on the tokens `ids`; `steps` is how many steps it will have."""
 
     def __init__(self, ids: list[int], steps: int) -> None:
-        self.ids, self.steps, self.began = ids, steps, time.monotonic()
+        self.ids, self.steps = ids, steps
+        self._began = self._computes_since = time.monotonic()
+        self._processor_since = time.thread_time()
         self._tapes: list[Tape] = []
+
+    def begin_computing(self) -> None:
+        """Says that the weights have been read."""
+        self._computes_since, self._processor_since = time.monotonic(), time.thread_time()
+
+    def compute_slowdown(self) -> float:
+        """Returns seconds by the clock per second of the processor: above 1 where other work is running.
+        The thread that computes calls it."""
+        used = time.thread_time() - self._processor_since
+        return max(1.0, self.seconds / used) if used > 0.05 else 1.0
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the run began."""
+        return time.monotonic() - self._began
 
     @property
     def seconds(self) -> float:
-        return time.monotonic() - self.began
+        """Seconds of computing, without the time in which weights were read."""
+        return time.monotonic() - self._computes_since
 
     @property
     def step(self) -> int:

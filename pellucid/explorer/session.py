@@ -208,7 +208,7 @@ class Session:
         self.failed: str | None = None
         """The message of the last run, where it failed."""
         self._most_traces, self._most_bytes = most_traces, most_bytes
-        self._count = 0
+        self._count, self._slowdown = 0, 1.0
         self._computing, self._changing = threading.RLock(), threading.RLock()
         if trace is not None:
             self._hold(trace)
@@ -306,7 +306,9 @@ class Session:
 
     def label_tokens(self, ids: list[int]) -> list[dict[str, Any]]:
         """Returns the label and the id of each token."""
-        labels = self.model.token_labels if self.model else self._opened.labels.get("v", [])
+        if self.model is not None:
+            return [{"label": self.model.label(id), "id": id} for id in ids]
+        labels = self._opened.labels.get("v", [])
         return [{"label": labels[id] if 0 <= id < len(labels) else str(id), "id": id} for id in ids]
 
     def write_prompt(self, prompt: Prompt | None) -> str | None:
@@ -347,14 +349,15 @@ class Session:
         )
         if (written := both.bytes - forward.bytes) < SMALL_BYTES:
             return None
-        return {"seconds": 2 * self._forward_seconds + 2 * written / self._write_speed, "bytes": both.bytes}
+        seconds = 2 * self._forward_seconds + 2 * written / self._write_speed * self._slowdown
+        return {"seconds": seconds, "bytes": both.bytes}
 
     @cached_property
     def _write_speed(self) -> float:
-        """Bytes per second of writing new arrays, measured once."""
-        numbers, began = np.ones(SMALL_BYTES // 16), time.perf_counter()
+        """Bytes that are written to new memory in a second of the processor, measured once."""
+        numbers, began = np.ones(5_000_000), time.thread_time()
         np.multiply(numbers, 2.0)
-        return numbers.nbytes / (time.perf_counter() - began)
+        return float(numbers.nbytes / max(time.thread_time() - began, 1e-6))
 
     @property
     def _forward_seconds(self) -> float:
@@ -392,7 +395,11 @@ class Session:
         try:
             ids, size = self._check_size(request)
             self.progress = TraceProgress(ids, size.steps)
+            if self.weights is not None:
+                self.weights.read_all()
+            self.progress.begin_computing()
             yield self.progress
+            self._slowdown = self.progress.compute_slowdown()
         except MemoryError:
             self.failed = "there is not enough memory for this run. Shorten the prompt."
             raise ResourceError(self.failed) from None

@@ -55,9 +55,14 @@ class HeldWeights(Mapping[str, Array]):
                 f"{format_bytes(free)} of memory are free. Use a smaller model."
             )
         if self.bytes > BACKGROUND_BYTES:
-            threading.Thread(target=self._read_all, daemon=True).start()
+            threading.Thread(target=self._read_backwards, daemon=True).start()
 
-    def _read_all(self) -> None:
+    def read_all(self) -> None:
+        """Reads those that have not been read, from the first on."""
+        for name in self:
+            self[name]
+
+    def _read_backwards(self) -> None:
         try:
             for name in reversed(list(self)):
                 self[name]

@@ -226,14 +226,16 @@ class Model:
         reader, id = self.pretrained.tokenizer, check_int("id", id, least=0)
         return reader.token(id) if reader and id < reader.vocab_size else str(id)
 
+    def label(self, id: int) -> str:
+        """Returns one token with a mark for each space, as tables show it; its number where it has no
+        text."""
+        reader = self.pretrained.tokenizer
+        return reader.visible(id) if reader and 0 <= id < reader.vocab_size else str(id)
+
     @cached_property
     def token_labels(self) -> list[str]:
-        """The text of each token with a mark for each space, as tables show it; its number where it has no
-        text."""
-        reader, size = self.pretrained.tokenizer, self.config.vocab_size
-        readable = min(reader.vocab_size, size) if reader else 0
-        texts = [reader.visible(id) for id in range(readable)] if reader else []
-        return texts + [str(id) for id in range(readable, size)]
+        """The label of every token."""
+        return [self.label(id) for id in range(self.config.vocab_size)]
 
     @property
     def stop(self) -> list[int]:

@@ -38,7 +38,7 @@ def _describe_progress(session: Session) -> dict[str, Any] | None:
     found = {"what": progress.what, "step": progress.step, "steps": progress.steps}
     if not found["step"]:
         found = {"what": "reading weights", "step": weights.read_count, "steps": len(weights)}
-    return found | {"seconds": progress.seconds, "tokens": session.label_tokens(progress.ids)}
+    return found | {"seconds": progress.elapsed, "tokens": session.label_tokens(progress.ids)}
 
 
 def _describe_trace(session: Session, summary: TraceSummary) -> dict[str, Any]:
