@@ -174,7 +174,9 @@ function drawProgress() {
   const { busy } = page.session;
   const step = busy?.steps ? `step ${showCount(busy.step)} of ${showCount(busy.steps)}, ` : "";
   const text = busy ? `${visible(busy.what)}: ${step}${Math.round(busy.seconds)} s` : "";
-  for (const element of document.querySelectorAll(".progress")) element.textContent = text;
+  const places = Array.from(document.querySelectorAll(".progress"));
+  // the screen's own place, where it has one, in place of the header's
+  places.forEach((place, i) => (place.textContent = i === places.length - 1 ? text : ""));
 }
 
 function isOffered(entry) {
@@ -358,12 +360,9 @@ function focusHeading(view) {
 
 /** Shows what runs, and below it the model's map, which needs no trace. */
 async function showProgress(view) {
-  const { busy, config } = page.session;
-  const map = SCREENS.find(({ id }) => id === "map");
   const below = h("section");
-  view.append(h("h1", `Computing the ${visible(busy.what)}`), h("p.progress.faint"));
-  view.append(h("p.faint", visible(config ?? "")), below);
-  return map ? map.show(below, [], page) : null;
+  view.append(h("h1", "Computing the trace"), h("p.progress.faint"), below);
+  return mapScreen.show(below, [], page);
 }
 
 function fail(error, retry, at) {
