@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.browser import served
-from tests.browser.driver import Visitor
+from tests.browser.driver import BROWSER_ARGUMENTS, Visitor
 from tests.browser.served import Served
 
 CHROMIUM = shutil.which("chromium")
@@ -32,9 +32,8 @@ def browser() -> Iterator[Any]:
     and another test of this process could start none."""
     from playwright.sync_api import sync_playwright
 
-    arguments = ["--no-sandbox", "--disable-background-networking"]
     with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=BROWSER_ARGUMENTS)
         yield launched
         launched.close()
 

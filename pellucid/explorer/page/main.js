@@ -294,7 +294,7 @@ async function route(isSame = false) {
     if (!page.trace && failed) view.prepend(fail(new AskError(failed.message, "refused"), start));
   } catch (error) {
     if (!(error instanceof AskError)) console.error(error);
-    view.replaceChildren(failureHeading(error), fail(error, () => route(), args[0]));
+    view.replaceChildren(failureHeading(error), fail(error, start, args[0]));
   }
   if (number !== drawing) return;
   const hadFocus = main.contains(document.activeElement);
