@@ -79,13 +79,15 @@ def write_html(
     if at is not None:
         parse(held.trace, at)  # a wrong address is refused before the work
     page.add_frame()
+    title = f"{page.model}: every number opens"
+    page.limit = size - len(make_document({}, title).encode())
     page.add_heads()
     tokens = page.likeliest()
     for start in (*([at] if at else []), *tokens):
         page.add_path(start)
     page.add_map()
     page.add_reachable((*([at] if at else []), *tokens))
-    return make_document(page.answers, f"{page.model}: every number opens")
+    return make_document(page.answers, title)
 
 
 def make_page(trace: Trace, size: int = LARGEST) -> "TracePage":
