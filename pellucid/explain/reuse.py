@@ -37,6 +37,10 @@ class ReusingTape(Tape):
             for name, step in previous.steps.items()
         }
 
+    def forget_previous(self) -> None:
+        """Ends the reuse, so that the previous tape is not kept in memory."""
+        self.previous, self._known = Tape(), {}
+
     def _run(self, step: Step) -> Array:
         known = self._known.get(_make_key(step, [self.values[name] for name in step.inputs]))
         if known is not None:

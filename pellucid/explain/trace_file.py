@@ -105,7 +105,8 @@ def write(trace: Trace, path: Path, model: str | None = None, force: bool = Fals
     check_trace_output(path, force)
     tape, old = trace.tape, _find_stores(path)
     large = {name: value for name, value in tape.values.items() if value.size > INLINE}
-    referenced = {name for name in large if model and tape.roles[name] == "param"}
+    edited = _find_edited(trace)  # no file has these weights
+    referenced = {name for name in large if model and tape.roles[name] == "param" and name not in edited}
     large = {name: value for name, value in large.items() if name not in referenced}
     content, store = b"", path
     if large:
@@ -153,6 +154,13 @@ def write(trace: Trace, path: Path, model: str | None = None, force: bool = Fals
         with contextlib.suppress(OSError):
             other.unlink()
     return [path, store] if large else [path]
+
+
+def _find_edited(trace: Trace) -> set[str]:
+    """Returns the names of which cells were edited, as the record of the run says."""
+    edits = trace.run.get("edits")  # of a file from elsewhere it may be anything
+    given = [edit.get("at") for edit in edits if isinstance(edit, dict)] if isinstance(edits, list) else []
+    return {at.partition("[")[0] for at in given if isinstance(at, str)}
 
 
 def _find_stores(path: Path) -> set[Path]:

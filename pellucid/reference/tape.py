@@ -73,16 +73,15 @@ class Tape:
     # ---- adding values
 
     def parameter(self, name: str, value: Any) -> Ref:
-        """Adds a leaf that gets a gradient."""
-        return self._leaf(name, np.asarray(value, dtype=self.dtype, order="C"), "param")
+        """Adds a leaf that gets a gradient. Before the first update, an edit of it is a changed leaf."""
+        array = np.asarray(value, dtype=self.dtype, order="C")
+        return self._leaf(name, array if self.updates else self._edit(name, array), "param")
 
     def constant(self, name: str, value: Any) -> Ref:
         """Adds a leaf without a gradient: ids, masks, tables, samples. Integers keep their dtype."""
         array = np.asarray(value, order="C")
         kept = array if array.dtype.kind in "iu" else array.astype(self.dtype, copy=False)
-        if name in self.edits:
-            kept = edit_leaf(name, kept, self.edits[name])
-        return self._leaf(name, kept, "leaf")
+        return self._leaf(name, self._edit(name, kept), "leaf")
 
     def __call__(self, name: str, op: Op, *inputs: Ref, **attrs: Any) -> Ref:
         """Runs the operation and keeps its value under the name, as one step; as two where it is edited."""
@@ -125,6 +124,17 @@ class Tape:
     def joined_name(self, name: str) -> str:
         """Returns the name of a step's value once the tapes of several updates are joined: VALUE@k."""
         return f"{name}@{self.updates}" if self.updates and "@" not in name else name
+
+    def _edit(self, name: str, value: Array) -> Array:
+        """Returns a leaf with the cells that are given: no step computes it."""
+        if name not in self.edits:
+            return value
+        if value.dtype.kind != "f":
+            raise TapeError(f"{name!r} holds whole numbers, which select rows: give other ids instead.")
+        try:
+            return np.asarray(put.forward(value, **_put_attrs(self.edits[name])))
+        except ValueError as error:
+            raise TapeError(f"{name!r} cannot be edited: {error}.") from error
 
     def _run(self, step: Step) -> Array:
         return step.run(self.values)
@@ -255,16 +265,6 @@ def computed_name(name: str) -> str:
     """Returns the name of what an edited step computed. X.computed has a gradient of its own, so that of a
     gradient differs."""
     return f"{name}.{'backpropagated' if name.startswith('d.') else 'computed'}"
-
-
-def edit_leaf(name: str, value: Array, given: Mapping[int, float]) -> Array:
-    """Returns a parameter or a constant with some cells given, which is not a step."""
-    if value.dtype.kind != "f":
-        raise TapeError(f"{name!r} holds whole numbers, which select rows: give other ids instead.")
-    try:
-        return np.asarray(put.forward(value, **_put_attrs(given)))
-    except ValueError as error:
-        raise TapeError(f"{name!r} cannot be edited: {error}.") from error
 
 
 def _put_attrs(given: Mapping[int, float]) -> Attrs:

@@ -72,6 +72,7 @@ def train(
         tape = forward(config, weights, ids, targets, updates=k - 1, **run)
         tape.backward(tape.ref("loss"))
         updated = update(tape, rule, k, state=state, **settings)
+        weights |= {ref.name: tape[ref] for ref in tape.parameters()}  # those that were edited, too
         weights |= {ref.name.removesuffix(f"@{k}"): tape[ref] for ref in updated}
         state = {name: value for name, value in tape.values.items() if name.endswith(f"@{k}")}
         tapes.append(tape)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from pellucid.reference.ops.online_softmax import shifted_exp
 from pellucid.reference.ops.softmax import logsumexp, softmax
 from pellucid.reference.optimizers import update
 from pellucid.reference.tape import Tape
+from pellucid.reference.training import join, train
+from tests.reference.models import CONFIGS, weights
 
 V, W = (0.8, 0.2, 0.1), (0.7, 0.3, 0.2)
 
@@ -494,7 +497,8 @@ def test_a_gradient_can_be_edited_beside_its_value() -> None:
     np.testing.assert_array_equal(tape["d.x"], [10, 0, 600])
 
 
-def test_an_edited_constant_is_a_changed_leaf_and_whole_numbers_are_refused() -> None:
+def test_an_edited_parameter_or_constant_is_a_changed_leaf_and_whole_numbers_are_refused() -> None:
+    np.testing.assert_array_equal(squared({"x": {0: 3.0}})["y"], [9, 4, 9])
     tape = squared({"weight": {0: 3.0}})
     np.testing.assert_array_equal(tape["weight"], [3, 10, 100])
     assert "weight" not in tape.steps
@@ -508,6 +512,32 @@ def test_after_updates_a_value_is_edited_by_its_name_in_the_joined_tape() -> Non
     np.testing.assert_array_equal(squared({"y@2": {1: 7.0}}, updates=2)["y"], [1, 7, 9])
     np.testing.assert_array_equal(squared({"y": {1: 7.0}}, updates=2)["y"], [1, 4, 9])
     np.testing.assert_array_equal(squared({"weight": {0: 3.0}}, updates=2)["weight"], [3, 10, 100])
+
+
+@pytest.mark.parametrize("freeze", [(), "embed.weight"])
+def test_an_edited_parameter_is_a_run_with_that_weight(freeze: Any) -> None:
+    config, ids, targets = CONFIGS["gpt2"], [[1, 2, 0]], [[2, 1, -100]]
+    edited = weights(config)
+    edited["embed.weight"][1, 0] = 0.75
+    wanted = join(train(config, edited, ids, targets, "sgd", 2, lr=0.1, freeze=freeze))
+    make_tape = partial(Tape, edits={"embed.weight": {4: 0.75}})
+    run = {"lr": 0.1, "freeze": freeze, "make_tape": make_tape}
+    got = join(train(config, weights(config), ids, targets, "sgd", 2, **run))
+    assert list(got.values) == list(wanted.values)
+    assert all(np.array_equal(got[name], value) for name, value in wanted.values.items())
+
+
+def test_an_edited_update_is_what_the_next_pass_reads() -> None:
+    config, edits = CONFIGS["gpt2"], {"embed.weight@1": {4: 0.75}, "probs@1": {0: 0.5}}
+    inputs = (config, weights(config), [[1, 2, 0]], [[2, 1, -100]])
+    tape = join(train(*inputs, "sgd", 1, lr=0.1, make_tape=partial(Tape, edits=edits)))
+    assert tape["embed.weight@1"][1, 0] == 0.75 != tape["embed.weight@1.computed"][1, 0]
+    assert (
+        tape["embedded@1"][0, 0, 0] == tape["positioned@1"][0, 0, 0] - tape["position_rows@1"][0, 0] == 0.75
+    )
+    assert tape["probs@1"][0, 0, 0] == 0.5 != tape["probs.computed@1"][0, 0, 0]
+    for name in ("embed.weight@1.computed", "probs.computed@1"):
+        assert "before the edit" in Trace(tape).about(name).meaning
 
 
 def test_an_edit_outside_a_value_is_refused() -> None:
