@@ -5,11 +5,15 @@ spread. A value taken over is the previous array itself, so that the arrays that
 held once, and `is` tells them from the others.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from pellucid.reference.op import Array, Op, Ref
 from pellucid.reference.tape import Edits, Step, Tape
 
+CHUNK = 1 << 16
+"""Numbers that are compared at once: they fit the cache."""
 StepKey = tuple[Op, str, tuple[int, ...]]
 """An operation, its attributes, and the identities of the arrays that it reads."""
 
@@ -70,7 +74,15 @@ def has_same_bits(a: Array, b: Array) -> bool:
     0.0 differs from -0.0."""
     if a is b:
         return True
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
+    return a.shape == b.shape and a.dtype == b.dtype and next(find_other_chunks(a, b), None) is None
+
+
+def find_other_chunks(a: Array, b: Array) -> Iterator[slice]:
+    """Yields the chunks of storage in which two arrays of one shape and dtype differ in their bits: a large
+    array is read without a copy, and only up to the first chunk that is asked for."""
     bits = f"u{a.dtype.itemsize}"
-    return np.array_equal(np.ascontiguousarray(a).view(bits), np.ascontiguousarray(b).view(bits))
+    one, other = (np.ascontiguousarray(array).reshape(-1).view(bits) for array in (a, b))
+    for start in range(0, one.size, CHUNK):
+        chunk = slice(start, start + CHUNK)
+        if not np.array_equal(one[chunk], other[chunk]):
+            yield chunk

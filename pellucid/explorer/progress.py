@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from pellucid.explain.reuse import ReusingTape
 from pellucid.reference.tape import Tape
 
 PHASES = {"fwd": "forward pass", "bwd": "backward pass", "upd": "update"}
@@ -42,6 +43,13 @@ class TraceProgress:
     def step(self) -> int:
         """How many steps have been computed."""
         return sum(len(tape.steps) for tape in self._tapes)
+
+    @property
+    def steps_run(self) -> int:
+        """How many of them were run, and not taken over from another run."""
+        return sum(
+            tape.steps_run if isinstance(tape, ReusingTape) else len(tape.steps) for tape in self._tapes
+        )
 
     @property
     def what(self) -> str:

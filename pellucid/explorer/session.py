@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,17 @@ import numpy as np
 
 from pellucid.arguments import check_path
 from pellucid.errors import PellucidError, ResourceError, TokenError, UsageError
+from pellucid.explain.reuse import ReusingTape, has_same_bits
 from pellucid.explain.trace import Trace
+from pellucid.explorer.editing import (
+    FINISHED,
+    MOST_EDITS,
+    CellEdit,
+    describe_edits,
+    find_computed,
+    group_edits,
+    read_described_edits,
+)
 from pellucid.explorer.progress import TraceProgress
 from pellucid.explorer.question import ask
 from pellucid.explorer.size import RunSize, estimate_size, find_most_tokens
@@ -22,7 +32,6 @@ from pellucid.format import format_bytes, pluralize
 from pellucid.interop.resolve import is_run
 from pellucid.model.device_memory import get_free_memory
 from pellucid.pretrained import parameter_count
-from pellucid.reference.op import Index
 from pellucid.reference.tape import Tape
 from pellucid.workbench.model import Model
 from pellucid.workbench.opening import load
@@ -50,15 +59,6 @@ TEXTS = (
 
 
 @dataclass(frozen=True)
-class CellEdit:
-    """A number that the reader gave: the cell of a parameter or of an activation."""
-
-    name: str
-    index: Index
-    value: float
-
-
-@dataclass(frozen=True)
 class RunRequest:
     """What a trace was computed from; it can be computed again."""
 
@@ -81,6 +81,8 @@ class HeldTrace:
     parent: str | None = None
     seconds: float = 0.0
     """How long it was computed."""
+    steps_run: int = 0
+    """How many of its steps were run; the others were taken over from another trace."""
     totals: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What `total` computed of a value, kept."""
 
@@ -121,10 +123,7 @@ class HeldTrace:
             len(tape.values),
             len(tape.steps),
             str(run.get("path", "reference")),
-            [
-                self.trace.address(edit.name, edit.index)
-                for edit in (self.request.edits if self.request else ())
-            ],
+            read_described_edits(self.trace),
         )
 
 
@@ -141,8 +140,8 @@ class TraceSummary:
     values: int
     steps: int
     path: str
-    edited: list[str]
-    """The addresses of the edits."""
+    edits: list[dict[str, Any]]
+    """The address and the number of each edit."""
 
 
 def find_buffers(arrays: Any) -> dict[int, int]:
@@ -377,16 +376,34 @@ class Session:
 
     def edit(self, held: HeldTrace, edit: CellEdit) -> HeldTrace:
         """Computes the trace again with one more cell given."""
+        return self.compute(self.add_edit(held, edit), held.id)
+
+    def add_edit(self, held: HeldTrace, edit: CellEdit) -> RunRequest:
+        """Returns the request of a trace with one more cell given; with one less where the number is the one
+        that the cell has without its edit, so that gradients pass it again."""
         if held.request is None:
-            raise UsageError("a trace is a finished run: open its model to edit a number.")
-        return self.compute(replace(held.request, edits=(*held.request.edits, edit)), held.id)
+            raise UsageError(FINISHED)
+        others = [one for one in held.request.edits if (one.name, one.index) != (edit.name, edit.index)]
+        computed = held.trace.value(find_computed(held.trace, edit.name) or edit.name)
+        is_leaf = edit.name not in held.trace.tape.steps
+        own = self.get_unedited(held).trace.value(edit.name) if is_leaf and held.request.edits else computed
+        if not has_same_bits(np.asarray(own[edit.index]), np.asarray(edit.value)):
+            others.append(edit)
+        if len(others) > MOST_EDITS:
+            raise UsageError(f"a trace has at most {MOST_EDITS:,} edits: undo some first.")
+        return replace(held.request, edits=tuple(others))
 
     def compute(self, request: RunRequest, parent: str | None = None, id: str | None = None) -> HeldTrace:
         """Computes the trace of a request, after the run that is being computed, and holds it: under the id
         of a trace that was dropped, else under a new one."""
         with self._computing, self._report_progress(request) as progress:
-            trace = self._trace(request, progress)
-            return self._hold(trace, request, parent, id, progress.seconds)
+            trace = self._trace(request, progress, parent)
+            return self._hold(trace, request, parent, id, progress.seconds, progress.steps_run)
+
+    def trace_without_holding(self, request: RunRequest, near: HeldTrace) -> Trace:
+        """Computes the trace of a request that is asked for once, most of it taken over from another."""
+        with self._computing:
+            return self._trace(request, TraceProgress([], 0), near.id)
 
     @contextlib.contextmanager
     def _report_progress(self, request: RunRequest) -> Iterator[TraceProgress]:
@@ -434,12 +451,35 @@ class Session:
                 )
         return ids, size
 
-    def _trace(self, request: RunRequest, progress: TraceProgress) -> Trace:
+    def _trace(self, request: RunRequest, progress: TraceProgress, parent: str | None = None) -> Trace:
+        """Runs the specification; only what reads an edit, where a trace of the same run is held."""
         assert self.model is not None
         more: dict[str, Any] = {"target": request.target, "backward": request.backward}
         if request.update:
             more |= {"update": request.update, "lr": request.lr, "steps": request.steps}
-        return self.model.trace(request.prompt, make_tape=progress.watch(Tape), **more)
+        if not request.edits:
+            return self.model.trace(request.prompt, make_tape=progress.watch(Tape), **more)
+        near = self._find_near(request, parent) or self._trace(replace(request, edits=()), progress)
+        make_tape = partial(ReusingTape, near.tape, group_edits(near, request.edits))
+        trace = self.model.trace(request.prompt, make_tape=progress.watch(make_tape), **more)
+        if isinstance(trace.tape, ReusingTape):
+            trace.tape.forget_previous()
+        trace.run["edits"] = describe_edits(near, request.edits)
+        return trace
+
+    def _find_near(self, request: RunRequest, parent: str | None) -> Trace | None:
+        """Returns a trace that is held of the same prompt and target and has all that is edited: the parent,
+        else the newest."""
+        inputs, edited = (request.prompt, request.target), {edit.name for edit in request.edits}
+        with self._changing:
+            near = {
+                held.id: held.trace
+                for held in self.traces.values()
+                if held.request
+                and (held.request.prompt, held.request.target) == inputs
+                and edited <= held.trace.tape.values.keys()
+            }
+        return near.get(parent or "") or next(reversed(near.values()), None)
 
     def _hold(
         self,
@@ -448,12 +488,13 @@ class Session:
         parent: str | None = None,
         id: str | None = None,
         seconds: float = 0.0,
+        steps_run: int = 0,
     ) -> HeldTrace:
         with self._changing:
             if id is None:
                 self._count += 1
                 id = f"t{self._count}"
-            held = HeldTrace(id, trace, request, parent, seconds)
+            held = HeldTrace(id, trace, request, parent, seconds, steps_run)
             self.traces[id], self.summaries[id] = held, held.summary
             self._drop(held)
             return held

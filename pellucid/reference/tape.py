@@ -21,7 +21,7 @@ from pellucid.errors import AddressError, TapeError, did_you_mean
 from pellucid.names import Name
 from pellucid.reference.op import Array, Attrs, Call, Op, Ref
 from pellucid.reference.ops.arithmetic import add
-from pellucid.reference.ops.indexing import put
+from pellucid.reference.ops.indexing import are_cells, put
 
 Edits = Mapping[str, Mapping[int, float]]
 """Numbers that a reader gave: by name, and by place in storage order."""
@@ -131,10 +131,11 @@ class Tape:
             return value
         if value.dtype.kind != "f":
             raise TapeError(f"{name!r} holds whole numbers, which select rows: give other ids instead.")
-        try:
-            return np.asarray(put.forward(value, **_put_attrs(self.edits[name])))
-        except ValueError as error:
-            raise TapeError(f"{name!r} cannot be edited: {error}.") from error
+        given, edited = self.edits[name], value.copy()
+        if not are_cells(value.shape, **_put_attrs(given)):
+            raise TapeError(f"{name!r} has {value.size} cells, which {dict(given)} do not fit.")
+        edited.reshape(-1)[list(given)] = list(given.values())
+        return edited
 
     def _run(self, step: Step) -> Array:
         return step.run(self.values)

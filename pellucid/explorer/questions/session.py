@@ -43,11 +43,10 @@ def _describe_progress(session: Session) -> dict[str, Any] | None:
 
 def _describe_trace(session: Session, summary: TraceSummary) -> dict[str, Any]:
     request = summary.request
-    edits = request.edits if request else ()
     return {
         "id": summary.id,
         "parent": summary.parent,
-        "edits": [{"at": at, "value": edit.value} for at, edit in zip(summary.edited, edits, strict=True)],
+        "edits": summary.edits,
         "tokens": session.label_tokens(summary.ids),
         "prompt": None if request is None else session.write_prompt(request.prompt),
         "target": None if request is None else session.write_prompt(request.target),

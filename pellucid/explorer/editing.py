@@ -1,0 +1,97 @@
+"""Edits: the numbers that a reader gave, as changed weights and as steps of the run."""
+
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pellucid.errors import AddressError, UsageError
+from pellucid.explain import address as addresses
+from pellucid.explain.trace import Trace
+from pellucid.reference.op import Index
+from pellucid.reference.ops.indexing import put
+
+MOST_EDITS = 1000
+"""The largest number of edits of one trace."""
+FINISHED = "a trace is a finished run: open its model to edit a number."
+_COMPUTED = re.compile(r"(?P<base>.+)\.(computed|backpropagated)(?P<update>@\d+)?")
+
+
+@dataclass(frozen=True)
+class CellEdit:
+    """A number that the reader gave: the cell of a parameter or of a step."""
+
+    name: str
+    index: Index
+    value: float
+
+
+def find_cell(trace: Trace, at: str) -> tuple[str, Index]:
+    """Returns the value and the index of an address that names one number."""
+    part = addresses.parse(trace, at)
+    if part.cell is None:
+        raise AddressError(f"{at!r} is more than one number: {addresses.describe_missing(trace, part)}.")
+    return part.name, part.cell
+
+
+def read_edit(trace: Trace, at: str, value: float) -> CellEdit:
+    """Returns the edit of the cell at an address; raises where the cell cannot be edited."""
+    name, index = find_cell(trace, at)
+    if reason := find_obstacle(trace, name):
+        raise UsageError(reason)
+    return CellEdit(name, index, value)
+
+
+def find_obstacle(trace: Trace, name: str) -> str | None:
+    """Returns why the cells of a value cannot be edited; None where they can."""
+    if trace.value(name).dtype.kind != "f":
+        return f"{name} holds whole numbers, which select rows: run another prompt instead."
+    edited = get_edited(trace, name)
+    return edited and f"{name} is what the formula of {edited} gives: edit {edited} instead."
+
+
+def get_edited(trace: Trace, name: str) -> str | None:
+    """Returns the edited value of which this is what the formula gives: X for X.computed."""
+    found = _COMPUTED.fullmatch(name)
+    edited = found["base"] + (found["update"] or "") if found else ""
+    step = trace.tape.steps.get(edited)
+    return edited if step and step.op is put and step.inputs == (name,) else None
+
+
+def find_computed(trace: Trace, name: str) -> str | None:
+    """Returns the name of what the formula of an edited value gives; None where no cell of it was edited."""
+    step = trace.tape.steps.get(name)
+    computed = step.inputs[0] if step and step.op is put else ""
+    return computed if computed and get_edited(trace, computed) == name else None
+
+
+def group_edits(trace: Trace, edits: Iterable[CellEdit]) -> dict[str, dict[int, float]]:
+    """Returns the numbers by name and by place in storage order; the last one given for a cell counts."""
+    grouped: dict[str, dict[int, float]] = {}
+    for edit in edits:
+        shape = trace.value(edit.name).shape
+        place = int(np.ravel_multi_index(edit.index, shape)) if shape else 0
+        grouped.setdefault(edit.name, {})[place] = edit.value
+    return grouped
+
+
+def describe_edits(trace: Trace, edits: Iterable[CellEdit]) -> list[dict[str, Any]]:
+    """Returns the edits as a trace's record of its run has them, in the order in which they were made."""
+    return [{"at": trace.address(edit.name, edit.index), "value": edit.value} for edit in edits]
+
+
+def read_described_edits(trace: Trace) -> list[dict[str, Any]]:
+    """Returns the edits of a trace's record, those alone that are an address and a finite number: the record
+    of a file from elsewhere may hold anything."""
+    edits = trace.run.get("edits")
+    return [
+        {"at": edit["at"], "value": edit["value"]}
+        for edit in (edits[:MOST_EDITS] if isinstance(edits, list) else ())
+        if isinstance(edit, dict)
+        and isinstance(edit.get("at"), str)
+        and type(edit.get("value")) in (int, float)
+        and abs(edit["value"]) <= sys.float_info.max
+    ]

@@ -1,0 +1,73 @@
+"""`edit`: the trace computed again with one number given, and what that did to the prediction."""
+
+from typing import Annotated, Any
+
+import numpy as np
+
+from pellucid.explorer.differences import find_differences, list_largest
+from pellucid.explorer.editing import read_edit
+from pellucid.explorer.labels import show_label
+from pellucid.explorer.question import Length
+from pellucid.explorer.questions import next as likeliest
+from pellucid.explorer.session import HeldTrace, Session
+
+METHOD = "POST"
+MOST_DECIMALS = 15
+
+
+def answer(
+    session: Session, trace: HeldTrace, at: Annotated[str, Length(4096)], value: float
+) -> dict[str, Any]:
+    """Returns the id of the new trace; the values that changed, with the largest change of each and its
+    address; how many steps ran; the likeliest next tokens before and after; and one sentence."""
+    edit = read_edit(trace.trace, at, value)
+    new = session.edit(trace, edit)
+    found = list(find_differences(trace.trace, new.trace))
+    has_next = "probs" in new.trace.tape and new.trace.value("probs").ndim == 3
+    before, after = (likeliest.answer(session, held)["tokens"] if has_next else [] for held in (trace, new))
+    return {
+        "trace": new.id,
+        "parent": trace.id,
+        "at": trace.trace.address(edit.name, edit.index),
+        "before": trace.trace.value(edit.name)[edit.index],
+        "after": new.trace.value(edit.name)[edit.index],
+        "changed": list_largest(new.trace, found),
+        "changed_count": len(found),
+        "steps_run": new.steps_run,
+        "steps": len(new.trace.tape.steps),
+        "next": {"before": before, "after": after},
+        "sentence": describe_change(trace, new) if has_next else "",
+    }
+
+
+def describe_change(before: HeldTrace, after: HeldTrace) -> str:
+    """Returns what an edit did to the likeliest next token, in one sentence."""
+    t = likeliest.find_last(after, 0)
+    old, new = (held.trace.value("probs")[0, t] for held in (before, after))
+    if np.array_equal(old, new, equal_nan=True):
+        return "No probability of the next token has changed."
+    if not np.isfinite(new).all():
+        return "The probabilities of the next token are no longer finite numbers."
+    was, now = int(np.argmax(old)), int(np.argmax(new))
+    if was != now:
+        names = [show_label(after.trace, "probs", "v", id, (0, t, id)) for id in (was, now)]
+        moves = [
+            f"{name} {describe_move(old[id], new[id])}" for name, id in zip(names, (was, now), strict=True)
+        ]
+        return f"The likeliest next token changes from {names[0]} to {names[1]}: {moves[0]}, and {moves[1]}."
+    name = show_label(after.trace, "probs", "v", was, (0, t, was))
+    return f"{name} {describe_move(old[was], new[was])} and stays the likeliest next token."
+
+
+def describe_move(old: float, new: float) -> str:
+    """Returns "falls from 75.2 % to 61.0 %", with as many decimals as show the difference.
+
+    >>> describe_move(0.25, 0.250001), describe_move(0.5, 0.5)
+    ('rises from 25.0000 % to 25.0001 %', 'keeps 50.0 %')
+    """
+    if old == new:
+        return f"keeps {100 * old:.1f} %"
+    formats = [*(f".{decimals}f" for decimals in range(1, MOST_DECIMALS + 1)), ".6g", ".17g"]
+    pairs = ((format(100 * old, form), format(100 * new, form)) for form in formats)
+    before, after = next(pair for pair in pairs if pair[0] != pair[1])
+    return f"{'falls' if new < old else 'rises'} from {before} % to {after} %"
