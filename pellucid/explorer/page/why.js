@@ -12,7 +12,7 @@ import { token, visible } from "./token.js";
 
 const WASHES = ["a", "b", "c"];
 const MOST_CRUMBS = 6;
-const MOST_TERMS = 32;
+const MOST_TERMS = 128;
 const PHASES = { fwd: "forward", bwd: "backward", upd: "update" };
 
 /** The shown cell and its page, for the keys. */

@@ -34,7 +34,7 @@ def answer(
     session: Session,
     trace: HeldTrace,
     at: str,
-    top: Annotated[int, Range(1, 32)] = 6,
+    top: Annotated[int, Range(1, 128)] = 6,
     flatten: bool = False,
     rows: Annotated[int, Range(1, 32)] = ROWS,
     cols: Annotated[int, Range(1, 32)] = COLS,

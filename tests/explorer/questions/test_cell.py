@@ -385,7 +385,7 @@ def test_a_table_is_not_a_cell() -> None:
         abcd().ask("cell", at="probs")
 
 
-@pytest.mark.parametrize("wrong", [{"top": 0}, {"top": 33}, {"rows": 33}, {"flatten": 3}, {"cells": 1}])
+@pytest.mark.parametrize("wrong", [{"top": 0}, {"top": 129}, {"rows": 33}, {"flatten": 3}, {"cells": 1}])
 def test_parameters_are_bounded(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         abcd().ask("cell", at="probs[t=1,v=2]", **wrong)
