@@ -1,278 +1,240 @@
 /**
- * Attention: every head as a small picture; the chosen one with its pattern, its scores and its tokens in words.
+ * Attention: every head as a small picture; the chosen one with its pattern, its scores and its tokens.
  *
- * Route: #attention/LAYER/HEAD. In the page: table.heads (role grid, one Tab stop) with td[data-layer][data-head];
- * .readout says the focused head in numbers; section.chosen holds the windows and table.attended, one row per query.
+ * Route: #attention/LAYER/HEAD. In the page: table.heads, a grid of td[data-layer][data-head] with one Tab
+ * stop; .readout says the focused head in numbers; section.chosen holds the windows and table.attended.
  */
 
 import { h } from "./dom.js";
-import { valueWindow } from "./grid.js";
+import { fillWindow } from "./grid.js";
 import { hashOf, numberLink } from "./link.js";
 import { show, showCount } from "./number.js";
+import { plainTable, rowHeading } from "./table.js";
 import { token, visible } from "./token.js";
 
-const NARROW = window.matchMedia("(max-width: 640px)");
-const SCHEMES = ["(prefers-color-scheme: dark)", "print"].map((query) => window.matchMedia(query));
+const NARROW = matchMedia("(max-width: 640px)");
+const SCHEMES = ["(prefers-color-scheme: dark)", "print"].map((query) => matchMedia(query));
 const READOUT_MS = 80;
-const HEAD_MOVES = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
+const HINT = "Point at a head, or focus it, to read its numbers; a click or Enter shows all of them.";
 
-/** The table that is shown: {heads, layer, head, page, view, figure}. */
-let shownHeads = null;
+/** What is shown: {heads, layer, head, page, figure, readout, view}; layer counts the patterns. */
+let gallery = null;
+let readoutTimer = null;
 
 export const attentionScreen = {
   id: "attention",
   title: "Attention",
-  actions: {
-    layer: (step) => stepHead(step, 0),
-    head: (step) => stepHead(0, step),
-  },
+  actions: { layer: (step) => stepHead(step, 0), head: (step) => stepHead(0, step) },
   async show(main, args, page) {
     const heads = await page.ask("heads");
-    const [layer, head] = [
-      placeOf(args[0], heads.layers),
-      placeOf(args[1], heads.heads),
-    ];
-    const figure = h("div", { class: "figure" });
-    const view = h("section", { class: "chosen" });
+    const place = (text, count) => Math.min(Number(text) || 0, count - 1);
+    const [layer, head] = [place(args[0], heads.layers), place(args[1], heads.heads)];
+    const [figure, view] = [h("div"), h("section.chosen")];
+    const readout = h("p.readout", h("span.faint", HINT));
+    const pooled = heads.is_pooled ? "; each field is the largest share of several positions" : "";
     main.append(
-      h("h1", null, "Where each head attends"),
+      h("h1", "Where each head attends"),
       h(
-        "p",
-        { class: "faint" },
+        "p.faint",
         `${showCount(heads.layers)} layers × ${showCount(heads.heads)} heads: queries down, keys across; `,
-        "the stronger the ink, the larger the share",
-        heads.is_pooled && `; each field is the largest share of several positions`,
+        `the stronger the ink, the larger the share${pooled}`,
       ),
       figure,
-      h("p", { class: "readout" }, h("span", { class: "faint" }, "Point at a head, or focus it, to read its numbers; a click or Enter shows all of them.")),
+      readout,
       view,
     );
-    shownHeads = { heads, layer, head, page, view, figure };
+    gallery = { heads, layer, head, page, figure, readout, view };
     drawHeads();
     return { settled: showHead() };
   },
 };
 
-function placeOf(text, count) {
-  return /^\d+$/.test(text ?? "") ? Math.min(Number(text), count - 1) : 0;
-}
-
 /* ---- the small pictures ---- */
+
+/** Returns the number of a layer: not every block need have a pattern. */
+function blockOf(layer) {
+  return Number(/blocks\.(\d+)/.exec(gallery.heads.patterns[layer])[1]);
+}
 
 /** Draws all heads: layers across and heads down, or the other way round on a narrow screen. */
 function drawHeads() {
-  const { heads, figure } = shownHeads;
-  const isTall = NARROW.matches && heads.layers > heads.heads;
-  const [rows, cols] = isTall ? [heads.layers, heads.heads] : [heads.heads, heads.layers];
-  const layerName = (l) => layerOf(heads.patterns[l]);
-  const rowName = isTall ? layerName : (i) => `h${i}`;
-  const colName = isTall ? (i) => `h${i}` : layerName;
-  const cells = Array.from({ length: rows }, (_, r) =>
-    Array.from({ length: cols }, (_, c) => headCell(...(isTall ? [r, c] : [c, r]))),
-  );
+  const { layers, heads } = gallery.heads;
+  const isTall = NARROW.matches && layers > heads;
+  const list = (count, make) => Array.from({ length: count }, (_, i) => make(i));
+  const [rows, cols] = isTall ? [layers, heads] : [heads, layers];
+  const [rowName, colName] = isTall ? [blockOf, (i) => `h${i}`] : [(i) => `h${i}`, blockOf];
+  const cells = list(rows, (r) => list(cols, (c) => (isTall ? headCell(r, c) : headCell(c, r))));
   const table = h(
-    "table",
-    { class: `heads${isTall ? " tall" : ""}`, role: "grid", "aria-label": "Attention heads", style: { "--columns": String(cols) } },
-    h("thead", null, h("tr", null, h("td"), Array.from({ length: cols }, (_, c) => h("th", { scope: "col" }, colName(c))))),
-    h("tbody", null, cells.map((row, r) => h("tr", null, h("th", { scope: "row" }, rowName(r)), row))),
+    "table.heads",
+    { role: "grid", "aria-label": "Attention heads", style: { "--columns": String(cols) } },
+    h("thead", h("tr", h("td"), list(cols, (c) => h("th", { scope: "col" }, colName(c))))),
+    h("tbody", cells.map((row, r) => h("tr", rowHeading(rowName(r)), row))),
   );
-  figure.replaceChildren(table);
+  gallery.figure.replaceChildren(table);
   paintHeads();
-  markChosen();
+  markHead();
   roamHeads(table, cells);
 }
 
-/** Returns the layer in a pattern's name: not every layer need have one. */
-function layerOf(name) {
-  return /blocks\.(\d+)\./.exec(name)?.[1] ?? name;
+function headCell(layer, head) {
+  const { rows, cols } = gallery.heads;
+  const name = `layer ${blockOf(layer)}, head ${head}`;
+  const canvas = h("canvas", { width: cols, height: rows, "aria-hidden": "true" });
+  return h("td", { tabindex: "-1", data: { layer, head }, "aria-label": name }, canvas);
 }
 
-function headCell(layer, head) {
-  const { heads } = shownHeads;
-  return h(
-    "td",
-    { tabindex: "-1", data: { layer, head }, "aria-label": `layer ${layerOf(heads.patterns[layer])}, head ${head}` },
-    h("canvas", { width: heads.cols, height: heads.rows, "aria-hidden": "true" }),
-  );
+function headCells() {
+  return gallery.figure.querySelectorAll("td[data-layer]");
 }
 
 /** Paints one ink, as strong as each share, on the paper that shows through. */
 function paintHeads() {
-  const { heads, figure } = shownHeads;
-  const ink = getComputedStyle(document.documentElement).getPropertyValue("--heat-ink").trim().split(/\s+/).map(Number);
-  const size = heads.rows * heads.cols;
-  const pictures = heads.pictures.map((text) => atob(text));
-  for (const cell of figure.querySelectorAll("td[data-layer]")) {
+  if (!gallery) return;
+  const { rows, cols, pictures } = gallery.heads;
+  const style = getComputedStyle(document.documentElement);
+  const ink = style.getPropertyValue("--heat-ink").trim().split(" ").map(Number);
+  const bytes = pictures.map((text) => atob(text));
+  for (const cell of headCells()) {
     const context = cell.firstElementChild.getContext("2d");
-    const image = context.createImageData(heads.cols, heads.rows);
-    const [shares, start] = [pictures[cell.dataset.layer], cell.dataset.head * size];
-    for (let i = 0; i < size; i += 1) {
-      image.data.set([ink[0], ink[1], ink[2], shares.charCodeAt(start + i)], 4 * i);
+    const image = context.createImageData(cols, rows);
+    const { layer, head } = cell.dataset;
+    for (let i = 0; i < rows * cols; i += 1) {
+      image.data.set([...ink, bytes[layer].charCodeAt(head * rows * cols + i)], 4 * i);
     }
     context.putImageData(image, 0, 0);
   }
 }
 
-function markChosen() {
-  const { figure, layer, head } = shownHeads;
-  for (const cell of figure.querySelectorAll("td[data-layer]")) {
-    const isChosen = Number(cell.dataset.layer) === layer && Number(cell.dataset.head) === head;
+function markHead() {
+  for (const cell of headCells()) {
+    const { layer, head } = cell.dataset;
+    const isChosen = Number(layer) === gallery.layer && Number(head) === gallery.head;
     cell.setAttribute("aria-selected", String(isChosen));
     cell.tabIndex = isChosen ? 0 : -1;
   }
 }
 
+/** Makes the table one Tab stop: arrows move, Enter goes to the head's numbers. */
 function roamHeads(table, cells) {
-  const placeIn = (cell) => {
-    const r = cells.findIndex((row) => row.includes(cell));
-    return [r, cells[r].indexOf(cell)];
-  };
-  const focusOn = (r, c) => {
-    table.querySelector("td[tabindex='0']").tabIndex = -1;
-    cells[r][c].tabIndex = 0;
-    cells[r][c].focus();
+  const within = (i, count) => Math.max(0, Math.min(count - 1, i));
+  const moveTo = (r, c) => {
+    table.querySelector("[tabindex='0']").tabIndex = -1;
+    const cell = cells[within(r, cells.length)][within(c, cells[0].length)];
+    cell.tabIndex = 0;
+    cell.focus();
   };
   table.addEventListener("keydown", (event) => {
-    const cell = event.target.closest("td[data-layer]");
-    if (!cell || event.altKey || event.metaKey) return;
-    const [r, c] = placeIn(cell);
-    const [bottom, right] = [cells.length - 1, cells[0].length - 1];
-    const move = HEAD_MOVES[event.key];
-    if (move) focusOn(Math.max(0, Math.min(bottom, r + move[0])), Math.max(0, Math.min(right, c + move[1])));
-    else if (event.key === "Home") focusOn(event.ctrlKey ? 0 : r, 0);
-    else if (event.key === "End") focusOn(event.ctrlKey ? bottom : r, right);
-    else if (event.key === "Enter") {
-      chooseHead(cell).then(() => shownHeads.view.querySelector("h2").focus());
-    } else return;
+    const cell = event.target;
+    const r = cells.findIndex((row) => row.includes(cell));
+    if (r < 0 || event.altKey || event.metaKey) return;
+    const [c, all] = [cells[r].indexOf(cell), event.ctrlKey];
+    const moves = {
+      ArrowUp: () => moveTo(r - 1, c),
+      ArrowDown: () => moveTo(r + 1, c),
+      ArrowLeft: () => moveTo(r, c - 1),
+      ArrowRight: () => moveTo(r, c + 1),
+      Home: () => moveTo(all ? 0 : r, 0),
+      End: () => moveTo(all ? Infinity : r, Infinity),
+      Enter: () => chooseHead(cell).then(() => gallery.view.firstElementChild.focus()),
+    };
+    if (!moves[event.key]) return;
+    moves[event.key]();
     event.preventDefault();
     event.stopPropagation();
   });
-  table.addEventListener("click", (event) => {
+  const onCell = (act) => (event) => {
     const cell = event.target.closest("td[data-layer]");
-    if (cell) chooseHead(cell).then(() => bringHeadIntoView());
-  });
-  const read = (event) => {
-    const cell = event.target.closest?.("td[data-layer]");
-    if (cell) readHead(cell);
+    if (cell) act(cell);
   };
-  table.addEventListener("focusin", read);
-  table.addEventListener("pointerover", read);
+  table.addEventListener("click", onCell((cell) => chooseHead(cell).then(bringHeadIntoView)));
+  table.addEventListener("focusin", onCell(readHead));
+  table.addEventListener("pointerover", onCell(readHead));
 }
 
-let readoutTimer = null;
-
-/** Says a head in numbers while it has the focus or the pointer: where its last query looks. */
+/** Says a head in numbers while it has the focus or the pointer: where its last query attends. */
 function readHead(cell) {
   clearTimeout(readoutTimer);
   readoutTimer = setTimeout(async () => {
-    const { heads, page } = shownHeads;
-    const [layer, head] = [Number(layerOf(heads.patterns[cell.dataset.layer])), Number(cell.dataset.head)];
-    const line = cell.closest(".screen")?.querySelector(".readout");
-    if (!line) return;
-    const name = `Layer ${layer}, head ${head}: `;
+    const { page, readout } = gallery;
+    const [layer, head] = [blockOf(cell.dataset.layer), Number(cell.dataset.head)];
     try {
-      const query = (await page.ask("attention", { layer, head })).queries.at(-1);
-      const keys = query.keys.map(({ label, value }, i) => [i > 0 && ", ", token(label ?? ""), ` ${show(value, "table")}`]);
-      line.replaceChildren(name, token(query.label ?? ""), " attends to ", ...keys.flat().filter(Boolean));
+      const { queries } = await page.ask("attention", { layer, head });
+      const { label, keys } = queries.at(-1);
+      const share = (key) => [", ", token(key.label ?? ""), ` ${show(key.value, "table")}`];
+      const shares = keys.flatMap(share).slice(1);
+      const name = `Layer ${layer}, head ${head}: `;
+      readout.replaceChildren(name, token(label ?? ""), " attends to ", ...shares);
     } catch (error) {
-      line.replaceChildren(name, visible(error.message));
+      readout.replaceChildren(visible(error.message));
     }
-    if (cell === document.activeElement) page.announce(line.textContent);
+    if (cell === document.activeElement) page.announce(readout.textContent);
   }, READOUT_MS);
 }
 
 /* ---- the chosen head ---- */
 
 function stepHead(layers, heads) {
-  if (!shownHeads?.figure.isConnected) return;
-  const { layer, head } = shownHeads;
-  const cell = shownHeads.figure.querySelector(`td[data-layer="${layer + layers}"][data-head="${head + heads}"]`);
+  const [layer, head] = [gallery.layer + layers, gallery.head + heads];
+  const cell = gallery.figure.querySelector(`[data-layer="${layer}"][data-head="${head}"]`);
   if (cell) chooseHead(cell);
 }
 
 /** Shows another head below; the address bar follows, the pictures stay. */
 async function chooseHead(cell) {
-  [shownHeads.layer, shownHeads.head] = [Number(cell.dataset.layer), Number(cell.dataset.head)];
-  const { page, layer, head } = shownHeads;
-  history.replaceState(history.state, "", hashOf("attention", layer, head));
-  markChosen();
+  Object.assign(gallery, { layer: Number(cell.dataset.layer), head: Number(cell.dataset.head) });
+  history.replaceState(history.state, "", hashOf("attention", gallery.layer, gallery.head));
+  markHead();
   await showHead();
-  page.announce(`${cell.getAttribute("aria-label")} is shown`);
+  gallery.page.announce(`${cell.getAttribute("aria-label")} is shown`);
 }
 
 /** On a small screen the chosen head stands below the pictures, out of sight. */
 function bringHeadIntoView() {
-  const heading = shownHeads.view.firstElementChild;
-  if (heading.getBoundingClientRect().bottom > window.innerHeight) heading.scrollIntoView({ block: "start" });
+  const heading = gallery.view.firstElementChild;
+  if (heading.getBoundingClientRect().bottom > innerHeight) heading.scrollIntoView();
 }
 
 async function showHead() {
-  const { heads, layer, head, page, view } = shownHeads;
-  const number = Number(layerOf(heads.patterns[layer]));
-  const heading = h("h2", { tabindex: "-1", class: "sentence" }, `Layer ${number}, head ${head}`);
-  const [pattern, before, text] = [0, 1, 2].map(() => h("div"));
-  const parts = h("div", { class: "columns even" }, h("div", null, pattern, text), before);
-  try {
-    const answer = await page.ask("attention", { layer: number, head });
-    const at = (name) => `${name}[h=${head}]`;
-    const windows = [
-      fillPart(pattern, () => valueWindow(at(answer.pattern), { heat: 1, rows: 16 }, page), page),
-      ...answer.before.map((name) => {
-        const part = h("div");
-        before.append(part);
-        return fillPart(part, () => valueWindow(at(name), { rows: 16 }, page), page);
-      }),
-    ];
-    text.append(attendedTable(answer, number, head, page));
-    await Promise.all(windows);
-  } catch (error) {
-    parts.replaceChildren(page.fail(error, showHead));
-  }
-  if (shownHeads.layer === layer && shownHeads.head === head) view.replaceChildren(heading, parts);
+  const { head, page, view } = gallery;
+  const layer = blockOf(gallery.layer);
+  const heading = h("h2", { tabindex: "-1", class: "sentence" }, `Layer ${layer}, head ${head}`);
+  const answer = await page.ask("attention", { layer, head }).catch((error) => error);
+  if (answer instanceof Error) return view.replaceChildren(heading, page.fail(answer, showHead));
+  const names = [answer.pattern, ...answer.before];
+  const places = names.map(() => h("div.window"));
+  const text = h("div.window");
+  drawAttended(text, answer, { layer, head }, page);
+  const [first, ...rest] = places;
+  const parts = h("div.columns.even", h("div", first, text), h("div", rest));
+  const options = (i) => ({ heat: i ? null : 1, rows: 16 });
+  await Promise.all(names.map((name, i) => fillWindow(places[i], `${name}[h=${head}]`, options(i), page)));
+  const isShown = gallery.view === view && gallery.head === head && blockOf(gallery.layer) === layer;
+  if (isShown) view.replaceChildren(heading, parts);
+  return null;
 }
 
-async function fillPart(part, make, page) {
-  try {
-    part.replaceChildren(await make());
-  } catch (error) {
-    part.replaceChildren(page.fail(error, () => fillPart(part, make, page)));
-  }
-}
-
-/** Makes the text: each query with the keys that it attends to most. */
-function attendedTable(answer, layer, head, page) {
-  const place = h("div", { class: "window" });
-  const draw = ({ queries, up, down, length }) => {
-    const turnTo = async (t) => draw(await page.ask("attention", { layer, head, t }));
-    const way = (t, arrow, label) =>
-      t !== null && h("button", { type: "button", "aria-label": label, onclick: () => turnTo(t).catch((e) => page.announce(e.message)) }, arrow);
-    place.replaceChildren(
-      h(
-        "table",
-        { class: "attended" },
-        h("caption", null, h("span", { class: "name" }, "From token to token"), queries.length < length && h("span", { class: "faint" }, ` · ${queries.length} of ${showCount(length)} queries`)),
-        h("tbody", null, queries.map(attendedRow)),
-      ),
-      h("div", { class: "ways" }, way(up, "↑", "queries before"), way(down, "↓", "queries after")),
-    );
+/** Draws the head in words: each query with the keys that it attends to most. */
+function drawAttended(place, { queries, up, down, length }, given, page) {
+  const faint = (text) => h("span.faint", text);
+  const way = (t, arrow, label) => {
+    const turned = () => page.ask("attention", { ...given, t });
+    const onclick = async () => drawAttended(place, await turned(), given, page);
+    return t !== null && h("button", { type: "button", "aria-label": label, onclick }, arrow);
   };
-  draw(answer);
-  return place;
+  const key = ({ label, at, value }) => [
+    h("span.key", token(label ?? ""), " ", numberLink(at, value, "table")),
+    " ",
+  ];
+  const rows = queries.map(({ t, label, keys, folded, rest }) => [
+    rowHeading(h("span.axis", `t=${t} `), token(label ?? ""), " →"),
+    [keys.map(key), folded > 0 && faint(`${showCount(folded)} more ${show(rest, "table")}`)],
+  ]);
+  const part = queries.length < length && faint(` · ${queries.length} of ${showCount(length)} queries`);
+  const table = plainTable("attended", [], rows);
+  table.prepend(h("caption", h("strong", "From token to token"), part));
+  const ways = [way(up, "↑", "queries before"), way(down, "↓", "queries after")];
+  place.replaceChildren(table, h("div.ways", ways));
 }
 
-function attendedRow({ t, label, keys, folded, rest }) {
-  return h(
-    "tr",
-    null,
-    h("th", { scope: "row" }, h("span", { class: "axis" }, `t=${t} `), token(label ?? ""), " →"),
-    h(
-      "td",
-      null,
-      keys.map(({ label: key, at, value }) => [h("span", { class: "key" }, token(key ?? ""), " ", numberLink(at, value, "table")), " "]),
-      folded > 0 && h("span", { class: "faint" }, `${showCount(folded)} more ${show(rest, "table")}`),
-    ),
-  );
-}
-
-for (const scheme of SCHEMES) scheme.addEventListener("change", () => shownHeads?.figure.isConnected && paintHeads());
-NARROW.addEventListener("change", () => shownHeads?.figure.isConnected && drawHeads());
+for (const scheme of SCHEMES) scheme.addEventListener("change", paintHeads);
+NARROW.addEventListener("change", () => gallery?.figure.isConnected && drawHeads());

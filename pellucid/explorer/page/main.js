@@ -191,7 +191,8 @@ function screenLink({ id, title }) {
 function chip({ label, id }, i) {
   const isShown = screen?.id === "read" && page.position === i;
   const parts = [token(label, 24), h("span.place", `${i} · ${id}`)];
-  return h("li", page.trace ? h("a", { href: hashOf("read", i), "aria-current": isShown ? "true" : null }, parts) : parts);
+  const link = { href: hashOf("read", i), "aria-current": isShown ? "true" : null };
+  return h("li", page.trace ? h("a", link, parts) : parts);
 }
 
 function choice(label, chosen, options, onchange) {

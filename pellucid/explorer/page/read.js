@@ -1,156 +1,122 @@
 /**
- * What comes next: the prompt, the likeliest tokens after a position, the target with its loss, the gradients.
+ * What comes next: the prompt, the likeliest tokens after a position, the target with its loss, gradients.
  *
- * Routes: #read is the last position, #read/2 position 2. In the page: form#run with #prompt, #target, #backward,
- * #update, #lr; button #run-button, or #run-confirm where gradients take long; table.next with one row per token;
- * table.targets; table.gradients. Every number that opens has data-at.
+ * Routes: #read is the last position, #read/2 is position 2. In the page: form#run with #prompt, #target,
+ * #backward, #update, #lr; #run-button, and #run-confirm where gradients take long; table.next with one row
+ * per token; table.targets; table.gradients. Every number that opens has data-at.
  */
 
 import { h } from "./dom.js";
 import { hashOf, numberLink } from "./link.js";
 import { show, showCount } from "./number.js";
+import { plainTable, rowHeading } from "./table.js";
 import { token, visible } from "./token.js";
 
 const NEXT_COUNTS = [8, 24, 64];
-/** Gradients that take longer or hold more than this ask before they start. */
-const LONG_GRADIENTS = { seconds: 2, bytes: 5e8 };
 
 /** What stands in the form, kept while the screen is drawn again. */
-let runDraft = null;
+let draft = null;
 /** The position that is shown, for the keys. */
-let shownPosition = { page: null, t: 0, length: 0 };
+let reading = null;
 
 export const readScreen = {
   id: "read",
   title: "What comes next",
   needsTrace: false,
   actions: {
-    token(step) {
-      const t = shownPosition.t + step;
-      if (shownPosition.page && t >= 0 && t < shownPosition.length) shownPosition.page.go(hashOf("read", t));
+    token: (step) => {
+      const t = reading?.t + step;
+      if (t >= 0 && t < reading.length) reading.page.go(hashOf("read", t));
     },
   },
-  async show(main, args, page) {
-    main.append(h("h1", null, page.trace ? "What comes next" : "Give a prompt"), runForm(page) ?? "");
-    if (!page.trace) return null;
-    const { tokens, target, has_gradients: hasGradients } = page.trace;
-    const t = /^\d+$/.test(args[0] ?? "") ? Math.min(Number(args[0]), tokens.length - 1) : tokens.length - 1;
-    shownPosition = { page, t, length: tokens.length };
+  async show(main, [place], page) {
+    const { trace } = page;
+    main.append(h("h1", trace ? "What comes next" : "Give a prompt"), runForm(page) ?? "");
+    if (!trace) return null;
+    const last = trace.tokens.length - 1;
+    const t = /^\d+$/.test(place ?? "") ? Math.min(Number(place), last) : last;
+    reading = { page, t, length: last + 1 };
     page.position = t;
-    const columns = h("div", { class: "columns" });
-    main.append(columns);
-    columns.append(await nextTokens(t === tokens.length - 1 ? null : t, NEXT_COUNTS[0], page));
-    if (target === null && !hasGradients) return null;
     const side = h("div");
-    columns.append(side);
-    const parts = [target !== null && targetTokens(page), hasGradients && largestGradients(page)].filter(Boolean);
-    const settled = Promise.all(parts).then((drawn) => side.append(...drawn));
-    return { settled: settled.catch((error) => side.append(errorLine(error))) };
+    main.append(h("div.columns", await nextTokens(t === last ? null : t, 0, page), side));
+    const parts = trace.target === null ? [] : [targetTokens(page)];
+    if (trace.has_gradients) parts.push(largestGradients(page));
+    const drawn = parts.map((part) => part.catch(errorLine));
+    return { settled: Promise.all(drawn).then((made) => side.append(...made)) };
   },
 };
 
-/* ---- the likeliest tokens ---- */
+function textButton(text, onclick, more) {
+  return h("button", { type: "button", onclick, ...more }, text);
+}
 
-async function nextTokens(t, count, page) {
-  const { tokens, label, entropy, vocab } = await page.ask("next", { t, count: count === NEXT_COUNTS[0] ? null : count });
-  const more = NEXT_COUNTS.find((n) => n > count && tokens.length === count && count < vocab);
+function titled(title, ...children) {
+  return h("section", h("h2", title), ...children);
+}
+
+async function nextTokens(t, size, page) {
+  const answer = await page.ask("next", { t, count: size ? NEXT_COUNTS[size] : null });
+  const { tokens, label, entropy, vocab } = answer;
+  const count = Math.min(NEXT_COUNTS[size + 1] ?? 0, vocab);
+  const more = async () => {
+    const longer = await nextTokens(t, size + 1, page);
+    section.replaceWith(longer);
+    longer.querySelectorAll("td a")[NEXT_COUNTS[size]].focus();
+  };
+  const faint = (text) => h("td.faint.number", text);
   const section = h(
     "section",
-    { "aria-labelledby": "next-heading" },
-    h("h2", { id: "next-heading", class: "sentence" }, "After ", token(label ?? "", 24)),
-    h("p", { class: "faint" }, "Entropy ", plainNumber(entropy, "line"), ` nats over ${showCount(vocab)} tokens`),
-    h(
-      "table",
-      { class: "next rows" },
-      h("thead", null, h("tr", null, ["rank", "token", "probability", "", "surprisal"].map(columnHeading))),
-      h("tbody", null, tokens.map(nextRow)),
+    h("h2.sentence", "After ", token(label ?? "", 24)),
+    h("p.faint", `Entropy ${show(entropy, "line")} nats over ${showCount(vocab)} tokens`),
+    plainTable(
+      "next",
+      ["rank", "token", "probability", "", "surprisal"],
+      tokens.map(({ at, label: text, p, rank, surprisal }) => [
+        faint(rank + 1),
+        rowHeading(token(text ?? "", 24)),
+        numberLink(at, p, "line"),
+        h("span.share", { style: { width: `${p * 100}%` } }),
+        faint(show(surprisal, "table")),
+      ]),
     ),
+    count > tokens.length && !page.isExported && textButton(`Show ${count}`, more),
   );
-  if (more && !page.isExported) {
-    const button = h("button", { type: "button", class: "plain" }, `Show ${Math.min(more, vocab)} tokens`);
-    button.addEventListener("click", async () => {
-      const longer = await nextTokens(t, more, page);
-      section.replaceWith(longer);
-      longer.querySelectorAll("td a")[count]?.focus();
-    });
-    section.append(button);
-  }
   return section;
 }
 
-function columnHeading(text) {
-  return text ? h("th", { scope: "col", class: text }, text) : h("td", null);
-}
-
-function nextRow({ at, label, p, rank, surprisal }) {
-  return h(
-    "tr",
-    null,
-    h("td", { class: "faint number" }, rank + 1),
-    h("th", { scope: "row" }, token(label ?? "", 24)),
-    h("td", null, numberLink(at, p, "line")),
-    h("td", { class: "share", "aria-hidden": "true" }, h("span", { style: { width: `${Math.max(p, 0.001) * 100}%` } })),
-    h("td", { class: "faint number" }, show(surprisal, "table")),
-  );
-}
-
-function plainNumber(value, kind) {
-  return h("span", { class: "number" }, show(value, kind));
-}
-
-/* ---- target, gradients, update ---- */
-
 async function targetTokens(page) {
   const { losses, targets, count, updates } = await page.ask("targets");
-  if (!losses.length) return "";
-  const after = updates === 1 ? "after the update" : `after ${updates} updates`;
-  const twice = (title) => [title, updates > 0 && after].filter(Boolean).map((text) => h("th", { scope: "col" }, text));
-  const links = (numbers) => numbers.map(({ at, value }) => h("td", null, numberLink(at, value, "line")));
-  return h(
-    "section",
-    { "aria-labelledby": "target-heading" },
-    h("h2", { id: "target-heading" }, "The target"),
-    h(
-      "table",
-      { class: "targets rows" },
-      h("thead", null, h("tr", null, h("th", { scope: "col" }, "after"), h("th", { scope: "col" }, "target"), twice("probability"))),
-      h(
-        "tbody",
-        null,
-        targets.map(({ after: before, label, probs }) =>
-          h("tr", null, h("td", null, token(before ?? "")), h("th", { scope: "row" }, token(label ?? "")), links(probs)),
-        ),
-      ),
-      h("tfoot", null, h("tr", null, h("th", { scope: "row", colspan: "2" }, "loss"), links(losses))),
+  const after = updates > 1 ? `after ${updates} updates` : "after the update";
+  const links = (numbers) => numbers.map(({ at, value }) => numberLink(at, value, "line"));
+  return titled(
+    "The target",
+    plainTable(
+      "targets",
+      ["after", "target", "probability", ...(updates ? [after] : [])],
+      targets.map(({ after: before, label, probs }) => [
+        token(before ?? ""),
+        rowHeading(token(label ?? "")),
+        ...links(probs),
+      ]),
+      [rowHeading("loss"), "", ...links(losses)],
     ),
-    count > targets.length && h("p", { class: "faint" }, `the first ${targets.length} of ${showCount(count)} targets`),
+    count > targets.length && h("p.faint", `${targets.length} of ${showCount(count)} targets`),
   );
 }
 
 async function largestGradients(page) {
   const { gradients, count } = await page.ask("gradients");
-  return h(
-    "section",
-    { "aria-labelledby": "gradients-heading" },
-    h("h2", { id: "gradients-heading" }, "The largest gradients"),
-    h("p", { class: "faint" }, `By norm, of ${showCount(count)} parameters`),
-    h(
-      "table",
-      { class: "gradients rows" },
-      h("thead", null, h("tr", null, ["parameter", "norm", "largest entry"].map(columnHeading))),
-      h(
-        "tbody",
-        null,
-        gradients.map(({ name, norm, at, value }) =>
-          h(
-            "tr",
-            null,
-            h("th", { scope: "row" }, h("a", { class: "name", href: hashOf("map", name) }, visible(name))),
-            h("td", { class: "number" }, show(norm, "table")),
-            h("td", null, numberLink(at, value, "table")),
-          ),
-        ),
-      ),
+  return titled(
+    "The largest gradients",
+    h("p.faint", `By norm, of ${showCount(count)} parameters`),
+    plainTable(
+      "gradients",
+      ["parameter", "norm", "largest entry"],
+      gradients.map(({ name, norm, at, value }) => [
+        rowHeading(h("a", { href: hashOf("map", `d.${name}`) }, h("code", visible(name)))),
+        h("span.number", show(norm, "table")),
+        numberLink(at, value, "table"),
+      ]),
     ),
   );
 }
@@ -159,127 +125,90 @@ async function largestGradients(page) {
 
 function runForm(page) {
   const { session, trace } = page;
-  if (page.isExported || session.is_exported) return null;
+  if (page.isExported) return null;
   if (session.source === "trace") {
-    return h("p", { class: "faint" }, "This trace is a finished run: open its model to run another prompt.");
+    return h("p.faint", "A trace is a finished run: open its model to run another prompt.");
   }
-  runDraft ??= { prompt: trace?.prompt ?? "", target: trace?.target ?? "", backward: false, update: false, lr: "1" };
   const isText = session.has_tokenizer !== false;
-  const prompt = h("textarea", { id: "prompt", rows: "1", required: true, spellcheck: "false" }, runDraft.prompt);
-  const target = h("input", { id: "target", type: "text", autocomplete: "off", spellcheck: "false", value: runDraft.target });
-  const backward = h("input", { id: "backward", type: "checkbox", checked: runDraft.backward });
-  const update = h("input", { id: "update", type: "checkbox", checked: runDraft.update });
-  const lr = h("input", { id: "lr", type: "text", inputmode: "decimal", size: "5", value: runDraft.lr });
-  const button = h("button", { id: "run-button", type: "submit" }, "Run");
-  const said = h("div", { class: "said", "aria-live": "polite" });
+  draft ??= { prompt: trace?.prompt ?? "", target: trace?.target ?? "", lr: "1" };
+  const plain = { autocomplete: "off", spellcheck: "false" };
+  const text = (id) => h("input", { id, type: "text", ...plain, value: draft[id] });
+  const box = (id) => h("input", { id, type: "checkbox", checked: draft[id] });
+  const label = (id, words) => h("label", { for: id }, words);
+  const prompt = h("textarea", { id: "prompt", rows: "1", spellcheck: "false" }, draft.prompt);
+  const said = h("div.said", { "aria-live": "polite" });
+  const preset = (words) => textButton(visible(words), () => ((prompt.value = words), submit()));
   const form = h(
     "form",
     { id: "run", "aria-label": "Run a prompt", novalidate: true },
-    h("label", { for: "prompt" }, isText ? "Prompt" : "Token ids, separated by blanks"),
-    h("div", { class: "ask" }, prompt, button),
+    label("prompt", isText ? "Prompt" : "Token ids, separated by blanks"),
+    h("div.ask", prompt, h("button", { id: "run-button", type: "submit" }, "Run")),
+    h("p.presets", h("span.faint", "For example"), session.presets.map(preset)),
     h(
-      "p",
-      { class: "presets" },
-      h("span", { class: "faint" }, "For example"),
-      (session.presets ?? []).map((text) =>
-        h("button", { type: "button", class: "plain", onclick: () => ((prompt.value = text), submit(false)) }, visible(text)),
-      ),
-    ),
-    h(
-      "div",
-      { class: "choices" },
-      h("span", null, h("label", { for: "target" }, "Target"), " ", target),
-      h("span", null, backward, " ", h("label", { for: "backward" }, "gradients")),
-      h(
-        "span",
-        null,
-        update,
-        " ",
-        h("label", { for: "update" }, "one SGD update, "),
-        h("label", { for: "lr" }, "learning rate "),
-        lr,
-      ),
+      "div.choices",
+      h("span", label("target", "Target"), text("target")),
+      h("span", box("backward"), label("backward", "gradients")),
+      h("span", box("update"), label("update", "one SGD update,"), label("lr", "rate"), text("lr")),
     ),
     said,
   );
   const read = () => {
-    runDraft = {
-      prompt: prompt.value,
-      target: target.value,
-      backward: backward.checked,
-      update: update.checked,
-      lr: lr.value,
-    };
-    return runDraft;
+    for (const { id, type, checked, value } of form.elements) {
+      draft[id] = type === "checkbox" ? checked : value;
+    }
   };
-  const submit = async (isConfirmed) => {
-    const given = runRequest(read(), isText);
-    if (given.problem) return complain(given.problem);
-    if (!isConfirmed && given.backward && isLong(session.gradients)) return said.replaceChildren(...confirmation());
-    button.disabled = true;
-    form.setAttribute("aria-busy", "true");
-    said.replaceChildren(h("p", { class: "faint" }, "Running…"));
+  const submit = async (isConfirmed = false) => {
+    read();
     try {
+      const given = runRequest(draft, isText);
+      if (given.backward && session.gradients && !isConfirmed) return confirm();
+      form.setAttribute("aria-busy", "true");
+      said.replaceChildren(h("p.faint", "Running…"));
       await page.run(given);
-      page.announce(`The run is finished: ${page.trace.tokens.length} tokens, ${showCount(page.trace.values)} values.`);
+      const { tokens, values } = page.trace;
+      page.announce(`The run is finished: ${tokens.length} tokens, ${showCount(values)} values.`);
       document.getElementById("prompt")?.focus({ preventScroll: true });
     } catch (error) {
-      complain(error);
-    } finally {
-      button.disabled = false;
-      form.removeAttribute("aria-busy");
+      said.replaceChildren(errorLine(error));
     }
+    form.removeAttribute("aria-busy");
     return null;
   };
-  const complain = (error) => said.replaceChildren(errorLine(error));
-  const confirmation = () => {
-    const { seconds, bytes } = session.gradients;
-    return [
-      h("p", null, `Gradients of this prompt take about ${Math.round(seconds)} s and ${showBytes(bytes)} of memory.`),
-      h("button", { id: "run-confirm", type: "button", onclick: () => submit(true) }, "Run with gradients"),
-      " ",
-      h("button", { type: "button", class: "plain", onclick: () => (said.replaceChildren(), button.focus()) }, "Cancel"),
-    ];
+  const confirm = () => {
+    const seconds = Math.ceil(session.gradients.seconds);
+    const gigabytes = Math.ceil(session.gradients.bytes / 1e8) / 10;
+    const run = textButton("Run with gradients", () => submit(true), { id: "run-confirm" });
+    const cancel = textButton("Cancel", () => (said.replaceChildren(), prompt.focus()));
+    const cost = `Gradients of this prompt take about ${seconds} s and ${gigabytes} GB of memory.`;
+    said.replaceChildren(h("p", cost), h("div.buttons", run, cancel));
+    run.focus();
   };
   form.addEventListener("input", read);
-  form.addEventListener("submit", (event) => {
-    event.preventDefault();
-    submit(false).then(() => document.getElementById("run-confirm")?.focus());
-  });
+  form.addEventListener("submit", (event) => (event.preventDefault(), submit()));
   form.addEventListener("keydown", (event) => {
-    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
-    event.preventDefault();
-    form.requestSubmit();
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit();
   });
   return form;
 }
 
-/** Returns the parameters of `run`, or the problem that the form can see itself. */
+/** Returns the parameters of `run`; throws where the form itself can see a problem. */
 function runRequest({ prompt, target, backward, update, lr }, isText) {
-  const ids = prompt.trim().split(/[\s,]+/).filter(Boolean);
-  if (!isText && ids.some((id) => !/^\d+$/.test(id))) return { problem: new Error("Token ids are whole numbers.") };
-  const rate = Number(lr.replace("−", "-"));
-  if (update && (lr.trim() === "" || !Number.isFinite(rate))) return { problem: new Error(`${lr || "nothing"} is not a number.`) };
-  if ((backward || update) && target === "") {
-    return { problem: new Error("A loss needs a target: give the text that should follow.") };
+  const ids = prompt.split(/[\s,[\]]+/).filter(Boolean);
+  if (!isText && ids.some((id) => !/^\d+$/.test(id))) throw new Error("Token ids are whole numbers.");
+  const rate = Number(lr.replace("−", "-") || "none");
+  if (update && !Number.isFinite(rate)) throw new Error(`The learning rate must be a number, not “${lr}”.`);
+  if ((backward || update) && !target) {
+    throw new Error("A loss needs a target: give the text that should follow.");
   }
   return {
     ...(isText ? { prompt } : { ids: ids.map(Number) }),
-    target: target === "" ? null : target,
-    backward: backward || update || null,
-    update: update ? "sgd" : null,
-    lr: update ? rate : null,
+    target: target || null,
+    backward: backward || update,
+    ...(update ? { update: "sgd", lr: rate } : {}),
   };
 }
 
-function isLong(estimate) {
-  return Boolean(estimate) && (estimate.seconds > LONG_GRADIENTS.seconds || estimate.bytes > LONG_GRADIENTS.bytes);
-}
-
-function showBytes(bytes) {
-  return bytes >= 1e9 ? `${Math.round(bytes / 1e8) / 10} GB` : `${Math.round(bytes / 1e6)} MB`;
-}
-
 function errorLine(error) {
-  return h("p", { class: "error", role: "alert" }, visible(error.message), error.remedy && ` ${visible(error.remedy)}`);
+  const text = error.remedy ? `${error.message} ${error.remedy}` : error.message;
+  return h("p.error", { role: "alert" }, visible(text));
 }
