@@ -36,8 +36,8 @@ export const attentionScreen = {
       h("h1", "Where each head attends"),
       h(
         "p.faint",
-        `${showCount(heads.layers)} layers × ${showCount(heads.heads)} heads: queries down, keys across; `,
-        `the stronger the ink, the larger the share${pooled}`,
+        `${showCount(heads.layers)} layers × ${showCount(heads.heads)} heads · queries down, keys across · `,
+        `stronger ink, larger share${pooled}`,
       ),
       figure,
       readout,

@@ -163,11 +163,24 @@ function drawHeader() {
     editStrip(page) ?? "",
   );
   const command = trace?.command && h("code", visible(trace.command));
+  const { about } = session;
   footer.replaceChildren(
     command ? h("p", "Every number here stands in one trace: ", command) : "",
-    session.about ? h("p", { class: "checksum" }, `Pellucid ${session.about.version}, trace ${session.about.checksum}`) : "",
+    about ? h("p.checksum", `Pellucid ${about.version}, trace ${about.checksum}`) : "",
   );
+  markCurrent();
   drawProgress();
+}
+
+/** Marks the screen, and the token after which it reads. */
+function markCurrent() {
+  const mark = (link, isCurrent) => {
+    if (isCurrent) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  };
+  header.querySelectorAll("nav a").forEach((link) => mark(link, link.dataset.screen === screen?.id));
+  const position = screen === readScreen ? page.position : null;
+  header.querySelectorAll(".chips a").forEach((link, i) => mark(link, i === position));
 }
 
 function drawProgress() {
@@ -184,15 +197,12 @@ function isOffered(entry) {
 }
 
 function screenLink({ id, title }) {
-  const current = id === screen?.id ? "page" : null;
-  return h("a", { href: `#${id}`, data: { screen: id }, "aria-current": current }, title);
+  return h("a", { href: `#${id}`, data: { screen: id } }, title);
 }
 
 function chip({ label, id }, i) {
-  const isShown = screen?.id === "read" && page.position === i;
   const parts = [token(label, 24), h("span.place", `${i} · ${id}`)];
-  const link = { href: hashOf("read", i), "aria-current": isShown ? "true" : null };
-  return h("li", page.trace ? h("a", link, parts) : parts);
+  return h("li", page.trace ? h("a", { href: hashOf("read", i) }, parts) : parts);
 }
 
 function choice(label, chosen, options, onchange) {
@@ -303,10 +313,7 @@ async function route(isSame = false) {
   const scroll = isSame ? window.scrollY : history.state?.scroll ?? 0;
   main.removeAttribute("aria-busy");
   main.replaceChildren(view);
-  for (const link of header.querySelectorAll("nav a")) {
-    if (link.dataset.screen === screen.id) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
-  }
+  markCurrent();
   drawProgress();
   const title = view.querySelector("h1")?.textContent ?? screen.title;
   document.title = `${title} · ${visible(page.session.model)}`;

@@ -79,7 +79,7 @@ async function nextTokens(t, size, page) {
         faint(show(surprisal, "table")),
       ]),
     ),
-    count > tokens.length && !page.isExported && textButton(`Show ${count}`, more),
+    count > tokens.length && !page.isExported && textButton(`Show ${count} tokens`, more),
   );
   return section;
 }
@@ -148,7 +148,7 @@ function runForm(page) {
       "div.choices",
       h("span", label("target", "Target"), text("target")),
       h("span", box("backward"), label("backward", "gradients")),
-      h("span", box("update"), label("update", "one SGD update,"), label("lr", "rate"), text("lr")),
+      h("span", box("update"), label("update", "one SGD update,"), label("lr", "learning rate"), text("lr")),
     ),
     said,
   );

@@ -26,7 +26,6 @@ def answer(session: Session) -> dict[str, Any]:
         "failed": None if session.failed is None else {"message": session.failed},
         "most_tokens": session.most_tokens,
         "gradients": session.estimate_gradients(),
-        "has_tokenizer": session.model is not None and session.model.pretrained.tokenizer is not None,
         "is_exported": False,
     }
 
