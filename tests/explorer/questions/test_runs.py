@@ -52,6 +52,14 @@ def test_a_broken_run_does_not_tell_where_it_is(home: Path) -> None:
     assert str(home) not in text and "runs/a" not in text and "\u202e" not in text
 
 
+def test_a_message_about_a_file_names_the_run_alone(home: Path) -> None:
+    run = folder(home / "runs" / "deep" / "a", 5)
+    (run / "log.jsonl").unlink()
+    (run / "log.jsonl").mkdir()
+    (row,) = Session().ask("runs")["runs"]
+    assert row["state"] == "broken" and "a/log.jsonl" in row["why"] and "deep" not in row["why"]
+
+
 def test_many_runs_are_cut_and_counted(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pellucid.explorer.questions.runs.MOST_RUNS", 2)
     for name in "abc":

@@ -64,6 +64,12 @@ def test_a_long_text_has_a_bounded_answer(text: str) -> None:
     assert sum(len(row["pieces"]) for word in found["words"] for row in word["rows"]) < 25_000
 
 
+def test_a_word_of_many_letters_is_named_alone() -> None:
+    long, short = make_session(GPT2).ask("tokens", text="x" * 65 + " " + "x" * 63)["words"]
+    assert (long["how"], long["rows"], long["word"]) == ("too long", [], "x" * 64 + "…")
+    assert short["how"] == "merges" and short["rows"]
+
+
 def test_words_that_are_not_divided_are_counted() -> None:
     found = make_session(GPT2).ask("tokens", text="a b " * 100)
     assert len(found["words"]) + found["omitted"] == 201 and found["omitted"] > 0
