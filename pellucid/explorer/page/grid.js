@@ -48,8 +48,10 @@ export async function fillWindow(place, at, options, page) {
 async function turn(view, at) {
   const { rows, cols } = view.options;
   const answer = await view.page.ask("value", { at, rows, cols });
-  const named = (axis) => (axis === "1" ? null : axis); // an axis of one cell that a mean or a norm left
-  view.answer = { ...answer, row_axis: named(answer.row_axis), col_axis: named(answer.col_axis) };
+  // an axis of one cell, of a single prompt or left by a mean, has no heading
+  const named = (axis, size) => (axis === "1" || (axis === "b" && size === 1) ? null : axis);
+  const row_axis = named(answer.row_axis, answer.row_size);
+  view.answer = { ...answer, row_axis, col_axis: named(answer.col_axis, answer.col_size) };
   view.marks ??= spread(view.answer, view.options);
   draw(view);
 }

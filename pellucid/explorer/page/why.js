@@ -277,7 +277,7 @@ function onwardSection(cell, page) {
       to("next step", cell.following),
       to(cell.role === "grad" ? "its value" : "its gradient", cell.twin),
       button("what reads it", () => showUses(uses, cell, page)),
-      canEdit(page) && button("edit", () => startEdit(document.querySelector(".headline"), page)),
+      cell.can_edit && canEdit(page) && button("edit", () => startEdit(document.querySelector(".headline"), page)),
       cell.can_flatten && !cell.is_flattened && to("all writers of this channel", cell.at, "flatten"),
       cell.is_flattened && to("the last addition alone", cell.at),
       button("copy address", (event) => copyAddress(cell, event.target, page)),
