@@ -36,7 +36,7 @@ export const attentionScreen = {
       h("h1", "Where each head attends"),
       h(
         "p.faint",
-        `${showCount(heads.layers)} layers × ${showCount(heads.heads)} heads · queries down, keys across · `,
+        `${countOf(heads.layers, "layer")} × ${countOf(heads.heads, "head")} · queries down, keys across · `,
         `stronger ink, larger share${pooled}`,
       ),
       figure,
@@ -50,6 +50,10 @@ export const attentionScreen = {
 };
 
 /* ---- the small pictures ---- */
+
+function countOf(count, word) {
+  return `${showCount(count)} ${word}${count === 1 ? "" : "s"}`;
+}
 
 /** Returns the number of a layer: not every block need have a pattern. */
 function blockOf(layer) {

@@ -193,7 +193,7 @@ function valueItem(value, tree, norms) {
       h("span", shapeText(shape, about.axes)),
       norm("norm", name),
       norm("norm of its gradient", gradients.get(name)?.find(({ via }) => via === null)?.name),
-      h("span.number.faint", Number.isInteger(step) ? showCount(step + 1) : ""),
+      h("span", Number.isInteger(step) && [h("span.hidden", " step "), h("span.number.faint", showCount(step + 1))]),
     ),
     panel,
   );
