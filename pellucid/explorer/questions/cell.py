@@ -11,6 +11,7 @@ from pellucid.explain.derive import Derivation, derive
 from pellucid.explain.flatten import can_flatten
 from pellucid.explain.trace import Trace
 from pellucid.explorer.arithmetic import describe_arithmetic
+from pellucid.explorer.editing import FINISHED, find_computed, find_obstacle
 from pellucid.explorer.labels import show_label
 from pellucid.explorer.question import Range
 from pellucid.explorer.session import HeldTrace, Session
@@ -18,8 +19,6 @@ from pellucid.explorer.window import COLS, ROWS, TableWindow, find_window
 from pellucid.format import format_number
 from pellucid.names import LETTERS
 from pellucid.reference.op import Array, Box, Index
-from pellucid.reference.ops.indexing import put
-from pellucid.reference.tape import computed_name
 
 MOST_READS = 6
 """Windows of inputs in one answer."""
@@ -47,7 +46,7 @@ def answer(
     name, index, step = node.name, node.index, node.step
     about, formula = found.about(name), node.formula
     stands = find_window(found, name, index, rows, cols)
-    why_not = find_edit_obstacle(session, trace, name)
+    why_not = FINISHED if trace.request is None else find_obstacle(found, name)
     return {
         "at": node.address,
         "name": name,
@@ -242,11 +241,14 @@ def _make_note(node: Derivation) -> str | None:
 
 def _find_edit(node: Derivation) -> dict[str, Any] | None:
     """Returns what the formula of an edited cell gives, and where that stands."""
-    step, computed = node.step, computed_name(node.name)
-    if step is None or step.op is not put or step.inputs != (computed,):
+    computed = find_computed(node.trace, node.name)
+    if computed is None or node.step is None:
         return None
     value = node.trace.value(computed)
-    if int(np.ravel_multi_index(node.index, value.shape) if value.ndim else 0) not in step.attrs["places"]:
+    if (
+        int(np.ravel_multi_index(node.index, value.shape) if value.ndim else 0)
+        not in node.step.attrs["places"]
+    ):
         return None
     return {"at": node.trace.address(computed, node.index), "value": float(value[node.index])}
 
@@ -259,23 +261,3 @@ def _find_original(session: Session, held: HeldTrace, name: str, index: Index) -
         return None
     old, new = float(before[index]), float(after[index])
     return None if old == new or (math.isnan(old) and math.isnan(new)) else old
-
-
-def find_edit_obstacle(session: Session, held: HeldTrace, name: str) -> str | None:
-    """Returns why a number of this value cannot be edited; None where it can."""
-    tape = held.trace.tape
-    role, value = tape.roles[name], tape.values[name]
-    if session.model is None or held.request is None:
-        return "a trace is a finished run: open its model to edit a number."
-    if value.dtype.kind != "f":
-        return "whole numbers select what is read: run another prompt instead."
-    if role == "leaf":
-        return "it is an input of the run: edit a parameter or an activation."
-    if role == "grad":
-        return "a gradient follows from the forward pass: edit a parameter or an activation."
-    if role == "update":
-        return "an update follows from the gradients: edit a parameter or an activation."
-    edited = name.removesuffix(".computed")
-    if edited in tape.steps and tape.steps[edited].op is put and computed_name(edited) == name:
-        return f"it is what the formula of {edited} gives: edit {edited}."
-    return None

@@ -267,10 +267,20 @@ def test_a_number_that_is_edited_says_what_its_formula_gives() -> None:
     )
 
 
-def test_parameters_and_activations_of_a_model_can_be_edited_and_others_say_why_not() -> None:
+def test_every_number_of_a_model_but_those_that_select_can_be_edited() -> None:
     session = abcd()
     can = {name: session.ask("cell", at=at) for name, at in EDITABLE.items()}
-    assert [name for name, found in can.items() if found["can_edit"]] == ["param", "act"]
+    assert [name for name, found in can.items() if not found["can_edit"]] == ["ids"]
+    for name, at in EDITABLE.items():
+        if name != "ids":
+            answer = session.ask("edit", trace="t1", at=at, value=0.125)
+            edited = session.ask("cell", trace=answer["trace"], at=at)
+            assert edited["value"] == 0.125 != edited["original"] == can[name]["value"]
+            if is_step := name not in ("param", "leaf"):
+                assert edited["edited"]["value"] == can[name]["value"]
+                computed = session.ask("cell", trace=answer["trace"], at=edited["edited"]["at"])
+                assert not computed["can_edit"] and computed["formula"] != can[name]["formula"]
+            assert is_step == (edited["edited"] is not None)
     finished = Session(trace=session.get_trace(None).trace)
     assert "finished run" in finished.ask("cell", at="probs[t=1,v=2]")["why_not"]
 
