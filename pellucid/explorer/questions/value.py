@@ -6,6 +6,7 @@ import numpy as np
 
 from pellucid.dtypes import Array
 from pellucid.explain.address import parse
+from pellucid.explorer.editing import get_edited
 from pellucid.explorer.labels import show_label
 from pellucid.explorer.question import Range
 from pellucid.explorer.session import HeldTrace, Session
@@ -27,7 +28,8 @@ def answer(
     about, value = found.about(part.name), found.value(part.name)
     row_axis, col_axis = (None if n is None else about.axes[n] for n in (window.row, window.col))
     shown = (list(window.rows), list(window.cols)) if value.size else ([], [])
-    original = session.get_unedited(trace).trace.tape.values.get(part.name)
+    unedited = get_edited(found, part.name) or part.name  # X.computed stood under X before X was edited
+    original = session.get_unedited(trace).trace.tape.values.get(unedited)
     return {
         "name": part.name,
         "symbol": about.symbol,

@@ -148,6 +148,24 @@ def test_only_cells_whose_bits_differ_from_the_unedited_run_are_marked() -> None
     assert session.ask("value", trace="t1", at="x")["changed"] == []
 
 
+def test_an_edit_marks_what_it_changed_and_nothing_else() -> None:
+    session = Session.open("abcd")
+    first = session.run(RunRequest("A B")).trace
+    one = session.ask("edit", at="blocks.0.attn.pattern[t=1,s=0]", value=0.9)["trace"]
+    two = session.ask("edit", at="embed.weight[v=1,c=0]", value=3.0)["trace"]
+    assert session.ask("value", trace=one, at="blocks.0.attn.pattern")["changed"] == [[1, 0]]
+    for id in (one, two):
+        trace = session.traces[id].trace
+        for name, value in trace.tape.values.items():
+            found, before = (
+                session.ask("value", trace=id, at=name),
+                first.value(name.removesuffix(".computed")),
+            )
+            differs = (value.T != before.T if found["is_turned"] else value != before).reshape(-1)
+            places = [r * len(found["cols"]) + c for r, c in found["changed"]]
+            assert places == np.flatnonzero(differs).tolist()
+
+
 def test_not_a_number_is_unchanged_where_its_bits_are() -> None:
     session = make_session(2)
     copies = [Tape(), Tape()]
