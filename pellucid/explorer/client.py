@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import json
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -145,8 +146,10 @@ class ExplorerWorker:
         assert process.stdout is not None
         try:
             line = await asyncio.wait_for(process.stdout.readline(), START_SECONDS)
-        except BaseException:
+        except BaseException as error:
             process.kill()
+            if isinstance(error, TimeoutError):
+                raise ResourceError(f"opening took longer than {START_SECONDS:.0f} s.") from None
             raise
         if not line:
             raise ResourceError(f"the explorer's process ended with {_name_end(await process.wait())}.")
@@ -162,11 +165,14 @@ class ExplorerWorker:
     async def _read_answers(self, process: asyncio.subprocess.Process) -> None:
         """Hands each answer to its question until the process ends."""
         assert process.stdout is not None
-        while line := await process.stdout.readline():
-            id, status, body = line.split(b" ", 2)
-            answer = self._waiting.pop(int(id), None)
-            if answer is not None and not answer.done():
-                answer.set_result((int(status), body.rstrip()))
+        try:
+            while line := await process.stdout.readline():
+                id, status, body = line.split(b" ", 2)
+                answer = self._waiting.pop(int(id), None)
+                if answer is not None and not answer.done():
+                    answer.set_result((int(status), body.rstrip()))
+        except ValueError:  # not a line of this process: nothing that follows can be trusted
+            process.kill()
         end = _name_end(await process.wait())
         message = (
             f"the explorer's process ended with {end}, and its runs are lost. The next question restarts it."
@@ -182,4 +188,6 @@ def _error(status: int, message: str) -> tuple[int, bytes]:
 
 
 def _name_end(returncode: int) -> str:
+    if returncode == -signal.SIGKILL:
+        return "the signal 9, perhaps for want of memory"
     return f"the signal {-returncode}" if returncode < 0 else f"the exit code {returncode}"

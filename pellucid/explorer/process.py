@@ -40,7 +40,7 @@ class QuestionLine(NamedTuple):
 
     id: int
     name: str
-    parameters: Any
+    parameters: dict[str, Any]
     is_text: bool
 
 
@@ -73,8 +73,11 @@ class QuestionWorker:
 
         if asked.name not in list_questions():
             return False
-        given = asked.parameters.get("trace") if isinstance(asked.parameters, dict) else None
-        return get_method(asked.name) == "POST" or self.session.must_compute(given)
+        if get_method(asked.name) == "POST":
+            return True
+        given = [asked.parameters.get(key) for key in ("trace", "a", "b")]
+        traces: list[str | None] = [id for id in given if isinstance(id, str)]
+        return any(map(self.session.must_compute, traces or [None]))
 
     def _answer_all(self, waiting: "queue.Queue[QuestionLine]") -> None:
         while True:

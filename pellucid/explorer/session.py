@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pellucid.arguments import check_path
-from pellucid.errors import PellucidError, ResourceError, TokenError, UsageError
+from pellucid.errors import PellucidError, ResourceError, TokenError, UsageError, unknown
 from pellucid.explain.reuse import ReusingTape, has_same_bits
 from pellucid.explain.trace import Trace
 from pellucid.explorer.editing import (
@@ -46,6 +46,8 @@ MOST_BYTES = 4_000_000_000
 """Limits of the traces that a session holds, and of their bytes together: the least recently used is dropped,
 and computed again when it is asked for. Bytes that a trace shares with the weights or with another trace
 count once."""
+MOST_SUMMARIES = 5000
+"""Traces that a session makes in all, held or dropped."""
 MOST_RUN_BYTES = MOST_BYTES // 2
 """Bytes of the values of a forward pass; with `MOST_BYTES` it bounds the tokens of a prompt."""
 SMALL_BYTES = 100_000_000
@@ -330,7 +332,7 @@ class Session:
     @property
     def newest(self) -> TraceSummary | None:
         """The trace that was made last."""
-        return next(reversed(self.summaries.values()), None)
+        return next(reversed(list(self.summaries.values())), None)  # a copy: another thread may add one
 
     def estimate_gradients(self) -> dict[str, float] | None:
         """Returns the seconds and bytes that gradients of the newest prompt would take; None where there is
@@ -362,7 +364,9 @@ class Session:
     def _forward_seconds(self) -> float:
         """How long the newest forward pass took; 0 where none is held."""
         runs = [
-            held.seconds for held in self.traces.values() if held.request and not held.summary.has_gradients
+            held.seconds
+            for held in list(self.traces.values())
+            if held.request and not held.summary.has_gradients
         ]
         return runs[-1] if runs else 0.0
 
@@ -410,6 +414,8 @@ class Session:
         """Shows the run as `progress` while it is computed, and its message as `failed` where it fails."""
         self.failed = None
         try:
+            if self._count >= MOST_SUMMARIES:
+                raise ResourceError(f"this session has made {self._count:,} traces: open the model anew.")
             ids, size = self._check_size(request)
             self.progress = TraceProgress(ids, size.steps)
             if self.weights is not None:
@@ -521,7 +527,7 @@ class Session:
         id = self.newest.id if id is None else id
         summary = self.summaries.get(id)
         if summary is None:
-            raise UsageError(f"there is no trace {id!r}; there are {', '.join(self.summaries)}.")
+            raise UsageError(unknown("trace", id, list(self.summaries)))
         with self._changing:
             if id in self.traces:
                 self.traces[id] = held = self.traces.pop(id)  # the most recently used is the last
@@ -534,16 +540,23 @@ class Session:
 
     def get_unedited(self, held: HeldTrace) -> HeldTrace:
         """Returns the trace before the first edit: this one where it has none."""
-        root = self.summaries[held.id]
-        while root.parent is not None:
-            root = self.summaries[root.parent]  # those between need not be held
-        return held if root.id == held.id else self.get_trace(root.id)
+        root = self._find_root(held.id)
+        return held if root == held.id else self.get_trace(root)
+
+    def _find_root(self, id: str) -> str:
+        """Returns the id before the first edit; those between need not be held."""
+        while (parent := self.summaries[id].parent) is not None:
+            id = parent
+        return id
 
     def must_compute(self, id: Any) -> bool:
-        """Whether the trace of an id was dropped, so that a question about it takes as long as a run."""
+        """Whether the trace of an id, or the one before its edits, was dropped, so that a question about it
+        takes as long as a run."""
         if id is None and self.newest is not None:
             id = self.newest.id
-        return isinstance(id, str) and id in self.summaries and id not in self.traces
+        if not isinstance(id, str) or id not in self.summaries:
+            return False
+        return id not in self.traces or self._find_root(id) not in self.traces
 
     def ask(self, question: str, /, **parameters: Any) -> Mapping[str, Any]:
         """Returns the answer to a question, as `question.ask` does."""

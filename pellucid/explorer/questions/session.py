@@ -1,5 +1,6 @@
 """`session`: the model, its traces, and the run that is being computed."""
 
+import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -7,13 +8,19 @@ from typing import Any
 from pellucid.explorer.session import RunRequest, Session, TraceSummary
 from pellucid.format import escape_controls
 
+LARGEST = 200_000
+"""Bytes of the traces of an answer, about."""
+MOST_TOKENS = 4096
+"""Tokens of a trace that are listed: a file may hold any number."""
+
 
 def answer(session: Session) -> dict[str, Any]:
     """Returns the sizes of the model, prompts to begin with, every trace with its tokens and edits, and the
     progress of the run that is being computed.
 
-    `gradients` is what gradients of the newest prompt would take, None where that is next to nothing; the
-    `command` of a trace is None where no command line can give its token ids.
+    Of very many traces only the newest are listed; `omitted` counts the others. `gradients` is what
+    gradients of the newest prompt would take, None where that is next to nothing; the `command` of a trace is
+    None where no command line can give its token ids.
     """
     return {
         "model": escape_controls(session.name, keep=""),
@@ -21,7 +28,7 @@ def answer(session: Session) -> dict[str, Any]:
         **session.sizes,
         "has_tokenizer": session.model is None or session.model.pretrained.tokenizer is not None,
         "presets": session.presets,
-        "traces": [_describe_trace(session, summary) for summary in list(session.summaries.values())],
+        **_list_traces(session),
         "busy": _describe_progress(session),
         "failed": None if session.failed is None else {"message": session.failed},
         "most_tokens": session.most_tokens,
@@ -30,13 +37,26 @@ def answer(session: Session) -> dict[str, Any]:
     }
 
 
+def _list_traces(session: Session) -> dict[str, Any]:
+    """Returns the newest traces, as many as fit into the answer, and the number of older ones."""
+    found: list[dict[str, Any]] = []
+    summaries, room = list(session.summaries.values()), LARGEST
+    for summary in reversed(summaries):
+        found.append(_describe_trace(session, summary))
+        room -= len(json.dumps(found[-1]))
+        if room < 0:
+            break
+    return {"traces": found[::-1], "omitted": len(summaries) - len(found)}
+
+
 def _describe_progress(session: Session) -> dict[str, Any] | None:
     """Returns how far the run is; before its first step, how many weights have been read."""
     progress, weights = session.progress, session.weights
     if progress is None or weights is None:
         return None
-    found = {"what": progress.what, "step": progress.step, "steps": progress.steps}
-    if not found["step"]:
+    step = progress.step  # of tiled attention there may be more than were foreseen
+    found = {"what": progress.what, "step": step, "steps": max(step, progress.steps)}
+    if not step:
         found = {"what": "reading weights", "step": weights.read_count, "steps": len(weights)}
     return found | {"seconds": progress.elapsed, "tokens": session.label_tokens(progress.ids)}
 
@@ -47,7 +67,7 @@ def _describe_trace(session: Session, summary: TraceSummary) -> dict[str, Any]:
         "id": summary.id,
         "parent": summary.parent,
         "edits": summary.edits,
-        "tokens": session.label_tokens(summary.ids),
+        "tokens": session.label_tokens(summary.ids[:MOST_TOKENS]),
         "prompt": None if request is None else session.write_prompt(request.prompt),
         "target": None if request is None else session.write_prompt(request.target),
         "has_gradients": summary.has_gradients,

@@ -1,0 +1,46 @@
+"""Weights are read once each, by whichever thread comes first."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from pellucid.errors import FileError
+from pellucid.explorer import weights
+from pellucid.explorer.weights import HeldWeights
+from pellucid.pretrained import LazyWeights
+
+SHAPES = {f"w{i}": (10, 10) for i in range(20)}
+
+
+def test_each_weight_is_read_once_whatever_threads_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights, "BACKGROUND_BYTES", 0)
+    read: list[str] = []
+
+    def slow(name: str) -> np.ndarray:
+        time.sleep(0.001)
+        read.append(name)
+        return np.full((10, 10), len(read), np.float32)
+
+    held = HeldWeights(LazyWeights.from_function(SHAPES, slow), SHAPES)
+    held.read_ahead()
+    threads = [threading.Thread(target=held.read_all) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(read) == sorted(SHAPES) and held.read_count == len(held) == 20 and held.bytes == 16_000
+    assert all(held[name] is held[name] and held[name].dtype == np.float64 for name in held)
+
+
+def test_a_weight_that_cannot_be_read_fails_where_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights, "BACKGROUND_BYTES", 0)
+
+    def fail(name: str) -> np.ndarray:
+        raise FileError("the file is damaged.")
+
+    held = HeldWeights(LazyWeights.from_function(SHAPES, fail), SHAPES)
+    held.read_ahead()
+    with pytest.raises(FileError):
+        held.read_all()
