@@ -467,7 +467,8 @@ class Session:
             return self.model.trace(request.prompt, make_tape=progress.watch(Tape), **more)
         near = self._find_near(request, parent) or self._trace(replace(request, edits=()), progress)
         make_tape = partial(ReusingTape, near.tape, group_edits(near, request.edits))
-        trace = self.model.trace(request.prompt, make_tape=progress.watch(make_tape), **more)
+        with np.errstate(all="ignore"):  # a given number may be of any size
+            trace = self.model.trace(request.prompt, make_tape=progress.watch(make_tape), **more)
         if isinstance(trace.tape, ReusingTape):
             trace.tape.forget_previous()
         trace.run["edits"] = describe_edits(near, request.edits)

@@ -46,6 +46,7 @@ def answer(
     name, index, step = node.name, node.index, node.step
     about, formula = found.about(name), node.formula
     stands = find_window(found, name, index, rows, cols)
+    edited = _find_edit(node)
     why_not = FINISHED if trace.request is None else find_obstacle(found, name)
     return {
         "at": node.address,
@@ -63,13 +64,13 @@ def answer(
         "math": formula and formula.to_mathml_tree(),
         **describe_arithmetic(node),
         "stands": {"window": stands.address, "focus": stands.find_place(index)},
-        "reads": _list_reads(node, rows, cols),
+        "reads": [] if edited else _list_reads(node, rows, cols),  # a given number reads none
         "operands": [_describe_operand(operand) for operand in node.operands],
         "twin": _find_twin(found, name, index),
         "can_flatten": step is not None and can_flatten(found.tape, step),
         "is_flattened": node.is_flattened,
         "note": _make_note(node),
-        "edited": _find_edit(node),
+        "edited": edited,
         "original": _find_original(session, trace, name, index),
         "can_edit": why_not is None,
         "why_not": why_not,

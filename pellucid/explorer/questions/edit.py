@@ -49,14 +49,14 @@ def describe_change(before: HeldTrace, after: HeldTrace) -> str:
     if not np.isfinite(new).all():
         return "The probabilities of the next token are no longer finite numbers."
     was, now = int(np.argmax(old)), int(np.argmax(new))
-    if was != now:
-        names = [show_label(after.trace, "probs", "v", id, (0, t, id)) for id in (was, now)]
-        moves = [
-            f"{name} {describe_move(old[id], new[id])}" for name, id in zip(names, (was, now), strict=True)
-        ]
-        return f"The likeliest next token changes from {names[0]} to {names[1]}: {moves[0]}, and {moves[1]}."
-    name = show_label(after.trace, "probs", "v", was, (0, t, was))
-    return f"{name} {describe_move(old[was], new[was])} and stays the likeliest next token."
+    old_name, name = (show_label(after.trace, "probs", "v", id, (0, t, id)) for id in (was, now))
+    move = f"{name} {describe_move(old[now], new[now])}"
+    if not np.isfinite(old).all():
+        return f"{name} is the likeliest next token, with {100 * new[now]:.1f} %."
+    if was == now:
+        return f"{move} and stays the likeliest next token."
+    old_move = f"{old_name} {describe_move(old[was], new[was])}"
+    return f"The likeliest next token changes from {old_name} to {name}: {old_move}, and {move}."
 
 
 def describe_move(old: float, new: float) -> str:
@@ -65,9 +65,9 @@ def describe_move(old: float, new: float) -> str:
     >>> describe_move(0.25, 0.250001), describe_move(0.5, 0.5)
     ('rises from 25.0000 % to 25.0001 %', 'keeps 50.0 %')
     """
-    if old == new:
-        return f"keeps {100 * old:.1f} %"
     formats = [*(f".{decimals}f" for decimals in range(1, MOST_DECIMALS + 1)), ".6g", ".17g"]
     pairs = ((format(100 * old, form), format(100 * new, form)) for form in formats)
-    before, after = next(pair for pair in pairs if pair[0] != pair[1])
-    return f"{'falls' if new < old else 'rises'} from {before} % to {after} %"
+    for before, after in pairs:
+        if before != after:
+            return f"{'falls' if new < old else 'rises'} from {before} % to {after} %"
+    return f"keeps {100 * old:.1f} %"

@@ -81,9 +81,9 @@ def _describe_trace(session: Session, summary: TraceSummary) -> dict[str, Any]:
 
 
 def format_command(session: Session, request: RunRequest | None) -> str | None:
-    """Returns the command that explains a number of the trace; None where ids cannot be given there, and of
-    a trace without a file. Of a path, it has the last part alone."""
-    if not session.source:
+    """Returns the command that explains a number of the trace; None where ids or edits cannot be given
+    there, and of a trace without a file. Of a path, it has the last part alone."""
+    if not session.source or (request and request.edits):
         return None
     words = ["pellucid", "explain", shorten_path(session.source)]
     if request is None:

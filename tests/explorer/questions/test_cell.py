@@ -259,6 +259,7 @@ def test_a_number_that_is_edited_says_what_its_formula_gives() -> None:
     found = session.ask("cell", trace=held.id, at="y[i=1]")
     assert (found["value"], found["original"], found["op"]) == (5.0, 9.0, "put")
     assert found["edited"] == {"at": "y.computed[i=1]", "value": 9.0}
+    assert (found["reads"], found["operands"], found["line"]) == ([], [], [{"value": 5.0}])
     other = session.ask("cell", trace=held.id, at="y[i=0]")
     assert (
         other["edited"] is None

@@ -1,5 +1,7 @@
 """An edit answers with what changed, how much ran, and one true sentence about the prediction."""
 
+import json
+import math
 import os
 import time
 from typing import Any
@@ -64,11 +66,13 @@ def test_the_sentence(session: Session, at: str, value: float, sentence: str) ->
     assert session.ask("edit", at=at, value=value)["sentence"] == sentence
 
 
-@pytest.mark.filterwarnings("ignore:.*encountered:RuntimeWarning")
-def test_a_prediction_that_overflows_says_so(session: Session) -> None:
-    answer = session.ask("edit", at="embed.weight[v=1,c=0]", value=1e308)
-    session.ask("edit", at="embed.weight[v=1,c=1]", value=1e308)
-    assert answer["sentence"]
+def test_a_prediction_that_overflows_says_so_and_can_be_undone(session: Session) -> None:
+    answer = session.ask("edit", at="embed.weight[v=1,c=0]", value=1e200)
+    assert answer["sentence"] == "The probabilities of the next token are no longer finite numbers."
+    assert json.loads(json.dumps(answer, allow_nan=False))["next"]["after"][0]["p"] == "nan"
+    undone = session.ask("edit", trace="t2", at="embed.weight[v=1,c=0]", value=0)
+    assert undone["next"]["after"] == session.ask("next", trace="t1")["tokens"]
+    assert undone["sentence"] == "B is the likeliest next token, with 32.4 %."
 
 
 @pytest.mark.parametrize(
@@ -79,6 +83,11 @@ def test_a_prediction_that_overflows_says_so(session: Session) -> None:
         (0.5, 0.5 + 1e-9, "rises from 50.0000000 % to 50.0000001 %"),
         (0.0, 1e-300, "rises from 0 % to 1e-298 %"),
         (1.0, 1.0, "keeps 100.0 %"),
+        (
+            0.17881847250837668,
+            math.nextafter(0.17881847250837668, 1),
+            "keeps 17.9 %",
+        ),  # 100 times both is one float
     ],
 )
 def test_a_move_shows_as_many_decimals_as_differ(old: float, new: float, wanted: str) -> None:
