@@ -27,7 +27,7 @@ export const attentionScreen = {
   actions: { layer: (step) => stepHead(step, 0), head: (step) => stepHead(0, step) },
   async show(main, args, page) {
     const heads = await page.ask("heads");
-    const place = (text, count) => Math.min(Number(text) || 0, count - 1);
+    const place = (text, count) => (/^\d+$/.test(text) ? Math.min(Number(text), count - 1) : 0);
     const [layer, head] = [place(args[0], heads.layers), place(args[1], heads.heads)];
     const [figure, view] = [h("div"), h("section.chosen")];
     const readout = h("p.readout", h("span.faint", HINT));
