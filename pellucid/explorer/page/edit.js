@@ -33,9 +33,10 @@ export async function startEdit(element, page) {
   const cell = await page.ask("cell", { at }).catch(({ message }) => ({ why_not: message }));
   document.querySelector(".edit-problem")?.remove();
   const problem = h("span", { id: "edit-problem", class: "edit-problem error", role: "alert" });
+  const below = element.closest(".window") ?? element.parentElement; // a table that scrolls would clip it
   if (!cell.can_edit) {
     problem.textContent = visible(cell.why_not);
-    (element.matches("td") ? element : element.parentElement).append(problem);
+    below.append(problem);
     setTimeout(() => problem.remove(), REFUSAL_MS);
     return;
   }
@@ -50,19 +51,23 @@ export async function startEdit(element, page) {
     "aria-label": `New value of ${visible(at)}`,
     "aria-describedby": "edit-problem",
   });
-  const place = h("span.edit-place", input, problem);
+  const place = h("span.edit-place", input);
   const kept = element.matches("td, p") ? Array.from(element.childNodes) : null;
   if (kept) element.replaceChildren(place);
   else {
     element.hidden = true;
     element.after(place);
   }
+  let isOpen = true;
   const close = () => {
-    if (!place.isConnected) return;
+    if (!isOpen) return;
+    isOpen = false; // taking the input away blurs it, which closes again
     place.remove();
+    problem.remove();
     if (kept) element.replaceChildren(...kept);
     element.hidden = false;
     element.focus({ preventScroll: true });
+    keepFocus();
   };
   const apply = async () => {
     input.readOnly = true;
@@ -79,6 +84,7 @@ export async function startEdit(element, page) {
       input.setAttribute("aria-invalid", "true");
     }
   };
+  below.append(problem);
   place.addEventListener("click", (event) => event.stopPropagation());
   input.addEventListener("keydown", (event) => {
     event.stopPropagation();
@@ -135,7 +141,7 @@ function waysOfEdits({ session: { traces }, trace }) {
 }
 
 function describeEdits({ edits }) {
-  if (!edits.length) return "No number is set.";
+  if (!edits.length) return "The edits are undone.";
   const { at, value } = edits.at(-1);
   const more = edits.length > 1 ? `, and ${edits.length - 1} before it` : "";
   return [cellLink(at, visible(at)), ` is set to ${show(value, "line")}${more}.`];
