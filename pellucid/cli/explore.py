@@ -50,6 +50,8 @@ def explore(
     run = {name: value for name, value in given.items() if value is not None}
     if run and prompt is None:
         raise UsageError("--target, --update and --lr are of a prompt: give one after SOURCE.")
+    if lr is not None and update is None:
+        raise UsageError("--lr is the rate of an update: give the rule as well, --update sgd.")
     if export is not None:
         _export(source, run, export, at, size, force)
         return

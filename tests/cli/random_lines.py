@@ -126,6 +126,7 @@ HEAVY = {
     "verify": 0.01,
     "inspect": 0.4,
     "data prepare": 0.3,
+    "explore": 0.5,
     "get": 0.4,
     "tokenizer train": 0.6,
 }

@@ -168,6 +168,7 @@ def test_what_cannot_be_opened_is_one_message(
     [
         ("abcd", "--target", "C"),
         ("abcd", "--update", "sgd"),
+        ("abcd", "A B", "--lr", "1"),
         ("abcd", "A B", "--force"),
         ("abcd", "A B", "--at", "probs"),
         ("abcd", "A B", "--port", "65536"),
