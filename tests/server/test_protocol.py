@@ -26,10 +26,9 @@ def make_head(server: Running, line: str = "POST /api/run", *fields: str) -> byt
 
 
 def test_half_a_head_is_closed_however_it_is_sent(hurried: Running) -> None:
-    head = make_head(hurried, "GET /")
+    head, began = make_head(hurried, "GET /"), time.monotonic()
     with hurried.connect() as silent, hurried.connect() as half, hurried.connect() as slow:
         half.sendall(head[:20])
-        began = time.monotonic()
         for byte in head[:6]:
             slow.sendall(bytes([byte]))
             time.sleep(0.03)
