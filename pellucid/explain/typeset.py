@@ -238,15 +238,17 @@ def _mathml_symbol(symbol: Symbol) -> MathTree:
     if parts.accent:
         core = ["mover", {"accent": "true"}, core, _mo(_ACCENTS[parts.accent][0])]
     above = _tag("mrow", *(_tag("mtext", text) for text in parts.superscripts))
-    below = _mathml_axis(parts.subscript)
-    if parts.subscript and parts.superscripts:
+    axes = _separate(map(_mathml_axis, symbol.axes))
+    if parts.subscript:  # W_U with the axes c, v: a narrow gap stands between U and c
+        gap = [["mspace", {"width": "0.25em"}]] if axes else []
+        axes = [_mathml_axis(parts.subscript), *gap, *axes]
+    below = axes[0] if len(axes) == 1 else _tag("mrow", *axes)
+    if axes and parts.superscripts:
         core = _tag("msubsup", core, below, above)
-    elif parts.subscript:
+    elif axes:
         core = _tag("msub", core, below)
     elif parts.superscripts:
         core = _tag("msup", core, above)
-    if symbol.axes:
-        core = _tag("msub", core, _tag("mrow", *_separate(map(_mathml_axis, symbol.axes))))
     return _tag("mrow", _tag("mi", "d"), core) if parts.prefix else core
 
 

@@ -274,13 +274,14 @@ def test_mathml_is_well_formed_and_keeps_every_symbol(formulas: list[Formula]) -
 
 
 CHILDREN = {"mfrac": 2, "msup": 2, "msub": 2, "munder": 2, "mover": 2, "msubsup": 3}
-ELEMENTS = {"math", "mrow", "mi", "mn", "mo", "mtext", "msqrt", "mtable", "mtr", "mtd", *CHILDREN}
+ATTRIBUTES = ({}, {"display": "block"}, {"accent": "true"}, {"width": "0.25em"})
+ELEMENTS = {"math", "mrow", "mi", "mn", "mo", "mtext", "msqrt", "mtable", "mtr", "mtd", "mspace", *CHILDREN}
 
 
 def check_element(tree: Any) -> None:
     """Fails unless nested lists are known MathML elements with as many children as they need."""
     name, attributes, *children = tree
-    assert name in ELEMENTS and attributes in ({}, {"display": "block"}, {"accent": "true"})
+    assert name in ELEMENTS and attributes in ATTRIBUTES
     assert len(children) == CHILDREN.get(name, len(children))
     if name in ("mi", "mn", "mo", "mtext"):
         assert len(children) == 1 and isinstance(children[0], str)
