@@ -1,4 +1,4 @@
-"""Pictures of every screen of the explorer: python -m scripts.screenshots [MODEL PROMPT]
+"""Pictures of every screen of the explorer: python -m scripts.screenshots [MODEL PROMPT …]
 
 They are written to screenshots/, which is not committed, for a person to look at.
 """
@@ -10,14 +10,14 @@ from pathlib import Path
 from playwright.sync_api import Page, sync_playwright
 
 from tests.browser import served
-from tests.browser.driver import BROWSER_ARGUMENTS, wait_until_drawn
+from tests.browser.driver import BROWSER_ARGUMENTS, go, wait_until_drawn
 
 FOLDER = Path(__file__).parents[1] / "screenshots"
 SCREENS = {
     "read": "#read",
     "why": "#why",
-    "why-gradient": "#why/d.logits[0]",
-    "map": "#map",
+    "why-gradient": "#why/d.logits[t=0,v=0]",
+    "map": "#map/logits",
     "attention": "#attention",
     "wrong-address": "#why/nothing[t=9]",
 }
@@ -35,8 +35,8 @@ def shoot(page: Page, name: str) -> None:
     print(FOLDER / f"{name}.png")
 
 
-def main(model: str = "abcd", prompt: str = "A B") -> None:
-    server = served.start(model, prompt)
+def main(model: str = "abcd", prompt: str = "A B", *arguments: str) -> None:
+    server = served.start(model, prompt, *arguments)
     try:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(
@@ -47,13 +47,12 @@ def main(model: str = "abcd", prompt: str = "A B") -> None:
                 page.goto(server.address)
                 wait_until_drawn(page)
                 for screen, hash in SCREENS.items():
-                    page.evaluate("(hash) => { location.hash = hash }", hash)
-                    wait_until_drawn(page)
-                    shoot(page, f"{model}-{screen}-{view}")
+                    go(page, hash)
+                    shoot(page, f"{Path(model).stem}-{screen}-{view}")
             browser.close()
     finally:
         server.stop()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:3])
+    main(*(sys.argv[1:] or ["abcd", "A B", "--target", "C", "--update", "sgd"]))

@@ -102,9 +102,9 @@ class Visitor:
         violations = self.page.evaluate("globalThis.__violations ?? []")
         unexpected = [said for said in self.errors if not any(part in said for part in self.expected)]
         left = [url for url in self.requests if not url.startswith((self.origin, "data:"))]
-        assert not violations
-        assert not unexpected
-        assert not left
+        assert not violations, violations
+        assert not unexpected, unexpected
+        assert not left, left
 
 
 def why(at: str) -> str:

@@ -5,8 +5,9 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page
 
-from tests.browser.driver import Visitor, has_focus, tab_to, wait_until_drawn
+from tests.browser.driver import Visitor, go, has_focus, tab_to, wait_until_drawn
 from tests.browser.served import Served
+from tests.browser.test_shown_numbers import RUN_ARGUMENTS
 
 WIDE = {"viewport": {"width": 1280, "height": 900}}
 ZOOMED = {"viewport": {"width": 640, "height": 450}, "device_scale_factor": 2}
@@ -123,3 +124,14 @@ def test_the_other_screens(
     page.keyboard.press("Enter")
     tab_to(page, "td[data-at^='blocks.0.attn.pattern']")
     open_with(page, "Enter")
+
+
+def test_nothing_but_tables_scrolls_sideways(
+    visit: Callable[..., Visitor], serve: Callable[..., Served]
+) -> None:
+    """Every screen of a run with gradients and an update, at 320 px."""
+    page = visit(**PHONE).explore(serve("abcd", "A B", *RUN_ARGUMENTS))
+    screens = ("#read", "#why", "#map/embed.weight", "#attention/0/0", "#why/blocks.0.attn.q_proj.weight")
+    for hash in (*screens, "#why/unembed.weight@1[v=0,c=0]", "#why/d.logits[t=1,v=2]"):
+        go(page, hash)
+        check_layout(page)
