@@ -46,9 +46,10 @@ class Entrance:
         return f"http://127.0.0.1:{self.access.port}/open/{self._token}"
 
     async def open(self, request: Request) -> Response:
-        token, self._token = self._token, None
-        if token is None or not hmac.compare_digest(token.encode(), request.path_params["token"].encode()):
+        given = request.path_params["token"].encode()
+        if self._token is None or not hmac.compare_digest(self._token.encode(), given):
             raise RequestError("this address has been used: open the one that the command printed.", 404)
+        self._token = None
         return RedirectResponse(f"/explore/#key={self.access.key}", 303)
 
 

@@ -86,7 +86,8 @@ def test_the_link_for_the_browser_works_once(server: Running) -> None:
     assert second.status == 404 and "location" not in second.headers
 
 
-def test_a_guess_at_the_link_uses_it_up(server: Running) -> None:
+def test_a_wrong_guess_at_the_link_opens_nothing_and_leaves_it(server: Running) -> None:
     path = server.app.entrance.make_link().removeprefix(f"http://{server.host}")
-    assert server.ask("GET", "/open/x", key=None).status == 404
-    assert server.ask("GET", path, key=None).status == 404
+    for guess in ("x", "%ff", "k" * 32):
+        assert server.ask("GET", f"/open/{guess}", key=None).status == 404
+    assert server.ask("GET", path, key=None).status == 303
