@@ -5,12 +5,12 @@
  * stop; .readout says the focused head in numbers; section.chosen holds the windows and table.attended.
  */
 
-import { h } from "./dom.js";
+import { h, visible } from "./dom.js";
 import { fillWindow } from "./grid.js";
 import { hashOf, numberLink } from "./link.js";
 import { show, showCount } from "./number.js";
 import { plainTable, rowHeading } from "./table.js";
-import { token, visible } from "./token.js";
+import { token } from "./token.js";
 
 const NARROW = matchMedia("(max-width: 640px)");
 const SCHEMES = ["(prefers-color-scheme: dark)", "print"].map((query) => matchMedia(query));

@@ -6,11 +6,10 @@
  * #redo, #reset and table.changes.
  */
 
-import { h } from "./dom.js";
+import { h, visible } from "./dom.js";
 import { cellLink } from "./link.js";
 import { format, show, showCount, withHyphen } from "./number.js";
 import { plainTable, rowHeading } from "./table.js";
-import { visible } from "./token.js";
 
 const EDIT_WORDS = {
   undo: ["Undo", "The edit is undone."],
@@ -48,7 +47,7 @@ export async function startEdit(element, page) {
     spellcheck: "false",
     size: Math.max(8, text.length),
     value: text,
-    "aria-label": `New value of ${visible(at)}`,
+    "aria-label": `New value of ${at}`,
     "aria-describedby": "edit-problem",
   });
   const place = h("span.edit-place", input);
@@ -126,7 +125,7 @@ export function editStrip(page) {
   return h(
     "section",
     { id: "edits", "aria-label": "Edits" },
-    h("p", result ? visible(result.sentence) : describeEdits(trace)),
+    h("p", result ? result.sentence : describeEdits(trace)),
     h("div.buttons", Object.entries(EDIT_WORDS).map(button)),
     result && changesOf(result),
   );
@@ -144,13 +143,13 @@ function describeEdits({ edits }) {
   if (!edits.length) return "The edits are undone.";
   const { at, value } = edits.at(-1);
   const more = edits.length > 1 ? `, and ${edits.length - 1} before it` : "";
-  return [cellLink(at, visible(at)), ` is set to ${show(value, "line")}${more}.`];
+  return [cellLink(at, at), ` is set to ${show(value, "line")}${more}.`];
 }
 
 function changesOf({ changed, changed_count: count }) {
   const some = changed.length < count ? `; the first ${changed.length}` : "";
   const rows = changed.map(({ name, most, at }) => [
-    rowHeading(cellLink(at, h("code", visible(name)))),
+    rowHeading(cellLink(at, h("code", name))),
     h("span.number", show(most, "table")),
   ]);
   return h(

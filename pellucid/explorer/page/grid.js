@@ -6,25 +6,12 @@
 import { h } from "./dom.js";
 import { hashOf } from "./link.js";
 import { show, showCount, spell, write } from "./number.js";
-import { token, visible } from "./token.js";
+import { token } from "./token.js";
 
 /**
- * What a window may show beside its numbers.
- * @typedef {Object} WindowOptions
- * @property {[number, number]|null} [focus] the framed cell: its row and column in the first window
- * @property {number[][]} [marks] washed parts: first and last row, first and last column of each
- * @property {"a"|"b"|"c"} [wash] the wash and the border of the marks
- * @property {number} [heat] the magnitude of the darkest cell; without it the cells have no heat
- * @property {number} [rows] rows of a window
- * @property {number} [cols] columns of a window
- * @property {string} [title] what stands above the table in place of the value's name
- */
-
-/**
- * Makes the window that begins at an address.
- * @param {string} at the address of the window's first cell
- * @param {WindowOptions} options
- * @param {any} page
+ * Makes the window that begins at the address of its first cell. Options: `focus`, the [row, column] of the
+ * framed cell; `marks`, the washed parts as [first row, last row, first column, last column], with `wash` "a",
+ * "b" or "c"; `heat`, the magnitude of the darkest cell; `rows` and `cols` of a window; `title` for the caption.
  */
 export async function valueWindow(at, options, page) {
   const view = { figure: h("div.window"), options, page, marks: null };
@@ -140,7 +127,7 @@ function drawCell({ answer, marks, options }, value, r, c, isChanged) {
 }
 
 function heading({ i, label }, axis, scope) {
-  const name = label ? `${axis} ${i} ${visible(label)}` : null;
+  const name = label ? `${axis} ${i} ${label}` : null;
   return h("th", { scope, "aria-label": name }, `${axis}=${i}`, label && [" ", token(label)]);
 }
 
@@ -149,7 +136,7 @@ function caption({ answer, options }) {
   const part = (list, size, noun) =>
     list.length < size && h("span.faint", ` · ${list.length} of ${showCount(size)} ${noun}`);
   return [
-    h("span.name", options.title ?? visible(answer.name)),
+    h("span.name", options.title ?? answer.name),
     answer.fixed.length > 0 && [" at", answer.fixed.map(place)],
     part(answer.rows, answer.row_size, "rows"),
     part(answer.cols, answer.col_size, "columns"),
@@ -158,8 +145,8 @@ function caption({ answer, options }) {
 }
 
 function describe(answer) {
-  const fixed = answer.fixed.map(({ axis, i, label }) => `${axis} ${label ? visible(label) : i}`);
-  return [visible(answer.meaning || answer.name), ...fixed].join(", ");
+  const fixed = answer.fixed.map(({ axis, i, label }) => `${axis} ${label || i}`);
+  return [answer.meaning || answer.name, ...fixed].join(", ");
 }
 
 const SIDES = [
@@ -177,7 +164,7 @@ function ways(view) {
       const again = view.figure.querySelector(`[data-side=${side}]`);
       (again ?? view.figure.querySelector("td[tabindex='0']"))?.focus();
     };
-    const properties = { type: "button", "aria-label": label, title: label, data: { side }, onclick: move };
+    const properties = { "aria-label": label, title: label, data: { side }, onclick: move };
     return h("button", properties, arrow);
   };
   return h("div.ways", SIDES.filter(([side]) => view.answer[side]).map(button));
@@ -192,7 +179,7 @@ async function tryTurn(view, at) {
     return true;
   } catch (error) {
     view.figure.querySelector(".error")?.remove();
-    view.figure.append(h("p.error", { role: "alert" }, visible(error.message)));
+    view.figure.append(h("p.error", { role: "alert" }, error.message));
     return false;
   }
 }
@@ -252,13 +239,14 @@ function openAt(view, cell) {
 
 /** Returns what a screen reader says of a cell: "t ·on, s ·cat, 3.802". */
 function speak({ row_axis, col_axis, rows, cols, numbers }, r, c) {
-  const name = (axis, { i, label }) => axis && `${axis} ${label ? visible(label) : i}`;
+  const name = (axis, { i, label }) => axis && `${axis} ${label || i}`;
   const parts = [name(row_axis, rows[r]), name(col_axis, cols[c]), spell(numbers[r][c], "table")];
   return parts.filter(Boolean).join(", ");
 }
 
-/** Scrolls a table sideways so that the focus is in view, and a whole column stands beside the headings. */
+/** Scrolls a table sideways, where the focus is out of view, so that a whole column follows the headings. */
 function center({ scroll, cells, here: [r, c] }) {
+  if (cells[r][c].offsetLeft + cells[r][c].offsetWidth <= scroll.clientWidth) return;
   const room = (scroll.clientWidth - cells[r][0].offsetLeft - cells[r][c].offsetWidth) / 2;
   const first = cells[r].find((cell) => cell.offsetLeft >= cells[r][c].offsetLeft - Math.max(room, 0));
   scroll.scrollLeft = first.offsetLeft - cells[r][0].offsetLeft;

@@ -15,7 +15,7 @@
  *   };
  *
  * Whatever `show` throws is shown with Retry. `page` has:
- *   session, trace           the last answer to `session`; the chosen entry of session.traces, null without one
+ *   session, trace           the last answer to `session`; the chosen entry of its traces, or null
  *   ask(name, given)         the answer to a question about the chosen trace; it is kept
  *   post(name, given)        the same for questions that run or edit
  *   names()                  the answer to `names`
@@ -31,15 +31,14 @@
 
 import { ask, AskError, isExported, post, takeKey } from "./ask.js";
 import { attentionScreen } from "./attention.js";
-import { h } from "./dom.js";
-import { canEdit, editStrip, listenToUndo, startEdit } from "./edit.js";
+import { h, visible } from "./dom.js";
+import { canEdit, listenToUndo, startEdit } from "./edit.js";
+import { drawHeader, isOffered, markCurrent, pin } from "./header.js";
 import { listenToKeys, showKeys } from "./keys.js";
-import { cellLink, hashOf, readHash } from "./link.js";
+import { hashOf, readHash } from "./link.js";
 import { mapScreen } from "./map.js";
-import { chooseDigits, chosenDigits, peek, show, showCount, toggleCovering, withHyphen } from "./number.js";
+import { peek, toggleCovering, withHyphen } from "./number.js";
 import { readScreen } from "./read.js";
-import { searchBox } from "./search.js";
-import { shorten, token, visible } from "./token.js";
 import { whyScreen } from "./why.js";
 
 const SCREENS = [readScreen, whyScreen, mapScreen, attentionScreen];
@@ -51,21 +50,18 @@ const FAILURES = {
   refused: "This cannot be shown",
 };
 
-const header = document.getElementById("header");
 const main = document.getElementById("main");
-const footer = document.getElementById("footer");
 const live = document.getElementById("live");
 
-let screen = null;
 let drawing = 0;
 let timer = null;
 let isRunning = false;
 /** Addresses opened one after another; each entry of the history keeps its own. */
 let walked = [];
-/** Pinned cells: {at, value}. */
-const pins = [];
 
 const page = {
+  screens: SCREENS,
+  screen: null,
   session: null,
   trace: null,
   isExported,
@@ -80,12 +76,12 @@ const page = {
   walk,
   recallWindow: (at) => history.state?.windows?.[at],
   keepWindow: (at, turned) => keepState({ windows: { ...history.state?.windows, [at]: turned } }),
-  announce: (text) => (live.textContent = text),
+  announce: (text) => (live.textContent = visible(text)),
   fail,
   actions: {
     search: () => document.getElementById("search")?.focus(),
     why: (_, target) => target.dataset?.at && go(hashOf("why", target.dataset.at), target),
-    pin: (_, target) => pin(target.dataset?.at ?? screen?.here?.()),
+    pin: (_, target) => pin(target.dataset?.at ?? page.screen?.here?.(), page),
     cover,
     get edit() {
       const place = (target) => target.closest("[data-at]") ?? main.querySelector(".headline[data-at]");
@@ -96,7 +92,7 @@ const page = {
 };
 
 function findAction(action) {
-  return screen?.actions?.[action] ?? page.actions[action];
+  return page.screen?.actions?.[action] ?? page.actions[action];
 }
 
 /* ---- the session ---- */
@@ -105,7 +101,7 @@ async function reload() {
   page.session = await ask("session");
   const { traces } = page.session;
   page.trace = traces.find(({ id }) => id === page.trace?.id) ?? traces.at(-1) ?? null;
-  drawHeader();
+  drawHeader(page);
   clearTimeout(timer);
   if (page.session.busy) timer = setTimeout(poll, POLL_MS);
 }
@@ -138,117 +134,11 @@ async function choose(id) {
   const found = page.session.traces.find((trace) => trace.id === id);
   if (!found) throw new AskError(`There is no trace ${id}.`, "refused");
   page.trace = found;
-  drawHeader();
+  drawHeader(page);
   await route(true);
 }
 
-/* ---- header and footer ---- */
-
-/** Draws what stands around the screen; only the progress while the reader uses the header. */
-function drawHeader() {
-  const { session, trace } = page;
-  if (header.querySelector("input:focus")) return drawProgress();
-  const tokens = trace?.tokens ?? session.busy?.tokens ?? [];
-  const model = visible(session.model.split("/").at(-1));
-  header.replaceChildren(
-    h(
-      "div.top",
-      h("a.model", { href: "#read" }, model),
-      tokens.length > 0 && h("ol.chips", { "aria-label": "Tokens" }, tokens.map(chip)),
-      h("div.tools", trace && searchBox(page), traceChoice(), digitsChoice(), keysButton()),
-    ),
-    h("p.progress"),
-    h("nav", { "aria-label": "Screens" }, SCREENS.filter(isOffered).map(screenLink)),
-    pins.length > 0 ? pinned() : "",
-    editStrip(page) ?? "",
-  );
-  const command = trace?.command && h("code", visible(trace.command));
-  const { about } = session;
-  footer.replaceChildren(
-    command ? h("p", "Every number here stands in one trace: ", command) : "",
-    about ? h("p.checksum", `Pellucid ${about.version}, trace ${about.checksum}`) : "",
-  );
-  markCurrent();
-  drawProgress();
-}
-
-/** Marks the screen, and the token after which it reads. */
-function markCurrent() {
-  const mark = (link, isCurrent) => {
-    if (isCurrent) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
-  };
-  header.querySelectorAll("nav a").forEach((link) => mark(link, link.dataset.screen === screen?.id));
-  const position = screen === readScreen ? page.position : null;
-  header.querySelectorAll(".chips a").forEach((link, i) => mark(link, i === position));
-}
-
-function drawProgress() {
-  const { busy } = page.session;
-  const step = busy?.steps ? `step ${showCount(busy.step)} of ${showCount(busy.steps)}, ` : "";
-  const text = busy ? `${visible(busy.what)}: ${step}${Math.round(busy.seconds)} s` : "";
-  const places = Array.from(document.querySelectorAll(".progress"));
-  // the screen's own place, where it has one, in place of the header's
-  places.forEach((place, i) => (place.textContent = i === places.length - 1 ? text : ""));
-}
-
-function isOffered(entry) {
-  return page.trace || entry.needsTrace === false;
-}
-
-function screenLink({ id, title }) {
-  return h("a", { href: `#${id}`, data: { screen: id } }, title);
-}
-
-function chip({ label, id }, i) {
-  const parts = [token(label, 24), h("span.place", `${i} · ${id}`)];
-  return h("li", page.trace ? h("a", { href: hashOf("read", i) }, parts) : parts);
-}
-
-function choice(label, chosen, options, onchange) {
-  const option = ([value, text]) => h("option", { value, selected: value === chosen }, text);
-  const change = (event) => onchange(event.target.value);
-  return h("label", `${label} `, h("select", { onchange: change }, options.map(option)));
-}
-
-function traceChoice() {
-  const { traces } = page.session;
-  if (traces.length < 2) return null;
-  const name = ({ id, tokens, edits }) => {
-    const edited = edits.length ? `, ${edits.length} edit${edits.length > 1 ? "s" : ""}` : "";
-    return `${id}: ${shorten(tokens.map(({ label }) => label).join(""), 20)}${edited}`;
-  };
-  return choice("Trace", page.trace.id, traces.map((trace) => [trace.id, name(trace)]), choose);
-}
-
-function digitsChoice() {
-  const counts = ["2", "3", "4", "5", "6", "7", "8"].map((n) => [n, n]);
-  const options = [["", "4 to 6"], ...counts, ["exact", "exact"]];
-  return choice("Digits", String(chosenDigits() ?? ""), options, (text) => {
-    chooseDigits(text);
-    route(true);
-  });
-}
-
-function keysButton() {
-  const properties = { type: "button", class: "plain", onclick: page.actions.keys };
-  return h("button", properties, "Keys ", h("kbd", "?"));
-}
-
-function pinned() {
-  const number = (value) => h("span.number", value === null ? "" : show(value, "table"));
-  const entry = ({ at, value }) => h("li", cellLink(at, visible(at)), " ", number(value));
-  return h("div.pins", h("h2", "Pinned"), h("ul", pins.map(entry)));
-}
-
-async function pin(at) {
-  if (!at) return;
-  const found = pins.findIndex((entry) => entry.at === at);
-  if (found >= 0) pins.splice(found, 1);
-  else pins.push({ at, value: await page.ask("cell", { at }).then(({ value }) => value, () => null) });
-  page.announce(found >= 0 ? `${at} is no longer pinned` : `${at} is pinned`);
-  drawHeader();
-}
+/* ---- actions ---- */
 
 function cover() {
   const isCovered = document.documentElement.classList.toggle("covering", toggleCovering());
@@ -293,8 +183,8 @@ function walk(at) {
 async function route(isSame = false) {
   const number = ++drawing;
   delete main.dataset.drawn;
-  const [wanted, args] = readRoute();
-  screen = wanted;
+  const [screen, args] = readRoute();
+  page.screen = screen;
   if (screen !== whyScreen) walked = [];
   const view = h("div", { class: `screen ${screen.id}` });
   main.setAttribute("aria-busy", "true");
@@ -313,8 +203,8 @@ async function route(isSame = false) {
   const scroll = isSame ? window.scrollY : history.state?.scroll ?? 0;
   main.removeAttribute("aria-busy");
   main.replaceChildren(view);
-  markCurrent();
-  drawProgress();
+  drawHeader(page);
+  markCurrent(page);
   const title = view.querySelector("h1")?.textContent ?? screen.title;
   document.title = `${title} · ${visible(page.session.model)}`;
   const isBack = !isSame && history.state?.seen === true;
@@ -336,9 +226,9 @@ function readRoute() {
   const trace = id === "trace" && page.session.traces.find((entry) => entry.id === args[0]);
   if (trace && trace !== page.trace) {
     page.trace = trace;
-    drawHeader();
+    drawHeader(page);
   }
-  const found = SCREENS.find((entry) => entry.id === id && isOffered(entry));
+  const found = SCREENS.find((entry) => entry.id === id && isOffered(entry, page));
   return found ? [found, args] : [SCREENS[0], []];
 }
 
@@ -379,10 +269,10 @@ function fail(error, retry, at) {
   return h(
     "div",
     { class: "failure", role: "alert" },
-    h("p", visible(error.message)),
-    error.remedy && h("p", visible(error.remedy)),
-    isMissing && command && h("p", "This command shows it: ", h("code", visible(command))),
-    !isMissing && h("button", { type: "button", onclick: retry }, "Retry"),
+    h("p", error.message),
+    error.remedy && h("p", error.remedy),
+    isMissing && command && h("p", "This command shows it: ", h("code", command)),
+    !isMissing && h("button", { onclick: retry }, "Retry"),
   );
 }
 

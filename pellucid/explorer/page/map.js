@@ -10,7 +10,6 @@ import { changedNames } from "./edit.js";
 import { fillWindow } from "./grid.js";
 import { glossaryRow, hashOf } from "./link.js";
 import { show, showCount } from "./number.js";
-import { visible } from "./token.js";
 
 /** The branches in order, and the words that the names of their values begin with. */
 const BRANCHES = [
@@ -134,7 +133,7 @@ function branchItem(branch, tree) {
   const inner = h("ul", { hidden: true });
   const { id, values } = branch;
   const fill = () => fillBranch(inner, branch, tree);
-  const { button, open } = opener({ class: "branch", data: { branch: id } }, visible(id), inner, fill);
+  const { button, open } = opener({ class: "branch", data: { branch: id } }, id, inner, fill);
   const isParameter = ({ role, base }) => role === "param" || (role === "update" && !/\.[mv]$/.test(base));
   const size = ({ shape }) => shape.reduce((product, length) => product * length, 1);
   const parameters = values.filter(isParameter).reduce((sum, value) => sum + size(value), 0);
@@ -178,12 +177,12 @@ function valueItem(value, tree, norms) {
   const panel = h("div.panel", { hidden: true });
   const { button, open } = opener(
     { class: "name", disabled: !page.trace, data: { name } },
-    visible(value.leaf),
+    value.leaf,
     panel,
     (wanted = partsOfName(name)) => fillPanel(panel, value, about, wanted, tree),
   );
   tree.open.set(name, open);
-  const [letter, ...index] = visible(about.symbol ?? "").split("_");
+  const [letter, ...index] = (about.symbol ?? "").split("_");
   return h(
     "li",
     h(
@@ -208,11 +207,11 @@ function fillPanel(panel, { name, role, op, step }, about, wanted, { page, names
   const places = shown.map(() => h("div.window"));
   const given = role === "param" ? "a parameter" : "given";
   const origin = op ? `step ${showCount(step + 1)} of ${showCount(names.steps)}: ${op}` : given;
-  const link = (part) => h("a", { href: hashOf("map", part.name) }, h("code", ` ${visible(part.via)}`));
+  const link = (part) => h("a", { href: hashOf("map", part.name) }, h("code", ` ${part.via}`));
   const also = others.get(name) ?? [];
   panel.replaceChildren(
-    h("p", visible(about.meaning || name), h("span.faint", ` · ${origin}`)),
-    also.length ? h("p.faint", "Other names: ", h("code", visible(also.join(", ")))) : "",
+    h("p", about.meaning || name, h("span.faint", ` · ${origin}`)),
+    also.length ? h("p.faint", "Other names: ", h("code", also.join(", "))) : "",
     h("div", { class: shown.length > 1 ? "columns even" : null }, places),
     parts.length ? h("p.faint", "Parts of its gradient, through", parts.map(link)) : "",
   );

@@ -24,6 +24,7 @@ export function formula(nested, text) {
 }
 
 function mathElement(nested) {
+  if (/^[\u2061-\u2064]$/.test(nested)) return new Text(nested); // invisible times and its kin
   if (!Array.isArray(nested)) return String(nested);
   const [tag, attributes, ...children] = nested;
   const known = Object.entries(attributes ?? {}).filter(([name]) => ATTRIBUTES.has(name));

@@ -10,7 +10,7 @@ import { h } from "./dom.js";
 import { hashOf, numberLink } from "./link.js";
 import { show, showCount } from "./number.js";
 import { plainTable, rowHeading } from "./table.js";
-import { token, visible } from "./token.js";
+import { token } from "./token.js";
 
 const NEXT_COUNTS = [8, 24, 64];
 
@@ -113,7 +113,7 @@ async function largestGradients(page) {
       "gradients",
       ["parameter", "norm", "largest entry"],
       gradients.map(({ name, norm, at, value }) => [
-        rowHeading(h("a", { href: hashOf("map", `d.${name}`) }, h("code", visible(name)))),
+        rowHeading(h("a", { href: hashOf("map", `d.${name}`) }, h("code", name))),
         h("span.number", show(norm, "table")),
         numberLink(at, value, "table"),
       ]),
@@ -137,7 +137,7 @@ function runForm(page) {
   const label = (id, words) => h("label", { for: id }, words);
   const prompt = h("textarea", { id: "prompt", rows: "1", spellcheck: "false" }, draft.prompt);
   const said = h("div.said", { "aria-live": "polite" });
-  const preset = (words) => textButton(visible(words), () => ((prompt.value = words), submit()));
+  const preset = (words) => textButton(words, () => ((prompt.value = words), submit()));
   const form = h(
     "form",
     { id: "run", "aria-label": "Run a prompt", novalidate: true },
@@ -210,5 +210,5 @@ function runRequest({ prompt, target, backward, update, lr }, isText) {
 
 function errorLine(error) {
   const text = error.remedy ? `${error.message} ${error.remedy}` : error.message;
-  return h("p.error", { role: "alert" }, visible(text));
+  return h("p.error", { role: "alert" }, text);
 }

@@ -2,7 +2,6 @@
 
 import { h } from "./dom.js";
 import { glossaryRow, hashOf } from "./link.js";
-import { visible } from "./token.js";
 
 const MOST_SUGGESTIONS = 10;
 
@@ -63,8 +62,8 @@ export function searchBox(page) {
         h(
           "li",
           { id: `suggestion-${i}`, role: "option", onmousedown: (event) => take(event, name) },
-          h("span.number", visible(name), h("small", ` ${shape.join(" × ")}`)),
-          h("span.faint", visible(about[glossaryRow(name)]?.meaning ?? "")),
+          h("span.number", name, h("small", ` ${shape.join(" × ")}`)),
+          h("span.faint", about[glossaryRow(name)]?.meaning ?? ""),
         ),
       ),
     );

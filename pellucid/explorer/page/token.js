@@ -1,18 +1,8 @@
-/** Token text: blanks arrive as visible marks; what would turn or hide text is written as an escape. */
+/** Token text: blanks arrive as visible marks. */
 
-import { h } from "./dom.js";
+import { h, visible } from "./dom.js";
 
 const MOST_CHARACTERS = 12;
-const HIDDEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0\ufe00-\ufe0f]/gu;
-
-/** Returns text in which control, bidirectional and invisible characters are written as \u202e. */
-export function visible(text) {
-  return text.replace(HIDDEN, (character) =>
-    Array.from({ length: character.length }, (_, i) => character.charCodeAt(i).toString(16).padStart(4, "0"))
-      .map((digits) => `\\u${digits}`)
-      .join(""),
-  );
-}
 
 /** Returns at most 12 characters of a token's text. */
 export function shorten(text, most = MOST_CHARACTERS) {

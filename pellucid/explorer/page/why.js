@@ -2,13 +2,12 @@
 
 import { bars } from "./chart.js";
 import { h } from "./dom.js";
-import { canEdit, startEdit } from "./edit.js";
 import { fillWindow, valueWindow } from "./grid.js";
 import { cellLink, hashOf, numberLink } from "./link.js";
 import { formula } from "./math.js";
 import { show, showCount, spell, write } from "./number.js";
 import { pieces } from "./pieces.js";
-import { token, visible } from "./token.js";
+import { token } from "./token.js";
 
 const WASHES = ["a", "b", "c"];
 const MOST_CRUMBS = 6;
@@ -74,8 +73,8 @@ async function showValue(main, name, page) {
   ]);
   const size = shape.map(showCount).join(" × ");
   main.append(
-    h("h1", visible(meaning || name)),
-    h("p.address", `${visible(name)} · ${size}`),
+    h("h1", meaning || name),
+    h("p.address", `${name} · ${size}`),
     h("section", table),
   );
 }
@@ -99,9 +98,8 @@ function neighborPlace(axis, direction) {
 }
 
 function spellCell(cell) {
-  const place = ({ axis, i, label, about }) => `${about ?? axis} ${label ? visible(label) : i}`;
-  const meaning = visible(cell.meaning || cell.name);
-  return [meaning, ...cell.places.map(place), spell(cell.value, "line")].join(", ");
+  const place = ({ axis, i, label, about }) => `${about ?? axis} ${label || i}`;
+  return [cell.meaning || cell.name, ...cell.places.map(place), spell(cell.value, "line")].join(", ");
 }
 
 function plural(count, noun) {
@@ -125,8 +123,8 @@ function crumbs(walk) {
     h(
       "ol",
       before > 0 && h("li.faint", `${before} before`),
-      shown.map((at) => h("li", cellLink(at, visible(at)))),
-      h("li", { "aria-current": "page" }, visible(last)),
+      shown.map((at) => h("li", cellLink(at, at))),
+      h("li", { "aria-current": "page" }, last),
     ),
   );
 }
@@ -135,12 +133,12 @@ function headOf(cell) {
   const places = cell.places.filter(({ label }) => label);
   return h(
     "div.head",
-    h("h1", visible(cell.meaning || cell.name)),
+    h("h1", cell.meaning || cell.name),
     write(h("p.headline.number", { data: { at: cell.at } }), show(cell.value, "headline")),
     cell.token && h("p", "The token ", token(cell.token, 24)),
     h(
       "p.address",
-      h("span.number", visible(cell.at)),
+      h("span.number", cell.at),
       places.map(({ axis, i, label }) => h("span.place", `${axis}=${i} `, token(label, 24))),
     ),
     h("p.faint", stepText(cell)),
@@ -173,7 +171,7 @@ function formulaOf(cell) {
 }
 
 function arithmeticOf(cell, page) {
-  if (!cell.line) return null;
+  if (!cell.line || cell.edited) return null;
   const isSum = cell.line.every((piece) => piece === "-" || piece.kind === "total");
   const result = write(h("strong"), show(cell.value, "line"));
   const count = cell.terms.length + cell.folded;
@@ -182,7 +180,7 @@ function arithmeticOf(cell, page) {
     isSum
       ? h("p.line", `the sum of ${plural(count, "term")}: `, h("span.number", result))
       : h("p.line.number", "= ", pieces(cell.line), " = ", result),
-    cell.note && h("p.faint", visible(cell.note)),
+    cell.note && h("p.faint", cell.note),
     cell.terms.length > 0 && h("div.scroll", termsTable(cell)),
     cell.folded > 0 && !page.isExported && moreButton(cell, page),
   );
@@ -202,7 +200,10 @@ function termsTable(cell) {
   return h(
     "table.terms",
     h("caption", rest.length ? "The largest terms, and the sum of the others" : "Its terms"),
-    h("tbody", cell.terms.map((term, i) => row(whereOf(term.where), pieces(term.line), term.value, drawn[i]))),
+    h(
+      "tbody",
+      cell.terms.map((term, i) => row(whereOf(term.where), pieces(term.line), term.value, drawn[i])),
+    ),
     h(
       "tfoot",
       rest.map((value) => row(plural(cell.folded, "smaller term"), null, value, drawn.at(-1))),
@@ -223,13 +224,13 @@ function moreButton(cell, page) {
       target.replaceWith(page.fail(error, page.refresh));
     }
   };
-  return h("button", { type: "button", onclick: showMore }, `show ${plural(count, "term")}`);
+  return h("button", { onclick: showMore }, `show ${plural(count, "term")}`);
 }
 
 function whereOf(where) {
   return where.map(([axis, i, label], k) => [
     k > 0 && ", ",
-    axis === "name" ? visible(String(i)) : `${axis}=${i}`,
+    axis === "name" ? String(i) : `${axis}=${i}`,
     label && [" ", token(label)],
   ]);
 }
@@ -255,8 +256,8 @@ function operandRow({ at, value, meaning, symbol, places, opens, others }, wash)
       { class: "operand", href: opens ? hashOf("why", at) : null, data: { at } },
       h(
         "span.what",
-        h("span.meaning", visible(meaning || symbol || "")),
-        h("span.address", visible(at), labels),
+        h("span.meaning", meaning || symbol || ""),
+        h("span.address", at, labels),
       ),
       write(h("span.number"), show(value, "line")),
     ),
@@ -266,7 +267,7 @@ function operandRow({ at, value, meaning, symbol, places, opens, others }, wash)
 
 function onwardSection(cell, page) {
   const to = (text, ...parts) => parts[0] && h("a.button", { href: hashOf("why", ...parts) }, text);
-  const button = (text, onclick) => h("button", { type: "button", onclick }, text);
+  const button = (text, onclick) => h("button", { onclick }, text);
   const uses = h("div.uses");
   return h(
     "section",
@@ -277,7 +278,7 @@ function onwardSection(cell, page) {
       to("next step", cell.following),
       to(cell.role === "grad" ? "its value" : "its gradient", cell.twin),
       button("what reads it", () => showUses(uses, cell, page)),
-      cell.can_edit && canEdit(page) && button("edit", () => startEdit(document.querySelector(".headline"), page)),
+      cell.can_edit && page.actions.edit && button("edit", () => page.actions.edit(null, document.body)),
       cell.can_flatten && !cell.is_flattened && to("all writers of this channel", cell.at, "flatten"),
       cell.is_flattened && to("the last addition alone", cell.at),
       button("copy address", (event) => copyAddress(cell, event.target, page)),
@@ -290,8 +291,8 @@ async function showUses(element, cell, page) {
   try {
     const { readers } = await page.ask("uses", { name: cell.name, at: cell.at });
     const text = readers.length ? `Read by ${plural(readers.length, "step")}` : "No step reads it";
-    const about = ({ op, meaning }) => h("span.faint", visible(meaning || op || ""));
-    const entry = (reader) => h("li", cellLink(reader.at, visible(reader.name)), " ", about(reader));
+    const about = ({ op, meaning }) => h("span.faint", meaning || op || "");
+    const entry = (reader) => h("li", cellLink(reader.at, reader.name), " ", about(reader));
     element.replaceChildren(h("p.faint", text), h("ul", readers.map(entry)));
     page.announce(text);
     element.querySelector("a")?.focus();
