@@ -88,14 +88,15 @@ def ask(session: "Session", name: str, given: Given = (), is_text: bool = False)
             if names
             else f"the question {name} has no parameters; omit {show(more[0])}."
         )
-    for parameter in known:
-        if parameter.name in table:
-            values[parameter.keyword] = _read(session, parameter, table[parameter.name], is_text)
-        elif parameter.default is inspect.Parameter.empty:
-            if not parameter.is_looked_up:
-                raise UsageError(f"the question {name} needs {parameter.name}.")
-            values[parameter.keyword] = parameter.type.look_up(session, None)
-    return to_json(answer(session, **values))  # type: ignore[no-any-return]
+    with np.errstate(all="ignore"):  # an edit may make numbers infinite; the answer shows that they are
+        for parameter in known:
+            if parameter.name in table:
+                values[parameter.keyword] = _read(session, parameter, table[parameter.name], is_text)
+            elif parameter.default is inspect.Parameter.empty:
+                if not parameter.is_looked_up:
+                    raise UsageError(f"the question {name} needs {parameter.name}.")
+                values[parameter.keyword] = parameter.type.look_up(session, None)
+        return to_json(answer(session, **values))  # type: ignore[no-any-return]
 
 
 def _make_table(name: str, given: Given) -> dict[str, Any]:

@@ -33,6 +33,10 @@ def answer(
         raise UsageError(reason)
     number = float(found.value(name)[index])
     moved = [number - h, number + h]
+    if not moved[0] < moved[1]:
+        raise UsageError(
+            f"{name} holds {number:g} there, which h={h:g} does not change: use a smaller number."
+        )
     minus, plus = (
         float(_run(session, trace, CellEdit(name, index, value), bool(updates)).value(loss))
         for value in moved
