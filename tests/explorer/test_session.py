@@ -1,6 +1,8 @@
 """A session holds weights once and traces within limits, and computes a dropped trace again bit for bit."""
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -157,6 +159,22 @@ def test_a_source_that_cannot_be_opened_raises_one_message(source: str) -> None:
     with pytest.raises(PellucidError) as refused:
         Session.open(source)
     assert str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_a_run_is_its_newest_model_and_a_folder_needs_no_torch(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "recipe.toml").touch()
+    with pytest.raises(FileError, match="not saved a model"):
+        Session.open(str(run))
+    pellucid.load("abcd").save(run / "model")
+    script = (
+        "import sys; from pellucid.explorer.session import Session, RunRequest\n"
+        "session = Session.open(sys.argv[1]); session.run(RunRequest('A B'))\n"
+        "print(session.ask('session')['source'], session.ask('session')['presets'], 'torch' in sys.modules)"
+    )
+    words = [sys.executable, "-P", "-c", script, str(run)]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "run ['A B'] False\n"
 
 
 def test_a_damaged_trace_raises_one_message(tmp_path: Path) -> None:
