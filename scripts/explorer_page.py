@@ -46,7 +46,11 @@ def _parameter(parameter: QuestionParameter) -> str:
     bound = parameter.bound
     limits = ""
     if isinstance(bound, Range):
-        limits = f" {bound.least:,g} to {bound.most:,g}"
+        limits = f" {_number(bound.least)} to {_number(bound.most)}"
     elif isinstance(bound, Length):
         limits = f" ≤ {bound.most:,}"
     return f"`{parameter.name}`{limits}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) else f"{value:g}"

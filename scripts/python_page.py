@@ -1,6 +1,7 @@
 """docs/python.md with the output of its examples, and a table of the methods of `Model`."""
 
 import contextlib
+import functools
 import inspect
 import io
 import os
@@ -31,9 +32,8 @@ def methods() -> Iterator[str]:
     for name, member in vars(pellucid.Model).items():
         if name.startswith("_"):
             continue
-        call = (
-            name if isinstance(member, property) else f"{name}({_parameters(getattr(pellucid.Model, name))})"
-        )
+        is_value = isinstance(member, property | functools.cached_property)
+        call = name if is_value else f"{name}({_parameters(getattr(pellucid.Model, name))})"
         summary = " ".join((inspect.getdoc(member) or "").partition("\n\n")[0].split())
         yield f"| `{call}` | {summary} |"
 
