@@ -1,5 +1,6 @@
 """An application: routes behind the checks that every request passes, and one form for every error."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -66,6 +67,11 @@ class Shell:
             await self._router(inner, receive, send_secure)
         except ClientDisconnected:
             return
+        except asyncio.CancelledError:  # the time in which a last answer may be given is over
+            if is_started:
+                raise
+            ending = RequestError("the server is ending.", 503, Retry_After="10")
+            await make_refusal(ending)(scope, receive, send_secure)
         except Exception as error:
             if is_started:
                 raise

@@ -4,8 +4,9 @@ import asyncio
 import importlib.util
 import json
 import secrets
+import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from pellucid.errors import ResourceError, UsageError
@@ -30,7 +31,27 @@ def explore(
     """
     check_extra()
     with bind(port) as listening:
-        return asyncio.run(_explore(listening, source, run, opens_browser, say))
+        return asyncio.run(end_by_signal(_explore(listening, source, run, opens_browser, say)))
+
+
+async def end_by_signal(serving: Coroutine[Any, Any, int | None]) -> int | None:
+    """Returns what a coroutine returns, or the signal that ended it before it served; its worker is ended in
+    both cases. Ctrl-C cancels it by asyncio's own means."""
+    task, signals = asyncio.create_task(serving), list[int]()
+
+    def end(number: int) -> None:
+        signals.append(number)
+        task.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            asyncio.get_running_loop().add_signal_handler(number, end, number)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if not signals:
+            raise
+        return signals[0]
 
 
 def check_extra() -> None:

@@ -1,7 +1,10 @@
 """Errors have one form, and every answer the security headers."""
 
+import asyncio
 import json
 import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from starlette.requests import Request
@@ -73,6 +76,22 @@ def test_a_fault_of_ours_is_logged_and_says_nothing_of_itself(caplog: pytest.Log
         assert answer.status == 500 and b"secret" not in answer.body and json.loads(answer.body)["error"]
         assert running.ask("GET", "/explore/").status == 200
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_an_answer_that_takes_too_long_when_the_server_ends_is_refused() -> None:
+    begun = threading.Event()
+
+    async def wait(request: Request) -> Response:
+        begun.set()
+        await asyncio.sleep(60)
+        return Response(b"{}")
+
+    with ThreadPoolExecutor(1) as pool:
+        with run_server(more=[ShellRoute("/wait", wait)]) as running:
+            asked = pool.submit(running.ask, "GET", "/wait")
+            assert begun.wait(10)
+        answer = asked.result(10)
+    assert answer.status == 503 and answer.message and answer.headers["retry-after"]
 
 
 def test_the_key_is_in_no_answer(server: Running) -> None:

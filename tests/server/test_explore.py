@@ -2,13 +2,15 @@
 
 import asyncio
 import json
+import os
+import signal
 import subprocess
 import sys
 
 import pytest
 
 from pellucid.errors import ResourceError, UsageError
-from pellucid.server.explore import read_page_files, wait_until_encoded
+from pellucid.server.explore import end_by_signal, read_page_files, wait_until_encoded
 
 
 def test_the_process_that_serves_imports_neither_numpy_nor_torch() -> None:
@@ -24,6 +26,25 @@ def test_the_files_of_the_page_are_in_the_package() -> None:
     files = read_page_files()
     assert {"index.html", "main.js", "page.css"} <= files.keys()
     assert all(name.endswith((".html", ".js", ".css")) for name in files)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_what_is_still_being_opened(number: int) -> None:
+    """What was begun is ended first."""
+    ended = []
+
+    async def open_source() -> int | None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(True)
+        return None
+
+    async def serve() -> int | None:
+        asyncio.get_running_loop().call_later(0.02, os.kill, os.getpid(), number)
+        return await end_by_signal(open_source())
+
+    assert asyncio.run(serve()) == number and ended
 
 
 class Busy:
