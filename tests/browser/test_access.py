@@ -21,8 +21,15 @@ def find_violations(page: Page) -> list[str]:
     return [f"{rule['id']}: {[node['html'] for node in rule['nodes'][:3]]}" for rule in found]
 
 
-@pytest.mark.parametrize("width", [1280, 320])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("scheme", "width"),
+    [
+        ("light", 1280),
+        ("dark", 320),
+        pytest.param("light", 320, marks=pytest.mark.torture),
+        pytest.param("dark", 1280, marks=pytest.mark.torture),
+    ],
+)
 def test_axe_finds_no_violation(
     visit: Callable[..., Visitor], serve: Callable[..., Served], scheme: str, width: int
 ) -> None:

@@ -20,12 +20,13 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return served.export(tmp_path_factory.mktemp("exported") / "page.html", "abcd", "A B", *RUN_ARGUMENTS)
 
 
-def test_a_file_holds_every_cell_of_abcd(visit: Callable[..., Visitor], exported: Path) -> None:
+@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.torture)])
+def test_a_file_holds_the_cells_of_abcd(visit: Callable[..., Visitor], exported: Path, stride: int) -> None:
     visitor = visit(offline=True)
     page = visitor.open(exported.as_uri())
     wait_until_drawn(page)
     trace = pellucid.load("abcd").trace("A B", target="C", **UPDATE)
-    cells = list_cells(trace)
+    cells = list_cells(trace)[::stride]
     screens = walk(page, [why(at) for at in cells])
     assert [failure for failure, _ in screens if failure] == []
     assert find_wrong(trace, [number for _, numbers in screens for number in numbers]) == []
@@ -33,7 +34,7 @@ def test_a_file_holds_every_cell_of_abcd(visit: Callable[..., Visitor], exported
     assert all(url.startswith(("file:", "data:")) for url in visitor.requests)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["dark", pytest.param("light", marks=pytest.mark.torture)])
 def test_every_screen_of_a_file_is_drawn(visit: Callable[..., Visitor], exported: Path, scheme: str) -> None:
     visitor = visit(offline=True, color_scheme=scheme)
     page = visitor.open(exported.as_uri())

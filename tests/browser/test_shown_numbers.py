@@ -1,6 +1,7 @@
 """Every number on the page is the number of the trace, to the printed digit."""
 
 import json
+import os
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.browser.driver import ShownNumber, Visitor, go, read_numbers, walk, w
 from tests.browser.models import GPT2, LLAMA, write_model
 from tests.browser.served import Served
 
+SMOLLM2 = os.environ.get("PELLUCID_SMOLLM2", "")
 RUN_ARGUMENTS = ["--target", "C", "--update", "sgd", "--lr", "1"]
 DIGITS = {"headline": [6], "table": [4], "line": [5], "other": [4, 5]}
 UPDATE: dict[str, Any] = {"update": "sgd", "lr": 1.0, "steps": 1}
@@ -84,13 +86,21 @@ def test_cells_of_other_models_are_shown_as_the_trace_has_them(
     compare_sample(visit(), server, trace, random.Random(seed), count=12)
 
 
+@pytest.mark.skipif(not SMOLLM2, reason="PELLUCID_SMOLLM2 names no file")
+def test_cells_of_a_real_model_are_shown_as_the_trace_has_them(
+    visit: Callable[..., Visitor], serve: Callable[..., Served]
+) -> None:
+    trace = pellucid.load(SMOLLM2).trace("The cat sat on")
+    compare_sample(visit(), serve(SMOLLM2, "The cat sat on"), trace, random.Random(3), count=24)
+
+
 def compare_sample(visitor: Visitor, server: Served, trace: Trace, rng: random.Random, count: int) -> None:
     """Compares every number on every screen, and on the screens of `count` cells of any values."""
     page = visitor.explore(server)
+    page.wait_for_selector("table.next", timeout=60_000)
     names = rng.sample([name for name in trace.tape.values if trace.value(name).size], count)
     cells = [trace.address(name, tuple(map(rng.randrange, trace.value(name).shape))) for name in names]
-    layer, head = 1, 1
-    others = ["#read", "#read/1", f"#attention/{layer}/{head}", *(f"#map/{name}" for name in names[:4])]
+    others = ["#read", "#read/1", "#attention/1/1", *(f"#map/{name}" for name in names[:4])]
     screens = walk(page, [*map(why, cells), *others])
     assert [failure for failure, _ in screens if failure] == []
     numbers = [number for _, shown in screens for number in shown]

@@ -29,12 +29,6 @@ def test_the_first_screen_of_abcd_comes_within_three_seconds(started: Any) -> No
 def test_a_click_is_drawn_within_a_third_of_a_second(started: Any) -> None:
     _, page = started
     cells = list_cells(pellucid.load("abcd").trace("A B", target="C", **UPDATE))[::6]
-    clicks = [measure_click(page, why_link(page, at)) for at in cells]
+    clicks = [measure_click(page, why(at)) for at in cells]
     assert find_percentile([click.drawn for click in clicks], 0.95) <= 300
     assert find_percentile([time for click in clicks for time in click.server], 0.95) <= 50
-
-
-def why_link(page: Any, at: str) -> str:
-    """Returns the hash as the address bar spells it."""
-    hash: str = page.evaluate("(hash) => new URL(hash, location.href).hash", why(at))
-    return hash

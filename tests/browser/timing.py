@@ -27,6 +27,17 @@ async (hash) => {
   return [drawn, asked.map(({ duration }) => duration)];
 }
 """
+EDIT = """
+async ([at, value]) => {
+  const key = sessionStorage.getItem("pellucid.key");
+  const headers = { "Content-Type": "application/json", Authorization: `Bearer ${key}` };
+  const start = performance.now();
+  const sent = await fetch("/api/edit", { method: "POST", headers, body: JSON.stringify({ at, value }) });
+  const answer = await sent.json();
+  if (!sent.ok) throw new Error(JSON.stringify(answer));
+  return [performance.now() - start, answer.steps_run, answer.steps];
+}
+"""
 
 
 @dataclass(frozen=True)
@@ -63,8 +74,15 @@ def measure_start(browser: Browser, *arguments: str) -> tuple[FirstScreens, Serv
 
 def measure_click(page: Page, hash: str) -> Click:
     """Opens a screen by a link on the page."""
-    drawn, server = page.evaluate(CLICK, hash)
+    spelled = page.evaluate("(hash) => new URL(hash, location.href).hash", hash)
+    drawn, server = page.evaluate(CLICK, spelled)
     return Click(drawn, server)
+
+
+def measure_edit(page: Page, at: str, value: float) -> tuple[float, int, int]:
+    """Gives a number another value; returns the milliseconds, the steps that ran again, and all steps."""
+    milliseconds, run, steps = page.evaluate(EDIT, [at, value])
+    return milliseconds, run, steps
 
 
 def find_percentile(times: list[float], share: float) -> float:
