@@ -4,15 +4,19 @@ import json
 import math
 import os
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 from pellucid.errors import AddressError, UsageError
+from pellucid.explain.reuse import has_same_bits
+from pellucid.explorer.editing import group_edits
 from pellucid.explorer.question import get_method
 from pellucid.explorer.questions.edit import describe_move
 from pellucid.explorer.session import RunRequest, Session
+from pellucid.reference.tape import Tape
 
 PATTERN = "blocks.0.attn.pattern[t=1,s=0]"
 
@@ -118,7 +122,15 @@ def test_integers_are_numbers_too(session: Session) -> None:
 def test_an_edit_of_a_real_model_is_fast_and_equals_the_full_run() -> None:
     session = Session.open(os.environ["PELLUCID_SMOLLM2"])
     session.run(RunRequest("The cat sat on"))
-    for at in ("blocks.29.attn.scores[h=3,t=3,s=1]", "blocks.15.mlp.up[t=3,f=7]", "embed.weight[v=504,c=3]"):
-        start = time.perf_counter()
+    for at, most in (
+        ("blocks.29.attn.scores[h=3,t=3,s=1]", 30),
+        ("blocks.15.mlp.up[t=3,f=7]", 400),
+        ("embedded[t=1,c=3]", 700),
+    ):
+        start = time.process_time()
         answer = session.ask("edit", trace="t1", at=at, value=3.0)
-        assert time.perf_counter() - start < 2 and answer["steps_run"] <= answer["steps"]
+        assert time.process_time() - start < 0.5 and answer["steps_run"] < most
+        edits = group_edits(session.get_trace("t1").trace, session.summaries[answer["trace"]].request.edits)
+        whole = session.model.trace("The cat sat on", make_tape=partial(Tape, edits=edits)).tape
+        edited = session.get_trace(answer["trace"]).trace.tape
+        assert all(has_same_bits(edited.values[name], value) for name, value in whole.values.items())
