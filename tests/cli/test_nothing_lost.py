@@ -80,6 +80,7 @@ WRITERS = {
     "ledger": Writer(
         ["generate", "ours", PROMPT, "--max-new-tokens", "1", "--ledger-file", "new.json"], ["new.json"]
     ),
+    "page": Writer(["explore", "abcd", "A B", "--export", "new.html", "--size", "200kB"], ["new.html"]),
     "sheet": Writer(["sheet", "abcd", "A B", "--focus", "probs[t=1]", "-o", "new.md"], ["new.md"]),
 }  # fmt: skip
 
