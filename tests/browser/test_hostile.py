@@ -1,6 +1,7 @@
 """No text that comes from outside is ever run, loaded or obeyed: it is only shown."""
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -9,12 +10,15 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route
 
+import pellucid
+from pellucid.workbench.tracing import write_trace
 from tests.browser import served
 from tests.browser.driver import Visitor, go, wait_until_drawn, walk, why
 from tests.browser.hostile import RUN, STRINGS
 from tests.browser.models import LLAMA, write_model
 from tests.browser.served import Served
 
+GOLDEN_RUN = Path(__file__).parents[1] / "golden" / "run-2"
 SCREENS = ["#read", "#why", "#map", "#map/logits", "#attention/1/1"]
 TEXTS = {
     "axes", "command", "config", "formula", "label", "meaning", "message", "model", "note", "op", "phase",
@@ -62,6 +66,25 @@ def test_hostile_tokens_in_a_model_with_a_hostile_name_are_only_shown(
     assert "\u202e" not in page.inner_text("body")
     texts = page.inner_text("header")
     assert all(text in texts for text in ("<svg/onload", "__proto__", "</script>", "\\u202egnp"))
+
+
+def test_hostile_names_of_a_run_and_of_a_trace_are_only_shown(
+    visit: Callable[..., Visitor], hostile_model: Path, tmp_path: Path
+) -> None:
+    run = shutil.copytree(GOLDEN_RUN, tmp_path / f"<svg onload={RUN}>")
+    trace = tmp_path / f"<script>{RUN}<&.json"
+    model = pellucid.load(str(hostile_model))
+    write_trace(model, model.trace(" ".join(STRINGS[:9])), trace)
+    for arguments in ([str(run), "abc>"], [str(trace)]):
+        server = served.start(*arguments)
+        try:
+            visitor = visit()
+            page = visitor.explore(server)
+            for screen in SCREENS:
+                go(page, screen)
+                check_harmless(page)
+        finally:
+            server.stop()
 
 
 def test_a_hostile_prompt_or_address_is_refused_with_a_message(
