@@ -12,8 +12,10 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import pellucid
 from pellucid import errors
 from pellucid.errors import PellucidError, ResourceError
 from pellucid.explorer.process import MOST_ANSWER, MOST_LINE, MOST_WAITING
@@ -140,7 +142,7 @@ class ExplorerWorker:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=MOST_ANSWER + 100,
-            env=os.environ | THREADS,
+            env=make_environment(),
             start_new_session=True,  # Ctrl-C at a terminal is the parent's
         )
         assert process.stdout is not None
@@ -181,6 +183,14 @@ class ExplorerWorker:
         for answer in waiting.values():
             if not answer.done():
                 answer.set_result(_error(500, message))
+
+
+def make_environment() -> dict[str, str]:
+    """Returns the variables of the process: one BLAS thread, and this package where it is not installed."""
+    found, root = os.environ | THREADS, Path(pellucid.__file__).parents[1]
+    if root.name not in ("site-packages", "dist-packages"):
+        found["PYTHONPATH"] = os.pathsep.join(filter(None, (str(root), found.get("PYTHONPATH"))))
+    return found
 
 
 def _error(status: int, message: str) -> tuple[int, bytes]:

@@ -336,13 +336,13 @@ class Session:
 
     def estimate_gradients(self) -> dict[str, float] | None:
         """Returns the seconds and bytes that gradients of the newest prompt would take; None where there is
-        no prompt, or where they are next to nothing.
+        no prompt, where they are next to nothing, and while the weights are read.
 
         The backward pass computes twice what the forward pass does, and writes each gradient about twice.
         """
         newest = self.newest
         ids = self.pending or (newest.ids if newest else [])
-        if self.model is None or not ids:
+        if self.model is None or not ids or (self.weights and self.weights.read_count < len(self.weights)):
             return None
         forward, both = (
             estimate_size(self.model.config, len(ids), has_target=True, backward=backward)

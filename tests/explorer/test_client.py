@@ -5,10 +5,12 @@ import json
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import pellucid
 from pellucid.errors import FileError, ResourceError
 from pellucid.explorer import client
 from pellucid.explorer.client import ExplorerWorker
@@ -106,6 +108,16 @@ def test_a_question_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPa
         assert (await worker.ask("session"))[0] == 200  # the late answers are dropped
 
     with_worker(walk)
+
+
+def test_the_process_has_one_blas_thread_and_this_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "4")
+    found, root = client.make_environment(), str(Path(pellucid.__file__).parents[1])
+    assert found["OPENBLAS_NUM_THREADS"] == found["OMP_NUM_THREADS"] == "1"
+    assert found["PYTHONPATH"].split(os.pathsep) == [root, "/elsewhere"]
+    monkeypatch.setattr(pellucid, "__file__", "/usr/lib/site-packages/pellucid/__init__.py")
+    assert client.make_environment()["PYTHONPATH"] == "/elsewhere"
 
 
 def test_a_source_that_cannot_be_opened_raises_its_own_error() -> None:
