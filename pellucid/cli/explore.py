@@ -46,7 +46,9 @@ def explore(
     The page is served on this machine alone, under a random key. Without a prompt it asks for one. With
     --export the page is one file that can be sent to anybody.
     """
-    given = {"prompt": prompt, "target": target, "update": update, "lr": lr}
+    # a target has gradients, as in `explain`; an update computes them anyway
+    backward = True if target is not None and update is None else None
+    given = {"prompt": prompt, "target": target, "backward": backward, "update": update, "lr": lr}
     run = {name: value for name, value in given.items() if value is not None}
     if run and prompt is None:
         raise UsageError("--target, --update and --lr are of a prompt: give one after SOURCE.")
