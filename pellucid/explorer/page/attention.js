@@ -103,7 +103,8 @@ function paintHeads() {
     const image = context.createImageData(cols, rows);
     const { layer, head } = cell.dataset;
     for (let i = 0; i < rows * cols; i += 1) {
-      image.data.set([...ink, bytes[layer].charCodeAt(head * rows * cols + i)], 4 * i);
+      for (let c = 0; c < 3; c += 1) image.data[4 * i + c] = ink[c];
+      image.data[4 * i + 3] = bytes[layer].charCodeAt(head * rows * cols + i);
     }
     context.putImageData(image, 0, 0);
   }
@@ -203,7 +204,10 @@ async function showHead() {
   const layer = blockOf(gallery.layer);
   const heading = h("h2", { tabindex: "-1", class: "sentence" }, `Layer ${layer}, head ${head}`);
   const answer = await page.ask("attention", { layer, head }).catch((error) => error);
-  if (answer instanceof Error) return view.replaceChildren(heading, page.fail(answer, showHead));
+  if (answer instanceof Error) {
+    view.replaceChildren(heading, page.fail(answer, showHead));
+    return;
+  }
   const names = [answer.pattern, ...answer.before];
   const places = names.map(() => h("div.window"));
   const text = h("div.window");
@@ -213,8 +217,10 @@ async function showHead() {
   const options = (i) => ({ heat: i ? null : 1, rows: 16 });
   await Promise.all(names.map((name, i) => fillWindow(places[i], `${name}[h=${head}]`, options(i), page)));
   const isShown = gallery.view === view && gallery.head === head && blockOf(gallery.layer) === layer;
-  if (isShown) view.replaceChildren(heading, parts);
-  return null;
+  if (!isShown) return;
+  const hadFocus = view.contains(document.activeElement);
+  view.replaceChildren(heading, parts);
+  if (hadFocus) heading.focus({ preventScroll: true });
 }
 
 /** Draws the head in words: each query with the keys that it attends to most. */
@@ -223,7 +229,7 @@ function drawAttended(place, { queries, up, down, length }, given, page) {
   const way = (t, arrow, label) => {
     const turned = () => page.ask("attention", { ...given, t });
     const onclick = async () => drawAttended(place, await turned(), given, page);
-    return t !== null && h("button", { type: "button", "aria-label": label, onclick }, arrow);
+    return t !== null && h("button", { "aria-label": label, onclick }, arrow);
   };
   const key = ({ label, at, value }) => [
     h("span.key", token(label ?? ""), " ", numberLink(at, value, "table")),

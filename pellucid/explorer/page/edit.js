@@ -69,9 +69,11 @@ export async function startEdit(element, page) {
     keepFocus();
   };
   const apply = async () => {
-    input.readOnly = true;
     try {
-      const answer = await page.post("edit", { at, value: readNumber(input.value) });
+      const value = readNumber(input.value);
+      input.readOnly = true;
+      problem.textContent = "Computing…";
+      const answer = await page.post("edit", { at, value });
       editResults.set(answer.trace, answer);
       close();
       await page.choose(answer.trace);
@@ -121,7 +123,7 @@ export function editStrip(page) {
   if (!to.undo && !to.redo) return null;
   const result = editResults.get(trace.id);
   const button = ([id, [text]]) =>
-    h("button", { id, type: "button", disabled: !to[id], onclick: () => chooseEdit(id, page) }, text);
+    h("button", { id, disabled: !to[id], onclick: () => chooseEdit(id, page) }, text);
   return h(
     "section",
     { id: "edits", "aria-label": "Edits" },
@@ -141,9 +143,8 @@ function waysOfEdits({ session: { traces }, trace }) {
 
 function describeEdits({ edits }) {
   if (!edits.length) return "The edits are undone.";
-  const { at, value } = edits.at(-1);
-  const more = edits.length > 1 ? `, and ${edits.length - 1} before it` : "";
-  return [cellLink(at, at), ` is set to ${show(value, "line")}${more}.`];
+  const set = ({ at, value }) => [cellLink(at, at), ` is set to ${show(value, "line")}. `];
+  return edits.map(set);
 }
 
 function changesOf({ changed, changed_count: count }) {

@@ -62,7 +62,7 @@ export function showKeys(find) {
       "table",
       h("tbody", rows.map(([names, what]) => h("tr", keyNames(names), h("td", what)))),
     ),
-    h("button", { type: "button", onclick: () => dialog.close() }, "Close"),
+    h("button", { onclick: () => dialog.close() }, "Close"),
   );
   document.body.append(dialog);
   dialog.showModal();

@@ -20,8 +20,8 @@ const BRANCHES = [
   ["loss", /^(loss|lse|nll|target|counted|class_weights|weighted|neg_log|uniform|smoothed|cross_|z_)/],
   ["other values", /^/],
 ];
-/** A model with fewer values than this is shown with all its branches open. */
-const FEW_VALUES = 40;
+/** A trace with fewer values than this is shown with all its branches open. */
+const FEW_VALUES = 100;
 
 export const mapScreen = {
   id: "map",
@@ -32,13 +32,13 @@ export const mapScreen = {
     const { config = "", parameters = 0 } = page.session;
     const wanted = partsOfName(prefix || "blocks.0");
     const tree = { names, page, changed: changedNames(page), ...makeTree(names, wanted.pass) };
-    const isOpen = ({ id }) => tree.count <= FEW_VALUES || branchOf(wanted.base) === id;
+    const isOpen = ({ id }) => names.values.length <= FEW_VALUES || branchOf(wanted.base) === id;
     const branches = tree.branches.map((branch) => branchItem(branch, tree));
     const kind = tree.gradients.size ? "" : " no-gradients";
     const columns = ["value", "symbol", "shape", "norm", kind ? "" : "norm of its gradient", "step"];
     const titles = columns.map((text) => h("span", text));
     main.append(
-      h(main.matches(".screen") ? "h1" : "h2", null, "The model, value by value"),
+      h(main.matches(".screen") ? "h1" : "h2", "The model, value by value"),
       h("p.faint", `${config} · ${showCount(parameters)} parameters`),
       passChoice(names, wanted, page) || "",
       h("div", { class: `row titles${kind}`, "aria-hidden": "true" }, titles),
@@ -82,17 +82,16 @@ function makeTree({ values, aliases }, pass) {
   const rank = ([id]) => BRANCHES.findIndex(([known]) => id.startsWith(known));
   const ranked = [...branches].sort((a, b) => rank(a) - rank(b));
   const sorted = ranked.map(([id, inside]) => ({ id, values: inside }));
-  const count = sorted.reduce((sum, branch) => sum + branch.values.length, 0);
-  return { branches: sorted, gradients, others, count, open: new Map() };
+  return { branches: sorted, gradients, others, open: new Map() };
 }
 
 /** Returns the parts of a block in program order: attn_norm with its values, attn, attn_out, … */
 function partsOfBranch({ id, values }) {
   const parts = new Map();
+  const pattern = id.startsWith("blocks") ? /^blocks\.\d+\.(?:(.+?)\.)?(.+)$/ : /^()(.+)$/;
   values.forEach((value, i) => {
-    const rest = id.startsWith("blocks.") ? value.name.slice(id.length + 1) : value.name;
-    const [, title, leaf] = /^blocks/.test(id) ? /^(?:(.+?)\.)?(.+)$/.exec(rest) : [null, null, rest];
-    const key = title ?? value.name;
+    const [, title, leaf] = pattern.exec(value.name);
+    const key = title || value.name;
     if (!parts.has(key)) parts.set(key, { title, values: [], place: title ? values.length : i });
     parts.get(key).values.push({ ...value, leaf });
     if (value.op) parts.get(key).place = Math.min(parts.get(key).place, i);
@@ -125,7 +124,7 @@ function opener(properties, text, inner, fill) {
     return settled;
   };
   const onclick = () => (inner.hidden ? open() : set(false));
-  const button = h("button", { type: "button", "aria-expanded": "false", onclick, ...properties }, text);
+  const button = h("button", { "aria-expanded": "false", onclick, ...properties }, text);
   return { button, open };
 }
 
@@ -167,7 +166,7 @@ async function fillBranch(list, branch, tree) {
 
 function valueItem(value, tree, norms) {
   const { name, shape, step } = value;
-  const { page, names, gradients } = tree;
+  const { page, names } = tree;
   const about = names.about[glossaryRow(name)] ?? {};
   const norm = (label, of) => {
     const element = h("span.number");
@@ -191,19 +190,25 @@ function valueItem(value, tree, norms) {
       h("span.symbol", letter, index.length > 0 && h("sub", index.join("_"))),
       h("span", shapeText(shape, about.axes)),
       norm("norm", name),
-      norm("norm of its gradient", gradients.get(name)?.find(({ via }) => via === null)?.name),
+      norm("norm of its gradient", gradientOf(name, null, tree)),
       h("span", Number.isInteger(step) && [h("span.hidden", " step "), h("span.number.faint", showCount(step + 1))]),
     ),
     panel,
   );
 }
 
+/** Returns the name of a value's gradient, or of its part through a user; it may be another name of one. */
+function gradientOf(name, user, { names, gradients }) {
+  const other = `d.${name}`;
+  const found = gradients.get(name)?.find(({ via }) => via === user)?.name;
+  return found ?? (user === null && names.aliases[other] ? other : undefined);
+}
+
 /** Draws a value's meaning, its window, and beside it the window of its gradient. */
-function fillPanel(panel, { name, role, op, step }, about, wanted, { page, names, gradients, others }) {
-  const all = gradients.get(name) ?? [];
-  const gradient = all.find(({ via }) => via === wanted.via);
-  const parts = all.filter(({ via }) => via !== null);
-  const shown = [name, gradient?.name].filter(Boolean);
+function fillPanel(panel, { name, role, op, step }, about, wanted, tree) {
+  const { page, names, gradients, others } = tree;
+  const parts = (gradients.get(name) ?? []).filter(({ via }) => via !== null);
+  const shown = [name, gradientOf(name, wanted.via, tree)].filter(Boolean);
   const places = shown.map(() => h("div.window"));
   const given = role === "param" ? "a parameter" : "given";
   const origin = op ? `step ${showCount(step + 1)} of ${showCount(names.steps)}: ${op}` : given;

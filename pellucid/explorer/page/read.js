@@ -46,10 +46,6 @@ export const readScreen = {
   },
 };
 
-function textButton(text, onclick, more) {
-  return h("button", { type: "button", onclick, ...more }, text);
-}
-
 function titled(title, ...children) {
   return h("section", h("h2", title), ...children);
 }
@@ -79,7 +75,7 @@ async function nextTokens(t, size, page) {
         faint(show(surprisal, "table")),
       ]),
     ),
-    count > tokens.length && !page.isExported && textButton(`Show ${count} tokens`, more),
+    count > tokens.length && !page.isExported && h("button", { onclick: more }, `Show ${count} tokens`),
   );
   return section;
 }
@@ -135,9 +131,10 @@ function runForm(page) {
   const text = (id) => h("input", { id, type: "text", ...plain, value: draft[id] });
   const box = (id) => h("input", { id, type: "checkbox", checked: draft[id] });
   const label = (id, words) => h("label", { for: id }, words);
-  const prompt = h("textarea", { id: "prompt", rows: "1", spellcheck: "false" }, draft.prompt);
+  const prompt = h("textarea", { id: "prompt", rows: "1", spellcheck: "false" });
+  prompt.value = draft.prompt; // as it is: a line break stays one
   const said = h("div.said", { "aria-live": "polite" });
-  const preset = (words) => textButton(words, () => ((prompt.value = words), submit()));
+  const preset = (words) => h("button", { onclick: () => ((prompt.value = words), submit()) }, words);
   const form = h(
     "form",
     { id: "run", "aria-label": "Run a prompt", novalidate: true },
@@ -177,8 +174,8 @@ function runForm(page) {
   const confirm = () => {
     const seconds = Math.ceil(session.gradients.seconds);
     const gigabytes = Math.ceil(session.gradients.bytes / 1e8) / 10;
-    const run = textButton("Run with gradients", () => submit(true), { id: "run-confirm" });
-    const cancel = textButton("Cancel", () => (said.replaceChildren(), prompt.focus()));
+    const run = h("button", { id: "run-confirm", onclick: () => submit(true) }, "Run with gradients");
+    const cancel = h("button", { onclick: () => (said.replaceChildren(), prompt.focus()) }, "Cancel");
     const cost = `Gradients of this prompt take about ${seconds} s and ${gigabytes} GB of memory.`;
     said.replaceChildren(h("p", cost), h("div.buttons", run, cancel));
     run.focus();
@@ -191,15 +188,11 @@ function runForm(page) {
   return form;
 }
 
-/** Returns the parameters of `run`; throws where the form itself can see a problem. */
+/** Returns the parameters of `run`; what is wrong with the others, the session says. */
 function runRequest({ prompt, target, backward, update, lr }, isText) {
   const ids = prompt.split(/[\s,[\]]+/).filter(Boolean);
-  if (!isText && ids.some((id) => !/^\d+$/.test(id))) throw new Error("Token ids are whole numbers.");
   const rate = Number(lr.replace("−", "-") || "none");
   if (update && !Number.isFinite(rate)) throw new Error(`The learning rate must be a number, not “${lr}”.`);
-  if ((backward || update) && !target) {
-    throw new Error("A loss needs a target: give the text that should follow.");
-  }
   return {
     ...(isText ? { prompt } : { ids: ids.map(Number) }),
     target: target || null,
