@@ -84,7 +84,7 @@ async function send(question, options) {
     response = await fetch(`/api/${question}`, { ...options, headers, cache: "no-store" });
     answer = await response.json();
   } catch {
-    const fact = response ? `It answered ${response.status} without a message.` : "The connection failed.";
+    const fact = response ? `It answered ${response.status} without a message.` : "The server does not answer.";
     throw new AskError(fact, "lost", "Is `pellucid explore` still running in its terminal?");
   }
   if (response.ok) return answer;

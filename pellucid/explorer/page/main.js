@@ -46,7 +46,7 @@ const POLL_MS = 500;
 const MOST_WALKED = 200;
 const FAILURES = {
   missing: "Not in this page",
-  lost: "The server does not answer",
+  lost: "No answer",
   refused: "This cannot be shown",
 };
 
