@@ -265,7 +265,8 @@ async function showProgress(view) {
 
 function fail(error, retry, at) {
   const isMissing = error.kind === "missing";
-  const command = page.trace?.command?.replace("ADDRESS", at ? `'${at}'` : "ADDRESS");
+  const quoted = at && `'${at.replaceAll("'", "'\\''")}'`; // whatever a link says, a shell takes it as one word
+  const command = page.trace?.command?.replace("ADDRESS", () => quoted || "ADDRESS");
   return h(
     "div",
     { class: "failure", role: "alert" },
