@@ -5,7 +5,7 @@ spread. A value taken over is the previous array itself, so that the arrays that
 held once, and `is` tells them from the others.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -22,7 +22,7 @@ class ReusingTape(Tape):
     """A tape that runs a step only where the previous tape has not: `steps_run` counts them.
 
     Every value is equal, bit for bit, to that of a full run: a step is taken over where its operation, its
-    attributes and its inputs, as objects, are those of a previous step.
+    attributes and its inputs, as objects, are those of a previous step. `copy` copies a leaf to be edited.
 
     >>> from pellucid import ops
     >>> before = Tape()
@@ -33,9 +33,15 @@ class ReusingTape(Tape):
     (array([5., 4.]), True, 1)
     """
 
-    def __init__(self, previous: Tape, edits: Edits | None = None) -> None:
+    def __init__(
+        self,
+        previous: Tape,
+        edits: Edits | None = None,
+        copy: Callable[[Array], Array] = np.copy,
+    ) -> None:
         super().__init__(previous.dtype, edits)
         self.previous, self.steps_run = previous, 0
+        self._copy_leaf = copy
         self._known: dict[StepKey, Array] = {
             _make_key(step, [previous.values[name] for name in step.inputs]): previous.values[name]
             for name, step in previous.steps.items()
@@ -44,6 +50,9 @@ class ReusingTape(Tape):
     def forget_previous(self) -> None:
         """Ends the reuse, so that the previous tape is not kept in memory."""
         self.previous, self._known = Tape(), {}
+
+    def _copy(self, value: Array) -> Array:
+        return self._copy_leaf(value)
 
     def _run(self, step: Step) -> Array:
         known = self._known.get(_make_key(step, [self.values[name] for name in step.inputs]))

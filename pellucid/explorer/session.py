@@ -459,14 +459,14 @@ class Session:
 
     def _trace(self, request: RunRequest, progress: TraceProgress, parent: str | None = None) -> Trace:
         """Runs the specification; only what reads an edit, where a trace of the same run is held."""
-        assert self.model is not None
+        assert self.model is not None and self.weights is not None
         more: dict[str, Any] = {"target": request.target, "backward": request.backward}
         if request.update:
             more |= {"update": request.update, "lr": request.lr, "steps": request.steps}
         if not request.edits:
             return self.model.trace(request.prompt, make_tape=progress.watch(Tape), **more)
         near = self._find_near(request, parent) or self._trace(replace(request, edits=()), progress)
-        make_tape = partial(ReusingTape, near.tape, group_edits(near, request.edits))
+        make_tape = partial(ReusingTape, near.tape, group_edits(near, request.edits), self.weights.copy)
         with np.errstate(all="ignore"):  # a given number may be of any size
             trace = self.model.trace(request.prompt, make_tape=progress.watch(make_tape), **more)
         if isinstance(trace.tape, ReusingTape):

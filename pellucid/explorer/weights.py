@@ -1,5 +1,11 @@
-"""Weights held once in float64, so that a run after the first reads no file."""
+"""Weights held once in float64, so that a run after the first reads no file.
 
+A large weight lies in memory that can be mapped a second time, copy on write: an edit of one cell then copies
+one page, and not the whole embedding, whose fresh memory takes longer than the run that follows.
+"""
+
+import mmap
+import os
 import threading
 from collections.abc import Iterator, Mapping
 
@@ -15,20 +21,47 @@ BACKGROUND_BYTES = 10_000_000
 """Smaller weights are read within a run: starting a thread takes longer."""
 
 
+SHARED_BYTES = 16_000_000
+"""Weights from this size on can be copied by a second mapping; smaller ones are copied at once."""
+
+
 class HeldWeights(Mapping[str, Array]):
     """The weights of a model in float64, each read when it is first asked for, and kept."""
 
     def __init__(self, weights: Mapping[str, Array], shapes: Mapping[str, Shape]) -> None:
         self._weights = weights
         self._arrays: dict[str, Array] = {}
+        self._files: dict[int, int] = {}
+        """The descriptor of the memory in which an array lies, by the array's identity."""
         self._locks = {name: threading.Lock() for name in shapes}
         self.bytes = 8 * parameter_count(shapes)
 
     def __getitem__(self, name: str) -> Array:
         with self._locks[name]:
             if name not in self._arrays:
-                self._arrays[name] = np.asarray(self._weights[name], dtype=np.float64, order="C")
+                self._arrays[name] = self._hold(self._weights[name])
             return self._arrays[name]
+
+    def _hold(self, weight: Array) -> Array:
+        if 8 * weight.size < SHARED_BYTES or not hasattr(os, "memfd_create"):
+            return np.asarray(weight, dtype=np.float64, order="C")
+        file = os.memfd_create("weight")
+        os.ftruncate(file, 8 * weight.size)
+        held = _map(file, weight.shape, mmap.MAP_SHARED)
+        np.copyto(held, weight)
+        held.flags.writeable = False
+        self._files[id(held)] = file
+        return held
+
+    def copy(self, array: Array) -> Array:
+        """Returns a copy of a held weight, or of any other array; what is written to it stays its own."""
+        if (file := self._files.get(id(array))) is None:
+            return array.copy()
+        return _map(file, array.shape, mmap.MAP_PRIVATE)
+
+    def __del__(self) -> None:
+        for file in self._files.values():
+            os.close(file)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._locks)
@@ -68,3 +101,9 @@ class HeldWeights(Mapping[str, Array]):
                 self[name]
         except (PellucidError, MemoryError):
             return  # the run that needs the weight raises it again
+
+
+def _map(file: int, shape: Shape, flags: int) -> Array:
+    """Returns the numbers of a memory file as an array; it keeps its mapping after the file is closed."""
+    mapping = mmap.mmap(file, 0, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    return np.frombuffer(mapping, dtype=np.float64).reshape(shape)

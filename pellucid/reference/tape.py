@@ -131,11 +131,14 @@ class Tape:
             return value
         if value.dtype.kind != "f":
             raise TapeError(f"{name!r} holds whole numbers, which select rows: give other ids instead.")
-        given, edited = self.edits[name], value.copy()
+        given, edited = self.edits[name], self._copy(value)
         if not are_cells(value.shape, **_put_attrs(given)):
             raise TapeError(f"{name!r} has {value.size} cells, which {dict(given)} do not fit.")
         edited.reshape(-1)[list(given)] = list(given.values())
         return edited
+
+    def _copy(self, value: Array) -> Array:
+        return value.copy()
 
     def _run(self, step: Step) -> Array:
         return step.run(self.values)

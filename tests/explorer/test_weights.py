@@ -44,3 +44,19 @@ def test_a_weight_that_cannot_be_read_fails_where_it_is_needed(monkeypatch: pyte
     held.read_ahead()
     with pytest.raises(FileError):
         held.read_all()
+
+
+@pytest.mark.parametrize("shared_bytes", [0, 1_000_000], ids=["mapped", "copied"])
+def test_a_copy_is_its_own_also_after_the_weights_are_gone(
+    monkeypatch: pytest.MonkeyPatch, shared_bytes: int
+) -> None:
+    monkeypatch.setattr(weights, "SHARED_BYTES", shared_bytes)
+    given = {"w": np.arange(600.0, dtype=np.float32).reshape(20, 30)}
+    held = HeldWeights(given, {"w": (20, 30)})
+    one, other = held.copy(held["w"]), held.copy(held["w"])
+    one[3, 4] = -1.0
+    assert held["w"][3, 4] == other[3, 4] == 94.0
+    assert np.array_equal(held["w"], given["w"]) and np.array_equal(other, given["w"])
+    del held
+    other[0, 0] = 7.0
+    assert one[3, 4] == -1.0 and one[0, 0] == 0.0 and other[0, 0] == 7.0
