@@ -53,6 +53,14 @@ def parse(trace: Trace, address: str) -> Address:
     return Address(name, _read_index(trace, name, found["index"] or "", entries))
 
 
+def parse_cell(trace: Trace, address: str) -> tuple[str, Index]:
+    """Returns the value and the index of an address that names one number."""
+    part = parse(trace, address)
+    if part.cell is None:
+        raise AddressError(f"{address!r} is more than one number: {describe_missing(trace, part)}.")
+    return part.name, part.cell
+
+
 def _split_entries(text: str) -> list[tuple[str | None, str]] | None:
     """Returns the axis (None where absent) and the text of each index; None where they cannot be read."""
     entries, at = list[tuple[str | None, str]](), 0

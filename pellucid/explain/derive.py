@@ -9,7 +9,7 @@ import numpy as np
 
 from pellucid import notebook
 from pellucid.arguments import check_int, check_text
-from pellucid.errors import AddressError, TapeError
+from pellucid.errors import TapeError
 from pellucid.explain import address as addresses
 from pellucid.explain.expression import Cell, Expression, find_operands
 from pellucid.explain.flatten import can_flatten, find_terms, fold_terms
@@ -184,10 +184,7 @@ def derive(
     chains of additions are sums.
     """
     check_limits(at, depth, top, most)
-    part = addresses.parse(trace, at)
-    if part.cell is None:
-        raise AddressError(f"{at!r} is more than one number: {addresses.describe_missing(trace, part)}.")
-    root = Derivation(trace, part.name, part.cell)
+    root = Derivation(trace, *addresses.parse_cell(trace, at))
     shown: dict[tuple[str, Index], Derivation] = {}
     used, level = 2, [root]
     for _ in range(depth + 1):

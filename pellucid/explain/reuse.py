@@ -89,9 +89,13 @@ def has_same_bits(a: Array, b: Array) -> bool:
 def find_other_chunks(a: Array, b: Array) -> Iterator[slice]:
     """Yields the chunks of storage in which two arrays of one shape and dtype differ in their bits: a large
     array is read without a copy, and only up to the first chunk that is asked for."""
-    bits = f"u{a.dtype.itemsize}"
-    one, other = (np.ascontiguousarray(array).reshape(-1).view(bits) for array in (a, b))
+    one, other = (view_bits(array).reshape(-1) for array in (a, b))
     for start in range(0, one.size, CHUNK):
         chunk = slice(start, start + CHUNK)
         if not np.array_equal(one[chunk], other[chunk]):
             yield chunk
+
+
+def view_bits(array: Array) -> Array:
+    """Returns the numbers as unsigned integers of the same bits; a view where they lie in storage order."""
+    return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")

@@ -6,13 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from pellucid.errors import AddressError, UsageError
-from pellucid.explain import address as addresses
+from pellucid.errors import UsageError
+from pellucid.explain.address import parse_cell
 from pellucid.explain.trace import Trace
 from pellucid.reference.op import Index
-from pellucid.reference.ops.indexing import put
+from pellucid.reference.ops.indexing import find_place, put
 
 MOST_EDITS = 1000
 """The largest number of edits of one trace."""
@@ -29,17 +27,9 @@ class CellEdit:
     value: float
 
 
-def find_cell(trace: Trace, at: str) -> tuple[str, Index]:
-    """Returns the value and the index of an address that names one number."""
-    part = addresses.parse(trace, at)
-    if part.cell is None:
-        raise AddressError(f"{at!r} is more than one number: {addresses.describe_missing(trace, part)}.")
-    return part.name, part.cell
-
-
 def read_edit(trace: Trace, at: str, value: float) -> CellEdit:
     """Returns the edit of the cell at an address; raises where the cell cannot be edited."""
-    name, index = find_cell(trace, at)
+    name, index = parse_cell(trace, at)
     if reason := find_obstacle(trace, name):
         raise UsageError(reason)
     return CellEdit(name, index, value)
@@ -49,8 +39,11 @@ def find_obstacle(trace: Trace, name: str) -> str | None:
     """Returns why the cells of a value cannot be edited; None where they can."""
     if trace.value(name).dtype.kind != "f":
         return f"{name} holds whole numbers, which select rows: run another prompt instead."
-    edited = get_edited(trace, name)
-    return edited and f"{name} is what the formula of {edited} gives: edit {edited} instead."
+    if edited := get_edited(trace, name):
+        return f"{name} is what the formula of {edited} gives: edit {edited} instead."
+    if name.startswith("d.") and (edited := get_edited(trace, name.removeprefix("d."))):
+        return f"{name} exists only while {edited} is edited: edit d.{edited} instead."
+    return None
 
 
 def get_edited(trace: Trace, name: str) -> str | None:
@@ -72,8 +65,7 @@ def group_edits(trace: Trace, edits: Iterable[CellEdit]) -> dict[str, dict[int, 
     """Returns the numbers by name and by place in storage order; the last one given for a cell counts."""
     grouped: dict[str, dict[int, float]] = {}
     for edit in edits:
-        shape = trace.value(edit.name).shape
-        place = int(np.ravel_multi_index(edit.index, shape)) if shape else 0
+        place = find_place(edit.index, trace.value(edit.name).shape)
         grouped.setdefault(edit.name, {})[place] = edit.value
     return grouped
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pellucid.arguments import check_path
+from pellucid.dtypes import Array
 from pellucid.errors import PellucidError, ResourceError, TokenError, UsageError, unknown
 from pellucid.explain.reuse import ReusingTape, has_same_bits
 from pellucid.explain.trace import Trace
@@ -21,6 +22,7 @@ from pellucid.explorer.editing import (
     CellEdit,
     describe_edits,
     find_computed,
+    get_edited,
     group_edits,
     read_described_edits,
 )
@@ -211,6 +213,7 @@ class Session:
         self._most_traces, self._most_bytes = most_traces, most_bytes
         self._count, self._slowdown = 0, 1.0
         self._computing, self._changing = threading.RLock(), threading.RLock()
+        self._opened = Trace(Tape()) if trace is None else trace
         if trace is not None:
             self._hold(trace)
 
@@ -240,11 +243,6 @@ class Session:
     def name(self) -> str:
         """The name of the model."""
         return self.model.name if self.model else str(self._opened.run.get("model", self.source))
-
-    @property
-    def _opened(self) -> Trace:
-        """The trace of a session without a model."""
-        return next(iter(self.traces.values())).trace
 
     @cached_property
     def presets(self) -> list[str]:
@@ -327,7 +325,8 @@ class Session:
     @property
     def pending(self) -> list[int]:
         """The token ids of the run that is being computed."""
-        return self.progress.ids if self.progress else []
+        progress = self.progress  # once: another thread sets it to None
+        return progress.ids if progress else []
 
     @property
     def newest(self) -> TraceSummary | None:
@@ -529,20 +528,34 @@ class Session:
         summary = self.summaries.get(id)
         if summary is None:
             raise UsageError(unknown("trace", id, list(self.summaries)))
-        with self._changing:
-            if id in self.traces:
-                self.traces[id] = held = self.traces.pop(id)  # the most recently used is the last
-                return held
+        if held := self._find_held(id):
+            return held
         assert summary.request is not None
-        with self._computing:
-            if id in self.traces:  # another thread has computed it meanwhile
-                return self.traces[id]
-            return self.compute(summary.request, summary.parent, id)
+        with self._computing:  # another thread may have computed it meanwhile
+            return self._find_held(id) or self.compute(summary.request, summary.parent, id)
+
+    def _find_held(self, id: str) -> HeldTrace | None:
+        """Returns a trace that is held, which is then the most recently used; None where it was dropped."""
+        with self._changing:
+            held = self.traces.pop(id, None)
+            if held is not None:
+                self.traces[id] = held
+            return held
 
     def get_unedited(self, held: HeldTrace) -> HeldTrace:
         """Returns the trace before the first edit: this one where it has none."""
         root = self._find_root(held.id)
         return held if root == held.id else self.get_trace(root)
+
+    def get_original(self, held: HeldTrace, name: str) -> Array | None:
+        """Returns a value as it was before the first edit; None where it still is that array, or where there
+        was none of its shape. X.computed, what the formula of an edited X gives, was X."""
+        if (unedited := self.get_unedited(held)) is held:
+            return None
+        value = held.trace.value(name)
+        before = unedited.trace.tape.values.get(get_edited(held.trace, name) or name, value)
+        is_alike = (before.shape, before.dtype) == (value.shape, value.dtype)
+        return before if is_alike and before is not value else None
 
     def _find_root(self, id: str) -> str:
         """Returns the id before the first edit; those between need not be held."""

@@ -154,7 +154,7 @@ def test_what_selects_and_what_a_formula_gives_cannot_be_edited(session: Session
         assert find_obstacle(held.trace, name)
         with pytest.raises(UsageError, match="instead"):
             read_edit(held.trace, f"{name}[0,0]" if name != f"{PATTERN}.computed" else f"{name}[1,0]", 1.0)
-    for name in ("embed.weight", "mask", "probs", "loss", "d.logits", f"d.{PATTERN}.computed"):
+    for name in ("embed.weight", "mask", "probs", "loss", "d.logits", f"d.{PATTERN}"):
         assert find_obstacle(held.trace, name) is None
 
 
@@ -218,3 +218,12 @@ NO_EDITS: list[Any] = [
 def test_a_damaged_record_of_edits_lists_none(session: Session, edits: Any) -> None:
     held = session.run(RUNS[0])
     assert read_described_edits(Trace(held.trace.tape, {"edits": edits})) == []
+
+
+def test_what_exists_only_beside_an_edit_cannot_be_edited(session: Session) -> None:
+    held = edit(session, session.run(RUNS[1]), f"{PATTERN}[t=1,s=0]", 0.9)
+    with pytest.raises(UsageError, match=f"edit d.{PATTERN} instead"):
+        edit(session, held, f"d.{PATTERN}.computed[t=1,s=1]", 2.0)
+    held = edit(session, held, f"d.{PATTERN}[t=1,s=1]", 2.0)
+    session.traces.clear()
+    assert equals(session.get_trace(held.id).trace, held.trace)

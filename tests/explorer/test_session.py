@@ -13,6 +13,7 @@ import pytest
 import pellucid
 from pellucid.errors import FileError, PellucidError, ResourceError, TokenError, UsageError
 from pellucid.explain.reuse import has_same_bits
+from pellucid.explorer.progress import TraceProgress
 from pellucid.explorer.session import TEXTS, CellEdit, HeldTrace, RunRequest, Session
 from pellucid.reference.tape import Tape
 
@@ -303,3 +304,16 @@ def test_a_real_model_says_beforehand_what_gradients_take() -> None:
     own = sum(gradients.buffers.values()) - session.weights.bytes
     assert own == pytest.approx(said["bytes"], rel=0.01) and before - session.weights.bytes < 20_000_000
     assert said["seconds"] / 5 < took < said["seconds"] * 5
+
+
+def test_a_run_that_ends_while_it_is_asked_about_has_no_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    session, found = Session.open("abcd"), iter([TraceProgress([1], 5), None])
+    monkeypatch.setattr(Session, "progress", property(lambda _: next(found)), raising=False)
+    assert session.pending == [1]
+
+
+def test_the_trace_of_a_file_is_known_while_another_thread_moves_it() -> None:
+    session = Session(trace=Session.open("abcd").run(RunRequest("A B")).trace)
+    session.traces.clear()  # as for a moment when it becomes the most recently used
+    assert session.name == "abcd" and session.sizes["parameters"] == 28
+    assert [token["label"] for token in session.label_tokens([0, 1])] == ["A", "B"]

@@ -1,6 +1,5 @@
 """`cell`: one number with its formula, its arithmetic, where it stands, and what it was computed from."""
 
-import math
 import re
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -9,6 +8,7 @@ import numpy as np
 
 from pellucid.explain.derive import Derivation, derive
 from pellucid.explain.flatten import can_flatten
+from pellucid.explain.reuse import has_same_bits
 from pellucid.explain.trace import Trace
 from pellucid.explorer.arithmetic import describe_arithmetic
 from pellucid.explorer.editing import FINISHED, find_computed, find_obstacle
@@ -19,6 +19,7 @@ from pellucid.explorer.window import COLS, ROWS, TableWindow, find_window
 from pellucid.format import format_number
 from pellucid.names import LETTERS
 from pellucid.reference.op import Array, Box, Index
+from pellucid.reference.ops.indexing import find_place
 
 MOST_READS = 6
 """Windows of inputs in one answer."""
@@ -246,19 +247,14 @@ def _find_edit(node: Derivation) -> dict[str, Any] | None:
     if computed is None or node.step is None:
         return None
     value = node.trace.value(computed)
-    if (
-        int(np.ravel_multi_index(node.index, value.shape) if value.ndim else 0)
-        not in node.step.attrs["places"]
-    ):
+    if find_place(node.index, value.shape) not in node.step.attrs["places"]:
         return None
     return {"at": node.trace.address(computed, node.index), "value": float(value[node.index])}
 
 
 def _find_original(session: Session, held: HeldTrace, name: str, index: Index) -> float | None:
-    """Returns the number before the first edit, where it was another."""
-    before = session.get_unedited(held).trace.tape.values.get(name)
-    after = held.trace.value(name)
-    if before is None or before is after or before.shape != after.shape:
+    """Returns the number before the first edit, where its bits were others."""
+    before = session.get_original(held, name)
+    if before is None or has_same_bits(before[index], held.trace.value(name)[index]):
         return None
-    old, new = float(before[index]), float(after[index])
-    return None if old == new or (math.isnan(old) and math.isnan(new)) else old
+    return float(before[index])

@@ -4,8 +4,9 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 from pellucid.errors import TokenError, UsageError
+from pellucid.explain.address import parse_cell
 from pellucid.explain.trace import Trace
-from pellucid.explorer.editing import CellEdit, find_cell, find_obstacle
+from pellucid.explorer.editing import CellEdit, find_obstacle
 from pellucid.explorer.question import Length, Range
 from pellucid.explorer.session import HeldTrace, RunRequest, Session
 
@@ -21,7 +22,7 @@ def answer(
     """Returns the loss with the number at `at` lowered and raised by h, the quotient of their difference,
     (loss₊ − loss₋) / (2 h), and the back-propagated gradient; None where the trace has no gradients."""
     found = trace.trace
-    name, index = find_cell(found, at)
+    name, index = parse_cell(found, at)
     base, _, updates = name.partition("@")
     loss = f"loss@{updates}" if updates else "loss"
     if "loss" not in found.tape:

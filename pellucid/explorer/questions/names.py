@@ -28,7 +28,7 @@ def answer(
     """Returns [name, shape, role, operation, step] of every value that begins with `under`, in program order;
     the glossary row of each name once, `blocks.L.attn.q@k` for all layers and updates; and in `omitted` the
     number of values that do not fit into one answer."""
-    if trace is None and not session.traces:
+    if trace is None and session.newest is None:
         return _list_shapes(session, under)
     held = session.get_trace(None) if trace is None else trace
     return _list_values(held.trace, under)

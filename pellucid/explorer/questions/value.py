@@ -6,7 +6,7 @@ import numpy as np
 
 from pellucid.dtypes import Array
 from pellucid.explain.address import parse
-from pellucid.explorer.editing import get_edited
+from pellucid.explain.reuse import view_bits
 from pellucid.explorer.labels import show_label
 from pellucid.explorer.question import Range
 from pellucid.explorer.session import HeldTrace, Session
@@ -28,8 +28,7 @@ def answer(
     about, value = found.about(part.name), found.value(part.name)
     row_axis, col_axis = (None if n is None else about.axes[n] for n in (window.row, window.col))
     shown = (list(window.rows), list(window.cols)) if value.size else ([], [])
-    unedited = get_edited(found, part.name) or part.name  # X.computed stood under X before X was edited
-    original = session.get_unedited(trace).trace.tape.values.get(unedited)
+    original = session.get_original(trace, part.name)
     return {
         "name": part.name,
         "symbol": about.symbol,
@@ -64,13 +63,7 @@ def _label(window: TableWindow, axis: str | None, places: list[int]) -> list[dic
 
 def _find_changes(window: TableWindow, original: Array | None) -> list[list[int]]:
     """Returns the places of the window whose bits differ from those of the unedited run."""
-    value = window.trace.value(window.name)
-    if original is None or original is value or original.shape != value.shape:
+    if original is None:
         return []
-    before = window.select(original)
-    differs = _view_bits(window.numbers) != _view_bits(before)
+    differs = view_bits(window.numbers) != view_bits(window.select(original))
     return [[int(r), int(c)] for r, c in np.argwhere(differs)]
-
-
-def _view_bits(numbers: Array) -> Array:
-    return np.ascontiguousarray(numbers).view(f"u{numbers.dtype.itemsize}")

@@ -135,19 +135,24 @@ def narrow_back(dy: Any, axis: int, start: int, length: int, whole: int) -> Any:
     return np.where(np.reshape(inside, spread), dy[(slice(None),) * axis + (taken,)], 0.0)
 
 
-def _flat_place(index: Index, shape: Shape) -> int:
+def find_place(index: Index, shape: Shape) -> int:
+    """Returns the place of a cell in storage order.
+
+    >>> find_place((1, 0), (2, 3)), find_place((), ())
+    (3, 0)
+    """
     return int(np.ravel_multi_index(index, shape)) if shape else 0
 
 
 def _put_reads(index: Index, shapes: Sequence[Shape], attrs: Attrs) -> Reads:
     given = dict(zip(attrs["places"], attrs["numbers"], strict=True))
-    place = _flat_place(index, shapes[0])
+    place = find_place(index, shapes[0])
     small = {"places": [0], "numbers": [given[place]]} if place in given else {"places": [], "numbers": []}
     return Reads((same_cell(index, shapes[0]),), small, zeros(index))
 
 
 def _put_formula(index: Index, shapes: Sequence[Shape], places: list[int], numbers: list[float]) -> str:
-    given, place = dict(zip(places, numbers, strict=True)), _flat_place(index, shapes[0])
+    given, place = dict(zip(places, numbers, strict=True)), find_place(index, shapes[0])
     return f"{{y}} = {given[place]:.5g}" if place in given else "{y} = {0}"
 
 

@@ -268,6 +268,23 @@ def test_a_number_that_is_edited_says_what_its_formula_gives() -> None:
     )
 
 
+def test_an_answer_has_the_number_before_the_edits_where_its_bits_were_others() -> None:
+    session = Session.open("abcd")
+    session.run(RunRequest("A B"))
+    for at, value, wanted in (("embed.weight[v=0,c=1]", -0.0, 0.0), ("mask[t=1,s=1]", 0.0, 1.0)):
+        assert session.ask("edit", trace="t1", at=at, value=value)
+        found = session.ask("cell", at=at)
+        assert (str(found["value"]), str(found["original"])) == (str(value), str(wanted))
+    session.ask("edit", at="blocks.0.attn.pattern[t=1,s=1]", value=0.25)
+    window = session.ask("value", at="blocks.0.attn.pattern.computed")
+    assert window["changed"]
+    for r in range(2):
+        for c in range(2):
+            found = session.ask("cell", at=f"blocks.0.attn.pattern.computed[t={r},s={c}]")
+            before = session.ask("cell", trace="t1", at=f"blocks.0.attn.pattern[t={r},s={c}]")["value"]
+            assert found["original"] == (before if [r, c] in window["changed"] else None)
+
+
 def test_every_number_of_a_model_but_those_that_select_can_be_edited() -> None:
     session = abcd()
     can = {name: session.ask("cell", at=at) for name, at in EDITABLE.items()}
