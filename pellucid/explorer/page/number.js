@@ -1,7 +1,6 @@
 /** Numbers as text: the digits that `pellucid explain` prints. Nothing is computed but the rounding. */
 
 import { h } from "./dom.js";
-import { keep, recall } from "./kept.js";
 
 /** Significant digits of each kind of place, unless the reader chose a number of digits. */
 const DIGITS = { headline: 6, line: 5, table: 4 };
@@ -65,15 +64,24 @@ export function withHyphen(text) {
   return text.replaceAll("−", "-");
 }
 
+/** The reader's choice, in a frame that keeps nothing. */
+let digitsText = "";
+
 /** Returns the number of digits that the reader chose: 2 to 8, "exact", or null for each place's own. */
 export function chosenDigits() {
-  const text = recall("digits");
+  let text = digitsText;
+  try {
+    text = localStorage.getItem("pellucid.digits");
+  } catch {}
   return text === "exact" ? text : /^[2-8]$/.test(text ?? "") ? Number(text) : null;
 }
 
 /** Keeps the reader's choice: "2" to "8", "exact", or "" for each place's own number of digits. */
 export function chooseDigits(text) {
-  keep("digits", text);
+  digitsText = text;
+  try {
+    localStorage.setItem("pellucid.digits", text);
+  } catch {}
 }
 
 /** Returns a number as it stands on the screen in a "headline", a "line" or a "table". */
