@@ -163,7 +163,9 @@ def test_every_hostile_text_in_every_place_is_only_shown(
 def test_an_exported_page_with_hostile_texts_is_harmless(
     visit: Callable[..., Visitor], hostile_model: Path, tmp_path: Path
 ) -> None:
-    file = served.export(tmp_path / f"<img src=x onerror={RUN}>.html", str(hostile_model), " ".join(STRINGS))
+    file = served.export(
+        tmp_path / f"<img src=x onerror={RUN}>.html", str(hostile_model), " ".join(STRINGS), "--size", "1MB"
+    )
     text = file.read_text("utf-8").lower()
     assert text.count("</script") == 2, "the answers and the modules"
     assert "<!--" not in text
