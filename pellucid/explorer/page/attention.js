@@ -237,7 +237,7 @@ function drawAttended(place, { queries, up, down, length }, given, page) {
   ];
   const rows = queries.map(({ t, label, keys, folded, rest }) => [
     rowHeading(h("span.axis", `t=${t} `), token(label ?? ""), " →"),
-    [keys.map(key), folded > 0 && faint(`${showCount(folded)} more ${show(rest, "table")}`)],
+    [keys.map(key), folded > 0 && h("span.key.faint", `${showCount(folded)} more ${show(rest, "table")}`)],
   ]);
   const part = queries.length < length && faint(` · ${queries.length} of ${showCount(length)} queries`);
   const table = plainTable("attended", [], rows);

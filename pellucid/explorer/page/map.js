@@ -181,6 +181,7 @@ function valueItem(value, tree, norms) {
     (wanted = partsOfName(name)) => fillPanel(panel, value, about, wanted, tree),
   );
   tree.open.set(name, open);
+  const at = Number.isInteger(step) && showCount(step + 1);
   const [letter, ...index] = (about.symbol ?? "").split("_");
   return h(
     "li",
@@ -191,7 +192,7 @@ function valueItem(value, tree, norms) {
       h("span", shapeText(shape, about.axes)),
       norm("norm", name),
       norm("norm of its gradient", gradientOf(name, null, tree)),
-      h("span", Number.isInteger(step) && [h("span.hidden", " step "), h("span.number.faint", showCount(step + 1))]),
+      h("span", at && h("span.hidden", " step "), h("span.number.faint", at)),
     ),
     panel,
   );
