@@ -2,7 +2,6 @@
 
 import contextlib
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -337,11 +336,13 @@ class Session:
         """Returns the seconds and bytes that gradients of the newest prompt would take; None where there is
         no prompt, where they are next to nothing, and while the weights are read.
 
-        The backward pass computes twice what the forward pass does, and writes each gradient about twice.
+        The backward pass computes twice what the forward pass does, and writes the gradients at the speed at
+        which the weights were written.
         """
         newest = self.newest
         ids = self.pending or (newest.ids if newest else [])
-        if self.model is None or not ids or (self.weights and self.weights.read_count < len(self.weights)):
+        weights = self.weights
+        if self.model is None or weights is None or not ids or weights.read_count < len(weights):
             return None
         forward, both = (
             estimate_size(self.model.config, len(ids), has_target=True, backward=backward)
@@ -349,15 +350,8 @@ class Session:
         )
         if (written := both.bytes - forward.bytes) < SMALL_BYTES:
             return None
-        seconds = 2 * self._forward_seconds + 2 * written / self._write_speed * self._slowdown
+        seconds = 2 * self._forward_seconds + written / weights.speed * self._slowdown
         return {"seconds": seconds, "bytes": both.bytes}
-
-    @cached_property
-    def _write_speed(self) -> float:
-        """Bytes that are written to new memory in a second of the processor, measured once."""
-        numbers, began = np.ones(5_000_000), time.thread_time()
-        np.multiply(numbers, 2.0)
-        return float(numbers.nbytes / max(time.thread_time() - began, 1e-6))
 
     @property
     def _forward_seconds(self) -> float:

@@ -7,6 +7,7 @@ one page, and not the whole embedding, whose fresh memory takes longer than the 
 import mmap
 import os
 import threading
+import time
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -19,8 +20,6 @@ from pellucid.pretrained import Shape, parameter_count
 
 BACKGROUND_BYTES = 10_000_000
 """Smaller weights are read within a run: starting a thread takes longer."""
-
-
 SHARED_BYTES = 16_000_000
 """Weights from this size on can be copied by a second mapping; smaller ones are copied at once."""
 
@@ -33,13 +32,16 @@ class HeldWeights(Mapping[str, Array]):
         self._arrays: dict[str, Array] = {}
         self._files: dict[int, int] = {}
         """The descriptor of the memory in which an array lies, by the array's identity."""
+        self._seconds: list[float] = []
         self._locks = {name: threading.Lock() for name in shapes}
         self.bytes = 8 * parameter_count(shapes)
 
     def __getitem__(self, name: str) -> Array:
         with self._locks[name]:
             if name not in self._arrays:
+                began = time.thread_time()
                 self._arrays[name] = self._hold(self._weights[name])
+                self._seconds.append(time.thread_time() - began)
             return self._arrays[name]
 
     def _hold(self, weight: Array) -> Array:
@@ -78,6 +80,12 @@ class HeldWeights(Mapping[str, Array]):
     def arrays(self) -> list[Array]:
         """Those that have been read."""
         return list(self._arrays.values())
+
+    @property
+    def speed(self) -> float:
+        """Bytes per second of the processor: reading writes large arrays to new memory, as a backward pass
+        does, which takes longer than the arithmetic on a few tokens."""
+        return sum(array.nbytes for array in self.arrays) / max(sum(self._seconds), 1e-6)
 
     def read_ahead(self) -> None:
         """Reads all of them in a thread, beginning with the last: a run reads from the first on, so that both

@@ -31,6 +31,7 @@ def test_each_weight_is_read_once_whatever_threads_ask(monkeypatch: pytest.Monke
     for thread in threads:
         thread.join()
     assert sorted(read) == sorted(SHAPES) and held.read_count == len(held) == 20 and held.bytes == 16_000
+    assert 0 < held.speed < 1e12
     assert all(held[name] is held[name] and held[name].dtype == np.float64 for name in held)
 
 
