@@ -167,6 +167,12 @@ def read_ledger_file(source: str) -> "LedgerRecord | None":
     return read_ledger(Path(source)) if is_ledger(Path(source)) else None
 
 
+def shorten_path(source: str) -> str:
+    """Returns the last part of a path; a model's name as it is."""
+    path = Path(source)
+    return path.name if len(path.parts) > 1 and path.exists() else source
+
+
 class Session:
     """Holds a model and its traces, and answers questions about them.
 
@@ -240,8 +246,8 @@ class Session:
 
     @property
     def name(self) -> str:
-        """The name of the model."""
-        return self.model.name if self.model else str(self._opened.run.get("model", self.source))
+        """The name under which the model was opened, of a path the last part; of a trace, its model's."""
+        return shorten_path(self.source) if self.model else str(self._opened.run.get("model", self.source))
 
     @cached_property
     def presets(self) -> list[str]:

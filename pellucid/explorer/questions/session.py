@@ -2,10 +2,9 @@
 
 import json
 import shlex
-from pathlib import Path
 from typing import Any
 
-from pellucid.explorer.session import RunRequest, Session, TraceSummary
+from pellucid.explorer.session import RunRequest, Session, TraceSummary, shorten_path
 from pellucid.format import escape_controls
 
 LARGEST = 200_000
@@ -101,9 +100,3 @@ def format_command(session: Session, request: RunRequest | None) -> str | None:
     if prompt.startswith("-"):  # it is not an option
         return f"{shlex.join([*words, *options])} --at ADDRESS -- {shlex.quote(prompt)}"
     return f"{shlex.join([*words, prompt, *options])} --at ADDRESS"
-
-
-def shorten_path(source: str) -> str:
-    """Returns the last part of a path; a model's name as it is."""
-    path = Path(source)
-    return path.name if len(path.parts) > 1 and path.exists() else source
