@@ -104,9 +104,9 @@ function choice(label, chosen, options, onchange) {
 function traceChoice(page) {
   const { traces } = page.session;
   if (traces.length < 2) return null;
-  const name = ({ id, tokens, edits }) => {
+  const name = ({ id, prompt, tokens, edits }) => {
     const edited = edits.length ? `, ${edits.length} edit${edits.length > 1 ? "s" : ""}` : "";
-    return `${id}: ${shorten(tokens.map(({ label }) => label).join(""), 20)}${edited}`;
+    return `${id}: ${shorten(prompt ?? tokens.map(({ label }) => label).join(""), 20)}${edited}`;
   };
   return choice("Trace", page.trace.id, traces.map((trace) => [trace.id, name(trace)]), page.choose);
 }

@@ -28,6 +28,10 @@ const TABLE_KEYS = [
   ["Enter", "open the number"],
   ["Esc", "close, or cancel"],
 ];
+const EDIT_KEYS = [
+  ["Ctrl+Z", "undo the edit"],
+  ["Ctrl+Shift+Z", "make the edit again"],
+];
 const NAMES = { " ": "Space", "Shift+ ": "Shift+Space" };
 
 /**
@@ -53,6 +57,7 @@ export function showKeys(find) {
   const rows = [
     ...KEYS.filter(([, action]) => find(action)).map(([key, , , what]) => [NAMES[key] ?? key, what]),
     ...TABLE_KEYS,
+    ...(find("edit") ? EDIT_KEYS : []),
   ];
   const dialog = h(
     "dialog",
